@@ -8,7 +8,7 @@ DEV := $(VENV)/.dev-stamp
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-victims test test-all lint format docs hooks clean
+.PHONY: help demo demo-victims stubs test test-all lint format docs hooks clean
 .DELETE_ON_ERROR:
 
 help: ## List the commands
@@ -19,6 +19,9 @@ demo: $(DEMO) ## Attack a signal, an image and a clip on embedded data (under 3 
 
 demo-victims: $(DEMO) ## Retrain the demo's models and write their weights to rlab/assets
 	$(BIN)/python scripts/train_demo_victims.py
+
+stubs: $(DEV) ## Write the public names and keywords for type checkers, after a change of options
+	$(BIN)/python -m scripts.write_stubs
 
 test: lint ## Check format, lint, types and import layers, then run the tests and the snippets in README
 	$(BIN)/python -m pytest -n $(JOBS) -m "not slow"

@@ -8,7 +8,6 @@ python -m benchmarks.beats       # data/beats_{train,test}.npz, data/mitdb_{agen
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +17,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.data import DATA, real
+from benchmarks.harness import command
 from benchmarks.victims.beat_nets import WINDOW
 from rlab.data.batch import Batch
 from rlab.data.load import load
@@ -73,7 +73,7 @@ def write(batch: Batch, path: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command(__doc__)
     parser.add_argument("--out", type=Path, default=DATA)
     parser.add_argument("--beats", type=int, default=6000, help="beats to train an agent on (default: %(default)s)")
     o = parser.parse_args()

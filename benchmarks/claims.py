@@ -9,23 +9,21 @@ Each figure is looked up by page, section, row and column of benchmarks/results,
 
 from __future__ import annotations
 
-import argparse
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from benchmarks.harness import finish
+from benchmarks.harness import command, finish
 from benchmarks.raw import HERE
-from benchmarks.result_pages import Results, tables_in
+from benchmarks.tables import Results, tables_in
 from benchmarks.tables import table as markdown
 
 ROOT = HERE.parent
 README, PAGE = ROOT / "README.md", ROOT / "docs" / "claims.md"
 SHOWN = (README, ROOT / "docs" / "results.md")  # the documents whose figures must be on the page
-GENERATED = (
-    r"<!-- python -m benchmarks.headline: begin -->.*?<!-- end -->"  # README's table, written from the same results
-)
+# README's table, written from the same results
+GENERATED = r"<!-- python -m benchmarks.headline: begin -->.*?<!-- end -->"
 SETTINGS = ("0", "1", "2", "20", "100", "200", "255", "1,000", "3.11", "3.12", "3.13")  # figures that are no results
 NEVER = "no"
 SCORES = "scores"
@@ -69,7 +67,7 @@ def default_command() -> Source:
         seen = "yes" if "trained with" in net else NEVER
         claims.append(Claim(f"{net}: {policy}", cells, seen if policy == "`auto`" else "nothing trained"))
     data = "CIFAR-10 test images 0-99"
-    return Source("benchmarks/results/default.md", "python -m benchmarks.default", data, "a CPU", claims)
+    return _source("default", data, "a CPU", claims)
 
 
 def _listed(text: str) -> Iterator[tuple[str, list[str]]]:
@@ -88,46 +86,38 @@ PHOTO = "by a prior that we do not ship"
 
 def anytime() -> Source:
     """Each case: every policy, the best of the others at each number of queries, and what each part contributes."""
-    page = Results.read("anytime.md")
-    claims = []
+    page, claims = Results.read("anytime.md"), []
     for section in page.sections():
         rows = page.rows(section)
         others = {name: rows[name] for name in OTHERS if name in rows}
         if not others:
             continue
         seen = PHOTO if section.startswith("lite0") else NEVER
-        for name, cells in rows.items():
-            if name not in (*others, "aim", "ratio to the best other"):
-                claims.append(
-                    Claim(f"{section}: `{name}`", [f"within {q}: {cells[f'{WITHIN} {q}']}" for q in QUERIES], seen)
-                )
-        best = {q: min((cells[f"{WITHIN} {q}"] for cells in others.values()), key=value_of) for q in QUERIES}
-        named = ", ".join(others)
-        claims.append(
-            Claim(
-                f"{section}: best of {named} at each number of queries",
-                [f"within {q}: {cell}" for q, cell in best.items()],
-                seen,
-            )
-        )
-    parts = page.rows("What each part contributes")
-    for name, cells in parts.items():
+        for name in (name for name in rows if name not in (*others, "aim", "ratio to the best other")):
+            figures = [f"within {q}: {rows[name][f'{WITHIN} {q}']}" for q in QUERIES]
+            claims.append(Claim(f"{section}: `{name}`", figures, seen))
+        best = [f"within {q}: {_best(others.values(), f'{WITHIN} {q}')}" for q in QUERIES]
+        claims.append(Claim(f"{section}: best of {', '.join(others)} at each number of queries", best, seen))
+    for name, cells in page.rows("What each part contributes").items():
         needs = "scores; gradients of five surrogates" if "surrogates" in name else SCORES
         claims.append(Claim(name, [f"within {q}: {cells[f'within {q}']}" for q in QUERIES], NEVER, needs))
     dual = [page.match(rf"On {net}, of the proposals after the first flip (\d+%)") for net in ("vgg", "wrn")]
     claims.append(Claim("proposals after the first flip that add and restore at once: VGG, WRN", dual))
-    return Source(
-        "benchmarks/results/anytime.md",
-        "python -m benchmarks.anytime",
-        "CIFAR-10 test images 0-499, 264 photos (one family of networks), beats of 9 records of DS2 of MIT-BIH",
-        "H200; beats on CPU",
-        claims,
-    )
+    data = "CIFAR-10 test images 0-499, 264 photos (one family of networks), beats of 9 records of DS2 of MIT-BIH"
+    return _source("anytime", data, "H200; beats on CPU", claims)
 
 
 def value_of(cell: str) -> float:
     """The figure of a table's cell, without its interval."""
     return math.inf if cell == "no flip" else float(cell.partition(" ")[0])
+
+
+def _best(rows: Iterable[Mapping[str, str]], column: str) -> str:
+    return min((cells[column] for cells in rows), key=value_of)
+
+
+def _source(name: str, data: str, hardware: str, claims: Sequence[Claim], more: str = "") -> Source:
+    return Source(f"benchmarks/results/{name}.md", f"python -m benchmarks.{name}{more}", data, hardware, claims)
 
 
 def peers() -> Source:
@@ -140,16 +130,12 @@ def peers() -> Source:
             values = [f"{column}: {cell}" for column, cell in cells.items() if column != NEEDS]
             claims.append(Claim(f"{section}: `{name}`", values, NEVER, cells[NEEDS]))
         others = [cells for name, cells in rows.items() if not name.startswith(OURS)]
-        columns = [
-            column
-            for column in next(iter(rows.values()))
-            if column.rpartition(" ")[2].isdigit() and column.startswith("L2")
-        ]
+        columns = [column for column in next(iter(rows.values())) if re.fullmatch(r"L2.* \d+", column)]
         if others:
-            best = [f"{column}: {min((cells[column] for cells in others), key=value_of)}" for column in columns]
+            best = [f"{column}: {_best(others, column)}" for column in columns]
             claims.append(Claim(f"{section}: best peer at each number of queries", best, NEVER, "as its row says"))
     data = "CIFAR-10 test images 0-499; no victim is among the surrogates"
-    return Source("benchmarks/results/peers.md", "python -m benchmarks.peers", data, "H200 and CPU", claims)
+    return _source("peers", data, "H200 and CPU", claims)
 
 
 def explain() -> Source:
@@ -157,19 +143,13 @@ def explain() -> Source:
     for section in ("Pets", "Beats, cnn", "Beats, resnet", "Beats, transformer", "Clips"):
         rows = page.rows(section)
         samples = page.match(rf"## {section}\n\n(\d+) samples")
-        values = [
-            f"{name}: {score} {cells[f'method {score}']}"
-            for score in ("Dice", "deletion", "insertion", "queries")
-            for name, cells in rows.items()
-            if f"method {score}" in cells
-        ]
-        less = [
-            f"{score}, ours less RISE's: {rows['rise'][f'belief (ours) minus {score}']}"
-            for score in ("deletion", "insertion")
-        ]
+        scores = [(score, f"method {score}") for score in ("Dice", "deletion", "insertion", "queries")]
+        values = [f"{name}: {s} {cells[c]}" for s, c in scores for name, cells in rows.items() if c in cells]
+        gaps = {score: rows["rise"][f"belief (ours) minus {score}"] for score in ("deletion", "insertion")}
+        less = [f"{score}, ours less RISE's: {gap}" for score, gap in gaps.items()]
         claims.append(Claim(section, [f"{samples} samples", *values, *less], EXPLAIN_SEEN, EXPLAIN_NEEDS))
     data = "Oxford-IIIT Pets with trimaps, EfficientNet-Lite0; MIT-BIH beats of DS2, three networks; simulated clips"
-    return Source("benchmarks/results/explain.md", "python -m benchmarks.explain --device cuda", data, "H200", claims)
+    return _source("explain", data, "H200", claims, " --device cuda")
 
 
 def video() -> Source:
@@ -184,7 +164,7 @@ def video() -> Source:
         over = page.match(rf"## {name}\n(?:.*\n)*?`auto` over `square`: (.*?)\. `two")
         claims.append(Claim(f"{name}: auto over square", [f"{clips} clips", over], seen.get("auto", NEVER)))
     data = "six UCF-101 actions, groups 4-7; settings of `auto` were chosen on groups 8-11 with C3D, TSN and TSM"
-    return Source("benchmarks/results/video.md", "python -m benchmarks.video --device cuda", data, "H200", claims)
+    return _source("video", data, "H200", claims, " --device cuda")
 
 
 def transfer() -> Source:
@@ -195,8 +175,7 @@ def transfer() -> Source:
         ["500 images", *figures],
         "yes: the Q-map agent of rlab 0.1.0, deleted since, was trained on ResNet-20 and ConvMixer (mixer)",
     )
-    page = "benchmarks/results/transfer.md"
-    return Source(page, "python -m benchmarks.transfer", "CIFAR-10 test images 0-499", "2 CPU cores", [claim])
+    return _source("transfer", "CIFAR-10 test images 0-499", "2 CPU cores", [claim])
 
 
 def harden() -> Source:
@@ -213,7 +192,7 @@ def harden() -> Source:
         seen = "settings were chosen with this model, on other images, patients and groups of clips"
         claims.append(Claim(f"{section}: distance to flip over that of the unchanged model", values, seen, needs))
     data = "without the images, patients and groups of clips on which settings were chosen; 9 of the 22 records of DS2"
-    return Source("benchmarks/results/harden.md", "python -m benchmarks.harden --device cuda", data, "H200", claims)
+    return _source("harden", data, "H200", claims, " --device cuda")
 
 
 def sources() -> list[Source]:
@@ -248,11 +227,8 @@ def known(number: str, held: Sequence[str]) -> bool:
     """Whether a figure in `held` rounds to this one."""
     digits = number.strip("%").replace(",", "")
     half = 0.5 * 10.0 ** -len(digits.partition(".")[2]) + 1e-9
-    return any(
-        abs(float(one.strip("%").replace(",", "")) - float(digits)) <= half
-        for one in held
-        if one.endswith("%") == number.endswith("%")
-    )
+    same = [float(one.strip("%").replace(",", "")) for one in held if one.endswith("%") == number.endswith("%")]
+    return any(abs(one - float(digits)) <= half for one in same)
 
 
 def missing(text: str, found: Sequence[Source]) -> list[str]:
@@ -273,25 +249,20 @@ def missing(text: str, found: Sequence[Source]) -> list[str]:
 
 def holds(claim: Claim, heading: Sequence[str], cells: Sequence[str]) -> bool:
     """Whether a claim has each cell's figures, in the column of the same name if it has one."""
-    labelled = [
-        (label if colon else "", figure) for figure in claim.figures for label, colon, _ in [figure.rpartition(": ")]
-    ]
+    labelled = [(figure.rpartition(": ")[0], figure) for figure in claim.figures]
     for column, cell in zip(heading, cells, strict=True):
-        own = [figure for label, figure in labelled if column and (label == column or label.endswith(f" {column}"))]
+        own = [figure for label, figure in labelled if column and f" {label}".endswith(f" {column}")]
         held = [n for figure in own or claim.figures for n in numbers(figure.rpartition(": ")[2] if own else figure)]
         if not all(known(n, held) for n in numbers(cell)):
             return False
-        if (
-            own
-            and INFINITE in cell
-            and not any("inf" in figure.partition(" [")[0] or INFINITE in figure for figure in own)
-        ):
+        infinite = any("inf" in figure.partition(" [")[0] or INFINITE in figure for figure in own)
+        if own and INFINITE in cell and not infinite:
             return False
     return True
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command(__doc__)
     parser.add_argument("--check", action="store_true", help="only list the figures that the page does not hold")
     found = sources()
     if not parser.parse_args().check:

@@ -25,11 +25,18 @@ import torch
 import rlab
 from benchmarks import tables
 from benchmarks.data import Absent
-from benchmarks.raw import RAW, RESULTS, Origin, Raw, Store, commit
+from benchmarks.raw import RAW, RESULTS, Curves, Origin, Raw, Store, commit, from_curves
 from rlab.errors import MissingExtra
 
 Options = argparse.Namespace
 Figures = Mapping[str, Any]
+
+
+def command(about: str | None, name: str | None = None) -> argparse.ArgumentParser:
+    """A parser that shows the module's docstring and knows --device."""
+    parser = argparse.ArgumentParser(name, description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    return parser
 
 
 @dataclass(frozen=True)
@@ -41,6 +48,10 @@ class Piece:
     settings: Mapping[str, Any]
     make: Callable[[str], Raw]
 
+    @classmethod
+    def of_curves(cls, name: str, case: str, settings: Mapping[str, Any], make: Callable[[str], Curves]) -> Piece:
+        return cls(name, case, settings, lambda device: Raw(from_curves(make(device))))
+
 
 @dataclass(frozen=True)
 class Claim:
@@ -48,7 +59,7 @@ class Claim:
 
     name: str
     title: str
-    about: str  # the module's docstring, for --help
+    about: str | None  # the module's docstring, for --help
     rules: str  # how figures are measured, for the page
     quick: Callable[[Options], Figures]
     pieces: Callable[[Options], Iterable[Piece]] = lambda options: ()
@@ -60,15 +71,12 @@ class Claim:
     commands: Mapping[str, Callable[[Options], Figures]] = field(default_factory=dict)  # flags that run something else
 
     def parser(self) -> argparse.ArgumentParser:
-        formatter = argparse.RawDescriptionHelpFormatter
-        parser = argparse.ArgumentParser(f"benchmarks.{self.name}", description=self.about, formatter_class=formatter)
+        parser, cases = command(self.about, f"benchmarks.{self.name}"), ", ".join(self.cases)
         parser.add_argument(
             "--quick", action="store_true", help="measure a few samples in about a minute; write nothing"
         )
         parser.add_argument("--page", action="store_true", help="write the page from the raw files; run nothing")
-        parser.add_argument(
-            "--only", default="", metavar="CASE", help=f"cases, separated by commas: {', '.join(self.cases)}"
-        )
+        parser.add_argument("--only", default="", metavar="CASE", help=f"cases, separated by commas: {cases}")
         parser.add_argument("--fresh", action="store_true", help="run pieces again that have a raw file")
         parser.add_argument(
             "--minutes", type=float, default=math.inf, help="start no piece later than this (default: no limit)"
@@ -76,7 +84,6 @@ class Claim:
         parser.add_argument(
             "--raw", type=Path, default=RAW / self.name, help="folder of raw files (default: %(default)s)"
         )
-        parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
         self.flags(parser)
         return parser
 
@@ -91,13 +98,20 @@ class Claim:
             if getattr(options, name):
                 return finish(command(options))
         if options.quick:
-            return finish(self.quick(options))
+            return finish({**self._quick(options), "seconds": time.monotonic() - began})
         store = Store(options.raw)
         if not options.page:
             run(self.pieces(options), store, options, began)
         if (self.page or not options.only) and options.raw == RAW / self.name:
             self.write_page(store, RESULTS / f"{self.page or self.name}.md")
         finish(self.figures(store))
+
+    def _quick(self, options: Options) -> Figures:
+        try:
+            return self.quick(options)
+        except (Absent, MissingExtra) as why:
+            print(f"skipped: {why}")
+            return {}
 
     def write_page(self, store: Store, path: Path) -> None:
         sections = list(self.sections(store))
@@ -149,11 +163,11 @@ def _claimed(store: Store, name: str) -> Iterator[bool]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             yield False
-        else:
-            try:
-                yield True
-            finally:
-                path.unlink(missing_ok=True)
+            return
+        try:
+            yield True
+        finally:
+            path.unlink(missing_ok=True)
 
 
 def machine(device: str = "cpu") -> str:
@@ -191,8 +205,13 @@ def origins(store: Store, command: str) -> str:
 
 def plain_figures(figures: Figures) -> dict[str, Any]:
     """Figures as JSON prints them: four decimals, null where a figure is not finite."""
-    rounded = {k: round(v, 4) if isinstance(v, float) and math.isfinite(v) else v for k, v in figures.items()}
-    return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in rounded.items()}
+
+    def plain(value: Any) -> Any:
+        if not isinstance(value, float):
+            return value
+        return round(value, 4) if math.isfinite(value) else None
+
+    return {name: plain(value) for name, value in figures.items()}
 
 
 def finish(figures: Figures) -> None:

@@ -5,14 +5,13 @@ python -m benchmarks.headline           # writes the table from benchmarks/resul
 
 from __future__ import annotations
 
-import argparse
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from benchmarks.claims import INFINITE, OTHERS, OURS, README, WITHIN, value_of
-from benchmarks.harness import finish
-from benchmarks.result_pages import Results
+from benchmarks.harness import command, finish
+from benchmarks.tables import Results
 from benchmarks.tables import table as markdown
 
 BEGIN, END = "<!-- python -m benchmarks.headline: begin -->\n", "<!-- end -->\n"
@@ -33,11 +32,8 @@ class Headline:
         results = Results.read(self.page)
         rows = {name: cells for name, cells in results.rows(self.section).items() if "÷" not in name}
         others = self.others or [name for name in rows if not name.startswith(OURS)]
-        figures = [
-            _shown(min(_at(rows[name], queries) for name in names))
-            for queries in QUERIES
-            for names in ([self.ours], others)
-        ]
+        pairs = [(queries, names) for queries in QUERIES for names in ([self.ours], others)]
+        figures = [_shown(min(_at(rows[name], queries) for name in names)) for queries, names in pairs]
         return [self.case, self.baseline, *figures, results.match(r"\brlab (\d+\.\d+\.\d+)")]
 
 
@@ -48,9 +44,7 @@ HEADLINES = (
     Headline("CIFAR-10, vision transformer", "anytime.md", "vit natural", "auto", BASELINES, OTHERS),
     Headline("CIFAR-10, certified CNN", "anytime.md", "robust natural", "auto", BASELINES, OTHERS),
     Headline("ECG beats, CNN", "anytime.md", "beats cnn", "auto", BASELINES, OTHERS),
-    Headline(
-        "UCF-101 clips, SlowFast", "video.md", "SLOWFAST", "auto", "two agents", ("square", "random", "two agents")
-    ),
+    Headline("UCF-101 clips, SlowFast", "video.md", "SLOWFAST", "auto", "two agents", (*OTHERS, "two agents")),
     Headline("CIFAR-10, VGG, free pixels", "peers.md", "VGG, free pixels", "pixels + surrogates", "ensemble PGD"),
 )
 
@@ -81,7 +75,7 @@ def written(readme: str) -> str:
 
 
 def main() -> None:
-    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
+    command(__doc__).parse_args()
     README.write_text(written(README.read_text(encoding="utf-8")), encoding="utf-8")
     finish({"rows": len(HEADLINES)})
 

@@ -20,6 +20,9 @@ HERE = Path(__file__).resolve().parent
 RESULTS, RAW = HERE / "results", HERE / "results" / "raw"
 Numbers = Mapping[str, Any]  # nested by name; leaves are numbers or lists of numbers, None where one is missing
 Facts = Mapping[str, Any]  # anything JSON holds
+NAMED = {"name": pa.string(), "scalar": pa.bool_()}
+ROW = pa.schema(NAMED | {"digits": pa.int8(), "whole": pa.list_(pa.int64()), "floats": pa.list_(pa.float64())})
+DIGITS, INFINITE = (0, 2, 4, 5, 6), 2**62  # decimals to try, and what stands for infinity
 Curves = tuple[Improvements, ...]  # for each attacked sample, every nearer flip as (queries, distance)
 
 
@@ -66,30 +69,34 @@ class Store:
     def names(self, prefix: str = "") -> list[str]:
         return sorted(path.stem for path in self.folder.glob("*.parquet") if path.stem.startswith(prefix))
 
-    def origin(self, name: str) -> Origin:
-        held = pq.read_schema(self.path(name)).metadata
-        return Origin(**json.loads(held[b"origin"]))
+    def _header(self, name: str, part: str) -> dict[str, Any]:
+        held: dict[str, Any] = json.loads(pq.read_metadata(self.path(name)).metadata[part.encode()])
+        return held
 
-    def read(self, name: str) -> Raw:
-        table = pq.read_table(self.path(name))
-        rows = zip(*(table[column].to_pylist() for column in ("name", "values", "scalar")), strict=True)
-        return Raw(nested({key: values[0] if single else values for key, values, single in rows}), self.facts(name))
+    def origin(self, name: str) -> Origin:
+        return Origin(**self._header(name, "origin"))
 
     def facts(self, name: str) -> Facts:
-        facts: dict[str, Any] = json.loads(pq.read_schema(self.path(name)).metadata[b"facts"])
-        return facts
+        return self._header(name, "facts")
+
+    def read(self, name: str) -> Raw:
+        rows = pq.read_table(self.path(name)).to_pylist()
+        return Raw(nested({row["name"]: _from_row(row) for row in rows}), self.facts(name))
+
+    def curves(self, files: Mapping[str, str]) -> dict[str, Curves]:
+        """By row, the curves of those files that exist."""
+        return {row: to_curves(self.read(file).numbers) for row, file in files.items() if file in self}
 
     def write(self, name: str, raw: Raw, origin: Origin) -> None:
         """Replace the file in one step, so that a stopped run leaves no half a file."""
-        flat = dict(flattened(raw.numbers))
-        lists = [[_float(v) for v in (values if isinstance(values, list) else [values])] for values in flat.values()]
-        scalar = [not isinstance(values, list) for values in flat.values()]
-        columns = {"name": list(flat), "values": pa.array(lists, pa.list_(pa.float64())), "scalar": scalar}
+        table = pa.Table.from_pylist([_to_row(*leaf) for leaf in flattened(raw.numbers)], ROW)
         header = {"origin": json.dumps(asdict(origin), default=list), "facts": json.dumps(raw.facts, default=list)}
         self.folder.mkdir(parents=True, exist_ok=True)
         part = self.path(name).with_suffix(".part")
-        table = pa.table(columns).replace_schema_metadata(header)
-        pq.write_table(table, part, compression="zstd", compression_level=19, use_dictionary=["name"])
+        smallest = {"compression": "zstd", "compression_level": 19, "write_statistics": False, "store_schema": False}
+        with pq.ParquetWriter(part, ROW, use_dictionary=["name"], **smallest) as writer:
+            writer.write_table(table)
+            writer.add_key_value_metadata(header)
         part.replace(self.path(name))
 
     def matches(self, name: str, settings: Mapping[str, Any]) -> bool:
@@ -97,8 +104,30 @@ class Store:
         return name in self and self.origin(name).settings == json.loads(json.dumps(settings, default=list))
 
 
-def _float(value: float | None) -> float | None:
-    return None if value is None else float(value)
+def _to_row(name: str, value: Any) -> dict[str, Any]:
+    """A leaf of the numbers as `whole` / 10 ** `digits`, which takes half the space, or as `floats` where that is not exact."""
+    values = [None if v is None else float(v) for v in (value if isinstance(value, list) else [value])]
+    row = {"name": name, "scalar": not isinstance(value, list)}
+    for digits in DIGITS:
+        whole = [_whole(v, digits) for v in values]
+        if [_plain(w, digits) for w in whole] == values:
+            return row | {"whole": whole, "digits": digits}
+    return row | {"floats": values}
+
+
+def _whole(value: float | None, digits: int) -> int | None:
+    if value is None or value == math.inf:
+        return None if value is None else INFINITE
+    return round(value * 10**digits) if abs(value) < 2**40 else 0
+
+
+def _plain(whole: int | None, digits: int) -> float | None:
+    return None if whole is None else math.inf if whole == INFINITE else whole / 10**digits
+
+
+def _from_row(row: Mapping[str, Any]) -> Any:
+    values = row["floats"] if row["whole"] is None else [_plain(w, row["digits"]) for w in row["whole"]]
+    return values[0] if row["scalar"] else values
 
 
 def flattened(values: Numbers, before: str = "") -> Iterator[tuple[str, Any]]:

@@ -42,9 +42,7 @@ class MissingExtra(ImportError):
     """An optional package is needed; the sentence names the extra that brings it."""
 
     def __init__(self, package: str, extra: str) -> None:
-        super().__init__(
-            f"this needs the package {package!r}, which is not installed: pip install 'rlab-robustness[{extra}]'"
-        )
+        super().__init__(f"the package {package!r} is not installed: pip install 'rlab-robustness[{extra}]'")
 
 
 class Notice(UserWarning):

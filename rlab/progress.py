@@ -19,9 +19,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 if TYPE_CHECKING:
     from rich.console import Console
 
-Progress = Callable[
-    [Sized], None
-]  # called with each finished part (its length is its samples) and with parts under way
+Progress = Callable[[Sized], None]  # called with finished parts (the length is the samples) and parts under way
 LINE, GROWTH = 10.0, 0.25  # a log line comes after this many seconds, and then after this share of the time so far
 REFRESH = 0.2  # seconds between two updates of the display
 ENOUGH, SHARE = 20, 0.1  # the time left is shown after this many samples, or this share of all where that is fewer
@@ -123,7 +121,6 @@ class ProgressState:
         return _clock(self.clock() - self.began) + ("" if left is None else f", about {_clock(left)} left")
 
     def line(self, title: str) -> str:
-        """Everything in one line."""
         parts = (f"{title} {self.share()}", self.note(), self.times())
         return ", ".join(part for part in parts if part)
 

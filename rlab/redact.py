@@ -13,9 +13,7 @@ from urllib.parse import quote, unquote
 
 HIDDEN = "(hidden)"
 REFERENCE = re.compile(r"\$\{(\w+)\}")
-SECRET_NAMES = re.compile(
-    r"http|header|pass|token|secret|key|auth|credential|cookie", re.IGNORECASE
-)  # names of options
+SECRET_NAMES = re.compile(r"http|header|pass|token|secret|key|auth|credential|cookie", re.IGNORECASE)  # of options
 PLAIN_HEADERS = ("accept", "accept-language", "content-type", "user-agent")  # other headers may carry tokens
 _STORED = re.compile(r"([A-Za-z]{1,10}[ =])?\$\{\w+\}")  # a reference, possibly after a word such as Bearer
 _ADDRESS = re.compile(r"https?://[^\s'\"<>`]+", re.IGNORECASE)

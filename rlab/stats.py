@@ -66,9 +66,8 @@ def share_estimate(hits: float, tries: int) -> Estimate:
 def median_estimate(values: Tensor) -> Estimate:
     """The median of values (n,) with its 95% order-statistics interval, which needs six values."""
     ordered, below, cut, ways = values.double().sort().values.tolist(), 0, 0, 1
-    while 40 * (below + ways) <= 2 ** len(
-        ordered
-    ):  # binomial tail: this many of 2 ** n outcomes leave the median below the next value
+    outcomes = 2 ** len(ordered)
+    while 40 * (below + ways) <= outcomes:  # binomial tail: `below` of all outcomes leave the median below this value
         below, cut, ways = below + ways, cut + 1, ways * (len(ordered) - cut) // (cut + 1)
     ends = (ordered[cut - 1], ordered[-cut]) if cut else (-math.inf, math.inf)
     return Estimate(median_of(values), *ends)

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Literal, Unpack, get_args, overload
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING, Any, Literal, Unpack, get_args, overload
 
 from rlab.benchmarking.config import BenchmarkOptions, folder_name
 from rlab.benchmarking.folder import Benchmark
@@ -18,41 +19,47 @@ from rlab.benchmarking.make import make_benchmark
 from rlab.comparison import AttackOutcome, CompareOptions, Comparison, run_comparison
 from rlab.data.batch import Samples
 from rlab.data.load import DataOptions
-from rlab.errors import MissingExtra, Notice, OptionError
+from rlab.errors import Notice, OptionError
 from rlab.explanation import MethodComparison
 from rlab.explanation.base import Explanation
+from rlab.explanation.declared import explain_declared
 from rlab.explanation.options import ExplainOptions
 from rlab.progress import bar
 from rlab.results.kept import Keep
 from rlab.results.result import AttackResult
-from rlab.runs.attack import attack_declared
+from rlab.runs.attack import run_attack
 from rlab.runs.executor import Workers, place
 from rlab.runs.inputs import Data, Model, as_batch, taken
-from rlab.runs.options import AttackKeywords, SharedAttackOptions
-from rlab.runs.sharing import WorkerKeywords, WorkerOptions
-from rlab.storage.config import check, read_config, takes
+from rlab.runs.options import SharedAttackOptions
+from rlab.runs.sharing import WorkerOptions
+from rlab.storage.config import check, did_you_mean, read_config, takes
 from rlab.training.directions import PriorOptions
 from rlab.training.directions import train as train_prior
 from rlab.training.ranks import join, started
 from rlab.training.trainer import Tell
+from rlab.victims.base import Victim
 from rlab.victims.options import ModelOptions
-from rlab.victims.torch_module import TorchVictim
+
+if TYPE_CHECKING:
+    from rlab.keywords import AttackKeywords, BenchmarkKeywords, CompareKeywords, ExplainKeywords
 
 PathLike = str | os.PathLike[str]
 Announce = Callable[[Samples, Mapping[str, Any]], None]  # called with the samples and the defaults that were filled in
 _IN_MEMORY = {"model": "in memory", "data": "in memory"}  # for options that need names
-TRAINED = ("prior", "clips")
+_NOT_KEYWORDS = ("model", "data", "keep")  # fields that are parameters of their own here, or mean nothing
+# Agents of papers are loaded when a file names one: their options and their training.
+PAPERS = {
+    "dual_action": ("rlab.papers.dual_action:DualActionConfig", "rlab.papers.dual_action:train"),
+    "two_agents": ("rlab.papers.two_agents:TwoAgentsConfig", "rlab.papers.two_agents:train"),
+}
+TRAINED = ("prior", *PAPERS)
 
 
 def say_nothing(samples: Samples, defaulted: Mapping[str, Any]) -> None:
     """Announce nothing before the first query."""
 
 
-class SharedAttackKeywords(AttackKeywords, WorkerKeywords, total=False):
-    """The fields of `SharedAttackOptions`."""
-
-
-@takes(SharedAttackOptions, SharedAttackKeywords)
+@takes(SharedAttackOptions)
 def attack(
     model: Model,
     data: Data,
@@ -61,7 +68,7 @@ def attack(
     out: PathLike | None = None,
     keep: Keep = "everything",
     announce: Announce = say_nothing,
-    **options: Unpack[SharedAttackKeywords],
+    **options: Unpack[AttackKeywords],
 ) -> AttackResult:
     """Find, for every sample, a few patches whose distortion makes the model err.
 
@@ -72,10 +79,8 @@ def attack(
     called with the samples and the defaults that were filled in, before the first query.
     """
     declared = check(SharedAttackOptions, options, "the attack's options")
-    if keep not in get_args(Keep) or (out is None and keep != "everything"):
-        raise OptionError(
-            f"expected keep, which needs a folder `out`, to be one of {', '.join(get_args(Keep))}, got {keep!r}"
-        )
+    if keep not in (kinds := get_args(Keep)) or (out is None and keep != "everything"):
+        raise OptionError(f"expected keep, which needs a folder `out`, to be one of {', '.join(kinds)}, got {keep!r}")
     named, here = _placed(declared, model)
     with taken(here, data, limit, stream=True) as (victim, samples):
         filled, defaulted = declared.filled(samples)
@@ -83,11 +88,10 @@ def attack(
         config = {"model": _plain(named or model, "name"), "data": _plain(data, "path"), **filled.plain(), "keep": keep}
         with bar(len(samples)) as progress:
             folder = None if out is None else Path(out)
-            result = attack_declared(declared, victim, samples, folder, config, progress, named, keep)
+            workers = None if named is None else Workers.of(declared, named, victim)
+            result = run_attack(declared, victim, samples, folder, config, progress, workers, keep)
     if 2 * int(result.attacked.sum()) < len(result):
-        wrong = (
-            f"{len(result) - int(result.attacked.sum())} of {len(result)} samples were misclassified before any change"
-        )
+        wrong = f"{len(result) - int(result.attacked.sum())} of {len(result)} samples were misclassified from the start"
         warnings.warn(f"{wrong}: rlab.doctor(model, data) may show why", Notice, stacklevel=2)
     return result
 
@@ -99,17 +103,8 @@ def _placed(options: WorkerOptions, model: Model) -> tuple[ModelOptions | None, 
     if isinstance(model, ModelOptions):
         return place(options, model)
     if options.shared:
-        raise OptionError(
-            f"workers need the model by name, such as 'my_module:net', got a {type(model).__name__} in memory"
-        )
+        raise OptionError(f"workers need the model by name, such as 'my_module:net', got a {type(model).__name__}")
     return None, model
-
-
-def _by_name(model: Model) -> ModelOptions:
-    """The model by name, as worker processes load it."""
-    named, _ = _placed(WorkerOptions(workers=2), model)
-    assert named is not None
-    return named
 
 
 def _plain(thing: object, key: str) -> dict[str, Any]:
@@ -119,15 +114,7 @@ def _plain(thing: object, key: str) -> dict[str, Any]:
     return {key: os.fspath(thing) if isinstance(thing, str | os.PathLike) else type(thing).__name__}
 
 
-class CompareKeywords(SharedAttackKeywords, total=False):
-    """The fields of `CompareOptions`."""
-
-    policies: str | Sequence[str]
-    attacks: str | Sequence[str]
-    reduce: bool
-
-
-@takes(CompareOptions, CompareKeywords)
+@takes(CompareOptions, *_NOT_KEYWORDS, "policy")
 def compare(
     model: Model,
     data: Data,
@@ -160,21 +147,15 @@ def compare(
         return run_comparison(victim, batch, contenders, filled.budget, filled.seed, folder, settings, tell)
 
 
-class ExplainKeywords(AttackKeywords, total=False):
-    """The fields of `ExplainOptions`."""
-
-    method: str | Sequence[str] | None
-    label: int | None
-    masks: str | None
-    mask_values: int | Sequence[int] | None
-    rule: str
-    steps: int
-    checks: bool
-
-
 @overload
 def explain(
-    model: Model, data: Data, *, compare: Literal[True], limit: int | None = ..., **options: Unpack[ExplainKeywords]
+    model: Model,
+    data: Data,
+    *,
+    compare: Literal[True],
+    limit: int | None = ...,
+    out: PathLike | None = ...,
+    **options: Unpack[ExplainKeywords],
 ) -> MethodComparison: ...
 
 
@@ -185,76 +166,71 @@ def explain(
     *,
     compare: Literal[False] = ...,
     limit: int | None = ...,
+    out: PathLike | None = ...,
     **options: Unpack[ExplainKeywords],
 ) -> Explanation: ...
 
 
-@takes(ExplainOptions, ExplainKeywords)
+@takes(ExplainOptions, *_NOT_KEYWORDS)
 def explain(
-    model: Model, data: Data, *, compare: bool = False, limit: int | None = None, **options: Unpack[ExplainKeywords]
+    model: Model,
+    data: Data,
+    *,
+    compare: bool = False,
+    limit: int | None = None,
+    out: PathLike | None = None,
+    **options: Unpack[ExplainKeywords],
 ) -> Explanation | MethodComparison:
     """Explain the model's decisions with a map and a mask for every sample; with `compare`, score several methods.
 
-    The options of an attack are for the method 'mask'.
+    With `out`, arrays, tables, pictures and a page are stored in this folder. The options of an attack are for the method 'mask'.
     """
     declared = check(ExplainOptions, {**_IN_MEMORY, **options}, "the explanation's options")
-    methods = declared.methods(compare)  # refuse unknown names before loading anything
-    if not compare and len(methods) > 1:
-        raise OptionError(f"expected one method, got {len(methods)}: pass compare=True to score several")
-    with taken(model, data, limit) as (victim, batch):
-        batch = declared.with_masks(batch)
-        labels, rule = declared.labels(batch), declared.rule
-        if not compare:
-            return methods[0](victim, batch, labels, declared.seed, rule)
-        methods = declared.methods(compare, isinstance(victim, TorchVictim))
-        return declared.judge()(victim, batch, methods, labels, declared.seed)
+    if not compare and (count := len(declared.methods())) > 1:
+        raise OptionError(f"expected one method, got {count}: pass compare=True to score several")
+    explained = explain_declared(declared, model, data, compare, limit, out)
+    return explained if isinstance(explained, MethodComparison) else explained[0]
 
 
-class BenchmarkKeywords(SharedAttackKeywords, total=False):
-    """The fields of `BenchmarkOptions` except models and data."""
-
-    ladder: str
-    sets: Literal["each", "agreement", "free"]
-    reference: str | None
-    steps: int
-    lead: float
-    tolerance: float
-    reach: float | None
-    per_class: int | None
-    format: Literal["png", "npz", "wfdb", "mp4", "frames", "webdataset", "parquet"] | None
-
-
-@takes(BenchmarkOptions, BenchmarkKeywords)
+@takes(BenchmarkOptions, "models", "data")
 def benchmark(
     model: Model | Mapping[str, Model] | None,
     data: Data,
     out: PathLike,
     *,
     limit: int | None = None,
+    announce: Announce = say_nothing,
     **options: Unpack[BenchmarkKeywords],
 ) -> Benchmark:
     """Make or resume a benchmark in the folder `out`: the smallest flip of each sample, and a ladder of harder levels.
 
     Pass several models as a mapping from names to models. With None no model is queried, and the ladder is severity:1..5.
-    `rlab.verify_benchmark` checks the files, and `rlab.run_benchmark` grades models on them.
+    `announce` is called before the first query as in `attack`. `rlab.verify_benchmark` checks the files, and
+    `rlab.run_benchmark` grades models on them.
     """
     free: dict[str, Any] = {"sets": "free", "ladder": "severity:1..5"} if model is None else {}
     declared = check(BenchmarkOptions, free | dict(options), "the benchmark's options")
-    models: Mapping[str, Model] = {}
-    if model is not None:
-        models = (
-            model if isinstance(model, Mapping) else {folder_name(model) if isinstance(model, str) else "model": model}
-        )
-    named = {name: _by_name(each) for name, each in models.items()} if declared.shared else None
-    victims = {}
-    data = data if models else as_batch(data, limit)
+    models = {} if model is None else model if isinstance(model, Mapping) else {_set_name(model): model}
+    placed = {name: _placed(declared, each) for name, each in models.items()}
+    source = data if isinstance(data, DataOptions) else None
+    if isinstance(data, str | os.PathLike):
+        source = check(DataOptions, {"path": os.fspath(data), "limit": limit}, f"the data {str(data)!r}")
+    batch = data if source is None else source.load()
     with ExitStack() as stack:
-        for name, each in models.items():
-            victims[name], data = stack.enter_context(
-                taken(each, data, limit)
-            )  # the first model's batch is used for all
-        with bar(len(data) * max(1, len(victims)), "making") as progress:  # type: ignore[arg-type]
-            return make_benchmark(victims, data, Path(out), declared, progress, named)  # type: ignore[arg-type]
+        victims = dict[str, Victim]()
+        for name, (_, here) in placed.items():  # the first model's batch is used for all
+            victims[name], batch = stack.enter_context(taken(here, batch, limit))
+        batch = as_batch(batch, limit)
+        named = {name: how for name, (how, _) in placed.items() if how is not None}
+        declared = declared.model_copy(update={"models": named, "data": source})
+        announce(batch, declared.filled(batch)[1])
+        with bar(len(batch) * (len(victims) if declared.sets == "each" else 1), "making") as progress:
+            return make_benchmark(victims, batch, Path(out), declared, progress)
+
+
+def _set_name(model: Model) -> str:
+    """The name of the only model in its benchmark."""
+    return folder_name(model) if isinstance(model, str) else "model"
 
 
 def train(
@@ -265,25 +241,23 @@ def train(
     device: str | None = None,
     tell: Tell = lambda figures: None,
 ) -> Path:
-    """Train what a YAML or TOML file declares, or resume it: a direction prior, or the agents for video (`kind: clips`, extra
-    'train'). Returns the file for `policy`; `tell` gets the figures of each validation.
+    """Train what a YAML or TOML file declares, or resume it: a direction prior, or the agent of a paper (`kind: dual_action` or
+    `kind: two_agents`). Returns the file for `policy`; `tell` gets the figures of each validation.
 
     Priors train on several GPUs if torchrun starts several processes.
     """
     path, folder = Path(config), Path(out)
     kind = read_config(path).get("kind", "prior")
     if kind not in TRAINED:
-        raise OptionError(f"expected kind to be one of {', '.join(TRAINED)} in {path}, got {kind!r}")
+        hint = did_you_mean(str(kind), TRAINED)
+        raise OptionError(f"expected kind to be one of {', '.join(TRAINED)} in {path}, got {kind!r}.{hint}")
     if kind == "prior":
         prior = PriorOptions.read(path, minutes, device)
         with join(prior.device) as ranks:
             return train_prior(*prior.load(), prior, folder, tell, ranks)
     if started().count > 1:
-        raise OptionError("the agents for clips train in one process: run the command without torchrun")
-    try:
-        from rlab.papers.video.train import PairOptions
-        from rlab.papers.video.train import train as train_pair
-    except ImportError as error:
-        raise MissingExtra("torchrl", "train") from error
-    pair = PairOptions.read(path, minutes, device)
-    return train_pair(*pair.load(), pair, folder, tell)
+        raise OptionError(f"a training of kind {kind!r} runs in one process: run the command without torchrun")
+    declares, trains = map(resolve_name, PAPERS[kind])
+    options = declares.read(path, minutes, device)
+    trained: Path = trains(*options.load(), options, folder, tell)
+    return trained

@@ -98,19 +98,15 @@ def test_compare(victim: TorchVictim) -> None:
 
 @pytest.mark.parametrize("name", [name for name, method in METHODS.items() if method.scored])
 def test_explain(name: str) -> None:
-    few = {
-        "rise": "rise(masks=20)",
-        "belief": "belief(queries=150)",
-        "hsic": "hsic(masks=20)",
-        "sobol": "sobol(samples=2, along=3)",
-        "credit": "credit(sets=20, episodes=1)",
-    }
+    few = {"rise": "masks=20", "belief": "queries=150", "hsic": "masks=20", "sobol": "samples=2, along=3"}
+    few |= {"credit": "sets=20, episodes=1"}
+    spec = f"{name}({few.get(name, '')})"
     batch, victim = samples(3), plain()
-    comparison = MethodJudge(steps=3)(victim, batch, parse_methods([few.get(name, name)]), seed=1)
+    comparison = MethodJudge(steps=3)(victim, batch, parse_methods([spec]), seed=1)
     assert victim.rows.total() + comparison.copy_rows == Counted.seen
     explanation = comparison.judged[name].explanation
     before = Counted.seen
-    again = parse_methods([few.get(name, name)])[0](plain(), batch, seed=1)
+    again = parse_methods([spec])[0](plain(), batch, seed=1)
     assert int(again.queries.sum()) == int(explanation.queries.sum()) == Counted.seen - before
 
 

@@ -14,7 +14,7 @@ from rlab.comparison import CompareOptions
 from rlab.explanation.options import ExplainOptions
 from rlab.hardening.options import HardenRunOptions
 from rlab.runs.options import AttackOptions, SharedRunOptions, make_attack
-from rlab.runs.sharing import WorkerKeywords, WorkerOptions
+from rlab.runs.sharing import WorkerOptions
 from rlab.storage.config import check, read_config
 
 COMMANDS: dict[str, type[AttackOptions]] = {
@@ -40,9 +40,8 @@ FILES = {
 def test_every_command_builds_the_same_attack(tmp_path: Path, command: str, content: dict[str, object]) -> None:
     more = {"requirements": [{"metric": "success", "below": 0.5}]} if command == "audit" else {}
     path = tmp_path / "run.yaml"
-    path.write_text(
-        yaml.safe_dump({"model": "demo:digits", "data": {"path": "demo:digits", "limit": 4}, **content, **more})
-    )
+    inputs = {"model": "demo:digits", "data": {"path": "demo:digits", "limit": 4}}
+    path.write_text(yaml.safe_dump({**inputs, **content, **more}))
     batch = rlab.load("demo:digits", limit=4)
     options = check(COMMANDS[command], read_config(path))
     assert isinstance(options, AttackOptions)
@@ -56,7 +55,6 @@ def test_no_command_declares_an_option_of_the_attack_or_of_workers_again() -> No
 
 
 def test_who_does_the_work_is_no_part_of_a_run() -> None:
-    assert set(WorkerKeywords.__annotations__) == set(WorkerOptions.model_fields)
     values = {"model": "demo:digits", "data": "demo:digits", "requirements": [{"metric": "success", "below": 0.5}]}
     for name in ("attack", "compare", "benchmark", "audit"):
         own = {key: value for key, value in values.items() if key != "requirements" or name == "audit"}

@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 import rlab
+import tests.conftest  # noqa: F401  (see `digits`)
 from rlab.benchmarking import Benchmark
 from rlab.comparison import Comparison
 from rlab.results.result import AttackResult
@@ -22,6 +23,7 @@ from rlab.runs.executor import Workers
 from rlab.runs.sharing import WorkerOptions
 from rlab.storage.config import check
 from rlab.victims.options import ModelOptions
+from rlab.victims.torch_module import TorchVictim
 from tests.command import rlab_command
 from tests.helpers import assert_same
 
@@ -29,7 +31,12 @@ WORDS = ["--limit", 8, "--chunk", 3, "--budget", 25, "-p", "gaussian_noise@0.3",
 OPTIONS: dict[str, Any] = {
     "limit": 8, "chunk": 3, "budget": 25, "palette": ["gaussian_noise@0.3", "dead_pixel"], "patch": 2,
 }  # fmt: skip
-DIGITS = ["demo:digits", "demo:digits"]
+DIGITS = ["tests.test_shared_work:digits", "demo:digits"]
+
+
+def digits() -> TorchVictim:
+    """The demo's model under a name whose module workers import, and with it the switches of `tests.conftest`."""
+    return rlab.demo_victim("digits")
 
 
 @pytest.fixture(autouse=True)

@@ -82,18 +82,16 @@ def test_functions_are_short_and_take_few_parameters() -> None:
     for name, node in functions():
         own = node.args
         lengths[name] = (node.end_lineno or 0) - node.lineno + 1
-        counts[name] = sum(
-            argument.arg not in ("self", "cls") for argument in (*own.posonlyargs, *own.args, *own.kwonlyargs)
-        )
+        arguments = (*own.posonlyargs, *own.args, *own.kwonlyargs)
+        counts[name] = sum(argument.arg not in ("self", "cls") for argument in arguments)
     assert {name: length for name, length in lengths.items() if length > LONGEST_FUNCTION} == {}
     assert {name: count for name, count in counts.items() if count > MOST_PARAMETERS} == {}
 
 
 def test_few_files_lie_loose_and_few_layers_have_no_exceptions() -> None:
     assert len(list(PACKAGE.glob("*.py"))) <= MOST_LOOSE_FILES
-    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"][
-        "contracts"
-    ]
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    contracts = declared["tool"]["importlinter"]["contracts"]
     assert sum(len(contract["layers"]) for contract in contracts) <= MOST_LAYERS
     assert all("ignore_imports" not in contract and contract["exhaustive"] for contract in contracts)
 

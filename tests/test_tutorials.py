@@ -1,5 +1,5 @@
-"""The tutorials and guides work as written, block after block in an empty folder: Python in one namespace, `rlab` commands, and
-blocks with a title as files of that name. A block right below a line `<!-- skip -->` is left out.
+"""README, the tutorials and the guides work as written, block after block in an empty folder: Python in one namespace, `rlab`
+commands, and blocks with a title as files of that name. A block right below a line `<!-- skip -->` is left out.
 """
 
 from __future__ import annotations
@@ -12,11 +12,15 @@ from pathlib import Path
 import pytest
 
 from tests.command import rlab_command
-from tests.test_readme import GUIDES, Block, blocks_of, commands_of
+from tests.test_readme import DOCUMENTS, GUIDES, Block, blocks_of, commands_of
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
-PAGES = [DOCS / "index.md", *(ROOT / guide for guide in GUIDES), *sorted((DOCS / "tutorials").glob("*.md"))]
+PAGES = [
+    DOCS / "index.md",
+    *(ROOT / page for page in (*DOCUMENTS, *GUIDES)),
+    *sorted((DOCS / "tutorials").glob("*.md")),
+]
 LONGER = [DOCS / f"{name}.md" for name in ("benchmark", "explain", "harden")]
 
 
@@ -45,9 +49,7 @@ def run_blocks(blocks: list[Block], page: str, folder: Path) -> int:
             exec(compile("\n" * block.first + code, page, "exec"), names)  # tracebacks show the page's line numbers
             count += 1
         for command in commands_of([block]):
-            printed = rlab_command(
-                *shlex.split(command, comments=True)[1:]
-            )  # in this process, because a new one takes seconds
+            printed = rlab_command(*shlex.split(command, comments=True)[1:])  # a new process would take seconds
             assert printed.code == 0, f"{command} ended with {printed.code}\n{printed.out}\n{printed.err}"
             count += 1
     return count
@@ -60,8 +62,32 @@ def test_every_block_runs(page: Path, folder: Path) -> None:
     assert run_blocks(blocks_of(page.read_text(encoding="utf-8")), str(page), folder) > 0
 
 
+SAMPLE = """
+```python title="my_x.py"
+x = 3
+```
+- in a list
+  ```python
+  from my_x import x
+  ```
+<!-- skip -->
+```python
+raise SystemExit(1)
+```
+```python
+assert x == 3
+```
+```bash
+make demo
+rlab show \\
+    --help
+```
+"""
+
+
 def test_blocks_run_in_order_and_titled_blocks_become_files(folder: Path) -> None:
-    page = '```python title="my_x.py"\nx = 3\n```\n```python\nfrom my_x import x\n```\n```python\nassert x == 3\n```\n'
-    assert run_blocks(blocks_of(page), "page", folder) == 2
+    blocks = blocks_of(SAMPLE)
+    assert run_blocks(blocks, "page", folder) == 3
+    assert commands_of(blocks) == ["rlab show      --help"]
     with pytest.raises(AssertionError, match="ended with 2"):
         run_blocks(blocks_of("```bash\nrlab show nothing-here\n```\n"), "page", folder)

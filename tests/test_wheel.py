@@ -149,9 +149,8 @@ def test_the_notebook_shows_a_line_curves_and_a_table(installed: Path, tmp_path:
 
 @pytest.mark.slow
 def test_a_demonstration_an_audit_and_their_pages(installed: Path, tmp_path: Path):
-    python(
-        NEWCOMER, installed, tmp_path, "rlab demo --samples 2 --out demo\nrlab examples audit\nrlab report demo/clips"
-    )
+    commands = "rlab demo --samples 2 --out demo\nrlab examples audit\nrlab report demo/clips"
+    python(NEWCOMER, installed, tmp_path, commands)
     declared = tmp_path / "examples/audit.yaml"
     fewer = declared.read_text().replace("limit: 60", "limit: 8")
     declared.write_text("\n".join(row for row in fewer.splitlines() if "class: 3" not in row and "harden" not in row))

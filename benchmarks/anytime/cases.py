@@ -18,11 +18,11 @@ from rlab.victims.zoo import demo_victim
 
 OURS, WITHOUT = "auto", "belief"
 BASELINES = ("square", "random")
-QMAP, PHOTO_PRIOR = "qmap", "photo_prior"  # recorded: `auto` of rlab 0.1, and a prior for photos that does not ship
+PHOTO_PRIOR = "photo_prior"  # recorded: a prior for photos that does not ship
 VARIANTS: dict[str, dict[str, Any]] = {
     "surrogates": {"policy": "belief", "surrogates": True},
     "no-draws": {"policy": "auto(temperature=0.0, warming=0.0)"},
-    "one-way": {"policy": "auto(ways=1)"},
+    "one-way": {"policy": "auto(rivals=1)"},
 }
 # Rows of the table of parts. Those that no variant makes were recorded with rlab 0.2.0; later versions cannot run them.
 PARTS = {

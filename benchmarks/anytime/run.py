@@ -8,7 +8,6 @@ python -m benchmarks.anytime --quick             # our policy on few samples wit
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -16,25 +15,14 @@ from unittest.mock import patch
 
 import numpy as np
 
-from benchmarks.anytime.cases import (
-    BASELINES,
-    CASES,
-    GROUPS,
-    OURS,
-    PARTS,
-    PHOTO_PRIOR,
-    QMAP,
-    RUNNABLE,
-    STUDIED,
-    VARIANTS,
-    WITHOUT,
-    Case,
-)  # fmt: skip
+from benchmarks.anytime import cases
+from benchmarks.anytime.cases import BASELINES, CASES, OURS, PARTS, STUDIED, VARIANTS, WITHOUT, Case
 from benchmarks.attacks import SURROGATES, attack, flips, within
 from benchmarks.data import Absent
 from benchmarks.harness import Claim, Figures, Options, Piece
-from benchmarks.raw import RAW, Curves, Raw, Store, from_curves, to_curves
+from benchmarks.raw import RAW, Curves, Raw, Store
 from benchmarks.tables import interval, table
+from benchmarks.tables import section as section_of
 from benchmarks.victims import cifar_victim
 from rlab.policies.belief import BeliefPolicy
 from rlab.stats import Estimate, Floats, Rows, estimate, mean_estimate
@@ -48,18 +36,17 @@ RULES = """
 A figure is the median distance of the best flip within q queries, counting the clean query, over the samples that the
 model classifies correctly; a sample without a flip counts as infinitely far. Ratios divide our median by that of the
 best other policy at the same q, on the same resampled samples; brackets are 95% bootstrap intervals. The others are
-square, random and, where recorded, the Q-map agent that `auto` was in rlab 0.1; greedy queries every patch before it
-acts and has no flip by then. They use the same cleanup and stopping rule. The settings of the belief search were chosen
-on CIFAR-10 test images 1000-1399 of the VGG, the WRN and a robust training model, and on photos that a prior was
-trained on; no page reports on these. No prior was trained on VGG, WRN, the robust CNN, the networks for beats (2 s
-windows, 9 of the 22 records of DS2, 150 beats with balanced classes; no Q-map was recorded on them) or the photos'
-EfficientNet-Lite0 and Lite1 (one family). No prior for photos ships, so there `auto` is `belief`. Photos are 120 of the
-NIPS 2017 challenge and 144 pets. CIFAR-10 and photos ran on an H200, beats and the demo on 2 CPU cores; the device
-affects distances by rounding only. The Q-map's curves were recorded before its code was deleted; those on signals, in
-units of each signal's amplitude, were converted to mV. The rows of photos are older than the rest: they predate the
-prior weight on the middle of a picture. So are those of surrogates, which predate copies of the input
-(`benchmarks.peers` has newer ones). Rows of the controller, of single changes and of no restores were recorded with
-rlab 0.2.0, which still had these options.
+square and random; greedy queries every patch before it acts and has no flip by then. Up to rlab 0.2.0 the Q-map agent
+of rlab 0.1, which no longer exists, was among them; the aims were set with it. They use the same cleanup and stopping
+rule. The settings of the belief search were chosen on CIFAR-10 test images 1000-1399 of the VGG, the WRN and a robust
+training model, and on photos that a prior was trained on; no page reports on these. No prior was trained on VGG, WRN,
+the robust CNN, the networks for beats (2 s windows, 9 of the 22 records of DS2, 150 beats with balanced classes) or the
+photos' EfficientNet-Lite0 and Lite1 (one family). No prior for photos ships, so there `auto` is `belief`. Photos are
+120 of the NIPS 2017 challenge and 144 pets. CIFAR-10 and photos ran on an H200, beats and the demo on 2 CPU cores; the
+device affects distances by rounding only. The rows of photos are older than the rest: they predate the prior weight on
+the middle of a picture. So are those of surrogates, which predate copies of the input (`benchmarks.peers` has newer
+ones). Rows of the controller, of single changes and of no restores were recorded with rlab 0.2.0, which still had these
+options.
 """
 
 
@@ -104,7 +91,7 @@ def measure(case: Case, policy: str, samples: int, budget: int, device: str) -> 
     return flips(attack(victim, batch, **options))
 
 
-def simultaneous(case: Case, device: str) -> dict[str, float]:
+def simultaneous(case: Case, device: str) -> Raw:
     """Among the proposals after the first flip, the shares that add and restore at once, only restore, and only add."""
     counts = dict.fromkeys(("both", "restores", "adds"), 0)
     propose = BeliefPolicy.propose
@@ -121,20 +108,21 @@ def simultaneous(case: Case, device: str) -> dict[str, float]:
 
     with patch.object(BeliefPolicy, "propose", watched):
         measure(case, OURS, case.samples, 200, device)
-    return {name: count / max(sum(counts.values()), 1) for name, count in counts.items()}
+    return Raw({name: count / max(sum(counts.values()), 1) for name, count in counts.items()})
 
 
 def pieces(options: Options) -> Iterator[Piece]:
     """Each case with our policy and the baselines, then the table of parts."""
     seen = set[str]()
     for case in CASES:
-        parts = [name for name in PARTS if name in RUNNABLE] if case in STUDIED else []
+        parts = [name for name in PARTS if name in cases.RUNNABLE] if case in STUDIED else []
         for policy in dict.fromkeys((case.policy, *BASELINES, *parts)):
-            if case.file(policy) not in seen:
-                seen.add(case.file(policy))
-                yield Piece(case.file(policy), case.group, settings(case, policy), partial(curves_of, case, policy))
+            if (name := case.file(policy)) not in seen:
+                seen.add(name)
+                make = partial(measure, case, policy, case.samples, case.budget(policy))
+                yield Piece.of_curves(name, case.group, settings(case, policy), make)
     for case in STUDIED:
-        yield Piece(f"{case.raw}-dual", case.group, settings(case, OURS), partial(shares_of, case))
+        yield Piece(f"{case.raw}-dual", case.group, settings(case, OURS), partial(simultaneous, case))
 
 
 def settings(case: Case, policy: str) -> dict[str, Any]:
@@ -143,18 +131,9 @@ def settings(case: Case, policy: str) -> dict[str, Any]:
     return {"case": case.raw, "budget": case.budget(policy), **shared, **spec}
 
 
-def curves_of(case: Case, policy: str, device: str) -> Raw:
-    return Raw(from_curves(measure(case, policy, case.samples, case.budget(policy), device)))
-
-
-def shares_of(case: Case, device: str) -> Raw:
-    return Raw(simultaneous(case, device))
-
-
 def kept(store: Store, case: Case, *policies: str) -> dict[str, Curves]:
     """The curves of those policies that have a raw file."""
-    files = {policy: case.file(policy) for policy in policies}
-    return {policy: to_curves(store.read(file).numbers) for policy, file in files.items() if file in store}
+    return store.curves({policy: case.file(policy) for policy in policies})
 
 
 def section(case: Case, curves: Mapping[str, Curves], queries: Sequence[int]) -> str:
@@ -165,7 +144,7 @@ def section(case: Case, curves: Mapping[str, Curves], queries: Sequence[int]) ->
     rows.append(("aim", *(f"{aims[q]:g}" if q in aims else "" for q in queries)))
     share = float(np.isfinite(at(ours, queries[-1])).mean())
     note = f"{len(ours)} samples the model classifies correctly; {share:.1%} flipped within {queries[-1]} queries."
-    return f"## {case.name}\n\n{table((HEADING, *map(str, queries)), rows)}\n\n{note}"
+    return section_of(case.name, table((HEADING, *map(str, queries)), rows), note)
 
 
 def parts_section(store: Store) -> str:
@@ -184,7 +163,7 @@ def parts_section(store: Store) -> str:
             f"others in one step, {share['restores']:.0%} only restore and {share['adds']:.0%} only add or exchange."
         )
     head = ("", *(f"within {q}" for q in SHOWN), "log distance, minus the first row's")
-    return f"## What each part contributes\n\n{table(head, rows)}\n\n{' '.join(notes)}"
+    return section_of("What each part contributes", table(head, rows), " ".join(notes))
 
 
 def photos_section(store: Store) -> str:
@@ -198,19 +177,19 @@ def photos_section(store: Store) -> str:
             cells = (f"{len(won) / len(values):.1%}", *(f"{v:.3g}" for v in (won.mean(), np.median(won), won.max())))
             rows.append((f"{case.name}: {case.policy}", f"{queries}", *cells))
     rows.append(("RLAB paper, ImageNet", "", "", "2.48", "", "4.74"))
-    head = ("", "within", "flipped", "average L2 of flips", "median", "largest")
-    curves = kept(store, next(case for case in CASES if case.name == "lite1 natural"), PHOTO_PRIOR, WITHOUT)
-    gap = interval(mean_estimate(areas(curves[PHOTO_PRIOR], FAR_PHOTOS) - areas(curves[WITHOUT], FAR_PHOTOS), SEED))
+    curves = kept(store, next(case for case in CASES if case.name == "lite1 natural"), cases.PHOTO_PRIOR, WITHOUT)
+    gap = interval(mean_estimate(np.subtract(*(areas(curve, FAR_PHOTOS) for curve in curves.values())), SEED))
     note = (
         "A prior for photos, trained on Lite0 and Lite2 (`agents/photos.yaml`), was measured on Lite1: its log distance over "
         f"the curve is {gap} more than without a prior. It does not ship."
     )
-    return f"## Photos and the paper's figure\n\n{table(head, rows)}\n\n{note}"
+    body = table(" | within | flipped | average L2 of flips | median | largest", rows)
+    return section_of("Photos and the paper's figure", body, note)
 
 
 def sections(store: Store) -> Iterator[str]:
     for case in CASES:
-        yield section(case, kept(store, case, case.policy, *BASELINES, QMAP), QUERIES)
+        yield section(case, kept(store, case, case.policy, *BASELINES), QUERIES)
     yield photos_section(store)
     yield parts_section(store)
 
@@ -225,28 +204,10 @@ def keyed(case: Case, curves: Mapping[str, Curves], most: int) -> dict[str, Any]
 def figures(store: Store) -> Figures:
     found: dict[str, Any] = {}
     for case in CASES:
-        curves = kept(store, case, case.policy, *BASELINES, QMAP)
+        curves = kept(store, case, case.policy, *BASELINES)
         if case.policy in curves:
             found |= keyed(case, curves, QUERIES[-1])
-    return {**found, **recorded(store)}
-
-
-def recorded(store: Store) -> Figures:
-    """`success_200`: share flipped on both undefended models; `controller_gain`: log distance of rule minus controller."""
-    flipped, gains = [], []
-    for case in STUDIED:
-        curves = kept(store, case, OURS, WITHOUT, "controller", "belief-controller")
-        flipped += [np.isfinite(at(curves[OURS], 200)).mean()] if OURS in curves else []
-        pairs = [
-            (rule, learned)
-            for rule, learned in ((OURS, "controller"), (WITHOUT, "belief-controller"))
-            if learned in curves
-        ]
-        gains += [float(np.mean(areas(curves[rule]) - areas(curves[learned]))) for rule, learned in pairs]
-    return {
-        "controller_gain": sum(gains) / len(gains) if gains else math.nan,
-        "success_200": float(np.mean(flipped)) if flipped else math.nan,
-    }
+    return found
 
 
 def quick(options: Options) -> Figures:
@@ -262,20 +223,11 @@ def quick(options: Options) -> Figures:
         except Absent as why:
             print(f"skipped {case.name}: {why}")
             continue
-        others = {name: curves[: len(ours)] for name, curves in kept(store, case, *BASELINES, QMAP).items()}
+        others = {name: curves[: len(ours)] for name, curves in kept(store, case, *BASELINES).items()}
         print(section(case, {case.policy: ours, **others}, QUERIES[:6]), flush=True)
         found |= keyed(case, {case.policy: ours, **others}, budget)
-    return {**found, **recorded(store)}
+    return found
 
 
-CLAIM = Claim(
-    "anytime",
-    "Distance at each number of queries",
-    __doc__ or "",
-    RULES,
-    quick,
-    pieces,
-    sections,
-    figures,
-    cases=GROUPS,
-)
+TITLE = "Distance at each number of queries"
+CLAIM = Claim("anytime", TITLE, __doc__, RULES, quick, pieces, sections, figures, cases=cases.GROUPS)

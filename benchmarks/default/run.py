@@ -45,8 +45,8 @@ def row(name: str, values: dict[str, float]) -> list[Value | Share]:
     return [name, Share(values["success"], 0), *(values[f"l2_within_{q}"] for q in WITHIN), values["l2"], queries]
 
 
-def make(name: str, device: str) -> Raw:
-    comparison = compared(name, RUNS / name)
+def make(name: str, device: str, folder: Path = RUNS, images: int = IMAGES, more: Sequence[str] = ()) -> Raw:
+    comparison = compared(name, folder / name, images, more)
     return Raw({policy: measured(each, comparison.seed) for policy, each in comparison.outcomes.items()})
 
 
@@ -83,30 +83,21 @@ def sections(store: Store) -> Iterator[str]:
 
 
 def figures(store: Store) -> Figures:
-    found = {name: store.read(name).numbers for name in NETS if name in store}
-    return {"images": IMAGES, **keyed(found)}
+    return {"images": IMAGES, **keyed({name: store.read(name).numbers for name in NETS if name in store})}
 
 
 def keyed(found: dict[str, Any]) -> Figures:
-    return {
-        f"{name}_{policy}_{key}": value
-        for name, policies in found.items()
-        for policy, values in policies.items()
-        for key, value in values.items()
-        if key != "queries_mean"
-    }
+    rows = [(f"{name}_{policy}", values) for name, policies in found.items() for policy, values in policies.items()]
+    return {f"{row}_{key}": value for row, values in rows for key, value in values.items() if key != "queries_mean"}
 
 
 def quick(options: Options) -> Figures:
     found: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as scratch:
         for name in NETS:
-            comparison = compared(name, Path(scratch) / name, 4, ["--budget", "60"])
-            found[name] = {policy: measured(each, comparison.seed) for policy, each in comparison.outcomes.items()}
+            found[name] = make(name, options.device, Path(scratch), 4, ["--budget", "60"]).numbers
     print(shown([line for name in found for line in rows(name, found[name])]))
     return {"images": 4, **keyed(found)}
 
 
-CLAIM = Claim(
-    "default", "The default command", __doc__ or "", RULES, quick, pieces, sections, figures, cases=tuple(NETS)
-)
+CLAIM = Claim("default", "The default command", __doc__, RULES, quick, pieces, sections, figures, cases=tuple(NETS))

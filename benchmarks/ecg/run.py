@@ -9,7 +9,6 @@ The beats are read below $RLAB_REAL, or from the files of `python -m benchmarks.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
@@ -20,7 +19,6 @@ from torch import Tensor
 
 from benchmarks.attacks import attack
 from benchmarks.beats import LABELS, balanced, beats
-from benchmarks.data import Absent
 from benchmarks.ecg.cases import (
     BASELINES,
     FULL,
@@ -34,11 +32,11 @@ from benchmarks.ecg.cases import (
     Case,
     Size,
     cases,
-)  # fmt: skip
+)
 from benchmarks.ecg.smooth_pgd import smooth_pgd_min
 from benchmarks.harness import Claim, Figures, Options, Piece
 from benchmarks.raw import Numbers, Raw, Store, from_curves, or_nan, to_curves
-from benchmarks.tables import interval, share, table
+from benchmarks.tables import interval, section, share, table
 from benchmarks.victims import BEAT_NETS, beat_victim
 from rlab.comparison import AttackOutcome, l2_ratio, outcome_of, query_ratio
 from rlab.comparison import Figures as OutcomeFigures
@@ -75,9 +73,7 @@ class Traced:
         return cls(outcome_of(result, rows), *(c.double().masked_fill(lost, torch.nan) for c in columns))
 
     def numbers(self) -> dict[str, Any]:
-        plain = {
-            name: value for name, value in self.outcome.plain().items() if name not in ("improvements", "distance")
-        }
+        plain = {k: v for k, v in self.outcome.plain().items() if k not in ("improvements", "distance")}
         columns = {name: [round(v, 4) if v == v else None for v in getattr(self, name).tolist()] for name in COLUMNS}
         return plain | columns | {"improvements": from_curves(self.outcome.improvements, 5)}
 
@@ -152,8 +148,8 @@ def attack_table(net: str, read: Read, size: Size) -> str:
     cells = [interval(_median(torch.tensor(smooth[name], dtype=torch.float64))) for name in ("l2", "relative", "snr")]
     success = f"{len(smooth['l2']) / smooth['beats']:.1%}"
     rows.append((f"{SMOOTH}, white box", success, "–", "–", cells[0], cells[1], "–", cells[2], "–"))
-    loudness = ("SNR at the flip, dB", "after cleanup, dB", f"times the queries of {OURS}")
-    return table(("attack", "success", "queries", "of flipped", "L2, mV", "relative to the beat's", *loudness), rows)
+    head = "attack | success | queries | of flipped | L2, mV | relative to the beat's | SNR at the flip, dB"
+    return table(f"{head} | after cleanup, dB | times the queries of {OURS}", rows)
 
 
 def _times(ours: Traced, other: Traced) -> tuple[Estimate, Estimate]:
@@ -170,15 +166,7 @@ def distortions_table(read: Read, size: Size) -> str:
         cells = (share(f.success), interval(f.queries), interval(f.queries_won))
         loudness = (interval(run.median(run.snr_flip)), interval(run.median(run.snr)))
         rows.append((f"{case.net}, {case.title}", f"`{' '.join(case.palette)}`", *cells, *loudness))
-    head = (
-        "victim, distortion",
-        "palette",
-        "success",
-        "queries",
-        "of flipped",
-        "SNR at the flip, dB",
-        "after cleanup, dB",
-    )
+    head = "victim, distortion | palette | success | queries | of flipped | SNR at the flip, dB | after cleanup, dB"
     return table(head, rows)
 
 
@@ -193,63 +181,43 @@ def sections(store: Store) -> Iterator[str]:
             f"{FULL.samples} beats ({held}), budget {FULL.budget:,} queries for each beat, palette `{' '.join(PALETTE)}`, patch "
             f"{PATCH}. Greedy's budget is {4 * FULL.budget:,}, on the first {GREEDY_BEATS} beats."
         )
-        yield f"## {net}\n\n{about}\n\n{attack_table(net, store.read, FULL)}"
+        yield section(net, about, attack_table(net, store.read, FULL))
     if all(case.name in store for case in cases(FULL)):
         about = (
             f"One distortion alone, {FULL.alone} beats for each victim, budget {FULL.budget:,}, proposals by `random`."
         )
-        yield f"## Victims and distortions\n\n{about}\n\n{distortions_table(store.read, FULL)}"
+        yield section("Victims and distortions", about, distortions_table(store.read, FULL))
 
 
 def keyed(found: Mapping[str, Raw], size: Size) -> Figures:
     """Success, queries, L2 and SNR of each case, and our ratios to the other policies."""
-    figures: dict[str, Any] = {}
+    figures, ours = dict[str, Any](), dict[str, Traced]()
     for case in (case for case in cases(size) if case.name in found):
+        numbers = found[case.name].numbers
         if case.policy == SMOOTH:
-            smooth = found[case.name].numbers
-            l2 = _median(torch.tensor(smooth["l2"], dtype=torch.float64)).value
-            figures |= {f"{case.key}_success": len(smooth["l2"]) / smooth["beats"], f"{case.key}_l2": l2}
+            l2 = _median(torch.tensor(numbers["l2"], dtype=torch.float64)).value
+            figures |= {f"{case.key}_success": len(numbers["l2"]) / numbers["beats"], f"{case.key}_l2": l2}
             continue
-        run = Traced.from_numbers(found[case.name].numbers)
+        run = Traced.from_numbers(numbers)
         f = OutcomeFigures.of(run.outcome, SEED)
-        values = (f.success.value, f.queries.value, f.l2.value, run.median(run.snr_flip).value)
-        figures |= {
-            f"{case.key}_{name}": v for name, v in zip(("success", "queries", "l2", "snr_flip"), values, strict=True)
-        }
-    return {**figures, **_ratios(found, size)}
-
-
-def _ratios(found: Mapping[str, Raw], size: Size) -> Figures:
-    figures: dict[str, Any] = {}
-    for net in BEAT_NETS:
-        own = {case.policy: case.name for case in cases(size) if case.net == net and case.kind == "attacks"}
-        if own[OURS] not in found:
-            continue
-        ours = Traced.from_numbers(found[own[OURS]].numbers)
-        for policy in (policy for policy in BASELINES if own[policy] in found):
-            times, reach = _times(ours, Traced.from_numbers(found[own[policy]].numbers))
-            figures |= {f"{net}_ratio_{policy}": times.value, f"{net}_ratio_{policy}_low": times.low}
-            figures[f"{net}_l2_over_{policy}"] = 1 / reach.value
-        figures[f"{net}_seen"] = False  # no training used these victims
+        own = {"success": f.success, "queries": f.queries, "l2": f.l2, "snr_flip": run.median(run.snr_flip)}
+        figures |= {f"{case.key}_{name}": e.value for name, e in own.items()}
+        if case.policy == OURS:
+            ours[case.net], figures[f"{case.net}_seen"] = run, False  # no training used these victims
+        elif case.policy in BASELINES and case.kind == "attacks" and case.net in ours:
+            times, reach = _times(ours[case.net], run)
+            key = f"{case.net}_ratio_{case.policy}"
+            figures |= {key: times.value, f"{key}_low": times.low, f"{case.net}_l2_over_{case.policy}": 1 / reach.value}
     return figures | {"agent": OURS}
 
 
 def quick(options: Options) -> Figures:
-    began, found = time.monotonic(), dict[str, Raw]()
-    try:
-        for case in cases(QUICK):
-            if not options.only or case.kind in options.only:
-                found[case.name] = make(case, QUICK, options.device)
-    except Absent as why:
-        print(f"skipped: {why}")
-        return {}
-    return {**keyed(found, QUICK), "seconds": time.monotonic() - began}
+    chosen = [case for case in cases(QUICK) if not options.only or case.kind in options.only]
+    return keyed({case.name: make(case, QUICK, options.device) for case in chosen}, QUICK)
 
 
 def figures(store: Store) -> Figures:
     return keyed({name: store.read(name) for name in store.names()}, FULL)
 
 
-CLAIM = Claim(
-    "ecg", "ECG beats", __doc__ or "", RULES, quick, pieces, sections, figures, cases=("attacks", "distortions")
-)
+CLAIM = Claim("ecg", "ECG beats", __doc__, RULES, quick, pieces, sections, figures, cases=("attacks", "distortions"))

@@ -7,19 +7,15 @@ gradient. Doubling and halving the bound finds the smallest one that flips.
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from rlab.victims.torch_module import TorchVictim
 
-KERNELS = (
-    (5, 1.0),
-    (7, 3.0),
-    (11, 5.0),
-    (15, 7.0),
-    (19, 10.0),
-)  # width in samples and standard deviation, as in the paper
+KERNELS = ((5, 1.0), (7, 3.0), (11, 5.0), (15, 7.0), (19, 10.0))  # width in samples and deviation, as in the paper
 STEPS = 30
 ROUNDS = 14  # of doubling and halving
 
@@ -47,7 +43,7 @@ def smooth_pgd(victim: TorchVictim, x: Tensor, y: Tensor, bound: Tensor) -> Tens
     limit, theta = bound.view(-1, 1, 1), torch.zeros_like(x)
     for _ in range(STEPS):
         slope = victim.input_gradient(
-            x + smoothed(theta), lambda scores: F.cross_entropy(scores, y, reduction="none"), "verify"
+            x + smoothed(theta), partial(F.cross_entropy, target=y, reduction="none"), "verify"
         )
         theta = (theta + 2.5 / STEPS * limit * smoothed(slope).sign()).clamp(-limit, limit)  # kernels are symmetric
     return x + smoothed(theta)

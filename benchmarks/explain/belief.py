@@ -7,14 +7,14 @@ from torch import Tensor
 
 from rlab.core.rng import uniform
 from rlab.data.batch import Batch
-from rlab.explanation.base import Explanation, hiding_bank
-from rlab.explanation.belief import BY_RANK, SHARES, Belief
-from rlab.explanation.black_box import Rise
-from rlab.explanation.maps import even_grid, threshold
+from rlab.explanation.base import SHARES, Explanation, Method
+from rlab.explanation.belief import Belief
+from rlab.explanation.black_box import Hsic, Rise
+from rlab.explanation.maps import BY_RANK, even_grid, hiding_bank, threshold
 from rlab.explanation.scores import against_truth, area, curves, overlap
-from rlab.explanation.sensitivity import Hsic
 from rlab.victims.base import Victim
 
+Scores = dict[str, dict[str, dict[str, list[float]]]]  # by method, queries allowed and score, of every sample
 WITHIN = (150, 250, 350)  # queries of the table of fewer queries, next to our own number
 
 
@@ -49,24 +49,18 @@ def interval_coverage(victim: Victim, batch: Batch, found: Explanation, contexts
     return float(((found.regions.effect - truth).abs() < width).float().mean())
 
 
-def within(victim: Victim, batch: Batch, seed: int, along: int) -> dict[str, dict[str, dict[str, list[float]]]]:
-    """Every score of every sample, by method and by the number of queries allowed."""
+def within(victim: Victim, batch: Batch, seed: int, along: int) -> Scores:
     x0 = batch.x.to(victim.device)
     hidden = hiding_bank(x0, batch.bounds, [0] * len(batch))[:, 1]
     assert batch.masks is not None
-    found: dict[str, dict[str, dict[str, list[float]]]] = {}
+    found: Scores = {}
     for queries in (*WITHIN, BY_RANK[batch.rank - 1].queries):
-        methods = {
-            "belief": Belief(queries),
-            "rise": Rise(masks=queries - 1),
-            "hsic": Hsic(masks=queries - 1, along=along),
-        }
+        others = {"rise": Rise(masks=queries - 1), "hsic": Hsic(masks=queries - 1, along=along)}
+        methods: dict[str, Method] = {"belief": Belief(queries), **others}
         for name, method in methods.items():
             map_ = method(victim, batch, batch.y, seed)
-            scores = {
-                **against_truth(map_, batch.masks),
-                "dice_map": overlap(threshold(map_.maps), batch.masks)["dice"],
-            }
+            scores = dict(against_truth(map_, batch.masks))
+            scores["dice_map"] = overlap(threshold(map_.maps), batch.masks)["dice"]
             for score in ("deletion", "insertion"):
                 scores[score] = area(curves(victim, x0, hidden, map_.maps, batch.y, insert=score == "insertion"))
             plain = {score: [round(v, 5) for v in values.tolist()] for score, values in scores.items()}

@@ -16,14 +16,12 @@ from rlab.data.batch import Batch
 from rlab.data.load import load
 from rlab.errors import MissingExtra
 from rlab.explanation.base import ExplanationTask, Method
-from rlab.explanation.belief import BY_RANK, Belief
-from rlab.explanation.black_box import Middle, Occlusion, Rise
+from rlab.explanation.belief import Belief
+from rlab.explanation.black_box import Hsic, Middle, Occlusion, Rise, Sobol
 from rlab.explanation.captum_methods import KernelShap, Lime, captum
 from rlab.explanation.credit import Credit
-from rlab.explanation.maps import even_grid, to_unit
+from rlab.explanation.maps import BY_RANK, even_grid, extent
 from rlab.explanation.options import read_masks
-from rlab.explanation.sensitivity import Hsic, Sobol
-from rlab.explanation.spread import SETTINGS, Spread
 from rlab.explanation.white_box import AblationCam, GradCam, GradCamPlusPlus, IntegratedGradients, ScoreCam
 from rlab.victims.base import Victim
 from rlab.victims.torch_module import TorchVictim
@@ -41,12 +39,10 @@ class Spreading(Method):
 
     name = "spread"
     gradients = True
-    inner: Method = field(default_factory=GradCam)
+    inner: GradCam = field(default_factory=GradCam)
 
     def draw(self, task: ExplanationTask) -> Tensor:
-        settings = SETTINGS[len(task.size) - 1]  # lifted and spread like our own influence
-        cover = to_unit(self.inner.draw(task).clamp(min=0)) ** settings.lift
-        return to_unit(Spread()(cover, task.x0, task.bounds)) ** settings.lift if settings.spread else cover
+        return extent(self.inner.draw(task), task.x0, task.bounds)
 
 
 def methods(size: tuple[int, ...], channels: bool) -> dict[str, Method]:

@@ -9,6 +9,7 @@ import numpy as np
 
 from benchmarks.explain.cases import CASES, OURS
 from benchmarks.raw import Numbers, Raw, Store, or_nan
+from benchmarks.tables import section as section_of
 from benchmarks.tables import table
 from rlab.stats import mean_estimate
 
@@ -87,15 +88,14 @@ def section(title: str, raw: Raw) -> str:
     gaps = [(other, *(difference(methods, other, score) for score in GAPS)) for other in methods if other != OURS]
     checked = int(np.isfinite(values(methods[OURS], "stability")).sum())
     seconds = f"{raw.numbers['seconds']:.0f} s. {facts['circumstances']}"
-    parts = [
-        f"## {title}\n\n{len(facts['ids'])} samples, {checked} for stability and sanity, {seconds}",
+    held, regions = raw.numbers["coverage"], raw.numbers["regions"]
+    return section_of(
+        title,
+        f"{len(facts['ids'])} samples, {checked} for stability and sanity, {seconds}",
         table(("method", *(COLUMNS[name] for name in names)), rows),
         table((f"{OURS} minus", *(COLUMNS[name] for name in GAPS)), gaps),
         _within_table(raw.numbers["within"]),
-    ]
-    held, regions = raw.numbers["coverage"], raw.numbers["regions"]
-    return "\n\n".join(
-        [*parts, f"90% intervals of regions hold in {held:.0%} of {regions:,.0f} regions, by brute force."]
+        f"90% intervals of regions hold in {held:.0%} of {regions:,.0f} regions, by brute force.",
     )
 
 
@@ -119,8 +119,8 @@ def quantus_section(raw: Raw) -> str:
         for method, measures in methods.items()
     ]
     heads = next(iter(next(iter(raw.numbers.values())).values()))
-    about = f"## Quantus, beats\n\n{raw.facts['samples']} samples for each network. {raw.facts['circumstances']}"
-    return "\n\n".join([about, QUANTUS, table(("method", *heads), rows)])
+    about = f"{raw.facts['samples']} samples for each network. {raw.facts['circumstances']}"
+    return section_of("Quantus, beats", about, QUANTUS, table(("method", *heads), rows))
 
 
 def sections(store: Store) -> Iterator[str]:
@@ -133,8 +133,7 @@ def sections(store: Store) -> Iterator[str]:
 
 def figures(store: Store) -> dict[str, float]:
     """For beats, those of the network where ours does worst; intervals over all regions."""
-    found: dict[str, float] = {}
-    raws = {key: raw.numbers for key in CASES if (raw := read(store, key))}
+    found, raws = dict[str, float](), {key: raw.numbers for key in CASES if (raw := read(store, key))}
 
     def mean(key: str, score: str, method: str = OURS) -> float:
         return float(values(raws[key]["methods"][method], score).mean())

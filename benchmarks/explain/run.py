@@ -10,24 +10,32 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import torch
+from torch import Tensor
+
+from benchmarks.beats import beats
+from benchmarks.data import Absent, pets
 from benchmarks.explain import quantus
 from benchmarks.explain.belief import interval_coverage, within
-from benchmarks.explain.cases import CASES, PATCHES, SEED, methods
-from benchmarks.explain.page import RULES, figures, sections
-from benchmarks.explain.quick import STEPS, quick
-from benchmarks.harness import Claim, Options, Piece, circumstances
-from benchmarks.raw import Raw
-from rlab.explanation.base import mean_fill
+from benchmarks.explain.cases import CASES, PATCHES, SEED, SEEN, methods, pets_victim
+from benchmarks.explain.page import RULES, figures, read, sections
+from benchmarks.harness import Claim, Figures, Options, Piece, circumstances
+from benchmarks.raw import RAW, Raw, Store
+from benchmarks.victims import BEAT_NETS, beat_victim
+from rlab.data.batch import Batch
+from rlab.explanation.base import Explanation
 from rlab.explanation.belief import Belief
-from rlab.explanation.maps import threshold
+from rlab.explanation.maps import hiding_bank, mean_fill, threshold
 from rlab.explanation.scores import MethodComparison, MethodJudge, ScoredMethod, area, curves, overlap
 from rlab.victims.base import Victim
 
+STEPS = 50  # of deletion and insertion
+QUICK_PHOTOS, QUICK_QUERIES, QUICK_BEATS, QUICK_CONTEXTS = 1, 400, 4, 60  # beats for each network
 CHECKED, SHORTER, MEASURED = 16, 30, 20  # samples for stability and sanity, for fewer queries, for intervals
 
 
@@ -50,7 +58,7 @@ def compete(key: str, number: int, parts: int, samples: int | None, device: str)
     def say(method: str, scored: ScoredMethod) -> None:
         print(f"{case.title}: {method}, {scored.explanation.seconds:.0f} s", flush=True)
 
-    judge = MethodJudge(steps=STEPS, stability=True, sanity=True, checked=checked, tell=say)
+    judge = MethodJudge(steps=STEPS, checked=checked, tell=say)
     found = judge(victim, batch, methods(batch.size, case.channels), batch.y, SEED)
     scores: dict[str, Any] = {"methods": plain_scores(more_scores(found, victim))}
     scores["within"] = within(victim, batch[:shorter], SEED, PATCHES[batch.rank - 1])
@@ -66,10 +74,11 @@ def compete(key: str, number: int, parts: int, samples: int | None, device: str)
 
 def plain_scores(comparison: MethodComparison) -> dict[str, dict[str, list[float | None]]]:
     """Every method's scores for every sample; None where a sample has none."""
-    return {
-        name: {score: [round(v, 5) if v == v else None for v in each.tolist()] for score, each in method.scores.items()}
-        for name, method in comparison.judged.items()
-    }
+
+    def plain(scores: Mapping[str, Tensor]) -> dict[str, list[float | None]]:
+        return {score: [round(v, 5) if v == v else None for v in each.tolist()] for score, each in scores.items()}
+
+    return {name: plain(method.scores) for name, method in comparison.judged.items()}
 
 
 def more_scores(comparison: MethodComparison, victim: Victim) -> MethodComparison:
@@ -87,11 +96,72 @@ def more_scores(comparison: MethodComparison, victim: Victim) -> MethodCompariso
     return replace(comparison, judged=judged)
 
 
+def recorded(key: str) -> Raw:
+    raw = read(Store(RAW / "explain"), key)
+    if raw is None:
+        raise Absent(f"there are no raw scores for {key}: run python -m benchmarks.explain first")
+    return raw
+
+
+def first_samples(raw: Raw, every: Batch, samples: int) -> Batch:
+    """The first samples of the full run, its classes in turn."""
+    at = {name: row for row, name in enumerate(every.ids)}
+    rows = [at[name] for name in raw.facts["ids"]]
+    by_class = [[row for row in rows if every.y[row] == label] for label in every.y[rows].unique()]
+    turns = [group[turn] for turn in range(samples) for group in by_class if turn < len(group)]
+    return every[turns[:samples]]
+
+
+def compared(victim: Victim, batch: Batch, raw: Raw, made: Explanation) -> dict[str, float]:
+    """Mean deletion and insertion of our map, and their difference to RISE's raw scores."""
+    x0, means = batch.x.to(victim.device), dict[str, float]()
+    hidden = hiding_bank(x0, batch.bounds, [0] * len(batch))[:, 1]
+    at = [raw.facts["ids"].index(name) for name in batch.ids]
+    for score in ("deletion", "insertion"):
+        ours = area(curves(victim, x0, hidden, made.maps, batch.y, STEPS, score == "insertion"))
+        theirs = torch.tensor(raw.numbers["methods"]["rise"][score], dtype=torch.float64)[at]
+        means |= {score: float(ours.mean()), f"{score}_minus_rise": float((ours - theirs).mean())}
+    return means
+
+
+def quick_pets() -> Iterator[tuple[str, float]]:
+    raw = recorded("pets")
+    victim, some = pets_victim("cpu"), first_samples(raw, pets()[SEEN:], QUICK_PHOTOS)
+    found = compared(victim, some, raw, Belief(QUICK_QUERIES)(victim, some, some.y))
+    yield "pets_insertion_minus_rise", found["insertion_minus_rise"]
+    yield "pets_deletion", found["deletion"]
+
+
+def quick_beats() -> Iterator[tuple[str, float]]:
+    """Of the networks, the one where ours does worst; the coverage is over all."""
+    raws, gaps, held = {name: recorded(f"beats_{name}") for name in BEAT_NETS}, [], []
+    every = beats("test")
+    for name, raw in raws.items():
+        victim, some = beat_victim(name, "cpu"), first_samples(raw, every, QUICK_BEATS)
+        made = Belief()(victim, some, some.y)
+        gaps.append(compared(victim, some, raw, made))
+        held.append(interval_coverage(victim, some, made, QUICK_CONTEXTS))
+    yield "ecg_deletion_minus_rise", max(gap["deletion_minus_rise"] for gap in gaps)
+    yield "ecg_insertion_minus_rise", min(gap["insertion_minus_rise"] for gap in gaps)
+    yield "interval_coverage", sum(held) / len(held)
+
+
+def quick(options: Options) -> Figures:
+    found: dict[str, float] = {}
+    for kind, measure in (("pets", quick_pets), ("beats", quick_beats)):
+        if options.only and not any(name.startswith(kind) for name in options.only):
+            continue
+        try:
+            found.update(measure())
+        except Absent as why:
+            print(f"skipped {kind}: {why}")
+    return found
+
+
 def flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--parts", type=int, default=1, help="pieces for each case (default: %(default)s)")
     parser.add_argument("--samples", type=int, help="samples of each case at most (default: all)")
 
 
-CLAIM = Claim(
-    "explain", "Explanations", __doc__ or "", RULES, quick, pieces, sections, figures, flags, (*CASES, "quantus")
-)
+CASE_NAMES = (*CASES, "quantus")
+CLAIM = Claim("explain", "Explanations", __doc__, RULES, quick, pieces, sections, figures, flags, CASE_NAMES)

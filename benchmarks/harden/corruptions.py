@@ -166,9 +166,8 @@ def contrast(x: Tensor, level: int, rng: Generator) -> Tensor:
 
 
 def elastic_transform(x: Tensor, level: int, rng: Generator) -> Tensor:
-    alpha, sigma, affine = ((0, 1, 0.08), (0.05, 0.2, 0.07), (0.08, 0.06, 0.06), (0.1, 0.04, 0.05), (0.1, 0.03, 0.03))[
-        level
-    ]
+    strengths = ((0, 1, 0.08), (0.05, 0.2, 0.07), (0.08, 0.06, 0.06), (0.1, 0.04, 0.05), (0.1, 0.03, 0.03))
+    alpha, sigma, affine = strengths[level]
     n, _, height, width = x.shape
     theta = torch.eye(2, 3, device=x.device) + affine * (2 * _uniform(x, rng, n, 2, 3) - 1)
     moves = 2 * _uniform(x, rng, n, 2, height, width) - 1

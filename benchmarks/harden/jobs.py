@@ -17,7 +17,7 @@ from benchmarks.harden.corruptions import KINDS, LEVELS, corrupt
 from benchmarks.harness import machine
 from benchmarks.raw import Raw
 from rlab.data.batch import Batch
-from rlab.hardening.comparison import Splits, maker, parse_method
+from rlab.hardening.comparison import OURS, UNCHANGED, Splits, parse_method
 from rlab.hardening.evaluation import measure_robustness
 from rlab.hardening.options import EvaluationOptions, HardenOptions
 from rlab.hardening.run import harden
@@ -57,12 +57,8 @@ class Job:
 
     @property
     def settings(self) -> dict[str, Any]:
-        return {
-            "section": self.section,
-            "spec": self.spec or self.method,
-            "values": dict(self.values),
-            "seed": self.seed,
-        }
+        spec = self.spec or self.method
+        return {"section": self.section, "spec": spec, "values": dict(self.values), "seed": self.seed}
 
 
 def run(job: Job, section: Section) -> tuple[Raw, Weights]:
@@ -108,6 +104,14 @@ def run(job: Job, section: Section) -> tuple[Raw, Weights]:
     return Raw(numbers, facts), take(at(share).model)
 
 
+def maker(spec: str, options: HardenOptions) -> str:
+    """The source of a method's samples, in a word."""
+    if spec in (UNCHANGED, OURS):
+        own = options.adversary if isinstance(options.adversary, str) else type(options.adversary).__name__
+        return {UNCHANGED: "", OURS: "belief" if own in ("auto", "belief") else own}[spec]
+    return {"augment": "chance", "augmix": "chance", "belief": "belief"}.get(spec, "gradient")
+
+
 def to_choose_by(section: Section, samples: int | None) -> Section:
     """Measure on the data that settings are chosen by; train on `samples`."""
     data, chosen = section.data, section.data.validation
@@ -146,25 +150,18 @@ def distances(result: AttackResult, budget: int) -> list[float | None]:
 
 def common_corruptions(victim: TorchVictim, batch: Batch) -> dict[str, list[float]]:
     """Accuracy by kind and severity."""
-    y = batch.y.to(victim.device)
-    found = {}
-    for kind in KINDS:
-        sets = [_corrupted(batch, kind, level, victim.device) for level in range(1, LEVELS + 1)]
-        found[kind] = [float((victim(part.float() / 255, "verify").argmax(1) == y).float().mean()) for part in sets]
-    return found
+
+    def right(kind: str, level: int) -> float:
+        part = _corrupted(batch.x, kind, level, victim.device)
+        return float(correct(victim, part.float() / 255, batch.y).float().mean())
+
+    return {kind: [right(kind, level) for level in range(1, LEVELS + 1)] for kind in KINDS}
 
 
 @cache
-def _sets(kind: str, level: int, device: torch.device) -> dict[int, Tensor]:
-    return {}
-
-
-def _corrupted(batch: Batch, kind: str, level: int, device: torch.device) -> Tensor:
+def _corrupted(x: Tensor, kind: str, level: int, device: torch.device) -> Tensor:
     """Corrupted images as bytes, kept for the next model."""
-    kept = _sets(kind, level, device)
-    if len(batch) not in kept:
-        kept[len(batch)] = (corrupt(batch.x.to(device), kind, level) * 255).round().to(torch.uint8)
-    return kept[len(batch)]
+    return (corrupt(x.to(device), kind, level) * 255).round().to(torch.uint8)
 
 
 def mean_common(point: Mapping[str, Any]) -> float:

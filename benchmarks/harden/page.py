@@ -13,6 +13,7 @@ from benchmarks.harden.cases import METHODS, SEEDS, TITLES
 from benchmarks.harden.jobs import BUDGETS, OTHERS, mean_common
 from benchmarks.raw import Raw, Store, or_nan
 from benchmarks.tables import interval, table
+from benchmarks.tables import section as section_of
 from rlab.stats import Estimate, Floats, over_seeds, ratio_over_seeds
 
 RULES = """
@@ -67,68 +68,32 @@ def section(store: Store, name: str) -> str:
     unchanged, first = found["unchanged"], next(iter(found.values()))[0].facts
     common = "common" in points(unchanged[0])[0]
     main = [_row(method, jobs, found, common) for method, jobs in found.items()]
-    curve = [
-        row
-        for method, jobs in found.items()
-        if method != "unchanged" and not as_it_was(jobs[0], unchanged)
-        for row in _curve(method, jobs[0], unchanged, common)
-    ]
+    changed = {m: jobs[0] for m, jobs in found.items() if m != "unchanged" and not as_it_was(jobs[0], unchanged)}
+    curve = [row for method, job in changed.items() for row in _curve(method, job, unchanged, common)]
     config = found.get("ours", unchanged)[0].facts["config"]
     about = (
         f"{first['train']:,} samples to train on, {first['validation']:,} to choose by, {first['test']:,} to report on, of which "
         f"{len(points(unchanged[0])[0]['l2_200'])} are attacked; {first['epochs']} epochs; {first['device']}; "
         f"`{', '.join(f'{key}: {config[key]}' for key in CONFIG if key in config)}`."
     )
-    heads = [
-        "method",
-        "samples by",
-        "seeds",
-        "clean",
-        "distance, 50 queries",
-        "distance, 200 queries",
-        "times unchanged",
-    ]
-    heads += [
-        "ours over it",
-        "Square",
-        "PGD",
-        "corruptions",
-        "held-out",
-        *(["common"] if common else []),
-        "training, s",
-    ]
-    curve_heads = [
-        "method",
-        "of the way",
-        "clean",
-        "times, 50 queries",
-        "times, 200 queries",
-        *(["common"] if common else []),
-    ]
-    parts = [
-        f"## {TITLES[name]}",
-        about,
-        table(heads, main),
-        "The curve of the first seed: clean accuracy and distance.",
-    ]
-    return "\n\n".join([*parts, table(curve_heads, curve), *trials.section(store, name)])
+    last = " | common" if common else ""
+    heads = "method | samples by | seeds | clean | distance, 50 queries | distance, 200 queries | times unchanged"
+    heads += f" | ours over it | Square | PGD | corruptions | held-out{last} | training, s"
+    curve_heads = f"method | of the way | clean | times, 50 queries | times, 200 queries{last}"
+    curve_about = "The curve of the first seed: clean accuracy and distance."
+    parts = (table(heads, main), curve_about, table(curve_heads, curve), *trials.section(store, name))
+    return section_of(TITLES[name], about, *parts)
 
 
 def _row(method: str, jobs: Jobs, found: Mapping[str, Jobs], common: bool) -> list[str]:
     unchanged, own = found["unchanged"], [points(job)[0] for job in jobs]
     same = 0 if method == "unchanged" else sum(as_it_was(job, unchanged) for job in jobs)
     name = f"{method} ({same} of {len(jobs)} kept the unchanged net)" if same else method
-    cells = [
-        name,
-        jobs[0].facts["maker"] or "–",
-        str(len(jobs)),
-        _share([p["clean"] for p in own], jobs[0].facts["test"]),
-    ]
+    clean = _share([p["clean"] for p in own], jobs[0].facts["test"])
+    cells = [name, jobs[0].facts["maker"] or "–", str(len(jobs)), clean]
     cells += [interval(over_seeds(distances(jobs, budget), "median")) for budget in BUDGETS]
-    cells += [
-        interval(times(jobs, unchanged)),
-        "" if method == "ours" else interval(times(found.get("ours", []), jobs)),
-    ]
+    beside = "" if method == "ours" else interval(times(found.get("ours", []), jobs))
+    cells += [interval(times(jobs, unchanged)), beside]
     cells += [f"{np.mean([p[one] for p in own]):.1%}" for one in OTHERS]
     cells += [f"{np.mean([mean_common(p) for p in own]):.1%}"] if common else []
     return [*cells, f"{np.mean([job.numbers['seconds'] for job in jobs]):.0f}"]
@@ -163,10 +128,5 @@ def sections(store: Store) -> Iterator[str]:
 
 
 def figures(store: Store) -> dict[str, float]:
-    found = {}
-    for name in TITLES:
-        unchanged = of_method(store, name, "unchanged")
-        for method in METHODS[1:]:
-            if jobs := of_method(store, name, method):
-                found[f"{name}_{method}_times"] = times(jobs, unchanged).value
-    return found
+    pairs = [(name, method, of_method(store, name, method)) for name in TITLES for method in METHODS[1:]]
+    return {f"{n}_{m}_times": times(jobs, of_method(store, n, "unchanged")).value for n, m, jobs in pairs if jobs}

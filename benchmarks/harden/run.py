@@ -20,20 +20,34 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 
+from benchmarks.attacks import attack
+from benchmarks.beats import beats, of_records
+from benchmarks.data import Absent, cifar_test, weights
 from benchmarks.harden import trials
 from benchmarks.harden.cases import METHODS, SECTIONS, SEEDS, Section, cifar
-from benchmarks.harden.jobs import Job, run
+from benchmarks.harden.corruptions import corrupt
+from benchmarks.harden.jobs import TRAINED_KINDS, Job, run
 from benchmarks.harden.page import RULES, figures, sections
-from benchmarks.harden.quick import quick
 from benchmarks.harness import Claim, Figures, Options, Piece
 from benchmarks.raw import Origin, Raw, Store
-from benchmarks.victims.training import half
+from benchmarks.victims import beat_victim, cifar_victim
+from benchmarks.victims.compact import compact
+from rlab.data.batch import Batch
+from rlab.hardening.trainable import correct, twin
+from rlab.stats import median_of
+from rlab.victims.torch_module import TorchVictim
+from rlab.victims.weights import load_weights
 
 KEPT_WEIGHTS = {  # what --quick attacks; copy new ones from the raw folder to benchmarks/weights
     "cifar-ours-0": "hardened_resnet20",
     "cifar-augmix-0": "augmix_resnet20",
     "ecg-ours-0": "hardened_beats_cnn",
 }
+
+
+QUERIES, IMAGES, BEATS, LEVEL = 100, 12, 32, 3
+HELD_OUT = ("shot_noise", "impulse_noise", "motion_blur", "pixelate", "jpeg_compression", "fog", "elastic_transform")
+REPORTED = ("100", "200", "222", "233")
 
 
 def jobs(options: Options) -> Iterator[Job]:
@@ -60,9 +74,9 @@ def section(name: str, device: str, train: Path | None) -> Section:
 
 
 def make(job: Job, options: Options, device: str) -> Raw:
-    raw, weights = run(job, section(job.section, device, options.cifar))
+    raw, state = run(job, section(job.section, device, options.cifar))
     if job.name in KEPT_WEIGHTS:
-        save_file(half(weights), options.raw / f"{KEPT_WEIGHTS[job.name]}.safetensors")
+        save_file(compact(state, eight_bits=False), options.raw / f"{KEPT_WEIGHTS[job.name]}.safetensors")
     return raw
 
 
@@ -73,6 +87,57 @@ def choose(options: Options) -> Figures:
     return {name: {method: about["chosen"] for method, about in of.items()} for name, of in best.facts.items()}
 
 
+def quick(options: Options) -> Figures:
+    """Ratios of median distances within few queries, gain on held-out corruptions, and change of clean accuracy."""
+    figures = dict[str, float]()
+    torch.manual_seed(0)
+    for part in (_pictures, _beats):
+        try:
+            figures |= part()
+        except Absent as why:
+            print(f"skipped: {why}")
+    return figures
+
+
+def _pictures() -> dict[str, float]:
+    images, plain = cifar_test(200), cifar_victim("resnet20")
+    ours, augmix = (_with(plain, f"{name}_resnet20") for name in ("hardened", "augmix"))
+    near = {name: _distance(v, images[:IMAGES]) for name, v in (("plain", plain), ("ours", ours), ("augmix", augmix))}
+    assert not set(HELD_OUT) & set(TRAINED_KINDS)
+    return {
+        "cifar_times": near["ours"] / near["plain"],
+        "cifar_augmix_times": near["augmix"] / near["plain"],
+        "cifar_heldout_gain": _held_out(ours, images[:60]) - _held_out(plain, images[:60]),
+        "clean_change": _accuracy(ours, images) - _accuracy(plain, images),
+    }
+
+
+def _beats() -> dict[str, float]:
+    test, victim = of_records(beats("test"), REPORTED), beat_victim("cnn")
+    few = test[torch.randperm(len(test), generator=torch.Generator().manual_seed(0))[: 2 * BEATS].tolist()]
+    few = few[correct(victim, few.x, few.y).nonzero().flatten()[:BEATS].tolist()]
+    return {"ecg_times": _distance(_with(victim, "hardened_beats_cnn"), few) / _distance(victim, few)}
+
+
+def _with(victim: TorchVictim, name: str) -> TorchVictim:
+    other = twin(victim)
+    load_weights(other.model, weights(name))
+    return other
+
+
+def _distance(victim: TorchVictim, batch: Batch) -> float:
+    result = attack(victim, batch, budget=QUERIES)
+    return median_of(result.best_within(QUERIES), result.attacked)
+
+
+def _accuracy(victim: TorchVictim, batch: Batch) -> float:
+    return float(correct(victim, batch.x, batch.y).float().mean())
+
+
+def _held_out(victim: TorchVictim, batch: Batch) -> float:
+    return sum(_accuracy(victim, Batch(corrupt(batch.x, kind, LEVEL), batch.y)) for kind in HELD_OUT) / len(HELD_OUT)
+
+
 def flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--methods", default=",".join(METHODS), help="methods, separated by commas (default: all)")
     parser.add_argument("--trials", action="store_true", help="run each method with all its settings")
@@ -81,6 +146,5 @@ def flags(parser: argparse.ArgumentParser) -> None:
 
 
 CLAIM = Claim(
-    "harden", "Hardening", __doc__ or "", RULES, quick, pieces, sections, figures, flags, tuple(SECTIONS),
-    commands={"choose": choose},
+    "harden", "Hardening", __doc__, RULES, quick, pieces, sections, figures, flags, tuple(SECTIONS), commands={"choose": choose}
 )  # fmt: skip

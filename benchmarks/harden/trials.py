@@ -51,7 +51,12 @@ def chosen(store: Store, section: str, method: str, seed: int) -> Job:
     if about is None:
         return Job(section, method, seed)
     row = next(row for row in about["trials"] if row["number"] == about["chosen"])
-    return Job(section, method, seed, tuple((k, v) for k, v in row["values"].items() if k != "epochs"), row["spec"])
+    return Job(section, method, seed, tuple(_own(row)), row["spec"])
+
+
+def _own(trial: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """The values of a trial without its number of epochs."""
+    return ((key, value) for key, value in trial["values"].items() if key != "epochs")
 
 
 def section(store: Store, name: str) -> list[str]:
@@ -62,8 +67,7 @@ def section(store: Store, name: str) -> list[str]:
     unchanged, rows = tried["unchanged"]["trials"][0]["distance"], []
     for method in (method for method in METHODS[1:] if method in tried):
         for row in sorted(tried[method]["trials"], key=lambda row: row["number"]):
-            values = {key: value for key, value in row["values"].items() if key != "epochs"}
-            words = ", ".join([row["spec"], *(f"{key} {value}" for key, value in values.items())])
+            words = ", ".join([row["spec"], *(f"{key} {value}" for key, value in _own(row))])
             cells = [words, f"{row['distance'] / unchanged:.3f}", f"{row['clean']:.1%}", f"{row['share']:.0%}"]
             rows.append([f"**{cell}**" for cell in cells] if row["number"] == tried[method]["chosen"] else cells)
     samples = f", {TRIAL_SAMPLES[name]:,} samples" if name in TRIAL_SAMPLES else ""
@@ -71,7 +75,7 @@ def section(store: Store, name: str) -> list[str]:
         "Settings tried, the chosen ones in bold: times unchanged within 50 queries and clean accuracy on the data to choose by, "
         f"one seed, {EPOCHS[name]} epochs{samples}. Times 1 at 100% of the way: no epoch was kept."
     )
-    return [about, table(["settings", "times unchanged", "clean", "of the way"], rows)]
+    return [about, table("settings | times unchanged | clean | of the way", rows)]
 
 
 def _median(distances: Sequence[float | None]) -> float:

@@ -2,13 +2,11 @@
 
 python -m benchmarks.labels                                # run the rows that have no raw file, then write results/labels.md
 python -m benchmarks.labels --page                         # write the page from the raw files
-python -m benchmarks.labels --rows 'foolbox:hop_skip_jump' --device cuda    # further rows
 python -m benchmarks.labels --quick                        # few images of ResNet-20
 """
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
@@ -16,21 +14,11 @@ from typing import Any
 from benchmarks.attacks import median, ratio
 from benchmarks.harness import Claim, Figures, Options, Piece
 from benchmarks.labels import cases
-from benchmarks.labels.cases import (
-    OURS,
-    PEER,
-    QUERIES,
-    QUICK_IMAGES,
-    QUICK_QUERIES,
-    ROWS,
-    SAMPLES,
-    UNTRAINED,
-    USUAL,
-    VICTIMS,
-)  # fmt: skip
+from benchmarks.labels.cases import OURS, PEER, QUERIES, ROWS, SAMPLES, UNTRAINED, VICTIMS
 from benchmarks.peers.cases import CASES
-from benchmarks.raw import Curves, Raw, Store, from_curves, to_curves
+from benchmarks.raw import Curves, Store
 from benchmarks.tables import interval, table
+from benchmarks.tables import section as section_of
 from benchmarks.victims import cifar_victim
 
 RULES = """
@@ -41,38 +29,38 @@ the winning class and nothing else. Brackets are 95% bootstrap intervals over im
 HopSkipJump's at the same q; if its interval includes 1 there is no difference. `labels` is
 `rlab.attack(palette="pixels")` with default settings: it starts with the directions of the shipped prior for small
 images, which was trained on other models (ResNet-20 among them, neither VGG nor WRN). `labels, nothing trained` starts
-with noise of high frequencies, stronger in the middle of the picture. `labels + surrogates` has the gradients of five
-other models. `hopskipjump` is written from its paper, with its constants; `foolbox:hop_skip_jump` is that of foolbox
-3.3.4, where it was run. Our settings were chosen on test images 1000-1399 of ResNet-20. The spectrum of the noise is
-that of gradients of ResNet-20, ConvMixer, VGG and WRN on images 1000-1099, so the victims were seen but the reported
-images were not.
+with noise of high frequencies, stronger in the middle of the picture. `hopskipjump` is written from its paper, with its
+constants. Our settings were chosen on test images 1000-1399 of ResNet-20. The spectrum of the noise is that of
+gradients of ResNet-20, ConvMixer, VGG and WRN on images 1000-1099, so the victims were seen but the reported images
+were not.
 """
 
 
 def file(row: str, victim: str) -> str:
-    return f"{victim}-{row.replace(' ', '').replace(':', '-')}"
+    return f"{victim}-{row.replace(' ', '')}"
 
 
 def pieces(options: Options) -> Iterator[Piece]:
     for victim in VICTIMS:
-        for row in [row for row in options.rows.split(";") if row] or USUAL:
+        for row in ROWS:
             settings = {"victim": victim, "attack": row, "samples": SAMPLES, "budget": QUERIES[-1]}
-            yield Piece(file(row, victim), victim, settings, partial(curves_of, row, victim))
+            make = partial(curves_of, row, victim)
+            yield Piece.of_curves(file(row, victim), victim, settings, make)
 
 
-def curves_of(row: str, victim: str, device: str) -> Raw:
-    return Raw(from_curves(cases.curves(row, lambda: CASES[victim].load(device), SAMPLES, QUERIES[-1])))
+def curves_of(row: str, victim: str, device: str) -> Curves:
+    return cases.curves(row, lambda: CASES[victim].load(device), SAMPLES, QUERIES[-1])
 
 
 def kept(store: Store, victim: str) -> dict[str, Curves]:
-    return {row: to_curves(store.read(file(row, victim)).numbers) for row in ROWS if file(row, victim) in store}
+    return store.curves({row: file(row, victim) for row in ROWS})
 
 
 def section(victim: str, rows: Mapping[str, Curves]) -> str:
     body = [(row, *(interval(median([curves], q)) for q in QUERIES), str(len(curves))) for row, curves in rows.items()]
     for row, ratios in _ratios(rows).items():
         body.append((f"{row} ÷ {PEER}", *map(interval, ratios.values()), ""))
-    return f"## {CASES[victim].title}\n\n{table(('L2 within', *map(str, QUERIES), 'images'), body)}"
+    return section_of(CASES[victim].title, table(("L2 within", *map(str, QUERIES), "images"), body))
 
 
 def _ratios(rows: Mapping[str, Curves]) -> dict[str, dict[int, Any]]:
@@ -98,19 +86,15 @@ def keyed(victim: str, rows: Mapping[str, Curves]) -> Figures:
 def quick_ratio() -> float:
     """Ours with nothing trained over HopSkipJump on a few images of ResNet-20, which the prior was trained on."""
     load = partial(cifar_victim, "resnet20")
-    rows = {row: cases.curves(row, load, QUICK_IMAGES, QUICK_QUERIES) for row in (UNTRAINED, PEER)}
+    most = cases.QUICK_QUERIES
+    rows = {row: cases.curves(row, load, cases.QUICK_IMAGES, most) for row in (UNTRAINED, PEER)}
     for row, curves in rows.items():
-        value = median([curves], QUICK_QUERIES).value
-        print(f"{row}: {len(curves)} images, L2 {value:.3f} within {QUICK_QUERIES} queries")
-    return ratio([rows[UNTRAINED]], [rows[PEER]], QUICK_QUERIES).value
+        print(f"{row}: {len(curves)} images, L2 {median([curves], most).value:.3f} within {most} queries")
+    return ratio([rows[UNTRAINED]], [rows[PEER]], most).value
 
 
 def quick(options: Options) -> Figures:
     return {"label_only_ratio_500": quick_ratio()}
 
 
-def flags(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--rows", default="", help=f"rows, separated by semicolons: {'; '.join(ROWS)}")
-
-
-CLAIM = Claim("labels", "Labels alone", __doc__ or "", RULES, quick, pieces, sections, figures, flags, VICTIMS)
+CLAIM = Claim("labels", "Labels alone", __doc__, RULES, quick, pieces, sections, figures, cases=VICTIMS)

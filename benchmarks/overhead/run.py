@@ -97,10 +97,14 @@ def keyed(case: Case, found: dict[str, Measured]) -> Figures:
     return own | {f"overhead_rank{case.rank}": median(one.ratio for one in found.values())}
 
 
-def make(case: Case, one_thread: bool, device: str) -> Raw:
+def clock_of(one_thread: bool) -> Clock:
     if one_thread:
         torch.set_num_threads(1)
-    found = rows(case, FULL, process_time if one_thread else perf_counter)
+    return process_time if one_thread else perf_counter
+
+
+def make(case: Case, one_thread: bool, device: str) -> Raw:
+    found = rows(case, FULL, clock_of(one_thread))
     timing = "processor time of one thread" if one_thread else f"wall time, {torch.get_num_threads()} threads"
     return Raw({policy: vars(one) for policy, one in found}, {"timing": timing})
 
@@ -126,7 +130,7 @@ def sections(store: Store) -> Iterator[str]:
             times = (f"{one.attack:.2f}", f"{one.forward:.2f}", f"{one.ratio:.3f}")
             lines.append((case.name, policy, f"{one.rows:.0f}", f"{one.calls:.0f}", *times))
     if lines:
-        yield table(("model and input", "policy", "rows", "calls", "attack, s", "forward, s", "ratio"), lines)
+        yield table("model and input | policy | rows | calls | attack, s | forward, s | ratio", lines)
         yield f"Times are {' and '.join(timings)}."
 
 
@@ -135,9 +139,7 @@ def figures(store: Store) -> Figures:
 
 
 def quick(options: Options) -> Figures:
-    if options.one_thread:
-        torch.set_num_threads(1)
-    clock = process_time if options.one_thread else perf_counter
+    clock = clock_of(options.one_thread)
     return {name: value for case in CASES for name, value in keyed(case, dict(rows(case, QUICK, clock))).items()}
 
 
@@ -145,7 +147,5 @@ def flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--one-thread", action="store_true", help="use one thread and time it by its processor time")
 
 
-CLAIM = Claim(
-    "overhead", "Overhead of an attack", __doc__ or "", RULES, quick, pieces, sections, figures, flags,
-    tuple(f"rank{case.rank}" for case in CASES),
-)  # fmt: skip
+RANKS, TITLE = tuple(f"rank{case.rank}" for case in CASES), "Overhead of an attack"
+CLAIM = Claim("overhead", TITLE, __doc__, RULES, quick, pieces, sections, figures, flags, RANKS)

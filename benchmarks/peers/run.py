@@ -17,10 +17,10 @@ from typing import Any
 
 from benchmarks.attacks import flipped, median, ratio
 from benchmarks.harness import Claim, Figures, Options, Piece
-from benchmarks.peers.cases import CASES
-from benchmarks.peers.rows import CIFAR_TABLES, OTHER_TABLES, OURS, OURS_ALONE, OURS_INSIDE, Row
-from benchmarks.raw import RAW, Curves, Raw, Store, from_curves, to_curves
+from benchmarks.peers.cases import CASES, CIFAR_TABLES, OTHER_TABLES, OURS, OURS_ALONE, OURS_INSIDE, Row
+from benchmarks.raw import RAW, Curves, Store
 from benchmarks.tables import interval, share, table
+from benchmarks.tables import section as section_of
 from rlab.stats import Estimate
 
 QUERIES = (1, 2, 3, 4, 5, 6, 20, 50, 100, 500)
@@ -50,11 +50,8 @@ on the vision transformer and the robust CNN is older than its other rows and sh
 def best_peer(rows: Table, queries: int, begins: str = "") -> str | None:
     """The row of others with the smallest median, if any has one; `begins` is how its name begins."""
     own = {OURS, OURS_ALONE, OURS_INSIDE, "auto", "belief", "hopskipjump"}
-    medians = {
-        name: median(curves, queries).value
-        for name, curves in rows.items()
-        if name not in own and name.startswith(begins)
-    }
+    others = [name for name in rows if name not in own and name.startswith(begins)]
+    medians = {name: median(rows[name], queries).value for name in others}
     name = min(medians, key=lambda name: medians[name], default=None)
     return name if name is not None and math.isfinite(medians[name]) else None
 
@@ -72,9 +69,9 @@ def section(title: str, rows: Sequence[Row], found: Table, most: int) -> str:
         cells = (_versus(found[first], found[name], q, name) if name else "" for q, name in best.items())
         body.append((f"{first} ÷ best peer", *cells, "", "", ""))
     shares = [(row.name, *(share(flipped(found[row.name], q)) for q in SHARES)) for row in shown]
-    parts = [f"## {title}", table(("L2 within", *map(str, queries), "seeds", "samples", "needs"), body)]
-    parts += [table(("flipped within", *map(str, SHARES)), shares)]
-    return "\n\n".join([*parts, f"{len(found[first][0])} samples that the victim classifies correctly."])
+    far = table(("L2 within", *map(str, queries), "seeds", "samples", "needs"), body)
+    note = f"{len(found[first][0])} samples that the victim classifies correctly."
+    return section_of(title, far, table(("flipped within", *map(str, SHARES)), shares), note)
 
 
 def _versus(ours: Sequence[Curves], other: Sequence[Curves], queries: int, name: str) -> str:
@@ -87,19 +84,14 @@ def pieces(options: Options) -> Iterator[Piece]:
     for victim in CASES:
         for row in (row for rows in OTHER_TABLES.get(victim, CIFAR_TABLES).values() for row in rows):
             for seed in range(row.seeds if not chosen or row.name in chosen else 0):
-                make = partial(curves_of, row, victim, seed)
-                yield Piece(row.file(victim, seed), victim, row.settings(victim, seed), make)
-
-
-def curves_of(row: Row, victim: str, seed: int, device: str) -> Raw:
-    return Raw(from_curves(row.curves(victim, seed, CASES[victim].samples, device)))
+                make = partial(row.curves, victim, seed, CASES[victim].samples)
+                yield Piece.of_curves(row.file(victim, seed), victim, row.settings(victim, seed), make)
 
 
 def kept(store: Store, rows: Sequence[Row], victim: str) -> dict[str, list[Curves]]:
     """Each seed's curves of the rows that have raw files."""
-    files = {row.name: [row.file(victim, seed) for seed in range(row.seeds)] for row in rows}
-    held = {name: [file for file in each if file in store] for name, each in files.items()}
-    return {name: [to_curves(store.read(file).numbers) for file in each] for name, each in held.items() if each}
+    seeds = {row.name: store.curves({str(i): row.file(victim, i) for i in range(row.seeds)}) for row in rows}
+    return {name: list(curves.values()) for name, curves in seeds.items() if curves}
 
 
 def sections(store: Store) -> Iterator[str]:
@@ -143,8 +135,9 @@ def quick(options: Options) -> Figures:
     for rows in CIFAR_TABLES.values():
         each = dict[str, list[Curves]]()
         for row in (row for row in rows if not chosen or row.name in chosen):
-            if row.name not in few and row.file("vgg", 0) in store:
-                each[row.name] = [to_curves(store.read(row.file("vgg", 0)).numbers)]
+            stored = {} if row.name in few else store.curves({row.name: row.file("vgg", 0)})
+            if stored:
+                each[row.name] = [stored[row.name]]
             elif row.name in few | peers:
                 samples, budget = (few | peers)[row.name]
                 each[row.name] = [replace(row, budget=budget).curves("vgg", 0, samples, options.device)]
@@ -158,6 +151,5 @@ def flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--attacks", default="", help="names of rows, separated by commas (default: all)")
 
 
-CLAIM = Claim(
-    "peers", "Next to the strongest peers", __doc__ or "", RULES, quick, pieces, sections, figures, flags, tuple(CASES)
-)
+TITLE = "Next to the strongest peers"
+CLAIM = Claim("peers", TITLE, __doc__, RULES, quick, pieces, sections, figures, flags, tuple(CASES))

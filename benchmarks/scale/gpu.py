@@ -8,6 +8,7 @@ palette, the verification) counts ten times as much in the latter.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -81,7 +82,7 @@ def gpu_rows(
     victim = rlab.TorchVictim(victim_net, device=device, **usual | model)
     x = torch.rand(samples, 3, side, side)
     batch = rlab.Batch(x, victim(x).argmax(1).cpu())
-    wait = _waiting(victim.device)
+    wait = torch.cuda.synchronize if victim.device.type == "cuda" else (lambda: None)
 
     def attack_within(budget: int) -> None:
         victim_net.calls.clear()
@@ -92,37 +93,24 @@ def gpu_rows(
         for rows in calls:
             victim._predict(inputs[:rows])
 
-    least = min(budgets)
-    attack_within(least)  # warm up
+    attack_within(min(budgets))  # warm up
     inputs = x[: max(victim_net.calls)].to(victim.device)
     forward(list(victim_net.calls))
-    figures, medians = dict[str, Any](), dict[int, tuple[float, float, list[int]]]()
+    figures, medians = dict[str, Any](), list[tuple[float, float, list[int]]]()
     for budget, repeats in budgets.items():
         pairs = []
         for _ in range(repeats):
-            taken = _timed(lambda budget=budget: attack_within(budget), wait)  # type: ignore[misc]
+            taken = _timed(partial(attack_within, budget), wait)
             calls = list(victim_net.calls)
-            pairs.append((taken, _timed(lambda calls=calls: forward(calls), wait), calls))  # type: ignore[misc]
-        medians[budget] = sorted(pairs, key=lambda pair: pair[0] / pair[1])[repeats // 2]
-        figures[f"gpu_over_forward_{budget}"] = medians[budget][0] / medians[budget][1]
+            pairs.append((taken, _timed(partial(forward, calls), wait), calls))
+        medians.append(sorted(pairs, key=lambda pair: pair[0] / pair[1])[repeats // 2])
+        figures[f"gpu_over_forward_{budget}"] = medians[-1][0] / medians[-1][1]
         figures[f"gpu_over_forward_{budget}_each"] = [round(own / bare, 4) for own, bare, _ in pairs]
-    seconds, alone, calls = medians[next(iter(budgets))]
-    memory = torch.cuda.max_memory_allocated(device) / 2**30 if victim.device.type == "cuda" else None
-    return {
-        "gpu_over_forward": seconds / alone,
-        **figures,
-        "gpu_attack_seconds": seconds,
-        "gpu_forward_seconds": alone,
-        "gpu_rows": sum(calls),
-        "gpu_calls": len(calls),
-        "gpu_rows_per_second": sum(calls) / seconds,
-        "gpu_device": torch.cuda.get_device_name(device) if victim.device.type == "cuda" else device,
-        "gpu_peak_memory_gib": memory,
-    }
-
-
-def _waiting(device: torch.device) -> Callable[[], None]:
-    return torch.cuda.synchronize if device.type == "cuda" else (lambda: None)
+    (seconds, alone, calls), cuda = medians[0], victim.device.type == "cuda"
+    figures |= {"gpu_over_forward": seconds / alone, "gpu_attack_seconds": seconds, "gpu_forward_seconds": alone}
+    figures |= {"gpu_rows": sum(calls), "gpu_calls": len(calls), "gpu_rows_per_second": sum(calls) / seconds}
+    figures["gpu_peak_memory_gib"] = torch.cuda.max_memory_allocated(device) / 2**30 if cuda else None
+    return figures | {"gpu_device": torch.cuda.get_device_name(device) if cuda else device}
 
 
 def _timed(call: Callable[[], Any], wait: Callable[[], None]) -> float:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import time
@@ -18,6 +17,7 @@ import torch
 from PIL import Image
 from torch import nn
 
+from benchmarks.processes import measured_alone, peak
 from rlab.progress import UnderWay
 from rlab.results.result import AttackResult
 from rlab.runs.attack import run_attack
@@ -90,23 +90,13 @@ def attack(data: Path, folder: Path, stop: int) -> dict[str, float]:
     attack = run.build(batch)
     with suppress(KeyboardInterrupt):
         run_attack(attack, load_model(run.model), batch, folder, run.plain(), hear, keep=run.keep)
-    return {"megabytes": _peak(), "loading": began, "first": first}
-
-
-def _peak() -> float:
-    """Megabytes (`ru_maxrss` would start with the memory of the parent process)."""
-    lines = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
-    return int(lines["VmHWM"].split()[0]) / 1024
+    return {"megabytes": peak(), "loading": began, "first": first}
 
 
 def elsewhere(*words: object) -> dict[str, float]:
     """Measure in a new process; times are seconds since its start."""
     began = time.time()
-    command = [sys.executable, "-m", "benchmarks.scale.memory", *map(str, words)]
-    done = subprocess.run(
-        command, check=True, capture_output=True, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"}
-    )
-    measured = json.loads(done.stdout)
+    measured = measured_alone("benchmarks.scale.memory", *map(str, words), threads=1)
     return measured | {name: measured[name] - began for name in ("loading", "first")}
 
 
@@ -135,12 +125,8 @@ def _seconds(folder: Path) -> dict[str, float]:
     resumed = elsewhere(data, folder / "begun", 512)
     began = time.perf_counter()
     subprocess.run([sys.executable, "-m", "rlab", "show", str(run), "--quiet"], check=True)
-    return {
-        "start_seconds": started["first"],
-        "resume_seconds": resumed["first"],
-        "show_seconds": time.perf_counter() - began,
-        "loading_seconds": started["loading"],
-    }
+    shown = {"show_seconds": time.perf_counter() - began, "loading_seconds": started["loading"]}
+    return {"start_seconds": started["first"], "resume_seconds": resumed["first"], **shown}
 
 
 def main() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from benchmarks.raw import Store
-from benchmarks.tables import table
+from benchmarks.tables import section, table
 
 Figures = Mapping[str, Any]
 RULES = """
@@ -34,23 +34,20 @@ def sections(store: Store) -> Iterator[str]:
 def workers(f: Figures) -> str:
     alone, two = f["workers_seconds_1"], f["workers_seconds_2"]
     rows = [["1", f"{alone:.2f}", "1", "1"], ["2", f"{two:.2f}", f"{alone / two:.2f}", "≥ 1.8"]]
-    equal = "the same bits" if f["bit_equal"] else "**not** the same bits"
     about = (
         "Seconds from the second finished chunk to the last, for ten chunks of 8 samples with 40 queries each; a ResNet-20 on one "
         "thread."
     )
-    body = table(["workers", "seconds", "times as fast", "aim"], rows)
+    equal = "the same bits" if f["bit_equal"] else "**not** the same bits"
     bits = f"{', '.join(f['bit_equal_over'])}: {equal}. A test kills a worker in the middle (`tests/runs`)."
-    return "\n\n".join(["## Several processes", about, body, bits])
+    return section("Several processes", about, table("workers | seconds | times as fast | aim", rows), bits)
 
 
 def requests(f: Figures) -> str:
-    rows = [
-        ["1", f"{f['http_rows_per_second_alone']:.1f}", "1", "1"],
-        ["32", f"{f['http_rows_per_second']:.1f}", f"{f['http_speedup']:.1f}", "≥ 20"],
-    ]
+    alone, many = f["http_rows_per_second_alone"], f["http_rows_per_second"]
+    rows = [["1", f"{alone:.1f}", "1", "1"], ["32", f"{many:.1f}", f"{f['http_speedup']:.1f}", "≥ 20"]]
     about = "A model that answers after 50 ms; each request has one row."
-    return "\n\n".join(["## An HTTP model", about, table(["requests at once", "rows/s", "times", "aim"], rows)])
+    return section("An HTTP model", about, table("requests at once | rows/s | times | aim", rows))
 
 
 def memory(f: Figures) -> str:
@@ -64,7 +61,7 @@ def memory(f: Figures) -> str:
         "Peak memory of the process of an attack, Python and torch included, with a model that costs nothing, three queries for "
         "each sample, every tenth sample attacked, `keep: flips`."
     )
-    return "\n\n".join(["## Memory", about, table(["samples", "MB", "ratio", "aim"], rows)])
+    return section("Memory", about, table("samples | MB | ratio | aim", rows))
 
 
 def seconds(f: Figures) -> str:
@@ -75,7 +72,7 @@ def seconds(f: Figures) -> str:
     }
     rows = [[words, f"{f[name]:.2f}", "≤ 3"] for name, words in names.items()]
     about = f"From the start of Python; imports take {f['loading_seconds']:.2f} s of it."
-    return "\n\n".join(["## Seconds with 100,000 samples", about, table(["step", "seconds", "aim"], rows)])
+    return section("Seconds with 100,000 samples", about, table("step | seconds | aim", rows))
 
 
 def gpu(f: Figures) -> str:
@@ -89,17 +86,16 @@ def gpu(f: Figures) -> str:
         "512 photos at once, `auto`, on a net with the layers of a ResNet-50: wall time of the attack over that of the bare "
         f"model for the same rows. {f['gpu_device']}; {f['gpu_rows_per_second']:,.0f} rows per second with {budgets[0]} queries."
     )
-    heads = ["queries for each sample", "ratio of each repeat", "median", "aim"]
-    return "\n\n".join(["## On a GPU", about, table(heads, rows), *_profile(f, budgets[-1])])
+    body = table("queries for each sample | ratio of each repeat | median | aim", rows)
+    return section("On a GPU", about, body, *_profile(f, budgets[-1]))
 
 
 def _profile(f: Figures, queries: str) -> list[str]:
     """Recorded with rlab 0.2.0."""
     seconds = f.get("gpu_profile_seconds", {})
-    whole = sum(seconds.values())
-    parts = [[name, f"{taken:.3f}", f"{taken / whole:.1%}"] for name, taken in seconds.items()]
+    parts = [[name, f"{taken:.3f}", f"{taken / sum(seconds.values()):.1%}"] for name, taken in seconds.items()]
     about = f"Where an attack of {queries} queries spends its time; here each part waits for the device, so the sum is larger."
-    return [about, table(["part", "seconds", "share"], parts)] if parts else []
+    return [about, table("part | seconds | share", parts)] if parts else []
 
 
 # By a figure that shows whether the part was measured.

@@ -11,7 +11,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from importlib.util import find_spec
@@ -60,11 +60,8 @@ def http_rows(few: int = 24, many: int = 1920) -> dict[str, Any]:
             victim(x[:256])  # the first responses set the number of requests at once
             together, quick = timed(victim, x)
     rates = {"http_rows_per_second": many / quick, "http_rows_per_second_alone": few / slow}
-    return {
-        "http_speedup": rates["http_rows_per_second"] / rates["http_rows_per_second_alone"],
-        "bit_equal": torch.equal(alone, together[:few]),
-        **rates,
-    }
+    faster = rates["http_rows_per_second"] / rates["http_rows_per_second_alone"]
+    return {"http_speedup": faster, "bit_equal": torch.equal(alone, together[:few]), **rates}
 
 
 def timed(victim: HttpVictim, x: torch.Tensor) -> tuple[torch.Tensor, float]:
@@ -83,14 +80,9 @@ def worker_rows(counts: Sequence[int]) -> dict[str, Any]:
         others = [attacked(Path(folder), workers=2, cluster="local")] if find_spec("ray") else []
         equal = all(same(ran[0][0], result) for result, _ in (*ran[1:], *others))  # read from the folder
     seconds = {f"workers_seconds_{count}": taken for count, (_, taken) in zip(counts, ran, strict=True)}
-    return {
-        "workers_speedup": ran[0][1] / ran[1][1],
-        "bit_equal": equal,
-        "bit_equal_over": [f"{count} worker{'s' if count > 1 else ''}" for count in counts]
-        + ["2 workers of Ray"] * len(others),
-        **seconds,
-        "load_average": os.getloadavg()[0],
-    }
+    over = [f"{count} worker{'s' if count > 1 else ''}" for count in counts] + ["2 workers of Ray"] * len(others)
+    bits = {"bit_equal": equal, "bit_equal_over": over, "load_average": os.getloadavg()[0]}
+    return {"workers_speedup": ran[0][1] / ran[1][1], **seconds, **bits}
 
 
 def attacked(folder: Path, **who: Any) -> tuple[AttackResult, float]:
@@ -104,9 +96,8 @@ def attacked(folder: Path, **who: Any) -> tuple[AttackResult, float]:
 
     victim = load_model(chosen.model)
     crew = Workers(check(WorkerOptions, who), chosen.model, batch.bounds, model_fingerprint("", victim))
-    work = crew.attack_parts(chosen, batch.y)
     run = folder / "-".join(map(str, who.values()))
-    result = run_attack(chosen.build(batch), victim, batch, run, chosen.plain(), hear, work)
+    result = run_attack(chosen, victim, batch, run, chosen.plain(), hear, crew)
     return result, ends[-1] - ends[1]
 
 
@@ -114,23 +105,20 @@ def same(one: AttackResult, other: AttackResult) -> bool:
     """Whether all but the seconds is equal."""
     arrays = to_arrays(other)
     rows = [[{**row, "seconds": 0.0} for row in to_rows(result)] for result in (one, other)]
-    return all(torch.equal(value, arrays[name]) for name, value in to_arrays(one).items()) and repr(rows[0]) == repr(
-        rows[1]
-    )
+    equal = all(torch.equal(value, arrays[name]) for name, value in to_arrays(one).items())
+    return equal and repr(rows[0]) == repr(rows[1])
 
 
-def measure(part: str, device: str, quick: bool) -> Mapping[str, Any]:
-    if part == "http":
-        return http_rows()
-    if part == "workers":
-        return worker_rows((1, 2) if quick else (1, 2, 3))
-    if part == "memory":
-        return memory_rows(quick)
-    return gpu_rows(device)
+MEASURES: dict[str, Callable[[str, bool], dict[str, Any]]] = {  # device, quick
+    "http": lambda device, quick: http_rows(),
+    "workers": lambda device, quick: worker_rows((1, 2) if quick else (1, 2, 3)),
+    "memory": lambda device, quick: memory_rows(quick),
+    "gpu": lambda device, quick: gpu_rows(device),
+}
 
 
 def make(part: str, device: str) -> Raw:
-    found = measure(part, device, False)
+    found = MEASURES[part](device, False)
     facts = {name: value for name, value in found.items() if isinstance(value, str | bool | list) or value is None}
     return Raw({name: value for name, value in found.items() if name not in facts}, facts)
 
@@ -141,13 +129,11 @@ def pieces(given: Options) -> Iterator[Piece]:
 
 
 def quick(given: Options) -> Mapping[str, Any]:
-    figures: dict[str, Any] = {}
-    equal = True
-    for part in given.only or PARTS:
-        figures |= measure(part, given.device, True)
-        equal &= figures.get("bit_equal", True)
-    figures |= {"bit_equal": equal} if "bit_equal" in figures else {}
+    found = [MEASURES[part](given.device, True) for part in given.only or PARTS]
+    figures = {name: value for part in found for name, value in part.items()}
+    if "bit_equal" in figures:
+        figures["bit_equal"] = all(part.get("bit_equal", True) for part in found)
     return figures | {"measured_on": circumstances("python -m benchmarks.scale --quick")}
 
 
-CLAIM = Claim("scale", "Many at once", __doc__ or "", RULES, quick, pieces, sections, figures, cases=(*PARTS, "gpu"))
+CLAIM = Claim("scale", "Many at once", __doc__, RULES, quick, pieces, sections, figures, cases=(*PARTS, "gpu"))

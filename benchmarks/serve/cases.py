@@ -58,12 +58,14 @@ def made_up(size: tuple[int, ...], patch: tuple[int, ...], channels: int, sample
     setting = Setting(
         size, patch, PALETTE, "untargeted", "auto", 1000, bounds, seed, rate=500.0 if len(size) == 1 else None
     )
+    flips = zip(queries[:, 0].tolist(), final["l2"].tolist(), strict=True)
     return AttackResult(
         setting=setting, ids=tuple(f"sample-{i:04d}" for i in range(samples)), labels=torch.arange(samples) % 10,
         status=(Status.SUCCEEDED,) * samples,
         queries=queries, before=before, after=after, final=final,
         flip={name: 1.3 * final[name] for name in NAMES},
         assignment=assignment, inputs=HeldInputs(x0, x), seconds=torch.zeros(samples), seeds=torch.arange(samples),
+        improvements=tuple((flip,) for flip in flips),
     )  # fmt: skip
 
 

@@ -94,20 +94,12 @@ def measure(quick: bool) -> dict[str, float]:
     return {name: value for part in parts for name, value in part.items()}
 
 
-def quick(options: Options) -> Figures:
-    return measure(True)
-
-
-def make(device: str) -> Raw:
-    return Raw(measure(False))
-
-
 def pieces(options: Options) -> Iterator[Piece]:
-    yield Piece("serve", "serve", {}, make)
+    yield Piece("serve", "serve", {}, lambda device: Raw(measure(False)))
 
 
 def figures(store: Store) -> Figures:
     return store.read("serve").numbers if "serve" in store else {}
 
 
-CLAIM = Claim("serve", "Looking at runs", __doc__ or "", "", quick, pieces, figures=figures)
+CLAIM = Claim("serve", "Looking at runs", __doc__, "", lambda options: measure(True), pieces, figures=figures)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.data import cifar_test
@@ -56,7 +56,3 @@ FULL, QUICK = Size(), Size(others=6, confidences=4, rank_budget=40, steps=20)
 SHIFTS = "small shifts"  # what the certificate of cnn_a_mix is about
 RANKED = {SHIFTS: Case("channel_shift@0.05", 2), "light": Case()}
 CONFIDENCE = Case("illuminate@0.05,0.1,0.2")
-
-
-def sized(case: Case, images: int, budget: int, steps: int) -> Case:
-    return replace(case, images=images, budget=budget, steps=steps)

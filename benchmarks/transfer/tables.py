@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks.tables import table
+from benchmarks.tables import section, table
 from rlab.benchmarking import Benchmark, BenchmarkReport
 
 Figures = dict[str, float]
@@ -19,7 +19,7 @@ def levels(report: BenchmarkReport, whole: Benchmark, against: str) -> tuple[str
         figures |= {f"{model}_{row['level']}_accuracy": row["accuracy_stored"] for row in each[1:]}
     stored = ("stored", *(str(cells[report.models[0], level]["stored"]) for level in curve.points))
     l2 = ("L2, mean", *(mean_l2(whole, level) for level in curve.points))
-    return f"## Accuracy by severity\n\n{table(('model', *curve.points), [*rows, stored, l2])}", figures
+    return section("Accuracy by severity", table(("model", *curve.points), [*rows, stored, l2])), figures
 
 
 def mean_l2(whole: Benchmark, level: str) -> str:
@@ -30,7 +30,7 @@ def mean_l2(whole: Benchmark, level: str) -> str:
 def matrix(report: BenchmarkReport) -> str:
     sets, models, values = report.matrix()
     rows = [(name, *("–" if v != v else f"{v:.1%}" for v in line)) for name, line in zip(sets, values, strict=True)]
-    return f"## Transfer of the flips: made against (rows), tested on (columns)\n\n{table(('', *models), rows)}"
+    return section("Transfer of the flips: made against (rows), tested on (columns)", table(("", *models), rows))
 
 
 def uniform(report: BenchmarkReport, name: str, own: bool) -> tuple[str, Figures]:
@@ -50,22 +50,18 @@ def uniform(report: BenchmarkReport, name: str, own: bool) -> tuple[str, Figures
             rows.append((model, level, *drops, worst["corruption"], "yes" if ours > theirs else "no"))
     figures |= {f"uniform_{key}_not_beaten": lost, f"uniform_{key}_compared": len(rows)}
     title = "the benchmark's own filters" if own else "filters it does not use"
-    head = ("model", "level", "L2", "drop, benchmark", "largest drop, uniform", "by", "larger")
-    return f"## Uniform corruptions at equal mean L2: {title}\n\n{table(head, rows)}", figures
+    body = table("model | level | L2 | drop, benchmark | largest drop, uniform | by | larger", rows)
+    return section(f"Uniform corruptions at equal mean L2: {title}", body), figures
 
 
-def ranks(report: BenchmarkReport) -> str:
-    own = {
-        row["model"]: row
-        for row in report.areas
-        for s in report.standings
-        if row["model"] == s.model and row["set"] in s.victim_of
-    }
+def ranks_table(report: BenchmarkReport) -> str:
+    made_against = {s.model: s.victim_of for s in report.standings}
+    own = {row["model"]: row for row in report.areas if row["set"] in made_against[row["model"]]}
     rows = []
     for s in report.standings:
         area, median = (f"{e.value:.3f} [{e.low:.3f}, {e.high:.3f}]" for e in (s.area, s.flip_distance))
         flips, quartiles = own[s.model], f"{s.quartiles[0]:.2f}–{s.quartiles[1]:.2f}"
         held = f"{flips['never']} of {flips['samples']}"
         rows.append((s.model, area, median, quartiles, f"{flips['flip_distance']:.2f}", held, f"{s.best}–{s.worst}"))
-    head = ("model", "area", "median L2 to err", "quartiles", "median flip, own set", "never flipped", "rank in 95%")
+    head = "model | area | median L2 to err | quartiles | median flip, own set | never flipped | rank in 95%"
     return table(head, rows)

@@ -14,7 +14,6 @@ from benchmarks.victims.clips import CLIP_NETS
 from benchmarks.victims.clips import clip_victim as clip_victim_from
 from rlab.victims.torch_module import TorchVictim
 from rlab.victims.weights import load_weights
-from rlab.victims.zoo.images import CNN_A_MEAN, CNN_A_STD
 
 __all__ = ["BEAT_NETS", "CLIP_NETS", "beat_victim", "cifar_victim", "clip_victim", "photo_victim"]
 
@@ -25,7 +24,8 @@ def cifar_victim(name: str, device: str = "cpu") -> TorchVictim:
         path = real("cifar10/resnet20.safetensors")
         return _images(cifar_nets.resnet20(), path, cifar_nets.MEAN, cifar_nets.STD, device)
     if name == "cnn_a_mix":
-        return _images(cifar_nets.robust_cnn(), real("cifar10/cnn_a_mix.safetensors"), CNN_A_MEAN, CNN_A_STD, device)
+        mean, std = cifar_nets.CNN_A_MEAN, cifar_nets.CNN_A_STD
+        return _images(cifar_nets.robust_cnn(), real("cifar10/cnn_a_mix.safetensors"), mean, std, device)
     return _images(cifar_nets.NETS[name](), weights(name), cifar_nets.MEAN, cifar_nets.STD, device)
 
 

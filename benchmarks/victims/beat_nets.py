@@ -15,12 +15,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import relu
 
+from benchmarks.victims.compact import expanding
+
 WINDOW = 2.0  # seconds, 720 samples
 MERGED = 3  # samples, in the first layer of every net
 BEAT_MEAN, BEAT_STD = (-0.3,), (0.5,)  # mV, about those of lead MLII in the MIT-BIH records to train on
 BEAT_CLASSES = 5  # N, S, V, F, Q of ANSI/AAMI EC57
 
 
+@expanding
 def beat_cnn(leads: int = 1, classes: int = BEAT_CLASSES) -> nn.Module:
     """Four convolutions with max pooling; where in the beat a feature lies is kept in eighths. 67,000 parameters."""
     layers: list[nn.Module] = []
@@ -43,6 +46,7 @@ class BeatResidual(nn.Module):
         return relu(self.body(x) + self.short(x))
 
 
+@expanding
 def beat_resnet(leads: int = 1, classes: int = BEAT_CLASSES) -> nn.Module:
     """A residual network (https://arxiv.org/abs/1512.03385) in one dimension, six blocks, global average. 137,000 parameters."""
     sizes = ((16, 16, 1), (16, 16, 1), (16, 32, 2), (32, 32, 1), (32, 64, 2), (64, 64, 1))
@@ -79,26 +83,33 @@ def _conv(inner: int, outer: int, kernel: int, stride: int = 1) -> list[nn.Modul
 
 
 def _unit(inner: int, outer: int, kernel: int) -> list[nn.Module]:
-    return [nn.Conv1d(inner, outer, kernel, 2, kernel // 2, bias=False), nn.BatchNorm1d(outer), nn.ReLU()]
+    return [*_conv(inner, outer, kernel, 2), nn.ReLU()]
 
 
+def _of_windows(*layers: nn.Module) -> nn.Module:
+    """360 samples a second become 60."""
+    return nn.Sequential(nn.AvgPool1d(MERGED), nn.AvgPool1d(2), *layers)
+
+
+@expanding
 def cnn() -> nn.Module:
     """Three strided convolutions and two dense layers, 85,000 parameters."""
     body = [*_unit(1, 24, 9), *_unit(24, 48, 7), *_unit(48, 64, 5)]
     head = [nn.Dropout(0.3), nn.Linear(64 * 15, 64), nn.ReLU(), nn.Dropout(0.3), nn.Linear(64, BEAT_CLASSES)]
-    return nn.Sequential(nn.AvgPool1d(MERGED), nn.AvgPool1d(2), nn.InstanceNorm1d(1), *body, nn.Flatten(), *head)
+    return _of_windows(nn.InstanceNorm1d(1), *body, nn.Flatten(), *head)
 
 
+@expanding
 def resnet() -> nn.Module:
     """A strided convolution and two residual blocks, 44,000 parameters."""
     body = [*_unit(1, 16, 9), BeatResidual(16, 32, 2), BeatResidual(32, 48, 2)]
-    head = [nn.Flatten(), nn.Dropout(0.3), nn.Linear(48 * 15, BEAT_CLASSES)]
-    return nn.Sequential(nn.AvgPool1d(MERGED), nn.AvgPool1d(2), nn.InstanceNorm1d(1), *body, *head)
+    return _of_windows(nn.InstanceNorm1d(1), *body, nn.Flatten(), nn.Dropout(0.3), nn.Linear(48 * 15, BEAT_CLASSES))
 
 
+@expanding
 def transformer() -> nn.Module:
     """Stretches of 0.27 s, 0.13 s apart, as tokens; two layers of attention, 68,000 parameters."""
-    return nn.Sequential(nn.AvgPool1d(MERGED), nn.AvgPool1d(2), BeatTransformer(1, BEAT_CLASSES, depth=2))
+    return _of_windows(BeatTransformer(1, BEAT_CLASSES, depth=2))
 
 
 BEAT_NETS: dict[str, Callable[[], nn.Module]] = {"cnn": cnn, "resnet": resnet, "transformer": transformer}

@@ -2,36 +2,47 @@
 
 from __future__ import annotations
 
+from functools import partial
 from importlib import import_module
 
 import torch
 from torch import Tensor, nn
 
 from benchmarks.data import PHOTO_SIZE
+from benchmarks.victims.compact import expanding
 from rlab.victims.zoo import cifar_resnet
-from rlab.victims.zoo.images import cnn_a
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+CNN_A_MEAN, CNN_A_STD = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)
 
 
+@expanding
 def resnet20() -> nn.Module:
     return cifar_resnet(20)
 
 
 def robust_cnn() -> nn.Module:
-    return cnn_a()
+    """The small certified-training network "CNN-A": (b, 3, 32, 32) -> (b, 10)."""
+    features = [nn.Conv2d(3, 16, 4, 2, 1), nn.ReLU(), nn.Conv2d(16, 32, 4, 2, 1), nn.ReLU(), nn.Flatten()]
+    return nn.Sequential(*features, nn.Linear(2048, 100), nn.ReLU(), nn.Linear(100, 10))
 
 
-def _unit(inner: int, outer: int) -> list[nn.Module]:
-    return [nn.Conv2d(inner, outer, 3, padding=1, bias=False), nn.BatchNorm2d(outer), nn.ReLU()]
+def _unit(inner: int, outer: int, act: nn.Module, stride: int = 1, kernel: int = 3, groups: int = 1) -> list[nn.Module]:
+    conv = nn.Conv2d(inner, outer, kernel, stride, kernel // 2, groups=groups, bias=False)
+    return [conv, nn.BatchNorm2d(outer), act]
 
 
+def _head(width: int) -> list[nn.Module]:
+    return [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width, 10)]
+
+
+@expanding
 def vgg() -> nn.Module:
     """Plain stack of 3x3 convolutions with max pooling (Simonyan and Zisserman 2014), 1.1 million parameters."""
     layers: list[nn.Module] = []
     for inner, outer in ((3, 64), (64, 128), (128, 256)):
-        layers += [*_unit(inner, outer), *_unit(outer, outer), nn.MaxPool2d(2)]
-    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(256, 10))
+        layers += [*_unit(inner, outer, nn.ReLU()), *_unit(outer, outer, nn.ReLU()), nn.MaxPool2d(2)]
+    return nn.Sequential(*layers, *_head(256))
 
 
 class _WideBlock(nn.Module):
@@ -40,12 +51,8 @@ class _WideBlock(nn.Module):
     def __init__(self, inner: int, outer: int, stride: int) -> None:
         super().__init__()
         self.first = nn.Sequential(nn.BatchNorm2d(inner), nn.ReLU())
-        self.body = nn.Sequential(
-            nn.Conv2d(inner, outer, 3, stride, 1, bias=False),
-            nn.BatchNorm2d(outer),
-            nn.ReLU(),
-            nn.Conv2d(outer, outer, 3, 1, 1, bias=False),
-        )
+        last = nn.Conv2d(outer, outer, 3, 1, 1, bias=False)
+        self.body = nn.Sequential(*_unit(inner, outer, nn.ReLU(), stride), last)
         self.short = nn.Identity() if inner == outer else nn.Conv2d(inner, outer, 1, stride, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -54,18 +61,12 @@ class _WideBlock(nn.Module):
         return out
 
 
+@expanding
 def wide_resnet() -> nn.Module:
     """WRN-10-4 (Zagoruyko and Komodakis 2016), 1.2 million parameters."""
+    blocks = (_WideBlock(16, 64, 1), _WideBlock(64, 128, 2), _WideBlock(128, 256, 2))
     return nn.Sequential(
-        nn.Conv2d(3, 16, 3, padding=1, bias=False),
-        _WideBlock(16, 64, 1),
-        _WideBlock(64, 128, 2),
-        _WideBlock(128, 256, 2),
-        nn.BatchNorm2d(256),
-        nn.ReLU(),
-        nn.AdaptiveAvgPool2d(1),
-        nn.Flatten(),
-        nn.Linear(256, 10),
+        nn.Conv2d(3, 16, 3, padding=1, bias=False), *blocks, nn.BatchNorm2d(256), nn.ReLU(), *_head(256)
     )
 
 
@@ -79,56 +80,50 @@ class _Residual(nn.Module):
         return out
 
 
+@expanding
 def mixer(width: int = 96, depth: int = 6) -> nn.Module:
     """ConvMixer on 2x2 patches (Trockman and Kolter 2022): priors train with it, so no page reports on it."""
 
     def unit(conv: nn.Module) -> nn.Sequential:
         return nn.Sequential(conv, nn.GELU(), nn.BatchNorm2d(width))
 
-    blocks = [
-        nn.Sequential(
-            _Residual(unit(nn.Conv2d(width, width, 5, groups=width, padding=2))), unit(nn.Conv2d(width, width, 1))
-        )
-        for _ in range(depth)
-    ]
-    stem = unit(nn.Conv2d(3, width, 2, stride=2))
-    return nn.Sequential(stem, *blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width, 10))
+    def block() -> nn.Sequential:
+        spread = unit(nn.Conv2d(width, width, 5, groups=width, padding=2))
+        return nn.Sequential(_Residual(spread), unit(nn.Conv2d(width, width, 1)))
+
+    return nn.Sequential(unit(nn.Conv2d(3, width, 2, stride=2)), *(block() for _ in range(depth)), *_head(width))
 
 
+@expanding
 def all_conv(width: int = 64) -> nn.Module:
     """Convolutions alone, strided where others pool (Springenberg et al. 2014): priors train with it."""
-    layers: list[nn.Module] = []
-    for inner, outer, stride in ((3, 1, 1), (1, 1, 1), (1, 2, 2), (2, 2, 1), (2, 3, 2), (3, 3, 1), (3, 3, 1)):
-        first = 3 if inner == 3 and outer == 1 else inner * width
-        conv = nn.Conv2d(first, outer * width, 3, stride, 1, bias=False)
-        layers += [conv, nn.BatchNorm2d(outer * width), nn.LeakyReLU(0.1)]
-    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(3 * width, 10))
+    layers, inner = list[nn.Module](), 3
+    for outer, stride in ((1, 1), (1, 1), (2, 2), (2, 1), (3, 2), (3, 1), (3, 1)):
+        layers += _unit(inner, outer * width, nn.LeakyReLU(0.1), stride)
+        inner = outer * width
+    return nn.Sequential(*layers, *_head(inner))
 
 
+@expanding
 def robust_all_conv() -> nn.Module:
     """The same, narrower and trained against perturbations: priors train with it."""
     return all_conv(48)
 
 
+@expanding
 def inverted(width: int = 40) -> nn.Module:
     """Inverted residuals with depthwise convolutions (Sandler et al. 2018): priors train with it."""
 
     def unit(w: int) -> nn.Module:
         wide = 4 * w
-        return _Residual(
-            nn.Sequential(
-                nn.Conv2d(w, wide, 1, bias=False), nn.BatchNorm2d(wide), nn.SiLU(),
-                nn.Conv2d(wide, wide, 3, padding=1, groups=wide, bias=False), nn.BatchNorm2d(wide), nn.SiLU(),
-                nn.Conv2d(wide, w, 1, bias=False), nn.BatchNorm2d(w),
-            )
-        )  # fmt: skip
+        last = (nn.Conv2d(wide, w, 1, bias=False), nn.BatchNorm2d(w))
+        depthwise = _unit(wide, wide, nn.SiLU(), groups=wide)
+        return _Residual(nn.Sequential(*_unit(w, wide, nn.SiLU(), kernel=1), *depthwise, *last))
 
-    layers: list[nn.Module] = [nn.Conv2d(3, width, 3, padding=1, bias=False), nn.BatchNorm2d(width), nn.SiLU()]
+    layers = _unit(3, width, nn.SiLU())
     for stage, w in enumerate((width, 2 * width, 4 * width)):
-        if stage:
-            layers += [nn.Conv2d(w // 2, w, 3, stride=2, padding=1, bias=False), nn.BatchNorm2d(w), nn.SiLU()]
-        layers += [unit(w), unit(w)]
-    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4 * width, 10))
+        layers += [*(_unit(w // 2, w, nn.SiLU(), stride=2) if stage else ()), unit(w), unit(w)]
+    return nn.Sequential(*layers, *_head(4 * width))
 
 
 class _Attention(nn.Module):
@@ -166,34 +161,16 @@ class VisionTransformer(nn.Module):
         return out
 
 
+@expanding
 def vit() -> nn.Module:
     """A small vision transformer, which no training of ours used."""
     return VisionTransformer()
 
 
 NETS = {
-    "vgg": vgg,
-    "vit": vit,
-    "wide_resnet": wide_resnet,
-    "mixer": mixer,
-    "all_conv": all_conv,
-    "inverted": inverted,
+    "vgg": vgg, "vit": vit, "wide_resnet": wide_resnet, "mixer": mixer, "all_conv": all_conv, "inverted": inverted,
     "robust_all_conv": robust_all_conv,
-}
-ROBUST = ("robust_all_conv",)  # trained against perturbations
-TRANSFORMERS = ("vit",)  # trained by Adam on mixtures of two images
-
-
-def efficientnet_lite0() -> nn.Module:
-    return _efficientnet_lite(0)
-
-
-def efficientnet_lite1() -> nn.Module:
-    return _efficientnet_lite(1)
-
-
-def efficientnet_lite2() -> nn.Module:
-    return _efficientnet_lite(2)
+}  # fmt: skip
 
 
 def _efficientnet_lite(number: int) -> nn.Module:
@@ -205,3 +182,8 @@ def _efficientnet_lite(number: int) -> nn.Module:
     net: nn.Module = EfficientNet.from_name(f"efficientnet-lite{number}", image_size=PHOTO_SIZE)
     net.load_state_dict(torch.load(weights, weights_only=True))
     return net
+
+
+efficientnet_lite0, efficientnet_lite1, efficientnet_lite2 = (
+    partial(_efficientnet_lite, number) for number in range(3)
+)

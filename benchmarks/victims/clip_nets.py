@@ -114,16 +114,14 @@ class FrameNet(nn.Module):
         super().__init__()
         self.conv1 = nn.Conv2d(3, width, 7, 2, 3, bias=False)
         self.bn1 = nn.BatchNorm2d(width)
-        inner = width
+        self.stages, inner = len(blocks), width
         for stage, count in enumerate(blocks):
             outer = width * 2**stage
             first = Residual(inner, outer, 2 if stage else 1, bottleneck, shifts)
             inner = outer * (4 if bottleneck else 1)
             rest = [Residual(inner, outer, 1, bottleneck, shifts) for _ in range(count - 1)]
             self.add_module(f"layer{stage + 1}", nn.Sequential(first, *rest))
-        self.stages = len(blocks)
-        self.drop = nn.Dropout(0.5)
-        self.fc = nn.Linear(inner, classes)
+        self.drop, self.fc = nn.Dropout(0.5), nn.Linear(inner, classes)
 
     def _stem(self, pictures: Tensor) -> Tensor:
         return nn.functional.max_pool2d(self.bn1(self.conv1(pictures)).relu(), 3, 2, 1)
@@ -215,15 +213,9 @@ class SlowFast(nn.Module):
     (b, 3, t, h, w) -> (b, classes), t a multiple of `alpha`: every alpha-th frame is slow, all are fast."""
 
     def __init__(
-        self,
-        classes: int,
-        blocks: Sequence[int],
-        width: int = 64,
-        narrow: int = 8,
-        alpha: int = 8,
-        fusion: int = 5,
+        self, classes: int, blocks: Sequence[int], width: int = 64, narrow: int = 8, alpha: int = 8, fusion: int = 5,
         lateral_norm: bool = True,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """`narrow`: how many times thinner the fast path is; `fusion`: the lateral convolutions' kernel along time."""
         super().__init__()
         thin = width // narrow

@@ -6,7 +6,6 @@ python -m benchmarks.victims.train_beats --measure    # measure the existing wei
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections import Counter
 from dataclasses import dataclass, replace
@@ -15,18 +14,18 @@ from pathlib import Path
 
 import torch
 from safetensors import safe_open
-from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from benchmarks.beats import beats, of_records, records
 from benchmarks.data import DATA, WEIGHTS
-from benchmarks.harness import circumstances, finish
+from benchmarks.harness import circumstances, command, finish
 from benchmarks.raw import RESULTS
 from benchmarks.tables import page, table
 from benchmarks.victims import beat_victim
 from benchmarks.victims.beat_nets import BEAT_MEAN, BEAT_NETS, BEAT_STD, MERGED
-from benchmarks.victims.training import half
+from benchmarks.victims.compact import save as save
+from benchmarks.victims.training import normalised, one_cycle, step_through
 from rlab.data.batch import Batch
 from rlab.victims.torch_module import TorchVictim
 
@@ -90,7 +89,7 @@ def varied(
 
 def merged(x: Tensor) -> Tensor:
     """The output of every net's first layer."""
-    return F.avg_pool1d((x - BEAT_MEAN[0]) / BEAT_STD[0], MERGED)
+    return F.avg_pool1d(normalised(x, BEAT_MEAN, BEAT_STD), MERGED)
 
 
 @dataclass(frozen=True)
@@ -139,15 +138,9 @@ def fit(net: nn.Module, batch: Batch, steps: int, device: str) -> nn.Module:
     x, y = batch.x.to(device), batch.y.to(device)
     picks = torch.multinomial(sampling_weights(batch), BATCH * steps, replacement=True).view(steps, BATCH)
     optimizer = torch.optim.AdamW(net.parameters(), lr=3e-3, weight_decay=0.05)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 3e-3, total_steps=steps, pct_start=0.2)
-    net.train()
-    for rows in picks.to(device):
-        loss = F.cross_entropy(_rest(net)(varied(x[rows])), y[rows], label_smoothing=0.05)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        schedule.step()
-    return net.eval()
+    losses = (F.cross_entropy(_rest(net)(varied(x[rows])), y[rows], label_smoothing=0.05) for rows in picks.to(device))
+    step_through(net, optimizer, losses, one_cycle(optimizer, 3e-3, steps, rise=0.2))
+    return net
 
 
 def _rest(net: nn.Module) -> nn.Module:
@@ -191,26 +184,20 @@ def train(name: str, batch: Batch, steps: int, seed: int, device: str) -> tuple[
     return net, reached
 
 
-def save(net: nn.Module, path: Path, about: dict[str, str]) -> None:
-    """Write weights in half precision, with notes on the training in the header."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    save_file(half(net.state_dict()), path, metadata=about)
-
-
 def sections(qualities: dict[str, Quality], notes: dict[str, dict[str, str]], test: Batch) -> list[str]:
     """Accuracy and F1, recall and F1 of each class, confusion."""
     counts = [int((test.y == i).sum()) for i in range(len(test.classes))]
     held = ", ".join(f"{name} {n:,}" for name, n in zip(test.classes, counts, strict=True))
     sizes = {name: sum(p.numel() for p in BEAT_NETS[name]().parameters()) for name in qualities} | {"always N": 0}
-    every = qualities | {"always N": Quality.of(test.y, torch.zeros_like(test.y), len(test.classes))}
-    rows = []
-    for name, q in every.items():
+    rows, each, confusions = [], [], []
+    for name, q in (qualities | {"always N": Quality.of(test.y, torch.zeros_like(test.y), len(test.classes))}).items():
         figures = (f"{q.accuracy:.1%}", f"{q.balanced(COMMON):.1%}", f"{q.macro(COMMON):.3f}")
         rows.append((name, f"{sizes[name]:,}", *figures, notes.get(name, {}).get("left_out_macro_f1", "")))
-    each = [
-        (name, *(f"{r:.1%} / {f:.2f}" if n else "–" for r, f, n in zip(q.recall, q.f1, counts, strict=True)))
-        for name, q in qualities.items()
-    ]
+    for name, q in qualities.items():
+        of_class = zip(q.recall, q.f1, counts, strict=True)
+        each.append((name, *(f"{recall:.1%} / {f1:.2f}" if n else "–" for recall, f1, n in of_class)))
+        lines = [(true, *(f"{int(n):,}" for n in line)) for true, line in zip(test.classes, q.confusion, strict=True)]
+        confusions.append(f"{name}\n\n{table(('', *test.classes), lines)}")
     head = ("net", "parameters", "accuracy", "balanced accuracy, N S V", "macro-F1, N S V")
     return [
         f"{len(test):,} beats of {len(set(records(test)))} records: {held}. Balanced accuracy is mean recall. "
@@ -220,28 +207,20 @@ def sections(qualities: dict[str, Quality], notes: dict[str, dict[str, str]], te
         "## Recall / F1 by class",
         table(("net", *test.classes), each),
         "## Confusion, true class by row",
-        *(f"{name}\n\n{_confusion(q, test.classes)}" for name, q in qualities.items()),
+        *confusions,
     ]
 
 
-def _confusion(q: Quality, classes: tuple[str, ...]) -> str:
-    rows = [(name, *(f"{int(n):,}" for n in line)) for name, line in zip(classes, q.confusion, strict=True)]
-    return table(("", *classes), rows)
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command(__doc__)
     parser.add_argument(
         "--only", choices=tuple(BEAT_NETS), nargs="+", default=list(BEAT_NETS), help="networks to train"
     )
+    parser.add_argument("--steps", type=int, default=450, help=f"steps of {BATCH} beats, four times (default: 450)")
     parser.add_argument(
-        "--steps", type=int, default=450, help=f"steps of {BATCH} beats, four times (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--data", type=Path, default=DATA, help="folder of packed beats (default: %(default)s, else the records)"
+        "--data", type=Path, default=DATA, help="folder of packed beats (default: data, else the records)"
     )
     parser.add_argument("--weights", type=Path, default=WEIGHTS)
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--measure", action="store_true", help="only measure the existing weights")
     o = parser.parse_args()
@@ -251,12 +230,9 @@ def main() -> None:
         for name in o.only:
             began = time.monotonic()
             net, reached = train(name, batch, o.steps, o.seed, o.device)
-            about = {
-                "steps": str(o.steps),
-                "left_out_macro_f1": f"{reached:.3f}",
-                "trained_on": f"{len(batch)} beats of DS1",
-            }
-            save(net, o.weights / f"beats_{name}.safetensors", about)
+            about = {"steps": str(o.steps), "left_out_macro_f1": f"{reached:.3f}"}
+            about |= {"trained_on": f"{len(batch)} beats of DS1"}
+            save(net, o.weights / f"beats_{name}.safetensors", about, eight_bits=False)
             print(f"{name}: {time.monotonic() - began:.0f} s", flush=True)
     report(o.weights, beats("test", o.data), o.device)
 
@@ -271,11 +247,9 @@ def report(weights: Path, test: Batch, device: str) -> None:
     title, made = "ECG victims on 9 of the 22 records of DS2 of MIT-BIH", "python -m benchmarks.victims.train_beats"
     text = page(title, RULES, circumstances(made, device), sections(qualities, notes, test))
     (RESULTS / "ecg_victims.md").write_text(text, encoding="utf-8")
-    figures: dict[str, float] = {}
-    for name, q in qualities.items():
-        figures |= {f"{name}_accuracy": q.accuracy, f"{name}_macro_f1_nsv": q.macro(COMMON)}
-        figures[f"{name}_balanced_accuracy_nsv"] = q.balanced(COMMON)
-    finish(figures)
+    figures = {f"{name}_accuracy": q.accuracy for name, q in qualities.items()}
+    figures |= {f"{name}_macro_f1_nsv": q.macro(COMMON) for name, q in qualities.items()}
+    finish(figures | {f"{name}_balanced_accuracy_nsv": q.balanced(COMMON) for name, q in qualities.items()})
 
 
 if __name__ == "__main__":

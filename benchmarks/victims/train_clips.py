@@ -3,31 +3,34 @@
 python -m benchmarks.victims.train_clips --pack data/clips.npz     # once, with PyAV: clips as JPEG sheets, about 25 MB
 python -m benchmarks.victims.train_clips --packed data/clips.npz --device cuda --minutes 8
 python -m benchmarks.victims.train_clips --only tsn --minutes 3 --out runs/weights    # from the videos, on a CPU
-python -m benchmarks.victims.train_clips --unpack data/clips.npz   # clips_{train,test}.npz beside it, for agents/clips.yaml
+python -m benchmarks.victims.train_clips --pack data/clips.npz --every 3 --quality 60     # a third of the training clips
+python -m benchmarks.victims.train_clips --unpack data/clips.npz   # clips_{train,test}.npz beside it, for agents/two_agents.yaml
 
-The networks share the minutes. Weights are written in half precision to benchmarks/weights; the last line is a JSON object with
-the accuracies.
+The networks share the minutes. Weights are written in eight bits to benchmarks/weights; the last line is a JSON object with the
+accuracies.
 """
 
 from __future__ import annotations
 
-import argparse
 import io
-import json
 import time
+from argparse import Namespace
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from PIL import Image
-from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from benchmarks.data import CLIP_FRAMES, CLIP_SIZE, TEST_GROUPS, TRAIN_GROUPS, WEIGHTS, real
+from benchmarks.harness import command, finish
 from benchmarks.victims.clips import CLIP_MEAN, CLIP_NETS, CLIP_STD
-from benchmarks.victims.training import half
+from benchmarks.victims.compact import save
+from benchmarks.victims.training import accuracy, normalised, step_through
 from rlab.data import DataOptions
 from rlab.data.batch import Batch
 from rlab.data.clips import ClipSource
@@ -49,6 +52,9 @@ class Clips:
     y: Tensor
     classes: tuple[str, ...]
 
+    def to(self, device: str) -> Clips:
+        return Clips(self.x.to(device), self.y.to(device), self.classes)
+
 
 def decode(folder: Path, groups: str) -> Clips:
     """Read the clips of these groups with PyAV, without those that cannot be decoded."""
@@ -58,12 +64,14 @@ def decode(folder: Path, groups: str) -> Clips:
     return Clips(torch.from_numpy(x), source.y[[row for row, _ in read]], source.classes)
 
 
-def pack(folder: Path, path: Path) -> None:
+def pack(folder: Path, path: Path, every: int = 1, quality: int = QUALITY) -> None:
     """Write both parts to one file; a clip is one JPEG of its frames on top of each other."""
     held: dict[str, np.ndarray] = {}
     for name, groups in PARTS:
         clips = decode(folder, groups)
-        sheets = [_sheet(clip.numpy()) for clip in clips.x]
+        if name == "train":
+            clips = Clips(clips.x[::every], clips.y[::every], clips.classes)
+        sheets = [_sheet(clip.numpy(), quality) for clip in clips.x]
         held |= {f"{name}_y": clips.y.numpy(), f"{name}_sheets": np.frombuffer(b"".join(sheets), np.uint8)}
         held |= {f"{name}_ends": np.cumsum([len(sheet) for sheet in sheets]), "classes": np.array(clips.classes)}
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -71,10 +79,10 @@ def pack(folder: Path, path: Path) -> None:
     print(f"{path}: {path.stat().st_size / 2**20:.1f} MiB, {len(held['train_y'])} + {len(held['test_y'])} clips")
 
 
-def _sheet(frames: np.ndarray) -> bytes:
+def _sheet(frames: np.ndarray, quality: int) -> bytes:
     """(t, h, w, 3) -> one JPEG, as the headers of single frames would be a quarter of the file."""
     out = io.BytesIO()
-    Image.fromarray(frames.reshape(-1, *frames.shape[2:])).save(out, "jpeg", quality=QUALITY)
+    Image.fromarray(frames.reshape(-1, *frames.shape[2:])).save(out, "jpeg", quality=quality)
     return out.getvalue()
 
 
@@ -101,16 +109,15 @@ def packed_batch(path: Path, part: str) -> Batch:
 
 def unpack_arrays(path: Path) -> dict[str, float]:
     """Write a pack as arrays that `rlab train` reads, and the training clips' objectness and motion if OpenCV is installed."""
-    from rlab.papers.video.saliency import kept_maps
+    from rlab.papers.saliency import saliency_maps
 
     counts: dict[str, float] = {}
     for part, _ in PARTS:
         batch = packed_batch(path, part)
         counts[part] = write_clips(batch, path.with_name(f"clips_{part}.npz"))
         try:
-            counts |= (
-                {} if part == "test" else {"saliency": len(kept_maps(batch.x, batch.ids, path.with_name(SALIENCY)))}
-            )
+            if part == "train":
+                counts["saliency"] = len(saliency_maps(batch.x, batch.bounds, path.with_name(SALIENCY)))
         except MissingExtra as why:
             print(f"without {SALIENCY}: {why}")
     return counts
@@ -167,98 +174,85 @@ def plain(x: Tensor) -> Tensor:
 
 
 def normal(x: Tensor) -> Tensor:
-    mean, std = (torch.tensor(v, device=x.device).view(1, 3, 1, 1, 1) for v in (CLIP_MEAN, CLIP_STD))
-    return (x - mean) / std
+    return normalised(x, CLIP_MEAN, CLIP_STD)
 
 
-def fit(net: nn.Module, clips: Clips, chosen: argparse.Namespace) -> int:
+def fit(net: nn.Module, clips: Clips, chosen: Namespace) -> int:
     """Train for a number of steps or, by default, of minutes; return the steps."""
-    steps, seconds, device, seed = chosen.steps, 60 * chosen.minutes / len(chosen.only), chosen.device, chosen.seed
-    peak = RATE * (chosen.batch / BATCH) ** 0.5
+    seconds, began, done, shown = 60 * chosen.minutes / len(chosen.only), time.monotonic(), 0, 0
+    peak, draw = RATE * (chosen.batch / BATCH) ** 0.5, torch.Generator().manual_seed(chosen.seed)
     optimizer = torch.optim.AdamW(net.parameters(), lr=peak, weight_decay=0.05)
-    draw, began, done = torch.Generator().manual_seed(seed), time.monotonic(), 0
-    shown, total, since = 0, torch.zeros((), device=device), 0
-    net.train()
-    while True:
-        gone = done / steps if steps else (time.monotonic() - began) / seconds
-        if gone >= 1:
-            net.eval()
-            return done
-        for group in optimizer.param_groups:  # rises for a twentieth of the training, then falls
-            group["lr"] = peak * min(gone / 0.05 + 0.02, 0.5 * (1 + np.cos(np.pi * gone)))
-        rows = torch.randint(len(clips.x), (chosen.batch,), generator=draw).to(device)
-        with torch.autocast(torch.device(device).type, torch.bfloat16, enabled=device.startswith("cuda")):
-            loss = F.cross_entropy(net(augmented(clips.x[rows], draw)), clips.y[rows], label_smoothing=0.1)
-        optimizer.zero_grad()
-        loss.backward()
+
+    def clip_gradients(*_: Any) -> None:
         nn.utils.clip_grad_norm_(net.parameters(), 5.0)
-        optimizer.step()
-        done, total = done + 1, total + loss.detach()
-        if int(gone * LINES) > shown:
-            print(f"  {gone:4.0%}  step {done}  loss {float(total) / (done - since):.3f}", flush=True)
-            shown, total, since = int(gone * LINES), torch.zeros_like(total), done
 
+    optimizer.register_step_pre_hook(clip_gradients)
 
-@torch.no_grad()
-def accuracy(net: nn.Module, clips: Clips) -> float:
-    right = [net(plain(x)).argmax(1) == y for x, y in zip(clips.x.split(32), clips.y.split(32), strict=True)]
-    return float(torch.cat(right).float().mean())
+    def losses() -> Iterator[Tensor]:
+        nonlocal done, shown
+        while (gone := done / chosen.steps if chosen.steps else (time.monotonic() - began) / seconds) < 1:
+            for group in optimizer.param_groups:  # rises for a twentieth of the training, then falls
+                group["lr"] = peak * min(gone / 0.05 + 0.02, 0.5 * (1 + np.cos(np.pi * gone)))
+            rows = torch.randint(len(clips.x), (chosen.batch,), generator=draw).to(chosen.device)
+            with torch.autocast(clips.x.device.type, torch.bfloat16, enabled=clips.x.is_cuda):
+                loss = F.cross_entropy(net(augmented(clips.x[rows], draw)), clips.y[rows], label_smoothing=0.1)
+            yield loss
+            done += 1
+            if int(gone * LINES) > shown:
+                shown = int(gone * LINES)
+                print(f"  {gone:4.0%}  step {done}  loss {float(loss):.3f}", flush=True)
+
+    step_through(net, optimizer, losses(), lambda: None)
+    return done
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command(__doc__)
     parser.add_argument("--pack", type=Path, help="write the clips to this file and stop")
+    parser.add_argument(
+        "--every", type=int, default=1, help="pack one training clip in this many (default: %(default)s)"
+    )
+    parser.add_argument("--quality", type=int, default=QUALITY, help="of the JPEGs in a pack (default: %(default)s)")
     parser.add_argument("--unpack", type=Path, help="write this pack as arrays beside it and stop")
     parser.add_argument("--packed", type=Path, help="train from this file instead of the videos")
     parser.add_argument("--clips", type=Path, help="folder of videos (default: ucf6 of the real data)")
     parser.add_argument("--only", choices=sorted(CLIP_NETS), nargs="+", default=list(CLIP_NETS))
     parser.add_argument("--out", type=Path, default=WEIGHTS)
-    parser.add_argument(
-        "--minutes", type=float, default=8.0, help="minutes for all networks together (default: %(default)s)"
-    )
+    parser.add_argument("--minutes", type=float, default=8.0, help="minutes for all networks together (default: 8)")
     parser.add_argument(
         "--steps", type=int, help="steps for each network instead of minutes; repeatable on one machine"
     )
-    parser.add_argument("--batch", type=int, default=BATCH, help="clips in a step (default: %(default)s)")
+    parser.add_argument("--batch", type=int, default=BATCH, help=f"clips in a step (default: {BATCH})")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    print(json.dumps({name: round(value, 4) for name, value in run(parser.parse_args()).items()}))
+    finish(run(parser.parse_args()))
 
 
-def run(chosen: argparse.Namespace) -> dict[str, float]:
+def run(chosen: Namespace) -> dict[str, float]:
     """Pack, unpack or train; return the test accuracy of each network."""
     if chosen.unpack:
         return unpack_arrays(chosen.unpack)
     if chosen.pack:
-        pack((chosen.clips or real("ucf6")), chosen.pack)
+        pack((chosen.clips or real("ucf6")), chosen.pack, chosen.every, chosen.quality)
         return {}
     train, test = (
-        unpack(chosen.packed, name) if chosen.packed else decode((chosen.clips or real("ucf6")), groups)
+        (unpack(chosen.packed, name) if chosen.packed else decode((chosen.clips or real("ucf6")), groups)).to(
+            chosen.device
+        )
         for name, groups in PARTS
     )
-    train, test = (Clips(one.x.to(chosen.device), one.y.to(chosen.device), one.classes) for one in (train, test))
-    chosen.out.mkdir(parents=True, exist_ok=True)
     found = {}
     for name in chosen.only:
         torch.manual_seed(chosen.seed)
         net = CLIP_NETS[name](len(train.classes)).to(chosen.device)
         began = time.monotonic()
         steps = fit(net, train, chosen)
-        found[name] = accuracy(net, test)
-        write(net, chosen.out / f"{name}.safetensors", name, train, steps, found[name])
-        about = f"{found[name]:.1%} of {len(test.y)} test clips, {accuracy(net, train):.1%} of {len(train.y)} training clips"
-        print(f"{name}: {about}; {steps} steps, {time.monotonic() - began:.0f} s", flush=True)
+        found[name], again = (accuracy(net, each.x, each.y, plain, 32) for each in (test, train))
+        about = {"net": name, "classes": ",".join(train.classes), "accuracy": f"{found[name]:.4f}", "steps": str(steps)}
+        about["trained_on"] = f"{len(train.y)} UCF-101 clips of groups {TRAIN_GROUPS}"
+        save(net, chosen.out / f"{name}.safetensors", about)
+        right = f"{found[name]:.1%} of {len(test.y)} test clips, {again:.1%} of {len(train.y)} training clips"
+        print(f"{name}: {right}; {steps} steps, {time.monotonic() - began:.0f} s", flush=True)
     return found
-
-
-def write(net: nn.Module, path: Path, name: str, train: Clips, steps: int, right: float) -> None:
-    """Write weights in half precision, with network and classes in the header."""
-    about = {"net": name, "classes": ",".join(train.classes), "accuracy": f"{right:.4f}", "steps": str(steps)}
-    save_file(
-        half(net.state_dict()),
-        path,
-        metadata=about | {"trained_on": f"{len(train.y)} UCF-101 clips of groups {TRAIN_GROUPS}"},
-    )
 
 
 if __name__ == "__main__":

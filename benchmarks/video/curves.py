@@ -12,7 +12,7 @@ from benchmarks.attacks import attack, flips, median, ratio, within
 from benchmarks.data import Absent
 from benchmarks.harness import machine
 from benchmarks.raw import Curves, Raw, Store, from_curves, to_curves
-from benchmarks.tables import interval, share, table
+from benchmarks.tables import interval, section, share, table
 from benchmarks.victims import clip_victim
 from benchmarks.video.cases import PALETTE, PATCH, Case, cases
 from rlab.core.grid import PatchGrid
@@ -75,9 +75,8 @@ def measure(case: Case, victim: Victim, batch: Batch, patch: int = PATCH) -> Cur
     shared |= {name: value for name, value in case.options.items() if name != "patch"}
     result = attack(victim, batch, policy=case.policy(), patch=shape, budget=case.budget + 1, **shared)
     frames, patches = _touched(result)
-    return Curve(
-        case.attack, case.budget, flips(result, factor=255), frames, patches, about(case, batch, shape, victim)
-    )
+    reached = flips(result, factor=255)
+    return Curve(case.attack, case.budget, reached, frames, patches, about(case, batch, shape, victim))
 
 
 def _touched(result: AttackResult) -> tuple[float, float]:
@@ -131,19 +130,20 @@ def curves_section(victim: str, curves: Sequence[Curve]) -> str:
         if "square" in by and c.attack != "square"
     ]
     note = f"{len(curves[0].reached)} attacked of {curves[0].about}."
-    return "\n\n".join([f"## {victim.upper()}", note, table(head, rows), ". ".join(ratios) + "."])
+    return section(victim.upper(), note, table(head, rows), ". ".join(ratios) + ".")
 
 
 def parts_section(title: str, victim: str, curves: Sequence[Curve], queries: int) -> str:
     """The area under each row's curve over that of the first row."""
-    head = ("attack", "seeds", "success", "first flip", "MAP within 50", f"MAP within {queries}", "frames", "patches")
+    head = f"attack | seeds | success | first flip | MAP within 50 | MAP within {queries} | frames | patches"
     rows = []
     for c in curves:
         area = "1" if c is curves[0] else interval(area_ratio(c, curves[0], queries))
         cells = (_cell(c.first()), _cell(c.median(50)), _cell(c.median(queries)), f"{c.frames:.4g}", f"{c.patches:.4g}")
         rows.append((c.attack, "1", f"{c.success(c.budget).value:.1%}", *cells, area))
-    body = table((*head, "area over the first row's"), rows)
-    return "\n\n".join([f"## {title}, {victim.upper()}", f"{curves[0].about}.", body])
+    return section(
+        f"{title}, {victim.upper()}", f"{curves[0].about}.", table(f"{head} | area over the first row's", rows)
+    )
 
 
 def _cell(e: Estimate) -> str:

@@ -11,10 +11,6 @@ clip is the label. Memory is counted from before the clip is opened.
 
 from __future__ import annotations
 
-import argparse
-import json
-import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -24,6 +20,8 @@ import numpy as np
 import torch
 
 from benchmarks.data import CLIP_SIZE
+from benchmarks.harness import command, finish
+from benchmarks.processes import measured_alone, peak, start_peak
 from benchmarks.victims.clips import CLIP_MEAN, CLIP_NETS, CLIP_STD
 from rlab.data import DataOptions
 from rlab.data.clips import ClipSource
@@ -35,21 +33,12 @@ LONGER = 3  # times as many frames in the file as in the sample
 
 
 def measure(
-    frames: int = 300,
-    policy: str = "square",
-    net: str = "tsm",
-    budget: int = 200,
-    device: str = "cpu",
+    frames: int = 300, policy: str = "square", net: str = "tsm", budget: int = 200, device: str = "cpu",
     size: tuple[int, int] = CLIP_SIZE,
-) -> dict[str, Any]:
+) -> dict[str, Any]:  # fmt: skip
     """MiB, seconds and queries of one clip, measured in a new process."""
-    command = [sys.executable, "-m", "benchmarks.video.memory", "--one", "--frames", str(frames), "--policies", policy]
-    command += ["--net", net, "--budget", str(budget), "--device", device, "--size", *map(str, size)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[2])
-    if done.returncode:
-        raise RuntimeError(f"measuring {policy} on {frames} frames failed: {done.stderr.strip().splitlines()[-1:]}")
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    words = ["--one", "--frames", str(frames), "--policies", policy, "--net", net, "--budget", str(budget)]
+    return measured_alone("benchmarks.video.memory", *words, "--device", device, "--size", *map(str, size))
 
 
 def one(frames: int, policy: str, net: str, budget: int, device: str, size: tuple[int, int]) -> dict[str, Any]:
@@ -65,21 +54,12 @@ def one(frames: int, policy: str, net: str, budget: int, device: str, size: tupl
     batch.y[:] = victim(batch.x).argmax(1)
     answered = time.perf_counter()
     result = run_attack(make_attack(batch, policy=policy, budget=budget), victim, batch)
-    ended = time.perf_counter()
+    seconds = {"decode": loaded - began, "answer": answered - loaded, "clip": time.perf_counter() - answered}
     gpu = torch.cuda.max_memory_allocated() / 2**20 if device.startswith("cuda") else 0.0
-    return {
-        "frames": frames,
-        "policy": policy,
-        "net": net,
-        "clip_mib": batch.x.nbytes / 2**20,
-        "decode_peak_mib": decoded - before,
-        "peak_mib": peak() - before,
-        "gpu_peak_mib": gpu,
-        "decode_seconds": loaded - began,
-        "answer_seconds": answered - loaded,
-        "clip_seconds": ended - answered,
-        "queries": int(result.queries.sum()),
-    }
+    memory = {"clip": batch.x.nbytes / 2**20, "decode_peak": decoded - before, "peak": peak() - before, "gpu_peak": gpu}
+    figures = {f"{name}_mib": used for name, used in memory.items()}
+    figures |= {f"{name}_seconds": taken for name, taken in seconds.items()}
+    return {"frames": frames, "policy": policy, "net": net, **figures, "queries": int(result.queries.sum())}
 
 
 def write_clip(path: Path, frames: int) -> None:
@@ -98,38 +78,21 @@ def write_clip(path: Path, frames: int) -> None:
         container.mux(stream.encode())
 
 
-def start_peak() -> float:
-    """Reset the peak and return the MiB in use."""
-    Path("/proc/self/clear_refs").write_text("5")
-    return peak()
-
-
-def peak() -> float:
-    """Peak MiB of this process since `start_peak` (Linux only; ru_maxrss would include the parent's)."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 2**10
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command(__doc__)
     parser.add_argument("--frames", type=int, nargs="+", default=[300])
     parser.add_argument("--policies", nargs="+", default=["random", "square"])
     parser.add_argument("--net", choices=sorted(CLIP_NETS), default="tsm")
     parser.add_argument("--budget", type=int, default=200)
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--size", type=int, nargs=2, default=CLIP_SIZE, help="height and width of the sampled frames")
     parser.add_argument("--one", action="store_true", help="measure in this process")
-    chosen = parser.parse_args()
-    run = one if chosen.one else measure
-    rows = [
-        run(n, p, chosen.net, chosen.budget, chosen.device, tuple(chosen.size))
-        for n in chosen.frames
-        for p in chosen.policies
-    ]
-    for row in rows:
-        print("  ".join(f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in row.items()))
-    last = rows[-1]
-    print(json.dumps({k: round(v, 3) if isinstance(v, float) else v for k, v in last.items()}))
+    o = parser.parse_args()
+    run, row = one if o.one else measure, dict[str, Any]()
+    for frames in o.frames:
+        for policy in o.policies:
+            row = run(frames, policy, o.net, o.budget, o.device, tuple(o.size))
+            print("  ".join(f"{k} {v:.4g}" if isinstance(v, float) else f"{k} {v}" for k, v in row.items()))
+    finish(row)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""How little distortion flips a clip within a number of queries: ours, `square`, `random` and two agents, on four victims.
+"""How little distortion flips a clip within a number of queries: ours, `square` and `random`, on four victims.
 
 python -m benchmarks.video                           # run what has no raw file, then write results/video.md
 python -m benchmarks.video --page                    # write the page from the raw files
@@ -11,7 +11,6 @@ python -m benchmarks.video.memory                    # memory and time of a long
 from __future__ import annotations
 
 import argparse
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
@@ -26,13 +25,13 @@ from benchmarks.harness import Claim, Figures, Options, Piece
 from benchmarks.raw import Raw, Store
 from benchmarks.victims import CLIP_NETS, clip_victim
 from benchmarks.victims.train_clips import write_clips
-from benchmarks.video.cases import STUDIED, TITLES, Case, agents, cases, reduced
-from benchmarks.video.curves import Curve, area_ratio, curves_section, kept, make, map_ratio, measure, parts_section
+from benchmarks.video.cases import TITLES, Case, cases, reduced
+from benchmarks.video.curves import Curve, curves_section, kept, make, map_ratio, measure, parts_section
 from rlab.errors import MissingExtra
 from rlab.policies.base import Policy
 
 AREA = 200  # queries
-QUICK_SIZE, QUICK_PATCH, QUICK_AREA = (36, 48), 4, 50
+QUICK_SIZE, QUICK_PATCH = (36, 48), 4
 RULES = """
 Six UCF-101 actions, groups 4-7, clips that the victim classifies correctly. A query is one clip that reaches the
 victim, in the search and in the cleanup. MAP within q is the mean absolute change times 255 of the best flip within q
@@ -44,7 +43,8 @@ over 5,000 queries for its first change. No agent was trained on a test clip, no
 were tried on 60 training clips of C3D, TSN and TSM, and one was changed; `square` and `random` have their default
 settings. TSN's rows are from a second run with the same seed, as the file of the first was lost; there its MAP within
 50 was 6.34. The rows `single patches from the start`, `one change a query` and `adding alone, then reverse removal`
-were recorded with rlab 0.2.0, which still had these options.
+were recorded with rlab 0.2.0, which still had these options. `two agents`, the parts of the agents and `along the agents'
+directions` are the agents of rlab 0.2.0, since removed; docs/papers.md describes those that replace them.
 """
 
 
@@ -76,26 +76,24 @@ def figures(store: Store) -> Figures:
 
 
 def quick(options: Options) -> Figures:
-    """C3D, SlowFast and TSM on two test clips each, at half the size with patches of half the side; one process for each.
+    """C3D and SlowFast on two test clips each, at half the size with patches of half the side; one process for each.
 
     `c3d_map_ratio_50` is the median MAP within 50 queries over `square`'s, 0 where `square` has flipped less than half of the
-    clips; `pair_over_one` is the area of the two shipped agents over that of the spatial agent alone (50 queries, TSM); `success`
-    is the share flipped within 200 queries. Two clips show that it runs, not how well: the number and choice of clips were changed
-    after ratios had been seen (C3D and SlowFast within 50 / 200: one clip 1.25 / .79 and 1.39 / .90, three 1.11 / .32 and
-    0 / .37, two .29 / .60 and 0 / 0). The page, with 112 clips, is the claim. Without the clips or the weights the demo's clips
-    are used, under other names.
+    clips; `success` is the share flipped within 200 queries. Two clips show that it runs, not how well: the number and choice of
+    clips were changed after ratios had been seen (C3D and SlowFast within 50 / 200: one clip 1.25 / .79 and 1.39 / .90, three
+    1.11 / .32 and 0 / .37, two .29 / .60 and 0 / 0). The page, with 112 clips, is the claim. Without the clips or the weights the
+    demo's clips are used, under other names.
     """
-    began = time.monotonic()
     try:
         real("ucf6")
         with ProcessPoolExecutor(2, get_context("spawn"), torch.set_num_threads, (1,)) as pool:
-            found = list(pool.map(quick_figures, ("slowfast", "c3d", STUDIED)))
+            found = list(pool.map(quick_figures, ("slowfast", "c3d")))
     except (Absent, MissingExtra) as why:
         print(f"only the demo's clips: {why}")
         found = [_demo_figures()]
     every = {key: value for one in found for key, value in one.items()}
     flipped = {"success": min(every[key] for key in every if key.endswith("_success"))} if len(found) > 1 else {}
-    return every | flipped | {"seconds": time.monotonic() - began}
+    return every | flipped
 
 
 def _demo_figures() -> dict[str, float]:
@@ -116,10 +114,6 @@ def quick_figures(name: str) -> dict[str, float]:
         print(f"{name}, {case.attack}: {made.success(case.budget).value:.1%}", flush=True)
         return made
 
-    if name == STUDIED:
-        rows = {"temporal=True": lambda: agents("temporal=True"), "temporal=False": lambda: agents("temporal=False")}
-        pair, alone = (curve(Case("", name, attack, policy, QUICK_AREA)) for attack, policy in rows.items())
-        return {"pair_over_one": area_ratio(pair, alone, QUICK_AREA).value}
     ours = curve(Case("", name, "auto", lambda: "auto", 200))
     square = curve(Case("", name, "square", lambda: reduced("square"), 200))
     found = {f"{name}_map_ratio_{q}": map_ratio(ours, square, q).value for q in (50, 200)}
@@ -138,7 +132,7 @@ def arrays(options: Options) -> Figures:
 CLAIM = Claim(
     "video",
     "Video",
-    __doc__ or "",
+    __doc__,
     RULES,
     quick,
     pieces,

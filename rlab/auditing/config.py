@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, field_validator, model_serializer, model_validator
 
 from rlab.benchmarking.config import BenchmarkOptions, folder_name
-from rlab.benchmarking.requirements import METRICS, Requirement, parse_requirement
+from rlab.benchmarking.requirements import Requirement, parse_requirement
 from rlab.data.load import DataOptions
 from rlab.explanation import parse_methods
 from rlab.hardening.options import HardenOptions
@@ -18,41 +17,18 @@ from rlab.runs.sharing import WorkerOptions
 from rlab.storage.config import Options, check
 
 STAGES = ("doctor", "attack", "explain", "benchmark", "harden")
-DOCTOR, VERIFIED, FIGURES = (
-    "doctor.json",
-    "verified.json",
-    "figures.json",
-)  # files of the stages doctor, benchmark and harden
+DOCTOR, VERIFIED, FIGURES = "doctor.json", "verified.json", "figures.json"  # files of doctor, benchmark and harden
 OPTIONAL = tuple(stage for stage in STAGES if stage != "attack")  # stages that `false` skips
 EXAMPLE = "{metric: success, at: {snr: 20dB}, below: 20%}"
-_NAMES = "|".join(name.replace("_", " ") for name in sorted(METRICS, key=len, reverse=True))
-_SENTENCE = re.compile(
-    rf"(?:\w+: )?(?P<metric>{_NAMES}) (?P<relation>at least|at most|below|above) (?P<limit>[\d.]+ ?%?)"
-    r"(?: at (?P<kind>snr|l2) (?P<bound>[\d.]+ ?(?:db)?))?",
-    re.IGNORECASE,
-)
 
 
 def structured(text: Any) -> Any:
-    """Parse the short form 'x1.5=0.3'; refuse a sentence and show how to write it as fields."""
+    """Parse the short form 'x1.5=0.3'; refuse a sentence."""
     if not isinstance(text, str):
         return text
     if "=" in text and " " not in text.strip():
         return parse_requirement(text.strip())
-    raise ValueError(f"requirements are fields, not sentences: instead of {text!r} write {_in_fields(text)}")
-
-
-def _in_fields(text: str) -> str:
-    """The sentence as fields if it is simple, or else an example."""
-    plain = " ".join(text.split())
-    if none := re.fullmatch(r"(?:\w+: )?no (errors|warnings|mismatches)", plain, re.IGNORECASE):
-        return f"{{metric: {none[1].lower()}, at_most: 0}}"
-    match = _SENTENCE.fullmatch(plain)
-    if match is None:
-        return f"fields such as {EXAMPLE} (docs/audit.md lists them)"
-    at = f"at: {{{match['kind'].lower()}: {match['bound'].replace(' ', '')}}}, " if match["kind"] else ""
-    metric, relation = (match[part].lower().replace(" ", "_") for part in ("metric", "relation"))
-    return f"{{metric: {metric}, {at}{relation}: {match['limit'].replace(' ', '')}}}"
+    raise ValueError(f"requirements are fields, not sentences: write {EXAMPLE} (docs/audit.md lists them)")
 
 
 class DoctorStage(Options):
@@ -77,13 +53,10 @@ class ExplainStage(Options):
 class BenchmarkStage(BenchmarkOptions):
     """Options of `rlab benchmark make` and `run` over the audit's attack options; with `folder`, only `run` takes place."""
 
-    folder: str | None = Field(
-        None,
-        description="existing benchmark, made with other models, to grade on instead of a new one",
-    )
+    folder: str | None = Field(None, description="existing benchmark, made with other models, to grade on")
     ladder: str = Field("times:1.5,2", description="severity levels, as in `rlab benchmark make`")
     against: Literal["own", "all"] = Field(
-        "own", description="own makes a set for the audited model, all for `models` as well"
+        "own", description="own: a set for the audited model; all: sets for `models` too"
     )
     corruptions: bool = Field(True, description="also grade on uniform corruptions")
 
@@ -144,12 +117,9 @@ class AuditOptions(WorkerOptions, RunOptions):
             raise ValueError(f"benchmark.models names {self.own!r}, which is the audited model: use another name")
         if self.benchmark and self.benchmark.data is not None:
             raise ValueError("the benchmark is made from the audit's data: omit 'benchmark.data'")
-        if self.benchmark and self.benchmark.folder is not None:
-            made = self.benchmark.model_fields_set - {"folder", "models", "corruptions", "seed"}
-            if made:
-                raise ValueError(
-                    f"benchmark.folder is an existing benchmark and is not changed: omit 'benchmark.{min(made)}'"
-                )
+        made = self.benchmark.model_fields_set - {"folder", "models", "corruptions", "seed"} if self.benchmark else ()
+        if self.benchmark and self.benchmark.folder is not None and made:
+            raise ValueError(f"benchmark.folder, an existing benchmark, is not changed: omit 'benchmark.{min(made)}'")
         return self
 
     @property
@@ -159,11 +129,9 @@ class AuditOptions(WorkerOptions, RunOptions):
 
     @property
     def stages(self) -> tuple[str, ...]:
-        """The stages that run, in order."""
         return tuple(stage for stage in STAGES if stage == "attack" or getattr(self, stage) is not None)
 
     def plain(self) -> dict[str, Any]:
-        """Plain values that a file can hold."""
         return super().plain() | {stage: False for stage in OPTIONAL[:3] if getattr(self, stage) is None}
 
     def shared_options(self) -> SharedRunOptions:

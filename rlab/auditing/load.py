@@ -11,7 +11,7 @@ from pathlib import Path
 from rlab.auditing.config import AuditOptions
 from rlab.benchmarking.config import ORIGINAL, parse_ladder
 from rlab.benchmarking.folder import Benchmark
-from rlab.benchmarking.ladder_search import errs
+from rlab.benchmarking.goals import errs
 from rlab.benchmarking.make import check_names as check_folder_names
 from rlab.benchmarking.requirements import Requirement, quantity
 from rlab.data.batch import Batch
@@ -113,14 +113,10 @@ def _stored_benchmark(options: AuditOptions, batch: Batch) -> Benchmark | None:
         return None
     with stopped_at("loading the benchmark"):
         benchmark = Benchmark.load(options.benchmark.folder)
-        own, there = (
-            (batch.x.shape[1], *batch.size),
-            (benchmark.manifest.shape.channels, *benchmark.manifest.shape.size),
-        )
-        if own != there or batch.bounds != benchmark.manifest.shape.bounds:
-            shapes = (
-                f"holds inputs {there} in {benchmark.manifest.shape.bounds}, the audit's are {own} in {batch.bounds}"
-            )
+        stored = benchmark.manifest.shape
+        own, there = (batch.x.shape[1], *batch.size), (stored.channels, *stored.size)
+        if own != there or batch.bounds != stored.bounds:
+            shapes = f"holds inputs {there} in {stored.bounds}, the audit's are {own} in {batch.bounds}"
             raise DataError(f"{benchmark.folder} {shapes}: name a benchmark made from such data")
         return benchmark
 
@@ -150,9 +146,8 @@ def check_names(options: AuditOptions, batch: Batch, entries: Sequence[str], sto
     """Refuse a requirement that names something unknown; `entries` are those of the palette."""
     every = _names(options, batch, entries)
     for requirement in options.requirements:
-        graded = requirement.figure.stage == "benchmark"
-        names = every | (_graded_names(stored) if stored and graded else {})
         stage = requirement.figure.stage
+        names = every | (_graded_names(stored) if stored and stage == "benchmark" else {})
         if stage not in ("audit", *options.stages):
             advice = f"declare the section '{stage}:' or drop the requirement"
             raise OptionError(f"'{requirement}' is about the stage {stage!r}, which this audit skips: {advice}")
@@ -184,7 +179,6 @@ def _graded_names(benchmark: Benchmark) -> dict[str, tuple[str, ...]]:
 
 
 def class_indices(batch: Batch) -> list[int]:
-    """Classes that have samples."""
     if batch.y.shape[1:]:
         return [k for k in range(batch.y.shape[1]) if (batch.y[:, k] == 1).any()]
     return [int(k) for k in batch.y.unique()]

@@ -106,11 +106,10 @@ def _doctor(diagnosis: Mapping[str, Any]) -> list[Block]:
 def _cost(results: StageResults) -> list[Block]:
     rows: list[list[Any]] = []
     for stage, record in results.finished.items():
-        again = (
-            f"started {record.begun} times; queries of interrupted tries are not counted" if record.begun > 1 else ""
-        )
+        tries = f"started {record.begun} times; queries of interrupted tries are not counted"
         counts = record.rows.model, record.rows.others, record.rows.copies
-        rows.append([stage, record.note or again, *counts, round(record.seconds, 1)])
+        note = record.note or (tries if record.begun > 1 else "")
+        rows.append([stage, note, *counts, round(record.seconds, 1)])
     rows += [[stage, why, 0, 0, 0, None] for stage, why in results.left_out.items()]
     seconds = sum(record.seconds for record in results.finished.values())
     rows.append(["total", "", results.rows.model, results.rows.others, results.rows.copies, round(seconds, 1)])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from rlab.auditing.config import AuditOptions
 from rlab.auditing.load import LoadedAudit
@@ -10,9 +10,8 @@ from rlab.benchmarking.answers import corruptions_of, count_rows
 from rlab.benchmarking.config import parse_ladder
 from rlab.benchmarking.make import rows_at_most as making_rows
 from rlab.explanation import MethodJudge, parse_methods
+from rlab.hardening.declared import HardeningJob
 from rlab.hardening.options import EvaluationOptions
-from rlab.hardening.plan import measuring_rows, training_rows
-from rlab.hardening.trainable import goal_of, trainable
 from rlab.storage.config import check
 
 
@@ -24,7 +23,7 @@ def rows_at_most(audit: LoadedAudit) -> dict[str, int | None]:
         "attack": lambda: samples * options.build(audit.batch).budget,
         "explain": lambda: _explaining(options, audit),
         "benchmark": lambda: _benchmarking(options, audit),
-        "harden": lambda: _hardening(options, audit),
+        "harden": lambda: _total(hardening_job(audit).rows_at_most().values()),
     }
     return {stage: by_stage[stage]() for stage in options.stages}
 
@@ -32,10 +31,16 @@ def rows_at_most(audit: LoadedAudit) -> dict[str, int | None]:
 def _explaining(options: AuditOptions, audit: LoadedAudit) -> int | None:
     stage = options.explain
     assert stage is not None
-    judge = MethodJudge(steps=stage.steps, stability=stage.checks, sanity=stage.checks)
-    each = [judge.most(m, audit.batch.size) for m in parse_methods(stage.methods, options.attack_options())]
-    known = [rows for rows in each if rows is not None]
-    return None if len(known) < len(each) else min(stage.samples, len(audit.batch)) * sum(known)
+    judge = MethodJudge(stage.steps, stage.checks)
+    each = _total(judge.most(m, audit.batch.size) for m in parse_methods(stage.methods, options.attack_options()))
+    return None if each is None else min(stage.samples, len(audit.batch)) * each
+
+
+def _total(each: Iterable[int | None]) -> int | None:
+    """The sum, None if a part is unknown."""
+    rows = list(each)
+    known = [count for count in rows if count is not None]
+    return sum(known) if len(known) == len(rows) else None
 
 
 def _benchmarking(options: AuditOptions, audit: LoadedAudit) -> int:
@@ -52,11 +57,10 @@ def _benchmarking(options: AuditOptions, audit: LoadedAudit) -> int:
     return victims * making_rows(wanted, samples) + files + models * (samples + (1 + filters) * files)
 
 
-def _hardening(options: AuditOptions, audit: LoadedAudit) -> int | None:
+def hardening_job(audit: LoadedAudit) -> HardeningJob:
+    """The stage 'harden': train on its own data, measure on the audit's."""
+    options = audit.options
     assert options.harden is not None
     assert audit.training is not None
-    chosen, training = options.harden_options(), audit.training
-    generator = chosen.generator(training, goal_of(trainable(audit.victim, training)))
-    trained = training_rows(len(training), chosen, generator.most)
     evaluation = check(EvaluationOptions, {"attack": options.attack_options(), "attacked": options.harden.attacked})
-    return None if trained is None else trained + 2 * measuring_rows(audit.batch, evaluation)
+    return HardeningJob(audit.victim, audit.training, audit.batch, options.harden_options(), evaluation)

@@ -112,7 +112,6 @@ def explained_rows(result: AttackResult, samples: int) -> list[int]:
 
 
 def explained_inputs(result: AttackResult, samples: int) -> Batch:
-    """These samples as a batch."""
     chosen, s = result.where(torch.tensor(explained_rows(result, samples), dtype=torch.int64)), result.setting
     return Batch(
         chosen.original, chosen.labels, chosen.ids, bounds=s.bounds, classes=s.classes, unit=s.unit, rate=s.rate,
@@ -154,7 +153,6 @@ def write_audit(
 
 
 def _requirement(verdict: Verdict) -> dict[str, Any]:
-    """The fields of a requirement and its verdict."""
     requirement = verdict.requirement
     return {
         "requirement": str(requirement), **requirement.plain(), "stage": requirement.figure.stage,
@@ -165,7 +163,6 @@ def _requirement(verdict: Verdict) -> dict[str, Any]:
 
 
 def figures(results: StageResults) -> dict[str, Any]:
-    """All figures by stage."""
     plain: dict[str, Any] = {}
     if results.doctor is not None:
         plain["doctor"] = results.doctor

@@ -20,6 +20,7 @@ from rlab.auditing.config import DOCTOR, FIGURES, VERIFIED, AuditOptions
 from rlab.auditing.load import Bars, LoadedAudit, load_audit, stopped_at
 from rlab.auditing.measure import judge
 from rlab.auditing.page import PAGE, VERDICT, audit_page, verdict_text
+from rlab.auditing.plan import hardening_job
 from rlab.auditing.results import GRADED, Rows, StageRecord, StageResults, explained_rows, read_results, write_audit
 from rlab.benchmarking import Benchmark, BenchmarkReport, make_benchmark, run_benchmark, save_report, verify_benchmark
 from rlab.benchmarking.answers import count_rows
@@ -35,17 +36,12 @@ from rlab.errors import FolderError
 from rlab.explanation import MethodJudge, parse_methods
 from rlab.explanation.page import save_comparison
 from rlab.filters.palette import by_gradient
-from rlab.hardening.evaluation import measure_before_after
-from rlab.hardening.options import EvaluationOptions
-from rlab.hardening.run import harden
-from rlab.hardening.sections import draw_robustness, write_before_after
 from rlab.present.page import write_page
 from rlab.progress import quiet
-from rlab.results.plots.save import save_figure
 from rlab.results.result import AttackResult
-from rlab.runs.attack import attack_declared
+from rlab.runs.attack import run_attack
+from rlab.runs.executor import Workers
 from rlab.runs.fingerprint import files_of, model_fingerprint
-from rlab.storage.config import check
 from rlab.storage.files import read_json, write_atomically, write_json, write_text
 from rlab.storage.resume import Resume, open_run
 from rlab.victims.base import Victim
@@ -56,8 +52,6 @@ Tell = Callable[[str, StageRecord, bool], None]  # a stage's name, its cost, and
 
 @dataclass(frozen=True)
 class AuditResult:
-    """A finished audit."""
-
     options: AuditOptions
     folder: Path
     stages: StageResults
@@ -160,8 +154,8 @@ def run_doctor(audit: LoadedAudit) -> StageRecord:
 
 def run_the_attack(audit: LoadedAudit) -> StageRecord:
     options, progress = audit.options.shared_options(), audit.progress("attack", len(audit.batch))
-    folder = audit.folder / "attack"
-    result = attack_declared(options, audit.victim, audit.batch, folder, options.plain(), progress, options.model)
+    workers, folder = Workers.of(options, options.model, audit.victim), audit.folder / "attack"
+    result = run_attack(options, audit.victim, audit.batch, folder, options.plain(), progress, workers)
     return StageRecord(Rows(model=int(result.queries.sum())))
 
 
@@ -172,10 +166,7 @@ def run_explain(audit: LoadedAudit) -> StageRecord:
     if not rows:
         return StageRecord(note="the model classifies no sample correctly, so there is nothing to explain")
     progress = audit.progress("explain", len(stage.methods))
-    compare = MethodJudge(
-        steps=stage.steps, stability=stage.checks, sanity=stage.checks, rule=stage.rule,
-        tell=lambda name, scored: progress([name]),
-    )  # fmt: skip
+    compare = MethodJudge(stage.steps, stage.checks, rule=stage.rule, tell=lambda name, scored: progress([name]))
     methods = parse_methods(stage.methods, audit.options.attack_options())
     comparison = compare(audit.victim, audit.batch[rows], methods, seed=audit.options.seed)
     save_comparison(comparison, audit.folder / "explain", f"Where {audit.options.own} looks", len(rows))
@@ -189,12 +180,9 @@ def run_the_benchmark(audit: LoadedAudit) -> StageRecord:
     wanted, _ = options.benchmark_options().filled(audit.batch)
     models = {options.own: audit.victim, **audit.others}
     before = {name: victim.rows.total() for name, victim in models.items()}
-    try:
-        benchmark = audit.benchmark or _make_sets(audit, victims, wanted)
-    except _Unbroken as unbroken:
-        return StageRecord(
-            Rows(model=unbroken.rows), note="no sample was flipped, so there is nothing to grade models on"
-        )
+    benchmark = audit.benchmark or _make_sets(audit, victims, wanted)
+    if isinstance(benchmark, Rows):
+        return StageRecord(benchmark, note="no sample was flipped, so there is nothing to grade models on")
     if audit.benchmark:
         copied = folder / GRADED / benchmark.name
         copied.mkdir(parents=True, exist_ok=True)
@@ -206,9 +194,7 @@ def run_the_benchmark(audit: LoadedAudit) -> StageRecord:
     write_json(folder / "results" / VERIFIED, {**asdict(verified), "mismatches": mismatches})
     configs = {name: model.plain() for name, model in {options.own: options.model, **stage.models}.items()}
     palette = () if audit.benchmark else tuple(spec for spec in wanted.palette or () if not by_gradient(spec))
-    corruptions = (
-        (palette or True) if stage.corruptions else False
-    )  # as declared, because run_benchmark does not trust a folder
+    corruptions = (palette or True) if stage.corruptions else False  # declared: run_benchmark does not trust a folder
     report = run_benchmark([benchmark], models, configs=configs, corruptions=corruptions, seed=wanted.seed)
     save_report(report, folder / DEFAULT)
     seen = {name: victim.rows.total() - before[name] for name, victim in models.items()}
@@ -221,15 +207,8 @@ def run_the_benchmark(audit: LoadedAudit) -> StageRecord:
     return StageRecord(Rows(model=rows.pop(options.own), others=sum(rows.values())))
 
 
-class _Unbroken(Exception):
-    """No sample was flipped in `rows` queries."""
-
-    def __init__(self, rows: int) -> None:
-        super().__init__()
-        self.rows = rows
-
-
-def _make_sets(audit: LoadedAudit, victims: Mapping[str, Victim], wanted: BenchmarkOptions) -> Benchmark:
+def _make_sets(audit: LoadedAudit, victims: Mapping[str, Victim], wanted: BenchmarkOptions) -> Benchmark | Rows:
+    """The benchmark, or the queries that flipped no sample."""
     progress, chunks = audit.progress("benchmark", len(audit.batch) * len(victims)), list[FinishedChunk]()
 
     def advance(part: Sized) -> None:
@@ -240,7 +219,7 @@ def _make_sets(audit: LoadedAudit, victims: Mapping[str, Victim], wanted: Benchm
     try:
         return make_benchmark(dict(victims), audit.batch, audit.folder / "benchmark", wanted, advance)
     except NothingFlipped:
-        raise _Unbroken(sum(row[name] for chunk in chunks for row in chunk.rows for name in COUNTS)) from None
+        return Rows(model=sum(row[name] for chunk in chunks for row in chunk.rows for name in COUNTS))
 
 
 def _benchmark_rows(benchmark: Benchmark, report: BenchmarkReport, fingerprints: dict[str, str]) -> dict[str, int]:
@@ -257,25 +236,20 @@ def _benchmark_rows(benchmark: Benchmark, report: BenchmarkReport, fingerprints:
 
 
 def run_harden(audit: LoadedAudit) -> StageRecord:
-    stage, folder = audit.options.harden, audit.folder / "harden"
-    assert stage is not None
-    assert audit.training is not None
-    chosen = audit.options.harden_options()
-    progress = audit.progress("harden", chosen.total_epochs)
-    hardened = harden(audit.victim, audit.training, chosen, out=folder, progress=progress)
-    hardened.save(folder)
-    evaluation = check(EvaluationOptions, {"attack": audit.options.attack_options(), "attacked": stage.attacked})
-    measured = measure_before_after(hardened, audit.batch, evaluation, folder)
-    write_before_after(folder / "before-after.html", hardened, measured)
-    save_figure(draw_robustness(measured), folder / "robustness.png")
+    folder = audit.folder / "harden"
+    progress = audit.progress("harden", audit.options.harden_options().total_epochs)
+    run = hardening_job(audit).run(folder, progress)
+    hardened, measured = run.hardened, run.measured
     for when, measurement in measured.items():
         shutil.rmtree(folder / when, ignore_errors=True)  # left by an interrupted try
         assert measurement.attack is not None
         measurement.attack.save(folder / when)
     estimates = {when: measurement.estimates() for when, measurement in measured.items()}
     figures = {when: {name: asdict(each) for name, each in by_name.items()} for when, by_name in estimates.items()}
-    write_json(folder / FIGURES, {**figures, "training": hardened.summary(), "stopped": hardened.stopped})
-    return StageRecord(Rows(copies=hardened.rows + sum(measurement.rows for measurement in measured.values())))
+    curves = {when: measurement.means for when, measurement in measured.items()}
+    training = {"training": hardened.summary(), "stopped": hardened.stopped}
+    write_json(folder / FIGURES, {**figures, "curves": curves, **training})
+    return StageRecord(Rows(copies=run.rows))
 
 
 RUN: dict[str, Callable[[LoadedAudit], StageRecord]] = {

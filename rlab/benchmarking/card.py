@@ -7,7 +7,7 @@ from dataclasses import replace
 import yaml
 
 from rlab.benchmarking.folder import METADATA, ORIGINALS, Benchmark
-from rlab.benchmarking.packed import Pictured
+from rlab.benchmarking.formats import Pictured
 from rlab.benchmarking.tables import queries_of, sets_table
 from rlab.present.table import Table, markdown
 
@@ -97,11 +97,7 @@ def card(benchmark: Benchmark) -> str:
     """The dataset card in Markdown."""
     m = benchmark.manifest
     size = "×".join(map(str, m.shape.size))
-    kind = (
-        "untargeted: the model predicts any wrong class"
-        if m.goal == "untargeted"
-        else f"{m.goal}: the model predicts that class"
-    )
+    kind = f"{m.goal}: the model predicts {'any wrong' if m.goal == 'untargeted' else 'that'} class"
     how = f"`{m.policy}`, up to {m.budget} queries per sample for the flip and {m.steps} for each level beyond it"
     twice = f", and {m.interrupted} interrupted chunks were queried twice"
     facts = [
@@ -123,14 +119,9 @@ def card(benchmark: Benchmark) -> str:
         ("queries", f"{sum(map(queries_of, benchmark.rows)):,}{twice if m.interrupted else ''}"),
         ("hash", f"`{m.hash}`"),
     ]
-    sets, table = sets_table(benchmark), Table(["", ""], facts, words=2)
-    page = _PAGE.format(
-        facts=markdown(table),
-        sets=markdown(replace(sets, title="")),
-        snippet=snippet(benchmark),
-        remake=_remake(benchmark),
-    )
-    return _front(benchmark) + page
+    sets, table = replace(sets_table(benchmark), title=""), Table(["", ""], facts, words=2)
+    parts = {"facts": markdown(table), "sets": markdown(sets), "snippet": snippet(benchmark)}
+    return _front(benchmark) + _PAGE.format(**parts, remake=_remake(benchmark))
 
 
 def _victim_words(benchmark: Benchmark) -> str:
@@ -144,13 +135,8 @@ def _victim_words(benchmark: Benchmark) -> str:
 
 def _severity_words(benchmark: Benchmark) -> str:
     levels = ", ".join(f"`{level.name}` L2 {level.l2:.4g}" for level in benchmark.ladder.levels)
-    reference = benchmark.manifest.reference
-    how = (
-        f"sixths of the most errors that random distortions cause in {reference}"
-        if reference
-        else "sixths of the reach"
-    )
-    return f"{levels}: {how}"
+    errors = f"most errors that random distortions cause in {benchmark.manifest.reference}"
+    return f"{levels}: sixths of the {errors if benchmark.manifest.reference else 'reach'}"
 
 
 def _threshold_words(benchmark: Benchmark) -> str:
@@ -198,6 +184,6 @@ def _remake(benchmark: Benchmark) -> str:
     config = dict(benchmark.manifest.config)
     declared = yaml.safe_dump(config, sort_keys=False, allow_unicode=True).rstrip()
     how = "It was made in Python, by `rlab.make_benchmark(victims, batch, folder, ...)`, with these options:"
-    if "models" in config:
+    if "data" in config:
         how = "Run `rlab benchmark make --config config.yaml --out NEW`; `config.yaml` is in this folder:"
     return f"{how}\n\n```yaml\n{declared}\n```\n\n{METADATA} and the manifest hold the rest."

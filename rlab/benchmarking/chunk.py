@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from rlab.benchmarking.config import FLIP, ORIGINAL, Ladder, LadderLevel
+from rlab.benchmarking.config import FLIP, LadderLevel
 from rlab.benchmarking.folder import Row
+from rlab.benchmarking.goals import EveryModel
 from rlab.benchmarking.ladder_search import LadderSearch
-from rlab.benchmarking.sample_files import COUNTS, SampleFiles, row_of
+from rlab.benchmarking.placed import unit_span
+from rlab.benchmarking.sample_files import COUNTS, Rows, SampleFiles
 from rlab.benchmarking.thresholds import Near, search_around
-from rlab.core.attack import Attack, SearchOutcome
-from rlab.core.distances import measure
+from rlab.core.attack import Attack
 from rlab.core.env import State
 from rlab.results.result import AttackResult, Status
-from rlab.victims.base import PHASES, QueryMeter, Victim
+from rlab.victims.base import QueryMeter, Victim
 
 _UNVERIFIED = "the model's answer to the stored file differs from its answer during the search"
 
@@ -39,130 +41,116 @@ class FinishedChunk:
         return f"{sum(row['reached'] for row in flips)}/{len(flips)} flipped"
 
 
+def make_chunk(files: SampleFiles, attack: Attack, victim: Victim, models: int = 1) -> Rows:
+    """The rows of one chunk's sets, with their files; an agreement of several `models` must err as a whole."""
+    attack = replace(attack, goal=EveryModel(attack.goal, models)) if models > 1 else attack
+    plan, ladder = files.plan, files.plan.ladder
+    search = LadderSearch(attack.grid, attack.goal, plan.options.steps, unit_span(files.batch))
+    if ladder.kind == "confidence":
+        left, around = search_around(attack, victim, files, search)
+    else:
+        left, around = attack.search(victim, files.batch, files.first, plan.labels), []
+    stored = left.perturbed.clone()
+    stored[left.rows] = files.write(FLIP, left.rows, stored[left.rows])
+    chunk = _Chunk(files, search, AttackResult.of(attack.verify(left, stored), stored), victim, models)
+    rows = [*(files.originals() if plan.originals else ()), *chunk.flips()]
+    for near in around:
+        rows += chunk.threshold(near)
+    state = left.flipped
+    if state is not None:
+        state = state[chunk.result.succeeded.to(state.sample.device)[state.sample]]
+    for level in ladder.levels if not around else ():
+        if state is not None and len(state):
+            state, reached = chunk.beyond(state, level)
+            rows += reached
+        rows += chunk.without_flip(level)
+    return plan.ordered(rows)
+
+
 @dataclass(frozen=True)
-class SetGenerator:
-    """Makes the sets of one victim and chunk: the flips, and the levels beyond or around them."""
+class _Chunk:
+    """The verified flips of a chunk, and the rows of its levels."""
 
     files: SampleFiles
-    attack: Attack
     search: LadderSearch
-    ladder: Ladder
-    name: str
+    result: AttackResult
     victim: Victim
-    tolerance: float
-    labels: Tensor  # of all chunks
-    models: int = 1  # number of models in an agreement
+    models: int
 
-    def __call__(self, originals: bool) -> list[dict[str, Any]]:
-        """One row per sample and level, in this order; with `originals` also one per unchanged sample."""
-        first = self.files.first
-        left, around = self._search()
-        stored = left.perturbed.clone()
-        stored[left.rows] = self.files.write(self.name, FLIP, (first + left.rows).tolist(), stored[left.rows])
-        result = AttackResult.of(self.attack.verify(left, stored), stored)
-        rows = [*(self.files.originals() if originals else ()), *self._flips(first, result)]
-        order = (ORIGINAL, *self.ladder.names)
-        for near in around:
-            rows += self._threshold(first, result, near)
-        state, meter = left.flipped, QueryMeter(self.victim, len(result))
-        if state is not None:
-            state = state[result.succeeded.to(state.sample.device)[state.sample]]
-        for level in self.ladder.levels if not around else ():
-            if state is not None and len(state):
-                state, reached = self._level(first, result, state, level, meter)
-                rows += reached
-            for i in (~result.succeeded).nonzero().flatten().tolist():
-                row = self._row(first, result, i, level.name, torch.zeros(len(PHASES)))
-                rows.append(row | {"level_value": level.target, "reason": f"no flip: {result.status[i].value}"})
-        return sorted(rows, key=lambda row: (row["place"], order.index(row["level"])))
+    @cached_property
+    def meter(self) -> QueryMeter:
+        """Counts the queries beyond the flip."""
+        return QueryMeter(self.victim, len(self.result))
 
-    def _search(self) -> tuple[SearchOutcome, list[Near]]:
-        """The flips, and for a ladder of confidences what lies around them."""
-        batch, first = self.files.batch, self.files.first
-        if self.ladder.kind != "confidence":
-            return self.attack.search(self.victim, batch, first, self.labels), []
-        return search_around(
-            self.attack, self.victim, batch, first, self.labels, self.ladder, self.search, self.tolerance
-        )
+    def flips(self) -> Iterator[dict[str, Any]]:
+        result = self.result
+        reasons = ["" if status is Status.SUCCEEDED else status.value for status in result.status]
+        scores = result.after.clamp(min=1e-30).log()
+        every = torch.arange(len(result))
+        yield from self._rows(None, every, result.assignment, result.perturbed, reasons, scores, result.queries)
 
-    def _threshold(self, first: int, result: AttackResult, near: Near) -> Iterator[Row]:
-        """Rows for one confidence; its files are read back and queried again."""
-        level, at, meter, scores, x = near.level, near.met, near.meter, near.scores.clone(), near.x.clone()
+    def without_flip(self, level: LadderLevel) -> Iterator[dict[str, Any]]:
+        lost, result = (~self.result.succeeded).nonzero().flatten(), self.result
+        if len(lost):
+            reasons = [f"no flip: {result.status[i].value}" for i in lost.tolist()]
+            here = (result.assignment[lost], result.perturbed[lost], reasons, result.after[lost])
+            yield from self._rows(level, lost, *here, torch.zeros_like(result.queries))
+
+    def threshold(self, near: Near) -> Iterator[dict[str, Any]]:
+        """Rows for one confidence."""
+        level, outcome, labels = near.level, near.outcome, self.result.labels
+        every = torch.arange(len(labels))
+        x, scores = self._store(level, every, outcome.perturbed, outcome.scores, near.met, outcome.meter)
+        holds = near.met & near.goal.met(scores, labels, self.files.plan.options.tolerance)
+        unchanged = f"the model is wrong about the unchanged sample, or its confidence is below {level.value:g}"
+        reasons = []
+        for i, status in enumerate(outcome.status):
+            confidence = float(scores[i, int(labels[i])].exp())
+            missed = (
+                f"the nearest distortion on this side of the flip has confidence {confidence:.3g}, not {level.value:g}"
+            )
+            words = {Status.SUCCEEDED: _UNVERIFIED if near.met[i] else missed, Status.SKIPPED: unchanged}
+            reasons.append("" if holds[i] else words.get(status, status.value))
+        yield from self._rows(level, every, outcome.assignment, x, reasons, scores, outcome.meter.counts)
+
+    def beyond(self, state: State, level: LadderLevel) -> tuple[State, Rows]:
+        """Search for a level beyond the flip; the state there, and one row per sample."""
+        result, before = self.result, self.meter.counts.clone()
+        state, missed = self.search.to(self.meter, state, level, result.final["l2"].to(state.x.device)[state.sample])
+        samples, at = state.sample.cpu(), torch.tensor([reason is None for reason in missed])
+        x, scores = self._store(level, samples, state.x.cpu(), state.scores.cpu(), at, self.meter)
+        errs = self.search.goal.reached(scores, result.labels[samples]).tolist()
+        reasons = [reason or ("" if err else _UNVERIFIED) for reason, err in zip(missed, errs, strict=True)]
+        queries = self.meter.counts - before
+        return state, list(self._rows(level, samples, state.assignment.cpu(), x, reasons, scores, queries))
+
+    def _store(
+        self, level: LadderLevel, samples: Tensor, x: Tensor, scores: Tensor, at: Tensor, meter: QueryMeter
+    ) -> tuple[Tensor, Tensor]:
+        """x and scores, those of the rows `at` (m,) bool read back from their files and queried again."""
+        x, scores = x.clone(), scores.clone()
         if at.any():
-            samples = at.nonzero().flatten()
-            x[at] = self.files.write(self.name, level.name, (first + samples).tolist(), x[at])
-            scores[at] = meter(x[at].to(self.victim.device), samples, "verify").cpu()
-        holds = at & near.goal.met(scores, result.labels, self.tolerance)
-        distances = measure(result.original, x, near.assignment, self.files.batch.bounds)
-        for i, status in enumerate(near.status):
-            row = self._row(first, result, i, level.name, meter.counts[i]) | {"level_value": level.value}
-            if holds[i]:
-                yield row | self._stored(first + i, level.name, scores[i], near.assignment[i], row_of(distances, i))
-            else:
-                self.files.drop(self.name, level.name, first + i)
-                confidence = float(scores[i, int(result.labels[i])].exp())
-                missed = f"the nearest distortion on this side of the flip has confidence {confidence:.3g}, not {level.value:g}"
-                unchanged = f"the model is wrong about the unchanged sample, or its confidence is below {level.value:g}"
-                words = {Status.SUCCEEDED: _UNVERIFIED if at[i] else missed, Status.SKIPPED: unchanged}
-                yield row | {"reason": words.get(status, status.value)}
-
-    def _flips(self, first: int, result: AttackResult) -> Iterator[dict[str, Any]]:
-        for i, status in enumerate(result.status):
-            row = self._row(first, result, i, FLIP, result.queries[i])
-            if status is Status.SUCCEEDED:
-                scores = result.after[i].clamp(min=1e-30).log()
-                yield row | self._stored(first + i, FLIP, scores, result.assignment[i], row_of(result.final, i))
-            else:
-                self.files.drop(self.name, FLIP, first + i)
-                yield row | {"reason": status.value}
-
-    def _level(
-        self, first: int, result: AttackResult, state: State, level: LadderLevel, meter: QueryMeter
-    ) -> tuple[State, list[dict[str, Any]]]:
-        """Search for the level, write its files, read them back and query them again; one row per sample."""
-        before = meter.counts.clone()
-        state, reasons = self.search.to(meter, state, level, result.final["l2"].to(state.x.device)[state.sample])
-        samples, assignment, x, scores = (
-            values.cpu().clone() for values in (state.sample, state.assignment, state.x, state.scores)
-        )
-        at = torch.tensor([reason is None for reason in reasons])
-        if at.any():
-            x[at] = self.files.write(self.name, level.name, (first + samples[at]).tolist(), x[at])
+            x[at] = self.files.write(level.name, samples[at], x[at])
             scores[at] = meter(x[at].to(self.victim.device), samples[at], "verify").cpu()
-        errs = self.search.goal.reached(scores, result.labels[samples])
-        distances = measure(result.original[samples], x, assignment, self.files.batch.bounds)
-        rows = []
-        for j, (i, reason) in enumerate(zip(samples.tolist(), reasons, strict=True)):
-            row = self._row(first, result, i, level.name, (meter.counts - before)[i]) | {"level_value": level.target}
-            if reason is None and errs[j]:
-                row |= self._stored(first + i, level.name, scores[j], assignment[j], row_of(distances, j))
-            else:
-                self.files.drop(self.name, level.name, first + i)
-                row |= {"reason": reason or _UNVERIFIED}
-            rows.append(row)
-        return state, rows
+        return x, scores
 
-    def _stored(
-        self, sample: int, level: str, scores: Tensor, assignment: Tensor, distances: Mapping[str, float]
-    ) -> dict[str, Any]:
-        """The columns of a sample that has a file; scores are log-probabilities (k,), or (m * k,) of m models.
+    def _rows(
+        self, level: LadderLevel | None, samples: Tensor, assignment: Tensor, x: Tensor, reasons: Sequence[str],
+        scores: Tensor, queries: Tensor,
+    ) -> Iterator[dict[str, Any]]:  # fmt: skip
+        """One row per sample (m,); scores are log-probabilities (m, k), or (m, a * k) of a models, queries (n, phases).
 
-        Of several models, the columns describe the one with the highest probability of the true class.
+        Of several models, a row describes the one with the highest probability of the true class.
         """
-        label = int(self.files.batch.y[sample - self.files.first])
-        answers = scores.view(self.models, -1)
-        answer = answers[int(answers[:, label].argmax())]
-        prediction = {"predicted": int(answer.argmax()), "probability": float(answer[label].exp())}
-        return prediction | self.files.changed(self.name, level, sample, assignment, distances)
-
-    def _row(self, first: int, result: AttackResult, i: int, level: str, queries: Tensor) -> dict[str, Any]:
-        return {
-            **self.files.blank(first + i, level),
-            "victim": self.name,
-            "policy": result.setting.policy,
-            "level_kind": FLIP if level == FLIP else self.ladder.kind,
-            "status": result.status[i].value,
-            **{name: int(queries[j]) for j, name in enumerate(COUNTS)},
-            "seed": int(result.seeds[i]),
-            "outputs": (self.victim.classes or 0) // self.models,
-        }
+        result = self.result
+        for j, row in enumerate(self.files.rows(level, samples, assignment, x, reasons)):
+            i, answers = int(samples[j]), scores[j].view(self.models, -1)
+            row |= {
+                "policy": result.setting.policy, "status": result.status[i].value, "seed": int(result.seeds[i]),
+                "outputs": (self.victim.classes or 0) // self.models,
+                **{name: int(queries[i, at]) for at, name in enumerate(COUNTS)},
+            }  # fmt: skip
+            if row["reached"]:
+                answer = answers[int(answers[:, row["label"]].argmax())]
+                row |= {"predicted": int(answer.argmax()), "probability": float(answer[row["label"]].exp())}
+            yield row

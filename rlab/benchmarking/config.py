@@ -68,15 +68,13 @@ class Ladder:
         falls = self.kind in ("probability", "confidence")
         severity = [-v for v in self.values] if falls else list(self.values)
         if not all(math.isfinite(v) for v in self.values) or not all(a < b for a, b in pairwise(severity)):
-            direction = "fall" if falls else "rise"
-            raise OptionError(
-                f"expected the ladder's values to {direction} from level to level, got {str(self)!r}: put the mildest first"
-            )
+            way = f"{'fall' if falls else 'rise'} from level to level"
+            raise OptionError(f"expected the ladder's values to {way}, got {str(self)!r}: put the mildest first")
         low, high = (0.0, 1.0) if falls else (1.0 if self.kind == "times" else 0.0, math.inf)
         wrong = [v for v in self.values if not (low < v < high or v == 1.0 == low)]
         if self.kind == "severity" and not set(self.values) <= set(SEVERITIES):
             raise OptionError(
-                f"expected severities from 1 to 5, got {str(self)!r}: write severity:1..5 or severity:1,3,5"
+                f"expected severities from 1 to 5, such as severity:1..5 or severity:1,3,5, got {str(self)!r}"
             )
         if wrong:
             raise OptionError(f"expected values between {low:g} and {high:g} in {str(self)!r}, got {wrong[0]:g}")

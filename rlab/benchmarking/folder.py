@@ -17,8 +17,7 @@ from pydantic import TypeAdapter
 from torch import Tensor
 
 from rlab.benchmarking.config import FLIP, ORIGINAL, Ladder, parse_ladder
-from rlab.benchmarking.formats import make_format
-from rlab.benchmarking.packed import Joined
+from rlab.benchmarking.formats import Joined, make_format
 from rlab.benchmarking.single import Format, Shape
 from rlab.core.goals import Goal, parse_goal
 from rlab.errors import DataError, FolderError, InputError, OptionError
@@ -152,6 +151,12 @@ class Benchmark:
     @property
     def models(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(name for victim in self.victims for name in self.models_of(victim)))
+
+    @property
+    def named_models(self) -> dict[str, Any]:
+        """How to load the models that the folder was made with; loading them may run code that the folder names."""
+        models = self.manifest.config.get("models")
+        return dict(models) if isinstance(models, Mapping) else {}
 
     @property
     def goal(self) -> Goal:

@@ -1,4 +1,6 @@
-"""File formats of samples. A format rounds each value on its own, so rounding the bank once makes every rendering exact:
+"""File formats of samples: those of `single`, and those with many samples in one file.
+
+A format rounds each value on its own, so rounding the bank once makes every rendering exact:
 
     stored(render(bank, assignment)) == render(stored(bank), assignment)
 
@@ -7,16 +9,209 @@ The attack therefore queries the victim with exactly the values that a reader of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import io
+import json
+import tarfile
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+from PIL import Image
 from torch import Tensor
 
-from rlab.benchmarking.packed import Npz, Parquet, WebDataset
-from rlab.benchmarking.single import Bounds, Clip, Format, Frames, Png, Shape, Wfdb
+from rlab.benchmarking.single import Clip, Format, Frames, Png, Shape, Wfdb, eight_bits, pixels_of, to_png
 from rlab.data.batch import Kind, Samples
-from rlab.errors import OptionError
-from rlab.filters.palette import Palette, bounded
+from rlab.data.fields import to_float
+from rlab.data.numpy_files import read_npz
+from rlab.errors import DataError, OptionError
+from rlab.filters.palette import bounded
+from rlab.storage.digest import digest
+from rlab.storage.files import write_atomically
+from rlab.storage.outside import regular
+
+Array = np.ndarray[Any, np.dtype[Any]]
+_NPY = (1, 0)  # version of the header
+
+
+def from_png(content: bytes, size: tuple[int, ...], channels: int) -> Array:
+    """PNG -> (c, h, w) uint8."""
+    try:
+        with Image.open(io.BytesIO(content)) as image:
+            if (image.height, image.width) != size or image.mode != ("RGB" if channels == 3 else "L"):
+                raise DataError(
+                    f"expected a PNG of size {size} with {channels} channels, got {image.size} {image.mode}"
+                )
+            pixels = np.asarray(image)
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+        raise DataError(f"it contains a damaged PNG: {error}") from error
+    return pixels[None] if channels == 1 else np.moveaxis(pixels, -1, 0)
+
+
+def to_npy(values: Array) -> bytes:
+    out = io.BytesIO()
+    np.lib.format.write_array(out, np.ascontiguousarray(values, "<f4"), version=_NPY, allow_pickle=False)
+    return out.getvalue()
+
+
+def from_npy(content: bytes, shape: tuple[int, ...]) -> Array:
+    file = io.BytesIO(content)
+    try:
+        np.lib.format.read_magic(file)
+        held, fortran, dtype = np.lib.format.read_array_header_1_0(file)
+        if held != shape or fortran or dtype != np.dtype("<f4"):
+            raise DataError(f"expected float32 values of shape {shape}, got {dtype} of {held}")
+        return np.frombuffer(content, "<f4", offset=file.tell()).reshape(shape).copy()
+    except ValueError as error:
+        raise DataError(f"it contains a damaged array: {error}") from error
+
+
+class Joined(Format):
+    """Many samples in one file: each is an .npy while the benchmark is made, and `pack` joins those of a level."""
+
+    suffix, joined = ".npy", True
+    ending: str
+    most: int | None = None  # samples per file
+
+    def stored(self, x: Tensor) -> Tensor:
+        return x
+
+    def path(self, stem: str, label: int) -> str:
+        return f"{stem}{self.suffix}"
+
+    def write(self, path: Path, x: Tensor) -> None:
+        write_atomically(path, to_npy(x.numpy()))
+
+    def read(self, path: Path) -> Tensor:
+        return torch.from_numpy(np.load(path, allow_pickle=False))
+
+    def digest(self, path: Path) -> str:
+        return digest(self.read(path).float(), length=64)
+
+    @abstractmethod
+    def pack(self, file: IO[bytes], x: Tensor, y: Sequence[int], ids: Sequence[str]) -> None:
+        """Write x (n, c, *size), already rounded by `stored`."""
+
+    @abstractmethod
+    def unpack(self, path: Path) -> Mapping[str, Any]:
+        """Read x, y and ids; raises `DataError` if the file is invalid."""
+
+
+class Npz(Joined):
+    """Exact float32: x, y and ids."""
+
+    name, ending = "npz", ".npz"
+
+    def pack(self, file: IO[bytes], x: Tensor, y: Sequence[int], ids: Sequence[str]) -> None:
+        np.savez(file, x=x.numpy(), y=np.array(y), ids=np.array(ids))
+
+    def unpack(self, path: Path) -> Mapping[str, Any]:
+        return read_npz(path)
+
+
+class Pictured(Joined):
+    """8-bit images with 1 or 3 channels as PNG, other data as float32."""
+
+    @property
+    def as_png(self) -> bool:
+        shape = self.shape
+        return shape.kind == "image" and shape.channels in (1, 3) and bounded(shape.bounds)
+
+    def stored(self, x: Tensor) -> Tensor:
+        return eight_bits(x, self.shape.bounds) if self.as_png else x
+
+    def _png(self, x: Tensor) -> bytes:
+        return to_png(pixels_of(x, self.shape.bounds))
+
+    def _from_png(self, content: bytes) -> Any:
+        return to_float(from_png(content, self.shape.size, self.shape.channels), self.shape.bounds).numpy()
+
+
+class WebDataset(Pictured):
+    """Tar shards for the library `webdataset`: KEY.png or KEY.npy, KEY.cls (label) and KEY.json (id) of each sample."""
+
+    name, ending, most = "webdataset", ".tar", 1000
+
+    @property
+    def _content(self) -> str:
+        return "png" if self.as_png else "npy"
+
+    def pack(self, file: IO[bytes], x: Tensor, y: Sequence[int], ids: Sequence[str]) -> None:
+        with tarfile.open(fileobj=file, mode="w", format=tarfile.USTAR_FORMAT) as tar:
+            for at, (each, label, name) in enumerate(zip(x, y, ids, strict=True)):
+                content = self._png(each) if self.as_png else to_npy(each.numpy())
+                members = {
+                    self._content: content,
+                    "cls": str(label).encode(),
+                    "json": json.dumps({"id": name}).encode(),
+                }
+                for suffix, held in members.items():
+                    info = tarfile.TarInfo(f"{at:06d}.{suffix}")
+                    info.size = len(held)
+                    tar.addfile(info, io.BytesIO(held))
+
+    def unpack(self, path: Path) -> Mapping[str, Any]:
+        regular(path)
+        held: dict[str, list[bytes]] = {self._content: [], "cls": [], "json": []}
+        try:
+            with tarfile.open(path, "r:") as tar:
+                for info in tar:
+                    file = tar.extractfile(info) if info.isfile() else None
+                    suffix = info.name.partition(".")[2]
+                    if file is None or suffix not in held:
+                        raise DataError(f"it contains {info.name!r}, which is not a sample")
+                    held[suffix].append(file.read())
+            y, ids = [int(label) for label in held["cls"]], [str(json.loads(each)["id"]) for each in held["json"]]
+        except (tarfile.TarError, OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+            raise DataError(f"it is not a tar file of samples: {error}") from error
+        shape = (self.shape.channels, *self.shape.size)
+        x = [self._from_png(each) if self.as_png else from_npy(each, shape) for each in held[self._content]]
+        return {"x": x, "y": y, "ids": ids}
+
+
+class Parquet(Pictured):
+    """A table that Hugging Face `datasets` loads directly: `image` (PNG) or `signal` (nested lists), label, id."""
+
+    name, ending = "parquet", ".parquet"
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__(shape)
+        if not self.as_png and shape.kind != "signal":
+            raise OptionError(
+                f"the format parquet is for signals, and for images with 1 or 3 channels, got {shape.kind}s: choose npz"
+            )
+
+    def pack(self, file: IO[bytes], x: Tensor, y: Sequence[int], ids: Sequence[str]) -> None:
+        columns: dict[str, Any] = {"label": pa.array(y, pa.int64()), "id": pa.array(ids, pa.string())}
+        if not self.as_png:
+            nested = pa.array(x.tolist(), pa.list_(pa.list_(pa.float32())))
+            pq.write_table(pa.table({"signal": nested} | columns), file)
+            return
+        kind = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+        cells = pa.array([{"bytes": self._png(each), "path": None} for each in x], kind)
+        plain = {name: {"dtype": dtype, "_type": "Value"} for name, dtype in (("label", "int64"), ("id", "string"))}
+        features = json.dumps({"info": {"features": {"image": {"_type": "Image"}} | plain}})
+        pq.write_table(pa.table({"image": cells} | columns).replace_schema_metadata({"huggingface": features}), file)
+
+    def unpack(self, path: Path) -> Mapping[str, Any]:
+        regular(path)
+        column = "image" if self.as_png else "signal"
+        try:
+            table = pq.read_table(path, columns=[column, "label", "id"], partitioning=None)
+            cells, y, ids = (table[name].to_pylist() for name in (column, "label", "id"))
+            contents = [cell["bytes"] for cell in cells] if self.as_png else cells
+        except (pa.ArrowException, OSError, KeyError, TypeError, ValueError) as error:
+            raise DataError(f"it is not a Parquet table of samples: {error}") from error
+        try:
+            x = [self._from_png(cell) if self.as_png else np.array(cell, np.float32) for cell in contents]
+        except (TypeError, ValueError) as error:
+            raise DataError(f"it contains a damaged sample: {error}") from error
+        return {"x": x, "y": y, "ids": ids}
+
 
 _BY_NAME: dict[str, Callable[[Shape], Format]] = {
     kind.name: kind for kind in (Png, Npz, Wfdb, Clip, Frames, WebDataset, Parquet)
@@ -34,13 +229,3 @@ def usual_format(batch: Samples, from_files: bool) -> str:
     by_kind: dict[Kind, str] = {"image": "png", "signal": "wfdb", "video": "mp4"}
     fits = batch.kind != "image" or (batch.shape[0] in (1, 3) and bounded(batch.bounds))
     return by_kind[batch.kind] if fits and (from_files or batch.kind == "image") else "npz"
-
-
-@dataclass(frozen=True)
-class StoredPalette(Palette):
-    """A palette whose bank is rounded as the files round it."""
-
-    stored: Callable[[Tensor], Tensor]
-
-    def bank(self, x: Tensor, bounds: Bounds, seeds: Sequence[int]) -> Tensor:
-        return self.stored(super().bank(x, bounds, seeds))

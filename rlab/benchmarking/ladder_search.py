@@ -14,61 +14,17 @@ import torch
 from torch import Tensor
 
 from rlab.benchmarking.config import LadderLevel
+from rlab.benchmarking.goals import DeeperError
 from rlab.core.env import Accept, AttackEnv, State, Task, propose, render
-from rlab.core.goals import Goal, Targeted, Untargeted
+from rlab.core.goals import Goal
 from rlab.core.grid import PatchGrid
 from rlab.core.rng import uniform
 from rlab.victims.base import QueryMeter
 
 NEAR = 0.95  # share of a distance that counts as reached: patches are indivisible, so it is seldom met exactly
-_DEEP = 20.0  # log-probability beyond which more confidence does not count
-_LOST = 100.0  # log-probability added if the model recovered
 _ROUNDING = 1e-5  # relative, in sums of squares
 _FILLS = 10  # attempts to use the distance that is left, one query each
 _NO_LIMIT = 1e15  # an L2 larger than any other
-
-
-@dataclass(frozen=True)
-class WithMargin(Goal):
-    """`goal` with a lead, because other hardware and batch sizes round differently and must see the same error."""
-
-    goal: Goal
-    lead: float
-
-    def __str__(self) -> str:
-        return str(self.goal)
-
-    def margin(self, scores: Tensor, labels: Tensor) -> Tensor:
-        return self.goal.margin(scores, labels) + self.lead
-
-    def alternatives(self, scores: Tensor, labels: Tensor) -> Tensor:
-        return self.goal.alternatives(scores, labels) + self.lead
-
-    def correct(self, scores: Tensor, labels: Tensor) -> Tensor:
-        return self.goal.correct(scores, labels)
-
-    def check(self, labels: Tensor, classes: int) -> None:
-        self.goal.check(labels, classes)
-
-
-@dataclass(frozen=True)
-class DeeperError(Goal):
-    """A clearer error while `goal` holds; with a `threshold`, a probability of the true class below it."""
-
-    goal: Goal
-    threshold: float | None = None
-
-    def margin(self, scores: Tensor, labels: Tensor) -> Tensor:
-        margin = self.goal.margin(scores, labels)
-        depth = margin + _DEEP
-        if self.threshold is not None:
-            depth = scores.gather(1, labels[:, None]).squeeze(1) - math.log(self.threshold)
-        return torch.where(margin < 0, depth, depth.clamp(min=0) + margin + _LOST)
-
-
-def errs(goal: Goal) -> bool:
-    """Whether reaching the goal means a wrong prediction."""
-    return isinstance(goal, Untargeted | Targeted)
 
 
 @dataclass(frozen=True)

@@ -16,14 +16,14 @@ from typing import Any
 import numpy as np
 import torch
 
-from rlab.benchmarking.agreement import Agreement
 from rlab.benchmarking.chunk import FinishedChunk
 from rlab.benchmarking.config import BenchmarkOptions, Ladder, parse_ladder
 from rlab.benchmarking.folder import AGREEMENT, FREE, MANIFEST, METADATA, ORIGINALS, Benchmark, Row
 from rlab.benchmarking.formats import make_format
 from rlab.benchmarking.ladder_search import LadderSearch
-from rlab.benchmarking.placed import calibrated, calibrated_on, palette_reach
-from rlab.benchmarking.sets import Making, SetPlan, make_sets, stored_attack
+from rlab.benchmarking.placed import calibrated, calibrated_on, calibration_rows, palette_reach
+from rlab.benchmarking.sample_files import SetPlan
+from rlab.benchmarking.sets import Agreement, Making, make_sets, stored_attack
 from rlab.benchmarking.single import Shape
 from rlab.benchmarking.whole import Scale, write_whole
 from rlab.data.batch import Batch
@@ -37,7 +37,6 @@ from rlab.storage.ledger import PARTS
 from rlab.storage.names import file_name
 from rlab.storage.resume import open_run
 from rlab.victims.base import Victim
-from rlab.victims.options import ModelOptions
 
 
 def make_benchmark(
@@ -46,12 +45,11 @@ def make_benchmark(
     folder: str | Path,
     options: BenchmarkOptions | None = None,
     progress: Progress = quiet,
-    named: Mapping[str, ModelOptions] | None = None,
     **fields: Any,
 ) -> Benchmark:
     """Make the benchmark in `folder`, or continue it; `fields` override those of `options`.
 
-    `named` says how workers load the victims, if the options name no models.
+    The options' `models` say how workers load the victims, and with `data` how the folder can be made again.
     """
     declared = check(BenchmarkOptions, {**dict(options or ()), **fields}, "the benchmark's options")
     _check_models(declared, victims)
@@ -62,11 +60,11 @@ def make_benchmark(
     batch = replace(batch, x=form.stored(batch.x).contiguous())
     attack = stored_attack(batch, form, declared)
     sets = sets_of(declared, victims)
-    executors = {name: _executor(declared, name, victim, named) for name, victim in sets.items()}
-    config = (
-        declared.plain() if declared.models else declared.model_dump(mode="json", exclude={"models"}, exclude_none=True)
-    )
-    models = config.get("models", {})
+    executors = {name: _executor(declared, name, victim) for name, victim in sets.items()}
+    known = declared.data is not None and set(declared.models) == set(victims)
+    unknown = None if known else {"models", "data"}
+    config = declared.model_dump(mode="json", exclude=unknown, exclude_none=True)
+    models = {name: model.plain() for name, model in declared.models.items()}
     fingerprints = {name: model_fingerprint(name, victim, models.get(name)) for name, victim in victims.items()}
     inputs = {"victims": fingerprints, "agent": agent_fingerprint(attack.label), "the data": data_fingerprint(batch)}
     question = {"command": "benchmark make", **config, **inputs, **files_of(config)}
@@ -76,9 +74,9 @@ def make_benchmark(
             making = Making(resume, form, batch, config, declared, attack)
             scale = _scale(making, victims, fingerprints)
             rows = _make_rows(making, scale.ladder, executors, progress)
-            known = {AGREEMENT: "+".join(fingerprints.values()), FREE: ""} | fingerprints
+            prints = {AGREEMENT: "+".join(fingerprints.values()), FREE: ""} | fingerprints
             members = tuple(victims) if declared.sets == AGREEMENT else ()
-            write_whole(making, scale, {name: known[name] for name in sets}, members, rows)
+            write_whole(making, scale, {name: prints[name] for name in sets}, members, rows)
         resume.finish(MANIFEST, METADATA)
     return Benchmark.load(folder)
 
@@ -102,21 +100,16 @@ def _check_models(options: BenchmarkOptions, victims: Mapping[str, Victim]) -> N
     check_targets(options, victims)
     check_names(victims)
     if mute := [name for name, victim in victims.items() if victim.tells_labels and options.by_confidence]:
-        raise ModelError(
-            f"the ladder {options.ladder!r} needs probabilities, but the model {mute[0]!r} returns only labels: use a ladder of "
-            "distances, such as times:1.5,2 or severity:1..5"
-        )
+        needs = f"needs probabilities, but the model {mute[0]!r} returns only labels"
+        raise ModelError(f"the ladder {options.ladder!r} {needs}: use a ladder of distances such as times:1.5,2")
 
 
-def _executor(
-    options: BenchmarkOptions, name: str, victim: Victim | None, named: Mapping[str, ModelOptions] | None
-) -> Executor:
+def _executor(options: BenchmarkOptions, name: str, victim: Victim | None) -> Executor:
     if not options.shared or victim is None:
         return InProcess(victim)
-    model = (named or options.models).get(name)
-    if model is None:
+    if name not in options.models:
         raise OptionError(f"workers load models by name, but {name!r} is an object in memory: leave out the workers")
-    return Workers.of(options, model, victim) or InProcess(victim)
+    return Workers.of(options, options.models[name], victim) or InProcess(victim)
 
 
 def _scale(making: Making, victims: Mapping[str, Victim], known: Mapping[str, str]) -> Scale:
@@ -144,32 +137,26 @@ def check_targets(options: BenchmarkOptions, victims: Collection[str]) -> None:
     """Refuse sets that these models and this ladder cannot make."""
     ladder = parse_ladder(options.ladder)
     if options.reference is not None and (options.reference not in victims or ladder.kind != "severity"):
+        how = f"pass --model {options.reference}=MODEL and --ladder severity:1..5, or leave it out"
         raise OptionError(
-            f"the reference {options.reference!r} must be the name of one of the models ({', '.join(victims) or 'none is given'}) "
-            f"and needs a ladder such as severity:1..5: pass --model {options.reference}=MODEL, or leave it out"
+            f"the reference {options.reference!r} must name a model and needs a ladder of severities: {how}"
         )
     if options.sets == FREE:
         if not ladder.absolute:
             raise OptionError(
-                f"a set without a model has no flip: expected a ladder such as severity:1..5 or l2:1,2, got {ladder}"
+                f"a set without a model has no flip: expected a ladder such as severity:1..5, got {ladder}"
             )
         if further := [name for name in victims if name != options.reference]:
-            raise OptionError(
-                f"a free set queries no model, but you named {further[0]!r}: leave it out, or make it the reference"
-            )
+            raise OptionError(f"a free set queries no model: leave out {further[0]!r}, or make it the reference")
     elif not victims:
-        raise OptionError(
-            "expected at least one model to make the benchmark against, got none: name one, or pass sets='free'"
-        )
+        raise OptionError("expected at least one model to make the benchmark against: name one, or pass sets='free'")
     if options.shared and options.sets != "each":
         raise OptionError(
-            f"workers can only make sets='each', got {options.sets!r}: leave out workers, devices and cluster"
+            f"workers make only sets='each', got {options.sets!r}: leave out workers, devices and cluster"
         )
     if options.sets == AGREEMENT and (len(victims) < 2 or options.by_confidence):
-        raise OptionError(
-            f"sets='agreement' needs several models and a ladder of distances such as times:1.5,2 or severity:1..5, got "
-            f"{len(victims)} model(s) and {ladder}"
-        )
+        got = f"got {len(victims)} model(s) and {ladder}"
+        raise OptionError(f"sets='agreement' needs several models and a ladder of distances such as times:1.5,2, {got}")
 
 
 def rows_at_most(options: BenchmarkOptions, samples: int) -> int:
@@ -180,6 +167,13 @@ def rows_at_most(options: BenchmarkOptions, samples: int) -> int:
     ladder = parse_ladder(options.ladder)
     each = options.budget + options.steps if ladder.kind == "confidence" else LadderSearch.most(options.steps)
     return samples * (options.budget + len(ladder.levels) * each)
+
+
+def planned_rows(options: BenchmarkOptions, victims: Collection[str], samples: int) -> dict[str, int]:
+    """Maximum number of queries to each victim by name, calibration included."""
+    check_targets(options, victims)
+    each = rows_at_most(options, samples)
+    return {name: each + (calibration_rows(samples) if name == options.reference else 0) for name in victims}
 
 
 def check_names(victims: Mapping[str, Victim]) -> None:

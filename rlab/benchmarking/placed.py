@@ -7,18 +7,16 @@ cause s/6 of the errors they cause at the reach. Shapes: n samples, f palette en
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from rlab.benchmarking.config import ORIGINAL, Ladder
+from rlab.benchmarking.config import Ladder
 from rlab.benchmarking.ladder_search import NEAR, fill_up, patch_costs, spent
-from rlab.benchmarking.sample_files import SampleFiles, row_of
+from rlab.benchmarking.sample_files import Rows, SampleFiles
 from rlab.core.attack import Attack
-from rlab.core.distances import measure
 from rlab.core.env import render
 from rlab.core.rng import sample_seeds, uniform
 from rlab.data.batch import Batch
@@ -63,20 +61,17 @@ def calibrated_on(
     before, tried = reference.rows.total(), np.linspace(0, reach, _TRIED + 1).tolist()
     wrong = torch.cat([_errors(reference, batch, attack, chunk, tried[1:]) for chunk in attack.chunks(len(batch))])
     if not len(wrong):
-        raise ModelError(
-            f"the reference {name!r} is wrong on every sample, so it cannot calibrate severities: name another model"
-        )
+        raise ModelError(f"the reference {name!r} is wrong on every sample and cannot calibrate: name another model")
     lost = np.maximum.accumulate([0.0, *wrong.double().mean(0).tolist()])  # errors never decrease with the distance
     if lost[-1] == 0:
-        raise ModelError(
-            f"the reference {name!r} is right on every sample however strong the palette: name stronger filters"
-        )
-    shares = [value / _SIXTHS * lost[-1] for value in ladder.values]
-    rows, distances = reference.rows.total() - before, list[float]()
-    for share in shares:
+        raise ModelError(f"the reference {name!r} is right however strong the palette: name stronger filters")
+    rows, steps = reference.rows.total() - before, list[dict[str, Any]]()
+    for value in ladder.values:
+        share = value / _SIXTHS * lost[-1]
         at = int((lost >= share - 1e-9).argmax())  # between this distance and the one before
-        distances.append(float(np.interp(share, lost[at - 1 : at + 1], tried[at - 1 : at + 1])))
-    return [{"severity": value, "l2": l2, "rows": rows} for value, l2 in zip(ladder.values, distances, strict=True)]
+        l2 = float(np.interp(share, lost[at - 1 : at + 1], tried[at - 1 : at + 1]))
+        steps.append({"severity": value, "l2": l2, "rows": rows})
+    return steps
 
 
 def _errors(reference: Victim, batch: Batch, attack: Attack, chunk: slice, tried: Sequence[float]) -> Tensor:
@@ -84,9 +79,8 @@ def _errors(reference: Victim, batch: Batch, attack: Attack, chunk: slice, tried
     some = batch[chunk]
     right = reference(some.x.contiguous().to(reference.device), "train").argmax(1).cpu() == some.y
     bank, seeds = _bank(attack, some, chunk.start)
-    assignments = placements(patch_costs(attack.grid, bank, unit_span(batch)), seeds, tried)
     wrong = []
-    for assignment in assignments:
+    for assignment in placements(patch_costs(attack.grid, bank, unit_span(batch)), seeds, tried):
         x = render(bank[right], assignment[right], attack.grid)
         if len(x):
             wrong.append(reference(x.to(reference.device), "train").argmax(1).cpu() != some.y[right])
@@ -106,39 +100,18 @@ def placements(cost: Tensor, seeds: Tensor, distances: Sequence[float]) -> Itera
         yield fill_up(cost, nothing, chance, torch.full((len(cost),), float(distance) ** 2))
 
 
-@dataclass(frozen=True)
-class FreeGenerator:
-    """Makes one chunk of a set without a model; `ladder` holds distances."""
-
-    files: SampleFiles
-    attack: Attack
-    ladder: Ladder
-    name: str
-
-    def __call__(self, originals: bool) -> list[dict[str, Any]]:
-        """One row per sample and level, in this order; with `originals` also one per unchanged sample."""
-        batch, first = self.files.batch, self.files.first
-        bank, seeds = _bank(self.attack, batch, first)
-        cost = patch_costs(self.attack.grid, bank, unit_span(batch))
-        rows = list(self.files.originals()) if originals else []
-        targets = [level.target for level in self.ladder.levels]
-        for level, assignment in zip(self.ladder.levels, placements(cost, seeds, targets), strict=True):
-            far = spent(cost, assignment).sqrt()
-            at = far >= NEAR * level.target
-            x = render(bank, assignment, self.attack.grid)
-            if at.any():
-                samples = (first + at.nonzero().flatten()).tolist()
-                x[at] = self.files.write(self.name, level.name, samples, x[at])
-            distances = measure(batch.x, x, assignment, batch.bounds)
-            for i in range(len(batch)):
-                row = self.files.blank(first + i, level.name) | {
-                    "victim": self.name, "policy": PLACED, "level_kind": level.kind, "level_value": level.target,
-                    "seed": int(seeds[i]),
-                }  # fmt: skip
-                if at[i]:
-                    row |= self.files.changed(self.name, level.name, first + i, assignment[i], row_of(distances, i))
-                else:
-                    row["reason"] = f"no further patch fits: L2 {float(far[i]):.4g} of {level.target:.4g}"
-                rows.append(row)
-        order = (ORIGINAL, *self.ladder.names)
-        return sorted(rows, key=lambda row: (row["place"], order.index(row["level"])))
+def place_chunk(files: SampleFiles, attack: Attack) -> Rows:
+    """The rows of one chunk of a set without a model, with their files; the plan's ladder holds distances."""
+    batch, levels = files.batch, files.plan.ladder.levels
+    bank, seeds = _bank(attack, batch, files.first)
+    cost = patch_costs(attack.grid, bank, unit_span(batch))
+    rows, every = list(files.originals()) if files.plan.originals else [], torch.arange(len(batch))
+    for level, assignment in zip(levels, placements(cost, seeds, [level.target for level in levels]), strict=True):
+        far = spent(cost, assignment).sqrt()
+        at, x = far >= NEAR * level.target, render(bank, assignment, attack.grid)
+        x[at] = files.write(level.name, every[at], x[at])
+        short = [f"no further patch fits: L2 {l2:.4g} of {level.target:.4g}" for l2 in far.tolist()]
+        reasons = ["" if near else why for near, why in zip(at.tolist(), short, strict=True)]
+        for seed, row in zip(seeds.tolist(), files.rows(level, every, assignment, x, reasons), strict=True):
+            rows.append(row | {"policy": PLACED, "seed": seed})
+    return files.plan.ordered(rows)

@@ -15,6 +15,7 @@ from rlab.benchmarking.folder import Benchmark, Row
 from rlab.benchmarking.picture import draw_report
 from rlab.benchmarking.report import REPORT, TABLES, BenchmarkReport, Figure
 from rlab.benchmarking.scores import Curve, area_row, curves_of, distance_rows, distortion_rows, level_rows, ranking
+from rlab.benchmarking.verify import GradedModel, load_victims
 from rlab.errors import FolderError, OptionError
 from rlab.filters.palette import Spec
 from rlab.progress import Progress, quiet
@@ -23,12 +24,11 @@ from rlab.runs.fingerprint import model_fingerprint
 from rlab.storage.files import write_csv, write_json
 from rlab.storage.lock import hold
 from rlab.storage.resume import Resume, open_run
-from rlab.victims.base import Victim
 
 
 def run_benchmark(
     benchmarks: Sequence[Benchmark | str | Path],
-    models: Mapping[str, Victim],
+    models: Mapping[str, GradedModel],
     *,
     configs: Mapping[str, Mapping[str, Any]] | None = None,
     corruptions: Sequence[Spec] | bool = True,
@@ -37,10 +37,11 @@ def run_benchmark(
     seed: int = 0,
     progress: Progress = quiet,
 ) -> BenchmarkReport:
-    """Query every model with every file, except where its answers are stored already.
+    """Query every model, loaded or by name, with every file, except where its answers are stored already.
 
-    `configs` distinguish models with equal weights. `corruptions` are the filters to compare with: True for the benchmark's
-    own filters, False for none. Only built-in filters run, unless you `trust` the folders and the functions they name.
+    `configs` distinguish loaded models with equal weights. `corruptions` are the filters to compare with: True for the
+    benchmark's own filters, False for none. Only built-in filters run, unless you `trust` the folders and the functions they
+    name.
     """
     if not benchmarks or not models:
         raise OptionError("expected at least one benchmark and one model to run on it")
@@ -52,7 +53,9 @@ def run_benchmark(
             raise FolderError(f"{first.folder} {counts}: run only benchmarks of the same task together")
     if len(set(names)) < len(names):
         raise FolderError(f"two benchmark folders have the same name {names[0]!r}: rename one")
-    fingerprints = {name: model_fingerprint(name, victim, (configs or {}).get(name)) for name, victim in models.items()}
+    victims, by_name = load_victims(models, first)
+    known = by_name | dict(configs or {})
+    fingerprints = {name: model_fingerprint(name, victim, known.get(name)) for name, victim in victims.items()}
     with ExitStack() as stack:
         questions = []
         for benchmark in loaded:
@@ -61,7 +64,7 @@ def run_benchmark(
             questions.append(Questions(benchmark, resume, corruptions_of(benchmark, corruptions, trust), fresh))
         answers = {
             name: [each.query(name, victim, fingerprints[name], progress) for each in questions]
-            for name, victim in models.items()
+            for name, victim in victims.items()
         }
     return _report(loaded, answers, fingerprints, seed)
 
@@ -92,14 +95,9 @@ def _report(
 
 def _transfer(levels: Sequence[Figure], own: bool) -> list[Figure]:
     """Accuracy on stored files, from the rows of the levels; `own`: the set was made against this model."""
-    shared = ("set", "model", "level")
     return [
-        {
-            **{name: row[name] for name in shared},
-            "accuracy": row["accuracy_stored"],
-            "samples": row["stored"],
-            "own": own,
-        }
+        {name: row[name] for name in ("set", "model", "level")}
+        | {"accuracy": row["accuracy_stored"], "samples": row["stored"], "own": own}
         for row in levels
     ]
 

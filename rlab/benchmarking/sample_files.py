@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,89 +12,125 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlab.benchmarking.config import ORIGINAL
+from rlab.benchmarking.config import FLIP, ORIGINAL, BenchmarkOptions, Ladder, LadderLevel
 from rlab.benchmarking.folder import ORIGINALS
-from rlab.benchmarking.single import Format
-from rlab.core.distances import NAMES
+from rlab.benchmarking.formats import make_format
+from rlab.benchmarking.single import Format, Shape
+from rlab.core.distances import NAMES, measure
 from rlab.data.batch import Batch
 from rlab.storage.ledger import PARTS
 from rlab.storage.names import file_name
 from rlab.victims.base import PHASES
 
 COUNTS = tuple(f"queries_{phase}" for phase in PHASES[:3])
+Rows = list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class SetPlan:
+    """How to make the sets against a victim, without the victim and the samples; workers receive it."""
+
+    name: str  # of the victim
+    options: BenchmarkOptions  # with every default filled in
+    shape: Shape
+    ladder: Ladder  # calibrated
+    labels: Tensor  # of all samples
+    originals: bool  # whether to write the unchanged samples too
+
+    @property
+    def format(self) -> Format:
+        assert self.options.format is not None
+        return make_format(self.options.format, self.shape)
+
+    def ordered(self, rows: Rows) -> Rows:
+        """Sort rows by sample and level."""
+        order = (ORIGINAL, *self.ladder.names)
+        return sorted(rows, key=lambda row: (row["place"], order.index(row["level"])))
 
 
 @dataclass(frozen=True)
 class SampleFiles:
-    """Paths, contents and columns of one chunk's files. A sample is its position in the benchmark."""
+    """Paths, contents and columns of one chunk's files. A sample is its position in the chunk."""
 
+    plan: SetPlan
     folder: Path
-    format: Format
     batch: Batch  # the chunk
-    first: int  # position of its first sample
+    first: int  # position of its first sample in the benchmark
     begin: Callable[[], None]  # called before anything is written
     filters: tuple[str, ...]  # name of each palette entry's filter
 
-    def path(self, set_name: str, level: str, sample: int) -> Path:
+    def path(self, level: str, sample: int) -> Path:
         """The path within the benchmark's folder."""
-        at = sample - self.first
-        name = file_name(self.batch.ids[at].rsplit(".", 1)[0]).replace(".", "_").replace("+", "_")
-        stem = f"{sample:05d}_{name}"  # only characters that WFDB records allow
-        inner = self.format.path(stem, int(self.batch.y[at]))
-        return Path(PARTS if self.format.joined else "", set_name, level, inner)
+        name = file_name(self.batch.ids[sample].rsplit(".", 1)[0]).replace(".", "_").replace("+", "_")
+        stem = f"{self.first + sample:05d}_{name}"  # only characters that WFDB records allow
+        inner = self.plan.format.path(stem, int(self.batch.y[sample]))
+        folders = (ORIGINALS,) if level == ORIGINAL else (self.plan.name, level)
+        return Path(PARTS if self.plan.format.joined else "", *folders, inner)
 
-    def write(self, set_name: str, level: str, samples: Sequence[int], x: Tensor) -> Tensor:
+    def write(self, level: str, samples: Tensor, x: Tensor) -> Tensor:
         """Write these samples (n, c, *size), and return them as read back."""
+        if not len(samples):
+            return x.cpu()
         self.begin()
-        stored = x.cpu().clone()
-        for at, sample in enumerate(samples):
-            path = self.folder / self.path(set_name, level, sample)
+        stored, form = x.cpu().clone(), self.plan.format
+        for at, sample in enumerate(samples.tolist()):
+            path = self.folder / self.path(level, sample)
             path.parent.mkdir(parents=True, exist_ok=True)
-            self.format.write(path, stored[at])
-            stored[at] = self.format.read(path)
+            form.write(path, stored[at])
+            stored[at] = form.read(path)
         return stored
 
-    def drop(self, set_name: str, level: str, sample: int) -> None:
+    def drop(self, level: str, sample: int) -> None:
         """Delete the file of a sample that is not at the level."""
-        for file in self.format.files(self.folder / self.path(set_name, level, sample)):
+        for file in self.plan.format.files(self.folder / self.path(level, sample)):
             file.unlink(missing_ok=True)
-
-    def columns(self, set_name: str, level: str, sample: int) -> dict[str, Any]:
-        """The columns that describe a file."""
-        path = self.path(set_name, level, sample)
-        return {"reached": True, "file": path.as_posix(), "sha256": self.format.digest(self.folder / path)}
-
-    def changed(
-        self, set_name: str, level: str, sample: int, assignment: Tensor, distances: Mapping[str, float]
-    ) -> dict[str, Any]:
-        """The columns that describe a file and its distortion."""
-        facts = {"assignment": assignment.tolist(), "distortion": main_distortion(assignment, self.filters)}
-        return {**self.columns(set_name, level, sample), **facts, **distances}
 
     def originals(self) -> Iterator[dict[str, Any]]:
         """Write the unchanged samples, shared by all sets, and yield their rows."""
-        samples = range(self.first, self.first + len(self.batch))
-        assert torch.equal(self.write(ORIGINALS, "", samples, self.batch.x), self.batch.x)
-        for sample in samples:
-            row = self.blank(sample, ORIGINAL) | self.columns(ORIGINALS, "", sample)
+        samples = torch.arange(len(self.batch))
+        assert torch.equal(self.write(ORIGINAL, samples, self.batch.x), self.batch.x)
+        for sample in samples.tolist():
+            row = self._blank(sample, ORIGINAL) | self._file(ORIGINAL, sample)
             yield row | dict.fromkeys(("l0_patches", "l0_values", "l2", "linf"), 0.0)
 
-    def blank(self, sample: int, level: str) -> dict[str, Any]:
+    def rows(
+        self, level: LadderLevel | None, samples: Tensor, assignment: Tensor, x: Tensor, reasons: Sequence[str]
+    ) -> Iterator[dict[str, Any]]:
+        """Yield the row of each sample (m,) at a level (None: the flip), distorted to x (m, c, *size).
+
+        A sample with a reason is not at the level: its file is dropped.
+        """
+        name, kind, value = (FLIP, FLIP, None) if level is None else (level.name, level.kind, level.target)
+        distances = measure(self.batch.x[samples], x, assignment, self.batch.bounds)
+        for at, (sample, reason) in enumerate(zip(samples.tolist(), reasons, strict=True)):
+            row = self._blank(sample, name) | {
+                "victim": self.plan.name, "level_kind": kind, "level_value": value, "reason": reason,
+            }  # fmt: skip
+            if reason:
+                self.drop(name, sample)
+            else:
+                entries = assignment[at].tolist()
+                row |= self._file(name, sample) | {key: float(distances[key][at]) for key in NAMES}
+                row |= {"assignment": entries, "distortion": main_distortion(entries, self.filters)}
+            yield row
+
+    def _file(self, level: str, sample: int) -> dict[str, Any]:
+        """The columns that describe a file."""
+        path = self.path(level, sample)
+        return {"reached": True, "file": path.as_posix(), "sha256": self.plan.format.digest(self.folder / path)}
+
+    def _blank(self, sample: int, level: str) -> dict[str, Any]:
         """A row with every column."""
-        at = sample - self.first
         return {
-            "id": self.batch.ids[at], "place": sample, "label": int(self.batch.y[at]), "victim": "", "level": level,
-            "level_kind": level, "level_value": None, "reached": False, "reason": "", "status": "", "file": "", "row": None,
-            "sha256": "", "predicted": None, "probability": None, "distortion": "", **dict.fromkeys(NAMES, math.nan),
-            **dict.fromkeys(COUNTS, 0), "policy": "", "seed": None, "outputs": None, "assignment": None,
+            "id": self.batch.ids[sample], "place": self.first + sample, "label": int(self.batch.y[sample]), "victim": "",
+            "level": level, "level_kind": level, "level_value": None, "reached": False, "reason": "", "status": "",
+            "file": "", "row": None, "sha256": "", "predicted": None, "probability": None, "distortion": "",
+            **dict.fromkeys(NAMES, math.nan), **dict.fromkeys(COUNTS, 0), "policy": "", "seed": None, "outputs": None,
+            "assignment": None,
         }  # fmt: skip
 
 
-def row_of(distances: Mapping[str, Tensor], i: int) -> dict[str, float]:
-    return {name: float(distances[name][i]) for name in NAMES}
-
-
-def main_distortion(assignment: Tensor, filters: Sequence[str]) -> str:
+def main_distortion(entries: Sequence[int], filters: Sequence[str]) -> str:
     """The filter on most patches; on a tie the first in the palette."""
-    counts = Counter(filters[entry - 1] for entry in assignment.tolist() if entry)
+    counts = Counter(filters[entry - 1] for entry in entries if entry)
     return max(counts, key=lambda name: (counts[name], -filters.index(name)), default="")

@@ -2,35 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import torch
 from torch import Tensor
 
-from rlab.benchmarking.agreement import Agreement, EveryModel
-from rlab.benchmarking.chunk import SetGenerator
-from rlab.benchmarking.config import BenchmarkOptions, Ladder
-from rlab.benchmarking.formats import StoredPalette, make_format
-from rlab.benchmarking.ladder_search import LadderSearch, WithMargin, errs
-from rlab.benchmarking.placed import FreeGenerator, unit_span
-from rlab.benchmarking.sample_files import SampleFiles
-from rlab.benchmarking.single import Format, Shape
+from rlab.benchmarking.chunk import make_chunk
+from rlab.benchmarking.config import BenchmarkOptions
+from rlab.benchmarking.goals import WithMargin, errs
+from rlab.benchmarking.placed import place_chunk
+from rlab.benchmarking.sample_files import Rows, SampleFiles, SetPlan
+from rlab.benchmarking.single import Bounds, Format
 from rlab.core.attack import Attack
 from rlab.data.batch import Batch
-from rlab.errors import OptionError
-from rlab.filters.palette import refuse_pixels
-from rlab.runs.chunks import ChunkTask, each_chunk
+from rlab.errors import ModelError, OptionError
+from rlab.filters.palette import Palette, refuse_pixels
+from rlab.runs.chunk_work import ChunkTask, each_chunk
 from rlab.runs.executor import Executor, InProcess
 from rlab.runs.messages import Agree, Work
 from rlab.storage.config import write_config
 from rlab.storage.files import write_atomically
 from rlab.storage.resume import Resume
 from rlab.victims.base import Victim
-
-Rows = list[dict[str, Any]]
+from rlab.victims.meter import Charge
 
 
 @dataclass(frozen=True)
@@ -50,37 +48,46 @@ class Making:
         write_config(self.resume.folder, self.config)
 
 
+class Agreement(Victim):
+    """Scores (b, m * k) of m models, side by side. Every model answers, and counts, every input."""
+
+    def __init__(self, members: Mapping[str, Victim]) -> None:
+        self.members = dict(members)
+        first = next(iter(self.members.values()))
+        super().__init__(bounds=first.bounds)
+        self.device, self._phase = first.device, ""
+        for name, member in self.members.items():
+            if member.multilabel or member.bounds != first.bounds or member.device != first.device:
+                same = "one label per sample, the same bounds and the same device"
+                raise ModelError(f"an agreement needs models with {same}, but {name!r} differs from the first")
+
+    def _about(self) -> str:
+        return f"the agreement of {', '.join(self.members)}"
+
+    def _count(self, rows: Tensor, times: int = 1, *, phase: str, charge: Charge | None) -> None:
+        super()._count(rows, times, phase=phase, charge=charge)
+        self._phase = phase  # the models count the same rows under it
+
+    def _predict(self, x: Tensor) -> Tensor:
+        answers = [member(x, self._phase) for member in self.members.values()]
+        counts = {name: answer.shape[1] for name, answer in zip(self.members, answers, strict=True)}
+        if len(set(counts.values())) > 1:
+            listed = ", ".join(f"{name} {count}" for name, count in counts.items())
+            raise ModelError(f"expected models with the same number of classes, got {listed}: name models of one task")
+        return torch.cat(answers, 1)
+
+    def _scores(self, answer: Tensor) -> Tensor:
+        return answer  # log-probabilities already
+
+
 @dataclass(frozen=True)
-class SetPlan:
-    """How to make the sets against a victim, without the victim and the samples; workers receive it."""
+class StoredPalette(Palette):
+    """A palette whose bank is rounded as the files round it."""
 
-    name: str  # of the victim
-    options: BenchmarkOptions  # with every default filled in
-    shape: Shape
-    ladder: Ladder  # calibrated
-    labels: Tensor  # of all samples
-    originals: bool  # whether to write the unchanged samples too
+    stored: Callable[[Tensor], Tensor]
 
-    @property
-    def format(self) -> Format:
-        assert self.options.format is not None
-        return make_format(self.options.format, self.shape)
-
-    def files(self, folder: Path, attack: Attack, chunk: Batch, first: int, begin: Callable[[], None]) -> SampleFiles:
-        filters = tuple(entry.filter.name for entry in attack.palette.entries)
-        return SampleFiles(folder, self.format, chunk, first, begin, filters)
-
-    def make(self, victim: Victim | None, attack: Attack, files: SampleFiles) -> Rows:
-        """Make one chunk; without a victim, place distortions at random."""
-        if victim is None:
-            return FreeGenerator(files, attack, self.ladder, self.name)(self.originals)
-        models = len(victim.members) if isinstance(victim, Agreement) else 1
-        attack = replace(attack, goal=EveryModel(attack.goal, models)) if models > 1 else attack
-        search = LadderSearch(attack.grid, attack.goal, self.options.steps, unit_span(files.batch))
-        generate = SetGenerator(
-            files, attack, search, self.ladder, self.name, victim, self.options.tolerance, self.labels, models
-        )
-        return generate(self.originals)
+    def bank(self, x: Tensor, bounds: Bounds, seeds: Sequence[int]) -> Tensor:
+        return self.stored(super().bank(x, bounds, seeds))
 
 
 def stored_attack(batch: Batch, form: Format, options: BenchmarkOptions) -> Attack:
@@ -88,10 +95,8 @@ def stored_attack(batch: Batch, form: Format, options: BenchmarkOptions) -> Atta
     refuse_pixels(options.palette, "a benchmark")
     attack = options.build(batch)
     if not errs(attack.goal) or batch.y.shape[1:]:
-        raise OptionError(
-            f"a benchmark needs right and wrong answers: expected goal untargeted or targeted:CLASS and one label per sample, "
-            f"got goal {str(attack.goal)!r} and labels of shape {tuple(batch.y.shape)}"
-        )
+        got = f"got goal {str(attack.goal)!r} and labels of shape {tuple(batch.y.shape)}"
+        raise OptionError(f"expected goal untargeted or targeted:CLASS and one label per sample for a benchmark, {got}")
     palette = StoredPalette(attack.palette.entries, form.stored)
     return replace(attack, palette=palette, goal=WithMargin(attack.goal, options.lead))
 
@@ -111,10 +116,10 @@ def make_sets(
     hand_out = executor.hand_out(_work, plan, *((making.attack, resume.folder) if here else (None, None)))
     for key, (table, content), _ in each_chunk(making.batch, todo, hand_out, resume.begin, lambda key: making.begin()):
         rows = todo[key]
-        files = plan.files(resume.folder, making.attack, making.batch[rows], rows.start, making.begin)
+        files = _files(plan, resume.folder, making.attack, making.batch[rows], rows.start, making.begin)
         for row in table:
             if not row["reached"]:  # an interrupted run may have left its file
-                files.drop(plan.name, row["level"], row["place"])
+                files.drop(row["level"], row["place"] - rows.start)
         for name, data in content.items():
             (resume.folder / name).parent.mkdir(parents=True, exist_ok=True)
             write_atomically(resume.folder / name, data)
@@ -122,17 +127,26 @@ def make_sets(
         yield key, table
 
 
+def _files(plan: SetPlan, folder: Path, attack: Attack, chunk: Batch, first: int, begin: Agree) -> SampleFiles:
+    return SampleFiles(plan, folder, chunk, first, begin, tuple(entry.filter.name for entry in attack.palette.entries))
+
+
 def _work(victim: Victim | None, plan: SetPlan, attack: Attack | None, folder: Path | None) -> Work:
     """Make chunks: in this process straight into the folder, in a worker (both None) as rows and the content of files."""
 
-    def work(task: ChunkTask, agree: Agree) -> tuple[Rows, dict[str, bytes]]:
+    def make(task: ChunkTask, into: Path, agree: Agree) -> Rows:
         assert task.chunk is not None  # the samples are in memory
         recipe = stored_attack(task.chunk, plan.format, plan.options) if attack is None else attack
+        files = _files(plan, into, recipe, task.chunk, task.first, agree)
+        if victim is None:
+            return place_chunk(files, recipe)
+        return make_chunk(files, recipe, victim, len(victim.members) if isinstance(victim, Agreement) else 1)
+
+    def work(task: ChunkTask, agree: Agree) -> tuple[Rows, dict[str, bytes]]:
         if folder is not None:
-            return plan.make(victim, recipe, plan.files(folder, recipe, task.chunk, task.first, agree)), {}
+            return make(task, folder, agree), {}
         with TemporaryDirectory() as name:
-            own = Path(name)
-            table = plan.make(victim, recipe, plan.files(own, recipe, task.chunk, task.first, agree))
+            table = make(task, own := Path(name), agree)
             written = [path for path in own.rglob("*") if path.is_file()]
             return table, {path.relative_to(own).as_posix(): path.read_bytes() for path in written}
 

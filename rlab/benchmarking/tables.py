@@ -67,15 +67,8 @@ def _ranking_table(report: BenchmarkReport) -> Table:
         ]
         for s in report.standings
     ]  # fmt: skip
-    head = [
-        "rank",
-        "model",
-        "area under accuracy-distance",
-        "median L2 to error",
-        "quartiles",
-        "rank in 95%",
-        "queries",
-    ]
+    area = "area under accuracy-distance"
+    head = ["rank", "model", area, "median L2 to error", "quartiles", "rank in 95%", "queries"]
     return Table(head, rows, "Ranking", words=2)
 
 

@@ -15,43 +15,19 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from rlab.benchmarking.config import Ladder, LadderLevel
+from rlab.benchmarking.config import LadderLevel
+from rlab.benchmarking.goals import Threshold
 from rlab.benchmarking.ladder_search import LadderSearch, growth, moved, spent
+from rlab.benchmarking.sample_files import SampleFiles
 from rlab.core.attack import Attack, SearchOutcome
 from rlab.core.env import State, render
 from rlab.core.goals import Goal
 from rlab.core.grid import PatchGrid
 from rlab.core.rng import uniform
-from rlab.data.batch import Batch
 from rlab.results.result import Status
 from rlab.victims.base import QueryMeter, Victim
 
 _ROUND = 20  # queries after which the bisection restarts
-
-
-@dataclass(frozen=True)
-class Threshold(Goal):
-    """The confidence of the true class falls below `confidence`; `beyond` the flip, `goal` must hold too."""
-
-    goal: Goal
-    confidence: float
-    beyond: bool
-
-    def margin(self, scores: Tensor, labels: Tensor) -> Tensor:
-        below = scores.gather(1, labels[:, None]).squeeze(1) - math.log(self.confidence)
-        return torch.maximum(below, self.goal.margin(scores, labels)) if self.beyond else below
-
-    def correct(self, scores: Tensor, labels: Tensor) -> Tensor:
-        return self.goal.correct(scores, labels)
-
-    def check(self, labels: Tensor, classes: int) -> None:
-        self.goal.check(labels, classes)
-
-    def met(self, scores: Tensor, labels: Tensor, tolerance: float) -> Tensor:
-        """(n,) bool: within the tolerance, and on the right side of the flip."""
-        confidence = scores.gather(1, labels[:, None]).squeeze(1).exp()
-        side = self.goal.reached(scores, labels) if self.beyond else self.correct(scores, labels)
-        return ((confidence - self.confidence).abs() <= tolerance) & side
 
 
 @dataclass(frozen=True)
@@ -60,19 +36,16 @@ class Near:
 
     level: LadderLevel
     goal: Threshold
-    status: tuple[Status, ...]
-    meter: QueryMeter
+    outcome: SearchOutcome
     met: Tensor  # (n,) bool
-    scores: Tensor  # (n, k)
-    assignment: Tensor  # (n, p)
-    x: Tensor  # (n, c, *size)
 
 
 def search_around(
-    attack: Attack, victim: Victim, batch: Batch, first: int, labels: Tensor, ladder: Ladder, search: LadderSearch,
-    tolerance: float,
-) -> tuple[SearchOutcome, list[Near]]:  # fmt: skip
+    attack: Attack, victim: Victim, files: SampleFiles, search: LadderSearch
+) -> tuple[SearchOutcome, list[Near]]:
     """The flips of one chunk and every level of a `confidence` ladder; each level is a separate attack."""
+    batch, first, plan = files.batch, files.first, files.plan
+    labels, ladder, tolerance = plan.labels, plan.ladder, plan.options.tolerance
     flips, near, kept = attack.search(victim, batch, first, labels), list[Near](), None
 
     def find(level: LadderLevel, kept: State | None, beyond: bool) -> State | None:
@@ -85,9 +58,7 @@ def search_around(
         outcome = _with_rows(outcome, state)
         met = torch.zeros(len(batch), dtype=torch.bool)
         met[outcome.rows] = goal.met(outcome.scores[outcome.rows], batch.y[outcome.rows], tolerance)
-        near.append(
-            Near(level, goal, outcome.status, meter, met, outcome.scores, outcome.assignment, outcome.perturbed)
-        )
+        near.append(Near(level, goal, outcome, met))
         return state
 
     for level in reversed(ladder.levels[ladder.before :]):

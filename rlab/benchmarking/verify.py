@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,8 +14,12 @@ from rlab.benchmarking.folder import Benchmark, Row
 from rlab.core.distances import measure
 from rlab.errors import ModelError, OptionError
 from rlab.progress import Progress, quiet
+from rlab.storage.config import check
 from rlab.victims.base import Victim
+from rlab.victims.options import ModelOptions
+from rlab.victims.resolve import load_model
 
+GradedModel = Victim | ModelOptions | str | Mapping[str, Any]  # a loaded model, or how to load it
 CHUNK = 256  # files read and queried at once
 _ROUNDING = 1e-4  # relative; other hardware sums in another order
 
@@ -48,12 +53,38 @@ class Verification:
         return f"{self.files} files{queries}{without}: {outcome}"
 
 
+def load_victims(
+    models: Mapping[str, GradedModel], benchmark: Benchmark
+) -> tuple[dict[str, Victim], dict[str, dict[str, Any]]]:
+    """All models, those given by name loaded for inputs like the benchmark's; and how each of these was loaded."""
+    victims, configs = dict[str, Victim](), dict[str, dict[str, Any]]()
+    for name, model in models.items():
+        if isinstance(model, Victim):
+            victims[name] = model
+            continue
+        if not isinstance(model, ModelOptions):
+            fields = {"name": model} if isinstance(model, str) else model
+            model = check(ModelOptions, fields, f"the model {name!r}")
+        victims[name] = load_model(model, benchmark.manifest.shape.bounds)
+        configs[name] = model.plain()
+    return victims, configs
+
+
 def verify_benchmark(
-    benchmark: Benchmark | str | Path, victims: Mapping[str, Victim] | None = None, progress: Progress = quiet
+    benchmark: Benchmark | str | Path,
+    victims: Mapping[str, GradedModel] | None = None,
+    progress: Progress = quiet,
+    trust: bool = False,
 ) -> Verification:
-    """Check all files; pass victims by their names in the benchmark to check that they still err."""
+    """Check all files; pass models by their names in the benchmark to check that they still err.
+
+    With `trust`, the models that the folder itself names are loaded too.
+    """
     whole = benchmark if isinstance(benchmark, Benchmark) else Benchmark.load(benchmark)
-    models = dict(victims or {})
+    named = (whole.named_models if trust else {}) | dict(victims or {})
+    if trust and not named:
+        raise OptionError(f"{whole.folder} does not say how to load its models: pass --model NAME=MODEL")
+    models, _ = load_victims(named, whole)
     if strange := [name for name in models if name not in whole.models]:
         names = f"its victims are {', '.join(whole.models)}" if whole.models else "it was made without a model"
         raise OptionError(f"{whole.folder} was not made against {strange[0]!r}: {names}")

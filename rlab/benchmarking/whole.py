@@ -9,7 +9,6 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -17,7 +16,7 @@ import rlab
 from rlab.benchmarking.card import LABELS, card
 from rlab.benchmarking.config import FLIP, Ladder
 from rlab.benchmarking.folder import CARD, FREE, MANIFEST, METADATA, Benchmark, Manifest, Row
-from rlab.benchmarking.packed import Joined, Pictured
+from rlab.benchmarking.formats import Joined, Pictured
 from rlab.benchmarking.placed import PLACED
 from rlab.benchmarking.sets import Making
 from rlab.benchmarking.single import Format, Wfdb
@@ -51,14 +50,12 @@ def write_whole(
     changed, free = [row for row in rows if row["reached"] and row["victim"]], options.sets == FREE
     if not changed and free:
         raise NothingFlipped(
-            f"no sample reaches a level of {options.ladder}, so there is no benchmark to make: use stronger filters"
+            f"no sample reaches a level of {options.ladder}, so there is no benchmark: use stronger filters"
         )
     if not changed:
         tried = sum(row["level"] == FLIP and row["status"] != Status.SKIPPED.value for row in rows)
-        raise NothingFlipped(
-            f"none of {tried} attacked samples was flipped within {attack.budget} queries, so there is no benchmark to make: "
-            "raise the budget or use stronger filters, and name another folder"
-        )
+        held = f"none of {tried} attacked samples was flipped within {attack.budget} queries, so there is no benchmark"
+        raise NothingFlipped(f"{held}: raise the budget or use stronger filters, and name another folder")
     if isinstance(form, Joined):
         rows = _join_levels(folder, rows, form)
     else:
@@ -95,14 +92,17 @@ def versions(policy: str) -> dict[str, str]:
 
 def _join_levels(folder: Path, rows: Sequence[Row], form: Joined) -> list[dict[str, Any]]:
     """Join the parts into one file or several shards per level, and return rows that name their new file; the parts stay."""
-    joined = [dict(row) for row in rows]
-    for parent, members in _by_folder(joined).items():
+    joined, by_folder = [dict(row) for row in rows], defaultdict(list)
+    for row in joined:
+        if row["file"]:
+            by_folder[PurePosixPath(row["file"]).parent].append(row)
+    for parent, members in by_folder.items():
         most = form.most or len(members)
         for first in range(0, len(members), most):
             some, shard = members[first : first + most], f"-{first // most:06d}" if form.most else ""
             whole = PurePosixPath(f"{parent.relative_to(PARTS)}{shard}{form.ending}")
             (folder / whole).parent.mkdir(parents=True, exist_ok=True)
-            x = torch.stack([_part(folder, row) for row in some])
+            x = torch.stack([_part(folder, row, form) for row in some])
             with files.replacing(folder / whole) as file:
                 form.pack(file, x, [row["label"] for row in some], [row["id"] for row in some])
             for number, row in enumerate(some):
@@ -122,22 +122,13 @@ def _write_labels(folder: Path, rows: Sequence[Row], form: Format) -> None:
         files.write_csv(folder / level / LABELS, labels)
 
 
-def _part(folder: Path, row: Row) -> Tensor:
+def _part(folder: Path, row: Row, form: Joined) -> Tensor:
     """Read a sample that a chunk wrote, and check it."""
+    path = folder / row["file"]
     try:
-        values = np.load(folder / row["file"], allow_pickle=False)
+        x = form.read(path)
     except (OSError, ValueError, EOFError) as error:
-        raise FolderError(f"cannot read {folder / row['file']}: {error}. {advice(folder)}") from error
-    x = torch.from_numpy(values)
+        raise FolderError(f"cannot read {path}: {error}. {advice(folder)}") from error
     if digest(x.float(), length=64) != row["sha256"]:
-        raise FolderError(f"{folder / row['file']} is damaged: its content has changed. {advice(folder)}")
+        raise FolderError(f"{path} is damaged: its content has changed. {advice(folder)}")
     return x
-
-
-def _by_folder(rows: Sequence[Any]) -> dict[PurePosixPath, list[Any]]:
-    """The rows that have a file, by its folder."""
-    groups = defaultdict(list)
-    for row in rows:
-        if row["file"]:
-            groups[PurePosixPath(row["file"]).parent].append(row)
-    return dict(groups)

@@ -24,12 +24,11 @@ def command(
         rows = [[agent, *(_text(card(agent).get(key, "")) for key in keys)] for agent in names]
         out.print(terminal(Table(["name", *keys], rows, words=5)))
         return
-    if name.endswith(".safetensors"):
-        rows = [[key, value] for key, value in card_facts(Path(name)).items()]
-        return out.print(terminal(Table(["agent", name], rows, words=2)))
-    if name not in names:
+    is_file = name.endswith(".safetensors")
+    if not is_file and name not in names:
         raise OptionError(f"there is no agent {name!r}: there are {', '.join(names)}, or name a .safetensors file")
-    rows = [[key, _text(value)] for key, value in card(name).items()]
+    facts = card_facts(Path(name)) if is_file else card(name)
+    rows = [[key, _text(value)] for key, value in facts.items()]
     out.print(terminal(Table(["agent", name], rows, words=2)))
 
 

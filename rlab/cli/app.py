@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 import typer.main
 
-from rlab.errors import Notice
+from rlab.errors import Notice, OptionError
 
 _USUAL = warnings.formatwarning
 COMMANDS = {
@@ -48,11 +48,12 @@ def make_app(words: Sequence[str], guarded: Guard) -> Callable[[Sequence[str]], 
     warnings.formatwarning = _as_note  # type: ignore[assignment]
     app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="markdown", help=_HELP)
     app.callback(invoke_without_command=True)(_root)
-    begun = os.environ.get("_TYPER_COMPLETE_ARGS") or os.environ.get(
-        "COMP_WORDS", ""
-    )  # set by the shell for completion
-    given = begun.split()[1:] if "_RLAB_COMPLETE" in os.environ else words
+    given = words
+    if "_RLAB_COMPLETE" in os.environ:  # the shell completes a command
+        given = (os.environ.get("_TYPER_COMPLETE_ARGS") or os.environ.get("COMP_WORDS", "")).split()[1:]
     called = next((word for word in given if not word.startswith("-")), "")
+    if called == "explain" and any(word.partition("=")[0] == "--agent" for word in words):  # a flag of 0.2.0
+        raise OptionError("--agent was removed with the method 'instant': use --method belief")
     for name, about in COMMANDS.items():
         if name != called:
             app.command(name, help=about)(_not_called)

@@ -29,9 +29,8 @@ def command(
     if dry_run:
         return tell_attack(options, folder)
     with run_folder(folder, "attack", wait) as folder:
-        result = attack(
-            options.model, options.data, out=folder, keep=options.keep, announce=tell_data, **options.keywords()
-        )
+        given = {"out": folder, "keep": options.keep, "announce": tell_data, **options.keywords()}
+        result = attack(options.model, options.data, **given)
         if pictures and options.keep != "everything":
             result = AttackResult.load(folder, options.data.open())  # rebuilds the inputs that were not stored
         if pictures:
@@ -43,9 +42,8 @@ def command(
     out.print(figures_line(result))
     out.print(f"Run folder: [bold]{plain(folder)}[/bold]  ([dim]rlab show {plain(folder)}[/dim])")
     track(folder, tracker)
-    summary(
-        command="attack", out=folder, policy=result.setting.policy, budget=result.setting.budget, **result.summary()
-    )
+    setting = result.setting
+    summary(command="attack", out=folder, policy=setting.policy, budget=setting.budget, **result.summary())
 
 
 command.__doc__ = f"""Find, for every sample, a few patches whose distortion makes the model err.

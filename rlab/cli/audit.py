@@ -15,20 +15,17 @@ from rlab.auditing.load import load_audit
 from rlab.auditing.page import INTERVALS, requirements_table
 from rlab.auditing.plan import rows_at_most
 from rlab.auditing.results import StageRecord
-from rlab.cli.declared import BatchSize, Device, Out, Wait, flag_of, out, run_folder
+from rlab.cli.declared import BatchSize, Device, Out, Wait, flag_of, gather, out, run_folder
 from rlab.cli.plan import DryRun, tell_plan
 from rlab.cli.spoken import spoken, summary
 from rlab.cli.tracked import Track, track
 from rlab.present.table import plain, terminal
 from rlab.progress import bar
 from rlab.runs.sharing import WorkerOptions
-from rlab.storage.config import check, read_config
 
 
 @dataclass(frozen=True)
 class AuditFlags:
-    """Flags that override the file."""
-
     device: Device = None
     batch_size: BatchSize = None
     seed: Annotated[int | None, typer.Option(help="Random seed (default: the file's)")] = None
@@ -38,17 +35,6 @@ class AuditFlags:
     workers: Annotated[int | None, flag_of(WorkerOptions, "workers")] = None
     devices: Annotated[list[str] | None, flag_of(WorkerOptions, "devices")] = None
     cluster: Annotated[str | None, flag_of(WorkerOptions, "cluster")] = None
-
-    def over(self, values: dict[str, Any]) -> AuditOptions:
-        """The options of the file's `values` with the flags over them."""
-        own = {name: getattr(self, name) for name in ("seed", "until", "workers", "cluster")}
-        own |= {"devices": self.devices or None}
-        merged = values | {name: value for name, value in own.items() if value is not None}
-        fields = {"device": self.device, "chunk": self.batch_size}
-        fields = {name: value for name, value in fields.items() if value is not None}
-        if fields and isinstance(model := merged.get("model"), str | dict):
-            merged |= {"model": ({"name": model} if isinstance(model, str) else model) | fields}
-        return check(AuditOptions, merged, "the audit")
 
 
 @spoken
@@ -66,7 +52,7 @@ def command(
     To resume, repeat the command. If only requirements change, they are checked without new queries. The folder holds
     `report.html`, `audit.json`, `junit.xml` and `verdict.md`.
     """
-    options = flags.over(read_config(file))
+    options: AuditOptions = gather(AuditOptions, vars(flags) | {"config": file}, "the audit")
     if dry_run:
         loaded = load_audit(options, folder or Path())
         facts = {"stages": options.stages, "samples": len(loaded.batch), "requirements": len(options.requirements)}
@@ -80,9 +66,8 @@ def command(
         out.print(plain(f"{stage} was skipped: {why}"), highlight=False)
     rows = audit.stages.rows
     out.print(f"{rows.total:,} queries, {rows.model:,} of them to the audited model", highlight=False)
-    out.print(
-        f"{'[green]passed[/green]' if audit.passed else '[red]failed[/red]'}  Report: [bold]{plain(audit.page)}[/bold]"
-    )
+    word = "[green]passed[/green]" if audit.passed else "[red]failed[/red]"
+    out.print(f"{word}  Report: [bold]{plain(audit.page)}[/bold]")
     track(folder, tracker)
     met = audit.record["requirements"]
     summary(command="audit", out=folder, passed=audit.passed, requirements=met, rows=rows.total, model_rows=rows.model)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import torch
 import typer
@@ -15,13 +15,12 @@ from rlab.benchmarking import check_requirements, parse_requirement
 from rlab.benchmarking.answers import corruptions_of, count_rows, foreign_filters
 from rlab.benchmarking.config import BenchmarkOptions, folder_name
 from rlab.benchmarking.folder import CARD, Benchmark
-from rlab.benchmarking.make import balanced, check_targets, make_benchmark, rows_at_most
-from rlab.benchmarking.placed import calibration_rows
+from rlab.benchmarking.make import balanced, planned_rows
 from rlab.benchmarking.report import DEFAULT, BenchmarkReport
 from rlab.benchmarking.requirements import Requirement
 from rlab.benchmarking.run import open_report, run_benchmark, save_report
 from rlab.benchmarking.tables import RULES, queries_of, report_tables, sets_table
-from rlab.benchmarking.verify import verify_benchmark
+from rlab.benchmarking.verify import load_victims, verify_benchmark
 from rlab.cli.declared import (
     MODEL_HELP,
     BatchSize,
@@ -37,7 +36,7 @@ from rlab.cli.declared import (
 )
 from rlab.cli.plan import TIMED, DryRun, tell_plan
 from rlab.cli.spoken import spoken, summary
-from rlab.data.batch import Batch
+from rlab.data.load import DataOptions
 from rlab.errors import OptionError
 from rlab.present.table import plain, terminal
 from rlab.progress import bar
@@ -45,7 +44,7 @@ from rlab.results.tables import QUERIES
 from rlab.runs.executor import place
 from rlab.storage.config import check, read_config
 from rlab.storage.names import file_name
-from rlab.victims.base import Victim
+from rlab.verbs import benchmark
 from rlab.victims.options import ModelOptions
 from rlab.victims.resolve import load_model
 
@@ -123,57 +122,47 @@ def make(
     wait: Wait = False,
     dry_run: DryRun = False,
 ) -> None:
+    given = {name: getattr(options, name) for name in options.model_fields_set - {"models", "data"}}
     if model == NO_MODEL:
-        options, model = options.model_copy(update={"sets": "free"}), None
+        given, model = {"ladder": "severity:1..5"} | given | {"sets": "free"}, None
     named = models.named(model) or options.models
-    if (not named and options.sets != "free") or options.data is None:
+    if (not named and given.get("sets") != "free") or options.data is None:
         missing = "data" if named else "models"
         raise OptionError(
             f"expected a model and data: rlab benchmark make MODEL DATA, or a --config file with '{missing}:'"
         )
-    check_targets(options, named)
     if dry_run:
-        return _plan_sets(options, named, folder)
+        return _plan_sets(options.model_copy(update=given), named, options.data, folder)
     with run_folder(folder, "benchmark make", wait) as folder:
-        options, batch, victims = _load(options, named)
-        with bar(len(batch) * (len(victims) if options.sets == "each" else 1), "making") as progress:
-            benchmark = make_benchmark(victims, batch, folder, options, progress)
-    out.print(terminal(sets_table(benchmark)))
+        made = benchmark(named or None, options.data, folder, announce=tell_data, **given)
+    out.print(terminal(sets_table(made)))
     out.print(f"[dim]{QUERIES}[/dim]", highlight=False)
-    reached = sum(bool(row["reached"]) for row in benchmark.rows)
-    rows = sum(map(queries_of, benchmark.rows))
-    figures = {"hash": benchmark.manifest.hash, "samples": len(batch), "files": reached, "rows": rows}
+    reached = sum(bool(row["reached"]) for row in made.rows)
+    rows = sum(map(queries_of, made.rows))
+    figures = {"hash": made.manifest.hash, "samples": len(made.originals()), "files": reached, "rows": rows}
     summary(command="benchmark make", out=folder, **figures)
-    again = "Every file was read back" + ("" if benchmark.free else " and classified again")
-    out.print(f"{again}. Card: [bold]{plain(benchmark.folder / CARD)}[/bold]")
-    where = plain(benchmark.folder)
+    again = "Every file was read back" + ("" if made.free else " and classified again")
+    out.print(f"{again}. Card: [bold]{plain(made.folder / CARD)}[/bold]")
+    where = plain(made.folder)
     out.print(
         f"[dim]rlab benchmark verify {where} --trust; rlab benchmark run {where} --model MODEL[/dim]", highlight=False
     )
 
 
-def _load(
-    options: BenchmarkOptions, named: dict[str, ModelOptions]
-) -> tuple[BenchmarkOptions, Batch, dict[str, Victim]]:
-    assert options.data is not None
-    placed = {name: place(options, each) for name, each in named.items()}
-    batch = options.data.load()
-    models = {name: model for name, (model, _) in placed.items()}
-    options, defaulted = options.model_copy(update={"models": models}).filled(batch)
+def _plan_sets(
+    options: BenchmarkOptions, named: Mapping[str, ModelOptions], data: DataOptions, folder: Path | None
+) -> None:
+    batch = data.load()
+    options, defaulted = options.filled(batch)
     tell_data(batch, defaulted)
-    return options, batch, {name: load_model(here, batch.bounds) for name, (_, here) in placed.items()}
-
-
-def _plan_sets(options: BenchmarkOptions, named: dict[str, ModelOptions], folder: Path | None) -> None:
-    options, batch, victims = _load(options, named)
     batch = balanced(batch, options.per_class, options.seed)
-    each = rows_at_most(options, len(batch))
     facts = {
         "samples": len(batch), "budget": options.budget, "policy": str(options.policy), "ladder": options.ladder,
         "sets": options.sets, "format": options.format, "seed": options.seed,
     }  # fmt: skip
-    rows = {name: each + (calibration_rows(len(batch)) if name == options.reference else 0) for name in victims}
-    tell_plan(facts, rows, folder, list(victims.values()), batch.x)
+    rows = planned_rows(options, named, len(batch))
+    victims = [load_model(place(options, model)[1], batch.bounds) for model in named.values()]
+    tell_plan(facts, rows, folder, victims, batch.x)
 
 
 make.__doc__ = f"""Make a benchmark: for every sample the smallest change that flips MODEL, and harder levels beyond it.
@@ -196,26 +185,16 @@ def verify(
 
     Pass each model with --model NAME=MODEL. Models and filters that the folder itself names are loaded only with --trust.
     """
-    benchmark = Benchmark.load(folder)
-    stored = _named_in(benchmark)
-    named = models.named()
-    if trust:
-        named = {
-            name: check(ModelOptions, {"name": fields} if isinstance(fields, str) else fields)
-            for name, fields in stored.items()
-        } | named
-        if not named:
-            raise OptionError(f"{folder} does not say how to load its models: pass --model NAME=MODEL")
-    victims = {name: load_model(each, benchmark.manifest.shape.bounds) for name, each in named.items()}
-    with bar(sum(bool(row["reached"]) for row in benchmark.rows), "verifying") as progress:
-        verification = verify_benchmark(benchmark, victims, progress)
+    whole = Benchmark.load(folder)
+    with bar(sum(bool(row["reached"]) for row in whole.rows), "verifying") as progress:
+        verification = verify_benchmark(whole, models.named(), progress, trust)
     for mismatch in verification.mismatches[:20]:
         out.print(f"[red]{plain(mismatch.file)}[/red]: {plain(mismatch.what)}", highlight=False, soft_wrap=True)
     if len(verification.mismatches) > 20:
         out.print(f"and {len(verification.mismatches) - 20} more")
     out.print(plain(verification))
     for name in verification.unasked:
-        model = stored.get(name)
+        model = whole.named_models.get(name)
         model = model.get("name") if isinstance(model, Mapping) else model
         how = f"--model {name}={model}, or --trust if the folder is yours" if model else f"--model {name}=MODEL"
         out.print(plain(f"{name} was not checked: to check that it still errs, add {how}"), highlight=False)
@@ -245,14 +224,13 @@ def run(
     named = models.named()
     if not named:
         raise OptionError("expected at least one model to grade: rlab benchmark run FOLDER --model MODEL")
-    victims = {name: load_model(each, benchmarks[0].manifest.shape.bounds) for name, each in named.items()}
     total = sum(count_rows(each, len(corruptions_of(each, flags.wanted, flags.trust))) for each in benchmarks)
     if skipped := flags.skipped(benchmarks):
         out.print(f"skipped {plain(', '.join(skipped))}, custom filters that the folder names: choose filters with "
                   "--corruption, or pass --trust if the folder is yours", highlight=False)  # fmt: skip
     folder = folder or folders[0] / DEFAULT
     if dry_run:
-        shape = benchmarks[0].manifest.shape
+        shape, (victims, _) = benchmarks[0].manifest.shape, load_victims(named, benchmarks[0])
         x = torch.full((TIMED, shape.channels, *shape.size), max(shape.bounds[0], 0.0))
         names = [each.name for each in benchmarks]
         facts = {"benchmarks": names, "fresh": flags.fresh, "corruptions": flags.corruptions}
@@ -261,10 +239,10 @@ def run(
         for held in (*folders, folder):
             stack.enter_context(run_folder(held, "benchmark run", wait))
         stack.enter_context(open_report(folder))
-        with bar(total * len(victims), "grading") as progress:
+        with bar(total * len(named), "grading") as progress:
             report = run_benchmark(
-                benchmarks, victims, configs={name: each.plain() for name, each in named.items()},
-                corruptions=flags.wanted, trust=flags.trust, fresh=flags.fresh, seed=flags.seed, progress=progress,
+                benchmarks, named, corruptions=flags.wanted, trust=flags.trust, fresh=flags.fresh, seed=flags.seed,
+                progress=progress,
             )  # fmt: skip
         save_report(report, folder)
     _tell_report(report, requirements, folder)
@@ -284,9 +262,3 @@ def _tell_report(report: BenchmarkReport, requirements: Sequence[Requirement], f
     summary(command="benchmark run", out=folder, ranking=ranking, requirements=met, rows=report.asked)
     if not all(verdict.passed for verdict in verdicts):
         raise typer.Exit(1)
-
-
-def _named_in(benchmark: Benchmark) -> dict[str, Any]:
-    """The models that a folder was made with; load them only with --trust."""
-    models = benchmark.manifest.config.get("models") if isinstance(benchmark.manifest.config, Mapping) else None
-    return dict(models) if isinstance(models, Mapping) else {}

@@ -16,7 +16,6 @@ _VALUES: dict[str, Iterable[str]] = {"policy": NAMED, "policies": NAMED, "palett
 
 
 def values_of(name: str, field: FieldInfo) -> list[str]:
-    """Named values of the field `name`."""
     return sorted(_VALUES[name]) if name in _VALUES else _words(field.annotation)
 
 

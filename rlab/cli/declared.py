@@ -59,8 +59,7 @@ def check_out(path: Path | None) -> Path | None:
 
 
 Out = Annotated[
-    Path | None,
-    typer.Option("--out", "-o", callback=check_out, help="Run folder (default: a new one below runs/)"),
+    Path | None, typer.Option("--out", "-o", callback=check_out, help="Run folder (default: a new one below runs/)")
 ]
 Wait = Annotated[bool, typer.Option("--wait", help="Wait while another process uses the folder")]
 Device = Annotated[str | None, typer.Option(help="Device for the models: cpu, cuda or cuda:1")]
@@ -107,7 +106,7 @@ def _is_argument(parameter: inspect.Parameter) -> bool:
     return any(isinstance(how, ArgumentInfo) for how in get_args(parameter.annotation)[1:])
 
 
-def gather(kind: type[Options], words: Mapping[str, Any]) -> Any:
+def gather(kind: type[Options], words: Mapping[str, Any], what: str = "the configuration") -> Any:
     """Merge the command line over its --config file."""
     flags = {name: value for name, value in words.items() if value is not None and value != []}
     config = flags.pop("config", None)
@@ -118,7 +117,7 @@ def gather(kind: type[Options], words: Mapping[str, Any]) -> Any:
             fields = pairs(flags.pop(f"{name}_option", None), flag) | own
             fields |= {key: flags.pop(name)} if name in flags else {}
             values = _merged(values, name, key, fields, kind, config)
-    return check(kind, values | flags)
+    return check(kind, values | flags, what)
 
 
 def _merged(
@@ -137,10 +136,8 @@ def _merged(
 def _parameters(kind: type[Options], without: Sequence[str]) -> Iterator[inspect.Parameter]:
     for name in _NESTED:
         if name in kind.model_fields:
-            about = f"{name.capitalize()}, see above"
-            yield _parameter(
-                name, str, typer.Argument(help=about, show_default=False, autocompletion=completing(DEMOS))
-            )
+            about, demos = f"{name.capitalize()}, see above", completing(DEMOS)
+            yield _parameter(name, str, typer.Argument(help=about, show_default=False, autocompletion=demos))
     if "config" not in without:
         about = "YAML or TOML file; command-line options override it"
         yield _parameter("config", Path, typer.Option("--config", "-c", help=about))
@@ -159,13 +156,11 @@ _EXAMPLE = {"model": "-M mean=[0.5,0.5,0.5] -M outputs=logits", "data": "-D fram
 
 
 def _parameter(name: str, annotation: Any, how: Any) -> inspect.Parameter:
-    return inspect.Parameter(
-        name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[annotation | None, how]
-    )
+    kind = Annotated[annotation | None, how]
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
 
 
 def flag_of(kind: type[Options], name: str) -> Any:
-    """The flag of a single field."""
     field = kind.model_fields[name]
     return _option(name, field, _flag_type(field))
 
@@ -174,12 +169,8 @@ def _option(name: str, field: FieldInfo, annotation: Any) -> Any:
     flag = f"--{name.replace('_', '-')}"
     flags = [f"{flag}/--no-{flag[2:]}"] if annotation is bool else [flag, *([_SHORT[name]] if name in _SHORT else [])]
     about = (field.description or "").strip()
-    return typer.Option(
-        *flags,
-        help=about[:1].upper() + about[1:],
-        show_default=False,
-        autocompletion=completing(values_of(name, field)),
-    )
+    complete = completing(values_of(name, field))
+    return typer.Option(*flags, help=about[:1].upper() + about[1:], show_default=False, autocompletion=complete)
 
 
 def _flag_type(field: FieldInfo) -> Any | None:
@@ -238,10 +229,8 @@ def run_folder(folder: Path | None, command: str, wait: bool) -> Iterator[Path]:
 def _new_folder(command: str) -> Iterator[Path]:
     first = Path("runs") / f"{command.replace(' ', '-')}-{datetime.now():%Y%m%d-%H%M%S}"
     with ExitStack() as stack:
-        for number in count(1):
-            made = (
-                first if number == 1 else first.with_name(f"{first.name}-{number}")
-            )  # several runs in the same second
+        for number in count(1):  # several runs may start in the same second
+            made = first if number == 1 else first.with_name(f"{first.name}-{number}")
             with suppress(FileExistsError):
                 stack.enter_context(hold(made, command, new=True))
                 break
@@ -276,7 +265,6 @@ def tell_data(batch: Samples, defaulted: Mapping[str, Any]) -> None:
     if batch.left_out:
         out.print(plain(batch.losses()), highlight=False)
     if defaulted:
-        listed = "; ".join(
-            f"{name} {' '.join(map(str, v)) if isinstance(v, list | tuple) else v}" for name, v in defaulted.items()
-        )
+        shown = {name: v if isinstance(v, list | tuple) else [v] for name, v in defaulted.items()}
+        listed = "; ".join(f"{name} {' '.join(map(str, values))}" for name, values in shown.items())
         out.print(f"[dim]defaults: {plain(listed)}[/dim]", highlight=False)

@@ -1,4 +1,4 @@
-"""`rlab demo`."""
+"""`rlab demo`: attack small built-in models on embedded signals, images and clips."""
 
 from __future__ import annotations
 
@@ -9,10 +9,22 @@ import torch
 import typer
 
 from rlab.cli.declared import Wait, check_out, out, run_folder
-from rlab.cli.scenes import run_demo
 from rlab.core.defaults import POLICY
 from rlab.present.table import plain, terminal
+from rlab.progress import bar
+from rlab.results.plots import save_pictures
 from rlab.results.tables import MEDIANS, summary_table
+from rlab.runs.attack import run_attack
+from rlab.runs.options import RunOptions
+from rlab.storage.config import check
+from rlab.storage.resume import open_run
+from rlab.victims.resolve import load_model
+
+SCENES = {
+    "ecg": ("signal: ECG beats, two leads", "simulated"),
+    "digits": ("image: handwritten digits", "real, from scikit-learn"),
+    "clips": ("video: a moving object", "simulated"),
+}  # title and origin of the data
 
 
 def command(
@@ -27,8 +39,22 @@ def command(
 ) -> None:
     """Attack a signal, an image and a clip classifier on embedded data. No network, no GPU, under three minutes."""
     torch.set_num_threads(1)  # fastest for models this small, also on a busy machine
-    with run_folder(folder, "demo", wait) as folder:
-        results = run_demo(folder, samples, policy, seed, tell=lambda text: out.print(f"[dim]{text}[/dim]"))
+    chunk = max(1, samples // 4)  # the bar advances with each chunk
+    results = {}
+    with run_folder(folder, "demo", wait) as folder, open_run(folder, {"command": "demo"}) as resume:
+        resume.create()
+        for name, (title, source) in SCENES.items():
+            inputs = {"model": f"demo:{name}", "data": {"path": f"demo:{name}", "limit": samples}}
+            values = {**inputs, "policy": policy, "budget": 1000, "chunk": chunk, "seed": seed}
+            options = check(RunOptions, values, "the demo's options")
+            batch, below = options.data.load(), folder / name
+            options, _ = options.filled(batch)
+            out.print(f"[dim]{title} ({source}), {len(batch)} samples, patches of {options.patch}[/dim]")
+            with bar(len(batch), name) as progress:
+                victim = load_model(options.model, batch.bounds)
+                result = run_attack(options, victim, batch, below, options.plain(), progress)
+            save_pictures(result, below / "pictures", limit=4)
+            results[title] = result
     out.print(terminal(summary_table(results, "The smallest changes that make the models wrong")))
     out.print(f"[dim]{MEDIANS}[/dim]", highlight=False)
     shown = plain(folder)

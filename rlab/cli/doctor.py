@@ -18,8 +18,7 @@ from rlab.runs.options import RunOptions
     without=("patch", "goal", "budget", "policy", "accept", "keep", "l2_penalty", "cleanup", "patience", "chunk"),
 )
 def command(
-    options: RunOptions,
-    samples: Annotated[int, typer.Option(min=2, help="Number of samples to check")] = 16,
+    options: RunOptions, samples: Annotated[int, typer.Option(min=2, help="Number of samples to check")] = 16
 ) -> None:
     """Check normalisation, channel order, model mode, labels and filters before you spend queries."""
     options, batch, victim = prepare(options)

@@ -29,9 +29,7 @@ def command(
     found = examples()
     if name is None:
         out.print(terminal(Table(["name", "content"], [[key, _about(path)] for key, path in found.items()], words=2)))
-        out.print(
-            "Write an example: [bold]rlab examples NAME[/bold]. In agents/, replace the models and data by yours."
-        )
+        out.print("Write an example: [bold]rlab examples NAME[/bold]. In agents/, enter your own models and data.")
         return
     hits = [key for key in found if name in (key, Path(key).name, Path(key).stem)]
     if len(hits) != 1:

@@ -26,8 +26,6 @@ _WIDE, _MOST = 120, 20  # characters per line, classes to name
 
 
 class InitOptions(Options):
-    """The options of `rlab init`."""
-
     data: DataOptions | None = None
 
 
@@ -49,9 +47,8 @@ def command(
         out.print(terminal(findings_table(findings)))
     name = data.path if model is None and data.path.startswith(DEMO) else model
     write_new(file, configuration(data, batch, ModelOptions(name=name) if name else None))
-    out.print(
-        f"Wrote [bold]{plain(file)}[/bold]. " + ("Next:" if name else "Enter your model there, then:"), highlight=False
-    )
+    then = "Next:" if name else "Enter your model there, then:"
+    out.print(f"Wrote [bold]{plain(file)}[/bold]. {then}", highlight=False)
     for verb in ("doctor", "attack"):
         out.print(f"  rlab {verb} --config {plain(file)}", highlight=False, soft_wrap=True)
 
@@ -65,7 +62,6 @@ DATA defaults to the .npz file in the current folder, or else to the folder itse
 
 
 def _at_hand() -> str:
-    """The data in the current folder."""
     files = sorted(map(str, Path().glob("*.npz")))
     if len(files) > 1:
         raise DataError(f"there are several .npz files here, {', '.join(files[:5])}: name one, rlab init {files[0]}")
@@ -84,10 +80,7 @@ def configuration(data: DataOptions, batch: Batch, model: ModelOptions | None) -
     named = (model or ModelOptions(name="my_module:function")).model_copy(update={"multilabel": several})
     attack, _ = RunOptions(model=named, data=data, goal="multilabel" if several else "untargeted").filled(batch)
     applied = ("path", "kind", "limit", "shuffle", *ACCEPTED[find_loader(data.path, data.kind)])
-    sections = {
-        "model": _lines(named, _changed(named)),
-        "data": _lines(data, _changed(data), applied),
-    }
+    sections = {"model": _lines(named, _changed(named)), "data": _lines(data, _changed(data), applied)}
     written = {name: [f"{name}:", *(f"  {line}" for line in lines), ""] for name, lines in sections.items()}
     if model is None:
         commented = [f"# {line}" for line in written["model"][:-1]]

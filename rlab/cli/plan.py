@@ -23,11 +23,7 @@ TIMED = 16  # batch size for timing a model
 
 
 def tell_plan(
-    facts: Mapping[str, Any],
-    rows: Mapping[str, int | None],
-    folder: Path | None,
-    victims: Sequence[Victim],
-    x: Tensor,
+    facts: Mapping[str, Any], rows: Mapping[str, int | None], folder: Path | None, victims: Sequence[Victim], x: Tensor
 ) -> None:
     """`rows` are maximum queries by purpose, None if unknown; models are timed on `x` (n, c, *size)."""
     known = {name: count for name, count in rows.items() if count is not None}

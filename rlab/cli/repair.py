@@ -11,9 +11,7 @@ from rlab.cli.declared import out
 from rlab.folders.repair import repair_run
 
 
-def command(
-    run: Annotated[Path, typer.Argument(help="Run folder of any command", show_default=False)],
-) -> None:
+def command(run: Annotated[Path, typer.Argument(help="Run folder of any command", show_default=False)]) -> None:
     """Remove the damaged parts of a run folder, so that its command can make them again.
 
     No model is queried. Exit code 0: the folder is intact, or its command can resume; 2: it cannot be repaired.

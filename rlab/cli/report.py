@@ -35,8 +35,7 @@ def command(
     samples: Annotated[int, typer.Option(min=0, help="Number of attacked samples to show")] = 24,
     pdf: Annotated[bool, typer.Option("--pdf", help="Also print the page as PDF; needs Chromium or Chrome")] = False,
     figures: Annotated[
-        Path | None,
-        typer.Option(help="Folder for the figures of an attack or comparison as SVG and PDF"),
+        Path | None, typer.Option(help="Folder for the figures of an attack or comparison as SVG and PDF")
     ] = None,
     data: Annotated[Path | None, typer.Option(help=DATA_HELP, show_default=False)] = None,
     tracker: Track = None,
@@ -49,10 +48,9 @@ def command(
         check_out(page.parent)
         if page.is_dir():
             raise OptionError(f"{page} is a folder: name a file for the page with --out")
-    if figures is not None and len(runs) > 1:
-        raise OptionError("--figures takes one run: pass a single folder")
-    if tracker is not None and len(runs) > 1:
-        raise OptionError("--track takes one run: pass a single folder")
+    single = "--figures" if figures is not None else "--track" if tracker is not None else ""
+    if single and len(runs) > 1:
+        raise OptionError(f"{single} takes one run: pass a single folder")
     if pdf:
         check_chromium()
     if len(runs) > 1:

@@ -22,8 +22,7 @@ def command(
     host: Annotated[str, typer.Option(help="Address to listen on; other than localhost needs a token")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 picks a free one")] = 8321,
     token: Annotated[
-        str | None,
-        typer.Option(help="Access token, best as '${NAME}' from the environment (generated if omitted)"),
+        str | None, typer.Option(help="Access token, best as '${NAME}' from the environment (generated if omitted)")
     ] = None,
     models: Annotated[
         list[str] | None,

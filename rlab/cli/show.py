@@ -79,7 +79,6 @@ def _show_versions(run: Path) -> None:
 
 
 def _show_page(page: Page, run: Path) -> None:
-    """Print a page's text and tables."""
     from rlab.present.page import Facts, Text
 
     tables: list[dict[str, Any]] = []

@@ -32,7 +32,6 @@ Track = Annotated[
 
 
 def track(folder: Path, name: str | None) -> None:
-    """Log the finished run, if a tracker is set."""
     if name is not None:
         from rlab.folders.tracking import track_run
 

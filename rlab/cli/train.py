@@ -15,7 +15,7 @@ from rlab.storage.config import read_config
 from rlab.training.ranks import started
 from rlab.verbs import TRAINED, train
 
-_NAMES = {"prior": "Prior", "clips": "Agents"}
+_NAMES = {"prior": "Prior", "dual_action": "Agent", "two_agents": "Agents"}
 
 
 @spoken
@@ -30,8 +30,8 @@ def command(
     tracker: Track = None,
     wait: Wait = False,
 ) -> None:
-    """Train a direction prior on your models, or with `kind: clips` the agents for video (needs the extra 'train'). A training
-    that was stopped resumes.
+    """Train a direction prior on your models, or the agent of a paper: `kind: dual_action` for signals and images, `kind:
+    two_agents` for video. A training that was stopped resumes.
 
     On several GPUs, for priors: torchrun --nproc-per-node 4 -m rlab train FILE --out OUT.
     """
@@ -41,7 +41,7 @@ def command(
     with run_folder(folder, "train", wait):
         trained = train(config, folder, minutes=minutes, device=device, tell=tell)
     kind = read_config(config).get("kind", TRAINED[0])
-    how = f"\nUse it: rlab attack MODEL DATA --policy {plain(trained)}" if kind == "prior" else ""
+    how = f"\nUse it: rlab attack MODEL DATA --policy {plain(trained)}"
     out.print(f"{_NAMES[kind]}: [bold]{plain(trained)}[/bold]{how}", highlight=False)
     track(folder, tracker)
     summary(command="train", kind=kind, out=folder, file=trained)
@@ -52,9 +52,9 @@ def tell(figures: dict[str, float]) -> None:
     if "prior" in figures:
         return out.print(f"{figures['prior']:>4.0%} of the prior  loss {figures['prior_loss']:.3g}")
     line = f"success {figures['success']:.1%}  queries {figures['median_queries']:g} (search {figures['median_search']:g})  "
-    if "shared" not in figures:
-        return out.print(f"{line}L2 {figures['median_l2']:.3g}")
-    out.print(
-        f"{figures['progress']:>4.0%}  {line}MAP {figures['median_map255'] / 255:.3g}  frames {figures['frames']:.1f}  "
-        f"reward {figures['shared']:.3g}  loss {figures['loss']:.3g}"
-    )
+    distance = f"L2 {figures['median_l2']:.3g}"
+    if "frames" in figures:
+        distance = f"MAP {figures['median_map255'] / 255:.3g}  frames {figures['frames']:.1f}"
+    done = f"{figures['progress']:>4.0%}  " if "progress" in figures else ""
+    learned = f"  reward {figures['reward']:.3g}  loss {figures['loss']:.3g}" if "reward" in figures else ""
+    out.print(f"{done}{line}{distance}{learned}")

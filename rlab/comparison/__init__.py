@@ -1,8 +1,8 @@
 """Compares attacks, rlab's and others', on the same victim, samples and budget; every row is counted."""
 
-from rlab.comparison.comparison import Comparison
+from rlab.comparison.comparison import Comparison, run_comparison
 from rlab.comparison.libraries import ATTACKS, LibraryContender, parse_library_attack
-from rlab.comparison.options import CompareOptions
+from rlab.comparison.options import CompareOptions, PolicyContender, outcome_of
 from rlab.comparison.outcome import (
     AttackOutcome,
     Contender,
@@ -13,28 +13,9 @@ from rlab.comparison.outcome import (
     ratio_at_equal_l2,
 )
 from rlab.comparison.peers import NAMES, PEERS, PeerContender, SurrogateSet, parse_peer
-from rlab.comparison.policy import PolicyContender, outcome_of
-from rlab.comparison.run import run_comparison
 
 __all__ = [
-    "ATTACKS",
-    "NAMES",
-    "PEERS",
-    "AttackOutcome",
-    "CompareOptions",
-    "Comparison",
-    "Contender",
-    "Figures",
-    "LibraryContender",
-    "PeerContender",
-    "PolicyContender",
-    "SurrogateSet",
-    "l2_ratio",
-    "outcome_of",
-    "parse_library_attack",
-    "parse_peer",
-    "queries_at_l2",
-    "query_ratio",
-    "ratio_at_equal_l2",
-    "run_comparison",
-]
+    "ATTACKS", "NAMES", "PEERS", "AttackOutcome", "CompareOptions", "Comparison", "Contender", "Figures",
+    "LibraryContender", "PeerContender", "PolicyContender", "SurrogateSet", "l2_ratio", "outcome_of",
+    "parse_library_attack", "parse_peer", "queries_at_l2", "query_ratio", "ratio_at_equal_l2", "run_comparison",
+]  # fmt: skip

@@ -1,36 +1,40 @@
-"""The result of a comparison: outcomes by attack, as tables, curves and files."""
+"""A comparison: run its attacks, in memory or in a folder where it resumes; outcomes as tables, curves, files and a page."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import matplotlib
 import pyarrow.parquet as pq
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
-from rlab.comparison.curves import draw_curves
-from rlab.comparison.outcome import AttackOutcome, Figures, queries_at_l2, query_ratio, ratio_at_equal_l2
+from rlab.comparison.outcome import AttackOutcome, Contender, Figures, queries_at_l2, query_ratio, ratio_at_equal_l2
 from rlab.core.distances import Measure
 from rlab.core.trace import DISTANCE_NAMES
+from rlab.data.batch import Batch
+from rlab.errors import ModelError, OptionError
 from rlab.present.notebook import blocks_html
-from rlab.present.page import Block, Charts, Text
+from rlab.present.page import Block, Charts, Number, Page, Section, Text
+from rlab.present.style import HUES, INK, STYLE, WIDE, flow, headed_figure, list_below, plain
 from rlab.present.table import Share, Table, Value, number
-from rlab.results.charts import anytime_charts
-from rlab.results.plots.anytime import AnytimeCurve
+from rlab.results.plots.anytime import AnytimeCurve, anytime_charts, draw_anytime
 from rlab.results.plots.save import save_figure
 from rlab.results.result import WITHIN
 from rlab.results.tables import QUERIES
+from rlab.runs.fingerprint import data_fingerprint, inputs_of
+from rlab.storage.digest import digest
 from rlab.storage.files import SAMPLES, SETTING, read_rows, write_csv, write_rows
 from rlab.storage.names import CURVES as CURVES
 from rlab.storage.resume import Resume, open_run
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from rlab.victims.base import Victim
 
 RULES = (
     "Success is the share of flips among samples that the model classified correctly. 'Within q queries' is the median "
@@ -38,7 +42,52 @@ RULES = (
     f"without a flip counts as the whole budget. {QUERIES} For attacks from papers and libraries the clean prediction is "
     "not counted. L2 is over flipped samples, with bounded values scaled to [0, 1]. Brackets: 95% bootstrap intervals."
 )
+_DASHES = ("-", "--", ":", "-.")
+_COLOURS = (INK, *HUES[:5])  # yellow lines are too pale on white
 _COLUMNS = ("attacked", "succeeded", "queries", "l2")
+
+
+def run_comparison(
+    victim: Victim,
+    batch: Batch,
+    contenders: Mapping[str, Contender],
+    budget: int,
+    seed: int = 0,
+    folder: Path | None = None,
+    settings: Mapping[str, Any] | None = None,
+    tell: Callable[[str, AttackOutcome], None] = lambda name, outcome: None,
+) -> Comparison:
+    """Run every attack on the same victim, samples and budget; call `tell` after each.
+
+    With a `folder`, each finished attack is stored there, and a later call reads it back instead of running it again if its
+    name, `settings` (the options that the contenders were made with), model, data, budget and seed are the same.
+    """
+    if not contenders:
+        raise OptionError("expected at least one attack to compare, got none")
+    if victim.multilabel:
+        raise ModelError("expected a model with one label per sample to compare attacks on, got a multi-label model")
+    for contender in contenders.values():
+        contender.check(batch, budget)
+
+    def run(name: str, resume: Resume | None) -> AttackOutcome:
+        if resume is None:
+            return contenders[name](victim, batch, budget, seed)
+        config = {**(settings or {}), "name": name}
+        fingerprint = digest(config, budget, seed, data_fingerprint(batch), inputs_of(victim, config))
+        values = resume.step(f"attack {name}", fingerprint, lambda: run(name, None).plain(digits=None), stale="remake")
+        return AttackOutcome.from_plain(values)
+
+    outcomes, needs = {}, {name: contender.needs for name, contender in contenders.items()}
+    with nullcontext() if folder is None else open_comparison(folder) as resume:
+        for name in contenders:
+            outcomes[name] = run(name, resume)
+            tell(name, outcomes[name])
+        if not next(iter(outcomes.values())).attacked.any():
+            raise ModelError("the model classifies no sample correctly, so nothing was attacked: try `rlab doctor`")
+        comparison = Comparison(batch.ids, budget, seed, outcomes, needs)
+        if folder is not None:
+            comparison.save(folder)
+    return comparison
 
 
 def open_comparison(folder: Path) -> AbstractContextManager[Resume]:
@@ -186,3 +235,34 @@ class Comparison:
         ids = tuple(record["id"] for record in next(iter(records.values())))
         needs = {name: tuple(words) for name, words in setting["needs"].items()}
         return cls(ids, setting["budget"], setting["seed"], outcomes, needs)
+
+
+def draw_curves(named: Mapping[str, AnytimeCurve], facts: Sequence[str], distance: str) -> Figure:
+    """Draw the share of flipped samples on the left and the median distance on the right, below a header of facts."""
+    with matplotlib.rc_context(STYLE):
+        figure, (body,) = headed_figure(WIDE, ["attacks compared", *flow(facts, WIDE - 0.25)], [4.4], 0.9)
+        panels = body.subgridspec(1, 2, wspace=0.04)
+        curves, handles = [], []
+        for i, (name, curve) in enumerate(named.items()):
+            dash = _DASHES[i // len(_COLOURS) % len(_DASHES)]
+            look: dict[str, Any] = {"color": _COLOURS[i % len(_COLOURS)], "linestyle": dash}
+            curves.append((curve, look))
+            handles.append(Line2D([], [], linewidth=1.8, label=plain(name, 40), **look))
+        median = f"median {distance} over all attacked samples"
+        draw_anytime(figure.add_subplot(panels[0]), figure.add_subplot(panels[1]), curves, median)
+        list_below(figure, handles)
+        return figure
+
+
+def comparison_page(folder: Path) -> Page:
+    """The page of a folder that `rlab compare` wrote.
+
+    Its numbers are the first attack's success, and which attack has the nearest flips within each number of queries.
+    """
+    comparison = Comparison.load(folder)
+    figures, distance, first = comparison.figures, DISTANCE_NAMES[comparison.distance], comparison.reference
+    numbers = [Number(f"success of {first}", Share(figures[first].success))]
+    for q in comparison.within:
+        best = min(figures, key=lambda attack: figures[attack].within[q].value)
+        numbers.append(Number(f"nearest {distance} within {q}: {best}", figures[best].within[q]))
+    return Page(f"Comparison {folder.name}", [Section("Attacks", comparison.blocks())], numbers=numbers)

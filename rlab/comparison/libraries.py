@@ -65,48 +65,6 @@ def load_library(name: str) -> None:
         raise MissingExtra(package, "attacks") from error
 
 
-def _torchattacks_square(norm: str) -> RunAttack:
-    def run(call: LibraryCall, eps: float, budget: int) -> object:
-        from torchattacks import Square
-
-        # It makes two queries, the clean prediction and a first proposal, before its loop of n_queries.
-        attack = Square(call.module(), norm=norm, eps=eps, n_queries=max(1, budget - 2), seed=call.seed)
-        return attack(call.x, call.y)
-
-    return run
-
-
-def _foolbox(name: str, takes: str, **options: Any) -> RunAttack:
-    """`takes`: the option for the number of queries or steps; '' if there is none."""
-
-    def run(call: LibraryCall, eps: float, budget: int) -> object:
-        from foolbox import attacks
-        from foolbox.models.pytorch import PyTorchModel
-
-        model = PyTorchModel(call.module(), bounds=(0, 1), device=call.x.device)
-        attack = getattr(attacks, name)(**options, **({takes: budget} if takes else {}))
-        return attack(model, call.x, call.y, epsilons=None if math.isinf(eps) else eps)
-
-    return run
-
-
-def _art(name: str, takes: str, **options: Any) -> RunAttack:
-    def run(call: LibraryCall, eps: float, budget: int) -> object:
-        from art.attacks import evasion
-        from art.estimators.classification import PyTorchClassifier
-
-        shape, kind = tuple(call.x.shape[1:]), "gpu" if call.x.is_cuda else "cpu"
-        net = _Module(lambda x: call.ask(x).exp(), call.x.device)  # its attacks expect probabilities
-        model = PyTorchClassifier(
-            net, nn.CrossEntropyLoss(), shape, call.classes, clip_values=(0.0, 1.0), device_type=kind
-        )
-        strength = {} if math.isinf(eps) else {"epsilon" if name == "SimBA" else "eps": eps}
-        attack = getattr(evasion, name)(model, verbose=False, **options, **strength, **{takes: budget})
-        return attack.generate(call.x.cpu().numpy(), one_hot(call.y, call.classes).float().cpu().numpy())
-
-    return run
-
-
 @dataclass(frozen=True)
 class LibraryAttack:
     """`strength` is the default after '@'; None if the attack has none. `together`: samples it can attack at once."""
@@ -118,26 +76,63 @@ class LibraryAttack:
     answers: Literal["scores", "labels"] = "scores"  # what it uses
 
 
+def _torchattacks_square(norm: str, strength: float) -> LibraryAttack:
+    def run(call: LibraryCall, eps: float, budget: int) -> object:
+        from torchattacks import Square
+
+        # It makes two queries, the clean prediction and a first proposal, before its loop of n_queries.
+        attack = Square(call.module(), norm=norm, eps=eps, n_queries=max(1, budget - 2), seed=call.seed)
+        return attack(call.x, call.y)
+
+    return LibraryAttack(run, strength, together=500)
+
+
+def _foolbox(
+    name: str, takes: str, strength: float | None = None, until: Until = "flip", **options: Any
+) -> LibraryAttack:
+    """`takes`: the option for the number of queries or steps; '' if there is none. All of them use only labels."""
+
+    def run(call: LibraryCall, eps: float, budget: int) -> object:
+        from foolbox import attacks
+        from foolbox.models.pytorch import PyTorchModel
+
+        model = PyTorchModel(call.module(), bounds=(0, 1), device=call.x.device)
+        attack = getattr(attacks, name)(**options, **({takes: budget} if takes else {}))
+        return attack(model, call.x, call.y, epsilons=None if math.isinf(eps) else eps)
+
+    return LibraryAttack(run, strength, until, answers="labels")
+
+
+def _art(name: str, strength: float, takes: str = "eps", **options: Any) -> LibraryAttack:
+    """`takes`: the option for the strength."""
+
+    def run(call: LibraryCall, eps: float, budget: int) -> object:
+        from art.attacks import evasion
+        from art.estimators.classification import PyTorchClassifier
+
+        shape, kind = tuple(call.x.shape[1:]), "gpu" if call.x.is_cuda else "cpu"
+        net = _Module(lambda x: call.ask(x).exp(), call.x.device)  # its attacks expect probabilities
+        model = PyTorchClassifier(
+            net, nn.CrossEntropyLoss(), shape, call.classes, clip_values=(0.0, 1.0), device_type=kind
+        )
+        attack = getattr(evasion, name)(model, verbose=False, max_iter=budget, **options, **{takes: eps})
+        return attack.generate(call.x.cpu().numpy(), one_hot(call.y, call.classes).float().cpu().numpy())
+
+    return LibraryAttack(run, strength)
+
+
 ATTACKS: dict[str, LibraryAttack] = {
-    "torchattacks:square": LibraryAttack(_torchattacks_square("L2"), 1.0, together=500),
-    "torchattacks:square_linf": LibraryAttack(_torchattacks_square("Linf"), 8 / 255, together=500),
-    "foolbox:uniform_noise": LibraryAttack(
-        _foolbox("LinfRepeatedAdditiveUniformNoiseAttack", "repeats"), 0.1, answers="labels"
-    ),
-    "foolbox:gaussian_noise": LibraryAttack(
-        _foolbox("L2RepeatedAdditiveGaussianNoiseAttack", "repeats"), 5.0, answers="labels"
-    ),
-    "foolbox:salt_and_pepper": LibraryAttack(
-        _foolbox("SaltAndPepperNoiseAttack", "steps"), None, "budget", answers="labels"
-    ),
-    "foolbox:blur": LibraryAttack(_foolbox("GaussianBlurAttack", "steps"), None, answers="labels"),
-    "foolbox:hop_skip_jump": LibraryAttack(
-        _foolbox("HopSkipJumpAttack", "", steps=1_000_000), None, "budget", answers="labels"
-    ),
-    "foolbox:boundary": LibraryAttack(_foolbox("BoundaryAttack", "steps"), None, "budget", answers="labels"),
-    "art:square": LibraryAttack(_art("SquareAttack", "max_iter", norm=2), 1.0),
-    "art:square_linf": LibraryAttack(_art("SquareAttack", "max_iter"), 8 / 255),
-    "art:simba": LibraryAttack(_art("SimBA", "max_iter"), 0.2),
+    "torchattacks:square": _torchattacks_square("L2", 1.0),
+    "torchattacks:square_linf": _torchattacks_square("Linf", 8 / 255),
+    "foolbox:uniform_noise": _foolbox("LinfRepeatedAdditiveUniformNoiseAttack", "repeats", 0.1),
+    "foolbox:gaussian_noise": _foolbox("L2RepeatedAdditiveGaussianNoiseAttack", "repeats", 5.0),
+    "foolbox:salt_and_pepper": _foolbox("SaltAndPepperNoiseAttack", "steps", until="budget"),
+    "foolbox:blur": _foolbox("GaussianBlurAttack", "steps"),
+    "foolbox:hop_skip_jump": _foolbox("HopSkipJumpAttack", "", until="budget", steps=1_000_000),
+    "foolbox:boundary": _foolbox("BoundaryAttack", "steps", until="budget"),
+    "art:square": _art("SquareAttack", 1.0, norm=2),
+    "art:square_linf": _art("SquareAttack", 8 / 255),
+    "art:simba": _art("SimBA", 0.2, takes="epsilon"),
 }
 
 

@@ -10,15 +10,12 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from rlab.comparison.ensembles import bases, ensemble_pgd, ensemble_pgd_min
-from rlab.comparison.label_steps import hop_skip_jump
 from rlab.comparison.libraries import parse_strength
 from rlab.comparison.outcome import FREE_PIXELS, PALETTE, SURROGATES, AttackOutcome, Contender
-from rlab.comparison.pixel_steps import simba_dct, square_min
+from rlab.comparison.pixel_steps import hop_skip_jump, simba_dct, square_min
 from rlab.comparison.recorder import REDUCED, VALUES, Decided, QueryRecorder, Until, check_unit, run_recorded
-from rlab.comparison.spaces import Bank, FreePixels, InPalette, Space
-from rlab.comparison.surrogate_steps import gfcs, prgf, simba_ods
-from rlab.comparison.trial import Ensemble, Trial
+from rlab.comparison.surrogate_steps import bases, ensemble_pgd, ensemble_pgd_min, gfcs, prgf, simba_ods
+from rlab.comparison.trial import Bank, Ensemble, FreePixels, InPalette, Space, Trial
 from rlab.core.goals import Untargeted
 from rlab.core.grid import PatchGrid
 from rlab.core.rng import sample_seeds

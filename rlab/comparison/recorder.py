@@ -38,14 +38,7 @@ class QueryRecorder:
     """
 
     def __init__(
-        self,
-        victim: Victim,
-        x: Tensor,
-        y: Tensor,
-        budget: int,
-        until: Until,
-        scale: tuple[float, float],
-        clean: Tensor,
+        self, victim: Victim, x: Tensor, y: Tensor, budget: int, until: Until, scale: tuple[float, float], clean: Tensor
     ):
         self.victim, self.x, self.y, self.clean = victim, x, y, clean
         self.budget, self.until, self.scale = budget, until, scale

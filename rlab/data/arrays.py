@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -11,14 +11,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rlab.data.batch import KINDS, UNBOUNDED, Batch, Kind
-from rlab.data.fields import UNIT, DataFields, check_room, reads
+from rlab.data.fields import UNIT, DataFields, reads, to_float
 from rlab.data.labels import KEY_NAMES, LABEL_NAMES, encode, encode_array, is_number, read_cells, read_list
 from rlab.data.numpy_files import Array, StoredArray, npz_names, open_npy, open_npz, read_npy, read_npz, texts
 from rlab.data.source import Decoded, Source
 from rlab.errors import DataError, OptionError
-from rlab.storage.config import Bounds
 
 Rows = Sequence[Sequence[str]]
+Stored = TypeVar("Stored", Array, StoredArray, Array | StoredArray)
 X_NAMES = ("x", "data", "images", "signals", "clips", "inputs", "arr_0")
 Y_NAMES = ("y", "labels", "label", "targets", "arr_1")
 
@@ -54,38 +54,32 @@ def _names(source: DataFields) -> tuple[str, str | None]:
 
 
 def _labels(
-    source: DataFields, shape: tuple[int, ...], arrays: Mapping[str, Array], y_name: str | None
+    source: DataFields, shape: tuple[int, ...], arrays: Mapping[str, Array] | None = None, y_name: str | None = None
 ) -> tuple[Tensor, tuple[str, ...]]:
+    """Labels and class names from the array `y_name`, or else from the file `labels`."""
+    arrays, name = arrays or {}, source.location.name
     if not shape:
         raise DataError(f"expected one row per sample in {source.path!r}, got a single value")
     stored = texts(arrays["classes"], "classes") if "classes" in arrays else None
     names = stored if source.classes is None else source.classes
-    if source.labels is not None:
-        return read_list(source.labels, shape[0], names)
-    assert y_name is not None
-    return encode_array(_same(arrays[y_name], shape[0], "y"), names)
+    if y_name is not None:
+        return encode_array(_same(arrays[y_name], shape[0], "y"), names)
+    if source.labels is None:
+        raise DataError(f"{name!r} holds no labels: pass labels, a .npy or .csv file with one label per sample")
+    return read_list(source.labels, shape[0], names)
 
 
 @reads("kind", "labels", "classes", "bounds", "rate")
 def npy(source: DataFields) -> Batch:
     """Load signals (n, t) or (n, c, t), images (n, c, h, w) or clips (n, c, t, h, w) from .npy, with labels from a second file."""
     x = read_npy(source.location)
-    return as_batch(source, x, *_list(source, x.shape))
+    return as_batch(source, x, *_labels(source, x.shape))
 
 
 def npy_source(source: DataFields) -> Source:
     """Like `npy`, but the array stays in the file."""
     x = open_npy(source.location)
-    return _source(source, x, *_list(source, x.shape))
-
-
-def _list(source: DataFields, shape: tuple[int, ...]) -> tuple[Tensor, tuple[str, ...]]:
-    if not shape:
-        raise DataError(f"expected one row per sample in {source.path!r}, got a single value")
-    if source.labels is None:
-        name = source.location.name
-        raise DataError(f"{name!r} holds no labels: pass labels, a .npy or .csv file with one label per sample")
-    return read_list(source.labels, shape[0], source.classes)
+    return _source(source, x, *_labels(source, x.shape))
 
 
 def as_batch(
@@ -97,42 +91,36 @@ def as_batch(
     masks: Array | None = None,
 ) -> Batch:
     """Turn an array of samples into a batch: reorder the axes, scale uint8 values to the bounds, keep the chosen rows."""
-    shaped, limits, names, rows = _shaped(source, x, ids)
-    check_room(len(rows), shaped.shape[1:])
-    return Batch(
-        x=to_float(shaped[rows], limits),
-        y=y[rows],
-        ids=tuple(names[i] for i in rows),
-        bounds=limits,
-        classes=tuple(classes),
-        masks=None if masks is None else _masks(_same(masks, len(x), "masks")[rows], shaped.shape[2:]),
-        rate=source.rate,
-    )
+    return _source(source, x, y, classes, ids, masks)[:]
 
 
 def _source(
     source: DataFields,
-    x: StoredArray,
+    x: Array | StoredArray,
     y: Tensor,
     classes: Sequence[str] = (),
     ids: Array | None = None,
-    masks: StoredArray | None = None,
+    masks: Array | StoredArray | None = None,
 ) -> Source:
-    """Like `as_batch`, for an array on disk."""
-    like = np.broadcast_to(np.zeros((), x.dtype), x.shape)  # a stand-in of the same shape that takes no memory
-    shaped, limits, names, rows = _shaped(source, like, ids)
+    """Like `as_batch`, but rows are read on demand."""
+    count = x.shape[0]
+    # a stand-in of the same shape that takes no memory
+    shape = channels_first(np.broadcast_to(np.zeros((), x.dtype), x.shape), source.kind).shape
+    limits = source.bounds or (UNBOUNDED if len(shape) == 3 else UNIT)
+    names = [str(i) for i in range(count)] if ids is None else texts(_same(ids, count, "ids"), "ids")
+    rows = source.take.order(count)
     if masks is not None:
-        _same(np.broadcast_to(0, masks.shape), len(like), "masks")
+        _same(masks, count, "masks")
 
     def read(wanted: Sequence[int]) -> Decoded:
         chosen = [rows[i] for i in wanted]
         values = to_float(channels_first(x[chosen], source.kind), limits)
-        more = {} if masks is None else {"masks": _masks(masks[chosen], shaped.shape[2:])}
+        more = {} if masks is None else {"masks": _masks(masks[chosen], shape[2:])}
         return Decoded(values, range(len(chosen)), more=more)
 
     return Source(
         read=read,
-        sample_shape=shaped.shape[1:],
+        sample_shape=shape[1:],
         y=y[rows],
         ids=tuple(names[i] for i in rows),
         files=(source.location,),
@@ -140,14 +128,6 @@ def _source(
         classes=tuple(classes),
         rate=source.rate,
     )
-
-
-def _shaped(source: DataFields, x: Array, ids: Array | None) -> tuple[Array, Bounds, list[str], list[int]]:
-    """The array as (n, c, *size), its bounds, all ids, and the rows to use."""
-    shaped = channels_first(x, source.kind)
-    limits = source.bounds or (UNBOUNDED if shaped.ndim == 3 else UNIT)
-    names = [str(i) for i in range(len(x))] if ids is None else texts(_same(ids, len(x), "ids"), "ids")
-    return shaped, limits, names, source.take.order(len(shaped))
 
 
 def channels_first(x: Array, kind: Kind | None = None) -> Array:
@@ -169,18 +149,6 @@ def channels_first(x: Array, kind: Kind | None = None) -> Array:
     return x
 
 
-def to_float(x: Array, bounds: Bounds) -> Tensor:
-    """Convert to float32. uint8 values 0..255 are scaled to finite bounds, so (0, 1) divides by 255."""
-    if x.dtype.kind not in "iuf":
-        raise DataError(f"expected numeric inputs, got {x.dtype}: convert them to float32")
-    with np.errstate(over="ignore"):  # values beyond float32 become infinite, which `Batch` refuses
-        values = torch.from_numpy(np.ascontiguousarray(x, dtype=np.float32))
-    if x.dtype != np.uint8 or not math.isfinite(bounds[1] - bounds[0]) or bounds == (0.0, 255.0):
-        return values
-    scaled = values.div_(255)
-    return scaled if bounds == (0.0, 1.0) else scaled.mul_(bounds[1] - bounds[0]).add_(bounds[0]).clamp_(*bounds)
-
-
 def _find(stored: Sequence[str], names: Sequence[str], split: str | None) -> str | None:
     """The first array with one of these names, in any case; without `split`, x_test comes before x_train."""
     lower = {name.lower(): name for name in stored}
@@ -188,8 +156,8 @@ def _find(stored: Sequence[str], names: Sequence[str], split: str | None) -> str
     return next((lower[name + end] for end in ends for name in names if name + end in lower), None)
 
 
-def _same(array: Array, count: int, name: str) -> Array:
-    if not array.ndim or len(array) != count:
+def _same(array: Stored, count: int, name: str) -> Stored:
+    if array.shape[:1] != (count,):
         raise DataError(f"the array {name} has shape {array.shape} for {count} inputs: expected one row per sample")
     return array
 

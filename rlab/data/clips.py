@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import get_args
 
-import torch
 from torch import Tensor
 
-from rlab.data.arrays import to_float
 from rlab.data.batch import Batch
-from rlab.data.decode import BadClip, Pixels, read_clip
-from rlab.data.fields import UNIT, DataFields, Sampling, Size, check_room, reads
+from rlab.data.decode import BadClip, read_clip
+from rlab.data.fields import UNIT, DataFields, Sampling, Size, reads
 from rlab.data.images import sides
 from rlab.data.labels import files_below, labels_of, look_up, read_cells, read_table
-from rlab.data.source import Decoded, Source, check_same_shape, decode
+from rlab.data.source import Decoded, Loss, Pixels, Source, decode
 from rlab.errors import DataError, OptionError
 from rlab.storage.config import Bounds
 from rlab.storage.outside import read_text
@@ -159,15 +157,8 @@ class ClipSource:
     def pixels(
         self, frames: int, size: Size | None = None, sampling: Sampling = "uniform"
     ) -> Iterator[tuple[int, Pixels | str]]:
-        """Yield each row with its clip (3, frames, h, w), or with the reason why it cannot be decoded."""
-        sides(size)
-        if frames < 1 or sampling not in get_args(Sampling):
-            raise OptionError(f"expected at least 1 frame and sampling uniform or dense, got {frames} and {sampling!r}")
-        for row, name in enumerate(self.ids):
-            try:
-                yield row, read_clip(self.folder / name, frames, size, sampling)
-            except BadClip as error:
-                yield row, str(error)
+        """Each row with its clip (3, frames, h, w), or with the reason why it cannot be decoded."""
+        return enumerate(map(_decoder(self.folder, frames, size, sampling), self.ids))
 
     def load(
         self, frames: int = 16, size: Size | None = None, sampling: Sampling = "uniform", bounds: Bounds = UNIT
@@ -199,48 +190,45 @@ class ClipSource:
 
     def _decoded(
         self, frames: int, size: Size | None, sampling: Sampling, bounds: Bounds
-    ) -> tuple[Batch | None, list[tuple[str, str]]]:
+    ) -> tuple[Batch | None, Sequence[Loss]]:
         """The clips that can be decoded, if any, and (id, reason) of the others."""
-        x: Tensor | None = None
-        kept: list[int] = []
-        left_out: list[tuple[str, str]] = []
-        for row, clip in self.pixels(frames, size, sampling):
-            if isinstance(clip, str):
-                left_out.append((self.ids[row], clip))
-                continue
-            values = to_float(clip, bounds)
-            if x is None:
-                check_room(len(self), values.shape)
-                x = torch.empty(len(self), *values.shape)
-            check_same_shape(values.shape, x.shape[1:], self.ids[row])
-            x[len(kept)] = values
-            kept.append(row)
-        if x is None:
-            return None, left_out
-        ids = tuple(self.ids[i] for i in kept)
-        return Batch(x[: len(kept)], self.y[kept], ids, bounds=bounds, classes=self.classes), left_out
+        values = decode(_decoder(self.folder, frames, size, sampling), self.ids, self.ids, bounds)
+        if values.x is None:
+            return None, values.losses
+        ids = tuple(self.ids[i] for i in values.kept)
+        return Batch(values.x, self.y[list(values.kept)], ids, bounds=bounds, classes=self.classes), values.losses
+
+
+def _decoder(folder: Path, frames: int, size: Size | None, sampling: Sampling) -> Callable[[str], Pixels | str]:
+    """A function that decodes a clip by name, or returns the reason why it cannot."""
+    sides(size)
+    if frames < 1 or sampling not in get_args(Sampling):
+        raise OptionError(f"expected at least 1 frame and sampling uniform or dense, got {frames} and {sampling!r}")
+
+    def decode_one(name: str) -> Pixels | str:
+        try:
+            return read_clip(folder / name, frames, size, sampling)
+        except BadClip as error:
+            return str(error)
+
+    return decode_one
 
 
 def clip_source(source: DataFields) -> Source:
     """Like `video_folder`, but each clip is decoded on demand."""
     clips, bounds, frames, size = ClipSource.of(source), source.bounds or UNIT, source.frames or 16, source.size
-
-    def decode_one(name: str) -> Tensor | str:
-        try:
-            return to_float(read_clip(clips.folder / name, frames, size, source.sampling or "uniform"), bounds)
-        except BadClip as error:
-            return str(error)
+    decode_one = _decoder(clips.folder, frames, size, source.sampling or "uniform")
 
     def read(rows: Sequence[int]) -> Decoded:
         names = [clips.ids[i] for i in rows]
-        return decode(decode_one, names, names)
+        return decode(decode_one, names, names, bounds)
 
     shape: tuple[int, ...] = (3, frames, *sides(size))
     if size is None:
         first = next((clip for clip in map(decode_one, clips.ids) if not isinstance(clip, str)), None)
         if first is None:
             raise DataError(f"none of {len(clips)} clips can be decoded, first {clips.ids[0]!r}")
-        shape = tuple(first.shape)
+        shape = first.shape
     files = tuple(clips.folder / name for name in clips.ids)
     return Source(read, shape, clips.y, clips.ids, files, True, bounds, clips.classes, left_out=clips.missing)
 

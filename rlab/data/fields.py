@@ -9,7 +9,10 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
+import torch
+from numpy.typing import NDArray
 from pydantic import BeforeValidator, Field, PositiveFloat, PositiveInt, field_validator, model_validator
+from torch import Tensor
 
 from rlab.data.batch import Batch, Kind
 from rlab.errors import DataError, OptionError
@@ -49,6 +52,18 @@ def free_bytes() -> int | None:
         return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
     except (OSError, StopIteration, ValueError):
         return None
+
+
+def to_float(x: NDArray[np.generic], bounds: Bounds) -> Tensor:
+    """Convert to float32. uint8 values 0..255 are scaled to finite bounds, so (0, 1) divides by 255."""
+    if x.dtype.kind not in "iuf":
+        raise DataError(f"expected numeric inputs, got {x.dtype}: convert them to float32")
+    with np.errstate(over="ignore"):  # values beyond float32 become infinite, which `Batch` refuses
+        values = torch.from_numpy(np.ascontiguousarray(x, dtype=np.float32))
+    if x.dtype != np.uint8 or not math.isfinite(bounds[1] - bounds[0]) or bounds == (0.0, 255.0):
+        return values
+    scaled = values.div_(255)
+    return scaled if bounds == (0.0, 1.0) else scaled.mul_(bounds[1] - bounds[0]).add_(bounds[0]).clamp_(*bounds)
 
 
 Size = int | tuple[int, int]

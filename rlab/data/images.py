@@ -13,17 +13,15 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
-from rlab.data.arrays import to_float
 from rlab.data.batch import Batch
-from rlab.data.fields import MOST_SIDE, UNIT, Channels, DataFields, Size, check_room, reads
+from rlab.data.fields import MOST_SIDE, UNIT, Channels, DataFields, Size, check_room, reads, to_float
 from rlab.data.labels import files_below, labels_of
-from rlab.data.source import Decoded, Source, check_same_shape, decode
+from rlab.data.source import Decoded, Pixels, Source, decode
 from rlab.errors import DataError, InputError, OptionError
 from rlab.storage.config import Bounds
 from rlab.storage.outside import regular
 
 IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm")
-Pixels = NDArray[np.uint8]
 # Classes of CIFAR-10, and its records of one label byte and 3,072 pixel bytes.
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 SHAPE, RECORD = (3, 32, 32), 1 + 3 * 32 * 32
@@ -69,19 +67,18 @@ def picture_source(
     """Encoded images that `open_rows` opens; the default size is the size of the first image."""
     bounds, channels = source.bounds or UNIT, source.channels or 3
 
-    def decode_one(file: Path | IO[bytes]) -> Tensor | str:
-        pixels = _read(file, source.size, channels)
-        return pixels if isinstance(pixels, str) else to_float(pixels, bounds)
+    def decode_one(file: Path | IO[bytes]) -> Pixels | str:
+        return _read(file, source.size, channels)
 
     def read(rows: Sequence[int]) -> Decoded:
-        return decode(decode_one, open_rows(rows), [ids[i] for i in rows])
+        return decode(decode_one, open_rows(rows), [ids[i] for i in rows], bounds)
 
     shape: tuple[int, ...] = (channels, *sides(source.size))
     if source.size is None and ids:
         first = decode_one(open_rows([0])[0])
         if isinstance(first, str):
             raise DataError(f"cannot read the first image, {ids[0]!r} ({first}): replace it, or pass a size")
-        shape = tuple(first.shape)
+        shape = first.shape
     return Source(read, shape, y, ids, files, one_each, bounds, classes)
 
 
@@ -91,24 +88,14 @@ def read_images(
     """Read files into (b, channels, h, w); one error counts all files that cannot be read."""
     if size is not None:
         check_room(len(paths), (channels, *sides(size)))
-    x: Tensor | None = None
-    corrupt: list[str] = []
-    for row, path in enumerate(paths):
-        with warnings.catch_warnings():  # not in `_read`, which several threads call
-            warnings.simplefilter("ignore")  # one error below covers all files
-            pixels = _read(path, size, channels)
-        if isinstance(pixels, str):
-            corrupt.append(f"{ids[row]!r} ({pixels})")
-            continue
-        image = to_float(pixels, bounds)
-        if x is None:
-            check_room(len(paths), image.shape)
-            x = torch.empty(len(paths), *image.shape)
-        check_same_shape(image.shape, x.shape[1:], ids[row])
-        x[row] = image
-    if corrupt or x is None:
-        raise DataError(f"{len(corrupt)} of {len(paths)} images cannot be read, first {corrupt[0]}: replace them")
-    return x
+    with warnings.catch_warnings():  # not in `_read`, which several threads call
+        warnings.simplefilter("ignore")  # one error below covers all files
+        values = decode(lambda file: _read(file, size, channels), paths, ids, bounds)
+    if values.losses or values.x is None:
+        name, reason = values.losses[0]
+        count = f"{len(values.losses)} of {len(paths)} images cannot be read"
+        raise DataError(f"{count}, first {name!r} ({reason}): replace them")
+    return values.x
 
 
 def _read(file: Path | IO[bytes], size: Size | None, channels: Channels) -> Pixels | str:

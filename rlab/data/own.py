@@ -7,10 +7,11 @@ from pathlib import Path
 
 from torch import Tensor
 
-from rlab.data.arrays import channels_first, read_numbers, to_float
+from rlab.data.arrays import channels_first, read_numbers
 from rlab.data.batch import Batch
 from rlab.data.clips import VIDEOS
 from rlab.data.decode import BadClip, read_clip
+from rlab.data.fields import to_float
 from rlab.data.images import IMAGES, read_images
 from rlab.data.labels import is_number, read_cells
 from rlab.data.numpy_files import Array, npz_names, read_npy, read_npz

@@ -19,14 +19,18 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from rlab.data.batch import Batch, Samples
-from rlab.data.fields import check_room
+from rlab.data.fields import check_room, to_float
 from rlab.errors import DataError
+from rlab.storage.config import Bounds
 from rlab.storage.outside import is_text, short
 
+Pixels = NDArray[np.uint8]
 Loss = tuple[str, str]  # (id, reason) of a skipped sample
 THREADS = min(8, os.cpu_count() or 1)  # used to decode a chunk
 Item = TypeVar("Item")
@@ -135,14 +139,22 @@ def _stamp(path: Path) -> tuple[int, int]:
     return status.st_size, status.st_mtime_ns
 
 
-def decode(function: Callable[[Item], Tensor | str], items: Sequence[Item], ids: Sequence[str]) -> Decoded:
+def decode(
+    function: Callable[[Item], Pixels | str], items: Sequence[Item], ids: Sequence[str], bounds: Bounds
+) -> Decoded:
     """Decode items in several threads and stack the samples (c, *size); a string is the reason why there is no sample."""
+
+    def to_sample(item: Item) -> Tensor | str:
+        pixels = function(item)
+        return pixels if isinstance(pixels, str) else to_float(pixels, bounds)
+
     x, kept, losses = None, list[int](), list[Loss]()
-    for row, sample in enumerate(_in_threads(function, items)):
+    for row, sample in enumerate(_in_threads(to_sample, items)):
         if isinstance(sample, str):
             losses.append((ids[row], sample))
             continue
         if x is None:
+            check_room(len(items), sample.shape)
             x = torch.empty(len(items), *sample.shape)
         check_same_shape(sample.shape, x.shape[1:], ids[row])
         x[len(kept)] = sample

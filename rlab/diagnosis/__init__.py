@@ -1,4 +1,4 @@
-"""A look at model, data and palette before a budget is spent, for a handful of counted queries."""
+"""Check model, data and palette with a few counted queries before a budget is spent."""
 
 from rlab.diagnosis.examine import data_findings, examine
 from rlab.diagnosis.report import Diagnosis, Finding, Severity, findings_table

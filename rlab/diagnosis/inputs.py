@@ -1,4 +1,4 @@
-"""Does the model see what it was trained on? Other scales, normalisations, channel orders and layouts are tried."""
+"""Does the model receive what it was trained on? Try other scales, normalisations, channel orders and layouts."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from torch import Tensor
 
 from rlab.data.batch import UNBOUNDED
 from rlab.diagnosis.probe import PHASE, Normalising, Probe, changed
-from rlab.diagnosis.report import RISE, Finding, Severity, clear_rise, error, options, sign_test, warning
+from rlab.diagnosis.report import RISE, Check, Finding, Severity, clear_rise, error, options, sign_test, warning
 from rlab.errors import InputError, VictimError
 from rlab.victims.base import Unanswered, Victim
 from rlab.victims.torch_module import Layout, Normalise
 
-# Of data in [0, 1], as the models published for these data sets were trained.
+# For data in [0, 1], as in published models for these data sets.
 IMAGENET = Normalise((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 CIFAR10 = Normalise((0.4914, 0.4822, 0.4465), (0.247, 0.2435, 0.2616))
 MNIST = Normalise((0.1307,), (0.3081,))
@@ -26,17 +26,18 @@ HALF = Normalise((0.5,), (0.5,))
 PLAIN = Normalise((0.0,), (1.0,))
 BYTES = Normalise((0.0,), (1 / 255,))
 _ORDER = "channel-order"
-_ABOVE = 0.2  # by how much accuracy must beat an answer that ignores the input, before a cause is named
-_TIED = 0.125  # of accuracy: two samples of 16
-_HINT = 0.01  # chance below which more trust in the labels alone makes a channel order suspect
+_ORDERS: dict[Layout, str] = {"frames_first": "frames before channels", "channels_first": "channels before frames"}
+_ABOVE = 0.2  # accuracy above guessing that is needed to name a cause
+_TIED = 0.125  # difference in accuracy: two samples of 16
+_HINT = 0.01  # a rise of the labels' probabilities less likely than this by chance makes a channel order suspect
 
 
 @dataclass(frozen=True)
 class Variant:
-    """One suspicion: what to do to x before the victim gets it, and what to change if that turns out to be right."""
+    """A possible cause: what to do to x first, and what to change if that helps."""
 
     name: str
-    told: str
+    how: str
     change: str
     steps: tuple[Callable[[Tensor], Tensor], ...]  # each (b, c, *size) -> (b, c, *size)
     flag: str = ""
@@ -60,7 +61,7 @@ class VariantScores(NamedTuple):
 
 
 def input_findings(probe: Probe, scores: Tensor) -> list[Finding]:
-    """At most nine passes over the samples; one, or in doubt five, where the model is right on most of them."""
+    """At most nine passes over the samples; one, or five in doubt, if the model is right on most of them."""
     now = VariantScores(Variant("", "", "", ()), probe.correct(scores), probe.trust(scores))
     orders = _all(probe, _reversal(probe))
     if now.accuracy > 1 - RISE:
@@ -76,13 +77,13 @@ def input_findings(probe: Probe, scores: Tensor) -> list[Finding]:
 def _all(probe: Probe, variants: Iterable[Variant]) -> list[VariantScores]:
     scored = []
     for variant in variants:
-        with suppress(VictimError, InputError):  # values so foreign that the model gives up: not what it wants
+        with suppress(VictimError, InputError):  # the model cannot handle such values
             scored.append(variant.scored(probe))
     return scored
 
 
 def _ranked(now: VariantScores, scored: list[VariantScores]) -> list[VariantScores]:
-    """Those that few samples cannot tell from the most accurate, the one that trusts the labels most first."""
+    """The most accurate variants that few samples cannot distinguish, highest probability of the labels first."""
     most = max((other.accuracy for other in scored), default=0.0)
     least = min(most, max(most - _TIED, now.accuracy + RISE))
     tied = [other for other in scored if other.accuracy >= least] or [now]
@@ -90,42 +91,42 @@ def _ranked(now: VariantScores, scored: list[VariantScores]) -> list[VariantScor
 
 
 def _clear(probe: Probe, now: VariantScores, best: VariantScores) -> Severity | None:
-    """A clear rise, to more than an answer that ignores the input would get."""
+    """A clear rise to an accuracy above guessing."""
     return clear_rise(now.correct, best.correct) if best.accuracy >= probe.guessing() + _ABOVE else None
 
 
 def _finding(level: Severity, now: VariantScores, best: VariantScores, equals: Sequence[VariantScores] = ()) -> Finding:
-    what = f"accuracy on {len(now.correct)} samples is {now.accuracy:.2f} as they come and {best.accuracy:.2f} {best.variant.told}"
-    what += "".join(f"; {other.accuracy:.2f} {other.variant.told}" for other in equals[:2])
+    what = f"accuracy on {len(now.correct)} samples is {now.accuracy:.2f}, but {best.accuracy:.2f} {best.variant.how}"
+    what += "".join(f"; {other.accuracy:.2f} {other.variant.how}" for other in equals[:2])
     change = best.variant.change
     if equals:
         others = ", or ".join(other.variant.change for other in equals[:2])
-        change += f"; so few samples cannot rule out to {others}: the model's documentation tells"
+        change += f"; or possibly {others}: check the model's documentation"
     return Finding(level, best.variant.name, what, change, best.variant.flag)
 
 
 def _reversal(probe: Probe, *steps: Callable[[Tensor], Tensor]) -> list[Variant]:
-    """The channels reversed before `steps`, where there are three."""
-    change = "reverse the channels when loading the data or before the model, x.flip(1): one of the two is BGR"
+    """Reversed channels before `steps`, if there are three."""
+    change = "reverse the channels of the data with x.flip(1): either the data or the model uses BGR"
     reversal = Variant(_ORDER, "with the channels reversed", change, (lambda x: x.flip(1), *steps))
     return [reversal] if probe.batch.x.shape[1] == 3 else []
 
 
 def _reversed(probe: Probe, now: VariantScores, orders: list[VariantScores], passes: int = 0) -> list[Finding]:
-    """Reversing channels leaves the scale alone, so that trust in the labels may be compared as well as accuracy."""
+    """Reversed channels do not change the scale, so the labels' probabilities can be compared as well as accuracy."""
     for flipped in orders:
         if level := _clear(probe, now, flipped):
             return [_finding(level, now, flipped)]
         now, flipped = _joined(probe, now, flipped, passes)
         if flipped.accuracy >= now.accuracy and sign_test(now.trust, flipped.trust) < _HINT:
             up, variant = int((flipped.trust > now.trust).sum()), flipped.variant
-            what = f"{up} of {len(now.trust)} samples are given a higher probability of their label {variant.told}"
+            what = f"the probability of the label is higher for {up} of {len(now.trust)} samples {variant.how}"
             return [warning(variant.name, what, variant.change)]
     return []
 
 
 def _joined(probe: Probe, now: VariantScores, flipped: VariantScores, passes: int) -> Iterable[VariantScores]:
-    """Both on up to `passes` times as many other samples as well, unless the first ones speak against reversing."""
+    """Both on up to `passes` times as many further samples, unless the first ones contradict a reversal."""
     against = (flipped.trust > now.trust).sum() <= (flipped.trust < now.trust).sum()
     if against or not passes or probe.more is None:
         return now, flipped
@@ -139,26 +140,26 @@ def _joined(probe: Probe, now: VariantScores, flipped: VariantScores, passes: in
 def _variants(probe: Probe) -> Iterator[Variant]:
     own, bounds = probe.normalise or PLAIN, probe.batch.bounds
     bounded = math.isfinite(bounds[1] - bounds[0])
-    for name, told, aim in _aims(probe, bounded):
+    for name, how, aim in _aims(probe, bounded):
         if aim != own:
-            yield Variant(name, told, _pass(probe, aim), (aim, inverse(own)), _flag(probe, aim))
+            yield Variant(name, how, _pass(probe, aim), (aim, inverse(own)), _flag(probe, aim))
     if not bounded:
-        change = "standardise every sample and channel when loading the data: take its mean away, divide by its std"
+        change = "standardise each sample and channel when you load the data: subtract its mean, divide by its std"
         yield Variant("normalisation", "standardised", change, (_standardised, inverse(own)))
     if probe.normalise is None:
         for usual in (*_published(probe)[:1], HALF):
-            told = f"with a normalisation by mean={_say(usual.mean)}, std={_say(usual.std)} undone: it is applied twice"
-            change = "normalise once only, in the data, in the wrapped function or in the model"
+            how = f"without a second normalisation by mean={_say(usual.mean)}, std={_say(usual.std)}"
+            change = "normalise only once: in the data, in the wrapped function or in the model"
             undo = (PLAIN.within(bounds), inverse(usual.within(bounds))) if bounded else (inverse(usual),)
-            yield Variant("normalisation", told, change, undo)
+            yield Variant("normalisation", how, change, undo)
 
 
 def _aims(probe: Probe, bounded: bool) -> Iterator[tuple[str, str, Normalise]]:
-    """What the model may want to see, as a normalisation of the data in their own units."""
+    """What the model may expect, as normalisations of the data in their own units."""
     if not bounded:
-        yield "bounds", "with values 1000 times larger, as in another unit", Normalise((0.0,), (1e-3,))
-        yield "bounds", "with values 1000 times smaller, as in another unit", Normalise((0.0,), (1e3,))
-        yield "normalisation", "without mean and std: data or model are normalised already", PLAIN
+        yield "bounds", "with values 1000 times larger", Normalise((0.0,), (1e-3,))
+        yield "bounds", "with values 1000 times smaller", Normalise((0.0,), (1e3,))
+        yield "normalisation", "without mean and std, because the data or the model are already normalised", PLAIN
         return
     bounds = probe.batch.bounds
     yield "bounds", "with values from 0 to 255", BYTES.within(bounds)
@@ -166,10 +167,10 @@ def _aims(probe: Probe, bounded: bool) -> Iterator[tuple[str, str, Normalise]]:
     if probe.normalise is None:
         yield "bounds", "with values from 0 to 1", PLAIN.within(bounds)
     else:
-        yield "normalisation", "without mean and std: the model normalises by itself", PLAIN.within(bounds)
+        yield "normalisation", "without mean and std, because the model normalises its input", PLAIN.within(bounds)
     for usual in _published(probe):
-        told = f"normalised by mean={_say(usual.mean)}, std={_say(usual.std)} of data in [0, 1]"
-        yield "normalisation", told, usual.within(bounds)
+        how = f"normalised with mean={_say(usual.mean)}, std={_say(usual.std)} of data in [0, 1]"
+        yield "normalisation", how, usual.within(bounds)
 
 
 def _published(probe: Probe) -> list[Normalise]:
@@ -179,12 +180,13 @@ def _published(probe: Probe) -> list[Normalise]:
 def _pass(probe: Probe, aim: Normalise) -> str:
     mean, std = _say(aim.mean), _say(aim.std)
     if not isinstance(probe.victim, Normalising):
-        return f"compute (x - {mean}) / {std} before the model, in the function or server that answers"
-    return f"leave mean and std out of {probe.kind}" if aim == PLAIN else f"pass mean={mean}, std={std} to {probe.kind}"
+        return f"compute (x - {mean}) / {std} before the model, in your function or server"
+    kind = type(probe.victim).__name__
+    return f"omit mean and std in {kind}" if aim == PLAIN else f"pass mean={mean}, std={std} to {kind}"
 
 
 def _flag(probe: Probe, aim: Normalise) -> str:
-    """Only where mean and std are options of the model, and are to be given rather than left out."""
+    """Options for mean and std if the model takes them and they are not to be omitted."""
     if not isinstance(probe.victim, Normalising) or aim == PLAIN:
         return ""
     mean, std = (tuple(float(f"{value:.6g}") for value in values) for values in (aim.mean, aim.std))
@@ -204,33 +206,31 @@ def inverse(normalise: Normalise) -> Normalise:
 
 
 def _standardised(x: Tensor) -> Tensor:
-    """(b, c, *size) -> each channel of each sample with mean 0 and standard deviation 1."""
+    """(b, c, *size) -> the same with mean 0 and standard deviation 1 in each channel of each sample."""
     flat = x.flatten(2)
     spread = flat.std(2, keepdim=True, correction=0).clamp(min=1e-8)
     return ((flat - flat.mean(2, keepdim=True)) / spread).view_as(x)
 
 
 def failure(probe: Probe, problem: Exception) -> Finding:
-    """One finding for a model that raised; costs at most four rows."""
+    """The finding for a model that raised an error; needs at most four queries."""
     first = probe.batch.x[:1]
     if not isinstance(problem.__cause__, Unanswered):
-        for told, change, victim, x in _arrangements(probe, first):
+        for order, change, victim, x in _arrangements(probe, first):
             if _answers(victim, x):
-                flag = options(layout="frames_first") if "pass layout='frames_first'" in change else ""
-                return error("layout", f"{problem}; {told}", change, flag)
+                flag = options(layout="frames_first") if change.startswith("pass layout") else ""
+                return error("layout", f"{problem}; it answers with {order}", change, flag)
         numbers = {"outputs": "labels", "classes": probe.classes()}
         if not probe.victim.multilabel and _answers(probe.victim, first, **numbers):
-            change = f"pass outputs='labels' and how many classes there are, {numbers['classes']} by the data's labels"
-            return error(
-                "outputs", f"the model tells a class number and no scores: {problem}", change, options(**numbers)
-            )
-    shape = tuple(first.shape)
-    change = f"call the model by itself on one input of shape {shape} until it returns scores of shape (1, classes)"
+            change = f"pass outputs='labels' and the number of classes: {numbers['classes']} according to the labels"
+            what = f"the model returns class numbers instead of scores: {problem}"
+            return error("outputs", what, change, options(**numbers))
+    change = f"make sure that the model turns one input of shape {tuple(first.shape)} into scores of shape (1, classes)"
     return error("model", str(problem), change)
 
 
 def other_layout(probe: Probe, scores: Tensor) -> list[Finding]:
-    """A video model that views its input anew takes frames and channels in either order, and is right in one only."""
+    """A video model that reshapes its input accepts frames and channels in either order, but only one is right."""
     victim, batch = probe.victim, probe.batch
     now = probe.correct(scores)
     if batch.kind != "video" or not isinstance(victim, Normalising) or float(now.mean()) > 1 - RISE:
@@ -243,9 +243,11 @@ def other_layout(probe: Probe, scores: Tensor) -> list[Finding]:
     level = clear_rise(now, then)
     if level is None:
         return []
-    order = "the frames before the channels" if other == "frames_first" else "the channels before the frames"
-    what = f"accuracy on {len(now)} samples is {float(now.mean()):.2f} as they come and {float(then.mean()):.2f} with {order}"
-    return [Finding(level, "layout", what, f"pass layout={other!r} to {probe.kind}", options(layout=other))]
+    what = (
+        f"accuracy on {len(now)} samples is {float(now.mean()):.2f}, but {float(then.mean()):.2f} with {_ORDERS[other]}"
+    )
+    change = f"pass layout={other!r} to {type(victim).__name__}"
+    return [Finding(level, "layout", what, change, options(layout=other))]
 
 
 def _answers(victim: Victim, x: Tensor, **settings: object) -> bool:
@@ -257,24 +259,39 @@ def _answers(victim: Victim, x: Tensor, **settings: object) -> bool:
 
 
 def _arrangements(probe: Probe, x: Tensor) -> Iterator[tuple[str, str, Victim, Tensor]]:
-    """x: (1, c, *size) in every other way a model may want it: what to tell, what to change, the model and its input."""
-    victim, kind = probe.victim, probe.kind
+    """x: (1, c, *size) in all other orders a model may expect: the order, what to change, the model and its input."""
+    victim, kind = probe.victim, type(probe.victim).__name__
+    takes = isinstance(victim, Normalising)
     if isinstance(victim, Normalising) and victim.layout == "frames_first":
-        told = "with the channels before the frames it answers"
-        yield told, f"leave layout='frames_first' out of {kind}", changed(victim, layout="channels_first"), x
+        change = f"omit layout='frames_first' in {kind}"
+        yield _ORDERS["channels_first"], change, changed(victim, layout="channels_first"), x
+    elif probe.batch.kind == "video" and takes:
+        change = f"pass layout='frames_first' to {kind}"
+        yield _ORDERS["frames_first"], change, changed(victim, layout="frames_first"), x
     elif probe.batch.kind == "video":
-        told = "with the frames before the channels it answers"
-        if isinstance(victim, Normalising):
-            yield told, f"pass layout='frames_first' to {kind}", changed(victim, layout="frames_first"), x
-        else:
-            change = "swap the axes before the model, x.swapaxes(1, 2): it wants (samples, frames, channels, ...)"
-            yield told, change, victim, x.transpose(1, 2)
-    change = "move the channels to the end before the model, np.moveaxis(x, 1, -1) or x.movedim(1, -1)"
-    plain = changed(victim, normalise=None) if isinstance(victim, Normalising) else victim  # their axis is another one
-    yield "with the channels as the last axis it answers", change, plain, x.movedim(1, -1)
+        change = "swap the axes before the model, x.swapaxes(1, 2): it expects (samples, frames, channels, ...)"
+        yield _ORDERS["frames_first"], change, victim, x.transpose(1, 2)
+    change = "move the channels to the last axis before the model, np.moveaxis(x, 1, -1) or x.movedim(1, -1)"
+    plain = changed(victim, normalise=None) if takes else victim  # mean and std are for another axis
+    yield "channels as the last axis", change, plain, x.movedim(1, -1)
     if x.shape[1] == 1:
-        change = "load the data in colour, or repeat it 3 times"
-        yield "with three channels it answers", change, victim, x.repeat_interleave(3, 1)
+        yield (
+            "three channels",
+            "load the data in colour, or repeat the channel 3 times",
+            victim,
+            x.repeat_interleave(3, 1),
+        )
     if x.shape[1] == 3:
-        change = "load the data in grey, or take the mean over the channels"
-        yield "with a single channel it answers", change, victim, x.mean(1, keepdim=True)
+        yield "one channel", "load the data in grey, or average the channels", victim, x.mean(1, keepdim=True)
+
+
+def input_checks(probe: Probe, scores: Tensor, accuracy: float) -> list[Check]:
+    three = probe.batch.x.shape[1] == 3
+    right = f"accuracy {accuracy:.2f} on {len(scores)} samples"
+    tried = "" if accuracy > 1 - RISE else "; no other scale, mean or std is clearly better"
+    order = [Check(_ORDER, "no clear gain from reversed channels")] if three else []
+    return [
+        Check("normalisation", f"{right}{tried}", ("bounds", "layout")),
+        *order,
+        Check("accuracy", f"{right}; guessing gives {probe.guessing():.2f}", ("constant", "labels")),
+    ]

@@ -1,4 +1,4 @@
-"""What the model answers: numbers at all, of the declared kind, the same ones for the same question, the labels."""
+"""The model's answers: are they finite, of the declared kind, reproducible, and the labels?"""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from torch import Tensor
 from rlab.core.goals import MultiLabel, Untargeted
 from rlab.data.batch import Batch
 from rlab.diagnosis.probe import PHASE, Probe
-from rlab.diagnosis.report import FEWEST, RISE, Finding, at_least, clear_rise, error, note, options, warning
+from rlab.diagnosis.report import FEWEST, RISE, Check, Finding, at_least, clear_rise, error, note, options, warning
 from rlab.errors import InputError, VictimError
 from rlab.victims.base import Victim, looks_like_probabilities
 from rlab.victims.torch_module import TorchVictim
 
-_ALONE = 4  # rows asked one by one
-_EQUAL, _EQUAL_IN_HALF = 1e-3, 3e-2  # by how much probabilities may differ between two askings
+_ALONE = 4  # samples that are queried one by one
+_EQUAL, _EQUAL_IN_HALF = 1e-3, 3e-2  # difference in probabilities allowed between two queries
 _GRAVE = 2e-2
-_SURE = 0.8  # the inner probability from which a row says that softmax ran twice
-_SURE_OF_MANY = 0.5  # with more classes it takes less, as all the others must be alike to within 1 / k
+_SURE = 0.8  # the inner probability above which a row suggests two softmaxes
+_SURE_OF_MANY = 0.5  # the same for 5 classes or more, of which all others must agree to within 1 / k
 _ROUND = 1e-3
-_AGREE = 0.9  # of the samples, before labels are called renamed
+_AGREE = 0.9  # share of the samples that is needed to call labels renamed
 
 
 def declared(probe: Probe, raw: Tensor) -> list[Finding]:
-    """The outputs (b, k) against what the user said of them; sets the victim's `outputs` to what they are."""
+    """Compare outputs (b, k) with their declared kind, and set the probe's victim to their true kind."""
     victim, clear = probe.victim, raw[torch.isfinite(raw).all(1)]
     if not len(clear):
         return []
@@ -32,25 +32,25 @@ def declared(probe: Probe, raw: Tensor) -> list[Finding]:
         return stated_classes
     stated, looks = victim.outputs, looks_like_probabilities(clear, victim.multilabel)
     low, high = (float(end) for end in clear.aminmax())
-    span = f"outputs run from {low:.4g} to {high:.4g}"
+    span = f"outputs range from {low:.4g} to {high:.4g}"
     if stated == "logits" and looks:
         victim.outputs = "probabilities"
         rows = "" if victim.multilabel else " and every row sums to 1"
         change, flag = "pass outputs='probabilities'", options(outputs="probabilities")
-        return [error("outputs", f"{span}{rows}, but are declared logits", change, flag)]
+        return [error("outputs", f"{span}{rows}, but are declared as logits", change, flag)]
     if stated == "probabilities" and (low < -_ROUND or high > 1 + _ROUND):
         victim.outputs = "logits"
         change, flag = "pass outputs='logits'", options(outputs="logits")
-        return [error("outputs", f"{span}, but are declared probabilities", change, flag)]
+        return [error("outputs", f"{span}, but are declared as probabilities", change, flag)]
     if not looks and low >= 0 and high <= 1:
         sums = f"rows sum to {clear.sum(1).min():.3g} to {clear.sum(1).max():.3g}"
-        change = "pass multilabel=True if they are one sigmoid a label, otherwise return logits or probabilities"
+        change = "pass multilabel=True if each is a sigmoid of its own, else return logits or probabilities"
         return [warning("outputs", f"{span} like probabilities but {sums}", change, options(multilabel="true"))]
     return []
 
 
 def _ordered_classes(probe: Probe, raw: Tensor) -> list[Finding]:
-    """Rows (b, k) of class numbers, the likeliest first, which are no scores; the victim reads them so from here on."""
+    """Rows (b, k) of class numbers, most likely first, instead of scores; the probe's victim reads them so from now on."""
     victim, whole = probe.victim, bool((raw == raw.round()).all()) and float(raw.min()) >= 0
     if victim.multilabel or victim.tells_labels or not whole or not (raw.sort(1).values.diff(dim=1) > 0).all():
         return []
@@ -59,28 +59,44 @@ def _ordered_classes(probe: Probe, raw: Tensor) -> list[Finding]:
         return []
     many = max(probe.classes(), int(raw.max()) + 1)
     victim.outputs, victim.classes = "topk", many
-    what = f"every row holds {raw.shape[1]} different whole numbers, the first of them the label of {first:.0%} of the samples"
-    change = "these are class numbers and no scores: pass outputs='topk' and how many classes there are"
+    what = (
+        f"each row is {raw.shape[1]} different integers, the first of which is the label of {first:.0%} of the samples"
+    )
+    change = "these are class numbers instead of scores: pass outputs='topk' and the number of classes"
     return [error("outputs", what, change, options(outputs="topk", classes=many))]
 
 
 def output_findings(probe: Probe, raw: Tensor, scores: Tensor) -> list[Finding]:
-    """Outputs (b, k) of one asking and scores (b, k) of another, both of the same samples."""
+    """`raw` outputs (b, k) and `scores` (b, k) are from two queries of the same samples."""
     rows = (~torch.isfinite(probe.victim.probabilities(scores)).all(1)).nonzero().flatten().tolist()
     if rows:
-        what = f"the model answers NaN for {len(rows)} of {len(scores)} samples, first {probe.batch.ids[rows[0]]!r}"
-        return [error("nan", what, "look for a division by a std of 0, a log of 0 or an overflow in half precision")]
+        what = f"the model returns NaN for {len(rows)} of {len(scores)} samples, e.g. {probe.batch.ids[rows[0]]!r}"
+        return [error("nan", what, "look for a division by 0, a log of 0 or an overflow in half precision")]
     twice = _twice_each(scores) if probe.victim.multilabel else _twice(scores)
     return [*_steadiness(probe, raw, scores), *twice, *_saturated(probe, raw)]
 
 
+def output_checks(probe: Probe, scores: Tensor) -> list[Check]:
+    victim, (count, classes) = probe.victim, scores.shape
+    kind = "several labels per sample" if victim.multilabel else "one label per sample"
+    top = float(victim.probabilities(scores).nan_to_num().max())
+    steady = "the same scores for the same samples, together and alone"
+    return [
+        Check("nan", f"finite scores for all {count} samples"),
+        Check("outputs", f"{classes} {victim.outputs}, {kind}"),
+        Check("steady", steady, ("random", "batch", "training-mode", "nan")),
+        Check("softmax-twice", f"probabilities up to {top:.3g}", ("saturated", "nan")),
+        Check("labels", f"labels fit the model's {classes} outputs"),
+    ]
+
+
 def constant(probe: Probe, scores: Tensor) -> list[Finding]:
-    """The same scores (b, k) whatever comes."""
+    """The same scores (b, k) for all inputs."""
     x = probe.batch.x
     chances = probe.victim.probabilities(scores)
     if len(x) < 2 or torch.equal(x, x[:1].expand_as(x)) or (chances - chances[:1]).abs().max() > 1e-6:
         return []
-    what = f"the model gives the same scores for {len(x)} different samples"
+    what = f"the model returns the same scores for {len(x)} different samples"
     return [error("constant", what, "check that the weights are loaded and that the input reaches the model")]
 
 
@@ -89,37 +105,37 @@ def _steadiness(probe: Probe, raw: Tensor, scores: Tensor) -> list[Finding]:
     half = isinstance(victim, TorchVictim) and (victim.autocast or victim.dtype.itemsize < 4)
     allowed = _EQUAL_IN_HALF if half else _EQUAL
     if victim.outputs == "topk":
-        raw = chances  # a question of its own would say the same
+        raw = chances  # another query would give the same
     elif victim.outputs not in ("probabilities", "labels"):
         raw = raw.sigmoid() if victim.multilabel else raw.softmax(1)
     name, apart = "random", float((raw - chances).abs().max())
-    seen = f"asked twice about the same samples, the model's probabilities differ by up to {apart:.2g}"
+    seen = f"two queries of the same samples give probabilities that differ by up to {apart:.2g}"
     if apart <= allowed:
         name, (apart, seen) = "batch", _alone(probe, chances)
     training, change = _training(victim), "call .eval() on the whole model before wrapping it"
     if apart <= allowed:
-        return [note("training-mode", f"{training}, without effect on the answers", change)] if training else []
+        return [note("training-mode", f"{training}, without effect on the scores", change)] if training else []
     if training:
         return [error("training-mode", f"{seen}; {training}", change)]
-    change = "put the model into evaluation mode (dropout and batch normalisation off), or fix its seed"
+    change = "put the model into evaluation mode, which disables dropout, or fix its seed"
     return [(error if apart > _GRAVE else warning)(name, seen, change)]
 
 
 def _alone(probe: Probe, chances: Tensor) -> tuple[float, str]:
-    """How far a row's answer by itself is from its answer among others."""
+    """How much the answer to a single sample differs from the answer to it in a batch."""
     few = probe.batch.x[:_ALONE]
     if len(probe.batch) < 2:
         return 0.0, ""
     try:
         answers = torch.cat([probe.victim(row, PHASE) for row in few.split(1)])
     except VictimError as problem:
-        return 1.0, f"a sample that is answered among others is not answered alone: {problem}"
+        return 1.0, f"the model accepts a batch but not a single sample: {problem}"
     apart = float((probe.victim.probabilities(answers) - chances[: len(few)]).abs().max())
-    return apart, f"probabilities of a sample alone and among others differ by up to {apart:.2g}"
+    return apart, f"probabilities of a sample alone and in a batch differ by up to {apart:.2g}"
 
 
 def _training(victim: Victim) -> str:
-    """The parts of a torch model that are in training mode, as words."""
+    """A list of the parts of a torch model that are in training mode."""
     if not isinstance(victim, TorchVictim):
         return ""
     parts = [f"{name} ({type(part).__name__})" for name, part in victim.model.named_modules() if part.training]
@@ -127,24 +143,24 @@ def _training(victim: Victim) -> str:
 
 
 def _twice(scores: Tensor) -> list[Finding]:
-    """If scores (b, k) are log softmax(q) of probabilities q, then q is what they are above their mean, plus 1 / k."""
+    """If scores (b, k) are log softmax(q) of probabilities q, then q = scores - mean(scores) + 1 / k."""
     inner = scores - scores.mean(1, keepdim=True) + 1 / scores.shape[1]
     sure = inner.amax(1) > (_SURE if scores.shape[1] < 5 else _SURE_OF_MANY)
     if inner.min() < -_ROUND or inner.max() > 1 + _ROUND or sure.float().mean() < 0.5:
         return []
     top, k = float(scores.exp().max()), scores.shape[1]
-    what = f"no probability is above {top:.3f}, which is as sure as a softmax of probabilities gets with {k} classes"
-    return [error("softmax-twice", what, "apply softmax once: return logits, or the probabilities as they are")]
+    what = f"no probability exceeds {top:.3f}, the maximum of a softmax of probabilities of {k} classes"
+    return [error("softmax-twice", what, "apply softmax only once: return logits or probabilities")]
 
 
 def _twice_each(scores: Tensor) -> list[Finding]:
-    """Log-odds of a sigmoid of probabilities lie between 0 and 1, at the ends where the model is sure."""
+    """Log-odds of a sigmoid of probabilities are between 0 and 1, and near these if the model is certain."""
     near = ((scores < 1 - _SURE) | (scores > _SURE)).float().mean()
     if scores.min() < -_ROUND or scores.max() > 1 + _ROUND or near < 0.5:
         return []
     low, high = (float(end) for end in scores.sigmoid().aminmax())
-    what = f"all probabilities lie between {low:.3f} and {high:.3f}, as those of a sigmoid of probabilities do"
-    return [error("softmax-twice", what, "apply the sigmoid once: return logits, or the probabilities as they are")]
+    what = f"all probabilities are between {low:.3f} and {high:.3f}, like a sigmoid of probabilities"
+    return [error("softmax-twice", what, "apply the sigmoid only once: return logits or probabilities")]
 
 
 def _saturated(probe: Probe, raw: Tensor) -> list[Finding]:
@@ -153,16 +169,16 @@ def _saturated(probe: Probe, raw: Tensor) -> list[Finding]:
     stuck = ((raw <= 0) | (raw >= 1)).all(1)
     if stuck.float().mean() < 0.25:
         return []
-    what = f"{int(stuck.sum())} of {len(raw)} rows are probabilities of exactly 0 and 1, which hide how near a flip is"
+    what = f"{int(stuck.sum())} of {len(raw)} rows are exactly 0 and 1, which hides how close a flip is"
     if stuck.all() and not probe.victim.multilabel:
-        change = "return logits and pass outputs='logits', or pass outputs='labels' if the model only decides"
+        change = "return logits and pass outputs='logits', or pass outputs='labels' if the model returns decisions"
         return [warning("saturated", what, change, options(outputs="labels"))]
-    change = "return logits and pass outputs='logits', or calibrate a model that only decides"
+    change = "return logits and pass outputs='logits', or calibrate the model"
     return [warning("saturated", what, change)]
 
 
 def label_range(batch: Batch, multilabel: bool, classes: int) -> list[Finding]:
-    """All labels of the batch, not only those of the samples picked."""
+    """Check all labels of the batch, not only those of the chosen samples."""
     try:
         (MultiLabel() if multilabel else Untargeted()).check(batch.y, classes)
     except InputError as problem:
@@ -172,16 +188,16 @@ def label_range(batch: Batch, multilabel: bool, classes: int) -> list[Finding]:
 
 def _mend(batch: Batch, multilabel: bool, classes: int) -> str:
     if multilabel:
-        return f"give a row of {classes} zeros and ones a sample, or pass multilabel=False to the model"
+        return f"give each sample a row of {classes} zeros and ones, or pass multilabel=False to the model"
     if batch.y.shape[1:]:
-        return "pass multilabel=True to the model, or give one class index a sample"
+        return "pass multilabel=True to the model, or give each sample one class number"
     if int(batch.y.min()) == 1 and int(batch.y.max()) == classes:
-        return "subtract 1 from the labels: they count from 1"
-    return "load the labels this model was trained on, or the model with as many classes as there are labels"
+        return "subtract 1 from the labels, which count from 1"
+    return "load the labels that the model was trained on, or a model with as many classes as there are labels"
 
 
 def shifted(probe: Probe, scores: Tensor) -> list[Finding]:
-    """Labels that count from another number than the model does; with two classes that would be a swap."""
+    """Labels that count from another number than the model; with two classes that would be a swap."""
     y, guess, hits = probe.batch.y, scores.argmax(1), probe.correct(scores)
     if probe.victim.multilabel or scores.shape[1] < 3:
         return []
@@ -189,13 +205,13 @@ def shifted(probe: Probe, scores: Tensor) -> list[Finding]:
         moved = (guess == y + shift).float()
         level = clear_rise(hits, moved)
         if level and (float(moved.mean()) >= _AGREE or not renamed(probe, scores)):
-            what = f"{int(moved.sum())} of {len(y)} predictions are the label {shift:+d}, {int(hits.sum())} the label"
-            return [Finding(level, "labels", what, f"{change}: the model counts its classes otherwise")]
+            what = f"{int(moved.sum())} of {len(y)} predictions equal the label {shift:+d}, and {int(hits.sum())} the label"
+            return [Finding(level, "labels", what, f"{change}: the model counts its classes from another number")]
     return []
 
 
 def renamed(probe: Probe, scores: Tensor) -> list[Finding]:
-    """One class for another throughout. A class's first sample proves nothing, so only the further ones count."""
+    """Classes with swapped names. The first sample of a class proves nothing, so only further ones count."""
     y, guess, classes = probe.batch.y, scores.argmax(1), scores.shape[1]
     if probe.victim.multilabel or float(probe.correct(scores).mean()) > 1 - RISE:
         return []
@@ -208,12 +224,12 @@ def renamed(probe: Probe, scores: Tensor) -> list[Finding]:
         return []
     labels = (counts.sum(1) > 1).nonzero().flatten().tolist()
     pairs = ", ".join(f"{labels[a]} as {b}" for a, b in list(zip(rows.tolist(), named.tolist(), strict=True))[:4])
-    what = f"the model tells classes apart but names them otherwise in {same} of {int(repeated.sum())} cases: {pairs}"
-    return [error("labels", what, "put the labels into the order of the model's classes")]
+    what = f"the model separates the classes but numbers them differently for {same} of {int(repeated.sum())} samples: {pairs}"
+    return [error("labels", what, "renumber the labels like the model's classes")]
 
 
 def low_accuracy(probe: Probe, scores: Tensor) -> list[Finding]:
-    """Error only where the samples speak both for guessing and against half of what lies above it."""
+    """An error only if the samples fit guessing, and do not fit half of the accuracy above it."""
     if probe.victim.multilabel or len(scores) < FEWEST:
         return []
     tries, classes = scores.shape
@@ -222,11 +238,17 @@ def low_accuracy(probe: Probe, scores: Tensor) -> list[Finding]:
     poor = 1 - at_least(hits + 1, tries, (1 + chance) / 2)
     if guessing < 0.1 and hits / tries >= 0.5:
         return []
-    what = f"{hits} of {tries} predictions are the label; guessing among {classes} classes gives {chance * tries:.1f}"
+    what = f"{hits} of {tries} predictions are right; guessing among {classes} classes gives {chance * tries:.1f}"
     if guessing > 0.05 and poor < 0.01:
         common = int(scores.argmax(1).mode().values)
         often = int((scores.argmax(1) == common).sum())
         what += f"; {often} predictions are class {common}"
-        return [error("accuracy", what, "check the weights, the preprocessing and that data and model share classes")]
-    change = "check that the model was trained on such data; samples it gets wrong are not attacked"
+        return [
+            error(
+                "accuracy",
+                what,
+                "check the weights, the preprocessing and whether data and model have the same classes",
+            )
+        ]
+    change = "check that the model was trained on such data; misclassified samples are not attacked"
     return [warning("accuracy", what, change)]

@@ -1,4 +1,4 @@
-"""The victim and the few samples it is examined on; every question asked here is counted by the victim itself."""
+"""The victim and the few samples on which it is examined; the victim counts all queries."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ Normalising = TorchVictim | OnnxVictim  # the victims that take mean, std and la
 
 @dataclass(frozen=True)
 class Probe:
-    """`victim` is a copy that shares the given one's counter, so that what is learned here leaves that one alone."""
+    """`victim` is a copy that shares the counter of the original, whose settings stay unchanged."""
 
     victim: Victim
     batch: Batch
-    more: Batch | None = None  # twice as many other samples, or fewer, for what the first ones leave open
+    more: Batch | None = None  # up to twice as many other samples, if the first ones leave doubts
 
     @classmethod
     def of(cls, victim: Victim, batch: Batch, samples: int, seed: int) -> Probe:
@@ -39,28 +39,24 @@ class Probe:
     def normalise(self) -> Normalise | None:
         return self.victim.normalise if isinstance(self.victim, Normalising) else None
 
-    @property
-    def kind(self) -> str:
-        return type(self.victim).__name__
-
     def raw(self, x: Tensor) -> Tensor:
-        """x: (b, c, *size) of any values -> outputs (b, k) as the model gives them, classes that are told as 1."""
+        """x: (b, c, *size) with any values -> the model's own outputs (b, k); probabilities if it returns labels."""
         if self.victim.tells_labels:
             return self.victim.probabilities(self.scores(x))
         return changed(self.victim, bounds=UNBOUNDED, outputs="logits", multilabel=True)(x, PHASE)
 
     def scores(self, x: Tensor) -> Tensor:
-        """x: (b, c, *size) of any values -> scores (b, k)."""
+        """x: (b, c, *size) with any values -> scores (b, k)."""
         return changed(self.victim, bounds=UNBOUNDED)(x, PHASE)
 
     def correct(self, scores: Tensor) -> Tensor:
-        """(b, k) -> (b,): 1 where the label is predicted, 0 where not; the share of labels where there are several."""
+        """(b, k) -> (b,): 1 if the label is predicted, else 0; for several labels their share."""
         if self.victim.multilabel:
             return ((scores > 0) == (self.batch.y > 0)).float().mean(1)
         return ((scores.argmax(1) == self.batch.y) & ~scores.isnan().any(1)).float()
 
     def guessing(self) -> float:
-        """What the best answer that ignores the input would get."""
+        """Accuracy of the best answer that ignores the input."""
         y = self.batch.y
         if self.victim.multilabel:
             share = (y > 0).float().mean(0)
@@ -68,11 +64,11 @@ class Probe:
         return int(y.unique(return_counts=True)[1].max()) / len(y)
 
     def classes(self) -> int:
-        """As many as the data tell of."""
+        """The number of classes according to the data."""
         return max(2, len(self.batch.classes), int(self.batch.y.max()) + 1)
 
     def trust(self, scores: Tensor) -> Tensor:
-        """(b, k) -> (b,): log-probability of the labels; NaN counts as none at all."""
+        """(b, k) -> (b,): log-probability of the labels; -inf for NaN."""
         if self.victim.multilabel:
             value = torch.where(self.batch.y > 0, scores, -scores).sigmoid().log().mean(1)
         else:
@@ -81,7 +77,7 @@ class Probe:
 
 
 def changed(victim: Victim, **settings: object) -> Victim:
-    """The same model and counter under other settings."""
+    """The same model and counter with other settings."""
     other = copy.copy(victim)
     for name, value in settings.items():
         setattr(other, name, value)
@@ -89,7 +85,7 @@ def changed(victim: Victim, **settings: object) -> Victim:
 
 
 def pick(y: Tensor, samples: int, seed: int) -> list[int]:
-    """Rows spread over the classes, two of a class rather than one, so that it shows whether they are treated alike."""
+    """Rows of as many classes as possible, but two of each, which shows whether they are treated alike."""
     if samples < 1:
         raise InputError(f"expected at least 1 sample to examine, got {samples}")
     order = torch.randperm(len(y), generator=Generator().manual_seed(seed)).tolist()

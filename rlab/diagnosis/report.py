@@ -1,4 +1,4 @@
-"""What the doctor found, how surely, and what to change."""
+"""What the doctor found, how certain it is, and what to change."""
 
 from __future__ import annotations
 
@@ -12,40 +12,40 @@ from torch import Tensor
 
 from rlab.present.table import Cell, Cells, Table, Tone
 
-RISE = 0.3  # of accuracy, before a cause is named
-FEWEST = 4  # samples that must change for the better, on balance
-_SURE = 0.01  # below this chance, a rise is an error and not a suspicion
+RISE = 0.3  # gain in accuracy before a cause is named
+FEWEST = 4  # samples that must improve on balance
+_SURE = 0.01  # a rise less likely than this by chance is an error, else a warning
 
 
 class Severity(Enum):
     ERROR = "error"  # results would be wrong
-    WARNING = "warning"  # results may mislead, or queries be wasted
+    WARNING = "warning"  # results may mislead, or queries may be wasted
     NOTE = "note"  # good to know
 
 
 @dataclass(frozen=True)
 class Finding:
     level: Severity
-    name: str  # a short word for it, such as bounds, normalisation or filter:blur
-    what: str  # what was seen, with numbers
+    name: str  # a short name such as bounds, normalisation or filter:blur
+    what: str  # the observation, with numbers
     change: str  # what to do about it
-    flag: str = ""  # the same as options of a command, where there are such
+    flag: str = ""  # the same as command-line options, if there are any
 
 
 @dataclass(frozen=True)
 class Check:
-    """A check that found nothing."""
+    """A check that passed."""
 
     name: str
-    seen: str  # with numbers
-    covers: tuple[str, ...] = ()  # names of findings it stands for, beside its own
+    seen: str  # the observation, with numbers
+    covers: tuple[str, ...] = ()  # further names of findings that this check excludes
 
 
 @dataclass(frozen=True)
 class Diagnosis:
-    findings: tuple[Finding, ...]  # the gravest first
-    queries: int  # rows the model was asked about
-    accuracy: float | None  # on the samples picked; None where the labels do not fit the model or it did not answer
+    findings: tuple[Finding, ...]  # most severe first
+    queries: int
+    accuracy: float | None  # on the samples used; None if the labels do not fit the model or it did not answer
     passed: tuple[Check, ...] = ()
 
     @property
@@ -54,59 +54,58 @@ class Diagnosis:
 
     @property
     def counts(self) -> str:
-        """How many findings of which gravity; '' without any."""
+        """The number of findings of each severity, e.g. '1 error, 2 notes'."""
         counts = {level: sum(f.level is level for f in self.findings) for level in Severity}
         return ", ".join(f"{n} {level.value}{'s' * (n > 1)}" for level, n in counts.items() if n)
 
     @property
     def sentence(self) -> str:
-        """Whether anything stands in the way."""
+        """The verdict."""
         if not self.healthy:
-            return f"{self.counts}: results would be wrong until that is changed."
+            return f"{self.counts}: results will be wrong until you fix this."
         if any(finding.level is Severity.WARNING for finding in self.findings):
-            return f"No errors, but {self.counts}: results may mislead, or queries be wasted, until that is looked at."
-        return "Nothing stands in the way."
+            return f"No errors, but {self.counts}: results may mislead, or queries may be wasted."
+        return "No problems found."
 
     def __repr__(self) -> str:
-        right = "" if self.accuracy is None else f", {self.accuracy:.0%} right"
-        return f"Diagnosis({self.counts or 'nothing found'}, {len(self.passed)} checks passed, {self.queries} queries{right})"
+        accuracy = "" if self.accuracy is None else f", accuracy {self.accuracy:.0%}"
+        return f"Diagnosis({self.counts or 'no findings'}, {len(self.passed)} checks passed, {self.queries} queries{accuracy})"
 
     def __str__(self) -> str:
-        """A line for every finding and every check that passed."""
-        told = [f"{f.level.value}: {f.what}: {f.change}{f' ({f.flag})' if f.flag else ''}" for f in self.findings]
-        return "\n".join([repr(self), *told, *(f"passed: {check.name}: {check.seen}" for check in self.passed)])
+        """One line for each finding and each check that passed."""
+        found = [f"{f.level.value}: {f.what}: {f.change}{f' ({f.flag})' if f.flag else ''}" for f in self.findings]
+        return "\n".join([repr(self), *found, *(f"passed: {check.name}: {check.seen}" for check in self.passed)])
 
 
 error, warning, note = (partial(Finding, level) for level in Severity)
 
 
 def findings_table(findings: Sequence[Finding], passed: Sequence[Check] = ()) -> Table:
-    """What was found and what to change, then the checks that found nothing."""
     tones: dict[Severity, Tone] = {Severity.ERROR: "fail", Severity.WARNING: "warn", Severity.NOTE: ""}
     rows: list[Cells] = [[Cell(f.level.value, tones[f.level]), f.name, f.what, f.change] for f in findings]
     rows += [[Cell("passed", "pass"), check.name, check.seen, ""] for check in passed]
-    return Table(["", "check", "seen", "change"], rows, words=4)
+    return Table(["", "check", "observation", "change"], rows, words=4)
 
 
 def options(**values: object) -> str:
-    """-M flags of these model options, as YAML reads them."""
+    """-M flags for these model options, in YAML."""
     texts = {name: str(list(value) if isinstance(value, tuple) else value) for name, value in values.items()}
     return " ".join(f"-M {name}={text.replace(' ', '')}" for name, text in texts.items())
 
 
 def at_least(hits: int, tries: int, chance: float) -> float:
-    """The probability of `hits` or more in `tries`, each with probability `chance`."""
+    """The probability of at least `hits` successes in `tries`, each with probability `chance`."""
     return sum(comb(tries, n) * chance**n * (1 - chance) ** (tries - n) for n in range(hits, tries + 1))
 
 
 def sign_test(before: Tensor, after: Tensor) -> float:
-    """(b,), (b,) -> how likely so many of the changed samples rise, were it heads or tails."""
+    """(b,), (b,) -> the probability that as many of the changed samples rise by chance."""
     up, down = int((after > before).sum()), int((after < before).sum())
     return at_least(up, up + down, 0.5)
 
 
 def clear_rise(before: Tensor, after: Tensor) -> Severity | None:
-    """Whether (b,) hits rise enough to name a cause, and how surely."""
+    """Whether (b,) hits rise enough to name a cause, and how certainly."""
     net = int((after > before).sum()) - int((after < before).sum())
     if float(after.mean() - before.mean()) < RISE or net < FEWEST:
         return None

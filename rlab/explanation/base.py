@@ -1,25 +1,21 @@
-"""The interface of every explanation: a method queries a victim about a batch and returns a map of each input.
-
-Also here: what replaces a hidden part of an input, its mean or a strong filter (by default a wide blur).
-"""
+"""The interface of every explanation: a method queries a victim about a batch and returns a map of each input."""
 
 from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, final
 
 import torch
 from torch import Tensor
 
-from rlab.core.rng import sample_seeds
+from rlab.core.rng import sample_seeds, uniform
 from rlab.data.batch import Batch
 from rlab.errors import DataError, ModelError, OptionError
-from rlab.explanation.maps import threshold
+from rlab.explanation.maps import hiding_bank, mean_fill, threshold
 from rlab.explanation.regions import RegionEffects
-from rlab.filters.palette import Palette
 from rlab.present.notebook import maps_html
 from rlab.runs.options import AttackOptions
 from rlab.storage.config import check_options
@@ -30,8 +26,8 @@ RULE, QUERIED = "otsu", "by queries"  # the default rule for masks, and the rule
 SCORE = "score"  # the victim's phase for queries that score maps; they are not part of a map's cost
 ROWS = 512  # rows made at once
 MOST = 1_000_000  # upper limit of a method's numeric options
+SHARES = (0.2, 0.8)  # range of the share of patches in a random set; the complement has the rest
 NOISE = 0.5  # standard deviation when noise replaces hidden parts
-BLUR, LEAST_BLUR = 16, 4.0  # the blur's standard deviation is the longest axis / BLUR, and at least LEAST_BLUR points
 
 
 @dataclass(frozen=True)
@@ -54,18 +50,24 @@ class Explanation:
         return len(self.maps)
 
     def __repr__(self) -> str:
-        size, queries = "×".join(map(str, self.maps.shape[1:])), float(self.queries.float().mean())
-        masks = f"masks cover {float(self.mask.float().mean()):.0%}"
-        return f"Explanation({len(self)} maps {size} by {self.method}, {masks}, {queries:,.0f} queries per sample)"
+        maps = f"{len(self)} maps {'×'.join(map(str, self.maps.shape[1:]))} by {self.method}"
+        return f"Explanation({maps}, masks cover {self.mask_share:.0%}, {self.mean_queries:,.0f} queries per sample)"
 
     def _repr_html_(self) -> str:
-        facts = {"method": self.method, "masks cover": f"{float(self.mask.float().mean()):.0%}, {self.rule}"}
-        facts |= {"queries per sample": f"{float(self.queries.float().mean()):,.0f}", "samples": f"{len(self):,}"}
+        facts = {"method": self.method, "masks cover": f"{self.mask_share:.0%}, {self.rule}"}
+        facts |= {"queries per sample": f"{self.mean_queries:,.0f}", "samples": f"{len(self):,}"}
         return maps_html(facts, self.maps, [f"sample {i}, class {int(k)}" for i, k in enumerate(self.labels)])
 
     @property
+    def mask_share(self) -> float:
+        return float(self.mask.float().mean())
+
+    @property
+    def mean_queries(self) -> float:
+        return float(self.queries.float().mean())
+
+    @property
     def arrays(self) -> dict[str, Tensor]:
-        """The tensors that are stored, by name."""
         names = ("maps", "mask", "labels", "queries", "deviation", "probabilities")
         return {name: array for name in names if (array := getattr(self, name)) is not None}
 
@@ -80,15 +82,13 @@ class Explanation:
 
 @dataclass(frozen=True)
 class Drawn:
-    """What a method draws."""
+    """What a method draws, if it knows more than the maps."""
 
     maps: Tensor  # (n, *size)
     extent: Tensor  # (n, *size) thresholded to the masks
     deviation: Tensor | None = None  # (n, *size)
     regions: RegionEffects | None = None
-    mask: Tensor | None = (
-        None  # (n, *size) bool, from a method that queries the mask's size; used with the default rule
-    )
+    mask: Tensor | None = None  # (n, *size) bool if queries decided the mask's size; used with the default rule
 
 
 @dataclass(frozen=True)
@@ -138,6 +138,17 @@ class ExplanationTask:
         for some in torch.arange(items, device=self.x0.device).split(max(1, rows // len(self))):
             yield every.repeat_interleave(len(some)), some.repeat(len(self))
 
+    def answers(self, items: int, answer: Callable[[Tensor, Tensor], Tensor], rows: int = ROWS) -> Tensor:
+        """(n, items): `answer` (samples, items -> (m,)) for every item of every sample, about `rows` at once."""
+        out = torch.empty(len(self), items, device=self.x0.device)
+        for samples, which in self.pairs(items, rows):
+            out[samples, which] = answer(samples, which).float()
+        return out
+
+    def hidden(self, hidden: Tensor, fill: Tensor, samples: Tensor) -> Tensor:
+        """The samples (m, c, *size) with the points `hidden` (m, *size) bool replaced by those of `fill` (n, c, ...)."""
+        return torch.where(hidden[:, None], fill[samples], self.x0[samples])
+
     def forward(self, x: Tensor, samples: Tensor) -> Tensor:
         """Rows x (m, c, *size) of these samples (m,) -> the module's outputs (m, k) with their graph; counted like queries."""
         assert isinstance(self.victim, TorchVictim)  # checked before a white-box method draws
@@ -165,17 +176,12 @@ class Method(ABC):
         return cls(**options)
 
     @abstractmethod
-    def draw(self, task: ExplanationTask) -> Tensor:
-        """(n, *size)."""
+    def draw(self, task: ExplanationTask) -> Tensor | Drawn:
+        """The maps (n, *size), from which masks are thresholded, or the maps with what else the method knows."""
 
     def most(self, size: tuple[int, ...]) -> int | None:
         """The largest number of rows per input of this size, the clean prediction included; None if it depends on the layers."""
         return None
-
-    def explain(self, task: ExplanationTask) -> Drawn:
-        """The maps, and the extent that becomes the masks: by default the maps themselves."""
-        maps = self.draw(task).float()
-        return Drawn(maps, maps)
 
     def cut(self, extent: Tensor, rule: str) -> Tensor:
         """(n, *size) -> bool; override this in a method that knows its mask."""
@@ -200,13 +206,26 @@ class Method(ABC):
         for at in range(0, len(batch), self.together):
             rows = slice(at, min(at + self.together, len(batch)))
             some, fill = (None if each is None else each[rows] for each in (labels, instead))
-            task = _task(self, victim, batch[rows], some, sample_seeds(seed, at, rows.stop - at), fill)
+            task = self._task(victim, batch[rows], some, sample_seeds(seed, at, rows.stop - at), fill)
             parts.append(self._explain(task, rule))
         return Explanation.join(parts)
 
+    def _task(
+        self, victim: Victim, batch: Batch, labels: Tensor | None, seeds: Tensor, instead: Tensor | None
+    ) -> ExplanationTask:
+        """Query the clean inputs and check the classes to explain."""
+        meter, x0 = QueryMeter(victim, len(batch)), batch.x.to(victim.device)
+        clean = meter(x0, torch.arange(len(batch)), "search")
+        chosen = clean.argmax(1) if labels is None else labels.to(x0.device)
+        _check_labels(victim, clean, chosen, batch.ids, self.flips)
+        fill = None if instead is None else instead.to(x0.device)
+        return ExplanationTask(meter, x0, chosen, clean, seeds.to(x0.device), batch.bounds, fill)
+
     def _explain(self, task: ExplanationTask, rule: str) -> Explanation:
         began = time.perf_counter()
-        drawn = self.explain(task)
+        drawn = self.draw(task)
+        if isinstance(drawn, Tensor):
+            drawn = Drawn(drawn.float(), drawn.float())
         assert drawn.maps.shape == (len(task), *task.size), drawn.maps.shape
         if drawn.mask is not None and rule == RULE:
             mask, rule = drawn.mask, QUERIED
@@ -234,18 +253,6 @@ def refuse_unscored(methods: Iterable[Method]) -> None:
             raise OptionError(f"the method {method.name!r} is no longer scored: compare 'belief' or 'credit' instead")
 
 
-def _task(
-    method: Method, victim: Victim, batch: Batch, labels: Tensor | None, seeds: Tensor, instead: Tensor | None
-) -> ExplanationTask:
-    """Query the clean inputs and check the classes to explain."""
-    meter, x0 = QueryMeter(victim, len(batch)), batch.x.to(victim.device)
-    clean = meter(x0, torch.arange(len(batch)), "search")
-    chosen = clean.argmax(1) if labels is None else labels.to(x0.device)
-    _check_labels(victim, clean, chosen, batch.ids, method.flips)
-    fill = None if instead is None else instead.to(x0.device)
-    return ExplanationTask(meter, x0, chosen, clean, seeds.to(x0.device), batch.bounds, fill)
-
-
 def _check_labels(victim: Victim, clean: Tensor, labels: Tensor, ids: Sequence[str], flips: bool) -> None:
     """Refuse classes that the model does not have and, for methods that search for a flip, those it did not predict."""
     classes = clean.shape[1]
@@ -264,9 +271,11 @@ def _check_labels(victim: Victim, clean: Tensor, labels: Tensor, ids: Sequence[s
         raise OptionError(f"{missed}, {first}: explain the predicted class, or omit these samples")
 
 
-def mean_fill(x0: Tensor) -> Tensor:
-    """(n, c, *size) -> (n, c, 1, ...): the mean of each sample and channel."""
-    return x0.flatten(2).mean(2).view(*x0.shape[:2], *(1,) * (x0.dim() - 2))
+def random_sets(seeds: Tensor, steps: Tensor, patches: int) -> Tensor:
+    """seeds (m,), steps (m,) -> (m, p) bool: random sets, each with a share of the patches in `SHARES`."""
+    low, high = SHARES
+    draw = uniform(seeds, steps, patches + 1)
+    return draw[:, 1:] < low + (high - low) * draw[:, :1]
 
 
 def removed(task: ExplanationTask, how: str) -> Tensor:
@@ -277,17 +286,3 @@ def removed(task: ExplanationTask, how: str) -> Tensor:
         return mean_fill(task.x0).expand_as(task.x0)
     spec = {"blur": None, "noise": f"gaussian_noise@{NOISE:g}"}.get(how, how)
     return hiding_bank(task.x0, task.bounds, task.seeds.tolist(), spec)[:, 1]
-
-
-def hiding_filter(size: tuple[int, ...]) -> str:
-    """The default filter that hides patches."""
-    return f"gaussian_blur@{max(LEAST_BLUR, max(size) / BLUR):g}"
-
-
-def hiding_bank(x0: Tensor, bounds: tuple[float, float], seeds: Sequence[int], spec: str | None = None) -> Tensor:
-    """x0 (n, c, *size) -> (n, 2, c, *size): the input, and the input with everything hidden."""
-    size = tuple(x0.shape[2:])
-    palette = Palette.of([spec or hiding_filter(size)], len(size), x0.shape[1])
-    if len(palette) != 1:
-        raise OptionError(f"expected one filter at one severity to hide patches with, got {', '.join(palette.names)}")
-    return palette.bank(x0, bounds, seeds)

@@ -14,10 +14,9 @@ import torch
 from torch import Tensor
 
 from rlab.core.grid import PatchGrid
-from rlab.core.rng import uniform
 from rlab.errors import OptionError
-from rlab.explanation.base import Drawn, ExplanationTask, Method, removed
-from rlab.explanation.maps import even_grid, raise_patches, to_unit, top_share
+from rlab.explanation.base import Drawn, ExplanationTask, Method, random_sets, removed
+from rlab.explanation.maps import BY_RANK, Cells, even_grid, extent, raise_patches, top_share
 from rlab.explanation.regions import RegionEffects
 from rlab.explanation.regression import (
     POOLED,
@@ -30,32 +29,12 @@ from rlab.explanation.regression import (
     next_contrast,
     reconcile,
 )
-from rlab.explanation.spread import SETTINGS, Spread
 
 FIRST = 16  # pairs before the belief chooses the next ones
 DIRECT, FEWEST = 0.2, 3  # share of queries for direct contrasts of regions; minimum per region
-SHARES = (0.2, 0.8)  # range of the share of patches in a set; the complement has the rest
 SIZES = (0.05, 0.1, 0.17, 0.25, 0.35, 0.5)  # possible mask sizes of a small image, as shares of its points
 NEARLY = 0.9  # the mask is the smallest size with this share of the best gain
 BEFORE = (REACHES[1], 1.0)  # length scale and noise before the first answers
-
-
-@dataclass(frozen=True)
-class Cells:
-    """Default resolution for data of one rank."""
-
-    queries: int
-    sets: tuple[int, ...]  # patches per axis in the removed sets, coarse to fine
-    places: int  # per axis, for the effects
-    regions: int  # per axis, for the statements
-    small: int = 0  # up to this length, queries decide the mask's size instead of similarity
-
-
-BY_RANK = (
-    Cells(500, (8, 16, 32), 128, 13),
-    Cells(700, (7, 10, 14), 28, 4, small=64),
-    Cells(700, (3, 4, 6), 9, 2),
-)  # by rank, from 1
 
 
 @dataclass(frozen=True)
@@ -82,10 +61,7 @@ class Belief(Method):
         contrasts = max(FEWEST, int(DIRECT * total) // (2 * regions))
         return (total - 1 - _sizes(size) - 2 * contrasts * regions) // 2, contrasts
 
-    def draw(self, task: ExplanationTask) -> Tensor:
-        return self.explain(task).maps
-
-    def explain(self, task: ExplanationTask) -> Drawn:
+    def draw(self, task: ExplanationTask) -> Drawn:
         cells, regions = BY_RANK[len(task.size) - 1], _regions(task.size)
         places, blank = even_grid(task.size, cells.places), removed(task, self.remove)
         beliefs = self._measure(task, cells, places, blank)
@@ -98,7 +74,8 @@ class Belief(Method):
         effects = RegionEffects(regions, effect, deviation, direct.shape[2] - 1 + POOLED)
         maps = raise_patches(means, places)
         mask = _sized(maps, task, blank) if _sizes(task.size) else None
-        return Drawn(maps, _extent(maps, task), raise_patches(deviations, places), effects, mask)
+        cover = extent(maps, task.x0, task.bounds)
+        return Drawn(maps, cover, raise_patches(deviations, places), effects, mask)
 
     def _measure(self, task: ExplanationTask, cells: Cells, places: PatchGrid, blank: Tensor) -> list[list[Hypothesis]]:
         """The hypotheses about each sample after all its pairs."""
@@ -134,7 +111,7 @@ class Belief(Method):
         steps = torch.arange(len(regions) * count)
         beside = []
         for seed in task.seeds.cpu():
-            own = [grid.expand(_random_sets(~seed + index, steps, len(grid))) for index, grid in enumerate(grids)]
+            own = [grid.expand(_sets(~seed + index, steps, grid)) for index, grid in enumerate(grids)]
             beside.append(torch.stack([own[step % len(grids)][step] for step in steps.tolist()]))
         context, box = torch.stack(beside), boxes.repeat_interleave(count, 0)
         drops = _drops(task, (context | box).to(blank.device), (context & ~box).to(blank.device), blank)
@@ -152,7 +129,7 @@ class Belief(Method):
         """The sets to remove next, as points (m, *size) bool, and their contrasts (m, q)."""
         sets, rows, each = [], [], self.candidates
         steps = torch.arange(pairs.start * each, pairs.stop * each)
-        drawn = [_random_sets(seed.cpu() + index, steps, len(grid)) for index, grid in enumerate(grids)]
+        drawn = [_sets(seed.cpu() + index, steps, grid) for index, grid in enumerate(grids)]
         contrasts = [2 * own.double() @ part - 1 for own, part in zip(drawn, overlap, strict=True)]
         for first in range(0, len(steps), each):
             candidates = torch.cat([own[first : first + each] for own in contrasts])
@@ -163,11 +140,8 @@ class Belief(Method):
         return torch.stack(sets), torch.stack(rows)
 
 
-def _random_sets(seed: Tensor, steps: Tensor, patches: int) -> Tensor:
-    """(m, p) bool: random sets, each with a share of the patches in `SHARES`."""
-    low, high = SHARES
-    draw = uniform(seed.expand(len(steps)), steps, patches + 1)
-    return draw[:, 1:] < low + (high - low) * draw[:, :1]
+def _sets(seed: Tensor, steps: Tensor, grid: PatchGrid) -> Tensor:
+    return random_sets(seed.expand(len(steps)), steps, len(grid))
 
 
 def _regions(size: tuple[int, ...]) -> PatchGrid:
@@ -190,16 +164,12 @@ def _sized(maps: Tensor, task: ExplanationTask, blank: Tensor) -> Tensor:
 
 def _drops(task: ExplanationTask, sets: Tensor, others: Tensor, blank: Tensor) -> Tensor:
     """Sets and others (n, m, *size) bool -> (n, m): the class's probability without the others minus that without the sets."""
-    both = torch.empty(2, *sets.shape[:2], device=sets.device)
-    for side, hidden in enumerate((sets, others)):
-        for samples, items in task.pairs(sets.shape[1]):
-            x = torch.where(hidden[samples, items][:, None], blank[samples], task.x0[samples])
-            both[side, samples, items] = task.probability(x, samples)
-    return both[1] - both[0]
 
+    def without(hidden: Tensor) -> Tensor:
+        return task.answers(
+            hidden.shape[1],
+            lambda samples, items: task.probability(task.hidden(hidden[samples, items], blank, samples), samples),
+        )
 
-def _extent(maps: Tensor, task: ExplanationTask) -> Tensor:
-    """The extent that becomes the mask: supporting places, spread over similar points where that is meaningful."""
-    settings = SETTINGS[len(task.size) - 1]
-    cover = to_unit(maps.clamp(min=0)) ** settings.lift
-    return to_unit(Spread()(cover, task.x0, task.bounds)) ** settings.lift if settings.spread else cover
+    first = without(sets)
+    return without(others) - first

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from rlab.errors import MissingExtra
-from rlab.explanation.base import ExplanationTask, Method, mean_fill, removed
-from rlab.explanation.maps import even_grid, raise_patches
+from rlab.explanation.base import ExplanationTask, Method, removed
+from rlab.explanation.maps import even_grid, mean_fill, raise_patches
 
 AT_ONCE = 64  # rows per batch in captum
 
@@ -27,15 +26,12 @@ def captum() -> Any:
 
 @dataclass(frozen=True)
 class Line(Method):
-    """The coefficients of a linear model of the output on random sets of patches; subclasses weight the sets."""
+    """The coefficients of a linear model of the output on random sets of patches, which captum weights."""
 
+    attribution: ClassVar[str]  # captum's name
     samples: int = 700  # queried sets
     along: int = 8  # patches per axis
     remove: str = "mean"
-
-    @abstractmethod
-    def fit(self, model: Any) -> Any:
-        """captum's attribution for a function of inputs."""
 
     def most(self, size: tuple[int, ...]) -> int:
         return 1 + self.samples
@@ -46,7 +42,8 @@ class Line(Method):
         weights = []
         for row, seed in enumerate(task.seeds.tolist()):
             whose = torch.tensor(row, device=fill.device)
-            method = self.fit(lambda x, whose=whose: task.probability(x, whose.expand(len(x))))
+            fit = getattr(captum(), self.attribution)
+            method = fit(lambda x, whose=whose: task.probability(x, whose.expand(len(x))))
             with torch.random.fork_rng():  # captum uses torch's global generator
                 torch.manual_seed(seed % 2**63)
                 coefficients = method.attribute(
@@ -66,9 +63,7 @@ class KernelShap(Line):
     """Sets weighted by Shapley's kernel, and least squares. Lundberg and Lee 2017, https://arxiv.org/abs/1705.07874."""
 
     name = "kernel_shap"
-
-    def fit(self, model: Any) -> Any:
-        return captum().KernelShap(model)
+    attribution = "KernelShap"
 
 
 @dataclass(frozen=True)
@@ -76,9 +71,7 @@ class Lime(Line):
     """Sets near the input count most, and the lasso selects few patches. Ribeiro et al. 2016, https://arxiv.org/abs/1602.04938."""
 
     name = "lime"
-
-    def fit(self, model: Any) -> Any:
-        return captum().Lime(model)
+    attribution = "Lime"
 
 
 @dataclass(frozen=True)

@@ -11,67 +11,97 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from rlab.core.env import render
 from rlab.core.grid import PatchGrid
-from rlab.core.rng import uniform
 from rlab.errors import OptionError
-from rlab.explanation.base import Drawn, ExplanationTask, Method, hiding_bank
-from rlab.explanation.maps import even_grid, raise_patches, to_unit
+from rlab.explanation.base import Drawn, ExplanationTask, Method, random_sets
+from rlab.explanation.maps import BY_RANK, Cells, even_grid, extent, hiding_bank, raise_patches
 from rlab.explanation.regression import kernel
-from rlab.explanation.spread import SETTINGS, Spread
 
 LEAST = -12.0  # log-probabilities are clipped here
 NOISE = 2.0  # variance of interactions, relative to the variance that the influence explains
 
 
-@dataclass(frozen=True)
-class RankSettings:
-    """Defaults for data of one rank."""
-
-    grids: tuple[int, ...]  # patches per axis, for the hidden sets
-    fine: int  # patches per axis, for erasing
-    cells: int  # cells per axis, for the influence
-    reach: float  # length scale of the influence
-
-
-BY_RANK = (
-    RankSettings((8, 16, 32), 32, 128, 0.08),
-    RankSettings((7, 10, 14), 14, 28, 0.1),
-    RankSettings((3, 4, 6), 6, 9, 0.15),
-)  # by rank, from 1
-
-
 def fine_grid(size: tuple[int, ...]) -> PatchGrid:
-    return even_grid(size, BY_RANK[len(size) - 1].fine)
+    """The patches that are erased."""
+    return even_grid(size, BY_RANK[len(size) - 1].sets[-1])
 
 
 @dataclass(frozen=True)
-class AdversarialErasing:
-    """Each step tries the `width` most promising patches, with one query each, and hides the best for good.
+class Credit(Method):
+    """`blank` is the filter that hides patches (None: a Gaussian blur of a sixteenth of the longest axis)."""
 
-    A patch's credit is the class's probability just before the patch was hidden.
-    """
+    name = "credit"
+    flips = True
+    sets: int = 900  # queries for the influence
+    episodes: int = 2  # rounds of erasing
+    until: float = 0.02  # erasing stops at this probability of the class
+    width: int = 12  # patches tried in each step of erasing
+    steps: int = 28  # maximum per round of erasing
+    blank: str | None = None
 
-    until: float = 0.02  # stop at this probability of the class
-    width: int = 12
-    steps: int = 28  # maximum
+    def __post_init__(self) -> None:
+        if self.sets < 6:
+            raise OptionError(f"expected at least 6 sets of the method 'credit', got {self.sets}")
+        if not 0 < self.until < 1:
+            raise OptionError(f"expected until of the method 'credit' above 0 and below 1, got {self.until}")
 
-    def __call__(self, task: ExplanationTask, bank: Tensor, grid: PatchGrid, promise: Tensor, banned: Tensor) -> Tensor:
-        """Promise (n, p), banned patches (n, p) bool -> credit (n, p), 0 for patches that were not hidden."""
+    def most(self, size: tuple[int, ...]) -> int:
+        return 1 + self.sets + self.episodes * self.steps * min(self.width, len(fine_grid(size)))
+
+    def draw(self, task: ExplanationTask) -> Drawn:
+        settings = BY_RANK[len(task.size) - 1]
+        bank = hiding_bank(task.x0, task.bounds, task.seeds.tolist(), self.blank)
+        cells = even_grid(task.size, settings.places)
+        influence = self._influence(task, bank, cells, settings)
+        credit = self._credit(task, bank, raise_patches(influence, cells), fine_grid(task.size))
+        cover = extent(raise_patches(influence.clamp(min=0), cells), task.x0, task.bounds)
+        return Drawn(deal(cover, credit), cover)
+
+    def _influence(self, task: ExplanationTask, bank: Tensor, cells: PatchGrid, settings: Cells) -> Tensor:
+        """(n, q): the drop of the class's score for each hidden cell, from sets over several grids."""
+        hidden, scores, first = [], [], 0
+        for index, along in enumerate(settings.sets):
+            grid = even_grid(task.size, along)
+            count = self.sets // len(settings.sets) + (index < self.sets % len(settings.sets))
+            sets = paired_sets(task.seeds, first, count, len(grid))
+            first += count
+
+            def answer(samples: Tensor, which: Tensor, sets: Tensor = sets, grid: PatchGrid = grid) -> Tensor:
+                return task.query(render(bank[samples], sets[samples, which].long(), grid), samples)
+
+            scores.append(task.answers(count, answer))
+            hidden.append(cells.reduce(grid.expand(sets.float())))
+        return solve_influence(torch.cat(hidden, 1), torch.cat(scores, 1), kernel(cells, settings.reach))
+
+    def _credit(self, task: ExplanationTask, bank: Tensor, influence: Tensor, grid: PatchGrid) -> Tensor:
+        """(n, *size): credit of erased patches, halved in each later round; 0 elsewhere."""
+        promise = grid.reduce(influence)
+        used, total = torch.zeros_like(promise, dtype=torch.bool), torch.zeros_like(promise)
+        for number in range(self.episodes):
+            earned = self._erase(task, bank, grid, promise, used)
+            total += earned * 0.5**number
+            used |= earned > 0
+        return grid.expand(total)
+
+    def _erase(self, task: ExplanationTask, bank: Tensor, grid: PatchGrid, promise: Tensor, banned: Tensor) -> Tensor:
+        """Promise (n, p), banned patches (n, p) bool -> credit (n, p), 0 for patches that were not hidden.
+
+        Each step tries the most promising patches, with one query each, and hides the best for good. Its credit is the
+        class's probability just before.
+        """
         promise, credit, score = promise.clone(), torch.zeros_like(promise), task.clean_score
-        taken = torch.zeros_like(banned)
-        width = min(self.width, len(grid))
+        taken, width = torch.zeros_like(banned), min(self.width, len(grid))
         for _ in range(self.steps):
             live = ((score > math.log(self.until)) & ~(taken | banned).all(1)).nonzero().flatten()
             if not len(live):
                 break
-            allowed = promise[live].masked_fill((taken | banned)[live], -torch.inf)
-            hope, tried = allowed.topk(width, 1)
+            hope, tried = promise[live].masked_fill((taken | banned)[live], -torch.inf).topk(width, 1)
             samples = live.repeat_interleave(width)
             hidden = taken[samples].scatter(1, tried.flatten()[:, None], True)
             answer = task.query(render(bank[samples], hidden.long(), grid), samples).view_as(tried)
@@ -85,75 +115,10 @@ class AdversarialErasing:
         return credit
 
 
-@dataclass(frozen=True)
-class Credit(Method):
-    """`blank` is the filter that hides patches (None: a Gaussian blur of a sixteenth of the longest axis)."""
-
-    name = "credit"
-    flips = True
-    sets: int = 900  # queries for the influence
-    episodes: int = 2  # rounds of erasing
-    erasing: AdversarialErasing = field(default_factory=AdversarialErasing)
-    blank: str | None = None
-    spread: Spread | None = field(default_factory=Spread)
-    reach: float | None = None  # length scale of the influence, as a share of each axis
-    lift: float | None = None  # exponent before and after spreading; below 1 widens the mask
-
-    def __post_init__(self) -> None:
-        if self.sets < 6:
-            raise OptionError(f"expected at least 6 sets of the method 'credit', got {self.sets}")
-
-    def most(self, size: tuple[int, ...]) -> int:
-        erased = self.erasing.steps * min(self.erasing.width, len(fine_grid(size)))
-        return 1 + self.sets + self.episodes * erased
-
-    def draw(self, task: ExplanationTask) -> Tensor:
-        return self.explain(task).maps
-
-    def explain(self, task: ExplanationTask) -> Drawn:
-        settings, spreading = BY_RANK[len(task.size) - 1], SETTINGS[len(task.size) - 1]
-        bank = hiding_bank(task.x0, task.bounds, task.seeds.tolist(), self.blank)
-        cells = even_grid(task.size, settings.cells)
-        influence = self._influence(task, bank, cells, settings)
-        credit = self._credit(task, bank, raise_patches(influence, cells), fine_grid(task.size))
-        lift = self.lift or spreading.lift
-        cover = to_unit(raise_patches(influence.clamp(min=0), cells)) ** lift
-        if self.spread is not None and spreading.spread:
-            cover = to_unit(self.spread(cover, task.x0, task.bounds)) ** lift
-        return Drawn(deal(cover, credit), cover)
-
-    def _influence(self, task: ExplanationTask, bank: Tensor, cells: PatchGrid, settings: RankSettings) -> Tensor:
-        """(n, q): the drop of the class's score for each hidden cell, from sets over several grids."""
-        hidden, scores, first = [], [], 0
-        for index, along in enumerate(settings.grids):
-            grid = even_grid(task.size, along)
-            count = self.sets // len(settings.grids) + (index < self.sets % len(settings.grids))
-            sets = random_sets(task.seeds, first, count, len(grid))
-            first += count
-            answers = torch.empty(sets.shape[:2], device=sets.device)
-            for samples, which in task.pairs(count):
-                hidden_x = render(bank[samples], sets[samples, which].long(), grid)
-                answers[samples, which] = task.query(hidden_x, samples)
-            scores.append(answers)
-            hidden.append(cells.reduce(grid.expand(sets.float())))
-        return solve_influence(torch.cat(hidden, 1), torch.cat(scores, 1), kernel(cells, self.reach or settings.reach))
-
-    def _credit(self, task: ExplanationTask, bank: Tensor, influence: Tensor, grid: PatchGrid) -> Tensor:
-        """(n, *size): credit of erased patches, halved in each later round; 0 elsewhere."""
-        promise = grid.reduce(influence)
-        used, total = torch.zeros_like(promise, dtype=torch.bool), torch.zeros_like(promise)
-        for number in range(self.episodes):
-            earned = self.erasing(task, bank, grid, promise, used)
-            total += earned * 0.5**number
-            used |= earned > 0
-        return grid.expand(total)
-
-
-def random_sets(seeds: Tensor, first: int, count: int, patches: int) -> Tensor:
-    """(n, count, p) bool: pairs of a set and its complement; a set has a fifth to four fifths of the patches."""
+def paired_sets(seeds: Tensor, first: int, count: int, patches: int) -> Tensor:
+    """(n, count, p) bool: pairs of a random set and its complement."""
     pairs = torch.arange(first, first + (count + 1) // 2, device=seeds.device)
-    draw = uniform(seeds.repeat_interleave(len(pairs)), pairs.repeat(len(seeds)), patches + 1)
-    chosen = draw[:, 1:] < 0.2 + 0.6 * draw[:, :1]
+    chosen = random_sets(seeds.repeat_interleave(len(pairs)), pairs.repeat(len(seeds)), patches)
     return torch.stack([chosen, ~chosen], 1).view(len(seeds), -1, patches)[:, :count]
 
 

@@ -1,15 +1,47 @@
-"""Maps of any rank: from patches to points, scaled to [0, 1], and thresholded to masks."""
+"""Maps of any rank: from patches to points, scaled to [0, 1], thresholded to masks, and spread over what looks alike.
+
+Spreading leads from the most important part of an object to its extent. Also here: what replaces a hidden part of an input,
+its mean or a strong filter (by default a wide blur).
+"""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 from torch.nn.functional import interpolate
 
 from rlab.core.grid import PatchGrid
+from rlab.data.kinds import kind_of
 from rlab.errors import OptionError
+from rlab.filters.palette import Palette, unit_scale
 
+POINTS = 3136  # approximate maximum of the coarse copy that is spread
+LIKENESS, DISTANCE = 0.05, 0.2  # of points to spread over: shares of the data's range and of each axis
+SMOOTH, EDGE = 20.0, 0.05
+BLUR, LEAST_BLUR = 16, 4.0  # the blur's standard deviation is the longest axis / BLUR, and at least LEAST_BLUR points
 LINEAR = ("linear", "bilinear", "trilinear")  # torch's names, by rank, from 1
+
+
+@dataclass(frozen=True)
+class Cells:
+    """Default resolution for data of one rank."""
+
+    queries: int
+    sets: tuple[int, ...]  # patches per axis in the hidden sets, coarse to fine
+    places: int  # per axis, for the effects
+    regions: int  # per axis, for the statements
+    reach: float  # length scale of the effects in 'credit', as a share of each axis
+    small: int = 0  # up to this length, queries decide the mask's size instead of similarity
+
+
+BY_RANK = (
+    Cells(500, (8, 16, 32), 128, 13, 0.08),
+    Cells(700, (7, 10, 14), 28, 4, 0.1, small=64),
+    Cells(700, (3, 4, 6), 9, 2, 0.15),
+)  # by rank, from 1
 
 
 def each(values: Tensor, like: Tensor) -> Tensor:
@@ -51,12 +83,14 @@ def otsu(maps: Tensor) -> Tensor:
     return ((values.gather(1, at) + values.gather(1, at + 1)) / 2).squeeze(1).to(maps.dtype)
 
 
+def ranks(maps: Tensor) -> Tensor:
+    """(n, *size) -> (n, *size): 0 for the highest point; the earlier point wins ties."""
+    return maps.flatten(1).argsort(dim=1, descending=True, stable=True).argsort(dim=1).view_as(maps)
+
+
 def top_share(maps: Tensor, share: float) -> Tensor:
-    """(n, *size) -> bool: the highest `share` of the points; the earlier point wins ties."""
-    order = maps.flatten(1).argsort(dim=1, descending=True, stable=True)
-    keep = round(share * order.shape[1])
-    mask = torch.zeros_like(order, dtype=torch.bool).scatter_(1, order[:, :keep], True)
-    return mask.view_as(maps)
+    """(n, *size) -> bool: the highest `share` of the points."""
+    return ranks(maps) < round(share * maps[0].numel())
 
 
 def threshold(maps: Tensor, rule: str = "otsu") -> Tensor:
@@ -71,3 +105,82 @@ def threshold(maps: Tensor, rule: str = "otsu") -> Tensor:
     if not 0 < share < 1:
         raise OptionError(f"expected a rule like 'otsu' or 'share:0.2' (a share between 0 and 1), got {rule!r}")
     return top_share(maps, share)
+
+
+def spread(maps: Tensor, x0: Tensor, bounds: tuple[float, float]) -> Tensor:
+    """Average maps (n, *size) over points of x0 (n, c, *size) by likeness and distance, then smooth them up to edges."""
+    shift, scale = unit_scale(x0, bounds)
+    grid = even_grid(tuple(maps.shape[1:]), round(POINTS ** (1 / len(maps.shape[1:]))))
+    values = grid.reduce((x0 - shift) / scale).reshape(*x0.shape[:2], *grid.shape)
+    coarse = to_unit(grid.reduce(maps).reshape(-1, *grid.shape))
+    near = torch.stack([_mean_of_alike(m, v) for m, v in zip(coarse, values, strict=True)])
+    return resize(_smooth(near, values), tuple(maps.shape[1:]))
+
+
+def _mean_of_alike(coarse: Tensor, values: Tensor) -> Tensor:
+    """(*coarse), (c, *coarse) -> (*coarse)."""
+    axes = [(torch.arange(n, device=coarse.device) + 0.5) / n for n in coarse.shape]
+    position = torch.stack(torch.meshgrid(*axes, indexing="ij")).flatten(1) / DISTANCE
+    look = values.flatten(1) / (LIKENESS * len(values) ** 0.5)
+    at = torch.cat([look, position]).T
+    weight = torch.exp(-0.5 * torch.cdist(at, at) ** 2)
+    return ((weight @ coarse.flatten()) / weight.sum(1)).view_as(coarse)
+
+
+def _smooth(maps: Tensor, values: Tensor) -> Tensor:
+    """Solve (1 + SMOOTH * Laplacian) u = maps, with weak edges between different values."""
+    steps = [values.diff(dim=axis).square().mean(1) for axis in range(2, values.dim())]
+    weights = [SMOOTH * (torch.exp(-0.5 * step / EDGE**2) + 1e-3) for step in steps]
+
+    def act(u: Tensor) -> Tensor:
+        out = u.clone()
+        for axis, weight in enumerate(weights, 1):
+            flow = weight * u.diff(dim=axis)
+            out.narrow(axis, 1, flow.shape[axis]).add_(flow)
+            out.narrow(axis, 0, flow.shape[axis]).sub_(flow)
+        return out
+
+    return conjugate_gradients(act, maps)
+
+
+def conjugate_gradients(act: Callable[[Tensor], Tensor], b: Tensor, steps: int = 60) -> Tensor:
+    """Solve act(u) = b (n, *size) for a symmetric positive `act` on each row (Hestenes and Stiefel 1952)."""
+    u = b.clone()
+    rest = b - act(u)
+    way, size = rest.clone(), rest.flatten(1).square().sum(1)
+    for _ in range(steps):
+        moved = act(way)
+        length = size / (way * moved).flatten(1).sum(1).clamp(min=1e-30)
+        u = u + each(length, u) * way
+        rest = rest - each(length, u) * moved
+        now = rest.flatten(1).square().sum(1)
+        way, size = rest + each(now / size.clamp(min=1e-30), way) * way, now
+    return u
+
+
+def extent(maps: Tensor, x0: Tensor, bounds: tuple[float, float]) -> Tensor:
+    """(n, *size) in [0, 1]: positive values, spread over similar points where that is meaningful, for the mask."""
+    kind = kind_of(maps.shape[1:])
+    lift = 0.5 if kind == "image" else 1.0  # below 1 widens the mask
+    cover = to_unit(maps.clamp(min=0)) ** lift
+    return (
+        cover if kind == "signal" else to_unit(spread(cover, x0, bounds)) ** lift
+    )  # a value shows no wave of a signal
+
+
+def mean_fill(x0: Tensor) -> Tensor:
+    """(n, c, *size) -> (n, c, 1, ...): the mean of each sample and channel."""
+    return x0.flatten(2).mean(2).view(*x0.shape[:2], *(1,) * (x0.dim() - 2))
+
+
+def hiding_filter(size: tuple[int, ...]) -> str:
+    return f"gaussian_blur@{max(LEAST_BLUR, max(size) / BLUR):g}"
+
+
+def hiding_bank(x0: Tensor, bounds: tuple[float, float], seeds: Sequence[int], spec: str | None = None) -> Tensor:
+    """x0 (n, c, *size) -> (n, 2, c, *size): the input, and the input with everything hidden."""
+    size = tuple(x0.shape[2:])
+    palette = Palette.of([spec or hiding_filter(size)], len(size), x0.shape[1])
+    if len(palette) != 1:
+        raise OptionError(f"expected one filter at one severity to hide patches with, got {', '.join(palette.names)}")
+    return palette.bank(x0, bounds, seeds)

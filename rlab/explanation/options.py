@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -17,11 +17,10 @@ from rlab.data.batch import Batch
 from rlab.data.images import IMAGES, fit
 from rlab.errors import DataError, OptionError
 from rlab.explanation.base import RULE, Method
-from rlab.explanation.compared import ScoredMethod
-from rlab.explanation.judge import MethodJudge
 from rlab.explanation.run import DEFAULT, parse_methods
-from rlab.explanation.scores import STEPS
+from rlab.explanation.scores import STEPS, MethodJudge, ScoredMethod
 from rlab.runs.options import RunOptions
+from rlab.storage.config import Accepts
 
 COMPARED = ("belief", "credit", "rise(masks=1000)", "occlusion", "middle")  # default methods of a comparison
 COMPARED_LAYERS = ("gradcam", "gradcam++", "ablationcam", "scorecam")  # and those for torch models
@@ -30,7 +29,7 @@ COMPARED_LAYERS = ("gradcam", "gradcam++", "ablationcam", "scorecam")  # and tho
 class ExplainOptions(RunOptions):
     """Methods, the class they explain, and how maps become masks and scores; attack options are for the method 'mask'."""
 
-    method: tuple[str, ...] | None = Field(
+    method: Annotated[tuple[str, ...] | None, Accepts(str | Sequence[str] | None)] = Field(
         None,
         description="belief, credit, mask, rise, occlusion, gradcam, ..., repeated or separated by commas, with options in "
         "brackets (default: belief; several with --compare)",
@@ -41,7 +40,7 @@ class ExplainOptions(RunOptions):
         description="class to explain (default: the predicted one)",
     )
     masks: str | None = Field(None, description="folder of ground-truth mask images, named like the images")
-    mask_values: tuple[int, ...] | None = Field(
+    mask_values: Annotated[tuple[int, ...] | None, Accepts(int | str | Sequence[int] | None)] = Field(
         None, description="mask values that mean inside, e.g. 1,3 (default: all but 0)"
     )
     rule: str = Field(RULE, description="rule that turns a map into a mask: otsu, or share:0.2")
@@ -69,8 +68,13 @@ class ExplainOptions(RunOptions):
         return parse_methods(self.method or default, self.attack_options(), scored=compare)
 
     def judge(self, tell: Callable[[str, ScoredMethod], None] = lambda name, method: None) -> MethodJudge:
-        """Score methods as the options say; call `tell` after each."""
-        return MethodJudge(self.steps, stability=self.checks, sanity=self.checks, rule=self.rule, tell=tell)
+        return MethodJudge(self.steps, self.checks, rule=self.rule, tell=tell)
+
+    def rows_at_most(self, methods: Sequence[Method], batch: Batch, compare: bool) -> dict[str, int | None]:
+        """The largest number of rows for each method, and for its scores in a comparison; None if it depends on the layers."""
+        judge, size = self.judge(), batch.size
+        each = {method.name: judge.most(method, size) if compare else method.most(size) for method in methods}
+        return {name: None if most is None else most * len(batch) for name, most in each.items()}
 
     def labels(self, batch: Batch) -> Tensor | None:
         """(n,) the class to explain; None for the predicted one."""

@@ -16,8 +16,7 @@ from torch import Tensor
 from rlab.data.batch import Batch
 from rlab.errors import FolderError
 from rlab.explanation.base import Explanation
-from rlab.explanation.compared import MethodComparison, ScoredMethod
-from rlab.explanation.scores import RULES, score_table
+from rlab.explanation.scores import RULES, MethodComparison, ScoredMethod, score_table
 from rlab.explanation.viewers import INPUTS, has_inputs, legend, read_inputs, sample_viewers, save_inputs
 from rlab.explanation.words import waves_of
 from rlab.present.page import Block, Page, Section, Text, write_page
@@ -27,7 +26,7 @@ from rlab.storage.names import file_name
 from rlab.storage.resume import Resume, open_run
 
 SCORES, GALLERY, ARRAYS, PICTURES = "scores.csv", "gallery.html", "arrays", "pictures"
-REGIONS, CLASSES = "regions.csv", "_by_class.csv"
+REGIONS, CLASSES, REPORT = "regions.csv", "_by_class.csv", "report.html"
 
 
 def explanation_page(folder: Path) -> Page:
@@ -41,10 +40,10 @@ def explanation_page(folder: Path) -> Page:
 
 def maps_page(folder: Path) -> Page:
     """The page of a folder that `rlab explain` wrote: maps of the samples, and each method's queries and masks."""
-    explained = {path.stem: _read_explanation(path, path.stem) for path in _stored(folder)}
+    stored = sorted(path for path in folder.glob("*.safetensors") if path.name != INPUTS)
+    explained = {path.stem: _read_explanation(path, path.stem) for path in stored}
     rows: list[list[str | float | Share]] = [
-        [name, len(each), float(each.queries.float().mean()), Share(float(each.mask.float().mean()))]
-        for name, each in explained.items()
+        [name, len(each), each.mean_queries, Share(each.mask_share)] for name, each in explained.items()
     ]
     tables: list[Block] = [Table(["method", "samples", "queries\nper sample", "mask\ncovers"], rows)]
     tables += [_by_class(path) for path in sorted(folder.glob(f"*{CLASSES}"))]
@@ -59,10 +58,6 @@ def maps_page(folder: Path) -> Page:
     if (folder / REGIONS).exists():
         sections.append(Section("Regions", _regions(folder / REGIONS)))
     return Page(f"Explanations {folder.name}", sections)
-
-
-def _stored(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.glob("*.safetensors") if path.name != INPUTS)
 
 
 def _class_rows(explanation: Explanation, batch: Batch) -> list[dict[str, Any]]:
@@ -91,12 +86,11 @@ def _by_class(path: Path) -> Table:
 def _regions(path: Path) -> list[Block]:
     """The settled regions with their intervals, and the number of unsettled ones."""
     stored = read_csv(path)
-    rows: list[list[str | float | Share]] = []
-    for row in stored:
-        if row["settled"] == "True":
-            rows.append(
-                [row["id"], row["class"], row["region"], *(float(row[name]) for name in ("effect", "low", "high"))]
-            )
+    rows: list[list[str | float]] = [
+        [row["id"], row["class"], row["region"], *(float(row[name]) for name in ("effect", "low", "high"))]
+        for row in stored
+        if row["settled"] == "True"
+    ]
     head = ["sample", "class", "region", "removing it lowers\nthe probability by", "from", "to"]
     left = f"{len(stored) - len(rows)} of {len(stored)} regions are not settled: their 90% intervals include 0."
     return [Table(head, rows, "Regions whose 90% interval excludes 0"), Text(left, quiet=True)]
@@ -147,13 +141,10 @@ def _save_arrays(explanation: Explanation, batch: Batch, folder: Path) -> Path:
 def save_comparison(comparison: MethodComparison, folder: Path, title: str, limit: int) -> Path:
     """Write every method's arrays, scores.csv with one row per method and sample, and gallery.html."""
     rows: list[dict[str, Any]] = []
-    for name, method in comparison.judged.items():
-        columns = {
-            score: method.scores[score].tolist() if score in method.scores else None for score in comparison.names
-        }
+    for name, own in comparison.judged.items():
         for i, sample in enumerate(comparison.batch.ids):
-            values = {score: "" if column is None else column[i] for score, column in columns.items()}
-            rows.append({"method": name, "id": sample, **values})
+            scores = {score: own.scores[score][i].item() if score in own.scores else "" for score in comparison.names}
+            rows.append({"method": name, "id": sample, **scores})
     with open_explanation(folder) as resume:
         resume.create()
         save_inputs(comparison.batch, folder, limit)

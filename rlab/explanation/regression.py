@@ -76,7 +76,6 @@ def hypotheses(contrast: Tensor, drop: Tensor, kernels: Sequence[Tensor]) -> lis
 
 
 def likeliest(candidates: Sequence[Hypothesis]) -> Hypothesis:
-    """The hypothesis with the highest evidence."""
     return max(candidates, key=lambda hypothesis: hypothesis.evidence)
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from rlab.data.batch import Batch
 from rlab.errors import FolderError
 from rlab.explanation.base import Explanation
-from rlab.explanation.pictures import about, arrays
+from rlab.explanation.pictures import Overlay
 from rlab.present.page import Block, Text, Viewers
 from rlab.present.viewer import Viewer
 from rlab.results.plots.moving import can_encode
@@ -49,7 +49,6 @@ def has_inputs(folder: Path) -> bool:
 
 
 def read_inputs(folder: Path) -> Batch:
-    """The batch that `save_inputs` stored."""
     arrays, facts = read_arrays(folder / INPUTS)
     try:
         return _batch(arrays, facts)
@@ -78,24 +77,20 @@ def sample_viewers(
 
     `among` is the number of maps on the page; `cell` is a prefix for ids in a notebook cell.
     """
-    moving, notes = among <= FILMS and not cell, notes or {}
-    first = next(iter(explanations.values()))
+    moving, known = among <= FILMS and not cell, _known(batch, row)
+    overs = {name: Overlay.of(explanation, batch, row) for name, explanation in explanations.items()}
+    stages = {"input": heat_stage(Heat(batch.x[row].numpy(), None, None, **known), 1, moving=False)}
+    for name, over in overs.items():
+        view = Heat(batch.x[row].numpy(), over.heat, over.mask, frames=over.frames, **known)
+        stages[name] = heat_stage(view, among, moving)
     shown = [
-        _viewer(
-            "input", Heat(batch.x[row].numpy(), None, None, **_known(batch, row)), f"{cell}input-{row}", "", 1, False
-        )
+        Viewer(f"{cell}map-{row}-{number}", name, "", "", (notes or {}).get(name, ""), (), stage)
+        for number, (name, stage) in enumerate(stages.items())
     ]
-    for number, (name, explanation) in enumerate(explanations.items()):
-        x, heat, mask = arrays(explanation, batch, row)
-        facts = about(explanation, batch, row)
-        heat = heat if facts.sure is None else heat * facts.sure
-        view = Heat(x, heat, mask, frames=facts.frames, **_known(batch, row))
-        shown.append(_viewer(name, view, f"{cell}map-{row}-{number}", notes.get(name, ""), among, moving))
-    title = ", ".join(about(first, batch, row).title.splitlines()[:-1])
-    explained = f"explained: {batch.label_name(int(first.labels[row]))}"
-    line = f"{batch.ids[row]}: {', '.join(part for part in (title, explained) if part)}."
+    classes, label = next(iter(overs.values())).classes, int(next(iter(explanations.values())).labels[row])
+    facts = ", ".join(part for part in (classes, f"explained: {batch.label_name(label)}") if part)
     columns = min(len(shown), 2 if batch.kind == "signal" else COLUMNS)
-    return [Text(line), Viewers(shown, columns, small=batch.kind != "signal")]
+    return [Text(f"{batch.ids[row]}: {facts}."), Viewers(shown, columns, small=batch.kind != "signal")]
 
 
 def legend(batch: Batch) -> list[Block]:
@@ -109,7 +104,3 @@ def _known(batch: Batch, row: int) -> dict[str, Any]:
         "bounds": batch.bounds, "truth": None if batch.masks is None else batch.masks[row].numpy(), "rate": batch.rate,
         "unit": batch.unit, "leads": batch.leads, "r_peaks": batch.r_peaks[row] if batch.r_peaks is not None else (),
     }  # fmt: skip
-
-
-def _viewer(name: str, shown: Heat, own: str, note: str, among: int, moving: bool) -> Viewer:
-    return Viewer(own, name, "", "", note, (), heat_stage(shown, among, moving))

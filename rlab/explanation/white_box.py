@@ -9,15 +9,15 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from rlab.errors import ModelError
-from rlab.explanation.base import ExplanationTask, Method, mean_fill
+from rlab.explanation.base import ExplanationTask, Method
 from rlab.explanation.captum_methods import captum
-from rlab.explanation.maps import resize, to_unit
+from rlab.explanation.maps import mean_fill, resize, to_unit
 from rlab.victims.torch_module import TorchVictim
 
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
@@ -112,6 +112,10 @@ class ActivationMap(Method):
     """The features weighted by channel, clipped at zero and resized to the input."""
 
     gradients = True
+    passes: ClassVar[int | None] = None  # per input, the clean prediction included; None: one per channel
+
+    def most(self, size: tuple[int, ...]) -> int | None:
+        return self.passes
 
     @abstractmethod
     def weights(self, task: ExplanationTask, layer: LayerCall, a: Tensor, outputs: Tensor) -> Tensor:
@@ -135,9 +139,7 @@ class GradCam(ActivationMap):
     """A channel's weight is its mean gradient. Selvaraju et al. 2017, https://arxiv.org/abs/1610.02391."""
 
     name = "gradcam"
-
-    def most(self, size: tuple[int, ...]) -> int:
-        return 2
+    passes = 2
 
     def weights(self, task: ExplanationTask, layer: LayerCall, a: Tensor, outputs: Tensor) -> Tensor:
         return _gradient(task, a, outputs).flatten(2).mean(2)
@@ -148,9 +150,7 @@ class GradCamPlusPlus(ActivationMap):
     """Only positive gradients count, weighted by place. Chattopadhay et al. 2018, https://arxiv.org/abs/1710.11063."""
 
     name = "gradcam++"
-
-    def most(self, size: tuple[int, ...]) -> int:
-        return 2
+    passes = 2
 
     def weights(self, task: ExplanationTask, layer: LayerCall, a: Tensor, outputs: Tensor) -> Tensor:
         gradient = _gradient(task, a, outputs).flatten(2)
@@ -171,10 +171,11 @@ class AblationCam(ActivationMap):
     @torch.no_grad()
     def weights(self, task: ExplanationTask, layer: LayerCall, a: Tensor, outputs: Tensor) -> Tensor:
         start = outputs.gather(1, task.labels[:, None])
-        left = torch.empty(len(task), a.shape[1], device=a.device)
-        for rows, channels in task.pairs(a.shape[1], ROWS):
-            answers = silenced(task, rows, layer, channels)
-            left[rows, channels] = answers.gather(1, task.labels[rows][:, None]).squeeze(1).float()
+
+        def without(rows: Tensor, channels: Tensor) -> Tensor:
+            return silenced(task, rows, layer, channels).gather(1, task.labels[rows][:, None]).squeeze(1)
+
+        left = task.answers(a.shape[1], without, ROWS)
         return (start - left) / torch.where(start.abs() > 1e-6, start.abs(), 1.0)
 
 
@@ -189,8 +190,9 @@ class ScoreCam(ActivationMap):
 
     @torch.no_grad()
     def weights(self, task: ExplanationTask, layer: LayerCall, a: Tensor, outputs: Tensor) -> Tensor:
-        fill, probability = mean_fill(task.x0), torch.empty(len(task), a.shape[1], device=a.device)
-        for rows, channels in task.pairs(a.shape[1], ROWS):
-            visible = to_unit(resize(a[rows, channels].float(), task.size))
-            probability[rows, channels] = task.shown(visible, fill, rows)
-        return probability.softmax(1)
+        fill = mean_fill(task.x0)
+
+        def shown(rows: Tensor, channels: Tensor) -> Tensor:
+            return task.shown(to_unit(resize(a[rows, channels].float(), task.size)), fill, rows)
+
+        return task.answers(a.shape[1], shown, ROWS).softmax(1)

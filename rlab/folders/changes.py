@@ -11,9 +11,9 @@ from rlab.folders.kinds import read_record
 from rlab.folders.records import Figure, RunRecord, plain_value
 from rlab.present.page import Block, Charts, Page, Section, Text
 from rlab.present.table import Cell, Cells, Table
-from rlab.results.charts import attack_charts
+from rlab.results.plots.anytime import attack_charts
 from rlab.results.result import AttackResult
-from rlab.results.tones import STATUS_TONES
+from rlab.results.tables import status_cell
 from rlab.stats import Estimate
 
 MARK = "Bold: the intervals do not overlap, so the runs differ by more than chance."
@@ -40,9 +40,8 @@ def changes_page(runs: Mapping[str, RunRecord]) -> Page:
         charts = attack_charts(results)
         sections += [Section("Distance by queries", [Charts(charts)])] if charts else []
         sections.append(Section("Samples", _sample_blocks(results)))
-    return Page(
-        " and ".join(runs), sections, lead=f"{len(runs)} runs of rlab {next(iter(runs.values())).command} compared."
-    )
+    command = next(iter(runs.values())).command
+    return Page(" and ".join(runs), sections, lead=f"{len(runs)} runs of rlab {command} compared.")
 
 
 def settings_table(runs: Mapping[str, RunRecord]) -> Table:
@@ -92,10 +91,7 @@ def _sample_blocks(results: Mapping[str, AttackResult]) -> list[Block]:
         endings = {result.status[i] for result, i in ends}
         spread = math.inf if len(endings) > 1 else max(l2) / min(l2) if min(l2) > 0 else 1.0
         if spread > 1:
-            statuses = [
-                Cell(result.status[i].label.split(" because")[0], STATUS_TONES[result.status[i]]) for result, i in ends
-            ]
-            rows.append((spread, [sample, *statuses, *l2]))
+            rows.append((spread, [sample, *(status_cell(result.status[i]) for result, i in ends), *l2]))
     rows.sort(key=lambda row: -row[0])
     head = ["id", *(f"{name}: status" for name in results), *(f"{name}: L2" for name in results)]
     how_many = f"{len(rows)} of {len(shared)} shared samples have a different status or distance."

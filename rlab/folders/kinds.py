@@ -8,7 +8,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from rlab.errors import FolderError, InputError
 from rlab.storage.ledger import LEDGER, read_question, reading
@@ -17,13 +17,13 @@ from rlab.storage.names import ARRAYS, CURVES, SAMPLES, inside, refuse_links
 if TYPE_CHECKING:  # `rlab serve` lists runs without importing torch, so functions are named here and imported on use
     from matplotlib.figure import Figure
 
-    from rlab.folders.mending import Mended
     from rlab.folders.pages import PageOptions
     from rlab.folders.records import RunRecord
+    from rlab.folders.repair import Mended
     from rlab.present.page import Page
     from rlab.storage.resume import Resume
 
-_PAGES, _RECORDS, _MENDING = "rlab.folders.pages", "rlab.folders.records", "rlab.folders.mending"
+_PAGES, _RECORDS, _REPAIR = "rlab.folders.pages", "rlab.folders.records", "rlab.folders.repair"
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class RunKind:
 
     command: str  # as the ledger stores it
     marks: tuple[str, ...]  # file names or patterns; a finished folder has a file for each
-    page: str
+    page: str  # in `rlab.folders.pages` it also takes the options
     record: str = ""
     figures: str = ""
     mend: str = ""
@@ -41,45 +41,48 @@ class RunKind:
         return all(any(folder.glob(mark)) for mark in self.marks)
 
     def make_page(self, folder: Path, options: PageOptions) -> Page:
-        make = cast("Callable[[Path, PageOptions], Page]", resolve_name(self.page))
-        return make(folder, options)
+        make = resolve_name(self.page)
+        return make(folder, options) if self.page.startswith(_PAGES) else make(folder)
 
     def read_record(self, folder: Path) -> RunRecord:
         if not self.record:
             raise FolderError(f"{folder} is a run of rlab {self.command}, which has no figures to compare or track")
-        read = cast("Callable[[Path], RunRecord]", resolve_name(self.record))
-        return read(folder)
+        return resolve_name(self.record)(folder)
 
     def draw_figures(self, folder: Path, options: PageOptions) -> dict[str, Callable[[], Figure]]:
         """The functions that draw the figures, by file name without ending."""
         if not self.figures:
             raise FolderError(f"{folder} holds no figures to write: expected a folder of rlab attack or compare")
-        figures = cast("Callable[[Path, PageOptions], dict[str, Callable[[], Figure]]]", resolve_name(self.figures))
-        return figures(folder, options)
+        return resolve_name(self.figures)(folder, options)
 
     def mend_folder(self, resume: Resume, mended: Mended) -> None:
         """Check the files of this kind of run, and forget the steps whose files are damaged."""
         if self.mend:
-            mend = cast("Callable[[Resume, Mended], None]", resolve_name(self.mend))
-            mend(resume, mended)
+            resolve_name(self.mend)(resume, mended)
 
 
 KINDS = (
-    RunKind("audit", ("audit.json",), f"{_PAGES}:audit", f"{_RECORDS}:audit", mend=f"{_MENDING}:mend_audit"),
+    RunKind(
+        "audit", ("audit.json",), "rlab.auditing.page:stored_audit_page", f"{_RECORDS}:audit",
+        mend=f"{_REPAIR}:mend_audit",
+    ),
     RunKind(
         "attack", (SAMPLES, ARRAYS), f"{_PAGES}:attack", f"{_RECORDS}:attack", f"{_PAGES}:attack_figures",
-        f"{_MENDING}:mend_attack",
+        f"{_REPAIR}:mend_attack",
     ),
     RunKind(
-        "benchmark make", ("manifest.json", "metadata.parquet"), f"{_PAGES}:benchmark", mend=f"{_MENDING}:mend_benchmark"
+        "benchmark make", ("manifest.json", "metadata.parquet"), f"{_PAGES}:benchmark", mend=f"{_REPAIR}:mend_benchmark"
     ),
-    RunKind("compare", (SAMPLES, CURVES), f"{_PAGES}:compare", f"{_RECORDS}:compare", f"{_PAGES}:compare_figures"),
-    RunKind("train", ("log.jsonl",), f"{_PAGES}:train", f"{_RECORDS}:train"),
+    RunKind(
+        "compare", (SAMPLES, CURVES), "rlab.comparison.comparison:comparison_page", f"{_RECORDS}:compare",
+        f"{_PAGES}:compare_figures",
+    ),
+    RunKind("train", ("log.jsonl",), "rlab.training.page:training_page", f"{_RECORDS}:train"),
     RunKind("harden --compare", ("comparison.json",), f"{_PAGES}:harden_compare", f"{_RECORDS}:harden_compare"),
-    RunKind("harden", ("log.json",), f"{_PAGES}:harden", f"{_RECORDS}:harden"),
+    RunKind("harden", ("log.json",), "rlab.hardening.sections:hardening_page", f"{_RECORDS}:harden"),
     RunKind("benchmark run", ("report.json",), f"{_PAGES}:benchmark_run"),
-    RunKind("explain", ("scores.csv",), f"{_PAGES}:explain_compare"),
-    RunKind("explain", ("*.npz", "pictures"), f"{_PAGES}:explain"),
+    RunKind("explain", ("scores.csv",), "rlab.explanation.page:explanation_page"),
+    RunKind("explain", ("*.npz", "pictures"), "rlab.explanation.page:maps_page"),
 )  # fmt: skip
 
 
@@ -106,15 +109,10 @@ def finished_kind(folder: Path) -> RunKind:
 
 
 def read_record(folder: str | Path) -> RunRecord:
-    """The settings and figures of a finished run."""
     run = Path(folder)
     kind = finished_kind(run)
     with reading(run):
         return kind.read_record(run)
-
-
-def kind_named(command: str) -> RunKind | None:
-    return next((kind for kind in KINDS if kind.command == command), None)
 
 
 def stored_command(folder: Path) -> str | None:

@@ -1,4 +1,4 @@
-"""The page of a finished run, for each kind in `rlab.folders.kinds`."""
+"""Pages and figures of finished runs, for the kinds in `rlab.folders.kinds` whose packages have none."""
 
 from __future__ import annotations
 
@@ -9,16 +9,13 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from rlab.auditing.page import stored_audit_page
 from rlab.benchmarking.folder import Benchmark
 from rlab.benchmarking.report import DEFAULT, REPORT, read_report
 from rlab.benchmarking.tables import benchmark_section, report_blocks
 from rlab.comparison.comparison import Comparison
-from rlab.comparison.page import comparison_page
 from rlab.data.batch import Samples
-from rlab.explanation.page import explanation_page, maps_page
 from rlab.explanation.pictures import picture
-from rlab.hardening.sections import hardening_page, stored_comparison_section
+from rlab.hardening.sections import stored_comparison_section
 from rlab.present.inline import image_address
 from rlab.present.page import Block, Code, Facts, Gallery, Page, Picture, Section, Text
 from rlab.present.table import number
@@ -28,7 +25,6 @@ from rlab.results.plots.save import file_stem
 from rlab.results.result import AttackResult
 from rlab.storage.names import CONFIG
 from rlab.storage.outside import read_text
-from rlab.training.page import training_page
 
 MOST_FIGURES = 24
 WORDS = (
@@ -43,10 +39,6 @@ class PageOptions:
 
     samples: int = 24  # maximum to show
     data: Samples | None = None  # of an attack, to rebuild inputs that it did not store
-
-
-def audit(folder: Path, options: PageOptions) -> Page:
-    return stored_audit_page(folder)
 
 
 def attack(folder: Path, options: PageOptions) -> Page:
@@ -106,7 +98,7 @@ def _severities(benchmark: Benchmark, samples: int) -> Section:
             label = row["label"] if row["predicted"] is None else row["predicted"]
             name = names[label] if names else f"class {label}"
             caption = f"{'label' if row['predicted'] is None else 'predicted'} {name}, L2 {number(row['l2'])}"
-            shot = image_address(picture(x.numpy(), None, None, shape.bounds))
+            shot = image_address(picture(x.numpy(), shape.bounds))
             shots.append(Picture(shot, f"{row['id']} at {row['level']}", f"{row['id']}, {row['level']}", caption))
         blocks.append(Gallery(shots, len(shots)))
     return Section("From mild to severe", blocks)
@@ -119,29 +111,9 @@ def benchmark_run(folder: Path, options: PageOptions) -> Page:
     return Page(f"Models on a benchmark: {folder.name}", sections)
 
 
-def compare(folder: Path, options: PageOptions) -> Page:
-    return comparison_page(folder)
-
-
 def compare_figures(folder: Path, options: PageOptions) -> dict[str, Callable[[], Figure]]:
     return {"curves": Comparison.load(folder).plot}
 
 
-def train(folder: Path, options: PageOptions) -> Page:
-    return training_page(folder)
-
-
-def harden(folder: Path, options: PageOptions) -> Page:
-    return hardening_page(folder)
-
-
 def harden_compare(folder: Path, options: PageOptions) -> Page:
     return Page(f"Hardening {folder.name}", [stored_comparison_section(folder)])
-
-
-def explain(folder: Path, options: PageOptions) -> Page:
-    return maps_page(folder)
-
-
-def explain_compare(folder: Path, options: PageOptions) -> Page:
-    return explanation_page(folder)

@@ -16,7 +16,7 @@ from rlab.hardening.comparison import COMPARISON
 from rlab.hardening.run import LOG as HARDENED
 from rlab.present.table import Share
 from rlab.results.page import key_numbers
-from rlab.results.plots.anytime import AnytimeCurve
+from rlab.results.plots.anytime import curve_of
 from rlab.results.result import WITHIN, AttackResult
 from rlab.stats import Estimate
 from rlab.storage import files
@@ -72,7 +72,7 @@ def attack(run: Path) -> RunRecord:
 
 def _anytime(result: AttackResult) -> list[tuple[int, Mapping[str, float]]]:
     """The anytime curve at each number of queries where it changes."""
-    curve = AnytimeCurve.of(result.improvements, result.attacked, result.succeeded, result.setting.budget)
+    curve = curve_of(result)
     if not curve.best.size:
         return []
     points = zip(curve.queries.tolist(), curve.share.tolist(), curve.quantile(0.5).tolist(), strict=True)

@@ -44,7 +44,6 @@ def save_figures(folder: Path, out: Path, samples: int, data: Samples | None = N
 
 
 def page_of(folder: Path, samples: int = 24) -> Page:
-    """The page of a finished run."""
     kind = finished_kind(folder)
     with reading(folder):
         return kind.make_page(folder, PageOptions(samples))

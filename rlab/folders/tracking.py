@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -20,41 +20,29 @@ from rlab.redact import redact
 
 PROJECT = "rlab"
 _MODULES = {"mlflow": "mlflow", "wandb": "wandb", "tensorboard": "torch.utils.tensorboard"}
-_MISSING = {
-    "mlflow": MissingExtra("mlflow-skinny", "mlflow"),
-    "wandb": MissingExtra("wandb", "wandb"),
-    "tensorboard": MissingExtra("tensorboard", "tensorboard"),
-}
 _PICTURES = 24  # maximum to log
 _PAGES = ("report.html", "before-after.html")  # the first that exists
 _VALUE = 500  # characters of a setting that every tracker accepts
 
 
-@dataclass(frozen=True)
-class Tracked:
-    """What to log, in names that every tracker accepts."""
+def _tracked(record: RunRecord) -> RunRecord:
+    """The record in names that every tracker accepts."""
+    settings = {_word(name): str(redact(value))[:_VALUE] for name, value in record.settings.items()}
+    verdict = {} if record.passed is None else {"passed": float(record.passed)}
+    return replace(
+        record,
+        settings={"command": record.command, **settings},
+        figures={_word(name): value for name, value in {**record.values, **verdict}.items()},
+        series=[(step, {_word(name): value for name, value in values.items()}) for step, values in record.series],
+    )
 
-    name: str
-    settings: Mapping[str, str]
-    figures: Mapping[str, float]
-    series: Sequence[tuple[int, Mapping[str, float]]]
-    pictures: Sequence[Path]
-    page: Path | None
 
-    @classmethod
-    def of(cls, record: RunRecord) -> Tracked:
-        settings = {_word(name): str(redact(value))[:_VALUE] for name, value in record.settings.items()}
-        verdict = {} if record.passed is None else {"passed": float(record.passed)}
-        pictures = sorted((record.folder / "pictures").glob("*.png"))[:_PICTURES]
-        pages = [path for name in _PAGES if (path := record.folder / name).is_file()]
-        return cls(
-            record.folder.resolve().name,
-            {"command": record.command, **settings},
-            {_word(name): value for name, value in {**record.values, **verdict}.items()},
-            [(step, {_word(name): value for name, value in values.items()}) for step, values in record.series],
-            pictures,
-            pages[0] if pages else None,
-        )
+def _pictures(run: RunRecord) -> list[Path]:
+    return sorted((run.folder / "pictures").glob("*.png"))[:_PICTURES]
+
+
+def _page(run: RunRecord) -> Path | None:
+    return next((path for name in _PAGES if (path := run.folder / name).is_file()), None)
 
 
 def _word(name: str) -> str:
@@ -69,14 +57,14 @@ def check_tracker(name: str) -> Any:
     try:
         return import_module(_MODULES[name])
     except ImportError as error:
-        raise _MISSING[name] from error
+        raise MissingExtra("mlflow-skinny" if name == "mlflow" else name, name) from error
 
 
 def track_run(folder: str | Path, name: str) -> str:
     """Log a finished run -> where to find it. If the tracker fails, the run folder is not affected."""
-    module, tracked = check_tracker(name), Tracked.of(read_record(folder))
+    module, run = check_tracker(name), _tracked(read_record(folder))
     try:
-        return _TRACKERS[name](module, tracked, Path(folder))
+        return _TRACKERS[name](module, run)
     except Exception as error:
         raise InputError(
             f"{name} did not accept the run ({type(error).__name__}: {error}): it is complete in {folder}, log it again with "
@@ -84,52 +72,52 @@ def track_run(folder: str | Path, name: str) -> str:
         ) from error
 
 
-def _mlflow(mlflow: Any, tracked: Tracked, folder: Path) -> str:
+def _mlflow(mlflow: Any, run: RunRecord) -> str:
     """Configured by MLFLOW_TRACKING_URI and MLFLOW_EXPERIMENT_NAME."""
-    with mlflow.start_run(run_name=tracked.name) as run:
-        mlflow.log_params(tracked.settings)
-        mlflow.log_metrics(tracked.figures)
-        for step, values in tracked.series:
+    with mlflow.start_run(run_name=run.folder.resolve().name) as started:
+        mlflow.log_params(run.settings)
+        mlflow.log_metrics(run.values)
+        for step, values in run.series:
             mlflow.log_metrics(values, step=step)
-        for path in tracked.pictures:
+        for path in _pictures(run):
             mlflow.log_artifact(str(path), "pictures")
-        if tracked.page:
-            mlflow.log_artifact(str(tracked.page))
-        return f"MLflow run {run.info.run_id} at {mlflow.get_tracking_uri()}"
+        if page := _page(run):
+            mlflow.log_artifact(str(page))
+        return f"MLflow run {started.info.run_id} at {mlflow.get_tracking_uri()}"
 
 
-def _wandb(wandb: Any, tracked: Tracked, folder: Path) -> str:
+def _wandb(wandb: Any, run: RunRecord) -> str:
     """Configured by WANDB_MODE, WANDB_DIR, WANDB_ENTITY and WANDB_PROJECT (default: rlab)."""
     project = os.environ.get("WANDB_PROJECT", PROJECT)
-    with wandb.init(project=project, name=tracked.name, config=dict(tracked.settings)) as run:
-        for step, values in tracked.series:
-            run.log(dict(values), step=step)
-        if tracked.pictures:
-            run.log({f"pictures/{path.stem}": wandb.Image(str(path)) for path in tracked.pictures})
-        if tracked.page:
-            run.log({"page": wandb.Html(tracked.page.read_text(encoding="utf-8"), inject=False)})
-        for name, value in tracked.figures.items():
-            run.summary[name] = value
-        return f"Weights & Biases run {run.name} of project {project}"
+    with wandb.init(project=project, name=run.folder.resolve().name, config=dict(run.settings)) as started:
+        for step, values in run.series:
+            started.log(dict(values), step=step)
+        if pictures := _pictures(run):
+            started.log({f"pictures/{path.stem}": wandb.Image(str(path)) for path in pictures})
+        if page := _page(run):
+            started.log({"page": wandb.Html(page.read_text(encoding="utf-8"), inject=False)})
+        for name, value in run.values.items():
+            started.summary[name] = value
+        return f"Weights & Biases run {started.name} of project {project}"
 
 
-def _tensorboard(tensorboard: Any, tracked: Tracked, folder: Path) -> str:
+def _tensorboard(tensorboard: Any, run: RunRecord) -> str:
     """Written into the run folder."""
-    where = folder / "tensorboard"
+    where = run.folder / "tensorboard"
     with tensorboard.SummaryWriter(str(where)) as writer:
-        rows = "\n".join(f"| {name} | {value} |" for name, value in tracked.settings.items())
+        rows = "\n".join(f"| {name} | {value} |" for name, value in run.settings.items())
         writer.add_text("settings", f"| setting | value |\n|---|---|\n{rows}")
-        for name, value in tracked.figures.items():
+        for name, value in run.values.items():
             writer.add_scalar(f"figures/{name}", value)
-        for step, values in tracked.series:
+        for step, values in run.series:
             for name, value in values.items():
                 writer.add_scalar(f"curves/{name}", value, step)
-        for path in tracked.pictures:
+        for path in _pictures(run):
             writer.add_image(path.stem, np.asarray(Image.open(path).convert("RGB")), dataformats="HWC")
     return f"tensorboard --logdir {where}"
 
 
-_TRACKERS: dict[str, Callable[[Any, Tracked, Path], str]] = {
+_TRACKERS: dict[str, Callable[[Any, RunRecord], str]] = {
     "mlflow": _mlflow,
     "wandb": _wandb,
     "tensorboard": _tensorboard,

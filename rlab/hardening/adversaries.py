@@ -22,8 +22,7 @@ from rlab.core.grid import PatchGrid
 from rlab.core.rng import sample_seeds, uniform
 from rlab.data.batch import Batch
 from rlab.filters.palette import unit_scale
-from rlab.hardening.losses import divergence
-from rlab.hardening.trainable import goal_of
+from rlab.hardening.trainable import divergence, goal_of
 from rlab.policies.base import Policy
 from rlab.training.episodes import draw_palette
 from rlab.victims.torch_module import TorchVictim
@@ -192,9 +191,8 @@ class GradientAdversary(AdversaryGenerator):
         change = bank[:, 1:] - x[:, None]
         unit = unit_scale(x, self.space.bounds)[1].flatten()
         cost = grid.total(change.square().sum(2)) / unit.view(-1, 1, 1) ** 2
-        drawn = uniform(
-            sample_seeds(seed, 0, len(x)).to(x.device), torch.zeros(len(x), dtype=torch.int64, device=x.device), 2
-        )
+        seeds = sample_seeds(seed, 0, len(x)).to(x.device)
+        drawn = uniform(seeds, torch.zeros_like(seeds), 2)
         low, high = self.radius_range  # L2 in the data's range
         room = (low + (high - low) * drawn[:, 0]).square() * x[0].numel()
         weights = random_weights(cost.shape, grid, seed, x.device)
@@ -223,9 +221,8 @@ class GradientAdversary(AdversaryGenerator):
         free = cost.new_zeros(len(cost), 1, cost.shape[2])
         chosen = torch.zeros_like(cost[:, 0], dtype=torch.int64)
         for step in range(self.steps):
-            gradient = victim.input_gradient(
-                mixed(x, change, weights, grid), lambda scores: self._loss(scores, y, clean), "train"
-            )
+            at = mixed(x, change, weights, grid)
+            gradient = victim.input_gradient(at, lambda scores: self._loss(scores, y, clean), "train")
             gain = grid.total((change * gradient[:, None]).sum(2))
             chosen = assign(torch.cat([free, gain], 1), torch.cat([free, cost], 1), room)
             corner = torch.zeros_like(torch.cat([free, cost], 1)).scatter(1, chosen[:, None], 1.0)[:, 1:]

@@ -12,23 +12,22 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from rlab.core.goals import Goal
+from rlab.data.kinds import kind_of
 from rlab.errors import OptionError
 from rlab.filters.palette import unit_scale
 from rlab.hardening.adversaries import AdversaryGenerator, Bounds, PerturbationSpace, mixed, random_weights
 from rlab.victims.torch_module import TorchVictim
 
 Norm = Literal["l2", "linf"]
+_ZERO = torch.zeros(())
 
 
 @dataclass(frozen=True)
 class AugmentationGenerator(AdversaryGenerator):
     """Random mixtures of palette entries on random regions, independent of the model."""
 
+    most = 2
     space: PerturbationSpace
-
-    @property
-    def most(self) -> int:
-        return 2
 
     def make(self, victim: TorchVictim, x: Tensor, y: Tensor, seed: int) -> Tensor:
         grid, bank = self.space.draw(x, seed)
@@ -45,13 +44,10 @@ class AugMix(AdversaryGenerator):
     coarser amplitude steps.
     """
 
+    most = 2
     bounds: Bounds
     severity: float = 3.0  # out of 10
     width: int = 3
-
-    @property
-    def most(self) -> int:
-        return 2
 
     def make(self, victim: TorchVictim, x: Tensor, y: Tensor, seed: int) -> Tensor:
         rng = torch.Generator(x.device).manual_seed(seed)
@@ -60,65 +56,60 @@ class AugMix(AdversaryGenerator):
             return torch.rand(size, generator=rng, device=x.device)
 
         shift, scale = unit_scale(x, self.bounds)
-        unit = (x - shift) / scale
-        picture = unit.reshape(len(x), -1, *(unit.shape[-2:] if x.dim() > 3 else (1, unit.shape[-1])))
+        unit, signal = (x - shift) / scale, kind_of(x.shape[2:]) == "signal"
+        picture = unit.reshape(len(x), -1, *((1, unit.shape[-1]) if signal else unit.shape[-2:]))
         share = rand(self.width, len(x)).log().neg()
         share = share / share.sum(0)  # Dirichlet(1)
         blend = torch.zeros_like(picture)
         for each in share:
             chain, depth = picture, 1 + (3 * rand(len(x))).long()
             for level in range(3):
-                chain = _where(level < depth, self._operation(chain, rand, signal=x.dim() == 3), chain)
+                chain = torch.where(_rows(level < depth), self._operation(chain, rand, signal), chain)
             blend = blend + chain * _rows(each)
         skip = _rows(rand(len(x)))
         return (((1 - skip) * picture + skip * blend).reshape(unit.shape) * scale + shift).clamp(*self.bounds)
 
     def _operation(self, x: Tensor, rand: Callable[..., Tensor], signal: bool) -> Tensor:
         """Apply a random operation to each row of x (n, c, h, w)."""
-        n = len(x)
-        level = (0.1 + (self.severity - 0.1) * rand(n)) / 10
-        sign = torch.where(rand(n) < 0.5, -1.0, 1.0)
+        level = (0.1 + (self.severity - 0.1) * rand(len(x))) / 10
+        signed = torch.where(rand(len(x)) < 0.5, -1.0, 1.0) * level
+        kind = ((4 if signal else 9) * rand(len(x))).long()
+
+        def only(number: int, values: Tensor) -> Tensor:
+            return torch.where(kind == number, values, 0.0)
+
         if signal:
-            kind = (4 * rand(n)).long()
-            out = moved(
-                x,
-                _where(kind == 0, sign * level / 1.5, 0 * level),
-                stretch=_where(kind == 1, sign * level * 0.3, 0 * level),
-            )
-            out = _where(kind == 2, x * _rows(1 + 0.5 * sign * level), out)
-            return _where(kind == 3, coarser(x, _rows(4 - level * 4)), out)
-        kind = (9 * rand(n)).long()
-        turn, zero = sign * level * math.pi / 6, torch.zeros_like(level)
-        across, along = (_where(kind == i, sign * level * 2 / 3, zero) for i in (0, 1))
-        tilt_x, tilt_y = (_where(kind == i, sign * level * 0.3, zero) for i in (2, 3))
-        out = moved(x, across, along, tilt_x, tilt_y, _where(kind == 4, turn, zero))
-        out = _where(kind == 5, stretched(x), out)
-        out = _where(kind == 6, equalised(x), out)
-        out = _where(kind == 7, coarser(x, _rows(4 - (level * 4).floor())), out)
-        return _where(kind == 8, torch.where(x < _rows(1 - level), x, 1 - x), out)
+            out = moved(x, only(0, signed / 1.5), stretch=only(1, signed * 0.3))
+            changed = {2: x * _rows(1 + 0.5 * signed), 3: coarser(x, _rows(4 - level * 4))}
+        else:
+            across, along = (only(number, signed * 2 / 3) for number in (0, 1))
+            tilt_x, tilt_y = (only(number, signed * 0.3) for number in (2, 3))
+            out = moved(x, across, along, tilt_x, tilt_y, only(4, signed * math.pi / 6))
+            changed = {5: stretched(x), 6: equalised(x), 7: coarser(x, _rows(4 - (level * 4).floor()))}
+            changed[8] = torch.where(x < _rows(1 - level), x, 1 - x)
+        for number, new in changed.items():
+            out = torch.where(_rows(kind == number), new, out)
+        return out
 
 
 def _rows(values: Tensor) -> Tensor:
     return values.view(-1, 1, 1, 1)
 
 
-def _where(chosen: Tensor, new: Tensor, old: Tensor) -> Tensor:
-    return torch.where(chosen.view(-1, *(1,) * (new.dim() - 1)), new, old)
-
-
 def moved(
-    x: Tensor, across: Tensor, along: Tensor | None = None, tilt_x: Tensor | None = None, tilt_y: Tensor | None = None,
-    turn: Tensor | None = None, stretch: Tensor | None = None,
-) -> Tensor:  # fmt: skip
-    """Shift, shear, rotate or stretch each row of x (n, c, h, w) by values (n,); fill with 0."""
-    zero = torch.zeros_like(across)
-    angle = zero if turn is None else turn
+    x: Tensor,
+    across: Tensor,
+    along: Tensor = _ZERO,
+    tilt_x: Tensor = _ZERO,
+    tilt_y: Tensor = _ZERO,
+    turn: Tensor = _ZERO,
+    stretch: Tensor = _ZERO,
+) -> Tensor:
+    """Shift, tilt, turn and stretch the rows of x (n, c, h, w) by values (n,); fill with 0."""
     theta = torch.zeros(len(x), 2, 3, device=x.device)
-    theta[:, 0, 0] = angle.cos() * (1 + (zero if stretch is None else stretch))
-    theta[:, 0, 1] = -angle.sin() + (zero if tilt_x is None else tilt_x)
-    theta[:, 1, 0] = angle.sin() + (zero if tilt_y is None else tilt_y)
-    theta[:, 1, 1] = angle.cos()
-    theta[:, 0, 2], theta[:, 1, 2] = across, zero if along is None else along
+    theta[:, 0, 0], theta[:, 0, 1] = turn.cos() * (1 + stretch), tilt_x - turn.sin()
+    theta[:, 1, 0], theta[:, 1, 1] = turn.sin() + tilt_y, turn.cos()
+    theta[:, 0, 2], theta[:, 1, 2] = across, along
     grid = F.affine_grid(theta, list(x.shape), align_corners=False).to(x)
     return F.grid_sample(x, grid, align_corners=False)
 

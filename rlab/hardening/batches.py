@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -10,6 +10,7 @@ from torch import Generator, Tensor
 
 from rlab.data.batch import Batch
 from rlab.hardening.adversaries import AdversaryGenerator
+from rlab.hardening.options import HardenOptions
 from rlab.victims.torch_module import TorchVictim
 
 _MOST = 4.0  # maximum ratio between the weight of a class and the median weight
@@ -37,39 +38,31 @@ class AdversaryPool:
 
 @dataclass(frozen=True)
 class BatchSource:
-    """Makes training batches; a `share` of each has harder versions, from a pool or made on demand."""
+    """Makes training batches; a share of each has harder versions, from a pool or made on demand."""
 
     batch: Batch
-    classes: int
-    share: float
-    augment: Callable[[Tensor], Tensor] | None
     generator: AdversaryGenerator
-    views: int = 1
+    options: HardenOptions
     pool: AdversaryPool | None = None
 
-    def take(
-        self, victim: TorchVictim, rows: Tensor, weights: Tensor, seed: int, judged: bool = False
-    ) -> TrainingBatch:
+    def take(self, victim: TorchVictim, rows: Tensor, weights: Tensor, seed: int) -> TrainingBatch:
         """A batch of these rows; `weights` (k,) is the relative frequency of each class in the adversarial part."""
-        count, rng = max(1, round(self.share * len(rows))), Generator().manual_seed(seed)
+        count, rng = max(1, round(self.options.adversarial_share * len(rows))), Generator().manual_seed(seed)
         if self.pool is not None:
             chosen = draw(row_weights(self.batch.y[self.pool.rows].cpu(), weights), count, rng)
             rows = torch.cat([rows[: len(rows) - len(chosen)], self.pool.rows[chosen]])
             x0, y = self._inputs(victim, rows)
             twins = torch.arange(len(rows) - len(chosen), len(rows), device=x0.device)
-            return TrainingBatch(x0, y, twins, (self.pool.x[chosen].to(x0),))
+            return TrainingBatch(x0, y, twins, (self.pool.x[chosen].to(x0),), torch.ones_like(twins, dtype=torch.bool))
         x0, y = self._inputs(victim, rows)
-        x0 = x0 if self.augment is None else self.augment(x0)
-        twins = (
-            draw(row_weights(y.cpu(), weights), count, rng).to(x0.device)
-            if count < len(x0)
-            else torch.arange(len(x0), device=x0.device)
-        )
+        x0 = x0 if self.options.augment is None else self.options.augment(x0)
+        drawn = draw(row_weights(y.cpu(), weights), count, rng) if count < len(x0) else torch.arange(len(x0))
+        twins = drawn.to(x0.device)
         x, labels = x0[twins], y[twins]
-        if judged:
+        if self.options.step is not None:  # it does not show which samples fool the model
             adversaries = self.generator(victim, x, labels, seed)
             return TrainingBatch(x0, y, twins, (adversaries.x,), adversaries.flipped)
-        views = tuple(self.generator.make(victim, x, labels, seed + view) for view in range(self.views))
+        views = tuple(self.generator.make(victim, x, labels, seed + view) for view in range(self.options.views))
         return TrainingBatch(x0, y, twins, views)
 
     def _inputs(self, victim: TorchVictim, rows: Tensor) -> tuple[Tensor, Tensor]:

@@ -18,7 +18,7 @@ from rlab.core.goals import Goal
 from rlab.data.batch import Batch
 from rlab.errors import DataError, OptionError
 from rlab.hardening.adversaries import GradientAdversary
-from rlab.hardening.baselines import AugmentationGenerator, AugMix, Norm, ProjectedGradient, pgd
+from rlab.hardening.baselines import AugmentationGenerator, AugMix, Norm, ProjectedGradient
 from rlab.hardening.evaluation import (
     RADII,
     Figures,
@@ -78,7 +78,6 @@ class HardeningComparisonOptions(Options):
         return self.evaluation or check(EvaluationOptions, {"attack": {"policy": adversary} if own else {}})
 
     def seeded(self, seed: int) -> HardeningComparisonOptions:
-        """The options with this seed for training and measuring."""
         attack = self.measured_by.attack.model_copy(update={"seed": seed})
         evaluation = self.measured_by.model_copy(update={"attack": attack})
         return self.model_copy(update={"harden": self.harden.updated({"seed": seed}), "evaluation": evaluation})
@@ -96,7 +95,6 @@ class HardeningComparison:
         return estimate_figures(self.methods[method], self.methods[UNCHANGED])
 
     def rows(self) -> list[dict[str, Any]]:
-        """One row per method and figure."""
         return [
             {"method": method, "figure": name, "value": e.value, "low": e.low, "high": e.high}
             for method in self.methods
@@ -118,36 +116,31 @@ def parse_method(spec: str, options: HardenOptions, batch: Batch, goal: Goal) ->
     """
     space = options.space(batch, goal)
     plain = {"views": 1, "distorted_weight": 1.0, "consistency_weight": 0.0}
+    match spec:
+        case "unchanged":
+            return None
+        case "ours":
+            return options
+        case "belief":
+            return options.updated({"adversary": defaults.POLICY})
+        case "augment":
+            return options.updated(plain | {"adversary": AugmentationGenerator(space)})
+        case "augmix":
+            loss = {"views": 2, "distorted_weight": 0.0, "consistency": "jsd", "consistency_weight": 12.0}
+            return options.updated(loss | {"adversary": AugMix(batch.bounds)})
+        case "trades":
+            steps = max(1, options.gradient_steps)
+            aimed = GradientAdversary(space, options.radius_range, steps, 1.0, from_clean=True)
+            loss = {"views": 1, "distorted_weight": 0.0, "consistency": "kl", "consistency_weight": 6.0}
+            return options.updated(loss | {"adversary": aimed})
     match = _STRENGTH.match(spec)
-    if spec == UNCHANGED:
-        return None
-    if spec == OURS:
-        return options
-    if spec == "belief":
-        return options.updated({"adversary": defaults.POLICY})
-    if spec == "augment":
-        return options.updated(plain | {"adversary": AugmentationGenerator(space)})
-    if spec == "augmix":
-        loss = {"views": 2, "distorted_weight": 0.0, "consistency": "jsd", "consistency_weight": 12.0}
-        return options.updated(loss | {"adversary": AugMix(batch.bounds)})
-    if spec == "trades":
-        aimed = GradientAdversary(space, options.radius_range, max(1, options.gradient_steps), 1.0, from_clean=True)
-        loss = {"views": 1, "distorted_weight": 0.0, "consistency": "kl", "consistency_weight": 6.0}
-        return options.updated(loss | {"adversary": aimed})
     if match is None:
         raise OptionError(f"unknown method {spec!r}: expected {', '.join(METHODS)}, or a radius as in pgd_l2@0.5")
     radius = float(match["radius"]) if match["radius"] else 2 * RADII[batch.kind]
     norm: Norm = "l2" if match["norm"] == "l2" else "linf"
-    fgsm, steps = ProjectedGradient(batch.bounds, goal, radius, norm), pgd(batch.bounds, goal, radius, norm, _PGD_STEPS)
-    return options.updated(plain | {"adversary": fgsm if match["name"] == "fgsm" else steps})
-
-
-def maker(spec: str, options: HardenOptions) -> str:
-    """The source of a method's samples, in a word."""
-    if spec in (UNCHANGED, OURS):
-        own = options.adversary if isinstance(options.adversary, str) else type(options.adversary).__name__
-        return {UNCHANGED: "", OURS: "belief" if own in ("auto", "belief") else own}[spec]
-    return {"augment": "chance", "augmix": "chance", "belief": "belief"}.get(spec, "gradient")
+    fgsm = match["name"] == "fgsm"
+    ball = ProjectedGradient(batch.bounds, goal, radius, norm, 1 if fgsm else _PGD_STEPS, random_start=not fgsm)
+    return options.updated(plain | {"adversary": ball})
 
 
 def compare_hardening(
@@ -170,13 +163,12 @@ def compare_hardening(
         parse_method(name, options.harden, data.train, goal_of(victim))  # refuse bad names before training
     measured: dict[str, list[RobustnessMeasurement]] = {name: [] for name in options.methods}
     with ExitStack() as stack:
-        resume = None if out is None else stack.enter_context(open_run(out, {"command": "harden --compare"}))
-        if resume is not None:
-            resume.create()
+        if out is not None:
+            stack.enter_context(open_run(out, {"command": "harden --compare"})).create()
         for seed in options.seeds:
-            run, unchanged = _SeedRun(victim, data, options.seeded(seed), out), None
+            chosen, unchanged = options.seeded(seed), None
             for name in sorted(options.methods, key=lambda name: name != UNCHANGED):
-                measured[name].append(run.measure(name, unchanged))
+                measured[name].append(_measure(victim, data, chosen, name, out, unchanged))
                 unchanged = unchanged or measured[name][-1].attack
                 tell(name, seed, measured[name][-1])
     figures = {
@@ -186,37 +178,35 @@ def compare_hardening(
     return HardeningComparison(figures, options.seeds)
 
 
-@dataclass(frozen=True)
-class _SeedRun:
-    """All methods under one seed."""
+def _measure(
+    victim: TorchVictim,
+    data: Splits,
+    options: HardeningComparisonOptions,
+    method: str,
+    out: Path | None,
+    unchanged: AttackResult | None,
+) -> RobustnessMeasurement:
+    """The stored measurement of a method under one seed or a new one; `unchanged` is the attack on the unchanged model."""
+    policy_for, evaluation, name = options.policy_for, options.measured_by, f"{file_name(method)}-{options.harden.seed}"
+    trained_on = [data_fingerprint(part) for part in (data.train, data.validation) if part is not None]
 
-    victim: TorchVictim
-    data: Splits
-    options: HardeningComparisonOptions
-    out: Path | None
+    def make() -> RobustnessMeasurement:
+        hardened = _hardened(victim, data, options.harden, method, None if out is None else out / name)
+        policy = policy_for(hardened) if policy_for else None
+        measured = measure_robustness(hardened, data.test, evaluation, unchanged, policy)
+        return replace(measured, attack=measured.attack if method == UNCHANGED else None)
 
-    def measure(self, method: str, unchanged: AttackResult | None) -> RobustnessMeasurement:
-        """The stored measurement or a new one; `unchanged` is the attack on the unchanged model."""
-        policy_for, harden_options = self.options.policy_for, self.options.harden
-        keep = Measurements(self.out if policy_for is None else None, self.options.measured_by, self.data.test)
-        name = f"{file_name(method)}-{harden_options.seed}"
-        weights = weights_fingerprint(self.victim.model.state_dict())
-        data = [data_fingerprint(part) for part in (self.data.train, self.data.validation) if part is not None]
+    about = [weights_fingerprint(victim.model.state_dict()), options.harden.plain(), trained_on]
+    return Measurements(out if policy_for is None else None, evaluation, data.test).once(name, about, make)
 
-        def make() -> RobustnessMeasurement:
-            victim = self._hardened(method, None if self.out is None else self.out / name)
-            policy = policy_for(victim) if policy_for else None
-            measured = measure_robustness(victim, self.data.test, self.options.measured_by, unchanged, policy)
-            return replace(measured, attack=measured.attack if method == UNCHANGED else None)
 
-        return keep.once(name, [weights, harden_options.plain(), data], make)
-
-    def _hardened(self, method: str, folder: Path | None) -> TorchVictim:
-        train, options = self.data.train, self.options.harden
-        chosen = parse_method(method, options, train, goal_of(self.victim))
-        if chosen is None:
-            return twin(self.victim)
-        hardened = harden(self.victim, train, chosen, validation=self.data.validation, out=folder, progress=quiet)
-        if folder is not None:
-            hardened.save(folder)
-        return hardened.victim
+def _hardened(
+    victim: TorchVictim, data: Splits, options: HardenOptions, method: str, folder: Path | None
+) -> TorchVictim:
+    chosen = parse_method(method, options, data.train, goal_of(victim))
+    if chosen is None:
+        return twin(victim)
+    hardened = harden(victim, data.train, chosen, validation=data.validation, out=folder, progress=quiet)
+    if folder is not None:
+        hardened.save(folder)
+    return hardened.victim

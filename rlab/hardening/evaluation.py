@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,7 @@ LEVELS = 5  # severities per filter
 RADII: dict[Kind, float] = {"signal": 0.02, "image": 2 / 255, "video": 2 / 255}
 Figures = Mapping[str, Floats]
 PolicyFor = Callable[[TorchVictim], Policy[Any]]  # returns a new agent for each measured model
-MEASUREMENTS, AGENTS = "measurements", "agents"  # folder names
+MEASUREMENTS = "measurements"  # a folder
 _MEDIANS = frozenset({"agent_l2", "agent_queries"})  # the other figures are shares, summarised by their mean
 
 
@@ -74,8 +75,13 @@ class RobustnessMeasurement:
         own, other = ({k: v[None] for k, v in m.figures.items()} for m in (self, reference or self))
         return estimate_figures(own, None if reference is None else other)
 
+    @property
+    def means(self) -> dict[str, list[float]]:
+        """For charts: mean accuracy at each level, and the distances of all attacked samples in order."""
+        distances = np.sort(self.figures["agent_l2"][~np.isnan(self.figures["agent_l2"])])
+        return {name: curve.mean(1).tolist() for name, curve in self.curves.items()} | {"l2": distances.tolist()}
+
     def tree(self) -> dict[str, Any]:
-        """The measurement as `Resume` stores it."""
         tree: dict[str, Any] = {"rows": self.rows}
         for part, arrays in (("figures", self.figures), ("curves", self.curves)):
             tree[part] = {name: torch.from_numpy(values) for name, values in arrays.items()}
@@ -198,7 +204,6 @@ def corruption_curves(victim: TorchVictim, batch: Batch, in_palette: set[str], s
 
 
 def all_filters(rank: int, channels: int) -> list[Filter]:
-    """Every built-in filter for data of this rank."""
     by_name = {filter.name: filter for family in FAMILIES.values() for filter in family(channels)}
     return [filter for filter in by_name.values() if rank in filter.ranks]
 
@@ -229,7 +234,7 @@ def adaptive_policy(batch: Batch, options: HardenOptions, folder: Path, minutes:
 
     It uses the palettes and patches of the hardening and trains each prior for `minutes`; `training` overrides `PriorOptions`.
     """
-    filled, count = options.filled(batch), 0
+    filled, numbers = options.filled(batch), count(1)
     values = {
         "models": ["hardened"],
         "data": "training samples",  # model and data are in memory; these names are only recorded
@@ -242,10 +247,8 @@ def adaptive_policy(batch: Batch, options: HardenOptions, folder: Path, minutes:
     }
 
     def train_against(victim: TorchVictim) -> BeliefPolicy:
-        nonlocal count
-        count += 1
         chosen = PriorOptions.model_validate(values | {"device": victim.device.type} | training)
-        path = train([victim], batch, None, chosen, folder / f"agent-{count}")
+        path = train([victim], batch, None, chosen, folder / f"agent-{next(numbers)}")
         return BeliefPolicy(prior=read_prior(path)[0])
 
     return train_against

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import is_dataclass
-from typing import Any, Literal, Self, TypedDict
+from typing import Any, Literal, Self
 
 from pydantic import Field, InstanceOf, field_serializer, field_validator
 from torch import Tensor
@@ -15,13 +16,12 @@ from rlab.data.batch import Batch
 from rlab.data.load import DataOptions
 from rlab.hardening.adversaries import AdversaryGenerator, GradientAdversary, PerturbationSpace, PolicyAdversary
 from rlab.hardening.baselines import Norm
-from rlab.hardening.losses import Consistency
+from rlab.hardening.trainable import Consistency
 from rlab.policies import parse_policy
 from rlab.runs.options import AttackOptions, RunOptions
 from rlab.storage.config import Options, check
 
 GRADIENT = "gradient"
-_L2 = "L2 as a share of the data's range times the root of the number of values"
 
 
 class HardenOptions(Options):
@@ -33,41 +33,33 @@ class HardenOptions(Options):
     rounds: int = Field(3, ge=1, description="number of rounds of `epochs` each (default: 3)")
     epochs: int = Field(3, ge=1, description="epochs per round (default: 3)")
     fresh: bool = Field(True, description="with mode rounds: attack the data again before every round")
-    adversarial_share: float = Field(
-        1.0, gt=0, le=1, description="share of each batch to make adversarial samples from (default: 1)"
-    )
+    adversarial_share: float = Field(1.0, gt=0, le=1, description="share of each batch to attack (default: 1)")
     palettes: tuple[tuple[str, ...], ...] | None = Field(
         None, description="palettes to draw from for each batch; a@0.1..0.4 is a range"
     )
     entries: int = Field(8, ge=1, le=255, description="palette entries per batch")
-    patches: tuple[int | tuple[int, ...], ...] | None = Field(
-        None, description="patch sizes to draw from for each batch"
-    )
+    patches: tuple[int | tuple[int, ...], ...] | None = Field(None, description="patch sizes to draw from")
     adversary: str | InstanceOf[AdversaryGenerator] = Field(
         GRADIENT, description="source of training samples: gradient, a policy or an agent's file (default: gradient)"
     )
-    adversary_budget: int = Field(
-        24, ge=2, description="queries per sample while training, if the adversary is a policy (default: 24)"
-    )
+    adversary_budget: int = Field(24, ge=2, description="queries per sample if the adversary is a policy (default: 24)")
     overshoot: float = Field(1.0, ge=0, description="continue after a flip for this multiple of the queries it took")
     radius_range: tuple[float, float] = Field(
-        (0.02, 0.2), description=f"range of the gradient adversary's radius, {_L2}"
+        (0.02, 0.2),
+        description="gradient adversary: L2 as a share of the data's range times the root of the number of values",
     )
     gradient_steps: int = Field(2, ge=0, description="steps of the gradient adversary; 0 distorts at random")
     aimed_share: float = Field(
-        0.5,
-        ge=0,
-        le=1,
-        description="share of the gradient adversary's samples that follow the gradient; the others are random",
+        0.5, ge=0, le=1, description="share of samples that follow the gradient; others are random"
     )
     views: int = Field(1, ge=1, le=4, description="adversarial versions of each sample in a batch")
     distorted_weight: float = Field(1.0, ge=0, description="weight of the cross-entropy on adversarial samples")
     consistency: Consistency = Field(
-        "jsd", description="consistency loss between clean and adversarial outputs: jsd, or kl as in TRADES"
+        "jsd", description="loss between clean and adversarial outputs: jsd, or kl (TRADES)"
     )
     consistency_weight: float = Field(4.0, ge=0, description="weight of the consistency loss")
     learning_rate: float = Field(
-        1e-3, gt=0, description="peak learning rate of AdamW, with a cosine schedule (default: 0.001)"
+        1e-3, gt=0, description="peak learning rate of AdamW, cosine schedule (default: 0.001)"
     )
     weight_decay: float = Field(1e-4, ge=0, description="weight decay of AdamW")
     batch_size: int = Field(128, ge=2, description="training batch size (default: 128)")
@@ -76,14 +68,10 @@ class HardenOptions(Options):
     )
     ema_decay: float = Field(0.99, ge=0, lt=1, description="decay of the exponential moving average of the weights")
     batch_norm: Literal["frozen", "train"] = Field("train", description="freeze or train BatchNorm statistics")
-    max_clean_drop: float = Field(
-        0.01, ge=0, le=1, description="maximum loss of clean accuracy, as 1% or 0.01 (default: 0.01)"
-    )
+    max_clean_drop: float = Field(0.01, ge=0, le=1, description="maximum loss of clean accuracy (default: 0.01 or 1%)")
     validation_split: float = Field(0.1, gt=0, lt=1, description="share held out if you pass no validation data")
     validation_attacked: int = Field(512, ge=1, description="validation samples attacked after each epoch")
-    patience: int | None = Field(
-        None, ge=1, description="stop after this many epochs without improvement (default: never)"
-    )
+    patience: int | None = Field(None, ge=1, description="stop after this many epochs without gain (default: never)")
     balance: bool = Field(True, description="attack or draw classes less often if they flip more often")
     amp: bool = Field(False, description="use bfloat16 if the device supports it")
     seed: int = Field(0, ge=0, lt=2**31, description="random seed")
@@ -98,10 +86,8 @@ class HardenOptions(Options):
     @classmethod
     def _percent(cls, value: Any) -> Any:
         """Accept '1%' as well as 0.01."""
-        number = (
-            value.strip().removesuffix("%").strip() if isinstance(value, str) and value.strip().endswith("%") else ""
-        )
-        return float(number) / 100 if number.replace(".", "", 1).isdigit() else value
+        match = re.fullmatch(r"\s*(\d+\.?\d*|\.\d+)\s*%\s*", value) if isinstance(value, str) else None
+        return float(match[1]) / 100 if match else value
 
     @field_serializer("adversary", when_used="json")
     def _adversary_name(self, value: str | AdversaryGenerator) -> str:
@@ -129,56 +115,16 @@ class HardenOptions(Options):
         return self.model_copy(update={"palettes": self.palettes or palettes, "patches": self.patches or patches})
 
     def space(self, batch: Batch, goal: Goal) -> PerturbationSpace:
-        """The perturbations that training samples may be made of."""
         palettes, patches = self.palettes or (defaults.palette(batch),), self.patches or (defaults.patch(batch),)
         return PerturbationSpace(batch.bounds, palettes, patches, self.entries, goal)
 
     def generator(self, batch: Batch, goal: Goal) -> AdversaryGenerator:
-        """The generator of training samples."""
         if isinstance(self.adversary, AdversaryGenerator):
             return self.adversary
         if self.adversary == GRADIENT:
             return GradientAdversary(self.space(batch, goal), self.radius_range, self.gradient_steps, self.aimed_share)
         policy = parse_policy(self.adversary)
         return PolicyAdversary(self.space(batch, goal), policy, self.adversary_budget, self.overshoot)
-
-
-class HardenKeywords(TypedDict, total=False):
-    """The fields of `HardenOptions` as Python values, for type checkers; a test keeps the two equal."""
-
-    mode: Literal["live", "rounds"]
-    rounds: int
-    epochs: int
-    fresh: bool
-    adversarial_share: float
-    palettes: Sequence[Sequence[str]] | None
-    entries: int
-    patches: Sequence[int | Sequence[int]] | None
-    adversary: str | AdversaryGenerator
-    adversary_budget: int
-    overshoot: float
-    radius_range: tuple[float, float]
-    gradient_steps: int
-    aimed_share: float
-    views: int
-    distorted_weight: float
-    consistency: Consistency
-    consistency_weight: float
-    learning_rate: float
-    weight_decay: float
-    batch_size: int
-    distillation_weight: float
-    ema_decay: float
-    batch_norm: Literal["frozen", "train"]
-    max_clean_drop: float
-    validation_split: float
-    validation_attacked: int
-    patience: int | None
-    balance: bool
-    amp: bool
-    seed: int
-    step: Callable[..., Any] | None
-    augment: Callable[[Tensor], Tensor] | None
 
 
 class EvaluationOptions(Options):
@@ -208,5 +154,4 @@ class HardenRunOptions(RunOptions):
         return value
 
     def evaluation_options(self) -> EvaluationOptions:
-        """The evaluation with the declared attack."""
         return self.evaluation.model_copy(update={"attack": self.attack_options()})

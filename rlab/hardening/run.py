@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 import torch
 from safetensors.torch import save as to_bytes
@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from rlab.data.batch import Batch
 from rlab.errors import DataError, MissingExtra, ModelError
 from rlab.hardening.batches import imbalance
-from rlab.hardening.options import HardenKeywords, HardenOptions
+from rlab.hardening.options import HardenOptions
 from rlab.hardening.trainable import Epoch, best_epoch, trainable, twin
 from rlab.hardening.trainer import HardeningTrainer
 from rlab.progress import Progress, bar
@@ -31,10 +31,13 @@ from rlab.storage.resume import open_run
 from rlab.victims.answers import read_answer
 from rlab.victims.torch_module import TorchVictim, arrange
 
+if TYPE_CHECKING:
+    from rlab.keywords import HardenKeywords
+
 WEIGHTS, LOG = "hardened.safetensors", "log.json"
 
 
-@takes(HardenOptions, HardenKeywords)
+@takes(HardenOptions)
 def harden(
     model: Model,
     data: Data,
@@ -56,31 +59,20 @@ def harden(
     with taken(model, data, limit) as (victim, batch):
         original = twin(trainable(victim, batch))
         unseen = None if validation is None else as_batch(validation, bounds=batch.bounds)
-    return _harden(original, batch, unseen, chosen.filled(batch), out, progress)
-
-
-def _harden(
-    original: TorchVictim,
-    batch: Batch,
-    validation: Batch | None,
-    chosen: HardenOptions,
-    out: str | os.PathLike[str] | None,
-    progress: Progress | None,
-) -> Hardened:
-    train, judged_on = _split(batch, validation, chosen)
+    chosen = chosen.filled(batch)
+    train, judged_on = _split(batch, unseen, chosen)
     original.chunk = max(original.chunk, min(chosen.batch_size, len(train)))
     trainer = HardeningTrainer(original, train, judged_on, chosen)
     question = {
         "command": "harden",
         **chosen.plain(),
         "the model": weights_fingerprint(trainer.start),
-        "the data": [data_fingerprint(part) for part in (batch, validation) if part is not None],
+        "the data": [data_fingerprint(part) for part in (batch, unseen) if part is not None],
         **files_of(chosen.plain()),
     }
     with ExitStack() as stack:
         resume = None if out is None else stack.enter_context(open_run(Path(out), question))
-        shown = progress or stack.enter_context(bar(chosen.total_epochs, "hardening"))
-        state = trainer.run(resume, shown)
+        state = trainer.run(resume, progress or stack.enter_context(bar(chosen.total_epochs, "hardening")))
     hardened = twin(original)
     hardened.model.load_state_dict(state.best)
     hardened.model.eval()
@@ -146,10 +138,8 @@ class Hardened:
     def imbalance(self) -> str:
         """A sentence if the classes of the flipped samples are uneven, otherwise an empty string."""
         sentence = imbalance(self.flipped, self.classes)
-        evened = (
-            ": rare classes were drawn more often" if self.options.balance else ": balance=True compensates for that"
-        )
-        return sentence and sentence + evened
+        then = "rare classes were drawn more often" if self.options.balance else "balance=True compensates for that"
+        return sentence and f"{sentence}: {then}"
 
     def summary(self) -> dict[str, float]:
         first, best = self.history[0], self.best
@@ -167,15 +157,9 @@ class Hardened:
         first, best = self.history[0], self.best
         accuracies = f"clean accuracy {first.clean:.1%} -> {best.clean:.1%}, under attack {first.robust:.1%} -> {best.robust:.1%}"
         where = f"(validation samples, epoch {best.number}, {best.share:.0%} of the change in weights)"
+        rows = f"{self.rows:,} inputs were sent to the model"
         kept = "" if best.number else "no epoch improved on the original, so its weights are kept"
-        lines = [
-            f"{accuracies} {where}",
-            f"{self.rows:,} inputs were sent to the model",
-            self.imbalance,
-            self.stopped,
-            kept,
-        ]
-        return "\n".join(line for line in lines if line)
+        return "\n".join(line for line in (f"{accuracies} {where}", rows, self.imbalance, self.stopped, kept) if line)
 
     def save(self, folder: str | os.PathLike[str]) -> Path:
         """Write hardened.safetensors (a state dict) and log.json, and return the folder."""

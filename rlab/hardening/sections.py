@@ -5,29 +5,23 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-import matplotlib
 import numpy as np
 import yaml
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
-from matplotlib.ticker import PercentFormatter
 
+from rlab.data.kinds import kind_of
 from rlab.hardening.comparison import COMPARISON, HardeningComparison
 from rlab.hardening.evaluation import RobustnessMeasurement
 from rlab.hardening.run import LOG, Hardened
 from rlab.hardening.trainable import Epoch
 from rlab.present.chart import Chart, Curve
-from rlab.present.inline import figure_address, file_address
-from rlab.present.page import Block, Charts, Code, Gallery, Number, Page, Picture, Section, Text, write_page
-from rlab.present.style import AFTER, BEFORE, HUES, INK, STYLE, WIDE, list_below, new_figure, say, tidy
+from rlab.present.page import Block, Charts, Code, Number, Page, Section, Text, write_page
 from rlab.present.table import Share, Table, number
 from rlab.results.plots.sample import Sample
 from rlab.results.result import AttackResult
 from rlab.results.viewers import make_viewer, shelf
-from rlab.stats import NOTHING, Estimate, Floats
+from rlab.stats import NOTHING, Estimate
 from rlab.storage.files import read_json
 
 COLUMNS = {
@@ -45,16 +39,19 @@ RULES = (
     "Shares of samples on which the model stays right. L2 to flip is the median distance that the policy needs on this model, "
     "∞ if its budget was too small for half of the samples. Brackets are 95% bootstrap intervals over seeds and samples."
 )
-_ABOUT_CURVES = "accuracy by severity, and distance to flip"
 _PLAIN = ("agent_l2", "l2_ratio")  # the other figures are shares
 GROUPS = {"corruptions": "filters of the palette", "held_out": "filters outside the palette"}
-_LOOKS: tuple[tuple[str, Literal["-", "--"]], ...] = ((BEFORE, "-"), (AFTER, "-"), *((hue, "--") for hue in HUES[:5]))
 
 
 def comparison_table(comparison: HardeningComparison) -> Table:
-    """One row per method."""
-    rows = [[method, *_cells(comparison.estimates(method), COLUMNS)] for method in comparison.methods]
-    return Table(["method", *COLUMNS.values()], rows)
+    return _methods_table({method: comparison.estimates(method) for method in comparison.methods})
+
+
+def _methods_table(estimates: Mapping[str, Mapping[str, Estimate]]) -> Table:
+    """One row per method, one column per figure that any method has."""
+    names = [name for name in COLUMNS if any(name in each for each in estimates.values())]
+    rows = [[method, *_cells(each, names)] for method, each in estimates.items()]
+    return Table(["method", *(COLUMNS[name] for name in names)], rows)
 
 
 def before_after_table(estimates: Mapping[str, Mapping[str, Estimate]]) -> Table:
@@ -65,7 +62,7 @@ def before_after_table(estimates: Mapping[str, Mapping[str, Estimate]]) -> Table
     return Table(["", "before", "after"], rows, "Before and after")
 
 
-def _cells(estimates: Mapping[str, Estimate], names: Sequence[str] | Mapping[str, str]) -> list[Estimate | Share]:
+def _cells(estimates: Mapping[str, Estimate], names: Sequence[str]) -> list[Estimate | Share]:
     each = [(name, estimates.get(name, NOTHING)) for name in names]
     return [estimate if name in _PLAIN else Share(estimate) for name, estimate in each]
 
@@ -80,7 +77,7 @@ def write_before_after(
     table = before_after_table({when: m.estimates(before) for when, m in measured.items()})
     summary = [Text(line) for line in str(hardened).splitlines()]
     note = Text(f"Measured on test samples that the model was not trained on. {RULES}", quiet=True)
-    curves = Gallery([Picture(figure_address(draw_robustness(measured)), _ABOUT_CURVES, drawn=True)])
+    curves = robustness_charts({when: measurement.means for when, measurement in measured.items()})
     sections = [
         Section("Figures", [*summary, table, note]),
         Section("Accuracy by severity", [curves]),
@@ -96,7 +93,7 @@ def harden_section(figures: Mapping[str, Any], folder: Path, samples: int = 3) -
     note = "Shares of the audit's samples that the model gets right, and the median L2 to flip, with 95% bootstrap intervals."
     blocks: list[Block] = [before_after_table(estimates), Text(note, quiet=True)]
     blocks += [Text(figures["stopped"])] if figures["stopped"] else []
-    blocks.append(Gallery([Picture(file_address(folder / "robustness.png"), _ABOUT_CURVES, drawn=True)]))
+    blocks.append(robustness_charts(figures["curves"]))
     before, after = (AttackResult.load(folder / when) for when in ("before", "after"))
     return Section("Hardening", [*blocks, *_pairs(before, after, samples)])
 
@@ -116,7 +113,7 @@ def _pairs(before: AttackResult, after: AttackResult, samples: int) -> list[Bloc
     ]
     return [
         Text("The distortions that flip the same samples before and after."),
-        *shelf(viewers, before.setting.grid.rank, columns=2),
+        *shelf(viewers, kind_of(before.setting.size), columns=2),
     ]
 
 
@@ -134,7 +131,7 @@ def _failures(after: AttackResult, samples: int) -> list[Block]:
     viewers = [
         make_viewer(Sample.of(after, i), f"fails-{i}", len(nearest), _ending(after, i, "after")) for i in nearest
     ]
-    return [Text(summary), *shelf(viewers, after.setting.grid.rank, columns=2)]
+    return [Text(summary), *shelf(viewers, kind_of(after.setting.size), columns=2)]
 
 
 def _ending(result: AttackResult, i: int, when: str) -> str:
@@ -163,79 +160,40 @@ def hardening_page(folder: Path) -> Page:
     names |= {"robust_before": "under attack before", "robust_after": "under attack after"}
     numbers = [Number(heading, Share(float(s[name]))) for name, heading in names.items()]
     numbers.append(Number("inputs sent to the model", int(s["rows"])))
-    curves = [Curve(name, [e.number for e in epochs], values) for name, values in _epochs(epochs).items()]
+    shown = {"clean": [e.clean for e in epochs], "under attack": [e.robust for e in epochs]}
+    curves = [Curve(name, [e.number for e in epochs], values) for name, values in shown.items()]
     chart = Chart(
         "On validation samples", curves, "epoch (0: original)", "share of samples that stay right", percent=True
     )
     notes = [Text(f"{log[key]}.") for key in ("stopped", "imbalance") if log[key]]
     head = ["epoch", "clean", "under attack", "share of the change", "flipped", "inputs"]
     blocks: list[Block] = [*notes, Charts([chart]), Table(head, rows, "On validation samples (epoch 0: original)")]
-    if (folder / "robustness.png").is_file():
-        blocks.append(Gallery([Picture(file_address(folder / "robustness.png"), _ABOUT_CURVES, drawn=True)]))
     options = Code(yaml.safe_dump(log["config"], sort_keys=False, allow_unicode=True))
     sections = [Section("Hardening", blocks), Section("Options", [options])]
     return Page(f"Hardening {folder.name}", sections, numbers=numbers)
 
 
-def _epochs(epochs: Sequence[Epoch]) -> dict[str, list[float]]:
-    return {"clean": [e.clean for e in epochs], "under attack": [e.robust for e in epochs]}
-
-
 def stored_comparison_section(folder: Path) -> Section:
     """The table of methods and figures that `rlab harden --compare` stored."""
-    stored = read_json(folder / COMPARISON)["figures"]
-    methods = list(dict.fromkeys(row["method"] for row in stored))
-    estimates = {(row["method"], row["figure"]): _estimate(row) for row in stored}
-    names = [name for name in COLUMNS if any((method, name) in estimates for method in methods)]
-    rows = [
-        [method, *_cells({name: estimates.get((method, name), NOTHING) for name in names}, names)] for method in methods
-    ]
-    return Section("Methods", [Table(["method", *(COLUMNS[name] for name in names)], rows), Text(RULES, quiet=True)])
+    estimates: dict[str, dict[str, Estimate]] = {}
+    for row in read_json(folder / COMPARISON)["figures"]:
+        estimates.setdefault(row["method"], {})[row["figure"]] = _estimate(row)
+    return Section("Methods", [_methods_table(estimates), Text(RULES, quiet=True)])
 
 
-def draw_robustness(measured: Mapping[str, RobustnessMeasurement]) -> Figure:
-    """Accuracy by severity, within and outside the palette, and the share of samples not flipped within a distance."""
-    with matplotlib.rc_context(STYLE):
-        figure = new_figure(WIDE, 4.6)
-        axes = [figure.add_subplot(1, 3, at + 1) for at in range(3)]
-        handles = []
-        for (name, measurement), (colour, line) in zip(measured.items(), _LOOKS * 3, strict=False):
-            for ax, group in zip(axes, GROUPS, strict=False):
-                _severity(ax, measurement.curves.get(group), colour, line)
-            _distance(axes[2], measurement.figures["agent_l2"], colour, line)
-            handles.append(Line2D([], [], color=colour, linestyle=line, linewidth=1.8, label=name))
-        _finish(axes)
-        list_below(figure, handles)
-        return figure
+def robustness_charts(curves: Mapping[str, Mapping[str, Sequence[float | str]]]) -> Charts:
+    """Accuracy by severity, within and outside the palette, and the share of samples not flipped within a distance.
 
-
-def _severity(ax: Axes, curve: Floats | None, colour: str, line: Literal["-", "--"]) -> None:
-    if curve is None:
-        return say(ax, "no filters in this group")
-    accuracy = curve.mean(1)
-    ax.plot(np.arange(1, len(accuracy) + 1), accuracy, color=colour, linestyle=line, marker="o", markersize=4)
-
-
-def _distance(ax: Axes, l2: Floats, colour: str, line: Literal["-", "--"]) -> None:
-    """The share of samples not flipped within a distance; samples that were never flipped stay."""
-    attacked = l2[~np.isnan(l2)]
-    reached = np.sort(attacked[np.isfinite(attacked)])
-    if not len(attacked):
-        return
-    x = np.concatenate([[0.0], reached])
-    y = 1 - np.arange(len(reached) + 1) / len(attacked)
-    ax.step(x, y, where="post", color=colour, linestyle=line, linewidth=1.8)
-
-
-def _finish(axes: list[Axes]) -> None:
-    titles = [f"accuracy under {text}" for text in GROUPS.values()]
-    for ax, title in zip(axes, [*titles, "not flipped by the policy within this L2"], strict=True):
-        ax.set(ylim=(0, 1.03), title=title)
-        ax.yaxis.set_major_formatter(PercentFormatter(1.0))
-        ax.grid(axis="both", color="#EEEEEE", linewidth=0.6)
-        ax.set_axisbelow(True)
-        tidy(ax)
-    for ax in axes[:2]:
-        ax.set(xlabel="severity", xticks=range(1, 6))
-    axes[2].set_xlabel("L2")
-    axes[2].axhline(0.5, color=INK, linewidth=0.6, alpha=0.4)
+    `curves` are those of `RobustnessMeasurement.means` by name, perhaps read from JSON.
+    """
+    charts = []
+    for group, about in GROUPS.items():
+        means = {name: list(map(float, each[group])) for name, each in curves.items() if group in each}
+        lines = [Curve(name, range(1, len(mean) + 1), mean) for name, mean in means.items()]
+        charts += [Chart(f"accuracy under {about}", lines, "severity", percent=True)] if lines else []
+    lines = []
+    for name, each in curves.items():
+        reached = [distance for distance in map(float, each["l2"]) if math.isfinite(distance)]
+        share = 1 - np.arange(len(reached) + 1) / max(1, len(each["l2"]))  # samples that were never flipped stay
+        lines.append(Curve(name, [0.0, *reached], share))
+    return Charts([*charts, Chart("not flipped by the policy within this L2", lines, "L2", percent=True, steps=True)])

@@ -1,15 +1,17 @@
-"""Trainable victims, their weights (averaged, and interpolated with the original), and the state of training."""
+"""Trainable victims, their losses and weights (averaged, and interpolated with the original), and the state of training."""
 
 from __future__ import annotations
 
 import copy
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from rlab.core.goals import Goal, MultiLabel, Untargeted
@@ -20,6 +22,7 @@ from rlab.victims.callables import CallableVictim, OnnxVictim, SklearnVictim
 from rlab.victims.http import HttpVictim
 from rlab.victims.torch_module import TorchVictim
 
+Consistency = Literal["jsd", "kl"]
 Weights = dict[str, Tensor]
 INSTEAD: dict[type[Victim], str] = {
     OnnxVictim: "an ONNX file cannot be trained: harden the torch model that it was exported from, and export it again",
@@ -118,7 +121,6 @@ def best_epoch(history: Sequence[Epoch]) -> Epoch:
 
 
 def take(model: nn.Module) -> Weights:
-    """A copy of all parameters and buffers."""
     return {name: value.detach().clone() for name, value in model.state_dict().items()}
 
 
@@ -147,3 +149,37 @@ def set_mode(model: nn.Module, batch_norm: str) -> None:
         for layer in model.modules():
             if isinstance(layer, _BatchNorm):
                 layer.eval()
+
+
+def cross_entropy(scores: Tensor, target: Tensor, multilabel: bool) -> Tensor:
+    """Cross-entropy with target probabilities (b, k); scores are log-probabilities, or log-odds for multiple labels."""
+    if multilabel:
+        return F.binary_cross_entropy_with_logits(scores, target)
+    return -(target * scores.clamp(min=-1e4)).sum(1).mean()  # avoids 0 * -inf = NaN
+
+
+def distributions(scores: Tensor, multilabel: bool) -> Tensor:
+    """(b, k) -> log-probabilities (b, 1, k), or (b, k, 2) for multiple independent labels."""
+    if multilabel:
+        return torch.stack([F.logsigmoid(scores), F.logsigmoid(-scores)], -1)
+    return scores.clamp(min=-1e4)[:, None]
+
+
+def divergence(clean: Tensor, other: Tensor, multilabel: bool) -> Tensor:
+    """(b,): Kullback-Leibler divergence from the clean output to the other, averaged over multiple labels."""
+    p, q = (distributions(scores, multilabel) for scores in (clean, other))
+    return (p.exp() * (p - q)).sum(2).mean(1)
+
+
+def jensen_shannon(answers: Sequence[Tensor], multilabel: bool) -> Tensor:
+    """(b,): Jensen-Shannon divergence of several outputs (Hendrycks et al. 2020)."""
+    logs = torch.stack([distributions(scores, multilabel) for scores in answers])
+    mean = logs.logsumexp(0) - math.log(len(answers))
+    return (logs.exp() * (logs - mean)).sum(3).mean((0, 2))
+
+
+def disagreement(kind: Consistency, clean: Tensor, views: Sequence[Tensor], multilabel: bool) -> Tensor:
+    """Mean over the batch: jsd of all outputs, or kl from the clean output to each view."""
+    if kind == "jsd":
+        return jensen_shannon([clean, *views], multilabel).mean()
+    return torch.stack([divergence(clean, view, multilabel).mean() for view in views]).mean()

@@ -18,7 +18,6 @@ from rlab.core.rng import seeded_globals
 from rlab.data.batch import Batch
 from rlab.errors import ModelError, OptionError
 from rlab.hardening.batches import AdversaryPool, BatchSource, TrainingBatch, class_counts, class_weights
-from rlab.hardening.losses import cross_entropy, disagreement
 from rlab.hardening.options import HardenOptions
 from rlab.hardening.trainable import (
     Epoch,
@@ -27,6 +26,8 @@ from rlab.hardening.trainable import (
     best_epoch,
     blend,
     correct,
+    cross_entropy,
+    disagreement,
     follow,
     goal_of,
     set_mode,
@@ -104,10 +105,8 @@ class HardeningTrainer:
         with seeded_globals(self._seed(number)):
             source = self._source(state, resume)
             if source is None:
-                state.stopped = (
-                    f"the attack flipped no sample in round {number // self.options.epochs + 1}, "
-                    "so there is nothing to train on"
-                )
+                at = f"in round {number // self.options.epochs + 1}"
+                state.stopped = f"the attack flipped no sample {at}, so there is nothing to train on"
                 return
             loss, flipped, ema = self._train(source, state)
         if not math.isfinite(loss):
@@ -139,9 +138,7 @@ class HardeningTrainer:
             state.best = kept
         idle = state.epochs - best_epoch(state.history).number
         if self.options.patience is not None and idle >= self.options.patience:
-            state.stopped = (
-                f"training stopped: {idle} epochs did not improve on epoch {best_epoch(state.history).number}"
-            )
+            state.stopped = f"training stopped: {idle} epochs did not improve on epoch {state.epochs - idle}"
 
     def _interpolate(self, ema: Weights, least: float) -> tuple[float, float, Weights]:
         """The largest share of the change with a clean accuracy of at least `least`, that accuracy, and the weights."""
@@ -179,16 +176,7 @@ class HardeningTrainer:
             self.pool = AdversaryPool(**resume.recall("pool", "") or {})
         if self.pool is not None and not len(self.pool.rows):
             return None
-        options = self.options
-        return BatchSource(
-            self.batch,
-            self.classes,
-            options.adversarial_share,
-            options.augment,
-            self.generator,
-            options.views,
-            self.pool,
-        )
+        return BatchSource(self.batch, self.generator, self.options, self.pool)
 
     def _train(self, source: BatchSource, state: TrainerState) -> tuple[float, Tensor, Weights]:
         """One epoch: the mean loss (NaN if it or the weights are not finite), flipped samples (k,), averaged weights."""
@@ -199,7 +187,7 @@ class HardeningTrainer:
         for at, rows in enumerate(order.split(self.options.batch_size)):
             self._schedule(state.epochs * self.steps + at)
             self.victim.model.eval()
-            batch = source.take(self.victim, rows, weights, seed + 17 * at, judged=self.options.step is not None)
+            batch = source.take(self.victim, rows, weights, seed + 17 * at)
             set_mode(self.victim.model, self.options.batch_norm)
             loss, wrong = self._step(batch)
             if not math.isfinite(loss):
@@ -252,7 +240,6 @@ class HardeningTrainer:
             group["lr"] = self.options.learning_rate * max(height, 1e-3)
 
     def _chunk(self) -> int:
-        """Number of samples to attack together."""
         bank = (self.options.entries + 1) * self.batch.x[0].numel() * self.batch.x.element_size()
         return max(1, min(4096, _BANK_BYTES // (8 * bank)))
 
@@ -265,12 +252,9 @@ class HardeningTrainer:
 
 
 def _as_loss(answer: object) -> float:
-    """The loss that a custom step returned."""
-    match answer:
-        case Tensor() if answer.numel() == 1:
-            return float(answer.detach())
-        case float():
-            return answer
+    loss = answer.detach().item() if isinstance(answer, Tensor) and answer.numel() == 1 else answer
+    if isinstance(loss, float):
+        return loss
     raise OptionError(f"expected step(model, x, y, optimizer) to return the loss, got {type(answer).__name__}")
 
 

@@ -40,6 +40,8 @@ def parse_policy(spec: str | Policy[Any]) -> Policy[Any]:
         return load_policy(Path(name), **options)
     if name == "auto":
         return make_auto(**options)
+    if name == "agents":
+        raise OptionError("the policy 'agents' of rlab 0.2.0 is gone: use two_agents(agent='agent.safetensors')")
     if name in PAPERS:
         return load_paper(PAPERS[name])(**options)
     if name not in BASELINES:

@@ -14,8 +14,14 @@ from rlab.priors.file import read_header, read_prior
 from rlab.storage.config import check_options
 
 # The agents of papers come with their training, which needs this package: they are entry points, loaded when a user names one.
-PAPERS = {"agents": "rlab.papers.video.file:make_agents"}  # by the policy's name
-PAPER_FILES = {"clips": "rlab.papers.video.file:load_agents"}  # by the kind in a file's header
+PAPERS = {  # by the policy's name
+    "dual_action": "rlab.papers.dual_action:make_policy",
+    "two_agents": "rlab.papers.two_agents:make_policy",
+}
+PAPER_FILES = {  # by the kind in a file's header
+    "dual_action": "rlab.papers.dual_action:load_policy",
+    "two_agents": "rlab.papers.two_agents:load_policy",
+}
 
 
 def load_paper(entry_point: str) -> Callable[..., Policy[Any]]:
@@ -30,8 +36,7 @@ def load_policy(path: Path, **options: Any) -> Policy[Any]:
     if kind in PAPER_FILES:
         return load_paper(PAPER_FILES[kind])(path, **options)
     what = f"the policy {str(path)!r}"
-    for name in ("prior", "mobilenet"):
-        if name in options:
-            raise OptionError(f"{what} does not take the options {name}")
+    if "prior" in options:
+        raise OptionError(f"{what} does not take the options prior")
     check_options(BeliefPolicy, options, what)
     return BeliefPolicy(prior=read_prior(path)[0], **options)

@@ -23,7 +23,7 @@ from rlab.storage.config import check_options, did_you_mean
 
 SMALL = 96  # pixels: an image whose longer side is at most this is small, a larger one is a photo
 _ASSETS = ("prior_", "agent_")  # how the names of these files begin
-_KINDS = {"prior": "direction prior", "clips": "pair of agents"}
+_KINDS = {"prior": "direction prior", "dual_action": "dual-action agent", "two_agents": "two agents"}
 _NAMES: dict[Kind, str] = {"signal": "signals", "image": "images", "video": "clips"}
 
 
@@ -61,7 +61,7 @@ def fitting(shape: tuple[int, ...]) -> str | None:
 class ShippedPrior(Prior):
     """The shipped prior that fits the data, none if none fits.
 
-    `video=False` uses none for clips: along the directions of the two agents' prior, first flips of C3D took twice the queries.
+    `video=False` uses none for clips: with one of rlab 0.2.0, first flips of C3D took twice the queries.
     """
 
     video: bool = True

@@ -19,38 +19,22 @@ PLACES = (
 WAIT = 120  # seconds
 
 
-def find_chromium() -> str | None:
-    """The path of Chromium or Chrome, or None."""
-    found = (shutil.which(name) for name in (*NAMES, *PLACES))
-    return next((path for path in found if path), None)
-
-
 def check_chromium() -> str:
     """The path of Chromium or Chrome; raise if there is none."""
-    chromium = find_chromium()
+    chromium = next(filter(None, map(shutil.which, (*NAMES, *PLACES))), None)
     if chromium is None:
-        raise InputError(
-            "--pdf needs Chromium or Chrome, and neither was found: install one, or print the page from a browser"
-        )
+        raise InputError("--pdf needs Chromium or Chrome, which was not found: install it, or print from a browser")
     return chromium
 
 
 def print_pdf(page: Path, pdf: Path) -> Path:
     """Print a page atomically."""
     chromium = check_chromium()
-    sandbox = (
-        ["--no-sandbox"] if hasattr(os, "getuid") and not os.getuid() else []
-    )  # Chromium's sandbox does not run as root
+    call = [chromium, "--headless", "--disable-gpu", "--no-pdf-header-footer", "--virtual-time-budget=5000"]
+    if hasattr(os, "getuid") and not os.getuid():
+        call.append("--no-sandbox")  # Chromium's sandbox does not run as root
     with tempfile.TemporaryDirectory() as folder:
         made = Path(folder) / "page.pdf"
-        call = [
-            chromium,
-            "--headless",
-            "--disable-gpu",
-            *sandbox,
-            "--no-pdf-header-footer",
-            "--virtual-time-budget=5000",
-        ]
         call += [f"--user-data-dir={folder}/profile", f"--print-to-pdf={made}", page.resolve().as_uri()]
         try:
             done = subprocess.run(call, capture_output=True, timeout=WAIT, check=False)

@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
 
 import numpy as np
 
@@ -31,7 +30,6 @@ class Curve:
 class Chart:
     """Curves with common axes; with `steps`, each value holds until the next."""
 
-    kind: ClassVar[str] = "chart"
     title: str
     curves: Sequence[Curve]
     x: str = ""

@@ -12,7 +12,6 @@ from rlab.redact import redact
 
 
 def make_environment() -> Environment:
-    """An environment that escapes and redacts every value."""
     return Environment(
         loader=PackageLoader("rlab.present"),
         autoescape=True,

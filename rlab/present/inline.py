@@ -32,9 +32,8 @@ def figure_address(figure: Figure, dpi: float | None = None) -> str:
 def _palette(content: io.BytesIO) -> bytes:
     """Reduce to 256 colours: enough for charts, and a third of the size."""
     smaller = io.BytesIO()
-    Image.open(content).convert("RGB").quantize(256, dither=Image.Dither.NONE).save(
-        smaller, format="png", optimize=True
-    )
+    image = Image.open(content).convert("RGB").quantize(256, dither=Image.Dither.NONE)
+    image.save(smaller, format="png", optimize=True)
     return smaller.getvalue()
 
 

@@ -29,19 +29,12 @@ def thumbnails(
 ) -> list[Block]:
     """x (n, c, *size): curves of signals, small images, the middle frame of clips; without bounds, a heat map."""
     if x.dim() == 3:
-        time = np.arange(x.shape[2]) / (rate or 1.0)
-        charts = [
-            Chart(
-                name, [Curve(f"{k + 1}", time, lead.numpy()) for k, lead in enumerate(leads)], "s" if rate else "point"
-            )
-            for name, leads in zip(names, x, strict=False)
-        ]
-        return [Charts(charts)]
+        time, unit = np.arange(x.shape[2]) / (rate or 1.0), "s" if rate else "point"
+        curves = [[Curve(f"{k + 1}", time, lead.numpy()) for k, lead in enumerate(leads)] for leads in x]
+        return [Charts([Chart(name, each, unit) for name, each in zip(names, curves, strict=False)])]
     frames = x if x.dim() == 4 else x[:, :, x.shape[2] // 2]
-    shown = [
-        Picture(_small(frame.numpy(), bounds), name, caption=name) for name, frame in zip(names, frames, strict=False)
-    ]
-    return [Gallery(shown, 6)]
+    small = [_small(frame.numpy(), bounds) for frame in frames]
+    return [Gallery([Picture(each, name, caption=name) for name, each in zip(names, small, strict=False)], 6)]
 
 
 def _small(values: Array, bounds: tuple[float, float] | None) -> str:
@@ -50,10 +43,9 @@ def _small(values: Array, bounds: tuple[float, float] | None) -> str:
     colours = matplotlib.colormaps["magma"](unit[0])[..., :3] if bounds is None else to_colours(unit)
     picture = Image.fromarray((colours * 255).round().astype(np.uint8))
     times = SIDE / max(picture.size)
+    width, height = (max(1, round(side * times)) for side in picture.size)
     way = Image.Resampling.NEAREST if times > 1 else Image.Resampling.LANCZOS
-    return image_address(
-        picture.resize((max(1, round(picture.width * times)), max(1, round(picture.height * times))), way)
-    )
+    return image_address(picture.resize((width, height), way))
 
 
 def maps_html(facts: Mapping[str, str], maps: Tensor, names: Sequence[str]) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 import rlab
 from rlab.present.chart import Chart
@@ -27,14 +27,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Text:
-    kind: ClassVar[str] = "text"
     text: str
     quiet: bool = False
 
 
 @dataclass(frozen=True)
 class Facts:
-    kind: ClassVar[str] = "facts"
     facts: Mapping[str, str]
 
 
@@ -56,7 +54,6 @@ class Picture:
 class Gallery:
     """Pictures in rows of `columns`."""
 
-    kind: ClassVar[str] = "gallery"
     pictures: Sequence[Picture]
     columns: int = 1
 
@@ -65,7 +62,6 @@ class Gallery:
 class Charts:
     """Charts side by side, if there is room."""
 
-    kind: ClassVar[str] = "charts"
     charts: Sequence[Chart]
 
 
@@ -79,7 +75,6 @@ class Bar:
 
 @dataclass(frozen=True)
 class Bars:
-    kind: ClassVar[str] = "bars"
     title: str
     bars: Sequence[Bar]
 
@@ -88,7 +83,6 @@ class Bars:
 class Viewers:
     """Interactive samples in `columns`, or in as many as fit if 0."""
 
-    kind: ClassVar[str] = "viewers"
     viewers: Sequence[Viewer]
     columns: int = 0
     small: bool = False  # smaller gaps
@@ -105,7 +99,6 @@ class Number:
 
 @dataclass(frozen=True)
 class Code:
-    kind: ClassVar[str] = "code"
     text: str
 
 
@@ -113,7 +106,6 @@ class Code:
 class Folded:
     """Blocks that a click unfolds."""
 
-    kind: ClassVar[str] = "folded"
     title: str
     blocks: Sequence[Block]
 
@@ -171,7 +163,6 @@ def sort_key(cell: Cell) -> str:
 
 @cache
 def templates() -> Environment:
-    """The templates of all pages."""
     environment = make_environment()
     environment.filters |= {"shown": text, "sort_key": sort_key}
     environment.tests["ranged"] = lambda cell: " [" in text(cell.value) and text(cell.value).endswith("]")

@@ -75,7 +75,6 @@ def hatch(entry: int) -> str:
 
 
 def swatch(entry: int, label: str, alpha: float = 0.35) -> Patch:
-    """The legend handle of an entry."""
     face = (hue(entry), alpha)
     return Patch(facecolor=face, edgecolor=hue(entry), hatch=hatch(entry), linewidth=1.2, label=label)
 
@@ -88,9 +87,8 @@ def list_below(figure: Figure, handles: Sequence[Line2D | Patch]) -> None:
         handles = [*handles[:most], more]
     if handles:
         widths = [0.6 + width_of(str(handle.get_label()), 9.0) for handle in handles]
-        columns = max(
-            n for n in range(1, len(handles) + 1) if n == 1 or _spread(widths, n) < figure.get_figwidth() - 0.2
-        )
+        room = figure.get_figwidth() - 0.2
+        columns = max(n for n in range(1, len(handles) + 1) if n == 1 or _spread(widths, n) < room)
         figure.legend(handles=list(handles), loc="outside lower left", ncols=columns, columnspacing=1.4)
 
 

@@ -1,7 +1,4 @@
-"""One table with four renderers: terminal, Markdown and CSV here, HTML in the page's template.
-
-Cells hold values: text is rounded, CSV is not.
-"""
+"""One table with three renderers: terminal and Markdown here, HTML in the page's template. Cells hold unrounded values."""
 
 from __future__ import annotations
 
@@ -9,21 +6,19 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from rich.cells import cell_len
 
-from rlab.present.tones import TERMINAL
-from rlab.present.tones import Tone as Tone
 from rlab.redact import redact
 from rlab.stats import Estimate
-from rlab.storage.files import write_csv
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions
     from rich.table import Table as RichTable
 
+Tone = Literal["", "pass", "fail", "warn"]  # for the model's owner
+TERMINAL: dict[Tone, str] = {"pass": "green", "fail": "red", "warn": "yellow"}  # pages define theirs in style.css
 Value = str | int | float | Estimate | None
 _SHORT, _NAME = 14, 24  # characters that stay in one line: of cells such as "12.5 + 3.5", of names in the first column
 _CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]")  # all but line breaks
@@ -57,7 +52,6 @@ class Table:
     rows: Sequence[Cells]
     title: str = ""
     words: int = 1
-    kind: str = "table"  # selects the block in the page's template
 
     @property
     def cells(self) -> list[list[Cell]]:
@@ -127,7 +121,11 @@ class _Column:
 
 @dataclass(frozen=True)
 class TerminalTable:
-    """A table that fits the console: columns that find no room follow in a second table that repeats the first column."""
+    """For rich's console: no line is longer than the console is wide, no column is dropped, no figure is broken.
+
+    Columns that find no room follow in a second table that repeats the first column. Headings and words fold, and an interval is
+    below its value.
+    """
 
     table: Table
 
@@ -142,12 +140,7 @@ class TerminalTable:
                 return
 
 
-def terminal(table: Table) -> TerminalTable:
-    """For rich's console: no line is longer than the console is wide, no column is dropped, no figure is broken.
-
-    Headings and words fold, and an interval is below its value.
-    """
-    return TerminalTable(table)
+terminal = TerminalTable
 
 
 def _column(table: Table, at: int) -> _Column:
@@ -215,7 +208,6 @@ def _coloured(shown: str, tone: Tone) -> str:
 
 
 def markdown(table: Table) -> str:
-    """A table in GitHub's Markdown."""
     table = _without_secrets(table)
     lines = [table.head, ["---" if at < table.words else "---:" for at in range(len(table.head))]]
     lines += [[text(cell.value) for cell in row] for row in table.cells]
@@ -225,11 +217,6 @@ def markdown(table: Table) -> str:
 
 def _one_line(cell: str) -> str:
     return " ".join(cell.replace("|", "\\|").split())
-
-
-def save_csv(table: Table, path: Path) -> None:
-    """Write unrounded values; an interval takes three columns."""
-    write_csv(path, records(table))
 
 
 def records(table: Table) -> list[Mapping[str, Any]]:

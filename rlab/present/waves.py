@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-WAVES = {
-    "P": (-0.20, -0.06),
-    "QRS": (-0.06, 0.06),
-    "T": (0.10, 0.40),
-}  # seconds around the R peak, by convention
+WAVES = {"P": (-0.20, -0.06), "QRS": (-0.06, 0.06), "T": (0.10, 0.40)}  # seconds around the R peak, by convention
 
 
 def waves(r_peaks: Sequence[int], rate: float | None, length: int) -> list[tuple[str, slice]]:

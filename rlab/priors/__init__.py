@@ -1,1 +1,1 @@
-"""Where directions come from in which a model's margin may fall: nothing, a trained network, or models the user has."""
+"""Directions in which a model's margin may fall: from a trained network or from models that you have."""

@@ -1,7 +1,6 @@
 """A direction prior as one safetensors file: weights in half precision, and a header with the network's shape and its card.
 
-The card says what the prior was trained on and with which models. Nothing is pickled. The file of the pair of agents for
-clips holds a prior too, which `read_prior` reads.
+The card says what the prior was trained on and with which models. Nothing is pickled.
 """
 
 from __future__ import annotations
@@ -23,11 +22,10 @@ from rlab.storage.files import write_atomically
 from rlab.storage.outside import checked, regular, short
 
 VERSION = 2
-PRIOR, CLIPS = "prior", "clips"  # kinds of files
+PRIOR = "prior"  # a kind of file
 MOST_WIDTH, MOST_LEVELS = 4096, 16  # of a network that a header describes
 Network = TypeVar("Network", bound=nn.Module)
 _SHAPE = ("rank", "channels", "width", "heads", "levels", "shrink")
-_INSIDE = "compass."  # prefix of the prior's weights in the file of an agent
 
 
 def write_weights(path: Path, kind: str, weights: Mapping[str, Tensor], shape: Mapping[str, Any], card: Any) -> None:
@@ -108,20 +106,12 @@ def save_prior(network: DirectionPrior, path: Path, card: Mapping[str, Any]) -> 
 
 
 def read_prior(path: Path) -> tuple[TrainedPrior, dict[str, Any]]:
-    """The prior in a file of `rlab train`, or in the file of an agent, and its card."""
+    """The prior in a file of `rlab train`, and its card."""
     header, weights = read_weights(path)
+    if header.kind != PRIOR:
+        raise ModelError(f"expected {path} to hold a prior, got kind {short(header.kind)}")
     name = path.stem.removeprefix("prior_").removeprefix("agent_")
-    if header.kind == PRIOR:
-        return _prior(path, header.network, weights, name), header.about
-    if header.kind != CLIPS:
-        raise ModelError(f"expected {path} to hold a prior or the agents for clips, got kind {short(header.kind)}")
-    shape = header.network
-    if not shape.get("heads"):
-        raise ModelError(f"the agents in {path} have no direction prior: train one with rlab train")
-    inner = {key: value for key, value in shape.items() if key in ("channels", "heads", "shrink")}
-    inner |= {"rank": 3, "width": shape.get("prior_width"), "levels": shape.get("prior_levels")}
-    part = {key.removeprefix(_INSIDE): value for key, value in weights.items() if key.startswith(_INSIDE)}
-    return _prior(path, inner, part, f"{name} (the direction prior of clips)"), header.about
+    return _prior(path, header.network, weights, name), header.about
 
 
 class PriorShape(BaseModel):

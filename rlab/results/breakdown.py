@@ -11,6 +11,7 @@ from torch import Tensor
 
 from rlab.errors import OptionError
 from rlab.results.data import ResultData
+from rlab.results.sentences import class_words
 from rlab.stats import median_of
 
 
@@ -43,12 +44,12 @@ class LabelRow:
 
 def has_classes(result: ResultData) -> bool:
     """Whether the labels contain more than one class."""
-    return sum(bool(rows.any()) for rows in _members(result)) > 1
+    return sum(bool(held.any()) for _, held in class_members(result)) > 1
 
 
 def by_class(result: ResultData) -> list[ClassRow]:
     """One row per class with samples, the easiest to break first; a sample with several labels counts in each class."""
-    rows = [_class_row(result, name, held) for name, held in _named(result) if held.any()]
+    rows = [_class_row(result, name, held) for name, held in class_members(result) if held.any()]
     return sorted(rows, key=lambda row: (-row.success if row.attacked else 1.0, row.median_queries))
 
 
@@ -56,7 +57,7 @@ def by_distortion(result: ResultData) -> dict[str, dict[str, float]]:
     """Class -> filter -> share of its flipped samples that use the filter after cleanup."""
     filters = entry_filters(result.setting.palette)
     shares: dict[str, dict[str, float]] = {}
-    for name, held in _named(result):
+    for name, held in class_members(result):
         won = held & result.succeeded
         if won.any():
             chosen = result.assignment[won].long()
@@ -71,7 +72,7 @@ def by_label(result: ResultData) -> list[LabelRow]:
     """One row per label, for multilabel data."""
     if result.labels.dim() != 2:
         raise OptionError("by_label needs a run with several labels per sample: use by_class")
-    return [_label_row(result, k, _name(result, k)) for k in range(result.labels.shape[1])]
+    return [_label_row(result, k, name) for k, (name, _) in enumerate(class_members(result))]
 
 
 def entry_filters(palette: Sequence[str]) -> dict[str, list[int]]:
@@ -110,16 +111,10 @@ def _label_row(result: ResultData, k: int, name: str) -> LabelRow:
     )
 
 
-def _members(result: ResultData) -> list[Tensor]:
-    """For each class, which samples (n,) have it."""
-    if result.labels.dim() == 2:
-        return list((result.labels == 1).T)
-    return [result.labels == k for k in range(int(result.labels.max()) + 1)]
-
-
-def _named(result: ResultData) -> list[tuple[str, Tensor]]:
-    return [(_name(result, k), held) for k, held in enumerate(_members(result))]
-
-
-def _name(result: ResultData, k: int) -> str:
-    return result.setting.classes[k] if k < len(result.setting.classes) else f"class {k}"
+def class_members(result: ResultData) -> list[tuple[str, Tensor]]:
+    """For each class, its name and which samples (n,) have it."""
+    several = result.labels.dim() == 2
+    members = (
+        (result.labels == 1).T if several else result.labels == torch.arange(int(result.labels.max()) + 1)[:, None]
+    )
+    return [(class_words(result.setting, k), held) for k, held in enumerate(members)]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, Self, overload
 
 import numpy as np
 import torch
@@ -14,9 +14,10 @@ from torch import Tensor
 
 from rlab.core.setting import Setting
 from rlab.core.status import Status
-from rlab.core.trace import Improvements, best_within, tally_of
+from rlab.core.trace import DISTANCE_NAMES, Improvements, best_within, tally_of
 from rlab.progress import Tally
 from rlab.results.kept import HeldInputs, Inputs, Pair
+from rlab.results.sentences import class_words, sample_sentence
 from rlab.stats import mean_of, median_of
 from rlab.victims.base import PHASES
 
@@ -25,8 +26,8 @@ Classes = int | tuple[int, ...]  # several classes where a sample has several la
 
 
 @dataclass(frozen=True, repr=False)
-class SampleData:
-    """One sample: its label, its status and its cost."""
+class AttackedSample:
+    """One sample of a result: its label, its status and its cost."""
 
     id: str
     label: Classes
@@ -67,6 +68,20 @@ class SampleData:
         several = isinstance(self.label, tuple)
         return tuple((p > 0.5).nonzero().flatten().tolist()) if several else int(p.argmax())
 
+    @property
+    def sentence(self) -> str:
+        """What happened to the sample, in plain words."""
+        return sample_sentence(self)
+
+    def __str__(self) -> str:
+        return f"{self.id}: {self.sentence}"
+
+    def __repr__(self) -> str:
+        label, *read = (class_words(self.setting, k) for k in (self.label, self.predicted_before, self.predicted_after))
+        distance = f"{DISTANCE_NAMES[self.setting.distance]} {self.setting.format_distance(self.distance)}"
+        facts = f"{self.id}: {label} read as {' -> '.join(read)}, {distance}, {self.queries} queries, {self.status}"
+        return f"AttackedSample({facts})"
+
 
 @dataclass(frozen=True)
 class ResultData:
@@ -89,10 +104,8 @@ class ResultData:
     r_peaks: tuple[tuple[int, ...], ...] = ()  # (n) annotated R peaks, as in `Batch.r_peaks`; empty if unknown
 
     def __post_init__(self) -> None:
-        none: tuple[tuple[Any, ...], ...] = ((),) * len(self)
-        improvements = [flips or self._two_flips(i) for i, flips in enumerate(self.improvements or none)]
-        object.__setattr__(self, "improvements", tuple(improvements))
-        object.__setattr__(self, "r_peaks", self.r_peaks or none)
+        for name in ("improvements", "r_peaks"):
+            object.__setattr__(self, name, getattr(self, name) or ((),) * len(self))
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -137,13 +150,6 @@ class ResultData:
     def best_within(self, queries: int) -> Tensor:
         """(n,): the distance of the best flip within this number of queries, the clean one included; infinite without one."""
         return best_within(self.improvements, queries).masked_fill(~self.succeeded, math.inf)
-
-    def _two_flips(self, i: int) -> Improvements:
-        """The improvements of a run that recorded none: the first flip, and the result of cleanup."""
-        if self.status[i] is not Status.SUCCEEDED:
-            return ()
-        first = (int(self.queries[i, PHASES.index("search")]), float(self.flip["l2"][i]))
-        return first, (int(self.effort[i]), float(self.final["l2"][i]))
 
     def summary(self) -> dict[str, float]:
         """Return the figures of the tables by name; medians and means are over successes, but `median_within_N` is over
@@ -208,22 +214,31 @@ class ResultData:
                 chosen[f.name] = {key: column[rows] for key, column in value.items()}
         return replace(self, **chosen)
 
-    def sample(self, i: int) -> SampleData:
-        """Return the facts of sample i."""
-        return SampleData(**self._sample_fields(i))
+    @overload
+    def __getitem__(self, at: int) -> AttackedSample: ...
 
-    def _sample_fields(self, i: int) -> dict[str, Any]:
+    @overload
+    def __getitem__(self, at: slice) -> Self: ...
+
+    def __getitem__(self, at: int | slice) -> AttackedSample | Self:
+        """One sample, or the result of a slice of them."""
+        if isinstance(at, slice):
+            return self.where(torch.arange(len(self))[at])
+        i = range(len(self))[at]
         label = self.labels[i]
-        return {
-            "id": self.ids[i],
-            "label": tuple(label.nonzero().flatten().tolist()) if label.dim() else int(label),
-            "status": self.status[i],
-            "queries": int(self.effort[i]),
-            "distance": self.improvements[i][-1][1] if self.status[i] is Status.SUCCEEDED else math.inf,
-            "before": self.before[i],
-            "after": self.after[i],
-            "inputs": self.inputs.where([i]),
-            "entries": self.assignment[i],
-            "setting": self.setting,
-            "r_peaks": self.r_peaks[i],
-        }
+        return AttackedSample(
+            id=self.ids[i],
+            label=tuple(label.nonzero().flatten().tolist()) if label.dim() else int(label),
+            status=self.status[i],
+            queries=int(self.effort[i]),
+            distance=self.improvements[i][-1][1] if self.status[i] is Status.SUCCEEDED else math.inf,
+            before=self.before[i],
+            after=self.after[i],
+            inputs=self.inputs.where([i]),
+            entries=self.assignment[i],
+            setting=self.setting,
+            r_peaks=self.r_peaks[i],
+        )
+
+    def __iter__(self) -> Iterator[AttackedSample]:
+        return (self[i] for i in range(len(self)))

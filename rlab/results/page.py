@@ -1,8 +1,9 @@
-"""The page sections of an attack: figures and curves, the easiest flips, all samples, classes."""
+"""The page sections of an attack: figures and curves, the easiest flips, all samples, classes; and its notebook output."""
 
 from __future__ import annotations
 
 import math
+from uuid import uuid4
 
 import matplotlib
 import numpy as np
@@ -11,15 +12,20 @@ from PIL import Image
 from torch import Tensor
 
 from rlab.core.trace import DISTANCE_NAMES
+from rlab.data.kinds import kind_of
 from rlab.present.chart import Chart, Curve
 from rlab.present.inline import image_address
+from rlab.present.notebook import SAMPLES, blocks_html
 from rlab.present.page import Bar, Bars, Block, Charts, Facts, Folded, Gallery, Number, Picture, Section, Text
 from rlab.present.style import hue
 from rlab.present.table import Share, number
-from rlab.results.charts import attack_charts
 from rlab.results.data import ResultData
+from rlab.results.plots.anytime import attack_charts
+from rlab.results.plots.sample import Sample
+from rlab.results.plots.save import choose
+from rlab.results.sentences import run_sentence
 from rlab.results.tables import MEDIANS, breakdown_tables, detail_table, figures_line, summary_facts
-from rlab.results.viewers import viewer_blocks
+from rlab.results.viewers import make_viewer, shelf, viewer_blocks
 from rlab.stats import Estimate, Floats, median_estimate, median_of, share_estimate
 from rlab.victims.base import PHASES
 
@@ -90,31 +96,28 @@ def _share(result: ResultData) -> Floats | None:
 
 def _times(result: ResultData) -> list[Chart]:
     """The share of distortion over time; empty for images."""
-    share, setting = _share(result), result.setting
-    if share is None or share.ndim == 2:
+    share, setting, kind = _share(result), result.setting, kind_of(result.setting.size)
+    if share is None or kind == "image":
         return []
-    along = share if share.ndim == 1 else share.sum((1, 2))
+    along = share.reshape(len(share), -1).sum(1)
     times = np.arange(len(along) + 1) * setting.patch[0] / (setting.rate or 1.0)
-    what = "time, s" if setting.rate else "point" if share.ndim == 1 else "frame"
-    unit = "of flipped samples" if share.ndim == 1 else "patches of a flipped sample"
-    curve = Curve("", times, np.append(along, along[-1]))
-    return [Chart("Distortion over time", [curve], what, unit, percent=share.ndim == 1, steps=True)]
+    signal, curve = kind == "signal", Curve("", times, np.append(along, along[-1]))
+    axis = "time, s" if setting.rate else "point" if signal else "frame"
+    unit = "of flipped samples" if signal else "patches of a flipped sample"
+    return [Chart("Distortion over time", [curve], axis, unit, percent=signal, steps=True)]
 
 
 def _places(result: ResultData) -> list[Block]:
     """The map of distorted places in images and frames, and the filters used."""
-    share, setting = _share(result), result.setting
+    share, setting, kind = _share(result), result.setting, kind_of(result.setting.size)
     if share is None:
         return []
     blocks: list[Block] = []
-    if share.ndim > 1:
-        flat = share if share.ndim == 2 else share.sum(0)
-        most = (
-            f"{flat.max():.0%} of flipped samples"
-            if share.ndim == 2
-            else f"{number(float(flat.max()))} patches per sample"
-        )
-        caption = f"Dark: never. Bright: in {most}."
+    if kind != "signal":
+        flat = share.reshape(-1, *share.shape[-2:]).sum(0)
+        most = float(flat.max())
+        often = f"{most:.0%} of flipped samples" if kind == "image" else f"{number(most)} patches per sample"
+        caption = f"Dark: never. Bright: in {often}."
         blocks.append(Gallery([Picture(_map(flat), "how often each place is distorted", "Where", caption)], 3))
     assignment = result.assignment[result.succeeded]
     counts = torch.bincount(assignment.flatten().long(), minlength=len(setting.palette) + 1)[1:].tolist()
@@ -138,10 +141,19 @@ def easiest(result: ResultData, samples: int) -> list[int]:
 
 
 def gallery_blocks(result: ResultData, rows: list[int]) -> list[Block]:
+    if not rows and result.succeeded.any():
+        return [Text("The inputs were not kept: `rlab report RUN --data PATH` rebuilds them.")]
     if not rows:
-        flipped = (
-            "The inputs were not kept: `rlab report RUN --data PATH` rebuilds them." if result.succeeded.any() else ""
-        )
-        return [Text(flipped or "No sample was flipped within the budget.")]
+        return [Text("No sample was flipped within the budget.")]
     words = f"The {len(rows)} flipped samples with the smallest L2. Move the slider between original and perturbed."
     return [Text(words), *viewer_blocks(result, rows)]
+
+
+def result_html(result: ResultData) -> str:
+    """A result as the output of a notebook cell: the sentence, the five figures, the anytime curve and three samples."""
+    own, rows = uuid4().hex[:8], choose(result, SAMPLES)  # ids of several cells must differ
+    viewers = [make_viewer(Sample.of(result, i), f"cell-{own}-{i}", SAMPLES, moving=False) for i in rows]
+    shown = shelf(viewers, kind_of(result.setting.size), moving=False) if viewers else []
+    charts = attack_charts({"": result})
+    blocks = [Text(f"{run_sentence(result)}."), *([Charts(charts)] if charts else []), *shown]
+    return blocks_html(blocks, key_numbers(result))

@@ -8,10 +8,10 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, overload
+from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 import torch
@@ -25,12 +25,11 @@ from rlab.core.trace import DISTANCE_NAMES
 from rlab.data.batch import Samples
 from rlab.errors import FolderError
 from rlab.results.data import WITHIN as WITHIN
-from rlab.results.data import ResultData, SampleData
+from rlab.results.data import ResultData
 from rlab.results.kept import HeldInputs, Remake, StoredInputs, palette_of
 from rlab.results.rows import MARK, from_rows, to_table
 from rlab.results.rows import to_rows as to_rows
-from rlab.results.sentences import class_words, run_sentence, sample_sentence
-from rlab.results.stored import check_whole
+from rlab.results.sentences import run_sentence
 from rlab.stats import median_of
 from rlab.storage import files
 from rlab.storage.ledger import LEDGER, check_files, reading
@@ -38,25 +37,6 @@ from rlab.storage.tables import StoredTable, redact_table, write_tables
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-
-@dataclass(frozen=True, repr=False)
-class AttackedSample(SampleData):
-    """One sample of a result."""
-
-    @property
-    def sentence(self) -> str:
-        """What happened to the sample, in plain words."""
-        return sample_sentence(self)
-
-    def __str__(self) -> str:
-        return f"{self.id}: {self.sentence}"
-
-    def __repr__(self) -> str:
-        label, *read = (class_words(self.setting, k) for k in (self.label, self.predicted_before, self.predicted_after))
-        distance = f"{DISTANCE_NAMES[self.setting.distance]} {self.setting.format_distance(self.distance)}"
-        facts = f"{self.id}: {label} read as {' -> '.join(read)}, {distance}, {self.queries} queries, {self.status}"
-        return f"AttackedSample({facts})"
 
 
 @dataclass(frozen=True, repr=False)
@@ -90,21 +70,6 @@ class AttackResult(ResultData):
     def __repr__(self) -> str:
         return f"AttackResult({len(self)} samples: {self.tally()}, {int(self.queries.sum()):,} queries in all)"
 
-    @overload
-    def __getitem__(self, at: int) -> AttackedSample: ...
-
-    @overload
-    def __getitem__(self, at: slice) -> AttackResult: ...
-
-    def __getitem__(self, at: int | slice) -> AttackedSample | AttackResult:
-        """One sample, or the result of a slice of them."""
-        if isinstance(at, slice):
-            return self.where(torch.arange(len(self))[at])
-        return AttackedSample(**self._sample_fields(range(len(self))[at]))
-
-    def __iter__(self) -> Iterator[AttackedSample]:
-        return (self[i] for i in range(len(self)))
-
     def to_pandas(self) -> Any:
         """A pandas.DataFrame with one row per sample: the columns of `samples.parquet`."""
         try:
@@ -119,7 +84,7 @@ class AttackResult(ResultData):
         return draw_overview(self) if sample is None else draw_sample(self, range(len(self))[sample])
 
     def _repr_html_(self) -> str:
-        from rlab.results.notebook import result_html
+        from rlab.results.page import result_html
 
         return result_html(self)
 
@@ -178,6 +143,25 @@ class AttackResult(ResultData):
         return result
 
 
+def check_whole(result: ResultData) -> None:
+    """Refuse a result whose parts do not fit together."""
+    n, grid, k = len(result), result.setting.grid, result.before.shape[-1]
+    flips = zip(result.succeeded.tolist(), result.improvements, strict=True)
+    facts = {
+        f"{n} rows but {len(result.assignment)} arrays": n != len(result.assignment),
+        "an id is not text": not all(isinstance(name, str) for name in result.ids),
+        "scores differ in shape": not tuple(result.before.shape) == tuple(result.after.shape) == (n, k),
+        "the assignment does not fit the grid": tuple(result.assignment.shape) != (n, len(grid)),
+        "inputs do not fit the grid": result.inputs.shape[:1] + result.inputs.shape[2:] != (n, *grid.size),
+        "the assignment names entries beyond the palette": int(result.assignment.max()) > len(result.setting.palette),
+        "a label is beyond the classes": bool((result.labels < 0).any()) or int(result.labels.max()) >= k,
+        "a count is below 0": bool((result.queries < 0).any()),
+        "a flip has no distance": any(won and not improved for won, improved in flips),
+    }
+    if wrong := [fact for fact, holds in facts.items() if holds]:
+        raise FolderError(f"the run folder is damaged or was edited: {wrong[0]}")
+
+
 def to_arrays(result: ResultData) -> dict[str, Tensor]:
     """The fields that are too large for a table."""
     return {name: getattr(result, name).contiguous() for name in ("assignment", "original", "perturbed")}
@@ -191,12 +175,10 @@ def from_parts(setting: Setting, rows: Sequence[Mapping[str, Any]], arrays: Mapp
     )
 
 
-def _measured(
-    x0: Tensor, x: Tensor, assignment: Tensor, bounds: tuple[float, float], most: int = 64
-) -> dict[str, Tensor]:
+def _measured(x0: Tensor, x: Tensor, assignment: Tensor, bounds: tuple[float, float]) -> dict[str, Tensor]:
     """Distances (n,) on the CPU; on a GPU a few samples at a time, because some distances need several times their memory."""
     if x.device.type == "cpu":
         return measure(x0, x, assignment, bounds)
-    few = [slice(at, at + most) for at in range(0, len(x), most)]
+    few = [slice(at, at + 64) for at in range(0, len(x), 64)]
     parts = [measure(x0[rows], x[rows], assignment[rows], bounds) for rows in few]
     return {name: torch.cat([part[name] for part in parts]).cpu() for name in parts[0]}

@@ -72,7 +72,6 @@ def _texts(words: Sequence[str]) -> pa.Array:
 
 
 def to_rows(result: ResultData) -> list[dict[str, Any]]:
-    """Return the table as plain values."""
     rows: list[dict[str, Any]] = to_table(result).to_pylist()
     return rows
 

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from rlab.core.setting import Setting, Status
 from rlab.core.trace import DISTANCE_NAMES
-from rlab.results.data import ResultData, SampleData
 from rlab.stats import median_of
+
+if TYPE_CHECKING:
+    from rlab.results.data import AttackedSample, ResultData
 
 # Words for filters whose names do not read well; the others only need spaces instead of underscores.
 _WORDS = {
@@ -49,14 +52,11 @@ def class_words(setting: Setting, classes: int | tuple[int, ...]) -> str:
     return " + ".join([*names[:_MOST], *([f"{len(names) - _MOST} more"] if len(names) > _MOST else [])]) or "nothing"
 
 
-def sample_sentence(sample: SampleData, distance: bool = True) -> str:
+def sample_sentence(sample: AttackedSample, distance: bool = True) -> str:
     """Say how the sample was read after which distortion, or why there is no flip."""
     setting, status = sample.setting, sample.status
     label, after = class_words(setting, sample.label), class_words(setting, sample.predicted_after)
-    before, spent = (
-        class_words(setting, sample.predicted_before),
-        f"{sample.queries} quer{'y' if sample.queries == 1 else 'ies'}",
-    )
+    before, spent = class_words(setting, sample.predicted_before), _many(sample.queries, "query", "queries")
     kind, _, target = setting.goal.partition(":")
     match status:
         case Status.SUCCEEDED if kind == "below":
@@ -131,13 +131,13 @@ def _many(count: int, one: str, several: str = "") -> str:
     return f"{count:,} {one if count == 1 else several or one + 's'}"
 
 
-def _entries(sample: SampleData) -> list[str]:
+def _entries(sample: AttackedSample) -> list[str]:
     """List the palette entries in use, those with the most patches first."""
     counts = Counter(int(entry) for entry in sample.entries if entry)
     return [sample.setting.palette[entry - 1] for entry, _ in counts.most_common()]
 
 
-def _done(sample: SampleData, distance: bool) -> str:
+def _done(sample: AttackedSample, distance: bool) -> str:
     """Describe the distortion: which, how much and where."""
     setting = sample.setting
     names = list(dict.fromkeys(map(filter_words, _entries(sample))))
@@ -159,7 +159,7 @@ def _listed(names: Sequence[str]) -> str:
     return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"
 
 
-def _amount(sample: SampleData) -> str:
+def _amount(sample: AttackedSample) -> str:
     """Describe the largest change: in the data's unit, as a share of its range, or as a number."""
     setting, largest = sample.setting, float((sample.perturbed - sample.x).abs().max())
     if setting.unit:
@@ -169,7 +169,7 @@ def _amount(sample: SampleData) -> str:
     return f"a change of {largest:.2g} by"
 
 
-def _stretches(sample: SampleData) -> list[tuple[int, int]]:
+def _stretches(sample: AttackedSample) -> list[tuple[int, int]]:
     """Return (start, stop) of every distorted stretch of a signal, the one with the largest change first."""
     on = sample.mask.int().tolist()
     edges = [i for i, (a, b) in enumerate(pairwise([0, *on, 0])) if a != b]
@@ -177,7 +177,7 @@ def _stretches(sample: SampleData) -> list[tuple[int, int]]:
     return sorted(zip(edges[::2], edges[1::2], strict=True), key=lambda at: -float(size[at[0] : at[1]].max()))
 
 
-def _when(sample: SampleData) -> str:
+def _when(sample: AttackedSample) -> str:
     """Describe the time relative to the nearest R peak, else in seconds or points."""
     setting, stretches = sample.setting, _stretches(sample)
     (start, stop), rate = stretches[0], sample.setting.rate
@@ -187,15 +187,12 @@ def _when(sample: SampleData) -> str:
         low, high = (f"{round(at / (rate or 1.0), 2):g}" for at in (start, stop))
         return f"{several}from {low} to {high} {'s' if rate else f'of {setting.size[0]} points'}"
     peak = min(peaks, key=lambda at: max(start - at, at - (stop - 1), 0))
-    name = "the R peak" if len(peaks) == 1 else f"the R peak at {_time(peak, rate)}"
+    when = f"{peak / rate:.2f} s" if rate else f"point {peak}"
+    name = "the R peak" if len(peaks) == 1 else f"the R peak at {when}"
     if start <= peak < stop:
         return f"{several}over {name}"
     near, far = sorted((abs(start - peak), abs(stop - 1 - peak)))
     return f"{several}{_span(near, far, rate)} {'before' if stop <= peak else 'after'} {name}"
-
-
-def _time(points: int, rate: float | None) -> str:
-    return f"{points / rate:.2f} s" if rate else f"point {points}"
 
 
 def _span(near: int, far: int, rate: float | None) -> str:
@@ -203,7 +200,7 @@ def _span(near: int, far: int, rate: float | None) -> str:
     return f"{low if low == high else f'{low} to {high}'} {'ms' if rate else 'points'}"
 
 
-def _leads(sample: SampleData) -> str:
+def _leads(sample: AttackedSample) -> str:
     """Name the changed leads if there are several."""
     changed = (sample.perturbed != sample.x).flatten(1).any(1)
     count, names = len(changed), sample.setting.leads
@@ -218,7 +215,7 @@ def _leads(sample: SampleData) -> str:
     return f" in {word}{_listed([names[k] if names else str(k + 1) for k in which])}"
 
 
-def _where(sample: SampleData) -> str:
+def _where(sample: AttackedSample) -> str:
     """Name the half or quarter of the picture that contains all distorted patches."""
     along = [_range(sample.mask, axis - sample.mask.dim()) for axis in (sample.mask.dim() - 2, sample.mask.dim() - 1)]
     sides = []
@@ -239,7 +236,7 @@ def _range(mask: Tensor, axis: int) -> tuple[int, int, int]:
     return int(hit[0]), int(hit[-1]), mask.shape[axis]
 
 
-def _frames(sample: SampleData, frames: int) -> str:
+def _frames(sample: AttackedSample, frames: int) -> str:
     hit, rate = sample.mask.flatten(1).any(1).nonzero().flatten().tolist(), sample.setting.rate
     first, last = hit[0], hit[-1]
     seconds = f" ({first / rate:.2f} to {(last + 1) / rate:.2f} s)" if rate else ""

@@ -11,6 +11,7 @@ import torch
 from rlab.core.distances import frames
 from rlab.core.status import Status
 from rlab.core.trace import DISTANCE_NAMES
+from rlab.data.kinds import KINDS, kind_of
 from rlab.filters import FAMILIES
 from rlab.present.table import Cell, Cells, Share, Table, number
 from rlab.results.breakdown import by_class, by_distortion, by_label, has_classes
@@ -26,6 +27,7 @@ MEDIANS = (
     "Medians over flipped samples; 'within N' covers all attacked samples and is ∞ if fewer than half flipped. "
     f"{QUERIES}"
 )
+_MOST_CLASSES = 8  # columns of the table of distortions
 
 
 def summary_table(results: Mapping[str, ResultData], title: str = "") -> Table:
@@ -41,18 +43,16 @@ def summary_facts(result: ResultData) -> dict[str, str]:
     s, setting, unit = result.summary(), result.setting, result.setting.l2_unit
     name = DISTANCE_NAMES[setting.distance]
     success = f" ({number(100 * s['success'])}%)" if s["attacked"] else ""
-    facts = {"flipped, verified": f"{int(s['succeeded'])} of {int(s['attacked'])}{success}"}
-    facts |= {
-        f"{name} within {q}": setting.format_distance(s[f"median_within_{q}"]) for q in WITHIN if q < setting.budget
-    }
-    facts |= {
+    within = {q: setting.format_distance(s[f"median_within_{q}"]) for q in WITHIN if q < setting.budget}
+    return {
+        "flipped, verified": f"{int(s['succeeded'])} of {int(s['attacked'])}{success}",
+        **{f"{name} within {q}": distance for q, distance in within.items()},
         "L2 at first flip": number(s["median_l2_flip"]) + unit,
         "L2 in the end": number(s["median_l2"]) + unit + _mean(s["mean_l2"]),
         "queries to flip": number(s["median_queries_flip"]),
         "queries": number(s["median_queries"]) + _mean(s["mean_queries"]),
         "patches": f"{number(s['median_patches'])} of {len(setting.grid)}",
     }
-    return facts
 
 
 def _mean(value: float) -> str:
@@ -67,7 +67,7 @@ def detail_table(result: ResultData, limit: int = 20, links: Mapping[int, str] =
         was = f"{_name(result, before)} {result.before[i, before]:.2f}"
         rows.append([
             Cell(result.ids[i], link=links.get(i, "")),
-            Cell(result.status[i].label.split(" because")[0], STATUS_TONES[result.status[i]]),
+            status_cell(result.status[i]),
             _label(result, i),
             f"{was} → {_name(result, after)} {result.after[i, after]:.2f}",
             int(result.effort[i]),
@@ -75,6 +75,11 @@ def detail_table(result: ResultData, limit: int = 20, links: Mapping[int, str] =
             int(result.final["l0_patches"][i]),
         ])  # fmt: skip
     return Table(["id", "status", "label", "before → after", "queries", "L2", "patches"], rows, words=4)
+
+
+def status_cell(status: Status) -> Cell:
+    """A status without its reason, in its colour."""
+    return Cell(status.label.split(" because")[0], STATUS_TONES[status])
 
 
 def _name(result: ResultData, label: int) -> str:
@@ -107,12 +112,12 @@ def _class_table(result: ResultData) -> Table:
     return Table(head, rows, "By class, easiest first (medians over flipped samples)")
 
 
-def _distortion_table(result: ResultData, limit: int = 8) -> Table:
-    """Distortions are rows, since their names are long; the first `limit` classes are columns."""
+def _distortion_table(result: ResultData) -> Table:
+    """Distortions are rows, since their names are long; the first classes are columns."""
     shares = by_distortion(result)
-    shown = [row.name for row in by_class(result) if row.name in shares][:limit]
+    shown = [row.name for row in by_class(result) if row.name in shares][:_MOST_CLASSES]
     title = "Share of each class's flips that use a distortion"
-    title += f", the first {limit} of {len(shares)}" if len(shares) > limit else ""
+    title += f", the first {_MOST_CLASSES} of {len(shares)}" if len(shares) > _MOST_CLASSES else ""
     rows: list[Cells] = [[name, *(Share(shares[k][name], 0) for k in shown)] for name in shares[shown[0]]]
     return Table(["distortion", *shown], rows, title)
 
@@ -139,13 +144,12 @@ def reach_line(result: ResultData) -> str:
         return ""
     distances = {"MAP": result.final["map255"] / 255, "Linf": result.final["linf"]}  # of values in [0, 1], as elsewhere
     parts = [f"{name} {number(median_of(values, won))}" for name, values in distances.items()]
-    match result.setting.size:
-        case (length, _, _):
-            if not all(map(result.inputs.has, won.nonzero().flatten().tolist())):
-                return f"Medians over flipped samples: {', '.join(parts)}"
-            flipped = won.nonzero().flatten().split(16)  # a few at a time: they may be on disk
-            changed = torch.cat([frames(*result.inputs.read(rows.tolist())) for rows in flipped])
-            parts.append(f"{number(median_of(changed, torch.ones_like(changed, dtype=torch.bool)))} of {length} frames")
+    flipped = won.nonzero().flatten()
+    if kind_of(result.setting.size) == "video" and all(map(result.inputs.has, flipped.tolist())):
+        few = flipped.split(16)  # a few at a time: they may be on disk
+        changed = torch.cat([frames(*result.inputs.read(rows.tolist())) for rows in few])
+        median = median_of(changed, torch.ones_like(changed, dtype=torch.bool))
+        parts.append(f"{number(median)} of {result.setting.size[0]} frames")
     return f"Medians over flipped samples: {', '.join(parts)}"
 
 
@@ -156,7 +160,7 @@ def filters_table(rank: int | None = None) -> Table:
         members = family(3)
         ranks = members[0].ranks
         if rank is None or rank in ranks:
-            kinds = " ".join(("signal", "image", "video")[r - 1] for r in sorted(ranks))
+            kinds = " ".join(KINDS[r - 1] for r in sorted(ranks))
             severities = " ".join(f"{s:g}" for s in members[0].severities) + (f" {members[0].unit}".rstrip())
             more = f"\n({' '.join(member.name for member in members)})" if len(members) > 1 else ""
             rows.append([name + more, kinds, severities, members[0].about])

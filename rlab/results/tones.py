@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rlab.core.status import Status
-from rlab.present.tones import Tone
+from rlab.present.table import Tone
 
 STATUS_TONES: dict[Status, Tone] = {
     Status.SUCCEEDED: "fail",

@@ -26,72 +26,39 @@ from rlab.progress import Progress, quiet
 from rlab.results.kept import Keep
 from rlab.results.result import AttackResult
 from rlab.results.rows import with_losses
-from rlab.runs.chunk_work import SentChunk, attack_in_memory, send_chunk, write_chunk
-from rlab.runs.chunks import each_chunk, ignore
+from rlab.runs.chunk_work import SentChunk, attack_in_memory, built, each_chunk, send_chunk, write_chunk
 from rlab.runs.executor import Executor, InProcess, MakeWork, Workers
-from rlab.runs.fingerprint import data_fingerprint, inputs_of
+from rlab.runs.fingerprint import check_resumable, data_fingerprint, inputs_of
 from rlab.runs.joined import FinishedRows, chunk_tables, join_chunks, left_out, samples_of
 from rlab.runs.messages import HandOut
 from rlab.runs.options import AttackOptions
-from rlab.runs.sharing import WorkerOptions
 from rlab.storage import files
 from rlab.storage.config import write_config
 from rlab.storage.ledger import PARTS
 from rlab.storage.resume import Resume, open_run
 from rlab.victims.base import Victim
-from rlab.victims.options import ModelOptions
 
 Chunks = dict[str, slice]  # rows of the data, by the chunk's key
 WORK, LEAST = 2**24, 8  # values times queries that take seconds on a CPU; fewest samples of a chunk
 
 
-@dataclass(frozen=True)
-class AttackWorkers:
-    """Workers, and the options from which each of them builds the attack."""
-
-    workers: Workers
-    options: AttackOptions
-
-
 def run_attack(
-    attack: Attack,
+    recipe: Attack | AttackOptions,
     victim: Victim,
     samples: Samples,
     folder: Path | None = None,
     config: Mapping[str, Any] | None = None,
     progress: Progress = quiet,
-    workers: AttackWorkers | None = None,
+    workers: Workers | None = None,
     keep: Keep = "everything",
 ) -> AttackResult:
-    """Attack the samples, in memory or in `folder`, where a stopped run resumes.
+    """Attack the samples, in memory or in `folder`, where a stopped run resumes; workers need the attack's options.
 
     `config` is the configuration as plain values; `keep` says which inputs the folder stores.
     """
-    executor: Executor = InProcess(victim) if workers is None else workers.workers
-    job = AttackJob(attack, victim, samples, executor, None if workers is None else workers.options, progress, keep)
-    if folder is None:
-        return job.in_memory()
-    return job.in_folder(folder, config or {})
-
-
-def attack_declared(
-    options: AttackOptions,
-    victim: Victim,
-    samples: Samples,
-    folder: Path | None = None,
-    config: Mapping[str, Any] | None = None,
-    progress: Progress = quiet,
-    model: ModelOptions | None = None,
-    keep: Keep = "everything",
-) -> AttackResult:
-    """Attack with declared options; `model` says how workers load the victim."""
-    workers = None
-    if isinstance(options, WorkerOptions) and options.shared:
-        if model is None:
-            raise OptionError("workers load the model by its name, such as 'my_module:net', not from memory")
-        shared = Workers.of(options, model, victim)
-        workers = None if shared is None else AttackWorkers(shared, options)
-    return run_attack(options.build(samples), victim, samples, folder, config, progress, workers, keep)
+    attack, executor = built(recipe, samples), workers or InProcess(victim)
+    job = AttackJob(attack, victim, samples, executor, recipe if workers else attack, progress, keep)
+    return job.in_memory() if folder is None else job.in_folder(folder, config or {})
 
 
 @dataclass(frozen=True)
@@ -102,21 +69,25 @@ class AttackJob:
     victim: Victim
     samples: Samples
     executor: Executor
-    options: AttackOptions | None  # from which workers build the attack; None in this process
+    recipe: Attack | AttackOptions  # the attack, or the options from which workers build it
     progress: Progress
     keep: Keep
+
+    @property
+    def in_process(self) -> bool:
+        return isinstance(self.executor, InProcess)
 
     def in_memory(self) -> AttackResult:
         check_palette(self.attack.palette, self.samples[:4].x, self.samples.bounds)
         chunks = {f"chunk-{rows.start:08d}": rows for rows in self.attack.chunks(len(self.samples))}
         parts, lost = dict[str, AttackResult](), list[Loss]()
         work = self._hand_out(attack_in_memory)
-        with closing(each_chunk(self.samples, chunks, work, ignore, ignore)) as finished:
+        with closing(each_chunk(self.samples, chunks, work)) as finished:
             for key, part, losses in finished:
                 lost.extend(losses)
                 if part is not None:
                     parts[key], rows = part
-                    if self.options is not None:  # rows that reached the workers' copies of the model
+                    if not self.in_process:  # rows that reached the workers' copies of the model
                         self.victim.rows.update(rows)
                     self.progress(parts[key])
         if not parts:
@@ -128,13 +99,10 @@ class AttackJob:
             raise OptionError(
                 "the palette 'pixels' cannot be rebuilt from assignments: pass keep='flips' or 'everything'"
             )
-        question = {
-            "command": "attack",
-            "chunk": self.attack.chunk,
-            **config,
-            "the data": data_fingerprint(self.samples),
-        }
-        with open_run(folder, question | inputs_of(self.victim, config)) as resume, _room(resume, len(self.samples)):
+        check_resumable(self.victim, config, folder)
+        inputs = {"the data": data_fingerprint(self.samples), **inputs_of(self.victim, config)}
+        question = {"command": "attack", "chunk": self.attack.chunk, **config, **inputs}
+        with open_run(folder, question) as resume, _room(resume, len(self.samples)):
             if not (folder / files.SAMPLES).exists():
                 check_palette(self.attack.palette, self.samples[:4].x, self.samples.bounds)
                 join_chunks(resume, *self._make_chunks(resume, config))
@@ -145,9 +113,8 @@ class AttackJob:
 
     def _hand_out(self, make: MakeWork, *arguments: Any) -> HandOut:
         """Return the function that hands out chunks; only this process reports progress within a chunk."""
-        recipe = self.attack if self.options is None else self.options
-        progress = self.progress if self.options is None else quiet
-        return self.executor.hand_out(make, recipe, self.samples.y, progress, *arguments)
+        progress = self.progress if self.in_process else quiet
+        return self.executor.hand_out(make, self.recipe, self.samples.y, progress, *arguments)
 
     def _make_chunks(self, resume: Resume, config: Mapping[str, Any]) -> tuple[list[str], list[str]]:
         """Run the missing chunks; return the keys of all chunks, and of those that an earlier process finished."""

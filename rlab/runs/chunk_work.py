@@ -1,30 +1,66 @@
-"""The work on one chunk of samples: search, store, read back, verify."""
+"""The loop over chunks of samples, and the work on one of them: search, store, read back, verify."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pyarrow as pa
 import torch
 from torch import Tensor
 
 from rlab.core.attack import Attack, SearchOutcome
-from rlab.data.batch import Batch
+from rlab.data.batch import Batch, Samples
+from rlab.data.source import Loss, read_ahead
 from rlab.progress import Progress
 from rlab.results.kept import Keep, mark, rendered
 from rlab.results.result import AttackResult
 from rlab.results.rows import to_table
-from rlab.runs.chunks import ChunkTask
-from rlab.runs.messages import Agree, Work
+from rlab.runs.messages import Agree, HandOut, Work
 from rlab.runs.options import AttackOptions
 from rlab.storage import files
 from rlab.storage.ledger import PARTS
 from rlab.storage.resume import part_path
 from rlab.victims.base import Victim
+
+
+@dataclass(frozen=True)
+class ChunkTask:
+    """One chunk for an executor."""
+
+    key: str
+    chunk: Batch | None  # None if none of its samples could be read
+    first: int  # index of its first sample in the run
+
+
+def each_chunk(
+    samples: Samples,
+    chunks: Mapping[str, slice],
+    hand_out: HandOut,
+    begin: Callable[[str], None] = lambda key: None,
+    agree: Callable[[str], None] = lambda key: None,
+) -> Generator[tuple[str, Any, Sequence[Loss]]]:
+    """Yield (key, result, samples that could not be read) as chunks finish.
+
+    `begin` is called before a chunk is handed out, `agree` before its worker writes anything.
+    """
+    lost: dict[str, Sequence[Loss]] = {}
+    with read_ahead(samples, list(chunks.values())) as read:
+
+        def task(key: str) -> ChunkTask:
+            begin(key)
+            chunk, lost[key] = read(chunks[key])
+            return ChunkTask(key, chunk, chunks[key].start)
+
+        with closing(hand_out({key: partial(task, key) for key in chunks}, agree)) as parts:
+            for key, part in parts:
+                yield key, part, lost.pop(key)
 
 
 @dataclass(frozen=True)
@@ -82,9 +118,9 @@ def send_chunk(
     return work
 
 
-def built(recipe: Attack | AttackOptions, chunk: Batch) -> Attack:
-    """Return the attack, or build it from its options in a worker."""
-    return recipe if isinstance(recipe, Attack) else recipe.build(chunk)
+def built(recipe: Attack | AttackOptions, samples: Samples) -> Attack:
+    """Return the attack, or build it from its options."""
+    return recipe if isinstance(recipe, Attack) else recipe.build(samples)
 
 
 def _write(outcome: SearchOutcome, part: Path, keep: Keep) -> None:

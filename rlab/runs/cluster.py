@@ -107,8 +107,10 @@ def hand_out_to_actors(
             _begin(remote, start, workers, busy)
         while queue.unfinished:
             ended, _ = ray.wait(list(busy), num_returns=1, timeout=_POLL_SECONDS)
-            if not ended and not any(worker.ready for worker in workers):
-                _check_patience(answered, starts)
+            idle = not ended and not any(worker.ready for worker in workers)
+            if idle and monotonic() - answered > FIRST_WORKER_SECONDS:
+                within = f"within {FIRST_WORKER_SECONDS:.0f} s: check it with `ray status`"
+                raise InputError(f"the cluster started none of {len(starts)} workers {within}")
             for reference in ended:
                 worker, answered = busy.pop(reference), monotonic()
                 try:
@@ -119,10 +121,10 @@ def hand_out_to_actors(
                     queue.take_back(worker)
                     _begin(remote, worker.start, workers, busy)
                     continue
-                reply = queue.read(worker, message)
-                if reply.kind == DONE:
-                    agree(reply.key)
-                    yield reply.key, reply.value
+                kind, key, value = queue.read(worker, message)
+                if kind == DONE:
+                    agree(key)
+                    yield key, value
             for worker in workers:
                 if task := queue.assign(worker):
                     busy[worker.actor.do.remote(task)] = worker
@@ -153,13 +155,6 @@ def _count_loss(worker: Worker, losses: Counter[str], error: Exception) -> None:
         doing = f"at {worker.task}" if worker.task else "before it was ready"
         raise VictimError(
             f"{worker.start.name} was lost {doing} for the {_TRIES}th time: {why}. Run the same command again to continue"
-        )
-
-
-def _check_patience(answered: float, starts: Sequence[Start]) -> None:
-    if monotonic() - answered > FIRST_WORKER_SECONDS:
-        raise InputError(
-            f"the cluster started none of {len(starts)} workers within {FIRST_WORKER_SECONDS:.0f} s: check it with `ray status`"
         )
 
 

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import re
 import sys
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
+import numpy as np
+from torch import Tensor, nn
 
 from rlab.data.batch import Batch, Samples
 from rlab.data.source import Source
+from rlab.errors import FolderError
 from rlab.storage.digest import digest
+from rlab.storage.ledger import LEDGER
 from rlab.victims.base import Victim
-from rlab.victims.callables import SklearnVictim
+from rlab.victims.callables import CallableVictim, SklearnVictim
 from rlab.victims.http import HttpVictim
 from rlab.victims.torch_module import TorchVictim
 
@@ -58,10 +63,61 @@ def model_fingerprint(name: str, victim: Victim, options: Mapping[str, Any] | No
 
 
 def inputs_of(victim: Victim, config: Mapping[str, Any]) -> dict[str, str]:
-    """Digest what a run's configuration names: the model's weights, and files (see `files_of`)."""
+    """Digest what a run's configuration names: the model's weights and code, and files (see `files_of`)."""
     model = config.get("model")
     options = model if isinstance(model, Mapping) else {}
-    return {"the model": model_fingerprint(str(options.get("name", "")), victim, options), **files_of(config)}
+    known, code = model_fingerprint(str(options.get("name", "")), victim, options), _code_in_memory(victim, config)
+    return {"the model": known if code is None else f"{known} {code_fingerprint(code)}", **files_of(config)}
+
+
+def check_resumable(victim: Victim, config: Mapping[str, Any], folder: Path) -> None:
+    """Refuse a folder with finished steps if the model's code is unknown, because it may have changed."""
+    code = _code_in_memory(victim, config)
+    if code is not None and (folder / LEDGER).exists() and code_fingerprint(code) is None:
+        raise FolderError(
+            f"{folder} cannot be resumed, because Python finds no source code for the model {_code_name(code)}: define it in "
+            "a file, or pass the model by name, such as 'my_module:net'"
+        )
+
+
+def _code_in_memory(victim: Victim, config: Mapping[str, Any]) -> Any | None:
+    """Return the user's function or victim unless the configuration names it: `files_of` digests the module of a name."""
+    model = config.get("model")
+    code = victim.function if isinstance(victim, CallableVictim) else victim
+    named = isinstance(model, Mapping) and ":" in str(model.get("name"))
+    return None if named or type(code).__module__.startswith("rlab.") else code
+
+
+def code_fingerprint(code: Any) -> str | None:
+    """Digest a function's or an object's name, source code, and the arrays and weights it uses; None without source code."""
+    if isinstance(code, partial):
+        known = code_fingerprint(code.func)
+        return known and digest(known, *_weights({**dict(enumerate(code.args)), **code.keywords}))
+    owner = getattr(code, "__self__", None) if inspect.isroutine(code) else code
+    used = {"self": owner, **getattr(owner, "__dict__", {})}
+    try:
+        source = inspect.getsource(code if inspect.isroutine(code) else type(code))
+        if inspect.isroutine(code):
+            names = inspect.getclosurevars(code)
+            used |= {**names.globals, **names.nonlocals}
+    except (OSError, TypeError, ValueError):
+        return None
+    return digest(_code_name(code), source, *_weights(used))
+
+
+def _code_name(code: Any) -> str:
+    return str((code if inspect.isroutine(code) else type(code)).__qualname__)
+
+
+def _weights(used: Mapping[Any, Any]) -> Iterator[object]:
+    """Yield names and contents of arrays, tensors and modules; numbers and lists are left out, since they may count queries."""
+    for name, value in sorted(used.items(), key=lambda item: str(item[0])):
+        if isinstance(value, nn.Module):
+            yield from (str(name), weights_fingerprint(value.state_dict()))
+        elif isinstance(value, Tensor):
+            yield from (str(name), value)
+        elif isinstance(value, np.ndarray) and value.dtype != object:
+            yield from (str(name), value.tobytes())
 
 
 def files_of(config: Mapping[str, Any]) -> dict[str, str]:

@@ -138,7 +138,6 @@ def _arrays(data: Any, limit: int | None) -> tuple[Array, Array]:
 
 
 def _samples(data: Any, limit: int | None) -> Iterator[Any]:
-    """Iterate over a sequence or an iterable of samples."""
     if hasattr(data, "__getitem__") and hasattr(data, "__len__") and not isinstance(data, dict):
         count = len(data) if limit is None else min(limit, len(data))
         if count:

@@ -25,7 +25,6 @@ from rlab.victims.base import PHASES
 
 
 def chunk_tables(resume: Resume) -> Iterator[pa.Table]:
-    """Iterate over the tables of finished chunks, in order."""
     return (rows for _, rows in resume.values("chunk-"))
 
 

@@ -16,9 +16,7 @@ Agree = Callable[[], None]  # returns once the owner of the folder agrees that t
 Work = Callable[[Any, Agree], Any]  # does one task
 Tasks = Mapping[str, Callable[[], Any]]  # by key; a task is built when a worker gets it
 Finished = Generator[tuple[str, Any]]  # keys and values of tasks, as each finishes
-HandOut = Callable[
-    [Tasks, Callable[[str], None]], Finished
-]  # see `rlab.runs.pool.hand_out`, here with its workers bound
+HandOut = Callable[[Tasks, Callable[[str], None]], Finished]  # `rlab.runs.pool.hand_out` with its workers bound
 READY, WRITING, DONE, FAILED = "ready", "writing", "done", "failed"  # kinds of replies
 
 
@@ -40,15 +38,6 @@ class Worker:
     task: str | None = None
 
 
-@dataclass(frozen=True)
-class Reply:
-    """A worker's message about the task `key`."""
-
-    kind: str
-    key: str
-    value: Any
-
-
 class TaskQueue:
     """The waiting tasks and the number of unfinished ones; only assigned tasks are in memory."""
 
@@ -67,16 +56,16 @@ class TaskQueue:
         if worker.task is not None:
             self._waiting.appendleft(worker.task)
 
-    def read(self, worker: Worker, message: bytes) -> Reply:
-        """Read a worker's message and note that it is idle or done; raise the error of a worker that failed."""
+    def read(self, worker: Worker, message: bytes) -> tuple[str, str, Any]:
+        """Return the kind of a worker's message, its task and the value; note that it is idle, or raise its error."""
         kind, value = pickle.loads(message)
         if kind == FAILED:
             raise value if worker.ready else InputError(f"{worker.start.name} cannot start: {value}")
-        reply = Reply(kind, worker.task or "", value)
+        key = worker.task or ""
         if kind != WRITING:
             worker.ready, worker.task = True, None
             self.unfinished -= kind == DONE
-        return reply
+        return kind, key, value
 
 
 def pack(message: Any) -> bytes:

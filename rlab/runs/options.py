@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Self, TypedDict
+from typing import Annotated, Any, Self
 
 from pydantic import Field, InstanceOf, field_serializer, field_validator
 
@@ -30,7 +30,7 @@ from rlab.priors.gradients import gradient_filters
 from rlab.priors.surrogates import Surrogate, SurrogatePrior, load_surrogates, surrogate_name
 from rlab.results.kept import Keep
 from rlab.runs.sharing import WorkerOptions
-from rlab.storage.config import Options, check
+from rlab.storage.config import Accepts, Options, check
 from rlab.victims.options import ModelOptions
 
 _ROOM = 12  # inputs that a search over free pixels holds in memory per sample, plus two per surrogate
@@ -39,11 +39,11 @@ _ROOM = 12  # inputs that a search over free pixels holds in memory per sample, 
 class AttackOptions(Options):
     """Options of an attack; the default of None depends on the kind of data."""
 
-    palette: tuple[Any, ...] | None = Field(
+    palette: Annotated[tuple[Any, ...] | None, Accepts(Spec | Sequence[Spec] | None)] = Field(
         None,
         description="filters, e.g. gaussian_noise@0.2 or module:function (see `rlab filters`), or pixels for any values",
     )
-    patch: int | tuple[int, ...] | None = Field(
+    patch: Annotated[int | tuple[int, ...] | None, Accepts(int | str | Sequence[int] | None)] = Field(
         None, description="patch size, one number or one per axis: 8 or 2,8,8 (default: depends on the data)"
     )
     goal: str | InstanceOf[Goal] = Field(
@@ -59,7 +59,7 @@ class AttackOptions(Options):
         defaults.POLICY,
         description="search policy: auto, belief, random, greedy, square, or the .safetensors file of a prior (default: auto)",
     )
-    surrogate: tuple[Any, ...] | None = Field(
+    surrogate: Annotated[tuple[Any, ...] | None, Accepts(Surrogate | Sequence[Surrogate] | None)] = Field(
         None,
         description="your own models whose gradients guide the belief search and drive the filters fgsm and pgd; they cost "
         "no queries, e.g. timm:resnet18 or my_module:net",
@@ -236,26 +236,6 @@ class SharedAttackOptions(WorkerOptions, AttackOptions):
 
 class SharedRunOptions(WorkerOptions, RunOptions):
     """Options of `rlab attack`: an attack, its workers, model and data."""
-
-
-class AttackKeywords(TypedDict, total=False):
-    """The fields of `AttackOptions` as Python keywords, for type checkers; a test keeps the two equal."""
-
-    palette: Spec | Sequence[Spec] | None
-    patch: int | str | Sequence[int] | None
-    goal: str | Goal
-    budget: int | None
-    policy: str | Policy[Any]
-    surrogate: Surrogate | Sequence[Surrogate] | None
-    accept: Accepting
-    l2_penalty: float | None
-    until: Until
-    distance: Measure | None
-    noisy: bool
-    cleanup: bool
-    patience: int | None
-    chunk: int | None
-    seed: int
 
 
 def make_attack(batch: Samples, **options: Any) -> Attack:

@@ -60,12 +60,12 @@ def hand_out(starts: Sequence[Start], tasks: Tasks, agree: Callable[[str], None]
                     workers[workers.index(worker)] = _replace(worker, deaths)
                     queue.take_back(worker)
                     continue
-                reply = queue.read(worker, message)
-                if reply.kind == WRITING:
-                    agree(reply.key)
+                kind, key, value = queue.read(worker, message)
+                if kind == WRITING:
+                    agree(key)
                     _send(worker, pack(None))
-                elif reply.kind == DONE:
-                    yield reply.key, reply.value
+                elif kind == DONE:
+                    yield key, value
                 if task := queue.assign(worker):
                     _send(worker, task)
     finally:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypedDict
+from typing import Annotated, Any
 
 from pydantic import Field, field_validator, model_validator
 
 from rlab.runs.cluster import check_address
-from rlab.storage.config import Options
+from rlab.storage.config import Accepts, Options
 
 
 class WorkerOptions(Options):
@@ -20,7 +20,7 @@ class WorkerOptions(Options):
         exclude=True,
         description="number of parallel processes, each with a copy of the model; it does not change the results",
     )
-    devices: tuple[str, ...] | None = Field(
+    devices: Annotated[tuple[str, ...] | None, Accepts(str | Sequence[str] | None)] = Field(
         None,
         exclude=True,
         description="one device per worker, e.g. cuda:0,cuda:1 (default: workers share the CPU's threads)",
@@ -58,11 +58,3 @@ class WorkerOptions(Options):
     def shared(self) -> bool:
         """Whether the work is done outside this process."""
         return self.cluster is not None or (self.workers or len(self.devices or ())) > 1
-
-
-class WorkerKeywords(TypedDict, total=False):
-    """The fields of `WorkerOptions` as Python keywords, for type checkers."""
-
-    workers: int | None
-    devices: str | Sequence[str] | None
-    cluster: str | None

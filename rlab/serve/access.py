@@ -71,9 +71,7 @@ class Access:
 
     def check_csrf(self, given: str) -> None:
         if not same_text(given, self.csrf):
-            raise HTTPException(
-                403, "The form is from another server or an earlier start of this one: reload the page."
-            )
+            raise HTTPException(403, "The form is from another server or its earlier start: reload the page.")
 
 
 def same_text(given: str, wanted: str) -> bool:

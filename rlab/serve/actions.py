@@ -21,6 +21,7 @@ from rlab.serve.uploads import ENDINGS, MOST_UPLOAD, TooLarge, check_upload
 from rlab.storage.config import check
 
 DO = ("attack", "explain")
+_FIELDS = {name: field.description for name, field in StartForm.model_fields.items() if field.description}
 
 
 def add_actions(app: FastAPI, site: Site, jobs: Jobs) -> None:
@@ -117,15 +118,3 @@ def _plan_text(plan: dict[str, Any]) -> dict[str, str]:
         name.replace("_", " "): ", ".join(map(str, value)) if isinstance(value, list) else f"{value}"
         for name, value in figures.items()
     }
-
-
-_FIELDS = {
-    "name": "name of the run",
-    "limit": "maximum number of samples",
-    "budget": "queries per sample",
-    "palette": "filters, e.g. gaussian_noise@0.2 gaussian_blur",
-    "patch": "patch size, e.g. 8 or 2,8,8",
-    "goal": "goal, e.g. untargeted or targeted:3",
-    "seed": "random seed",
-    "chunk": "samples saved and shown together",
-}  # text fields; the other options are lists

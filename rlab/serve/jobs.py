@@ -40,8 +40,7 @@ def read_models(words: Sequence[str]) -> dict[str, dict[str, Any]]:
             continue
         if not word.endswith((".yaml", ".yml", ".toml")):
             raise InputError(
-                f"expected --model demo:NAME, or a YAML or TOML file for rlab attack, got {word!r}: "
-                f"`rlab init DATA` writes one"
+                f"expected --model demo:NAME, or a YAML or TOML file for rlab attack, got {word!r}: `rlab init DATA` writes one"
             )
         values = read_config(Path(word))
         if missing := [name for name in ("model", "data") if not values.get(name)]:
@@ -50,21 +49,30 @@ def read_models(words: Sequence[str]) -> dict[str, dict[str, Any]]:
     return models
 
 
-class StartForm(Options):
-    """The options of a run that a form can set; it cannot name files, modules or addresses."""
+class Form(Options):
+    """The fields of a form or an address; an empty field counts as missing."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _given(cls, values: Any) -> Any:
+        return {name: value for name, value in values.items() if value != ""} if isinstance(values, Mapping) else values
+
+
+class StartForm(Form):
+    """The options of a run that a form can set; it cannot name files, modules or addresses. Text fields have a description."""
 
     model: str
-    name: str | None = Field(None, max_length=80)
-    palette: str | None = Field(None, max_length=1000)
-    patch: str | None = Field(None, max_length=20, pattern=r"^\d+(,\d+){0,2}$")
-    goal: str | None = Field(None, max_length=80, pattern=r"^[\w.:-]+$")
-    budget: int | None = Field(None, ge=1)
+    name: str | None = Field(None, max_length=80, description="name of the run")
+    limit: int | None = Field(None, ge=1, description="maximum number of samples")
+    budget: int | None = Field(None, ge=1, description="queries per sample")
+    palette: str | None = Field(None, max_length=1000, description="filters, e.g. gaussian_noise@0.2 gaussian_blur")
+    patch: str | None = Field(None, pattern=r"^\d{1,6}(,\d{1,6}){0,2}$", description="patch size, e.g. 8 or 2,8,8")
+    goal: str | None = Field(None, pattern=r"^[\w.:-]{1,80}$", description="goal, e.g. untargeted or targeted:3")
+    seed: int | None = Field(None, ge=0, lt=2**63, description="random seed")
+    chunk: int | None = Field(None, ge=1, description="samples saved and shown together")
     policy: Literal["auto", "belief", "random", "greedy", "square"] | None = None
     until: Literal["flip", "steady", "budget"] | None = None
     distance: Literal["l2", "map", "l0", "linf"] | None = None
-    seed: int | None = Field(None, ge=0, lt=2**63)
-    limit: int | None = Field(None, ge=1)
-    chunk: int | None = Field(None, ge=1)
 
     @field_validator("palette")
     @classmethod
@@ -73,13 +81,7 @@ class StartForm(Options):
             raise ValueError("expected built-in filters such as gaussian_noise@0.2, separated by spaces")
         return palette
 
-    @model_validator(mode="before")
-    @classmethod
-    def _given(cls, values: Any) -> Any:
-        return {name: value for name, value in values.items() if value != ""} if isinstance(values, Mapping) else values
-
     def config(self, models: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-        """The configuration for `rlab attack`."""
         if self.model not in models:
             raise InputError(f"expected a model of this server: {', '.join(models) or 'it has none'}")
         values, given = dict(models[self.model]), self.model_dump(exclude_none=True, exclude={"model", "name", "limit"})
@@ -91,8 +93,6 @@ class StartForm(Options):
 
 @dataclass
 class Job:
-    """A process and the file with its output."""
-
     name: str
     process: subprocess.Popen[bytes]
     log: Path
@@ -117,7 +117,7 @@ class Jobs:
     models: Mapping[str, Mapping[str, Any]]
     started: dict[str, Job] = field(default_factory=dict)
     scratch: tempfile.TemporaryDirectory[str] = field(
-        default_factory=lambda: tempfile.TemporaryDirectory(prefix="rlab-serve-")
+        default_factory=partial(tempfile.TemporaryDirectory, prefix="rlab-")
     )
     lock: Lock = field(default_factory=Lock)
     spare: Job | None = None  # has imported rlab and waits for a file to examine
@@ -133,10 +133,8 @@ class Jobs:
         finally:
             config.unlink()
         if done.returncode:
-            last = (
-                done.stderr.decode(errors="replace").strip().splitlines()
-                or ["the preview failed without an error message"]
-            )[-1]
+            lines = done.stderr.decode(errors="replace").strip().splitlines()
+            last = lines[-1] if lines else "the preview failed without an error message"
             raise InputError(last.removeprefix("error: ").replace(str(config), "the form"))
         plan: dict[str, Any] = json.loads(done.stdout)
         return plan

@@ -16,12 +16,11 @@ from typing import Any
 from rlab.data.batch import Batch
 from rlab.data.own import read_own
 from rlab.errors import InputError, MissingExtra, VictimError
+from rlab.explanation.declared import ExplainJob
 from rlab.explanation.options import ExplainOptions
-from rlab.explanation.page import PICTURES, open_explanation, save_explanation
-from rlab.explanation.pictures import save_overlays
 from rlab.progress import bar
 from rlab.redact import redact
-from rlab.runs.attack import attack_declared
+from rlab.runs.attack import run_attack
 from rlab.runs.options import RunOptions
 from rlab.storage.config import check
 from rlab.victims.base import Victim
@@ -29,30 +28,24 @@ from rlab.victims.resolve import load_model
 
 
 def predicted(victim: Victim, batch: Batch) -> Batch:
-    """The batch with the model's predictions as labels."""
     scores = victim(batch.x.to(victim.device), "search").cpu()
     y = (scores >= 0.5).long() if victim.multilabel else scores.argmax(1)
     return replace(batch, y=y)
 
 
 def examine(spec: Mapping[str, Any], folder: Path) -> None:
-    """Attack or explain the file and write a run folder."""
     options = check(RunOptions if spec["do"] == "attack" else ExplainOptions, spec["config"])
     like = options.model_copy(update={"data": options.data.model_copy(update={"limit": 1})}).data.load()
     batch = read_own(Path(spec["file"]), spec["name"], like)
     victim = load_model(options.model, batch.bounds)
     if isinstance(options, ExplainOptions):
-        with open_explanation(folder):
-            method = options.methods()[0]
-            explanation = method(victim, batch, None, options.seed, options.rule)
-            save_explanation(explanation, batch, folder, 1)
-            save_overlays(explanation, batch, folder / PICTURES, 1)
+        ExplainJob(options, victim, batch, options.methods()[:1], folder, pictures=1).explain()
         return
     batch = predicted(victim, batch)
     filled, _ = options.filled(batch)
     asked = {**filled.plain(), "data": {"path": spec["name"]}}
     with bar(1) as progress:
-        attack_declared(filled, victim, batch, folder, asked, progress)
+        run_attack(filled, victim, batch, folder, asked, progress)
 
 
 def main() -> None:

@@ -33,7 +33,6 @@ class Follower:
     queries: int = 0
 
     def look(self) -> dict[str, Any]:
-        """The figures as plain values for JSON."""
         with suppress(InputError, OSError, ValueError, TypeError, LookupError, AttributeError, sqlite3.Error):
             self._read()  # missing or being written: the next look reads it
         return {

@@ -14,12 +14,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from rlab.core.status import Status
 from rlab.errors import FolderError, OptionError
 from rlab.results.tones import STATUS_TONES
-from rlab.storage.config import Options
+from rlab.serve.jobs import Form
 from rlab.storage.ledger import reading
 from rlab.storage.names import ARRAYS, SAMPLES, SETTING, inside
 
@@ -35,7 +35,7 @@ KEYS: tuple[str, ...] = get_args(Key)
 _SORTED = {"id": "id", "status": "status", "label": "label", "l2": "final_l2", "patches": "final_l0_patches"}
 
 
-class SampleFilter(Options):
+class SampleFilter(Form):
     """The filters in an address; missing or empty fields do not filter."""
 
     status: Literal[tuple(status.name.lower() for status in Status)] | None = None  # type: ignore[valid-type]
@@ -49,11 +49,6 @@ class SampleFilter(Options):
     sort: Key = "row"
     down: bool = False
     page: int = Field(1, ge=1, le=10**9)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _given(cls, values: Any) -> Any:
-        return {name: value for name, value in values.items() if value != ""} if isinstance(values, Mapping) else values
 
     def asked(self) -> dict[str, Any]:
         """The fields for an address, without defaults."""
@@ -86,7 +81,6 @@ class SamplePage:
 
 
 def find_samples(run: Path, wanted: SampleFilter) -> SamplePage:
-    """One page of the run's samples."""
     with reading(run):
         try:
             file = pq.ParquetFile(inside(run, SAMPLES))
@@ -113,15 +107,11 @@ def _matching(run: Path, table: pa.Table, wanted: SampleFilter) -> NDArray[np.bo
         parts.append(pc.equal(table["status"], Status[wanted.status.upper()].value))
     if wanted.label is not None:
         several = pa.types.is_list(label.type)
-        parts.append(
-            pc.equal(pc.list_element(label, wanted.label) if several else label, 1 if several else wanted.label)
-        )
+        parts.append(pc.equal(pc.list_element(label, wanted.label), 1) if several else pc.equal(label, wanted.label))
     if wanted.words is not None:
         parts.append(pc.match_substring(table["id"], wanted.words, ignore_case=True))
-    for name, low, high in (
-        ("queries", wanted.queries_from, wanted.queries_to),
-        ("final_l2", wanted.l2_from, wanted.l2_to),
-    ):
+    queries, l2 = (wanted.queries_from, wanted.queries_to), (wanted.l2_from, wanted.l2_to)
+    for name, (low, high) in {"queries": queries, "final_l2": l2}.items():
         parts += [] if low is None else [pc.greater_equal(table[name], low)]
         parts += [] if high is None else [pc.less_equal(table[name], high)]
     mask = np.ones(table.num_rows, dtype=bool)
@@ -147,7 +137,6 @@ def _ordered(table: pa.Table, chosen: NDArray[np.int64], wanted: SampleFilter) -
 
 
 def _labels(table: pa.Table) -> list[int]:
-    """The classes in the run."""
     label = table["label"]
     if pa.types.is_list(label.type):
         return list(range(len(label[0]) if len(label) else 0))
@@ -208,9 +197,8 @@ def read_sample(run: Path, row: int) -> AttackResult:
     from safetensors import SafetensorError, safe_open
 
     from rlab.results.kept import StoredInputs
-    from rlab.results.result import AttackResult, Setting
+    from rlab.results.result import AttackResult, Setting, check_whole
     from rlab.results.rows import from_rows
-    from rlab.results.stored import check_whole
     from rlab.storage.files import read_index
 
     with reading(run):

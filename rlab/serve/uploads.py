@@ -65,6 +65,4 @@ def _check_image(content: bytes) -> None:
     except Exception as error:  # the errors for broken files depend on Pillow's plug-in
         raise DataError(f"cannot read the image: {error}") from error
     if math.prod(size) > MOST_PIXELS:
-        raise TooLarge(
-            f"expected an image of at most {MOST_PIXELS:,} pixels, got {size[0]} × {size[1]}: make it smaller"
-        )
+        raise TooLarge(f"expected an image of at most {MOST_PIXELS:,} pixels, got {size[0]} × {size[1]}: shrink it")

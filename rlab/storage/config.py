@@ -7,12 +7,13 @@ import difflib
 import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_args, get_type_hints
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator
+from pydantic.fields import FieldInfo
 
 from rlab.errors import InputError, OptionError
 from rlab.redact import HIDDEN, SECRET_NAMES, redact
@@ -20,9 +21,12 @@ from rlab.storage.names import CONFIG
 from rlab.storage.outside import MOST_DECLARED, checked, parse_toml, parse_yaml, read_text, short
 
 _LONGEST = 4000  # characters of 'name(option=value)'
+_CONTROLLER = "The controller was removed: the fixed rule of 'belief' and 'auto' is as good"
+_DEFAULT = "The option was removed: the belief search keeps its default behaviour"
+_REMOVED = {"controller": _CONTROLLER, "tolerance": _CONTROLLER, "changes": _DEFAULT, "coarse": _DEFAULT}  # of 0.2.0
 Edge = Annotated[float, Field(allow_inf_nan=True)]
 Bounds = tuple[Edge, Edge]  # a range may be open; no other number may be infinite
-Declared = TypeVar("Declared", bound="Options")
+Declared = TypeVar("Declared", bound=BaseModel)
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
@@ -49,23 +53,39 @@ def check(kind: type[Declared], values: Mapping[str, Any], what: str = "the conf
         raise OptionError(_sentence(kind, error, what)) from error
 
 
-def takes(kind: type[Options], keywords: type[Any]) -> Callable[[Function], Function]:
-    """Show a function's `**options: Unpack[keywords]` in `inspect` and `help`, with defaults and descriptions from `kind`."""
+@dataclass(frozen=True)
+class Accepts:
+    """What callers may pass for a field whose validator converts it: `size: Annotated[tuple[int, ...], Accepts(int | str)]`."""
+
+    kind: Any
+
+
+def takes(kind: type[Options], *without: str) -> Callable[[Function], Function]:
+    """List the fields of `kind` as keywords of a function with `**options`, in `inspect` and `help`.
+
+    `scripts/write_stubs.py` writes the same keywords for type checkers.
+    """
 
     def decorate(function: Function) -> Function:
         signature = inspect.signature(function)
-        positional, hints = list(signature.parameters.values())[:-1], get_type_hints(keywords)
-        fields = {name: kind.model_fields[name] for name in hints}
+        own = list(signature.parameters.values())[:-1]
+        fields = {name: field for name, field in kind.model_fields.items() if name not in without}
         listed = [
-            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=field.get_default(), annotation=hints[name])
+            inspect.Parameter(
+                name, inspect.Parameter.KEYWORD_ONLY, default=field.get_default(), annotation=_input(field)
+            )
             for name, field in fields.items()
         ]
-        function.__signature__ = signature.replace(parameters=[*positional, *listed])  # type: ignore[attr-defined]
+        function.__signature__ = signature.replace(parameters=[*own, *listed])  # type: ignore[attr-defined]
         lines = (f"    {name}: {field.description}" for name, field in fields.items() if field.description)
         function.__doc__ = f"{function.__doc__}\n\n" + "\n".join(lines)
         return function
 
     return decorate
+
+
+def _input(field: FieldInfo) -> Any:
+    return next((mark.kind for mark in field.metadata if isinstance(mark, Accepts)), field.annotation)
 
 
 def _sentence(kind: type[BaseModel], error: ValidationError, what: str) -> str:
@@ -101,7 +121,9 @@ def _fields(kind: type[BaseModel], steps: list[str]) -> list[str]:
 
 
 def did_you_mean(name: str, names: Iterable[str], cutoff: float = 0.4) -> str:
-    """Suggest the closest of these names, or return an empty string."""
+    """Suggest the closest of these names, say why a name of 0.2.0 is gone, or return an empty string."""
+    if name in _REMOVED:
+        return f" {_REMOVED[name]}."
     near = difflib.get_close_matches(name, list(names), n=1, cutoff=cutoff)
     return f" Did you mean {near[0]!r}?" if near else ""
 

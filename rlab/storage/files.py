@@ -114,7 +114,6 @@ def _as_text(cell: Any) -> Any:
 
 
 def read_csv(path: Path) -> list[dict[str, str]]:
-    """Read what `write_csv` wrote."""
     try:
         with path.open(encoding="utf-8", newline="") as file:
             return [{key: _as_given(cell) for key, cell in row.items()} for row in csv.DictReader(file)]
@@ -157,9 +156,7 @@ def _without_tensors(tree: Any, arrays: dict[str, Tensor]) -> Any:
     """Return JSON values and move tensors into `arrays`; number keys, as in optimizer states, stay numbers."""
     if isinstance(tree, Tensor):
         name = f"{len(arrays):05d}"
-        arrays[name] = (
-            tree.detach().cpu().clone().contiguous()
-        )  # a clone: safetensors refuses tensors that share memory
+        arrays[name] = tree.detach().cpu().clone().contiguous()  # safetensors refuses tensors that share memory
         return {_TENSOR: name}
     if isinstance(tree, Mapping):
         return {"dict": [[key, _without_tensors(value, arrays)] for key, value in tree.items()]}
@@ -193,10 +190,16 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
 @contextmanager
 def opened_parquet(path: Path) -> Iterator[pq.ParquetFile]:
     """Open a Parquet file without pq.read_table, which would import pandas."""
+    with _readable(path), pq.ParquetFile(path, pre_buffer=False) as file:
+        yield file
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    """Turn any failure to read a file into a FolderError."""
     try:
-        with pq.ParquetFile(path, pre_buffer=False) as file:
-            yield file
-    except (OSError, pa.ArrowException, ValueError) as error:
+        yield
+    except (OSError, pa.ArrowException, SafetensorError, ValueError, KeyError, TypeError) as error:
         if isinstance(error, InputError):
             raise
         raise FolderError(f"cannot read {path}: {error}") from error
@@ -259,10 +262,5 @@ def read_kept(path: Path) -> Tensor:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[Any]:
-    try:
-        with safe_open(path, framework="pt") as file:
-            yield file
-    except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
-        if isinstance(error, InputError):
-            raise
-        raise FolderError(f"cannot read {path}: {error}") from error
+    with _readable(path), safe_open(path, framework="pt") as file:
+        yield file

@@ -68,10 +68,7 @@ def current_versions() -> dict[str, str]:
 
 def read_versions(folder: Path) -> dict[str, str]:
     """Read the versions and the device a run was begun with; empty if the folder has no ledger."""
-    if not (folder / LEDGER).is_file():
-        return {}
-    with _opened(folder) as db:
-        question = read_question(db, folder)
+    with _opened(folder) as (_, question):
         return {} if question is None else question.versions
 
 
@@ -105,30 +102,27 @@ def from_stored(stored: str | bytes) -> Any:
 
 def check_files(folder: Path, *names: str) -> None:
     """Refuse files that differ from what the finished run wrote; a folder without a ledger has no digests to check."""
-    if not (folder / LEDGER).is_file():
-        return
-    with _opened(folder) as db:
-        question = read_question(db, folder)
+    with _opened(folder) as (db, question):
         digests = {} if question is None else dict(db.execute("select name, digest from files").fetchall())
-        for name in names:
+        for name in names if digests else ():
             check_digest(folder / name, digests.get(name))
 
 
 def check_shard(folder: Path, path: Path) -> None:
     """Refuse a file in PARTS that differs from what its step wrote; files the ledger does not list are not checked."""
-    if path.parent.name != PARTS or not (folder / LEDGER).is_file():
-        return
-    with _opened(folder) as db:
-        if read_question(db, folder) is None:
+    with _opened(folder) as (db, question):
+        if path.parent.name != PARTS or question is None:
             return
         row = db.execute("select part from steps where key = ?", (path.stem,)).fetchone()
     check_digest(path, row and row[0])
 
 
 @contextmanager
-def _opened(folder: Path) -> Iterator[sqlite3.Connection]:
-    with one_sentence(folder), closing(sqlite3.connect(folder / LEDGER)) as db:
-        yield db
+def _opened(folder: Path) -> Iterator[tuple[sqlite3.Connection, Question | None]]:
+    """Yield the ledger and its question, None if the folder has no ledger or a killed process never wrote the question."""
+    path = folder / LEDGER
+    with one_sentence(folder), closing(sqlite3.connect(path if path.is_file() else ":memory:")) as db:
+        yield db, read_question(db, folder)
 
 
 def remove_leftovers(folder: Path) -> list[str]:

@@ -10,12 +10,8 @@ from pathlib import Path, PurePosixPath
 
 from rlab.errors import FolderError
 
-SAMPLES, ARRAYS, SETTING = (
-    "samples.parquet",
-    "arrays.safetensors",
-    "setting",
-)  # files of an attack's folder, and a metadata key
-CONFIG, CURVES = "config.yaml", "curves.png"
+SAMPLES, ARRAYS, CONFIG, CURVES = "samples.parquet", "arrays.safetensors", "config.yaml", "curves.png"
+SETTING = "setting"  # a key of metadata
 _LONGEST = 64
 _RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)  # reserved on some systems
 

@@ -26,36 +26,21 @@ from torch import Tensor
 from rlab import __version__
 from rlab.errors import FolderError
 from rlab.redact import redact
-from rlab.storage import files
-from rlab.storage.ledger import (
-    LEDGER,
-    PARTS,
-    TABLES,
-    Question,
-    advice,
-    check_digest,
-    current_versions,
-    file_digest,
-    from_stored,
-    one_sentence,
-    read_question,
-    remove_leftovers,
-    sha256,
-    to_stored,
-)  # fmt: skip
-from rlab.storage.lock import LOCK, Waiting, hold
+from rlab.storage import files, ledger
+from rlab.storage.lock import LOCK, hold
 from rlab.storage.names import refuse_links
 from rlab.storage.tables import redact_table
 
 Value = TypeVar("Value")
+_HINT = "name another folder with --out"
 _PLAIN = {str, int, float, bool, type(None)}
 
 
 @contextmanager
-def open_run(folder: Path, question: Mapping[str, Any], wait: Waiting | None = None) -> Iterator[Resume]:
+def open_run(folder: Path, question: Mapping[str, Any]) -> Iterator[Resume]:
     """Open the finished steps of a folder that belongs to this question; lock it and remove half-written files."""
-    fingerprint = sha256(json.dumps(dict(question), sort_keys=True, default=str))[:24]
-    with hold(folder, str(question.get("command", "")), fingerprint, wait=wait):
+    fingerprint = ledger.sha256(json.dumps(dict(question), sort_keys=True, default=str))[:24]
+    with hold(folder, str(question.get("command", "")), fingerprint):
         resume = Resume(folder, question)
         try:
             resume.clean()
@@ -65,36 +50,30 @@ def open_run(folder: Path, question: Mapping[str, Any], wait: Waiting | None = N
 
 
 class Resume:
-    """The finished steps of one folder; `question` is the whole configuration, `hint` says how to name another folder."""
+    """The finished steps of one folder; `question` is the whole configuration."""
 
-    def __init__(self, folder: Path, question: Mapping[str, Any], hint: str = "name another folder with --out") -> None:
-        self.folder, self.hint = folder, hint
+    def __init__(self, folder: Path, question: Mapping[str, Any]) -> None:
+        self.folder = folder
         self.question: dict[str, Any] = json.loads(json.dumps(redact(dict(question)), default=str))
         self.db: sqlite3.Connection | None = None
         refuse_links(folder)
-        if (folder / LEDGER).exists():
+        if (folder / ledger.LEDGER).exists():
             self._open()
         elif _is_foreign(folder):
-            raise FolderError(f"{folder} exists and holds something else: {hint}")
+            raise FolderError(f"{folder} exists and holds something else: {_HINT}")
 
     def step(
-        self,
-        key: str,
-        fingerprint: str,
-        make: Callable[[], Value],
-        stale: Literal["refuse", "remake"] = "refuse",
-        part: bool = False,
+        self, key: str, fingerprint: str, make: Callable[[], Value], stale: Literal["refuse", "remake"] = "refuse"
     ) -> Value:
-        """Return the value stored under this key and fingerprint, or make it; `stale` says what to do if the fingerprint
-        differs; with `part`, `make` also writes the file `self.part(key)`."""
+        """Return the value stored under this key and fingerprint, or make it; `stale` is for another fingerprint."""
         before = self.fingerprint(key)
         if before == fingerprint:
             return self._read(key)
         if before is not None and stale == "refuse":
-            raise FolderError(f"{self.folder} holds another {key}: {self.hint}")
+            raise FolderError(f"{self.folder} holds another {key}: {_HINT}")
         self.begin(key)
         value = make()
-        self.record(key, fingerprint, value, part)
+        self.record(key, fingerprint, value)
         return value
 
     def recall(self, key: str, fingerprint: str) -> Any | None:
@@ -102,21 +81,21 @@ class Resume:
         return self._read(key) if self.fingerprint(key) == fingerprint else None
 
     def record(self, key: str, fingerprint: str, value: Any, part: bool = False) -> None:
-        """Record a finished step; this replaces an earlier value under the key."""
+        """Record a finished step, which replaces an earlier value; with `part`, the file `self.part(key)` belongs to it."""
         self.create()
         stored, digest, before = None, None, self._tree(key)
         if _has_tensors(value):
             files.write_tree(self.part(key), value)
-            digest = file_digest(self.part(key))
+            digest = ledger.file_digest(self.part(key))
             self.part(key).replace(self._named(key, digest))  # the ledger still points to the old file
         else:
             plain = redact_table(value) if isinstance(value, pa.Table) else redact(value)
-            stored, digest = to_stored(plain), file_digest(self.part(key)) if part else None
+            stored, digest = ledger.to_stored(plain), ledger.file_digest(self.part(key)) if part else None
         self.write_ledger(
             "insert into steps (key, fingerprint, begun, finished, value, digest, part) values (?, ?, 1, 1, ?, ?, ?) "
             "on conflict (key) do update set fingerprint = excluded.fingerprint, finished = 1, value = excluded.value, "
             "digest = excluded.digest, part = excluded.part",
-            key, fingerprint, stored, stored and sha256(stored), digest,
+            key, fingerprint, stored, stored and ledger.sha256(stored), digest,
         )  # fmt: skip
         if before is not None and before != self._tree(key):
             before.unlink(missing_ok=True)
@@ -143,7 +122,6 @@ class Resume:
         return int(rows[0][0]) if rows else 0
 
     def begun(self, key: str) -> int:
-        """Return the number of times a step was begun."""
         rows = self.query_ledger("select begun from steps where key = ?", key)
         return int(rows[0][0]) if rows else 0
 
@@ -167,12 +145,12 @@ class Resume:
         have been lost."""
         if self.db is None:
             return
-        remove_leftovers(self.folder)
+        ledger.remove_leftovers(self.folder)
         finished = self.query_ledger("select key, value is null, part from steps where finished = 1")
         if not finished:
             return
         kept = {self._named(key, digest) if in_file else self.part(key) for key, in_file, digest in finished}
-        for path in (self.folder / PARTS).glob("*.safetensors"):
+        for path in (self.folder / ledger.PARTS).glob("*.safetensors"):
             if path not in kept:
                 path.unlink()
 
@@ -180,47 +158,40 @@ class Resume:
         """Record the run's files as complete and remove the parts, which they include, unless `parts` is true."""
         for name in names:
             if not self.query_ledger("select 1 from files where name = ?", name):
-                self.write_ledger("insert into files values (?, ?)", name, file_digest(self.folder / name))
+                self.write_ledger("insert into files values (?, ?)", name, ledger.file_digest(self.folder / name))
         if not parts:
-            shutil.rmtree(self.folder / PARTS, ignore_errors=True)
+            shutil.rmtree(self.folder / ledger.PARTS, ignore_errors=True)
 
     def check_part(self, key: str) -> None:
         """Refuse a part that differs from what the step wrote."""
         ((digest, in_file),) = self.query_ledger("select part, value is null from steps where key = ?", key)
         if digest is not None:
-            check_digest(self._named(key, digest) if in_file else self.part(key), digest)
+            ledger.check_digest(self._named(key, digest) if in_file else self.part(key), digest)
 
     def drop(self, key: str) -> None:
-        """Mark the step as unfinished."""
         self.write_ledger("update steps set finished = 0 where key = ?", key)
 
     def unfinish(self) -> None:
-        """Mark the run's files as incomplete."""
         self.write_ledger("delete from files")
 
     def begin(self, key: str) -> None:
         """Note that the step has begun, so that an interruption shows."""
         if self.db is not None:
-            self.write_ledger(
-                "insert into steps (key, fingerprint, begun, finished) values (?, '', 1, 0) "
-                "on conflict (key) do update set begun = begun + 1, finished = 0",
-                key,
-            )
+            insert = "insert into steps (key, fingerprint, begun, finished) values (?, '', 1, 0) on conflict (key)"
+            self.write_ledger(f"{insert} do update set begun = begun + 1, finished = 0", key)
 
     def _read(self, key: str) -> Any:
-        ((stored, digest),) = self.query_ledger("select value, digest from steps where key = ?", key)
+        ((stored, digest, part),) = self.query_ledger("select value, digest, part from steps where key = ?", key)
         if stored is None:
-            tree = self._tree(key)
-            assert tree is not None
-            ((part,),) = self.query_ledger("select part from steps where key = ?", key)
-            check_digest(tree, part)
+            tree = self._named(key, part)
+            ledger.check_digest(tree, part)
             return files.read_tree(tree)
-        if digest not in (None, sha256(stored)):
+        if digest not in (None, ledger.sha256(stored)):
             raise FolderError(
-                f"{self.folder / LEDGER} is damaged: {key!r} has changed since rlab wrote it. {advice(self.folder)}"
+                f"{self.folder / ledger.LEDGER} is damaged: {key!r} has changed since rlab wrote it. {ledger.advice(self.folder)}"
             )
-        with one_sentence(self.folder):
-            return from_stored(stored)
+        with ledger.one_sentence(self.folder):
+            return ledger.from_stored(stored)
 
     def _tree(self, key: str) -> Path | None:
         """Return the file with a finished step's tensors, or None."""
@@ -232,49 +203,46 @@ class Resume:
         return part if digest is None else part.with_name(f"{part.stem}-{digest[:16]}{part.suffix}")
 
     def _open(self) -> None:
-        self.db = sqlite3.connect(self.folder / LEDGER)
-        before = read_question(self.db, self.folder)
+        self.db = sqlite3.connect(self.folder / ledger.LEDGER)
+        before = ledger.read_question(self.db, self.folder)
         if before is not None:
             self._check_same(before)
-        with one_sentence(self.folder):
+        with ledger.one_sentence(self.folder):
             self.db.execute("pragma synchronous = full")
-            self.db.executescript(TABLES)
+            self.db.executescript(ledger.TABLES)
         if before is None:
-            versions = json.dumps(current_versions(), sort_keys=True)
+            versions = json.dumps(ledger.current_versions(), sort_keys=True)
             self.write_ledger("insert into asked values (?, ?)", json.dumps(self.question, sort_keys=True), versions)
 
-    def _check_same(self, begun: Question) -> None:
+    def _check_same(self, begun: ledger.Question) -> None:
         before, version = begun.values, begun.versions["rlab"]
         if _minor(version) != _minor(__version__):
-            raise FolderError(
-                f"{self.folder} was begun by rlab {version}, but this is {__version__}: continue it with that version, or "
-                f"{self.hint}"
-            )
+            both = f"was begun by rlab {version}, but this is {__version__}"
+            raise FolderError(f"{self.folder} {both}: continue it with that version, or {_HINT}")
         mine, theirs = self.question.get("command"), before.get("command")
         if mine != theirs:
-            raise FolderError(f"{self.folder} belongs to `rlab {theirs}`, not to `rlab {mine}`: {self.hint}")
+            raise FolderError(f"{self.folder} belongs to `rlab {theirs}`, not to `rlab {mine}`: {_HINT}")
         differ = sorted(key for key in before | self.question if before.get(key) != self.question.get(key))
         if differ:
-            raise FolderError(
-                f"{self.folder} holds a run of another configuration ({', '.join(differ)} differs): {self.hint}"
-            )
+            what = f"a run of another configuration ({', '.join(differ)} differs)"
+            raise FolderError(f"{self.folder} holds {what}: {_HINT}")
 
     def query_ledger(self, query: str, *values: Any) -> list[Any]:
         """Return rows of the ledger; none if there is no ledger yet."""
         if self.db is None:
             return []
-        with one_sentence(self.folder):
+        with ledger.one_sentence(self.folder):
             return self.db.execute(query, values).fetchall()
 
     def write_ledger(self, query: str, *values: Any) -> None:
         assert self.db is not None
-        with one_sentence(self.folder), self.db:
+        with ledger.one_sentence(self.folder), self.db:
             self.db.execute(query, values)
 
 
 def part_path(folder: Path, key: str) -> Path:
     """Return the file for a step's value if the ledger does not hold it."""
-    return folder / PARTS / f"{quote(key, safe='')}.safetensors"
+    return folder / ledger.PARTS / f"{quote(key, safe='')}.safetensors"
 
 
 def _minor(version: str) -> list[str]:

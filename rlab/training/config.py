@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Self
 
 import torch
 from pydantic import Field
@@ -13,17 +12,15 @@ from rlab.data.batch import Batch
 from rlab.data.load import DataOptions
 from rlab.errors import DataError
 from rlab.storage.config import Options, check, read_config
-from rlab.training.prior import PriorConfig
 from rlab.victims.base import Victim
 from rlab.victims.options import ModelOptions
 from rlab.victims.resolve import load_model
 
 Patch = int | tuple[int, ...]
-Shape = TypeVar("Shape")
 
 
 class TrainingOptions(Options):
-    """What to train on and how long. Severities in palettes may be ranges: 'gaussian_noise@0.05..0.4'."""
+    """What every training declares. Severities in palettes may be ranges: 'gaussian_noise@0.05..0.4'."""
 
     models: tuple[ModelOptions, ...] = Field(min_length=1)
     data: DataOptions
@@ -32,22 +29,10 @@ class TrainingOptions(Options):
     entries: int = Field(8, ge=1)  # palette entries per episode
     group: int = Field(32, ge=1)  # episodes that share a palette
     patches: tuple[Patch, ...] = Field(min_length=1)
-    l2_penalties: tuple[float, float] = (0.0, 0.0)
-    success: float = Field(0.2, ge=0)  # reward for a flip, as a share of the initial margin
-    horizon: int = Field(60, ge=2)  # steps of the longest training episode
     minutes: float = Field(5.0, gt=0)
-    validation_interval: float = Field(1.0, gt=0)  # minutes between validations
-    patience: int | None = Field(None, ge=1)  # validations without improvement before it stops
     validation_palette: tuple[str, ...] | None = None
-    validation_l2_penalty: float = 0.0
     validation_samples: int = Field(200, ge=1)
     budget: int = Field(500, ge=3)
-    heads: int = Field(2, ge=0)  # directions of the prior; 0 for none, if models have no gradients
-    prior_minutes: float = Field(2.0, ge=0)  # in addition to `minutes`
-    prior_width: int = Field(32, ge=8, multiple_of=8)  # channels are normalised in groups of eight
-    prior_levels: int = Field(3, ge=1)
-    shrink: int = Field(1, ge=1)  # factor by which the prior reduces the input's sides
-    prior: PriorConfig = PriorConfig()
     start: str | None = None  # a file to start from
     tensorboard: bool = False  # write curves to OUT/tensorboard; needs the extra 'tensorboard'
     device: str = "cpu"
@@ -69,11 +54,6 @@ class TrainingOptions(Options):
         batch = self.data.load()
         victims = [load_model(model, batch.bounds) for model in self.models]
         return victims, batch, None if self.validation is None else self.validation.load()
-
-    def shape(self, kind: type[Shape], **fixed: Any) -> Shape:
-        """A network's shape (a dataclass) from these options; the data determine `fixed`."""
-        names = {field.name for field in fields(kind)} & type(self).model_fields.keys()  # type: ignore[arg-type]
-        return kind(**{name: getattr(self, name) for name in names} | fixed)
 
 
 def hold_out(batch: Batch, validation: Batch | None, options: TrainingOptions) -> tuple[Batch, Batch]:

@@ -2,46 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Literal, Self
+from typing import Literal
 
 import torch
 from pydantic import Field
+from torch import Tensor
 
 from rlab.core.grid import PatchGrid
 from rlab.data.batch import Batch
-from rlab.errors import ModelError, OptionError
+from rlab.errors import ModelError
 from rlab.policies.belief import BeliefPolicy
 from rlab.priors.file import read_prior, save_prior
 from rlab.priors.trained import DirectionPrior, TrainedPrior
 from rlab.storage.config import write_config
 from rlab.training.config import TrainingOptions, hold_out
+from rlab.training.episodes import EpisodeSampler
 from rlab.training.metrics import MetricLogger
+from rlab.training.prior import PriorConfig, train_prior
 from rlab.training.ranks import ALONE, Ranks
-from rlab.training.trainer import LOG, PRIOR, Figures, Tell, Validation, make_card, open_folder, samplers_for, train_for
+from rlab.training.trainer import LOG, PRIOR, Figures, Tell, Validation, make_card, open_folder, samplers_for
 from rlab.victims.base import Victim
 
 _STATE = "state"  # the step of the ledger that holds where the training stands
-# Options of every training that a prior does not use.
-UNUSED = ("l2_penalties", "success", "horizon", "patience", "validation_l2_penalty", "prior_minutes")
 
 
 class PriorOptions(TrainingOptions):
-    """The options that concern a prior; `minutes` is how long it trains."""
+    """What to train a prior on and how long."""
 
     kind: Literal["prior"] = "prior"
-    heads: int = Field(2, ge=1)
-
-    @classmethod
-    def read(cls, path: Path, minutes: float | None = None, device: str | None = None) -> Self:
-        options = super().read(path, minutes, device)
-        if unused := [key for key in UNUSED if getattr(options, key) != cls.model_fields[key].default]:
-            raise OptionError(
-                f"the training of a prior does not use {', '.join(unused)}: remove them from {path}; "
-                "minutes is how long the prior trains"
-            )
-        return options
+    validation_interval: float = Field(1.0, gt=0)  # minutes between records of the training
+    heads: int = Field(2, ge=1)  # directions of the prior
+    prior_width: int = Field(32, ge=8, multiple_of=8)  # channels are normalised in groups of eight
+    prior_levels: int = Field(3, ge=1)
+    shrink: int = Field(1, ge=1)  # factor by which the prior reduces the input's sides
+    prior: PriorConfig = PriorConfig()
 
 
 def train(
@@ -60,7 +57,7 @@ def train(
         for victim in victims:
             victim.chunk = 8192
         grids = [PatchGrid.of(batch.size, patch) for patch in options.patches]
-        samplers = [sampler for sampler, _ in samplers_for(options, victims, batch, grids)]
+        samplers = samplers_for(options, victims, batch, grids, horizon=1)
         network = make_network(options, batch).to(options.device)
         path, saved = folder / PRIOR, None
         if resume is not None:
@@ -80,7 +77,7 @@ def train(
                 tell({"prior": done, "prior_loss": loss})
 
         if done < 1:
-            train_for(options.minutes, network, samplers, options, done, note, ranks)
+            _train_for(options, network, samplers, done, note, ranks)
         if resume is not None and done < 1:
             resume.record(_STATE, "", {"done": 1.0, "network": network.state_dict()})
         if resume is not None and (done < 1 or not path.exists()):
@@ -89,6 +86,27 @@ def train(
             save_prior(network, path, make_card(options, figures))
             tell(figures)
         return path
+
+
+def _train_for(
+    options: PriorOptions,
+    prior: DirectionPrior,
+    samplers: Sequence[EpisodeSampler],
+    done: float,
+    note: Callable[[float, float], None],
+    ranks: Ranks,
+) -> None:
+    """Train a prior for the rest of its minutes; every validation interval, `note` gets the share done and the loss."""
+    seconds, noted = options.minutes * 60, time.monotonic()
+    began = noted - done * seconds
+
+    def report(share: float, loss: Tensor) -> None:
+        nonlocal noted
+        if time.monotonic() - noted > options.validation_interval * 60:
+            noted = time.monotonic()
+            note(share, float(loss))
+
+    train_prior(prior, samplers, options.prior, lambda: (time.monotonic() - began) / seconds, report, ranks)
 
 
 def make_network(options: PriorOptions, batch: Batch) -> DirectionPrior:

@@ -1,6 +1,6 @@
-"""The attack as an environment for other libraries: a batched TorchRL environment and a Gymnasium one.
+"""The attack as a Gymnasium environment, for other libraries.
 
-In both, an action is one change: entry * patches + patch, where entry 0 restores the patch. The observation holds the current
+An action is one change: entry * patches + patch, where entry 0 restores the patch. The observation holds the current
 assignment, the effect of each change when it was last tried, the number of tries, the margin and the distance, in units that
 do not depend on model, palette or size.
 """
@@ -12,10 +12,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import torch
-from tensordict import TensorDict, TensorDictBase
 from torch import Tensor
-from torchrl.data import Binary, Categorical, Composite, Unbounded
-from torchrl.envs import EnvBase
 
 from rlab.core.env import Accept, State, StepOutcome, propose
 from rlab.training.episodes import EpisodeSampler
@@ -42,47 +39,6 @@ def change(sampler: EpisodeSampler, state: State, action: Tensor) -> tuple[State
     patches = len(sampler.task.grid)
     assignment = state.assignment.scatter(1, (action % patches)[:, None], (action // patches)[:, None])
     return sampler.env.step(state, propose(assignment, Accept.IF_BETTER))
-
-
-class TorchRLEnv(EnvBase):
-    """`rows` episodes of a sampler side by side."""
-
-    def __init__(self, sampler: EpisodeSampler, rows: int) -> None:
-        super().__init__(device=sampler.x.device, batch_size=torch.Size([rows]))
-        self.sampler = sampler
-        self.state = sampler.fresh(rows)
-        seen = observe(sampler, self.state)
-        shapes = {key: Unbounded(value.shape, device=self.device) for key, value in seen.items()}
-        self.observation_spec = Composite(**shapes, batch_size=self.batch_size)
-        actions = (sampler.task.entries + 1) * len(sampler.task.grid)
-        self.action_spec = Categorical(actions, shape=self.batch_size, device=self.device)
-        self.reward_spec = Unbounded((rows, 1), device=self.device)
-        flags = {key: Binary(1, (rows, 1), dtype=torch.bool, device=self.device) for key in _FLAGS}
-        self.done_spec = Composite(**flags, batch_size=self.batch_size)
-
-    def _reset(self, tensordict: TensorDictBase | None = None, **_: Any) -> TensorDict:
-        ended = None if tensordict is None else tensordict.get("_reset", None)
-        every = torch.arange(len(self.state), device=self.device)
-        rows = every if ended is None else every[ended.flatten()]
-        if len(rows):
-            self.state = self.state.put(rows, self.sampler.fresh(len(rows)))
-        running = torch.zeros(*self.batch_size, 1, dtype=torch.bool, device=self.device)
-        return self._result({key: running.clone() for key in _FLAGS})
-
-    def _step(self, tensordict: TensorDictBase) -> TensorDict:
-        self.state, outcome = change(self.sampler, self.state, tensordict["action"])
-        terminated, truncated = outcome.done[:, None], (self.state.step >= self.sampler.task.budget)[:, None]
-        flags = {"terminated": terminated, "truncated": truncated, "done": terminated | truncated}
-        return self._result(flags | {"reward": outcome.reward[:, None]})
-
-    def _result(self, more: dict[str, Tensor]) -> TensorDict:
-        return TensorDict(observe(self.sampler, self.state) | more, batch_size=self.batch_size, device=self.device)
-
-    def _set_seed(self, seed: int | None) -> None:
-        self.sampler.rng.seed(seed)
-
-
-_FLAGS = ("done", "terminated", "truncated")
 
 
 class GymnasiumEnv(gymnasium.Env):
@@ -117,7 +73,7 @@ class GymnasiumEnv(gymnasium.Env):
         """The original and the current input, (height, width, 3) uint8, if the mode is rgb_array."""
         if self.render_mode is None:
             return None
-        from rlab.results.plots.episode import render_episode
+        from rlab.results.plots.pixels import render_episode
 
         x0, x = (values[0].float().cpu().numpy() for values in (self.state.x0, self.state.x))
         return render_episode(x0, x, self.sampler.bounds)

@@ -15,7 +15,6 @@ from rlab.core.env import AttackEnv, State, Task
 from rlab.errors import ModelError
 from rlab.filters.palette import Entry, Palette, unit_scale
 from rlab.victims.base import Victim
-from rlab.victims.torch_module import TorchVictim
 
 _RANGE = re.compile(r"(?P<name>[^@]+)@(?P<low>[.0-9e-]+)\.\.(?P<high>[.0-9e-]+)$")
 
@@ -56,7 +55,6 @@ class EpisodeSampler:
     bounds: tuple[float, float]
     task: Task  # its budget limits an episode
     templates: Sequence[Sequence[str]]
-    l2_penalties: tuple[float, float] = (0.0, 0.0)  # drawn log-uniformly; none for a quarter of the episodes
     rng: random.Random = field(default_factory=random.Random)
     group: int = 32  # rows that share a palette
     rate: float | None = None  # samples per second of signals, for filters that depend on frequency
@@ -81,24 +79,7 @@ class EpisodeSampler:
         palette.fill(bank, self.bounds, self.rng.getrandbits(40))
         seed = torch.tensor([self.rng.getrandbits(62) for _ in range(rows)], device=x.device)
         scale = unit_scale(x, self.bounds)[1].flatten()
-        state = self.env.start(y, index, seed, bank, scale, self.victim(x, "train"))
-        return replace(state, l2_penalty=self._draw_l2_penalty(rows).to(x.device))
-
-    def _draw_l2_penalty(self, rows: int) -> Tensor:
-        low, high = self.l2_penalties
-        if high <= 0:
-            return torch.zeros(rows)
-        drawn = [math.exp(self.rng.uniform(math.log(low), math.log(high))) for _ in range(rows)]
-        return torch.tensor([0.0 if self.rng.random() < 0.25 else l2_penalty for l2_penalty in drawn])
-
-    def effects(self, state: State) -> Tensor | None:
-        """(n, f + 1, p): the drop in margin of each single change to first order, as a share of the initial margin; None if
-        the victim has no gradients. Only training uses them, the attack never does."""
-        if not isinstance(self.victim, TorchVictim):
-            return None
-        gradient = self.victim.input_gradient(state.x, lambda scores: self.task.goal.margin(scores, state.y), "train")
-        change = ((state.bank - state.x[:, None]) * gradient[:, None]).sum(2)
-        return -self.task.grid.total(change) / state.margin0[:, None, None]
+        return self.env.start(y, index, seed, bank, scale, self.victim(x, "train"))
 
 
 def teachable(victim: Victim, x: Tensor, y: Tensor, task: Task) -> Tensor:

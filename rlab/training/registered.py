@@ -6,18 +6,16 @@ gymnasium.make("rlab.training.registered:rlab/Attack-v0", model=..., data=...)
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, TypedDict, Unpack
+from typing import TYPE_CHECKING, Unpack
 
-from rlab.core.distances import Measure
-from rlab.core.env import Accepting, Task
-from rlab.core.goals import Goal, parse_goal
+from rlab.core.env import Task
+from rlab.core.goals import parse_goal
 from rlab.core.grid import PatchGrid
 from rlab.errors import MissingExtra, OptionError
 from rlab.filters.palette import Palette
 from rlab.runs.inputs import Data, Model, taken
 from rlab.runs.options import AttackOptions
-from rlab.storage.config import check
+from rlab.storage.config import check, did_you_mean, takes
 from rlab.training.episodes import EpisodeSampler, teachable
 
 try:
@@ -26,9 +24,11 @@ except ImportError as error:
     raise MissingExtra("gymnasium", "train") from error
 
 if TYPE_CHECKING:
+    from rlab.keywords import EnvironmentKeywords
     from rlab.training.environments import GymnasiumEnv
 
 NAME = "rlab/Attack-v0"
+TAKEN = ("palette", "patch", "goal", "budget", "accept", "distance", "seed")  # options of an attack
 
 
 def register() -> None:
@@ -37,18 +37,7 @@ def register() -> None:
         gymnasium.register(NAME, entry_point=f"{__name__}:make_environment")
 
 
-class EnvironmentKeywords(TypedDict, total=False):
-    """The options of an attack that an environment takes."""
-
-    palette: Sequence[str] | str | None
-    patch: int | Sequence[int] | None
-    goal: str | Goal
-    budget: int | None
-    accept: Accepting
-    distance: Measure
-    seed: int
-
-
+@takes(AttackOptions, *(AttackOptions.model_fields.keys() - TAKEN))
 def make_environment(
     model: Model,
     data: Data,
@@ -58,13 +47,11 @@ def make_environment(
     **options: Unpack[EnvironmentKeywords],
 ) -> GymnasiumEnv:
     """Episodes of `budget` steps on samples that the model classifies correctly; options as for `rlab.attack`."""
-    try:
-        from rlab.training.environments import GymnasiumEnv
-    except ImportError as error:
-        raise MissingExtra("torchrl", "train") from error
-    if unknown := sorted(options.keys() - EnvironmentKeywords.__annotations__.keys()):
-        known = ", ".join(EnvironmentKeywords.__annotations__)
-        raise OptionError(f"an environment does not take {unknown[0]!r}: expected some of {known}")
+    from rlab.training.environments import GymnasiumEnv
+
+    if unknown := sorted(options.keys() - TAKEN):
+        hint = " It is now called 'accept'." if unknown[0] == "keep" else did_you_mean(unknown[0], TAKEN)
+        raise OptionError(f"an environment does not take {unknown[0]!r}.{hint} It takes {', '.join(TAKEN)}")
     declared = check(AttackOptions, {"distance": "l2", **options}, "the environment's options")
     with taken(model, data, limit) as (victim, batch):
         filled, _ = declared.filled(batch)

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-from torch import Tensor
 
 from rlab import __version__
 from rlab.core.env import Task
@@ -18,7 +15,6 @@ from rlab.core.goals import Untargeted
 from rlab.core.grid import PatchGrid
 from rlab.data.batch import Batch
 from rlab.policies.base import Policy
-from rlab.priors.trained import DirectionPrior
 from rlab.results.result import AttackResult
 from rlab.runs.attack import run_attack
 from rlab.runs.fingerprint import data_fingerprint, files_of, model_fingerprint
@@ -28,8 +24,6 @@ from rlab.storage.digest import digest
 from rlab.storage.resume import Resume, open_run
 from rlab.training.config import TrainingOptions
 from rlab.training.episodes import EpisodeSampler, teachable
-from rlab.training.prior import train_prior
-from rlab.training.ranks import ALONE, Ranks
 from rlab.victims.base import Victim
 
 PRIOR, LOG = "prior.safetensors", "log.jsonl"
@@ -54,7 +48,7 @@ class Validation:
             patch=self.patch,
             budget=options.budget,
             policy=self.policy,
-            l2_penalty=options.validation_l2_penalty,
+            l2_penalty=0.0,
             patience=2,
             chunk=len(self.batch) if options.device != "cpu" else None,
             seed=options.seed,
@@ -68,27 +62,6 @@ def _figures(result: AttackResult) -> Figures:
     summary = result.summary()
     figures = {key: summary[key] for key in ("success", "median_queries", "median_search", "median_l2")}
     return figures | {"median_map255": median_of(result.final["map255"], result.succeeded)}
-
-
-def train_for(
-    minutes: float,
-    prior: DirectionPrior,
-    samplers: Sequence[EpisodeSampler],
-    options: TrainingOptions,
-    done: float,
-    note: Callable[[float, float], None],
-    ranks: Ranks = ALONE,
-) -> None:
-    """Train a prior for the rest of its minutes; every validation interval, `note` gets the share done and the loss."""
-    began, noted = time.monotonic() - done * minutes * 60, time.monotonic()
-
-    def report(share: float, loss: Tensor) -> None:
-        nonlocal noted
-        if time.monotonic() - noted > options.validation_interval * 60:
-            noted = time.monotonic()
-            note(share, float(loss))
-
-    train_prior(prior, samplers, options.prior, lambda: (time.monotonic() - began) / (minutes * 60), report, ranks)
 
 
 def make_card(options: TrainingOptions, figures: Figures) -> dict[str, Any]:
@@ -109,15 +82,15 @@ def open_folder(
 
 
 def samplers_for(
-    options: TrainingOptions, victims: Sequence[Victim], batch: Batch, grids: Sequence[PatchGrid]
-) -> list[tuple[EpisodeSampler, Tensor]]:
-    """One for every victim and grid, with the rows (b,) that it draws from: those that the victim classifies correctly."""
-    tasks = [Task(g, options.entries, Untargeted(), options.horizon, success=options.success) for g in grids]
-    samplers = []
+    options: TrainingOptions, victims: Sequence[Victim], batch: Batch, grids: Sequence[PatchGrid], horizon: int
+) -> list[EpisodeSampler]:
+    """One for every victim and grid, with the samples that the victim classifies correctly and episodes of `horizon` steps."""
+    tasks = [Task(grid, options.entries, Untargeted(), horizon, success=0.0) for grid in grids]
+    samplers: list[EpisodeSampler] = []
     for number, victim in enumerate(victims):
         x, y, rng = batch.x.to(victim.device), batch.y.to(victim.device), random.Random(options.seed * 1000 + number)
         rows = teachable(victim, x, y, tasks[0])
-        shared = (options.palettes, options.l2_penalties, rng, options.group, batch.rate, batch.unit)
-        for task in tasks:
-            samplers.append((EpisodeSampler(victim, x[rows], y[rows], batch.bounds, task, *shared), rows))
+        x, y = x[rows], y[rows]
+        shared = (options.palettes, rng, options.group, batch.rate, batch.unit)
+        samplers += [EpisodeSampler(victim, x, y, batch.bounds, task, *shared) for task in tasks]
     return samplers

@@ -1,4 +1,4 @@
-"""Models to be attacked, whatever they run on, behind one call that checks, chunks and counts."""
+"""Models to attack: torch, scikit-learn, ONNX, functions and HTTP, behind one call that checks and counts."""
 
 from rlab.victims.base import QueryMeter, Victim
 from rlab.victims.callables import CallableVictim, OnnxVictim, SklearnVictim

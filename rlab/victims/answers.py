@@ -1,4 +1,4 @@
-"""What models return, as numbers: one part of an answer with several, a score of one's own, class numbers as scores."""
+"""From what a model returns to a tensor of scores: one of several outputs, a custom score, class numbers as scores."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from rlab.errors import InputError, VictimError
+from rlab.errors import OptionError, VictimError
 
 Outputs = Literal["auto", "logits", "probabilities", "labels", "topk"]
-LABELS = ("labels", "topk")  # outputs that tell classes and no scores
-Score = Callable[[Any], Any]  # what a model returns -> (b,), above 0 where what is looked for is there, or (b, k)
+LABELS = ("labels", "topk")  # kinds of outputs that name classes without scores
+Score = Callable[[Any], Any]  # what a model returns -> (b,), above 0 if the searched-for class is present, or (b, k)
 
 
 def read_answer(answer: object, output: str | int | None, score: Score | None) -> Tensor:
-    """What a model returned -> a tensor of whatever shape came: `output` picks a part, `score` makes numbers of it."""
+    """What a model returned -> a tensor of any shape; `output` selects a part, `score` turns it into numbers."""
     part = answer if output is None else _part(answer, output)
     if score is None:
         return _numbers(part)
@@ -27,7 +27,7 @@ def read_answer(answer: object, output: str | int | None, score: Score | None) -
 
 
 def _part(answer: object, output: str | int) -> object:
-    """A key, a place, or an attribute of the answer."""
+    """The answer's item or attribute of this name or index."""
     if isinstance(answer, Mapping | Sequence):
         try:
             return answer[output]  # type: ignore[index]
@@ -35,11 +35,11 @@ def _part(answer: object, output: str | int) -> object:
             pass
     elif isinstance(output, str) and hasattr(answer, output):
         return getattr(answer, output)
-    raise VictimError(f"the model's answer has no part {output!r}, it is {_kind(answer)}")
+    raise VictimError(f"the model's output has no part {output!r}; it is {_kind(answer)}")
 
 
 def _numbers(answer: object) -> Tensor:
-    """A tensor, an array of real numbers, or the `logits` of an answer that has them, as Hugging Face models give."""
+    """A tensor, an array of real numbers, or an object with `logits` such as those of Hugging Face models."""
     match answer:
         case Tensor():
             return answer
@@ -53,26 +53,24 @@ def _numbers(answer: object) -> Tensor:
             try:
                 array = np.asarray(answer)
                 if array.dtype.kind in "fiub":
-                    with np.errstate(over="ignore"):  # what no float32 can hold is infinite
+                    with np.errstate(over="ignore"):  # values beyond float32 become infinite
                         return torch.from_numpy(array.astype(np.float32))
             except (TypeError, ValueError):
                 pass
-    wanted = "an array of numbers (b, k), all real, or an answer with logits"
+    wanted = "an array of real numbers (b, k) or an object with logits"
     raise VictimError(f"expected the model to return {wanted}, got {_kind(answer)}{_advice(answer)}")
 
 
 def _advice(answer: object) -> str:
-    """Which part to take, where there are several."""
+    """How to select a part if there are several."""
     if not isinstance(answer, Mapping | tuple | list) or not answer:
         return ""
     part = next(iter(answer)) if isinstance(answer, Mapping) else 0
-    return (
-        f": say which part holds the scores, such as -M output={part}, or make them of it by -M score=module:function"
-    )
+    return f": select the scores with e.g. -M output={part}, or compute them with -M score=module:function"
 
 
 def _kind(answer: object) -> str:
-    """What came, with the names of its parts."""
+    """The type of an answer and of its parts."""
     kind = type(answer).__name__
     if isinstance(answer, Mapping):
         return f"{kind} with {', '.join(map(str, list(answer)[:8]))}"
@@ -83,43 +81,42 @@ def _kind(answer: object) -> str:
 
 
 def check_reading(outputs: str, multilabel: bool, classes: int | None, output: object, score: object) -> None:
-    """Refuses what cannot be meant."""
+    """Refuse options that contradict each other."""
     if classes is not None and outputs not in LABELS:
-        raise InputError(
-            f"classes is for models that tell class numbers, outputs 'labels' or 'topk', got outputs {outputs!r}"
-        )
+        raise OptionError(f"classes is only for outputs 'labels' and 'topk', got outputs {outputs!r}")
     if classes is not None and (type(classes) is not int or classes < 2):
-        raise InputError(f"expected at least 2 classes, got {classes!r}")
+        raise OptionError(f"expected at least 2 classes, got {classes!r}")
     if multilabel and outputs == "topk":
-        raise InputError("a model of several labels at once has no order of them: pass outputs='labels'")
+        raise OptionError("outputs='topk' does not work for a multilabel model: pass outputs='labels'")
     if output is not None and (isinstance(output, bool) or not isinstance(output, str | int)):
-        raise InputError(f"expected output to be the name or the place of a part of the answer, got {output!r}")
+        raise OptionError(f"expected output to be the name or index of one of the model's outputs, got {output!r}")
     if score is not None and not callable(score):
-        raise InputError(f"expected score to be a function of what the model returns, got {type(score).__name__}")
+        raise OptionError(f"expected score to be a function of the model's output, got {type(score).__name__}")
 
 
-def told_classes(answer: Tensor, rows: int, classes: int | None, outputs: Outputs) -> Tensor:
-    """Class numbers (b,), or of `topk` (b, k) the likeliest first, or any scores (b, k) of all classes -> (b, classes): 1 for the
-    class that is told, of `topk` half as much for each next one; NaN where the answer is."""
+def ranked_classes(answer: Tensor, rows: int, classes: int | None, outputs: Outputs) -> Tensor:
+    """Class numbers as probabilities (b, classes); NaN rows stay NaN.
+
+    `labels`: class numbers (b,), or scores (b, k) of which only the largest counts. `topk`: class numbers (b, k), most
+    likely first, each weighted half as much as the one before.
+    """
     if outputs == "labels" and answer.dim() == 2 and answer.shape[1] > 1:
-        return torch.where(
-            answer.isnan().any(1, keepdim=True), torch.nan, one_hot(answer.nan_to_num().argmax(1), answer.shape[1])
-        )
-    wanted = "one class number" if outputs == "labels" else "a row of class numbers, the likeliest first,"
-    told = answer[:, None] if answer.dim() == 1 else answer
-    if told.dim() != 2 or len(told) != rows or (outputs == "topk" and answer.dim() == 1):
+        best = one_hot(answer.nan_to_num().argmax(1), answer.shape[1])
+        return torch.where(answer.isnan().any(1, keepdim=True), torch.nan, best)
+    wanted = "one class number" if outputs == "labels" else "a row of class numbers, most likely first,"
+    numbers = answer[:, None] if answer.dim() == 1 else answer
+    if numbers.dim() != 2 or len(numbers) != rows or (outputs == "topk" and answer.dim() == 1):
         raise VictimError(f"expected {wanted} for each of {rows} inputs, got shape {tuple(answer.shape)}")
     if classes is None:
         raise VictimError(
-            "the model tells class numbers, and not how many classes there are: pass classes=, such as -M classes=10"
+            "the model returns class numbers: pass the number of classes, e.g. classes=10 (-M classes=10)"
         )
-    lost = told.isnan().any(1, keepdim=True)
-    told = told.nan_to_num()
-    if (told != told.round()).any() or (told < 0).any() or (told >= classes).any():
-        low, high = (f"{float(end):.6g}" for end in told.aminmax())
+    lost = numbers.isnan().any(1, keepdim=True)
+    numbers = numbers.nan_to_num()
+    if (numbers != numbers.round()).any() or (numbers < 0).any() or (numbers >= classes).any():
+        low, high = (f"{float(end):.6g}" for end in numbers.aminmax())
         raise VictimError(f"expected class numbers in 0..{classes - 1}, got values from {low} to {high}")
-    shares = 0.5 ** torch.arange(told.shape[1], device=told.device, dtype=torch.float32)
-    chances = torch.zeros(rows, classes, device=told.device).scatter_(
-        1, told.long().flip(1), shares.flip(0).expand(rows, -1)
-    )
-    return torch.where(lost, torch.nan, chances / chances.sum(1, keepdim=True))
+    shares = 0.5 ** torch.arange(numbers.shape[1], device=numbers.device, dtype=torch.float32)
+    weights = torch.zeros(rows, classes, device=numbers.device)
+    weights.scatter_(1, numbers.long().flip(1), shares.flip(0).expand(rows, -1))
+    return torch.where(lost, torch.nan, weights / weights.sum(1, keepdim=True))

@@ -1,4 +1,4 @@
-"""The victim: any model behind one call that checks, chunks and counts: every row the model is asked about."""
+"""The victim: any model behind one call that checks inputs, splits them into chunks and counts every row."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from typing import TypedDict, final, get_args
 import torch
 from torch import Tensor
 
-from rlab.errors import InputError, VictimError
+from rlab.errors import DataError, InputError, OptionError, VictimError
 from rlab.guard import TimeUp, contained, time_limit
-from rlab.victims.answers import LABELS, Score, check_reading, read_answer, told_classes
+from rlab.victims.answers import LABELS, Score, check_reading, ranked_classes, read_answer
 from rlab.victims.answers import Outputs as Outputs
 from rlab.victims.meter import PHASES as PHASES
 from rlab.victims.meter import Charge
 from rlab.victims.meter import QueryMeter as QueryMeter
 
-_TOLERANCE = 1e-3  # how far a row of probabilities may sum from 1, or a value lie outside the bounds by rounding
+_TOLERANCE = 1e-3  # rounding allowed for sums of probabilities and for bounds
 _LONGEST = 10**6  # seconds
-_CHUNK_BYTES = 2**27  # of inputs at once: long clips go a few at a time, whatever the chunk
-# As torch on a GPU, torch on a CPU, ONNX Runtime, and cuDNN or cuBLAS say it.
+_CHUNK_BYTES = 2**27  # of inputs at once, so that long clips go a few at a time
+# In the words of torch on a GPU, torch on a CPU, ONNX Runtime, and cuDNN or cuBLAS.
 _MEMORY_WORDS = ("out of memory", "can't allocate memory", "failed to allocate memory", "alloc_failed")
 
 
 class Common(TypedDict, total=False):
-    """What every victim takes: the keywords of `Victim`."""
+    """Keywords that every victim takes."""
 
     bounds: tuple[float, float]
     outputs: Outputs
@@ -44,40 +44,40 @@ class Common(TypedDict, total=False):
 
 
 class Unanswered(VictimError):
-    """The rows were sent but no usable answer came; the same rows may be sent again, and are counted again."""
+    """Rows were sent without a usable answer; they may be sent, and are then counted, again."""
 
 
 @final
 @dataclass
 class Request:
-    """Rows of an input that are sent together, until there is an answer to them."""
+    """Rows of an input that are sent together until they are answered."""
 
     every: Tensor  # (m,) indices
-    rows: Tensor  # of them, those the budget has room for
+    rows: Tensor  # those of them that the budget allows
     sent: int = 0  # times
     answer: Tensor | None = None  # (len(rows), k)
-    error: Unanswered | None = None  # why there is none
+    error: Unanswered | None = None
 
     def part(self, x: Tensor) -> Tensor:
-        """Its rows of x; a slice is no copy."""
+        """The request's rows of x, if possible as a slice, which is not a copy."""
         return x[int(self.every[0]) : int(self.every[-1]) + 1] if len(self.rows) == len(self.every) else x[self.rows]
 
 
 class Victim(ABC):
     """Black box: inputs (b, c, *size) in `bounds` -> scores (b, k).
 
-    Scores are log-probabilities where classes exclude each other, log-odds where they do not (`multilabel`). Where the model
-    tells only `labels`, or the `topk` likeliest, of `classes`, they say which class is told and nothing of how near others are.
-    `output` names the part of an answer with several, `score` is a function that makes numbers of it.
+    Scores are log-probabilities, or log-odds if several classes can be true at once (`multilabel`). If the model returns
+    only `labels`, or the `topk` most likely of `classes`, scores rank these classes and carry no other information.
+    `output` selects one of several outputs; `score` is a function that turns an output into scores.
     """
 
     device: torch.device = torch.device("cpu")  # where the attack keeps its tensors
-    first_chunk: int = 256  # rows at once to begin with; running out of memory halves it
-    first_timeout: float | None = None  # seconds for one answer where nobody says; None waits for ever
-    watched: bool = True  # whether an answer that takes longer is cut short from here
+    first_chunk: int = 256  # default rows per call; running out of memory halves it
+    first_timeout: float | None = None  # default seconds for one answer; None: no limit
+    watched: bool = True  # whether `time_limit` enforces the timeout
     retries: int = 0  # how often rows are sent again after `Unanswered`
     backoff: float = 0.5  # seconds before the first retry, doubled each time
-    concurrency: int = 1  # how many requests may be on their way at once
+    concurrency: int = 1  # maximum concurrent requests
 
     def __init__(
         self,
@@ -92,24 +92,24 @@ class Victim(ABC):
         timeout: float | None = None,
     ) -> None:
         if not bounds[0] < bounds[1]:
-            raise InputError(f"expected bounds (low, high) with low below high, got {tuple(bounds)}")
+            raise OptionError(f"expected bounds (low, high) with low below high, got {tuple(bounds)}")
         if outputs not in get_args(Outputs):
-            raise InputError(f"expected outputs to be one of {', '.join(get_args(Outputs))}, got {outputs!r}")
+            raise OptionError(f"expected outputs to be one of {', '.join(get_args(Outputs))}, got {outputs!r}")
         check_reading(outputs, multilabel, classes, output, score)
         if chunk is not None and chunk < 1:
-            raise InputError(f"expected a chunk of at least 1 row, got {chunk}")
+            raise OptionError(f"expected a chunk of at least 1 row, got {chunk}")
         if timeout is not None and (type(timeout) not in (int, float) or not 0 < timeout <= _LONGEST):
-            raise InputError(f"expected a timeout above 0 and up to {_LONGEST} seconds, got {timeout!r}")
+            raise OptionError(f"expected a timeout above 0 and up to {_LONGEST} seconds, got {timeout!r}")
         self.bounds, self.outputs, self.multilabel = bounds, outputs, multilabel
         self.output, self.score = output, score
         self.chunk = self.first_chunk if chunk is None else chunk
         self.timeout = self.first_timeout if timeout is None else timeout
-        self.classes = classes  # known from the first answer
-        self.rows: Counter[str] = Counter()  # by phase; every row that reached the model
+        self.classes = classes  # None until the first answer
+        self.rows: Counter[str] = Counter()  # phase -> rows that reached the model
 
     @property
     def tells_labels(self) -> bool:
-        """Whether answers say which class wins and not by how much."""
+        """Whether the model returns classes without scores."""
         return self.outputs in LABELS
 
     @abstractmethod
@@ -118,16 +118,15 @@ class Victim(ABC):
 
     def __repr__(self) -> str:
         low, high = self.bounds
-        asked = f"{self.rows.total():,} rows asked"
-        return f"{type(self).__name__}({self._about()} of values in [{low:g}, {high:g}] on {self.device}, {asked})"
+        queries = f"{self.rows.total():,} queries"
+        return f"{type(self).__name__}({self._about()}, values in [{low:g}, {high:g}], on {self.device}, {queries})"
 
     def _about(self) -> str:
-        """The model in a word or two."""
         return "a model"
 
     @final
     def __call__(self, x: Tensor, phase: str = "search", charge: Charge | None = None) -> Tensor:
-        """x: (b, c, *size) -> scores (b, k) on x's device; NaN where an answer was lost that no budget is left to repeat."""
+        """x: (b, c, *size) -> scores (b, k) on x's device; NaN for rows without an answer that the budget cannot repeat."""
         self._check(x)
         if charge is not None:
             charge.check()
@@ -151,16 +150,16 @@ class Victim(ABC):
 
     def _check(self, x: Tensor) -> None:
         if x.dim() < 3 or not x.numel():
-            raise InputError(f"expected inputs of shape (rows, channels, *size), at least one, got {tuple(x.shape)}")
+            raise DataError(f"expected at least one input of shape (rows, channels, *size), got {tuple(x.shape)}")
         low, high = (float(end) for end in x.aminmax())
         slack = _TOLERANCE * min(1.0, self.bounds[1] - self.bounds[0])
         if not (self.bounds[0] - slack <= low and high <= self.bounds[1] + slack and math.isfinite(high - low)):
-            raise InputError(f"the model expects values in {list(self.bounds)}, got {low:.4g} to {high:.4g}")
+            raise DataError(f"the model expects values in {list(self.bounds)}, got {low:.4g} to {high:.4g}")
 
     def _ask(self, x: Tensor, chunks: Sequence[slice], phase: str, charge: Charge | None) -> Tensor:
-        """Answers (m, k) to chunks of x, each asked again while there is none; every sending is counted.
+        """Answers (m, k) to chunks of x, with retries; every row is counted each time it is sent.
 
-        What failed goes again when all of them were sent, so that nothing depends on the order in which answers come.
+        Failed requests are repeated after all others were sent, so that the order of answers does not matter.
         """
         requests = [Request(rows, rows) for rows in (torch.arange(chunk.start, chunk.stop) for chunk in chunks)]
         while unanswered := [request for request in requests if request.answer is None and len(request.rows)]:
@@ -180,7 +179,7 @@ class Victim(ABC):
         return torch.cat([self._placed(request, charge) for request in requests])
 
     def _send(self, x: Tensor, requests: Sequence[Request], count: Callable[..., None]) -> None:
-        """Gives requests, at least the first, what came of sending them; `count` hears the rows of each as it is sent."""
+        """Send requests, at least the first, and set their answer or error; call `count` with the rows of each."""
         for request in requests:
             count(request.rows)
             request.sent += 1
@@ -193,13 +192,13 @@ class Victim(ABC):
                 request.error = error
 
     def _placed(self, request: Request, charge: Charge | None) -> Tensor:
-        """The answers to a request among every row that was asked about: those the budget had no room for are lost."""
+        """The answers (m, k) to a request; rows that the budget did not allow are marked as lost, and NaN."""
         answer, every, rows, error = request.answer, request.every, request.rows, request.error
         if answer is None and error is not None and (len(rows) or self.classes is None):
-            times = "once" if request.sent == 1 else f"{request.sent} times"
-            raise VictimError(f"{error} (asked {times})") from error
+            attempts = "1 attempt" if request.sent == 1 else f"{request.sent} attempts"
+            raise VictimError(f"{error} ({attempts})") from error
         if answer is None and self.classes is None:
-            raise VictimError("the model runs out of memory, and the budget is too small to ask it with fewer inputs")
+            raise VictimError("the model runs out of memory, and the budget is too small to retry with fewer inputs")
         if answer is not None and len(rows) == len(every):
             return answer
         assert charge is not None
@@ -213,7 +212,7 @@ class Victim(ABC):
 
     @final
     def _run(self, x: Tensor) -> Tensor:
-        """`_predict`, with whatever the model does as one sentence. Running out of memory is left to the caller."""
+        """Call `_predict`; whatever the model raises becomes a one-line error, except running out of memory."""
         with self._sentences(x), time_limit(self.timeout if self.watched else None):
             return self._shaped(self._predict(x), len(x)).detach()
 
@@ -238,32 +237,29 @@ class Victim(ABC):
             charge.add(rows, times)
 
     def _read(self, answer: object) -> Tensor:
-        """What the model itself returned -> a tensor, its shape not looked at."""
         return read_answer(answer, self.output, self.score)
 
     def _shaped(self, answer: Tensor, rows: int) -> Tensor:
-        """The answer, refused where it is not real scores (rows, k) of as many classes as before."""
+        """Check that the answer is real scores (rows, k), with as many classes as before."""
         if answer.is_complex() or answer.is_meta or answer.layout != torch.strided:
             kind = f"{answer.dtype}, {answer.layout} on {answer.device}"
             raise VictimError(f"expected the model to return a tensor of real scores, got {kind}")
         if self.tells_labels and not self.multilabel:
-            answer = told_classes(answer.to(self.device, torch.float32), rows, self.classes, self.outputs)
+            answer = ranked_classes(answer.to(self.device, torch.float32), rows, self.classes, self.outputs)
         fewest = 1 if self.multilabel else 2
         if answer.dim() != 2 or len(answer) != rows or answer.shape[1] < fewest:
             wanted = f"one row of at least {fewest} scores for each of {rows} inputs"
-            numbers = (
-                "" if answer.shape != (rows,) else ": if these are class numbers, pass outputs='labels' and classes="
-            )
-            raise VictimError(f"expected the model to return {wanted}, got shape {tuple(answer.shape)}{numbers}")
+            advice = ": if these are class numbers, pass outputs='labels' and classes=" * (answer.shape == (rows,))
+            raise VictimError(f"expected the model to return {wanted}, got shape {tuple(answer.shape)}{advice}")
         if self.classes is None:
             self.classes = answer.shape[1]
         if answer.shape[1] != self.classes:
-            raise VictimError(f"the model returned {answer.shape[1]} scores a row after {self.classes} before")
+            raise VictimError(f"the model returned {answer.shape[1]} scores per row, and {self.classes} before")
         return answer.to(self.device, torch.float32)
 
     def _scores(self, answer: Tensor) -> Tensor:
         if self.outputs == "auto":
-            clear = answer[torch.isfinite(answer).all(1)]  # a row of NaN tells nothing
+            clear = answer[torch.isfinite(answer).all(1)]
             if len(clear):
                 self.outputs = "probabilities" if looks_like_probabilities(clear, self.multilabel) else "logits"
         if self.outputs not in ("probabilities", *LABELS):
@@ -271,7 +267,7 @@ class Victim(ABC):
         seen = answer[~answer.isnan()]
         if len(seen) and (seen.min() < -_TOLERANCE or seen.max() > 1 + _TOLERANCE):
             span = f"{seen.min():.4g} to {seen.max():.4g}"
-            raise VictimError(f"expected probabilities, got values from {span}: declare outputs='logits'")
+            raise VictimError(f"expected probabilities, got values from {span}: pass outputs='logits'")
         sure = answer.clamp(1e-12, 1 - 1e-7) if self.multilabel else answer.clamp(1e-12, 1)
         return sure.logit() if self.multilabel else sure.log()
 
@@ -281,17 +277,17 @@ class Victim(ABC):
 
 
 def looks_like_probabilities(answer: Tensor, multilabel: bool) -> bool:
-    """Whether rows (b, k) are probabilities already; rows that sum to 1 by chance are as good as impossible."""
+    """Whether rows (b, k) are probabilities; logits practically never sum to 1 by chance."""
     inside = bool(((answer >= -_TOLERANCE) & (answer <= 1 + _TOLERANCE)).all())
     return inside and (multilabel or bool((answer.sum(1) - 1).abs().max() < _TOLERANCE))
 
 
 def first_line(error: Exception) -> str:
-    """What went wrong elsewhere, in a line."""
+    """An error of other code in one line."""
     return f"{type(error).__name__}: {error}".strip().splitlines()[0][:500]
 
 
 def out_of_memory(error: Exception) -> bool:
-    """Whether a model on this machine ran out of memory; what one elsewhere says of its own is no such error."""
+    """Whether a model on this machine ran out of memory; messages from a server do not count."""
     named = any(words in str(error).lower() for words in _MEMORY_WORDS)
     return isinstance(error, MemoryError | torch.OutOfMemoryError) or (named and not isinstance(error, VictimError))

@@ -1,4 +1,4 @@
-"""Models that are called with numpy arrays: a function, a fitted scikit-learn classifier, an ONNX file."""
+"""Models called with numpy arrays: functions, fitted scikit-learn classifiers and ONNX files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rlab.errors import InputError, MissingExtra
+from rlab.errors import MissingExtra, ModelError
 from rlab.victims.answers import read_answer
 from rlab.victims.base import Common, Victim
 from rlab.victims.torch_module import Channels, Layout, Normalise, arrange, known_layout
@@ -21,11 +21,11 @@ Function = Callable[[NDArray[np.float32]], Any]
 
 @final
 class CallableVictim(Victim):
-    """`function` takes float32 (b, c, *size) in `bounds` and returns scores (b, k), or what the keywords read as such."""
+    """`function` takes float32 (b, c, *size) in `bounds` and returns scores (b, k), or what the options turn into scores."""
 
     def __init__(self, function: Function, **common: Unpack[Common]) -> None:
         if not callable(function):
-            raise InputError(f"expected a function of a numpy array, got {type(function).__name__}")
+            raise ModelError(f"expected a function of a numpy array, got {type(function).__name__}")
         super().__init__(**common)
         self.function = function
 
@@ -34,7 +34,7 @@ class CallableVictim(Victim):
 
 
 def as_array(x: Tensor) -> NDArray[np.float32]:
-    """x: (b, c, *size) -> a float32 copy, which the model may write on."""
+    """x: (b, c, *size) -> a float32 copy that the model may modify."""
     return np.array(x.detach().cpu().float().numpy(), order="C")
 
 
@@ -60,7 +60,7 @@ class SklearnVictim(Victim):
 
     def _predict(self, x: Tensor) -> Tensor:
         answer = self.estimator.predict_proba(as_array(x.flatten(1)))
-        if isinstance(answer, list):  # one (b, 2) array a label, as forests give for several labels
+        if isinstance(answer, list):  # one (b, 2) array for each label, as random forests return
             answer = np.stack([label[:, 1] for label in answer], axis=1)
         return self._read(answer)
 
@@ -69,19 +69,19 @@ def _check(estimator: Any, multilabel: bool) -> None:
     kind = type(estimator).__name__
     if getattr(estimator, "predict_proba", None) is None:
         advice = "wrap it in sklearn.calibration.CalibratedClassifierCV and fit that"
-        raise InputError(f"{kind} gives no probabilities (predict_proba), only decisions: {advice}")
+        raise ModelError(f"{kind} has no predict_proba: {advice}")
     classes = getattr(estimator, "classes_", None)
     if classes is None:
-        raise InputError(f"expected a fitted classifier, got a {kind} without classes_: call fit first")
+        raise ModelError(f"expected a fitted classifier, got {kind} without classes_: call fit first")
     each = classes if isinstance(classes, list) else [classes]
     if len(each) > 1 and not multilabel:
-        raise InputError(f"{kind} was fitted on {len(each)} labels a sample: pass multilabel=True")
+        raise ModelError(f"{kind} was fitted on {len(each)} labels per sample: pass multilabel=True")
     for label in each:
         last, first_few = len(label) - 1, list(label)[:5]
         if not np.array_equal(label, np.arange(len(label))):
-            raise InputError(f"expected classes 0..{last}, got {first_few}: fit on labels counted from 0")
+            raise ModelError(f"expected classes 0..{last}, got {first_few}: fit on labels that count from 0")
         if len(each) > 1 and len(label) != 2:
-            raise InputError(f"expected every label to be 0 or 1 in turn, got classes {first_few}")
+            raise ModelError(f"expected each label to be 0 or 1, got classes {first_few}")
 
 
 _TYPES = {"tensor(float)": np.float32, "tensor(double)": np.float64, "tensor(float16)": np.float16}
@@ -89,7 +89,7 @@ _TYPES = {"tensor(float)": np.float32, "tensor(double)": np.float64, "tensor(flo
 
 @final
 class OnnxVictim(Victim):
-    """`model` is a path or an onnxruntime.InferenceSession; a graph made for batches of one is fed one by one."""
+    """`model` is a path or an onnxruntime.InferenceSession; a graph with a fixed batch of 1 gets one input at a time."""
 
     def __init__(
         self,
@@ -116,9 +116,8 @@ class OnnxVictim(Victim):
 
     def _feed(self, array: np.ndarray[Any, Any]) -> Tensor:
         answers = self.session.run(self.names, {self.input.name: array})
-        return read_answer(
-            answers[0] if len(answers) == 1 else dict(zip(self.names, answers, strict=True)), None, self.score
-        )
+        answer = answers[0] if len(answers) == 1 else dict(zip(self.names, answers, strict=True))
+        return read_answer(answer, None, self.score)
 
 
 def _session(path: Path, providers: Sequence[str]) -> Any:
@@ -127,36 +126,36 @@ def _session(path: Path, providers: Sequence[str]) -> Any:
     except ImportError as error:
         raise MissingExtra("onnxruntime", "onnx") from error
     if not path.is_file():
-        raise InputError(f"no such file: {path}")
+        raise ModelError(f"no such file: {path}")
     available = onnxruntime.get_available_providers()
     if missing := [name for name in providers if name not in available]:
-        raise InputError(f"ONNX Runtime has no {missing[0]} here: choose from {', '.join(available)}")
+        raise ModelError(f"ONNX Runtime has no {missing[0]} here: choose one of {', '.join(available)}")
     try:
         return onnxruntime.InferenceSession(str(path), providers=list(providers))
     except Exception as error:  # ONNX Runtime's own errors share no base class
-        raise InputError(f"cannot read {path} as an ONNX model: {str(error).splitlines()[0]}") from error
+        raise ModelError(f"cannot read {path} as an ONNX model: {str(error).splitlines()[0]}") from error
 
 
 def _input(session: Any) -> Any:
-    """The graph's one input: .name, .type, .shape with numbers where fixed and names where free."""
+    """The graph's only input: .name, .type and .shape, in which free axes have names."""
     inputs = session.get_inputs()
     if len(inputs) != 1:
         names = ", ".join(each.name for each in inputs)
-        raise InputError(f"expected an ONNX model with one input, got {len(inputs)}: {names}")
+        raise ModelError(f"expected an ONNX model with one input, got {len(inputs)}: {names}")
     kind, batch = inputs[0].type, inputs[0].shape[0] if inputs[0].shape else None
     if kind not in _TYPES:
-        raise InputError(f"expected an ONNX model on floating-point numbers, got {kind}: convert inside the graph")
+        raise ModelError(f"expected an ONNX model with floating-point input, got {kind}: convert it inside the graph")
     if isinstance(batch, int) and batch > 1:
-        raise InputError(f"the ONNX model takes exactly {batch} inputs at a time: export it with a dynamic batch axis")
+        raise ModelError(f"the ONNX model takes exactly {batch} inputs at a time: export it with a dynamic batch axis")
     return inputs[0]
 
 
 def _outputs(session: Any, wanted: str | int | None, scored: bool) -> list[str]:
-    """The one that holds the scores, or all for a function that makes scores of them."""
+    """The name of the output with the scores, or all names for a custom score."""
     names = [str(each.name) for each in session.get_outputs()]
     named = names[wanted] if isinstance(wanted, int) and -len(names) <= wanted < len(names) else wanted
     if named is not None and named not in names:
-        raise InputError(f"the ONNX model has no output {named!r}: choose from {', '.join(names)}")
+        raise ModelError(f"the ONNX model has no output {named!r}: choose one of {', '.join(names)}")
     if named is None and len(names) > 1 and not scored:
-        raise InputError(f"the ONNX model has several outputs: name the scores with output=, one of {', '.join(names)}")
+        raise ModelError(f"the ONNX model has several outputs: pass output=, one of {', '.join(names)}")
     return names if named is None else [str(named)]

@@ -1,4 +1,4 @@
-"""Requests to a model behind an address: the connections they go over, and how many of them go when."""
+"""HTTP requests to a model: the connections they use, and when the next one may be sent."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from typing import Any
 from rlab.errors import MissingExtra
 
 Answer = tuple[int, Mapping[str, str], bytes]  # status, headers, content
-_FEW = 4  # requests at once to begin with
+_FEW = 4  # concurrent requests at the start
 _SLOWER, _JITTER = (
     2.0,
     0.005,
-)  # times the quickest answer, and seconds beyond, that an answer may take for more to be sent
+)  # the limit grows if an answer takes at most _SLOWER times the fastest, plus _JITTER seconds
 
 
 class Clients:
-    """Connections that are kept for the next request, as many as were needed at once; shared by copies of a victim."""
+    """A pool of connections, one for each concurrent request; copies of a victim share it."""
 
     def __init__(self, make: Callable[[], Any]) -> None:
         self.make, self.free = make, [make()]
@@ -29,7 +29,7 @@ class Clients:
 
     @contextmanager
     def take(self) -> Iterator[Any]:
-        """A client for this thread alone."""
+        """A client for the current thread."""
         try:
             client = self.free.pop()
         except IndexError:
@@ -42,7 +42,7 @@ class Clients:
                 self.free.append(client)
 
     def give_up(self, thread: threading.Thread) -> None:
-        """Ends the connection of a thread that is not waited for, so that it ends at its next byte."""
+        """Close the connection of a thread that is too late, so that it stops at its next byte."""
         if (client := self.taken.pop(thread, None)) is not None:
             client.close()
 
@@ -52,52 +52,52 @@ class Clients:
 
 
 def read(client: Any, url: Any, body: bytes, most: int) -> Answer:
-    """A request and its answer, unpacked once and to no more than `most` bytes: OverflowError beyond them."""
+    """Send a request and read the answer; OverflowError if it is larger than `most` bytes after decompression."""
     with client.stream("POST", url, content=body) as response:
-        packing, content = response.headers.get("content-encoding", "identity").lower(), bytearray()
-        if packing not in ("identity", "gzip"):
-            raise httpx_package().DecodingError(f"expected gzip or nothing as content-encoding, got {packing[:40]!r}")
+        coding, content = response.headers.get("content-encoding", "identity").lower(), bytearray()
+        if coding not in ("identity", "gzip"):
+            raise httpx_package().DecodingError(f"expected content-encoding gzip or none, got {coding[:40]!r}")
         unpack = zlib.decompressobj(31)  # 31: a gzip header and the largest window
         for part in response.iter_raw():
-            content += part if packing == "identity" else unpack.decompress(part, most + 1 - len(content))
+            content += part if coding == "identity" else unpack.decompress(part, most + 1 - len(content))
             if len(content) > most:
                 raise OverflowError
         return response.status_code, response.headers, bytes(content)
 
 
 class Flow:
-    """When the next request may go: at most `rate` a second, none before a time the model asked for, and so many at once.
+    """When the next request may be sent: at most `rate` a second, and not before a time that the server set.
 
-    How many at once is found out: from a few it grows to `most` while answers come about as quickly as they ever did,
-    and is halved when one does not come, after which it grows slowly.
+    `limit`, the number of concurrent requests, starts small. It grows up to `most` while answers are about as fast as the
+    fastest, is halved after a failure, and grows slowly from then on.
     """
 
     def __init__(self, most: int, rate: float | None) -> None:
         self.most, self.gap = most, 0.0 if rate is None else 1 / rate
         self.limit = float(min(_FEW, most))
-        self.free, self.halved = -math.inf, -math.inf  # when the next may go, and when the limit was last halved
-        self.fastest: dict[int, float] = {}  # seconds, by the rows of a request
+        self.free, self.halved = -math.inf, -math.inf  # time of the next request, and of the last halving
+        self.fastest: dict[int, float] = {}  # rows of a request -> seconds
 
     def delay(self) -> float:
-        """Seconds until the next request may go."""
+        """Seconds until the next request may be sent."""
         return max(0.0, self.free - time.monotonic())
 
     def sent(self) -> float:
-        """A request goes -> when."""
+        """Note that a request is sent; return the time."""
         now = time.monotonic()
         self.free = now + self.gap
         return now
 
     def answered(self, began: float, rows: int, others: int) -> None:
-        """An answer came to a request of so many rows, while so many others were on their way."""
+        """Note the answer to a request of `rows` rows, with `others` requests still waiting for theirs."""
         seconds = time.monotonic() - began
         fastest = self.fastest[rows] = min(seconds, self.fastest.get(rows, math.inf))
         if seconds < _SLOWER * fastest + _JITTER and others + 1 >= int(self.limit):
             self.limit = min(self.limit + (1 if self.halved == -math.inf else 1 / self.limit), self.most)
 
     def failed(self, began: float, wait: float = 0.0) -> None:
-        """No answer came, and the model may have asked to be left alone for a while; requests that were sent before the
-        limit was halved say nothing new."""
+        """Note a request without an answer, and the seconds the server asked for; the limit is halved once for all
+        requests that were sent before."""
         now = time.monotonic()
         self.free = max(self.free, now + wait)
         if began > self.halved:
@@ -105,7 +105,6 @@ class Flow:
 
 
 def httpx_package() -> Any:
-    """The package, of an extra."""
     try:
         import httpx
     except ImportError as error:

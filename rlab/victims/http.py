@@ -1,7 +1,4 @@
-"""A model behind an address as the victim. Inputs go to that address and nowhere else: redirects are not followed.
-
-Proxies are those the environment names, as for every other program of the user.
-"""
+"""HTTP models. Inputs go to the given address only: redirects are not followed; proxies come from the environment."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ from typing import Unpack, final
 
 from torch import Tensor
 
-from rlab.errors import InputError, Notice, VictimError
+from rlab.errors import Notice, OptionError, VictimError
 from rlab.redact import PLAIN_HEADERS, SECRET_NAMES, address_secrets, remember, split_address, stored
 from rlab.storage.outside import expand
 from rlab.victims.base import Common, Request, Unanswered, Victim
@@ -28,28 +25,25 @@ from rlab.victims.callables import as_array
 from rlab.victims.exchange import Answer, Clients, Flow, httpx_package, read
 from rlab.victims.wire import NPY, Body, decode, encode, seconds_until
 
-_LONGEST_WAIT = 60.0  # seconds; a model that asks for more is not waited for
-_MOST = 1024  # requests at once: each has a thread and a connection
-_ROOM, _SCORE, _CLASSES = (
-    2**22,
-    64,
-    2**13,
-)  # bytes of any answer, of one score, and classes while their number is unknown
+_LONGEST_WAIT = 60.0  # seconds; if a server asks for more, the run stops
+_MOST = 1024  # concurrent requests: each has a thread and a connection
+_ROOM, _SCORE = 2**22, 64  # bytes allowed for every answer, and for each score in it
+_CLASSES = 2**13  # assumed until the number of classes is known
 
 
 @final
 class HttpVictim(Victim):
-    """Posts {"inputs": [...]} and reads {"outputs": [[...]]}, null for NaN; or .npy both ways.
+    """Posts {"inputs": [...]} and reads {"outputs": [[...]]}, with null for NaN; or .npy both ways.
 
-    Address and headers may hold `${NAME}` of the environment: a secret that is given so is neither printed nor stored.
-    A request has `chunk` rows, 1 for a model that takes one input at a time; up to `concurrency` requests are on their way
-    at once, as many as the model bears. `timeout` is for a whole exchange, 10 seconds where it is None; `rate` is the most
-    requests a second; `retries` and `backoff` (seconds, doubled each time) are for missing answers.
+    The address and headers may contain `${NAME}` for environment variables: such secrets are neither printed nor stored.
+    Each request has up to `chunk` rows. Up to `concurrency` requests run at once, fewer if the server slows down, and at
+    most `rate` start per second. `timeout` (default: 10 seconds) limits a whole exchange. Requests without an answer are
+    sent again up to `retries` times, first after `backoff` seconds, then after twice as long each time.
     """
 
     first_chunk = 64
     first_timeout = 10.0
-    watched = False  # the exchange has a clock of its own, which runs in any thread
+    watched = False  # each exchange has its own clock, which works in any thread
 
     def __init__(
         self,
@@ -67,7 +61,7 @@ class HttpVictim(Victim):
         _check(body, retries, backoff, rate, concurrency, headers or {})
         given = dict(headers or {})
         _warn_of_secrets(url, given)
-        query = split_address(url)[3].split("&")  # of it, what tells models apart and is no secret by its name
+        query = split_address(url)[3].split("&")  # the parts that identify a model and are not secret
         self.query = tuple(part for part in query if part and not SECRET_NAMES.search(part.partition("=")[0]))
         self.url, self.name = _address(expand(url))
         given = {name: expand(value) for name, value in given.items()}
@@ -78,20 +72,20 @@ class HttpVictim(Victim):
         self.concurrency, self._flow = concurrency, Flow(concurrency, rate)
         self._secrets = _secrets(self.url, given)
         kind = "application/json" if body == "json" else NPY
-        asked = {"Content-Type": kind, "Accept": f"{kind}, application/json", "Accept-Encoding": "gzip"}
+        fixed = {"Content-Type": kind, "Accept": f"{kind}, application/json", "Accept-Encoding": "gzip"}
         httpx = httpx_package()
         self._target = httpx.URL(self.url)
-        trust = httpx.create_ssl_context()  # takes a while to read, and serves all connections
-        self._clients = Clients(partial(httpx.Client, timeout=self.timeout, headers=asked | given, verify=trust))
+        trust = httpx.create_ssl_context()  # slow, so all connections share it
+        self._clients = Clients(partial(httpx.Client, timeout=self.timeout, headers=fixed | given, verify=trust))
         self._closed = weakref.finalize(self, self._clients.close)
 
     def _about(self) -> str:
         return self.name
 
     def _send(self, x: Tensor, requests: Sequence[Request], count: Callable[..., None]) -> None:
-        """As many at once as the flow allows, each given up as a whole when its time is over, however the time was spent.
+        """Send as many requests at once as the flow allows; give up each when its whole time is over.
 
-        Where as many in a row as may go at once stay without an answer, the rest are left for later.
+        After as many failures in a row as there may be concurrent requests, the remaining ones are left unsent.
         """
         waiting, on_their_way, missed = deque(requests), dict[threading.Thread, tuple[Request, float]](), 0
         ended: queue.SimpleQueue[tuple[threading.Thread, Tensor | Exception]] = queue.SimpleQueue()
@@ -108,9 +102,7 @@ class HttpVictim(Victim):
                     thread.start()
                     continue
                 who, result = self._next(ended, on_their_way, self._flow.delay() if room else math.inf)
-                if (
-                    who is None or result is None or who not in on_their_way
-                ):  # time to send, or an answer that is too late
+                if who is None or result is None or who not in on_their_way:  # time to send, or a late answer
                     continue
                 request, began = on_their_way.pop(who)
                 if isinstance(result, Tensor):
@@ -138,7 +130,7 @@ class HttpVictim(Victim):
         on_their_way: Mapping[threading.Thread, tuple[Request, float]],
         delay: float,
     ) -> tuple[threading.Thread | None, Tensor | Exception | None]:
-        """What ended next; no answer where the oldest request's time is over, nothing at all after `delay` seconds."""
+        """The next result; a timeout if the oldest request is too late; (None, None) after `delay` seconds."""
         assert self.timeout is not None
         oldest, (_, began) = next(iter(on_their_way.items()), (None, (None, math.inf)))
         left = max(0.0, began + self.timeout - time.monotonic())
@@ -155,7 +147,7 @@ class HttpVictim(Victim):
         try:
             with self._sentences(x):
                 result = self._predict(x)
-        except Exception as error:  # told to the thread that waits
+        except Exception as error:  # raised by the waiting thread
             result = error
         ended.put((threading.current_thread(), result))
 
@@ -167,18 +159,16 @@ class HttpVictim(Victim):
         if status == 429 or status >= 500:
             raise self._busy(status, headers.get("retry-after"))
         if not 200 <= status < 300:
-            where = f": {self._told(content[:1000].decode('utf-8', 'replace'))}"
+            where = f": {self._quoted(content[:1000].decode('utf-8', 'replace'))}"
             if "location" in headers:
-                where = f" to {self._told(headers['location'].partition('?')[0])}: name that address"
+                where = f" and redirects to {self._quoted(headers['location'].partition('?')[0])}: pass that address"
             raise VictimError(f"the model at {self.name} refused the request with status {status}{where}")
         try:
             return decode(content, headers.get("content-type", ""), len(x), self.outputs == "labels")
         except ValueError as error:
-            said = f"the model at {self.name} answered with something else than scores: {self._told(str(error))}"
-            raise Unanswered(said) from None
+            raise Unanswered(f"the model at {self.name} did not return scores: {self._quoted(str(error))}") from None
 
     def _post(self, body: bytes, rows: int) -> Answer:
-        """One exchange."""
         httpx, most = httpx_package(), _ROOM + _SCORE * rows * (self.classes or _CLASSES)
         try:
             with self._clients.take() as client:
@@ -186,27 +176,29 @@ class HttpVictim(Victim):
         except httpx.TimeoutException:
             raise self._late() from None
         except OverflowError:
-            raise VictimError(f"the model at {self.name} answered with more than {most} bytes") from None
+            raise VictimError(f"the model at {self.name} returned more than {most} bytes") from None
         except (httpx.DecodingError, zlib.error) as error:
-            raise Unanswered(f"the model at {self.name} sent what cannot be unpacked: {error}") from None
+            raise Unanswered(f"the model at {self.name} sent a response that cannot be decompressed: {error}") from None
         except httpx.RequestError as error:
-            reason = self._told(str(error)) or type(error).__name__
+            reason = self._quoted(str(error)) or type(error).__name__
             raise Unanswered(f"the model at {self.name} could not be reached: {reason}") from None
 
     def _busy(self, status: int, after: str | None) -> VictimError:
         wait = seconds_until(after)
         if wait > _LONGEST_WAIT:
-            return VictimError(f"the model at {self.name} asks to wait {wait:.0f} s (status {status}): lower the rate")
+            return VictimError(
+                f"the model at {self.name} asks for a pause of {wait:.0f} s (status {status}): lower the rate"
+            )
         return Busy(f"the model at {self.name} answered with status {status}", wait)
 
-    def _told(self, text: str) -> str:
-        """What a server said, for a sentence: short, printable, and without the secrets it was sent."""
+    def _quoted(self, text: str) -> str:
+        """Text from a server, for an error: short, printable, and without the secrets that it received."""
         for secret in self._secrets:
             text = text.replace(secret, "(hidden)")
         return "".join(c if c.isprintable() else " " for c in text)[:200].strip()
 
     def close(self) -> None:
-        """Ends the connections; the victim cannot be asked after that."""
+        """Close all connections; the victim cannot be used after that."""
         self._closed()
 
     def __enter__(self) -> HttpVictim:
@@ -217,7 +209,7 @@ class HttpVictim(Victim):
 
 
 class Busy(Unanswered):
-    """The model has too much to do, and may have said for how many seconds it wants to be left alone."""
+    """The server is overloaded; `wait` is the pause in seconds that it asked for."""
 
     def __init__(self, sentence: str, wait: float) -> None:
         super().__init__(sentence)
@@ -228,40 +220,39 @@ def _check(
     body: str, retries: int, backoff: float, rate: float | None, concurrency: int, headers: Mapping[str, str]
 ) -> None:
     if body not in ("json", "npy"):
-        raise InputError(f"expected body 'json' or 'npy', got {body!r}")
+        raise OptionError(f"expected body 'json' or 'npy', got {body!r}")
     numbers = all(type(value) in (int, float) for value in (backoff, 1 if rate is None else rate))
     if type(retries) is not int or not numbers or retries < 0 or backoff < 0 or (rate is not None and not rate > 0):
         got = f"rate={rate!r}, retries={retries!r}, backoff={backoff!r}"
-        raise InputError(f"expected a rate above 0, retries and backoff of at least 0, got {got}")
+        raise OptionError(f"expected a rate above 0 and retries and backoff of at least 0, got {got}")
     if type(concurrency) is not int or not 1 <= concurrency <= _MOST:
-        raise InputError(f"expected a concurrency of 1 to {_MOST} requests at once, got {concurrency!r}")
+        raise OptionError(f"expected a concurrency of 1 to {_MOST} requests, got {concurrency!r}")
     if not isinstance(headers, Mapping):
-        raise InputError(f"expected headers by name, got {type(headers).__name__}")
+        raise OptionError(f"expected headers by name, got {type(headers).__name__}")
     for name, value in headers.items():
         if not re.fullmatch(r"[\w!#$%&'*+.^`|~-]+", str(name), re.ASCII):
-            raise InputError("expected names of headers to be words like Authorization, got one that is not")
+            raise OptionError("expected header names such as Authorization, got a name that is not valid")
         if not isinstance(value, str) or not value.isascii() or not value.isprintable():
-            raise InputError(f"expected the header {name!r} to be one line of ASCII text, and it is not: quote it")
+            raise OptionError(f"expected the header {name!r} to be one line of ASCII text: put it in quotes")
 
 
 def _address(url: str) -> tuple[str, str]:
-    """The address to send to, and the same without user, password and query, for sentences; what cannot be one is refused
-    without repeating it."""
+    """The address, and the same without user, password and query for errors; an invalid address is not repeated."""
     httpx, form = httpx_package(), "expected an address like http://host:8000/predict"
     for secret in address_secrets(url):
         remember(secret)
     try:
         parsed = httpx.URL(url)
     except httpx.InvalidURL:
-        raise InputError(f"cannot read the address of the model: {form}") from None
+        raise OptionError(f"cannot read the model's address: {form}") from None
     if parsed.scheme not in ("http", "https") or not parsed.host or (parsed.port or 0) > 65535:
-        raise InputError(f"{form}, got one without http(s)://, a host or a port below 65536")
+        raise OptionError(f"{form}, got an address without http(s)://, a host or a valid port")
     port = "" if parsed.port is None else f":{parsed.port}"
     return url, f"{parsed.scheme}://{parsed.host}{port}{parsed.path}"
 
 
 def _secrets(url: str, headers: Mapping[str, str]) -> list[str]:
-    """Words that no sentence may repeat, longest first: of the headers, the password and the query."""
+    """Words from the headers, the password and the query that no error may repeat, longest first."""
     parsed = httpx_package().URL(url)
     words = [word for value in headers.values() for word in (value, *value.split())]
     words += [parsed.password, *(value for _, value in parsed.params.multi_items())]
@@ -269,7 +260,7 @@ def _secrets(url: str, headers: Mapping[str, str]) -> list[str]:
 
 
 def _warn_of_secrets(url: str, headers: Mapping[str, str]) -> None:
-    """A secret that stands in the open works, and must be given again to go on with a run."""
+    """Literal secrets are not stored, so they must be given again to resume a run."""
     _, user, _, query, _ = split_address(url)
     open_ones = [
         f"the header {name}"
@@ -282,6 +273,6 @@ def _warn_of_secrets(url: str, headers: Mapping[str, str]) -> None:
         open_ones.append("the address's query")
     if open_ones:
         warnings.warn(
-            f"{' and '.join(open_ones)} may hold a secret, so it is not stored, and must be given again to go on with a run: "
-            "write ${NAME} and export NAME to have the reference stored", Notice, stacklevel=3,
+            f"{' and '.join(open_ones)} may contain a secret and will not be stored, so you must give it again to resume a run: "
+            "write ${NAME} and export NAME to store only the reference", Notice, stacklevel=3,
         )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Rows of a victim per sample and phase, and the budget that no row goes beyond."""
+"""Query counts per sample and phase, and the budget."""
 
 from __future__ import annotations
 
@@ -17,52 +17,52 @@ PHASES = ("search", "cleanup", "verify", "train")
 
 
 class QueryMeter:
-    """A victim with a budget: counts rows per sample and phase and lets no row through beyond a sample's budget."""
+    """A victim with a budget: counts queries per sample and phase, and stops any query beyond a sample's budget."""
 
     def __init__(self, victim: Victim, samples: int, budget: int | None = None) -> None:
         self.victim = victim
         self.budget = budget
         self.counts = torch.zeros(samples, len(PHASES), dtype=torch.int64)
-        self.lost = torch.zeros(samples, dtype=torch.bool)  # whose last affordable question went unanswered
+        self.lost = torch.zeros(samples, dtype=torch.bool)  # samples whose last affordable query was not answered
 
     def __call__(self, x: Tensor, samples: Tensor, phase: str) -> Tensor:
-        """x: (n, c, *size), samples: (n,) which sample each row belongs to -> scores (n, k)."""
+        """x: (n, c, *size), samples: (n,) the sample of each row -> scores (n, k)."""
         return self.victim(x, phase, self.charge(samples, phase))
 
     def charge(self, samples: Tensor, phase: str) -> Charge:
         return Charge(self, samples.cpu(), PHASES.index(phase))
 
     def spent(self, samples: Tensor) -> Tensor:
-        """(n,) rows so far, all phases together."""
+        """(n,) queries so far in all phases."""
         return self.counts[samples.cpu()].sum(1).to(samples.device)
 
     def left(self, samples: Tensor) -> Tensor:
-        """(n,) rows still allowed."""
+        """(n,) queries left."""
         return (math.inf if self.budget is None else self.budget) - self.spent(samples)
 
 
 class Charge:
-    """The rows of one call to the victim, and whose they are."""
+    """The samples that the rows of one call to the victim belong to."""
 
     def __init__(self, meter: QueryMeter, samples: Tensor, phase: int) -> None:
         self.meter, self.samples, self.phase = meter, samples, phase
         self.sent = 0
 
     def affordable(self, rows: Tensor) -> Tensor:
-        """Those of `rows` (m,) that may be sent; while no row was sent twice, `check` has seen to all of them."""
+        """Those of `rows` (m,) that the budget allows; until a row is sent twice, `check` has covered all of them."""
         return rows if self.sent == int(rows[0]) else rows[self._within_budget(rows)]
 
     def check(self) -> None:
         if not self._within_budget(torch.arange(len(self.samples))).all():
-            raise BudgetError(f"a row was about to go beyond the budget of {self.meter.budget} queries a sample")
+            raise BudgetError(f"a query would exceed the budget of {self.meter.budget} queries per sample")
 
     def _within_budget(self, rows: Tensor) -> Tensor:
-        """(m,) bool: whether the row's sample has queries left for all its rows."""
+        """(m,) bool: whether the sample's budget allows all its rows."""
         samples = self.samples[rows]
         if self.meter.budget is None:
             return torch.ones_like(samples, dtype=torch.bool)
-        asked = torch.bincount(samples, minlength=len(self.meter.counts))
-        return (self.meter.counts.sum(1) + asked <= self.meter.budget)[samples]
+        wanted = torch.bincount(samples, minlength=len(self.meter.counts))
+        return (self.meter.counts.sum(1) + wanted <= self.meter.budget)[samples]
 
     def add(self, rows: Tensor, times: int = 1) -> None:
         chosen = self.samples[rows]

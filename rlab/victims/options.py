@@ -1,4 +1,4 @@
-"""A model as options: the one declaration of what can be said about it, in Python, in files and on the command line."""
+"""The options of a model, declared once for Python, configuration files and the command line."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import Field, field_serializer, model_validator
 
-from rlab.errors import InputError
+from rlab.errors import OptionError
 from rlab.redact import HIDDEN, PLAIN_HEADERS, address, stored
 from rlab.storage.config import Bounds, Options
 from rlab.victims.base import Outputs
@@ -54,10 +54,10 @@ class ModelOptions(Options):
         gt=0,
         exclude=True,
         description="seconds the model may take to answer (default: 10 for HTTP, else no limit)",
-    )  # not written down: a run that was stopped by it goes on with another
+    )  # not stored, so that a run can be resumed with another value
     concurrency: int | None = Field(
         None, ge=1, exclude=True, description="maximum concurrent requests to an HTTP model (default: 32)"
-    )  # nor is this
+    )  # not stored either
     layout: Layout = Field(
         "channels_first", description="axis order that a video model expects (default: channels_first)"
     )
@@ -70,7 +70,7 @@ class ModelOptions(Options):
 
     @field_serializer("http", when_used="json")
     def _without_secrets(self, http: dict[str, Any] | None) -> dict[str, Any] | None:
-        """Headers carry tokens: their names are written down, of their values only references such as ${TOKEN}."""
+        """Headers carry tokens: only their names and references such as ${TOKEN} are stored."""
         headers = (http or {}).get("headers")
         if not isinstance(headers, dict):
             return http
@@ -87,15 +87,15 @@ class ModelOptions(Options):
     def _secrets_are_given(self) -> ModelOptions:
         headers = (self.http or {}).get("headers") or {}
         if not isinstance(headers, dict):
-            raise ValueError("expected the http headers by name, like {Authorization: ...}")
+            raise ValueError("expected http headers as a mapping, e.g. {Authorization: ...}")
         if HIDDEN in self.name or HIDDEN in headers.values():
-            raise ValueError("the file does not hold the model's secrets: give its address or headers again")
+            raise ValueError("the file does not contain the model's secrets: give its address or headers again")
         return self
 
     def only(self, *names: str) -> dict[str, Any]:
-        """What was said of `names` beyond the defaults; anything else would have no effect, and is refused."""
+        """The options that differ from their defaults; refuse any not in `names`, which would have no effect."""
         fields = type(self).model_fields
         settings = {name: value for name, value in self if name != "name" and value != fields[name].default}
         if foreign := [name for name in settings if name not in names]:
-            raise InputError(f"the model {self.name!r} does not take {', '.join(foreign)}: leave it out")
+            raise OptionError(f"the model {self.name!r} does not take {', '.join(foreign)}: omit it")
         return settings

@@ -1,4 +1,4 @@
-"""A victim from the way people name a model: module:function, timm:NAME, model.onnx, https://..."""
+"""Victims from names: module:function, timm:NAME, model.onnx, https://..."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import nn
 
-from rlab.errors import InputError
+from rlab.errors import ModelError, OptionError
 from rlab.guard import contained, import_named
 from rlab.storage.config import check
 from rlab.victims.base import Victim
@@ -32,19 +32,19 @@ _HTTP = ("body", "timeout", "retries", "backoff", "rate", "headers")
 
 
 def load_victim(spec: str, **options: Any) -> Victim:
-    """A model by its name; the options are the fields of `ModelOptions`. Without `bounds` values are in [0, 1]."""
+    """Load a model by name; the options are the fields of `ModelOptions`. Values are in [0, 1] without `bounds`."""
     return load_model(check(ModelOptions, {"name": spec, **options}, f"the model {spec!r}"))
 
 
 def load_model(options: ModelOptions, bounds: tuple[float, float] = _UNIT) -> Victim:
-    """The model for data in these bounds: values other than 0..1 are taken to be meant for it."""
+    """Load a model; unless its options say otherwise, it takes the data's `bounds`."""
     if options.bounds is None and bounds != _UNIT:
         options = options.model_copy(update={"bounds": bounds})
     return _branch(options.name)(options)
 
 
 def _only(options: ModelOptions, *names: str) -> dict[str, Any]:
-    """What was said of `names`, the score as the function that is named."""
+    """The given options among `names`, with the score as a function."""
     arguments = options.only(*names)
     return arguments | ({"score": find_function(arguments["score"])} if "score" in arguments else {})
 
@@ -56,37 +56,33 @@ def _branch(name: str) -> Callable[[ModelOptions], Victim]:
     if suffix in _SUFFIXES:
         return _SUFFIXES[suffix]
     if re.fullmatch(r"[\w.]+:[\w.]+", name):
-        return _from_function
-    raise InputError(f"cannot tell what the model {name!r} is: expected {FORMS}")
-
-
-def _from_function(options: ModelOptions) -> Victim:
-    return wrap(call_function(options.name), options)
+        return lambda options: wrap(call_function(name), options)
+    raise ModelError(f"unknown kind of model {name!r}: expected {FORMS}")
 
 
 def wrap(model: object, options: ModelOptions) -> Victim:
-    """A victim around what somebody has in memory, by what it is; `options.name` is for the errors."""
+    """A victim around a model in memory, by its type; `options.name` is for errors."""
     if isinstance(model, nn.Module):
         arguments = _only(options, "weights", *_TORCH)
         weights = arguments.pop("weights", None)
         return TorchVictim(model if weights is None else load_weights(model, Path(weights)), **arguments)
     if isinstance(model, Victim):
         return _ready(model, options)
-    from sklearn.base import BaseEstimator  # takes a second, and only models of no other kind need it
+    from sklearn.base import BaseEstimator  # slow, and rarely needed
 
     if isinstance(model, BaseEstimator):
         return SklearnVictim(model, **options.only("bounds", "multilabel", "chunk", "timeout"))
     if callable(model):
         return CallableVictim(model, **_only(options, *_READ))
     kinds = "a torch module, a Victim, a scikit-learn classifier or a function of a numpy array"
-    raise InputError(f"expected {options.name} to be {kinds}, got {type(model).__name__}")
+    raise ModelError(f"expected {options.name} to be {kinds}, got {type(model).__name__}")
 
 
 def _ready(victim: Victim, options: ModelOptions, *names: str) -> Victim:
-    """A victim that comes with its own settings; those said besides must not contradict them."""
+    """A victim with settings of its own, which the options must not contradict."""
     bounds = options.only("bounds", "chunk", "timeout", *names).get("bounds", victim.bounds)
     if bounds != victim.bounds:
-        raise InputError(f"the model {options.name!r} takes values in {list(victim.bounds)}, not {list(bounds)}")
+        raise ModelError(f"the model {options.name!r} takes values in {list(victim.bounds)}, not {list(bounds)}")
     victim.chunk, victim.timeout = options.chunk or victim.chunk, options.timeout or victim.timeout
     return victim
 
@@ -99,13 +95,13 @@ def _from_hub(options: ModelOptions) -> Victim:
     arguments = _only(options, "weights", *_TORCH)
     file, classes = arguments.pop("weights", None), arguments.pop("classes", None)
     if classes is not None and file is None:
-        raise InputError("the number of classes can only be set with weights=: published weights come with their own")
+        raise ModelError("you can set the number of classes only together with weights=")
     hub, _, name = options.name.partition(":")
     model, own = HUBS[hub](name, None if file is None else Path(file), classes, options.layout == "frames_first")
     if options.mean is None and options.std is None:
         plain = own()
         if plain is None:
-            raise InputError(f"{options.name} does not say how its inputs are normalised: pass mean and std")
+            raise ModelError(f"{options.name} has no published normalisation: pass mean and std")
         scaled = plain.within(options.bounds or _UNIT)
         arguments |= {"mean": scaled.mean, "std": scaled.std}
     return TorchVictim(model, **arguments)
@@ -121,14 +117,15 @@ def _from_onnx(options: ModelOptions) -> Victim:
 def _from_state_dict(options: ModelOptions) -> Victim:
     arguments, file = _only(options, "factory", *_TORCH), Path(options.name)
     if not file.is_file():
-        raise InputError(f"no such file: {file}")
+        raise ModelError(f"no such file: {file}")
     factory = arguments.pop("factory", None)
     if factory is None:
-        advice = "name the function that makes it, factory='module:function'"
-        raise InputError(f"{file} holds weights without a model: {advice}")
+        raise ModelError(
+            f"{file} contains only weights: pass the function that builds the model, factory='module:function'"
+        )
     model = call_function(factory)
     if not isinstance(model, nn.Module):
-        raise InputError(f"expected the factory {factory} to return a torch module, got {type(model).__name__}")
+        raise ModelError(f"expected the factory {factory} to return a torch module, got {type(model).__name__}")
     return TorchVictim(load_weights(model, file), **arguments)
 
 
@@ -136,12 +133,12 @@ def _from_http(options: ModelOptions) -> Victim:
     arguments = options.only("http", "concurrency", *_SENT)
     further = dict(arguments.pop("http", None) or {})
     if unknown := sorted(set(further) - set(_HTTP)):
-        raise InputError(f"unknown option {unknown[0]!r} of an HTTP model: expected {', '.join(_HTTP)}")
+        raise OptionError(f"unknown option {unknown[0]!r} of an HTTP model: expected {', '.join(_HTTP)}")
     return HttpVictim(options.name, **further | arguments)
 
 
 def _refuse_pickle(options: ModelOptions) -> Victim:
-    raise InputError(f"{options.name} is a pickle, which could run anything when loaded, and is not opened: {AROUND}")
+    raise ModelError(f"{options.name} is a pickle, which can run any code when loaded: {AROUND}")
 
 
 _PREFIXES: dict[str, Callable[[ModelOptions], Victim]] = {
@@ -157,7 +154,7 @@ _SUFFIXES: dict[str, Callable[[ModelOptions], Victim]] = {
 
 
 def find_function(spec: str) -> Callable[..., Any]:
-    """'package.module:function' -> the function; modules of the current folder are found."""
+    """'package.module:function' -> the function; the current folder is searched too."""
     module, _, name = spec.partition(":")
     try:
         with contained():
@@ -165,19 +162,18 @@ def find_function(spec: str) -> Callable[..., Any]:
             for part in name.split("."):
                 function = getattr(function, part)
     except (ModuleNotFoundError, AttributeError, ValueError) as error:
-        raise InputError(f"cannot find {spec}: {error}") from error
-    except Exception as error:  # whatever the user's module does when it is imported
-        raise InputError(f"cannot import {module}: {type(error).__name__}: {error}") from error
+        raise ModelError(f"cannot find {spec}: {error}") from error
+    except Exception as error:  # the user's module may raise anything
+        raise ModelError(f"cannot import {module}: {type(error).__name__}: {error}") from error
     if not callable(function):
-        raise InputError(f"expected {spec} to be a function, got {type(function).__name__}")
+        raise ModelError(f"expected {spec} to be a function, got {type(function).__name__}")
     return function
 
 
 def call_function(spec: str) -> object:
-    """What the function returns."""
     function = find_function(spec)
     try:
         with contained():
             return function()
     except Exception as error:
-        raise InputError(f"{spec}() failed: {type(error).__name__}: {error}") from error
+        raise ModelError(f"{spec}() failed: {type(error).__name__}: {error}") from error

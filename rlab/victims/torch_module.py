@@ -1,4 +1,4 @@
-"""A torch module as the victim: evaluation mode, no gradients, normalised inside so that data keep their natural range."""
+"""Torch modules as victims: in evaluation mode, with normalisation inside so that data keep their natural range."""
 
 from __future__ import annotations
 
@@ -14,53 +14,53 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from rlab.errors import InputError
+from rlab.errors import ModelError, OptionError
 from rlab.guard import time_limit
 from rlab.victims.base import Common, Victim, first_line
 
-Channels = float | Sequence[float]  # one number for all channels, or one a channel
+Channels = float | Sequence[float]  # one number for all channels, or one per channel
 
 
 @dataclass(frozen=True)
 class Normalise:
-    """x: (b, c, *size) -> (x - mean) / std; both in the units of x, one value for all channels or one each."""
+    """x: (b, c, *size) -> (x - mean) / std, in the units of x, with one value for all channels or one per channel."""
 
     mean: tuple[float, ...]
     std: tuple[float, ...]
 
     @classmethod
     def of(cls, mean: Channels | None, std: Channels | None) -> Normalise | None:
-        """None where neither is given; a missing mean is 0, a missing std is 1."""
+        """None if neither is given; a missing mean is 0, a missing std is 1."""
         if mean is None and std is None:
             return None
         return cls(_values(0.0 if mean is None else mean), _values(1.0 if std is None else std))
 
     def __post_init__(self) -> None:
         if not all(math.isfinite(m) for m in self.mean) or not all(s > 0 and math.isfinite(s) for s in self.std):
-            raise InputError(f"expected a finite mean and a std above 0, got mean={self.mean} and std={self.std}")
+            raise OptionError(f"expected a finite mean and a std above 0, got mean={self.mean} and std={self.std}")
 
     def __call__(self, x: Tensor) -> Tensor:
         return (x - self._spread(self.mean, "mean", x)) / self._spread(self.std, "std", x)
 
     def within(self, bounds: tuple[float, float]) -> Normalise:
-        """The same normalisation, stated for data in [0, 1], for data in `bounds`."""
+        """This normalisation of data in [0, 1], converted to data in `bounds`."""
         low, span = bounds[0], bounds[1] - bounds[0]
         if not math.isfinite(span):
-            raise InputError(f"the model's mean and std are for data in [0, 1], not {list(bounds)}: pass mean and std")
+            raise OptionError(f"the model's mean and std are for data in [0, 1], not {list(bounds)}: pass mean and std")
         return Normalise(tuple(low + m * span for m in self.mean), tuple(s * span for s in self.std))
 
     @staticmethod
     def _spread(values: tuple[float, ...], name: str, x: Tensor) -> Tensor:
         if len(values) not in (1, x.shape[1]):
             counts = f"{name} has {len(values)} values but the inputs have {x.shape[1]} channels"
-            raise InputError(f"{counts}: give one a channel, or one")
+            raise OptionError(f"{counts}: give one value, or one per channel")
         return _constants(values, x.dtype, x.device).view(-1, *(1,) * (x.dim() - 2))
 
 
 @cache
 def _constants(values: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Made once: bringing them to a GPU again waits for all that it has to do."""
-    with torch.inference_mode(False):  # gradients may be asked for as well
+    """Cached, because copying to a GPU waits for all its work."""
+    with torch.inference_mode(False):  # for gradients
         return torch.tensor(values, dtype=dtype, device=device)
 
 
@@ -73,9 +73,9 @@ Layout = Literal["channels_first", "frames_first"]
 
 @final
 class TorchVictim(Victim):
-    """`mean` and `std` are in the units of the data, [0, 1] for images; `device` None stays where the model is.
+    """`mean` and `std` are in the units of the data; without `device` the model stays where it is.
 
-    `compile` asks by `torch.compile`, which takes a minute and pays in long runs on a GPU; its last bits are its own.
+    `compile` uses `torch.compile`, which takes a minute, speeds up long runs on a GPU and changes the last bits.
     `layout="frames_first"` is for video models that take (b, t, c, h, w).
     """
 
@@ -92,11 +92,11 @@ class TorchVictim(Victim):
         **common: Unpack[Common],
     ) -> None:
         if not isinstance(model, nn.Module):
-            raise InputError(f"expected a torch module, got {type(model).__name__}: wrap a function in CallableVictim")
+            raise ModelError(f"expected a torch module, got {type(model).__name__}: wrap a function in CallableVictim")
         super().__init__(**common)
         held = list(chain(model.parameters(), model.buffers()))
         if any(part.is_meta or is_lazy(part) for part in held):
-            raise InputError("the model's weights have no values yet (device 'meta' or a lazy module): load them first")
+            raise ModelError("the model's weights have no values yet (device 'meta' or a lazy module): load them first")
         self.model = model if device is None else _moved(model, device)
         self.model.eval()
         first = next((part for part in held if part.is_floating_point()), torch.empty(0))
@@ -109,15 +109,15 @@ class TorchVictim(Victim):
         self.layout = known_layout(layout)
 
     def _predict(self, x: Tensor) -> Tensor:
-        if self.model.training:  # someone trained it since
+        if self.model.training:  # it may have been trained since
             self.model.eval()
-        own = x.to(self.device, copy=self.normalise is None)  # a model may write on it
+        own = x.to(self.device, copy=self.normalise is None)  # the model may modify it
         with torch.inference_mode(), self._precision():
             return self._read(self._callable(arrange(own, self.normalise, self.layout).to(self.dtype)))
 
     @property
     def _callable(self) -> Callable[[Tensor], object]:
-        """The model, compiled where that was asked for; made anew where another was put in its place."""
+        """The model, compiled on request, and again if it was replaced."""
         if not self.compile:
             return self.model
         if self._compiled is None or self._compiled[0] is not self.model:
@@ -128,14 +128,14 @@ class TorchVictim(Victim):
         return type(self.model).__name__
 
     def outputs_in_graph(self, x: Tensor, phase: str) -> Tensor:
-        """What the model itself answers (b, k), to be differentiated where gradients are on; a row counts as any other."""
+        """The model's own outputs (b, k), with gradients if enabled; rows are counted like all others."""
         self.rows[phase] += len(x)
         with self._sentences(x), time_limit(self.timeout), self._precision():
-            own = arrange(x.clone(), self.normalise, self.layout).to(self.dtype)  # a model may write on it
+            own = arrange(x.clone(), self.normalise, self.layout).to(self.dtype)  # the model may modify it
             return self._shaped(self._read(self.model(own)), len(x))
 
     def scores_with_grad(self, x: Tensor, phase: str) -> Tensor:
-        """Scores (b, k) that can be differentiated by x: for training agents and white-box baselines."""
+        """Scores (b, k) with gradients by x: for training agents and white-box baselines."""
         with torch.enable_grad():
             return self._scores(self.outputs_in_graph(x, phase))
 
@@ -153,12 +153,12 @@ class TorchVictim(Victim):
 
 def known_layout(layout: Layout) -> Layout:
     if layout not in get_args(Layout):
-        raise InputError(f"expected layout to be one of {', '.join(get_args(Layout))}, got {layout!r}")
+        raise OptionError(f"expected layout to be one of {', '.join(get_args(Layout))}, got {layout!r}")
     return layout
 
 
 def arrange(x: Tensor, normalise: Normalise | None, layout: Layout) -> Tensor:
-    """x: (b, c, *size) as the model wants it."""
+    """x: (b, c, *size) -> the same, normalised and in the layout of the model."""
     x = x if normalise is None else normalise(x)
     return x.transpose(1, 2) if layout == "frames_first" else x
 
@@ -166,7 +166,7 @@ def arrange(x: Tensor, normalise: Normalise | None, layout: Layout) -> Tensor:
 def _moved(model: nn.Module, device: str | torch.device) -> nn.Module:
     try:
         if torch.device(device).type == "meta":
-            raise RuntimeError("it holds no values")
+            raise RuntimeError("it has no values")
         return model.to(torch.device(device))
     except (RuntimeError, AssertionError) as error:
-        raise InputError(f"cannot put the model on device {str(device)!r}: {first_line(error)}") from error
+        raise ModelError(f"cannot put the model on device {str(device)!r}: {first_line(error)}") from error

@@ -1,4 +1,4 @@
-"""What is sent to a model behind an address, and what comes back: arrays as JSON or .npy, and the Retry-After header."""
+"""The wire format of HTTP models: arrays as JSON or .npy, and the Retry-After header."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NPY = "application/x-npy"
 
 
 def encode(array: np.ndarray[Any, Any], body: Body) -> bytes:
-    """(b, c, *size) -> the request's body."""
+    """(b, c, *size) -> the body of a request."""
     if body == "json":
         return json.dumps({"inputs": array.tolist()}, separators=(",", ":"), allow_nan=False).encode()
     buffer = io.BytesIO()
@@ -26,7 +26,7 @@ def encode(array: np.ndarray[Any, Any], body: Body) -> bytes:
 
 
 def seconds_until(after: str | None) -> float:
-    """A Retry-After header, seconds or a date -> seconds from now; 0 where there is none or it cannot be read."""
+    """A Retry-After header, seconds or a date -> seconds from now; 0 if it is missing or unreadable."""
     if after is None:
         return 0.0
     try:
@@ -38,11 +38,11 @@ def seconds_until(after: str | None) -> float:
 
 
 def decode(content: bytes, kind: str, rows: int, labels: bool = False) -> Tensor:
-    """An answer -> (rows, k), of class numbers also (rows,), or ValueError with what is wrong."""
+    """The body of an answer -> (rows, k), or (rows,) if `labels`; ValueError explains what is wrong."""
     array = _from_json(content, labels) if "json" in kind else _from_npy(content)
     if array.ndim not in ((1, 2) if labels else (2,)) or len(array) != rows:
         raise ValueError(f"expected {rows} rows of scores, got shape {array.shape}")
-    with np.errstate(over="ignore"):  # what no float32 can hold is infinite
+    with np.errstate(over="ignore"):  # values beyond float32 become infinite
         return torch.from_numpy(array.astype(np.float32))
 
 
@@ -54,21 +54,21 @@ def _from_json(content: bytes, labels: bool) -> np.ndarray[Any, Any]:
     if labels and isinstance(rows, list) and not any(isinstance(row, list) for row in rows):
         rows = [[row] for row in rows]
     if not isinstance(rows, list) or not all(isinstance(row, list) for row in rows):
-        raise ValueError("expected outputs to be a list of lists (of class numbers alone, with outputs='labels')")
+        raise ValueError("expected outputs to be a list of lists; for class numbers, pass outputs='labels'")
     if not all(value is None or type(value) in (int, float) for row in rows for value in row):
         raise ValueError("expected outputs to be numbers")
     if len({len(row) for row in rows}) > 1:
-        raise ValueError("expected rows of one length")
+        raise ValueError("expected rows of equal length")
     try:
         return np.array(rows, dtype=np.float64)
     except OverflowError:
-        raise ValueError("expected numbers that a float can hold") from None
+        raise ValueError("expected numbers that fit into a float") from None
 
 
 def _from_npy(content: bytes) -> np.ndarray[Any, Any]:
     try:
         array: np.ndarray[Any, Any] = np.lib.format.read_array(io.BytesIO(content), allow_pickle=False)
-    except Exception:  # bytes of any kind may come, and raise anything
+    except Exception:  # arbitrary bytes can raise anything
         raise ValueError(f"expected JSON or .npy, got {_glimpse(content)}") from None
     if array.dtype.kind not in "fiu":
         raise ValueError("expected an array of numbers")

@@ -64,12 +64,7 @@ def test_requirements_are_checked_on_an_existing_benchmark(made_before: Path, tm
 
 
 @pytest.mark.parametrize(
-    ("stage", "why"),
-    [
-        ({"ladder": "times:2"}, "benchmark.ladder"),
-        ({"folder": "nowhere"}, "nowhere"),
-        ({}, "x9"),
-    ],
+    ("stage", "why"), [({"ladder": "times:2"}, "benchmark.ladder"), ({"folder": "nowhere"}, "nowhere"), ({}, "x9")]
 )
 def test_an_unusable_benchmark_is_refused(made_before: Path, tmp_path: Path, stage: dict[str, Any], why: str) -> None:
     needs = [{"metric": "accuracy", "level": "x9", "at_least": "1%"}]

@@ -78,41 +78,36 @@ def many(flips: int, of: int, status: Status = WON) -> AttackResult:
     return replace(result, status=(status,) * flips + (LOST,) * (of - flips))
 
 
-def test_a_limit_itself_meets_at_most_and_not_below() -> None:
-    assert judged(metric="queries", at_most=136).passed
-    assert not judged(metric="queries", below=136).passed
+NONE = replace(planted(), status=(LOST,) * 5 + (SKIPPED,))  # without flips, distances are infinite
+VERDICTS: list[tuple[AttackResult, dict[str, Any], str]] = [
+    (planted(), {"metric": "queries", "at_most": 136}, "passes"),  # the limit itself
+    (planted(), {"metric": "queries", "below": 136}, "fails"),
+    (NONE, {"metric": "median_l2", "at_least": 1000}, "passes"),
+    (NONE, {"metric": "median_l2", "at_most": 1000}, "fails"),
+    (NONE, {"metric": "median_snr", "at_most": "5 dB"}, "passes"),
+    (NONE, {"metric": "success", "at_most": 0}, "passes"),
+    (many(300, 1000), {"metric": "success", "below": "40%"}, "passes"),  # 27% to 33% (Wilson)
+    (many(600, 1000), {"metric": "success", "below": "40%"}, "fails"),
+    (many(5, 10), {"metric": "success", "below": "40%"}, UNDECIDED),  # the figure alone does not fail it either
+    (many(0, 3), {"metric": "success", "at_most": 0}, "passes"),  # shares of none and all are decided
+    (many(1, 3), {"metric": "success", "at_most": 0}, "fails"),
+    (many(0, 3), {"metric": "clean_accuracy", "at_least": "100%"}, "passes"),
+    (many(3, 3), {"metric": "median_l2", "at_least": 0.5}, UNDECIDED),  # the median of few samples
+    (many(8, 8), {"metric": "median_l2", "at_least": 0.5}, "passes"),
+]
 
 
-def test_without_flips_distances_are_infinite() -> None:
-    none = replace(planted(), status=(LOST,) * 5 + (SKIPPED,))
-    assert judged(none, metric="median_l2", at_least=1000).passed
-    assert not judged(none, metric="median_l2", at_most=1000).passed
-    assert judged(none, metric="median_snr", at_most="5 dB").passed
-    assert judged(none, metric="success", at_most=0).passed
+@pytest.mark.parametrize(("result", "fields", "word"), VERDICTS)
+def test_verdicts(result: AttackResult, fields: dict[str, Any], word: str) -> None:
+    verdict = judged(result, **fields)
+    assert (verdict.word, verdict.passed) == (word, word == "passes")
 
 
 def test_a_limit_inside_the_interval_is_undecided() -> None:
-    """Of 10 samples 3 flips may be 11% to 60% of all, of 1000 samples 300 flips 27% to 33% (Wilson)."""
-    few, enough = (judged(many(flips, of), metric="success", below="40%") for flips, of in ((3, 10), (300, 1000)))
+    few = judged(many(3, 10), metric="success", below="40%")  # 11% to 60% (Wilson)
     assert (few.word, few.passed) == (UNDECIDED, False)
     assert (few.low, few.high) == pytest.approx((0.108, 0.603), abs=1e-3)
-    assert (enough.word, enough.passed) == ("passes", True)
-    assert judged(many(600, 1000), metric="success", below="40%").word == "fails"
-    assert (
-        judged(many(5, 10), metric="success", below="40%").word == UNDECIDED
-    )  # the figure alone does not fail it either
     assert "[10.8%, 60.3%]" in str(few)
-
-
-def test_shares_of_none_and_all_are_decided() -> None:
-    assert judged(many(0, 3), metric="success", at_most=0).passed
-    assert judged(many(1, 3), metric="success", at_most=0).word == "fails"
-    assert judged(many(0, 3), metric="clean_accuracy", at_least="100%").passed
-
-
-def test_medians_of_few_samples_are_undecided() -> None:
-    assert judged(many(3, 3), metric="median_l2", at_least=0.5).word == UNDECIDED
-    assert judged(many(8, 8), metric="median_l2", at_least=0.5).passed
 
 
 def test_nan_under_distortion_counts_as_a_failure() -> None:
@@ -129,12 +124,8 @@ def test_nan_under_distortion_counts_as_a_failure() -> None:
 
 def test_a_missing_figure_does_not_pass() -> None:
     skipped = replace(planted(), status=(SKIPPED,) * 6)
-    for fields in (
-        {"metric": "success", "at_most": 1},
-        {"metric": "success", "at_least": 0},
-        {"metric": "median_l2", "at_least": 0},
-    ):
-        verdict = judged(skipped, **fields)
+    for metric, limit in (("success", {"at_most": 1}), ("success", {"at_least": 0}), ("median_l2", {"at_least": 0})):
+        verdict = judged(skipped, metric=metric, **limit)
         assert not verdict.passed
         assert "none of these samples correctly" in str(verdict)
     results = StageResults({}, {"attack": "the doctor found errors"})

@@ -61,8 +61,8 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int, int]:
         benchmark={"ladder": "times:1.5", "steps": 5, "models": {"twin": "tests.auditing.cases:brighter"}},
     )  # fmt: skip
     folder = tmp_path_factory.mktemp("audit") / "whole"
-    drawn_elsewhere = mock.patch("rlab.auditing.run.write_before_after")
-    with drawn_elsewhere, mock.patch("rlab.auditing.run.EvaluationOptions", QuickEvaluation):
+    drawn_elsewhere = mock.patch("rlab.hardening.declared.write_before_after")
+    with drawn_elsewhere, mock.patch("rlab.auditing.plan.EvaluationOptions", QuickEvaluation):
         audit, watch = watched(values, folder, page=True)
     assert not audit.passed
     return folder, watch.rows, audit.stages.rows.copies
@@ -171,9 +171,8 @@ class NanWhereDistorted(torch.nn.Module):
 
 
 def test_a_model_that_returns_nan_does_not_pass(tmp_path: Path) -> None:
-    values = quick(
-        doctor=False, requirements=[{"metric": "success", "below": "50%"}, {"metric": "median_l2", "above": 0}]
-    )
+    needs = [{"metric": "success", "below": "50%"}, {"metric": "median_l2", "above": 0}]
+    values = quick(doctor=False, requirements=needs)
     victim = TorchVictim(NanWhereDistorted(load("demo:digits", limit=4).x))
     with mock.patch("rlab.auditing.load.load_model", return_value=victim), undrawn():
         audit = run_audit(audit_options(values), tmp_path / "out")
@@ -190,10 +189,7 @@ def unbroken(tmp_path_factory: pytest.TempPathFactory) -> AuditResult:
 
 def test_a_stopped_audit_resumes_without_repeating_finished_stages(unbroken: AuditResult, tmp_path: Path) -> None:
     values = declared()
-    with (
-        mock.patch.dict(RUN, explain=mock.Mock(side_effect=KeyboardInterrupt)),
-        pytest.raises(KeyboardInterrupt),
-    ):
+    with mock.patch.dict(RUN, explain=mock.Mock(side_effect=KeyboardInterrupt)), pytest.raises(KeyboardInterrupt):
         watched(values, tmp_path / "stopped")
     heard: list[tuple[str, bool]] = []
     resumed, watch = watched(
@@ -208,10 +204,7 @@ def test_a_stopped_audit_resumes_without_repeating_finished_stages(unbroken: Aud
 
 def test_a_kill_inside_the_benchmark_counts_the_same_rows(unbroken: AuditResult, tmp_path: Path) -> None:
     values = declared()
-    with (
-        mock.patch("rlab.auditing.run.save_report", side_effect=KeyboardInterrupt),
-        pytest.raises(KeyboardInterrupt),
-    ):
+    with mock.patch("rlab.auditing.run.save_report", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
         watched(values, tmp_path / "stopped")
     resumed, watch = watched(values, tmp_path / "stopped")
     assert resumed.stages.finished["benchmark"].rows == unbroken.stages.finished["benchmark"].rows
@@ -280,8 +273,5 @@ def test_a_failing_stage_is_named(tmp_path: Path) -> None:
     def broken(audit: object) -> StageRecord:
         raise DataError("something is off")
 
-    with (
-        mock.patch.dict(RUN, attack=broken),
-        pytest.raises(DataError, match="stopped at attack: something is off"),
-    ):
+    with mock.patch.dict(RUN, attack=broken), pytest.raises(DataError, match="stopped at attack: something is off"):
         run_audit(audit_options(quick()), tmp_path / "out")

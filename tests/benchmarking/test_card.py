@@ -59,7 +59,7 @@ def test_the_snippet_of_the_card_reads_the_set(rank: int, form: str, tmp_path: P
 
 def test_shards_have_a_fixed_size_and_are_verified_like_any_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     from rlab.benchmarking import verify_benchmark
-    from rlab.benchmarking.packed import WebDataset
+    from rlab.benchmarking.formats import WebDataset
 
     monkeypatch.setattr(WebDataset, "most", 3)
     options = OPTIONS | {"format": "webdataset", "sets": "free", "ladder": "l2:1"}

@@ -1,4 +1,4 @@
-"""One declaration: the configuration of an attack is also one of a benchmark."""
+"""Options of a benchmark: its models, defaults and ladders, and what is refused."""
 
 from __future__ import annotations
 
@@ -8,44 +8,16 @@ import pytest
 
 from rlab.benchmarking.config import BenchmarkOptions, Ladder, parse_ladder
 from rlab.core import defaults
-from rlab.errors import InputError
-from rlab.runs.options import AttackOptions, RunOptions
-from rlab.runs.sharing import WorkerOptions
+from rlab.errors import InputError, OptionError
 from rlab.storage.config import check
 from tests.helpers import make_batch
 
-FILE: dict[str, Any] = {
-    "model": "demo:digits",
-    "data": "demo:digits",
-    "palette": "gaussian_noise@0.2",
-    "l2_penalty": 0.3,
-}
-
-
-@pytest.mark.parametrize(
-    "more", [{}, {"l2_penalty": 0.2, "policy": "square"}, {"accept": "always", "patience": 3, "seed": 9}]
-)
-def test_a_file_of_an_attack_is_one_of_a_benchmark_and_gives_the_same_attack(more: dict[str, Any]):
-    values, batch = FILE | more, make_batch(2, 4)
-    options = check(BenchmarkOptions, values)
-    assert options.build(batch) == check(RunOptions, values).build(batch)
-    assert list(options.models) == ["demo-digits"]
-    assert options.models["demo-digits"].name == "demo:digits"
-
-
-def test_no_option_of_an_attack_is_declared_again():
-    own = set(BenchmarkOptions.__annotations__)
-    assert not own & set(AttackOptions.model_fields)
-    assert set(BenchmarkOptions.model_fields) == set(AttackOptions.model_fields) | set(WorkerOptions.model_fields) | own
-
 
 def test_one_model_and_several_can_be_named_together():
-    values = FILE | {"model": {"name": "demo:digits", "chunk": 4}, "models": {"other": "demo:ecg"}}
+    values = {"data": "demo:digits", "model": {"name": "demo:digits", "chunk": 4}, "models": {"other": "demo:ecg"}}
     options = check(BenchmarkOptions, values)
-    assert {name: model.name for name, model in options.models.items()} == {
-        "demo-digits": "demo:digits",
-        "other": "demo:ecg",
-    }
+    named = {name: model.name for name, model in options.models.items()}
+    assert named == {"demo-digits": "demo:digits", "other": "demo:ecg"}
     assert check(BenchmarkOptions, options.plain()) == options
 
 
@@ -70,3 +42,62 @@ def test_defaults_follow_from_the_data():
 def test_an_invalid_option_is_named(values: dict[str, Any], word: str):
     with pytest.raises(InputError, match=word):
         check(BenchmarkOptions, values)
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("times:1,1.25,2", ("flip", "x1.25", "x2")),
+        ("l2:0.5,4", ("flip", "l2-0.5", "l2-4")),
+        ("probability:0.5,0.1", ("flip", "p-0.5", "p-0.1")),
+        ("confidence:flip,0.3", ("flip", "c-0.3")),
+        ("confidence:0.9, 0.5, flip, 0.1", ("c-0.9", "c-0.5", "flip", "c-0.1")),
+        ("severity:2..4", ("flip", "s2", "s3", "s4")),
+        ("flip", ("flip",)),
+    ],
+)
+def test_a_ladder_names_its_levels_and_survives_its_text(text: str, names: tuple[str, ...]):
+    ladder = parse_ladder(text)
+    assert ladder.names == names
+    assert parse_ladder(str(ladder)) == ladder
+    assert check(BenchmarkOptions, {"ladder": text}).ladder == check(BenchmarkOptions, {"ladder": ladder}).ladder
+
+
+def test_the_text_of_a_ladder():
+    assert str(Ladder("l2", (1.0, 2.0))) == "l2:1,2"
+    assert str(Ladder("times", ())) == "flip"
+    assert str(parse_ladder("severity:1..5")) == "severity:1,2,3,4,5"
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("times:2,1.5", "to rise from level to level"),
+        ("times:1.5,1.5", "to rise from level to level"),
+        ("l2:3,1", "to rise from level to level"),
+        ("l2:1,nan", "to rise from level to level"),
+        ("severity:2,1", "to rise from level to level"),
+        ("probability:0.1,0.5", "to fall from level to level"),
+        ("confidence:0.5,0.9,flip", "to fall from level to level"),
+        ("confidence:0.9,flip,0.95", "to fall from level to level"),
+        ("times:0.5,2", "between 1 and inf"),
+        ("probability:1.5,0.5", "between 0 and 1"),
+        ("confidence:1.5,flip", "between 0 and 1"),
+        ("l2:0,1", "between 0 and inf"),
+        ("severity:0..5", "severities from 1 to 5"),
+        ("severity:1..6", "severities from 1 to 5"),
+        ("severity:1.5", "severities from 1 to 5"),
+        ("speed:1,2", "expected a ladder such as"),
+        ("times:", "expected a ladder such as"),
+        ("times:a,b", "expected a ladder such as"),
+        ("severity:", "expected a ladder such as"),
+        ("severity:1..x", "expected a ladder such as"),
+        ("confidence:0.9,flop,0.1", "one 'flip' among them"),
+        ("confidence:0.9,0.5", "one 'flip' among them"),
+        ("confidence:flip", "one 'flip' among them"),
+        ("confidence:0.9,flip,flip,0.1", "one 'flip' among them"),
+    ],
+)
+def test_an_invalid_ladder_is_refused(text: str, sentence: str):
+    with pytest.raises(OptionError, match=sentence):
+        parse_ladder(text)

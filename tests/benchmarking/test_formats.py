@@ -10,7 +10,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlab.benchmarking.formats import StoredPalette, make_format, usual_format
+from rlab.benchmarking.formats import make_format, usual_format
+from rlab.benchmarking.sets import StoredPalette
 from rlab.benchmarking.single import Shape, eight_bits
 from rlab.core.env import render
 from rlab.data.batch import UNBOUNDED, Batch

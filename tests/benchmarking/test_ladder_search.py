@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from rlab.benchmarking.config import LadderLevel
-from rlab.benchmarking.ladder_search import NEAR, DeeperError, LadderSearch, WithMargin, add, growth, spent
+from rlab.benchmarking.goals import DeeperError, WithMargin
+from rlab.benchmarking.ladder_search import NEAR, LadderSearch, add, growth, spent
 from rlab.core.distances import l2
 from rlab.core.env import Accept, AttackEnv, State, Task, propose, render
 from rlab.core.goals import Targeted, Untargeted

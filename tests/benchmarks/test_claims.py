@@ -1,4 +1,4 @@
-"""docs/claims.md agrees with the results, and README and docs/results.md show no figure that it does not hold."""
+"""docs/claims.md and README's table agree with the results; README and docs/results.md show no other figure."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import claims
-from benchmarks.claims import Claim, Source
+from benchmarks import claims, headline
+from benchmarks.claims import README, Claim, Source
 
 
 def test_the_page_agrees_with_the_results() -> None:
@@ -43,3 +43,16 @@ def test_a_sentence_may_show_only_figures_on_the_page_and_settings() -> None:
     said = "With 1,000 queries ResNet-20 and `--limit 44` need 2.99 on 4x4 patches of [a page](x/33.md)."
     assert claims.missing(said, held) == []
     assert claims.missing("It is 3.6 to 5.2 times quicker.", held) == ["3.6, 5.2 in: It is 3.6 to 5.2 times quicker."]
+
+
+def test_the_table_of_the_readme_agrees_with_the_results() -> None:
+    readme = README.read_text(encoding="utf-8")
+    assert readme == headline.written(readme), "write it again: python -m benchmarks.headline"
+
+
+def test_only_the_table_is_replaced_and_its_marks_are_needed() -> None:
+    page = f"before\n{headline.BEGIN}old\n{headline.END}after\n"
+    assert headline.written(page) == f"before\n{headline.table()}after\n"
+    for text in ("no marks", f"{headline.BEGIN}no end"):
+        with pytest.raises(SystemExit):
+            headline.written(text)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -19,42 +20,29 @@ NAMES = sorted(CLIP_NETS)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_compact_networks_are_small_and_take_any_size(name: str) -> None:
+def test_compact_networks_are_small_take_any_size_and_see_every_frame(name: str) -> None:
+    torch.manual_seed(0)
     net = CLIP_NETS[name](6).eval()
+    assert 1_000_000 < sum(p.numel() for p in net.parameters()) < 2_000_000  # 2 bytes each on disk
     with torch.inference_mode():
         assert net(torch.rand(2, 3, 16, 32, 48)).shape == (2, 6)
         assert net(torch.rand(1, 3, 8, 40, 40)).shape == (1, 6)
-    assert 1_000_000 < sum(p.numel() for p in net.parameters()) < 2_000_000  # 2 bytes each on disk
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_rows_do_not_depend_on_their_neighbours(name: str) -> None:
-    torch.manual_seed(0)
-    net = CLIP_NETS[name](6).eval()
-    x = torch.rand(3, 3, 8, 32, 32)
-    with torch.inference_mode():
-        assert torch.allclose(net(x)[1:2], net(x[1:2]), atol=1e-5)
-
-
-@pytest.mark.parametrize(("name", "sees"), [("c3d", True), ("tsn", False), ("tsm", True), ("slowfast", True)])
-def test_only_tsn_is_blind_to_the_order_of_frames(name: str, sees: bool) -> None:
-    torch.manual_seed(0)
-    net = CLIP_NETS[name](6).eval()
-    x, foreign = torch.rand(2, 1, 3, 8, 32, 32).double()
-    net = net.double()
-    with torch.inference_mode():
-        turned, other = (float((net(x) - net(seen)).abs().max()) for seen in (x.flip(2), foreign))
-    assert (turned > 1e-4 * other) == sees
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_every_frame_counts(name: str) -> None:
-    torch.manual_seed(1)
-    net = CLIP_NETS[name](6).eval()
+        x = torch.rand(3, 3, 8, 32, 32)
+        assert torch.allclose(net(x)[1:2], net(x[1:2]), atol=1e-5)  # rows do not depend on their neighbours
     x = torch.rand(1, 3, 8, 48, 48).requires_grad_()
     net(x)[0, 0].backward()
     assert x.grad is not None
     assert bool((x.grad.abs().amax((0, 1, 3, 4)) > 0).all())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_only_tsn_is_blind_to_the_order_of_frames(name: str) -> None:
+    torch.manual_seed(0)
+    net = CLIP_NETS[name](6).eval().double()
+    x, foreign = torch.rand(2, 1, 3, 8, 32, 32).double()
+    with torch.inference_mode():
+        turned, other = (float((net(x) - net(seen)).abs().max()) for seen in (x.flip(2), foreign))
+    assert (turned > 1e-4 * other) == (name != "tsn")
 
 
 def test_channels_move_between_frames_of_one_clip() -> None:
@@ -68,24 +56,22 @@ def test_channels_move_between_frames_of_one_clip() -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "classes", "millions"),
-    [(c3d, 487, 79.991), (c3d, 101, 78.410), (tsn, 400, 24.328), (tsm, 400, 24.328), (slowfast, 400, 34.480)],
+    ("make", "classes", "millions", "shape"),
+    [
+        (c3d, 487, 79.991, (16, 112, 112)),
+        (c3d, 101, 78.410, (16, 112, 112)),
+        (tsn, 400, 24.328, (8, 224, 224)),
+        (tsm, 400, 24.328, (8, 224, 224)),
+        (slowfast, 400, 34.480, (32, 224, 224)),
+    ],
 )
-def test_full_size_networks_have_the_published_number_of_parameters(
-    make: Callable[[int], nn.Module], classes: int, millions: float
+def test_full_size_networks_have_the_published_number_of_parameters_and_input(
+    make: Callable[[int], nn.Module], classes: int, millions: float, shape: tuple[int, ...]
 ) -> None:
-    with torch.device("meta"):
-        net = make(classes)
-    assert sum(p.numel() for p in net.parameters()) / 1e6 == pytest.approx(millions, abs=1e-3)
-
-
-@pytest.mark.parametrize(
-    ("make", "shape"), [(c3d, (16, 112, 112)), (tsn, (8, 224, 224)), (tsm, (8, 224, 224)), (slowfast, (32, 224, 224))]
-)
-def test_full_size_networks_take_the_published_size(make: Callable[[], nn.Module], shape: tuple[int, ...]) -> None:
     with torch.device("meta"):  # shapes alone, no arithmetic
-        net = make().eval()
-        assert net(torch.empty(2, 3, *shape)).shape[0] == 2
+        net = make(classes).eval()
+        assert net(torch.empty(2, 3, *shape)).shape == (2, classes)
+    assert sum(p.numel() for p in net.parameters()) / 1e6 == pytest.approx(millions, abs=1e-3)
 
 
 def test_frames_that_cannot_be_divided_are_refused() -> None:
@@ -112,92 +98,75 @@ _MM = (
     (r"conv(\d[ab]?)\.", r"conv\1.conv."),
     (r"bn(\d)\.", r"conv\1.bn."),
 )
+_BACKBONE = ((r"^", "backbone."), (r"backbone\.fc8?\.", "cls_head.fc_cls."))
+_MODULE = ((r"^", "module.base_model."), (r"module\.base_model\.fc\.", "module.new_fc."))
 C3D_SPORTS = _swap((r"conv([12])a\.", r"conv\1."))
-C3D_MMACTION = _swap(*_MM, (r"^", "backbone."), (r"backbone\.fc8", "cls_head.fc_cls"))
-TSN_OFFICIAL = _swap((r"^", "module.base_model."), (r"module\.base_model\.fc\.", "module.new_fc."))
-TSN_MMACTION = _swap(*_MM, (r"^", "backbone."), (r"backbone\.fc\.", "cls_head.fc_cls."))
-TSM_OFFICIAL = _swap(
-    (r"(layer\d\.\d\.conv1\.)", r"\1net."),
-    (r"^", "module.base_model."),
-    (r"module\.base_model\.fc\.", "module.new_fc."),
-)
-TSM_MMACTION = _swap(
-    *_MM, (r"(layer\d\.\d\.conv1\.conv\.)", r"\1net."), (r"^", "backbone."), (r"backbone\.fc\.", "cls_head.fc_cls.")
-)
-_LETTER = {"1": "a", "2": "b", "3": "c"}
-
-
-def _slowfast_official(key: str) -> str:
-    key = re.sub(r"^fc\.", "head.projection.", key)
-    key = re.sub(r"^lateral\.(\d)\.", lambda m: f"s{int(m[1]) + 1}_fuse.", key).replace("fuse.conv.", "fuse.conv_f2s.")
-    path = {"slow": "0", "fast": "1"}
-    key = re.sub(r"^(slow|fast)\.conv1\.", lambda m: f"s1.pathway{path[m[1]]}_stem.conv.", key)
-    key = re.sub(r"^(slow|fast)\.bn1\.", lambda m: f"s1.pathway{path[m[1]]}_stem.bn.", key)
-    key = re.sub(r"^(slow|fast)\.layer(\d)\.(\d)\.", lambda m: f"s{int(m[2]) + 1}.pathway{path[m[1]]}_res{m[3]}.", key)
-    key = key.replace("downsample.0.", "branch1.").replace("downsample.1.", "branch1_bn.")
-    key = re.sub(r"(_res\d\.)conv(\d)\.", lambda m: f"{m[1]}branch2.{_LETTER[m[2]]}.", key)
-    return re.sub(r"(_res\d\.)bn(\d)\.", lambda m: f"{m[1]}branch2.{_LETTER[m[2]]}_bn.", key)
-
-
-def _slowfast_pytorchvideo(key: str) -> str:
-    path = {"slow": "0", "fast": "1"}
-    key = re.sub(r"^fc\.", "blocks.6.proj.", key)
-    key = re.sub(r"^lateral\.(\d)\.conv\.", r"blocks.\1.multipathway_fusion.conv_fast_to_slow.", key)
-    key = re.sub(r"^lateral\.(\d)\.bn\.", r"blocks.\1.multipathway_fusion.norm.", key)
-    key = re.sub(r"^(slow|fast)\.conv1\.", lambda m: f"blocks.0.multipathway_blocks.{path[m[1]]}.conv.", key)
-    key = re.sub(r"^(slow|fast)\.bn1\.", lambda m: f"blocks.0.multipathway_blocks.{path[m[1]]}.norm.", key)
-    key = re.sub(
-        r"^(slow|fast)\.layer(\d)\.(\d)\.",
-        lambda m: f"blocks.{m[2]}.multipathway_blocks.{path[m[1]]}.res_blocks.{m[3]}.",
-        key,
-    )
-    key = key.replace("downsample.0.", "branch1_conv.").replace("downsample.1.", "branch1_norm.")
-    key = re.sub(r"(res_blocks\.\d\.)conv(\d)\.", lambda m: f"{m[1]}branch2.conv_{_LETTER[m[2]]}.", key)
-    return re.sub(r"(res_blocks\.\d\.)bn(\d)\.", lambda m: f"{m[1]}branch2.norm_{_LETTER[m[2]]}.", key)
-
-
+MMACTION = _swap(*_MM, *_BACKBONE)
+TSN_OFFICIAL = _swap(*_MODULE)
+TSM_OFFICIAL = _swap((r"(layer\d\.\d\.conv1\.)", r"\1net."), *_MODULE)
+TSM_MMACTION = _swap(*_MM, (r"(layer\d\.\d\.conv1\.conv\.)", r"\1net."), *_BACKBONE)
 SLOWFAST_MMACTION = _swap(
     *_MM,
     (r"^lateral\.0\.conv", "slow_path.conv1_lateral.conv"),
     (r"^lateral\.(\d)\.conv", r"slow_path.layer\1_lateral.conv"),
     (r"^(slow|fast)\.", r"\1_path."),
-    (r"^", "backbone."),
-    (r"backbone\.fc\.", "cls_head.fc_cls."),
+    *_BACKBONE,
 )
+
+
+def _slowfast(head: str, block: str, **pairs: tuple[str, str]) -> Back:
+    """Names of two pathways, 0 slow and 1 fast; `pairs` holds templates for convolutions and norms."""
+    rules = [(r"^fc\.", head)]
+    for ours, at in (("conv", 0), ("bn", 1)):
+        rules += [(rf"^lateral\.{n}\.{ours}\.", pairs["lateral"][at].format(n, n + 1)) for n in range(4)]
+        rules += [(rf"^{path}\.{ours}1\.", pairs["stem"][at].format(p)) for p, path in enumerate(("slow", "fast"))]
+        rules += [(rf"(layer.*\.){ours}{n}\.", r"\1" + pairs["branch"][at].format(a)) for n, a in enumerate("abc", 1)]
+        rules += [(rf"downsample\.{at}\.", pairs["shortcut"][at])]
+    for p, path in enumerate(("slow", "fast")):
+        rules += [(rf"^{path}\.layer{n}\.(\d)\.", block.format(p, n, n + 1)) for n in range(1, 5)]
+    return _swap(*rules)
+
+
+SLOWFAST_OFFICIAL = _slowfast(
+    "head.projection.", r"s{2}.pathway{0}_res\1.", lateral=("s{1}_fuse.conv_f2s.", "s{1}_fuse.bn."),
+    stem=("s1.pathway{}_stem.conv.", "s1.pathway{}_stem.bn."), branch=("branch2.{}.", "branch2.{}_bn."),
+    shortcut=("branch1.", "branch1_bn."),
+)  # fmt: skip
+_FUSION, _STEM = "blocks.{0}.multipathway_fusion.", "blocks.0.multipathway_blocks.{}."
+SLOWFAST_PYTORCHVIDEO = _slowfast(
+    "blocks.6.proj.", r"blocks.{1}.multipathway_blocks.{0}.res_blocks.\1.", stem=(f"{_STEM}conv.", f"{_STEM}norm."),
+    lateral=(f"{_FUSION}conv_fast_to_slow.", f"{_FUSION}norm."), branch=("branch2.conv_{}.", "branch2.norm_{}."),
+    shortcut=("branch1_conv.", "branch1_norm."),
+)  # fmt: skip
 
 
 def a_c3d() -> nn.Module:
     return C3D(5, width=4, hidden=16)
 
 
-def a_tsn() -> nn.Module:
-    return FrameNet(5, (1, 2), width=8)
+def a_tsn(shifts: bool = False) -> nn.Module:
+    return FrameNet(5, (1, 2), width=8, shifts=shifts)
 
 
-def a_tsm() -> nn.Module:
-    return FrameNet(5, (1, 2), width=8, shifts=True)
+a_tsm = partial(a_tsn, shifts=True)
 
 
 def a_slowfast(lateral_norm: bool = True) -> nn.Module:
     return SlowFast(5, (2, 1, 1, 1), width=16, narrow=4, alpha=4, lateral_norm=lateral_norm)
 
 
-def same(key: str) -> str:
-    return key
-
-
 LAYOUTS: dict[str, tuple[Callable[[], nn.Module], Back, str]] = {
     "c3d, Sports-1M": (a_c3d, C3D_SPORTS, "conv1.weight"),
-    "c3d, mmaction2": (a_c3d, C3D_MMACTION, "backbone.conv3b.conv.bias"),
+    "c3d, mmaction2": (a_c3d, MMACTION, "backbone.conv3b.conv.bias"),
     "tsn, official": (a_tsn, TSN_OFFICIAL, "module.base_model.layer2.1.bn3.running_var"),
-    "tsn, torchvision": (a_tsn, same, "layer1.0.downsample.1.weight"),
-    "tsn, mmaction2": (a_tsn, TSN_MMACTION, "backbone.layer1.0.downsample.bn.running_mean"),
+    "tsn, torchvision": (a_tsn, _swap(), "layer1.0.downsample.1.weight"),
+    "tsn, mmaction2": (a_tsn, MMACTION, "backbone.layer1.0.downsample.bn.running_mean"),
     "tsm, official": (a_tsm, TSM_OFFICIAL, "module.base_model.layer1.0.conv1.net.weight"),
     "tsm, mmaction2": (a_tsm, TSM_MMACTION, "backbone.layer1.0.conv1.conv.net.weight"),
-    "slowfast, PySlowFast": (a_slowfast, _slowfast_official, "s2.pathway0_res0.branch2.a_bn.weight"),
+    "slowfast, PySlowFast": (a_slowfast, SLOWFAST_OFFICIAL, "s2.pathway0_res0.branch2.a_bn.weight"),
     "slowfast, PyTorchVideo": (
         a_slowfast,
-        _slowfast_pytorchvideo,
+        SLOWFAST_PYTORCHVIDEO,
         "blocks.1.multipathway_blocks.1.res_blocks.0.branch2.norm_c.bias",
     ),
 }
@@ -252,7 +221,7 @@ def test_mmaction_slowfast_takes_the_fast_features_first(tmp_path: Path) -> None
 
 
 def test_weights_that_do_not_fit_are_refused_by_name(tmp_path: Path) -> None:
-    weights = {TSN_MMACTION(key): value.clone() for key, value in a_tsn().state_dict().items()}
+    weights = {MMACTION(key): value.clone() for key, value in a_tsn().state_dict().items()}
     path = tmp_path / "w.safetensors"
 
     def refused(change: dict[str, Tensor | None], match: str) -> None:
@@ -262,7 +231,7 @@ def test_weights_that_do_not_fit_are_refused_by_name(tmp_path: Path) -> None:
         assert "\n" not in str(found.value)
 
     refused({"backbone.conv1.conv.weight": None}, r"does not fit the model: it lacks conv1\.weight")
-    refused({"backbone.extra.weight": torch.ones(2)}, r"it has besides extra\.weight")
+    refused({"backbone.extra.weight": torch.ones(2)}, r"extra\.weight")
     refused({"cls_head.fc_cls.weight": torch.ones(7, 64)}, r"size mismatch for fc\.weight")
     with pytest.raises(InputError, match="no such file"):
         load_published(a_tsn(), tmp_path / "none.pth")

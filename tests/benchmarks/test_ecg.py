@@ -44,11 +44,8 @@ def test_classes_are_evened_out_and_the_rest_makes_up_for_a_rare_one() -> None:
     assert len(set(rows)) == 30
     assert rows == packed.balanced(y, torch.ones(93, dtype=torch.bool), 30, seed=0)
     assert rows != packed.balanced(y, torch.ones(93, dtype=torch.bool), 30, seed=1)
-
-
-def test_only_rows_among_the_chosen_are_drawn() -> None:
     y, among = torch.tensor([0, 0, 1, 1, 2, 2]), torch.tensor([True, False, True, False, False, False])
-    assert sorted(packed.balanced(y, among, 6, seed=0)) == [0, 2]
+    assert sorted(packed.balanced(y, among, 6, seed=0)) == [0, 2]  # only among the chosen
 
 
 def test_records_split_without_a_patient_on_both_sides() -> None:
@@ -58,7 +55,10 @@ def test_records_split_without_a_patient_on_both_sides() -> None:
     assert packed.records(rest) == ["101", "106"]
 
 
-def test_packed_beats_come_back_as_they_were(tmp_path: Path) -> None:
+def test_packed_beats_come_back_as_they_were(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RLAB_REAL", str(tmp_path))
+    with pytest.raises(data.Absent):
+        packed.beats("test", tmp_path)
     batch = batch_of([0, 2, 1])
     packed.write(batch, tmp_path / "beats_test.npz")
     again = packed.beats("test", tmp_path)
@@ -67,14 +67,6 @@ def test_packed_beats_come_back_as_they_were(tmp_path: Path) -> None:
     assert again.masks is not None
     assert (again.ids, again.classes, again.unit, again.rate) == (batch.ids, CLASSES, "mV", 360.0)
     assert again.bounds == UNBOUNDED
-
-
-def test_without_packed_beats_or_records_it_says_where_they_should_be(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("RLAB_REAL", str(tmp_path))
-    with pytest.raises(data.Absent):
-        packed.beats("test", tmp_path)
 
 
 def test_patients_and_classes_count_by_the_root_of_their_beats() -> None:
@@ -97,6 +89,9 @@ def test_beats_are_moved_and_stretched_but_not_changed_otherwise() -> None:
     assert torch.allclose(stretched[:, :, 20], torch.tensor(0.5), atol=1e-5)
     assert stretched.min() >= 0
     assert stretched.max() <= 1
+    other = plain(torch.ones(8, 1, 40), 0.0, 0.0, lead=0.15)  # another lead keeps a level line level
+    assert torch.allclose(other, other[..., :1].expand_as(other), atol=1e-5)
+    assert float(other[:, 0, 0].std()) > 0.05
 
 
 def test_quality_by_hand() -> None:
@@ -109,13 +104,6 @@ def test_quality_by_hand() -> None:
     assert q.f1.tolist() == pytest.approx([6 / 8, 2 / 4, 1, 0, 0])
     assert q.macro(3) == pytest.approx((3 / 4 + 1 / 2 + 1) / 3)
     assert q.macro() == pytest.approx((3 / 4 + 1 / 2 + 1) / 5)
-
-
-def test_another_lead_keeps_a_level_line_level() -> None:
-    torch.manual_seed(0)
-    seen = train_beats.varied(torch.ones(8, 1, 40), 0.0, 0.0, lead=0.15, upside_down=0.0, noise=0.0)
-    assert torch.allclose(seen, seen[..., :1].expand_as(seen), atol=1e-5)
-    assert float(seen[:, 0, 0].std()) > 0.05
 
 
 def test_each_third_of_the_patients_is_left_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -218,19 +206,11 @@ def test_loudness_is_measured_where_the_beat_flipped_and_every_row_is_counted() 
     assert found.relative[~won].isnan().all()
 
 
-def test_raw_numbers_hold_what_was_traced() -> None:
-    victim, batch = planted()
-    first = traced(("contrast+@2",), victim, batch)
-    again = ecg.Traced.from_numbers(first.numbers())
-    assert again.numbers() == first.numbers()
+def test_raw_numbers_hold_what_was_traced_and_medians_leave_out_what_was_not_flipped() -> None:
+    run = traced(("contrast+@2",), *planted())
+    assert ecg.Traced.from_numbers(run.numbers()).numbers() == run.numbers()
     assert len({case.name for case in cases.cases(cases.FULL)}) == len(list(cases.cases(cases.FULL)))
-
-
-def test_medians_leave_out_what_was_not_flipped() -> None:
-    victim, batch = planted()
-    run = traced(("contrast+@2",), victim, batch)
-    values = torch.tensor([1.0, 2.0, 9.0, math.nan, math.nan, math.nan], dtype=torch.float64)
-    found = run.median(values)
+    found = run.median(torch.tensor([1.0, 2.0, 9.0, math.nan, math.nan, math.nan], dtype=torch.float64))
     assert found.value == 2
     assert 1 <= found.low <= found.high <= 9
 

@@ -9,8 +9,16 @@ import pytest
 
 from benchmarks.attacks import SURROGATES, flipped, median
 from benchmarks.peers import run as peers
-from benchmarks.peers.cases import CASES, CLIP_SURROGATES, PHOTO_SURROGATES
-from benchmarks.peers.rows import FREE_CIFAR, INSIDE_CIFAR, OURS, OURS_ALONE, OURS_INSIDE
+from benchmarks.peers.cases import (
+    CASES,
+    CLIP_SURROGATES,
+    FREE_CIFAR,
+    INSIDE_CIFAR,
+    OURS,
+    OURS_ALONE,
+    OURS_INSIDE,
+    PHOTO_SURROGATES,
+)  # fmt: skip
 from benchmarks.raw import Curves
 from rlab.comparison import NAMES
 from rlab.core.trace import Improvements
@@ -21,18 +29,11 @@ NEVER: Improvements = ()
 
 def test_figures_of_planted_curves_by_hand() -> None:
     near: Curves = (((1, 0.5), (3, 0.25)),) * 3
-    free: dict[str, list[Curves]] = {
-        OURS: [near],
-        "gfcs": [(FAR, FAR, NEVER)],
-        OURS_ALONE: [near],
-        "square_min": [(FAR,) * 3],
-    }
-    inside: dict[str, list[Curves]] = {
-        OURS_INSIDE: [near],
-        "gfcs+palette": [(FAR,) * 3],
-        "bases+palette": [(((1, 0.5),),) * 3],
-    }
-    targeted: dict[str, list[Curves]] = {"auto targeted": [near], "square targeted": [(FAR,) * 3]}
+    far: Curves = (FAR,) * 3
+    free: dict[str, list[Curves]] = {OURS: [near], "gfcs": [(FAR, FAR, NEVER)], OURS_ALONE: [near], "square_min": [far]}
+    inside: dict[str, list[Curves]] = {OURS_INSIDE: [near], "gfcs+palette": [far]}
+    inside |= {"bases+palette": [(((1, 0.5),),) * 3]}
+    targeted = {"auto targeted": [near], "square targeted": [far]}
     assert peers.keyed(free, inside, targeted) == {
         "vgg_l2_at_3": 0.25, "vgg_gfcs_l2_at_4": 1.0, "vgg_ratio_gfcs_20": 0.25, "vgg_success_5": 1.0,
         "noprior_ratio_square_500": 0.25, "palette_ratio_best_peer_20": 0.5, "targeted_ratio_square_50": 0.25,

@@ -6,11 +6,9 @@ from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
-import av
 import numpy as np
 import pytest
 import torch
-from numpy.typing import NDArray
 from safetensors import safe_open
 from safetensors.torch import load_file
 
@@ -18,6 +16,7 @@ from benchmarks.data import CLIP_FRAMES, CLIP_SIZE
 from benchmarks.victims import train_clips
 from benchmarks.victims.clips import CLIP_MEAN, CLIP_STD, clip_victim
 from rlab.data import load
+from rlab.results.plots.moving import encode
 
 
 @pytest.fixture(scope="module")
@@ -28,20 +27,12 @@ def clips(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for label, level in (("dark", 40), ("light", 200)):
             name = f"v_{label}_g{group:02d}_c01.mp4"
             light = level + draw.integers(-30, 30, (30, 1, 1, 1))
-            _write(folder / name, light + draw.integers(0, 9, (30, 120, 160, 3)))
+            frames = (light + draw.integers(0, 9, (30, 120, 160, 3))).clip(0, 255).astype(np.uint8)
+            encode(frames, 25, folder / name, 23, "medium")
             rows.append(f"{name},{label},{group}")
     (folder / "v_dark_g10_c01.mp4").write_bytes(b"broken")
     (folder / "labels.csv").write_text("\n".join([*rows, "v_dark_g10_c01.mp4,dark,10"]) + "\n")
     return folder
-
-
-def _write(path: Path, frames: NDArray[np.int64]) -> None:
-    with av.open(str(path), "w") as container:
-        stream: Any = container.add_stream("libx264", rate=25)
-        stream.width, stream.height, stream.pix_fmt = 160, 120, "yuv420p"
-        for frame in frames.clip(0, 255).astype(np.uint8):
-            container.mux(stream.encode(av.VideoFrame.from_ndarray(frame, format="rgb24")))
-        container.mux(stream.encode())
 
 
 def options(out: Path, **given: Any) -> Namespace:

@@ -1,4 +1,4 @@
-"""The figures of the benchmark on clips, from curves written by hand."""
+"""The benchmark on clips: figures from curves written by hand, and a long clip's cost in a process of its own."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.raw import Origin, Raw, Store, from_curves
+from benchmarks.video import memory as video_memory
 from benchmarks.video.cases import cases
 from benchmarks.video.curves import FAR, Curve, area_ratio, curves_section, kept, map_ratio, parts_section
 
@@ -46,3 +47,20 @@ def test_sections_are_made_of_raw_files(tmp_path: Path) -> None:
     assert "0.375" in curves_section("c3d", curves), "ours over square's within 50"
     assert "## Parts, C3D" in parts_section("Parts", "c3d", curves, 50)
     assert len({case.name for case in cases()}) == len(list(cases()))
+
+
+@pytest.mark.slow
+def test_figures_of_a_long_clip() -> None:
+    found = video_memory.measure(frames=48, policy="random", net="slowfast", budget=4)
+    assert (found["frames"], found["policy"], found["net"]) == (48, "random", "slowfast")
+    assert found["clip_mib"] == pytest.approx(48 * 3 * 72 * 96 * 4 / 2**20, abs=1e-3)
+    assert found["clip_mib"] <= found["decode_peak_mib"] <= 150  # 144 frames of 160 x 120 are in the file
+    assert found["decode_peak_mib"] <= found["peak_mib"] <= 1500
+    assert found["queries"] <= 4
+    assert min(found[name] for name in ("decode_seconds", "answer_seconds", "clip_seconds")) > 0
+
+
+def test_a_measurement_that_fails_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.executable", "false")
+    with pytest.raises(RuntimeError, match="measuring nonsense on 8 frames failed"):
+        video_memory.measure(frames=8, policy="nonsense", net="slowfast", budget=4)

@@ -155,8 +155,8 @@ CASES = [
     Case("too few rows", f"my_models:short {DIGITS}", ("got shape (1, 10)",)),
     Case("a single class", f"my_models:one_class {DIGITS}", ("at least 2 scores",)),
     Case("fewer classes than labels", f"my_models:few {DIGITS}", ("the model has 2 classes",)),
-    Case("classes that change", f"my_models:wander {DIGITS}", ("9 scores a row after 10",)),
-    Case("words for scores", f"my_models:words {DIGITS}", ("array of numbers",)),
+    Case("classes that change", f"my_models:wander {DIGITS}", ("9 scores per row",)),
+    Case("words for scores", f"my_models:words {DIGITS}", ("array of real numbers",)),
     Case("a model for other inputs", f"my_models:fails {DIGITS}", ("the model failed on inputs of shape",)),
     Case("a factory that raises", f"my_models:raises {DIGITS}", ("no weights",)),
     Case("a factory of something else", f"my_models:number {DIGITS}", ("got int",)),
@@ -190,6 +190,7 @@ CASES = [
     Case("broken config", "--config broken.yaml", ("cannot read the configuration",)),
     Case("config of a number", "--config number.yaml", ("'model:'",)),
     Case("unknown model option", f"{DIGITS} {DIGITS} -M colour=1", ("'model.colour'",)),
+    Case("data options without data", f"{DIGITS} -D limit=3", ("expected a data",)),
     Case("unknown data option", f"{DIGITS} {DIGITS} -D colour=1", ("'data.colour'",)),
     Case("model option without a value", f"{DIGITS} {DIGITS} -M mean", ("expected -M name=value",)),
     Case("model option half written", f"{DIGITS} {DIGITS} -M mean=[0.5", ("cannot read the value",)),
@@ -208,16 +209,16 @@ def test_bad_input(case: Case, place: Path, capfd: pytest.CaptureFixture[str]) -
     assert capfd.readouterr().err == ""  # no library wrote past Python
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        f"{DIGITS} nowhere.npz",
-        f"{DIGITS} images",
-        f"nowhere.onnx {DIGITS}",
-        f"{DIGITS} {DIGITS} -p gausian_noise",
-        DIGITS,
-    ],
+SAME = (
+    f"{DIGITS} nowhere.npz",
+    f"{DIGITS} images",
+    f"nowhere.onnx {DIGITS}",
+    f"{DIGITS} {DIGITS} -p gausian_noise",
+    DIGITS,
 )
+
+
+@pytest.mark.parametrize("arguments", SAME)
 def test_the_doctor_refuses_the_same(arguments: str, place: Path) -> None:
     before = contents(place)
     assert_refused(rlab_command("doctor", *arguments.split()))

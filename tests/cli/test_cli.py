@@ -59,14 +59,8 @@ def test_attack_on_every_rank(scene: str, policy: str, tmp_path: Path) -> None:
     options = ["--limit", 2, "--budget", 40, "--pictures", len(pictures), "--policy", policy, "--out", tmp_path / "run"]
     said = rlab_command("attack", f"demo:{scene}", f"demo:{scene}", *options)
     assert said.code == 0, said.err
-    assert names(tmp_path / "run") == [
-        "arrays.safetensors",
-        "config.yaml",
-        "ledger.sqlite",
-        "parts",
-        *pictures,
-        "samples.parquet",
-    ]
+    files = ["arrays.safetensors", "config.yaml", "ledger.sqlite", "parts", *pictures, "samples.parquet"]
+    assert names(tmp_path / "run") == files
     assert re.search(r"defaults: palette gaussian_noise .*; patch \d", said.out)  # what was not said is told
     assert "budget" not in said.out.split("defaults:")[1].splitlines()[0]  # what was said is not
     assert len(AttackResult.load(tmp_path / "run")) == 2
@@ -74,10 +68,9 @@ def test_attack_on_every_rank(scene: str, policy: str, tmp_path: Path) -> None:
 
 def test_attack_with_every_option(tmp_path: Path) -> None:
     options = ["--palette", "gaussian_noise@0.3 dead_pixel@0.5", "--palette", "illuminate", "--patch", "4,2"]
-    options += ["--goal", "below:0.5", "--policy", "random", "--accept", "always", "--no-cleanup", "--seed", "7"]
-    said = rlab_command(
-        "attack", "demo:digits", "demo:digits", *QUICK, *options, "--chunk", 3, "--out", tmp_path / "run"
-    )
+    options += ["--goal", "below:0.5", "--policy", "random", "--accept", "always", "--no-cleanup"]
+    options += ["--seed", "7", "--chunk", "3"]
+    said = rlab_command("attack", "demo:digits", "demo:digits", *QUICK, *options, "--out", tmp_path / "run")
     assert said.code == 0, said.err
     result = AttackResult.load(tmp_path / "run")
     assert result.setting.patch == (4, 2)
@@ -136,26 +129,6 @@ def test_show_draws_pictures(finished: Path, tmp_path: Path) -> None:
     assert len(names(tmp_path / "run" / "pictures")) == 1 + 2
 
 
-def test_training_clips_without_its_packages_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = tmp_path / "any.yaml"
-    config.write_text("kind: clips\nmodels: []\n")
-    for name in ("rlab.papers.video.train", "rlab.papers.video.ppo"):
-        monkeypatch.delitem(sys.modules, name, raising=False)
-    for name in ("torchrl", "torchrl.data", "torchrl.objectives"):
-        monkeypatch.setitem(sys.modules, name, None)
-    said = rlab_command("train", config, "--out", tmp_path / "agent")
-    assert said.code == 2
-    assert "pip install 'rlab-robustness[train]'" in said.err
-
-
-def test_training_of_an_unknown_kind_is_refused(tmp_path: Path) -> None:
-    config = tmp_path / "any.yaml"
-    config.write_text("kind: qmap")
-    said = rlab_command("train", config, "--out", tmp_path / "agent")
-    assert said.code == 2
-    assert "expected kind" in said.err
-
-
 def test_a_prior_of_an_impossible_width_is_a_one_line_error(tmp_path: Path) -> None:
     config = tmp_path / "any.yaml"
     config.write_text(
@@ -180,7 +153,7 @@ def test_filters_lists_every_filter_by_rank() -> None:
 def test_doctor_finds_nothing_wrong_with_the_demo() -> None:
     said = rlab_command("doctor", "demo:digits", "demo:digits", "--samples", 8)
     assert said.code == 0, said.out
-    assert "Nothing stands in the way" in said.out
+    assert "No problems found" in said.out
     assert re.search(r"\d+ queries used", said.out)
 
 
@@ -207,10 +180,7 @@ def test_version() -> None:
     [
         ([], ["demo", "attack", "doctor", "show", "filters"]),
         (["--help"], ["demo", "attack", "doctor", "show", "filters", "rlab doctor MODEL DATA"]),
-        (
-            ["attack", "--help"],
-            [*MODELS, "image folder", ".npz", "WFDB", *OPTIONS, "resume", "targeted:CLASS"],
-        ),
+        (["attack", "--help"], [*MODELS, "image folder", ".npz", "WFDB", *OPTIONS, "resume", "targeted:CLASS"]),
         (["doctor", "--help"], ["normalisation", "--samples"]),
         (["show", "--help"], ["Run folder"]),
         (["filters", "--help"], ["--rank"]),
@@ -222,13 +192,6 @@ def test_help_teaches(arguments: list[str], words: list[str]) -> None:
     shown = " ".join((said.out + said.err).replace("│", " ").split())
     for word in words:
         assert word in shown
-
-
-@pytest.mark.parametrize(
-    "arguments", [["atack"], ["attack", "--budgett", "3"], ["attack", "--budget", "many"], ["show"]]
-)
-def test_an_unknown_command_exits_with_2(arguments: list[str]) -> None:
-    assert rlab_command(*arguments).code == 2
 
 
 def process(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -260,7 +223,7 @@ def test_agents_lists_what_ships_and_shows_a_card():
     assert "CIFAR-10 training images" in shown.out
     lost = rlab_command("agents", "clip")
     assert lost.code == 2
-    assert "there is no agent 'clip': there are clips, images, signals" in lost.err
+    assert "there is no agent 'clip': there are images, signals" in lost.err
 
 
 @pytest.mark.parametrize(

@@ -13,11 +13,10 @@ import yaml
 from pydantic import Field
 from typer.testing import CliRunner
 
-from rlab.cli.declared import declared, gather, pairs
+from rlab.cli.declared import declared, pairs
 from rlab.cli.spoken import grouped
 from rlab.core.attack import Attack
 from rlab.data.load import DataOptions
-from rlab.errors import InputError, OptionError
 from rlab.runs.options import AttackOptions, RunOptions, make_attack
 from rlab.storage.config import Options, check, read_config
 from tests.command import rlab_command
@@ -74,11 +73,6 @@ def test_model_and_data_are_arguments_with_flags_of_their_own() -> None:
         assert flags[name].help.lower() == (DataOptions.model_fields[name].description or "").lower()
 
 
-def test_the_models_device_and_rows_at_once_have_flags() -> None:
-    model = parsed(RunOptions, "demo:digits", "demo:digits", "--device", "cpu", "--batch-size", "7").model
-    assert (model.device, model.chunk) == ("cpu", 7)
-
-
 def test_fields_without_a_flag() -> None:
     assert {"patch", "goal"}.isdisjoint(flags_of(RunOptions, without=("patch", "goal")))
 
@@ -88,40 +82,6 @@ def test_fields_without_a_flag() -> None:
         names: tuple[str, ...] = Field((), description="words")
 
     assert set(flags_of(Sections)) == {"config", "names", "as_json", "quiet"}
-
-
-TOLD: list[tuple[str, list[str], Any]] = [
-    ("palette", ["--palette", "gaussian_noise@0.3 dead_pixel", "-p", "jpeg"], ("gaussian_noise@0.3", "dead_pixel", "jpeg")),
-    ("patch", ["--patch", "2,4"], (2, 4)),
-    ("patch", ["--patch", "8"], 8),
-    ("goal", ["--goal", "below:0.5"], "below:0.5"),
-    ("budget", ["--budget", "70"], 70),
-    ("policy", ["--policy", "square(share=0.2)"], "square(share=0.2)"),
-    ("accept", ["--accept", "always"], "always"),
-    ("l2_penalty", ["--l2-penalty", "0.25"], 0.25),
-    ("cleanup", ["--no-cleanup"], False),
-    ("cleanup", ["--cleanup"], True),
-    ("patience", ["--patience", "3"], 3),
-    ("chunk", ["--chunk", "4"], 4),
-    ("seed", ["--seed", "-7"], -7),
-    ("until", ["--until", "flip"], "flip"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("name", "words", "value"), TOLD)
-def test_a_flag_a_key_and_a_keyword_are_the_same(name: str, words: list[str], value: Any, tmp_path: Path) -> None:
-    by_flag = parsed(RunOptions, "demo:digits", "demo:digits", *words)
-    (tmp_path / "run.yaml").write_text(
-        yaml.safe_dump({"model": "demo:digits", "data": "demo:digits", name: _plain(value)})
-    )
-    by_file = check(RunOptions, read_config(tmp_path / "run.yaml"))
-    assert getattr(by_flag, name) == value
-    assert by_flag == by_file == parsed(RunOptions, "--config", str(tmp_path / "run.yaml"))
-    assert by_flag.attack_options() == AttackOptions(**{name: value})
-
-
-def _plain(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value
 
 
 def described(attack: Attack) -> dict[str, Any]:
@@ -140,24 +100,15 @@ def test_the_attack_of_a_file_of_keywords_and_of_flags_is_the_same(tmp_path: Pat
         yaml.safe_dump({"model": "demo:digits", "data": {"path": "demo:digits", "limit": 6}, **keywords})
     )
     from_file: Any = check(RunOptions, read_config(tmp_path / "run.yaml"))
-    words = [
-        "--palette",
-        "gaussian_noise@0.3 dead_pixel@0.5",
-        "--patch",
-        "2,2",
-        "--goal",
-        "below:0.4",
-        "--budget",
-        "50",
-    ]
-    words += ["--policy", "square(share=0.2)", "--accept", "always", "--l2-penalty", "0.1", "--no-cleanup"]
-    words += ["--patience", "4", "--chunk", "3", "--seed", "3", "--until", "flip", "--distance", "map", "--noisy"]
-    from_flags = parsed(RunOptions, "demo:digits", "demo:digits", "--limit", "6", *words)
+    words = "--palette gaussian_noise@0.3 -p dead_pixel@0.5 --patch 2,2 --goal below:0.4 --budget 50 --policy square(share=0.2)"
+    words += " --accept always --l2-penalty 0.1 --no-cleanup --patience 4 --chunk 3 --seed 3 --until flip --distance map --noisy"
+    from_flags = parsed(RunOptions, "demo:digits", "demo:digits", "--limit", "6", *words.split())
     batch = from_file.data.load()
     attack = make_attack(batch, **keywords)
     assert described(from_file.build(batch)) == described(attack)
     assert described(from_flags.build(batch)) == described(attack)
     assert from_flags.data == from_file.data
+    assert parsed(RunOptions, "--config", str(tmp_path / "run.yaml")) == from_file
 
 
 def test_flags_override_the_file_field_by_field(tmp_path: Path) -> None:
@@ -165,14 +116,15 @@ def test_flags_override_the_file_field_by_field(tmp_path: Path) -> None:
     file.write_text(
         "model: {name: demo:digits, chunk: 9}\ndata: {path: demo:ecg, limit: 6, seed: 2}\nbudget: 50\nseed: 3\n"
     )
-    options = parsed(
-        RunOptions, "-c", str(file), "--seed", "5", "--limit", "2", "-M", "outputs=logits", "-D", "shuffle=true"
-    )
+    words = ["--seed", "5", "--limit", "2", "-M", "outputs=logits", "-D", "shuffle=true"]
+    options = parsed(RunOptions, "-c", str(file), *words)
     assert (options.seed, options.budget) == (5, 50)
     assert (options.model.name, options.model.chunk, options.model.outputs) == ("demo:digits", 9, "logits")
     assert (options.data.path, options.data.limit, options.data.seed, options.data.shuffle) == ("demo:ecg", 2, 2, True)
-    other = parsed(RunOptions, "timm:resnet18", "photos", "-c", str(file))
-    assert (other.model.name, other.model.chunk, other.data.path) == ("timm:resnet18", 9, "photos")
+    words = ["timm:resnet18", "photos", "--device", "cpu", "--batch-size", "7", "--cleanup"]
+    other = parsed(RunOptions, "-c", str(file), *words)
+    assert (other.model.name, other.model.chunk, other.data.path) == ("timm:resnet18", 7, "photos")
+    assert (other.model.device, other.cleanup) == ("cpu", True)
 
 
 def test_the_commands_own_parameters_stay_and_go_before_generated_ones() -> None:
@@ -209,30 +161,6 @@ def test_a_dataclass_of_flags_is_one_flag_per_field() -> None:
     assert done.exit_code == 0, done.output
     assert seen == ["a", Depths(4, ["b", "c"]), True]
     assert "How deep" in CliRunner().invoke(app, ["--help"]).output
-
-
-@pytest.mark.parametrize(
-    ("words", "sentence"),
-    [
-        ({}, "expected a model"),
-        ({"model": "demo:digits"}, "expected a data"),
-        ({"model": "demo:digits", "data_option": ["limit=3"]}, "expected a data"),
-        ({"model": "m", "data": "d", "budget": 0}, "'budget' .*is not valid"),
-        ({"model": "m", "data": "d", "data_option": ["limits=3"]}, r"unknown key 'data\.limits'"),
-        ({"model": "m", "data": "d", "model_option": ["mean"]}, "expected -M name=value, got 'mean'"),
-        ({"model": "m", "data": "d", "data_option": ["size=[1,"]}, "cannot read the value of -D"),
-    ],
-)
-def test_bad_input_is_a_one_line_error(words: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(InputError, match=sentence) as caught:
-        gather(RunOptions, words)
-    assert "\n" not in str(caught.value)
-
-
-def test_a_section_that_is_no_section(tmp_path: Path) -> None:
-    (tmp_path / "run.yaml").write_text("model: [1]\ndata: d\n")
-    with pytest.raises(OptionError):
-        gather(RunOptions, {"config": tmp_path / "run.yaml"})
 
 
 def test_pairs() -> None:

@@ -90,7 +90,7 @@ def test_errors_of_the_machine_are_not_bugs(error: BaseException, code: int) -> 
     assert (said.code, said.err.count("\n")) == (code, 1)
 
 
-@pytest.mark.parametrize("words", [["nosuch"], ["attack", "--nosuch"], ["show"], []])
+@pytest.mark.parametrize("words", [["nosuch"], ["attack", "--nosuch"], ["attack", "--budget", "many"], ["show"], []])
 def test_bad_command_lines_are_2(words: list[str]) -> None:
     assert rlab_command(*words).code == 2
 

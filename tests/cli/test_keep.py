@@ -47,9 +47,8 @@ def test_what_is_not_kept_is_shown_once_the_data_are_named(data: Path, tmp_path:
 
 
 def test_what_an_attack_keeps_and_accepts_are_two_options(data: Path, tmp_path: Path) -> None:
-    said = rlab_command(
-        "attack", "demo:digits", data, *ATTACK, "--accept", "always", "--limit", 2, "--out", tmp_path / "a"
-    )
+    more = ("--accept", "always", "--limit", 2, "--out", tmp_path / "a")
+    said = rlab_command("attack", "demo:digits", data, *ATTACK, *more)
     assert said.code == 0, said.err
     assert "accept: always" in (tmp_path / "a" / "config.yaml").read_text()
     assert "keep: everything" in (tmp_path / "a" / "config.yaml").read_text()

@@ -120,12 +120,8 @@ def test_an_audit_that_failed_says_so_in_its_object() -> None:
         said = rlab_command("audit", "audit.yaml", "--out", "out", "--json", "-q", *flags)
     assert said.code == 1
     config = yaml.safe_load(Path("out", "attack", "config.yaml").read_text())
-    assert (config["seed"], config["until"], config["model"]["device"], config["model"]["chunk"]) == (
-        5,
-        "flip",
-        "cpu",
-        2,
-    )
+    assert (config["seed"], config["until"]) == (5, "flip")
+    assert (config["model"]["device"], config["model"]["chunk"]) == ("cpu", 2)
     figures = read(said.out)
     assert (figures["passed"], [row["passed"] for row in figures["requirements"]]) == (False, [False])
     assert figures["rows"] >= figures["model_rows"] > 1

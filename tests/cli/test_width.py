@@ -123,9 +123,8 @@ def test_runs_of_the_demo_side_by_side() -> None:
 
 def test_findings_about_data() -> None:
     words = "values reach from -2.1 to 2.6, as after a normalisation that the model does itself"
-    assert_fits(
-        terminal(findings_table([Finding(Severity.WARNING, "normalisation", words, "pass -M mean=[0.5,0.5,0.5]")]))
-    )
+    finding = Finding(Severity.WARNING, "normalisation", words, "pass -M mean=[0.5,0.5,0.5]")
+    assert_fits(terminal(findings_table([finding])))
 
 
 def test_hardening_methods_side_by_side() -> None:

@@ -20,7 +20,7 @@ from rich.console import Console
 
 import rlab
 from rlab.comparison import ATTACKS, CompareOptions, Comparison, Contender, PolicyContender, run_comparison
-from rlab.comparison.page import comparison_page
+from rlab.comparison.comparison import comparison_page
 from rlab.data.batch import Batch
 from rlab.errors import InputError, ModelError, OptionError
 from rlab.present.table import terminal
@@ -92,7 +92,7 @@ def test_rows_and_curves_are_saved(tmp_path: Path) -> None:
     assert (tmp_path / "out" / "curves.png").stat().st_size > 10_000
     assert Comparison.load(tmp_path / "out").tables() == made.tables()
     section = comparison_page(tmp_path / "out").sections[0]
-    assert [block.kind for block in section.blocks] == ["charts", "table", "table", "text", "text"]
+    assert [type(block).__name__ for block in section.blocks] == ["Charts", "Table", "Table", "Text", "Text"]
     assert "other@4" in made._repr_html_()
 
 

@@ -17,8 +17,8 @@ from rlab.comparison import NAMES, PEERS, Comparison, PolicyContender
 from rlab.comparison.libraries import parse_library_attack
 from rlab.comparison.pixel_steps import bump
 from rlab.comparison.recorder import QueryRecorder, run_recorded
-from rlab.comparison.spaces import Bank, InPalette
 from rlab.comparison.surrogate_steps import prior_share
+from rlab.comparison.trial import Bank, InPalette
 from rlab.core.env import render
 from rlab.core.grid import PatchGrid
 from rlab.core.rng import sample_seeds
@@ -292,5 +292,4 @@ def test_a_comparison_says_what_attacks_need(tmp_path: Path) -> None:
     }
     assert dict(result.needs) == needs
     assert "a trained prior where one ships" in PolicyContender(AttackOptions()).needs
-    assert PolicyContender(AttackOptions(policy="agents")).needs == ("scores", "two trained agents", "a palette")
     assert dict(Comparison.load(tmp_path).needs) == needs

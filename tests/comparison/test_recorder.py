@@ -206,8 +206,3 @@ def test_seeds_are_the_librarys_own(digits: Batch) -> None:
 def test_names_that_are_refused(spec: str, says: str) -> None:
     with pytest.raises(OptionError, match=says):
         parse_library_attack(spec)
-
-
-def test_signals_are_refused_for_libraries() -> None:
-    with pytest.raises(DataError):
-        parse_library_attack("torchattacks:square")(demo_victim("ecg"), rlab.load("demo:ecg")[:2], BUDGET, 0)

@@ -55,15 +55,6 @@ def test_frames_that_differ(size: tuple[int, ...]) -> None:
     assert distances.frames(x0, x).tolist() == [2, 0]
 
 
-def test_by_hand() -> None:
-    x0 = torch.zeros(1, 2, 4)
-    x = tensor([[[0.0, 3.0, 0.0, 0.0], [0.0, 4.0, 0.0, -1.0]]])
-    assert distances.l0(x0, x).tolist() == [2]  # points, however many of their channels
-    assert float(distances.l2(x0, x)) == pytest.approx(math.sqrt(26))
-    assert distances.linf(x0, x).tolist() == [4]
-    assert distances.mean_absolute(x0, x).tolist() == [1]
-
-
 @pytest.mark.parametrize("size", [(40,), (24, 31), (13, 24, 17)])
 @pytest.mark.parametrize("channels", [1, 3])
 def test_ssim_equals_scikit_image(size: tuple[int, ...], channels: int) -> None:

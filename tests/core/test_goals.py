@@ -40,26 +40,17 @@ def test_a_tie_is_not_yet_an_error() -> None:
 
 
 def test_samples_that_are_right_before_the_attack() -> None:
-    assert Untargeted().correct(SCORES, LABELS).tolist() == [True, False, True]
-    assert Below(0.5).correct(SCORES, LABELS).tolist() == [True, False, True]
+    for goal in (Untargeted(), Below(0.5), Targeted(1)):
+        assert goal.correct(SCORES, LABELS).tolist() == [True, False, True]
+    assert Targeted(2).correct(SCORES, LABELS).tolist() == [True, False, False]  # the last is of the target class
     assert MultiLabel().correct(ODDS, SEVERAL).tolist() == [True, False, False]
     assert MultiLabel(0).correct(ODDS, SEVERAL).tolist() == [True, True, False]
-
-
-def test_samples_of_the_target_class_are_not_attacked() -> None:
-    assert Targeted(2).correct(SCORES, LABELS).tolist() == [True, False, False]
-    assert Targeted(1).correct(SCORES, LABELS).tolist() == [True, False, True]
 
 
 @pytest.mark.parametrize(
     ("goal", "labels", "kind", "sentence"),
     [
-        (
-            Untargeted(),
-            tensor([0, 3]),
-            DataError,
-            "labels run from 0 to 3 but the model has 3 classes: expected labels",
-        ),
+        (Untargeted(), tensor([0, 3]), DataError, "labels run from 0 to 3 but the model has 3 classes"),
         (Untargeted(), tensor([-1, 2]), DataError, "labels run from -1 to 2"),
         (Below(0.2), tensor([7]), DataError, "expected labels in 0..2"),
         (Untargeted(), tensor([[0, 1, 0]]), DataError, "use goal 'multilabel'"),
@@ -118,12 +109,7 @@ def test_what_is_not_a_goal(text: str) -> None:
 @pytest.mark.parametrize(
     ("goal", "scores", "labels", "margins"),
     [
-        (
-            Untargeted(),
-            SCORES,
-            LABELS,
-            [[1.0, 2.0], [-3.5, -2.5], [1.75, 2.25]],
-        ),  # over every other class, in order
+        (Untargeted(), SCORES, LABELS, [[1.0, 2.0], [-3.5, -2.5], [1.75, 2.25]]),  # over every other class, in order
         (Targeted(1), SCORES, LABELS, [[1.0], [-1.0], [2.25]]),  # over all of them at once
         (MultiLabel(), ODDS, SEVERAL, [[2.0, 1.0], [0.5, -3.0], [-0.25, 4.0]]),
         (MultiLabel(0), ODDS, SEVERAL, [[2.0], [0.5], [-0.25]]),

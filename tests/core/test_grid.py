@@ -22,14 +22,6 @@ def grids(draw: st.DrawFn) -> PatchGrid:
 
 
 @given(grids())
-def test_boxes_tile_the_input_without_gap_or_overlap(grid: PatchGrid) -> None:
-    hits = torch.zeros(grid.size, dtype=torch.int64)
-    for patch in range(len(grid)):
-        hits[grid.box(patch)] += 1
-    assert (hits == 1).all()
-
-
-@given(grids())
 def test_boxes_are_no_larger_than_the_patch_and_only_the_last_is_short(grid: PatchGrid) -> None:
     for patch, place in enumerate(itertools.product(*(range(count) for count in grid.shape))):
         for at, box, side, count, length in zip(place, grid.box(patch), grid.patch, grid.shape, grid.size, strict=True):
@@ -52,12 +44,6 @@ def test_expand_puts_each_value_into_its_box(grid: PatchGrid, lead: list[int]) -
     for patch in range(len(grid)):
         inside = full[within(grid.box(patch))].reshape(*lead, -1)
         assert (inside == values[..., patch, None]).all()
-
-
-@given(grids(), st.lists(st.integers(1, 3), max_size=2))
-def test_reduce_inverts_expand(grid: PatchGrid, lead: list[int]) -> None:
-    values = torch.arange(math.prod(lead) * len(grid), dtype=torch.float64).reshape(*lead, len(grid))
-    torch.testing.assert_close(grid.reduce(grid.expand(values)), values)
 
 
 @given(grids(), st.integers(0, 2**32 - 1))

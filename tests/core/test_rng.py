@@ -56,15 +56,6 @@ def test_a_row_does_not_depend_on_other_rows(seeds: list[int], step: int, count:
         assert torch.equal(together[i], draw(seed, step + i, count))
 
 
-@given(INT64, st.integers(0, 1000), st.integers(1, 16), st.integers(1, 16))
-def test_more_draws_do_not_change_the_first(seed: int, step: int, few: int, more: int) -> None:
-    assert torch.equal(draw(seed, step, few + more)[:few], draw(seed, step, few))
-
-
-def test_a_chunk_of_seeds_is_a_slice_of_all_seeds() -> None:
-    assert torch.equal(sample_seeds(3, 5, 4), sample_seeds(3, 0, 20)[5:9])
-
-
 def test_steps_and_seeds_differ() -> None:
     rows = uniform(torch.arange(200).repeat_interleave(50), torch.arange(50).repeat(200), 4)
     assert len({tuple(row) for row in rows.tolist()}) == len(rows)

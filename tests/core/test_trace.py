@@ -19,7 +19,7 @@ from rlab.core.trace import LEAST, WINDOW, Trace, best_within
 from rlab.results.result import AttackResult, Status
 from rlab.verbs import attack
 from rlab.victims.base import QueryMeter, Victim
-from tests.helpers import PALETTE, RANKS, exact_victim, labelled_by, make_batch
+from tests.helpers import PALETTE, exact_victim, labelled_by, make_batch
 
 IMPROVEMENTS = (((3, 2.0), (5, 1.5), (9, 0.5)), ((4, 1.0),), ())
 
@@ -172,18 +172,6 @@ def test_a_run_folder_keeps_the_improvements(results: dict[str, AttackResult], t
     assert again.where(tensor([4, 0])).improvements == (result.improvements[4], result.improvements[0])
     joined = AttackResult.join([again.where(tensor([0, 1])), again.where(tensor([2, 3, 4]))])
     assert joined.improvements == result.improvements
-
-
-@pytest.mark.parametrize("rank", RANKS)
-@pytest.mark.parametrize("budget", [3, 4, 7])
-def test_never_a_query_above_the_budget(rank: int, budget: int) -> None:
-    victim = exact_victim(rank)
-    batch = labelled_by(victim, make_batch(rank, 4))
-    for until in ("flip", "steady", "budget"):
-        victim.rows.clear()
-        result = attack(victim, batch, palette=PALETTE, patch=4, budget=budget, policy="belief", until=until)
-        assert (result.queries.sum(1) <= budget).all()
-        assert int(result.queries.sum()) == sum(victim.rows.values())
 
 
 def test_a_row_that_is_not_accepted_is_no_improvement() -> None:

@@ -11,18 +11,7 @@ import rlab
 from rlab.data import load
 from rlab.data.decode import frame_indices, read_clip
 from rlab.errors import DataError, InputError, OptionError
-
-
-def write(path, frames=20, height=32, width=48):
-    """A clip whose frame i is an even grey of level 10 * i, so that the grey level gives the index."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with av.open(str(path), "w") as container:
-        stream = container.add_stream("mpeg4" if path.suffix == ".avi" else "libx264", rate=25)
-        stream.width, stream.height, stream.pix_fmt = width, height, "yuv420p"
-        for index in range(frames):
-            pixels = np.full((height, width, 3), 10 * index, np.uint8)
-            container.mux(stream.encode(av.VideoFrame.from_ndarray(pixels, format="rgb24")))
-        container.mux(stream.encode())
+from tests.data.clip_files import write_counted as write
 
 
 def indices(x):

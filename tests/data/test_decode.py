@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -16,32 +15,7 @@ from rlab.data import DataOptions, decode, load
 from rlab.data.clips import ClipSource, parse_groups
 from rlab.data.decode import BadClip, frame_indices, pick, read_clip
 from rlab.errors import DataError, OptionError
-
-
-def write(
-    path: Path,
-    levels: list[int],
-    times: list[int] | None = None,
-    *,
-    size: tuple[int, int] = (32, 48),
-    format: str = "yuv420p",
-    codec: str = "libx264",
-    key_every: int = 250,
-) -> Path:
-    """Frames of even grey, shown at `times` in hundredths of a second."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with av.open(str(path), "w") as container:
-        options = {"g": str(key_every), "sc_threshold": "0"} if codec == "libx264" else {}
-        stream: Any = container.add_stream(codec, rate=25, options=options)
-        stream.height, stream.width = size
-        stream.pix_fmt = format
-        stream.codec_context.time_base = Fraction(1, 100)
-        for at, level in enumerate(levels):
-            frame = av.VideoFrame.from_ndarray(np.full((*size, 3), level, np.uint8), format="rgb24")
-            frame.pts, frame.time_base = (4 * at if times is None else times[at]), Fraction(1, 100)
-            container.mux(stream.encode(frame))
-        container.mux(stream.encode())
-    return path
+from tests.data.clip_files import write
 
 
 def levels(clip: np.ndarray) -> list[int]:

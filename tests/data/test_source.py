@@ -23,7 +23,7 @@ from rlab.data.batch import Batch
 from rlab.data.load import DataOptions
 from rlab.data.source import Source, read_ahead
 from rlab.errors import DataError, InputError, OptionError
-from tests.data.test_clips import write as write_clip
+from tests.data.clip_files import write_counted as write_clip
 from tests.data.test_wfdb_records import write as write_record
 
 N = 23

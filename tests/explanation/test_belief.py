@@ -13,8 +13,7 @@ from rlab.errors import InputError
 from rlab.explanation.belief import Belief
 from rlab.explanation.regions import RegionEffects
 from rlab.explanation.regression import average, hypotheses, kernel, next_contrast
-from rlab.explanation.run import explain_flip, parse_method
-from rlab.explanation.words import wave_shares
+from rlab.explanation.run import explain_flip
 from rlab.victims import CallableVictim
 from tests.explanation.test_methods import case
 from tests.helpers import RANKS
@@ -128,22 +127,6 @@ def test_more_queries_begin_like_fewer_and_reduce_the_deviation():
     assert float(second.deviation.mean()) < float(first.deviation.mean())
 
 
-def test_a_sample_does_not_depend_on_its_batch():
-    victim, batch = case(2, n=3)
-    together, alone = Belief(131)(victim, batch), Belief(131)(victim, batch[[0]])
-    torch.testing.assert_close(together.maps[:1], alone.maps, rtol=1e-3, atol=1e-4)
-
-
-@pytest.mark.parametrize(
-    "spec",
-    ["belief(queries=3)", "belief(queries=0)", "belief(remove='nothing')", "belief(candidates=0)", "belief(q=3)"],
-)
-def test_bad_options_are_refused(spec):
-    victim, batch = case(2, n=1)
-    with pytest.raises(InputError):
-        parse_method(spec)(victim, batch)
-
-
 def test_regions_join_and_are_settled_where_the_interval_excludes_zero():
     grid = PatchGrid((4, 4), (2, 2))
     one = RegionEffects(grid, torch.tensor([[0.3, 0.1, -0.2, 0.0]]), torch.tensor([[0.1, 0.1, 0.1, 0.1]]))
@@ -163,14 +146,6 @@ def test_what_changed_at_a_flip_lies_where_the_attack_changed_something():
     unchanged = replace(result, status=tuple(Status.SPENT for _ in result.status))
     with pytest.raises(InputError):
         explain_flip(unchanged, victim)
-
-
-def test_shares_of_waves_sum_to_one():
-    heat = torch.zeros(360)
-    heat[180], heat[150], heat[300], heat[20] = 2.0, 1.0, 1.0, -5.0
-    shares = wave_shares(heat, (180,), 360.0)
-    assert shares == pytest.approx({"P": 0.25, "QRS": 0.5, "T": 0.25, "elsewhere": 0.0})
-    assert wave_shares(heat, (), 360.0)["elsewhere"] == pytest.approx(1.0)
 
 
 def test_queries_decide_the_mask_of_a_small_image():

@@ -9,8 +9,8 @@ from safetensors.torch import load_file
 import rlab
 from rlab.data.batch import Batch
 from rlab.errors import DataError, InputError
-from rlab.explanation.minimal import MinimalMask
 from rlab.explanation.options import COMPARED, COMPARED_LAYERS, ExplainOptions, read_masks
+from rlab.explanation.run import MinimalMask
 from rlab.explanation.viewers import read_inputs
 from rlab.runs.options import RunOptions
 from rlab.storage.config import check
@@ -97,6 +97,19 @@ def test_a_comparison_without_ground_truth(tmp_path):
     assert "Dice" not in result.out.split("no ground truth")[0]
 
 
+@pytest.mark.parametrize("compare", [False, True])
+def test_python_stores_what_the_command_stores(compare, tmp_path):
+    words = ["--limit", 1, "--method", "middle", "--no-checks", *(["--compare"] if compare else [])]
+    assert rlab_command("explain", "demo:digits", "demo:digits", *words, "--out", tmp_path / "said").code == 0
+    given = {"limit": 1, "method": "middle", "checks": False, "compare": compare}
+    rlab.explain("demo:digits", "demo:digits", **given, out=tmp_path / "made")
+    names = [
+        {path.relative_to(tmp_path / run).as_posix() for path in (tmp_path / run).rglob("*")}
+        for run in ("said", "made")
+    ]
+    assert names[0] == names[1]
+
+
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
@@ -179,11 +192,7 @@ def test_options_of_an_explanation():
 
 @pytest.mark.parametrize(
     ("given", "names"),
-    [
-        ({}, ("belief",)),
-        ({"compare": True}, COMPARED),
-        ({"compare": True, "layers": True}, COMPARED + COMPARED_LAYERS),
-    ],
+    [({}, ("belief",)), ({"compare": True}, COMPARED), ({"compare": True, "layers": True}, COMPARED + COMPARED_LAYERS)],
 )
 def test_default_methods(given, names):
     methods = ExplainOptions.model_validate(FILE).methods(**given)

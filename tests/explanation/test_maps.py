@@ -9,8 +9,16 @@ from skimage.filters import threshold_otsu
 
 from rlab.errors import OptionError
 from rlab.explanation.credit import deal
-from rlab.explanation.maps import even_grid, otsu, raise_patches, threshold, to_unit, top_share
-from rlab.explanation.spread import Spread, conjugate_gradients
+from rlab.explanation.maps import (
+    conjugate_gradients,
+    even_grid,
+    otsu,
+    raise_patches,
+    spread,
+    threshold,
+    to_unit,
+    top_share,
+)
 from tests.helpers import RANKS, SIZES
 
 
@@ -70,10 +78,10 @@ def test_spreading_stops_at_edges():
     x[..., 4:14, 4:14] = 1.0  # a bright square; the map knows only its corner
     maps = torch.zeros(1, 24, 24)
     maps[0, 5:8, 5:8] = 1.0
-    spread = to_unit(Spread()(maps, x, (0.0, 1.0)))[0]
+    shown = to_unit(spread(maps, x, (0.0, 1.0)))[0]
     inside = torch.zeros(24, 24, dtype=torch.bool)
     inside[4:14, 4:14] = True
-    assert spread[inside].min() > spread[~inside].max()
+    assert shown[inside].min() > shown[~inside].max()
 
 
 def test_conjugate_gradients_solve():

@@ -7,12 +7,11 @@ from torch import nn
 from rlab.data.batch import Batch
 from rlab.errors import DataError, InputError, ModelError, OptionError
 from rlab.explanation.base import ExplanationTask
-from rlab.explanation.credit import AdversarialErasing, Credit
-from rlab.explanation.judge import MethodJudge
+from rlab.explanation.black_box import hsic, total_sobol
+from rlab.explanation.credit import Credit
 from rlab.explanation.maps import resize
-from rlab.explanation.minimal import MinimalMask
-from rlab.explanation.run import METHODS, explain_batch, parse_method, parse_methods
-from rlab.explanation.scores import against_truth
+from rlab.explanation.run import METHODS, MinimalMask, explain_batch, parse_method, parse_methods
+from rlab.explanation.scores import MethodJudge, against_truth
 from rlab.explanation.white_box import last_features
 from rlab.runs.options import AttackOptions
 from rlab.victims import CallableVictim, QueryMeter
@@ -20,13 +19,19 @@ from rlab.victims.torch_module import TorchVictim
 from tests.helpers import CHANNELS, RANKS, SIZES
 
 SIZE = {1: (48,), 2: (24, 24), 3: (6, 16, 16)}
-SMALL = {
-    "credit": Credit(sets=60, episodes=1, erasing=AdversarialErasing(width=4, steps=4)),
-    "mask": parse_method("mask(policy='square', patch=4, budget=150)"),
-    "rise": parse_method("rise(masks=200, cells=5)"),
-    "occlusion": parse_method("occlusion(along=8)"),
-    "captum_occlusion": parse_method("captum_occlusion(along=8)"),
-}
+PEERS = ["sobol", "hsic", "kernel_shap", "lime"]
+SPECS = [
+    "sobol(samples=6, along=4)",
+    "hsic(masks=200, along=4)",
+    "kernel_shap(samples=150, along=4)",
+    "lime(samples=150, along=4)",
+    "credit(sets=60, episodes=1, width=4, steps=4)",
+    "mask(policy='square', patch=4, budget=150)",
+    "rise(masks=200, cells=5)",
+    "occlusion(along=8)",
+    "captum_occlusion(along=8)",
+]
+SMALL = {method.name: method for method in parse_methods(SPECS)}
 WHITE = ["gradcam", "gradcam++", "ablationcam", "scorecam", "integrated_gradients"]
 
 
@@ -65,29 +70,33 @@ def case(rank, n=3):
     return victim, Batch(x=x, y=torch.zeros(n, dtype=torch.int64), masks=truth)
 
 
+def small(name):
+    return SMALL.get(name) or parse_method(name)
+
+
 @pytest.mark.parametrize("rank", RANKS)
 @pytest.mark.parametrize("name", [*SMALL, *WHITE])
 def test_finds_the_planted_place(name, rank):
     victim, batch = case(rank, n=2)
-    explained = (SMALL.get(name) or parse_method(name))(victim, batch, batch.y)
-    share = float(batch.masks.float().mean())
-    scores = against_truth(explained, batch.masks)
+    method, inside = small(name), batch.masks
+    explained = method(victim, batch, batch.y)
     if name == "mask":
-        inside = (explained.mask & batch.masks).flatten(1).any(1)
-        assert inside.all()
+        assert (explained.mask & inside).flatten(1).any(1).all()
     elif "cam" in name:
         assert explained.maps.flatten(1).std(1).min() > 0  # weights are per channel, and features look alike everywhere
+    elif name in PEERS:
+        assert explained.queries.tolist() == [method.most(batch.size)] * 2
+        assert explained.maps[inside].mean() > 1.5 * explained.maps[~inside].mean()
     else:
-        assert scores["energy"].mean() > 1.2 * share
+        scores = against_truth(explained, inside)
+        assert scores["energy"].mean() > 1.2 * inside.float().mean()
         assert scores["pointing"].mean() > 0.6
 
 
-@pytest.mark.parametrize(
-    "name", [*SMALL, *WHITE, "middle", "kernel_shap(samples=40, along=4)", "lime(samples=40, along=4)"]
-)
+@pytest.mark.parametrize("name", [*SMALL, *WHITE, "middle"])
 def test_counts_what_the_victim_counts_and_repeats_itself(name):
     victim, batch = case(2, n=2)
-    method = SMALL.get(name) or parse_method(name)
+    method = small(name)
     first = method(victim, batch, seed=3)
     assert int(first.queries.sum()) == sum(victim.rows.values()) == victim.model.seen
     assert (first.queries == first.queries[0]).all() or name == "mask"
@@ -96,10 +105,10 @@ def test_counts_what_the_victim_counts_and_repeats_itself(name):
     assert torch.equal(first.mask, again.mask)
 
 
-def test_a_sample_does_not_depend_on_its_batch():
+@pytest.mark.parametrize("spec", [SMALL["credit"], "belief(queries=131)"])
+def test_a_sample_does_not_depend_on_its_batch(spec):
     victim, batch = case(2, n=3)
-    together = SMALL["credit"](victim, batch)
-    alone = SMALL["credit"](victim, batch[[0]])
+    together, alone = (parse_method(spec)(victim, some) for some in (batch, batch[[0]]))
     torch.testing.assert_close(together.maps[:1], alone.maps, rtol=1e-3, atol=1e-3)
 
 
@@ -115,15 +124,8 @@ def test_gradcam_agrees_with_captum(rank):
     torch.manual_seed(rank)
     conv = (nn.Conv1d, nn.Conv2d, nn.Conv3d)[rank - 1]
     pool = (nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d, nn.AdaptiveAvgPool3d)[rank - 1]
-    net = nn.Sequential(
-        conv(CHANNELS[rank], 4, 3),
-        nn.ReLU(),
-        conv(4, 5, 3, padding=1),
-        nn.ReLU(),
-        pool(1),
-        nn.Flatten(),
-        nn.Linear(5, 3),
-    )
+    features = [conv(CHANNELS[rank], 4, 3), nn.ReLU(), conv(4, 5, 3, padding=1), nn.ReLU()]
+    net = nn.Sequential(*features, pool(1), nn.Flatten(), nn.Linear(5, 3))
     victim, x = TorchVictim(net, outputs="logits"), torch.rand(2, CHANNELS[rank], *SIZES[rank])
     none = torch.zeros(2, dtype=torch.int64)
     layer, _, _ = last_features(ExplanationTask(QueryMeter(victim, 2), x, none, none, none, (0, 1)), x)
@@ -138,12 +140,8 @@ class Reused(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.conv, self.act, self.hidden, self.out = (
-            nn.Conv2d(3, 5, 3, padding=1),
-            nn.ReLU(),
-            nn.Linear(5, 7),
-            nn.Linear(7, 3),
-        )
+        self.conv, self.act = nn.Conv2d(3, 5, 3, padding=1), nn.ReLU()
+        self.hidden, self.out = nn.Linear(5, 7), nn.Linear(7, 3)
 
     def forward(self, x):
         self.features = self.act(self.conv(x))
@@ -153,9 +151,7 @@ class Reused(nn.Module):
 def test_gradcam_reads_the_features_if_the_head_reuses_their_activation():
     torch.manual_seed(0)
     net, x = Reused(), torch.rand(2, 3, 8, 8)
-    explained = explain_batch(
-        TorchVictim(net, outputs="logits"), Batch(x=x, y=torch.zeros(2, dtype=torch.int64)), "gradcam"
-    )
+    explained = of_layers(TorchVictim(net, outputs="logits"), x=x)
     score = net(x).gather(1, explained.labels[:, None]).sum()
     gradient = torch.autograd.grad(score, net.features)[0]
     want = (net.features * gradient.mean((2, 3), keepdim=True)).sum(1).clamp(min=0).detach()
@@ -165,12 +161,9 @@ def test_gradcam_reads_the_features_if_the_head_reuses_their_activation():
 def test_ablation_weights_of_a_linear_head():
     """With a linear head on the mean, a channel's drop is its weight times its mean."""
     torch.manual_seed(0)
-    net = nn.Sequential(
-        nn.Conv2d(3, 4, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 3, bias=False)
-    )
-    victim = TorchVictim(net, outputs="logits")
-    x = torch.rand(1, 3, 8, 8)
-    explained = explain_batch(victim, Batch(x=x, y=torch.zeros(1, dtype=torch.int64)), "ablationcam")
+    head = nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 3, bias=False)
+    net, x = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), *head), torch.rand(1, 3, 8, 8)
+    explained = of_layers(TorchVictim(net, outputs="logits"), "ablationcam", x)
     with torch.no_grad():
         a = net[1](net[0](x))
         score = net(x)[0, explained.labels[0]]
@@ -184,13 +177,14 @@ def unpredicted(method, labels):
     return explain_batch(victim, batch, method, labels=torch.tensor(labels))
 
 
-def judged(name):
+def judged(*names):
     victim, batch = case(2, n=1)
-    return MethodJudge()(victim, batch, [SMALL[name]])
+    return MethodJudge()(victim, batch, [small(name) for name in names])
 
 
-def of_layers(net, method="gradcam"):
-    return explain_batch(net, Batch(x=torch.rand(1, 1, 4, 4), y=torch.zeros(1, dtype=torch.int64)), method)
+def of_layers(victim, method="gradcam", x=None):
+    x = torch.rand(1, 1, 4, 4) if x is None else x
+    return explain_batch(victim, Batch(x=x, y=torch.zeros(len(x), dtype=torch.int64)), method)
 
 
 FLAT = TorchVictim(nn.Sequential(nn.Flatten(), nn.Linear(16, 3)), outputs="logits")
@@ -204,6 +198,7 @@ BLACK_BOX = CallableVictim(lambda x: x.reshape(len(x), -1)[:, :3], outputs="logi
         (lambda: parse_method("instant(policy='random')"), OptionError, "was removed: use 'belief'"),
         (lambda: parse_methods(["belief,mask"], scored=True), OptionError, "'mask' is no longer scored"),
         (lambda: judged("mask"), OptionError, "'mask' is no longer scored"),
+        (judged, OptionError, "at least one method"),
         (lambda: parse_methods(["rise,rise(masks=3)"]), OptionError, "'rise' is named twice"),
         (lambda: parse_method("rise(maskz=3)"), InputError, "does not take the options maskz"),
         (lambda: parse_method("rise(3)"), InputError, "expected a method like"),
@@ -212,6 +207,10 @@ BLACK_BOX = CallableVictim(lambda x: x.reshape(len(x), -1)[:, :3], outputs="logi
         (lambda: parse_method("rise(masks=0)"), OptionError, "from 1 to 1,000,000"),
         (lambda: parse_method("credit(sets=2)"), OptionError, "at least 6 sets"),
         (lambda: parse_method("mask(bugdet=3)"), InputError, "Did you mean 'budget'"),
+        (lambda: parse_method("belief(q=3)"), InputError, "does not take the options q"),
+        (lambda: parse_method("belief(candidates=0)"), OptionError, "from 1 to 1,000,000"),
+        (lambda: parse_method("belief(queries=3)")(*case(2, n=1)), OptionError, "at least 129 queries"),
+        (lambda: parse_method("belief(remove='nothing')")(*case(2, n=1)), InputError, "unknown filter 'nothing'"),
         (lambda: Credit(blank="illuminate@0.2")(*case(2, n=1)), OptionError, "one filter at one severity"),
         (lambda: unpredicted("credit", [0, 2]), OptionError, r"not predicted for 1 of 2 samples, first '1'"),
         (lambda: unpredicted("middle", [0, 7]), OptionError, r"class 7 is not one of the model's 0..2"),
@@ -226,17 +225,16 @@ def test_what_is_refused(call, error, words):
     assert not BLACK_BOX.rows
 
 
-def test_any_class_can_be_explained_without_a_flip():
+def test_any_class_can_be_explained_without_a_flip_and_the_default_is_the_predicted_one():
     assert unpredicted("occlusion", [0, 2]).labels.tolist() == [0, 2]
+    victim, batch = case(1, n=2)
+    assert explain_batch(victim, batch, "middle").labels.tolist() == [0, 0]
 
 
 def test_methods_by_name():
-    assert [method.name for method in parse_methods(["credit,rise(masks=10, cells=3)", "gradcam"])] == [
-        "credit",
-        "rise",
-        "gradcam",
-    ]
-    assert {"credit", "mask", "rise", "occlusion", "middle"} <= set(METHODS)
+    listed = parse_methods(["credit,rise(masks=10, cells=3)", "gradcam"])
+    assert [method.name for method in listed] == ["credit", "rise", "gradcam"]
+    assert {*SMALL, *WHITE, "belief", "middle"} == set(METHODS)
 
 
 def test_the_mask_takes_its_attack_from_the_run():
@@ -263,3 +261,28 @@ def test_a_policy_that_continues_after_the_flip_finds_a_smaller_mask(policy):
     assert int(explanation.queries.sum()) == sum(victim.rows.values())
     first = parse_method(f"mask(policy='{policy}', patch=4, budget=60, until='flip')")(victim, batch)
     assert (explanation.mask.flatten(1).sum(1) <= first.mask.flatten(1).sum(1)).all()
+
+
+def indices(function, patches, samples=20000):
+    draw = torch.rand(2, samples, patches, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    swapped = draw[:1].repeat(patches, 1, 1)
+    for i in range(patches):
+        swapped[i, :, i] = draw[1, :, i]
+    return total_sobol(function(draw[0]), function(swapped))
+
+
+def test_total_sobol_of_a_sum_and_of_a_product():
+    found = indices(lambda x: 3 * x[..., 0] + x[..., 1], 3)
+    torch.testing.assert_close(found, torch.tensor([0.9, 0.1, 0.0], dtype=torch.float64), atol=0.02, rtol=0)
+    # centred factors: all of the variance needs both
+    found = indices(lambda x: (x[..., 0] - 0.5) * (x[..., 1] - 0.5), 3)
+    torch.testing.assert_close(found, torch.tensor([1.0, 1.0, 0.0], dtype=torch.float64), atol=0.04, rtol=0)
+
+
+def test_hsic_is_zero_where_nothing_depends_and_orders_what_does():
+    masks = (torch.rand(600, 4, generator=torch.Generator().manual_seed(0)) < 0.5).float()
+    found = hsic(masks, masks[:, 0] + 0.4 * masks[:, 1])
+    assert found[0] > 2 * found[1] > 8 * found[2:].max()
+    assert hsic(masks[:4, :1] * 0 + torch.tensor([[0.0], [0.0], [1.0], [1.0]]), torch.tensor([0.0, 0.0, 1.0, 1.0])) == (
+        pytest.approx(0.25 * (1 - torch.exp(torch.tensor(-0.5)).item()))
+    )

@@ -4,9 +4,9 @@ import pytest
 import torch
 
 import rlab
-from rlab.explanation.pictures import about
+from rlab.explanation.pictures import Overlay
 from rlab.explanation.run import explain_batch
-from rlab.explanation.words import frame_shares, frames_that_matter, statements
+from rlab.explanation.words import frame_shares, frames_that_matter, statements, wave_shares
 
 
 def test_shares_of_frames_count_only_positive_values():
@@ -31,6 +31,14 @@ def test_the_shortest_run_of_frames_that_holds_half(shares, run, held):
     assert share == pytest.approx(held)
 
 
+def test_shares_of_waves_sum_to_one():
+    heat = torch.zeros(360)
+    heat[180], heat[150], heat[300], heat[20] = 2.0, 1.0, 1.0, -5.0
+    shares = wave_shares(heat, (180,), 360.0)
+    assert shares == pytest.approx({"P": 0.25, "QRS": 0.5, "T": 0.25, "elsewhere": 0.0})
+    assert wave_shares(heat, (), 360.0)["elsewhere"] == pytest.approx(1.0)
+
+
 @pytest.mark.parametrize(("kind", "word"), [("ecg", "QRS"), ("clips", "frames "), ("digits", None)])
 def test_statements_and_titles_by_kind_of_data(kind, word):
     victim, batch = rlab.demo_victim(kind), rlab.load(f"demo:{kind}", limit=2)
@@ -38,6 +46,6 @@ def test_statements_and_titles_by_kind_of_data(kind, word):
     lines = statements(found, batch, 1)
     assert any(word in line for line in lines) if word else lines == []
     p = victim.probabilities(victim(batch.x))[1]
-    title, true, guess = about(found, batch, 1).title, int(batch.y[1]), int(p.argmax())
+    title, true, guess = Overlay.of(found, batch, 1).title, int(batch.y[1]), int(p.argmax())
     for label in (true, guess):
         assert f"{batch.label_name(label)} (P {float(p[label]):.2f})" in title

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from itertools import pairwise
 
 import pytest
 import torch
@@ -43,14 +42,6 @@ def test_same_seed_same_result(one: Filter, rank: int):
     first = one(x, one.default_severity, seeded(3))
     assert torch.equal(first, one(x, one.default_severity, seeded(3)))
     assert torch.equal(state, torch.get_rng_state()), "used the global generator of torch"
-
-
-@over_all
-def test_a_larger_severity_is_farther(one: Filter, rank: int):
-    x = inputs(rank)
-    steps = [(one(x, s, seeded(1)).clamp(*BOUNDS) - x).flatten(1).norm(dim=1).mean() for s in one.severities]
-    assert steps[0] > 0
-    assert all(weak <= strong * (1 + 1e-6) for weak, strong in pairwise(steps))
 
 
 @over_all

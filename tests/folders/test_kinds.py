@@ -12,7 +12,7 @@ from rlab.benchmarking.folder import MANIFEST, METADATA
 from rlab.benchmarking.report import REPORT
 from rlab.errors import FolderError, InputError
 from rlab.explanation.page import PICTURES, SCORES
-from rlab.folders.kinds import KINDS, RunKind, kind_of, read_record
+from rlab.folders.kinds import KINDS, kind_of, read_record
 from rlab.folders.pages import PageOptions
 from rlab.folders.reports import report_run
 from rlab.hardening.comparison import COMPARISON
@@ -51,13 +51,9 @@ def test_a_copied_folder_without_a_ledger_is_known_by_its_files(command: str, na
     assert kind.is_finished(tmp_path)
 
 
-def test_the_table_has_a_row_for_each_finished_folder() -> None:
+def test_the_table_has_a_row_for_each_finished_folder_and_every_function_exists() -> None:
     assert [kind.command for kind in KINDS] == [command for command, _ in WRITTEN]
-
-
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.page)
-def test_every_function_in_the_table_exists(kind: RunKind) -> None:
-    for name in filter(None, (kind.page, kind.record, kind.figures, kind.mend)):
+    for name in {name for kind in KINDS for name in (kind.page, kind.record, kind.figures, kind.mend) if name}:
         assert callable(resolve_name(name))
 
 
@@ -80,17 +76,13 @@ def test_a_damaged_ledger_leaves_the_files_to_decide(tmp_path: Path) -> None:
     assert kind.command == "train"
 
 
-def test_a_kind_without_figures_says_so(tmp_path: Path) -> None:
+def test_a_kind_without_figures_and_a_link_out_of_the_folder_are_refused(tmp_path: Path) -> None:
     folder = touch(tmp_path / "run", {SCORES})
     kind = kind_of(folder)
     assert kind is not None
     for refused in (lambda: read_record(folder), lambda: kind.draw_figures(folder, PageOptions())):
         with pytest.raises(FolderError):
             refused()
-
-
-def test_a_link_out_of_the_folder_is_refused(tmp_path: Path) -> None:
-    folder = touch(tmp_path / "run", {SCORES})
     (folder / "away").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(InputError):
         report_run(folder)

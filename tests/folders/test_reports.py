@@ -20,7 +20,6 @@ from rlab.errors import FolderError
 from rlab.folders.kinds import read_record
 from rlab.folders.reports import report_run
 from rlab.present.page import Page, Section, Text, render
-from rlab.present.table import Cell, Table
 from rlab.priors.file import save_prior
 from rlab.priors.trained import DirectionPrior
 from rlab.results.page import easiest
@@ -68,22 +67,8 @@ def test_a_run_without_flips_has_a_page(tmp_path: Path) -> None:
     assert "No sample was flipped" in Links.of(report_run(tmp_path / "run")).text
 
 
-def test_user_text_is_escaped() -> None:
-    text = render(
-        Page(
-            "<b>x</b>",
-            [Section("A", [Text("<script>alert(1)</script>"), Table(["<i>"], [["&", Cell("<u>", "fail")]])])],
-        )
-    )
-    assert "<script>alert" not in text
-    assert "&lt;script&gt;" in text
-    assert "<b>x" not in text
-    assert "<i>" not in text
-    assert "<u>" not in text
-
-
 def test_only_the_pages_script_may_run() -> None:
-    text = render(Page("A", []))
+    text = render(Page("A", [Section("A", [Text("<script>alert(1)</script>")])]))
     (script,) = re.findall("<script>(.*?)</script>", text, re.DOTALL)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     assert f"script-src 'sha256-{digest}'" in text
@@ -108,35 +93,25 @@ def test_every_command_has_a_page(tmp_path: Path) -> None:
         "explained": ("explain", *digits, "--compare", "--method", "middle,occlusion", "--steps", "4", "--no-checks"),
         "mapped": ("explain", *digits, "--method", "middle", "--pictures", "1"),
     }
-    expected = {
-        "bench": "benchmark",
-        "graded": "benchmark",
-        "compared": "attacks",
-        "explained": "explanations",
-        "mapped": "samples",
-    }
-    for name, command in commands.items():
+    sections = ("benchmark", "benchmark", "attacks", "explanations", "samples")
+    for (name, command), section in zip(commands.items(), sections, strict=True):
         assert rlab_command(*command, "--out", tmp_path / name).code == 0
         run = rlab_command("report", tmp_path / name)
         assert run.code == 0, run.err
         page = Links.of(tmp_path / name / "report.html")
-        assert expected[name] in page.ids
+        assert section in page.ids
         assert page.external == []
         assert page.pictures + page.charts > 0 or name == "explained"
         shown = rlab_command("show", tmp_path / name)
         assert shown.code == 0, shown.err
-        assert expected[name] in shown.out.lower()
+        assert section in shown.out.lower()
     for table in ("Ranking", "Transfer at flip", "main distortion"):
         assert table in rlab_command("show", tmp_path / "graded").out
 
 
 def test_a_training_has_a_page_with_its_curves_and_its_card(tmp_path: Path) -> None:
-    lines = [
-        '{"prior": 0.5, "prior_loss": 0.9}',
-        '{"prior": 1.0, "prior_loss": 0.4}',
-        '{"success": 0.75, "median_l2": NaN}',
-    ]
-    (tmp_path / "log.jsonl").write_text("\n".join(lines))
+    lines = ['{"prior": 0.5, "prior_loss": 0.9}', '{"prior": 1.0, "prior_loss": 0.4}']
+    (tmp_path / "log.jsonl").write_text("\n".join([*lines, '{"success": 0.75, "median_l2": NaN}']))
     trained = tmp_path / "prior.safetensors"
     save_prior(DirectionPrior(2, 1, 8, 1, 1, 1), trained, {"trained on": "my scans", "models": ["a", "b"]})
     page = Links.of(report_run(tmp_path))

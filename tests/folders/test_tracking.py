@@ -162,11 +162,7 @@ DIGITS = ("demo:digits", "demo:digits", "--limit", "1")
 
 @pytest.mark.parametrize(
     ("name", "asked"),
-    [
-        ("mlflow", ("attack", *DIGITS)),
-        ("wandb", ("harden", *DIGITS)),
-        ("tensorboard", ("train", "agents/images.yaml")),
-    ],
+    [("mlflow", ("attack", *DIGITS)), ("wandb", ("harden", *DIGITS)), ("tensorboard", ("train", "agents/images.yaml"))],
 )
 def test_a_tracker_that_is_not_installed_costs_nothing(
     name: str, asked: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

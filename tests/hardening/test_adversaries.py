@@ -1,4 +1,4 @@
-"""Generators of adversaries: their limits, their effect, and the baselines against reference implementations."""
+"""Generators of adversaries: their limits, their effect, and the baselines by hand and against reference implementations."""
 
 from __future__ import annotations
 
@@ -22,10 +22,19 @@ from rlab.hardening.adversaries import (
     assign,
     random_weights,
 )
-from rlab.hardening.baselines import AugmentationGenerator, AugMix, ProjectedGradient, pgd
+from rlab.hardening.baselines import (
+    AugmentationGenerator,
+    AugMix,
+    ProjectedGradient,
+    coarser,
+    equalised,
+    moved,
+    pgd,
+    stretched,
+)
 from rlab.policies import parse_policy
 from rlab.victims.torch_module import TorchVictim
-from tests.hardening.toys import PALETTE, shortcut
+from tests.hardening.toys import PALETTE, Shortcut, shortcut
 from tests.helpers import PATCHES, RANKS, make_grid
 
 BOUNDS = (0.0, 1.0)
@@ -34,6 +43,11 @@ GOAL = Untargeted()
 
 def space(rank: int) -> PerturbationSpace:
     return PerturbationSpace(BOUNDS, [PALETTE], [list(PATCHES[rank])], 2, GOAL)
+
+
+def planted(rank: int, n: int) -> tuple[Shortcut, Tensor, Tensor]:
+    toy = shortcut(rank, n=n)
+    return toy, toy.batch.x, toy.batch.y
 
 
 def generators(rank: int) -> dict[str, AdversaryGenerator]:
@@ -53,8 +67,7 @@ def generators(rank: int) -> dict[str, AdversaryGenerator]:
 @pytest.mark.parametrize("rank", RANKS)
 @pytest.mark.parametrize("name", list(generators(1)))
 def test_every_generator_respects_bounds_and_is_deterministic_and_truthful(rank: int, name: str) -> None:
-    toy, generator = shortcut(rank, n=16), generators(rank)[name]
-    x, y = toy.batch.x, toy.batch.y
+    (toy, x, y), generator = planted(rank, 16), generators(rank)[name]
     before = x.clone()
     first, again, other = (generator(toy.victim, x, y, seed) for seed in (5, 5, 6))
     assert torch.equal(first.x, again.x)
@@ -68,8 +81,7 @@ def test_every_generator_respects_bounds_and_is_deterministic_and_truthful(rank:
 @pytest.mark.parametrize("name", ["agent", "gradient"])
 def test_generators_that_use_the_model_find_its_shortcut(name: str) -> None:
     """Only the shortcut's patch is worth changing; generators that use the model change it more often than random ones."""
-    toy = shortcut(2, n=32)
-    x, y = toy.batch.x, toy.batch.y
+    toy, x, y = planted(2, 32)
     grid = make_grid(2)
 
     def hits(generator: AdversaryGenerator) -> float:
@@ -85,26 +97,14 @@ def test_generators_that_use_the_model_find_its_shortcut(name: str) -> None:
     assert generator(toy.victim, x, y, 1).flipped.all()
 
 
-def test_an_agent_that_continues_beyond_the_flip_goes_deeper() -> None:
-    toy = shortcut(1, n=32)
-    x, y = toy.batch.x, toy.batch.y
-
-    def depth(overshoot: float) -> Tensor:
-        adversaries = PolicyAdversary(space(1), parse_policy("random"), 40, overshoot)(toy.victim, x, y, 3)
-        return GOAL.margin(toy.victim(adversaries.x), y)
-
-    at_flip, deeper = depth(0.0), depth(2.0)
-    assert (deeper <= at_flip + 1e-6).all()
-    assert (deeper < at_flip - 1e-3).any()
-
-
-@pytest.mark.parametrize("policy", ["belief", "auto"])
-def test_a_policy_that_reduces_goes_deeper_too_and_not_back_to_the_boundary(policy: str) -> None:
+@pytest.mark.parametrize(("policy", "budget"), [("random", 40), ("belief", 20), ("auto", 20)])
+def test_a_policy_that_continues_beyond_the_flip_goes_deeper_and_not_back_to_the_boundary(
+    policy: str, budget: int
+) -> None:
     """A belief proposes smaller distances after its goal is reached; for training samples it never is."""
-    toy = shortcut(2, n=12)
-    x, y = toy.batch.x, toy.batch.y
+    toy, x, y = planted(2, 12)
     at_flip, deeper = (
-        PolicyAdversary(space(2), parse_policy(policy), 20, overshoot)(toy.victim, x, y, 3) for overshoot in (0.0, 8.0)
+        PolicyAdversary(space(2), parse_policy(policy), budget, beyond)(toy.victim, x, y, 3) for beyond in (0.0, 8.0)
     )
     assert at_flip.flipped.float().mean() >= 0.5
     margins = [GOAL.margin(toy.victim(adversaries.x), y) for adversaries in (at_flip, deeper)]
@@ -157,17 +157,14 @@ def test_an_assignment_is_close_to_the_best() -> None:
 
 
 def test_an_assignment_without_a_limit_takes_the_best_everywhere() -> None:
-    gain, cost = torch.randn(5, 4, 6), torch.rand(5, 4, 6)
-    gain[:, 0], cost[:, 0] = 0, 0
-    chosen = assign(gain, cost, torch.full((5,), 1e9))
-    assert torch.equal(chosen, gain.argmax(1))
+    gain, cost = problem(0)
+    assert torch.equal(assign(gain, cost, torch.full((1,), 1e9)), gain.argmax(1))
 
 
 @pytest.mark.parametrize("rank", RANKS)
 def test_the_gradient_adversary_stays_within_its_radius(rank: int) -> None:
-    toy = shortcut(rank, n=16)
-    x = toy.batch.x
-    adversaries = GradientAdversary(space(rank), (0.05, 0.4))(toy.victim, x, toy.batch.y, 0).x
+    toy, x, y = planted(rank, 16)
+    adversaries = GradientAdversary(space(rank), (0.05, 0.4))(toy.victim, x, y, 0).x
     distance = (adversaries - x).flatten(1).norm(dim=1)
     assert distance.max() <= 0.4 * x[0].numel() ** 0.5 + 1e-4
     assert distance.max() > 0
@@ -186,8 +183,7 @@ def test_random_weights_leave_room_for_the_input_and_differ_from_row_to_row(rank
 
 
 def test_aimed_samples_are_harder_than_random_ones_and_cost_passes() -> None:
-    toy = shortcut(2, n=64)
-    x, y = toy.batch.x, toy.batch.y
+    toy, x, y = planted(2, 64)
 
     def margin(aimed: float, steps: int = 2) -> float:
         maker = GradientAdversary(space(2), (0.3, 0.3), steps, aimed)
@@ -219,8 +215,7 @@ def test_gradient_steps_by_hand() -> None:
 @pytest.mark.parametrize("norm", ["l2", "linf"])
 @pytest.mark.parametrize("rank", RANKS)
 def test_pgd_stays_in_its_ball_and_is_stronger_than_one_step(norm: str, rank: int) -> None:
-    toy = shortcut(rank, n=32)
-    x, y = toy.batch.x, toy.batch.y
+    toy, x, y = planted(rank, 32)
     radius = 0.3 if norm == "l2" else 0.02
     once = ProjectedGradient(BOUNDS, GOAL, radius, norm)(toy.victim, x, y, 0).x  # type: ignore[arg-type]
     many = pgd(BOUNDS, GOAL, radius, norm)(toy.victim, x, y, 0).x  # type: ignore[arg-type]
@@ -235,15 +230,17 @@ def test_agreement_with_torchattacks() -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Flatten(), nn.Linear(48, 16), nn.ReLU(), nn.Linear(16, 4)).eval()
     x, y = torch.rand(16, 3, 4, 4), torch.arange(16) % 4
-    victim = TorchVictim(model, outputs="logits")
-    theirs = torchattacks.FGSM(model, eps=0.03)(x, y)
-    assert torch.allclose(ProjectedGradient(BOUNDS, GOAL, 0.03)(victim, x, y, 0).x, theirs, atol=1e-6)
-    theirs = torchattacks.PGD(model, eps=0.03, alpha=0.01, steps=5, random_start=False)(x, y)
-    ours = ProjectedGradient(BOUNDS, GOAL, 0.03, "linf", 5, 0.01)(victim, x, y, 0).x
-    assert torch.allclose(ours, theirs, atol=1e-6)
-    theirs = torchattacks.PGDL2(model, eps=0.4, alpha=0.1, steps=5, random_start=False)(x, y)
-    ours = ProjectedGradient(BOUNDS, GOAL, 0.4, "l2", 5, 0.1)(victim, x, y, 0).x
-    assert torch.allclose(ours, theirs, atol=1e-4)
+    steps = {"steps": 5, "random_start": False}
+    pairs = [
+        (torchattacks.FGSM(model, eps=0.03), ProjectedGradient(BOUNDS, GOAL, 0.03)),
+        (
+            torchattacks.PGD(model, eps=0.03, alpha=0.01, **steps),
+            ProjectedGradient(BOUNDS, GOAL, 0.03, "linf", 5, 0.01),
+        ),
+        (torchattacks.PGDL2(model, eps=0.4, alpha=0.1, **steps), ProjectedGradient(BOUNDS, GOAL, 0.4, "l2", 5, 0.1)),
+    ]
+    for theirs, ours in pairs:
+        assert torch.allclose(ours(TorchVictim(model, outputs="logits"), x, y, 0).x, theirs(x, y), atol=1e-4)
 
 
 def test_gradient_steps_with_multiple_labels() -> None:
@@ -259,3 +256,24 @@ def test_gradient_steps_with_multiple_labels() -> None:
 def test_an_invalid_radius_or_norm_is_refused(radius: float, norm: Any) -> None:
     with pytest.raises(OptionError):
         ProjectedGradient(BOUNDS, GOAL, radius, norm)
+
+
+def test_operations_on_pictures_by_hand() -> None:
+    x = torch.tensor([0.2, 0.4, 0.4, 0.6]).view(1, 1, 2, 2)
+    assert stretched(x).flatten().tolist() == pytest.approx([0.0, 0.5, 0.5, 1.0], abs=1e-6)
+    assert equalised(x).flatten().tolist() == pytest.approx([0.0, 1 / 3, 1 / 3, 1.0], abs=1e-6)
+    assert coarser(x, torch.tensor(1.0)).flatten().tolist() == [0.0, 0.0, 0.0, 0.5]
+    shifted = moved(x, torch.tensor([1.0]))  # by half the width, to the left
+    assert shifted.flatten().tolist() == pytest.approx([0.4, 0.0, 0.6, 0.0], abs=1e-5)
+    assert torch.allclose(moved(x, torch.zeros(1)), x, atol=1e-6)
+
+
+@pytest.mark.parametrize("rank", RANKS)
+def test_augmix_changes_every_row_differently_and_keeps_most_of_it(rank: int) -> None:
+    toy, x, y = planted(rank, 32)
+    new = AugMix(BOUNDS).make(toy.victim, x, y, 3)
+    change = (new - x).flatten(1).norm(dim=1)
+    assert (change > 0).float().mean() > 0.9
+    assert change.unique().numel() > 16
+    assert change.mean() < 0.7 * (x - x.mean(0)).flatten(1).norm(dim=1).mean() + x.flatten(1).norm(dim=1).mean() * 0.3
+    assert not toy.victim.rows  # AugMix does not query the model

@@ -1,30 +1,27 @@
-"""`rlab harden`."""
+"""`rlab harden`, and the pages of a hardening."""
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 
 import numpy as np
 import yaml
 
 import rlab
-from rlab.hardening.run import harden
-from rlab.progress import quiet
+from rlab.hardening.sections import hardening_page, spread_samples, write_before_after
 from tests.command import rlab_command
-from tests.hardening.toys import options, shortcut
+from tests.hardening.toys import hardened, measured_toy, shortcut
 
 QUICK = {"evaluation": {"square_budget": 10, "pgd_steps": 2}}
 
 
 def test_the_command_hardens_and_writes_a_page(tmp_path: Path) -> None:
     (tmp_path / "quick.yaml").write_text(yaml.safe_dump(QUICK))
-    words = (
-        f"harden --config {tmp_path}/quick.yaml demo:digits demo:digits -D split=train --limit 60 --test demo:digits"
-    )
-    words += (
-        f" -T limit=1 --rounds 1 --epochs 1 --queries 4 --budget 40 --policy random --maker random --out {tmp_path}/run"
-    )
-    result = rlab_command(*words.split(), "--onnx")
+    words = f"--config {tmp_path}/quick.yaml demo:digits demo:digits -D split=train --limit 60 --test demo:digits -T limit=1"
+    words += " --rounds 1 --epochs 1 --queries 4 --budget 40 --policy random --maker random --onnx"
+    result = rlab_command("harden", *words.split(), "--out", tmp_path / "run")
     assert result.code == 0, result.err
     assert "accuracy on clean test samples" in result.out
     names = {path.name for path in (tmp_path / "run").iterdir()}
@@ -47,23 +44,38 @@ def test_the_command_compares_the_methods_of_a_file(tmp_path: Path) -> None:
     assert {"comparison.csv", "comparison.json", "fgsm-0.01-0"} <= {path.name for path in (tmp_path / "run").iterdir()}
 
 
-def test_test_data_with_training_samples_are_refused(tmp_path: Path) -> None:
-    result = rlab_command(
-        "harden", "demo:digits", "demo:digits", "--limit", 20, "--test", "demo:digits", "--out", tmp_path / "r"
-    )
-    assert result.code == 2
-    assert "20 of the" in result.err
-    assert result.err.count("\n") == 1
-    assert not (tmp_path / "r").exists()
-
-
-def test_the_command_refuses_a_model_that_cannot_be_trained(tmp_path: Path) -> None:
+def test_what_is_refused_is_one_sentence_and_leaves_no_folder(tmp_path: Path) -> None:
     toy = shortcut(2, n=32)
-    hardened = harden(toy.victim, toy.batch, progress=quiet, **options(2, epochs=1))
-    path = hardened.export_onnx(tmp_path / "model.onnx", (3, 8, 8))
+    hardened(toy, 2, epochs=1).export_onnx(tmp_path / "model.onnx", (3, 8, 8))
     np.savez(tmp_path / "data.npz", x=toy.batch.x.numpy(), y=toy.batch.y.numpy())
-    result = rlab_command("harden", path, tmp_path / "data.npz", "--out", tmp_path / "run")
-    assert result.code == 2
-    assert "OnnxVictim cannot be hardened" in result.err
-    assert result.err.count("\n") == 1
-    assert not (tmp_path / "run").exists()
+    shared = ["demo:digits", "demo:digits", "--limit", 20, "--test", "demo:digits"]
+    onnx = [tmp_path / "model.onnx", tmp_path / "data.npz"]
+    for words, sentence in ((shared, "20 of the"), (onnx, "OnnxVictim cannot be hardened")):
+        result = rlab_command("harden", *words, "--out", tmp_path / "run")
+        assert result.code == 2
+        assert sentence in result.err
+        assert result.err.count("\n") == 1
+        assert not (tmp_path / "run").exists()
+
+
+def test_the_page_is_self_contained(tmp_path: Path) -> None:
+    result, measured = measured_toy(2)
+    text = write_before_after(tmp_path / "page.html", result, measured, samples=1).read_text()
+    assert not re.search(r'(src|href)="(?!data:|#)', text)
+    before, after = measured["before"].attack, measured["after"].attack
+    assert before is not None
+    assert after is not None
+    still = min(1, int(after.succeeded.sum()))  # remaining failures
+    pairs = len(spread_samples(before, after, 1))
+    assert text.count("data:image/png;base64,") == 4 * pairs + 2 * still  # original and change, twice
+    assert text.count("<svg") >= 3  # the curves
+    assert "Remaining failures" in text
+    for word in ("clean accuracy", "L2 to flip", "held-out"):
+        assert word in text
+
+
+def test_the_page_of_a_folder_lists_its_epochs(tmp_path: Path) -> None:
+    folder = hardened(shortcut(1, n=32), epochs=1).save(tmp_path)
+    log = json.loads((folder / "log.json").read_text())
+    assert log["history"][0]["loss"] is None  # the original was not trained
+    assert len(hardening_page(folder).sections[0].blocks[1].rows) == 2  # type: ignore[union-attr]

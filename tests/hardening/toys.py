@@ -88,11 +88,17 @@ def accuracy(victim: TorchVictim, batch: Batch) -> float:
     return float((victim(batch.x).argmax(1) == batch.y).float().mean())
 
 
+def hardened(toy: Shortcut, rank: int = 1, **values: Any) -> Hardened:
+    """The toy's model hardened on its batch and validated on its test samples; `values` override anything."""
+    given: dict[str, Any] = (
+        {"model": toy.victim, "data": toy.batch, "validation": toy.test, "progress": quiet} | options(rank) | values
+    )
+    return harden(given.pop("model"), given.pop("data"), **given)
+
+
 @cache
 def measured_toy(rank: int) -> tuple[Hardened, dict[str, RobustnessMeasurement]]:
     """A hardened model, measured before and after on eight samples; shared by read-only tests."""
     toy = shortcut(rank, n=40)
-    hardened = harden(
-        toy.victim, toy.batch, validation=toy.test, progress=quiet, **options(rank, batch_size=16, epochs=6)
-    )
-    return hardened, measure_before_after(hardened, toy.test[:8], evaluation(rank), None)
+    after = hardened(toy, rank, batch_size=16, epochs=6)
+    return after, measure_before_after(after, toy.test[:8], evaluation(rank), None)

@@ -13,11 +13,12 @@ import wfdb
 import yaml
 from PIL import Image
 
-from rlab.papers.video.file import save_pair
+from rlab.papers.common import save_agent
+from rlab.papers.two_agents import AgentPair, TwoAgentsShape
 from rlab.priors.file import save_prior
 from rlab.priors.trained import DirectionPrior
+from rlab.results.plots.moving import encode
 from tests.benchmarking.cases import Case
-from tests.papers.video.test_policy import pair
 
 MODEL = """
 import numpy as np
@@ -136,7 +137,8 @@ def make_inputs(folder: Path, command: Callable[..., Any]) -> None:
     (folder / "signals.csv").write_text("\n".join(rows) + "\n")
     (folder / "c.bin").write_bytes(b"".join(bytes([k]) + rng.bytes(3072) for k in y))
     write_record(folder / "ecg", rng)
-    _write_clip(folder / "clips" / "run" / "a.mp4", rng)
+    (folder / "clips" / "run").mkdir(parents=True)
+    encode(rng.integers(0, 255, (8, 32, 32, 3), np.uint8), 10, folder / "clips" / "run" / "a.mp4", 23, "ultrafast")
     for name, values in (("run", RUN), ("audit", AUDIT), ("train", TRAIN), ("make", BENCHMARK)):
         (folder / f"{name}.yaml").write_text(yaml.safe_dump(values))
     (folder / "run.toml").write_text(
@@ -144,7 +146,8 @@ def make_inputs(folder: Path, command: Callable[..., Any]) -> None:
     )
     torch.manual_seed(0)
     save_prior(DirectionPrior(2, 3, 8, 1, levels=1), folder / "prior.safetensors", {"trained": "never"})
-    save_pair(pair(), folder / "agent.safetensors", {"l2_penalty": 0.25})
+    shape = TwoAgentsShape(width=8)
+    save_agent(folder / "agent.safetensors", "two_agents", AgentPair(shape), shape, {"trained": "never"})
     command("attack", "--config", "run.yaml", "--pictures", 0, "--out", "run")
     Case(2, 3).make(folder / "bench", format="png", ladder="flip")
 
@@ -155,16 +158,3 @@ def write_record(folder: Path, rng: np.random.Generator) -> None:
     form = {"fmt": ["16"], "adc_gain": [200.0], "baseline": [0]}
     wfdb.wrsamp("100", fs=100, units=["mV"], sig_name=["MLII"], p_signal=steps, write_dir=str(folder), **form)
     wfdb.wrann("100", "atr", np.array([100, 250]), symbol=["N", "A"], write_dir=str(folder))
-
-
-def _write_clip(path: Path, rng: np.random.Generator) -> None:
-    import av
-
-    path.parent.mkdir(parents=True)
-    with av.open(str(path), "w") as container:
-        stream = container.add_stream("mpeg4", rate=10)
-        stream.width = stream.height = 32
-        for _ in range(8):
-            frame = av.VideoFrame.from_ndarray(rng.integers(0, 255, (32, 32, 3), np.uint8), "rgb24")
-            container.mux(stream.encode(frame))
-        container.mux(stream.encode())

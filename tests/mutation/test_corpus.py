@@ -81,7 +81,7 @@ def test_methods(place: Path, method: str) -> None:
         ('{"version": 2, "kind": "prior", "network": {}}', full((1,), float("nan"))),
         (json.dumps({"version": 2, "kind": "prior", "network": IMAGES | {"width": 4096}}), zeros(1)),
         (json.dumps({"version": 2, "kind": "prior", "network": IMAGES | {"width": 10**9}}), zeros(1)),
-        (json.dumps({"version": 2, "kind": "clips", "network": {"prior_levels": 10**6, "heads": 1}}), zeros(1)),
+        (json.dumps({"version": 2, "kind": "two_agents", "network": {"width": 10**6}}), zeros(1)),
         (DEEP, zeros(1)),
     ],
 )  # fmt: skip
@@ -96,16 +96,18 @@ def test_an_agent_without_a_card_is_read(place: Path) -> None:
     assert read_weights(place / "a.safetensors")[0].about == {}
 
 
-def test_two_labels_for_one_file(place: Path) -> None:
+@pytest.mark.parametrize(
+    ("data", "labels", "why"),
+    [
+        ("d", "file,label\na.png,1\na.png,0\n", "two labels"),
+        ("d.npy", "1\n0\n1\n0\n1\n", "5 labels for 4 samples"),  # no header
+    ],
+)
+def test_labels(place: Path, data: str, labels: str, why: str) -> None:
     images(picture(np.zeros((8, 8), np.uint8), "PNG"))(place / "d")
-    (place / "y.csv").write_text("file,label\na.png,1\na.png,0\n")
-    assert "two labels" in refused(place, "attack", "my_model:bright", "d", "--labels", "y.csv")
-
-
-def test_one_label_too_many_is_no_header(place: Path) -> None:
     np.save(place / "d.npy", X)
-    (place / "y.csv").write_text("1\n0\n1\n0\n1\n")
-    assert "5 labels for 4 samples" in refused(place, "attack", "my_model:bright", "d.npy", "--labels", "y.csv")
+    (place / "y.csv").write_text(labels)
+    assert why in refused(place, "attack", "my_model:bright", data, "--labels", "y.csv")
 
 
 def test_unused_arrays_are_not_read(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,15 +10,11 @@ import torch
 from safetensors.torch import save_file
 
 from rlab.errors import InputError, ModelError
-from rlab.papers.video import PairPolicy
-from rlab.papers.video.file import read_pair, save_pair
 from rlab.policies import parse_policy
 from rlab.policies.agent_file import load_policy
 from rlab.policies.belief import BeliefPolicy
 from rlab.priors.file import read_prior, save_prior
 from rlab.priors.trained import DirectionPrior
-from tests.papers.video.test_policy import attacked, pair
-from tests.papers.video.tubes import TINY
 
 
 def make_network(rank: int = 2, channels: int = 3) -> DirectionPrior:
@@ -37,34 +32,9 @@ def test_a_prior_file_round_trip_by_name(tmp_path: Path) -> None:
     policy = parse_policy(f"{path}(bold=2)")
     assert isinstance(policy, BeliefPolicy)
     assert (policy.bold, str(policy)) == (2, "belief with prior mine")
-    for wrong in ("most=2", "mobilenet='x'", "prior='none'"):
+    for wrong in ("most=2", "prior='none'"):
         with pytest.raises(InputError, match="does not take the options"):
             parse_policy(f"{path}({wrong})")
-
-
-def test_a_pair_file_round_trip_by_name(tmp_path: Path) -> None:
-    agents, path = pair(), tmp_path / "agent_clips.safetensors"
-    save_pair(agents, path, {"trained": "never", "l2_penalty": 0.25})
-    back, card = read_pair(path)
-    assert (card, back.config) == ({"trained": "never", "l2_penalty": 0.25}, agents.config)
-    policy = parse_policy(f"{path}(adapt=2, levels=1)")
-    assert isinstance(policy, PairPolicy)
-    assert (policy.adapt, policy.levels, policy.name, policy.l2_penalty) == (2, 1, "clips", 0.25)
-    first, _ = attacked(PairPolicy(agents), n=2, budget=30)
-    second, _ = attacked(PairPolicy(back), n=2, budget=30)
-    assert torch.equal(first.assignment, second.assignment)
-    with pytest.raises(InputError, match="does not take the options colour"):
-        parse_policy(f"{path}(colour=2)")
-
-
-def test_the_pair_holds_a_prior_too(tmp_path: Path) -> None:
-    path = tmp_path / "agent_clips.safetensors"
-    save_pair(pair(replace(TINY, heads=2)), path, {})
-    prior = read_prior(path)[0]
-    assert (prior.network.rank, prior.network.heads) == (3, 2)
-    save_pair(pair(), path, {})
-    with pytest.raises(InputError, match="no direction prior"):
-        read_prior(path)
 
 
 def test_files_that_are_no_agents(tmp_path: Path) -> None:
@@ -85,11 +55,11 @@ def test_files_that_are_no_agents(tmp_path: Path) -> None:
         load_policy(path)
 
 
-@pytest.mark.parametrize("kind", ["prior", "clips"])
+@pytest.mark.parametrize("kind", ["prior", "two_agents"])
 @pytest.mark.parametrize("shape", [{"rank": 2, "heads": 2, "depth": 3}, {"rank": 4, "heads": 1}, {"heads": 2}])
 def test_a_header_that_describes_no_network(tmp_path: Path, kind: str, shape: dict[str, object]) -> None:
     path = tmp_path / "x.safetensors"
     header = {"rlab": json.dumps({"version": 2, "kind": kind, "network": shape, "about": {}})}
-    save_file({"compass.w": torch.zeros(1)}, path, metadata=header)
+    save_file({"w": torch.zeros(1)}, path, metadata=header)
     with pytest.raises(InputError, match=r"network (its|in the) header"):
         load_policy(path)

@@ -12,8 +12,6 @@ import torch
 from rlab.core.grid import PatchGrid
 from rlab.data.batch import Batch
 from rlab.errors import InputError
-from rlab.papers.video import Pair, PairConfig, PairPolicy
-from rlab.papers.video.file import save_pair, shipped_pair
 from rlab.policies import auto, parse_policy
 from rlab.policies.auto import SMALL, ShippedPrior, card, fitting, is_auto, shipped, shipped_prior
 from rlab.policies.belief import BeliefPolicy
@@ -40,18 +38,13 @@ def assets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     folder = tmp_path / "assets"
     folder.mkdir()
     monkeypatch.setattr(auto, "files", lambda package: tmp_path)
-    for cached in (shipped_prior, shipped_pair):
-        cached.cache_clear()
+    shipped_prior.cache_clear()
     yield folder
-    for cached in (shipped_prior, shipped_pair):
-        cached.cache_clear()
+    shipped_prior.cache_clear()
 
 
 def ship(folder: Path, name: str) -> None:
     torch.manual_seed(0)
-    if name == "clips":
-        pair = Pair(PairConfig(3, width=8, entry_width=8, blocks=1, coarse=2, heads=1, prior_width=8))
-        return save_pair(pair, folder / "agent_clips.safetensors", {"trained": name})
     prior = DirectionPrior(RANK[name], CHANNELS[RANK[name]], 8, heads=1, levels=1)
     save_prior(prior, folder / f"prior_{name}.safetensors", {"trained": name})
 
@@ -63,7 +56,6 @@ def test_names_come_from_the_files(assets: Path) -> None:
         ship(assets, name)
     assert sorted(shipped()) == ["clips", "images", "signals"]
     assert card("signals") == {"kind": "direction prior", "trained": "signals"}
-    assert card("clips") == {"kind": "pair of agents", "trained": "clips"}
 
 
 @pytest.mark.parametrize(
@@ -87,23 +79,6 @@ def test_a_prior_fits_rank_channels_and_longer_side(assets: Path, shape: tuple[i
     prior = ShippedPrior().suited(shape)
     assert isinstance(prior, NoPrior if name is None else TrainedPrior)
     assert name is None or prior is shipped_prior(name)  # read once
-
-
-def test_the_agents_of_clips_have_a_name_and_their_own_options(assets: Path) -> None:
-    with pytest.raises(InputError, match="no agents for video"):
-        parse_policy("agents")
-    ship(assets, "clips")
-    policy = parse_policy("agents(adapt=3)")
-    assert isinstance(policy, PairPolicy)
-    assert (policy.name, policy.adapt, str(policy)) == ("clips", 3, "agent clips")
-    for wrong in ("bold", "network"):
-        with pytest.raises(InputError, match=f"'agents' does not take the options {wrong}"):
-            parse_policy(f"agents({wrong}=2)")
-    case = planted(3, n=2)
-    options: dict[str, Any] = {"palette": PALETTE, "patch": PATCHES[3], "budget": 60}
-    assert make_attack(case.batch, policy="agents", **options).label == "agents"
-    result = run_attack(make_attack(case.batch, policy="auto", **options), case.victim, case.batch)
-    assert result.setting.policy == "auto -> belief with prior none"
 
 
 @pytest.mark.parametrize("rank", RANKS)

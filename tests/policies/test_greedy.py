@@ -72,15 +72,6 @@ def test_a_look_that_reaches_the_goal_stays() -> None:
     assert walk.state.margin.tolist() == [-1]
 
 
-def test_rows_sweep_at_their_own_pace() -> None:
-    walk = Walk(GreedyPolicy(take=1), GRIDS[0], additive, n=2)
-    for _ in range(5):
-        walk.step()
-    policy, second = GreedyPolicy(take=1), torch.tensor([1])
-    alone = policy.propose(walk.state[second], walk.memory[second], walk.env.task)
-    assert torch.equal(alone.assignment[0], policy.propose(walk.state, walk.memory, walk.env.task).assignment[1])
-
-
 def test_the_least_it_needs_is_a_sweep_and_a_step() -> None:
     walk = Walk(GreedyPolicy(), GRIDS[0], flat, entries=3)
     assert GreedyPolicy().least_steps(walk.env.task) == 3 * 6 + 1

@@ -39,7 +39,10 @@ def test_every_policy_is_in_the_contract_tests() -> None:
     ("spec", "sentence"),
     [
         ("randon", r"unknown policy 'randon'\. Did you mean 'random'\?"),
-        ("xyz", "unknown policy 'xyz'. There are auto, agents, random, greedy, square"),
+        ("xyz", "unknown policy 'xyz'. There are auto, dual_action, two_agents, random, greedy, square"),
+        ("agents(adapt=3)", r"the policy 'agents' of rlab 0\.2\.0 is gone: use two_agents"),
+        ("two_agents", r"needs the file of a trained agent, two_agents\(agent='agent.safetensors'\): train one with"),
+        ("two_agents(temporal=False)", "needs the file of a trained agent"),
         ("greedy(takes=3)", "the policy 'greedy' does not take the options takes"),
         ("greedy(3)", "expected a policy like"),
         ("auto(ways=2)", "'ways' is now called 'rivals'"),

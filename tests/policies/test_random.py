@@ -41,13 +41,3 @@ def test_a_distorted_patch_may_be_restored() -> None:
     assert walk.state.assignment.tolist() == [[1]] * 5  # the only thing that can be done
     walk.step()
     assert walk.proposals[-1].assignment.tolist() == [[0]] * 5  # and the only thing then
-
-
-def test_chance_belongs_to_the_row() -> None:
-    many, few = Walk(RandomPolicy(), GRIDS[1], flat, n=9), Walk(RandomPolicy(), GRIDS[1], flat, n=2)
-    for _ in range(5):
-        many.step()
-        few.step()
-        assert torch.equal(many.proposals[-1].assignment[:2], few.proposals[-1].assignment)
-    steps = {tuple(proposal.assignment[0].tolist()) for proposal in many.proposals}
-    assert len(steps) > 1

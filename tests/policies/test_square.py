@@ -62,11 +62,3 @@ def test_it_builds_on_what_was_kept() -> None:
         changed = proposal.assignment != before.assignment
         assert (changed.sum(1) <= 4).all()
     assert (walk.state.assignment.count_nonzero(1) > 8).all()
-
-
-def test_chance_belongs_to_the_row() -> None:
-    many, few = Walk(SquarePolicy(), GRIDS[2], flat, n=9), Walk(SquarePolicy(), GRIDS[2], flat, n=2)
-    for _ in range(5):
-        many.step()
-        few.step()
-        assert torch.equal(many.proposals[-1].assignment[:2], few.proposals[-1].assignment)

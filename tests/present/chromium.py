@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from rlab.present.browser import find_chromium
+from rlab.errors import InputError
+from rlab.present.browser import check_chromium
 
 PHONE, DESK = (390, 844), (1200, 900)
 
@@ -42,8 +43,9 @@ class Opened:
 
 def open_browser() -> Iterator[Any]:
     """The body of a fixture; skipped where there is no Chromium or no playwright to drive it."""
-    chromium = find_chromium()
-    if chromium is None:
+    try:
+        chromium = check_chromium()
+    except InputError:
         pytest.skip("no Chromium on this machine")
     driver = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     with driver.sync_playwright() as play:

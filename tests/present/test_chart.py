@@ -7,8 +7,7 @@ import math
 import numpy as np
 
 from rlab.present.chart import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Chart, Curve
-from rlab.results.charts import anytime_charts, attack_charts
-from rlab.results.plots.anytime import AnytimeCurve
+from rlab.results.plots.anytime import AnytimeCurve, anytime_charts, attack_charts
 from tests.results.plots.fixtures import Recipe, make_result
 
 
@@ -16,25 +15,21 @@ def test_a_line_spans_the_axes() -> None:
     chart = Chart("a", [Curve("one", [0, 5, 10], [0.0, 0.5, 1.0])], percent=True)
     ((_, name, line, shade),) = chart.drawn
     assert (name, shade) == ("one", "")
-    assert (
-        line
-        == f"M{LEFT} {HEIGHT - BOTTOM}L{(LEFT + WIDTH - RIGHT) / 2:g} {(TOP + HEIGHT - BOTTOM) / 2:g}L{WIDTH - RIGHT} {TOP}"
-    )
+    left, right, low = LEFT, WIDTH - RIGHT, HEIGHT - BOTTOM
+    assert line == f"M{left} {low}L{(left + right) / 2:g} {(TOP + low) / 2:g}L{right} {TOP}"
     assert [label for _, label in chart.y_ticks] == ["0%", "20%", "40%", "60%", "80%", "100%"]
 
 
 def test_steps_hold_each_value_until_the_next() -> None:
-    ((_, _, line, _),) = Chart(
-        "a", [Curve("", [1, 10, 100], [1.0, 1.0, 0.5])], log_x=True, percent=True, steps=True
-    ).drawn
+    curve = Curve("", [1, 10, 100], [1.0, 1.0, 0.5])
+    ((_, _, line, _),) = Chart("a", [curve], log_x=True, percent=True, steps=True).drawn
     assert line.count("H") == 3
     assert line.endswith(f"H{WIDTH - RIGHT}")
 
 
 def test_what_is_not_finite_is_left_out() -> None:
-    chart = Chart(
-        "a", [Curve("", [1, 2, 3], [math.inf, 2.0, 1.0]), Curve("none", [1, 2], [math.inf, math.nan])], log_y=True
-    )
+    curves = [Curve("", [1, 2, 3], [math.inf, 2.0, 1.0]), Curve("none", [1, 2], [math.inf, math.nan])]
+    chart = Chart("a", curves, log_y=True)
     assert [name for _, name, _, _ in chart.drawn] == [""]
     assert "inf" not in chart.drawn[0][2]
     assert all(math.isfinite(at) for at, _ in [*chart.x_ticks, *chart.y_ticks])
@@ -64,11 +59,5 @@ def test_the_anytime_charts_of_a_run() -> None:
     assert near.drawn[0][3].endswith("Z")
     nothing = AnytimeCurve(np.array([1.0, 9.0]), np.full((3, 2), np.inf))
     assert anytime_charts({"a": nothing}, "L2") == []
-    assert [chart.curves[0].band for chart in anytime_charts({"a": near_curve(), "b": near_curve()}, "L2")] == [
-        None,
-        None,
-    ]
-
-
-def near_curve() -> AnytimeCurve:
-    return AnytimeCurve(np.array([1.0, 9.0]), np.array([[np.inf, 1.0], [2.0, 1.0], [2.0, 0.5]]))
+    curve = AnytimeCurve(np.array([1.0, 9.0]), np.array([[np.inf, 1.0], [2.0, 1.0], [2.0, 0.5]]))
+    assert [chart.curves[0].band for chart in anytime_charts({"a": curve, "b": curve}, "L2")] == [None, None]

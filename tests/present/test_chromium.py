@@ -171,9 +171,8 @@ def test_a_clip_plays_and_pauses(browser: Any, pages: dict[str, Path]) -> None:
 def test_tables_sort_and_filter(browser: Any, pages: dict[str, Path]) -> None:
     with opened(browser, pages["image"]) as view:
         table = view.page.locator("#samples table")
-        column = (
-            "[...document.querySelectorAll('#samples tbody tr:not([hidden])')].map(r => Number(r.cells[4].dataset.key))"
-        )
+        rows = "[...document.querySelectorAll('#samples tbody tr:not([hidden])')]"
+        column = f"{rows}.map(r => Number(r.cells[4].dataset.key))"
         button = table.locator("th", has_text="queries").locator("button")
         button.focus()
         button.press("Enter")

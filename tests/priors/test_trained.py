@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 import torch
 from torch import Tensor
@@ -104,16 +102,6 @@ def test_projections_is_the_dot_product_over_each_patch(rank: int, side: int) ->
                     box = inside(grid.box(patch))
                     expected[row, entry, head, patch] = (directions[row, head][box] * change[row, entry][box]).sum()
     assert torch.allclose(found, expected, atol=1e-5)
-
-
-def test_projections_adds_up_to_the_cosine_times_the_length() -> None:
-    """A change that is a direction itself, times a length, leans by that length in all."""
-    grid = PatchGrid((9, 13), (2, 3))
-    directions = unit(some(1, 2, 3, 9, 13) - 0.5, 2)
-    told = projection(directions, 2.5 * directions, grid).sum(3)[0]  # (entries, heads)
-    between = float((directions[0, 0] * directions[0, 1]).sum())
-    assert told.flatten().tolist() == pytest.approx([2.5, 2.5 * between, 2.5 * between, 2.5], abs=1e-4)
-    assert math.fabs(between) < 0.9
 
 
 def test_a_prior_can_be_differentiated() -> None:

@@ -24,9 +24,8 @@ PALETTE = ("hum@0.1", "hum@6dB", "noise@0.2#2", "blur@1")
 
 def hand_made() -> AttackResult:
     """Class a: two flipped, one not. Class b: one flipped, one skipped. Class c: one skipped."""
-    made = make_result(
-        Recipe((4,), (2,), n=6, k=3, classes=("a", "b", "c"), palette=PALETTE, bounds=UNBOUNDED, unit="mV")
-    )
+    classes = ("a", "b", "c")
+    made = make_result(Recipe((4,), (2,), n=6, k=3, classes=classes, palette=PALETTE, bounds=UNBOUNDED, unit="mV"))
     won, spent, skipped = Status.SUCCEEDED, Status.SPENT, Status.SKIPPED
     return replace(
         made,
@@ -44,9 +43,8 @@ def test_by_class():
     assert [row.name for row in by_class(hand_made())] == ["b", "a", "c"]  # easiest first, none attacked last
     a, b, c = (rows[name] for name in "abc")
     assert (a.samples, a.attacked, a.succeeded) == (3, 3, 2)
-    assert (a.success, a.median_queries, a.median_l2, a.snr_flip, a.snr_final) == pytest.approx(
-        (2 / 3, 20, 1.5, 12, 0.5)
-    )
+    medians = (a.success, a.median_queries, a.median_l2, a.snr_flip, a.snr_final)
+    assert medians == pytest.approx((2 / 3, 20, 1.5, 12, 0.5))
     assert (b.samples, b.attacked, b.succeeded, b.success, b.median_queries, b.snr_flip) == (2, 1, 1, 1.0, 6, 3)
     assert (c.samples, c.attacked, c.succeeded) == (1, 0, 0)
     assert all(map(math.isnan, (c.success, c.median_queries, c.median_l2, c.snr_flip)))

@@ -15,7 +15,6 @@ from rlab.core.attack import Attack
 from rlab.data.batch import Batch
 from rlab.errors import DataError, FolderError
 from rlab.results.result import AttackResult, Status
-from rlab.runs import joined
 from rlab.runs.attack import chunk_size, run_attack
 from rlab.runs.fingerprint import data_fingerprint, inputs_of
 from rlab.runs.options import make_attack
@@ -42,14 +41,8 @@ class Case:
 
     def resume(self, folder: Path) -> Resume:
         """Open the folder's finished steps with the question of `run`."""
-        inputs = inputs_of(Breaking(self.victim), CONFIGURATION)
-        return Resume(
-            folder, {"command": "attack", **CONFIGURATION, "the data": data_fingerprint(self.batch), **inputs}
-        )
-
-
-class Stopped(Exception):
-    """An interruption that is not an error of the model."""
+        inputs = {"the data": data_fingerprint(self.batch), **inputs_of(Breaking(self.victim), CONFIGURATION)}
+        return Resume(folder, {"command": "attack", **CONFIGURATION, **inputs})
 
 
 class Breaking(Victim):
@@ -84,36 +77,36 @@ def test_a_finished_folder_holds_these_files_and_no_pickle(rank: int, tmp_path: 
     start = {path.name: path.read_bytes()[:16] for path in (tmp_path / "a" / "run").rglob("*.*")}
     assert start["samples.parquet"].startswith(b"PAR1")
     assert start["ledger.sqlite"] == b"SQLite format 3\0"
-    assert {first[8:10] for name, first in start.items() if name.endswith(".safetensors")} == {
-        b'{"'
-    }  # behind its length
+    tensors = {first[8:10] for name, first in start.items() if name.endswith(".safetensors")}
+    assert tensors == {b'{"'}  # JSON behind its length
     assert yaml.safe_load((tmp_path / "a" / "run" / CONFIG).read_text()) == CONFIGURATION
     assert_same(AttackResult.load(tmp_path / "a" / "run"), result)
+    resume = case.resume(tmp_path / "a" / "run")
+    assert [name for _, rows in resume.values("chunk-") for name in rows["id"].to_pylist()] == list(result.ids)
+    assert [(resume.begun(key), key) for key, _ in resume.values()] == [
+        (1, f"chunk-{first:08d}") for first in (0, 3, 6)
+    ]
 
 
-def test_a_run_on_disk_is_the_run_in_memory(tmp_path: Path) -> None:
+def test_a_run_on_disk_is_the_run_in_memory_and_sends_no_queries_again(tmp_path: Path) -> None:
     case = Case()
-    stored = case.run(tmp_path / "run", case.victim)
-    rows = dict(case.victim.rows)
-    case.victim.rows.clear()
+    counting = Breaking(case.victim)
+    stored = case.run(tmp_path / "run", counting)
     assert_same(stored, run_attack(case.attack, case.victim, case.batch))
-    assert dict(case.victim.rows) == rows
-
-
-def test_a_finished_run_sends_no_queries(tmp_path: Path) -> None:
-    case = Case()
-    first = case.run(tmp_path / "run")
+    assert case.victim.rows == counting.rows
     again = case.run(tmp_path / "run", Breaking(case.victim, 0))
-    assert_same(again, first)
-    assert torch.equal(again.seconds, first.seconds)
+    assert_same(again, stored)
+    assert torch.equal(again.seconds, stored.seconds)
 
 
 def chunk_ends(case: Case) -> list[int]:
     """The number of calls to the model by the end of every chunk."""
-    counting, ends = FlakyVictim(case.victim, lambda call: None), []
-    run_attack(
-        case.attack, counting, case.batch, progress=lambda part: ends.append(counting.calls) if len(part) else None
-    )
+    counting, ends = FlakyVictim(case.victim, lambda call: None), list[int]()
+
+    def hear(part: Any) -> None:
+        ends.extend([counting.calls] if len(part) else [])
+
+    run_attack(case.attack, counting, case.batch, progress=hear)
     return ends
 
 
@@ -160,10 +153,6 @@ def test_a_run_that_fails_in_its_first_chunk_leaves_nothing(tmp_path: Path) -> N
         with pytest.raises(KeyboardInterrupt):
             case.run(tmp_path / "below" / "run", Breaking(case.victim, last))
         assert not list(tmp_path.iterdir())
-
-
-def test_bad_labels_in_the_last_chunk_leave_nothing(tmp_path: Path) -> None:
-    case = Case()
     case.batch.y[7] = 9
     with pytest.raises(DataError):
         case.run(tmp_path / "run")
@@ -191,31 +180,16 @@ def test_a_run_killed_while_creating_its_folder_resumes(state: str, tmp_path: Pa
         case.run(folder, budget=41)
 
 
-@pytest.mark.parametrize("stage", ["write_tables", "write_index", "write_atomically", "unlink"])
-def test_a_run_killed_at_a_write_resumes(stage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("finished", [True, False])
+def test_a_folder_of_another_configuration_is_refused(finished: bool, tmp_path: Path) -> None:
     case = Case()
-    whole = case.run(tmp_path / "whole")
-    calls = 0
-
-    def stop(*args: object, **more: object) -> None:
-        nonlocal calls
-        calls += 1
-        if stage != "write_atomically" or calls == 3:  # the second chunk's arrays
-            raise Stopped
-        original(*args, **more)
-
-    owner: Any = {"unlink": Path, "write_tables": joined}.get(stage, files)
-    original = getattr(owner, stage)
-    with monkeypatch.context() as patched:
-        patched.setattr(owner, stage, stop)
-        with pytest.raises(Stopped):
-            case.run(tmp_path / "run")
-    assert_same(case.run(tmp_path / "run"), whole)
-
-
-def test_a_folder_of_another_configuration_is_refused(tmp_path: Path) -> None:
-    case = Case()
-    case.run(tmp_path / "run")
+    if finished:
+        case.run(tmp_path / "run")
+    else:
+        with pytest.raises(KeyboardInterrupt):
+            case.run(tmp_path / "run", Breaking(case.victim, chunk_ends(case)[0] + 1))
+        with pytest.raises(FolderError):
+            AttackResult.load(tmp_path / "run")
     before = contents(tmp_path / "run")
     with pytest.raises(FolderError):
         case.run(tmp_path / "run", budget=41, policy="greedy")
@@ -223,28 +197,6 @@ def test_a_folder_of_another_configuration_is_refused(tmp_path: Path) -> None:
     with pytest.raises(FolderError):
         case.run(tmp_path / "run")
     assert contents(tmp_path / "run") == before
-
-
-def test_an_unfinished_run_of_another_configuration_is_refused(tmp_path: Path) -> None:
-    case = Case()
-    with pytest.raises(KeyboardInterrupt):
-        case.run(tmp_path / "run", Breaking(case.victim, chunk_ends(case)[0] + 1))
-    with pytest.raises(FolderError):
-        case.run(tmp_path / "run", chunk=4)
-    with pytest.raises(FolderError):
-        AttackResult.load(tmp_path / "run")
-
-
-def test_a_folder_with_other_files_is_refused(tmp_path: Path) -> None:
-    case = Case()
-    (tmp_path / "photos").mkdir()
-    (tmp_path / "photos" / "cat.jpg").write_text("x")
-    (tmp_path / "file").write_text("x")
-    for place in ("photos", "file"):
-        with pytest.raises(FolderError):
-            case.run(tmp_path / place)
-    assert names(tmp_path) == ["file", "photos", "photos/cat.jpg"]
-    assert not case.victim.rows
 
 
 def test_verification_reads_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -273,16 +225,6 @@ def test_progress_reports_every_finished_chunk(tmp_path: Path) -> None:
 
     run_attack(case.attack, Breaking(case.victim), case.batch, tmp_path / "run", CONFIGURATION, hear)
     assert [length for length in seen if length] == [3, 3, 2]  # parts without a length are unfinished chunks
-
-
-def test_the_ledger_lists_every_sample(tmp_path: Path) -> None:
-    case = Case()
-    result = case.run(tmp_path / "run")
-    resume = case.resume(tmp_path / "run")
-    assert [name for _, rows in resume.values("chunk-") for name in rows["id"].to_pylist()] == list(result.ids)
-    assert [(resume.begun(key), key) for key, _ in resume.values()] == [
-        (1, f"chunk-{first:08d}") for first in (0, 3, 6)
-    ]
 
 
 def test_different_data_have_different_fingerprints() -> None:

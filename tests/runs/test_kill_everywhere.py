@@ -16,32 +16,21 @@ import pytest
 from rlab.errors import InputError
 from tests.runs.killing import COMMANDS, Killed, names, trouble, unbroken
 
-FEW = {"attack": 5, "train": 2, "benchmark png": 2, "benchmark npz": 3, "harden": 3, "audit": 2}
+FEW = {"attack": 10, "train": 2, "benchmark png": 2, "benchmark npz": 3, "harden": 3, "audit": 2}
 
 
-def kill_and_resume(name: str, moment: int, folder: Path) -> None:
-    command, (_, outcome, files) = COMMANDS[name], unbroken(name)
-    with pytest.raises(Killed), trouble(folder, at=moment):
+@pytest.mark.parametrize(
+    ("name", "count"), [*FEW.items(), *(pytest.param(name, 100, marks=pytest.mark.slow) for name in FEW)]
+)
+def test_killed_at_some_moments(name: str, count: int, tmp_path: Path) -> None:
+    command, (moments, outcome, files) = COMMANDS[name], unbroken(name)
+    for moment in sorted({1 + round(number * (moments - 1) / (count - 1)) for number in range(count)}):
+        folder = tmp_path / str(moment)
+        with pytest.raises(Killed), trouble(folder, at=moment):
+            command.run(folder)
         command.run(folder)
-    command.run(folder)
-    assert command.outcome(folder) == outcome, f"killed at {moment}"
-    assert names(folder) == files, f"killed at {moment}"
-
-
-@pytest.mark.parametrize("name", COMMANDS)
-def test_killed_at_a_few_moments(name: str, tmp_path: Path) -> None:
-    moments, few = unbroken(name)[0], FEW[name]
-    for number in range(few):
-        moment = 1 + round(number * (moments - 1) / (few - 1))
-        kill_and_resume(name, moment, tmp_path / str(moment))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", COMMANDS)
-def test_killed_at_a_hundred_moments(name: str, tmp_path: Path) -> None:
-    moments = unbroken(name)[0]
-    for moment in sorted({1 + round(number * (moments - 1) / 99) for number in range(100)}):
-        kill_and_resume(name, moment, tmp_path / str(moment))
+        assert command.outcome(folder) == outcome, f"killed at {moment}"
+        assert names(folder) == files, f"killed at {moment}"
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS], ids=["disk full", "read-only"])

@@ -1,17 +1,21 @@
-"""Tasks handed out to processes, some of which die, fail or cannot start; without torch, so that they start quickly."""
+"""Tasks handed out to processes and actors, some of which die, fail or cannot start; without torch, so that they start quickly."""
 
 from __future__ import annotations
 
 import os
 import signal
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from rlab.errors import InputError, MissingExtra, OptionError, VictimError
+from rlab.runs import cluster
+from rlab.runs.cluster import Actor, hand_out_to_actors
 from rlab.runs.messages import Agree, Start, Work
 from rlab.runs.pool import hand_out
 
@@ -21,6 +25,8 @@ FAILURES: dict[str, Exception] = {
     "disk": OSError(28, "No space left on device", "there"),
     "extra": MissingExtra("thing", "things"),
 }
+SQUARES = [f"square {number}" for number in range(7)]
+DONE = {f"task {number}": str(number**2) for number in range(7)}
 
 
 def worker(number: int, folder: str) -> Work:
@@ -46,69 +52,146 @@ def worker(number: int, folder: str) -> Work:
     return work
 
 
+class LostActor(Exception):
+    """Stands for the package's RayError."""
+
+
+@dataclass(eq=False)
+class Reference:
+    give: Callable[[], bytes] | None
+
+
+class FakeRay:
+    """Stands for the package `ray`, in this process; `lose(call)` says which calls, counted from 0, end their actor."""
+
+    exceptions = SimpleNamespace(RayError=LostActor)
+
+    def __init__(self, lose: Callable[[int], bool] = lambda call: False) -> None:
+        self.lose, self.calls, self.made, self.killed = lose, 0, 0, 0
+
+    def remote(self) -> Any:
+        self.made += 1
+        actor = Actor()
+        calls = {name: SimpleNamespace(remote=partial(self._call, getattr(actor, name))) for name in ("start", "do")}
+        return SimpleNamespace(**calls)
+
+    def _call(self, method: Callable[[bytes], bytes], message: bytes) -> Reference:
+        self.calls += 1
+        return Reference(None if self.lose(self.calls - 1) else partial(method, message))
+
+    def wait(self, references: list[Any], num_returns: int, timeout: float) -> tuple[list[Any], list[Any]]:
+        return references[:1], references[1:]
+
+    def get(self, reference: Reference) -> bytes:
+        if reference.give is None:
+            raise LostActor("the node is gone")
+        return reference.give()
+
+    def kill(self, actor: Any) -> None:
+        self.killed += 1
+
+
+@pytest.fixture(autouse=True)
+def audible(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep the warnings and the output of this process, in which the actors run."""
+    monkeypatch.setattr(cluster, "be_quiet", lambda: None)
+
+
 def run(
-    folder: Path, workers: int, tasks: list[str], agree: Callable[[str], None] = lambda key: None
+    folder: Path,
+    tasks: list[str],
+    workers: int = 2,
+    agree: Callable[[str], None] = lambda key: None,
+    ray: FakeRay | None = None,
 ) -> dict[str, Any]:
+    """Hand out tasks to processes, or to the actors of `ray`."""
     starts = [Start(f"worker {number}", worker, (number, str(folder))) for number in range(workers)]
-    return dict(hand_out(starts, {f"task {at}": partial(str, task) for at, task in enumerate(tasks)}, agree))
+    made = {f"task {at}": partial(str, task) for at, task in enumerate(tasks)}
+    return dict(hand_out(starts, made, agree) if ray is None else hand_out_to_actors(ray, ray, starts, made, agree))
 
 
-SQUARES = [f"square {number}" for number in range(7)]
-DONE = {f"task {number}": str(number**2) for number in range(7)}
+@pytest.fixture(params=["processes", "actors"])
+def ray(request: pytest.FixtureRequest) -> FakeRay | None:
+    return FakeRay() if request.param == "actors" else None
 
 
 @pytest.mark.parametrize("workers", [1, 3])
-def test_every_task_is_done_once(workers: int, tmp_path: Path) -> None:
+def test_every_task_is_done_once_and_agreed_to(workers: int, ray: FakeRay | None, tmp_path: Path) -> None:
     agreed: list[str] = []
-    assert run(tmp_path, workers, SQUARES, agreed.append) == DONE
+    assert run(tmp_path, SQUARES, workers, agreed.append, ray) == DONE
     assert sorted((tmp_path / "written").read_text().splitlines()) == SQUARES
     assert sorted(agreed) == sorted(DONE)
-
-
-def test_another_worker_does_the_task_of_one_that_died(tmp_path: Path) -> None:
-    assert run(tmp_path, 2, [*SQUARES, "die once"]) == DONE | {"task 7": "die once"}
-    assert (tmp_path / "died").exists()
-    assert (tmp_path / "written").read_text().count("die once") == 1
-
-
-def test_workers_ignore_an_interrupt(tmp_path: Path) -> None:
-    assert run(tmp_path, 1, ["interrupt"]) == {"task 0": "interrupt"}
-
-
-@pytest.mark.parametrize(
-    ("tasks", "unable", "kind", "sentence"),
-    [
-        (["die"], "-1", VictimError, "worker 0 was ended by SIGKILL at task 0"),
-        (SQUARES, "0", InputError, "worker 0 cannot start: there is no such model"),
-    ],
-)
-def test_a_worker_that_fails_for_good(
-    tasks: list[str], unable: str, kind: type[Exception], sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("UNABLE", unable)
-    with pytest.raises(kind) as caught:
-        run(tmp_path, 1, tasks)
-    assert str(caught.value).startswith(sentence)
+    assert ray is None or (ray.made, ray.killed) == (workers, workers)  # no actor is left behind
 
 
 @pytest.mark.parametrize("kind", FAILURES)
-def test_an_error_in_a_worker_is_raised_here(kind: str, tmp_path: Path) -> None:
-    before = FAILURES[kind]
-    with pytest.raises(InputError if kind == "extra" else type(before)) as caught:
-        run(tmp_path, 1, [kind])
-    assert str(caught.value) == str(before)
+def test_an_error_in_a_worker_is_raised_here(kind: str, ray: FakeRay | None, tmp_path: Path) -> None:
+    with pytest.raises(InputError if kind == "extra" else type(FAILURES[kind])) as caught:
+        run(tmp_path, [kind], ray=ray)
+    assert str(caught.value) == str(FAILURES[kind])
+    assert ray is None or ray.killed == ray.made
 
 
-def test_a_refused_write_leaves_nothing(tmp_path: Path) -> None:
-    def refuse(key: str) -> None:
+def test_a_stop_ends_all_workers(ray: FakeRay | None, tmp_path: Path) -> None:
+    def stop(key: str) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run(tmp_path, 1, ["square 1"], refuse)
+        run(tmp_path, ["square 1"], 1, stop, ray)
+    assert (tmp_path / "written").exists() == (ray is not None)  # a process writes only after the owner agrees
+    assert ray is None or ray.killed == ray.made == 1
+
+
+def test_a_worker_that_cannot_start(ray: FakeRay | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UNABLE", "0")
+    with pytest.raises(InputError, match="worker 0 cannot start: there is no such model"):
+        run(tmp_path, SQUARES, 1, ray=ray)
     assert not (tmp_path / "written").exists()
+
+
+def test_a_process_that_dies_twice_at_a_task_ends_the_run(tmp_path: Path) -> None:
+    assert run(tmp_path, [*SQUARES, "die once"]) == DONE | {"task 7": "die once"}
+    assert (tmp_path / "died").exists()
+    assert (tmp_path / "written").read_text().count("die once") == 1
+    with pytest.raises(VictimError, match="worker 0 was ended by SIGKILL at task 0"):
+        run(tmp_path, ["die"], 1)
+
+
+def test_processes_ignore_an_interrupt(tmp_path: Path) -> None:
+    assert run(tmp_path, ["interrupt"], 1) == {"task 0": "interrupt"}
 
 
 def test_objects_that_cannot_be_pickled_are_refused() -> None:
     starts = [Start("worker", worker, (0, lambda: None))]
     with pytest.raises(OptionError):
         list(hand_out(starts, {"task": lambda: "square 1"}, lambda key: None))
+
+
+@pytest.mark.parametrize("lost", [{0}, {1, 2}, {0, 3, 5}, {4, 7, 9}])
+def test_a_lost_actor_is_replaced_and_its_task_runs_again(lost: set[int], tmp_path: Path) -> None:
+    ray = FakeRay(lost.__contains__)
+    assert run(tmp_path, SQUARES, ray=ray) == DONE
+    assert ray.made == ray.killed == 2 + len(lost)
+    assert sorted((tmp_path / "written").read_text().splitlines()) == SQUARES
+
+
+@pytest.mark.parametrize(
+    ("lose", "sentence"),
+    [
+        (lambda call: call % 2 == 1, "worker 0 was lost at task 0 for the 4th time: the node is gone"),
+        (lambda call: True, "worker 0 was lost before it was ready for the 4th time"),
+    ],
+)  # calls alternate between starts and tasks
+def test_an_actor_that_is_lost_again_and_again(lose: Callable[[int], bool], sentence: str, tmp_path: Path) -> None:
+    with pytest.raises(VictimError, match=sentence):
+        run(tmp_path, SQUARES, 1, ray=FakeRay(lose))
+    assert not (tmp_path / "written").exists()
+
+
+def test_a_cluster_that_starts_no_worker_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "FIRST_WORKER_SECONDS", -1.0)
+    ray = FakeRay()
+    monkeypatch.setattr(ray, "wait", lambda references, **_: ([], references))
+    with pytest.raises(InputError):
+        run(tmp_path, SQUARES, ray=ray)
+    assert ray.killed == 2

@@ -50,28 +50,29 @@ def test_a_streamed_run_is_the_run_of_the_same_samples_in_memory(rank: int, tmp_
     assert_same(run_attack(case.attack, case.victim, case.load()), run_attack(case.attack, case.victim, case.batch))
 
 
-@pytest.mark.parametrize(("chunks", "later"), [(1, 0), (2, 2)])
-def test_a_streamed_run_resumes_where_it_was(chunks: int, later: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("keep", "chunks", "later"), [("everything", 1, 0), ("everything", 2, 2), ("flips", 2, 1), ("assignments", 2, 1)]
+)
+def test_a_streamed_run_resumes_where_it_was(keep: Keep, chunks: int, later: int, tmp_path: Path) -> None:
     case = Streamed(tmp_path)
+
+    def run(name: str, victim: Victim) -> AttackResult:
+        return run_attack(case.attack, victim, case.load(), tmp_path / name, {**CONFIGURATION, "keep": keep}, keep=keep)
+
     with pytest.raises(KeyboardInterrupt):
-        case.stream(tmp_path / "run", Breaking(case.victim, chunk_ends(case)[chunks - 1] + later))
+        run("run", Breaking(case.victim, chunk_ends(case)[chunks - 1] + later))
     again = Breaking(case.victim)
-    result = case.stream(tmp_path / "run", again)
-    assert_same(result, case.run(tmp_path / "whole"))
+    result, whole = run("run", again), run("whole", Breaking(case.victim))
+    if keep == "everything":
+        assert_same(result, whole)
+    assert (result.status, result.ids) == (whole.status, whole.ids)
+    assert torch.equal(result.assignment, whole.assignment)
     assert sum(again.rows.values()) == int(result.queries[3 * chunks :].sum())
     assert names(tmp_path / "run") == names(tmp_path / "whole")
 
 
-def test_data_that_changed_between_two_processes_is_refused(tmp_path: Path) -> None:
-    case = Streamed(tmp_path)
-    with pytest.raises(KeyboardInterrupt):
-        case.stream(tmp_path / "run", Breaking(case.victim, chunk_ends(case)[0] + 1))
-    os.utime(case.path, ns=(1, 1))
-    with pytest.raises(FolderError):
-        case.stream(tmp_path / "run")
-
-
-def test_data_that_changes_during_a_run_ends_it_and_keeps_finished_chunks(tmp_path: Path) -> None:
+def test_data_that_changes_ends_the_run_and_keeps_finished_chunks(tmp_path: Path) -> None:
+    """Data that changed between two processes is refused as well."""
     case = Streamed(tmp_path)
     source, before = case.load(), case.path.stat().st_mtime_ns
 
@@ -82,6 +83,8 @@ def test_data_that_changes_during_a_run_ends_it_and_keeps_finished_chunks(tmp_pa
 
     with pytest.raises(InputError):
         case.stream(tmp_path / "run", source=replace(source, read=changing))
+    with pytest.raises(FolderError):
+        case.stream(tmp_path / "run")
     os.utime(case.path, ns=(before, before))
     assert_same(case.stream(tmp_path / "run"), case.run(tmp_path / "whole"))
 
@@ -103,12 +106,9 @@ def test_unreadable_samples_are_left_out_and_reported(tmp_path: Path) -> None:
     whole = case.run(tmp_path / "whole")
     assert_same(result, whole.where(torch.tensor([0, 1, 2, 6])))
     assert_same(case.stream(tmp_path / "run", Breaking(case.victim, 0), broken), result)  # no further queries
+    unreadable = replace(source, read=lambda rows: Decoded(None, (), [("a", "is broken")] * len(rows)))
     with pytest.raises(InputError):
-        run_attack(
-            case.attack,
-            case.victim,
-            replace(source, read=lambda rows: Decoded(None, (), [("a", "is broken")] * len(rows))),
-        )
+        run_attack(case.attack, case.victim, unreadable)
 
 
 def test_attack_takes_a_source_and_a_folder(tmp_path: Path) -> None:
@@ -162,20 +162,6 @@ def test_rebuilding_from_other_data_is_refused(tmp_path: Path) -> None:
     with pytest.raises(OptionError):
         run_attack(pixels, case.victim, case.batch, tmp_path / "pixels", CONFIGURATION, keep="assignments")
     assert not (tmp_path / "pixels").exists()
-
-
-@pytest.mark.parametrize("keep", ["flips", "assignments"])
-def test_a_run_with_any_keep_resumes_where_it_was(keep: Keep, tmp_path: Path) -> None:
-    case = Streamed(tmp_path)
-
-    def run(name: str, victim: Victim) -> AttackResult:
-        return run_attack(case.attack, victim, case.load(), tmp_path / name, {**CONFIGURATION, "keep": keep}, keep=keep)
-
-    with pytest.raises(KeyboardInterrupt):
-        run("run", Breaking(case.victim, chunk_ends(case)[1] + 1))
-    whole, again = run("whole", Breaking(case.victim)), run("run", Breaking(case.victim))
-    assert (again.status, again.ids, names(tmp_path / "run")) == (whole.status, whole.ids, names(tmp_path / "whole"))
-    assert torch.equal(again.assignment, whole.assignment)
 
 
 def test_a_run_resumes_after_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

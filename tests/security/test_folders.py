@@ -15,7 +15,7 @@ from rlab.benchmarking.folder import MANIFEST, METADATA, rows_digest
 from rlab.storage import files
 from tests.benchmarking.cases import made_once
 from tests.command import Said, rlab_command
-from tests.security.conftest import Server
+from tests.victims.faults import Server
 
 GRADED = """
 import numpy as np
@@ -103,11 +103,11 @@ def test_models_that_a_folder_names_are_shown_but_not_loaded(handed: Handed, mod
 
 
 def test_an_address_that_a_folder_names_gets_no_request(handed: Handed, server: Server) -> None:
-    handed.model(f"http://{server.address}")
+    handed.model(server.url)
     assert verify().code == 0
     assert run().code == 0
     assert rlab_command("report", ".").code == 0
-    assert server.posts == 0
+    assert server.received == []
 
 
 def test_the_user_may_trust_a_folder_or_name_the_model(handed: Handed) -> None:

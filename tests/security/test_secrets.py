@@ -19,7 +19,7 @@ from rlab.runs.fingerprint import model_fingerprint
 from rlab.victims.http import HttpVictim
 from rlab.victims.options import ModelOptions
 from tests.command import Said, rlab_command
-from tests.security.conftest import Server
+from tests.victims.faults import Reply, Server
 
 MARKER = "Zq7-m4rk3r+x"
 SPELLED = [MARKER, MARKER.replace("+", "%2B"), base64.b64encode(MARKER.encode()).decode(), "m4rk3r"]
@@ -103,35 +103,45 @@ def check(place: str, wanted: str | None, server: Server, tmp_path: Path, monkey
     """Run one command or all, once with a model that answers and once with one that echoes the request."""
     monkeypatch.setenv("MY_KEY", MARKER)
     for status in (200, 401):
-        server.status, runs = status, tmp_path / f"runs-{status}"
+        runs = tmp_path / f"runs-{status}"
         runs.mkdir()
-        for name, words in commands(PLACES[place](server.address), runs).items():
+        if status == 401:
+            server.plan = lambda number, busy: Reply(401, seen(server)[-1].encode())
+        for name, words in commands(PLACES[place](host(server)), runs).items():
             if wanted not in (None, name) or (status == 401 and name == "benchmark run"):
                 continue
             folder = runs / name
             shown = rlab_command(*words, *([] if name == "doctor" else ["--out", folder]))
             assert shown.code in ((0, 1) if status == 200 else (1, 2)), (name, shown.err)
             assert leaks(shown, runs) == [], shown.out
-    assert any(word in seen for seen in server.seen for word in (*SPELLED, BASIC))  # the secret did reach the server
+    assert any(word in one for one in seen(server) for word in (*SPELLED, BASIC))  # the secret did reach the server
+
+
+def seen(server: Server) -> list[str]:
+    return [f"{one.path} {one.headers}" for one in server.received]
+
+
+def host(server: Server) -> str:
+    return server.url.removeprefix("http://")
 
 
 def test_a_reference_is_stored_and_works_again(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MY_KEY", MARKER)
-    words = commands(PLACES["header by reference"](server.address), tmp_path / "runs")["attack"]
+    words = commands(PLACES["header by reference"](host(server)), tmp_path / "runs")["attack"]
     assert rlab_command(*words, "--out", tmp_path / "run").code == 0
     stored = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
     assert stored["model"]["http"]["headers"] == {"Authorization": "Bearer ${MY_KEY}"}
-    before = server.posts
+    before = len(server.received)
     again = rlab_command("attack", "--config", tmp_path / "run" / "config.yaml", "--out", tmp_path / "run")
-    assert (again.code, server.posts) == (0, before)
+    assert (again.code, len(server.received)) == (0, before)
     monkeypatch.delenv("MY_KEY")
     shown = rlab_command("attack", "--config", tmp_path / "run" / "config.yaml", "--out", tmp_path / "other")
-    assert (shown.code, server.posts) == (2, before)
+    assert (shown.code, len(server.received)) == (2, before)
     assert not (tmp_path / "other").exists()
 
 
 def test_a_literal_secret_gives_a_notice_and_must_be_given_again(server: Server, tmp_path: Path) -> None:
-    words = commands(PLACES["header"](server.address), tmp_path / "runs")["attack"]
+    words = commands(PLACES["header"](host(server)), tmp_path / "runs")["attack"]
     with pytest.warns(Notice):
         assert rlab_command(*words, "--out", tmp_path / "run").code == 0
     stored = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
@@ -211,7 +221,7 @@ def test_addresses_without_secrets(url: str, shown: str) -> None:
     assert redact(f"at {url!r}, and") == f"at {shown!r}, and"
 
 
-def test_known_secrets_are_removed_from_secretpages_and_errors() -> None:
+def test_known_secrets_are_removed_from_pages_and_errors() -> None:
     remember(f'Bearer <{MARKER}&"')
     secret = f'<{MARKER}&"'
     page = Page(secret, [Section(secret, [Text(secret), Facts({secret: secret})])], lead=secret)

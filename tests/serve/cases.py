@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import atexit
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -12,14 +12,18 @@ from tempfile import mkdtemp
 from typing import Any
 
 import httpx
+import pytest
 
 from rlab.results.result import AttackResult, from_parts, to_arrays, to_rows
 from rlab.runs.attack import run_attack
 from rlab.runs.options import RunOptions
 from rlab.serve.app import make_app
+from rlab.serve.jobs import Job, Jobs
 from rlab.storage.config import check
 from rlab.victims import demo_victim
 from tests.victims.makers import serving
+
+MODELS = {"demo:digits": {"model": "demo:digits", "data": "demo:digits"}}
 
 
 @cache
@@ -41,6 +45,16 @@ def copy_runs(root: Path) -> Path:
     return root
 
 
+def only_wait(patch: pytest.MonkeyPatch) -> None:
+    """Let the server's jobs be processes that only wait."""
+    real = Jobs._launch
+
+    def launch(jobs: Jobs, name: str, words: Sequence[str], stdin: int) -> Job:
+        return real(jobs, name, ["-c", "print('waiting', flush=True); import time; time.sleep(60)"], stdin)
+
+    patch.setattr(Jobs, "_launch", launch)
+
+
 @contextmanager
 def served(root: Path, token: str | None = None, **options: Any) -> Iterator[httpx.Client]:
     """A client of a real server."""
@@ -57,6 +71,5 @@ def grown(times: int) -> AttackResult:
                "queries_search": row["queries_search"] + 3 * k % 40}
         for k in range(times) for row in rows
     ]  # fmt: skip
-    return from_parts(
-        result.setting, many, {name: array.repeat(times, *(1,) * (array.dim() - 1)) for name, array in arrays.items()}
-    )
+    repeated = {name: array.repeat(times, *(1,) * (array.dim() - 1)) for name, array in arrays.items()}
+    return from_parts(result.setting, many, repeated)

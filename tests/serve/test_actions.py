@@ -11,7 +11,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,27 +21,20 @@ import yaml
 
 from rlab.errors import InputError
 from rlab.results.result import AttackResult
-from rlab.serve.jobs import Job, Jobs, StartForm, read_models
+from rlab.serve.jobs import Jobs, StartForm, read_models
 from rlab.serve.progress import Follower, events
 from rlab.serve.runs import is_running
 from rlab.storage.config import check
 from rlab.storage.ledger import TABLES
 from rlab.storage.lock import LOCK
 from tests.command import rlab_command
-from tests.serve.cases import copy_runs, served
-
-MODELS = {"demo:digits": {"model": "demo:digits", "data": "demo:digits"}}
+from tests.serve.cases import MODELS, copy_runs, only_wait, served
 
 
 @pytest.fixture
 def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[httpx.Client]:
     """Of a server whose runs are processes that only wait."""
-    real = Jobs._launch
-
-    def launch(jobs: Jobs, name: str, words: Sequence[str], stdin: int) -> Job:
-        return real(jobs, name, ["-c", "print('waiting', flush=True); import time; time.sleep(60)"], stdin)
-
-    monkeypatch.setattr(Jobs, "_launch", launch)
+    only_wait(monkeypatch)
     with served(copy_runs(tmp_path / "runs"), models=MODELS) as client:
         client.headers["Origin"] = str(client.base_url).rstrip("/")
         yield client
@@ -139,9 +132,8 @@ def test_a_form_is_a_configuration_of_rlab_attack(tmp_path: Path):
         "budget": "30",
         "limit": "3",
         "policy": "square",
-        "seed": "",
     }
-    config = check(StartForm, {"model": "demo:digits", **fields}).config(MODELS)
+    config = check(StartForm, {"model": "demo:digits", "seed": "", **fields}).config(MODELS)
     (tmp_path / "form.yaml").write_text(yaml.safe_dump(config))
     said = rlab_command("attack", "--config", tmp_path / "form.yaml", "--dry-run", "--json")
     plan = json.loads(said.out)
@@ -212,18 +204,14 @@ def test_each_look_reads_only_new_chunks(tmp_path: Path):
     with sqlite3.connect(tmp_path / "ledger.sqlite") as db:
         db.executescript(TABLES)
     for count, nearest in enumerate((3.0, 1.0, 2.0), 1):
-        value = json.dumps(
-            [row | {"improved_to": [9.0, nearest]}, {**row, "status": "budget spent", "improved_to": []}]
-        )
+        spent = row | {"status": "budget spent", "improved_to": []}
+        value = json.dumps([row | {"improved_to": [9.0, nearest]}, spent])
         with sqlite3.connect(tmp_path / "ledger.sqlite") as db:
             db.execute("insert into steps values (?, '', 1, 1, ?, null, null)", (f"chunk-{count:08d}", value))
             db.execute("insert into steps values (?, '', 1, 0, null, null, null)", (f"chunk-9{count:07d}",))
         told = follower.look()
-        assert (told["samples"], told["queries"], told["ended"]) == (
-            2 * count,
-            14 * count,
-            {"flipped": count, "held": count},
-        )
+        assert (told["samples"], told["queries"]) == (2 * count, 14 * count)
+        assert told["ended"] == {"flipped": count, "held": count}
     assert told["best"] == [1.0, 2.0, 3.0]
     assert told["median"] == 2.0
     with sqlite3.connect(tmp_path / "ledger.sqlite") as db:
@@ -245,11 +233,8 @@ def test_events_end_with_the_run(monkeypatch: pytest.MonkeyPatch):
 def test_a_run_is_running_while_its_process_lives(tmp_path: Path):
     done = subprocess.Popen([sys.executable, "-c", ""])
     done.wait()
-    for pid, host, running in (
-        (os.getpid(), platform.node(), True),
-        (done.pid, platform.node(), False),
-        (1, "far", True),
-    ):
+    here = platform.node()
+    for pid, host, running in ((os.getpid(), here, True), (done.pid, here, False), (1, "far", True)):
         (tmp_path / LOCK).write_text(json.dumps({"command": "attack", "pid": pid, "host": host}))
         assert is_running(tmp_path) is running
     for odd in ("", "[]", '{"pid": -1}', '{"pid": "1"}', '{"pid": 99999999999999999999}'):

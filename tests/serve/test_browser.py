@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -10,11 +10,8 @@ from typing import Any
 import httpx
 import pytest
 
-from rlab.serve.jobs import Job, Jobs
 from tests.present.chromium import DESK, PHONE, Opened, open_browser
-from tests.serve.cases import copy_runs, grown, served
-
-MODELS = {"demo:digits": {"model": "demo:digits", "data": "demo:digits"}}
+from tests.serve.cases import MODELS, copy_runs, grown, only_wait, served
 
 
 @pytest.fixture(scope="module")
@@ -26,13 +23,8 @@ def browser() -> Iterator[Any]:
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     root = copy_runs(tmp_path_factory.mktemp("browsed") / "runs")
     grown(40).save(root / "many")
-    real = Jobs._launch
-
-    def launch(jobs: Jobs, name: str, words: Sequence[str], stdin: int) -> Job:
-        return real(jobs, name, ["-c", "print('waiting', flush=True); import time; time.sleep(60)"], stdin)
-
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Jobs, "_launch", launch)
+        only_wait(patch)
         with served(root, models=MODELS) as client:
             yield str(client.base_url).rstrip("/")
 

@@ -22,18 +22,8 @@ def test_the_server_starts_without_slow_imports():
 
 
 def test_other_machines_need_a_generated_token(tmp_path: Path):
-    call = [
-        sys.executable,
-        "-m",
-        "rlab",
-        "serve",
-        str(copy_runs(tmp_path)),
-        "--host",
-        "0.0.0.0",
-        "--port",
-        "0",
-        "--json",
-    ]
+    words = ["serve", str(copy_runs(tmp_path)), "--host", "0.0.0.0", "--port", "0", "--json"]
+    call = [sys.executable, "-m", "rlab", *words]
     # A shell's background job, and so its children, would not hear of Ctrl-C.
     heard = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
     with subprocess.Popen(call, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=heard) as process:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -69,14 +68,9 @@ def test_consecutive_tables_become_one_file(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_rows_come_back(tmp_path: Path) -> None:
-    rows = [
-        {"id": "a", "n": 1, "far": math.inf, "scores": [0.25, 0.75]},
-        {"id": "ü", "n": -2, "far": 0.1, "scores": [1.0, 0.0]},
-    ]
+    rows = [{"id": "ü", "n": -2, "far": far, "scores": [0.25, 0.75]} for far in (math.inf, 0.1, math.nan)]
     files.write_rows(tmp_path / "r", rows, "{}")
-    assert files.read_rows(tmp_path / "r") == rows
-    files.write_rows(tmp_path / "r", [{"far": math.nan}], "{}")
-    assert math.isnan(files.read_rows(tmp_path / "r")[0]["far"])
+    assert str(files.read_rows(tmp_path / "r")) == str(rows)
 
 
 def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,22 +86,16 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.
     assert path.read_bytes() == b"old"
 
 
-READERS: list[Callable[[Path], object]] = [
-    files.read_arrays, files.read_rows, files.read_json, files.read_index, files.read_tree
-]  # fmt: skip
-UNREADABLE = [
-    (read, content) for read in READERS for content in (None, b"", b"PAR1 nonsense", b"\x80\x04.", b'{"l2": ')
-]
+READERS = [files.read_arrays, files.read_rows, files.read_json, files.read_index, files.read_tree]
 
 
-@pytest.mark.parametrize(("read", "content"), [*UNREADABLE, (files.read_csv, None), (files.read_csv, b"\x80\x04.")])
-def test_an_unreadable_file_raises_an_error_that_names_it(
-    tmp_path: Path, read: Callable[[Path], object], content: bytes | None
-) -> None:
+@pytest.mark.parametrize("content", [None, b"", b"PAR1 nonsense", b"\x80\x04.", b'{"l2": '])
+def test_an_unreadable_file_raises_an_error_that_names_it(content: bytes | None, tmp_path: Path) -> None:
     if content is not None:
         (tmp_path / "bad").write_bytes(content)
-    with pytest.raises(FolderError, match="bad"):
-        read(tmp_path / "bad")
+    for read in [*READERS, *([files.read_csv] if content in (None, b"\x80\x04.") else [])]:
+        with pytest.raises(FolderError, match="bad"):
+            read(tmp_path / "bad")
 
 
 def test_a_tree_of_tensors_comes_back_with_its_keys(tmp_path: Path) -> None:
@@ -125,9 +113,6 @@ def test_a_tree_of_tensors_comes_back_with_its_keys(tmp_path: Path) -> None:
     assert torch.equal(read["weights"]["turned"], tree["weights"]["turned"])  # type: ignore[index]
     assert (read["step"], read[7][:3], read["none"]) == (3, [1.5, None, "ä"], {})
     assert bool(read[7][3]["deep"])
-
-
-def test_a_tree_without_tensors_is_a_file_too(tmp_path: Path) -> None:
     files.write_tree(tmp_path / "tree", {"step": 1, "loss": math.inf})
     assert files.read_tree(tmp_path / "tree") == {"step": 1, "loss": math.inf}
 

@@ -11,9 +11,9 @@ import pytest
 import torch
 import yaml
 
-import rlab.training.trainer
+import rlab.training.directions
 from rlab.data.batch import Batch
-from rlab.errors import InputError, MissingExtra, OptionError
+from rlab.errors import InputError, MissingExtra
 from rlab.policies import parse_policy
 from rlab.policies.belief import BeliefPolicy
 from rlab.priors.file import read_prior, save_prior
@@ -27,20 +27,11 @@ from rlab.training.trainer import LOG, PRIOR, Tell
 from rlab.victims import CallableVictim, Victim, demo_victim
 
 TINY: dict[str, Any] = {
-    "models": ["demo:digits"],
-    "data": {"path": "demo:digits", "split": "train", "limit": 40},
-    "palettes": [["gaussian_noise@0.1..0.5", "dead_pixel@1.0"]],
-    "entries": 2,
-    "patches": [2],
-    "minutes": 0.005,
-    "validation_interval": 0.01,
-    "validation_samples": 4,
-    "budget": 20,
-    "heads": 1,
-    "prior_width": 8,
-    "prior_levels": 1,
+    "models": ["demo:digits"], "data": {"path": "demo:digits", "split": "train", "limit": 40}, "entries": 2,
+    "palettes": [["gaussian_noise@0.1..0.5", "dead_pixel@1.0"]], "patches": [2], "minutes": 0.005,
+    "validation_interval": 0.01, "validation_samples": 4, "budget": 20, "heads": 1, "prior_width": 8, "prior_levels": 1,
     "prior": {"batch": 16},
-}
+}  # fmt: skip
 
 
 def configured(**more: Any) -> PriorOptions:
@@ -89,21 +80,15 @@ def test_a_configuration_file_with_the_device_of_the_command_line(tmp_path: Path
         PriorOptions.read(path)
 
 
-def test_options_that_a_prior_does_not_use_are_refused(tmp_path: Path) -> None:
+def test_the_options_a_training_writes_are_read_again(tmp_path: Path) -> None:
     path = tmp_path / "t.yaml"
-    path.write_text(json.dumps(TINY | {"l2_penalties": [0.1, 0.2], "prior_minutes": 1.0}))
-    with pytest.raises(OptionError, match="does not use l2_penalties, prior_minutes:"):
-        PriorOptions.read(path)
     path.write_text(json.dumps(check(PriorOptions, TINY).plain()))  # as a training writes it, with every default
     assert PriorOptions.read(path) == check(PriorOptions, TINY)
 
 
-@pytest.mark.parametrize("name", ["images", "photos", "signals"])
-def test_the_files_of_the_repository_are_read(name: str, root: Path) -> None:
-    assert PriorOptions.read(root / "agents" / f"{name}.yaml").prior.learning_rate == 0.001
-
-
-def test_the_configuration_of_the_documentation_is_one(root: Path) -> None:
+def test_the_configurations_of_the_repository_and_the_documentation_are_valid(root: Path) -> None:
+    for name in ("images", "photos", "signals"):
+        assert PriorOptions.read(root / "agents" / f"{name}.yaml").prior.learning_rate == 0.001
     text = (root / "docs" / "agents.md").read_text(encoding="utf-8").partition("```yaml\n")[2].partition("```")[0]
     assert check(PriorOptions, yaml.safe_load(text)).entries == 4
 
@@ -170,11 +155,11 @@ def test_a_training_that_was_stopped_goes_on_there(tmp_path: Path, monkeypatch: 
             assert torch.equal(value, saved["network"][name])
         train_prior(prior, samplers, config, progress, *further)
 
-    monkeypatch.setattr(rlab.training.trainer, "train_prior", from_there)
+    monkeypatch.setattr(rlab.training.directions, "train_prior", from_there)
     trained(options, folder)
     assert saved["done"] <= began[0] < 1
     assert (folder / PRIOR).exists()
-    monkeypatch.setattr(rlab.training.trainer, "train_prior", lambda *given: pytest.fail("it is trained already"))
+    monkeypatch.setattr(rlab.training.directions, "train_prior", lambda *given: pytest.fail("it is trained already"))
     trained(options, folder)
 
 

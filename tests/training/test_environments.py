@@ -5,14 +5,14 @@ import random
 import subprocess
 import sys
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from rlab.core.env import Task
 from rlab.core.goals import Untargeted
-from rlab.errors import InputError, OptionError
+from rlab.errors import OptionError
 from rlab.training.episodes import EpisodeSampler
 from tests.helpers import PALETTE, RANKS, exact_victim, labelled_by, make_batch, make_grid
 
@@ -25,19 +25,6 @@ def sampler(rank: int, budget: int = 6) -> EpisodeSampler:
 
 
 @pytest.mark.parametrize("rank", RANKS)
-def test_torchrl_accepts_the_environment(rank: int) -> None:
-    from torchrl.envs.utils import check_env_specs
-
-    from rlab.training.environments import TorchRLEnv
-
-    env = TorchRLEnv(sampler(rank), 3)
-    check_env_specs(env)
-    told = env.rollout(4, break_when_any_done=False)
-    assert told.batch_size == torch.Size([3, 4])
-    assert torch.isfinite(told["next", "reward"]).all()
-
-
-@pytest.mark.parametrize("rank", RANKS)
 def test_gymnasium_accepts_the_environment(rank: int) -> None:
     from gymnasium.utils.env_checker import check_env
 
@@ -46,27 +33,19 @@ def test_gymnasium_accepts_the_environment(rank: int) -> None:
     check_env(GymnasiumEnv(sampler(rank)), skip_render_check=True)
 
 
-def test_a_spent_budget_truncates_and_does_not_terminate() -> None:
+def test_a_spent_budget_truncates_and_the_same_seed_gives_the_same_episode() -> None:
     from rlab.training.environments import GymnasiumEnv
 
     env = GymnasiumEnv(sampler(2, budget=2))
     env.reset(seed=1)
     restore_nothing = 0  # patch 0 holds nothing, so the input stays as it is and the goal is out of reach
-    first = env.step(restore_nothing)
-    second = env.step(restore_nothing)
-    assert (first[2], first[3]) == (False, False)
-    assert (second[2], second[3]) == (False, True)
-
-
-def test_the_same_seed_gives_the_same_episode() -> None:
-    from rlab.training.environments import GymnasiumEnv
-
-    env = GymnasiumEnv(sampler(2))
-    told = []
+    ends = [env.step(restore_nothing)[2:4] for _ in range(2)]
+    assert ends == [(False, False), (False, True)]  # truncated, not terminated
+    env, rewards = GymnasiumEnv(sampler(2)), []
     for _ in range(2):
         env.reset(seed=3)
-        told.append([env.step(action)[1] for action in (9, 17, 26)])
-    assert told[0] == told[1]
+        rewards.append([env.step(action)[1] for action in (9, 17, 26)])
+    assert rewards[0] == rewards[1]
 
 
 @pytest.mark.parametrize("rank", RANKS)
@@ -92,23 +71,16 @@ def test_gymnasium_makes_an_environment_of_a_model_and_data() -> None:
     import rlab.training.registered
 
     data = rlab.load("demo:digits", limit=6)
-    env = gymnasium.make(
-        rlab.training.registered.NAME,
-        model="demo:digits",
-        data=(data.x, data.y),
-        patch=2,
-        budget=5,
-        render_mode="rgb_array",
-    )
+    given: dict[str, Any] = {"model": "demo:digits", "data": (data.x, data.y), "patch": 2}
+    env = gymnasium.make(rlab.training.registered.NAME, budget=5, render_mode="rgb_array", **given)
     check_env(env.unwrapped, skip_render_check=True)
     env.reset(seed=0)
     rewards = [env.step(env.action_space.sample())[1] for _ in range(3)]
     assert all(map(math.isfinite, rewards))
     assert isinstance(env.render(), np.ndarray)
-    with pytest.raises(InputError, match="'budget'"):
-        gymnasium.make("rlab/Attack-v0", model="demo:digits", data=data, budget=0)
-    with pytest.raises(OptionError):
-        gymnasium.make("rlab/Attack-v0", model="demo:digits", data=data, budgte=5)
+    for wrong in ("budget", "budgte"):
+        with pytest.raises(OptionError, match=f"'{wrong}'"):
+            gymnasium.make("rlab/Attack-v0", **given | {wrong: 0})
 
 
 @pytest.mark.parametrize(

@@ -123,28 +123,22 @@ def test_heads_specialise_where_models_differ() -> None:
 
 
 def test_tell_hears_every_step_and_its_progress() -> None:
-    heard: list[tuple[float, float]] = []
+    heard: dict[float, float] = {}
     train_prior(
-        made(1), [sampler(Region(LEFT))], CONFIG, upto(20), lambda done, loss: heard.append((done, float(loss)))
+        made(1), [sampler(Region(LEFT))], CONFIG, upto(20), lambda done, loss: heard.update({done: float(loss)})
     )
-    assert [done for done, _ in heard] == [step / 20 for step in range(20)]
-    losses = [loss for _, loss in heard]
+    assert list(heard) == [step / 20 for step in range(20)]
+    losses = list(heard.values())
     assert sum(losses[-5:]) < sum(losses[:5])
 
 
-def test_nothing_happens_when_all_is_done() -> None:
-    prior = made(1)
-    before = {name: value.clone() for name, value in prior.state_dict().items()}
-    one = sampler(Region(LEFT))
-    train_prior(prior, [one], CONFIG, lambda: 1.0)
+def test_the_model_is_left_alone_and_its_rows_are_counted() -> None:
+    module, prior = Region(LEFT), made(3)
+    before, one = {name: value.clone() for name, value in prior.state_dict().items()}, sampler(module)
+    train_prior(prior, [one], CONFIG, lambda: 1.0)  # nothing happens when all is done
     assert all(torch.equal(value, before[name]) for name, value in prior.state_dict().items())
     assert not one.victim.rows
-
-
-def test_the_model_is_left_alone_and_its_rows_are_counted() -> None:
-    module = Region(LEFT)
-    one = sampler(module)
-    train_prior(made(3), [one], CONFIG, upto(2))
+    train_prior(prior, [one], CONFIG, upto(2))
     assert module.weight.grad is None
     assert module.weight.tolist() == [3.0] * 4
     assert one.victim.rows == {"train": 2 * 16 * 3}

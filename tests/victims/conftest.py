@@ -1,4 +1,4 @@
-"""Servers of these tests are on this machine: no proxy stands between, and certificates are read once for all clients."""
+"""Servers on this machine, which no proxy may hide; certificates are read once for all clients."""
 
 import os
 from collections.abc import Iterator
@@ -6,6 +6,8 @@ from functools import cache
 
 import httpx._transports.default
 import pytest
+
+from tests.victims.faults import Server, fault_server
 
 os.environ["NO_PROXY"] = "127.0.0.1,localhost"
 
@@ -16,3 +18,9 @@ def shared_certificates() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(httpx._transports.default, "create_ssl_context", cache(httpx.create_ssl_context))
         yield
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with fault_server() as server:
+        yield server

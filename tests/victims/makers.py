@@ -1,4 +1,4 @@
-"""Every kind of victim around one and the same linear model, each with the model's own record of the rows it saw."""
+"""Every kind of victim around the same linear model, which records the rows it receives."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import onnx
@@ -33,7 +33,7 @@ FEATURES = CHANNELS * math.prod(SIZES[1])
 
 @dataclass
 class Linear:
-    """x: (b, c, *size) -> logits (b, 3), and how many rows were asked for each time."""
+    """x: (b, c, *size) -> logits (b, 3); `seen` holds the rows of each call."""
 
     weight: np.ndarray[Any, Any]
     bias: np.ndarray[Any, Any]
@@ -45,7 +45,7 @@ class Linear:
         return answer
 
     def scores(self, x: Tensor) -> Tensor:
-        """What every victim should return; leaves no trace in `seen`."""
+        """What every victim should return; not recorded in `seen`."""
         flat = x.flatten(1).double() @ torch.from_numpy(self.weight).double()
         return (flat + torch.from_numpy(self.bias).double()).log_softmax(1).float()
 
@@ -75,7 +75,7 @@ class LinearModule(nn.Module):
 
 
 class CountingSession:
-    """An onnxruntime session that keeps the rows it ran."""
+    """An onnxruntime session that records its rows."""
 
     def __init__(self, graph: onnx.ModelProto, seen: list[int]) -> None:
         self.session = onnxruntime.InferenceSession(graph.SerializeToString(), providers=["CPUExecutionProvider"])
@@ -151,47 +151,34 @@ Make = Callable[..., Victim]  # takes the options every victim shares
 Kind = Callable[[Linear, int], AbstractContextManager[Make]]
 
 
-@contextmanager
-def _torch(model: Linear, rank: int) -> Iterator[Make]:
-    yield lambda **options: TorchVictim(LinearModule(model), **options)
+def _local(build: Callable[[Linear, int, dict[str, Any]], Victim]) -> Kind:
+    @contextmanager
+    def kind(model: Linear, rank: int) -> Iterator[Make]:
+        yield lambda **options: build(model, rank, options)
+
+    return kind
 
 
-@contextmanager
-def _callable(model: Linear, rank: int) -> Iterator[Make]:
-    yield lambda **options: CallableVictim(model.logits, **options)
+def _onnx(model: Linear, rank: int, batch: str | int, options: dict[str, Any]) -> Victim:
+    return OnnxVictim(CountingSession(onnx_graph(model, rank, batch), model.seen), **options)
 
 
-@contextmanager
-def _onnx(model: Linear, rank: int) -> Iterator[Make]:
-    yield lambda **options: OnnxVictim(CountingSession(onnx_graph(model, rank), model.seen), **options)
-
-
-@contextmanager
-def _onnx_of_one(model: Linear, rank: int) -> Iterator[Make]:
-    yield lambda **options: OnnxVictim(CountingSession(onnx_graph(model, rank, 1), model.seen), **options)
-
-
-@contextmanager
-def _sklearn(model: Linear, rank: int) -> Iterator[Make]:
-    yield lambda **options: SklearnVictim(regression(model), **options)
-
-
-def _http(body: str) -> Kind:
+def _http(body: Literal["json", "npy"]) -> Kind:
     @contextmanager
     def kind(model: Linear, rank: int) -> Iterator[Make]:
         served = TorchVictim(LinearModule(model), bounds=(-math.inf, math.inf))
         with serving(example_server().create_app(served)) as address:
-            yield lambda **options: HttpVictim(f"{address}/predict", body=body, backoff=0.01, **options)  # type: ignore[arg-type]
+            yield lambda **options: HttpVictim(f"{address}/predict", body=body, backoff=0.01, **options)
 
     return kind
 
 
 ALL_VICTIMS: dict[str, Kind] = {
-    "torch": _torch,
-    "callable": _callable,
-    "onnx": _onnx,
-    "onnx of one": _onnx_of_one,
-    "sklearn": _sklearn,
+    "torch": _local(lambda model, rank, options: TorchVictim(LinearModule(model), **options)),
+    "callable": _local(lambda model, rank, options: CallableVictim(model.logits, **options)),
+    "onnx": _local(lambda model, rank, options: _onnx(model, rank, "b", options)),
+    "onnx of one": _local(lambda model, rank, options: _onnx(model, rank, 1, options)),
+    "sklearn": _local(lambda model, rank, options: SklearnVictim(regression(model), **options)),
     "http json": _http("json"),
     "http npy": _http("npy"),
 }

@@ -1,12 +1,12 @@
-"""Models that tell only classes, answers of several parts, and scores of one's own."""
+"""Models that return only classes, several outputs or objects, and custom scores."""
 
 from __future__ import annotations
 
 import importlib
 import json
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ import rlab
 from rlab.data.batch import Batch
 from rlab.errors import InputError, VictimError
 from rlab.results.result import AttackResult
-from rlab.victims import CallableVictim, OnnxVictim, TorchVictim
+from rlab.victims import CallableVictim, OnnxVictim, TorchVictim, Victim
 from rlab.victims.wire import decode
 from tests.command import rlab_command
 from tests.victims.makers import inputs, linear, onnx_graph
@@ -28,18 +28,28 @@ from tests.victims.makers import inputs, linear, onnx_graph
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 X = inputs(2)
 CLASSES = 3
-WINNER = linear().scores(X).argmax(1)
+SCORES = linear().scores(X)
+WINNER = SCORES.argmax(1)
+Say = Callable[[Tensor], Any]
+LABELS = {"outputs": "labels", "classes": CLASSES}
+TOPK = {"outputs": "topk", "classes": CLASSES}
 
 
 class Saying(nn.Module):
     """Returns what a function makes of the linear model's logits."""
 
-    def __init__(self, say: Callable[[Tensor], Any]) -> None:
+    def __init__(self, say: Say) -> None:
         super().__init__()
-        self.say = say
+        self.say, self.weight = say, nn.Parameter(torch.ones(1))
 
     def forward(self, x: Tensor) -> Any:
-        return self.say(linear().scores(x))
+        return self.say(linear().scores(x * self.weight))
+
+
+def both(say: Say, **options: Any) -> tuple[Victim, Victim]:
+    """A torch module and a function that return the same."""
+    function = CallableVictim(lambda x: say(linear().scores(torch.from_numpy(x))), **options)
+    return TorchVictim(Saying(say), **options), function
 
 
 def numbers(logits: Tensor) -> Tensor:
@@ -50,54 +60,100 @@ def best_two(logits: Tensor) -> Tensor:
     return logits.topk(2, 1).indices
 
 
-SAYINGS: dict[str, tuple[Callable[[Tensor], Any], dict[str, Any]]] = {
-    "numbers": (numbers, {"outputs": "labels", "classes": CLASSES}),
-    "a column of numbers": (lambda logits: numbers(logits)[:, None], {"outputs": "labels", "classes": CLASSES}),
-    "one-hot": (lambda logits: nn.functional.one_hot(numbers(logits), CLASSES), {"outputs": "labels"}),
-    "scores that are not looked at": (lambda logits: logits, {"outputs": "labels"}),
-    "a list": (lambda logits: numbers(logits).tolist(), {"outputs": "labels", "classes": CLASSES}),
-    "the best two": (best_two, {"outputs": "topk", "classes": CLASSES}),
-    "the best alone": (lambda logits: logits.topk(1, 1).indices, {"outputs": "topk", "classes": CLASSES}),
-}
+def heads(logits: Tensor) -> dict[str, Tensor]:
+    return {"box": torch.zeros(len(logits), 4), "species": logits}
 
 
-@pytest.mark.parametrize("name", SAYINGS)
-def test_classes_that_are_told_win_and_nothing_else_is_known(name: str) -> None:
-    say, options = SAYINGS[name]
-    for victim in (
-        TorchVictim(Saying(say), **options),
-        CallableVictim(lambda x: say(linear().scores(torch.from_numpy(x))), **options),
-    ):
+@pytest.mark.parametrize(
+    ("say", "options"),
+    [
+        (numbers, LABELS),
+        (lambda logits: numbers(logits)[:, None], LABELS),
+        (lambda logits: nn.functional.one_hot(numbers(logits), CLASSES), {"outputs": "labels"}),
+        (lambda logits: logits, {"outputs": "labels"}),
+        (lambda logits: numbers(logits).tolist(), LABELS),
+        (best_two, TOPK),
+        (lambda logits: logits.topk(1, 1).indices, TOPK),
+    ],
+)
+def test_classes_are_ranked_and_nothing_else_is_known(say: Say, options: dict[str, Any]) -> None:
+    for victim in both(say, **options):
         scores = victim(X)
         assert scores.shape == (len(X), CLASSES)
         assert torch.equal(scores.argmax(1), WINNER)
         assert victim.tells_labels
         margins = (scores.gather(1, WINNER[:, None]) - scores).topk(2, 1, largest=False).values[:, 1]
-        assert torch.equal(margins, margins[:1].expand_as(margins))  # the same for all: no distance is told
-    assert victim.rows == {"search": len(X)}
-
-
-def test_the_best_two_are_in_order() -> None:
-    victim = TorchVictim(Saying(best_two), outputs="topk", classes=CLASSES)
-    assert torch.equal(victim(X).topk(2, 1).indices, best_two(linear().scores(X)))
+        assert torch.equal(margins, margins[:1].expand_as(margins))
+        assert victim.rows == {"search": len(X)}
+        if say is best_two:
+            assert torch.equal(scores.topk(2, 1).indices, best_two(SCORES))
 
 
 @pytest.mark.parametrize(
-    ("say", "options", "words"),
+    ("say", "output"),
     [
-        (numbers, {}, "outputs='labels'"),
-        (numbers, {"outputs": "labels"}, "classes="),
-        (numbers, {"outputs": "labels", "classes": 2}, r"0\.\.1"),
-        (lambda logits: logits.amax(1), {"outputs": "labels", "classes": CLASSES}, "class numbers"),
-        (lambda logits: numbers(logits)[:2], {"outputs": "labels", "classes": CLASSES}, "each of 7 inputs"),
-        (numbers, {"outputs": "topk", "classes": CLASSES}, "likeliest first"),
+        (lambda logits: logits.half(), None),
+        (lambda logits: logits.double(), None),
+        (lambda logits: logits.T.contiguous().T, None),
+        (lambda logits: {"logits": logits, "loss": None}, None),
+        (lambda logits: SimpleNamespace(logits=logits, loss=None), None),
+        (heads, "species"),
+        (lambda logits: (torch.zeros(1), logits), 1),
+        (lambda logits: [torch.zeros(1), logits], -1),
+        (lambda logits: type("Answer", (), {"scores": logits})(), "scores"),
     ],
 )
-def test_answers_that_are_no_classes_are_refused(
-    say: Callable[[Tensor], Any], options: dict[str, Any], words: str
-) -> None:
-    with pytest.raises(VictimError, match=words):
-        TorchVictim(Saying(say), **options)(X)
+def test_scores_of_other_types_and_in_objects_are_read(say: Say, output: str | int | None) -> None:
+    for victim in both(say, output=output):
+        torch.testing.assert_close(victim(X), SCORES, rtol=1e-2, atol=1e-2)
+        victim.output = "nothing"
+        with pytest.raises(VictimError, match="'nothing'"):
+            victim(X)
+
+
+def endless(logits: Tensor) -> Any:
+    return endless(logits)
+
+
+FAULTS: list[tuple[Say, dict[str, Any], str]] = [
+    (numbers, {}, "outputs='labels'"),
+    (numbers, {"outputs": "labels"}, "classes="),
+    (numbers, {"outputs": "labels", "classes": 2}, "0..1"),
+    (lambda logits: logits.amax(1), LABELS, "class numbers"),
+    (lambda logits: numbers(logits)[:2], LABELS, "each of 7 inputs"),
+    (numbers, TOPK, "most likely first"),
+    (heads, {}, "box, species: select the scores with e.g. -M output=box"),
+    (lambda logits: (logits, logits), {}, "-M output=0"),
+    (lambda logits: None, {}, "got NoneType"),
+    (lambda logits: {}, {}, "got dict"),
+    (lambda logits: "abc", {}, "real numbers"),
+    (lambda logits: b"ab", {}, "real numbers"),
+    (lambda logits: [["1", "2"]] * 7, {}, "real numbers"),
+    (lambda logits: [[1j, 2]] * 7, {}, "real numbers"),
+    (lambda logits: [[None, 1]] * 7, {}, "real numbers"),
+    (lambda logits: [[1, 2], [3]], {}, "real numbers"),
+    (lambda logits: logits.to(torch.complex64), {}, "real scores"),
+    (lambda logits: logits.to("meta"), {}, "real scores"),
+    (lambda logits: logits.to_sparse(), {}, "real scores"),
+    (lambda logits: logits[:2], {}, "got shape (2, 3)"),
+    (lambda logits: torch.cat([logits, logits]), {}, "got shape (14, 3)"),
+    (lambda logits: logits[:, :1], {}, "at least 2 scores"),
+    (lambda logits: torch.tensor(1.0), {}, "got shape ()"),
+    (endless, {}, "RecursionError"),
+]
+
+
+@pytest.mark.parametrize(("say", "options", "words"), FAULTS)
+def test_outputs_that_are_no_scores_are_one_line_errors(say: Say, options: dict[str, Any], words: str) -> None:
+    for victim in both(say, **options):
+        with pytest.raises(VictimError) as caught:
+            victim(X)
+        assert words in str(caught.value)
+        assert "\n" not in str(caught.value)
+        assert victim.rows["search"] == len(X)
+        if isinstance(victim, TorchVictim):
+            with pytest.raises(VictimError):
+                victim.scores_with_grad(X, "train")
 
 
 @pytest.mark.parametrize(
@@ -111,17 +167,17 @@ def test_answers_that_are_no_classes_are_refused(
         {"score": "text"},
     ],
 )
-def test_options_that_cannot_be_meant_are_refused(options: dict[str, Any]) -> None:
+def test_options_that_contradict_each_other_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(InputError):
         TorchVictim(Saying(numbers), **options)
 
 
-def test_several_labels_are_zeros_and_ones() -> None:
+def test_labels_of_a_multilabel_model_are_zeros_and_ones() -> None:
     victim = TorchVictim(Saying(lambda logits: (logits > -1).int()), outputs="labels", multilabel=True)
-    assert torch.equal(victim(X) > 0, linear().scores(X) > -1)
+    assert torch.equal(victim(X) > 0, SCORES > -1)
 
 
-def test_an_onnx_graph_tells_numbers(tmp_path: Path) -> None:
+def test_an_onnx_graph_may_return_class_numbers(tmp_path: Path) -> None:
     graph = onnx_graph(linear(), 2)
     graph.graph.node.append(helper.make_node("ArgMax", ["scores"], ["label"], axis=1, keepdims=0))
     graph.graph.output.pop()
@@ -131,58 +187,15 @@ def test_an_onnx_graph_tells_numbers(tmp_path: Path) -> None:
     assert torch.equal(victim(X).argmax(1), WINNER)
 
 
-def test_an_address_may_send_numbers() -> None:
+def test_a_server_may_return_class_numbers() -> None:
     body = json.dumps({"outputs": WINNER.tolist()}).encode()
     assert decode(body, "application/json", len(X), labels=True).flatten().tolist() == WINNER.tolist()
     with pytest.raises(ValueError, match="labels"):
         decode(body, "application/json", len(X))
 
 
-# --- answers of several parts -----------------------------------------------------------------------------------------
-
-
-def heads(logits: Tensor) -> dict[str, Tensor]:
-    return {"box": torch.zeros(len(logits), 4), "species": logits}
-
-
-def test_of_an_answer_with_parts_the_error_says_which_there_are() -> None:
-    with pytest.raises(VictimError, match=r"box, species.*-M output=box") as caught:
-        TorchVictim(Saying(heads))(X)
-    assert "-M score=" in str(caught.value)
-    with pytest.raises(VictimError, match=r"-M output=0"):
-        TorchVictim(Saying(lambda logits: (logits, logits)))(X)
-
-
-@pytest.mark.parametrize(
-    ("say", "output"),
-    [
-        (heads, "species"),
-        (lambda logits: (torch.zeros(1), logits), 1),
-        (lambda logits: [torch.zeros(1), logits], -1),
-        (lambda logits: type("Answer", (), {"scores": logits})(), "scores"),
-    ],
-)
-def test_a_part_is_named_or_counted(say: Callable[[Tensor], Any], output: str | int) -> None:
-    victim = TorchVictim(Saying(say), output=output)
-    torch.testing.assert_close(victim(X), linear().scores(X))
-    victim.output = "nothing"
-    with pytest.raises(VictimError, match="no part 'nothing'"):
-        victim(X)
-
-
-def test_a_model_of_several_inputs_is_a_function_of_one() -> None:
-    def model(x: np.ndarray[Any, Any], age: np.ndarray[Any, Any], *, scale: float) -> Tensor:
-        return scale * linear().scores(torch.from_numpy(x)) + torch.from_numpy(age)[:, None]
-
-    victim = CallableVictim(lambda x: partial(model, scale=1.0)(x, np.full(len(x), 40.0, np.float32)), outputs="logits")
-    torch.testing.assert_close(victim(X), linear().scores(X), rtol=1e-3, atol=1e-3)
-
-
-# --- scores of one's own ----------------------------------------------------------------------------------------------
-
-
 def surest(found: list[dict[str, Tensor]]) -> Tensor:
-    """Above 0 while any box is surer than one half."""
+    """Above 0 while any box has a score above one half."""
     return torch.stack([one["scores"].amax() - 0.5 for one in found])
 
 
@@ -190,15 +203,17 @@ def boxes(logits: Tensor) -> list[dict[str, Tensor]]:
     return [{"boxes": torch.zeros(2, 4), "scores": row.softmax(0)[:2]} for row in logits]
 
 
-def test_a_score_of_a_detector_is_a_class_that_is_there_or_not() -> None:
-    victim = TorchVictim(Saying(boxes), score=surest, outputs="logits")
-    scores = victim(X)
-    expected = linear().scores(X).softmax(1)[:, :2].amax(1) - 0.5
-    torch.testing.assert_close(scores[:, 1] - scores[:, 0], expected)
-    assert torch.equal(scores.argmax(1), (expected > 0).long())
+def test_the_score_of_a_detector_becomes_two_classes() -> None:
+    for victim in both(boxes, score=surest, outputs="logits"):
+        scores = victim(X)
+        expected = SCORES.softmax(1)[:, :2].amax(1) - 0.5
+        torch.testing.assert_close(scores[:, 1] - scores[:, 0], expected)
+        assert torch.equal(scores.argmax(1), (expected > 0).long())
+    with pytest.raises(VictimError, match="KeyError"):
+        TorchVictim(Saying(boxes), score=lambda found: found[0]["nothing"])(X)
 
 
-def test_a_score_is_named_as_code_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_score_is_named_like_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "own_detector.py").write_text(
         "import torch\n"
         "class Net(torch.nn.Module):\n"
@@ -215,18 +230,15 @@ def test_a_score_is_named_as_code_is(tmp_path: Path, monkeypatch: pytest.MonkeyP
     for missing in ("own_detector:nothing", "no_module:least"):
         with pytest.raises(InputError, match=missing):
             rlab.load_victim("own_detector:net", score=missing)
-    with pytest.raises(VictimError, match="KeyError"):
-        TorchVictim(Saying(boxes), score=lambda found: found[0]["nothing"])(X)
 
 
-def test_an_onnx_score_gets_all_outputs(tmp_path: Path) -> None:
+def test_an_onnx_score_receives_all_outputs(tmp_path: Path) -> None:
     onnx.save(onnx_graph(linear(), 2, outputs=2), tmp_path / "net.onnx")
     victim = OnnxVictim(tmp_path / "net.onnx", score=lambda parts: parts["scores"] + 0 * parts["again"])
-    torch.testing.assert_close(victim(X), linear().scores(X), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(victim(X), SCORES, rtol=1e-4, atol=1e-4)
 
 
 def test_the_example_detector_loses_its_discs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In Python and by its file; what is stored hides the disc from the detector itself."""
     for name in ("detector.py", "detector.yaml"):
         (tmp_path / name).write_text((EXAMPLES / name).read_text())
     monkeypatch.chdir(tmp_path)

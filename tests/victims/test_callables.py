@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
 
-from rlab.errors import InputError, MissingExtra, VictimError
+from rlab.errors import InputError, MissingExtra
 from rlab.victims import CallableVictim, OnnxVictim, SklearnVictim
 from tests.victims.makers import inputs, linear, onnx_graph
 
@@ -41,18 +42,8 @@ def test_the_function_gets_float32_it_may_write_on() -> None:
     assert torch.equal(X, before)
 
 
-def test_a_tensor_will_do_as_the_answer() -> None:
-    assert CallableVictim(lambda x: torch.ones(len(x), 3, requires_grad=True))(X).shape == (4, 3)
-
-
-@pytest.mark.parametrize("answer", [{"a": 1}, ["cat", "dog"], [[1, 2], [3]]])
-def test_answers_that_are_no_numbers_are_refused(answer: Any) -> None:
-    with pytest.raises(VictimError, match="expected the model to return an array of numbers"):
-        CallableVictim(lambda x: answer)(X)
-
-
 def test_only_functions_are_taken() -> None:
-    with pytest.raises(InputError, match="expected a function of a numpy array, got int"):
+    with pytest.raises(InputError, match="got int"):
         CallableVictim(3)  # type: ignore[arg-type]
 
 
@@ -83,18 +74,25 @@ def test_several_labels_at_once(model: Any) -> None:
     assert ((scores > 0).numpy() == model.predict(DIGITS.data[:300])).mean() > 0.99
 
 
-def test_what_cannot_serve_is_refused_with_the_way_out() -> None:
-    x, y = DIGITS.data[:100], DIGITS.target[:100]
-    with pytest.raises(InputError, match="CalibratedClassifierCV"):
-        SklearnVictim(LinearSVC().fit(x, y))
-    with pytest.raises(InputError, match="call fit first"):
-        SklearnVictim(LogisticRegression())
-    with pytest.raises(InputError, match=r"expected classes 0..9, got \["):
-        SklearnVictim(LogisticRegression(max_iter=1000).fit(x, y + 1))
-    with pytest.raises(InputError, match="fit on labels counted from 0"):
-        SklearnVictim(LogisticRegression(max_iter=1000).fit(x, np.where(y > 4, "big", "small")))
-    with pytest.raises(InputError, match="pass multilabel=True"):
-        SklearnVictim(RandomForestClassifier(2).fit(x, np.stack([y % 2, y > 4], axis=1)))
+X_FIT, Y_FIT = DIGITS.data[:100], DIGITS.target[:100]
+UNUSABLE: dict[str, tuple[Callable[[], Any], str]] = {
+    "no probabilities": (lambda: LinearSVC().fit(X_FIT, Y_FIT), "CalibratedClassifierCV"),
+    "not fitted": (LogisticRegression, "call fit first"),
+    "labels from 1": (lambda: LogisticRegression(max_iter=1000).fit(X_FIT, Y_FIT + 1), "from 0"),
+    "labels as text": (lambda: LogisticRegression().fit(X_FIT, np.where(Y_FIT > 4, "big", "small")), "from 0"),
+    "two labels": (
+        lambda: RandomForestClassifier(2).fit(X_FIT, np.stack([Y_FIT % 2, Y_FIT > 4], 1)),
+        "multilabel=True",
+    ),
+}
+
+
+@pytest.mark.filterwarnings("ignore:lbfgs failed to converge")
+@pytest.mark.parametrize("name", UNUSABLE)
+def test_unusable_classifiers_are_refused_with_advice(name: str) -> None:
+    make, words = UNUSABLE[name]
+    with pytest.raises(InputError, match=words):
+        SklearnVictim(make())
 
 
 def saved(graph: onnx.ModelProto, folder: Path) -> Path:
@@ -110,17 +108,8 @@ def test_a_file_is_read_and_normalised(tmp_path: Path) -> None:
     assert torch.allclose(victim(x), model.scores(normal), atol=1e-4)
 
 
-def test_a_graph_for_batches_of_four_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="exactly 4 inputs at a time: export it with a dynamic batch axis"):
-        OnnxVictim(saved(onnx_graph(linear(), 2, 4), tmp_path))
-
-
 def test_of_several_outputs_one_is_named(tmp_path: Path) -> None:
     path = saved(onnx_graph(linear(), 2, outputs=2), tmp_path)
-    with pytest.raises(InputError, match=r"several outputs: .* one of scores, again"):
-        OnnxVictim(path)
-    with pytest.raises(InputError, match="no output 'logits': choose from scores, again"):
-        OnnxVictim(path, output="logits")
     assert torch.allclose(OnnxVictim(path, output="again")(inputs(2)), linear().scores(inputs(2)), atol=1e-5)
 
 
@@ -134,37 +123,45 @@ def test_double_precision_graphs_work(tmp_path: Path) -> None:
     assert torch.allclose(OnnxVictim(saved(graph, tmp_path))(inputs(1)), linear().scores(inputs(1)), atol=1e-5)
 
 
-def test_whole_number_inputs_are_refused(tmp_path: Path) -> None:
+def of_bytes() -> onnx.ModelProto:
     graph = onnx_graph(linear(), 1)
-    cast = onnx.helper.make_node("Cast", ["raw"], ["x"], to=TensorProto.FLOAT)
-    graph.graph.node.insert(0, cast)
+    graph.graph.node.insert(0, onnx.helper.make_node("Cast", ["raw"], ["x"], to=TensorProto.FLOAT))
     graph.graph.input[0].name = "raw"
     graph.graph.input[0].type.tensor_type.elem_type = TensorProto.UINT8
-    with pytest.raises(InputError, match=r"floating-point numbers, got tensor\(uint8\)"):
-        OnnxVictim(saved(graph, tmp_path))
+    return graph
 
 
-def test_two_inputs_are_refused(tmp_path: Path) -> None:
+def of_two_inputs() -> onnx.ModelProto:
     graph = onnx_graph(linear(), 1)
     graph.graph.input.append(onnx.helper.make_tensor_value_info("mask", TensorProto.FLOAT, [1]))
-    with pytest.raises(InputError, match="one input, got 2: x, mask"):
-        OnnxVictim(saved(graph, tmp_path))
+    return graph
 
 
-def test_files_that_are_not_there_or_not_onnx_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no such file"):
-        OnnxVictim(tmp_path / "none.onnx")
-    (tmp_path / "bad.onnx").write_bytes(b"no model at all")
-    with pytest.raises(InputError, match=r"cannot read .*bad.onnx as an ONNX model"):
-        OnnxVictim(tmp_path / "bad.onnx")
+GRAPHS: dict[str, tuple[Callable[[], onnx.ModelProto | bytes | None], dict[str, Any], str]] = {
+    "a batch of four": (lambda: onnx_graph(linear(), 2, 4), {}, "dynamic batch axis"),
+    "several outputs": (lambda: onnx_graph(linear(), 2, outputs=2), {}, "one of scores, again"),
+    "another output": (lambda: onnx_graph(linear(), 2, outputs=2), {"output": "logits"}, "one of scores, again"),
+    "bytes": (of_bytes, {}, r"tensor\(uint8\)"),
+    "two inputs": (of_two_inputs, {}, "x, mask"),
+    "missing": (lambda: None, {}, "no such file"),
+    "damaged": (lambda: b"no model at all", {}, "ONNX"),
+    "another provider": (lambda: onnx_graph(linear(), 1), {"providers": ["TensorrtExecutionProvider"]}, "Tensorrt"),
+}
 
 
-def test_a_provider_that_is_not_there_is_not_replaced_in_silence(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no TensorrtExecutionProvider here: choose from"):
-        OnnxVictim(saved(onnx_graph(linear(), 1), tmp_path), providers=["TensorrtExecutionProvider"])
+@pytest.mark.parametrize("name", GRAPHS)
+def test_unusable_graphs_are_refused(tmp_path: Path, name: str) -> None:
+    make, options, words = GRAPHS[name]
+    path, graph = tmp_path / "model.onnx", make()
+    if isinstance(graph, onnx.ModelProto):
+        onnx.save(graph, path)
+    elif graph is not None:
+        path.write_bytes(graph)
+    with pytest.raises(InputError, match=words):
+        OnnxVictim(path, **options)
 
 
 def test_without_the_package_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    with pytest.raises(MissingExtra, match=r"rlab-robustness\[onnx\]"):
+    with pytest.raises(MissingExtra, match=r"\[onnx\]"):
         OnnxVictim(saved(onnx_graph(linear(), 1), tmp_path))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from rlab.errors import BudgetError, InputError
+from rlab.errors import BudgetError, InputError, VictimError
 from rlab.victims import QueryMeter
 from tests.victims.makers import ALL_VICTIMS, CHANNELS, CLASSES, RANKS, SIZES, Linear, Make, inputs, linear
 
@@ -69,7 +69,7 @@ def test_inputs_stay_untouched(case: Case) -> None:
 def test_values_out_of_bounds_never_reach_the_model(case: Case, scale: float) -> None:
     make, model, rank = case
     victim = make()
-    with pytest.raises(InputError, match=r"expects values in \[0.0, 1.0\], got"):
+    with pytest.raises(InputError, match=r"\[0.0, 1.0\]"):
         victim(inputs(rank) * scale)
     assert not model.seen
     assert not victim.rows
@@ -78,17 +78,16 @@ def test_values_out_of_bounds_never_reach_the_model(case: Case, scale: float) ->
 @pytest.mark.parametrize("shape", [(0, CHANNELS, 4), (CHANNELS, 6), (5,)])
 def test_inputs_of_no_known_shape_are_refused(case: Case, shape: tuple[int, ...]) -> None:
     make, model, _ = case
-    with pytest.raises(InputError, match=r"expected inputs of shape \(rows, channels, \*size\)"):
+    with pytest.raises(InputError, match=r"\(rows, channels, \*size\)"):
         make()(torch.zeros(shape))
     assert not model.seen
 
 
-def test_a_size_the_model_cannot_take_is_one_sentence(case: Case) -> None:
+def test_a_wrong_size_is_a_one_line_error(case: Case) -> None:
     make, _, rank = case
-    victim = make(**{"chunk": 4})
-    with pytest.raises(Exception) as caught:  # noqa: PT011
+    victim = make(chunk=4)
+    with pytest.raises(VictimError) as caught:
         victim(torch.zeros(2, CHANNELS, *(side + 1 for side in SIZES[rank])))
-    assert type(caught.value).__name__ == "VictimError"
     assert "\n" not in str(caught.value)
     assert victim.rows["search"] >= 2
 

@@ -1,19 +1,15 @@
-"""A model behind an address: against a real server on this machine that fails as told."""
+"""Models behind an address: what is sent, which answers are accepted, and what each fault of a server leads to."""
 
 from __future__ import annotations
 
+import gzip
 import io
-import json
 import socket
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
-from email.utils import format_datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+import tracemalloc
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -22,294 +18,214 @@ import numpy as np
 import pytest
 import torch
 
+from rlab.cli.benchmark import ModelFlags
 from rlab.errors import InputError, VictimError
-from rlab.victims import HttpVictim, QueryMeter
-from rlab.victims.exchange import Flow
-from rlab.victims.wire import seconds_until
+from rlab.victims import HttpVictim
+from rlab.victims.options import ModelOptions
+from rlab.victims.resolve import load_victim
+from tests.victims.faults import NPY, Reply, Server, linear_scores
 from tests.victims.makers import example_server
 
 X = torch.linspace(0, 1, 12).view(3, 1, 4)
-JSON = "application/json"
-
-
-@dataclass
-class Reply:
-    status: int = 200
-    body: bytes = b""
-    kind: str = JSON
-    headers: dict[str, str] = field(default_factory=dict)
-    sleep: float = 0.0
-    drip: float = 0.0  # seconds between bytes
-
-
-@dataclass
-class Server:
-    """Gives its replies one after the other, then answers well; keeps what it was sent."""
-
-    url: str = ""
-    replies: list[Reply] = field(default_factory=list)
-    asked: list[dict[str, Any]] = field(default_factory=list)
-    times: list[float] = field(default_factory=list)
-
-    def next(self, rows: int) -> Reply:
-        return self.replies.pop(0) if self.replies else good(rows)
-
-    @property
-    def rows(self) -> int:
-        return sum(len(one["inputs"]) for one in self.asked)
-
-
-def good(rows: int) -> Reply:
-    return Reply(body=json.dumps({"outputs": [[row, 1, 2] for row in range(rows)]}).encode())
-
-
-@pytest.fixture
-def server() -> Iterator[Server]:
-    record = Server()
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            record.times.append(time.monotonic())
-            body = self.rfile.read(int(self.headers["Content-Length"]))
-            npy = self.headers["Content-Type"] != JSON
-            inputs = np.load(io.BytesIO(body), allow_pickle=False).tolist() if npy else json.loads(body)["inputs"]
-            record.asked.append({"inputs": inputs, "headers": dict(self.headers), "path": self.path})
-            reply = record.next(len(inputs))
-            time.sleep(reply.sleep)
-            try:
-                self.send_response(reply.status)
-                for name, value in {"Content-Type": reply.kind, **reply.headers}.items():
-                    self.send_header(name, value)
-                self.send_header("Content-Length", str(len(reply.body)))
-                self.end_headers()
-                for part in [reply.body[i : i + 1] for i in range(len(reply.body))] if reply.drip else [reply.body]:
-                    self.wfile.write(part)
-                    time.sleep(reply.drip)
-            except OSError:
-                pass  # the client did not wait
-
-        def log_message(self, format: str, *args: Any) -> None:
-            pass
-
-    web = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    web.daemon_threads = True
-    thread = threading.Thread(target=web.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    record.url = f"http://127.0.0.1:{web.server_address[1]}/predict"
-    yield record
-    web.shutdown()
-    web.server_close()
-    thread.join()
+SCORES = torch.from_numpy(linear_scores(X.numpy())).float().log_softmax(1)
 
 
 def quick(url: str, **options: Any) -> HttpVictim:
     return HttpVictim(url, **{"backoff": 0.01, **options})
 
 
-def test_inputs_arrive_as_they_are_and_scores_come_back(server: Server) -> None:
-    with quick(server.url, headers={"Authorization": "Bearer secret"}) as victim:
-        scores = victim(X)
-    assert torch.allclose(scores, torch.tensor([[r, 1.0, 2.0] for r in range(3)]).log_softmax(1))
-    assert torch.equal(torch.tensor(server.asked[0]["inputs"], dtype=torch.float32), X)
-    assert server.asked[0]["headers"]["Authorization"] == "Bearer secret"
-    assert server.asked[0]["path"] == "/predict"
-
-
-@pytest.mark.parametrize("answers_npy", [True, False])
-def test_npy_goes_out_and_npy_or_json_comes_back(server: Server, answers_npy: bool) -> None:
+def npy(array: np.ndarray[Any, Any]) -> bytes:
     buffer = io.BytesIO()
-    np.save(buffer, np.array([[r, 1, 2] for r in range(3)], dtype=np.float64))
-    if answers_npy:
-        server.replies = [Reply(body=buffer.getvalue(), kind="application/x-npy")]
-    with quick(server.url, body="npy") as victim:
-        scores = victim(X)
-    assert torch.allclose(scores, torch.tensor([[r, 1.0, 2.0] for r in range(3)]).log_softmax(1))
-    assert server.asked[0]["headers"]["Content-Type"] == "application/x-npy"
-
-
-def test_null_is_nan(server: Server) -> None:
-    server.replies = [Reply(body=b'{"outputs": [[1, 2], [null, null], [3, 4]]}')]
-    with quick(server.url) as victim:
-        assert victim(X).isnan().all(1).tolist() == [False, True, False]
-
-
-def test_two_failures_then_an_answer_count_three_times(server: Server) -> None:
-    server.replies = [Reply(500), Reply(503)]
-    with quick(server.url) as victim:
-        meter = QueryMeter(victim, samples=3)
-        meter(X, torch.arange(3), "search")
-        assert victim.rows["search"] == server.rows == 9
-    assert meter.counts[:, 0].tolist() == [3, 3, 3]
-
-
-def test_a_budget_stops_the_retries(server: Server) -> None:
-    server.replies = [Reply(500)] * 9
-    with quick(server.url, retries=9) as victim, pytest.raises(VictimError, match=r"status 500 \(asked 2 times\)"):
-        QueryMeter(victim, samples=3, budget=2)(X, torch.arange(3), "search")
-    assert server.rows == 6
-
-
-def test_retries_wait_longer_each_time(server: Server) -> None:
-    server.replies = [Reply(500)] * 3
-    with quick(server.url, backoff=0.05) as victim:
-        victim(X)
-    gaps = np.diff(server.times)
-    assert all(gap >= least for gap, least in zip(gaps, (0.05, 0.1, 0.2), strict=True))
-
-
-def test_a_slow_model_is_not_waited_for(server: Server) -> None:
-    server.replies = [Reply(sleep=2.5, body=good(3).body)] * 2
-    victim = quick(server.url, timeout=1.0, retries=1)  # long enough for a busy machine
-    with pytest.raises(VictimError, match=r"the model at http://127.* did not answer within 1 s \(asked 2 times\)"):
-        victim(X)
-    assert victim.rows["search"] == server.rows == 6
-    assert torch.isfinite(victim(X)).all()  # it may be asked again
-
-
-def test_a_model_that_drips_is_not_waited_for_either(server: Server) -> None:
-    server.replies = [Reply(drip=0.02, body=good(3).body)]
-    started = time.monotonic()
-    with quick(server.url, timeout=0.2, retries=0) as victim, pytest.raises(VictimError, match=r"within 0.2 s"):
-        victim(X)
-    assert time.monotonic() - started < 0.02 * len(good(3).body)
-
-
-GARBAGE = {
-    "html": (b"<html>oops</html>", "text/html", "got '<html>oops"),
-    "not json": (b"{outputs", JSON, "got '{outputs'"),
-    "empty": (b"", JSON, "got nothing"),
-    "no outputs": (b'{"scores": [[1, 2]]}', JSON, "expected {"),
-    "a list": (b"[[1, 2]]", JSON, "expected {"),
-    "a number": (b'{"outputs": 3}', JSON, "list of lists"),
-    "flat": (b'{"outputs": [1, 2, 3]}', JSON, "list of lists"),
-    "words": (b'{"outputs": [["1", "2"], ["1", "2"], ["1", "2"]]}', JSON, "numbers"),
-    "truths": (b'{"outputs": [[true, 2], [1, 2], [1, 2]]}', JSON, "numbers"),
-    "deeper": (b'{"outputs": [[[1], [2]], [[1], [2]], [[1], [2]]]}', JSON, "numbers"),
-    "ragged": (b'{"outputs": [[1, 2], [1, 2, 3], [1, 2]]}', JSON, "one length"),
-    "two rows": (b'{"outputs": [[1, 2], [1, 2]]}', JSON, r"expected 3 rows of scores, got shape \(2, 2\)"),
-    "bottomless": (b"[" * 100_000, JSON, "expected {"),
-    "a zip": (b"PK\x03\x04 no zip", "application/x-npy", "expected JSON or .npy"),
-    "a cut npy": (b"\x93NUMPY\x01\x00v\x00{'descr'", "application/x-npy", "expected JSON or .npy"),
-}
-
-
-@pytest.mark.parametrize("name", GARBAGE)
-def test_garbage_is_asked_about_again_and_then_told(server: Server, name: str) -> None:
-    body, kind, said = GARBAGE[name]
-    server.replies = [Reply(body=body, kind=kind)] * 2
-    with (
-        quick(server.url, retries=1) as victim,
-        pytest.raises(VictimError, match=f"answered with something else than scores: .*{said}.*asked 2 times"),
-    ):
-        victim(X)
-    assert victim.rows["search"] == server.rows == 6
-
-
-def npy(array: np.ndarray[Any, Any], allow_pickle: bool = False) -> bytes:
-    buffer = io.BytesIO()
-    np.save(buffer, array, allow_pickle=allow_pickle)
+    np.save(buffer, array, allow_pickle=True)
     return buffer.getvalue()
 
 
-@pytest.mark.parametrize(
-    "array", [np.array([["a", "b"]] * 3), np.array([[1 + 1j, 2]] * 3), np.array([[{}, 1]] * 3, dtype=object)]
-)
-def test_npy_of_anything_but_numbers_is_garbage(server: Server, array: np.ndarray[Any, Any]) -> None:
-    server.replies = [Reply(body=npy(array, allow_pickle=True), kind="application/x-npy")]
-    with quick(server.url, retries=0) as victim, pytest.raises(VictimError, match="something else than scores"):
+def outputs(text: str, rest: str = "[1, 2], [1, 2]") -> bytes:
+    return f'{{"outputs": [{text}, {rest}]}}'.encode()
+
+
+ANSWERS = {
+    "json": ({}, Reply()),
+    "json for npy": ({"body": "npy"}, Reply()),
+    "npy": ({"body": "npy"}, Reply(body=npy(linear_scores(X.numpy())), kind=NPY)),
+    "gzip": ({}, Reply(body=gzip.compress(b'{"outputs": ' + str(SCORES.tolist()).encode() + b"}"),
+                       headers={"Content-Encoding": "gzip"})),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_inputs_arrive_unchanged_and_scores_come_back(server: Server, name: str) -> None:
+    options, reply = ANSWERS[name]
+    server.fail(reply)
+    with quick(server.url, headers={"Authorization": "Bearer secret"}, **options) as victim:
+        torch.testing.assert_close(victim(X), SCORES)
+    (received,) = server.received
+    assert np.array_equal(received.inputs.astype(np.float32), X.numpy())
+    assert (received.path, received.headers["Authorization"]) == ("/predict", "Bearer secret")
+    assert received.headers["Content-Type"] == (NPY if options else "application/json")
+
+
+@pytest.mark.parametrize("number", ["null", "NaN", "Infinity", "1e999"])
+def test_scores_that_are_not_finite_are_a_row_without_an_answer(server: Server, number: str) -> None:
+    server.fail(Reply(body=outputs(f"[1, {number}]")))
+    with quick(server.url, outputs="logits", retries=0) as victim:
+        assert victim(X).isnan().any(1).tolist() == [True, False, False]
+
+
+@cache
+def compressed(times: int) -> bytes:
+    """64 megabytes of zeros."""
+    return gzip.compress(bytes(2**26) if times == 1 else compressed(times - 1), 1)
+
+
+def coded(coding: str, times: int = 1) -> Reply:
+    return Reply(body=compressed(times), headers={"Content-Encoding": coding})
+
+
+HUGE = npy(np.zeros((3, 2))).replace(b"(3, 2), }           ", b"(3, 999999999999), }")
+NO_SCORES = {
+    "html": Reply(body=b"<html>oops</html>", kind="text/html"),
+    "not json": Reply(body=b"{outputs"),
+    "empty": Reply(body=b""),
+    "no outputs": Reply(body=b'{"scores": [[1, 2]]}'),
+    "a list": Reply(body=b"[[1, 2]]"),
+    "one number": Reply(body=b'{"outputs": 3}'),
+    "flat": Reply(body=b'{"outputs": [1, 2, 3]}'),
+    "strings": Reply(body=outputs('["1", "2"]')),
+    "booleans": Reply(body=outputs("[true, 2]")),
+    "too deep": Reply(body=outputs("[[1], [2]]", "[[1], [2]], [[1], [2]]")),
+    "objects": Reply(body=outputs("[1, {}]")),
+    "ragged": Reply(body=outputs("[1, 2, 3]")),
+    "two rows": Reply(body=outputs("[1, 2]", "[1, 2]")),
+    "too large for a float": Reply(body=outputs("[1, 1" + "0" * 400 + "]")),
+    "too long to parse": Reply(body=outputs("[1, 1" + "0" * 5000 + "]")),
+    "bottomless": Reply(body=b"[" * 100_000),
+    "a zip": Reply(body=b"PK\x03\x04 no zip", kind=NPY),
+    "a truncated npy": Reply(body=b"\x93NUMPY\x01\x00v\x00{'descr'", kind=NPY),
+    "an npy that claims to be huge": Reply(body=HUGE, kind=NPY),
+    "an npy of strings": Reply(body=npy(np.array([["a", "b"]] * 3)), kind=NPY),
+    "a complex npy": Reply(body=npy(np.array([[1 + 1j, 2]] * 3)), kind=NPY),
+    "an npy of objects": Reply(body=npy(np.array([[{}, 1]] * 3, dtype=object)), kind=NPY),
+}
+# fault: (reply, words of the error, whether the request is sent again)
+FAULTS: dict[str, tuple[Reply, str, bool]] = {
+    **{name: (reply, "did not return scores", True) for name, reply in NO_SCORES.items()},
+    "server error": (Reply(500), "status 500", True),
+    "overloaded": (Reply(503), "status 503", True),
+    "hangs up": (Reply(hang_up=True), "could not be reached", True),
+    "silent": (Reply(wait=1.2), "within 0.4 s", True),
+    "drips its body": (Reply(drip=0.05), "within 0.4 s", True),
+    "drips its header": (Reply(drip=0.05, drip_header=True), "within 0.4 s", True),
+    "unknown coding": (coded("br"), "decompressed", True),
+    "deflate": (coded("deflate"), "decompressed", True),
+    "three times gzip": (coded("gzip, gzip, gzip", 3), "decompressed", True),
+    "gzip bomb": (coded("gzip"), "more than", False),
+    "endless": (Reply(endless=True, body=b""), "more than", False),
+    "refuses": (Reply(400, b"inputs must be 28x28 " * 50, "text/plain"), "status 400: inputs must be 28x28", False),
+    "refuses for lack of memory": (Reply(413, b"out of memory", "text/plain"), "413: out of memory", False),
+    "redirects": (Reply(307, headers={"Location": "http://elsewhere.example/x"}), "to http://elsewhere", False),
+    "asks for an hour": (Reply(429, headers={"Retry-After": "3600"}), "3600 s", False),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_faults(server: Server, name: str) -> None:
+    """Each is a one-line error; rows are counted as often as they were sent, and the victim can be used again."""
+    reply, words, again = FAULTS[name]
+    attempts = 2 if again else 1
+    server.fail(*[reply] * attempts)
+    victim = quick(server.url, retries=1, timeout=0.4 if "0.4" in words else 10)
+    began = time.monotonic()
+    tracemalloc.start()
+    with pytest.raises(VictimError) as caught:
         victim(X)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    said = str(caught.value)
+    assert words in said
+    assert ("2 attempts" in said) == again
+    assert "\n" not in said
+    assert len(said) < 400
+    assert peak < 2**25 or name == "an npy that claims to be huge"  # memory that is never touched
+    assert time.monotonic() - began < 8
+    assert victim.rows["search"] == server.rows == 3 * attempts
+    victim.timeout = 10
+    torch.testing.assert_close(victim(X), SCORES)
 
 
-def test_npy_that_claims_to_be_huge_is_garbage_and_not_a_lack_of_memory(server: Server) -> None:
-    huge = npy(np.zeros((3, 2))).replace(b"(3, 2), }           ", b"(3, 999999999999), }")
-    assert b"(3, 999999999999)" in huge
-    server.replies = [Reply(body=huge, kind="application/x-npy")]
-    with quick(server.url, retries=0) as victim, pytest.raises(VictimError, match="something else than scores"):
-        victim(X)
-    assert server.rows == victim.rows["search"] == 3
-
-
-def test_a_refusal_is_told_at_once_with_what_was_said(server: Server) -> None:
-    server.replies = [Reply(400, b"inputs must be 28x28 " * 50, "text/plain")]
-    with quick(server.url) as victim, pytest.raises(VictimError, match="status 400: inputs must be 28x28") as caught:
-        victim(X)
-    assert len(str(caught.value)) < 320
-    assert victim.rows["search"] == server.rows == 3  # they were sent
-
-
-def test_a_refusal_that_speaks_of_memory_is_no_reason_to_send_again(server: Server) -> None:
-    server.replies = [Reply(413, b"out of memory", "text/plain")]
-    with quick(server.url) as victim, pytest.raises(VictimError, match="413: out of memory"):
-        victim(X)
-    assert len(server.asked) == 1
-
-
-def test_redirects_are_not_followed(server: Server) -> None:
-    server.replies = [Reply(307, headers={"Location": "http://elsewhere.example/predict"})]
-    with quick(server.url) as victim, pytest.raises(VictimError, match=r"to http://elsewhere.*: name that address"):
-        victim(X)
-    assert len(server.asked) == 1
-
-
-def test_429_is_waited_for_as_long_as_asked(server: Server) -> None:
-    server.replies = [Reply(429, headers={"Retry-After": "1"})]
-    with quick(server.url) as victim:
-        victim(X)
-    assert np.diff(server.times)[0] >= 1
-    assert victim.rows["search"] == server.rows == 6
-
-
-def test_429_for_an_hour_is_not_waited_for(server: Server) -> None:
-    server.replies = [Reply(429, headers={"Retry-After": "3600"})]
-    with quick(server.url) as victim, pytest.raises(VictimError, match="asks to wait 3600 s"):
-        victim(X)
-    assert len(server.asked) == 1
-
-
-def test_retry_after_reads_seconds_and_dates() -> None:
-    soon = datetime.now(UTC) + timedelta(seconds=30)
-    assert 25 < seconds_until(format_datetime(soon, usegmt=True)) <= 30
-    assert seconds_until("7") == 7
-    assert [seconds_until(text) for text in (None, "", "soon", "-3", "Wed, 21 Oct 2015 07:28:00 GMT")] == [0] * 5
-
-
-def test_nobody_there_is_one_sentence() -> None:
+def free_port() -> int:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+        return int(free.getsockname()[1])
+
+
+@pytest.mark.parametrize("concurrency", [1, 32])
+def test_a_server_that_is_down(concurrency: int) -> None:
+    """Of many requests only a few are tried."""
+    port, x = free_port(), torch.rand(24, 1, 4)
     with (
-        quick(f"http://127.0.0.1:{port}/predict", retries=2) as victim,
-        pytest.raises(
-            VictimError, match=rf"the model at http://127.0.0.1:{port}/predict could not be reached.*3 times"
-        ),
+        quick(f"http://127.0.0.1:{port}/predict", retries=3, chunk=1, concurrency=concurrency) as victim,
+        pytest.raises(VictimError, match=rf"http://127.0.0.1:{port}/predict could not be reached.*4 attempts"),
     ):
+        victim(x)
+    assert victim.rows["search"] <= 12
+
+
+@pytest.mark.parametrize("status", [200, 302, 400])
+def test_errors_quote_a_server_without_secrets_and_escapes(server: Server, status: int) -> None:
+    body = b"\x1b[31m Bearer hunter2-abc and pass-word and query-secret"
+    server.fail(Reply(status, body, headers={"Location": "https://me:pass-word@elsewhere/x?key=query-secret"}))
+    address = server.url.replace("http://", "http://me:pass-word@") + "?key=query-secret"
+    victim = quick(address, headers={"Authorization": "Bearer hunter2-abc"}, retries=0)
+    with victim, pytest.raises(VictimError) as caught:
         victim(X)
+    assert not [word for word in ("hunter2", "pass-word", "query-secret", "\x1b") if word in str(caught.value)]
+    assert server.received[0].path == "/predict?key=query-secret"
 
 
-def test_the_rate_is_kept(server: Server) -> None:
-    with quick(server.url, rate=20, chunk=1) as victim:
-        started = time.monotonic()
-        victim(X)
-        took = time.monotonic() - started
-    # by the asking side's clock: when a busy server notes an arrival says little about when it was sent
-    assert len(server.times) == len(X)
-    assert took > (len(X) - 1) / 20 - 0.001
+@pytest.mark.parametrize(
+    ("url", "options", "words"),
+    [
+        ("ftp://host/x", {}, "an address like"),
+        ("http://", {}, "an address like"),
+        ("http://host:port", {}, "address"),
+        ("http://me:hun/ter2@host", {}, "address"),
+        ("http://host:99999/?k=hunter2", {}, "address"),
+        ("http://host", {"body": "xml"}, "'json' or 'npy'"),
+        ("http://host", {"body": 5}, "'json' or 'npy'"),
+        *[("http://host", {"timeout": value}, "timeout") for value in (0, "x")],
+        *[("http://host", {"rate": value}, "rate=") for value in (0, "x")],
+        *[("http://host", {"retries": value}, "retries=") for value in (-1, "x")],
+        ("http://host", {"backoff": "x"}, "backoff="),
+        *[("http://host", {"concurrency": value}, "concurrency") for value in (0, -1, 2.5, True, "8", None)],
+        ("http://host", {"headers": "x"}, "headers"),
+        *[
+            ("http://host", {"headers": {"Authorization": value}}, "header")
+            for value in ("hunter2\nX: 1", "hunter2é", 5, None, ["hunter2"])
+        ],
+    ],
+)
+def test_invalid_options_are_refused_without_repeating_secrets(url: str, options: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError, match=words) as caught:
+        HttpVictim(url, **options)
+    assert "hun" not in str(caught.value)
 
 
-def test_without_a_rate_nothing_waits() -> None:
-    flow = Flow(1, None)
-    for _ in range(100):
-        flow.sent()
-        assert flow.delay() == 0
+def test_options_of_a_named_model() -> None:
+    plain, own = load_victim("http://host/x"), load_victim("http://host/x", http={"timeout": 5})
+    both = load_victim("http://host/x", http={"timeout": 5}, timeout=3, concurrency=8)
+    assert (plain.timeout, own.timeout, both.timeout, both.concurrency) == (10, 5, 3, 8)
+    # a run can be resumed with another concurrency
+    assert ModelOptions(name="http://host/x", concurrency=8).plain() == ModelOptions(name="http://host/x").plain()
+    with pytest.raises(InputError, match="concurrency"):
+        load_victim("demo:digits", concurrency=8)
 
 
-def test_sentences_hold_no_password(server: Server) -> None:
-    server.replies = [Reply(400)]
-    url = server.url.replace("http://", "http://me:hunter2@") + "?token=hunter2"
-    with quick(url) as victim, pytest.raises(VictimError) as caught:
-        victim(X)
-    assert "hunter2" not in str(caught.value)
-    assert server.asked[0]["path"] == "/predict?token=hunter2"
+def test_an_address_may_contain_equal_signs_and_follow_a_name() -> None:
+    address = "http://host/predict?key=a&other=b"
+    models = ModelFlags([address, f"mine={address}", "twin=demo:digits", "/a=b/model.onnx"], None).named()
+    assert [model.name for model in models.values()] == [address, address, "demo:digits", "/a=b/model.onnx"]
+    assert list(models)[1:3] == ["mine", "twin"]
 
 
 def test_closing_ends_the_connection(server: Server) -> None:
@@ -322,47 +238,31 @@ def test_closing_ends_the_connection(server: Server) -> None:
     assert client.is_closed
 
 
-@pytest.mark.parametrize(
-    ("url", "options", "said"),
-    [
-        ("ftp://host/x", {}, "expected an address like"),
-        ("http://", {}, "expected an address like"),
-        ("http://host:port", {}, "cannot read the address"),
-        ("http://host", {"body": "xml"}, "expected body 'json' or 'npy'"),
-        ("http://host", {"timeout": 0}, "a timeout above 0"),
-        ("http://host", {"rate": 0}, "rate=0"),
-        ("http://host", {"retries": -1}, "retries=-1"),
-    ],
-)
-def test_options_that_make_no_sense_are_refused(url: str, options: dict[str, Any], said: str) -> None:
-    with pytest.raises(InputError, match=said):
-        HttpVictim(url, **options)
-
-
 def test_the_example_server_runs_by_itself(root: Path, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(
         "import torch\ndef model(): return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(4, 3))\n"
     )
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    url = f"http://127.0.0.1:{(port := free_port())}/"
     command = [sys.executable, str(root / "examples/http_server.py"), "--model", "mine:model", "--port", str(port)]
     process = subprocess.Popen(command, cwd=tmp_path, env={"PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"})
     try:
-        with quick(f"http://127.0.0.1:{port}/predict", retries=120, backoff=0.0) as victim:
-            while not listening(port):
-                assert process.poll() is None
-                time.sleep(0.05)
+        while not listening(port):
+            assert process.poll() is None
+            time.sleep(0.05)
+        with quick(f"{url}predict", retries=120, backoff=0.0) as victim:
             assert victim(X).shape == (3, 3)
-            with pytest.raises(VictimError, match=r"expected JSON with inputs or \.npy"):
-                quick(f"http://127.0.0.1:{port}/predict", headers={"Content-Type": "application/x-npy"})(X)
-        assert httpx.get(f"http://127.0.0.1:{port}/").json() == {"model": "TorchVictim", "bounds": [0, 1], "rows": 3}
+        with (
+            quick(f"{url}predict", headers={"Content-Type": NPY}) as victim,
+            pytest.raises(VictimError, match=r"\.npy"),
+        ):
+            victim(X)
+        assert httpx.get(url).json() == {"model": "TorchVictim", "bounds": [0, 1], "rows": 3}
     finally:
         process.terminate()
         process.wait()
 
 
-def test_the_example_server_tells_what_is_wrong(
+def test_the_example_server_reports_a_missing_model(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["http_server.py", "--model", "nothing.onnx"])

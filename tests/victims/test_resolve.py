@@ -75,54 +75,50 @@ def test_options_reach_the_victim(mine: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("function", "said"),
+    ("name", "options"),
     [
-        ("net", "does not take factory"),
-        ("function", "does not take mean, device"),
-        ("ready", "does not take mean"),
-        ("forest", "does not take outputs"),
+        ("MINE:net", {"factory": "a:b"}),
+        ("MINE:function", {"mean": 0.5, "device": "cpu"}),
+        ("MINE:ready", {"mean": 0.5}),
+        ("MINE:forest", {"outputs": "logits"}),
+        ("http://host", {"mean": 0.5, "device": "cuda"}),
+        ("linear.onnx", {"weights": "w.pt"}),
     ],
 )
-def test_options_without_effect_are_refused(mine: str, function: str, said: str) -> None:
-    options: dict[str, dict[str, Any]] = {
-        "net": {"factory": "a:b"},
-        "function": {"mean": 0.5, "device": "cpu"},
-        "ready": {"mean": 0.5},
-        "forest": {"outputs": "logits"},
-    }
-    with pytest.raises(InputError, match=said):
-        load_victim(f"{mine}:{function}", **options[function])
+def test_options_without_effect_are_refused(mine: str, name: str, options: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match=f"does not take {', '.join(options)}"):
+        load_victim(name.replace("MINE", mine), **options)
 
 
 def test_a_ready_victim_takes_a_chunk_and_its_own_bounds(mine: str) -> None:
     assert load_victim(f"{mine}:ready", chunk=9, bounds=(0, 2)).chunk == 9
-    with pytest.raises(InputError, match=r"ready' takes values in \[0, 2\], not \[0.0, 1.0\]"):
+    with pytest.raises(InputError, match=r"\[0, 2\], not \[0.0, 1.0\]"):
         load_victim(f"{mine}:ready", bounds=(0, 1))
 
 
 @pytest.mark.parametrize(
     ("spec", "said"),
     [
-        ("MINE:number", "to be a torch module, a Victim, .* got int"),
+        ("MINE:number", "got int"),
         ("MINE:fails", r"fails\(\) failed: KeyError: 'lost'"),
         ("MINE:wants", r"wants\(\) failed: TypeError"),
-        ("MINE:value", "to be a function, got int"),
-        ("MINE:absent", "cannot find .*:absent: module .* has no attribute 'absent'"),
-        ("no_such_module:net", "cannot find no_such_module:net: No module named 'no_such_module'"),
-        ("broken:net", "cannot import broken: ZeroDivisionError: division by zero"),
-        ("resnet50", "cannot tell what the model 'resnet50' is: expected module:function, timm:NAME"),
-        ("", "cannot tell what the model '' is"),
-        ("model.h5", "cannot tell what the model 'model.h5' is"),
+        ("MINE:value", "got int"),
+        ("MINE:absent", "no attribute 'absent'"),
+        ("no_such_module:net", "No module named 'no_such_module'"),
+        ("broken:net", "broken: ZeroDivisionError"),
+        ("resnet50", "'resnet50': expected module:function, timm:NAME"),
+        ("", "unknown kind of model ''"),
+        ("model.h5", "'model.h5'"),
         ("none.onnx", "no such file: none.onnx"),
         ("none.safetensors", "no such file: none.safetensors"),
-        ("model.pkl", "model.pkl is a pickle, .* save its state dict as safetensors and name a factory, or export"),
-        ("model.joblib", "model.joblib is a pickle"),
+        ("model.pkl", "is a pickle.*safetensors"),
+        ("model.joblib", "is a pickle"),
         ("folder/model.PICKLE", "is a pickle"),
-        ("demo:cats", "unknown demo model 'cats': expected one of digits, ecg, clips"),
-        ("http://", "expected an address like http://host:8000/predict"),
+        ("demo:cats", "digits, ecg, clips"),
+        ("http://", "http://host:8000/predict"),
     ],
 )
-def test_what_cannot_be_loaded_is_one_sentence(mine: str, spec: str, said: str) -> None:
+def test_what_cannot_be_loaded_is_a_one_line_error(mine: str, spec: str, said: str) -> None:
     Path("broken.py").write_text("1 / 0")
     with pytest.raises(InputError, match=said) as caught:
         load_victim(spec.replace("MINE", mine))
@@ -135,10 +131,8 @@ def test_an_onnx_file(tmp_path: Path) -> None:
     victim = load_victim(str(path), mean=0.0, std=1.0, chunk=2)
     assert isinstance(victim, OnnxVictim)
     assert torch.allclose(victim(inputs(2)), linear().scores(inputs(2)), atol=1e-5)
-    with pytest.raises(InputError, match="no CUDAExecutionProvider here"):
+    with pytest.raises(InputError, match="CUDAExecutionProvider"):
         load_victim(str(path), device="cuda")
-    with pytest.raises(InputError, match="does not take weights"):
-        load_victim(str(path), weights="w.pt")
 
 
 @pytest.mark.parametrize("suffix", ["safetensors", "pt"])
@@ -154,17 +148,12 @@ def test_a_state_dict_with_a_factory(mine: str, suffix: str) -> None:
         assert torch.allclose(victim(x), trained(x).log_softmax(1), atol=1e-6)
 
 
-def test_a_state_dict_needs_a_fitting_factory(mine: str) -> None:
+def test_a_state_dict_needs_a_factory(mine: str) -> None:
     save_file({"1.weight": torch.zeros(3, 12)}, "w.safetensors")
-    with pytest.raises(InputError, match="weights without a model: name the function that makes it"):
+    with pytest.raises(InputError, match="factory="):
         load_victim("w.safetensors")
-    with pytest.raises(InputError, match=r"does not fit the model: it lacks 1.bias"):
-        load_victim("w.safetensors", factory=f"{mine}:net")
-    with pytest.raises(InputError, match="to return a torch module, got int"):
+    with pytest.raises(InputError, match="got int"):
         load_victim("w.safetensors", factory=f"{mine}:number")
-    torch.save(torch.nn.Linear(2, 2), "whole.pt")
-    with pytest.raises(InputError, match=r"whole.pt holds a pickled model"):
-        load_victim("whole.pt", factory=f"{mine}:net")
 
 
 def test_an_address() -> None:
@@ -173,10 +162,8 @@ def test_an_address() -> None:
     assert (victim.chunk, victim.body, victim.timeout, victim.retries) == (7, "npy", 0.2, 0)
     with pytest.raises(VictimError, match="could not be reached"):
         victim(inputs(2))
-    with pytest.raises(InputError, match="unknown option 'method' of an HTTP model"):
+    with pytest.raises(InputError, match="'method'"):
         load_victim("http://host", http={"method": "GET"})
-    with pytest.raises(InputError, match="does not take mean, device"):
-        load_victim("http://host", mean=0.5, device="cuda")
 
 
 def test_a_demo_model_by_name() -> None:
@@ -184,5 +171,5 @@ def test_a_demo_model_by_name() -> None:
     assert isinstance(victim, TorchVictim)
     assert victim.chunk == 3
     assert victim(torch.rand(4, 1, 8, 8)).shape == (4, 10)
-    with pytest.raises(InputError, match=r"takes values in \[0.0, 1.0\], not \[0.0, inf\]"):
+    with pytest.raises(InputError, match=r"not \[0.0, inf\]"):
         load_victim("demo:digits", bounds=(0, math.inf))

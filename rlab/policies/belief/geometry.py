@@ -136,12 +136,6 @@ def cost_of(distance: Tensor, measure: Measure, values: int) -> Tensor:
     return distance if power == 0 else distance * values if power == 1 else distance**power
 
 
-def distance_of(cost: Tensor, measure: Measure, values: int) -> Tensor:
-    """The inverse of `cost_of`."""
-    power = POWERS[measure]
-    return cost if power == 0 else cost / values if power == 1 else cost ** (1 / power)
-
-
 def check_directions(directions: Tensor | None, x: Tensor, prior: str) -> None:
     """Refuse directions that do not fit inputs x (n, c, *size)."""
     if directions is None:

@@ -12,8 +12,10 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, PercentFormatter
 from torch import Tensor
 
-from rlab.core.trace import Improvements
+from rlab.core.trace import DISTANCE_NAMES, Improvements
+from rlab.present.chart import Chart, Curve
 from rlab.present.style import say, tidy
+from rlab.results.data import ResultData
 from rlab.stats import Floats
 
 Look = Mapping[str, Any]  # colour and line style
@@ -51,6 +53,37 @@ class AnytimeCurve:
             np.median(self.best, 0) if part == 0.5 else np.quantile(self.best, part, 0, method="nearest")
         )
         return distances
+
+
+def curve_of(result: ResultData) -> AnytimeCurve:
+    return AnytimeCurve.of(result.improvements, result.attacked, result.succeeded, result.setting.budget)
+
+
+def anytime_charts(curves: Mapping[str, AnytimeCurve], name: str) -> list[Chart]:
+    """The share flipped and the median distance by queries; a single curve gets its quartiles."""
+    alone = len(curves) == 1
+    known = {key: curve for key, curve in curves.items() if curve.best.size and curve.share[-1] > 0}
+    if not known:
+        return []
+    shares = [Curve(key, curve.queries, curve.share) for key, curve in known.items()]
+    medians = [
+        Curve(key, curve.queries, curve.quantile(0.5), (curve.quantile(0.25), curve.quantile(0.75)) if alone else None)
+        for key, curve in known.items()
+    ]
+    queries = "queries, including the clean one"
+    near = f"{name}, median of all attacked" + (" and quartiles" if alone else "")
+    charts = [Chart("Flipped by queries", shares, queries, "of attacked samples", True, False, True, True)]
+    if any(np.isfinite(curve.y).any() for curve in medians):
+        charts.append(Chart("Distance of the nearest flip by queries", medians, queries, near, True, True, False, True))
+    return charts
+
+
+def attack_charts(results: Mapping[str, ResultData]) -> list[Chart]:
+    """The anytime curves of several runs."""
+    setting = next(iter(results.values())).setting
+    unit = "" if setting.distance == "l0" else setting.l2_unit
+    curves = {name: curve_of(result) for name, result in results.items()}
+    return anytime_charts(curves, DISTANCE_NAMES[setting.distance] + unit)
 
 
 def draw_anytime(

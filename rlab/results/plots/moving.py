@@ -28,6 +28,7 @@ COLUMNS = 8
 STRIP, BARS = 2.1, 3.6  # inches
 CODEC = "libx264"
 SHORTEST, LONGEST = 20, 500  # milliseconds per GIF frame; browsers slow down faster ones
+SLOW = 8.0  # frames per second if the clip's rate is unknown
 # pixels: the longer side of a picture, the gap, a line of text, the timeline
 SIDE, GAP, LINE, FOOT = 256, 8, 19, 34
 LETTERS = 12  # font size in pixels
@@ -123,7 +124,7 @@ def can_encode() -> bool:
 
 def write_mp4(sample: Sample, path: Path) -> None:
     """Write the film; frames are drawn one at a time while encoding."""
-    encode((np.asarray(sheet) for sheet in sheets(sample)), free_rate(sample), path, crf=14, preset="fast")
+    encode((np.asarray(sheet) for sheet in sheets(sample)), sample.setting.rate or SLOW, path, crf=14, preset="fast")
 
 
 def encode(frames: Iterable[NDArray[np.uint8]], rate: float, path: Path, crf: int, preset: str) -> None:
@@ -142,9 +143,8 @@ def encode(frames: Iterable[NDArray[np.uint8]], rate: float, path: Path, crf: in
 
 
 def write_gif(sample: Sample, path: Path) -> None:
-    """Write the film as a GIF."""
     coming = (sheet.quantize(256, dither=Image.Dither.NONE) for sheet in sheets(sample))
-    wait = int(np.clip(1000 / free_rate(sample), SHORTEST, LONGEST))
+    wait = int(np.clip(1000 / (sample.setting.rate or SLOW), SHORTEST, LONGEST))
     next(coming).save(path, save_all=True, append_images=coming, duration=wait, loop=0, disposal=1)
 
 
@@ -154,11 +154,6 @@ def sheets(sample: Sample) -> Iterator[Image.Image]:
     counts = touched_by_frame(sample)
     for frame in range(len(x0)):
         yield _sheet(sample, x0[frame], x[frame], frame, counts)
-
-
-def free_rate(sample: Sample) -> float:
-    """Frames per second; 8 if the clip's rate is unknown."""
-    return sample.setting.rate or 8.0
 
 
 def _sheet(sample: Sample, x0: Array, x: Array, frame: int, counts: NDArray[np.int64]) -> Image.Image:

@@ -17,20 +17,10 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from rlab.core.status import Status
 from rlab.core.trace import DISTANCE_NAMES
-from rlab.present.style import (
-    BEFORE,
-    STYLE,
-    WIDE,
-    flow,
-    hatch,
-    headed_figure,
-    hue,
-    plain,
-    say,
-    tidy,
-)
+from rlab.present.style import BEFORE, STYLE, WIDE, flow, hatch, headed_figure, hue, plain, say, tidy
+from rlab.results.breakdown import class_members
 from rlab.results.data import ResultData
-from rlab.results.plots.anytime import AnytimeCurve, draw_anytime
+from rlab.results.plots.anytime import curve_of, draw_anytime
 from rlab.results.plots.sample import class_name, entry_name
 from rlab.results.tones import STATUS_COLOURS
 from rlab.stats import Floats
@@ -82,20 +72,18 @@ def _draw_status(ax: Axes, result: ResultData) -> None:
 
 
 def _draw_anytime(share: Axes, distance: Axes, result: ResultData) -> None:
-    """Draw the anytime curve."""
     setting = result.setting
-    curve = AnytimeCurve.of(result.improvements, result.attacked, result.succeeded, setting.budget)
     unit = " (values in [0, 1])" if setting.bounded else f", {plain(setting.unit, 12)}" if setting.unit else ""
     name = DISTANCE_NAMES[setting.distance] + ("" if setting.distance == "l0" else unit)
-    draw_anytime(share, distance, [(curve, {"color": BEFORE})], name, quartiles=True)
+    draw_anytime(share, distance, [(curve_of(result), {"color": BEFORE})], name, quartiles=True)
     if distance.lines:
         distance.legend(loc="upper right", fontsize=8.5, labelspacing=0.25)
 
 
 def _draw_classes(ax: Axes, result: ResultData) -> None:
     """Draw flips by true class; a sample with several labels counts in each."""
-    member = result.labels.bool() if result.labels.dim() == 2 else _one_hot(result)
-    attacked, won = (member[rows].sum(0).tolist() for rows in (result.attacked, result.succeeded))
+    held = [held for _, held in class_members(result)]
+    attacked, won = ([int((rows & who).sum()) for rows in held] for who in (result.attacked, result.succeeded))
     order = sorted((k for k in range(len(attacked)) if attacked[k]), key=lambda k: (-attacked[k], k))
     shown = sorted(order[:MOST_BARS])
     more = f", {len(shown)} of {len(order)} classes" if len(order) > len(shown) else ""
@@ -120,10 +108,6 @@ def _draw_bars(
     ax.set_ylim(max(len(names), room) - 0.4, -0.6)
     ax.tick_params(axis="y", length=0)
     return bars
-
-
-def _one_hot(result: ResultData) -> torch.Tensor:
-    return torch.nn.functional.one_hot(result.labels.long(), max(result.before.shape[1], int(result.labels.max()) + 1))
 
 
 def _counted(result: ResultData) -> tuple[torch.Tensor, str]:

@@ -1,14 +1,18 @@
-"""Pictures of images: values as colours, and the outlines of distorted patches."""
+"""Pictures of images and of episodes: values as colours, and the outlines of distorted patches."""
 
 from __future__ import annotations
 
+from typing import Any
+
+import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
+from numpy.typing import NDArray
 
 from rlab.present.colours import scaled, to_colours, value_range
-from rlab.present.style import WIDE, hatch, headed_figure, hue, list_below, swatch
+from rlab.present.style import BEFORE, STYLE, WIDE, hatch, headed_figure, hue, list_below, new_figure, swatch, tidy
 from rlab.results.plots.sample import Array, Sample, draw_bars
 
 SMOOTH_FROM = 160  # pixels per side; smaller pictures show their pixels as squares
@@ -98,3 +102,26 @@ def _panels(shape: float) -> tuple[int, float, float]:
     columns = 4 if shape > 0.55 else 2 if shape > 0.2 else 1
     side = min((WIDE + 1 - BARS) / columns, 3.6 / shape)
     return columns, max(side, 1.55), side * shape
+
+
+def render_episode(x0: Array, x: Array, bounds: tuple[float, float]) -> NDArray[np.uint8]:
+    """An episode's input before and now: x0, x (c, *size) -> (height, width, 3); of a clip, the frame that changed most."""
+    low, high = value_range(bounds, x0)
+    with matplotlib.rc_context(STYLE):
+        figure: Any = new_figure(6.4, 3.2)
+        frame = int(np.abs(x - x0).sum((0, 2, 3)).argmax()) if x.ndim == 4 else 0
+        for ax, values, name in zip(figure.subplots(1, 2), (x0, x), ("before", "now"), strict=True):
+            _draw_values(ax, values if values.ndim < 4 else values[:, frame], low, high)
+            ax.set_title(name)
+        figure.canvas.draw()
+        return np.array(figure.canvas.buffer_rgba())[..., :3]
+
+
+def _draw_values(ax: Axes, values: Array, low: float, high: float) -> None:
+    """Draw a signal as lines, anything else as colours."""
+    if values.ndim > 2:
+        show(ax, scaled(to_colours(values), (low, high)))
+        return
+    ax.plot(values.T, color=BEFORE, linewidth=0.8)
+    ax.set_ylim(low - 0.1 * (high - low), high + 0.1 * (high - low) + 1e-6)
+    tidy(ax)

@@ -66,7 +66,7 @@ class Sample:
             entries=result.assignment[index].long().cpu().numpy(),
             x0=x0[0].float().cpu().numpy(),
             x=x[0].float().cpu().numpy(),
-            sentence=sample_sentence(result.sample(index), distance=False),
+            sentence=sample_sentence(result[index], distance=False),
             r_peaks=result.r_peaks[index],
         )
 
@@ -155,14 +155,8 @@ def draw_bars(ax: Axes, sample: Sample) -> None:
         label.set_fontweight("bold" if k in sample.true else "normal")
     ax.set(xlim=(0, 1.16), xticks=[0, 0.5, 1], ylim=(max(len(shown), 3) - 0.4, -0.6))
     ax.set_xlabel("probability")
-    above: dict[str, Any] = {
-        "loc": "lower right",
-        "bbox_to_anchor": (1.0, 0.985),
-        "ncols": 2,
-        "borderaxespad": 0.0,
-        "borderpad": 0.2,
-    }
-    ax.legend(fontsize=8.5, handlelength=0.9, columnspacing=1.0, handletextpad=0.4, **above)
+    above: dict[str, Any] = {"loc": "lower right", "bbox_to_anchor": (1.0, 0.985), "ncols": 2, "borderaxespad": 0.0}
+    ax.legend(fontsize=8.5, handlelength=0.9, columnspacing=1.0, handletextpad=0.4, borderpad=0.2, **above)
     tidy(ax)
     ax.tick_params(axis="y", length=0)
 

@@ -12,6 +12,7 @@ import torch
 from matplotlib.figure import Figure
 
 from rlab.core.status import Status
+from rlab.data.kinds import Kind, kind_of
 from rlab.errors import OptionError
 from rlab.present.style import STYLE
 from rlab.results.data import ResultData
@@ -24,13 +25,13 @@ from rlab.storage.files import replacing, write_atomically
 from rlab.storage.names import file_name
 
 OVERVIEW = "overview.png"
-BY_RANK: dict[int, Callable[[Sample], Figure]] = {1: draw_signal, 2: draw_image, 3: draw_video}
+DRAW: dict[Kind, Callable[[Sample], Figure]] = {"signal": draw_signal, "image": draw_image, "video": draw_video}
 
 
 def draw_sample(result: ResultData, index: int) -> Figure:
     """The sample before and after, its distorted patches, and the model's output."""
     with matplotlib.rc_context(STYLE):
-        return BY_RANK[result.setting.grid.rank](Sample.of(result, index))
+        return DRAW[kind_of(result.setting.size)](Sample.of(result, index))
 
 
 def save_pictures(result: ResultData, folder: Path, limit: int = 6) -> list[Path]:
@@ -45,7 +46,7 @@ def save_pictures(result: ResultData, folder: Path, limit: int = 6) -> list[Path
         path = folder / f"{file_stem(result, index)}.png"
         save_figure(draw_sample(result, index), path)
         written.append(path)
-        if result.setting.grid.rank == len(("frames", "height", "width")):
+        if kind_of(result.setting.size) == "video":
             written.append(_write_moving(Sample.of(result, index), path))
     return written
 

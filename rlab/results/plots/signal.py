@@ -78,7 +78,7 @@ def draw_signal(sample: Sample) -> Figure:
         ax.set_xlabel(("time, s" if sample.setting.rate else "sample") if bottom else "")
     side = cells[1, 1].subgridspec(2, 1, height_ratios=[2.8, max(body - 2.8, 0.01)])
     draw_bars(figure.add_subplot(side[0] if body > 3.6 else side[:]), sample)
-    list_below(figure, _handles(sample, sheet))
+    list_below(figure, _handles(sample, sheet.paper))
     return figure
 
 
@@ -143,7 +143,8 @@ def _draw_lead(ax: Axes, sample: Sample, lead: int, duration: float, span: float
     ax.plot(time, sample.x[lead], color=AFTER, linewidth=thin, gid="after", zorder=3)
     ax.plot(time, _where_changed(sample, lead), color=BEFORE, linewidth=1.5 * thin, gid="before", zorder=4)
     _draw_peaks(ax, sample)
-    name = _lead_name(sample, lead, _is_ecg(sample))
+    names, channel = sample.setting.leads, "lead" if _is_ecg(sample) else "channel"
+    name = plain(names[lead], 12) if lead < len(names) else f"{channel} {lead + 1}"
     unit = f"\n{plain(sample.setting.unit, 12)}" if sample.setting.unit else ""
     ax.set_ylabel(name + unit, rotation=0, ha="right", va="center", labelpad=8)
     tidy(ax)
@@ -166,11 +167,15 @@ def _shade(ax: Axes, sample: Sample) -> None:
         )  # fmt: skip
 
 
-def _handles(sample: Sample, sheet: Sheet) -> list[Line2D | Patch]:
+def _handles(sample: Sample, paper: bool) -> list[Line2D | Patch]:
+    """Legend entries for traces, filters, peaks and paper."""
     before = Line2D([], [], color=BEFORE, linewidth=1.5, label="before")
     after = Line2D([], [], color=AFTER, linewidth=1.0, label="after")
     used = [swatch(entry, name) for entry, name in sample.used]
-    return [before, after, *used, *_paper_handles(sample, sheet.paper)]
+    peak = Line2D([], [], linestyle="", marker="v", markersize=5, color=PEAK, label="annotated R peak")
+    text = f"large box {BOX[0]} s × {BOX[1]} mV (paper of 25 mm/s, 10 mm/mV)"
+    box = Patch(facecolor="none", edgecolor="#E0938A", linewidth=0.9, label=text)
+    return [before, after, *used, *([peak] if _peaks_inside(sample) else []), *([box] if paper else [])]
 
 
 def _draw_paper(ax: Axes, duration: float, height: float, fine: bool) -> None:
@@ -199,18 +204,4 @@ def _draw_peaks(ax: Axes, sample: Sample) -> None:
 
 
 def _peaks_inside(sample: Sample) -> list[int]:
-    """The R peaks inside the window."""
     return [at for at in sample.r_peaks if 0 <= at < sample.x0.shape[-1]]
-
-
-def _lead_name(sample: Sample, lead: int, ecg: bool) -> str:
-    names = sample.setting.leads
-    return plain(names[lead], 12) if lead < len(names) else f"{'lead' if ecg else 'channel'} {lead + 1}"
-
-
-def _paper_handles(sample: Sample, paper: bool) -> list[Line2D | Patch]:
-    """Legend entries for peaks and paper."""
-    peak = Line2D([], [], linestyle="", marker="v", markersize=5, color=PEAK, label="annotated R peak")
-    text = f"large box {BOX[0]} s × {BOX[1]} mV (paper of 25 mm/s, 10 mm/mV)"
-    box = Patch(facecolor="none", edgecolor="#E0938A", linewidth=0.9, label=text)
-    return [*([peak] if _peaks_inside(sample) else []), *([box] if paper else [])]

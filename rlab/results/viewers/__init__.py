@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
+from rlab.data.kinds import Kind, kind_of
 from rlab.present.page import Block, Text, Viewers
 from rlab.present.table import number
-from rlab.present.viewer import Viewer
+from rlab.present.viewer import Answer, Viewer
 from rlab.results.data import ResultData
 from rlab.results.plots.moving import can_encode
 from rlab.results.plots.pixels import channel_note
-from rlab.results.plots.sample import Sample
+from rlab.results.plots.sample import TOP, Sample, class_name
 from rlab.results.tones import STATUS_TONES
-from rlab.results.viewers.parts import answers
 from rlab.results.viewers.pixels import picture_stage
 from rlab.results.viewers.signal import signal_stage
 
@@ -21,26 +23,35 @@ NO_FILM = "To play clips here, install the extra 'video': pip install 'rlab-robu
 
 def viewer_blocks(result: ResultData, rows: Sequence[int]) -> list[Block]:
     """Viewers of the samples `rows`, with the ids sample-INDEX."""
-    return shelf([make_viewer(Sample.of(result, i), f"sample-{i}", len(rows)) for i in rows], result.setting.grid.rank)
+    viewers = [make_viewer(Sample.of(result, i), f"sample-{i}", len(rows)) for i in rows]
+    return shelf(viewers, kind_of(result.setting.size))
 
 
-def shelf(
-    viewers: Sequence[Viewer], rank: int, moving: bool = True, columns: int = 0, small: bool = False
-) -> list[Block]:
+def shelf(viewers: Sequence[Viewer], kind: Kind, moving: bool = True, columns: int = 0) -> list[Block]:
     """Viewers as blocks; signals get one column."""
-    still = moving and rank == len(("frames", "height", "width")) and not can_encode()
-    return [*([Text(NO_FILM, quiet=True)] if still else []), Viewers(viewers, 1 if rank == 1 else columns)]
+    still = moving and kind == "video" and not can_encode()
+    return [*([Text(NO_FILM, quiet=True)] if still else []), Viewers(viewers, 1 if kind == "signal" else columns)]
 
 
 def make_viewer(sample: Sample, name: str, among: int = 1, title: str = "", moving: bool = True) -> Viewer:
     """`name` is the id, `among` the number of viewers on the page; clips play if `moving`."""
-    signal = sample.setting.grid.rank == 1
+    signal = kind_of(sample.setting.size) == "signal"
     return Viewer(
         id=name,
         title=title or f"{sample.id}: L2 {number(sample.final['l2'])}{sample.setting.l2_unit}",
         status=sample.status.label.split(" because")[0],
         tone=STATUS_TONES[sample.status],
         sentence=sample.sentence + ("" if signal else channel_note(sample.x0)),
-        answers=answers(sample),
+        answers=_answers(sample),
         stage=signal_stage(sample, among) if signal else picture_stage(sample, among, moving),
+    )
+
+
+def _answers(sample: Sample) -> tuple[Answer, ...]:
+    """The classes with the highest probabilities before or after, and the true classes."""
+    before, after = np.nan_to_num(sample.before), np.nan_to_num(sample.after)
+    order = np.argsort(-np.maximum(before, after), kind="stable").tolist()
+    shown = [*order[:TOP], *(k for k in order[TOP:] if k in sample.true)]
+    return tuple(
+        Answer(class_name(sample.setting, k), k in sample.true, float(before[k]), float(after[k])) for k in shown
     )

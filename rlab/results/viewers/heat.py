@@ -13,9 +13,9 @@ from PIL import Image
 
 from rlab.present.colours import scaled, to_colours, value_range
 from rlab.present.viewer import Mark, Stage, Timeline
-from rlab.results.plots.moving import can_encode
+from rlab.results.plots.moving import SLOW, can_encode
 from rlab.results.plots.pixels import SMOOTH_FROM
-from rlab.results.viewers.pixels import film, small_address, to_bytes
+from rlab.results.viewers.pixels import bars, film, small_address, to_bytes
 from rlab.results.viewers.signal import Traces, draw_traces
 
 Array = NDArray[np.float32]
@@ -24,7 +24,6 @@ HEAT, BAND = "magma", "YlOrRd"
 MASK, TRUTH = ("#00c2ad", "the mask"), ("#e69f00", "the ground truth")
 LEVELS = 5  # colours of a band
 BAR = 8.0  # height of a mask below a signal
-SLOW = 8.0  # frames per second if the clip's rate is unknown
 
 
 @dataclass(frozen=True)
@@ -73,29 +72,24 @@ def _picture(shown: Heat, among: int, moving: bool) -> Stage:
     frame = 0 if shown.frames is None else int(shown.frames.argmax())
     hot = None if shown.heat is None else matplotlib.colormaps[HEAT](shown.heat.reshape(-1, height, width))[..., :3]
     outlines = [(how, mask.reshape(-1, height, width)) for how, mask in shown.outlines]
-    plays = hot is not None and shown.frames is not None and moving and can_encode()
+    timeline = None
+    if hot is not None and shown.frames is not None and moving and can_encode():
+        rate = shown.rate or SLOW
+        timeline = Timeline(film(x, hot, rate), len(x), rate, bars(shown.frames[None], ["var(--c1)"]), frame)
     marks = [
         Mark(colour, name, outline(mask[t]), t, t)
         for (colour, name), mask in outlines
-        for t in (range(len(x)) if plays else [frame])
+        for t in (range(len(x)) if timeline else [frame])
         if mask[t].any()
     ]
-    rate = shown.rate or SLOW
     return Stage(
         width, height, marks, 1,
         small_address(Image.fromarray(to_bytes(x[frame])), among),
         "" if hot is None else small_address(Image.fromarray(to_bytes(hot[frame])), among),
         smooth=min(height, width) >= SMOOTH_FROM,
-        timeline=Timeline(film(x, hot, rate), len(x), rate, _bars(shown.frames), frame) if plays else None,  # type: ignore[arg-type]
+        timeline=timeline,
         heat=True,
     )  # fmt: skip
-
-
-def _bars(shares: Array | None) -> list[tuple[str, str]]:
-    """A bar per frame, as high as its share of the map."""
-    assert shares is not None
-    most = float(shares.max()) or 1.0
-    return [("var(--c1)", "".join(f"M{t + 0.05:g} 100h.9v-{100 * s / most:.4g}h-.9z" for t, s in enumerate(shares)))]
 
 
 def runs(on: Mask) -> list[tuple[int, int]]:

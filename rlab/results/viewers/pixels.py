@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import math
 import tempfile
+from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,16 +16,20 @@ from PIL.Image import Resampling
 
 from rlab.present.colours import to_colours
 from rlab.present.inline import file_address, image_address
-from rlab.present.style import hue
-from rlab.present.viewer import Stage, Timeline
-from rlab.results.plots.moving import can_encode, encode, free_rate, touched_by_frame
+from rlab.present.style import HUES, hue
+from rlab.present.viewer import Mark, Stage, Timeline
+from rlab.results.plots.moving import SLOW, can_encode, encode, touched_by_frame
 from rlab.results.plots.pixels import SMOOTH_FROM, magnification, to_unit
-from rlab.results.plots.sample import Array, Sample
-from rlab.results.viewers.parts import marks
+from rlab.results.plots.sample import Array, Sample, entry_name
 
 PIXELS = 30e6  # maximum of all pictures on a page, which keeps it below 20 MB
 LOSSLESS = 3e6  # pixels on a page; above, pictures are compressed with losses
 FILM_SIDE = 256  # pixels; smaller frames are enlarged
+
+
+def entry_mark(sample: Sample, entry: int, path: str, first: int = 0, last: int = 0) -> Mark:
+    """A path in the colour of a palette entry, dashed if an earlier entry has the same colour."""
+    return Mark(hue(entry), entry_name(sample.setting, entry), path, first, last, entry > len(HUES))
 
 
 def picture_stage(sample: Sample, among: int, moving: bool = True) -> Stage:
@@ -32,17 +39,32 @@ def picture_stage(sample: Sample, among: int, moving: bool = True) -> Stage:
     counts = touched_by_frame(sample) if len(sample.setting.size) > 2 else None
     frame = 0 if counts is None else int(counts.sum(0).argmax())
     before, layer = _layers(x0[frame], x[frame])
+    timeline = None
+    if counts is not None and moving and can_encode():
+        rate, colours = sample.setting.rate or SLOW, [hue(entry) for entry in range(1, len(counts))]
+        timeline = Timeline(film(x0, x, rate), len(x0), rate, bars(counts[1:], colours), frame)
     return Stage(
         width,
         height,
-        [mark for mark in marks(sample) if moving or mark.first <= frame <= mark.last],
+        [mark for mark in _marks(sample) if moving or mark.first <= frame <= mark.last],
         magnification(float(np.abs(x - x0).max())),
         small_address(before, among),
         small_address(layer, among),
         smooth=min(height, width) >= SMOOTH_FROM,
-        timeline=Timeline(film(x0, x, free_rate(sample)), len(x0), free_rate(sample), _bars(counts), frame)
-        if counts is not None and moving and can_encode()
-        else None,
+        timeline=timeline,
+    )
+
+
+def _marks(sample: Sample) -> tuple[Mark, ...]:
+    """The patches of an image or clip in pixels, one path per entry and range of frames."""
+    paths: dict[tuple[int, int, int], list[str]] = defaultdict(list)
+    for patch, entry in sample.touched:
+        *when, rows, columns = sample.setting.grid.box(patch)
+        first, stop = (when[0].start, when[0].stop) if when else (0, 1)
+        wide, high = columns.stop - columns.start, rows.stop - rows.start
+        paths[entry, first, stop - 1].append(f"M{columns.start} {rows.start}h{wide}v{high}h-{wide}z")
+    return tuple(
+        entry_mark(sample, entry, "".join(parts), first, last) for (entry, first, last), parts in sorted(paths.items())
     )
 
 
@@ -84,15 +106,12 @@ def _fitted(frame: NDArray[np.uint8]) -> NDArray[np.uint8]:
     return np.pad(frame, ((0, frame.shape[0] % 2), (0, frame.shape[1] % 2), (0, 0)), mode="edge")
 
 
-def _bars(counts: NDArray[np.int64]) -> tuple[tuple[str, str], ...]:
-    """A bar per frame: its distorted patches, stacked by entry."""
-    most, foot, bars = max(int(counts.sum(0).max()), 1), np.full(counts.shape[1], 100.0), []
-    for entry in range(1, len(counts)):
-        path = ""
-        for frame in counts[entry].nonzero()[0].tolist():
-            high = 100 * counts[entry, frame] / most
-            path += f"M{frame + 0.05:g} {foot[frame]:.4g}h.9v-{high:.4g}h-.9z"
-            foot[frame] -= high
-        if path:
-            bars.append((hue(entry), path))
-    return tuple(bars)
+def bars(layers: NDArray[Any], colours: Sequence[str]) -> list[tuple[str, str]]:
+    """A bar per frame with the layers (k, t) stacked: the colour and the path of each layer."""
+    heights = 100 * layers / (layers.sum(0).max() or 1)
+    feet = 100 - heights.cumsum(0) + heights
+    return [
+        (colour, "".join(f"M{t + 0.05:g} {feet[k, t]:.4g}h.9v-{heights[k, t]:.4g}h-.9z" for t in layer.nonzero()[0]))
+        for k, (colour, layer) in enumerate(zip(colours, layers, strict=True))
+        if layer.any()
+    ]

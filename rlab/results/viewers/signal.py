@@ -10,14 +10,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from rlab.present.style import hue
 from rlab.present.viewer import Lead, Mark, Sheet, Stage, line
 from rlab.present.waves import waves
 from rlab.results.plots.pixels import magnification
-from rlab.results.plots.sample import Array, Sample, entry_name
+from rlab.results.plots.sample import Array, Sample
 from rlab.results.plots.signal import BOX, SHAPE
-from rlab.results.viewers.parts import dashed
+from rlab.results.viewers.pixels import entry_mark
 
+Pair = tuple[float, float]  # across and down, in CSS pixels
 WIDE, HIGH = 960.0, 560.0  # CSS pixels of a sheet
 GAP, HEAD, FOOT = 12.0, 22.0, 18.0  # between columns, above each lead, below all
 POINTS, MOST = 4000, 2.5e6  # points per line and per page; longer lines keep minima and maxima
@@ -43,8 +43,8 @@ class Traces:
 class Places:
     """The upper left corners of the leads, and the size of each."""
 
-    corners: Sequence[tuple[float, float]]
-    cell: tuple[float, float]
+    corners: Sequence[Pair]
+    cell: Pair
 
     def stretch(self, start: float, stop: float, height: float = 0.0, lift: float = 0.0) -> str:
         """A path over a range of time in every lead, as high as the lead, or a bar of `height` above its lower edge."""
@@ -76,7 +76,8 @@ def draw_traces(traces: Traces, among: int) -> tuple[Stage, Places]:
     rows = -(-leads // columns)
     factor = magnification(2 * float(np.abs(traces.x - traces.x0).max()) / span)
     corners = [((i // rows) * (cell[0] + GAP), (i % rows) * (cell[1] + HEAD) + HEAD) for i in range(leads)]
-    step = _thinning(points, min(POINTS, max(200, int(MOST / (among * leads)))))
+    most = min(POINTS, max(200, int(MOST / (among * leads))))
+    step = 1 if points <= most else -(-2 * points // most)  # the number of points that two points replace
     drawn = [_lead(traces, i, corner, cell, span, factor, step) for i, corner in enumerate(corners)]
     width, height = columns * (cell[0] + GAP) - GAP, rows * (cell[1] + HEAD) + FOOT
     cuts = waves(traces.r_peaks, rate, points) if paper else []
@@ -86,18 +87,12 @@ def draw_traces(traces: Traces, among: int) -> tuple[Stage, Places]:
     return Stage(width, height, (), factor, sheet=sheet), Places(corners, cell)
 
 
-def _grid(
-    traces: Traces, leads: int, duration: float, span: float
-) -> tuple[int, tuple[float, float], tuple[float, float], str]:
+def _grid(traces: Traces, leads: int, duration: float, span: float) -> tuple[int, Pair, Pair, str]:
     """Columns, the size of a lead, the size of a large box, and a note about the boxes."""
     if not traces.paper:
         tall = min(180.0, max(70.0, HIGH / leads))
-        return (
-            1,
-            (WIDE, tall),
-            (WIDE / 10, tall / 4),
-            f"Each lead is {span:.3g} {traces.unit}".rstrip() + " high.",
-        )
+        note = f"Each lead is {span:.3g} {traces.unit}".rstrip() + " high."
+        return 1, (WIDE, tall), (WIDE / 10, tall / 4), note
     span = math.ceil(span / BOX[1]) * BOX[1]
     columns, second = _lay_out(leads, duration, span)
     note = f"Large boxes are {BOX[0]} s × {BOX[1]} mV, as on paper of 25 mm/s and 10 mm/mV."
@@ -116,15 +111,7 @@ def _lay_out(leads: int, duration: float, span: float) -> tuple[int, float]:
     return -columns, second
 
 
-def _lead(
-    traces: Traces,
-    lead: int,
-    place: tuple[float, float],
-    cell: tuple[float, float],
-    span: float,
-    factor: int,
-    step: int,
-) -> Lead:
+def _lead(traces: Traces, lead: int, place: Pair, cell: Pair, span: float, factor: int, step: int) -> Lead:
     """A lead's lines, in points and thousandths of the cell's height."""
     x0, x, names = traces.x0[lead], traces.x[lead], traces.leads
     middle = (min(x0.min(), x.min()) + max(x0.max(), x.max())) / 2
@@ -141,11 +128,6 @@ def _lead(
         line(after, keep),
         line(change, keep),
     )
-
-
-def _thinning(points: int, most: int) -> int:
-    """The number of points that two points replace; 1 keeps all points."""
-    return 1 if points <= most else -(-2 * points // most)
 
 
 def _stretches(values: Array | NDArray[np.bool_], step: int) -> Array:
@@ -166,7 +148,4 @@ def _shades(sample: Sample, places: Places) -> list[Mark]:
     for patch, entry in sample.touched:
         (box,) = sample.setting.grid.box(patch)
         paths[entry] += places.stretch(box.start / points, box.stop / points)
-    return [
-        Mark(hue(entry), entry_name(sample.setting, entry), path, dashed=dashed(entry))
-        for entry, path in sorted(paths.items())
-    ]
+    return [entry_mark(sample, entry, path) for entry, path in sorted(paths.items())]

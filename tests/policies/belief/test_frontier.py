@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import dataclass
 
 import pytest
 import torch
@@ -44,11 +45,25 @@ def path(frontier: Frontier) -> list[tuple[list[int], float, float]]:
     return out
 
 
-@pytest.mark.parametrize("seed", range(40))
-def test_every_cut_is_the_best_assignment_for_some_rate(seed: int) -> None:
-    effect, cost = problem(seed)
-    gains, costs = totals(effect[0], EVERY), totals(cost[0], EVERY)
-    frontier = make_frontier(effect, cost)
+@dataclass(frozen=True)
+class Solved:
+    """A problem, its frontier, and the effects and costs of all assignments."""
+
+    effect: Tensor
+    cost: Tensor
+    frontier: Frontier
+    gains: Tensor
+    costs: Tensor
+
+
+@pytest.fixture(params=range(40))
+def solved(request: pytest.FixtureRequest) -> Solved:
+    effect, cost = problem(request.param)
+    return Solved(effect, cost, make_frontier(effect, cost), totals(effect[0], EVERY), totals(cost[0], EVERY))
+
+
+def test_every_cut_is_the_best_assignment_for_some_rate(solved: Solved) -> None:
+    effect, cost, frontier = solved.effect, solved.cost, solved.frontier
     before, spent = 0.0, 0.0
     for assignment, price, gain in path(frontier):
         chosen = tensor([assignment])
@@ -57,14 +72,12 @@ def test_every_cut_is_the_best_assignment_for_some_rate(seed: int) -> None:
         assert price > spent  # steps are dearer and dearer in sum, and each brings something
         assert gain > before
         rate = (gain - before) / (price - spent)  # at the cut, this step is just worth it
-        assert gain - rate * price == pytest.approx(float((gains - rate * costs).max()), abs=1e-9)
+        assert gain - rate * price == pytest.approx(float((solved.gains - rate * solved.costs).max()), abs=1e-9)
         before, spent = gain, price
 
 
-@pytest.mark.parametrize("seed", range(40))
-def test_the_whole_path_leads_to_the_largest_effect(seed: int) -> None:
-    effect, cost = problem(seed)
-    frontier = make_frontier(effect, cost)
+def test_the_whole_path_leads_to_the_largest_effect(solved: Solved) -> None:
+    effect, frontier = solved.effect, solved.frontier
     most = effect[0].amax(0).clamp(min=0).sum()
     assert float(frontier.effect[0, -1]) == pytest.approx(float(most))
     final = frontier.cut(frontier.useful)[0]
@@ -73,10 +86,8 @@ def test_the_whole_path_leads_to_the_largest_effect(seed: int) -> None:
         assert entry == 0 or effect[0, entry - 1, patch] == effect[0, :, patch].max()
 
 
-@pytest.mark.parametrize("seed", range(40))
-def test_enough_effect_is_reached_by_the_cheapest_cut_that_does(seed: int) -> None:
-    effect, cost = problem(seed)
-    frontier = make_frontier(effect, cost)
+def test_enough_effect_is_reached_by_the_cheapest_cut_that_does(solved: Solved) -> None:
+    frontier = solved.frontier
     cuts = path(frontier)
     for enough in torch.linspace(0.05, 5, 12).tolist():
         steps = int(frontier.for_effect(tensor([enough], dtype=torch.float64)))
@@ -85,17 +96,15 @@ def test_enough_effect_is_reached_by_the_cheapest_cut_that_does(seed: int) -> No
         if not suffice:
             continue
         price, gain = cuts[steps - 1][1:]
-        gains, costs = totals(effect[0], EVERY), totals(cost[0], EVERY)
+        gains, costs = solved.gains, solved.costs
         # no assignment with as much effect is cheaper, and none that suffices is cheaper by more than the last step's price
         assert price <= float(costs[gains >= gain - 1e-9].min()) + 1e-9
         last = price - (cuts[steps - 2][1] if steps > 1 else 0.0)
         assert price - float(costs[gains >= enough].min()) <= last + 1e-9
 
 
-@pytest.mark.parametrize("seed", range(40))
-def test_a_budget_of_cost_is_kept(seed: int) -> None:
-    effect, cost = problem(seed)
-    frontier = make_frontier(effect, cost)
+def test_a_budget_of_cost_is_kept(solved: Solved) -> None:
+    frontier = solved.frontier
     cuts = path(frontier)
     for most in torch.linspace(0.05, 4, 12).tolist():
         steps = int(frontier.for_cost(tensor([most], dtype=torch.float64)))

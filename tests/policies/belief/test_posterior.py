@@ -171,20 +171,6 @@ def test_several_rivals_share_one_factorisation_and_are_what_each_is_alone() -> 
     torch.testing.assert_close(evidence(together.answers, model), torch.stack(weights).mean(0))
 
 
-def test_rows_do_not_depend_on_each_other() -> None:
-    world = make_world(2, 2, n=3)
-    model, queries = world.model(*SEVERAL), make_queries(world, 4)
-    known = known_after(world, model, queries)
-    for row in range(3):
-        assert world.directions is not None
-        alone = World(world.change[row : row + 1], world.directions[row : row + 1], world.grid, world.relevance)
-        own = known_after(
-            alone, model, [(assignment[row : row + 1], drop[row : row + 1]) for assignment, drop in queries]
-        )
-        torch.testing.assert_close(mean_of(own, model)[0], mean_of(known, model)[row])
-        torch.testing.assert_close(evidence(own.answers, model)[0], evidence(known.answers, model)[row])
-
-
 def test_the_models_own_noise_adds_to_every_hypothesis() -> None:
     """A noise of 0.3 beside a tau of 0.4 is a tau of 0.5."""
     world, calm = make_world(1, 1), (0.5, 0.7, 0.3, 1.25, 0.5)

@@ -94,6 +94,8 @@ def make_result(recipe: Recipe) -> AttackResult:
     queries[:, 0] = torch.exp(1 + 4 * torch.rand(n, generator=generator)).long() * touched + 1
     queries[:, 1] = queries[:, 0] // 2 * won
     queries[:, 2] = won
+    first, last = queries[:, 0].tolist(), (queries[:, 0] + queries[:, 1]).tolist()
+    distances = zip(first, flip["l2"].tolist(), last, final["l2"].tolist(), won.tolist(), strict=True)
     return AttackResult(
         setting=Setting(
             size=recipe.size,
@@ -120,6 +122,7 @@ def make_result(recipe: Recipe) -> AttackResult:
         inputs=HeldInputs(x0, x),
         seconds=torch.ones(n),
         seeds=torch.arange(n),
+        improvements=tuple(((a, far), (b, near)) if flipped else () for a, far, b, near, flipped in distances),
     )
 
 

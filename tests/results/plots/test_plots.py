@@ -32,15 +32,7 @@ from rlab.results.plots.signal import BOX, on_paper
 from rlab.results.result import AttackResult, Status
 from tests.results.plots.fixtures import CASES, Recipe, make_result
 
-OVERVIEWS = (
-    "signal beat",
-    "image digits",
-    "image long palette",
-    "video",
-    "nothing flipped",
-    "nothing attacked",
-    "one sample",
-)
+OVERVIEWS = ("signal beat", "image digits", "image long palette", "video", "nothing flipped", "nothing attacked")
 SMALL = Recipe((16, 16), (4, 4), 3, n=8)
 CLIP = Recipe((6, 16, 24), (2, 8, 8), 3, n=4, share=0.2)
 
@@ -116,7 +108,7 @@ def test_samples_render_legibly(name: str, monkeypatch: pytest.MonkeyPatch) -> N
     assert_legible(picture_of(name), monkeypatch)
 
 
-@pytest.mark.parametrize("name", OVERVIEWS)
+@pytest.mark.parametrize("name", [*OVERVIEWS, "one sample"])
 def test_overviews_render_legibly(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     figure = overview_of(name)
     assert figure.get_figwidth() * figure.dpi == 1600
@@ -172,12 +164,10 @@ def test_long_clips_show_their_distorted_frames() -> None:
     assert heights == [1] * 3 + [0] * 37
 
 
-@pytest.mark.parametrize(
-    ("name", "leads"), [("signal beat", 2), ("signal twelve leads", 12), ("signal without rate", 3)]
-)
-def test_spans_stand_at_the_right_times_in_every_lead(name: str, leads: int) -> None:
+@pytest.mark.parametrize("name", ["signal beat", "signal twelve leads", "signal without rate"])
+def test_spans_stand_at_the_right_times_in_every_lead(name: str) -> None:
     result = result_of(name)
-    figure, rate = picture_of(name), result.setting.rate or 1.0
+    figure, rate, leads = picture_of(name), result.setting.rate or 1.0, result.original.shape[1]
     patches = result.assignment[0].nonzero().flatten().tolist()
     assert len(gids(figure, "patch-")) == leads * len(patches)
     for patch in patches:
@@ -349,7 +339,7 @@ def test_a_run_that_flips_fewer_than_half_says_so(monkeypatch: pytest.MonkeyPatc
     assert_legible(figure, monkeypatch)
 
 
-def test_usage_of_clips_is_summed_over_time_and_over_space() -> None:
+def test_usage_is_summed_over_time_and_over_space() -> None:
     result = result_of("video")
     share = (result.assignment[result.succeeded] != 0).double().mean(0).reshape(4, 4, 4).numpy()
     space, time = gids(overview_of("video"), "usage")
@@ -357,12 +347,8 @@ def test_usage_of_clips_is_summed_over_time_and_over_space() -> None:
     values, edges, _ = time.get_data()  # type: ignore[attr-defined]
     np.testing.assert_allclose(values, share.sum((1, 2)))
     np.testing.assert_allclose(edges, [0, 0.16, 0.32, 0.48, 0.64])
-
-
-def test_short_last_patch_ends_with_the_data() -> None:
-    result = make_result(Recipe((50,), (16,), 1, n=6, bounds=UNBOUNDED))
-    (line,) = gids(draw_overview(result), "usage")
-    assert line.get_data().edges.tolist() == [0, 16, 32, 48, 50]  # type: ignore[attr-defined]
+    (line,) = gids(draw_overview(make_result(Recipe((50,), (16,), 1, n=6, bounds=UNBOUNDED))), "usage")
+    assert line.get_data().edges.tolist() == [0, 16, 32, 48, 50]  # type: ignore[attr-defined]  # the last patch is short
 
 
 def test_pictures_are_written(tmp_path: Path) -> None:
@@ -389,24 +375,17 @@ def test_unsafe_ids_give_safe_names(tmp_path: Path) -> None:
     assert written[1].exists()
 
 
-def distances(result: AttackResult, values: list[float]) -> AttackResult:
-    return replace(result, final={**result.final, "l2": torch.tensor(values)})
-
-
 def test_typical_samples_are_chosen() -> None:
     won, spent, skipped = Status.SUCCEEDED, Status.SPENT, Status.SKIPPED
     status = (won, won, won, won, won, spent, skipped, spent)
     result = make_result(replace(SMALL, k=2, status=status))  # classes 0 1 0 1 0 1 0 1
-    result = distances(result, [9.0, 5.0, 2.0, 1.0, 1.0, 0.0, 0.0, 0.0])
+    result = replace(result, final={**result.final, "l2": torch.tensor([9.0, 5.0, 2.0, 1.0, 1.0, 0.0, 0.0, 0.0])})
     assert choose(result, 3) == [2, 3, 5]  # the medians of class 0 and class 1, then a spent one
     assert choose(result, 6) == [2, 3, 4, 1, 0, 5]
     assert choose(result, 1) == [2]
     assert choose(result, 0) == []
-
-
-def test_without_flips_spent_samples_come_first() -> None:
-    result = make_result(replace(SMALL, n=3, status=(Status.SKIPPED, Status.FAILED, Status.SPENT)))
-    assert choose(result, 6) == [2, 1, 0]
+    without_flips = make_result(replace(SMALL, n=3, status=(skipped, Status.FAILED, spent)))
+    assert choose(without_flips, 6) == [2, 1, 0]
 
 
 def test_invalid_requests_are_refused(tmp_path: Path) -> None:
@@ -443,10 +422,8 @@ def test_text_is_measured_and_broken() -> None:
 
 def test_r_peaks_and_lead_names_are_shown_where_they_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
     result = result_of("signal beat")
-    marked = replace(
-        result, r_peaks=((-10, 90, 270, 365),) * len(result), setting=replace(result.setting, leads=("MLII", "V5"))
-    )
-    figure = draw_sample(marked, 0)
+    setting = replace(result.setting, leads=("MLII", "V5"))
+    figure = draw_sample(replace(result, r_peaks=((-10, 90, 270, 365),) * len(result), setting=setting), 0)
     peaks = gids(figure, "r-peaks")
     assert len(peaks) == 2
     for peak in peaks:

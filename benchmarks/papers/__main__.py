@@ -1,0 +1,3 @@
+from benchmarks.papers.run import CLAIM
+
+CLAIM.main()

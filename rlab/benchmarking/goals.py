@@ -1,0 +1,98 @@
+"""Goals of a benchmark's searches, each made of the attack's own goal."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from rlab.core.goals import Goal, Targeted, Untargeted
+
+_DEEP = 20.0  # log-probability beyond which more confidence does not count
+_LOST = 100.0  # log-probability added if the model recovered
+
+
+def errs(goal: Goal) -> bool:
+    """Whether reaching the goal means a wrong prediction."""
+    return isinstance(goal, Untargeted | Targeted)
+
+
+def true_class(scores: Tensor, labels: Tensor) -> Tensor:
+    """(n, k), labels (n,) -> (n,): the true class's log-probability."""
+    return scores.gather(1, labels[:, None]).squeeze(1)
+
+
+@dataclass(frozen=True)
+class WrappedGoal(Goal):
+    """Samples, labels and name are those of `goal`; the margin is the subclass's own."""
+
+    goal: Goal
+
+    def __str__(self) -> str:
+        return str(self.goal)
+
+    def correct(self, scores: Tensor, labels: Tensor) -> Tensor:
+        return self.goal.correct(scores, labels)
+
+    def check(self, labels: Tensor, classes: int) -> None:
+        self.goal.check(labels, classes)
+
+
+@dataclass(frozen=True)
+class WithMargin(WrappedGoal):
+    """`goal` with a lead, because other hardware and batch sizes round differently and must see the same error."""
+
+    lead: float
+
+    def margin(self, scores: Tensor, labels: Tensor) -> Tensor:
+        return self.goal.margin(scores, labels) + self.lead
+
+    def alternatives(self, scores: Tensor, labels: Tensor) -> Tensor:
+        return self.goal.alternatives(scores, labels) + self.lead
+
+
+@dataclass(frozen=True)
+class EveryModel(WrappedGoal):
+    """`goal` holds for all `models` models, whose scores lie side by side: the margin is that of the most robust one."""
+
+    models: int
+
+    def margin(self, scores: Tensor, labels: Tensor) -> Tensor:
+        return torch.stack([self.goal.margin(part, labels) for part in scores.chunk(self.models, 1)]).amax(0)
+
+    def correct(self, scores: Tensor, labels: Tensor) -> Tensor:
+        return torch.stack([self.goal.correct(part, labels) for part in scores.chunk(self.models, 1)]).all(0)
+
+    def check(self, labels: Tensor, classes: int) -> None:
+        self.goal.check(labels, classes // self.models)
+
+
+@dataclass(frozen=True)
+class DeeperError(WrappedGoal):
+    """A clearer error while `goal` holds; with a `threshold`, a probability of the true class below it."""
+
+    threshold: float | None = None
+
+    def margin(self, scores: Tensor, labels: Tensor) -> Tensor:
+        margin = self.goal.margin(scores, labels)
+        depth = margin + _DEEP if self.threshold is None else true_class(scores, labels) - math.log(self.threshold)
+        return torch.where(margin < 0, depth, depth.clamp(min=0) + margin + _LOST)
+
+
+@dataclass(frozen=True)
+class Threshold(WrappedGoal):
+    """The confidence of the true class falls below `confidence`; `beyond` the flip, `goal` must hold too."""
+
+    confidence: float
+    beyond: bool
+
+    def margin(self, scores: Tensor, labels: Tensor) -> Tensor:
+        below = true_class(scores, labels) - math.log(self.confidence)
+        return torch.maximum(below, self.goal.margin(scores, labels)) if self.beyond else below
+
+    def met(self, scores: Tensor, labels: Tensor, tolerance: float) -> Tensor:
+        """(n,) bool: within the tolerance, and on the right side of the flip."""
+        side = self.goal.reached(scores, labels) if self.beyond else self.correct(scores, labels)
+        return ((true_class(scores, labels).exp() - self.confidence).abs() <= tolerance) & side

@@ -1,0 +1,3 @@
+"""Moved."""
+
+raise ImportError("rlab.core.breakdown is now rlab.results.breakdown")

@@ -1,0 +1,94 @@
+"""Run what `ExplainOptions` declare, for `rlab.explain`, `rlab explain` and the server; a folder gets the results."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypedDict, Unpack
+
+from rlab.data.batch import Batch
+from rlab.explanation.base import Explanation, Method
+from rlab.explanation.options import ExplainOptions
+from rlab.explanation.page import PICTURES, REPORT, maps_page, open_explanation, save_comparison, save_explanation
+from rlab.explanation.pictures import save_overlays
+from rlab.explanation.scores import MethodComparison
+from rlab.present.page import write_page
+from rlab.runs.inputs import Data, Model, taken
+from rlab.victims.base import Victim
+from rlab.victims.torch_module import TorchVictim
+
+PICTURED = 12  # samples to draw
+Announce = Callable[[Batch, Mapping[str, Any]], None]  # called with the samples before the first query
+Tell = Callable[[Explanation, Batch], None]  # called after each method
+
+
+class Shown(TypedDict, total=False):
+    """The number of samples to draw, and what to call after each method."""
+
+    pictures: int
+    tell: Tell
+
+
+def explain_declared(
+    options: ExplainOptions,
+    model: Model,
+    data: Data,
+    compare: bool,
+    limit: int | None = None,
+    out: str | os.PathLike[str] | None = None,
+    announce: Announce = lambda batch, defaulted: None,
+    **shown: Unpack[Shown],
+) -> list[Explanation] | MethodComparison:
+    """Explain the data with every named method, or compare the methods."""
+    options.methods(compare)  # refuse unknown names before loading anything
+    with taken(model, data, limit) as (victim, batch):
+        announce(batch, {})
+        batch, methods = options.with_masks(batch), options.methods(compare, isinstance(victim, TorchVictim))
+        job = ExplainJob(options, victim, batch, methods, None if out is None else Path(out), **shown)
+        return job.compare() if compare else job.explain()
+
+
+@dataclass(frozen=True)
+class ExplainJob:
+    """Methods to run on a batch, and the folder that gets the results."""
+
+    options: ExplainOptions
+    victim: Victim
+    batch: Batch
+    methods: Sequence[Method]
+    folder: Path | None = None
+    pictures: int = PICTURED
+    tell: Tell = lambda explanation, batch: None
+
+    def explain(self) -> list[Explanation]:
+        """An explanation by each method; the folder gets arrays, tables, pictures and a page."""
+        labels, explained = self.options.labels(self.batch), []
+        with self._opened():
+            for method in self.methods:
+                explanation = method(self.victim, self.batch, labels, self.options.seed, self.options.rule)
+                if self.folder is not None:
+                    save_explanation(explanation, self.batch, self.folder, self.pictures)
+                    save_overlays(explanation, self.batch, self.folder / PICTURES, self.pictures)
+                self.tell(explanation, self.batch)
+                explained.append(explanation)
+            if self.folder is not None:
+                write_page(maps_page(self.folder), self.folder / REPORT)
+        return explained
+
+    def compare(self) -> MethodComparison:
+        """The methods scored on the same samples; the folder gets arrays, scores and a gallery."""
+        options, judge = (
+            self.options,
+            self.options.judge(lambda name, scored: self.tell(scored.explanation, self.batch)),
+        )
+        with self._opened():
+            comparison = judge(self.victim, self.batch, self.methods, options.labels(self.batch), options.seed)
+            if self.folder is not None:
+                save_comparison(comparison, self.folder, f"Where {options.model.name} looks", self.pictures)
+        return comparison
+
+    def _opened(self) -> AbstractContextManager[object]:
+        return nullcontext() if self.folder is None else open_explanation(self.folder)

@@ -1,0 +1,145 @@
+"""A whole hardening: train, measure before and after, write a page; or compare methods. The command and the audit run it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from rlab.data.batch import Batch
+from rlab.hardening.comparison import (
+    OURS,
+    HardeningComparison,
+    HardeningComparisonOptions,
+    Splits,
+    Tell,
+    compare_hardening,
+    parse_method,
+)
+from rlab.hardening.evaluation import (
+    LEVELS,
+    PolicyFor,
+    RobustnessMeasurement,
+    adaptive_policy,
+    all_filters,
+    measure_before_after,
+)
+from rlab.hardening.options import EvaluationOptions, HardenOptions, HardenRunOptions
+from rlab.hardening.run import Hardened, harden, refuse_shared
+from rlab.hardening.sections import write_before_after
+from rlab.hardening.trainable import goal_of, trainable
+from rlab.hardening.trainer import FIRST, SHARES
+from rlab.progress import Progress
+from rlab.storage.config import check
+from rlab.victims.base import Victim
+from rlab.victims.resolve import load_model
+
+PAGE, AGENTS = "before-after.html", "agents"
+_HELD_OUT = 5  # every fifth sample is held out if there are no test data
+
+
+@dataclass(frozen=True)
+class MeasuredHardening:
+    """A hardened model, and its robustness 'before' and 'after'."""
+
+    hardened: Hardened
+    measured: Mapping[str, RobustnessMeasurement]
+
+    @property
+    def rows(self) -> int:
+        """Inputs sent to the model and its copies, for training and measuring."""
+        return self.hardened.rows + sum(measurement.rows for measurement in self.measured.values())
+
+
+@dataclass(frozen=True)
+class HardeningJob:
+    """A model, data to train on, data to measure on, and the options of both."""
+
+    victim: Victim
+    train: Batch
+    test: Batch
+    options: HardenOptions
+    evaluation: EvaluationOptions
+    minutes: float = 0.0  # to train an agent against each measured model
+
+    @classmethod
+    def load(
+        cls, options: HardenRunOptions, minutes: float, announce: Callable[[Batch, Mapping[str, Any]], None]
+    ) -> HardeningJob:
+        """Load the declared data and model; announces the samples and the defaults that were filled in."""
+        batch = options.data.load()
+        options, defaulted = options.filled(batch)
+        announce(batch, defaulted)
+        victim = load_model(options.model, batch.bounds)
+        train, test = _split(batch, None if options.test is None else options.test.load())
+        return cls(victim, train, test, options.harden.following(options), options.evaluation_options(), minutes)
+
+    def run(self, folder: Path, progress: Progress | None = None) -> MeasuredHardening:
+        """Harden, measure, and store the weights, the log and the page; the same call resumes a stopped run."""
+        hardened = harden(self.victim, self.train, self.options, out=folder, progress=progress)
+        hardened.save(folder)
+        measured = measure_before_after(hardened, self.test, self.evaluation, folder, self._policy_for(folder))
+        write_before_after(folder / PAGE, hardened, measured)
+        return MeasuredHardening(hardened, measured)
+
+    def compare(self, folder: Path, methods: Sequence[str], seeds: int, tell: Tell) -> HardeningComparison:
+        """Harden with every method and seed, measure each model and store the figures; resumes a stopped run."""
+        values = {"methods": methods, "seeds": range(seeds), "harden": self.options, "evaluation": self.evaluation}
+        options = check(HardeningComparisonOptions, values | {"policy_for": self._policy_for(folder)})
+        comparison = compare_hardening(self.victim, Splits(self.train, self.test), options, folder, tell)
+        comparison.save(folder)
+        return comparison
+
+    def rows_at_most(self, methods: Sequence[str] = ()) -> dict[str, int | None]:
+        """Queries by purpose; `methods` has one name per training of a comparison. None if unknown in advance."""
+        goal = goal_of(trainable(self.victim, self.train))
+        trained = [parse_method(name, self.options, self.train, goal) for name in methods or [OURS]]
+        each = [
+            training_rows(len(self.train), options, options.generator(self.train, goal).most)
+            for options in trained
+            if options is not None
+        ]
+        known = [rows for rows in each if rows is not None]
+        rows: dict[str, int | None] = {"training": sum(known) if len(known) == len(each) else None}
+        rows["measuring"] = (len(methods) or 2) * measuring_rows(self.test, self.evaluation)
+        return rows | ({"training agents to measure with": None} if self.minutes else {})
+
+    def _policy_for(self, folder: Path) -> PolicyFor | None:
+        return adaptive_policy(self.train, self.options, folder / AGENTS, self.minutes) if self.minutes else None
+
+
+def _split(batch: Batch, test: Batch | None) -> tuple[Batch, Batch]:
+    if test is not None:
+        refuse_shared(batch, test, "test")
+        return batch, test
+    order = torch.randperm(len(batch), generator=torch.Generator().manual_seed(0)).tolist()
+    count = max(2, len(batch) // _HELD_OUT)
+    return batch[order[count:]], batch[order[:count]]
+
+
+def training_rows(samples: int, options: HardenOptions, each: int | None) -> int | None:
+    """Queries for attacks, training and validation; `each` is the adversary's maximum per sample, None if unknown."""
+    if each is None:
+        return None
+    held = round(options.validation_split * samples)
+    train = samples - held
+    judged = min(held, options.validation_attacked) * (each + 1)
+    batches = [min(options.batch_size, train - at) for at in range(0, train, options.batch_size)]
+    live = options.mode == "live"
+    harder = sum(max(1, round(options.adversarial_share * size)) for size in batches) * (options.views if live else 1)
+    passes = train * (2 if options.distillation_weight else 1) + harder
+    epoch = passes + (len(SHARES) + 1) * held + judged
+    attacked = harder * options.total_epochs if live else train * (options.rounds if options.fresh else 1)
+    return FIRST + 2 * held + judged + options.total_epochs * epoch + attacked * each
+
+
+def measuring_rows(test: Batch, options: EvaluationOptions) -> int:
+    """Queries to one model: the declared attack, Square, PGD, and every filter at every level."""
+    few = test[: options.attacked]
+    budget = options.attack.build(few).budget
+    filters = len(all_filters(test.rank, test.x.shape[1]))
+    queried = len(few) * (budget + options.square_budget + 1)  # + 1: the samples from the original model
+    return queried + len(test) * (2 + options.pgd_steps + 1 + LEVELS * filters)

@@ -1,0 +1,273 @@
+"""What the agents of papers share: their options, their files, the loop that trains them, the picture of it, and the losses.
+
+A training is cut into as many pieces as it has validations. Each piece starts from the weights, new episodes and a seed of its
+own, so a training that was killed repeats one piece at most and, if it counts updates, writes the same file as one that was not.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import Any, Literal, Protocol, TypeVar
+
+import torch
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from torch import Tensor, nn
+
+from rlab.core.grid import PatchGrid
+from rlab.data.batch import Batch
+from rlab.errors import ModelError, OptionError
+from rlab.policies.base import Policy
+from rlab.present.chart import HEIGHT, LEFT, WIDTH, Chart, Curve
+from rlab.priors.file import MOST_WIDTH, fill, read_weights, write_weights
+from rlab.storage.config import write_config
+from rlab.storage.files import write_text
+from rlab.storage.resume import Resume
+from rlab.training.config import TrainingOptions
+from rlab.training.episodes import EpisodeSampler
+from rlab.training.metrics import MetricLogger
+from rlab.training.trainer import LOG, Figures, Tell, Validation, make_card, samplers_for
+from rlab.victims.base import Victim
+
+AGENT, PICTURE = "agent.safetensors", "learning.svg"
+_STATE = "state"  # the step of the ledger that holds where the training stands
+_CURVES = ("success", "median_queries", "median_l2", "reward", "loss")  # in the picture, where the log has them
+_COLOUR = "#3b6fb6"
+Network = TypeVar("Network", bound=nn.Module)
+Shape = TypeVar("Shape", bound="NetworkShape")
+
+
+class PaperOptions(TrainingOptions):
+    """The options of every paper's training; `updates` in place of `minutes` makes it repeatable to the last bit."""
+
+    updates: int | None = Field(None, ge=1)
+    validations: int = Field(10, ge=1)  # spread evenly; each ends a piece that a stopped training repeats
+    keep: Literal["best", "last"] = "best"  # the weights with the best validation, or the last ones
+    horizon: int = Field(20, ge=2)  # actions of the longest training episode
+    rows: int = Field(64, ge=1)  # episodes that step together on each model
+    learning_rate: float = Field(1e-3, gt=0)
+    gamma: float = Field(0.9, ge=0, le=1)
+
+
+class NetworkShape(BaseModel):
+    """The arguments of a network, as the header of its file holds them; subclasses add theirs."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    width: int = Field(32, ge=1, le=MOST_WIDTH)
+
+
+class Learner(Protocol):
+    """What learns: it acts in episodes and updates a network, and hands out all it needs to go on."""
+
+    @property
+    def network(self) -> nn.Module: ...
+
+    def begin(self, seed: int) -> None:
+        """New episodes at the start of a piece; torch's generators are seeded already."""
+
+    def update(self, progress: float) -> Figures:
+        """One round of acting and learning at this share of the training; its figures, finite or NaN."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """The network, its optimizer and the like: nested dictionaries and lists of tensors and plain values."""
+
+    def load_state_dict(self, saved: dict[str, Any]) -> None: ...
+
+
+# Files.
+
+
+def save_agent(path: Path, kind: str, network: nn.Module, shape: NetworkShape, card: Mapping[str, Any]) -> None:
+    write_weights(path, kind, network.state_dict(), shape.model_dump(), card)
+
+
+def read_agent(
+    path: Path, kind: str, shape: type[Shape], make: Callable[[Shape], Network]
+) -> tuple[Network, dict[str, Any]]:
+    """The network in evaluation mode, and its card: training data, models, options and validation results."""
+    header, weights = read_weights(path)
+    if header.kind != kind:
+        raise ModelError(f"expected {path} to hold an agent of kind {kind!r}, got {header.kind!r}")
+    try:
+        arguments = shape.model_validate(header.network)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"])) or "it"
+        raise ModelError(f"the network in the header of {path} is not valid: {where}: {first['msg']}") from error
+    return fill(lambda: make(arguments), weights, path), header.about
+
+
+def named_policy(kind: str, load: Callable[..., Policy[Any]], agent: str | None = None, **options: Any) -> Policy[Any]:
+    """The policy `kind(agent=FILE, ...)` of the command line."""
+    if not isinstance(agent, str):
+        raise OptionError(
+            f"the policy {kind!r} needs the file of a trained agent, {kind}(agent='agent.safetensors'): "
+            f"train one with `rlab train FILE.yaml --out OUT`, where the file has the line 'kind: {kind}'"
+        )
+    return load(Path(agent), **options)
+
+
+# Training.
+
+
+def make_samplers(
+    options: PaperOptions, victims: Sequence[Victim], batch: Batch, patches: Sequence[int | Sequence[int]]
+) -> list[EpisodeSampler]:
+    """One for every victim and patch size, each with the samples that the victim classifies correctly."""
+    grids = [PatchGrid.of(batch.size, patch) for patch in patches]
+    return samplers_for(options, victims, batch, grids, options.horizon)
+
+
+def reseed(samplers: Sequence[EpisodeSampler], seed: int) -> None:
+    for number, sampler in enumerate(samplers):
+        sampler.rng = random.Random(f"{seed}/{number}")
+
+
+@dataclass
+class Training:
+    """`kind` and `shape` describe the network in its file; `resume` holds where the training stands."""
+
+    kind: str
+    shape: NetworkShape
+    options: PaperOptions
+    learner: Learner
+    validation: Validation
+    resume: Resume
+    tell: Tell
+    piece: int = 0
+    updates: int = 0
+    seconds: float = 0.0
+    best: float = -math.inf
+
+    def run(self) -> Path:
+        """Write the agent, or continue from the last piece that was finished."""
+        folder = self.resume.folder
+        self.resume.create()
+        write_config(folder, self.options.plain())
+        if (saved := self.resume.recall(_STATE, "")) is not None:
+            self.learner.load_state_dict(saved["learner"])
+            self.piece, self.updates = saved["piece"], saved["updates"]
+            self.seconds, self.best = saved["seconds"], saved["best"]
+        logger = MetricLogger(folder / LOG, self.options.tensorboard)
+        while self.piece < self.options.validations:
+            figures = self._learn_a_piece()
+            figures |= self._validate()
+            score = self.validation.score(figures, self.options)
+            if score > self.best or self.options.keep == "last" or not (folder / AGENT).exists():
+                card = make_card(self.options, figures)
+                save_agent(folder / AGENT, self.kind, self.learner.network, self.shape, card)
+            self.best = max(self.best, score)
+            self.piece += 1
+            self._record()
+            logger.note(figures, self.seconds)
+            draw_learning(folder)
+            self.tell(figures)
+        return folder / AGENT
+
+    def _learn_a_piece(self) -> Figures:
+        """Until the next validation is due -> the mean of each figure."""
+        seed = self.options.seed * 10_007 + self.piece
+        torch.manual_seed(seed)
+        self.learner.network.train()
+        self.learner.begin(seed)
+        due, began = (self.piece + 1) / self.options.validations, time.monotonic() - self.seconds
+        told: list[Figures] = []
+        while not told or self._progress() < due - 1e-9:
+            told.append(self.learner.update(min(1.0, self._progress())))
+            self.updates, self.seconds = self.updates + 1, time.monotonic() - began
+        means = {name: _mean([figures[name] for figures in told if name in figures]) for name in told[-1]}
+        return means | {"updates": float(self.updates), "minutes": self.seconds / 60, "progress": self._progress()}
+
+    def _progress(self) -> float:
+        if self.options.updates is not None:
+            return self.updates / self.options.updates
+        return self.seconds / (60 * self.options.minutes)
+
+    def _validate(self) -> Figures:
+        began = time.monotonic()
+        self.learner.network.eval()
+        figures = self.validation.run(self.options)
+        if self.options.updates is None:  # the minutes include validations
+            self.seconds += time.monotonic() - began
+        return figures
+
+    def _record(self) -> None:
+        where = {"piece": self.piece, "updates": self.updates, "seconds": self.seconds, "best": self.best}
+        self.resume.record(_STATE, "", where | {"learner": self.learner.state_dict()})
+
+
+def prefer_flips(figures: Figures, options: TrainingOptions) -> float:
+    """A validation's score: success first, then a short distance."""
+    distance = figures["median_l2"]
+    return figures["success"] - (0.01 * distance if math.isfinite(distance) else 1.0)
+
+
+def _mean(values: Sequence[float]) -> float:
+    known = [value for value in values if math.isfinite(value)]
+    return sum(known) / len(known) if known else math.nan
+
+
+def draw_learning(folder: Path) -> None:
+    """Curves of the log over minutes of training, as one picture."""
+    log = [json.loads(line) for line in (folder / LOG).read_text(encoding="utf-8").splitlines()]
+    names = [name for name in _CURVES if any(name in line for line in log)]
+    parts = []
+    for number, name in enumerate(names):
+        x, y = [line.get("minutes", 0.0) for line in log], [line.get(name, math.nan) for line in log]
+        chart = Chart(name.replace("_", " "), [Curve(name, x, y)], "minutes of training")
+        parts.append(f'<g transform="translate({number * WIDTH} 24)">{_drawn(chart)}</g>')
+    size = f"0 0 {max(1, len(names)) * WIDTH} {HEIGHT + 24}"
+    style = 'font-family="sans-serif" font-size="11" fill="#333"'
+    write_text(
+        folder / PICTURE, f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{size}" {style}>{"".join(parts)}</svg>\n'
+    )
+
+
+def _drawn(chart: Chart) -> str:
+    text = [f'<text x="{LEFT}" y="-6" font-weight="bold">{escape(chart.title)}</text>']
+    for at, label in chart.y_ticks:
+        text.append(f'<path d="M{LEFT} {at}H{WIDTH - 16}" stroke="#ddd"/>')
+        text.append(f'<text x="{LEFT - 5}" y="{at + 4}" text-anchor="end">{label}</text>')
+    text += [f'<text x="{at}" y="{HEIGHT - 24}" text-anchor="middle">{label}</text>' for at, label in chart.x_ticks]
+    text += [f'<path d="{line}" fill="none" stroke="{_COLOUR}" stroke-width="2"/>' for _, _, line, _ in chart.drawn]
+    return "".join(text) + f'<text x="{WIDTH / 2}" y="{HEIGHT - 6}" text-anchor="middle">{escape(chart.x)}</text>'
+
+
+# Losses: pure functions of tensors.
+
+
+def double_q_target(reward: Tensor, over: Tensor, next_value: Tensor, gamma: float) -> Tensor:
+    """(n,): what a step was worth; `next_value` is the target network's value of the online network's next choice
+    (https://arxiv.org/abs/1509.06461). `over` (n,) bool ends an episode."""
+    return reward + gamma * torch.where(over, 0.0, next_value)
+
+
+def generalized_advantages(
+    reward: Tensor, value: Tensor, next_value: Tensor, over: Tensor, gamma: float, smoothing: float
+) -> Tensor:
+    """(steps, n) each -> advantages (steps, n) (https://arxiv.org/abs/1506.02438). After the step where `over`, no reward counts;
+    an episode that was cut short is over too, with its `next_value` in the reward if it should count."""
+    delta = reward + gamma * torch.where(over, 0.0, next_value) - value
+    advantages, later = [], torch.zeros_like(delta[0])
+    for step in range(len(delta) - 1, -1, -1):
+        later = delta[step] + gamma * smoothing * torch.where(over[step], 0.0, later)
+        advantages.append(later)
+    return torch.stack(advantages[::-1])
+
+
+def clipped_loss(log_prob: Tensor, before: Tensor, advantage: Tensor, clip: float) -> Tensor:
+    """PPO's surrogate, to be minimised (https://arxiv.org/abs/1707.06347)."""
+    ratio = (log_prob - before).exp()
+    return -torch.minimum(ratio * advantage, ratio.clamp(1 - clip, 1 + clip) * advantage).mean()
+
+
+def policy_gradient_loss(log_prob: Tensor, advantage: Tensor) -> Tensor:
+    """A2C's, to be minimised (https://arxiv.org/abs/1602.01783)."""
+    return -(log_prob * advantage).mean()

@@ -1,0 +1,3 @@
+"""Moved."""
+
+raise ImportError("rlab.victims.zoo.clips is now benchmarks.victims.clips in the repository")
