@@ -49,6 +49,7 @@ ALL_POLICIES = {
     **{name: Search(name) for name in NAMED_POLICIES},
     "belief by labels": Search("belief", labels=True),
     "belief with a surrogate": Search("belief", surrogate=True),
+    "auto with a surrogate": Search(surrogate=True),
     "pixels": Search(pixels=True),
     "pixels by labels": Search(pixels=True, labels=True),
     "pixels with a surrogate": Search(pixels=True, surrogate=True),

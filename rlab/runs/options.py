@@ -24,6 +24,7 @@ from rlab.policies import parse_policy
 from rlab.policies.auto import ShippedPrior, is_auto, make_auto
 from rlab.policies.base import Policy
 from rlab.policies.belief import BeliefPolicy
+from rlab.policies.imagine import ImaginePolicy
 from rlab.policies.pixels import PixelPolicy
 from rlab.priors.base import NoPrior
 from rlab.priors.gradients import gradient_filters
@@ -61,8 +62,8 @@ class AttackOptions(Options):
     )
     surrogate: Annotated[tuple[Any, ...] | None, Accepts(Surrogate | Sequence[Surrogate] | None)] = Field(
         None,
-        description="your own models whose gradients guide the belief search and drive the filters fgsm and pgd; they cost "
-        "no queries, e.g. timm:resnet18 or my_module:net",
+        description="your own models, on which the policy auto tries proposals before it queries, and whose gradients guide "
+        "the belief search and drive the filters fgsm and pgd; they cost no queries, e.g. timm:resnet18 or my_module:net",
     )
     accept: Accepting = Field("better", description="which proposals to keep: better or always (default: better)")
     l2_penalty: float | None = Field(
@@ -199,7 +200,8 @@ class AttackOptions(Options):
             )
         if not guided(policy):
             raise OptionError(f"the policy {self.policy!r} has a prior, and surrogates are one too: leave out one")
-        return replace(policy, prior=prior)
+        search = replace(policy, prior=prior)
+        return ImaginePolicy(search) if is_auto(policy) else search
 
     def _pixels(self, batch: Samples, prior: SurrogatePrior | None) -> Policy[Any]:
         """Return the policy for free pixels, with the surrogates as prior if there are any."""
@@ -262,7 +264,7 @@ def spec_name(spec: Spec) -> str:
 def _label(named: str | Policy[Any], policy: Policy[Any], surrogate: Sequence[Surrogate] | None) -> str:
     """Describe the policy: its name, what 'auto' chose, and the surrogates."""
     if surrogate is not None:
-        kind = "pixels" if isinstance(policy, PixelPolicy) else "belief"
+        kind = {PixelPolicy: "pixels", ImaginePolicy: "imagine"}.get(type(policy), "belief")
         auto = is_auto(named) if isinstance(named, Policy) else named.startswith("auto")
         took = f"auto -> {kind}" if auto else named if isinstance(named, str) else kind
         return f"{took} with surrogates {', '.join(map(surrogate_name, surrogate))}"

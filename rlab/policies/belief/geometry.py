@@ -148,3 +148,9 @@ def check_directions(directions: Tensor | None, x: Tensor, prior: str) -> None:
         )
     if not torch.isfinite(directions).all():
         raise ModelError(f"the prior {prior!r} returned directions that are not finite: leave it out or fix it")
+
+
+def distance_of(cost: Tensor, measure: Measure, values: int) -> Tensor:
+    """The inverse of `cost_of`."""
+    power = POWERS[measure]
+    return cost if power == 0 else cost / values if power == 1 else cost ** (1 / power)

@@ -56,13 +56,12 @@ class Trust(Rows):
 
     def forecast(self, forecasts: Tensor) -> tuple[Tensor, Tensor]:
         """forecasts (n, c, d) -> mean and standard deviation (n, c) of the victim's margin."""
-        d, noise = forecasts.shape[2], self.noise
+        noise = self.noise
         precision = torch.diag_embed(1 / _variance(forecasts)) + self.products / noise.square()[:, None, None]
         factor = torch.linalg.cholesky(precision)
         moved = torch.cholesky_solve((self.moments / noise.square()[:, None])[:, :, None], factor)[:, :, 0]
         mean = ((_guess(forecasts) + moved)[:, None] * forecasts).sum(2)
         spread = torch.linalg.solve_triangular(factor, forecasts.transpose(1, 2), upper=False).square().sum(1)
-        assert spread.shape == forecasts.shape[:2], d
         return mean, (spread + noise.square()[:, None]).sqrt()
 
 
