@@ -109,9 +109,8 @@ KEYS: dict[type[Options], str] = {
     BenchmarkStage: "against corruptions folder",
     HardenStage: "attacked data",
     PriorOptions: (
-        "budget data device entries group heads horizon kind l2_penalties minutes models palettes patches "
-        "patience prior prior_levels prior_minutes prior_width seed shrink start success tensorboard "
-        "validation validation_interval validation_l2_penalty validation_palette validation_samples "
+        "budget data device entries group heads kind minutes models palettes patches prior prior_levels prior_width "
+        "seed shrink start tensorboard validation validation_interval validation_palette validation_samples "
     ),
     Requirement: "above at at_least at_most below class distortion level method metric model when",
 }
@@ -142,20 +141,24 @@ MEASURED = (
 )
 
 
-def train_controller(folder: Path) -> None:
-    (folder / "controller.yaml").write_text("kind: controller\n")
-    rlab.train(folder / "controller.yaml", folder / "out")
+def train_kind(folder: Path, kind: str) -> None:
+    (folder / "training.yaml").write_text(f"kind: {kind}\n")
+    rlab.train(folder / "training.yaml", folder / "out")
 
 
 # Each name that is gone: what the changelog calls it, how it is used, and what the error must say.
 GONE: dict[str, tuple[Callable[[Path], object], str]] = {
     "instant": (lambda _: parse_methods(["instant"]), "use 'belief'"),
     "agent": (lambda _: check(ExplainOptions, {"model": "a", "data": "b", "agent": "c"}), "use the method 'belief'"),
-    "kind: controller": (train_controller, "controller was removed"),
+    "kind: controller": (lambda folder: train_kind(folder, "controller"), "controller was removed"),
     "belief(controller=...)": (lambda _: parse_policy("belief(controller='c')"), "controller was removed"),
     "tolerance": (lambda _: parse_policy("auto(tolerance=1)"), "controller was removed"),
     "changes": (lambda _: parse_policy("belief(changes='single')"), "default behaviour"),
     "coarse": (lambda _: parse_policy("belief(coarse=True)"), "default behaviour"),
+    "--policy agents": (lambda _: parse_policy("agents(adapt=8)"), "two_agents(agent="),
+    "kind: clips": (lambda folder: train_kind(folder, "clips"), "two_agents"),
+    "horizon": (lambda _: check(PriorOptions, {"horizon": 60}), "leave it out"),
+    "prior_minutes": (lambda _: check(PriorOptions, {"prior_minutes": 2.0}), "'minutes'"),
     "ways": (lambda _: parse_policy("belief(ways=3)"), "'rivals'"),
     "rlab/Attack-v0": (
         lambda _: make_environment("demo:digits", "demo:digits", keep="better"),  # type: ignore[call-arg]
@@ -190,7 +193,7 @@ def test_python_names() -> None:
 
 
 def test_policies_methods_and_figures() -> None:
-    assert {"auto", "agents", "random", "greedy", "square", "belief"} <= set(NAMED)
+    assert {"auto", "random", "greedy", "square", "belief"} <= set(NAMED)
     parse_policy(f"belief({BELIEF})")
     assert [method.name for method in parse_methods(METHODS.split())] == METHODS.split()
     assert set(MEASURED.split()) <= METRICS.keys()

@@ -27,7 +27,7 @@ AGENTS, RUNS = WEIGHTS / "papers", DATA / "papers_runs"
 CLIP_PACK, CLIP_STEPS = DATA / "papers" / "clips.npz", {"train": 5, "test": 3}  # every fifth and third clip
 SALIENCY = DATA / "papers" / "saliency.safetensors"  # objectness and motion of the clips to train on, which need OpenCV
 TRAIN_IMAGES, TEST_IMAGES, PACKED_IMAGES = (0, 3000), (3000, 5000), (1800, 300)  # CIFAR-10 test images
-BUDGETS = {"dual_action": (300, 1000), "two_agents": (100, 300)}  # queries within which results are reported
+BUDGETS = {"dual_action": (1000, 5000), "two_agents": (100, 300)}  # queries within which results are reported
 SHARED: Mapping[str, Mapping[str, Any]] = {
     "dual_action": {
         "palettes": [NATURAL], "validation_palette": NATURAL, "entries": 5, "patches": [2], "sweep": 0.125, "add": 4,

@@ -57,7 +57,9 @@ def check_tracker(name: str) -> Any:
     try:
         return import_module(_MODULES[name])
     except ImportError as error:
-        raise MissingExtra("mlflow-skinny" if name == "mlflow" else name, name) from error
+        if name == "mlflow":
+            raise MissingExtra("mlflow-skinny", "mlflow") from error
+        raise MissingExtra("wandb", "wandb") from error
 
 
 def track_run(folder: str | Path, name: str) -> str:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor
 
 from rlab.core.grid import PatchGrid
@@ -26,6 +26,7 @@ from rlab.training.ranks import ALONE, Ranks
 from rlab.training.trainer import LOG, PRIOR, Figures, Tell, Validation, make_card, open_folder, samplers_for
 from rlab.victims.base import Victim
 
+_GONE = {"horizon", "success", "patience", "l2_penalties", "validation_l2_penalty"}
 _STATE = "state"  # the step of the ledger that holds where the training stands
 
 
@@ -39,6 +40,19 @@ class PriorOptions(TrainingOptions):
     prior_levels: int = Field(3, ge=1)
     shrink: int = Field(1, ge=1)  # factor by which the prior reduces the input's sides
     prior: PriorConfig = PriorConfig()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _keys_of_0_2(cls, values: Any) -> Any:
+        """Refuse keys of rlab 0.2.0 that a prior does not have."""
+        if isinstance(values, dict):
+            if gone := sorted(_GONE & values.keys()):
+                raise ValueError(
+                    f"the key {gone[0]!r} was for agents of rlab 0.2.0, a prior does not use it: leave it out"
+                )
+            if "prior_minutes" in values:
+                raise ValueError("the key 'prior_minutes' is now called 'minutes'")
+        return values
 
 
 def train(

@@ -37,7 +37,9 @@ def clips(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def options(out: Path, **given: Any) -> Namespace:
     usual = {"pack": None, "unpack": None, "packed": None, "clips": None, "only": ["tsn"], "out": out, "minutes": 1.0}
-    return Namespace(**(usual | {"steps": 2, "batch": 2, "seed": 0, "device": "cpu"} | given))
+    return Namespace(
+        **(usual | {"steps": 2, "batch": 2, "seed": 0, "device": "cpu", "every": 1, "quality": 80} | given)
+    )
 
 
 @pytest.fixture(scope="module")

@@ -62,5 +62,5 @@ def test_figures_of_a_long_clip() -> None:
 
 def test_a_measurement_that_fails_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.executable", "false")
-    with pytest.raises(RuntimeError, match="measuring nonsense on 8 frames failed"):
+    with pytest.raises(RuntimeError, match=r"nonsense .* failed"):
         video_memory.measure(frames=8, policy="nonsense", net="slowfast", budget=4)

@@ -129,7 +129,7 @@ def _train(folder: Path) -> object:
          "minutes": 0.1, "validation_interval": 9, "validation_samples": 4, "budget": 5, "heads": 1, "prior_width": 8,
          "prior_levels": 1, "prior": {"batch": 4}},
     )  # fmt: skip
-    with mock.patch("rlab.training.trainer.time", mock.Mock(monotonic=iter(range(10**6)).__next__)):
+    with mock.patch("rlab.training.directions.time", mock.Mock(monotonic=iter(range(10**6)).__next__)):
         return train([victim], batch, None, options, folder)
 
 
