@@ -83,6 +83,7 @@ VARIANTS = (
     Variant("dual_action", "dqn", 4.3),
     Variant("dual_action", "own", own=True),
     Variant("dual_action", "patch4", options={"patches": [4]}),
+    Variant("two_agents", "untrained", 0.0),
     Variant("two_agents", "short"),
     Variant("two_agents", "one_agent", options={"network": {"temporal": False}}),
     Variant("two_agents", "l1_only", options={"network": {"levels": 1}}),
@@ -209,9 +210,8 @@ class Row:
 def rows() -> Iterator[tuple[Row, str]]:
     """Every attack and its victim."""
     for kind, main in MAIN.items():
-        everywhere = [Row(kind, kind, main, seed) for seed in SEEDS] + [
-            Row(kind, name) for name in ("auto", "square", "random")
-        ]
+        everywhere = [Row(kind, kind, main, seed) for seed in SEEDS]
+        everywhere += [Row(kind, "auto", attack={} if kind == "dual_action" else {"until": "budget"}), Row(kind, "square"), Row(kind, "random")]
         if kind == "dual_action":
             sweeps = {
                 "full sweep": "sweep='full', add=16, remove=8",

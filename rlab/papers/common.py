@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from rlab.core.grid import PatchGrid
 from rlab.data.batch import Batch
 from rlab.errors import ModelError, OptionError
+from rlab.policies.auto import shipped_path
 from rlab.policies.base import Policy
 from rlab.present.chart import HEIGHT, LEFT, WIDTH, Chart, Curve
 from rlab.priors.file import MOST_WIDTH, fill, read_weights, write_weights
@@ -36,6 +37,7 @@ from rlab.training.trainer import LOG, Figures, Tell, Validation, make_card, sam
 from rlab.victims.base import Victim
 
 AGENT, PICTURE = "agent.safetensors", "learning.svg"
+SHIPPED = {"two_agents": "video"}  # agents that beat random changes on a model they have not seen
 _STATE = "state"  # the step of the ledger that holds where the training stands
 _CURVES = ("success", "median_queries", "median_l2", "reward", "loss")  # in the picture, where the log has them
 _COLOUR = "#3b6fb6"
@@ -105,7 +107,10 @@ def read_agent(
 
 
 def named_policy(kind: str, load: Callable[..., Policy[Any]], agent: str | None = None, **options: Any) -> Policy[Any]:
-    """The policy `kind(agent=FILE, ...)` of the command line."""
+    """The policy `kind(agent=FILE, ...)` of the command line; without a file, the agent that ships."""
+    if agent is None and kind in SHIPPED:
+        with shipped_path(SHIPPED[kind]) as path:
+            return load(path, **options)
     if not isinstance(agent, str):
         raise OptionError(
             f"the policy {kind!r} needs the file of a trained agent, {kind}(agent='agent.safetensors'): "

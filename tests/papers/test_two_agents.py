@@ -366,3 +366,13 @@ def test_features_of_lite0_need_its_packages(tmp_path: Path, monkeypatch: pytest
     assert clip.frames.shape == (2, 4, saliency.LITE0_DEPTH)
     assert network.decide(two_agents.see(state, clip), torch.rand(2, 20)).assignment.any()
     saliency.lite0.cache_clear()
+
+
+def test_the_agents_that_ship_attack_clips() -> None:
+    victim = exact_victim(3)
+    batch = labelled_by(victim, make_batch(3, 2))
+    for policy in ("two_agents", "two_agents(temporal=False, levels=1)"):
+        victim.rows.clear()
+        attack = make_attack(batch, policy=policy, palette=PALETTE, patch=PATCHES[3], budget=40)
+        result = run_attack(attack, victim, batch)
+        assert int(result.queries.sum()) == sum(victim.rows.values())
