@@ -211,7 +211,11 @@ def rows() -> Iterator[tuple[Row, str]]:
     """Every attack and its victim."""
     for kind, main in MAIN.items():
         everywhere = [Row(kind, kind, main, seed) for seed in SEEDS]
-        everywhere += [Row(kind, "auto", attack={} if kind == "dual_action" else {"until": "budget"}), Row(kind, "square"), Row(kind, "random")]
+        everywhere += [
+            Row(kind, "auto", attack={} if kind == "dual_action" else {"until": "budget"}),
+            Row(kind, "square"),
+            Row(kind, "random"),
+        ]
         if kind == "dual_action":
             sweeps = {
                 "full sweep": "sweep='full', add=16, remove=8",
