@@ -78,10 +78,15 @@ BUDGETS = {"pixels": 60, "pixels by labels": 100}  # more than others need
 
 
 def product(policies: Iterable[str], *others: Iterable[Any]) -> list[Any]:
-    """All combinations with rank last; the searches beside the named policies run in one rank, the rest is slow."""
-    marks = {True: (), False: (pytest.mark.slow,)}
+    """All combinations with rank last; the searches beside the named policies run in one rank, and the one that imagines
+    with the first of the others too. The rest is slow."""
+    first = [next(iter(each)) for each in others[:-1]]
+
+    def quick(policy: str, rest: list[Any]) -> bool:
+        return policy in NAMED_POLICIES or (rest[-1] == 2 and (policy != "auto with a surrogate" or rest[:-1] == first))
+
     return [
-        pytest.param(policy, *rest, marks=marks[policy in NAMED_POLICIES or rest[-1] == 2])
+        pytest.param(policy, *rest, marks=() if quick(policy, rest) else (pytest.mark.slow,))
         for policy, *rest in itertools.product(policies, *others)
     ]
 

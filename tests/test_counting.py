@@ -96,7 +96,17 @@ def test_compare(victim: TorchVictim) -> None:
     assert sum(outcome.rows for outcome in comparison.outcomes.values()) == victim.rows.total() == Counted.seen
 
 
-@pytest.mark.parametrize("name", [name for name, method in METHODS.items() if method.scored])
+LONG = ("kernel_shap", "lime")  # methods of many queries
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.slow) if name in LONG else name
+        for name, method in METHODS.items()
+        if method.scored
+    ],
+)
 def test_explain(name: str) -> None:
     few = {"rise": "masks=20", "belief": "queries=150", "hsic": "masks=20", "sobol": "samples=2, along=3"}
     few |= {"credit": "sets=20, episodes=1"}

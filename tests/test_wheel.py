@@ -105,6 +105,7 @@ def test_a_module_and_tensors_in_five_lines(installed: Path, tmp_path: Path):
     assert [path.name for path in tmp_path.iterdir()] == ["found.png"]
 
 
+@pytest.mark.slow
 def test_a_folder_of_records_to_pictures(installed: Path, tmp_path: Path):
     write_records_of_a_team(tmp_path)
     python(NEWCOMER, installed, tmp_path, DEMO + RECORDS)

@@ -59,7 +59,9 @@ def check_tracker(name: str) -> Any:
     except ImportError as error:
         if name == "mlflow":
             raise MissingExtra("mlflow-skinny", "mlflow") from error
-        raise MissingExtra("wandb", "wandb") from error
+        if name == "wandb":
+            raise MissingExtra("wandb", "wandb") from error
+        raise MissingExtra("tensorboard", "tensorboard") from error
 
 
 def track_run(folder: str | Path, name: str) -> str:

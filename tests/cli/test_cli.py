@@ -36,6 +36,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_demo_attacks_all_three_ranks(tmp_path: Path) -> None:
     said = rlab_command("demo", "--samples", 2, "--out", tmp_path / "demo")
     assert said.code == 0, said.err
@@ -223,7 +224,7 @@ def test_agents_lists_what_ships_and_shows_a_card():
     assert "CIFAR-10 training images" in shown.out
     lost = rlab_command("agents", "clip")
     assert lost.code == 2
-    assert "there is no agent 'clip': there are images, signals" in lost.err
+    assert "there is no agent 'clip': there are video, images, signals" in lost.err
 
 
 @pytest.mark.parametrize(

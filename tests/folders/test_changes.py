@@ -88,6 +88,7 @@ def test_runs_of_different_commands_or_the_same_run_twice_are_refused(runs: tupl
         assert (said.code, said.err.count("\n")) == (2, 1)
 
 
+@pytest.mark.slow
 def test_figures_for_a_paper(runs: tuple[Path, Path], tmp_path: Path) -> None:
     said = rlab_command(
         "report", runs[0], "--samples", 1, "--out", tmp_path / "p.html", "--figures", tmp_path / "figures"

@@ -13,6 +13,7 @@ from rlab.core.goals import Untargeted
 from rlab.data.batch import Batch
 from rlab.errors import InputError
 from rlab.policies.belief import BeliefPolicy
+from rlab.policies.imagine import ImaginePolicy
 from rlab.priors.base import Prior
 from rlab.priors.surrogates import SurrogatePrior, load_surrogates
 from rlab.runs.options import AttackOptions, make_attack
@@ -103,15 +104,15 @@ def test_an_attack_says_which_surrogates_it_used_and_counts_only_the_victim(batc
     assert int(result.queries.sum()) == sum(victim.rows.values())
     assert set(helper.rows) == {"surrogate"}
     auto = make_attack(batch, surrogate=helper, **OPTIONS)
-    assert auto.label == "auto -> belief with surrogates Line"
-    assert isinstance(auto.policy, BeliefPolicy)
-    assert isinstance(auto.policy.prior, SurrogatePrior)
+    assert auto.label == "auto -> imagine with surrogates Line"
+    assert isinstance(auto.policy, ImaginePolicy)
+    assert isinstance(auto.policy.belief.prior, SurrogatePrior)
 
 
 def test_surrogates_by_name_on_clips_take_the_place_of_the_pair() -> None:
     batch = rlab.load("demo:clips", limit=1)
     attack = make_attack(batch, surrogate="demo:clips", budget=10)
-    assert attack.label == "auto -> belief with surrogates demo:clips"
+    assert attack.label == "auto -> imagine with surrogates demo:clips"
     options = check(AttackOptions, {"surrogate": ["demo:clips", Line()]})
     assert options.plain()["surrogate"] == ["demo:clips", "Line"]
 

@@ -90,7 +90,9 @@ def test_gymnasium_makes_an_environment_of_a_model_and_data() -> None:
         pytest.param(
             "import gymnasium, rlab.training.registered; name = 'rlab/Attack-v0'", True, marks=pytest.mark.slow
         ),
-        ("import gymnasium; name = 'rlab.training.registered:rlab/Attack-v0'", True),
+        pytest.param(
+            "import gymnasium; name = 'rlab.training.registered:rlab/Attack-v0'", True, marks=pytest.mark.slow
+        ),
     ],
 )
 def test_only_the_named_module_registers_the_environment(code: str, known: bool) -> None:

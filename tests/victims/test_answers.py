@@ -238,6 +238,7 @@ def test_an_onnx_score_receives_all_outputs(tmp_path: Path) -> None:
     torch.testing.assert_close(victim(X), SCORES, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_the_example_detector_loses_its_discs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("detector.py", "detector.yaml"):
         (tmp_path / name).write_text((EXAMPLES / name).read_text())
