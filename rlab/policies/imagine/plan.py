@@ -18,20 +18,21 @@ STEPS = 24  # of each imagined attack
 
 
 @torch.no_grad()
-def make_plans(belief: BeliefPolicy, simulator: SurrogatePrior, state: State, task: Task, unit: Tensor) -> Tensor:
+def make_plans(
+    belief: BeliefPolicy, simulator: SurrogatePrior, state: State, task: Task, unit: Tensor, cost: Tensor
+) -> Tensor:
     """(n, l, p): for each safety, the cheapest of all imagined assignments that flips the simulator by that much.
 
-    Zeros, the untouched input, stand for no plan. `unit` (n,) is the simulator's initial margin.
+    Zeros, the untouched input, stand for no plan. `unit` (n,) is the simulator's initial margin,
+    `cost` (n, f, p) what each change adds to the distance.
     """
     env = AttackEnv(lambda x, sample, phase: simulator.mean_scores(x), replace(task, labels=False))
     clean, assignments, margins = simulator.mean_scores(state.x0), list[Tensor](), list[Tensor]()
-    cost = torch.zeros_like(state.bank[:, 1:, 0, :1].flatten(1))
     for aim in AIMS:
         # A margin that a noisy model must keep is just what a safe plan has to reach.
         now = env.start(state.y, state.sample, state.seed, state.bank, state.scale, clean, aim * unit / CONFIDENCE)
         memory = belief.begin(now, env.task)
         memory = replace(memory, answers=replace(memory.answers, noise=torch.zeros_like(unit)))
-        cost = memory.geometry.cost
         for _ in range(STEPS):
             proposal = belief.propose(now, memory, env.task)
             now, _ = env.step(now, proposal)

@@ -80,7 +80,7 @@ class ImaginePolicy(Policy[ImagineState]):
         unit = task.goal.margin(self.simulator.mean_scores(state.x0), state.y).maximum(floor)
         plans = state.assignment[:, None, :][:, :0]
         if self.plan:
-            plans = make_plans(self.belief, self.simulator, state, task, unit)
+            plans = make_plans(self.belief, self.simulator, state, task, unit, belief.geometry.cost)
         trust = Trust.first(units.shape[1], state.margin)
         return ImagineState(belief, plans, units, trust, units.new_zeros(len(units), units.shape[1] + 2))
 
