@@ -39,7 +39,7 @@ SHARED: Mapping[str, Mapping[str, Any]] = {
         "palettes": [["gaussian_noise@0.2", "gaussian_blur@2.0", "dead_pixel@1.0"]],
         "validation_palette": ["gaussian_noise@0.2", "gaussian_blur@2.0", "dead_pixel@1.0"], "entries": 3,
         "patches": [8], "rows": 96, "budget": 300, "validation_samples": 16, "validations": 5, "horizon": 60,
-        "rollout": 16, "gamma": 0.95, "saliency": str(SALIENCY),
+        "rollout": 16, "gamma": 0.95, "saliency": str(SALIENCY.relative_to(DATA.parent)),
     },
 }  # fmt: skip
 TRAINED_ON = {
