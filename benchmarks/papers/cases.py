@@ -83,7 +83,7 @@ VARIANTS = (
     Variant("dual_action", "dqn", 4.3),
     Variant("dual_action", "own", own=True),
     Variant("dual_action", "patch4", options={"patches": [4]}),
-    Variant("two_agents", "untrained", 0.0),
+    Variant("two_agents", "untrained", options={"updates": 1, "validations": 1, "learning_rate": 1e-9}),
     Variant("two_agents", "short"),
     Variant("two_agents", "one_agent", options={"network": {"temporal": False}}),
     Variant("two_agents", "l1_only", options={"network": {"levels": 1}}),
