@@ -24,6 +24,7 @@ class AttackKeywords(TypedDict, total=False):
     l2_penalty: float | None
     until: Literal['flip', 'steady', 'budget']
     distance: Literal['l2', 'map', 'l0', 'linf'] | None
+    quantize: bool
     noisy: bool
     cleanup: bool
     patience: int | None
@@ -43,6 +44,7 @@ class CompareKeywords(TypedDict, total=False):
     l2_penalty: float | None
     until: Literal['flip', 'steady', 'budget']
     distance: Literal['l2', 'map', 'l0', 'linf'] | None
+    quantize: bool
     noisy: bool
     cleanup: bool
     patience: int | None
@@ -66,6 +68,7 @@ class ExplainKeywords(TypedDict, total=False):
     l2_penalty: float | None
     until: Literal['flip', 'steady', 'budget']
     distance: Literal['l2', 'map', 'l0', 'linf'] | None
+    quantize: bool
     noisy: bool
     cleanup: bool
     patience: int | None
@@ -90,6 +93,7 @@ class BenchmarkKeywords(TypedDict, total=False):
     l2_penalty: float | None
     until: Literal['flip', 'steady', 'budget']
     distance: Literal['l2', 'map', 'l0', 'linf'] | None
+    quantize: bool
     noisy: bool
     cleanup: bool
     patience: int | None

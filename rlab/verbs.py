@@ -9,6 +9,7 @@ import os
 import warnings
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, Literal, Unpack, get_args, overload
@@ -17,7 +18,6 @@ from rlab.benchmarking.config import BenchmarkOptions, folder_name
 from rlab.benchmarking.folder import Benchmark
 from rlab.benchmarking.make import make_benchmark
 from rlab.comparison import AttackOutcome, CompareOptions, Comparison, run_comparison
-from rlab.data.batch import Samples
 from rlab.data.load import DataOptions
 from rlab.errors import Notice, OptionError
 from rlab.explanation import MethodComparison
@@ -32,6 +32,7 @@ from rlab.runs.executor import Workers, place
 from rlab.runs.inputs import Data, Model, as_batch, taken
 from rlab.runs.options import SharedAttackOptions
 from rlab.runs.sharing import WorkerOptions
+from rlab.runs.understood import Announce, Understood, show
 from rlab.storage.config import check, did_you_mean, read_config, takes
 from rlab.training.directions import PriorOptions
 from rlab.training.directions import train as train_prior
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
     from rlab.keywords import AttackKeywords, BenchmarkKeywords, CompareKeywords, ExplainKeywords
 
 PathLike = str | os.PathLike[str]
-Announce = Callable[[Samples, Mapping[str, Any]], None]  # called with the samples and the defaults that were filled in
 _IN_MEMORY = {"model": "in memory", "data": "in memory"}  # for options that need names
 _NOT_KEYWORDS = ("model", "data", "keep")  # fields that are parameters of their own here, or mean nothing
 # Agents of papers are loaded when a file names one: their options and their training.
@@ -55,10 +55,6 @@ PAPERS = {
 TRAINED = ("prior", *PAPERS)
 
 
-def say_nothing(samples: Samples, defaulted: Mapping[str, Any]) -> None:
-    """Announce nothing before the first query."""
-
-
 @takes(SharedAttackOptions)
 def attack(
     model: Model,
@@ -67,7 +63,7 @@ def attack(
     limit: int | None = None,
     out: PathLike | None = None,
     keep: Keep = "everything",
-    announce: Announce = say_nothing,
+    announce: Announce = show,
     **options: Unpack[AttackKeywords],
 ) -> AttackResult:
     """Find, for every sample, a few patches whose distortion makes the model err.
@@ -76,7 +72,7 @@ def attack(
     `Source`, arrays (x, y), a Dataset or DataLoader of such pairs, or a path; at most `limit` samples are used. With `out`, the
     run is saved in this folder as it proceeds, and resumes there after a stop; `keep` selects the inputs to store:
     'everything', 'flips', or 'assignments', from which inputs can be rebuilt. Workers need a model given by name. `announce` is
-    called with the samples and the defaults that were filled in, before the first query.
+    called with what was understood before the first query; by default it prints it (`rlab.runs.understood`).
     """
     declared = check(SharedAttackOptions, options, "the attack's options")
     if keep not in (kinds := get_args(Keep)) or (out is None and keep != "everything"):
@@ -84,7 +80,7 @@ def attack(
     named, here = _placed(declared, model)
     with taken(here, data, limit, stream=True) as (victim, samples):
         filled, defaulted = declared.filled(samples)
-        announce(samples, defaulted)
+        announce(Understood(samples, (victim,), defaulted))
         config = {"model": _plain(named or model, "name"), "data": _plain(data, "path"), **filled.plain(), "keep": keep}
         with bar(len(samples)) as progress:
             folder = None if out is None else Path(out)
@@ -121,7 +117,7 @@ def compare(
     *,
     limit: int | None = None,
     out: PathLike | None = None,
-    announce: Announce = say_nothing,
+    announce: Announce = show,
     tell: Callable[[str, AttackOutcome], None] = lambda name, outcome: None,
     **options: Unpack[CompareKeywords],
 ) -> Comparison:
@@ -139,7 +135,8 @@ def compare(
     with taken(here, data, limit) as (victim, batch):
         contenders = declared.contenders(None if named is None else Workers.of(declared, named, victim))
         filled, defaulted = declared.filled(batch)
-        announce(batch, defaulted)
+        announce(Understood(batch, (victim,), defaulted))
+        batch = batch if declared.quantize else replace(batch, eight_bit=False)
         assert filled.budget is not None
         inputs = {"model": _plain(named or model, "name"), "data": _plain(data, "path")}
         settings = declared.settings(None if named is not None else victim) | inputs
@@ -199,7 +196,7 @@ def benchmark(
     out: PathLike,
     *,
     limit: int | None = None,
-    announce: Announce = say_nothing,
+    announce: Announce = show,
     **options: Unpack[BenchmarkKeywords],
 ) -> Benchmark:
     """Make or resume a benchmark in the folder `out`: the smallest flip of each sample, and a ladder of harder levels.
@@ -223,7 +220,7 @@ def benchmark(
         batch = as_batch(batch, limit)
         named = {name: how for name, (how, _) in placed.items() if how is not None}
         declared = declared.model_copy(update={"models": named, "data": source})
-        announce(batch, declared.filled(batch)[1])
+        announce(Understood(batch, tuple(victims.values()), declared.filled(batch)[1]))
         with bar(len(batch) * (len(victims) if declared.sets == "each" else 1), "making") as progress:
             return make_benchmark(victims, batch, Path(out), declared, progress)
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypedDict, Unpack
+from typing import TypedDict, Unpack
 
 from rlab.data.batch import Batch
 from rlab.explanation.base import Explanation, Method
@@ -17,11 +17,11 @@ from rlab.explanation.pictures import save_overlays
 from rlab.explanation.scores import MethodComparison
 from rlab.present.page import write_page
 from rlab.runs.inputs import Data, Model, taken
+from rlab.runs.understood import Announce, Understood, show
 from rlab.victims.base import Victim
 from rlab.victims.torch_module import TorchVictim
 
 PICTURED = 12  # samples to draw
-Announce = Callable[[Batch, Mapping[str, Any]], None]  # called with the samples before the first query
 Tell = Callable[[Explanation, Batch], None]  # called after each method
 
 
@@ -39,13 +39,13 @@ def explain_declared(
     compare: bool,
     limit: int | None = None,
     out: str | os.PathLike[str] | None = None,
-    announce: Announce = lambda batch, defaulted: None,
+    announce: Announce = show,
     **shown: Unpack[Shown],
 ) -> list[Explanation] | MethodComparison:
     """Explain the data with every named method, or compare the methods."""
     options.methods(compare)  # refuse unknown names before loading anything
     with taken(model, data, limit) as (victim, batch):
-        announce(batch, {})
+        announce(Understood(batch, (victim,)))
         batch, methods = options.with_masks(batch), options.methods(compare, isinstance(victim, TorchVictim))
         job = ExplainJob(options, victim, batch, methods, None if out is None else Path(out), **shown)
         return job.compare() if compare else job.explain()

@@ -25,6 +25,7 @@ from rlab.hardening.trainer import HardeningTrainer
 from rlab.progress import Progress, bar
 from rlab.runs.fingerprint import data_fingerprint, files_of, weights_fingerprint
 from rlab.runs.inputs import Data, Model, as_batch, taken
+from rlab.runs.understood import Announce, Understood, show
 from rlab.storage.config import check, takes
 from rlab.storage.files import write_atomically, write_json
 from rlab.storage.resume import open_run
@@ -47,6 +48,7 @@ def harden(
     limit: int | None = None,
     out: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
+    announce: Announce = show,
     **fields: Unpack[HardenKeywords],
 ) -> Hardened:
     """Fine-tune a copy of the model on clean samples and on samples that fool it; `fields` override `options`.
@@ -57,6 +59,7 @@ def harden(
     chosen = options if isinstance(options, HardenOptions) else check(HardenOptions, options or {})
     chosen = chosen.updated(fields)
     with taken(model, data, limit) as (victim, batch):
+        announce(Understood(batch, (victim,)))
         original = twin(trainable(victim, batch))
         unseen = None if validation is None else as_batch(validation, bounds=batch.bounds)
     chosen = chosen.filled(batch)

@@ -16,6 +16,7 @@ from rlab.core.goals import Goal, parse_goal
 from rlab.core.grid import PatchGrid
 from rlab.core.trace import Until
 from rlab.data.batch import Samples
+from rlab.data.eight_bit import EightBit
 from rlab.data.load import DataOptions
 from rlab.errors import OptionError
 from rlab.filters.base import Filter
@@ -25,7 +26,7 @@ from rlab.policies.auto import ShippedPrior, is_auto, make_auto
 from rlab.policies.base import Policy
 from rlab.policies.belief import BeliefPolicy
 from rlab.policies.imagine import ImaginePolicy
-from rlab.policies.pixels import PixelPolicy
+from rlab.policies.pixels import PixelPolicy, Values
 from rlab.priors.base import NoPrior
 from rlab.priors.gradients import gradient_filters
 from rlab.priors.surrogates import Surrogate, SurrogatePrior, load_surrogates, surrogate_name
@@ -75,6 +76,11 @@ class AttackOptions(Options):
     distance: Measure | None = Field(
         None,
         description="distance to minimise: l2, map (mean absolute), l0 (changed points) or linf (default: l2; map for video)",
+    )
+    quantize: bool = Field(
+        True,
+        description="round inputs to 8 bits before the query if the data came as 8 bits, so that a saved picture flips the model "
+        "too (default: yes)",
     )
     noisy: bool = Field(
         False, description="estimate output noise with a second clean query; require flips to exceed it"
@@ -155,7 +161,8 @@ class AttackOptions(Options):
         assert whole.palette is not None and whole.patch is not None  # noqa: PT018
         assert whole.budget is not None and whole.distance is not None  # noqa: PT018
         prior = None if whole.surrogate is None else load_surrogates(whole.surrogate, batch)
-        palette = _palette(whole.palette, batch, None if prior is None else gradient_filters(prior, batch.bounds))
+        own = None if prior is None else gradient_filters(prior, batch.bounds)
+        palette = _palette(whole.palette, batch, own, whole.rounded(batch))
         entries = _ROOM + 2 * len(whole.surrogate or ()) if isinstance(palette, FreePixels) else len(palette)
         chunk = defaults.chunk(batch, entries) if whole.chunk is None else whole.chunk
         defaults.check_room(batch, min(chunk, len(batch)), entries)
@@ -179,6 +186,10 @@ class AttackOptions(Options):
             distance=whole.distance,
             noisy=whole.noisy,
         )
+
+    def rounded(self, batch: Samples) -> EightBit | None:
+        """Return how inputs are rounded before the query, if they are."""
+        return EightBit(batch.bounds) if self.quantize and batch.eight_bit else None
 
     def gradients(self, batch: Samples) -> dict[str, Filter]:
         """Return the filters that use the surrogates' gradients, by name."""
@@ -209,7 +220,7 @@ class AttackOptions(Options):
             raise OptionError(f"the palette 'pixels' has its own search: leave out the policy {self.policy!r}")
         if self.distance not in (None, "l2"):
             raise OptionError(f"the palette 'pixels' minimises L2: leave out the distance {self.distance!r}")
-        return PixelPolicy(batch.bounds, prior, ShippedPrior().suited(batch.shape))
+        return PixelPolicy(Values(batch.bounds, self.rounded(batch)), prior, ShippedPrior().suited(batch.shape))
 
 
 class RunOptions(AttackOptions):
@@ -250,10 +261,12 @@ def guided(policy: Policy[Any]) -> bool:
     return is_auto(policy) or (isinstance(policy, BeliefPolicy) and isinstance(policy.prior, NoPrior))
 
 
-def _palette(specs: Sequence[Spec], batch: Samples, own: Mapping[str, Filter] | None) -> Palette:
+def _palette(
+    specs: Sequence[Spec], batch: Samples, own: Mapping[str, Filter] | None, rounded: EightBit | None = None
+) -> Palette:
     if tuple(specs) == (PIXELS,):
-        return FreePixels()
-    return Palette.of(specs, batch.rank, batch.shape[0], batch.rate, batch.unit, own)
+        return FreePixels(rounded)
+    return replace(Palette.of(specs, batch.rank, batch.shape[0], batch.rate, batch.unit, own), rounded=rounded)
 
 
 def spec_name(spec: Spec) -> str:

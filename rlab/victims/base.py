@@ -118,11 +118,18 @@ class Victim(ABC):
 
     def __repr__(self) -> str:
         low, high = self.bounds
-        queries = f"{self.rows.total():,} queries"
-        return f"{type(self).__name__}({self._about()}, values in [{low:g}, {high:g}], on {self.device}, {queries})"
+        where = f"on {self.device}, {self.rows.total():,} queries"
+        return f"{type(self).__name__}({self._about()}, values in [{low:g}, {high:g}], {where})"
 
     def _about(self) -> str:
         return "a model"
+
+    def describe(self) -> str:
+        """One line: the model, its device, the values it takes and what happens to them first."""
+        return f"{self._about()} on {self.device}, takes values in [{self.bounds[0]:g}, {self.bounds[1]:g}] {self._first()}"
+
+    def _first(self) -> str:
+        return "as float32 arrays (rows, channels, *size)"
 
     @final
     def __call__(self, x: Tensor, phase: str = "search", charge: Charge | None = None) -> Tensor:

@@ -14,7 +14,7 @@ from torch import Tensor
 from rlab.errors import MissingExtra, ModelError
 from rlab.victims.answers import read_answer
 from rlab.victims.base import Common, Victim
-from rlab.victims.torch_module import Channels, Layout, Normalise, arrange, known_layout
+from rlab.victims.torch_module import Channels, Layout, Normalise, arrange, known_layout, preprocessing
 
 Function = Callable[[NDArray[np.float32]], Any]
 
@@ -28,6 +28,9 @@ class CallableVictim(Victim):
             raise ModelError(f"expected a function of a numpy array, got {type(function).__name__}")
         super().__init__(**common)
         self.function = function
+
+    def _about(self) -> str:
+        return f"the function {getattr(self.function, '__name__', type(self.function).__name__)}"
 
     def _predict(self, x: Tensor) -> Tensor:
         return self._read(self.function(as_array(x)))
@@ -107,6 +110,12 @@ class OnnxVictim(Victim):
         self.names = _outputs(self.session, self.output, self.score is not None)
         self.normalise = Normalise.of(mean, std)
         self.layout = known_layout(layout)
+
+    def _about(self) -> str:
+        return "an ONNX model"
+
+    def _first(self) -> str:
+        return preprocessing(self.normalise)
 
     def _predict(self, x: Tensor) -> Tensor:
         array = as_array(arrange(x, self.normalise, self.layout)).astype(_TYPES[self.input.type], copy=False)

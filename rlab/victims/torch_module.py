@@ -127,6 +127,9 @@ class TorchVictim(Victim):
     def _about(self) -> str:
         return type(self.model).__name__
 
+    def _first(self) -> str:
+        return preprocessing(self.normalise)
+
     def outputs_in_graph(self, x: Tensor, phase: str) -> Tensor:
         """The model's own outputs (b, k), with gradients if enabled; rows are counted like all others."""
         self.rows[phase] += len(x)
@@ -155,6 +158,14 @@ def known_layout(layout: Layout) -> Layout:
     if layout not in get_args(Layout):
         raise OptionError(f"expected layout to be one of {', '.join(get_args(Layout))}, got {layout!r}")
     return layout
+
+
+def preprocessing(normalise: Normalise | None) -> str:
+    """What `normalise` does, in words."""
+    if normalise is None:
+        return "as they are, without mean and std"
+    mean, std = (", ".join(f"{value:.4g}" for value in values) for values in (normalise.mean, normalise.std))
+    return f"and subtracts mean {mean}, divides by std {std}"
 
 
 def arrange(x: Tensor, normalise: Normalise | None, layout: Layout) -> Tensor:

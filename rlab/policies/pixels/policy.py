@@ -13,7 +13,7 @@ from rlab.core.vectors import lengths, wide
 from rlab.policies.base import Policy
 from rlab.policies.pixels import slopes
 from rlab.policies.pixels.labels import LabelPolicy
-from rlab.policies.pixels.query import perturb, propose_values
+from rlab.policies.pixels.query import Values, perturb, propose_values
 from rlab.policies.pixels.slopes import LEAN, MOVE, far
 from rlab.policies.pixels.state import PixelState
 from rlab.policies.pixels.surrogates import Guide
@@ -31,12 +31,12 @@ PATIENCE = 100  # queries after which this limit has doubled
 
 @dataclass(frozen=True)
 class PixelPolicy(Policy[PixelState]):
-    """Values stay within `bounds`. With surrogates, queries follow them until there were three and one of them flipped.
+    """With surrogates, queries follow them until there were three and one of them flipped.
 
     If the model returns labels only, `LabelPolicy` takes over, which starts with the surrogates or with `opening`.
     """
 
-    bounds: tuple[float, float]
+    values: Values
     prior: SurrogatePrior | None = field(default=None, repr=False)
     opening: Prior = field(default_factory=NoPrior, repr=False)
 
@@ -49,10 +49,10 @@ class PixelPolicy(Policy[PixelState]):
 
     @property
     def _guide(self) -> Guide | None:
-        return None if self.prior is None else Guide(self.prior, self.bounds)
+        return None if self.prior is None else Guide(self.prior, self.values.bounds)
 
     def by_labels(self) -> LabelPolicy:
-        return LabelPolicy(self.bounds, self.opening if self.prior is None else self.prior)
+        return LabelPolicy(self.values, self.opening if self.prior is None else self.prior)
 
     def begin(self, state: State, task: Task) -> PixelState:
         memory = slopes.begin(state, task)
@@ -72,7 +72,7 @@ class PixelPolicy(Policy[PixelState]):
         else:
             memory, step = self._step(memory, state, task, opening)
             delta = torch.where(wide(opening, delta), delta, step)
-        x, queried = perturb(state, delta, self.bounds)
+        x, queried = perturb(state, delta, self.values)
         return propose_values(state, x, replace(memory, queried=queried, proposals=memory.proposals + 1), task)
 
     def _step(self, memory: PixelState, state: State, task: Task, opening: Tensor) -> tuple[PixelState, Tensor]:
