@@ -14,7 +14,7 @@ from rlab.explanation.base import Explanation, Method
 from rlab.explanation.options import ExplainOptions
 from rlab.explanation.page import PICTURES, REPORT, maps_page, open_explanation, save_comparison, save_explanation
 from rlab.explanation.pictures import save_overlays
-from rlab.explanation.scores import MethodComparison
+from rlab.explanation.scores import SCORE, MethodComparison
 from rlab.present.page import write_page
 from rlab.runs.inputs import Data, Model, taken
 from rlab.runs.understood import Announce, Understood, show
@@ -46,6 +46,8 @@ def explain_declared(
     options.methods(compare)  # refuse unknown names before loading anything
     with taken(model, data, limit) as (victim, batch):
         announce(Understood(batch, (victim,)))
+        if batch.numbered:  # one query shows whether the names fit
+            batch.check_numbers(victim(batch.x[:1].to(victim.device), SCORE).shape[1])
         batch, methods = options.with_masks(batch), options.methods(compare, isinstance(victim, TorchVictim))
         job = ExplainJob(options, victim, batch, methods, None if out is None else Path(out), **shown)
         return job.compare() if compare else job.explain()

@@ -14,7 +14,7 @@ from rlab.policies.base import Policy
 from rlab.policies.pixels import slopes
 from rlab.policies.pixels.labels import LabelPolicy
 from rlab.policies.pixels.query import Values, perturb, propose_values
-from rlab.policies.pixels.slopes import LEAN, MOVE, far
+from rlab.policies.pixels.slopes import LEAN, MOVE, PROBE, far
 from rlab.policies.pixels.state import PixelState
 from rlab.policies.pixels.surrogates import Guide
 from rlab.priors.base import NoPrior, Prior
@@ -26,6 +26,7 @@ GAIN = {
 }  # the share of the distance that makes a move worth a query, with surrogates and without
 FALL = 0.15  # the share of the margin that makes a move worth a query before the first flip
 FAR = 0.01  # the most that every value may change before the first flip, to begin with
+STEPS = 0.5  # the least change of every value in a probe, in steps of rounded values: rounding must not undo it
 PATIENCE = 100  # queries after which this limit has doubled
 
 
@@ -84,7 +85,8 @@ class PixelPolicy(Policy[PixelState]):
         closer = forecast < (1 - FALL) * memory.at_base.amin(1)
         go = torch.where(flipped, nearer, closer) & ~memory.failed
         memory = slopes.unprobed(memory)
-        index, probe = slopes.probe(memory, state, torch.where(flipped, state.distance, start), guide is not None)
+        about = torch.where(flipped, state.distance, start).clamp(min=far(state, STEPS * self.values.step) / PROBE)
+        index, probe = slopes.probe(memory, state, about, guide is not None)
         lean = (index == LEAN) & ~go & ~opening
         if guide is not None and lean.any():
             memory, leant = guide.lean(memory, state, task, lean, move)

@@ -23,6 +23,11 @@ class Values:
     bounds: tuple[float, float]
     rounded: Round | None = None
 
+    @property
+    def step(self) -> float:
+        """The distance between two neighbouring values, as a share of the range; 0 if they are not rounded."""
+        return 0.0 if self.rounded is None else 1 / 255
+
     def allowed(self, x: Tensor) -> Tensor:
         inside = x.clamp(*self.bounds)
         return inside if self.rounded is None else self.rounded(inside)
