@@ -164,7 +164,7 @@ def test_digits_never_leave_their_range() -> None:
     x = torch.from_numpy(DIGITS.images[:20, None]).float()
     net = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
     data = rlab.load((x, net(x).argmax(1)), bounds=(0, 16))
-    result = rlab.attack(net, data, budget=20, palette=["gaussian_noise@0.4", "illuminate@0.5"])
+    result = rlab.attack(net, data, budget=12, policy="square", palette=["gaussian_noise@0.4", "illuminate@0.5"])
     assert result.succeeded.any()
     assert 0 <= float(result.perturbed.min()) <= float(result.perturbed.max()) <= 16
 
@@ -180,23 +180,31 @@ def test_the_command_names_the_flag(folder: Path, data: str, flag: str) -> None:
     assert rlab_command(*words, *flag.split(), "--out", "run").code == 0
 
 
-@pytest.mark.parametrize("command", ["attack", "explain", "compare", "doctor"])
+@pytest.mark.parametrize("command", ["attack", "doctor"])
 def test_folders_that_name_fewer_classes_than_the_model_has(folder: Path, command: str) -> None:
-    more = {
-        "attack": ["--pictures", "0", "--budget", "4"],
-        "compare": ["--budget", "4"],
-        "explain": ["--method", "occlusion"],
-    }
-    words = [command, "my_models:ten", "pets", *more.get(command, [])]
+    words = [command, "my_models:ten", "pets", *(["--pictures", "0", "--budget", "4"] if command == "attack" else [])]
     said = rlab_command(*words)
     text = " ".join((said.out + said.err).split())
     assert said.code != 0
     assert "-D classes=" in text
     assert "BGR" not in text
-    (folder / "names.txt").write_text("\n".join(["bird", "frog", "ship", "cat", "deer", "dog", "a", "b", "c", "d"]))
-    settled = rlab_command(*words, "-D", "classes=names.txt", *(["--out", "run"] if command != "doctor" else []))
+    (folder / "names.txt").write_text("\n".join(["bird", "frog", "ship", "cat", "deer", "dog", *"abcd"]))
+    settled = rlab_command(*words, "-D", "classes=names.txt", *(["--out", "run"] if command == "attack" else []))
     assert "10: 0 bird, 1 frog, 2 ship, 3 cat" in settled.out
     assert settled.code == 0 or command == "doctor"
+
+
+@pytest.mark.parametrize(
+    ("verb", "options"),
+    [
+        ("explain", {"method": "occlusion"}), ("compare", {"policies": "random", "budget": 4}),
+        ("harden", {"rounds": 1, "epochs": 1}), ("benchmark", {"out": "made", "budget": 4}),
+    ],
+)  # fmt: skip
+def test_every_verb_refuses_them(folder: Path, verb: str, options: dict[str, Any]) -> None:
+    net = nn.Sequential(nn.Flatten(), nn.Linear(192, 10))
+    with pytest.raises(InputError, match="classes="):
+        getattr(rlab, verb)(net, "pets", **options)
 
 
 def test_names_of_a_data_set_are_found_among_those_of_the_model() -> None:
