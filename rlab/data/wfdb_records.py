@@ -84,14 +84,8 @@ Choose = Callable[[Sequence[Cut]], Sequence[int]]  # which of the samples to use
 
 
 def read_windows(
-    source: DataFields,
-    paths: Sequence[Path],
-    window: float,
-    choose: Choose,
-    *,
-    beats: bool = False,
-    labelled: bool = False,
-) -> Windows:
+    source: DataFields, paths: Sequence[Path], window: float, choose: Choose, *, beats: bool = False, labelled: bool = False
+) -> Windows:  # fmt: skip
     """Cut records into beats or windows of `window` seconds; `labelled` keeps only those with a label from their beats."""
     cuts, leads, left_out = find_cuts(source, paths, window, choose, beats=beats, labelled=labelled)
     x, kept, faulty = read_cuts(cuts, leads, source.scaling)
@@ -101,14 +95,8 @@ def read_windows(
 
 
 def find_cuts(
-    source: DataFields,
-    paths: Sequence[Path],
-    window: float,
-    choose: Choose,
-    *,
-    beats: bool = False,
-    labelled: bool = False,
-) -> tuple[list[Cut], tuple[str, ...], list[Loss]]:
+    source: DataFields, paths: Sequence[Path], window: float, choose: Choose, *, beats: bool = False, labelled: bool = False
+) -> tuple[list[Cut], tuple[str, ...], list[Loss]]:  # fmt: skip
     """The positions of the samples, their shared leads, and (id, reason) of unusable ones, without reading values."""
     readable, broken = read_headers(paths, source.rate, annotated=beats or labelled)
     records, leads, odd = alike(readable, source.leads)
@@ -213,19 +201,19 @@ def wfdb_records(source: DataFields) -> Batch:
     MIT-BIH arrhythmia database. `rate` resamples every record; `scaling` standardises each lead per record or window.
     """
     paths, seconds, beats = _plan(source)
-    windows = read_windows(
-        source, paths, seconds, partial(_choose, source), beats=beats, labelled=source.labels is None
-    )
+    choose, labelled = partial(_choose, source), source.labels is None
+    windows = read_windows(source, paths, seconds, choose, beats=beats, labelled=labelled)
     y, classes = _labels(source, windows.cuts)
-    return replace(windows.batch(source, y, classes), numbered=_numbered(source, classes))
+    return replace(
+        windows.batch(source, y, classes), numbered=source.labels is not None and by_name(classes, source.classes)
+    )
 
 
 def wfdb_source(source: DataFields) -> Source:
     """Like `wfdb_records`, but records are read on demand."""
     paths, seconds, beats = _plan(source)
-    cuts, leads, left_out = find_cuts(
-        source, paths, seconds, partial(_choose, source), beats=beats, labelled=source.labels is None
-    )
+    choose, labelled = partial(_choose, source), source.labels is None
+    cuts, leads, left_out = find_cuts(source, paths, seconds, choose, beats=beats, labelled=labelled)
     y, classes = _labels(source, cuts)
     annotated = all(len(cut.record.at) for cut in cuts)
 
@@ -255,17 +243,13 @@ def wfdb_source(source: DataFields) -> Source:
         rate=cuts[0].record.rate,
         left_out=tuple(left_out),
         leads=leads,
-        numbered=_numbered(source, classes),
+        numbered=source.labels is not None and by_name(classes, source.classes),
         take=source.take,
     )
 
 
 def _choose(source: DataFields, cuts: Sequence[Cut]) -> list[int]:
     return source.take.rows(_labels(source, cuts)[0])
-
-
-def _numbered(source: DataFields, classes: Sequence[str]) -> bool:
-    return source.labels is not None and by_name(classes, source.classes)
 
 
 def _plan(source: DataFields) -> tuple[list[Path], float, bool]:
