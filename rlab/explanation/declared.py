@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import TypedDict, Unpack
 
 from rlab.data.batch import Batch
-from rlab.explanation.base import Explanation, Method
+from rlab.explanation.base import SCORE, Explanation, Method
 from rlab.explanation.options import ExplainOptions
 from rlab.explanation.page import PICTURES, REPORT, maps_page, open_explanation, save_comparison, save_explanation
 from rlab.explanation.pictures import save_overlays
-from rlab.explanation.scores import SCORE, MethodComparison
+from rlab.explanation.scores import MethodComparison
 from rlab.present.page import write_page
 from rlab.runs.inputs import Data, Model, taken
 from rlab.runs.understood import Announce, Understood, show
