@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Annotated, Any, Self
 
 from pydantic import Field, InstanceOf, field_serializer, field_validator
@@ -88,6 +89,11 @@ class AttackOptions(Options):
         ge=1,
         description="samples attacked together (default: by sample size and budget, so that runs are saved often)",
     )
+    stages: Annotated[tuple[int, ...] | None, Accepts(int | str | Sequence[int] | None)] = Field(
+        None,
+        description="learn from the run's own answers, after the clean queries and after these numbers of samples, "
+        "e.g. 256,1024 (default: 256,1024,4096 where it pays)",
+    )
     seed: int = Field(0, ge=-(2**63), lt=2**63, description="random seed (default: 0)")
 
     @field_validator("palette", mode="before")
@@ -119,13 +125,19 @@ class AttackOptions(Options):
     @classmethod
     def _sides(cls, value: Any) -> Any:
         """Accept '8' or '2,8,8', as on the command line."""
-        if not isinstance(value, str):
-            return value
-        try:
-            sides = tuple(int(part) for part in value.split(","))
-        except ValueError:
-            raise ValueError("expected a patch like 8 or 2,8,8") from None
-        return sides[0] if len(sides) == 1 else sides
+        sides = _numbers(value, "a patch like 8 or 2,8,8")
+        return sides[0] if isinstance(value, str) and len(sides) == 1 else sides
+
+    @field_validator("stages", mode="before")
+    @classmethod
+    def _boundaries(cls, value: Any) -> Any:
+        """Accept 256, '256,1024' or a list of growing numbers."""
+        numbers = _numbers(value, "numbers of samples like 256,1024")
+        stages = (numbers,) if isinstance(numbers, int) else numbers
+        growing = isinstance(stages, list | tuple) and all(isinstance(edge, int) for edge in stages)
+        if growing and any(later <= edge for edge, later in pairwise((0, *stages))):
+            raise ValueError("expected growing numbers of samples from 1 up")
+        return stages
 
     @field_serializer("palette", when_used="json")
     def _names(self, palette: tuple[Spec, ...] | None) -> list[str] | None:
@@ -238,6 +250,16 @@ class SharedAttackOptions(WorkerOptions, AttackOptions):
 
 class SharedRunOptions(WorkerOptions, RunOptions):
     """Options of `rlab attack`: an attack, its workers, model and data."""
+
+
+def _numbers(value: Any, expected: str) -> Any:
+    """Turn '2,8,8' into numbers; leave what is not text as it is."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return tuple(int(part) for part in value.split(","))
+    except ValueError:
+        raise ValueError(f"expected {expected}") from None
 
 
 def make_attack(batch: Samples, **options: Any) -> Attack:
