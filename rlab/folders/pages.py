@@ -23,6 +23,7 @@ from rlab.results.page import attack_sections, key_numbers
 from rlab.results.plots import choose, draw_overview, draw_sample
 from rlab.results.plots.save import file_stem
 from rlab.results.result import AttackResult
+from rlab.results.stages import read_stages, stages_section
 from rlab.storage.names import CONFIG
 from rlab.storage.outside import read_text
 
@@ -43,7 +44,9 @@ class PageOptions:
 
 def attack(folder: Path, options: PageOptions) -> Page:
     result = AttackResult.load(folder, options.data)
-    sections = [*attack_sections(result, options.samples), _settings(result, folder / CONFIG)]
+    stages = read_stages(folder)
+    learning = [stages_section(result, stages)] if stages else []
+    sections = [*attack_sections(result, options.samples), *learning, _settings(result, folder / CONFIG)]
     return Page(f"Attack {folder.name}", sections, lead=f"{result.sentence}.", numbers=key_numbers(result))
 
 

@@ -35,9 +35,14 @@ class StageFacts:
         return self.clean + self.distorted
 
 
+def stage_key(number: int) -> str:
+    """The key of a stage in the ledger."""
+    return f"{STAGES}-{number}"
+
+
 def stage_file(folder: Path, number: int) -> Path:
     """The file of a stage's students."""
-    return folder / FOLDER / f"{STAGES}-{number}.safetensors"
+    return folder / FOLDER / f"{stage_key(number)}.safetensors"
 
 
 def read_stages(folder: Path) -> list[StageFacts]:

@@ -35,7 +35,7 @@ from rlab.runs.fingerprint import check_resumable, data_fingerprint, inputs_of
 from rlab.runs.joined import FinishedRows, chunk_tables, join_chunks, left_out, samples_of
 from rlab.runs.messages import HandOut
 from rlab.runs.options import AttackOptions
-from rlab.runs.stages import CLEAN, FolderStore, Lessons, MemoryStore, StageStore, cut
+from rlab.runs.stages import CLEAN, FolderStore, Lessons, MemoryStore, StageStore, check_stages, cut
 from rlab.storage import files
 from rlab.storage.config import write_config
 from rlab.storage.ledger import PARTS
@@ -63,6 +63,8 @@ def run_attack(
     attack, executor = built(recipe, samples), workers or InProcess(victim)
     options = recipe if isinstance(recipe, AttackOptions) else None
     job = AttackJob(attack, victim, samples, executor, options, progress, keep)
+    if options is not None and options.stages is not None:
+        check_stages(options, attack)
     return job.in_memory() if folder is None else job.in_folder(folder, config or {})
 
 
@@ -167,6 +169,7 @@ class AttackJob:
         if simulator is None or self.options is None:
             return self.attack if self.in_process or self.options is None else self.options
         from rlab.learning.simulator import read_simulator
+
         sim = read_simulator(Path(simulator)) if isinstance(simulator, str) else simulator
         taught = self.options.model_copy(update={"surrogate": tuple(sim.victims(self.victim.device)), "stages": None})
         return taught.build(self.samples) if self.in_process else taught

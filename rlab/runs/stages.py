@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, Protocol
 
 import torch
@@ -20,19 +21,59 @@ from rlab.core.attack import Attack
 from rlab.core.heard import Heard
 from rlab.core.rng import sample_seeds
 from rlab.data.batch import Samples
+from rlab.errors import OptionError
+from rlab.filters.palette import PIXELS, FreePixels
 from rlab.learning.answers import Answers, source_names
 from rlab.learning.distil import distil
-from rlab.learning.simulator import Simulator
-from rlab.results.stages import STAGES, StageFacts, stage_file
+from rlab.learning.simulator import Simulator, read_simulator
+from rlab.policies import parse_policy
+from rlab.policies.auto import is_auto
+from rlab.results.stages import StageFacts, stage_file, stage_key
 from rlab.runs.answers import read_heard, rendered_answers
 from rlab.runs.clean import CleanTable
+from rlab.runs.options import AttackOptions, guided
 from rlab.storage.ledger import check_digest, file_digest
 from rlab.storage.resume import Resume
 from rlab.victims.base import Victim
 
+BOUNDARIES = (256, 1024, 4096)  # samples after which students are distilled again, if the user names none
+FEWEST, MOST = 2000, 100  # samples and queries per sample with which learning pays
 CLEAN = 256  # most untouched inputs queried at once
 VALUES = 2**27  # most values of the clean inputs that students learn from, and of the distorted ones
-THREADS = 2  # that train students: always the same number, because it decides the last bits
+TIMES = 2  # most answers to proposals that students learn from, for each clean answer: training takes time
+THREADS = 1  # that train students: always the same number, because it decides the last bits
+
+
+def choose_stages(options: AttackOptions, samples: Samples, victim: Victim) -> tuple[int, ...] | None:
+    """The stages that the user names, or the default ones where learning pays, which counts and shapes decide; None elsewhere.
+
+    Students improve the first hundred queries, take thousands of answers to be good, and are run dozens of times for each query,
+    which is slow without a GPU.
+    """
+    if options.stages is not None:
+        return options.stages
+    assert options.budget is not None
+    asked = options.learn is None and options.simulator is None and options.surrogate is None
+    able = is_auto(parse_policy(options.policy)) and options.palette != (PIXELS,) and not victim.tells_labels
+    pays = len(samples) >= FEWEST and options.budget <= MOST and victim.device.type != "cpu"
+    return BOUNDARIES if asked and able and pays else None
+
+
+def check_stages(options: AttackOptions, attack: Attack) -> None:
+    """Refuse before the first query what cannot learn."""
+    if isinstance(attack.palette, FreePixels):
+        raise OptionError("the palette 'pixels' does not learn in stages: leave out the stages, or choose filters")
+    if not guided(parse_policy(options.policy)):
+        raise OptionError(
+            f"students guide the policies 'auto' and 'belief', not {str(options.policy)!r}: use one of them"
+        )
+
+
+def stages_words(stages: Sequence[int], samples: int) -> str:
+    """What a run with these stages does, in one line."""
+    edges = [f"{edge:,}" for edge in stages if edge < samples]
+    later = f" and after {', '.join(edges)} samples" if edges else ""
+    return f"learning from the answers: students after the clean queries{later}; --learn off switches this off"
 
 
 def cut(samples: int, boundaries: Sequence[int]) -> list[slice]:
@@ -54,7 +95,7 @@ class StageStore(Protocol):
 
     def keep(self, number: int, simulator: Simulator) -> str: ...
 
-    def simulator(self, number: int, digest: str) -> str | Simulator: ...
+    def simulator(self, number: int) -> str | Simulator: ...
 
 
 @dataclass(frozen=True)
@@ -81,7 +122,7 @@ class MemoryStore:
         self.simulators[number] = simulator
         return simulator.digest
 
-    def simulator(self, number: int, digest: str) -> str | Simulator:
+    def simulator(self, number: int) -> str | Simulator:
         return self.simulators[number]
 
 
@@ -111,9 +152,9 @@ class FolderStore:
         simulator.save(path)
         return file_digest(path)
 
-    def simulator(self, number: int, digest: str) -> str | Simulator:
+    def simulator(self, number: int) -> str | Simulator:
         path = stage_file(self.resume.folder, number)
-        check_digest(path, digest)
+        check_digest(path, self.resume.recall(stage_key(number), "")["digest"])
         return str(path)
 
 
@@ -131,19 +172,19 @@ class Lessons:
 
     def students(self, number: int, first: int) -> str | Simulator:
         """The students for the stage that begins at sample `first`: stored ones, or new ones, which are then stored."""
-        key = f"{STAGES}-{number}"
-        facts = self.store.recall(key)
-        if facts is None:
+        key = stage_key(number)
+        if self.store.recall(key) is None:
             self.store.begin(key)
             simulator = self._distil(number, first)
             card = simulator.card
             digest = self.store.keep(number, simulator)
-            facts = asdict(StageFacts(first, card.clean, card.distorted, card.agreement, digest))
-            self.store.record(key, facts)
-        return self.store.simulator(number, facts["digest"])
+            self.store.record(key, asdict(StageFacts(first, card.clean, card.distorted, card.agreement, digest)))
+        return self.store.simulator(number)
 
     def _distil(self, number: int, first: int) -> Simulator:
-        answers = Answers.join([self._clean(), *self._heard(first)])
+        clean = self._clean()
+        answers = Answers.join([clean, *self._heard(first, min(self._most, TIMES * len(clean)))])
+        before = self.store.simulator(number - 1) if number else None
         self.say(f"learning from {len(answers):,} answers")
         with fixed_threads():
             return distil(
@@ -152,6 +193,7 @@ class Lessons:
                 multilabel=self.victim.multilabel,
                 seed=self.attack.seed,
                 device=self.victim.device,
+                start=read_simulator(Path(before)) if isinstance(before, str) else before,
                 progress=self.say,
             )
 
@@ -164,12 +206,12 @@ class Lessons:
         x = torch.cat([self.samples[part.tolist()].x for part in answered.split(CLEAN)])
         return Answers(x, self.clean.scores[answered], origins=("clean answers",))
 
-    def _heard(self, first: int) -> Iterator[Answers]:
-        """The answers to proposals for the samples before `first`."""
+    def _heard(self, first: int, most: int) -> Iterator[Answers]:
+        """At most this many answers to proposals for the samples before `first`."""
         before = {
             key: heard for key, rows in self.chunks.items() if rows.start < first if (heard := self.store.heard(key))
         }
-        chosen, at = spread(torch.arange(sum(len(heard.sample) for heard in before.values())), self._most), 0
+        chosen, at = spread(torch.arange(sum(len(heard.sample) for heard in before.values())), most), 0
         for key, heard in before.items():
             count, rows = len(heard.sample), self.chunks[key]
             part = heard[chosen[(chosen >= at) & (chosen < at + count)] - at]
