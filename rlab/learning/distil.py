@@ -152,6 +152,8 @@ class Lesson:
 
     def _train(self, student: Student, steps: int, pace: float) -> None:
         x, wanted = self.answers.x.to(self.device), self._targets().to(self.device)
+        if kind_of(self.shape[1:]) == "image":  # twice as fast on a CPU
+            student.to(memory_format=torch.channels_last)
         optimizer = torch.optim.AdamW(student.parameters(), weight_decay=WEIGHT_DECAY)
         schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, pace * LEARNING_RATE, total_steps=steps)
         waiting = torch.empty(0, dtype=torch.int64)
@@ -159,7 +161,8 @@ class Lesson:
             while len(waiting) < min(BATCH, len(x)):
                 waiting = torch.cat([waiting, torch.randperm(len(x))])
             rows, waiting = waiting[:BATCH].to(self.device), waiting[BATCH:]
-            loss = self._loss(student(vary(x[rows])), wanted[rows])
+            seen, right = mix(vary(x[rows]), wanted[rows])
+            loss = self._loss(student(seen), right)
             optimizer.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
@@ -185,13 +188,26 @@ def standard(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def vary(x: Tensor) -> Tensor:
-    """Shift each input (n, c, *size) by up to a tenth along each axis but time, and mirror half of all pictures."""
+    """Shift each input (n, c, *size) by up to an eighth along each axis but time in clips, and mirror half of all pictures."""
     kind = kind_of(x.shape[2:])
-    axes = [axis for axis in range(2, x.dim()) if not (kind == "video" and axis == 2)]
-    most = [x.shape[axis] // 10 for axis in axes]
-    shifts = [int(torch.randint(-far, far + 1, ())) for far in most]
-    x = x.roll(shifts, axes)
+    for axis in range(3 if kind == "video" else 2, x.dim()):
+        far, length = x.shape[axis] // 8, x.shape[axis]
+        moved = (torch.arange(length) - torch.randint(-far, far + 1, (len(x), 1))) % length
+        index = moved.to(x.device).view(len(x), *(length if a == axis else 1 for a in range(1, x.dim())))
+        x = x.gather(axis, index.expand_as(x))
     if kind == "signal":
         return x
     mirrored = (torch.rand(len(x)) < 0.5).to(x.device).view(-1, *(1,) * (x.dim() - 1))
     return torch.where(mirrored, x.flip(-1), x)
+
+
+MIX = 0.0
+
+
+def mix(x: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:
+    """Mix each input and its probabilities with those of another (https://arxiv.org/abs/1710.09412)."""
+    if not MIX:
+        return x, wanted
+    share = 1 - MIX * torch.rand(len(x), device=x.device) / 2
+    part = share.view(-1, *(1,) * (x.dim() - 1))
+    return part * x + (1 - part) * x.roll(1, 0), share[:, None] * wanted + (1 - share[:, None]) * wanted.roll(1, 0)

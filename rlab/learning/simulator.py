@@ -14,9 +14,11 @@ from safetensors.torch import save as to_bytes
 from torch import Tensor
 
 from rlab import __version__
+from rlab.data.batch import Samples
 from rlab.errors import ModelError
 from rlab.learning.students import MOST_CLASSES, MOST_SIDE, Student, StudentShape
 from rlab.priors.file import fill, first_error, read_tensors
+from rlab.priors.surrogates import SurrogatePrior, check_surrogate
 from rlab.storage.digest import digest
 from rlab.storage.files import write_atomically
 from rlab.victims.torch_module import TorchVictim
@@ -146,3 +148,21 @@ def read_simulator(path: Path) -> Simulator:
         for about, weights in zip(card.students, own, strict=True)
     )
     return Simulator(tuple(students), card)
+
+
+def with_students(given: SurrogatePrior | None, simulator: Simulator, batch: Samples) -> SurrogatePrior:
+    """The surrogates that are given, then the students, for data like this batch."""
+    card = simulator.card
+    if card.shape != batch.shape:
+        raise ModelError(
+            f"the simulator learned from inputs of shape {card.shape}, but these have shape {batch.shape}: "
+            "learn one from data like these"
+        )
+    if simulator.bounds != batch.bounds:
+        own = f"values in {list(simulator.bounds)}, but these are in {list(batch.bounds)}"
+        raise ModelError(f"the simulator learned from {own}: learn one from data like these")
+    students = simulator.victims()
+    for name, student in zip(simulator.names, students, strict=True):
+        check_surrogate(name, student, batch)
+    before = SurrogatePrior(()) if given is None else given
+    return SurrogatePrior((*before.surrogates, *students), (*before.names, *simulator.names))

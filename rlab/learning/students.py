@@ -27,7 +27,7 @@ ARCHITECTURES: dict[Kind, tuple[Architecture, ...]] = {
     "video": ("frames", "factored", "plain"),
 }
 WIDTHS: dict[Kind, int] = {"signal": 24, "image": 24, "video": 12}
-LONGEST: dict[Kind, int] = {"signal": 256, "image": 64, "video": 32}  # after the stem; frames are not reduced
+LONGEST: dict[Kind, int] = {"signal": 128, "image": 24, "video": 16}  # after the stem; frames are not reduced
 STAGES = 3
 MOST_WIDTH, MOST_SIDE, MOST_CLASSES = 512, 2**20, 2**20  # of a network that a header describes
 NORM: dict[int, type[nn.Module]] = {1: nn.BatchNorm1d, 2: nn.BatchNorm2d, 3: nn.BatchNorm3d}

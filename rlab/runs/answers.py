@@ -50,12 +50,12 @@ def paid_answers(folder: Path) -> Answers:
         raise FolderError(f"{folder} stores no inputs: run the attack with keep='everything' to learn from its answers")
     with reading(folder):
         original, perturbed = result.inputs.read(rows)
-        several, name = result.labels.dim() > 1, folder.name
+        several, name = result.setting.goal.startswith("multilabel"), f"the run {folder.name}"
         source = source_names(original)
         clean = Answers(original, _scores(result.before[rows], several), source, origins=(name,))
         if heard := _heard(folder, result, rows, original, source):
             return Answers.join([clean, heard])
-        changed = (result.assignment[rows] != 0).any(1)
+        changed = (perturbed != original).flatten(1).any(1)
         if not changed.any():
             return clean
         at = changed.nonzero()[:, 0]
@@ -91,4 +91,6 @@ def _heard(
     )
     x = rendered_answers(palette_of(folder, batch, setting.palette), setting.grid, batch, result.seeds[rows], whole)
     names = tuple(source[i] for i in whole.sample.tolist())
-    return Answers(x, whole.scores.float(), names, torch.ones(len(x), dtype=torch.bool), origins=(folder.name,))
+    return Answers(
+        x, whole.scores.float(), names, torch.ones(len(x), dtype=torch.bool), origins=(f"the run {folder.name}",)
+    )

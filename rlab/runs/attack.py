@@ -12,7 +12,7 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from rlab.data.source import Loss
 from rlab.errors import DataError, FolderError, Notice, OptionError
 from rlab.filters import check_palette
 from rlab.filters.palette import FreePixels
-from rlab.learning.simulator import Simulator
+from rlab.learning.simulator import SIMULATOR, Simulator
 from rlab.progress import Progress, Said, quiet
 from rlab.results.kept import Keep
 from rlab.results.result import AttackResult
@@ -33,9 +33,10 @@ from rlab.runs.clean import CleanChunk, CleanTable, places
 from rlab.runs.executor import Executor, InProcess, MakeWork, Workers
 from rlab.runs.fingerprint import check_resumable, data_fingerprint, inputs_of
 from rlab.runs.joined import FinishedRows, chunk_tables, join_chunks, left_out, samples_of
+from rlab.runs.learn import learn_first
 from rlab.runs.messages import HandOut
 from rlab.runs.options import AttackOptions
-from rlab.runs.stages import CLEAN, FolderStore, Lessons, MemoryStore, StageStore, check_stages, cut
+from rlab.runs.stages import CLEAN, FolderStore, MemoryStore, StageStore, Teacher, check_stages, cut
 from rlab.storage import files
 from rlab.storage.config import write_config
 from rlab.storage.ledger import PARTS
@@ -60,11 +61,12 @@ def run_attack(
 
     `config` is the configuration as plain values; `keep` says which inputs the folder stores.
     """
-    attack, executor = built(recipe, samples), workers or InProcess(victim)
     options = recipe if isinstance(recipe, AttackOptions) else None
-    job = AttackJob(attack, victim, samples, executor, options, progress, keep)
+    lesson = options if options is not None and isinstance(options.learn, int) else None
+    attack = built(recipe if lesson is None else lesson.model_copy(update={"learn": None}), samples)
     if options is not None and options.stages is not None:
         check_stages(options, attack)
+    job = AttackJob(attack, victim, samples, workers or InProcess(victim), options, progress, keep, lesson)
     return job.in_memory() if folder is None else job.in_folder(folder, config or {})
 
 
@@ -79,12 +81,24 @@ class AttackJob:
     options: AttackOptions | None  # from which workers and stages build the attack
     progress: Progress
     keep: Keep
+    lesson: AttackOptions | None = None  # the options, if a simulator is to be learned first
 
     @property
     def in_process(self) -> bool:
         return isinstance(self.executor, InProcess)
 
+    def taught(self, folder: Path | None, config: Mapping[str, Any]) -> AttackJob:
+        """Return the job with a simulator that is learned now or read from `folder`; itself if there is nothing to learn."""
+        if self.lesson is None:
+            return self
+        simulator = learn_first(self.lesson, self.victim, self.samples, folder, config, self.progress)
+        recipe = self.lesson.model_copy(update={"simulator": simulator})
+        attack = recipe.build(self.samples)
+        return replace(self, attack=attack, options=recipe, lesson=None)
+
     def in_memory(self) -> AttackResult:
+        if self.lesson is not None:
+            return self.taught(None, {}).in_memory()
         check_palette(self.attack.palette, self.samples[:4].x, self.samples.bounds)
         stages = (each for rows in self._stages for each in self.attack.chunks(rows.stop, rows.start))
         chunks = {f"chunk-{rows.start:08d}": rows for rows in stages}
@@ -113,7 +127,10 @@ class AttackJob:
         with open_run(folder, question) as resume, _room(resume, len(self.samples)):
             if not (folder / files.SAMPLES).exists():
                 check_palette(self.attack.palette, self.samples[:4].x, self.samples.bounds)
-                join_chunks(resume, *self._make_chunks(resume, config))
+                if self.lesson is not None:
+                    _create(resume, config)
+                job = self.taught(folder / SIMULATOR, config)
+                join_chunks(resume, *job._make_chunks(resume, config))
                 if lost := left_out(resume):
                     warnings.warn(summarise_losses(lost), Notice, stacklevel=2)
             kept = self.keep != "assignments" or self.learns  # answers to proposals are in the parts
@@ -142,8 +159,8 @@ class AttackJob:
         for number, stage in enumerate(self._stages):
             now = {key: rows for key, rows in todo.items() if stage.start <= rows.start < stage.stop}
             if now and clean is not None:
-                lessons = Lessons(self.attack, self.victim, self.samples, store, clean, chunks, self._say)
-                recipe = self._recipe(lessons.students(number, stage.start))
+                teacher = Teacher(self.attack, self.victim, self.samples, store, clean, chunks, self._say)
+                recipe = self._recipe(teacher.students(number, stage.start))
                 hand_out = self._hand_out(doing.make, recipe, *doing.arguments)
                 yield from each_chunk(self.samples, now, hand_out, doing.begin, doing.agree, clean)
 
@@ -168,10 +185,7 @@ class AttackJob:
         """The attack, or the options from which workers build it; with students if the run has learned some."""
         if simulator is None or self.options is None:
             return self.attack if self.in_process or self.options is None else self.options
-        from rlab.learning.simulator import read_simulator
-
-        sim = read_simulator(Path(simulator)) if isinstance(simulator, str) else simulator
-        taught = self.options.model_copy(update={"surrogate": tuple(sim.victims(self.victim.device)), "stages": None})
+        taught = self.options.model_copy(update={"simulator": simulator})
         return taught.build(self.samples) if self.in_process else taught
 
     def _count(self, rows: Counter[str]) -> None:

@@ -159,7 +159,7 @@ class FolderStore:
 
 
 @dataclass(frozen=True)
-class Lessons:
+class Teacher:
     """Makes the students of each stage from the answers in the store."""
 
     attack: Attack
