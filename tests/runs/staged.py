@@ -17,15 +17,18 @@ from rlab.storage.config import check
 from rlab.victims.base import Victim
 from tests.helpers import PALETTE, PATCHES, exact_victim, labelled_by, make_batch
 
-SAMPLES, STAGES = 12, (4, 9)
-OPTIONS = {"patch": PATCHES[2], "palette": PALETTE, "budget": 6, "chunk": 3, "until": "budget", "stages": STAGES}
+SAMPLES, STAGES = 9, (3, 6)
+# The policy belief uses the students' gradients alone, which is fast; auto also tries its candidates on them.
+OPTIONS = {
+    "patch": PATCHES[2], "palette": PALETTE, "policy": "belief", "budget": 5, "chunk": 4, "until": "budget", "stages": STAGES
+}  # fmt: skip
 
 
 @contextmanager
 def small_students() -> Iterator[None]:
     """One narrow student, a few steps of training and of planning."""
     with ExitStack() as stack:
-        for name, value in {"EPOCHS": 0, "FEWEST_STEPS": 4, "FEWEST_ASIDE": 1}.items():
+        for name, value in {"EPOCHS": 0, "FEWEST_STEPS": 2, "FEWEST_ASIDE": 1}.items():
             stack.enter_context(mock.patch(f"rlab.learning.distil.{name}", value))
         stack.enter_context(mock.patch.dict("rlab.learning.students.ARCHITECTURES", {"image": ("plain",)}))
         stack.enter_context(mock.patch.dict("rlab.learning.students.WIDTHS", {"image": 4}))
@@ -37,7 +40,7 @@ def small_students() -> Iterator[None]:
 def staged_case() -> tuple[Victim, Batch]:
     """A victim and samples; two samples are wrong from the start."""
     victim = exact_victim(2)
-    return victim, labelled_by(victim, make_batch(2, SAMPLES), wrong=(1, 10))
+    return victim, labelled_by(victim, make_batch(2, SAMPLES), wrong=(1, 7))
 
 
 def options(**changed: Any) -> AttackOptions:
