@@ -156,7 +156,7 @@ class Attack:
                 perturbed[ended.sample], scores[rows] = ended.x, ended.scores.cpu()
         return SearchOutcome(
             batch, self._setting(batch), meter, seeds, clean.cpu(), scores, tuple(status), trace, assignment,
-            perturbed.cpu(), flipped, began, listener and listener.heard(len(self.grid), clean.shape[1]),
+            perturbed.cpu(), flipped, began, None if listener is None else listener.heard(len(self.grid), clean.shape[1]),
         )  # fmt: skip
 
     def verify(self, outcome: SearchOutcome, stored: Tensor) -> SearchOutcome:

@@ -19,11 +19,11 @@ from rlab.hardening.sections import stored_comparison_section
 from rlab.present.inline import image_address
 from rlab.present.page import Block, Code, Facts, Gallery, Page, Picture, Section, Text
 from rlab.present.table import number
-from rlab.results.page import attack_sections, key_numbers
+from rlab.results.page import attack_sections, key_numbers, stages_section
 from rlab.results.plots import choose, draw_overview, draw_sample
 from rlab.results.plots.save import file_stem
 from rlab.results.result import AttackResult
-from rlab.results.stages import read_stages, stages_section
+from rlab.results.stages import read_stages
 from rlab.storage.names import CONFIG
 from rlab.storage.outside import read_text
 

@@ -7,10 +7,6 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from rlab.core.trace import DISTANCE_NAMES
-from rlab.present.chart import Chart, Curve
-from rlab.present.page import Block, Charts, Section, Text
-from rlab.present.table import Table
 from rlab.results.data import ResultData
 from rlab.stats import median_of
 from rlab.storage.ledger import read_steps, reading
@@ -71,26 +67,3 @@ def stages_line(stages: Sequence[StageFacts]) -> str:
         f"Learned from its answers {when}{samples}, at no extra query: the last students learned from {last.answers:,} answers "
         f"and agree with the model on {last.agreement:.0%} of inputs kept aside."
     )
-
-
-def stages_section(result: ResultData, stages: Sequence[StageFacts]) -> Section:
-    """The curve over stages, and what the students learned from."""
-    name, setting = DISTANCE_NAMES[result.setting.distance], result.setting
-    edges = [*(facts.first for facts in stages), len(result)]
-    shown = [q for q in WITHIN if q < setting.budget]
-    medians = {q: stage_medians(result, stages, q) for q in shown}
-    curves = [
-        Curve(f"within {q} queries", [*edges[:-1], edges[-1]], [*values, values[-1]]) for q, values in medians.items()
-    ]
-    chart = Chart("Distance by stage", curves, "sample", f"median {name}", steps=True)
-    rows = [
-        [f"{facts.first + 1:,} to {last:,}", facts.clean, facts.distorted, f"{facts.agreement:.1%}",
-         *(setting.format_distance(medians[q][number]) for q in shown)]
-        for number, (facts, last) in enumerate(zip(stages, edges[1:], strict=True))
-    ]  # fmt: skip
-    heads = ["samples", "clean answers", "answers to proposals", "agreement", *(f"{name} within {q}" for q in shown)]
-    words = (
-        "The same students serve all samples of a stage. Agreement is measured on inputs that they did not learn from."
-    )
-    blocks: list[Block] = [Text(stages_line(stages)), *([Charts([chart])] if curves else []), Table(heads, rows)]
-    return Section("Learning", [*blocks, Text(words, quiet=True)])

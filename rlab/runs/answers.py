@@ -31,13 +31,13 @@ def read_heard(part: Path) -> Heard | None:
 
 def rendered_answers(palette: Palette, grid: PatchGrid, batch: Batch, seeds: Tensor, heard: Heard) -> Tensor:
     """(m, c, *size): the proposals, which are sorted by sample, rendered on the CPU."""
-    each = []
+    each, at = list[Tensor](), 0
     for i, count in zip(
         *(column.tolist() for column in heard.sample.unique_consecutive(return_counts=True)), strict=True
     ):
-        at = sum(map(len, each))
         bank = palette.bank(batch.x[i : i + 1], batch.bounds, [int(seeds[i])])
         each.append(render(bank.expand(count, *bank.shape[1:]), heard.assignment[at : at + count].long(), grid))
+        at += count
     return torch.cat(each) if each else batch.x[:0]
 
 

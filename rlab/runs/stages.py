@@ -154,7 +154,7 @@ class FolderStore:
 
     def simulator(self, number: int) -> str | Simulator:
         path = stage_file(self.resume.folder, number)
-        check_digest(path, self.resume.recall(stage_key(number), "")["digest"])
+        check_digest(path, (self.resume.recall(stage_key(number), "") or {}).get("digest"))
         return str(path)
 
 

@@ -74,7 +74,7 @@ class Shuffled(InProcess):
     def _in_reverse(
         self, make: MakeWork, arguments: tuple[Any, ...], tasks: Tasks, agree: Callable[[str], None]
     ) -> Finished:
-        for key, task in reversed(tasks.items()):
+        for key, task in reversed(list(tasks.items())):
             yield key, make(exact_victim(2), *arguments)(task(), partial(agree, key))
 
 
