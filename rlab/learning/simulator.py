@@ -135,7 +135,8 @@ def read_simulator(path: Path) -> Simulator:
     except ValidationError as error:
         raise ModelError(f"the card in the header of {path} is not valid: {first_error(error)}") from error
     low, high = card.bounds
-    if len(card.agreements) != len(card.students) or not (-math.inf if low is None else low) < (high or math.inf):
+    ordered = low is None or high is None or low < high
+    if len(card.agreements) != len(card.students) or not ordered:
         raise ModelError(f"the card in the header of {path} is not valid: its figures do not fit together")
     own = [dict[str, Tensor]() for _ in card.students]
     for name, value in tensors.items():

@@ -63,12 +63,12 @@ class Student(nn.Module):
         self.register_buffer("std", torch.ones(each))
         self.stem = _stem(shape, width, flat=about.architecture == "frames")
         widths = [width * 2**at for at in range(STAGES)]
-        self.stages = nn.Sequential(
-            *(
-                stage(rank, before, after, 1 + (before < after))
-                for before, after in zip([width, *widths], widths, strict=False)
-            )
-        )
+        strides = [
+            2 if about.architecture == "inverted" else 1,
+            *(2,) * (STAGES - 1),
+        ]  # depthwise convolutions are slow
+        plan = zip([width, *widths], widths, strides, strict=False)
+        self.stages = nn.Sequential(*(stage(rank, before, after, stride) for before, after, stride in plan))
         self.last = nn.Linear(widths[-1], classes)
 
     def forward(self, x: Tensor) -> Tensor:
