@@ -20,7 +20,7 @@ from tests.helpers import PALETTE, PATCHES, exact_victim, labelled_by, make_batc
 SAMPLES, STAGES = 9, (3, 6)
 # The policy belief uses the students' gradients alone, which is fast; auto also tries its candidates on them.
 OPTIONS = {
-    "patch": PATCHES[2], "palette": PALETTE, "policy": "belief", "budget": 5, "chunk": 4, "until": "budget", "stages": STAGES
+    "patch": PATCHES[2], "palette": PALETTE, "policy": "belief", "budget": 7, "chunk": 4, "until": "budget", "stages": STAGES
 }  # fmt: skip
 
 

@@ -13,9 +13,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from rlab.errors import FolderError, OptionError
+from rlab.errors import FolderError, Notice, OptionError
 from rlab.folders.repair import repair_run
+from rlab.folders.reports import page_of
 from rlab.learning.simulator import read_simulator
+from rlab.present.page import Charts
+from rlab.present.table import Table
 from rlab.results.result import AttackResult
 from rlab.results.stages import read_stages, stage_file
 from rlab.runs.answers import paid_answers
@@ -23,8 +26,9 @@ from rlab.runs.executor import InProcess, MakeWork
 from rlab.runs.messages import Finished, HandOut, Tasks
 from rlab.runs.stages import BOUNDARIES, FEWEST, MOST, TIMES, choose_stages, cut
 from rlab.victims.base import Victim
+from tests.command import rlab_command
 from tests.helpers import assert_same, exact_victim, make_batch
-from tests.runs.staged import SAMPLES, STAGES, options, staged_case, staged_run
+from tests.runs.staged import SAMPLES, STAGES, options, small_students, staged_case, staged_run
 
 
 class Watched(Victim):
@@ -176,3 +180,25 @@ def test_damaged_students_are_distilled_again(folder: Path, tmp_path: Path) -> N
     staged_run(tmp_path / "run")
     assert damaged.read_bytes() == stage_file(folder, 1).read_bytes()
     assert_same(AttackResult.load(tmp_path / "run"), AttackResult.load(folder))
+
+
+def test_show_and_page_say_what_was_learned(folder: Path) -> None:
+    shown = rlab_command("show", folder)
+    assert shown.code == 0, shown.err
+    facts = read_stages(folder)[-1]
+    assert f"{facts.answers} answers" in shown.out
+    section = next(section for section in page_of(folder, 0).sections if section.title == "Learning")
+    chart = next(block for block in section.blocks if isinstance(block, Charts)).charts[0]
+    table = next(block for block in section.blocks if isinstance(block, Table))
+    assert [len(curve.x) for curve in chart.curves] == [len(STAGES) + 2] * len(chart.curves)
+    assert len(table.rows) == len(STAGES) + 1
+
+
+def test_the_command_says_that_it_learns(tmp_path: Path) -> None:
+    words = ["attack", "demo:digits", "demo:digits", "--limit", 9, "--budget", 4, "--policy", "belief", "--pictures", 0]
+    with small_students(), pytest.warns(Notice, match="after the clean queries and after 5 samples"):
+        shown = rlab_command(*words, "--stages", "5", "-o", tmp_path / "run")
+    assert shown.code == 0, shown.err
+    assert [stage.first for stage in read_stages(tmp_path / "run")] == [0, 5]
+    refused = rlab_command(*words, "--stages", "5", "--learn", "off", "-o", tmp_path / "other")
+    assert refused.code == 2
