@@ -37,7 +37,7 @@ from rlab.data.load import load
 from rlab.learning.answers import Answers
 from rlab.learning.distil import distil
 from rlab.policies.belief.state import BeliefState
-from rlab.policies.imagine.critic import Critic, Evidence, save_critic
+from rlab.policies.imagine.critic import Critic, Evidence, analytic, save_critic
 from rlab.policies.imagine.policy import Candidates, ImaginePolicy
 from rlab.runs.attack import run_attack
 from rlab.runs.options import make_attack
@@ -50,7 +50,7 @@ SAMPLES, QUERIES, TAUGHT = (
     20,
     1000,
 )  # attacked in one world, each with this many queries; answers that students learn from
-ROUNDS, STEPS, RATE, ROWS = 2, 3000, 2e-3, 1024
+ROUNDS, STEPS, RATE, ROWS = 3, 3000, 2e-3, 1024
 REWARD, SOFTNESS = 3.0, 0.03
 VARIED: tuple[dict[str, Any], ...] = (
     {}, {"patch": 8}, {"palette": ("channel_shift@0.1",)}, {"distance": "linf"}, {"patch": 2},
@@ -100,16 +100,18 @@ def worlds(turn: int, device: str) -> Iterator[World]:
     """The worlds of a round, one after the other."""
     draw = random.Random(turn)
     nets = {name: cifar_victim(name, device) for name in SURROGATES}
-    images = cifar_test(5000)[FIRST_IMAGE + 800 * turn :]
+    images = cifar_test(5000)[FIRST_IMAGE + 600 * turn :]
     for place, (name, net) in enumerate(nets.items()):
-        others = [other for other in SURROGATES if other != name]
-        some = draw.sample(others, 1 + (place + turn) % 3)
-        batch, shared = images[100 * place : 100 * place + SAMPLES], {"palette": NATURAL, "patch": 4}
-        yield World(f"{name} by {others}", net, [nets[other] for other in others], batch, shared)
-        varied = shared | VARIED[(place + turn) % len(VARIED)]
-        yield World(f"{name} by {some}", net, [nets[other] for other in some], batch, varied)
-        taught = students(net, images[-TAUGHT:], turn, device)
-        yield World(f"{name} by students", net, taught, batch, shared)
+        others, batch = [other for other in SURROGATES if other != name], images[100 * place : 100 * place + SAMPLES]
+        some, shared = draw.sample(others, 1 + (place + turn) % 3), {"palette": NATURAL, "patch": 4}
+        if (place + turn) % 3 == 0:
+            yield World(f"{name} by {others}", net, [nets[other] for other in others], batch, shared)
+        elif (place + turn) % 3 == 1:
+            taught = students(net, images[-TAUGHT:], turn, device)
+            yield World(f"{name} by students", net, taught, batch, shared)
+        else:
+            varied = shared | VARIED[(place + turn) % len(VARIED)]
+            yield World(f"{name} by {some}", net, [nets[other] for other in some], batch, varied)
     for name, shared in (("ecg", {}), ("digits", {}), ("clips", {})):
         net, batch = demo_victim(name, device), load(f"demo:{name}")
         most = 24 if name == "clips" else SAMPLES
@@ -135,8 +137,7 @@ def gather(world: World, critic: Critic | None) -> Lesson:
     """Attack a world and keep what was known of all candidates, and their rewards."""
     options = {"chunk": len(world.batch), "budget": QUERIES + 1, "until": "budget", **world.options}
     attack = make_attack(world.batch, policy="belief", surrogate=tuple(world.imitations), **options)
-    recorder = Recorder(attack.policy, victim=world.victim, lessons=[])
-    recorder = recorder if critic is None else replace(recorder, judge=critic)
+    recorder = Recorder(attack.policy, judge=critic or analytic, victim=world.victim, lessons=[])
     run_attack(replace(attack, policy=recorder), world.victim, world.batch)
     evidence = Evidence.cat([lesson.evidence for lesson in recorder.lessons])
     gain, flipped = (torch.cat([getattr(x, name) for x in recorder.lessons]) for name in ("gain", "flipped"))

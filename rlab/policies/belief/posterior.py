@@ -5,10 +5,11 @@ unknown g:
 
     g = sum_k b_k d_k + e,   b_k ~ N(beta, s^2),   e ~ N(0, sigma^2 I),   plus effects of (entry, region) ~ N(0, rho^2)
 
-with prior directions d_k; where these are right, e varies more where they are large. A query is an assignment and its drops, in units of the initial margin. After T queries the belief is
-exact Gaussian conditioning with a T x T system; which (beta, s, sigma, mu, tau) holds for a sample is weighted by the evidence
-(marginal likelihood) of its answers. A draw from the belief costs as much as its mean (Matheron's rule: condition a draw from
-the prior). Shapes: n samples, f entries, p patches, k directions, m region effects, a rivals, T queries.
+with prior directions d_k; where these are right, e varies more where they are large. A query is an assignment and its drops, in
+units of the initial margin. After T queries the belief is exact Gaussian conditioning with a T x T system; which (beta, s, sigma,
+mu, tau) holds for a sample is weighted by the evidence (marginal likelihood) of its answers; with s = 0 the directions count for
+nothing. A draw from the belief costs as much as its mean (Matheron's rule: condition a draw from the prior).
+Shapes: n samples, f entries, p patches, k directions, m region effects, a rivals, T queries.
 """
 
 from __future__ import annotations

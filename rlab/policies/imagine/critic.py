@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
+from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any
 
@@ -73,3 +75,16 @@ def read_critic(path: Path) -> Critic:
     if header.kind != CRITIC:
         raise ModelError(f"expected {path} to hold a critic, got kind {header.kind!r}")
     return fill(Critic, weights, path).requires_grad_(False)
+
+
+@cache
+def _shipped(device: torch.device) -> Critic:
+    with as_file(files("rlab") / "assets" / "critic.safetensors") as path:
+        return read_critic(path).to(device)
+
+
+@torch.no_grad()
+def shipped_critic(evidence: Evidence) -> tuple[Tensor, Tensor]:
+    """The forecast corrected by the critic that ships."""
+    mean, deviation = _shipped(evidence.mean.device)(evidence)
+    return mean, deviation

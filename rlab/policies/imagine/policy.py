@@ -26,7 +26,7 @@ from rlab.policies.belief.candidates import make_candidates, summed
 from rlab.policies.belief.geometry import distance_of
 from rlab.policies.belief.rule import follow_rule
 from rlab.policies.belief.state import BeliefState
-from rlab.policies.imagine.critic import Evidence, analytic
+from rlab.policies.imagine.critic import Evidence, shipped_critic
 from rlab.policies.imagine.plan import make_plans
 from rlab.policies.imagine.trust import Trust
 from rlab.priors.surrogates import SurrogatePrior
@@ -70,7 +70,7 @@ class ImaginePolicy(Policy[ImagineState]):
     belief: BeliefPolicy = field(repr=False)
     draws: int = 3  # of the belief, each with a dozen candidates
     plan: bool = True  # whether to attack the simulator before the first query
-    judge: Judge = field(default=analytic, repr=False)
+    judge: Judge = field(default=shipped_critic, repr=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.draws, int) or self.draws < 1:
