@@ -8,6 +8,7 @@ if TYPE_CHECKING:  # mypy resolves the imports between these files and the packa
     from rlab.core.goals import Goal
     from rlab.filters.base import Filter
     from rlab.hardening.adversaries import AdversaryGenerator
+    from rlab.learning.simulator import Simulator
     from rlab.policies.base import Policy
     from rlab.victims.torch_module import TorchVictim
     from torch import Tensor
@@ -16,6 +17,9 @@ if TYPE_CHECKING:  # mypy resolves the imports between these files and the packa
 class AttackKeywords(TypedDict, total=False):
     palette: str | Filter | Callable[..., Tensor] | Sequence[str | Filter | Callable[..., Tensor]] | None
     patch: int | str | Sequence[int] | None
+    simulator: str | Simulator | None
+    learn: int | Literal['off'] | None
+    stages: int | str | Sequence[int] | None
     goal: str | Goal
     budget: int | None
     policy: str | Policy[Any]
@@ -37,6 +41,9 @@ class AttackKeywords(TypedDict, total=False):
 class CompareKeywords(TypedDict, total=False):
     palette: str | Filter | Callable[..., Tensor] | Sequence[str | Filter | Callable[..., Tensor]] | None
     patch: int | str | Sequence[int] | None
+    simulator: str | Simulator | None
+    learn: int | Literal['off'] | None
+    stages: int | str | Sequence[int] | None
     goal: str | Goal
     budget: int | None
     surrogate: str | Module | TorchVictim | Sequence[str | Module | TorchVictim] | None
@@ -60,6 +67,9 @@ class CompareKeywords(TypedDict, total=False):
 class ExplainKeywords(TypedDict, total=False):
     palette: str | Filter | Callable[..., Tensor] | Sequence[str | Filter | Callable[..., Tensor]] | None
     patch: int | str | Sequence[int] | None
+    simulator: str | Simulator | None
+    learn: int | Literal['off'] | None
+    stages: int | str | Sequence[int] | None
     goal: str | Goal
     budget: int | None
     policy: str | Policy[Any]
@@ -85,6 +95,9 @@ class ExplainKeywords(TypedDict, total=False):
 class BenchmarkKeywords(TypedDict, total=False):
     palette: str | Filter | Callable[..., Tensor] | Sequence[str | Filter | Callable[..., Tensor]] | None
     patch: int | str | Sequence[int] | None
+    simulator: str | Simulator | None
+    learn: int | Literal['off'] | None
+    stages: int | str | Sequence[int] | None
     goal: str | Goal
     budget: int | None
     policy: str | Policy[Any]
@@ -146,6 +159,12 @@ class HardenKeywords(TypedDict, total=False):
     seed: int
     step: Callable[..., Any] | None
     augment: Callable[[Tensor], Tensor] | None
+
+class LearnKeywords(TypedDict, total=False):
+    palette: str | Filter | Callable[..., Tensor] | Sequence[str | Filter | Callable[..., Tensor]] | None
+    patch: int | str | Sequence[int] | None
+    queries: int
+    seed: int
 
 class EnvironmentKeywords(TypedDict, total=False):
     palette: str | Filter | Callable[..., Tensor] | Sequence[str | Filter | Callable[..., Tensor]] | None

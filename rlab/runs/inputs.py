@@ -66,3 +66,10 @@ def _as_victim(model: Model, batch: Samples) -> Victim:
     name = type(model).__name__
     options = {"name": f"the model, a {name},", "bounds": batch.bounds, "multilabel": batch.y.dim() > 1}
     return wrap(model, check(ModelOptions, options))
+
+
+def plain_input(thing: object, key: str) -> dict[str, Any]:
+    """A model or data as fields of a configuration file."""
+    if isinstance(thing, ModelOptions | DataOptions):
+        return thing.plain()
+    return {key: os.fspath(thing) if isinstance(thing, str | os.PathLike) else type(thing).__name__}

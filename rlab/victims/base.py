@@ -78,6 +78,7 @@ class Victim(ABC):
     retries: int = 0  # how often rows are sent again after `Unanswered`
     backoff: float = 0.5  # seconds before the first retry, doubled each time
     concurrency: int = 1  # maximum concurrent requests
+    inputs: str = "as float32 arrays (rows, channels, *size)"  # how the model gets them, in words
 
     def __init__(
         self,
@@ -112,24 +113,26 @@ class Victim(ABC):
         """Whether the model returns classes without scores."""
         return self.outputs in LABELS
 
+    def read_like(self, outputs: Outputs, classes: int) -> None:
+        """Read answers as earlier ones were read, perhaps in another process."""
+        self.outputs, self.classes = outputs, classes
+
     @abstractmethod
     def _predict(self, x: Tensor) -> Tensor:
         """x: (b, c, *size) -> raw outputs (b, k), in the order of the rows."""
 
     def __repr__(self) -> str:
-        low, high = self.bounds
-        where = f"on {self.device}, {self.rows.total():,} queries"
-        return f"{type(self).__name__}({self._about()}, values in [{low:g}, {high:g}], {where})"
+        low, high, queries = *self.bounds, self.rows.total()
+        return f"{type(self).__name__}({self._about()}, values in [{low:g}, {high:g}], on {self.device}, {queries:,} queries)"
 
     def _about(self) -> str:
         return "a model"
 
     def describe(self) -> str:
         """One line: the model, its device, the values it takes and what happens to them first."""
-        return f"{self._about()} on {self.device}, takes values in [{self.bounds[0]:g}, {self.bounds[1]:g}] {self._first()}"
-
-    def _first(self) -> str:
-        return "as float32 arrays (rows, channels, *size)"
+        return (
+            f"{self._about()} on {self.device}, takes values in [{self.bounds[0]:g}, {self.bounds[1]:g}] {self.inputs}"
+        )
 
     @final
     def __call__(self, x: Tensor, phase: str = "search", charge: Charge | None = None) -> Tensor:

@@ -109,13 +109,11 @@ class OnnxVictim(Victim):
         self.input = _input(self.session)
         self.names = _outputs(self.session, self.output, self.score is not None)
         self.normalise = Normalise.of(mean, std)
+        self.inputs = preprocessing(self.normalise)
         self.layout = known_layout(layout)
 
     def _about(self) -> str:
         return "an ONNX model"
-
-    def _first(self) -> str:
-        return preprocessing(self.normalise)
 
     def _predict(self, x: Tensor) -> Tensor:
         array = as_array(arrange(x, self.normalise, self.layout)).astype(_TYPES[self.input.type], copy=False)

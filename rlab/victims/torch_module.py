@@ -103,6 +103,7 @@ class TorchVictim(Victim):
         self.device = first.device if device is None else torch.device(device)
         self.dtype = first.dtype
         self.normalise = Normalise.of(mean, std)
+        self.inputs = preprocessing(self.normalise)
         self.autocast = autocast
         self.compile = bool(compile)
         self._compiled: tuple[nn.Module, Callable[[Tensor], object]] | None = None
@@ -126,9 +127,6 @@ class TorchVictim(Victim):
 
     def _about(self) -> str:
         return type(self.model).__name__
-
-    def _first(self) -> str:
-        return preprocessing(self.normalise)
 
     def outputs_in_graph(self, x: Tensor, phase: str) -> Tensor:
         """The model's own outputs (b, k), with gradients if enabled; rows are counted like all others."""
