@@ -101,8 +101,7 @@ class Victim(ABC):
             raise OptionError(f"expected a chunk of at least 1 row, got {chunk}")
         if timeout is not None and (type(timeout) not in (int, float) or not 0 < timeout <= _LONGEST):
             raise OptionError(f"expected a timeout above 0 and up to {_LONGEST} seconds, got {timeout!r}")
-        self.bounds, self.outputs, self.multilabel = bounds, outputs, multilabel
-        self.output, self.score = output, score
+        self.bounds, self.outputs, self.multilabel, self.output, self.score = bounds, outputs, multilabel, output, score
         self.chunk = self.first_chunk if chunk is None else chunk
         self.timeout = self.first_timeout if timeout is None else timeout
         self.classes = classes  # None until the first answer
@@ -130,9 +129,7 @@ class Victim(ABC):
 
     def describe(self) -> str:
         """One line: the model, its device, the values it takes and what happens to them first."""
-        return (
-            f"{self._about()} on {self.device}, takes values in [{self.bounds[0]:g}, {self.bounds[1]:g}] {self.inputs}"
-        )
+        return f"{self._about()} on {self.device}, takes values in {list(self.bounds)} {self.inputs}"
 
     @final
     def __call__(self, x: Tensor, phase: str = "search", charge: Charge | None = None) -> Tensor:
