@@ -50,7 +50,7 @@ SAMPLES, QUERIES, TAUGHT = (
     20,
     1000,
 )  # attacked in one world, each with this many queries; answers that students learn from
-ROUNDS, STEPS, RATE, ROWS = 3, 3000, 2e-3, 1024
+ROUNDS, STEPS, RATE, ROWS = 1, 3000, 2e-3, 1024
 REWARD, SOFTNESS = 3.0, 0.03
 VARIED: tuple[dict[str, Any], ...] = (
     {}, {"patch": 8}, {"palette": ("channel_shift@0.1",)}, {"distance": "linf"}, {"patch": 2},
