@@ -17,12 +17,13 @@ if TYPE_CHECKING:  # mypy resolves the imports between these files and the packa
 class AttackKeywords(TypedDict, total=False):
     palette: str | Filter | Callable[..., Tensor] | Sequence[str | Filter | Callable[..., Tensor]] | None
     patch: int | str | Sequence[int] | None
+    simulator: str | Simulator | None
+    learn: int | Literal['off'] | None
+    stages: int | str | Sequence[int] | None
     goal: str | Goal
     budget: int | None
     policy: str | Policy[Any]
     surrogate: str | Module | TorchVictim | Sequence[str | Module | TorchVictim] | None
-    simulator: str | Simulator | None
-    learn: int | Literal['off'] | None
     accept: Literal['better', 'always']
     l2_penalty: float | None
     until: Literal['flip', 'steady', 'budget']
@@ -39,11 +40,12 @@ class AttackKeywords(TypedDict, total=False):
 class CompareKeywords(TypedDict, total=False):
     palette: str | Filter | Callable[..., Tensor] | Sequence[str | Filter | Callable[..., Tensor]] | None
     patch: int | str | Sequence[int] | None
+    simulator: str | Simulator | None
+    learn: int | Literal['off'] | None
+    stages: int | str | Sequence[int] | None
     goal: str | Goal
     budget: int | None
     surrogate: str | Module | TorchVictim | Sequence[str | Module | TorchVictim] | None
-    simulator: str | Simulator | None
-    learn: int | Literal['off'] | None
     accept: Literal['better', 'always']
     l2_penalty: float | None
     until: Literal['flip', 'steady', 'budget']
@@ -63,12 +65,13 @@ class CompareKeywords(TypedDict, total=False):
 class ExplainKeywords(TypedDict, total=False):
     palette: str | Filter | Callable[..., Tensor] | Sequence[str | Filter | Callable[..., Tensor]] | None
     patch: int | str | Sequence[int] | None
+    simulator: str | Simulator | None
+    learn: int | Literal['off'] | None
+    stages: int | str | Sequence[int] | None
     goal: str | Goal
     budget: int | None
     policy: str | Policy[Any]
     surrogate: str | Module | TorchVictim | Sequence[str | Module | TorchVictim] | None
-    simulator: str | Simulator | None
-    learn: int | Literal['off'] | None
     accept: Literal['better', 'always']
     l2_penalty: float | None
     until: Literal['flip', 'steady', 'budget']
@@ -89,12 +92,13 @@ class ExplainKeywords(TypedDict, total=False):
 class BenchmarkKeywords(TypedDict, total=False):
     palette: str | Filter | Callable[..., Tensor] | Sequence[str | Filter | Callable[..., Tensor]] | None
     patch: int | str | Sequence[int] | None
+    simulator: str | Simulator | None
+    learn: int | Literal['off'] | None
+    stages: int | str | Sequence[int] | None
     goal: str | Goal
     budget: int | None
     policy: str | Policy[Any]
     surrogate: str | Module | TorchVictim | Sequence[str | Module | TorchVictim] | None
-    simulator: str | Simulator | None
-    learn: int | Literal['off'] | None
     accept: Literal['better', 'always']
     l2_penalty: float | None
     until: Literal['flip', 'steady', 'budget']

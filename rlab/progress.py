@@ -70,6 +70,19 @@ class UnderWay:
         return 0
 
 
+@dataclass(frozen=True)
+class Said:
+    """A text to show while no sample advances."""
+
+    text: str
+
+    def note(self) -> str:
+        return self.text
+
+    def __len__(self) -> int:
+        return 0
+
+
 class ProgressState:
     """Counts over the finished parts and the part under way, and the time left."""
 

@@ -32,6 +32,7 @@ from rlab.runs.executor import Workers, place
 from rlab.runs.inputs import Data, Model, as_batch, plain_input, taken
 from rlab.runs.options import SharedAttackOptions
 from rlab.runs.sharing import WorkerOptions
+from rlab.runs.stages import choose_stages, stages_words
 from rlab.storage.config import check, did_you_mean, read_config, takes
 from rlab.training.directions import PriorOptions
 from rlab.training.directions import train as train_prior
@@ -85,6 +86,10 @@ def attack(
     with taken(here, data, limit, stream=True) as (victim, samples):
         filled, defaulted = declared.filled(samples)
         announce(samples, defaulted)
+        stages = choose_stages(filled, samples, victim)
+        if stages is not None:
+            warnings.warn(stages_words(stages, len(samples)), Notice, stacklevel=2)
+            declared, filled = (options.model_copy(update={"stages": stages}) for options in (declared, filled))
         config = {
             "model": plain_input(named or model, "name"),
             "data": plain_input(data, "path"),

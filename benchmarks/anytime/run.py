@@ -3,7 +3,8 @@
 python -m benchmarks.anytime                     # run the pieces that have no raw file, then write results/anytime.md
 python -m benchmarks.anytime --page              # write the page from the raw files
 python -m benchmarks.anytime --only images,ecg   # run some cases
-python -m benchmarks.anytime --quick             # our policy on few samples with 50 queries
+python -m benchmarks.anytime --only stages --device cuda  # a run of 3,000 images that learns from its own answers
+python -m benchmarks.anytime --quick             # our policy on few samples with 50 queries; a run of 500 digits that learns
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from unittest.mock import patch
 
 import numpy as np
 
-from benchmarks.anytime import cases
+from benchmarks.anytime import cases, simulators, stages
 from benchmarks.anytime.cases import BASELINES, CASES, OURS, PARTS, STUDIED, VARIANTS, WITHOUT, Case
 from benchmarks.attacks import SURROGATES, attack, flips, within
 from benchmarks.data import Absent
@@ -123,6 +124,8 @@ def pieces(options: Options) -> Iterator[Piece]:
                 yield Piece.of_curves(name, case.group, settings(case, policy), make)
     for case in STUDIED:
         yield Piece(f"{case.raw}-dual", case.group, settings(case, OURS), partial(simultaneous, case))
+    yield from simulators.pieces()
+    yield from stages.pieces()
 
 
 def settings(case: Case, policy: str) -> dict[str, Any]:
@@ -192,6 +195,8 @@ def sections(store: Store) -> Iterator[str]:
         yield section(case, kept(store, case, case.policy, *BASELINES), QUERIES)
     yield photos_section(store)
     yield parts_section(store)
+    yield from simulators.sections(store)
+    yield from stages.sections(store)
 
 
 def keyed(case: Case, curves: Mapping[str, Curves], most: int) -> dict[str, Any]:
@@ -207,12 +212,12 @@ def figures(store: Store) -> Figures:
         curves = kept(store, case, case.policy, *BASELINES)
         if case.policy in curves:
             found |= keyed(case, curves, QUERIES[-1])
-    return found
+    return found | simulators.figures(store) | stages.figures(store)
 
 
 def quick(options: Options) -> Figures:
     """Our policy measured now; the others from their raw files."""
-    store, groups = Store(RAW / "anytime"), options.only or ("images", "noprior", "ecg")
+    store, groups = Store(RAW / "anytime"), options.only or ("images", "noprior", "ecg", simulators.GROUP, stages.GROUP)
     samples, budget = QUICK
     found: dict[str, Any] = {}
     for case in CASES:
@@ -226,8 +231,20 @@ def quick(options: Options) -> Figures:
         others = {name: curves[: len(ours)] for name, curves in kept(store, case, *BASELINES).items()}
         print(section(case, {case.policy: ours, **others}, QUERIES[:6]), flush=True)
         found |= keyed(case, {case.policy: ours, **others}, budget)
-    return found
+    if simulators.GROUP in groups:
+        found |= simulators.quick(store, options.device)
+    return found | (stages.quick(options.device) if stages.GROUP in groups else {})
 
 
 TITLE = "Distance at each number of queries"
-CLAIM = Claim("anytime", TITLE, __doc__, RULES, quick, pieces, sections, figures, cases=cases.GROUPS)
+CLAIM = Claim(
+    "anytime",
+    TITLE,
+    __doc__,
+    RULES,
+    quick,
+    pieces,
+    sections,
+    figures,
+    cases=(*cases.GROUPS, simulators.GROUP, stages.GROUP),
+)

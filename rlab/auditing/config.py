@@ -128,7 +128,7 @@ class AuditOptions(WorkerOptions, RunOptions):
         return folder_name(self.model.model_dump(mode="json")["name"])
 
     @property
-    def stages(self) -> tuple[str, ...]:
+    def steps(self) -> tuple[str, ...]:
         return tuple(stage for stage in STAGES if stage == "attack" or getattr(self, stage) is not None)
 
     def plain(self) -> dict[str, Any]:

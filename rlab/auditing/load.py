@@ -75,7 +75,7 @@ class LoadedAudit:
         return {
             "model": model_fingerprint(options.own, self.victim, options.model.plain()),
             "data": data_fingerprint(self.batch),
-            **{stage: digest(asked[stage]) for stage in options.stages},
+            **{stage: digest(asked[stage]) for stage in options.steps},
         }
 
 
@@ -148,7 +148,7 @@ def check_names(options: AuditOptions, batch: Batch, entries: Sequence[str], sto
     for requirement in options.requirements:
         stage = requirement.figure.stage
         names = every | (_graded_names(stored) if stored and stage == "benchmark" else {})
-        if stage not in ("audit", *options.stages):
+        if stage not in ("audit", *options.steps):
             advice = f"declare the section '{stage}:' or drop the requirement"
             raise OptionError(f"'{requirement}' is about the stage {stage!r}, which this audit skips: {advice}")
         for key, name in requirement.details.items():

@@ -25,7 +25,7 @@ def rows_at_most(audit: LoadedAudit) -> dict[str, int | None]:
         "benchmark": lambda: _benchmarking(options, audit),
         "harden": lambda: _total(hardening_job(audit).rows_at_most().values()),
     }
-    return {stage: by_stage[stage]() for stage in options.stages}
+    return {stage: by_stage[stage]() for stage in options.steps}
 
 
 def _explaining(options: AuditOptions, audit: LoadedAudit) -> int | None:

@@ -111,7 +111,7 @@ def _run_stages(
     """Finished stages, and skipped stages with the reason."""
     finished: dict[str, StageRecord] = {}
     left_out: dict[str, str] = {}
-    for stage in audit.options.stages:
+    for stage in audit.options.steps:
         if why := _stopped(audit, finished):
             left_out[stage] = why
             continue

@@ -55,7 +55,7 @@ def command(
     options: AuditOptions = gather(AuditOptions, vars(flags) | {"config": file}, "the audit")
     if dry_run:
         loaded = load_audit(options, folder or Path())
-        facts = {"stages": options.stages, "samples": len(loaded.batch), "requirements": len(options.requirements)}
+        facts = {"stages": options.steps, "samples": len(loaded.batch), "requirements": len(options.requirements)}
         return tell_plan(facts, rows_at_most(loaded), folder, [loaded.victim], loaded.batch.x)
     with run_folder(folder, "audit", wait) as folder, _bars() as progress:
         audit = run_audit(options, folder, tell=_tell, progress=progress)

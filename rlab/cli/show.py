@@ -13,6 +13,7 @@ from rlab.folders.kinds import kind_of
 from rlab.present.table import Table, plain, records, terminal, text
 from rlab.results.result import AttackResult
 from rlab.results.sentences import learning_lines
+from rlab.results.stages import read_stages, stages_line
 from rlab.results.tables import MEDIANS, breakdown_tables, detail_table, figures_line, reach_line, summary_table
 from rlab.storage.ledger import read_versions
 from rlab.storage.lock import hold
@@ -48,6 +49,8 @@ def command(
         out.print(line, highlight=False)
     if reach := reach_line(result):
         out.print(reach)
+    if stages := read_stages(run):
+        out.print(stages_line(stages), highlight=False)
     for table in (*breakdown_tables(result), detail_table(result, samples)):
         out.print(terminal(table))
     shown = range(min(samples, len(result)))

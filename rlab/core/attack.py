@@ -16,15 +16,16 @@ from rlab.core.distances import Measure
 from rlab.core.env import Accepting, AttackEnv, State, Task, snapshot
 from rlab.core.goals import Below, Goal
 from rlab.core.grid import PatchGrid
+from rlab.core.heard import CleanAnswers, Heard, Listener, first_answers
 from rlab.core.rng import sample_seeds
 from rlab.core.setting import Learned, Setting
 from rlab.core.status import Status
 from rlab.core.trace import WINDOW, WINDOW_OF_LABELS, Trace, Until
 from rlab.data.batch import Batch
-from rlab.errors import ModelError, OptionError, VictimError
-from rlab.filters.palette import Palette, unit_scale
+from rlab.errors import ModelError, OptionError
+from rlab.filters.palette import FreePixels, Palette, unit_scale
 from rlab.progress import Progress, quiet
-from rlab.victims.base import QueryMeter, Victim
+from rlab.victims.base import PHASES, QueryMeter, Victim
 
 if TYPE_CHECKING:
     from rlab.policies.base import Policy
@@ -49,6 +50,7 @@ class SearchOutcome:
     perturbed: Tensor  # (n, c, *size)
     flipped: State | None  # the flipped rows after cleanup; None if no sample was attacked
     began: float
+    heard: Heard | None = None  # the answers to all proposals, if the search kept them
 
     @property
     def rows(self) -> Tensor:
@@ -98,18 +100,37 @@ class Attack:
         entries = len(self.palette)
         return Task(self.grid, entries, self.goal, self.budget, self.accept, self.l2_penalty, distance=self.distance)
 
-    def chunks(self, samples: int) -> Iterator[slice]:
-        return (slice(at, min(at + self.chunk, samples)) for at in range(0, samples, self.chunk))
+    def chunks(self, samples: int, first: int = 0) -> Iterator[slice]:
+        return (slice(at, min(at + self.chunk, samples)) for at in range(first, samples, self.chunk))
+
+    def ask_clean(self, victim: Victim, batch: Batch, labels: Tensor | None = None) -> CleanAnswers:
+        """Query the untouched inputs, and check goal, policy and all labels of the run against the answers."""
+        meter = QueryMeter(victim, len(batch), self.budget)
+        scores = first_answers(meter, batch.x.contiguous().to(victim.device), batch)
+        self._check_clean(victim, batch, scores, batch.y if labels is None else labels)
+        return CleanAnswers(scores, meter.counts.sum(1), victim.outputs)
 
     def search(
-        self, victim: Victim, batch: Batch, first: int = 0, labels: Tensor | None = None, progress: Progress = quiet
+        self,
+        victim: Victim,
+        batch: Batch,
+        first: int = 0,
+        labels: Tensor | None = None,
+        progress: Progress = quiet,
+        answered: CleanAnswers | None = None,
+        listen: bool = False,
     ) -> SearchOutcome:
-        """Search one chunk of samples; `first` is its position in the run, `labels` are the labels of the whole run."""
+        """Search one chunk of samples; `first` is its position in the run, `labels` are the labels of the whole run.
+
+        `answered` are the clean answers if they were paid before; with `listen`, the outcome keeps the answers to all proposals.
+        """
         began, n = time.perf_counter(), len(batch)
+        if answered is None:
+            answered = self.ask_clean(victim, batch, labels)
+        victim.read_like(answered.outputs, answered.scores.shape[1])
         seeds, meter = sample_seeds(self.seed, first, n), QueryMeter(victim, n, self.budget)
-        x0, y = batch.x.contiguous().to(victim.device), batch.y.to(victim.device)
-        clean = _first_answer(meter, x0, batch)
-        self._check_clean(victim, batch, clean, batch.y if labels is None else labels)
+        meter.counts[:, PHASES.index("search")] = answered.queries
+        x0, y, clean = (value.contiguous().to(victim.device) for value in (batch.x, batch.y, answered.scores))
         status, flipped = [Status.SKIPPED] * n, None
         assignment = torch.zeros(n, len(self.grid), dtype=torch.uint8)
         perturbed, scores = x0.clone(), clean.cpu().clone()
@@ -117,7 +138,8 @@ class Attack:
         policy = self.policy.by_labels() or self.policy if victim.tells_labels else self.policy
         cleanup = self.cleanup and self.until != "flip" and not policy.reduces
         window = WINDOW_OF_LABELS if victim.tells_labels else WINDOW
-        trace = Trace(n, batch.bounds, self.distance, progress, window, cleanup)
+        listener = Listener() if listen and not isinstance(self.palette, FreePixels) else None
+        trace = Trace(n, batch.bounds, self.distance, progress, window, cleanup, listener)
         if attacked.any():
             env = AttackEnv(meter, replace(self.task, labels=victim.tells_labels))
             start = self._start(env, meter, batch, x0, attacked, seeds.to(x0.device), clean)
@@ -134,7 +156,7 @@ class Attack:
                 perturbed[ended.sample], scores[rows] = ended.x, ended.scores.cpu()
         return SearchOutcome(
             batch, self._setting(batch), meter, seeds, clean.cpu(), scores, tuple(status), trace, assignment,
-            perturbed.cpu(), flipped, began,
+            perturbed.cpu(), flipped, began, None if listener is None else listener.heard(len(self.grid), clean.shape[1]),
         )  # fmt: skip
 
     def verify(self, outcome: SearchOutcome, stored: Tensor) -> SearchOutcome:
@@ -155,7 +177,6 @@ class Attack:
         return replace(outcome, status=tuple(status), scores=scores)
 
     def _check_clean(self, victim: Victim, batch: Batch, clean: Tensor, labels: Tensor) -> None:
-        """Check goal, policy and all labels of the run against the model's first answer."""
         assert victim.classes is not None
         if self.goal.multilabel != victim.multilabel:
             want = "multilabel=True" if self.goal.multilabel else "multilabel=False"
@@ -269,20 +290,3 @@ def _deviation(first: Tensor, second: Tensor) -> Tensor:
     near = ((first + second) / 2).topk(min(_NEAREST, first.shape[1]), 1, largest=False).indices
     variance = (first - second).gather(1, near).square().mean(1) / 2
     return ((variance + variance.mean()) / 2).sqrt()
-
-
-def _first_answer(meter: QueryMeter, x0: Tensor, batch: Batch) -> Tensor:
-    """Return scores (n, k) of the untouched inputs; an error mentions the leads, which the model may not expect."""
-    try:
-        answers = meter(x0, torch.arange(len(batch)), "search")
-        if meter.lost.any():
-            lost = f"{int(meter.lost.sum())} of {len(batch)} untouched samples"
-            raise VictimError(f"the model did not answer for {lost} within {meter.budget} queries: it may be down")
-        return answers
-    except VictimError as error:
-        if not batch.leads:
-            raise
-        raise VictimError(
-            f"{error} (the data have {len(batch.leads)} leads, {', '.join(batch.leads)}: "
-            f"if the model was made for others, choose them with leads)"
-        ) from error

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from rlab.core.distances import NAMES, Measure, measure
 from rlab.core.env import Snapshot, State
+from rlab.core.heard import Listener
 from rlab.core.setting import Status
 from rlab.progress import Progress, Tally, UnderWay, quiet
 from rlab.victims.base import PHASES, QueryMeter
@@ -35,9 +36,10 @@ class Trace:
         progress: Progress = quiet,
         window: int = WINDOW,
         cleanup: bool = False,  # flipped samples settle in a cleanup after the search
+        listener: Listener | None = None,
     ) -> None:
         self.bounds, self.distance, self.progress, self.window = bounds, distance, progress, window
-        self.cleanup = cleanup
+        self.cleanup, self.listener = cleanup, listener
         unbounded = math.isinf(bounds[1] - bounds[0])
         self.own_unit = distance != "l0" and unbounded  # a state measures such data in amplitudes
         self.best = torch.full((samples,), math.inf)
@@ -47,6 +49,8 @@ class Trace:
     def note(self, state: State, after: Snapshot, meter: QueryMeter) -> None:
         """Record which samples improved in a step."""
         self._improve(state, after, meter)
+        if self.listener is not None:
+            self.listener.note(state, after)
         self.progress(UnderWay(partial(self.tally, after.sample, meter)))
 
     def _improve(self, state: State, after: Snapshot, meter: QueryMeter) -> None:

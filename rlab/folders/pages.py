@@ -19,10 +19,11 @@ from rlab.hardening.sections import stored_comparison_section
 from rlab.present.inline import image_address
 from rlab.present.page import Block, Code, Facts, Gallery, Page, Picture, Section, Text
 from rlab.present.table import number
-from rlab.results.page import attack_sections, key_numbers
+from rlab.results.page import attack_sections, key_numbers, stages_section
 from rlab.results.plots import choose, draw_overview, draw_sample
 from rlab.results.plots.save import file_stem
 from rlab.results.result import AttackResult
+from rlab.results.stages import read_stages
 from rlab.storage.names import CONFIG
 from rlab.storage.outside import read_text
 
@@ -43,7 +44,9 @@ class PageOptions:
 
 def attack(folder: Path, options: PageOptions) -> Page:
     result = AttackResult.load(folder, options.data)
-    sections = [*attack_sections(result, options.samples), _settings(result, folder / CONFIG)]
+    stages = read_stages(folder)
+    learning = [stages_section(result, stages)] if stages else []
+    sections = [*attack_sections(result, options.samples), *learning, _settings(result, folder / CONFIG)]
     return Page(f"Attack {folder.name}", sections, lead=f"{result.sentence}.", numbers=key_numbers(result))
 
 

@@ -25,11 +25,12 @@ from rlab.errors import FolderError, InputError
 from rlab.explanation.page import explanation_page
 from rlab.folders.kinds import KINDS
 from rlab.results.result import AttackResult
+from rlab.results.stages import stage_file
 from rlab.runs.joined import join_chunks
 from rlab.storage import files
 from rlab.storage.config import read_config, write_config
 from rlab.storage.digest import digest
-from rlab.storage.ledger import LEDGER, PARTS, reading, remove_leftovers
+from rlab.storage.ledger import LEDGER, PARTS, check_digest, reading, remove_leftovers
 from rlab.storage.lock import hold
 from rlab.storage.mend import drop_damaged, mend_ledger, reopened
 from rlab.storage.names import CONFIG
@@ -110,6 +111,8 @@ def _mend_config(resume: Resume, mended: Mended) -> None:
 def mend_attack(resume: Resume, mended: Mended) -> None:
     """Join rows and assignments again from the chunks; a file of all inputs is first split into chunks."""
     folder = resume.folder
+    if mended.lost or not (folder / files.SAMPLES).exists():  # a finished run needs no students
+        _drop_students(resume, mended)
     if not (folder / files.SAMPLES).exists() and not resume.query_ledger("select 1 from files"):
         return
     try:
@@ -143,6 +146,18 @@ def mend_attack(resume: Resume, mended: Mended) -> None:
         join_chunks(resume, resume.finished("chunk-"))
         resume.finish(files.ARRAYS, files.SAMPLES, parts=True)
         mended.done.append(f"rewrote {files.ARRAYS} and {files.SAMPLES}")
+
+
+def _drop_students(resume: Resume, mended: Mended) -> None:
+    """Forget the students of a stage if their file is damaged; distilling them again gives the same file."""
+    for key, facts in list(resume.values("stage-")):
+        path = stage_file(resume.folder, int(key.removeprefix("stage-")))
+        try:
+            check_digest(path, facts["digest"])
+        except InputError:
+            path.unlink(missing_ok=True)
+            resume.drop(key)
+            mended.lost.append(key)
 
 
 def mend_benchmark(resume: Resume, mended: Mended) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from uuid import uuid4
 
 import matplotlib
@@ -18,12 +19,14 @@ from rlab.present.inline import image_address
 from rlab.present.notebook import SAMPLES, blocks_html
 from rlab.present.page import Bar, Bars, Block, Charts, Facts, Folded, Gallery, Number, Picture, Section, Text
 from rlab.present.style import hue
-from rlab.present.table import Share, number
+from rlab.present.table import Cells, Share, Table, number
 from rlab.results.data import ResultData
 from rlab.results.plots.anytime import attack_charts
 from rlab.results.plots.sample import Sample
 from rlab.results.plots.save import choose
 from rlab.results.sentences import run_sentence
+from rlab.results.stages import WITHIN as STAGE_QUERIES
+from rlab.results.stages import StageFacts, stage_medians, stages_line
 from rlab.results.tables import MEDIANS, breakdown_tables, detail_table, figures_line, summary_facts
 from rlab.results.viewers import make_viewer, shelf, viewer_blocks
 from rlab.stats import Estimate, Floats, median_estimate, median_of, share_estimate
@@ -133,6 +136,27 @@ def _map(share: Floats) -> str:
     picture = Image.fromarray((colours * 255).round().astype(np.uint8))
     times = max(1, 192 // max(picture.size))
     return image_address(picture.resize((picture.width * times, picture.height * times), Image.Resampling.NEAREST))
+
+
+def stages_section(result: ResultData, stages: Sequence[StageFacts]) -> Section:
+    """The curve over stages, and what the students learned from."""
+    name, setting = DISTANCE_NAMES[result.setting.distance], result.setting
+    edges = [*(facts.first for facts in stages), len(result)]
+    shown = [q for q in STAGE_QUERIES if q < setting.budget]
+    medians = {q: stage_medians(result, stages, q) for q in shown}
+    curves = [Curve(f"within {q} queries", edges, [*values, values[-1]]) for q, values in medians.items()]
+    chart = Chart("Distance by stage", curves, "sample", f"median {name}", steps=True)
+    rows: list[Cells] = [
+        [f"{facts.first + 1:,} to {last:,}", facts.clean, facts.distorted, f"{facts.agreement:.1%}",
+         *(setting.format_distance(medians[q][number]) for q in shown)]
+        for number, (facts, last) in enumerate(zip(stages, edges[1:], strict=True))
+    ]  # fmt: skip
+    heads = ["samples", "clean answers", "answers to proposals", "agreement", *(f"{name} within {q}" for q in shown)]
+    words = (
+        "The same students serve all samples of a stage. Agreement is measured on inputs that they did not learn from."
+    )
+    blocks: list[Block] = [Text(stages_line(stages)), *([Charts([chart])] if curves else []), Table(heads, rows)]
+    return Section("Learning", [*blocks, Text(words, quiet=True)])
 
 
 def easiest(result: ResultData, samples: int) -> list[int]:

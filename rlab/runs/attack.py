@@ -8,8 +8,9 @@ from __future__ import annotations
 import errno
 import math
 import warnings
-from bisect import bisect_left
-from collections.abc import Iterator, Mapping
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -22,18 +23,20 @@ from rlab.data.source import Loss
 from rlab.errors import DataError, FolderError, Notice, OptionError
 from rlab.filters import check_palette
 from rlab.filters.palette import FreePixels
-from rlab.learning.simulator import SIMULATOR
-from rlab.progress import Progress, quiet
+from rlab.learning.simulator import SIMULATOR, Simulator
+from rlab.progress import Progress, Said, quiet
 from rlab.results.kept import Keep
 from rlab.results.result import AttackResult
 from rlab.results.rows import with_losses
-from rlab.runs.chunk_work import SentChunk, attack_in_memory, built, each_chunk, send_chunk, write_chunk
+from rlab.runs.chunk_work import SentChunk, ask_clean, attack_in_memory, built, each_chunk, send_chunk, write_chunk
+from rlab.runs.clean import CleanChunk, CleanTable, places
 from rlab.runs.executor import Executor, InProcess, MakeWork, Workers
 from rlab.runs.fingerprint import check_resumable, data_fingerprint, inputs_of
 from rlab.runs.joined import FinishedRows, chunk_tables, join_chunks, left_out, samples_of
 from rlab.runs.learn import learn_first
 from rlab.runs.messages import HandOut
 from rlab.runs.options import AttackOptions
+from rlab.runs.stages import CLEAN, FolderStore, MemoryStore, StageStore, Teacher, check_stages, cut
 from rlab.storage import files
 from rlab.storage.config import write_config
 from rlab.storage.ledger import PARTS
@@ -58,11 +61,12 @@ def run_attack(
 
     `config` is the configuration as plain values; `keep` says which inputs the folder stores.
     """
-    learns = isinstance(recipe, AttackOptions) and isinstance(recipe.learn, int)
-    lesson = recipe if isinstance(recipe, AttackOptions) and learns else None
+    options = recipe if isinstance(recipe, AttackOptions) else None
+    lesson = options if options is not None and isinstance(options.learn, int) else None
     attack = built(recipe if lesson is None else lesson.model_copy(update={"learn": None}), samples)
-    executor = workers or InProcess(victim)
-    job = AttackJob(attack, victim, samples, executor, recipe if workers else attack, progress, keep, lesson)
+    if options is not None and options.stages is not None:
+        check_stages(options, attack)
+    job = AttackJob(attack, victim, samples, workers or InProcess(victim), options, progress, keep, lesson)
     return job.in_memory() if folder is None else job.in_folder(folder, config or {})
 
 
@@ -74,7 +78,7 @@ class AttackJob:
     victim: Victim
     samples: Samples
     executor: Executor
-    recipe: Attack | AttackOptions  # the attack, or the options from which workers build it
+    options: AttackOptions | None  # from which workers and stages build the attack
     progress: Progress
     keep: Keep
     lesson: AttackOptions | None = None  # the options, if a simulator is to be learned first
@@ -90,22 +94,23 @@ class AttackJob:
         simulator = learn_first(self.lesson, self.victim, self.samples, folder, config, self.progress)
         recipe = self.lesson.model_copy(update={"simulator": simulator})
         attack = recipe.build(self.samples)
-        return replace(self, attack=attack, recipe=attack if self.in_process else recipe, lesson=None)
+        return replace(self, attack=attack, options=recipe, lesson=None)
 
     def in_memory(self) -> AttackResult:
         if self.lesson is not None:
             return self.taught(None, {}).in_memory()
         check_palette(self.attack.palette, self.samples[:4].x, self.samples.bounds)
-        chunks = {f"chunk-{rows.start:08d}": rows for rows in self.attack.chunks(len(self.samples))}
-        parts, lost = dict[str, AttackResult](), list[Loss]()
-        work = self._hand_out(attack_in_memory)
-        with closing(each_chunk(self.samples, chunks, work)) as finished:
+        stages = (each for rows in self._stages for each in self.attack.chunks(rows.stop, rows.start))
+        chunks = {f"chunk-{rows.start:08d}": rows for rows in stages}
+        parts, lost, store = dict[str, AttackResult](), list[Loss](), MemoryStore()
+        finished = self._attacked(chunks, chunks, store, Doing(attack_in_memory))
+        with closing(finished):
             for key, part, losses in finished:
                 lost.extend(losses)
+                store.answers[key] = part and part.heard
                 if part is not None:
-                    parts[key], rows = part
-                    if not self.in_process:  # rows that reached the workers' copies of the model
-                        self.victim.rows.update(rows)
+                    parts[key] = part.result
+                    self._count(part.rows)
                     self.progress(parts[key])
         if not parts:
             raise DataError(f"none of {len(self.samples)} samples can be read, first {lost[0][0]!r} ({lost[0][1]})")
@@ -128,21 +133,82 @@ class AttackJob:
                 join_chunks(resume, *job._make_chunks(resume, config))
                 if lost := left_out(resume):
                     warnings.warn(summarise_losses(lost), Notice, stacklevel=2)
-            resume.finish(files.ARRAYS, files.SAMPLES, parts=self.keep != "assignments")
+            kept = self.keep != "assignments" or self.learns  # answers to proposals are in the parts
+            resume.finish(files.ARRAYS, files.SAMPLES, parts=kept)
         return AttackResult.load(folder)
 
-    def _hand_out(self, make: MakeWork, *arguments: Any) -> HandOut:
+    @property
+    def learns(self) -> bool:
+        """Whether the run learns from its own answers."""
+        return self.options is not None and self.options.stages is not None
+
+    @property
+    def _stages(self) -> list[slice]:
+        """The samples of each stage; one stage if the run does not learn."""
+        return cut(len(self.samples), self.options.stages or () if self.options else ())
+
+    def _attacked(
+        self, chunks: Chunks, todo: Chunks, store: StageStore, doing: Doing
+    ) -> Generator[tuple[str, Any, Sequence[Loss]]]:
+        """Attack the chunks in `todo` and yield each when it is finished, stage by stage if the run learns."""
+        if not self.learns:
+            hand_out = self._hand_out(doing.make, self._recipe(None), *doing.arguments)
+            yield from each_chunk(self.samples, todo, hand_out, doing.begin, doing.agree)
+            return
+        clean = self._ask_clean(store) if todo else None
+        for number, stage in enumerate(self._stages):
+            now = {key: rows for key, rows in todo.items() if stage.start <= rows.start < stage.stop}
+            if now and clean is not None:
+                teacher = Teacher(self.attack, self.victim, self.samples, store, clean, chunks, self._say)
+                recipe = self._recipe(teacher.students(number, stage.start))
+                hand_out = self._hand_out(doing.make, recipe, *doing.arguments)
+                yield from each_chunk(self.samples, now, hand_out, doing.begin, doing.agree, clean)
+
+    def _ask_clean(self, store: StageStore) -> CleanTable:
+        """Query all untouched inputs that have no answer in the store."""
+        size = min(self.attack.chunk, CLEAN)
+        all_ = {
+            f"clean-{at:08d}": slice(at, min(at + size, len(self.samples))) for at in range(0, len(self.samples), size)
+        }
+        todo = {key: rows for key, rows in all_.items() if store.recall(key) is None}
+        self._say("querying the untouched inputs")
+        with closing(
+            each_chunk(self.samples, todo, self._hand_out(ask_clean, self._recipe(None)), store.begin)
+        ) as asked:
+            for key, part, _ in asked:
+                answers, ids, sent = part or (None, (), Counter())
+                self._count(sent)
+                store.record(key, vars(CleanChunk.of(places(self.samples, all_[key], ids), answers)))
+        return CleanTable.of(len(self.samples), [CleanChunk(**store.recall(key) or {}) for key in all_])
+
+    def _recipe(self, simulator: str | Simulator | None) -> Attack | AttackOptions:
+        """The attack, or the options from which workers build it; with students if the run has learned some."""
+        if simulator is None or self.options is None:
+            return self.attack if self.in_process or self.options is None else self.options
+        taught = self.options.model_copy(update={"simulator": simulator})
+        return taught.build(self.samples) if self.in_process else taught
+
+    def _count(self, rows: Counter[str]) -> None:
+        """Count rows that reached the workers' copies of the model."""
+        if not self.in_process:
+            self.victim.rows.update(rows)
+
+    def _say(self, text: str) -> None:
+        self.progress(Said(text))
+
+    def _hand_out(self, make: MakeWork, recipe: Attack | AttackOptions, *arguments: Any) -> HandOut:
         """Return the function that hands out chunks; only this process reports progress within a chunk."""
         progress = self.progress if self.in_process else quiet
-        return self.executor.hand_out(make, self.recipe, self.samples.y, progress, *arguments)
+        return self.executor.hand_out(make, recipe, self.samples.y, progress, *arguments)
 
     def _make_chunks(self, resume: Resume, config: Mapping[str, Any]) -> tuple[list[str], list[str]]:
         """Run the missing chunks; return the keys of all chunks, and of those that an earlier process finished."""
-        keys, todo, saved = self._plan(resume)
+        all_, todo, saved = self._plan(resume)
+        keys = list(all_)
         make = send_chunk if isinstance(self.executor, Workers) and self.executor.options.cluster else write_chunk
-        hand_out = self._hand_out(make, resume.folder, self.keep)
-        agree = partial(_create, resume, config)
-        chunks = each_chunk(self.samples, todo, hand_out, resume.begin, lambda key: agree())
+        create = partial(_create, resume, config)
+        doing = Doing(make, (resume.folder, self.keep), resume.begin, lambda key: create())
+        chunks = self._attacked(all_, todo, FolderStore(resume, create), doing)
         try:
             with closing(chunks):
                 for key, part, losses in chunks:
@@ -157,22 +223,33 @@ class AttackJob:
             raise KeyboardInterrupt(f"{saved} of {len(self.samples)} samples are saved in {resume.folder}") from stop
         return keys, [key for key in keys if key not in todo]
 
-    def _plan(self, resume: Resume) -> tuple[list[str], Chunks, int]:
-        """Return the keys of all chunks, the chunks still to do, and the number of saved samples."""
-        keys, todo, at, saved = list[str](), Chunks(), 0, 0
+    def _plan(self, resume: Resume) -> tuple[Chunks, Chunks, int]:
+        """Return all chunks, the chunks still to do, and the number of saved samples; no chunk crosses a stage's boundary."""
+        chunks, todo, at, saved = Chunks(), Chunks(), 0, 0
         size = self.attack.chunk if self.executor.on_gpu else chunk_size(self.attack, self.victim, self.samples)
         finished = sorted(int(key.removeprefix("chunk-")) for key in resume.finished("chunk-"))
+        stops = [stage.stop for stage in self._stages]
         while at < len(self.samples):
-            keys.append(f"chunk-{at:08d}")
-            later = bisect_left(finished, at)
+            key, later = f"chunk-{at:08d}", bisect_left(finished, at)
             if later == len(finished) or finished[later] > at:  # a new chunk ends where a finished one starts
-                todo[keys[-1]] = slice(at, min([at + size, len(self.samples), *finished[later : later + 1]]))
-                at = todo[keys[-1]].stop
+                stop = min([at + size, stops[bisect_right(stops, at)], *finished[later : later + 1]])
+                todo[key] = slice(at, stop)
             else:
-                rows = resume.recall(keys[-1], "")
-                at, saved = at + samples_of(rows), saved + samples_of(rows)
+                rows = resume.recall(key, "")
+                stop, saved = at + samples_of(rows), saved + samples_of(rows)
                 self.progress(FinishedRows(rows, self.attack.distance, recalled=True))
-        return keys, todo, saved
+            chunks[key], at = slice(at, stop), stop
+        return chunks, todo, saved
+
+
+@dataclass(frozen=True)
+class Doing:
+    """What is done to chunks: the work, its arguments, and what to call before a chunk is handed out and before it is written."""
+
+    make: MakeWork
+    arguments: tuple[Any, ...] = ()
+    begin: Callable[[str], None] = lambda key: None
+    agree: Callable[[str], None] = lambda key: None
 
 
 def chunk_size(attack: Attack, victim: Victim, samples: Samples) -> int:

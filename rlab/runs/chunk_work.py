@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,12 +16,14 @@ import torch
 from torch import Tensor
 
 from rlab.core.attack import Attack, SearchOutcome
+from rlab.core.heard import CleanAnswers, Heard
 from rlab.data.batch import Batch, Samples
 from rlab.data.source import Loss, read_ahead
 from rlab.progress import Progress
 from rlab.results.kept import Keep, mark, rendered
 from rlab.results.result import AttackResult
 from rlab.results.rows import to_table
+from rlab.runs.clean import CleanTable
 from rlab.runs.messages import Agree, HandOut, Work
 from rlab.runs.options import AttackOptions
 from rlab.storage import files
@@ -37,6 +39,7 @@ class ChunkTask:
     key: str
     chunk: Batch | None  # None if none of its samples could be read
     first: int  # index of its first sample in the run
+    clean: CleanAnswers | None = None  # if they were paid before, the run learns: it keeps the answers to its proposals
 
 
 def each_chunk(
@@ -45,10 +48,11 @@ def each_chunk(
     hand_out: HandOut,
     begin: Callable[[str], None] = lambda key: None,
     agree: Callable[[str], None] = lambda key: None,
+    clean: CleanTable | None = None,
 ) -> Generator[tuple[str, Any, Sequence[Loss]]]:
     """Yield (key, result, samples that could not be read) as chunks finish.
 
-    `begin` is called before a chunk is handed out, `agree` before its worker writes anything.
+    `begin` is called before a chunk is handed out, `agree` before its worker writes anything; `clean` are answers paid before.
     """
     lost: dict[str, Sequence[Loss]] = {}
     with read_ahead(samples, list(chunks.values())) as read:
@@ -56,7 +60,8 @@ def each_chunk(
         def task(key: str) -> ChunkTask:
             begin(key)
             chunk, lost[key] = read(chunks[key])
-            return ChunkTask(key, chunk, chunks[key].start)
+            known = None if clean is None or chunk is None else clean.of_chunk(samples, chunks[key], chunk)
+            return ChunkTask(key, chunk, chunks[key].start, known)
 
         with closing(hand_out({key: partial(task, key) for key in chunks}, agree)) as parts:
             for key, part in parts:
@@ -71,18 +76,46 @@ class SentChunk:
     content: bytes  # empty if no sample of the chunk could be read
 
 
+@dataclass(frozen=True)
+class HeldChunk:
+    """A chunk attacked in memory."""
+
+    result: AttackResult
+    rows: Counter[str]  # that reached the model, by phase
+    heard: Heard | None
+
+
 def attack_in_memory(victim: Victim, recipe: Attack | AttackOptions, labels: Tensor, progress: Progress) -> Work:
     """Return work that attacks a chunk in memory and counts the rows that reached the model by phase."""
 
-    def work(task: ChunkTask, agree: Agree) -> tuple[AttackResult, Counter[str]] | None:
+    def work(task: ChunkTask, agree: Agree) -> HeldChunk | None:
         if task.chunk is None:
             return None
         attack, before = built(recipe, task.chunk), victim.rows.copy()
-        outcome = attack.search(victim, task.chunk, task.first, labels, progress)
+        outcome = _searched(attack, victim, task, labels, progress)
         result = AttackResult.of(attack.verify(outcome, outcome.perturbed), outcome.perturbed)
-        return result, victim.rows - before
+        return HeldChunk(result, victim.rows - before, outcome.heard)
 
     return work
+
+
+def ask_clean(victim: Victim, recipe: Attack | AttackOptions, labels: Tensor, progress: Progress) -> Work:
+    """Return work that queries the untouched inputs of a chunk and counts the rows that reached the model by phase."""
+
+    def work(task: ChunkTask, agree: Agree) -> tuple[CleanAnswers, tuple[str, ...], Counter[str]] | None:
+        if task.chunk is None:
+            return None
+        before = victim.rows.copy()
+        clean = built(recipe, task.chunk).ask_clean(victim, task.chunk, labels)
+        return replace(clean, scores=clean.scores.cpu()), task.chunk.ids, victim.rows - before
+
+    return work
+
+
+def _searched(attack: Attack, victim: Victim, task: ChunkTask, labels: Tensor, progress: Progress) -> SearchOutcome:
+    assert task.chunk is not None
+    learns = task.clean is not None
+    return attack.search(victim, task.chunk, task.first, labels, progress, task.clean, listen=learns)
 
 
 def write_chunk(
@@ -95,7 +128,7 @@ def write_chunk(
             agree()
             return pa.table({})
         attack = built(recipe, task.chunk)
-        outcome = attack.search(victim, task.chunk, task.first, labels, progress)
+        outcome = _searched(attack, victim, task, labels, progress)
         agree()
         part = part_path(folder, task.key)
         _write(outcome, part, keep)
@@ -130,6 +163,8 @@ def _write(outcome: SearchOutcome, part: Path, keep: Keep) -> None:
     kept[rows] = 1
     inputs = {name: array[rows] for name, array in outcome.arrays.items() if name != files.ASSIGNMENT}
     arrays = {files.ASSIGNMENT: outcome.assignment, files.KEPT: kept, **inputs}
+    if heard := outcome.heard:
+        arrays |= dict(zip(files.HEARD, (heard.sample.int(), heard.assignment, heard.scores), strict=True))
     files.write_arrays(part, arrays, outcome.setting.to_json())
 
 

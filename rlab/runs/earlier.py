@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
-
-from rlab.errors import DataError, FolderError
-from rlab.learning.answers import Answers, source_names
+from rlab.errors import DataError
+from rlab.learning.answers import Answers
 from rlab.results.result import AttackResult
+from rlab.runs.answers import paid_answers
 from rlab.storage.names import refuse_links
 
 
@@ -24,7 +23,7 @@ class EarlierAnswers:
 
 
 def answers_of(folders: Sequence[Path]) -> EarlierAnswers:
-    """The answers in finished run folders of `rlab attack`: about the original and the perturbed inputs that they store."""
+    """The answers in finished run folders of `rlab attack`."""
     read = [_read(folder) for folder in folders]
     kinds = {(each.bounds, each.multilabel) for each in read}
     if len(kinds) > 1:
@@ -36,17 +35,5 @@ def answers_of(folders: Sequence[Path]) -> EarlierAnswers:
 
 def _read(folder: Path) -> EarlierAnswers:
     refuse_links(folder)
-    result = AttackResult.load(folder)
-    multilabel = result.setting.goal.startswith("multilabel")
-    rows = [row for row in range(len(result)) if result.inputs.has(row)]
-    if not rows:
-        raise FolderError(f"{folder} does not store its inputs: name runs that kept them (keep='everything')")
-    original, perturbed = result.inputs.read(rows)
-    source, changed = source_names(original), (perturbed != original).flatten(1).any(1)
-    names = tuple(name for name, differs in zip(source, changed.tolist(), strict=True) if differs)
-    probabilities = torch.cat([result.before[rows], result.after[rows][changed]])
-    scores = probabilities.clamp(1e-12, 1 - 1e-7).logit() if multilabel else probabilities.clamp(1e-12, 1).log()
-    distorted = torch.arange(len(scores)) >= len(rows)
-    x = torch.cat([original, perturbed[changed]])
-    answers = Answers(x, scores, source + names, distorted, origins=(f"the run {folder.name}",))
-    return EarlierAnswers(answers, result.setting.bounds, multilabel)
+    setting = AttackResult.load(folder).setting
+    return EarlierAnswers(paid_answers(folder), setting.bounds, setting.goal.startswith("multilabel"))

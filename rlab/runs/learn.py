@@ -29,11 +29,12 @@ from rlab.learning.answers import Answers
 from rlab.learning.ask import Plan, ask, shuffled
 from rlab.learning.distil import Remember, Tell, distil, make_now, say_nothing
 from rlab.learning.simulator import FILE, Simulator, best_device, read_simulator
-from rlab.progress import Progress, bar, quiet
+from rlab.progress import Progress, Said, bar, quiet
 from rlab.runs.earlier import EarlierAnswers, answers_of
 from rlab.runs.fingerprint import check_resumable, data_fingerprint, inputs_of
 from rlab.runs.inputs import Data, Model, plain_input, taken
-from rlab.runs.options import FEWEST_QUERIES, AttackOptions
+from rlab.runs.learning_options import FEWEST_QUERIES
+from rlab.runs.options import AttackOptions
 from rlab.runs.palette_options import PaletteOptions, make_palette
 from rlab.storage.config import check, takes, write_config
 from rlab.storage.digest import digest
@@ -110,21 +111,8 @@ def learn_first(
     own = tuple(spec for spec in options.palette or () if not by_gradient(spec) and spec != PIXELS)
     given = {"queries": options.learn, "palette": own or None, "patch": options.patch, "seed": options.seed}
     declared = check(LearnOptions, given, "the options of learning")
-    lessons = Lessons(declared, victim, samples, None, lambda line: show(Spoken(line)))
+    lessons = Lessons(declared, victim, samples, None, lambda line: show(Said(line)))
     return lessons.run(folder, {"model": config.get("model"), **declared.plain()})
-
-
-@dataclass(frozen=True)
-class Spoken:
-    """A line for the progress display."""
-
-    line: str
-
-    def __len__(self) -> int:
-        return 0
-
-    def note(self) -> str:
-        return self.line
 
 
 @dataclass(frozen=True)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Self
 
-from pydantic import Field, InstanceOf, field_serializer, field_validator, model_validator
+from pydantic import Field, InstanceOf, field_serializer, field_validator
 
 from rlab.core import defaults
 from rlab.core.attack import Attack
@@ -22,7 +21,7 @@ from rlab.data.load import DataOptions
 from rlab.errors import OptionError
 from rlab.filters.base import Filter
 from rlab.filters.palette import PIXELS, FreePixels, by_gradient
-from rlab.learning.simulator import Simulator, read_simulator, simulator_path, with_students
+from rlab.learning.simulator import Simulator, with_students
 from rlab.policies import parse_policy
 from rlab.policies.auto import ShippedPrior, is_auto, make_auto
 from rlab.policies.base import Policy
@@ -33,16 +32,16 @@ from rlab.priors.base import NoPrior
 from rlab.priors.gradients import gradient_filters
 from rlab.priors.surrogates import Surrogate, SurrogatePrior, load_surrogates, surrogate_name
 from rlab.results.kept import Keep
+from rlab.runs.learning_options import LearningOptions
 from rlab.runs.palette_options import PaletteOptions, make_palette
 from rlab.runs.sharing import WorkerOptions
 from rlab.storage.config import Accepts, check
 from rlab.victims.options import ModelOptions
 
-FEWEST_QUERIES = 32  # to learn from
 _ROOM = 12  # inputs that a search over free pixels holds in memory per sample, plus two per surrogate
 
 
-class AttackOptions(PaletteOptions):
+class AttackOptions(LearningOptions, PaletteOptions):
     """Options of an attack; the default of None depends on the kind of data."""
 
     goal: str | InstanceOf[Goal] = Field(
@@ -62,14 +61,6 @@ class AttackOptions(PaletteOptions):
         None,
         description="your own models, on which the policy auto tries proposals before it queries, and whose gradients guide "
         "the belief search and drive the filters fgsm and pgd; they cost no queries, e.g. timm:resnet18 or my_module:net",
-    )
-    simulator: str | InstanceOf[Simulator] | None = Field(
-        None,
-        description="folder or file of `rlab learn`: students of the model, which are used like surrogates and cost no queries",
-    )
-    learn: int | Literal["off"] | None = Field(
-        None,
-        description="queries to spend on learning a simulator of the model before the attack, or off (default: none)",
     )
     accept: Accepting = Field("better", description="which proposals to keep: better or always (default: better)")
     l2_penalty: float | None = Field(
@@ -105,29 +96,6 @@ class AttackOptions(PaletteOptions):
         if wrong is not None:
             raise ValueError(f"a surrogate is a name, a torch module or a TorchVictim, not {type(wrong).__name__}")
         return tuple(listed) if listed else None
-
-    @field_validator("simulator")
-    @classmethod
-    def _file(cls, value: str | Simulator | None) -> str | Simulator | None:
-        """Accept the folder that holds the file."""
-        return str(simulator_path(Path(value))) if isinstance(value, str) else value
-
-    @field_validator("learn")
-    @classmethod
-    def _count(cls, value: int | str | None) -> int | str | None:
-        if isinstance(value, int) and value < FEWEST_QUERIES:
-            raise ValueError(f"expected off or at least {FEWEST_QUERIES} queries")
-        return value
-
-    @model_validator(mode="after")
-    def _one_simulator(self) -> Self:
-        if self.simulator is not None and isinstance(self.learn, int):
-            raise ValueError("'simulator' names students that exist, and 'learn' makes new ones: leave out one")
-        return self
-
-    @field_serializer("simulator", when_used="json")
-    def _in_memory(self, simulator: str | Simulator | None) -> str | None:
-        return f"in memory, {simulator.digest}" if isinstance(simulator, Simulator) else simulator
 
     @field_serializer("surrogate", when_used="json")
     def _model_names(self, surrogate: tuple[Surrogate, ...] | None) -> list[str] | None:
@@ -176,7 +144,7 @@ class AttackOptions(PaletteOptions):
             chunk=chunk,
             paced=whole.chunk is None,
             label=_label(whole.policy, policy, whole.surrogate, simulator),
-            learned=None if simulator is None else _learned(simulator, whole.learn),
+            learned=None if simulator is None or whole.stages is not None else _learned(simulator, whole.learn),
             seed=whole.seed,
             until=whole.until,
             distance=whole.distance,
@@ -187,14 +155,6 @@ class AttackOptions(PaletteOptions):
         """Return the filters that use the surrogates' gradients, by name."""
         prior = self._prior(batch, self.read_simulator()) if any(map(by_gradient, self.palette or ())) else None
         return {} if prior is None else gradient_filters(prior, batch.bounds)
-
-    def read_simulator(self) -> Simulator | None:
-        """Return the simulator, if these options have one."""
-        if isinstance(self.learn, int) and self.simulator is None:
-            raise OptionError(
-                "the option learn is only for `rlab attack`: run `rlab learn` first, and pass its folder as simulator"
-            )
-        return read_simulator(Path(self.simulator)) if isinstance(self.simulator, str) else self.simulator
 
     def _prior(self, batch: Samples, simulator: Simulator | None) -> SurrogatePrior | None:
         """Return the surrogates and the students, None if there are none."""

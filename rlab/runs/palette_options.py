@@ -43,17 +43,22 @@ class PaletteOptions(Options):
     @classmethod
     def _sides(cls, value: Any) -> Any:
         """Accept '8' or '2,8,8', as on the command line."""
-        if not isinstance(value, str):
-            return value
-        try:
-            sides = tuple(int(part) for part in value.split(","))
-        except ValueError:
-            raise ValueError("expected a patch like 8 or 2,8,8") from None
-        return sides[0] if len(sides) == 1 else sides
+        sides = parse_numbers(value, "a patch like 8 or 2,8,8")
+        return sides[0] if isinstance(value, str) and len(sides) == 1 else sides
 
     @field_serializer("palette", when_used="json")
     def _names(self, palette: tuple[Spec, ...] | None) -> list[str] | None:
         return None if palette is None else [spec_name(spec) for spec in palette]
+
+
+def parse_numbers(value: Any, expected: str) -> Any:
+    """Turn '2,8,8' into numbers; leave what is not text as it is."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return tuple(int(part) for part in value.split(","))
+    except ValueError:
+        raise ValueError(f"expected {expected}") from None
 
 
 def make_palette(specs: Sequence[Spec], batch: Samples, own: Mapping[str, Filter] | None = None) -> Palette:

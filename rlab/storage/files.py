@@ -29,6 +29,7 @@ from rlab.storage.names import SETTING as SETTING
 
 _TENSOR = "__tensor__"
 ASSIGNMENT, ORIGINAL, PERTURBED = "assignment", "original", "perturbed"  # the arrays of an attack
+HEARD = ("heard_sample", "heard_assignment", "heard_scores")  # answers to proposals, if a run learned from them
 KEPT, INDEX = "kept", "index"  # which samples have stored inputs, and where those are
 _RUN_BY_SPREADSHEETS = ("=", "+", "-", "@", "\t", "\r", "\n")
 
@@ -258,6 +259,13 @@ def read_kept(path: Path) -> Tensor:
     """Read (n,): 1 for each sample whose inputs the part stores."""
     with _opened(path) as file:
         return file.get_tensor(KEPT)
+
+
+def read_heard(path: Path) -> tuple[Tensor, ...] | None:
+    """Read the answers to proposals in a part, as the three arrays of HEARD; None if the run kept none."""
+    with _opened(path) as file:
+        names = file.keys()
+        return tuple(map(file.get_tensor, HEARD)) if HEARD[0] in names else None
 
 
 @contextmanager

@@ -72,6 +72,14 @@ def read_versions(folder: Path) -> dict[str, str]:
         return {} if question is None else question.versions
 
 
+def read_steps(folder: Path, prefix: str) -> list[Any]:
+    """Read the values of finished steps whose keys start with `prefix`; empty if the folder has no ledger."""
+    with _opened(folder) as (db, question):
+        query = "select key, value from steps where finished = 1 and value is not null order by key"
+        rows = [] if question is None else db.execute(query).fetchall()
+        return [from_stored(value) for key, value in rows if str(key).startswith(prefix)]
+
+
 def to_stored(value: Any) -> str | bytes:
     """Serialise a step's value, which holds no secrets: a table as an Arrow stream, anything else as JSON."""
     import pyarrow as pa  # here: `rlab serve` starts without it

@@ -112,6 +112,10 @@ class Victim(ABC):
         """Whether the model returns classes without scores."""
         return self.outputs in LABELS
 
+    def read_like(self, outputs: Outputs, classes: int) -> None:
+        """Read answers as earlier ones were read, perhaps in another process."""
+        self.outputs, self.classes = outputs, classes
+
     @abstractmethod
     def _predict(self, x: Tensor) -> Tensor:
         """x: (b, c, *size) -> raw outputs (b, k), in the order of the rows."""

@@ -42,9 +42,9 @@ def test_the_benchmark_inherits_attack_options() -> None:
 
 
 def test_false_skips_a_stage() -> None:
-    assert audit_options(quick()).stages == ("doctor", "attack")
-    assert audit_options(declared(doctor=None, explain=True)).stages == ("doctor", "attack", "explain", "benchmark")
-    assert audit_options(audit_options(quick(doctor=False)).plain()).stages == ("attack",)
+    assert audit_options(quick()).steps == ("doctor", "attack")
+    assert audit_options(declared(doctor=None, explain=True)).steps == ("doctor", "attack", "explain", "benchmark")
+    assert audit_options(audit_options(quick(doctor=False)).plain()).steps == ("attack",)
 
 
 def test_a_sentence_is_no_requirement() -> None:

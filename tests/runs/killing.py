@@ -37,7 +37,11 @@ from tests.benchmarking.cases import Case as BenchmarkCase
 from tests.hardening.toys import options as harden_options
 from tests.hardening.toys import shortcut
 from tests.helpers import PALETTE, PATCHES, exact_victim, fields_of, labelled_by, make_batch
+<<<<<<< HEAD
 from tests.learning.toys import small_students
+=======
+from tests.runs.staged import staged_run
+>>>>>>> main
 
 _TOUCHES = {"os.rename": 1, "os.remove": 0, "os.mkdir": 0, "os.rmdir": 0}  # index of the path in the event's arguments
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
@@ -123,6 +127,11 @@ def _attack(folder: Path) -> object:
     return run_attack(attack, victim, batch, folder, {"model": {"name": "exact"}})
 
 
+def _stages_outcome(folder: Path) -> Any:
+    students = [path.read_bytes() for path in sorted((folder / "stages").iterdir())]
+    return students, {name: str(value) for name, value in fields_of(AttackResult.load(folder)).items()}
+
+
 def _train(folder: Path) -> object:
     """With a clock that ticks at every call, so that the same number of steps fits into the minutes each time."""
     victim, batch = shortcut(2, n=8).victim, shortcut(2, n=8).batch
@@ -183,6 +192,7 @@ def _learn(folder: Path) -> object:
 COMMANDS = {
     "learn": Command(_learn, lambda folder: (folder / FILE).read_bytes()),
     "attack": Command(_attack, lambda folder: {k: str(v) for k, v in fields_of(AttackResult.load(folder)).items()}),
+    "stages": Command(staged_run, _stages_outcome),
     "train": Command(_train, lambda folder: (folder / "prior.safetensors").read_bytes()),
     "benchmark png": Command(_benchmark("png"), _benchmark_outcome),
     "benchmark npz": Command(_benchmark("npz"), _benchmark_outcome),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -21,8 +22,8 @@ from tests.command import rlab_command
 from tests.helpers import PALETTE, PATCHES, FlakyVictim, assert_same, labelled_by
 from tests.learning.toys import bright_batch, linear_victim, small_students
 
-HOW = {"palette": PALETTE, "patch": PATCHES[2]}
-ATTACK = {**HOW, "budget": 6, "until": "budget", "policy": "belief"}
+HOW: dict[str, Any] = {"palette": PALETTE, "patch": PATCHES[2]}
+ATTACK: dict[str, Any] = {**HOW, "budget": 6, "until": "budget", "policy": "belief"}
 
 
 @pytest.fixture(autouse=True)
@@ -61,7 +62,8 @@ def test_lost_answers_count_and_are_left_out() -> None:
             self.calls += 1
             if self.calls == 2:
                 raise Unanswered("lost")
-            return linear_victim().model(x)  # type: ignore[no-any-return]
+            scores: torch.Tensor = linear_victim().model(x)
+            return scores
 
     victim = Lossy(outputs="logits")
     card = rlab.learn(victim, bright_batch(2, 100), queries=100, **HOW).card
@@ -128,7 +130,7 @@ def test_students_join_surrogates_and_serve_free_pixels(surrogates: int) -> None
     victim = linear_victim()
     batch = samples(victim)
     simulator = rlab.learn(victim, batch, queries=32, **HOW)
-    given = {"surrogate": linear_victim().model} if surrogates else {}
+    given: dict[str, Any] = {"surrogate": linear_victim().model} if surrogates else {}
     result = rlab.attack(victim, batch[:2], simulator=simulator, palette="pixels", budget=5, **given)
     named = "surrogates LinearNet and " if surrogates else ""
     assert result.setting.policy == f"auto -> pixels with {named}3 students"

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from rlab.results.result import AttackResult
 from tests.command import Said, rlab_command
 from tests.helpers import assert_same
+from tests.runs.staged import small_students
 
 HERE = "tests.runs.test_workers"
 SAMPLES = 10
@@ -131,3 +132,21 @@ def test_a_finished_run_is_shown_with_any_number_of_workers(data: Path, tmp_path
     shown = attack(data, tmp_path / "run", "--workers", 2, "--json")
     assert (shown.code, rows_queried(data)) == (0, before)
     assert json.loads(shown.out)["queries"] == before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [2, 3])
+def test_a_run_that_learns_gives_the_same_bits_with_workers(
+    workers: int, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["--stages", "4,7", "--budget", 8, "--policy", "belief"]
+    with small_students():  # training is in this process
+        assert attack(data, tmp_path / "one", *words).code == 0
+        monkeypatch.setenv("DEATH", str(tmp_path / "death"))
+        shown = attack(data, tmp_path / "many", *words, "--workers", workers)
+    assert shown.code == 0, shown.err
+    assert (tmp_path / "death").exists()
+    assert_same(AttackResult.load(tmp_path / "many"), AttackResult.load(tmp_path / "one"))
+    students = [sorted((tmp_path / name / "stages").iterdir()) for name in ("one", "many")]
+    assert [path.read_bytes() for path in students[0]] == [path.read_bytes() for path in students[1]]
+    assert len(students[0]) == 3

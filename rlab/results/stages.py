@@ -1,0 +1,69 @@
+"""The stages of a run that learned from its own answers: what the students of each learned from, and what it gained."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+from rlab.results.data import ResultData
+from rlab.stats import median_of
+from rlab.storage.ledger import read_steps, reading
+
+STAGES = "stage"  # how the keys of stages begin
+FOLDER = "stages"
+WITHIN = (5, 20)  # queries
+
+
+@dataclass(frozen=True)
+class StageFacts:
+    """What the students of a stage learned from, and the share of inputs kept aside on which they agree with the model."""
+
+    first: int  # index of the stage's first sample
+    clean: int  # answers
+    distorted: int
+    agreement: float
+    digest: str
+
+    @property
+    def answers(self) -> int:
+        return self.clean + self.distorted
+
+
+def stage_key(number: int) -> str:
+    """The key of a stage in the ledger."""
+    return f"{STAGES}-{number}"
+
+
+def stage_file(folder: Path, number: int) -> Path:
+    """The file of a stage's students."""
+    return folder / FOLDER / f"{stage_key(number)}.safetensors"
+
+
+def read_stages(folder: Path) -> list[StageFacts]:
+    """The stages of a run folder, in order; an empty list if the run did not learn."""
+    with reading(folder):
+        return sorted(
+            (StageFacts(**value) for value in read_steps(folder, f"{STAGES}-")), key=lambda facts: facts.first
+        )
+
+
+def stage_medians(result: ResultData, stages: Sequence[StageFacts], queries: int) -> list[float]:
+    """The median distance of the best flip within so many queries, by stage; infinite if most samples have none."""
+    best, attacked = result.best_within(queries), result.attacked
+    edges = [*(facts.first for facts in stages), len(result)]
+    return [median_of(best[first:last], attacked[first:last]) for first, last in pairwise(edges)]
+
+
+def stages_line(stages: Sequence[StageFacts]) -> str:
+    """How the run learned, in one line."""
+    last = stages[-1]
+    when = "after the clean queries" + "".join(
+        f"{' and after' if number == 0 else ','} {facts.first:,}" for number, facts in enumerate(stages[1:])
+    )
+    samples = " samples" if len(stages) > 1 else ""
+    return (
+        f"Learned from its answers {when}{samples}, at no extra query: the last students learned from {last.answers:,} answers "
+        f"and agree with the model on {last.agreement:.0%} of inputs kept aside."
+    )

@@ -1,0 +1,96 @@
+"""Answers that finished runs have paid for, with the inputs rendered again from the assignments."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from rlab.core.env import render
+from rlab.core.grid import PatchGrid
+from rlab.core.heard import Heard
+from rlab.data.batch import Batch
+from rlab.errors import FolderError
+from rlab.filters.palette import Palette
+from rlab.learning.answers import Answers, source_names
+from rlab.results.kept import palette_of
+from rlab.results.result import AttackResult
+from rlab.storage import files
+from rlab.storage.ledger import PARTS, check_shard, reading
+
+_LEAST, _SURE = 1e-12, 1 - 1e-7  # as in `Victim._scores`
+
+
+def read_heard(part: Path) -> Heard | None:
+    """The answers to proposals in a chunk's file; None if there is no such file or it holds none."""
+    arrays = files.read_heard(part) if part.exists() else None
+    return None if arrays is None else Heard(arrays[0].long(), *arrays[1:])
+
+
+def rendered_answers(palette: Palette, grid: PatchGrid, batch: Batch, seeds: Tensor, heard: Heard) -> Tensor:
+    """(m, c, *size): the proposals, which are sorted by sample, rendered on the CPU."""
+    each, at = list[Tensor](), 0
+    for i, count in zip(
+        *(column.tolist() for column in heard.sample.unique_consecutive(return_counts=True)), strict=True
+    ):
+        bank = palette.bank(batch.x[i : i + 1], batch.bounds, [int(seeds[i])])
+        each.append(render(bank.expand(count, *bank.shape[1:]), heard.assignment[at : at + count].long(), grid))
+        at += count
+    return torch.cat(each) if each else batch.x[:0]
+
+
+def paid_answers(folder: Path) -> Answers:
+    """All answers in a finished run folder: to the untouched inputs, and to the proposals if the run kept these answers, else
+    to the perturbed inputs. Inputs that the run did not store are left out."""
+    result = AttackResult.load(folder)
+    rows = [i for i in range(len(result)) if result.inputs.has(i)]
+    if not rows:
+        raise FolderError(f"{folder} stores no inputs: run the attack with keep='everything' to learn from its answers")
+    with reading(folder):
+        original, perturbed = result.inputs.read(rows)
+        several, name = result.setting.goal.startswith("multilabel"), f"the run {folder.name}"
+        source = source_names(original)
+        clean = Answers(original, _scores(result.before[rows], several), source, origins=(name,))
+        if heard := _heard(folder, result, rows, original, source):
+            return Answers.join([clean, heard])
+        changed = (perturbed != original).flatten(1).any(1)
+        if not changed.any():
+            return clean
+        at = changed.nonzero()[:, 0]
+        after = _scores(result.after[rows], several)[at]
+        names, marks = tuple(source[i] for i in at.tolist()), torch.ones(len(at), dtype=torch.bool)
+        return Answers.join([clean, Answers(perturbed[at], after, names, marks, origins=(name,))])
+
+
+def _scores(probabilities: Tensor, several: bool) -> Tensor:
+    """Scores (n, k) as `Victim` returns them."""
+    return probabilities.clamp(_LEAST, _SURE).logit() if several else probabilities.clamp(_LEAST, 1).log()
+
+
+def _heard(
+    folder: Path, result: AttackResult, rows: list[int], original: Tensor, source: tuple[str, ...]
+) -> Answers | None:
+    """The answers to proposals for the samples `rows`, in all chunks; None if the run kept none."""
+    parts, first = list[Heard](), 0
+    place = torch.full((len(result),), -1)
+    place[rows] = torch.arange(len(rows))
+    for path in sorted((folder / PARTS).glob("chunk-*.safetensors")):
+        check_shard(folder, path)
+        if heard := read_heard(path):
+            parts.append(replace(heard, sample=place[heard.sample + first]))
+        first += len(files.read_assignment(path)[0])
+    if not parts:
+        return None
+    whole = Heard.cat(parts)
+    whole = whole[whole.sample >= 0]
+    setting = result.setting
+    batch = Batch(
+        original, result.labels[rows], bounds=setting.bounds, unit=setting.unit, rate=setting.rate, leads=setting.leads
+    )
+    x = rendered_answers(palette_of(folder, batch, setting.palette), setting.grid, batch, result.seeds[rows], whole)
+    names = tuple(source[i] for i in whole.sample.tolist())
+    return Answers(
+        x, whole.scores.float(), names, torch.ones(len(x), dtype=torch.bool), origins=(f"the run {folder.name}",)
+    )

@@ -1,0 +1,204 @@
+"""A run that learns from its own answers: the same counts, the same bits however it is run, and nothing asked twice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+import torch
+from torch import Tensor
+
+from rlab.errors import FolderError, Notice, OptionError
+from rlab.folders.repair import repair_run
+from rlab.folders.reports import page_of
+from rlab.learning.simulator import read_simulator
+from rlab.present.page import Charts
+from rlab.present.table import Table
+from rlab.results.result import AttackResult
+from rlab.results.stages import read_stages, stage_file
+from rlab.runs.answers import paid_answers
+from rlab.runs.executor import InProcess, MakeWork
+from rlab.runs.messages import Finished, HandOut, Tasks
+from rlab.runs.stages import BOUNDARIES, FEWEST, MOST, TIMES, choose_stages, cut
+from rlab.victims.base import Victim
+from tests.command import rlab_command
+from tests.helpers import assert_same, exact_victim, make_batch
+from tests.runs.staged import SAMPLES, STAGES, options, small_students, staged_case, staged_run
+
+
+class Watched(Victim):
+    """The victim of the case, with every row that reaches it and its answer."""
+
+    def __init__(self) -> None:
+        super().__init__(outputs="logits")
+        self.inner, self.seen = exact_victim(2), list[tuple[Tensor, Tensor]]()
+
+    def _predict(self, x: Tensor) -> Tensor:
+        scores = self.inner(x)
+        self.seen += list(zip(x.clone(), scores, strict=True))
+        return scores
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("stages") / "run"
+    staged_run(path)
+    return path
+
+
+def test_counts_are_those_of_a_run_without_stages(folder: Path) -> None:
+    victim = Watched()
+    staged, plain = AttackResult.load(folder), staged_run(victim=victim, stages=None)
+    assert torch.equal(staged.queries[:, 0], plain.queries[:, 0])
+    assert torch.equal(staged.before, plain.before)
+    watched = Watched()
+    assert int(staged_run(victim=watched).queries.sum()) == len(watched.seen) == watched.rows.total()
+    clean = [x for x, _ in watched.seen[:SAMPLES]]
+    assert torch.equal(torch.stack(clean), staged_case()[1].x)  # all of them first
+    again = [x for x, _ in watched.seen[SAMPLES:] if any(torch.equal(x, one) for one in clean)]
+    assert again == []
+
+
+def test_in_memory_and_in_a_folder(folder: Path) -> None:
+    assert_same(staged_run(), AttackResult.load(folder))
+
+
+@dataclass(frozen=True)
+class Shuffled(InProcess):
+    """Runs tasks in another order and each with its own copy of the model, as several workers would."""
+
+    def hand_out(self, make: MakeWork, *arguments: Any) -> HandOut:
+        return partial(self._in_reverse, make, arguments)
+
+    def _in_reverse(
+        self, make: MakeWork, arguments: tuple[Any, ...], tasks: Tasks, agree: Callable[[str], None]
+    ) -> Finished:
+        for key, task in reversed(list(tasks.items())):
+            yield key, make(exact_victim(2), *arguments)(task(), partial(agree, key))
+
+
+def test_the_order_of_chunks_does_not_matter(folder: Path, tmp_path: Path) -> None:
+    with mock.patch("rlab.runs.attack.InProcess", Shuffled):
+        staged_run(tmp_path / "run")
+    assert_same(AttackResult.load(tmp_path / "run"), AttackResult.load(folder))
+    for number in range(len(STAGES) + 1):
+        assert stage_file(tmp_path / "run", number).read_bytes() == stage_file(folder, number).read_bytes()
+
+
+def test_students_learn_from_all_answers_paid_before(folder: Path) -> None:
+    facts, result = read_stages(folder), AttackResult.load(folder)
+    paid = (result.queries[:, 0] - 1).cumsum(0)
+    assert [stage.first for stage in facts] == [0, *STAGES]
+    assert [stage.clean for stage in facts] == [SAMPLES] * 3
+    assert [stage.distorted for stage in facts] == [0, *(min(int(paid[edge - 1]), TIMES * SAMPLES) for edge in STAGES)]
+    card = read_simulator(stage_file(folder, 2)).card
+    assert (card.answers, card.queries) == (facts[2].answers, 0)
+
+
+def test_no_chunk_crosses_a_boundary(folder: Path) -> None:
+    starts = sorted(int(path.stem[6:14]) for path in (folder / "parts").glob("chunk-*"))
+    assert starts == [0, 3, 6]  # a chunk has up to 4 samples
+    assert cut(9, (4, 50)) == [slice(0, 4), slice(4, 9)]
+
+
+def test_paid_answers_are_the_rows_that_the_model_saw(tmp_path: Path) -> None:
+    for name, stages in {"staged": STAGES, "plain": None}.items():
+        victim = Watched()
+        staged_run(tmp_path / name, victim, stages=stages)
+        answers = paid_answers(tmp_path / name)
+        seen = {x.numpy().tobytes(): scores.log_softmax(0) for x, scores in victim.seen}
+        wanted = torch.stack([seen[x.numpy().tobytes()] for x in answers.x])
+        torch.testing.assert_close(answers.scores, wanted, atol=2e-3, rtol=2e-3)
+        if stages:  # everything but the verification, which repeats an input
+            assert {x.numpy().tobytes() for x in answers.x} == seen.keys()
+        assert answers.queries == 0
+        assert int((~answers.changed).sum()) == SAMPLES
+
+
+def test_other_stages_are_refused(folder: Path) -> None:
+    with pytest.raises(FolderError, match="stages differs"):
+        staged_run(folder, stages=(5,))
+
+
+@pytest.mark.parametrize("changed", [{"policy": "random"}, {"palette": "pixels"}])
+def test_what_cannot_learn_is_refused_before_the_first_query(changed: dict[str, Any], tmp_path: Path) -> None:
+    victim = Watched()
+    with pytest.raises(OptionError):
+        staged_run(tmp_path / "run", victim, **changed)
+    assert not victim.seen
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("stages", ["4,4", "0,4", [9, 4], "many", -1])
+def test_invalid_stages(stages: object) -> None:
+    with pytest.raises(OptionError):
+        options(stages=stages)
+
+
+@pytest.mark.parametrize(
+    ("changed", "samples", "device", "chosen"),
+    [
+        ({}, FEWEST, "cuda", BOUNDARIES),
+        ({"budget": MOST}, FEWEST, "cuda", BOUNDARIES),
+        ({"stages": "5,6"}, 10, "cpu", (5, 6)),
+        ({}, FEWEST, "cpu", None),
+        ({}, FEWEST - 1, "cuda", None),
+        ({"budget": MOST + 1}, FEWEST, "cuda", None),
+        ({"learn": "off"}, FEWEST, "cuda", None),
+        ({"policy": "belief"}, FEWEST, "cuda", None),
+        ({"palette": "pixels"}, FEWEST, "cuda", None),
+    ],
+)
+def test_where_a_run_learns_by_default(
+    changed: dict[str, Any], samples: int, device: str, chosen: tuple[int, ...] | None
+) -> None:
+    victim = exact_victim(2)
+    victim.device = torch.device(device)
+    declared = options(**{"stages": None, "policy": "auto", **changed})
+    assert choose_stages(declared, make_batch(2, samples), victim) == chosen
+
+
+def test_labels_do_not_teach_by_default() -> None:
+    victim = exact_victim(2, outputs="labels", classes=3)
+    victim.device = torch.device("cuda")
+    assert choose_stages(options(stages=None, policy="auto"), make_batch(2, FEWEST), victim) is None
+
+
+def test_damaged_students_are_distilled_again(folder: Path, tmp_path: Path) -> None:
+    with mock.patch("rlab.runs.attack.join_chunks", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
+        staged_run(tmp_path / "run")
+    damaged = stage_file(tmp_path / "run", 1)
+    damaged.write_bytes(damaged.read_bytes() + b"?")
+    for path in (tmp_path / "run" / "parts").glob("chunk-00000003*"):
+        path.write_bytes(b"?")
+    assert {"stage-1", "chunk-00000003"} <= set(repair_run(tmp_path / "run").lost)
+    staged_run(tmp_path / "run")
+    assert damaged.read_bytes() == stage_file(folder, 1).read_bytes()
+    assert_same(AttackResult.load(tmp_path / "run"), AttackResult.load(folder))
+
+
+def test_show_and_page_say_what_was_learned(folder: Path) -> None:
+    shown = rlab_command("show", folder)
+    assert shown.code == 0, shown.err
+    facts = read_stages(folder)[-1]
+    assert f"{facts.answers} answers" in shown.out
+    section = next(section for section in page_of(folder, 0).sections if section.title == "Learning")
+    chart = next(block for block in section.blocks if isinstance(block, Charts)).charts[0]
+    table = next(block for block in section.blocks if isinstance(block, Table))
+    assert [len(curve.x) for curve in chart.curves] == [len(STAGES) + 2] * len(chart.curves)
+    assert len(table.rows) == len(STAGES) + 1
+
+
+def test_the_command_says_that_it_learns(tmp_path: Path) -> None:
+    words = ["attack", "demo:digits", "demo:digits", "--limit", 9, "--budget", 4, "--policy", "belief", "--pictures", 0]
+    with small_students(), pytest.warns(Notice, match="after the clean queries and after 5 samples"):
+        shown = rlab_command(*words, "--stages", "5", "-o", tmp_path / "run")
+    assert shown.code == 0, shown.err
+    assert [stage.first for stage in read_stages(tmp_path / "run")] == [0, 5]
+    refused = rlab_command(*words, "--stages", "5", "--learn", "off", "-o", tmp_path / "other")
+    assert refused.code == 2
