@@ -37,11 +37,8 @@ from tests.benchmarking.cases import Case as BenchmarkCase
 from tests.hardening.toys import options as harden_options
 from tests.hardening.toys import shortcut
 from tests.helpers import PALETTE, PATCHES, exact_victim, fields_of, labelled_by, make_batch
-<<<<<<< HEAD
 from tests.learning.toys import small_students
-=======
 from tests.runs.staged import staged_run
->>>>>>> main
 
 _TOUCHES = {"os.rename": 1, "os.remove": 0, "os.mkdir": 0, "os.rmdir": 0}  # index of the path in the event's arguments
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
