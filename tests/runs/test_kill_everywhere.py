@@ -16,7 +16,16 @@ import pytest
 from rlab.errors import InputError
 from tests.runs.killing import COMMANDS, Killed, names, trouble, unbroken
 
-FEW = {"attack": 10, "stages": 3, "train": 2, "benchmark png": 2, "benchmark npz": 3, "harden": 3, "audit": 2}
+FEW = {
+    "learn": 5,
+    "attack": 10,
+    "stages": 3,
+    "train": 2,
+    "benchmark png": 2,
+    "benchmark npz": 3,
+    "harden": 3,
+    "audit": 2,
+}
 
 
 @pytest.mark.parametrize(
