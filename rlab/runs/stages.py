@@ -25,7 +25,7 @@ from rlab.errors import OptionError
 from rlab.filters.palette import PIXELS, FreePixels
 from rlab.learning.answers import Answers, source_names
 from rlab.learning.distil import distil
-from rlab.learning.simulator import Simulator, read_simulator
+from rlab.learning.simulator import Simulator, best_device, read_simulator
 from rlab.policies import parse_policy
 from rlab.policies.auto import is_auto
 from rlab.results.stages import StageFacts, stage_file, stage_key
@@ -192,7 +192,7 @@ class Teacher:
                 self.samples.bounds,
                 multilabel=self.victim.multilabel,
                 seed=self.attack.seed,
-                device=self.victim.device,
+                device=best_device(),
                 start=read_simulator(Path(before)) if isinstance(before, str) else before,
                 progress=self.say,
             )

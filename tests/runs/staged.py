@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from rlab.data.batch import Batch
+from rlab.data.batch import Batch, Samples
 from rlab.results.result import AttackResult
 from rlab.runs.attack import run_attack
 from rlab.runs.options import AttackOptions
@@ -47,10 +47,12 @@ def options(**changed: Any) -> AttackOptions:
     return check(AttackOptions, {**OPTIONS, **changed})
 
 
-def staged_run(folder: Path | None = None, victim: Victim | None = None, **changed: Any) -> AttackResult:
+def staged_run(
+    folder: Path | None = None, victim: Victim | None = None, samples: Samples | None = None, **changed: Any
+) -> AttackResult:
     """Attack in memory or in a folder."""
     own, batch = staged_case()
     declared = options(**changed)
     config = {"model": {"name": "exact"}, **declared.plain()}
     with small_students():
-        return run_attack(declared, victim or own, batch, folder, config)
+        return run_attack(declared, victim or own, samples or batch, folder, config)
