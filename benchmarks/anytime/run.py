@@ -16,7 +16,7 @@ from unittest.mock import patch
 
 import numpy as np
 
-from benchmarks.anytime import cases, stages
+from benchmarks.anytime import cases, simulators, stages
 from benchmarks.anytime.cases import BASELINES, CASES, OURS, PARTS, STUDIED, VARIANTS, WITHOUT, Case
 from benchmarks.attacks import SURROGATES, attack, flips, within
 from benchmarks.data import Absent
@@ -124,6 +124,7 @@ def pieces(options: Options) -> Iterator[Piece]:
                 yield Piece.of_curves(name, case.group, settings(case, policy), make)
     for case in STUDIED:
         yield Piece(f"{case.raw}-dual", case.group, settings(case, OURS), partial(simultaneous, case))
+    yield from simulators.pieces()
     yield from stages.pieces()
 
 
@@ -194,6 +195,7 @@ def sections(store: Store) -> Iterator[str]:
         yield section(case, kept(store, case, case.policy, *BASELINES), QUERIES)
     yield photos_section(store)
     yield parts_section(store)
+    yield from simulators.sections(store)
     yield from stages.sections(store)
 
 
@@ -210,12 +212,12 @@ def figures(store: Store) -> Figures:
         curves = kept(store, case, case.policy, *BASELINES)
         if case.policy in curves:
             found |= keyed(case, curves, QUERIES[-1])
-    return found | stages.figures(store)
+    return found | simulators.figures(store) | stages.figures(store)
 
 
 def quick(options: Options) -> Figures:
     """Our policy measured now; the others from their raw files."""
-    store, groups = Store(RAW / "anytime"), options.only or ("images", "noprior", "ecg", stages.GROUP)
+    store, groups = Store(RAW / "anytime"), options.only or ("images", "noprior", "ecg", simulators.GROUP, stages.GROUP)
     samples, budget = QUICK
     found: dict[str, Any] = {}
     for case in CASES:
@@ -229,8 +231,20 @@ def quick(options: Options) -> Figures:
         others = {name: curves[: len(ours)] for name, curves in kept(store, case, *BASELINES).items()}
         print(section(case, {case.policy: ours, **others}, QUERIES[:6]), flush=True)
         found |= keyed(case, {case.policy: ours, **others}, budget)
+    if simulators.GROUP in groups:
+        found |= simulators.quick(store, options.device)
     return found | (stages.quick(options.device) if stages.GROUP in groups else {})
 
 
 TITLE = "Distance at each number of queries"
-CLAIM = Claim("anytime", TITLE, __doc__, RULES, quick, pieces, sections, figures, cases=(*cases.GROUPS, stages.GROUP))
+CLAIM = Claim(
+    "anytime",
+    TITLE,
+    __doc__,
+    RULES,
+    quick,
+    pieces,
+    sections,
+    figures,
+    cases=(*cases.GROUPS, simulators.GROUP, stages.GROUP),
+)

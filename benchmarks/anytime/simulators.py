@@ -1,0 +1,242 @@
+"""Attacks that try their candidates on other networks first: surrogates, or students of the victim.
+
+A simulator costs no query while it is used. Students cost the answers they learned from; `accounting` counts those too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from benchmarks.anytime.cases import Load, beats, cifar
+from benchmarks.attacks import NATURAL, SURROGATES, flips, within
+from benchmarks.beats import balanced
+from benchmarks.beats import beats as all_beats
+from benchmarks.data import WEIGHTS, cifar_test, spread_clips
+from benchmarks.ecg.cases import PALETTE
+from benchmarks.harness import Piece
+from benchmarks.raw import Curves, Store
+from benchmarks.tables import interval, table
+from benchmarks.tables import section as section_of
+from benchmarks.victims import CLIP_NETS, cifar_victim, clip_victim
+from benchmarks.video.cases import PALETTE as CLIP_PALETTE
+from rlab.data.batch import Batch
+from rlab.learning.answers import Answers
+from rlab.learning.distil import distil
+from rlab.learning.simulator import Simulator, read_simulator
+from rlab.policies.imagine import ImaginePolicy
+from rlab.policies.imagine.critic import analytic
+from rlab.runs.attack import run_attack
+from rlab.runs.options import make_attack
+from rlab.stats import Estimate, mean_estimate, ratio_over_seeds
+from rlab.victims.base import Victim
+
+GROUP, SEED, QUERIES = "simulators", 0, 50
+SHOWN = (3, 5, 8, 12, 20, 50)
+FAR = 30.0  # the distance of a sample without a flip in means
+STORED = WEIGHTS / "vgg_students.safetensors"  # students of the VGG's answers to images 1500-4999, for the quick run
+QUICK_SURROGATES, QUICK_STUDENTS, QUICK_QUERIES = 6, 24, 20  # samples, samples, queries
+ROWS = {
+    "belief": "no simulator, no prior",
+    "auto": "no simulator (`--learn off`)",
+    "rule": "surrogates, the rule chooses (0.2.0)",
+    "imagine": "surrogates",
+    "analytic": "surrogates, no trained critic",
+    "no-plan": "surrogates, no plan",
+    "one": "one surrogate",
+    "students": "students of clean answers",
+}
+
+
+@dataclass(frozen=True)
+class SimulatorCase:
+    """A victim, the rows to measure on it, and what its simulators are made of; sizes were fixed before any result was seen."""
+
+    name: str
+    load: Load
+    samples: int
+    rows: tuple[str, ...]
+    palette: tuple[str, ...]
+    patch: int | tuple[int, ...]
+    lessons: str = ""  # what students learn from: images or beats
+
+    def file(self, row: str) -> str:
+        return f"{self.name}-{GROUP}-{row}"
+
+    def settings(self, row: str) -> dict[str, Any]:
+        shared = {
+            "samples": self.samples,
+            "palette": self.palette,
+            "patch": self.patch,
+            "budget": QUERIES,
+            "seed": SEED,
+        }
+        return {"case": self.name, "row": row, **shared}
+
+
+def clips(name: str) -> Load:
+    return lambda samples, device: (clip_victim(name, device), spread_clips(samples, _packed_clips()))
+
+
+def _packed_clips() -> Path | None:
+    """The test clips as arrays, on a machine without PyAV (`benchmarks.video --arrays`)."""
+    packed = WEIGHTS.parent.parent / "data" / "clips.npz"
+    return packed if packed.exists() else None
+
+
+_FULL = ("belief", "auto", "rule", "imagine", "students")
+CASES = (
+    SimulatorCase("vgg", cifar("vgg"), 256, (*_FULL, "analytic", "no-plan", "one"), NATURAL, 4, "images"),
+    SimulatorCase("wide_resnet", cifar("wide_resnet"), 256, _FULL, NATURAL, 4, "images"),
+    SimulatorCase("vit", cifar("vit"), 256, _FULL, NATURAL, 4, "images"),
+    SimulatorCase("cnn_a_mix", cifar("cnn_a_mix"), 256, ("belief", "auto", "rule", "imagine"), NATURAL, 4),
+    SimulatorCase("beats_cnn", beats("cnn"), 150, ("belief", "auto", "students"), PALETTE, 10, "beats"),
+    SimulatorCase("beats_transformer", beats("transformer"), 150, ("belief", "auto", "students"), PALETTE, 10, "beats"),
+    *(SimulatorCase(name, clips(name), 24, ("auto", "rule", "imagine"), CLIP_PALETTE, (1, 8, 8)) for name in CLIP_NETS),
+)
+
+
+def surrogates(case: SimulatorCase, row: str, device: str) -> tuple[Victim, ...]:
+    if case.name in CLIP_NETS:
+        return tuple(clip_victim(name, device) for name in CLIP_NETS if name != case.name)
+    names = SURROGATES[:1] if row == "one" else SURROGATES
+    return tuple(cifar_victim(name, device) for name in names)
+
+
+def lessons(case: SimulatorCase) -> Batch:
+    """Inputs, none of them attacked, whose clean answers students learn from."""
+    if case.lessons == "images":
+        return cifar_test(5000)[1500:]
+    batch = all_beats("train")
+    return batch[balanced(batch.y, torch.ones(len(batch), dtype=torch.bool), 3000)]
+
+
+def students(victim: Victim, batch: Batch, device: str) -> Simulator:
+    scores = torch.cat([victim(part.to(victim.device), "learn").cpu() for part in batch.x.split(256)])
+    answers = Answers(batch.x, scores, queries=len(batch))
+    return distil(answers, batch.bounds, multilabel=False, seed=SEED, device=torch.device(device))
+
+
+def measure(case: SimulatorCase, row: str, device: str, samples: int | None = None, queries: int = QUERIES) -> Curves:
+    victim, batch = case.load(samples or case.samples, device)
+    given: dict[str, Any] = {}
+    if row in ("rule", "imagine", "analytic", "no-plan", "one"):
+        given["surrogate"] = surrogates(case, row, device)
+    if row == "students":
+        stored = samples is not None and case.lessons == "images"
+        given["simulator"] = read_simulator(STORED) if stored else students(victim, lessons(case), device)
+    return flips(run_attack(*_attack(case, row, batch, victim, queries, **given)))
+
+
+def _attack(
+    case: SimulatorCase, row: str, batch: Batch, victim: Victim, queries: int, **given: Any
+) -> tuple[Any, Victim, Batch]:
+    policy = "belief" if row in ("belief", "rule") else "auto"
+    chunk = {} if victim.device.type == "cpu" else {"chunk": len(batch)}
+    attack = make_attack(
+        batch, policy=policy, palette=case.palette, patch=case.patch, budget=queries + 1, until="budget", seed=SEED,
+        **chunk, **given,
+    )  # fmt: skip
+    if isinstance(attack.policy, ImaginePolicy) and row in ("analytic", "no-plan"):
+        changed = {"judge": analytic} if row == "analytic" else {"plan": False}
+        attack = replace(attack, policy=replace(attack.policy, **changed))
+    return attack, victim, batch
+
+
+def pieces() -> Iterator[Piece]:
+    for case in CASES:
+        for row in case.rows:
+            yield Piece.of_curves(case.file(row), GROUP, case.settings(row), partial(measure, case, row))
+
+
+def ratio(ours: Curves, other: Curves, queries: int) -> Estimate:
+    count = min(len(ours), len(other))
+    return ratio_over_seeds(within([ours[:count]], queries), within([other[:count]], queries), "median")
+
+
+def gain(ours: Curves, other: Curves) -> Estimate:
+    """Exp of the mean difference of the log distance over the first 20 queries, paired by sample."""
+    logs = [
+        np.mean([np.log(np.minimum(within([curves], q)[0], FAR)) for q in range(3, 21)], 0) for curves in (ours, other)
+    ]
+    mean = mean_estimate(logs[0] - logs[1], SEED)
+    return Estimate(math.exp(mean.value), math.exp(mean.low), math.exp(mean.high))
+
+
+def kept(store: Store, case: SimulatorCase) -> dict[str, Curves]:
+    return store.curves({row: case.file(row) for row in case.rows})
+
+
+def sections(store: Store) -> Iterator[str]:
+    for case in CASES:
+        if held := kept(store, case):
+            yield _section(case, held)
+
+
+def _section(case: SimulatorCase, held: Mapping[str, Curves]) -> str:
+    rows = [
+        (ROWS[row], *(f"{_median(curves, q):.3g}" for q in SHOWN), f"{_mean(curves, 20):.3g}")
+        for row, curves in held.items()
+    ]
+    for ours, other in PAIRS:
+        if ours in held and other in held:
+            cells = [interval(ratio(held[ours], held[other], q)) for q in SHOWN]
+            rows.append((f"ratio: {ROWS[ours]} / {ROWS[other]}", *cells, interval(gain(held[ours], held[other]))))
+    note = f"{len(next(iter(held.values())))} samples. The last column is the geometric mean at 20, of ratios over 3 to 20."
+    return section_of(f"Imagine before you ask: {case.name}", table(("", *map(str, SHOWN), "mean"), rows), note)
+
+
+PAIRS = (("imagine", "rule"), ("imagine", "auto"), ("students", "auto"), ("imagine", "analytic"), ("auto", "belief"))
+
+
+def _median(curves: Curves, queries: int) -> float:
+    values = np.sort(within([curves], queries)[0])
+    return float(values[(len(values) - 1) // 2])
+
+
+def _mean(curves: Curves, queries: int) -> float:
+    return float(np.exp(np.log(np.minimum(within([curves], queries)[0], FAR)).mean()))
+
+
+def figures(store: Store) -> dict[str, float]:
+    """The figures by the names that scripts rely on."""
+    held = {case.name: kept(store, case) for case in CASES}
+    found = keyed(held.get("vgg", {}), (5, 20))
+    worst = [value for curves in held.values() for value in against_belief(curves)]
+    return found | ({"trust_worst": max(worst)} if worst else {})
+
+
+def keyed(held: Mapping[str, Curves], queries: Sequence[int]) -> dict[str, float]:
+    found = dict[str, float]()
+    for name, ours, other in (("sim", "imagine", "rule"), ("student", "students", "auto")):
+        if ours in held and other in held:
+            found |= {f"{name}_ratio_{q}": ratio(held[ours], held[other], q).value for q in queries}
+    if "imagine" in held and "analytic" in held:
+        found["critic_gain"] = gain(held["imagine"], held["analytic"]).value
+    return found
+
+
+def against_belief(held: Mapping[str, Curves]) -> list[float]:
+    """Medians of every form of `auto` over `belief`, at each q where both have one."""
+    if "belief" not in held:
+        return []
+    ratios = [ratio(held[row], held["belief"], q).value for row in held if row not in ("belief", "rule") for q in SHOWN]
+    return [value for value in ratios if math.isfinite(value)]
+
+
+def quick(store: Store, device: str) -> dict[str, float]:
+    """Our rows on the VGG measured now, the others from their raw files; `critic_gain` and `trust_worst` are the full run's."""
+    case = CASES[0]
+    stored = kept(store, case)
+    now = {
+        "imagine": measure(case, "imagine", device, QUICK_SURROGATES, QUICK_QUERIES),
+        "students": measure(case, "students", device, QUICK_STUDENTS, QUICK_QUERIES),
+    }
+    return figures(store) | keyed({**{row: stored[row] for row in ("rule", "auto") if row in stored}, **now}, (5, 20))
