@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from rlab.runs.options import AttackOptions
 from rlab.storage.config import check
 from rlab.victims.base import Victim
 from tests.helpers import PALETTE, PATCHES, exact_victim, labelled_by, make_batch
+from tests.learning.toys import small_students
 
 SAMPLES, STAGES = 9, (3, 6)
 # The policy belief uses the students' gradients alone, which is fast; auto also tries its candidates on them.
@@ -25,14 +26,10 @@ OPTIONS = {
 
 
 @contextmanager
-def small_students() -> Iterator[None]:
-    """One narrow student, a few steps of training and of planning."""
-    with ExitStack() as stack:
-        for name, value in {"EPOCHS": 0, "FEWEST_STEPS": 2, "FEWEST_ASIDE": 1}.items():
-            stack.enter_context(mock.patch(f"rlab.learning.distil.{name}", value))
-        stack.enter_context(mock.patch.dict("rlab.learning.students.ARCHITECTURES", {"image": ("plain",)}))
-        stack.enter_context(mock.patch.dict("rlab.learning.students.WIDTHS", {"image": 4}))
-        stack.enter_context(mock.patch("rlab.policies.imagine.plan.STEPS", 2))
+def one_student() -> Iterator[None]:
+    """One narrow student and two steps of training."""
+    one = mock.patch.dict("rlab.learning.students.ARCHITECTURES", {"image": ("plain",)})
+    with small_students(steps=2, width=4), one:
         yield
 
 
@@ -54,5 +51,5 @@ def staged_run(
     own, batch = staged_case()
     declared = options(**changed)
     config = {"model": {"name": "exact"}, **declared.plain()}
-    with small_students():
+    with one_student():
         return run_attack(declared, victim or own, samples or batch, folder, config)

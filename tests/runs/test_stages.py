@@ -29,7 +29,7 @@ from rlab.runs.stages import BOUNDARIES, FEWEST, MOST, TIMES, choose_stages, cut
 from rlab.victims.base import Victim
 from tests.command import rlab_command
 from tests.helpers import assert_same, exact_victim, make_batch
-from tests.runs.staged import SAMPLES, STAGES, options, small_students, staged_case, staged_run
+from tests.runs.staged import SAMPLES, STAGES, one_student, options, staged_case, staged_run
 
 
 class Watched(Victim):
@@ -214,7 +214,7 @@ def test_show_and_page_say_what_was_learned(folder: Path) -> None:
 
 def test_the_command_says_that_it_learns(tmp_path: Path) -> None:
     words = ["attack", "demo:digits", "demo:digits", "--limit", 9, "--budget", 4, "--policy", "belief", "--pictures", 0]
-    with small_students(), pytest.warns(Notice, match="after the clean queries and after 5 samples"):
+    with one_student(), pytest.warns(Notice, match="after the clean queries and after 5 samples"):
         shown = rlab_command(*words, "--stages", "5", "-o", tmp_path / "run")
     assert shown.code == 0, shown.err
     assert [stage.first for stage in read_stages(tmp_path / "run")] == [0, 5]
