@@ -181,7 +181,7 @@ class AttackJob:
                 store.record(key, vars(CleanChunk.of(places(self.samples, all_[key], ids), answers)))
         return CleanTable.of(len(self.samples), [CleanChunk(**store.recall(key) or {}) for key in all_])
 
-    def _recipe(self, simulator: str | Simulator | None) -> Attack | AttackOptions:
+    def _recipe(self, simulator: Simulator | None) -> Attack | AttackOptions:
         """The attack, or the options from which workers build it; with students if the run has learned some."""
         if simulator is None or self.options is None:
             return self.attack if self.in_process or self.options is None else self.options
