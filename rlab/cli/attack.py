@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from rlab.cli.declared import MODEL_HELP, Out, Wait, declared, out, run_folder, tell_data
+from rlab.cli.declared import Out, Wait, declared, out, run_folder, tell_data
 from rlab.cli.plan import DryRun, tell_attack
 from rlab.cli.spoken import summary
 from rlab.cli.tracked import Track, track
@@ -26,6 +26,10 @@ def command(
     wait: Wait = False,
     dry_run: DryRun = False,
 ) -> None:
+    """Find, for every sample, a few patches whose distortion makes the model err.
+
+    To resume a stopped run, repeat the command with the same --out.
+    """
     if dry_run:
         return tell_attack(options, folder)
     with run_folder(folder, "attack", wait) as folder:
@@ -44,11 +48,3 @@ def command(
     track(folder, tracker)
     setting = result.setting
     summary(command="attack", out=folder, policy=setting.policy, budget=setting.budget, **result.summary())
-
-
-command.__doc__ = f"""Find, for every sample, a few patches whose distortion makes the model err.
-
-{MODEL_HELP}
-
-To resume a stopped run, repeat the command with the same --out.
-"""
