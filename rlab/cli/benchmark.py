@@ -185,7 +185,7 @@ def verify(
     Pass each model with --model NAME=MODEL. Models and filters that the folder itself names are loaded only with --trust.
     """
     whole = Benchmark.load(folder)
-    with bar(sum(bool(row["reached"]) for row in whole.rows), "verifying") as progress:
+    with bar(sum(bool(row["reached"]) for row in whole.rows), "verifying", unit="files") as progress:
         verification = verify_benchmark(whole, models.named(), progress, trust)
     for mismatch in verification.mismatches[:20]:
         out.print(f"[red]{plain(mismatch.file)}[/red]: {plain(mismatch.what)}", highlight=False, soft_wrap=True)
@@ -238,7 +238,7 @@ def run(
         for held in (*folders, folder):
             stack.enter_context(run_folder(held, "benchmark run", wait))
         stack.enter_context(open_report(folder))
-        with bar(total * len(named), "grading") as progress:
+        with bar(total * len(named), "grading", unit="inputs") as progress:
             report = run_benchmark(
                 benchmarks, named, corruptions=flags.wanted, trust=flags.trust, fresh=flags.fresh, seed=flags.seed,
                 progress=progress,

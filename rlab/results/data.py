@@ -176,8 +176,7 @@ class ResultData:
 
     def tally(self) -> Tally:
         """Return the counts for the progress bar."""
-        best = self.best_within(self.setting.budget)[self.succeeded].tolist()
-        return tally_of(self.status, best, int(self.queries.sum()), self.setting.distance)
+        return tally_of(self.status)
 
     @classmethod
     def join(cls, parts: Sequence[Self]) -> Self:
