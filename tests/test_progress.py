@@ -168,12 +168,19 @@ def test_no_bar_within_a_bar_and_none_if_you_switch_it_off(monkeypatch: pytest.M
 
 
 DIGITS = ("demo:digits", "demo:digits")
-FEW = {"limit": 3, "policy": "random", "budget": 12}
 VERBS: dict[str, tuple[Callable[..., object], str]] = {
-    "attack": (lambda folder, **how: rlab.attack(*DIGITS, **FEW, **how), "attacking"),
+    "attack": (
+        lambda folder, **how: rlab.attack(*DIGITS, limit=3, policy="random", budget=12, **how),
+        "attacking",
+    ),
     "explain": (lambda folder, **how: rlab.explain(*DIGITS, limit=2, method="middle", **how), "explaining by middle"),
     "compare": (lambda folder, **how: rlab.compare(*DIGITS, limit=3, budget=12, policies="random", **how), "random"),
-    "benchmark": (lambda folder, **how: rlab.benchmark(*DIGITS, folder, **FEW, palette="dead_pixel@1", patch=4, **how), "making"),
+    "benchmark": (
+        lambda folder, **how: rlab.benchmark(
+            *DIGITS, folder, limit=3, policy="random", budget=12, palette="dead_pixel@1", patch=4, **how
+        ),
+        "making",
+    ),
     "harden": (
         lambda folder, **how: rlab.harden(*DIGITS, limit=24, rounds=1, epochs=1, entries=1, gradient_steps=0, **how),
         "hardening",

@@ -47,9 +47,7 @@ Guard = Callable[[Callable[..., Any]], Callable[..., None]]
 def make_app(words: Sequence[str], guarded: Guard) -> Callable[[Sequence[str]], Any]:
     """The app for this command line; only the command that is called gets its options. `guarded` wraps its body."""
     warnings.formatwarning = _as_note  # type: ignore[assignment]
-    app = typer.Typer(
-        cls=Group, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="markdown", help=_HELP
-    )
+    app = typer.Typer(cls=Group, pretty_exceptions_enable=False, rich_markup_mode="markdown", help=_HELP)
     app.callback(invoke_without_command=True)(_root)
     given = words
     if "_RLAB_COMPLETE" in os.environ:  # the shell completes a command

@@ -51,9 +51,7 @@ from rlab.victims.options import ModelOptions
 from rlab.victims.resolve import load_model
 
 _HELP = "Make robustness benchmarks from your model and data, verify them, and grade models on them."
-app = typer.Typer(
-    cls=Group, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="markdown", help=_HELP
-)
+app = typer.Typer(cls=Group, pretty_exceptions_enable=False, rich_markup_mode="markdown", help=_HELP)
 NO_MODEL = "none"  # instead of a model's name
 _NAMED = "NAME=MODEL or MODEL (repeatable); a .yaml file can hold its fields (name, mean, ...)"
 _REQUIRED = "LEVEL=ACCURACY or FILTER=ACCURACY (repeatable); exit code 1 if a model has less"

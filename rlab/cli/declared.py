@@ -156,13 +156,13 @@ def _parameters(kind: type[Options], without: Sequence[str]) -> Iterator[inspect
 _EXAMPLE = {"model": "-M mean=[0.5,0.5,0.5] -M outputs=logits", "data": "-D frames=16"}
 
 
-def option_flag(name: Literal["model", "data"]) -> Any:
+def option_flag(name: str) -> Any:
     """The flag -M or -D."""
     further = f"Further {name} options, e.g. {_EXAMPLE[name]}; the keys are:"
     return typer.Option(f"--{name}-option", _NESTED[name][2], metavar="KEY=VALUE", help=further)
 
 
-def option_keys(name: Literal["model", "data"]) -> Iterator[tuple[str, str]]:
+def option_keys(name: str) -> Iterator[tuple[str, str]]:
     """The keys of -M or -D that have no flag of their own, with their descriptions."""
     section, own, _ = _NESTED[name]
     for key, field in section.model_fields.items():

@@ -41,7 +41,13 @@ class Command(TyperCommand):
 
 
 class Group(TyperGroup):
-    """A command with commands of its own."""
+    """A command with commands of its own; alone it shows its help."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if not args:
+            typer.echo(ctx.get_help())
+            ctx.exit(2)
+        return list(super().parse_args(ctx, args))
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         inner = [

@@ -109,5 +109,7 @@ def best_within(improvements: tuple[Improvements, ...], queries: int) -> Tensor:
 
 def tally_of(status: Sequence[str]) -> Tally:
     """Finished samples, for the progress bar."""
-    counts = [sum(word == each for word in status) for each in (Status.SUCCEEDED, Status.SPENT, Status.SKIPPED)]
-    return Tally(len(status), *counts, failed=len(status) - sum(counts))
+    flipped, resisted, skipped = (
+        sum(word == each for word in status) for each in (Status.SUCCEEDED, Status.SPENT, Status.SKIPPED)
+    )
+    return Tally(len(status), flipped, resisted, skipped, len(status) - flipped - resisted - skipped)

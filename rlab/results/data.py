@@ -174,6 +174,14 @@ class ResultData:
             "queries": int(self.queries.sum()),
         } | within
 
+    def distances(self) -> tuple[Tensor, Tensor]:
+        """(n,), (n,): the minimised distance at the first flip and in the end; NaN without a flip."""
+        if self.setting.distance == "l2":
+            return self.flip["l2"], self.final["l2"].where(self.succeeded, math.nan)
+        ends = [(flips[0][1], flips[-1][1]) if flips else (math.nan, math.nan) for flips in self.improvements]
+        first, last = torch.tensor(ends).T
+        return first, last
+
     def tally(self) -> Tally:
         """Return the counts for the progress bar."""
         return tally_of(self.status)
