@@ -25,8 +25,11 @@ if TYPE_CHECKING:  # mypy resolves the imports between these files and the packa
     from rlab.filters.palette import Palette as Palette
     from rlab.hardening.comparison import compare_hardening as compare_hardening
     from rlab.hardening.run import harden as harden
+    from rlab.learning.simulator import Simulator as Simulator
+    from rlab.learning.simulator import read_simulator as read_simulator
     from rlab.results.result import AttackResult as AttackResult
     from rlab.results.result import Status as Status
+    from rlab.runs.learn import learn as learn
     from rlab.verbs import attack as attack
     from rlab.verbs import benchmark as benchmark
     from rlab.verbs import compare as compare

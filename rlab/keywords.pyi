@@ -8,6 +8,7 @@ if TYPE_CHECKING:  # mypy resolves the imports between these files and the packa
     from rlab.core.goals import Goal
     from rlab.filters.base import Filter
     from rlab.hardening.adversaries import AdversaryGenerator
+    from rlab.learning.simulator import Simulator
     from rlab.policies.base import Policy
     from rlab.victims.torch_module import TorchVictim
     from torch import Tensor
@@ -20,6 +21,8 @@ class AttackKeywords(TypedDict, total=False):
     budget: int | None
     policy: str | Policy[Any]
     surrogate: str | Module | TorchVictim | Sequence[str | Module | TorchVictim] | None
+    simulator: str | Simulator | None
+    learn: int | Literal['off'] | None
     accept: Literal['better', 'always']
     l2_penalty: float | None
     until: Literal['flip', 'steady', 'budget']
@@ -39,6 +42,8 @@ class CompareKeywords(TypedDict, total=False):
     goal: str | Goal
     budget: int | None
     surrogate: str | Module | TorchVictim | Sequence[str | Module | TorchVictim] | None
+    simulator: str | Simulator | None
+    learn: int | Literal['off'] | None
     accept: Literal['better', 'always']
     l2_penalty: float | None
     until: Literal['flip', 'steady', 'budget']
@@ -62,6 +67,8 @@ class ExplainKeywords(TypedDict, total=False):
     budget: int | None
     policy: str | Policy[Any]
     surrogate: str | Module | TorchVictim | Sequence[str | Module | TorchVictim] | None
+    simulator: str | Simulator | None
+    learn: int | Literal['off'] | None
     accept: Literal['better', 'always']
     l2_penalty: float | None
     until: Literal['flip', 'steady', 'budget']
@@ -86,6 +93,8 @@ class BenchmarkKeywords(TypedDict, total=False):
     budget: int | None
     policy: str | Policy[Any]
     surrogate: str | Module | TorchVictim | Sequence[str | Module | TorchVictim] | None
+    simulator: str | Simulator | None
+    learn: int | Literal['off'] | None
     accept: Literal['better', 'always']
     l2_penalty: float | None
     until: Literal['flip', 'steady', 'budget']
@@ -142,6 +151,12 @@ class HardenKeywords(TypedDict, total=False):
     seed: int
     step: Callable[..., Any] | None
     augment: Callable[[Tensor], Tensor] | None
+
+class LearnKeywords(TypedDict, total=False):
+    palette: str | Filter | Callable[..., Tensor] | Sequence[str | Filter | Callable[..., Tensor]] | None
+    patch: int | str | Sequence[int] | None
+    queries: int
+    seed: int
 
 class EnvironmentKeywords(TypedDict, total=False):
     palette: str | Filter | Callable[..., Tensor] | Sequence[str | Filter | Callable[..., Tensor]] | None

@@ -19,6 +19,10 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
         ("rlab attack demo:digits demo:digits --limit 12", "Attack twelve digits and write a page."),
         ("rlab attack my_module:net photos --budget 300 -p 'gaussian_blur dead_pixel'", "Choose queries and filters."),
     ),
+    "learn": (
+        ("rlab learn my_module:net photos --out runs/students", "Train students on the model's answers."),
+        ("rlab learn --from runs/attack-1 --out runs/students", "Learn from the answers of an earlier attack."),
+    ),
     "show": (
         ("rlab show runs/digits", "Print the summary and the first samples."),
         ("rlab show runs/digits --samples 3 --pictures 3", "Also draw three samples."),
