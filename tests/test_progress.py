@@ -188,7 +188,7 @@ VERBS: dict[str, tuple[Callable[..., object], str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", VERBS)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name == "harden")) for name in VERBS])
 def test_every_verb_has_one_bar_that_can_be_switched_off(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

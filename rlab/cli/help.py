@@ -20,8 +20,8 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "Data": ("data", "limit", "labels", "size", "test", "masks", "mask_values", "data_option", "test_option"),
     OWN: (),
     "Attack": (
-        "palette", "patch", "budget", "policy", "policies", "attacks", "goal", "distance", "until", "surrogate", "simulator", "learn", "noisy",
-        "cleanup", "patience", "accept", "l2_penalty", "reduce",
+        "palette", "patch", "budget", "policy", "policies", "attacks", "goal", "distance", "until", "surrogate",
+        "simulator", "learn", "noisy", "cleanup", "patience", "accept", "l2_penalty", "reduce",
     ),
     "Run": ("config", "seed", "dry_run", "workers", "devices", "cluster", "chunk", "wait", "trust"),
     "Output": ("folder", "page", "no_page", "pictures", "keep", "tracker", "as_json", "quiet", "help"),
