@@ -44,7 +44,7 @@ class Group(TyperGroup):
     """A command with commands of its own; alone it shows its help."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        if not args:
+        if not args and not ctx.resilient_parsing:
             typer.echo(ctx.get_help())
             ctx.exit(2)
         return list(super().parse_args(ctx, args))
