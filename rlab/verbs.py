@@ -24,7 +24,7 @@ from rlab.explanation import MethodComparison
 from rlab.explanation.base import Explanation
 from rlab.explanation.declared import explain_declared
 from rlab.explanation.options import ExplainOptions
-from rlab.progress import bar
+from rlab.progress import bar, showing
 from rlab.results.kept import Keep
 from rlab.results.result import AttackResult
 from rlab.runs.attack import run_attack
@@ -68,6 +68,7 @@ def attack(
     limit: int | None = None,
     out: PathLike | None = None,
     keep: Keep = "everything",
+    progress: bool = True,
     announce: Announce = say_nothing,
     **options: Unpack[AttackKeywords],
 ) -> AttackResult:
@@ -76,14 +77,15 @@ def attack(
     The model is a torch module, a function of an array, a `Victim` or a name such as demo:digits. The data are a `Batch`, a
     `Source`, arrays (x, y), a Dataset or DataLoader of such pairs, or a path; at most `limit` samples are used. With `out`, the
     run is saved in this folder as it proceeds, and resumes there after a stop; `keep` selects the inputs to store:
-    'everything', 'flips', or 'assignments', from which inputs can be rebuilt. Workers need a model given by name. `announce` is
-    called with the samples and the defaults that were filled in, before the first query.
+    'everything', 'flips', or 'assignments', from which inputs can be rebuilt. Workers need a model given by name. A bar shows
+    the progress, unless you pass progress=False. `announce` is called with the samples and the defaults that were filled in,
+    before the first query.
     """
     declared = check(SharedAttackOptions, options, "the attack's options")
     if keep not in (kinds := get_args(Keep)) or (out is None and keep != "everything"):
         raise OptionError(f"expected keep, which needs a folder `out`, to be one of {', '.join(kinds)}, got {keep!r}")
     named, here = _placed(declared, model)
-    with taken(here, data, limit, stream=True) as (victim, samples):
+    with showing(progress), taken(here, data, limit, stream=True) as (victim, samples):
         filled, defaulted = declared.filled(samples)
         announce(samples, defaulted)
         stages = choose_stages(filled, samples, victim)
@@ -96,10 +98,10 @@ def attack(
             **filled.plain(),
             "keep": keep,
         }
-        with bar(len(samples)) as progress:
+        with bar(len(samples)) as advance:
             folder = None if out is None else Path(out)
             workers = None if named is None else Workers.of(declared, named, victim)
-            result = run_attack(declared, victim, samples, folder, config, progress, workers, keep)
+            result = run_attack(declared, victim, samples, folder, config, advance, workers, keep)
     if 2 * int(result.attacked.sum()) < len(result):
         wrong = f"{len(result) - int(result.attacked.sum())} of {len(result)} samples were misclassified from the start"
         warnings.warn(f"{wrong}: rlab.doctor(model, data) may show why", Notice, stacklevel=2)
@@ -124,6 +126,7 @@ def compare(
     *,
     limit: int | None = None,
     out: PathLike | None = None,
+    progress: bool = True,
     announce: Announce = say_nothing,
     tell: Callable[[str, AttackOutcome], None] = lambda name, outcome: None,
     **options: Unpack[CompareKeywords],
@@ -131,15 +134,15 @@ def compare(
     """Run several attacks on the same model, samples and budget; the first is the reference for the others.
 
     With `out`, each finished attack is stored in this folder, and the same call resumes a comparison that was stopped. Attacks on
-    a function, or with surrogates or filters in memory, run again, because their changes cannot be detected. `announce` is
-    called before the first query as in `attack`, and `tell` after each attack.
+    a function, or with surrogates or filters in memory, run again, because their changes cannot be detected. `progress` and
+    `announce` are as in `attack`; `tell` is called after each attack.
     """
     if "policy" in options:
         raise OptionError("a comparison takes several policies: pass policies='auto,square' instead of policy")
     declared = check(CompareOptions, {**_IN_MEMORY, **options}, "the comparison's options")
     declared.contenders()  # refuse unknown names before loading anything
     named, here = _placed(declared, model)
-    with taken(here, data, limit) as (victim, batch):
+    with showing(progress), taken(here, data, limit) as (victim, batch):
         contenders = declared.contenders(None if named is None else Workers.of(declared, named, victim))
         filled, defaulted = declared.filled(batch)
         announce(batch, defaulted)
@@ -158,6 +161,7 @@ def explain(
     compare: Literal[True],
     limit: int | None = ...,
     out: PathLike | None = ...,
+    progress: bool = ...,
     **options: Unpack[ExplainKeywords],
 ) -> MethodComparison: ...
 
@@ -170,6 +174,7 @@ def explain(
     compare: Literal[False] = ...,
     limit: int | None = ...,
     out: PathLike | None = ...,
+    progress: bool = ...,
     **options: Unpack[ExplainKeywords],
 ) -> Explanation: ...
 
@@ -182,16 +187,19 @@ def explain(
     compare: bool = False,
     limit: int | None = None,
     out: PathLike | None = None,
+    progress: bool = True,
     **options: Unpack[ExplainKeywords],
 ) -> Explanation | MethodComparison:
     """Explain the model's decisions with a map and a mask for every sample; with `compare`, score several methods.
 
     With `out`, arrays, tables, pictures and a page are stored in this folder. The options of an attack are for the method 'mask'.
+    `progress` is as in `attack`.
     """
     declared = check(ExplainOptions, {**_IN_MEMORY, **options}, "the explanation's options")
     if not compare and (count := len(declared.methods())) > 1:
         raise OptionError(f"expected one method, got {count}: pass compare=True to score several")
-    explained = explain_declared(declared, model, data, compare, limit, out)
+    with showing(progress):
+        explained = explain_declared(declared, model, data, compare, limit, out)
     return explained if isinstance(explained, MethodComparison) else explained[0]
 
 
@@ -202,13 +210,14 @@ def benchmark(
     out: PathLike,
     *,
     limit: int | None = None,
+    progress: bool = True,
     announce: Announce = say_nothing,
     **options: Unpack[BenchmarkKeywords],
 ) -> Benchmark:
     """Make or resume a benchmark in the folder `out`: the smallest flip of each sample, and a ladder of harder levels.
 
     Pass several models as a mapping from names to models. With None no model is queried, and the ladder is severity:1..5.
-    `announce` is called before the first query as in `attack`. `rlab.verify_benchmark` checks the files, and
+    `progress` and `announce` are as in `attack`. `rlab.verify_benchmark` checks the files, and
     `rlab.run_benchmark` grades models on them.
     """
     free: dict[str, Any] = {"sets": "free", "ladder": "severity:1..5"} if model is None else {}
@@ -218,8 +227,8 @@ def benchmark(
     source = data if isinstance(data, DataOptions) else None
     if isinstance(data, str | os.PathLike):
         source = check(DataOptions, {"path": os.fspath(data), "limit": limit}, f"the data {str(data)!r}")
-    batch = data if source is None else source.load()
-    with ExitStack() as stack:
+    with showing(progress), ExitStack() as stack:
+        batch = data if source is None else source.load()
         victims = dict[str, Victim]()
         for name, (_, here) in placed.items():  # the first model's batch is used for all
             victims[name], batch = stack.enter_context(taken(here, batch, limit))
@@ -227,8 +236,8 @@ def benchmark(
         named = {name: how for name, (how, _) in placed.items() if how is not None}
         declared = declared.model_copy(update={"models": named, "data": source})
         announce(batch, declared.filled(batch)[1])
-        with bar(len(batch) * (len(victims) if declared.sets == "each" else 1), "making") as progress:
-            return make_benchmark(victims, batch, Path(out), declared, progress)
+        with bar(len(batch) * (len(victims) if declared.sets == "each" else 1), "making") as advance:
+            return make_benchmark(victims, batch, Path(out), declared, advance)
 
 
 def _set_name(model: Model) -> str:

@@ -139,7 +139,7 @@ class BenchmarkOptions(WorkerOptions, AttackOptions):
     )
     sets: Literal["each", "agreement", "free"] = Field(
         "each",
-        description="each: a set per model; agreement: one set that flips all models; free: a set without a model (default: each)",
+        description="sets to make: each (one per model), agreement (one that flips all models) or free (no model) (default: each)",
     )
     reference: str | None = Field(
         None, description="name of the model that calibrates the severities (default: they are calibrated by distance)"

@@ -158,23 +158,23 @@ class Comparison:
         return lines
 
     def tables(self) -> list[Table]:
-        """One row per attack: best flips by number of queries; success and cost; what the attack needs.
+        """One row per attack: best flips by number of queries; success and cost; what the attack needs and costs in all.
 
         The ratio is between median queries (all) and the reference's, with the same bootstrap draws.
         """
         first, shown = self.reference, self.within
-        anytime, cost, needs = (list[list[Value | Share]]() for _ in range(3))
+        anytime, cost, whole = (list[list[Value | Share]]() for _ in range(3))
         for attack, f in self.figures.items():
             times = query_ratio(self.outcomes[first], self.outcomes[attack], self.seed)
             anytime.append([attack, *(f.within[q] for q in shown)])
             ratio = 1 if attack == first else times
-            cost.append([attack, Share(f.success), f.queries, f.queries_won, f.l2, ratio, f.rows])
-            needs.append([attack, ", ".join(self.needs.get(attack, ()))])
+            cost.append([attack, Share(f.success), f.queries, f.queries_won, f.l2])
+            whole.append([attack, ", ".join(self.needs.get(attack, ())) or None, ratio, f.rows])
         distance = DISTANCE_NAMES[self.distance]
-        heads = ["success", "queries,\nall", "queries,\nflipped", "L2", f"queries ÷\n{first}", "rows\nin all"]
+        heads = ["success", "queries,\nall", "queries,\nflipped", "L2"]
         tables = [Table(["attack", *(f"{distance} within\n{q} queries" for q in shown)], anytime)] if shown else []
-        tables.append(Table(["attack", *heads], cost))
-        return [*tables, Table(["attack", "needs"], needs, words=2)] if any(self.needs.values()) else tables
+        ends = ["attack", "needs", f"queries ÷\n{first}", "rows\nin all"]
+        return [*tables, Table(["attack", *heads], cost), Table(ends, whole, words=2)]
 
     def blocks(self) -> list[Block]:
         """The anytime curves, the tables, and the rules behind their figures."""

@@ -17,6 +17,7 @@ from rlab.errors import DataError, ModelError, OptionError
 from rlab.explanation.maps import hiding_bank, mean_fill, threshold
 from rlab.explanation.regions import RegionEffects
 from rlab.present.notebook import maps_html
+from rlab.progress import bar
 from rlab.runs.options import AttackOptions
 from rlab.storage.config import check_options
 from rlab.victims.base import QueryMeter, Victim
@@ -203,11 +204,13 @@ class Method(ABC):
             needs = f"the method {self.name!r} needs the model's gradients or layers, not a {type(victim).__name__}"
             raise ModelError(f"{needs}: omit it, or pass the torch module as a TorchVictim")
         parts = []
-        for at in range(0, len(batch), self.together):
-            rows = slice(at, min(at + self.together, len(batch)))
-            some, fill = (None if each is None else each[rows] for each in (labels, instead))
-            task = self._task(victim, batch[rows], some, sample_seeds(seed, at, rows.stop - at), fill)
-            parts.append(self._explain(task, rule))
+        with bar(len(batch), f"explaining by {self.name}") as progress:
+            for at in range(0, len(batch), self.together):
+                rows = slice(at, min(at + self.together, len(batch)))
+                some, fill = (None if each is None else each[rows] for each in (labels, instead))
+                task = self._task(victim, batch[rows], some, sample_seeds(seed, at, rows.stop - at), fill)
+                parts.append(self._explain(task, rule))
+                progress(task)
         return Explanation.join(parts)
 
     def _task(

@@ -14,8 +14,9 @@ from rlab.explanation.base import Explanation, Method
 from rlab.explanation.options import ExplainOptions
 from rlab.explanation.page import PICTURES, REPORT, maps_page, open_explanation, save_comparison, save_explanation
 from rlab.explanation.pictures import save_overlays
-from rlab.explanation.scores import MethodComparison
+from rlab.explanation.scores import MethodComparison, ScoredMethod
 from rlab.present.page import write_page
+from rlab.progress import bar
 from rlab.runs.inputs import Data, Model, taken
 from rlab.victims.base import Victim
 from rlab.victims.torch_module import TorchVictim
@@ -80,12 +81,16 @@ class ExplainJob:
 
     def compare(self) -> MethodComparison:
         """The methods scored on the same samples; the folder gets arrays, scores and a gallery."""
-        options, judge = (
-            self.options,
-            self.options.judge(lambda name, scored: self.tell(scored.explanation, self.batch)),
-        )
+        options = self.options
         with self._opened():
-            comparison = judge(self.victim, self.batch, self.methods, options.labels(self.batch), options.seed)
+            with bar(len(self.methods), "scoring", unit="methods") as progress:
+
+                def scored(name: str, judged: ScoredMethod) -> None:
+                    progress([name])
+                    self.tell(judged.explanation, self.batch)
+
+                judge, labels = options.judge(scored), options.labels(self.batch)
+                comparison = judge(self.victim, self.batch, self.methods, labels, options.seed)
             if self.folder is not None:
                 save_comparison(comparison, self.folder, f"Where {options.model.name} looks", self.pictures)
         return comparison

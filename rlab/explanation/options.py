@@ -31,8 +31,8 @@ class ExplainOptions(RunOptions):
 
     method: Annotated[tuple[str, ...] | None, Accepts(str | Sequence[str] | None)] = Field(
         None,
-        description="belief, credit, mask, rise, occlusion, gradcam, ..., repeated or separated by commas, with options in "
-        "brackets (default: belief; several with --compare)",
+        description="methods: belief, credit, mask, rise, occlusion, gradcam, ..., repeated or separated by commas, with options "
+        "in brackets (default: belief; several with --compare)",
     )
     label: int | None = Field(
         None,

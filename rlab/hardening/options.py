@@ -28,7 +28,7 @@ class HardenOptions(Options):
     """Training takes `rounds` * `epochs` passes over the data; None means a default for the kind of data."""
 
     mode: Literal["live", "rounds"] = Field(
-        "live", description="live attacks each batch, rounds attacks all data before each round (default: live)"
+        "live", description="when to attack: live (each batch) or rounds (all data before each round) (default: live)"
     )
     rounds: int = Field(3, ge=1, description="number of rounds of `epochs` each (default: 3)")
     epochs: int = Field(3, ge=1, description="epochs per round (default: 3)")

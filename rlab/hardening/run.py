@@ -22,7 +22,7 @@ from rlab.hardening.batches import imbalance
 from rlab.hardening.options import HardenOptions
 from rlab.hardening.trainable import Epoch, best_epoch, trainable, twin
 from rlab.hardening.trainer import HardeningTrainer
-from rlab.progress import Progress, bar
+from rlab.progress import Progress, bar, showing
 from rlab.runs.fingerprint import data_fingerprint, files_of, weights_fingerprint
 from rlab.runs.inputs import Data, Model, as_batch, taken
 from rlab.storage.config import check, takes
@@ -46,13 +46,13 @@ def harden(
     validation: Data | None = None,
     limit: int | None = None,
     out: str | os.PathLike[str] | None = None,
-    progress: Progress | None = None,
+    progress: Progress | bool = True,
     **fields: Unpack[HardenKeywords],
 ) -> Hardened:
     """Fine-tune a copy of the model on clean samples and on samples that fool it; `fields` override `options`.
 
     `validation` should contain samples that the model was not trained on. With a folder `out`, the same call resumes a
-    stopped run. Your own model does not change.
+    stopped run. Your own model does not change. `progress` is called after each epoch; True shows a bar, False nothing.
     """
     chosen = options if isinstance(options, HardenOptions) else check(HardenOptions, options or {})
     chosen = chosen.updated(fields)
@@ -72,7 +72,10 @@ def harden(
     }
     with ExitStack() as stack:
         resume = None if out is None else stack.enter_context(open_run(Path(out), question))
-        state = trainer.run(resume, progress or stack.enter_context(bar(chosen.total_epochs, "hardening")))
+        if isinstance(progress, bool):
+            stack.enter_context(showing(progress))
+            progress = stack.enter_context(bar(chosen.total_epochs, "hardening", unit="epochs"))
+        state = trainer.run(resume, progress)
     hardened = twin(original)
     hardened.model.load_state_dict(state.best)
     hardened.model.eval()

@@ -186,10 +186,17 @@ class ResultData:
         """All queries of the run: of the samples, and of learning."""
         return int(self.queries.sum()) + self.learning_queries
 
+    def distances(self) -> tuple[Tensor, Tensor]:
+        """(n,), (n,): the minimised distance at the first flip and in the end; NaN without a flip."""
+        if self.setting.distance == "l2":
+            return self.flip["l2"], self.final["l2"].where(self.succeeded, math.nan)
+        ends = [(flips[0][1], flips[-1][1]) if flips else (math.nan, math.nan) for flips in self.improvements]
+        first, last = torch.tensor(ends).T
+        return first, last
+
     def tally(self) -> Tally:
         """Return the counts for the progress bar."""
-        best = self.best_within(self.setting.budget)[self.succeeded].tolist()
-        return tally_of(self.status, best, int(self.queries.sum()), self.setting.distance)
+        return tally_of(self.status)
 
     @classmethod
     def join(cls, parts: Sequence[Self]) -> Self:

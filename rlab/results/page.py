@@ -60,7 +60,7 @@ def key_numbers(result: ResultData) -> list[Number]:
     return [
         Number("flipped, verified", Share(share_estimate(int(won.sum()), int(attacked.sum())), 0)),
         Number(f"{name} within {early} queries", _median(result.best_within(early)[attacked]), unit),
-        Number(f"{name} in the end", _median(result.best_within(setting.budget)[attacked]), unit),
+        Number(f"{name} in the end", _median(result.distances()[1][won]), unit),
         Number("queries to flip", _median(first[won])),
         Number(f"patches of {len(setting.grid)}", _median(result.final["l0_patches"][won])),
     ]

@@ -12,6 +12,7 @@ from rlab.benchmarking.folder import MANIFEST, METADATA
 from rlab.benchmarking.report import REPORT
 from rlab.errors import FolderError, InputError
 from rlab.explanation.page import PICTURES, SCORES
+from rlab.folders.demo import SCENES
 from rlab.folders.kinds import KINDS, kind_of, read_record
 from rlab.folders.pages import PageOptions
 from rlab.folders.reports import report_run
@@ -27,6 +28,7 @@ WRITTEN = [
     ("attack", {SAMPLES, ARRAYS}),
     ("benchmark make", {MANIFEST, METADATA}),
     ("compare", {SAMPLES, CURVES}),
+    ("demo", {f"{scene}/{SAMPLES}" for scene in SCENES}),
     ("train", {TRAINED}),
     ("harden --compare", {COMPARISON}),
     ("harden", {HARDENED}),
@@ -39,6 +41,7 @@ WRITTEN = [
 def touch(folder: Path, names: set[str]) -> Path:
     folder.mkdir(exist_ok=True)
     for name in names:
+        (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).touch()
     return folder
 
