@@ -7,6 +7,7 @@ if TYPE_CHECKING:  # mypy resolves the imports between these files and the packa
     from collections.abc import Sequence
     from rlab.core.goals import Goal
     from rlab.filters.base import Filter
+    from rlab.filters.named import Distortion
     from rlab.hardening.adversaries import AdversaryGenerator
     from rlab.policies.base import Policy
     from rlab.victims.torch_module import TorchVictim
@@ -14,7 +15,7 @@ if TYPE_CHECKING:  # mypy resolves the imports between these files and the packa
     from torch.nn.modules.module import Module
 
 class AttackKeywords(TypedDict, total=False):
-    palette: str | Filter | Callable[..., Tensor] | Sequence[str | Filter | Callable[..., Tensor]] | None
+    palette: str | Distortion | Filter | Callable[..., Tensor] | Sequence[str | Distortion | Filter | Callable[..., Tensor]] | None
     patch: int | str | Sequence[int] | None
     goal: str | Goal
     budget: int | None
@@ -34,7 +35,7 @@ class AttackKeywords(TypedDict, total=False):
     cluster: str | None
 
 class CompareKeywords(TypedDict, total=False):
-    palette: str | Filter | Callable[..., Tensor] | Sequence[str | Filter | Callable[..., Tensor]] | None
+    palette: str | Distortion | Filter | Callable[..., Tensor] | Sequence[str | Distortion | Filter | Callable[..., Tensor]] | None
     patch: int | str | Sequence[int] | None
     goal: str | Goal
     budget: int | None
@@ -56,7 +57,7 @@ class CompareKeywords(TypedDict, total=False):
     reduce: bool
 
 class ExplainKeywords(TypedDict, total=False):
-    palette: str | Filter | Callable[..., Tensor] | Sequence[str | Filter | Callable[..., Tensor]] | None
+    palette: str | Distortion | Filter | Callable[..., Tensor] | Sequence[str | Distortion | Filter | Callable[..., Tensor]] | None
     patch: int | str | Sequence[int] | None
     goal: str | Goal
     budget: int | None
@@ -80,7 +81,7 @@ class ExplainKeywords(TypedDict, total=False):
     checks: bool
 
 class BenchmarkKeywords(TypedDict, total=False):
-    palette: str | Filter | Callable[..., Tensor] | Sequence[str | Filter | Callable[..., Tensor]] | None
+    palette: str | Distortion | Filter | Callable[..., Tensor] | Sequence[str | Distortion | Filter | Callable[..., Tensor]] | None
     patch: int | str | Sequence[int] | None
     goal: str | Goal
     budget: int | None
@@ -144,7 +145,7 @@ class HardenKeywords(TypedDict, total=False):
     augment: Callable[[Tensor], Tensor] | None
 
 class EnvironmentKeywords(TypedDict, total=False):
-    palette: str | Filter | Callable[..., Tensor] | Sequence[str | Filter | Callable[..., Tensor]] | None
+    palette: str | Distortion | Filter | Callable[..., Tensor] | Sequence[str | Distortion | Filter | Callable[..., Tensor]] | None
     patch: int | str | Sequence[int] | None
     goal: str | Goal
     budget: int | None

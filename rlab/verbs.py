@@ -32,7 +32,7 @@ from rlab.runs.executor import Workers, place
 from rlab.runs.inputs import Data, Model, as_batch, taken
 from rlab.runs.options import SharedAttackOptions
 from rlab.runs.sharing import WorkerOptions
-from rlab.storage.config import check, did_you_mean, read_config, takes
+from rlab.storage.config import check, check_keywords, did_you_mean, read_config, takes
 from rlab.training.directions import PriorOptions
 from rlab.training.directions import train as train_prior
 from rlab.training.ranks import join, started
@@ -78,7 +78,7 @@ def attack(
     'everything', 'flips', or 'assignments', from which inputs can be rebuilt. Workers need a model given by name. `announce` is
     called with the samples and the defaults that were filled in, before the first query.
     """
-    declared = check(SharedAttackOptions, options, "the attack's options")
+    declared = check_keywords(attack, SharedAttackOptions, options)
     if keep not in (kinds := get_args(Keep)) or (out is None and keep != "everything"):
         raise OptionError(f"expected keep, which needs a folder `out`, to be one of {', '.join(kinds)}, got {keep!r}")
     named, here = _placed(declared, model)
@@ -133,7 +133,7 @@ def compare(
     """
     if "policy" in options:
         raise OptionError("a comparison takes several policies: pass policies='auto,square' instead of policy")
-    declared = check(CompareOptions, {**_IN_MEMORY, **options}, "the comparison's options")
+    declared = check_keywords(compare, CompareOptions, {**_IN_MEMORY, **options})
     declared.contenders()  # refuse unknown names before loading anything
     named, here = _placed(declared, model)
     with taken(here, data, limit) as (victim, batch):
@@ -185,7 +185,7 @@ def explain(
 
     With `out`, arrays, tables, pictures and a page are stored in this folder. The options of an attack are for the method 'mask'.
     """
-    declared = check(ExplainOptions, {**_IN_MEMORY, **options}, "the explanation's options")
+    declared = check_keywords(explain, ExplainOptions, {**_IN_MEMORY, **options})
     if not compare and (count := len(declared.methods())) > 1:
         raise OptionError(f"expected one method, got {count}: pass compare=True to score several")
     explained = explain_declared(declared, model, data, compare, limit, out)
@@ -209,7 +209,7 @@ def benchmark(
     `rlab.run_benchmark` grades models on them.
     """
     free: dict[str, Any] = {"sets": "free", "ladder": "severity:1..5"} if model is None else {}
-    declared = check(BenchmarkOptions, free | dict(options), "the benchmark's options")
+    declared = check_keywords(benchmark, BenchmarkOptions, free | dict(options))
     models = {} if model is None else model if isinstance(model, Mapping) else {_set_name(model): model}
     placed = {name: _placed(declared, each) for name, each in models.items()}
     source = data if isinstance(data, DataOptions) else None

@@ -25,7 +25,7 @@ from rlab.hardening.trainer import HardeningTrainer
 from rlab.progress import Progress, bar
 from rlab.runs.fingerprint import data_fingerprint, files_of, weights_fingerprint
 from rlab.runs.inputs import Data, Model, as_batch, taken
-from rlab.storage.config import check, takes
+from rlab.storage.config import check, check_keywords, takes
 from rlab.storage.files import write_atomically, write_json
 from rlab.storage.resume import open_run
 from rlab.victims.answers import read_answer
@@ -55,6 +55,7 @@ def harden(
     stopped run. Your own model does not change.
     """
     chosen = options if isinstance(options, HardenOptions) else check(HardenOptions, options or {})
+    check_keywords(harden, HardenOptions, fields)
     chosen = chosen.updated(fields)
     with taken(model, data, limit) as (victim, batch):
         original = twin(trainable(victim, batch))

@@ -19,8 +19,9 @@ from rlab.data.batch import Samples
 from rlab.data.load import DataOptions
 from rlab.errors import OptionError
 from rlab.filters.base import Filter
+from rlab.filters.named import Distortion
 from rlab.filters.palette import PIXELS, FreePixels, Palette, Spec, by_gradient
-from rlab.policies import parse_policy
+from rlab.policies import parse_policy, policy_spec
 from rlab.policies.auto import ShippedPrior, is_auto, make_auto
 from rlab.policies.base import Policy
 from rlab.policies.belief import BeliefPolicy
@@ -96,10 +97,11 @@ class AttackOptions(Options):
         """Accept one filter, a list, or names separated by spaces."""
         if value is None or callable(value):
             return value if value is None else (value,)
-        if not isinstance(value, str | list | tuple):
+        if not isinstance(value, str | Distortion | list | tuple):
             raise ValueError("expected a filter such as gaussian_noise@0.2, or a list of filters")
-        listed = [value] if isinstance(value, str) else value
-        specs = [part for spec in listed for part in (spec.split() if isinstance(spec, str) else [spec])]
+        listed = value if isinstance(value, list | tuple) else [value]
+        texts = [str(spec) if isinstance(spec, Distortion) else spec for spec in listed]
+        specs = [part for spec in texts for part in (spec.split() if isinstance(spec, str) else [spec])]
         wrong = next((spec for spec in specs if not isinstance(spec, str) and not callable(spec)), None)
         if wrong is not None:
             raise ValueError(f"a palette holds names of filters or functions, not {type(wrong).__name__}")
@@ -135,9 +137,13 @@ class AttackOptions(Options):
     def _model_names(self, surrogate: tuple[Surrogate, ...] | None) -> list[str] | None:
         return None if surrogate is None else [surrogate_name(model) for model in surrogate]
 
-    @field_serializer("goal", "policy", when_used="json")
-    def _text(self, value: str | Goal | Policy[Any]) -> str:
+    @field_serializer("goal", when_used="json")
+    def _goal_name(self, value: str | Goal) -> str:
         return str(value)
+
+    @field_serializer("policy", when_used="json")
+    def _policy_name(self, value: str | Policy[Any]) -> str:
+        return policy_spec(value)
 
     def filled(self, batch: Samples) -> tuple[Self, dict[str, Any]]:
         """Return the effective options for this data, and the defaults among them except the distance."""
@@ -173,7 +179,7 @@ class AttackOptions(Options):
             patience=whole.patience,
             chunk=chunk,
             paced=whole.chunk is None,
-            label=_label(whole.policy, policy, whole.surrogate),
+            label=_label(policy_spec(whole.policy), policy, whole.surrogate),
             seed=whole.seed,
             until=whole.until,
             distance=whole.distance,
@@ -261,13 +267,10 @@ def spec_name(spec: Spec) -> str:
     return spec if isinstance(spec, str) else f"{getattr(spec, 'name', getattr(spec, '__name__', 'filter'))}"
 
 
-def _label(named: str | Policy[Any], policy: Policy[Any], surrogate: Sequence[Surrogate] | None) -> str:
+def _label(named: str, policy: Policy[Any], surrogate: Sequence[Surrogate] | None) -> str:
     """Describe the policy: its name, what 'auto' chose, and the surrogates."""
     if surrogate is not None:
         kind = {PixelPolicy: "pixels", ImaginePolicy: "imagine"}.get(type(policy), "belief")
-        auto = is_auto(named) if isinstance(named, Policy) else named.startswith("auto")
-        took = f"auto -> {kind}" if auto else named if isinstance(named, str) else kind
+        took = f"auto -> {kind}" if named.startswith("auto") else named
         return f"{took} with surrogates {', '.join(map(surrogate_name, surrogate))}"
-    if not isinstance(named, str):
-        return ""
     return f"{named} -> {policy}" if named.startswith("auto") else named

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rlab.errors import MissingExtra, ModelError
+from rlab.storage.config import named_keywords
 from rlab.victims.answers import read_answer
 from rlab.victims.base import Common, Victim
 from rlab.victims.torch_module import Channels, Layout, Normalise, arrange, known_layout
@@ -20,6 +21,7 @@ Function = Callable[[NDArray[np.float32]], Any]
 
 
 @final
+@named_keywords
 class CallableVictim(Victim):
     """`function` takes float32 (b, c, *size) in `bounds` and returns scores (b, k), or what the options turn into scores."""
 
@@ -39,6 +41,7 @@ def as_array(x: Tensor) -> NDArray[np.float32]:
 
 
 @final
+@named_keywords
 class SklearnVictim(Victim):
     """`estimator` is a classifier or a pipeline that ends in one, with `predict_proba`."""
 
@@ -88,6 +91,7 @@ _TYPES = {"tensor(float)": np.float32, "tensor(double)": np.float64, "tensor(flo
 
 
 @final
+@named_keywords
 class OnnxVictim(Victim):
     """`model` is a path or an onnxruntime.InferenceSession; a graph with a fixed batch of 1 gets one input at a time."""
 

@@ -11,7 +11,7 @@ from torch import nn
 
 from rlab.errors import ModelError, OptionError
 from rlab.guard import contained, import_named
-from rlab.storage.config import check
+from rlab.storage.config import check_keywords
 from rlab.victims.base import Victim
 from rlab.victims.callables import CallableVictim, OnnxVictim, SklearnVictim
 from rlab.victims.http import HttpVictim
@@ -33,7 +33,7 @@ _HTTP = ("body", "timeout", "retries", "backoff", "rate", "headers")
 
 def load_victim(spec: str, **options: Any) -> Victim:
     """Load a model by name; the options are the fields of `ModelOptions`. Values are in [0, 1] without `bounds`."""
-    return load_model(check(ModelOptions, {"name": spec, **options}, f"the model {spec!r}"))
+    return load_model(check_keywords(load_victim, ModelOptions, {"name": spec, **options}))
 
 
 def load_model(options: ModelOptions, bounds: tuple[float, float] = _UNIT) -> Victim:
