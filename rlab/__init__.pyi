@@ -32,11 +32,11 @@ if TYPE_CHECKING:  # mypy resolves the imports between these files and the packa
     from rlab.diagnosis.report import Finding as Finding
     from rlab.errors import InputError as InputError
     from rlab.errors import VictimError as VictimError
-    from rlab.explanation.base import Explanation as Explanation
+    from rlab.explanation.explanation import Explanation as Explanation
+    from rlab.explanation.method_comparison import MethodComparison as MethodComparison
     from rlab.explanation.run import explain_batch as explain_batch
     from rlab.explanation.run import explain_flip as explain_flip
     from rlab.explanation.run import explain_result as explain_result
-    from rlab.explanation.scores import MethodComparison as MethodComparison
     from rlab.filters.base import Filter as Filter
     from rlab.filters.base import register as register
     from rlab.filters.palette import Palette as Palette
@@ -51,6 +51,7 @@ if TYPE_CHECKING:  # mypy resolves the imports between these files and the packa
     from rlab.policies.greedy import Greedy as Greedy
     from rlab.policies.random import Random as Random
     from rlab.policies.square import Square as Square
+    from rlab.present.result import Result as Result
     from rlab.results.data import AttackedSample as AttackedSample
     from rlab.results.result import AttackResult as AttackResult
     from rlab.verbs import attack as attack

@@ -21,8 +21,8 @@ from rlab.data.batch import Samples
 from rlab.data.load import DataOptions
 from rlab.errors import Notice, OptionError
 from rlab.explanation import MethodComparison
-from rlab.explanation.base import Explanation
 from rlab.explanation.declared import explain_declared
+from rlab.explanation.explanation import Explanation
 from rlab.explanation.options import ExplainOptions
 from rlab.progress import bar
 from rlab.results.kept import Keep

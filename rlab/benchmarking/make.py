@@ -17,8 +17,8 @@ import numpy as np
 import torch
 
 from rlab.benchmarking.chunk import FinishedChunk
-from rlab.benchmarking.config import BenchmarkOptions, Ladder, parse_ladder
-from rlab.benchmarking.folder import AGREEMENT, FREE, MANIFEST, METADATA, ORIGINALS, Benchmark, Row
+from rlab.benchmarking.config import ORIGINALS, BenchmarkOptions, Ladder, parse_ladder
+from rlab.benchmarking.folder import AGREEMENT, FREE, MANIFEST, METADATA, Benchmark, Row
 from rlab.benchmarking.formats import make_format
 from rlab.benchmarking.ladder_search import LadderSearch
 from rlab.benchmarking.placed import calibrated, calibrated_on, calibration_rows, palette_reach

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args, get_type_hints
+from typing import Annotated, Any, TypeVar, get_args, get_type_hints
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator
@@ -20,9 +20,6 @@ from rlab.errors import InputError, KeywordError, OptionError
 from rlab.redact import HIDDEN, SECRET_NAMES, redact
 from rlab.storage.names import CONFIG
 from rlab.storage.outside import MOST_DECLARED, checked, parse_toml, parse_yaml, read_text, short
-
-if TYPE_CHECKING:
-    from pydantic_core import ErrorDetails
 
 _KEY = "[key]"  # pydantic's mark for a key of a mapping
 _LONGEST = 4000  # characters of 'name(option=value)'
@@ -130,7 +127,7 @@ def _input(field: FieldInfo) -> Any:
 
 
 def _sentence(
-    kind: type[BaseModel], values: Mapping[str, Any], first: ErrorDetails, what: str, part: str = "field"
+    kind: type[BaseModel], values: Mapping[str, Any], first: Mapping[str, Any], what: str, part: str = "field"
 ) -> str:
     why, missing = first["msg"].removeprefix("Value error, "), first["type"] == "missing"
     steps = [str(step)[:80] for step in first["loc"]] if missing else _steps(values, first["loc"])

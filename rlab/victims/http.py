@@ -276,5 +276,5 @@ def _warn_of_secrets(url: str, headers: Mapping[str, str]) -> None:
     if open_ones:
         warnings.warn(
             f"{' and '.join(open_ones)} may contain a secret and will not be stored, so you must give it again to resume a run: "
-            "write ${NAME} and export NAME to store only the reference", Notice, stacklevel=3,
+            "write ${NAME} and export NAME to store only the reference", Notice, stacklevel=4,
         )  # fmt: skip
