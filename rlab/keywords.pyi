@@ -52,7 +52,7 @@ class CompareKeywords(TypedDict, total=False):
     workers: int | None
     devices: str | Sequence[str] | None
     cluster: str | None
-    policies: str | Sequence[str]
+    policies: str | Policy[Any] | Sequence[str | Policy[Any]]
     attacks: str | Sequence[str]
     reduce: bool
 
@@ -115,7 +115,7 @@ class HardenKeywords(TypedDict, total=False):
     epochs: int
     fresh: bool
     adversarial_share: float
-    palettes: Sequence[Sequence[str]] | None
+    palettes: Sequence[Sequence[str | Distortion]] | None
     entries: int
     patches: Sequence[int | Sequence[int]] | None
     adversary: str | AdversaryGenerator

@@ -81,6 +81,8 @@ def test_an_attack_takes_objects_beside_names() -> None:
     other = rlab.attack(victim, batch, palette=names, policy="square(share=0.2)", goal="targeted:3", budget=30)
     assert one.setting == other.setting
     assert (one.assignment == other.assignment).all()
+    both = rlab.compare(victim, batch[:2], policies=[rlab.Square(share=0.2), "random"], palette=objects[:1], budget=5)
+    assert list(both.outcomes) == ["square(share=0.2)", "random"]
     alone = rlab.attack(victim, batch, palette=filters.GaussianNoise(0.3), budget=3)
     assert alone.setting.palette == ("gaussian_noise@0.3",)
 

@@ -205,18 +205,20 @@ def _draw_paper(ax: Axes, end: float, low: float, high: float) -> None:
 
 
 def draw_maps(explained: Mapping[str, Explanation], batch: Batch, rows: Sequence[int]) -> Figure:
-    """One row of pictures for each sample, with the map of every method over its input."""
+    """One row of pictures for each sample, with the map of every method over its input; images by one method share a row."""
     drawn = [
         [picture(batch.x[row].numpy(), batch.bounds, Overlay.of(each, batch, row)) for each in explained.values()]
         for row in rows
     ]
-    widths = [max(line[at].width for line in drawn) for at in range(len(explained))]
+    if len(explained) == 1 and batch.kind == "image":
+        drawn = [[line[0] for line in drawn]]
+    widths = [max(line[at].width for line in drawn) for at in range(len(drawn[0]))]
     heights = [max(part.height for part in line) for line in drawn]
     with matplotlib.rc_context(STYLE):
         figure = new_figure(sum(widths) / DPI, sum(heights) / DPI)
         ratios: dict[str, Any] = {"width_ratios": widths, "height_ratios": heights}
         for axes, line in zip(
-            figure.subplots(len(rows), len(widths), squeeze=False, gridspec_kw=ratios), drawn, strict=True
+            figure.subplots(len(drawn), len(widths), squeeze=False, gridspec_kw=ratios), drawn, strict=True
         ):
             for ax, part in zip(axes, line, strict=True):
                 ax.imshow(part)

@@ -11,11 +11,10 @@ from matplotlib.figure import Figure
 
 from rlab.benchmarking.folder import Benchmark
 from rlab.benchmarking.report import DEFAULT, REPORT, read_report
-from rlab.benchmarking.tables import report_blocks
 from rlab.comparison.comparison import Comparison
 from rlab.data.batch import Samples
 from rlab.hardening.sections import stored_comparison_section
-from rlab.present.page import Facts, Page, Section
+from rlab.present.page import Page
 from rlab.results.page import attack_page
 from rlab.results.plots import choose, draw_overview, draw_sample
 from rlab.results.plots.save import file_stem
@@ -52,10 +51,7 @@ def benchmark(folder: Path, options: PageOptions) -> Page:
 
 
 def benchmark_run(folder: Path, options: PageOptions) -> Page:
-    report = read_report(folder)
-    queries = {model: f"{rows:,} queries in the last run" for model, rows in report.asked.items()}
-    sections = [Section("Benchmark", report_blocks(report)), Section("Queries", [Facts(queries)])]
-    return Page(f"Models on a benchmark: {folder.name}", sections)
+    return read_report(folder).make_page(f"Models on a benchmark: {folder.name}")
 
 
 def compare_figures(folder: Path, options: PageOptions) -> dict[str, Callable[[], Figure]]:

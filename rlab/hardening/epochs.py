@@ -8,7 +8,7 @@ from typing import Any
 import matplotlib
 import yaml
 from matplotlib.figure import Figure
-from matplotlib.ticker import PercentFormatter
+from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from rlab.hardening.trainable import Epoch
 from rlab.present.chart import Chart, Curve
@@ -52,6 +52,7 @@ def draw_epochs(epochs: Sequence[Epoch]) -> Figure:
             ax.plot([e.number for e in epochs], values, label=name, color=colour, marker="o", markersize=3)
         ax.set(ylim=(-0.02, 1.03), xlabel=_AXIS, ylabel=_SHOWN)
         ax.yaxis.set_major_formatter(PercentFormatter(1.0))
+        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
         ax.legend(frameon=False)
         tidy(ax)
         return figure
