@@ -36,6 +36,7 @@ PUBLIC = {
     "Palette": "rlab.filters.palette",
     "PatchGrid": "rlab.core.grid",
     "Policy": "rlab.policies.base",
+    "Prior": "rlab.priors.base",
     "Random": "rlab.policies.random",
     "Result": "rlab.present.result",
     "Setting": "rlab.core.setting",

@@ -52,6 +52,7 @@ if TYPE_CHECKING:  # mypy resolves the imports between these files and the packa
     from rlab.policies.random import Random as Random
     from rlab.policies.square import Square as Square
     from rlab.present.result import Result as Result
+    from rlab.priors.base import Prior as Prior
     from rlab.results.data import AttackedSample as AttackedSample
     from rlab.results.result import AttackResult as AttackResult
     from rlab.verbs import attack as attack

@@ -14,7 +14,7 @@ from rlab.filters.base import FAMILIES, GRADIENTS
 from rlab.filters.named import Distortion, DistortionFamily
 from rlab.policies import BASELINES, parse_policy, policy_spec
 
-POLICIES = {
+POLICIES: dict[str, rlab.Policy[Any]] = {
     "square": rlab.Square(),
     "square(share=0.2)": rlab.Square(share=0.2),
     "random": rlab.Random(),

@@ -111,7 +111,7 @@ class Explanation(Result):
         return Page(f"Explanation by {self.method}", sections, numbers=self._numbers())
 
     def _numbers(self) -> list[Number]:
-        values = {
+        values: dict[str, int | Share] = {
             "samples": len(self),
             "queries per sample": round(self.mean_queries),
             "mask covers": Share(self.mask_share),

@@ -88,7 +88,7 @@ def to_records(result: ResultData) -> list[dict[str, Any]]:
             "predicted_before": sample.predicted_before,
             "predicted_after": sample.predicted_after,
         }
-        record = {"id": sample.id, "status": sample.status.value, "succeeded": sample.succeeded}
+        record: dict[str, Any] = {"id": sample.id, "status": sample.status.value, "succeeded": sample.succeeded}
         for name, value in classes.items():
             record |= {name: value, f"{name}_name": class_words(result.setting, value)}
         record |= {"queries": sample.queries, "l2": sample.l2}

@@ -77,8 +77,11 @@ def unknown_keyword(call: str, name: str, known: Iterable[str]) -> KeywordError:
 
 def named_keywords(kind: type[Made]) -> type[Made]:
     """Decorate a class whose constructor should suggest the nearest name for an unknown keyword."""
-    inits = [base.__init__ for base in kind.__mro__[:-1] if "__init__" in vars(base)]
-    known = [name for each in inits for name in list(inspect.signature(each).parameters)[1:]]
+    inits: list[Callable[..., None]] = [
+        vars(base)["__init__"] for base in kind.__mro__[:-1] if "__init__" in vars(base)
+    ]
+    parameters = [each for init in inits for each in inspect.signature(init).parameters.values()]
+    known = [each.name for each in parameters if each.kind is not inspect.Parameter.VAR_KEYWORD]
     made = inits[0]
 
     @functools.wraps(made)
@@ -87,7 +90,7 @@ def named_keywords(kind: type[Made]) -> type[Made]:
             raise unknown_keyword(type(self).__name__, unknown[0], known)
         made(self, *given, **keywords)
 
-    kind.__init__ = checked_init  # type: ignore[method-assign]
+    setattr(kind, "__init__", checked_init)  # noqa: B010 (mypy does not allow an assignment)
     return kind
 
 
@@ -147,7 +150,7 @@ def _sentence(
 
 def _steps(values: Any, loc: Sequence[int | str]) -> list[str]:
     """Return the way through the values to an error; pydantic also names branches of unions, which are not part of it."""
-    steps = []
+    steps = list[str]()
     for step in loc:
         listed = isinstance(values, list | tuple)
         if (listed and isinstance(step, int) and step < len(values)) or (
