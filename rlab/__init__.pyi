@@ -45,6 +45,8 @@ if TYPE_CHECKING:  # mypy resolves the imports between these files and the packa
     from rlab.hardening.comparison import compare_hardening as compare_hardening
     from rlab.hardening.run import Hardened as Hardened
     from rlab.hardening.run import harden as harden
+    from rlab.learning.simulator import Simulator as Simulator
+    from rlab.learning.simulator import read_simulator as read_simulator
     from rlab.policies.auto import Auto as Auto
     from rlab.policies.base import Policy as Policy
     from rlab.policies.belief import Belief as Belief
@@ -55,6 +57,7 @@ if TYPE_CHECKING:  # mypy resolves the imports between these files and the packa
     from rlab.priors.base import Prior as Prior
     from rlab.results.data import AttackedSample as AttackedSample
     from rlab.results.result import AttackResult as AttackResult
+    from rlab.runs.learn import learn as learn
     from rlab.verbs import attack as attack
     from rlab.verbs import benchmark as benchmark
     from rlab.verbs import compare as compare

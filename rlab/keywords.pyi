@@ -9,6 +9,7 @@ if TYPE_CHECKING:  # mypy resolves the imports between these files and the packa
     from rlab.filters.base import Filter
     from rlab.filters.named import Distortion
     from rlab.hardening.adversaries import AdversaryGenerator
+    from rlab.learning.simulator import Simulator
     from rlab.policies.base import Policy
     from rlab.victims.torch_module import TorchVictim
     from torch import Tensor
@@ -21,6 +22,8 @@ class AttackKeywords(TypedDict, total=False):
     budget: int | None
     policy: str | Policy[Any]
     surrogate: str | Module | TorchVictim | Sequence[str | Module | TorchVictim] | None
+    simulator: str | Simulator | None
+    learn: int | Literal['off'] | None
     accept: Literal['better', 'always']
     l2_penalty: float | None
     until: Literal['flip', 'steady', 'budget']
@@ -40,6 +43,8 @@ class CompareKeywords(TypedDict, total=False):
     goal: str | Goal
     budget: int | None
     surrogate: str | Module | TorchVictim | Sequence[str | Module | TorchVictim] | None
+    simulator: str | Simulator | None
+    learn: int | Literal['off'] | None
     accept: Literal['better', 'always']
     l2_penalty: float | None
     until: Literal['flip', 'steady', 'budget']
@@ -63,6 +68,8 @@ class ExplainKeywords(TypedDict, total=False):
     budget: int | None
     policy: str | Policy[Any]
     surrogate: str | Module | TorchVictim | Sequence[str | Module | TorchVictim] | None
+    simulator: str | Simulator | None
+    learn: int | Literal['off'] | None
     accept: Literal['better', 'always']
     l2_penalty: float | None
     until: Literal['flip', 'steady', 'budget']
@@ -87,6 +94,8 @@ class BenchmarkKeywords(TypedDict, total=False):
     budget: int | None
     policy: str | Policy[Any]
     surrogate: str | Module | TorchVictim | Sequence[str | Module | TorchVictim] | None
+    simulator: str | Simulator | None
+    learn: int | Literal['off'] | None
     accept: Literal['better', 'always']
     l2_penalty: float | None
     until: Literal['flip', 'steady', 'budget']
@@ -143,6 +152,12 @@ class HardenKeywords(TypedDict, total=False):
     seed: int
     step: Callable[..., Any] | None
     augment: Callable[[Tensor], Tensor] | None
+
+class LearnKeywords(TypedDict, total=False):
+    palette: str | Distortion | Filter | Callable[..., Tensor] | Sequence[str | Distortion | Filter | Callable[..., Tensor]] | None
+    patch: int | str | Sequence[int] | None
+    queries: int
+    seed: int
 
 class EnvironmentKeywords(TypedDict, total=False):
     palette: str | Distortion | Filter | Callable[..., Tensor] | Sequence[str | Distortion | Filter | Callable[..., Tensor]] | None

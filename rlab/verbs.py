@@ -29,7 +29,7 @@ from rlab.results.kept import Keep
 from rlab.results.result import AttackResult
 from rlab.runs.attack import run_attack
 from rlab.runs.executor import Workers, place
-from rlab.runs.inputs import Data, Model, as_batch, taken
+from rlab.runs.inputs import Data, Model, as_batch, plain_input, taken
 from rlab.runs.options import SharedAttackOptions
 from rlab.runs.sharing import WorkerOptions
 from rlab.storage.config import check, check_keywords, did_you_mean, read_config, takes
@@ -85,7 +85,12 @@ def attack(
     with taken(here, data, limit, stream=True) as (victim, samples):
         filled, defaulted = declared.filled(samples)
         announce(samples, defaulted)
-        config = {"model": _plain(named or model, "name"), "data": _plain(data, "path"), **filled.plain(), "keep": keep}
+        config = {
+            "model": plain_input(named or model, "name"),
+            "data": plain_input(data, "path"),
+            **filled.plain(),
+            "keep": keep,
+        }
         with bar(len(samples)) as progress:
             folder = None if out is None else Path(out)
             workers = None if named is None else Workers.of(declared, named, victim)
@@ -105,13 +110,6 @@ def _placed(options: WorkerOptions, model: Model) -> tuple[ModelOptions | None, 
     if options.shared:
         raise OptionError(f"workers need the model by name, such as 'my_module:net', got a {type(model).__name__}")
     return None, model
-
-
-def _plain(thing: object, key: str) -> dict[str, Any]:
-    """A model or data as fields of a configuration file."""
-    if isinstance(thing, ModelOptions | DataOptions):
-        return thing.plain()
-    return {key: os.fspath(thing) if isinstance(thing, str | os.PathLike) else type(thing).__name__}
 
 
 @takes(CompareOptions, *_NOT_KEYWORDS, "policy")
@@ -141,7 +139,7 @@ def compare(
         filled, defaulted = declared.filled(batch)
         announce(batch, defaulted)
         assert filled.budget is not None
-        inputs = {"model": _plain(named or model, "name"), "data": _plain(data, "path")}
+        inputs = {"model": plain_input(named or model, "name"), "data": plain_input(data, "path")}
         settings = declared.settings(None if named is not None else victim) | inputs
         folder = None if out is None else Path(out)
         return run_comparison(victim, batch, contenders, filled.budget, filled.seed, folder, settings, tell)

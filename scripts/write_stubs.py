@@ -24,6 +24,7 @@ FUNCTIONS: dict[str, Callable[..., object]] = {
     "ExplainKeywords": rlab.explain,
     "BenchmarkKeywords": rlab.benchmark,
     "HardenKeywords": rlab.harden,
+    "LearnKeywords": rlab.learn,
     "EnvironmentKeywords": make_environment,
 }
 

@@ -23,7 +23,7 @@ from rlab.benchmarking.single import Format, Wfdb
 from rlab.errors import FolderError, OptionError
 from rlab.results.result import Status
 from rlab.runs.fingerprint import agent_fingerprint
-from rlab.runs.options import spec_name
+from rlab.runs.palette_options import spec_name
 from rlab.storage import files
 from rlab.storage.digest import digest
 from rlab.storage.ledger import PARTS, advice

@@ -19,6 +19,7 @@ COMMANDS = {
     "init": "Inspect your data and write a commented configuration file.",
     "doctor": "Check model, data and palette before you spend queries.",
     "attack": "Find, for every sample, a few patches whose distortion makes the model err.",
+    "learn": "Learn a simulator of a model from its answers, which saves queries in attacks.",
     "show": "Show the results of a run: summary, samples, pictures.",
     "compare": "Run several attacks on the same model, samples and budget.",
     "explain": "Show which regions decide: a heat map and a mask for every sample.",
@@ -68,7 +69,17 @@ def make_app(words: Sequence[str], guarded: Guard) -> Callable[[Sequence[str]], 
         command = made.commands[called]
         for each in getattr(command, "commands", {called: command}).values():
             each.callback = guarded(each.callback)
-    return lambda words: made(words, prog_name="rlab")
+    return lambda words: made(_repeated(words, "--from") if called == "learn" else words, prog_name="rlab")
+
+
+def _repeated(words: Sequence[str], flag: str) -> list[str]:
+    """Repeat a flag before each of its values: the shell turns `--from runs/*` into one flag and several words."""
+    whole, within = list[str](), False
+    for word in words:
+        whole += [flag] if within and whole[-1] != flag and not word.startswith("-") else []
+        whole.append(word)
+        within = word == flag or (within and not word.startswith("-"))
+    return whole
 
 
 def _as_note(message: Warning | str, category: type[Warning], *where: Any) -> str:

@@ -12,6 +12,7 @@ from rlab.cli.spoken import summary
 from rlab.cli.tracked import Track, track
 from rlab.present.table import plain, terminal
 from rlab.results.result import AttackResult
+from rlab.results.sentences import learning_lines
 from rlab.results.tables import MEDIANS, figures_line, summary_table
 from rlab.runs.options import SharedRunOptions
 from rlab.verbs import attack
@@ -40,6 +41,8 @@ def command(
     out.print(terminal(summary_table({options.model.name: result})))
     out.print(f"[dim]{MEDIANS}[/dim]", highlight=False)
     out.print(figures_line(result))
+    for line in learning_lines(result.setting):
+        out.print(line, highlight=False)
     out.print(f"Run folder: [bold]{plain(folder)}[/bold]  ([dim]rlab show {plain(folder)}[/dim])")
     track(folder, tracker)
     setting = result.setting

@@ -12,6 +12,7 @@ from rlab.cli.spoken import out, spoken, summary
 from rlab.folders.kinds import kind_of
 from rlab.present.table import Table, plain, records, terminal, text
 from rlab.results.result import AttackResult
+from rlab.results.sentences import learning_lines
 from rlab.results.tables import MEDIANS, breakdown_tables, detail_table, figures_line, reach_line, summary_table
 from rlab.storage.ledger import read_versions
 from rlab.storage.lock import hold
@@ -43,6 +44,8 @@ def command(
     out.print(terminal(summary_table({run.name: result})))
     out.print(f"[dim]{MEDIANS}[/dim]", highlight=False)
     out.print(figures_line(result))
+    for line in learning_lines(result.setting):
+        out.print(line, highlight=False)
     if reach := reach_line(result):
         out.print(reach)
     for table in (*breakdown_tables(result), detail_table(result, samples)):

@@ -17,7 +17,7 @@ from rlab.core.env import Accepting, AttackEnv, State, Task, snapshot
 from rlab.core.goals import Below, Goal
 from rlab.core.grid import PatchGrid
 from rlab.core.rng import sample_seeds
-from rlab.core.setting import Setting
+from rlab.core.setting import Learned, Setting
 from rlab.core.status import Status
 from rlab.core.trace import WINDOW, WINDOW_OF_LABELS, Trace, Until
 from rlab.data.batch import Batch
@@ -80,6 +80,7 @@ class Attack:
     until: Until = "steady"
     distance: Measure = "l2"
     paced: bool = False  # whether a run on disk may use smaller chunks, so that it saves often
+    learned: Learned | None = None  # the simulator that the policy uses
     noisy: bool = False  # whether scores vary between equal queries; a second clean query estimates by how much
 
     def __post_init__(self) -> None:
@@ -238,6 +239,7 @@ class Attack:
             rate=batch.rate,
             leads=batch.leads,
             distance=self.distance,
+            learned=self.learned,
         )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from pydantic import TypeAdapter
@@ -12,6 +12,22 @@ from pydantic import TypeAdapter
 from rlab.core.distances import Measure
 from rlab.core.grid import PatchGrid
 from rlab.core.status import Status as Status
+
+
+@dataclass(frozen=True)
+class Learned:
+    """The simulator that an attack used: its students, and the queries that were spent only to learn."""
+
+    students: int
+    answers: int  # that the students learned from
+    agreement: float  # with the model, on inputs kept aside
+    queries: int
+    here: bool  # whether the queries were spent in this run, or before it
+
+    def __str__(self) -> str:
+        when = "in" if self.here else "before"
+        learned = f"{self.students} students of {self.answers:,} answers agree with the model on {self.agreement:.0%}"
+        return f"{self.queries:,} queries {when} this run; {learned} of inputs kept aside"
 
 
 @dataclass(frozen=True)
@@ -31,6 +47,7 @@ class Setting:
     rate: float | None = None
     leads: tuple[str, ...] = ()
     distance: Measure = "l2"  # the distance that the attack minimised
+    learned: Learned | None = None  # the simulator, if the attack used one that learned from the model's answers
 
     @property
     def grid(self) -> PatchGrid:
@@ -54,8 +71,7 @@ class Setting:
 
     def to_json(self) -> str:
         """Serialise to JSON, which has no infinity: open bounds become null."""
-        values = {f.name: getattr(self, f.name) for f in fields(self)}
-        return json.dumps(values | {"bounds": [b if math.isfinite(b) else None for b in self.bounds]})
+        return json.dumps(asdict(self) | {"bounds": [b if math.isfinite(b) else None for b in self.bounds]})
 
     @classmethod
     def from_json(cls, text: str) -> Setting:

@@ -64,7 +64,7 @@ def _read(path: Path, weights: bool) -> tuple[Header, dict[str, Tensor]]:
     try:
         header = Header.model_validate(plain)
     except ValidationError as error:
-        raise ModelError(f"cannot read the header of {path}: {_first(error)}") from error
+        raise ModelError(f"cannot read the header of {path}: {first_error(error)}") from error
     return header, tensors
 
 
@@ -82,7 +82,7 @@ def read_tensors(path: Path, what: str, weights: bool = True) -> tuple[Any, dict
     return plain, tensors
 
 
-def _first(error: ValidationError) -> str:
+def first_error(error: ValidationError) -> str:
     first = error.errors()[0]
     return f"{'.'.join(map(str, first['loc'])) or 'it'}: {first['msg']}, got {short(first['input'])}"
 
@@ -131,5 +131,5 @@ def _prior(path: Path, shape: Mapping[str, Any], weights: Mapping[str, Tensor], 
     try:
         arguments = PriorShape.model_validate(dict(shape)).model_dump()
     except ValidationError as error:
-        raise ModelError(f"the network in the header of {path} is not valid: {_first(error)}") from error
+        raise ModelError(f"the network in the header of {path} is not valid: {first_error(error)}") from error
     return TrainedPrior(fill(lambda: DirectionPrior(**arguments), weights, path), name)

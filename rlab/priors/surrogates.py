@@ -139,7 +139,7 @@ def load_surrogates(named: Sequence[Surrogate], batch: Samples) -> SurrogatePrio
     surrogates = [_load(model, batch.bounds) for model in named]
     prior = SurrogatePrior(surrogates, tuple(surrogate_name(model) for model in named))
     for name, surrogate in zip(prior.names, surrogates, strict=True):
-        _check(name, surrogate, batch)
+        check_surrogate(name, surrogate, batch)
     return prior
 
 
@@ -161,7 +161,8 @@ def _load(model: Surrogate, bounds: tuple[float, float]) -> TorchVictim:
     return loaded
 
 
-def _check(name: str, surrogate: TorchVictim, batch: Samples) -> None:
+def check_surrogate(name: str, surrogate: TorchVictim, batch: Samples) -> None:
+    """Query a surrogate once on the data; raise an error if it fails or has another number of classes."""
     try:
         classes = surrogate(batch[:1].x, "surrogate").shape[1]
     except (InputError, VictimError) as error:

@@ -177,8 +177,20 @@ class ResultData:
             "median_patches": median_of(self.final["l0_patches"], won),
             "mean_queries": mean_of(self.effort, won),
             "mean_l2": mean_of(self.final["l2"], won),
-            "queries": int(self.queries.sum()),
+            "queries": self.total_queries,
+            "queries_learn": self.learning_queries,
         } | within
+
+    @property
+    def learning_queries(self) -> int:
+        """Queries that this run spent only to learn a simulator."""
+        learned = self.setting.learned
+        return learned.queries if learned is not None and learned.here else 0
+
+    @property
+    def total_queries(self) -> int:
+        """All queries of the run: of the samples, and of learning."""
+        return int(self.queries.sum()) + self.learning_queries
 
     def tally(self) -> Tally:
         """Return the counts for the progress bar."""

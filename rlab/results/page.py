@@ -116,11 +116,13 @@ def _median(values: Tensor) -> Estimate:
 
 def summary_blocks(result: ResultData) -> list[Block]:
     spread = [f"{int(result.queries[:, i].sum()):,} {phase}" for i, phase in enumerate(PHASES[:3])]
+    spread += [f"{result.learning_queries:,} learn"] if result.learning_queries else []
     facts = {
         **summary_facts(result),
         "SNR": f"{number(median_of(result.final['snr_db'], result.succeeded))} dB",
         "status": figures_line(result),
-        "total queries": f"{int(result.queries.sum()):,} ({', '.join(spread)})",
+        "total queries": f"{result.total_queries:,} ({', '.join(spread)})",
+        **({} if result.setting.learned is None else {"learning": str(result.setting.learned)}),
     }
     note = f"{MEDIANS} Every flip was verified from the stored file."
     folded = Folded("All figures of the run", [Facts(facts), Text(note, quiet=True)])

@@ -30,7 +30,7 @@ from rlab.results.data import ResultData
 from rlab.results.kept import HeldInputs, Remake, StoredInputs, palette_of
 from rlab.results.rows import MARK, from_rows, to_records, to_table
 from rlab.results.rows import to_rows as to_rows
-from rlab.results.sentences import run_sentence
+from rlab.results.sentences import learning_lines, run_sentence
 from rlab.stats import median_of
 from rlab.storage import files
 from rlab.storage.ledger import LEDGER, check_files, reading
@@ -71,7 +71,7 @@ class AttackResult(ResultData, Result):
         )
 
     def __repr__(self) -> str:
-        return f"AttackResult({len(self)} samples: {self.tally()}, {int(self.queries.sum()):,} queries in all)"
+        return f"AttackResult({len(self)} samples: {self.tally()}, {self.total_queries:,} queries in all)"
 
     def records(self) -> list[dict[str, Any]]:
         """One row per sample, with the names of classes and one number of queries."""
@@ -110,6 +110,7 @@ class AttackResult(ResultData, Result):
             f"median L2 {s['median_l2']:.3g}{unit} ({s['median_l2_flip']:.3g}{unit} at the first flip), "
             f"{s['median_patches']:g} of {len(setting.grid)} patches{'' if math.isnan(snr) else f', median SNR {snr:.1f} dB'}",
             *([anytime + " / ".join(within.values())] if within else []),
+            *learning_lines(setting),
         ]
         return "\n".join(lines)
 

@@ -120,7 +120,9 @@ def from_rows(table: pa.Table | StoredTable) -> dict[str, Any]:
         "ids": tuple(table["id"].to_pylist()),
         "labels": numbers("label", whole=True),
         "status": tuple(map(statuses.__getitem__, table["status"].to_pylist())),
-        "queries": torch.stack([*counts, torch.zeros(table.num_rows, dtype=torch.int64)], 1),
+        "queries": torch.cat(
+            [torch.stack(counts, 1), torch.zeros(table.num_rows, len(PHASES) - 3, dtype=torch.int64)], 1
+        ),
         "before": numbers("scores_before"),
         "after": numbers("scores_after"),
         "flip": {name: numbers(f"flip_{name}") for name in NAMES},

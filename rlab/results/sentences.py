@@ -244,3 +244,8 @@ def _frames(sample: AttackedSample, frames: int) -> str:
         return f", frame {first + 1} of {frames}{seconds}"
     gaps = f"{len(hit)} frames from " if len(hit) <= last - first else "frames "
     return f", {gaps}{first + 1} to {last + 1} of {frames}{seconds}"
+
+
+def learning_lines(setting: Setting) -> list[str]:
+    """The cost of learning in one line; none if the attack used no simulator that learned from the model."""
+    return [] if setting.learned is None else [f"learning: {setting.learned}"]

@@ -11,7 +11,7 @@ import warnings
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from rlab.data.source import Loss
 from rlab.errors import DataError, FolderError, Notice, OptionError
 from rlab.filters import check_palette
 from rlab.filters.palette import FreePixels
+from rlab.learning.simulator import SIMULATOR
 from rlab.progress import Progress, quiet
 from rlab.results.kept import Keep
 from rlab.results.result import AttackResult
@@ -30,6 +31,7 @@ from rlab.runs.chunk_work import SentChunk, attack_in_memory, built, each_chunk,
 from rlab.runs.executor import Executor, InProcess, MakeWork, Workers
 from rlab.runs.fingerprint import check_resumable, data_fingerprint, inputs_of
 from rlab.runs.joined import FinishedRows, chunk_tables, join_chunks, left_out, samples_of
+from rlab.runs.learn import learn_first
 from rlab.runs.messages import HandOut
 from rlab.runs.options import AttackOptions
 from rlab.storage import files
@@ -56,8 +58,11 @@ def run_attack(
 
     `config` is the configuration as plain values; `keep` says which inputs the folder stores.
     """
-    attack, executor = built(recipe, samples), workers or InProcess(victim)
-    job = AttackJob(attack, victim, samples, executor, recipe if workers else attack, progress, keep)
+    learns = isinstance(recipe, AttackOptions) and isinstance(recipe.learn, int)
+    lesson = recipe if isinstance(recipe, AttackOptions) and learns else None
+    attack = built(recipe if lesson is None else lesson.model_copy(update={"learn": None}), samples)
+    executor = workers or InProcess(victim)
+    job = AttackJob(attack, victim, samples, executor, recipe if workers else attack, progress, keep, lesson)
     return job.in_memory() if folder is None else job.in_folder(folder, config or {})
 
 
@@ -72,12 +77,24 @@ class AttackJob:
     recipe: Attack | AttackOptions  # the attack, or the options from which workers build it
     progress: Progress
     keep: Keep
+    lesson: AttackOptions | None = None  # the options, if a simulator is to be learned first
 
     @property
     def in_process(self) -> bool:
         return isinstance(self.executor, InProcess)
 
+    def taught(self, folder: Path | None, config: Mapping[str, Any]) -> AttackJob:
+        """Return the job with a simulator that is learned now or read from `folder`; itself if there is nothing to learn."""
+        if self.lesson is None:
+            return self
+        simulator = learn_first(self.lesson, self.victim, self.samples, folder, config, self.progress)
+        recipe = self.lesson.model_copy(update={"simulator": simulator})
+        attack = recipe.build(self.samples)
+        return replace(self, attack=attack, recipe=attack if self.in_process else recipe, lesson=None)
+
     def in_memory(self) -> AttackResult:
+        if self.lesson is not None:
+            return self.taught(None, {}).in_memory()
         check_palette(self.attack.palette, self.samples[:4].x, self.samples.bounds)
         chunks = {f"chunk-{rows.start:08d}": rows for rows in self.attack.chunks(len(self.samples))}
         parts, lost = dict[str, AttackResult](), list[Loss]()
@@ -105,7 +122,10 @@ class AttackJob:
         with open_run(folder, question) as resume, _room(resume, len(self.samples)):
             if not (folder / files.SAMPLES).exists():
                 check_palette(self.attack.palette, self.samples[:4].x, self.samples.bounds)
-                join_chunks(resume, *self._make_chunks(resume, config))
+                if self.lesson is not None:
+                    _create(resume, config)
+                job = self.taught(folder / SIMULATOR, config)
+                join_chunks(resume, *job._make_chunks(resume, config))
                 if lost := left_out(resume):
                     warnings.warn(summarise_losses(lost), Notice, stacklevel=2)
             resume.finish(files.ARRAYS, files.SAMPLES, parts=self.keep != "assignments")

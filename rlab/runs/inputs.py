@@ -192,3 +192,10 @@ def _as_victim(model: Model, batch: Samples, notes: list[str]) -> Victim:
     values = f"values in [{batch.bounds[0]:.4g}, {batch.bounds[1]:.4g}]"
     notes.append(f"{name} as a model of {values}{', several labels per sample,' if victim.multilabel else ''} {how}")
     return victim
+
+
+def plain_input(thing: object, key: str) -> dict[str, Any]:
+    """A model or data as fields of a configuration file."""
+    if isinstance(thing, ModelOptions | DataOptions):
+        return thing.plain()
+    return {key: os.fspath(thing) if isinstance(thing, str | os.PathLike) else type(thing).__name__}

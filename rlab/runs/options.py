@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Annotated, Any, Self
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, InstanceOf, field_serializer, field_validator
+from pydantic import Field, InstanceOf, field_serializer, field_validator, model_validator
 
 from rlab.core import defaults
 from rlab.core.attack import Attack
@@ -14,13 +15,14 @@ from rlab.core.distances import Measure
 from rlab.core.env import Accepting
 from rlab.core.goals import Goal, parse_goal
 from rlab.core.grid import PatchGrid
+from rlab.core.setting import Learned
 from rlab.core.trace import Until
 from rlab.data.batch import Samples
 from rlab.data.load import DataOptions
 from rlab.errors import OptionError
 from rlab.filters.base import Filter
-from rlab.filters.named import Distortion
-from rlab.filters.palette import PIXELS, FreePixels, Palette, Spec, by_gradient
+from rlab.filters.palette import PIXELS, FreePixels, by_gradient
+from rlab.learning.simulator import Simulator, read_simulator, simulator_path, with_students
 from rlab.policies import parse_policy, policy_spec
 from rlab.policies.auto import ShippedPrior, is_auto, make_auto
 from rlab.policies.base import Policy
@@ -31,23 +33,18 @@ from rlab.priors.base import NoPrior
 from rlab.priors.gradients import gradient_filters
 from rlab.priors.surrogates import Surrogate, SurrogatePrior, load_surrogates, surrogate_name
 from rlab.results.kept import Keep
+from rlab.runs.palette_options import PaletteOptions, make_palette
 from rlab.runs.sharing import WorkerOptions
-from rlab.storage.config import Accepts, Options, check
+from rlab.storage.config import Accepts, check
 from rlab.victims.options import ModelOptions
 
+FEWEST_QUERIES = 32  # to learn from
 _ROOM = 12  # inputs that a search over free pixels holds in memory per sample, plus two per surrogate
 
 
-class AttackOptions(Options):
+class AttackOptions(PaletteOptions):
     """Options of an attack; the default of None depends on the kind of data."""
 
-    palette: Annotated[tuple[Any, ...] | None, Accepts(Spec | Sequence[Spec] | None)] = Field(
-        None,
-        description="filters, e.g. gaussian_noise@0.2 or module:function (see `rlab filters`), or pixels for any values",
-    )
-    patch: Annotated[int | tuple[int, ...] | None, Accepts(int | str | Sequence[int] | None)] = Field(
-        None, description="patch size, one number or one per axis: 8 or 2,8,8 (default: depends on the data)"
-    )
     goal: str | InstanceOf[Goal] = Field(
         "untargeted",
         description="goal: untargeted, targeted:CLASS, below:PROBABILITY, multilabel or multilabel:LABEL (default: untargeted)",
@@ -65,6 +62,14 @@ class AttackOptions(Options):
         None,
         description="your own models, on which the policy auto tries proposals before it queries, and whose gradients guide "
         "the belief search and drive the filters fgsm and pgd; they cost no queries, e.g. timm:resnet18 or my_module:net",
+    )
+    simulator: str | InstanceOf[Simulator] | None = Field(
+        None,
+        description="folder or file of `rlab learn`: students of the model, which are used like surrogates and cost no queries",
+    )
+    learn: int | Literal["off"] | None = Field(
+        None,
+        description="queries to spend on learning a simulator of the model before the attack, or off (default: none)",
     )
     accept: Accepting = Field("better", description="which proposals to keep: better or always (default: better)")
     l2_penalty: float | None = Field(
@@ -91,22 +96,6 @@ class AttackOptions(Options):
     )
     seed: int = Field(0, ge=-(2**63), lt=2**63, description="random seed (default: 0)")
 
-    @field_validator("palette", mode="before")
-    @classmethod
-    def _specs(cls, value: Any) -> Any:
-        """Accept one filter, a list, or names separated by spaces."""
-        if value is None or callable(value):
-            return value if value is None else (value,)
-        if not isinstance(value, str | Distortion | list | tuple):
-            raise ValueError("expected a filter such as gaussian_noise@0.2, or a list of filters")
-        listed = value if isinstance(value, list | tuple) else [value]
-        texts = [str(spec) if isinstance(spec, Distortion) else spec for spec in listed]
-        specs = [part for spec in texts for part in (spec.split() if isinstance(spec, str) else [spec])]
-        wrong = next((spec for spec in specs if not isinstance(spec, str) and not callable(spec)), None)
-        if wrong is not None:
-            raise ValueError(f"a palette holds names of filters or functions, not {type(wrong).__name__}")
-        return tuple(specs)
-
     @field_validator("surrogate", mode="before")
     @classmethod
     def _models(cls, value: Any) -> Any:
@@ -117,21 +106,28 @@ class AttackOptions(Options):
             raise ValueError(f"a surrogate is a name, a torch module or a TorchVictim, not {type(wrong).__name__}")
         return tuple(listed) if listed else None
 
-    @field_validator("patch", mode="before")
+    @field_validator("simulator")
     @classmethod
-    def _sides(cls, value: Any) -> Any:
-        """Accept '8' or '2,8,8', as on the command line."""
-        if not isinstance(value, str):
-            return value
-        try:
-            sides = tuple(int(part) for part in value.split(","))
-        except ValueError:
-            raise ValueError("expected a patch like 8 or 2,8,8") from None
-        return sides[0] if len(sides) == 1 else sides
+    def _file(cls, value: str | Simulator | None) -> str | Simulator | None:
+        """Accept the folder that holds the file."""
+        return str(simulator_path(Path(value))) if isinstance(value, str) else value
 
-    @field_serializer("palette", when_used="json")
-    def _names(self, palette: tuple[Spec, ...] | None) -> list[str] | None:
-        return None if palette is None else [spec_name(spec) for spec in palette]
+    @field_validator("learn")
+    @classmethod
+    def _count(cls, value: int | str | None) -> int | str | None:
+        if isinstance(value, int) and value < FEWEST_QUERIES:
+            raise ValueError(f"expected off or at least {FEWEST_QUERIES} queries")
+        return value
+
+    @model_validator(mode="after")
+    def _one_simulator(self) -> Self:
+        if self.simulator is not None and isinstance(self.learn, int):
+            raise ValueError("'simulator' names students that exist, and 'learn' makes new ones: leave out one")
+        return self
+
+    @field_serializer("simulator", when_used="json")
+    def _in_memory(self, simulator: str | Simulator | None) -> str | None:
+        return f"in memory, {simulator.digest}" if isinstance(simulator, Simulator) else simulator
 
     @field_serializer("surrogate", when_used="json")
     def _model_names(self, surrogate: tuple[Surrogate, ...] | None) -> list[str] | None:
@@ -148,8 +144,9 @@ class AttackOptions(Options):
     def filled(self, batch: Samples) -> tuple[Self, dict[str, Any]]:
         """Return the effective options for this data, and the defaults among them except the distance."""
         palette = defaults.palette(batch) if self.palette is None else self.palette
-        gradients = None if self.surrogate is None else gradient_filters(None, batch.bounds)
-        _palette(palette, batch, gradients)  # refuses an invalid palette early
+        none = self.surrogate is None and self.simulator is None
+        gradients = None if none else gradient_filters(None, batch.bounds)
+        make_palette(palette, batch, gradients)  # refuses an invalid palette early
         usual = {"palette": palette, "patch": defaults.patch(batch), "budget": defaults.BUDGETS[batch.kind]}
         defaulted = {name: value for name, value in usual.items() if getattr(self, name) is None}
         distance = self.distance or ("l2" if tuple(palette) == (PIXELS,) else defaults.DISTANCES[batch.kind])
@@ -160,9 +157,12 @@ class AttackOptions(Options):
         whole, _ = self.filled(batch)
         assert whole.palette is not None and whole.patch is not None  # noqa: PT018
         assert whole.budget is not None and whole.distance is not None  # noqa: PT018
-        prior = None if whole.surrogate is None else load_surrogates(whole.surrogate, batch)
-        palette = _palette(whole.palette, batch, None if prior is None else gradient_filters(prior, batch.bounds))
-        entries = _ROOM + 2 * len(whole.surrogate or ()) if isinstance(palette, FreePixels) else len(palette)
+        simulator = whole.read_simulator()
+        prior = whole._prior(batch, simulator)
+        palette = make_palette(whole.palette, batch, None if prior is None else gradient_filters(prior, batch.bounds))
+        entries = (
+            _ROOM + 2 * len(prior.surrogates if prior else ()) if isinstance(palette, FreePixels) else len(palette)
+        )
         chunk = defaults.chunk(batch, entries) if whole.chunk is None else whole.chunk
         defaults.check_room(batch, min(chunk, len(batch)), entries)
         grid = PatchGrid.of(batch.size, whole.patch)
@@ -179,7 +179,8 @@ class AttackOptions(Options):
             patience=whole.patience,
             chunk=chunk,
             paced=whole.chunk is None,
-            label=_label(policy_spec(whole.policy), policy, whole.surrogate),
+            label=_label(policy_spec(whole.policy), policy, whole.surrogate, simulator),
+            learned=None if simulator is None else _learned(simulator, whole.learn),
             seed=whole.seed,
             until=whole.until,
             distance=whole.distance,
@@ -188,9 +189,21 @@ class AttackOptions(Options):
 
     def gradients(self, batch: Samples) -> dict[str, Filter]:
         """Return the filters that use the surrogates' gradients, by name."""
-        if self.surrogate is None or not any(map(by_gradient, self.palette or ())):
-            return {}
-        return gradient_filters(load_surrogates(self.surrogate, batch), batch.bounds)
+        prior = self._prior(batch, self.read_simulator()) if any(map(by_gradient, self.palette or ())) else None
+        return {} if prior is None else gradient_filters(prior, batch.bounds)
+
+    def read_simulator(self) -> Simulator | None:
+        """Return the simulator, if these options have one."""
+        if isinstance(self.learn, int) and self.simulator is None:
+            raise OptionError(
+                "the option learn is only for `rlab attack`: run `rlab learn` first, and pass its folder as simulator"
+            )
+        return read_simulator(Path(self.simulator)) if isinstance(self.simulator, str) else self.simulator
+
+    def _prior(self, batch: Samples, simulator: Simulator | None) -> SurrogatePrior | None:
+        """Return the surrogates and the students, None if there are none."""
+        given = None if self.surrogate is None else load_surrogates(self.surrogate, batch)
+        return given if simulator is None else with_students(given, simulator, batch)
 
     def _policy(self, batch: Samples, prior: SurrogatePrior | None) -> Policy[Any]:
         """Return the policy for this data, with its own prior or with the surrogates as prior."""
@@ -256,21 +269,17 @@ def guided(policy: Policy[Any]) -> bool:
     return is_auto(policy) or (isinstance(policy, BeliefPolicy) and isinstance(policy.prior, NoPrior))
 
 
-def _palette(specs: Sequence[Spec], batch: Samples, own: Mapping[str, Filter] | None) -> Palette:
-    if tuple(specs) == (PIXELS,):
-        return FreePixels()
-    return Palette.of(specs, batch.rank, batch.shape[0], batch.rate, batch.unit, own)
-
-
-def spec_name(spec: Spec) -> str:
-    """Name a palette entry; the name of a caller's function is valid only within its process."""
-    return spec if isinstance(spec, str) else f"{getattr(spec, 'name', getattr(spec, '__name__', 'filter'))}"
-
-
-def _label(named: str, policy: Policy[Any], surrogate: Sequence[Surrogate] | None) -> str:
-    """Describe the policy: its name, what 'auto' chose, and the surrogates."""
-    if surrogate is not None:
+def _label(named: str, policy: Policy[Any], surrogate: Sequence[Surrogate] | None, simulator: Simulator | None) -> str:
+    """Describe the policy: its name, what 'auto' chose, the surrogates and the students."""
+    helpers = [] if surrogate is None else [f"surrogates {', '.join(map(surrogate_name, surrogate))}"]
+    helpers += [] if simulator is None else [f"{len(simulator.students)} students"]
+    if helpers:
         kind = {PixelPolicy: "pixels", ImaginePolicy: "imagine"}.get(type(policy), "belief")
         took = f"auto -> {kind}" if named.startswith("auto") else named
-        return f"{took} with surrogates {', '.join(map(surrogate_name, surrogate))}"
+        return f"{took} with {' and '.join(helpers)}"
     return f"{named} -> {policy}" if named.startswith("auto") else named
+
+
+def _learned(simulator: Simulator, learn: int | str | None) -> Learned:
+    card = simulator.card
+    return Learned(len(card.students), card.answers, card.agreement, card.queries, here=isinstance(learn, int))

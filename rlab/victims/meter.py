@@ -13,7 +13,7 @@ from rlab.errors import BudgetError
 if TYPE_CHECKING:
     from rlab.victims.base import Victim
 
-PHASES = ("search", "cleanup", "verify", "train")
+PHASES = ("search", "cleanup", "verify", "train", "learn")
 
 
 class QueryMeter:

@@ -21,6 +21,7 @@ class Model:
     regions: tuple[Tensor, ...] = ()  # levels, each (p,): the region of a patch
     rho: float = 0.3  # standard deviation of region effects
     curvature: float = 1.0  # how much further than tau a large drop may lie from the line
+    log_prior: tuple[float, ...] = ()  # of the hypotheses, up to a constant; () if all are alike
 
     @cached_property
     def counts(self) -> tuple[int, ...]:
@@ -31,6 +32,11 @@ class Model:
     def table(self) -> Tensor:
         """(h, 5): the hypotheses."""
         return torch.tensor(self.hypotheses, device=self.regions[0].device if self.regions else None)
+
+    @cached_property
+    def odds(self) -> Tensor:
+        """(h,): the log prior of the hypotheses."""
+        return torch.tensor(self.log_prior or (0.0,) * len(self.hypotheses), device=self.table.device)
 
     @cached_property
     def membership(self) -> Tensor:
@@ -52,6 +58,7 @@ class Answers(Rows):
     code: Tensor  # (n, Q) codes of all queries, forgotten ones included
     drop: Tensor  # (n, T, a)
     inner: Tensor  # (n, T, T) products of the changes
+    weighted: Tensor  # (n, T, T) the same with the geometry's weights
     shared: Tensor  # (n, T, T) products of the regions' masses
     along: Tensor  # (n, T, k) along the directions
     whole: Tensor  # (n, T) expected before any query, for mu = 1
@@ -79,6 +86,7 @@ def no_answers(geometry: Geometry, model: Model, rivals: int, noise: Tensor | No
         code=torch.zeros(n, 0, dtype=torch.long, device=mass.device),
         drop=mass.new_zeros(n, 0, rivals),
         inner=mass.new_zeros(n, 0, 0),
+        weighted=mass.new_zeros(n, 0, 0),
         shared=mass.new_zeros(n, 0, 0),
         along=mass.new_zeros(n, 0, directions),
         whole=mass.new_zeros(n, 0),
@@ -94,7 +102,7 @@ def observe(answers: Answers, geometry: Geometry, model: Model, assignment: Tens
     n, p = assignment.shape
     tried = torch.cat([answers.tried, assignment[:, None]], 1)
     own = gram.gather(1, assignment[:, None, None].expand(n, 1, gram.shape[2], p))[:, 0]
-    row = own.gather(1, tried).sum(2)  # (n, T + 1)
+    products = own.gather(1, tried)  # (n, T + 1, p)
     changed = mass.gather(1, assignment[:, None])[:, 0]
     lifted = geometry.lift.gather(1, assignment[:, None])[:, 0].sum(1, keepdim=True)
     parts = [
@@ -107,7 +115,8 @@ def observe(answers: Answers, geometry: Geometry, model: Model, assignment: Tens
         tried=tried,
         code=torch.cat([answers.code, code_of(assignment)[:, None]], 1),
         drop=torch.cat([answers.drop, drop[:, None]], 1),
-        inner=_bordered(answers.inner, row),
+        inner=_bordered(answers.inner, products.sum(2)),
+        weighted=_bordered(answers.weighted, (products @ geometry.weight[:, :, None])[..., 0]),
         shared=_bordered(answers.shared, (regional @ weighted.transpose(1, 2))[..., 0]),
         along=torch.cat([answers.along, along(geometry.projection, assignment[:, None])], 1),
         whole=torch.cat([answers.whole, lifted], 1),
@@ -124,6 +133,7 @@ def _forget_oldest(answers: Answers) -> Answers:
         tried=answers.tried[:, 1:],
         drop=answers.drop[:, 1:],
         inner=answers.inner[:, 1:, 1:],
+        weighted=answers.weighted[:, 1:, 1:],
         shared=answers.shared[:, 1:, 1:],
         along=answers.along[:, 1:],
         whole=answers.whole[:, 1:],

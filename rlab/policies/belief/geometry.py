@@ -28,8 +28,9 @@ _JITTER = 1e-6  # relative to a patch's own scale: entries that undo each other 
 class Geometry(Rows):
     """Entry 0 of the axes of length f + 1 is the untouched input, which changes nothing."""
 
-    gram: Tensor  # (n, f + 1, f + 1, p) <change_i, change_j> at a patch, weighted
+    gram: Tensor  # (n, f + 1, f + 1, p) <change_i, change_j> at a patch
     root: Tensor  # (n, p, f, f) its Cholesky factor
+    weight: Tensor  # (n, p) how much more the rest may vary at a patch if the prior's directions are right
     projection: Tensor  # (n, f + 1, k, p) <d_k, change_i> along the prior's directions
     cost: Tensor  # (n, f, p) what an entry adds to the distance, additive over patches
     mass: Tensor  # (n, f + 1, p) a patch's share of all that the entry could change
@@ -58,14 +59,15 @@ def make_geometry(
     squared = gram.diagonal(dim1=2, dim2=3)[:, :, 1:]  # (n, p, f)
     unopposed, last = _unopposed(gram[:, :, 1:, 1:]), len(group_levels(grid)) - 1
     level = torch.where(unopposed.mean((1, 2)) > ONE_SIDED, 0, last)
-    weight = _weight(directions, grid, relevance, squared) * _evened(squared, level < last)
+    evened = _evened(squared, level < last)
     jitter = (_JITTER * squared.mean(2, keepdim=True) + 1e-10).expand_as(squared)
     mass = squared.sqrt().transpose(1, 2)
     mass = mass / mass.sum(2, keepdim=True).clamp(min=1e-9)
     lift = mass * unopposed * _centre(grid, central).to(mass)
     return Geometry(
-        gram=(gram * weight[..., None]).permute(0, 2, 3, 1).contiguous(),
-        root=torch.linalg.cholesky(gram[:, :, 1:, 1:] + torch.diag_embed(jitter)) * weight[..., None].sqrt(),
+        gram=(gram * evened).permute(0, 2, 3, 1).contiguous(),
+        root=torch.linalg.cholesky(gram[:, :, 1:, 1:] + torch.diag_embed(jitter)) * evened.sqrt(),
+        weight=_weight(directions, grid, relevance, squared),
         projection=make_projection(change, directions, grid),
         cost=_cost(change, squared, grid, measure),
         mass=torch.cat([torch.zeros_like(mass[:, :1]), mass], 1),
@@ -75,19 +77,19 @@ def make_geometry(
 
 
 def _weight(directions: Tensor | None, grid: PatchGrid, relevance: float, squared: Tensor) -> Tensor:
-    """(n, p, 1): how much the rest may vary at each patch, 1 on average."""
+    """(n, p): how much the rest may vary at each patch, 1 on average."""
     if directions is None or not relevance:
-        return torch.ones_like(squared[..., :1])
+        return torch.ones_like(squared[..., 0])
     energy = grid.total(unit(directions, 2).square().sum(2).mean(1))  # (n, p)
     points = grid.total(torch.ones_like(directions[:, 0, 0]))
     density = energy / points * (points.sum(1, keepdim=True) / energy.sum(1, keepdim=True).clamp(min=1e-12))
-    return ((1 - relevance) + relevance * density)[..., None]
+    return (1 - relevance) + relevance * density
 
 
 def _evened(squared: Tensor, grouped: Tensor) -> Tensor:
-    """(n, 1, 1): 1, or less for grouped patches: among many, a single patch matters less than among few."""
+    """(n, 1, 1, 1): 1, or less for grouped patches: among many, a single patch matters less than among few."""
     whole = squared.sum(1).sqrt().mean(1)  # L2 of changing everything, averaged over the entries
-    return torch.where(grouped, (WHOLE / whole.clamp(min=WHOLE)).square(), 1.0)[:, None, None]
+    return torch.where(grouped, (WHOLE / whole.clamp(min=WHOLE)).square(), 1.0)[:, None, None, None]
 
 
 def _centre(grid: PatchGrid, central: float) -> Tensor:

@@ -35,6 +35,7 @@ ALONG = ((0.2, 0.2), (0.5, 0.5), (1.0, 1.0))
 NOWHERE = ((0.0, 0.0),)
 REST = {True: (0.03, 0.1), False: (0.02, 0.05, 0.1, 0.3)}  # with a prior's directions and without
 NOISE = (0.03, 0.1)
+DOUBT = 2.5  # log odds against a hypothesis without directions before the first query, if a prior gives some
 LIFT = 1.25  # the drop expected from changing everything, in units of the margin
 MIDDLE = (0.5, 0.5, 0.03, LIFT, 0.03)  # the hypothesis for the first query if a prior gives directions
 CENTRAL: dict[Kind, float] = {"signal": 0.25, "image": 0.25, "video": 0.7}
@@ -104,15 +105,25 @@ class Belief(Policy[BeliefState]):
         change = (state.bank[:, 1:] - state.bank[:, :1]).div_(wide(state.scale, state.bank))
         central = CENTRAL[task.grid.kind] if self.central is None else self.central
         geometry = make_geometry(change, directions, task.grid, task.distance, self.relevance, central)
+        at_input = geometry.projection if self.prior.local else geometry.projection[:, :, :0]
+        memory = self._first(geometry, at_input, state, task)
+        return self._rehearsed(memory, state, task) if self.prior.local else memory
+
+    def restart(self, memory: BeliefState, state: State, task: Task) -> BeliefState:
+        """The memory of a new search on the same inputs: it keeps what the palette can do and the prior's directions."""
+        return self._first(memory.geometry, memory.at_input, state, task)
+
+    def _first(self, geometry: Geometry, at_input: Tensor, state: State, task: Task) -> BeliefState:
+        """The memory before the first query."""
         margins = _margins(state.clean, state, task)
         need, rivals = margins.topk(1 if task.labels else min(self.rivals, margins.shape[1]), 1, largest=False)
         model = self._model(task.grid, geometry)
         ones = torch.ones(len(state), device=state.x.device)
-        bold = (BOLD[directions is not None] if self.bold is None else self.bold) * ones
-        memory = BeliefState(
+        bold = (BOLD[geometry.projection.shape[2] > 0] if self.bold is None else self.bold) * ones
+        return BeliefState(
             geometry=geometry,
             answers=no_answers(geometry, model, rivals.shape[1], state.noise / state.margin0),
-            at_input=geometry.projection if self.prior.local else geometry.projection[:, :, :0],
+            at_input=at_input,
             rivals=rivals,
             need=need,
             weights=ones.new_zeros(len(ones), len(model.hypotheses)),
@@ -124,7 +135,6 @@ class Belief(Policy[BeliefState]):
             misses=0 * ones,
             renewed=torch.inf * ones,
         )
-        return self._rehearsed(memory, state, task) if self.prior.local else memory
 
     def _rehearsed(self, memory: BeliefState, state: State, task: Task) -> BeliefState:
         """Average the prior's directions over the way to the first proposal; the victim is not queried."""
@@ -250,9 +260,12 @@ BeliefPolicy = Belief  # its name in rlab 0.2.0
 @cache
 def _assumed(grid: PatchGrid, directed: bool, shared: float, device: torch.device) -> Model:
     """What is assumed before the first query; its tensors are made once, so that no step waits for their transfer."""
-    directions = ALONG if directed else NOWHERE
-    hypotheses = tuple((b, s, sigma, LIFT, tau) for b, s in directions for sigma in REST[directed] for tau in NOISE)
-    return Model(hypotheses, region_levels(grid, device), shared)
+    hypotheses = [(b, s, sigma, LIFT, tau) for b, s in NOWHERE for sigma in REST[False] for tau in NOISE]
+    doubts = [-DOUBT * directed] * len(hypotheses)
+    if directed:
+        hypotheses += [(b, s, sigma, LIFT, tau) for b, s in ALONG for sigma in REST[True] for tau in NOISE]
+        doubts += [0.0] * (len(hypotheses) - len(doubts))
+    return Model(tuple(hypotheses), region_levels(grid, device), shared, log_prior=tuple(doubts))
 
 
 def _margins(scores: Tensor, state: State, task: Task) -> Tensor:

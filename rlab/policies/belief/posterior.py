@@ -5,7 +5,7 @@ unknown g:
 
     g = sum_k b_k d_k + e,   b_k ~ N(beta, s^2),   e ~ N(0, sigma^2 I),   plus effects of (entry, region) ~ N(0, rho^2)
 
-with prior directions d_k. A query is an assignment and its drops, in units of the initial margin. After T queries the belief is
+with prior directions d_k; where these are right, e varies more where they are large. A query is an assignment and its drops, in units of the initial margin. After T queries the belief is
 exact Gaussian conditioning with a T x T system; which (beta, s, sigma, mu, tau) holds for a sample is weighted by the evidence
 (marginal likelihood) of its answers. A draw from the belief costs as much as its mean (Matheron's rule: condition a draw from
 the prior). Shapes: n samples, f entries, p patches, k directions, m region effects, a rivals, T queries.
@@ -29,7 +29,8 @@ def kernel(answers: Answers, model: Model, hypotheses: Tensor) -> Tensor:
     fixed = model.rho**2 * answers.shared[:, None] + torch.diag_embed(variances(answers, model, hypotheses))
     scale, sigma = (hypotheses[..., i, None, None] ** 2 for i in (1, 2))
     directed = (answers.along @ answers.along.transpose(1, 2))[:, None]
-    out = scale * directed + sigma * answers.inner[:, None] + fixed
+    inner = torch.where(scale > 0, answers.weighted[:, None], answers.inner[:, None])
+    out = scale * directed + sigma * inner + fixed
     out.diagonal(dim1=2, dim2=3).mul_(1 + _ROUNDING * torch.finfo(out.dtype).eps)
     return out
 
@@ -61,15 +62,16 @@ def expected(answers: Answers, hypotheses: Tensor) -> Tensor:
 
 
 def evidence(answers: Answers, model: Model) -> Tensor:
-    """(n, h): the log probability of the drops under each hypothesis, averaged over the rivals."""
+    """(n, h): the log probability of each hypothesis and of the drops under it, averaged over the rivals."""
     drop = answers.drop
     known = model.table.to(drop).expand(len(drop), -1, -1)
     if not drop.shape[1]:
-        return drop.new_zeros(known.shape[:2])
+        return model.odds.to(drop).expand(known.shape[:2])
     root = factor(kernel(answers, model, known))
     residual = drop[:, None] - expected(answers, known)[..., None]  # (n, h, T, a)
     z = torch.linalg.solve_triangular(root, residual, upper=False)
-    return -0.5 * z.square().sum(2).mean(2) - root.diagonal(dim1=2, dim2=3).log().sum(2)
+    fit = -0.5 * z.square().sum(2).mean(2) - root.diagonal(dim1=2, dim2=3).log().sum(2)
+    return fit + model.odds.to(drop)
 
 
 def choose(weights: Tensor, uniform: Tensor) -> Tensor:
@@ -107,6 +109,11 @@ class Posterior:
         learned = self._condition(torch.cat([residual, -at_tried[..., None]], 2))
         return effect[:, None] + learned[:, :-1], deviation + learned[:, -1]
 
+    @property
+    def _weight(self) -> Tensor:
+        """(n, p): how much the rest may vary at each patch; evenly if the hypothesis gives nothing on the directions."""
+        return torch.where(self.hypothesis[:, 1, None] > 0, self.geometry.weight, 1.0)
+
     def _deviation(self, normals: Tensor) -> tuple[Tensor, Tensor]:
         """A draw from the prior minus its mean, (n, f, p), and the same at each query, (n, T), including noise."""
         geometry, answers = self.geometry, self.answers
@@ -114,6 +121,7 @@ class Posterior:
         white, directed, region, noise = normals.split([f * p, k, answers.regional.shape[2], answers.drop.shape[1]], 1)
         scale, sigma = self.hypothesis[:, 1, None] * directed, self.hypothesis[:, 2]
         rest = (geometry.root @ white.view(n, p, f, 1))[..., 0].transpose(1, 2) * sigma[:, None, None]
+        rest = rest * self._weight.sqrt()[:, None]
         effects = self.model.rho * self.model.sizes(f, normals.device) * region
         effect = (geometry.projection[:, 1:] * scale[:, None, :, None]).sum(2) + rest
         effect = effect + self._spread(effects[:, None])[:, 0]
@@ -139,7 +147,7 @@ class Posterior:
         effect = torch.einsum("nfkp,nak->nafp", geometry.projection[:, 1:], directed)
         counts = residual.new_zeros(n, a, f + 1, p)  # the weight of the queries that put each entry at each patch
         index = answers.tried[:, None].expand(n, a, queries, p)
-        counts.scatter_add_(2, index, (sigma * weight[..., None]).expand(n, a, queries, p))
+        counts.scatter_add_(2, index, sigma * weight[..., None] * self._weight[:, None, None])
         for i in range(1, f + 1):
             effect.addcmul_(counts[:, :, i, None], geometry.gram[:, None, i, 1:])
         size = self.model.rho * self.model.sizes(f, residual.device)

@@ -2,13 +2,14 @@
 
 A simulator is a set of networks that stand in for the victim: models that you have, or students of the victim. The candidates
 are draws of the belief, bold and cautious, and plans made on the simulator beforehand. Each candidate's margin is forecast from
-what the networks and the belief say of it, weighted by how right they have been about this sample (see trust), and the policy
-queries the candidate with the largest expected improvement of the log distance.
+what the networks and the belief say of it, weighted by how right they have been about this sample (see trust), a trained critic
+corrects the forecast, and the policy queries the candidate with the largest expected improvement of the log distance.
 Shapes: n samples, c candidates, s networks, p patches.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -25,6 +26,7 @@ from rlab.policies.belief.candidates import make_candidates, summed
 from rlab.policies.belief.geometry import distance_of
 from rlab.policies.belief.rule import follow_rule
 from rlab.policies.belief.state import BeliefState
+from rlab.policies.imagine.critic import Evidence, analytic
 from rlab.policies.imagine.plan import make_plans
 from rlab.policies.imagine.trust import Trust
 from rlab.priors.surrogates import SurrogatePrior
@@ -32,6 +34,22 @@ from rlab.priors.surrogates import SurrogatePrior
 LEAST = 0.3  # of the victim's initial margin: the least unit of a network's own
 RANGE = (-1.5, 2.0)  # of margins, in units of the initial one: beyond it they say nothing about the boundary
 OTHER = 7919  # between the seeds of the draws
+MISSES = 4  # queries without a flip after which the rule has its say
+_VALUES = 2**22  # the most values of candidates that are rendered at once
+Judge = Callable[[Evidence], tuple[Tensor, Tensor]]  # -> mean and standard deviation (n, c) of the victim's margin
+
+
+@dataclass(frozen=True)
+class Candidates(Rows):
+    """Possible next queries, the rule's own first."""
+
+    assignment: Tensor  # (n, c, p)
+    expected: Tensor  # (n, c) the drop that the belief expects, in units of what is needed
+    spread: Tensor  # (n, c) its standard deviation
+    nearer: Tensor  # (n, c) log of the best distance over its own; without a flip the best is changing everything
+    distance: Tensor  # (n, c) over that of changing everything
+    idle: Tensor  # (n, c) bool: queried before, or nothing
+    rate: Tensor  # (n,) of the rule's own
 
 
 @dataclass(frozen=True)
@@ -52,6 +70,7 @@ class ImaginePolicy(Policy[ImagineState]):
     belief: BeliefPolicy = field(repr=False)
     draws: int = 3  # of the belief, each with a dozen candidates
     plan: bool = True  # whether to attack the simulator before the first query
+    judge: Judge = field(default=analytic, repr=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.draws, int) or self.draws < 1:
@@ -70,7 +89,7 @@ class ImaginePolicy(Policy[ImagineState]):
         return f"imagine with {self.simulator}"
 
     def by_labels(self) -> Policy[Any]:
-        return self.belief
+        return self
 
     @torch.no_grad()
     def begin(self, state: State, task: Task) -> ImagineState:
@@ -80,30 +99,34 @@ class ImaginePolicy(Policy[ImagineState]):
         unit = task.goal.margin(self.simulator.mean_scores(state.x0), state.y).maximum(floor)
         plans = state.assignment[:, None, :][:, :0]
         if self.plan:
-            plans = make_plans(self.belief, self.simulator, state, task, unit, belief.geometry.cost)
+            plans = make_plans(self.belief, belief, self.simulator, state, task, unit)
         trust = Trust.first(units.shape[1], state.margin)
         return ImagineState(belief, plans, units, trust, units.new_zeros(len(units), units.shape[1] + 2))
 
     @torch.no_grad()
     def propose(self, state: State, memory: ImagineState, task: Task) -> Proposal[ImagineState]:
-        trust = memory.trust
-        if memory.belief.proposals:
-            answer = task.goal.margin(state.answer, state.y) + state.slack
-            trust = trust.after(memory.forecasts, (answer / state.margin0).clamp(*RANGE))
+        trust = _after_answer(memory, state, task) if memory.belief.proposals else memory.trust
         belief = self.belief.learn(state, memory.belief, task)
-        proposed, expected, rate = self._candidates(state, belief, memory.plans, task)
-        forecasts = torch.cat([self._imagined(proposed, state, memory.units, task), _believed(expected)], 2)
-        mean, deviation = trust.forecast(forecasts)
-        choice = self._improvement(proposed, mean / deviation, belief, state, task).argmax(1)
+        candidates = self._candidates(state, belief, memory.plans, task)
+        imagined = self._imagined(candidates.assignment, state, memory.units, task)
+        forecasts = torch.cat([imagined, _believed(candidates.expected)], 2)
+        evidence = _evidence(candidates, forecasts, memory.units, trust, state)
+        choice = self.choose(candidates, evidence, belief, state, task)
         rows = torch.arange(len(state), device=choice.device)
-        belief = replace(belief, rate=rate, proposals=belief.proposals + 1)
+        belief = replace(belief, rate=candidates.rate, proposals=belief.proposals + 1)
         after = ImagineState(belief, memory.plans, memory.units, trust, forecasts[rows, choice])
-        return Proposal(proposed[rows, choice], torch.full_like(state.step, Accept.IF_NEARER), after)
+        chosen = candidates.assignment[rows, choice]
+        return Proposal(chosen, torch.full_like(state.step, Accept.IF_NEARER), after)
 
-    def _candidates(
-        self, state: State, belief: BeliefState, plans: Tensor, task: Task
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Assignments (n, c, p) with the rule's own first, their expected drops (n, c), and the rule's rate (n,)."""
+    def choose(
+        self, candidates: Candidates, evidence: Evidence, belief: BeliefState, state: State, task: Task
+    ) -> Tensor:
+        """(n,): the candidate to query. After several misses the rule decides every other time: the simulator may mislead."""
+        missed = belief.idle.long()
+        promising = improvement(candidates, *self.judge(evidence)).argmax(1)
+        return torch.where((missed >= MISSES) & (missed % 2 == 1), 0, promising)
+
+    def _candidates(self, state: State, belief: BeliefState, plans: Tensor, task: Task) -> Candidates:
         sets, first = list[Tensor](), None
         for number in range(self.draws):
             drawn = replace(state, seed=state.seed + OTHER * number)
@@ -113,34 +136,86 @@ class ImaginePolicy(Policy[ImagineState]):
             first = first or (rule, effects)
         assert first is not None
         rule, effects = first
-        rows = torch.arange(len(state), device=plans.device)
-        proposed = torch.cat([*sets, plans], 1)
-        mean, need = effects.mean[rows, rule.rival], effects.need[rows, rule.rival]
-        return proposed, summed(mean, proposed) / need[:, None], rule.frontier.rate_at(rule.steps)
+        rows, values = torch.arange(len(state), device=plans.device), state.x[0].numel()
+        assignment, cost = torch.cat([*sets, plans], 1), belief.geometry.cost
+        mean, need = effects.mean[rows, rule.rival], effects.need[rows, rule.rival, None]
+        far = distance_of(cost.amax(1).sum(1), task.distance, values).clamp(min=1e-12)
+        best = torch.where(state.margin < 0, state.distance, far)[:, None].clamp(min=1e-12)
+        distance = distance_of(summed(cost, assignment), task.distance, values).clamp(min=1e-12)
+        return Candidates(
+            assignment=assignment,
+            expected=summed(mean, assignment) / need,
+            spread=summed(effects.deviation.square(), assignment).sqrt() / need,
+            nearer=(best / distance).log(),
+            distance=distance / far[:, None],
+            idle=repeats(assignment, belief.answers.codes) | (assignment == 0).all(2),
+            rate=rule.frontier.rate_at(rule.steps),
+        )
 
-    def _imagined(self, proposed: Tensor, state: State, units: Tensor, task: Task) -> Tensor:
+    def _imagined(self, assignment: Tensor, state: State, units: Tensor, task: Task) -> Tensor:
         """(n, c, s): the margin of each candidate by each network, in units of that network's initial margin."""
-        said = [self._margins(render(state.bank, each, task.grid), state.y, task) for each in proposed.unbind(1)]
-        return (torch.stack(said, 1) / units[:, None]).clamp(*RANGE)
+        said, at_once = list[Tensor](), max(1, _VALUES // state.x.numel())
+        for some in assignment.split(at_once, 1):
+            x = torch.cat([render(state.bank, each, task.grid) for each in some.unbind(1)])
+            y = state.y.repeat(some.shape[1], *(1,) * (state.y.dim() - 1))
+            said.append(self._margins(x, y, task).view(some.shape[1], len(state), -1).transpose(0, 1))
+        return (torch.cat(said, 1) / units[:, None]).clamp(*RANGE)
 
     def _margins(self, x: Tensor, y: Tensor, task: Task) -> Tensor:
         """(n, s)"""
         return torch.stack([task.goal.margin(scores, y) for scores in self.simulator.scores(x)], 1)
 
-    def _improvement(self, proposed: Tensor, standard: Tensor, belief: BeliefState, state: State, task: Task) -> Tensor:
-        """(n, c): the expected improvement of the log distance; what was queried before, or is nothing, improves nothing."""
-        values, cost = state.x[0].numel(), belief.geometry.cost
-        far = distance_of(cost.amax(1).sum(1), task.distance, values)
-        best = torch.where(state.margin < 0, state.distance, far)[:, None].clamp(min=1e-12)
-        distance = distance_of(summed(cost, proposed), task.distance, values).clamp(min=1e-12)
-        flips = torch.special.ndtr(-standard)
-        gain = flips * (best / distance).log().clamp(min=0)
-        idle = repeats(proposed, belief.answers.codes) | (proposed == 0).all(2)
-        gain = gain.masked_fill(idle, -1.0)
-        gain[:, 0] = gain[:, 0].clamp(min=0) + 1e-9  # the rule's own proposal, if nothing promises more
-        return gain
+
+def _after_answer(memory: ImagineState, state: State, task: Task) -> Trust:
+    """The trust with the last answer in it. A label says only on which side of the boundary the margin lies."""
+    if task.labels:
+        said, _ = memory.trust.forecast(memory.forecasts[:, None])
+        margin = torch.where(state.last_flipped(task), said[:, 0].clamp(max=0), said[:, 0].clamp(min=0))
+    else:
+        margin = (task.goal.margin(state.answer, state.y) + state.slack) / state.margin0
+    return memory.trust.after(memory.forecasts, margin.clamp(*RANGE))
 
 
 def _believed(expected: Tensor) -> Tensor:
     """(n, c) -> (n, c, 2): the margin that the belief expects, and a constant."""
     return torch.stack([(1 - expected).clamp(*RANGE), torch.ones_like(expected)], 2)
+
+
+def _evidence(candidates: Candidates, forecasts: Tensor, units: Tensor, trust: Trust, state: State) -> Evidence:
+    mean, deviation = trust.forecast(forecasts)
+    (n, c), networks = mean.shape, units.shape[1]
+    said, record = forecasts[:, :, :networks], trust.record
+    relative = (units / state.margin0[:, None]).log().clamp(-2, 2)
+    of_network = torch.stack([*record[:, :networks].unbind(2), relative], 2)[:, None].expand(n, c, networks, 3)
+    of_sample = torch.stack(
+        [
+            *record[:, networks].unbind(1),
+            trust.count / 10,
+            (state.step + 1.0).log() / 4,
+            (state.margin < 0).float(),
+            (state.margin0 + 1e-3).log().clamp(-3, 4) / 4,
+        ],
+        1,
+    )  # fmt: skip
+    of_candidate = torch.stack(
+        [
+            mean,
+            deviation,
+            forecasts[:, :, networks],
+            candidates.spread.clamp(max=3),
+            candidates.nearer.clamp(-1, 4),
+            candidates.distance.log().clamp(-6, 0) / 2,
+            (said < 0).float().mean(2),
+        ],
+        2,
+    )  # fmt: skip
+    whole = torch.cat([of_candidate, of_sample[:, None].expand(n, c, -1)], 2)
+    return Evidence(torch.cat([said[..., None], of_network], 3), whole, mean, deviation)
+
+
+def improvement(candidates: Candidates, mean: Tensor, deviation: Tensor) -> Tensor:
+    """(n, c): the expected improvement of the log distance; what was queried before, or is nothing, improves nothing."""
+    gain = torch.special.ndtr(-mean / deviation) * candidates.nearer.clamp(min=0)
+    gain = gain.masked_fill(candidates.idle, -1.0)
+    gain[:, 0] = gain[:, 0].clamp(min=0) + 1e-9  # the rule's own proposal, if nothing promises more
+    return gain

@@ -1,0 +1,55 @@
+"""`rlab learn`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rlab.cli.declared import MODEL_HELP, Wait, check_out, declared, out, run_folder
+from rlab.cli.spoken import summary
+from rlab.learning.simulator import FILE
+from rlab.present.table import plain
+from rlab.runs.learn import LearnOptions, LearnRunOptions, learn
+
+
+@declared(LearnRunOptions)
+def command(
+    options: LearnRunOptions,
+    folder: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", "-o", callback=check_out, help="Folder for the simulator (default: a new one below runs/)"
+        ),
+    ] = None,
+    earlier: Annotated[
+        list[Path] | None,
+        typer.Option("--from", help="Run folders of earlier attacks on the same model, whose answers cost no query"),
+    ] = None,
+    wait: Wait = False,
+) -> None:
+    given = {name: getattr(options, name) for name in LearnOptions.model_fields}
+    with run_folder(folder, "learn", wait) as folder:
+        simulator = learn(options.model, options.data, out=folder, earlier=earlier or (), tell=_tell, **given)
+    card = simulator.card
+    agree = f"{len(card.students)} students agree with the model on {card.agreement:.1%} of {card.aside:,} answers kept aside"
+    out.print(f"{agree}; {card.queries:,} queries", highlight=False)
+    out.print(f"Simulator: [bold]{plain(folder / FILE)}[/bold]", highlight=False)
+    out.print(f"Use it: rlab attack MODEL DATA --simulator {plain(folder)}", highlight=False)
+    facts = card.model_dump(mode="json", include={"queries", "clean", "distorted", "aside", "agreement", "agreements"})
+    summary(command="learn", out=folder, file=folder / FILE, **facts)
+
+
+def _tell(line: str) -> None:
+    out.print(plain(line), highlight=False)
+
+
+command.__doc__ = f"""Learn a simulator of a model: query it on inputs without labels, clean and distorted, and train small
+networks, its students, on the answers. Attacks try their proposals on the students first, which costs no query.
+
+{MODEL_HELP}
+
+With --from, answers of earlier attacks are used too, and MODEL and DATA can be left out. To resume a run that was stopped, repeat
+the command with the same --out.
+"""

@@ -1,0 +1,200 @@
+"""Distil students from a victim's answers (https://arxiv.org/abs/1503.02531).
+
+Each student learns the victim's probabilities with AdamW and one cycle of the learning rate; pictures are mirrored and shifted,
+signals shifted. The number of steps depends on counts and shapes, never on a clock, and every draw comes from the seed, so the
+same answers give the same students on one machine. A tenth of the inputs is kept aside, with all their distorted copies, to
+measure how often the students agree with the victim.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from rlab.core.rng import seeded_globals
+from rlab.data.kinds import kind_of
+from rlab.errors import DataError
+from rlab.learning.answers import Answers
+from rlab.learning.simulator import Simulator, SimulatorCard, student_scores
+from rlab.learning.students import Student, StudentShape, shapes_for
+from rlab.storage.digest import digest
+
+BATCH, LEARNING_RATE, WEIGHT_DECAY = 64, 4e-3, 5e-4
+EPOCHS, FEWEST_STEPS, MOST_STEPS = 30, 300, 6000
+FEWEST = 8  # inputs from which anything can be learned
+ASIDE, FEWEST_ASIDE = 0.1, 32  # the share of the inputs kept aside, and the fewest where there are enough
+Weights = Mapping[str, Tensor]
+Remember = Callable[[str, Callable[[], Weights]], Weights]  # by key: weights made earlier, or made now
+Tell = Callable[[str], None]
+
+
+def say_nothing(line: str) -> None:
+    """Report nothing."""
+
+
+def make_now(key: str, make: Callable[[], Weights]) -> Weights:
+    """Remember nothing."""
+    return make()
+
+
+def distil(
+    answers: Answers,
+    bounds: tuple[float, float],
+    *,
+    multilabel: bool,
+    seed: int,
+    device: torch.device,
+    start: Simulator | None = None,
+    progress: Tell = say_nothing,
+    remember: Remember = make_now,
+) -> Simulator:
+    """Students of the victim that gave these answers; `start` goes on from earlier students in half the steps.
+
+    `progress` gets a line for each student. `remember` stores each student's weights when they are made and returns stored ones.
+    """
+    aside = keep_aside(answers.source, seed)
+    lesson = Lesson(answers[(~aside).nonzero()[:, 0]], bounds, multilabel, device)
+    test = answers[aside.nonzero()[:, 0]]
+    abouts = shapes_for(tuple(answers.x.shape[2:])) if start is None else start.card.students
+    students, agreements = list[Student](), list[float]()
+    for number, about in enumerate(abouts):
+        first = None if start is None else start.students[number]
+
+        def make(about: StudentShape = about, number: int = number, first: Student | None = first) -> Weights:
+            return lesson.teach(about, seed + number, first).state_dict()
+
+        student = lesson.make(about)
+        student.load_state_dict(dict(remember(f"{number}-{about.architecture}", make)))
+        students.append(student.eval())
+        with torch.no_grad():
+            agreements.append(agreement(student_scores(student, test.x, multilabel), test.scores, multilabel))
+        progress(f"student {number + 1} of {len(abouts)} ({about.architecture}) agrees on {agreements[-1]:.1%}")
+    return _with_card(tuple(students), agreements, answers, test, lesson, seed)
+
+
+def _with_card(
+    students: tuple[Student, ...], agreements: list[float], answers: Answers, test: Answers, lesson: Lesson, seed: int
+) -> Simulator:
+    changed = int(answers.changed.sum())
+    low, high = (end if math.isfinite(end) else None for end in lesson.bounds)
+    card = SimulatorCard(
+        students=tuple(student.about for student in students),
+        shape=lesson.shape,
+        classes=answers.scores.shape[1],
+        multilabel=lesson.multilabel,
+        bounds=(low, high),
+        clean=len(answers) - changed,
+        distorted=changed,
+        origins=answers.origins,
+        queries=answers.queries,
+        aside=len(test),
+        agreement=0.0,
+        agreements=tuple(agreements),
+        seed=seed,
+    )
+    mean = Simulator(students, card).mean_scores(test.x)
+    return Simulator(students, card.model_copy(update={"agreement": agreement(mean, test.scores, lesson.multilabel)}))
+
+
+def keep_aside(source: tuple[str, ...], seed: int) -> Tensor:
+    """(n,) bool: whether an input is kept aside; all inputs with one source are on one side."""
+    ranked = sorted(set(source), key=lambda name: digest(seed, name))
+    if len(ranked) < FEWEST:
+        raise DataError(f"expected answers about at least {FEWEST} different inputs to learn from, got {len(ranked)}")
+    count = min(max(math.ceil(ASIDE * len(ranked)), FEWEST_ASIDE), len(ranked) // 4)
+    chosen = set(ranked[:count])
+    return torch.tensor([name in chosen for name in source])
+
+
+def agreement(scores: Tensor, wanted: Tensor, multilabel: bool) -> float:
+    """The share of equal decisions: classes, or labels if several can be true at once. Both (n, k)."""
+    same = (scores > 0) == (wanted > 0) if multilabel else scores.argmax(1) == wanted.argmax(1)
+    return float(same.double().mean())
+
+
+def steps_for(answers: int, again: bool = False) -> int:
+    """The number of steps for this many answers, half of it to go on from earlier students."""
+    steps = min(max(EPOCHS * answers // BATCH, FEWEST_STEPS), MOST_STEPS)
+    return steps // 2 if again else steps
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """The answers that students learn from."""
+
+    answers: Answers
+    bounds: tuple[float, float]
+    multilabel: bool
+    device: torch.device
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.answers.x.shape[1:])
+
+    def make(self, about: StudentShape) -> Student:
+        return Student(about, self.shape, self.answers.scores.shape[1]).to(self.device)
+
+    def teach(self, about: StudentShape, seed: int, start: Student | None) -> Student:
+        """A trained student."""
+        with seeded_globals(seed), torch.backends.cudnn.flags(enabled=True, deterministic=True):
+            student = self.make(about)
+            if start is None:
+                student.mean, student.std = (part.to(self.device) for part in standard(self.answers.x))
+            else:
+                student.load_state_dict(start.state_dict())
+            self._train(student.train(), steps_for(len(self.answers), start is not None), 1.0 if start is None else 0.5)
+        return student.eval()
+
+    def _train(self, student: Student, steps: int, pace: float) -> None:
+        x, wanted = self.answers.x.to(self.device), self._targets().to(self.device)
+        if kind_of(self.shape[1:]) == "image":  # twice as fast on a CPU
+            student.to(memory_format=torch.channels_last)
+        optimizer = torch.optim.AdamW(student.parameters(), weight_decay=WEIGHT_DECAY, fused=True)
+        schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, pace * LEARNING_RATE, total_steps=steps)
+        waiting = torch.empty(0, dtype=torch.int64)
+        for _ in range(steps):
+            while len(waiting) < min(BATCH, len(x)):
+                waiting = torch.cat([waiting, torch.randperm(len(x))])
+            rows, waiting = waiting[:BATCH].to(self.device), waiting[BATCH:]
+            loss = self._loss(student(vary(x[rows])), wanted[rows])
+            optimizer.zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+            schedule.step()
+
+    def _targets(self) -> Tensor:
+        """(n, k) probabilities; those of a victim that returns labels are 0 and 1, which makes the loss a cross entropy."""
+        scores = self.answers.scores
+        return scores.sigmoid() if self.multilabel else scores.softmax(1)
+
+    def _loss(self, logits: Tensor, wanted: Tensor) -> Tensor:
+        """The divergence from the wanted probabilities, up to a constant."""
+        return (
+            F.binary_cross_entropy_with_logits(logits, wanted) if self.multilabel else F.cross_entropy(logits, wanted)
+        )
+
+
+def standard(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and standard deviation (c, 1, ...) of each channel."""
+    axes, each = (0, *range(2, x.dim())), (-1, *(1,) * (x.dim() - 2))
+    std, mean = torch.std_mean(x.float(), axes)
+    return mean.view(each), std.clamp(min=1e-6).view(each)
+
+
+def vary(x: Tensor) -> Tensor:
+    """Shift each input (n, c, *size) by up to an eighth along each axis but time in clips, and mirror half of all pictures."""
+    kind = kind_of(x.shape[2:])
+    for axis in range(3 if kind == "video" else 2, x.dim()):
+        far, length = x.shape[axis] // 8, x.shape[axis]
+        moved = (torch.arange(length) - torch.randint(-far, far + 1, (len(x), 1))) % length
+        index = moved.to(x.device).view(len(x), *(length if a == axis else 1 for a in range(1, x.dim())))
+        x = x.gather(axis, index.expand_as(x))
+    if kind == "signal":
+        return x
+    mirrored = (torch.rand(len(x)) < 0.5).to(x.device).view(-1, *(1,) * (x.dim() - 1))
+    return torch.where(mirrored, x.flip(-1), x)

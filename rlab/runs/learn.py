@@ -1,0 +1,247 @@
+"""Learn a simulator of a model: query it on inputs, distil students from its answers, and save them.
+
+In a folder, answers are stored as they come and students as they are trained: a process that was killed repeats at most one
+part of the queries and one student, and ends with the same file.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Unpack
+
+import numpy as np
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from rlab.core import defaults
+from rlab.core.grid import PatchGrid
+from rlab.data.batch import Batch, Samples
+from rlab.data.load import DataOptions
+from rlab.errors import DataError, ModelError, OptionError
+from rlab.filters import check_palette
+from rlab.filters.palette import PIXELS, by_gradient, refuse_pixels
+from rlab.learning.answers import Answers
+from rlab.learning.ask import Plan, ask, shuffled
+from rlab.learning.distil import Remember, Tell, distil, make_now, say_nothing
+from rlab.learning.simulator import FILE, Simulator, best_device, read_simulator
+from rlab.progress import Progress, bar, quiet
+from rlab.runs.earlier import EarlierAnswers, answers_of
+from rlab.runs.fingerprint import check_resumable, data_fingerprint, inputs_of
+from rlab.runs.inputs import Data, Model, plain_input, taken
+from rlab.runs.options import FEWEST_QUERIES, AttackOptions
+from rlab.runs.palette_options import PaletteOptions, make_palette
+from rlab.storage.config import check_keywords, takes, write_config
+from rlab.storage.digest import digest
+from rlab.storage.ledger import check_files
+from rlab.storage.resume import Resume, open_run
+from rlab.victims.base import PHASES, QueryMeter, Victim
+from rlab.victims.options import ModelOptions
+
+if TYPE_CHECKING:
+    from rlab.keywords import LearnKeywords
+
+
+class LearnOptions(PaletteOptions):
+    """How to learn a simulator."""
+
+    queries: int = Field(
+        5000,
+        ge=FEWEST_QUERIES,
+        description="queries to spend, on clean inputs first and then on distorted ones (default: 5000)",
+    )
+    seed: int = Field(0, ge=-(2**63), lt=2**63, description="random seed (default: 0)")
+
+
+class LearnRunOptions(LearnOptions):
+    """Options of `rlab learn`; earlier runs can stand in for model and data."""
+
+    model: ModelOptions | None = None
+    data: DataOptions | None = None
+
+
+@takes(LearnOptions)
+def learn(
+    model: Model | None = None,
+    data: Data | Tensor | np.ndarray[Any, Any] | None = None,
+    *,
+    out: str | os.PathLike[str] | None = None,
+    earlier: Sequence[str | os.PathLike[str]] = (),
+    limit: int | None = None,
+    tell: Tell = say_nothing,
+    **options: Unpack[LearnKeywords],
+) -> Simulator:
+    """Learn a simulator of a model from its answers, for `rlab.attack(..., simulator=...)`.
+
+    The model and the data are as in `rlab.attack`; labels are not used, so the data may also be an array of inputs alone. The
+    inputs are queried clean and then distorted by the palette. `earlier` names finished run folders of attacks on the same
+    model, whose answers cost nothing; with them, model and data can be left out. With `out`, everything is saved in this folder
+    as it proceeds, the simulator as simulator.safetensors, and the same call resumes there after a stop.
+    """
+    declared = check_keywords(learn, LearnOptions, options)
+    folder, before = None if out is None else Path(out), tuple(Path(run) for run in earlier)
+    if (model is None) != (data is None) or (model is None and not before):
+        raise OptionError("expected a model and data to learn from, or run folders of earlier attacks, or both")
+    stored = answers_of(before) if before else None
+    if stored is not None:
+        tell(f"{len(stored.answers):,} answers of {len(before)} earlier runs, at no query")
+    config = {**declared.plain(), **({"from": [str(run) for run in before]} if before else {})}
+    if model is None or data is None:
+        return Lessons(declared, None, None, stored, tell).run(folder, config)
+    inputs = (data, np.zeros(len(data), np.int64)) if isinstance(data, Tensor | np.ndarray) else data
+    with taken(model, inputs, limit, stream=True) as (victim, samples):
+        config = {"model": plain_input(model, "name"), "data": plain_input(data, "path"), **config}
+        return Lessons(declared, victim, samples, stored, tell, shown=True).run(folder, config)
+
+
+def learn_first(
+    options: AttackOptions,
+    victim: Victim,
+    samples: Samples,
+    folder: Path | None,
+    config: Mapping[str, Any],
+    show: Progress,
+) -> Simulator:
+    """The simulator of an attack with the option `learn`, learned from its own samples, or read from its folder."""
+    own = tuple(spec for spec in options.palette or () if not by_gradient(spec) and spec != PIXELS)
+    given = {"queries": options.learn, "palette": own or None, "patch": options.patch, "seed": options.seed}
+    declared = check(LearnOptions, given, "the options of learning")
+    lessons = Lessons(declared, victim, samples, None, lambda line: show(Spoken(line)))
+    return lessons.run(folder, {"model": config.get("model"), **declared.plain()})
+
+
+@dataclass(frozen=True)
+class Spoken:
+    """A line for the progress display."""
+
+    line: str
+
+    def __len__(self) -> int:
+        return 0
+
+    def note(self) -> str:
+        return self.line
+
+
+@dataclass(frozen=True)
+class Lessons:
+    """Where answers come from: a victim and samples to query it on, earlier runs, or both."""
+
+    options: LearnOptions
+    victim: Victim | None
+    samples: Samples | None
+    earlier: EarlierAnswers | None
+    tell: Tell = say_nothing
+    shown: bool = False  # whether a bar of its own shows the queries
+
+    def run(self, folder: Path | None, config: Mapping[str, Any]) -> Simulator:
+        """Learn in memory, or in a folder that belongs to this configuration."""
+        plan = self._plan()
+        if folder is None:
+            return self._learn(plan, None)
+        with open_run(folder, self._question(folder, config)) as resume:
+            if resume.query_ledger("select 1 from files where name = ?", FILE):
+                check_files(folder, FILE)
+                return read_simulator(folder)
+            resume.create()
+            write_config(folder, config)
+            simulator = self._learn(plan, resume)
+            simulator.save(folder / FILE)
+            resume.finish(FILE, parts=True)
+        return read_simulator(folder)
+
+    def _question(self, folder: Path, config: Mapping[str, Any]) -> dict[str, Any]:
+        question = {"command": "learn", **config}
+        if self.victim is None or self.samples is None:
+            return question
+        check_resumable(self.victim, config, folder)
+        return question | {"the data": data_fingerprint(self.samples), **inputs_of(self.victim, config)}
+
+    def _plan(self) -> Plan | None:
+        """The inputs to query, all that can be checked before the first query."""
+        if self.samples is None or self.victim is None:
+            return None
+        options, samples = self.options, self.samples
+        refuse_pixels(options.palette, "learning")
+        batch = shuffled(samples, options.queries, options.seed)
+        palette = make_palette(defaults.palette(samples) if options.palette is None else options.palette, samples)
+        grid = PatchGrid.of(samples.size, defaults.patch(samples) if options.patch is None else options.patch)
+        if options.queries > len(batch):
+            check_palette(palette, batch[:4].x, batch.bounds)
+        self._check_same(batch)
+        return Plan(batch, palette, grid, options.queries, options.seed)
+
+    def _check_same(self, batch: Batch) -> None:
+        """Refuse earlier runs of other data or of a model of another kind."""
+        if (stored := self.earlier) is None or self.victim is None:
+            return
+        if tuple(stored.answers.x.shape[1:]) != batch.shape or stored.bounds != batch.bounds:
+            raise DataError(
+                f"the earlier runs are about inputs of shape {tuple(stored.answers.x.shape[1:])} in {list(stored.bounds)}, but "
+                f"these have shape {batch.shape} in {list(batch.bounds)}: leave out the runs, or name their data"
+            )
+        if stored.multilabel != self.victim.multilabel:
+            raise ModelError("only one of the model and the earlier runs has several labels per sample: leave out one")
+
+    def _learn(self, plan: Plan | None, resume: Resume | None) -> Simulator:
+        parts = [] if self.earlier is None else [self.earlier.answers]
+        if plan is not None:
+            parts.append(self._ask(plan, resume))
+        answers = Answers.join(parts)
+        self.tell(f"training students on {len(answers):,} answers")
+        bounds = plan.batch.bounds if plan is not None else self.earlier.bounds if self.earlier else (0.0, 1.0)
+        multilabel = (
+            self.victim.multilabel if self.victim is not None else bool(self.earlier and self.earlier.multilabel)
+        )
+        return distil(
+            answers, bounds, multilabel=multilabel, seed=self.options.seed, device=best_device(), progress=self.tell,
+            remember=_remember(resume, answers),
+        )  # fmt: skip
+
+    def _ask(self, plan: Plan, resume: Resume | None) -> Answers:
+        """The victim's answers to the plan, those stored before first; unanswered rows are left out."""
+        assert self.victim is not None
+        meter, got = QueryMeter(self.victim, 1, plan.queries), list[Answers]()
+        clean = min(plan.queries, len(plan.batch))
+        self.tell(f"querying the model on {clean:,} clean inputs and {plan.queries - clean:,} distorted ones")
+        with bar(plan.queries, "querying") if self.shown else nullcontext(quiet) as progress:
+            for rows in plan.parts(defaults.chunk(plan.batch, len(plan.palette))):
+                rows = rows[: int(meter.left(torch.zeros(1, dtype=torch.int64)))]  # lost answers were paid for too
+                if not rows:
+                    break
+                x = plan.inputs(rows)
+                scores = _answered(meter, x, resume, f"answers-{rows.start:08d}")
+                known = (~scores.isnan().any(1)).nonzero()[:, 0]
+                got += [plan.answers(rows, x, scores)[known]] if len(known) else []
+                progress(rows)
+        if not got:
+            raise ModelError("the model answered none of the queries with a score")
+        return replace(Answers.join(got), queries=int(meter.counts.sum()), origins=("queries to learn from",))
+
+
+def _answered(meter: QueryMeter, x: Tensor, resume: Resume | None, key: str) -> Tensor:
+    """Scores (m, k) of the model, from the folder if it has them; stored ones count for the budget too."""
+    stored = None if resume is None else resume.recall(key, "")
+    if stored is not None:
+        meter.counts[0, PHASES.index("learn")] += stored["queries"]
+        scores: Tensor = stored["scores"]
+        return scores
+    before = int(meter.counts.sum())
+    if resume is not None:
+        resume.begin(key)
+    scores = ask(meter, x)
+    if resume is not None:
+        resume.record(key, "", {"scores": scores, "queries": int(meter.counts.sum()) - before})
+    return scores
+
+
+def _remember(resume: Resume | None, answers: Answers) -> Remember:
+    """Students stored in the folder, as long as they learned from the same answers."""
+    if resume is None:
+        return make_now
+    known = digest(answers.x, answers.scores, list(answers.source))
+    return lambda key, make: resume.step(f"student-{key}", known, lambda: dict(make()), stale="remake")

@@ -1,0 +1,70 @@
+"""The palette and the patch, which attacks and learning declare alike."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+from pydantic import Field, field_serializer, field_validator
+
+from rlab.data.batch import Samples
+from rlab.filters.base import Filter
+from rlab.filters.named import Distortion
+from rlab.filters.palette import PIXELS, FreePixels, Palette, Spec
+from rlab.storage.config import Accepts, Options
+
+
+class PaletteOptions(Options):
+    """What may happen to a patch, and how large patches are; the default of None depends on the kind of data."""
+
+    palette: Annotated[tuple[Any, ...] | None, Accepts(Spec | Sequence[Spec] | None)] = Field(
+        None,
+        description="filters, e.g. gaussian_noise@0.2 or module:function (see `rlab filters`), or pixels for any values",
+    )
+    patch: Annotated[int | tuple[int, ...] | None, Accepts(int | str | Sequence[int] | None)] = Field(
+        None, description="patch size, one number or one per axis: 8 or 2,8,8 (default: depends on the data)"
+    )
+
+    @field_validator("palette", mode="before")
+    @classmethod
+    def _specs(cls, value: Any) -> Any:
+        """Accept one filter, a list, or names separated by spaces."""
+        if value is None or callable(value):
+            return value if value is None else (value,)
+        if not isinstance(value, str | Distortion | list | tuple):
+            raise ValueError("expected a filter such as gaussian_noise@0.2, or a list of filters")
+        listed = value if isinstance(value, list | tuple) else [value]
+        texts = [str(spec) if isinstance(spec, Distortion) else spec for spec in listed]
+        specs = [part for spec in texts for part in (spec.split() if isinstance(spec, str) else [spec])]
+        wrong = next((spec for spec in specs if not isinstance(spec, str) and not callable(spec)), None)
+        if wrong is not None:
+            raise ValueError(f"a palette holds names of filters or functions, not {type(wrong).__name__}")
+        return tuple(specs)
+
+    @field_validator("patch", mode="before")
+    @classmethod
+    def _sides(cls, value: Any) -> Any:
+        """Accept '8' or '2,8,8', as on the command line."""
+        if not isinstance(value, str):
+            return value
+        try:
+            sides = tuple(int(part) for part in value.split(","))
+        except ValueError:
+            raise ValueError("expected a patch like 8 or 2,8,8") from None
+        return sides[0] if len(sides) == 1 else sides
+
+    @field_serializer("palette", when_used="json")
+    def _names(self, palette: tuple[Spec, ...] | None) -> list[str] | None:
+        return None if palette is None else [spec_name(spec) for spec in palette]
+
+
+def make_palette(specs: Sequence[Spec], batch: Samples, own: Mapping[str, Filter] | None = None) -> Palette:
+    """The palette for data like this batch; `own` holds further filters by name."""
+    if tuple(specs) == (PIXELS,):
+        return FreePixels()
+    return Palette.of(specs, batch.rank, batch.shape[0], batch.rate, batch.unit, own)
+
+
+def spec_name(spec: Spec) -> str:
+    """Name a palette entry; the name of a caller's function is valid only within its process."""
+    return spec if isinstance(spec, str) else f"{getattr(spec, 'name', getattr(spec, '__name__', 'filter'))}"
