@@ -35,7 +35,7 @@ from rlab.runs.fingerprint import check_resumable, data_fingerprint, inputs_of
 from rlab.runs.inputs import Data, Model, plain_input, taken
 from rlab.runs.options import FEWEST_QUERIES, AttackOptions
 from rlab.runs.palette_options import PaletteOptions, make_palette
-from rlab.storage.config import check_keywords, takes, write_config
+from rlab.storage.config import check, check_keywords, takes, write_config
 from rlab.storage.digest import digest
 from rlab.storage.ledger import check_files
 from rlab.storage.resume import Resume, open_run

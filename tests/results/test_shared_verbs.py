@@ -48,7 +48,7 @@ MAKE: dict[str, Callable[[Path], rlab.Result]] = {
         validation_attacked=1,
     ),
 }
-SLOW = pytest.mark.slow
+FAST = ("attack", "explain", "compare")
 COLUMNS = {  # that the tables of people need
     "attack": {"id", "status", "succeeded", "label", "label_name", "predicted_after_name", "queries", "l2"},
     "explain": {"id", "method", "explained", "explained_name", "probability", "mask_share", "queries"},
@@ -61,7 +61,9 @@ COLUMNS = {  # that the tables of people need
 
 
 @pytest.mark.filterwarnings("ignore::rlab.errors.Notice")
-@pytest.mark.parametrize("name", [pytest.param(name, marks=SLOW) if "," in name else name for name in MAKE])
+@pytest.mark.parametrize(
+    "name", [name if name in FAST else pytest.param(name, marks=pytest.mark.slow) for name in MAKE]
+)
 def test_every_result_has_the_same_verbs(name: str, tmp_path: Path) -> None:
     result = MAKE[name](tmp_path)
     check_verbs(result, tmp_path)
