@@ -21,8 +21,8 @@ from rlab.data.batch import Samples
 from rlab.data.load import DataOptions
 from rlab.errors import Notice, OptionError
 from rlab.explanation import MethodComparison
-from rlab.explanation.base import Explanation
 from rlab.explanation.declared import explain_declared
+from rlab.explanation.explanation import Explanation
 from rlab.explanation.options import ExplainOptions
 from rlab.progress import bar, showing
 from rlab.results.kept import Keep
@@ -33,7 +33,7 @@ from rlab.runs.inputs import Data, Model, as_batch, plain_input, taken
 from rlab.runs.options import SharedAttackOptions
 from rlab.runs.sharing import WorkerOptions
 from rlab.runs.stages import choose_stages, stages_words
-from rlab.storage.config import check, did_you_mean, read_config, takes
+from rlab.storage.config import check, check_keywords, did_you_mean, read_config, takes
 from rlab.training.directions import PriorOptions
 from rlab.training.directions import train as train_prior
 from rlab.training.ranks import join, started
@@ -81,7 +81,7 @@ def attack(
     the progress, unless you pass progress=False. `announce` is called with the samples and the defaults that were filled in,
     before the first query.
     """
-    declared = check(SharedAttackOptions, options, "the attack's options")
+    declared = check_keywords(attack, SharedAttackOptions, options)
     if keep not in (kinds := get_args(Keep)) or (out is None and keep != "everything"):
         raise OptionError(f"expected keep, which needs a folder `out`, to be one of {', '.join(kinds)}, got {keep!r}")
     named, here = _placed(declared, model)
@@ -139,7 +139,7 @@ def compare(
     """
     if "policy" in options:
         raise OptionError("a comparison takes several policies: pass policies='auto,square' instead of policy")
-    declared = check(CompareOptions, {**_IN_MEMORY, **options}, "the comparison's options")
+    declared = check_keywords(compare, CompareOptions, {**_IN_MEMORY, **options})
     declared.contenders()  # refuse unknown names before loading anything
     named, here = _placed(declared, model)
     with showing(progress), taken(here, data, limit) as (victim, batch):
@@ -195,7 +195,7 @@ def explain(
     With `out`, arrays, tables, pictures and a page are stored in this folder. The options of an attack are for the method 'mask'.
     `progress` is as in `attack`.
     """
-    declared = check(ExplainOptions, {**_IN_MEMORY, **options}, "the explanation's options")
+    declared = check_keywords(explain, ExplainOptions, {**_IN_MEMORY, **options})
     if not compare and (count := len(declared.methods())) > 1:
         raise OptionError(f"expected one method, got {count}: pass compare=True to score several")
     with showing(progress):
@@ -221,7 +221,7 @@ def benchmark(
     `rlab.run_benchmark` grades models on them.
     """
     free: dict[str, Any] = {"sets": "free", "ladder": "severity:1..5"} if model is None else {}
-    declared = check(BenchmarkOptions, free | dict(options), "the benchmark's options")
+    declared = check_keywords(benchmark, BenchmarkOptions, free | dict(options))
     models = {} if model is None else model if isinstance(model, Mapping) else {_set_name(model): model}
     placed = {name: _placed(declared, each) for name, each in models.items()}
     source = data if isinstance(data, DataOptions) else None

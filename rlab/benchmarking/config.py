@@ -24,6 +24,7 @@ from rlab.victims.options import ModelOptions
 
 LadderKind = Literal["times", "l2", "severity", "probability", "confidence"]
 FLIP, ORIGINAL = "flip", "original"
+ORIGINALS = "originals"  # folder
 SEVERITIES = (1.0, 2.0, 3.0, 4.0, 5.0)
 _PREFIX: dict[LadderKind, str] = {"times": "x", "l2": "l2-", "severity": "s", "probability": "p-", "confidence": "c-"}
 _FORM = (

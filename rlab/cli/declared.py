@@ -131,7 +131,9 @@ def _merged(
         raise OptionError(f"expected '{name}:' of {config} to be a {key} or fields, got {before!r}")
     whole = ({key: before} if isinstance(before, str) else before) | fields
     if (whole and key not in whole) or (not whole and kind.model_fields[name].is_required()):
-        raise OptionError(f"expected a {name}: rlab COMMAND MODEL DATA, or a --config file with '{name}:'")
+        raise OptionError(
+            f"expected {'a model' if name == 'model' else name}: rlab COMMAND MODEL DATA, or a --config file with '{name}:'"
+        )
     return values | {name: whole} if whole else values
 
 

@@ -21,8 +21,8 @@ from rlab.core.distances import Measure
 from rlab.core.trace import DISTANCE_NAMES
 from rlab.data.batch import Batch
 from rlab.errors import ModelError, OptionError
-from rlab.present.notebook import blocks_html
 from rlab.present.page import Block, Charts, Number, Page, Section, Text
+from rlab.present.result import PathLike, Result
 from rlab.present.style import HUES, INK, STYLE, WIDE, flow, headed_figure, list_below, plain
 from rlab.present.table import Share, Table, Value, number
 from rlab.results.plots.anytime import AnytimeCurve, anytime_charts, draw_anytime
@@ -96,7 +96,7 @@ def open_comparison(folder: Path) -> AbstractContextManager[Resume]:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Comparison(Result):
     """Outcomes by name, in the order the attacks ran; the first is the reference of the others."""
 
     ids: tuple[str, ...]
@@ -107,9 +107,6 @@ class Comparison:
 
     def __repr__(self) -> str:
         return f"Comparison({', '.join(self.outcomes)} on {len(self.ids)} samples, {self.budget} queries each)"
-
-    def _repr_html_(self) -> str:
-        return blocks_html(self.blocks())
 
     @property
     def reference(self) -> str:
@@ -207,8 +204,18 @@ class Comparison:
             for i, flips in enumerate(outcome.improvements)
         ]
 
-    def save(self, folder: Path) -> Path:
+    def make_page(self, title: str = "Comparison") -> Page:
+        """The numbers are the first attack's success, and which attack has the nearest flips within each number of queries."""
+        figures, distance, first = self.figures, DISTANCE_NAMES[self.distance], self.reference
+        numbers = [Number(f"success of {first}", Share(figures[first].success))]
+        for q in self.within:
+            best = min(figures, key=lambda attack: figures[attack].within[q].value)
+            numbers.append(Number(f"nearest {distance} within {q}: {best}", figures[best].within[q]))
+        return Page(title, [Section("Attacks", self.blocks())], numbers=numbers)
+
+    def save(self, folder: PathLike) -> Path:
         """Write samples.parquet and samples.csv, with one row per attack and sample, and curves.png."""
+        folder = Path(folder)
         records, setting = self.records(), {"budget": self.budget, "seed": self.seed, "distance": self.distance}
         rows = {name: outcome.rows for name, outcome in self.outcomes.items()}
         flat = [{key: value for key, value in record.items() if not isinstance(value, list)} for record in records]
@@ -255,14 +262,5 @@ def draw_curves(named: Mapping[str, AnytimeCurve], facts: Sequence[str], distanc
 
 
 def comparison_page(folder: Path) -> Page:
-    """The page of a folder that `rlab compare` wrote.
-
-    Its numbers are the first attack's success, and which attack has the nearest flips within each number of queries.
-    """
-    comparison = Comparison.load(folder)
-    figures, distance, first = comparison.figures, DISTANCE_NAMES[comparison.distance], comparison.reference
-    numbers = [Number(f"success of {first}", Share(figures[first].success))]
-    for q in comparison.within:
-        best = min(figures, key=lambda attack: figures[attack].within[q].value)
-        numbers.append(Number(f"nearest {distance} within {q}: {best}", figures[best].within[q]))
-    return Page(f"Comparison {folder.name}", [Section("Attacks", comparison.blocks())], numbers=numbers)
+    """The page of a folder that `rlab compare` wrote."""
+    return Comparison.load(folder).make_page(f"Comparison {folder.name}")

@@ -19,7 +19,7 @@ from rlab.data.shards import parquet, parquet_source, webdataset, webdataset_sou
 from rlab.data.source import Source
 from rlab.data.wfdb_records import wfdb_records, wfdb_source
 from rlab.errors import DataError, OptionError
-from rlab.storage.config import check
+from rlab.storage.config import check_keywords
 from rlab.storage.outside import regular, short
 
 DEMO = "demo:"
@@ -97,7 +97,7 @@ def load(path: str | Path, *, stream: bool | None = None, **options: Any) -> Sam
     With `stream`, return a `Source`, which reads a batch with `source[rows]`.
     """
     values = {"path": str(path), "stream": stream or None, **options}
-    declared = check(DataOptions, values, f"the data {str(path)!r}")
+    declared = check_keywords(load, DataOptions, values)
     return declared.open() if stream else declared.load()
 
 

@@ -10,18 +10,18 @@ from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
 from rlab.data.batch import Batch
-from rlab.explanation.base import Explanation, Method
+from rlab.explanation.base import Method
+from rlab.explanation.explanation import PICTURED, Explanation
+from rlab.explanation.files import REPORT, open_explanation, save_comparison
+from rlab.explanation.method_comparison import MethodComparison, ScoredMethod
 from rlab.explanation.options import ExplainOptions
-from rlab.explanation.page import PICTURES, REPORT, maps_page, open_explanation, save_comparison, save_explanation
-from rlab.explanation.pictures import save_overlays
-from rlab.explanation.scores import MethodComparison, ScoredMethod
+from rlab.explanation.page import maps_page
 from rlab.present.page import write_page
 from rlab.progress import bar
 from rlab.runs.inputs import Data, Model, taken
 from rlab.victims.base import Victim
 from rlab.victims.torch_module import TorchVictim
 
-PICTURED = 12  # samples to draw
 Announce = Callable[[Batch, Mapping[str, Any]], None]  # called with the samples before the first query
 Tell = Callable[[Explanation, Batch], None]  # called after each method
 
@@ -71,8 +71,7 @@ class ExplainJob:
             for method in self.methods:
                 explanation = method(self.victim, self.batch, labels, self.options.seed, self.options.rule)
                 if self.folder is not None:
-                    save_explanation(explanation, self.batch, self.folder, self.pictures)
-                    save_overlays(explanation, self.batch, self.folder / PICTURES, self.pictures)
+                    explanation.save(self.folder, self.pictures)
                 self.tell(explanation, self.batch)
                 explained.append(explanation)
             if self.folder is not None:

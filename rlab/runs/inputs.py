@@ -26,13 +26,15 @@ from rlab.data.load import DataOptions, load
 from rlab.data.numpy_files import Array
 from rlab.data.source import Source
 from rlab.errors import DataError, Notice
+from rlab.runs.own_classes import own_classes, position_array, relabelled
 from rlab.storage.config import Bounds, check
 from rlab.victims.base import Victim
+from rlab.victims.callables import Classifier
 from rlab.victims.options import ModelOptions
 from rlab.victims.resolve import load_model, wrap
 from rlab.victims.torch_module import TorchVictim
 
-Model = Victim | nn.Module | Callable[..., Any] | str | ModelOptions
+Model = Victim | nn.Module | Classifier | Callable[..., Any] | str | ModelOptions
 Data = Samples | DataOptions | Dataset[Any] | DataLoader[Any] | Sequence[Any] | Iterable[Any] | os.PathLike[str]
 _DATA = "a Batch, a pair (x, y) of arrays, a Dataset or DataLoader of such pairs, or a path"
 _BYTE = 255.0
@@ -49,22 +51,28 @@ def taken(model: Model, data: Data, limit: int | None = None, stream: bool = Fal
     elif isinstance(data, DataOptions):
         batch = data.open() if stream else data.load()
     else:
-        batch = as_batch(data, limit, model.bounds if isinstance(model, Victim) else None, assumed)
+        bounds = model.bounds if isinstance(model, Victim) else None
+        batch = as_batch(data, limit, bounds, assumed, own_classes(model))
     modes = {part: part.training for part in model.modules()} if isinstance(model, nn.Module) else {}
     try:
         victim = _as_victim(model, batch, assumed)
         if assumed:
             warnings.warn("rlab takes " + "; ".join(assumed), Notice, stacklevel=4)  # points at the caller's line
-        yield victim, batch
+        yield victim, relabelled(batch, victim.own_classes)
     finally:
         for part, training in modes.items():
             part.training = training
 
 
 def as_batch(
-    data: Data, limit: int | None = None, bounds: Bounds | None = None, assumed: list[str] | None = None
+    data: Data,
+    limit: int | None = None,
+    bounds: Bounds | None = None,
+    assumed: list[str] | None = None,
+    own: tuple[str, ...] = (),
 ) -> Batch:
-    """Return the first `limit` samples as a batch; append a line to `assumed` for every assumption.
+    """Return the first `limit` samples as a batch; append a line to `assumed` for every assumption. `own` are the model's own
+    classes.
 
     uint8 is divided by 255 (or scaled to `bounds`), other numbers become float32. The default bounds are [0, 1] if all values
     lie in it, and their own range otherwise; signals have no bounds.
@@ -85,7 +93,9 @@ def as_batch(
         notes.append(f"arrays of shape {x.shape} as (samples, channels, *size) = {shaped.shape}")
     limits = bounds or _bounds(shaped, notes)
     fields = {"path": "memory", "kind": KINDS[shaped.ndim - 3], "bounds": limits}
-    return array_batch(check(DataFields, fields, "the data"), shaped, *encode_array(y, _classes(data)))
+    return array_batch(
+        check(DataFields, fields, "the data"), shaped, *encode_array(position_array(y, own), own or _classes(data))
+    )
 
 
 def _classes(data: Any) -> tuple[str, ...] | None:

@@ -22,7 +22,7 @@ from rlab.errors import OptionError
 from rlab.filters.base import Filter
 from rlab.filters.palette import PIXELS, FreePixels, by_gradient
 from rlab.learning.simulator import Simulator, with_students
-from rlab.policies import parse_policy
+from rlab.policies import parse_policy, policy_spec
 from rlab.policies.auto import ShippedPrior, is_auto, make_auto
 from rlab.policies.base import Policy
 from rlab.policies.belief import BeliefPolicy
@@ -101,9 +101,13 @@ class AttackOptions(LearningOptions, PaletteOptions):
     def _model_names(self, surrogate: tuple[Surrogate, ...] | None) -> list[str] | None:
         return None if surrogate is None else [surrogate_name(model) for model in surrogate]
 
-    @field_serializer("goal", "policy", when_used="json")
-    def _text(self, value: str | Goal | Policy[Any]) -> str:
+    @field_serializer("goal", when_used="json")
+    def _goal_name(self, value: str | Goal) -> str:
         return str(value)
+
+    @field_serializer("policy", when_used="json")
+    def _policy_name(self, value: str | Policy[Any]) -> str:
+        return policy_spec(value)
 
     def filled(self, batch: Samples) -> tuple[Self, dict[str, Any]]:
         """Return the effective options for this data, and the defaults among them except the distance."""
@@ -143,7 +147,7 @@ class AttackOptions(LearningOptions, PaletteOptions):
             patience=whole.patience,
             chunk=chunk,
             paced=whole.chunk is None,
-            label=_label(whole.policy, policy, whole.surrogate, simulator),
+            label=_label(policy_spec(whole.policy), policy, whole.surrogate, simulator),
             learned=None if simulator is None or whole.stages is not None else _learned(simulator, whole.learn),
             seed=whole.seed,
             until=whole.until,
@@ -225,19 +229,14 @@ def guided(policy: Policy[Any]) -> bool:
     return is_auto(policy) or (isinstance(policy, BeliefPolicy) and isinstance(policy.prior, NoPrior))
 
 
-def _label(
-    named: str | Policy[Any], policy: Policy[Any], surrogate: Sequence[Surrogate] | None, simulator: Simulator | None
-) -> str:
+def _label(named: str, policy: Policy[Any], surrogate: Sequence[Surrogate] | None, simulator: Simulator | None) -> str:
     """Describe the policy: its name, what 'auto' chose, the surrogates and the students."""
     helpers = [] if surrogate is None else [f"surrogates {', '.join(map(surrogate_name, surrogate))}"]
     helpers += [] if simulator is None else [f"{len(simulator.students)} students"]
     if helpers:
         kind = {PixelPolicy: "pixels", ImaginePolicy: "imagine"}.get(type(policy), "belief")
-        auto = is_auto(named) if isinstance(named, Policy) else named.startswith("auto")
-        took = f"auto -> {kind}" if auto else named if isinstance(named, str) else kind
+        took = f"auto -> {kind}" if named.startswith("auto") else named
         return f"{took} with {' and '.join(helpers)}"
-    if not isinstance(named, str):
-        return ""
     return f"{named} -> {policy}" if named.startswith("auto") else named
 
 

@@ -11,7 +11,7 @@ from rlab.auditing.results import AUDIT
 from rlab.benchmarking.folder import MANIFEST, METADATA
 from rlab.benchmarking.report import REPORT
 from rlab.errors import FolderError, InputError
-from rlab.explanation.page import PICTURES, SCORES
+from rlab.explanation.files import SCORES
 from rlab.folders.demo import SCENES
 from rlab.folders.kinds import KINDS, kind_of, read_record
 from rlab.folders.pages import PageOptions
@@ -19,7 +19,7 @@ from rlab.folders.reports import report_run
 from rlab.hardening.comparison import COMPARISON
 from rlab.hardening.run import LOG as HARDENED
 from rlab.storage.ledger import LEDGER
-from rlab.storage.names import ARRAYS, CURVES, SAMPLES
+from rlab.storage.names import ARRAYS, CURVES, PICTURES, SAMPLES
 from rlab.storage.resume import open_run
 from rlab.training.page import LOG as TRAINED
 
