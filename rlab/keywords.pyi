@@ -29,6 +29,7 @@ class AttackKeywords(TypedDict, total=False):
     l2_penalty: float | None
     until: Literal['flip', 'steady', 'budget']
     distance: Literal['l2', 'map', 'l0', 'linf'] | None
+    quantize: bool
     noisy: bool
     cleanup: bool
     patience: int | None
@@ -51,6 +52,7 @@ class CompareKeywords(TypedDict, total=False):
     l2_penalty: float | None
     until: Literal['flip', 'steady', 'budget']
     distance: Literal['l2', 'map', 'l0', 'linf'] | None
+    quantize: bool
     noisy: bool
     cleanup: bool
     patience: int | None
@@ -77,6 +79,7 @@ class ExplainKeywords(TypedDict, total=False):
     l2_penalty: float | None
     until: Literal['flip', 'steady', 'budget']
     distance: Literal['l2', 'map', 'l0', 'linf'] | None
+    quantize: bool
     noisy: bool
     cleanup: bool
     patience: int | None
@@ -104,6 +107,7 @@ class BenchmarkKeywords(TypedDict, total=False):
     l2_penalty: float | None
     until: Literal['flip', 'steady', 'budget']
     distance: Literal['l2', 'map', 'l0', 'linf'] | None
+    quantize: bool
     noisy: bool
     cleanup: bool
     patience: int | None

@@ -9,6 +9,7 @@ import os
 import warnings
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, Literal, Unpack, get_args, overload
@@ -17,7 +18,6 @@ from rlab.benchmarking.config import BenchmarkOptions, folder_name
 from rlab.benchmarking.folder import Benchmark
 from rlab.benchmarking.make import make_benchmark
 from rlab.comparison import AttackOutcome, CompareOptions, Comparison, run_comparison
-from rlab.data.batch import Samples
 from rlab.data.load import DataOptions
 from rlab.errors import Notice, OptionError
 from rlab.explanation import MethodComparison
@@ -33,6 +33,7 @@ from rlab.runs.inputs import Data, Model, as_batch, plain_input, taken
 from rlab.runs.options import SharedAttackOptions
 from rlab.runs.sharing import WorkerOptions
 from rlab.runs.stages import choose_stages, stages_words
+from rlab.runs.understood import Announce, Understood, show
 from rlab.storage.config import check, check_keywords, did_you_mean, read_config, takes
 from rlab.training.directions import PriorOptions
 from rlab.training.directions import train as train_prior
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
     from rlab.keywords import AttackKeywords, BenchmarkKeywords, CompareKeywords, ExplainKeywords
 
 PathLike = str | os.PathLike[str]
-Announce = Callable[[Samples, Mapping[str, Any]], None]  # called with the samples and the defaults that were filled in
 _IN_MEMORY = {"model": "in memory", "data": "in memory"}  # for options that need names
 _NOT_KEYWORDS = ("model", "data", "keep")  # fields that are parameters of their own here, or mean nothing
 # Agents of papers are loaded when a file names one: their options and their training.
@@ -54,10 +54,6 @@ PAPERS = {
     "two_agents": ("rlab.papers.two_agents:TwoAgentsConfig", "rlab.papers.two_agents:train"),
 }
 TRAINED = ("prior", *PAPERS)
-
-
-def say_nothing(samples: Samples, defaulted: Mapping[str, Any]) -> None:
-    """Announce nothing before the first query."""
 
 
 @takes(SharedAttackOptions)
@@ -69,7 +65,7 @@ def attack(
     out: PathLike | None = None,
     keep: Keep = "everything",
     progress: bool = True,
-    announce: Announce = say_nothing,
+    announce: Announce = show,
     **options: Unpack[AttackKeywords],
 ) -> AttackResult:
     """Find, for every sample, a few patches whose distortion makes the model err.
@@ -78,8 +74,8 @@ def attack(
     `Source`, arrays (x, y), a Dataset or DataLoader of such pairs, or a path; at most `limit` samples are used. With `out`, the
     run is saved in this folder as it proceeds, and resumes there after a stop; `keep` selects the inputs to store:
     'everything', 'flips', or 'assignments', from which inputs can be rebuilt. Workers need a model given by name. A bar shows
-    the progress, unless you pass progress=False. `announce` is called with the samples and the defaults that were filled in,
-    before the first query.
+    the progress, unless you pass progress=False. `announce` is called with what was understood before the first query; by
+    default it prints it (`rlab.runs.understood`).
     """
     declared = check_keywords(attack, SharedAttackOptions, options)
     if keep not in (kinds := get_args(Keep)) or (out is None and keep != "everything"):
@@ -87,7 +83,7 @@ def attack(
     named, here = _placed(declared, model)
     with showing(progress), taken(here, data, limit, stream=True) as (victim, samples):
         filled, defaulted = declared.filled(samples)
-        announce(samples, defaulted)
+        announce(Understood(samples, (victim,), defaulted))
         stages = choose_stages(filled, samples, victim)
         if stages is not None:
             warnings.warn(stages_words(stages, len(samples)), Notice, stacklevel=2)
@@ -127,7 +123,7 @@ def compare(
     limit: int | None = None,
     out: PathLike | None = None,
     progress: bool = True,
-    announce: Announce = say_nothing,
+    announce: Announce = show,
     tell: Callable[[str, AttackOutcome], None] = lambda name, outcome: None,
     **options: Unpack[CompareKeywords],
 ) -> Comparison:
@@ -145,7 +141,8 @@ def compare(
     with showing(progress), taken(here, data, limit) as (victim, batch):
         contenders = declared.contenders(None if named is None else Workers.of(declared, named, victim))
         filled, defaulted = declared.filled(batch)
-        announce(batch, defaulted)
+        announce(Understood(batch, (victim,), defaulted))
+        batch = batch if declared.quantize else replace(batch, eight_bit=False)
         assert filled.budget is not None
         inputs = {"model": plain_input(named or model, "name"), "data": plain_input(data, "path")}
         settings = declared.settings(None if named is not None else victim) | inputs
@@ -211,7 +208,7 @@ def benchmark(
     *,
     limit: int | None = None,
     progress: bool = True,
-    announce: Announce = say_nothing,
+    announce: Announce = show,
     **options: Unpack[BenchmarkKeywords],
 ) -> Benchmark:
     """Make or resume a benchmark in the folder `out`: the smallest flip of each sample, and a ladder of harder levels.
@@ -235,7 +232,7 @@ def benchmark(
         batch = as_batch(batch, limit)
         named = {name: how for name, (how, _) in placed.items() if how is not None}
         declared = declared.model_copy(update={"models": named, "data": source})
-        announce(batch, declared.filled(batch)[1])
+        announce(Understood(batch, tuple(victims.values()), declared.filled(batch)[1]))
         with bar(len(batch) * (len(victims) if declared.sets == "each" else 1), "making") as advance:
             return make_benchmark(victims, batch, Path(out), declared, advance)
 

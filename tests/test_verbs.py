@@ -16,7 +16,7 @@ import rlab
 from rlab.benchmarking import BenchmarkOptions
 from rlab.comparison import CompareOptions
 from rlab.data.load import DataOptions
-from rlab.errors import InputError, Notice, OptionError
+from rlab.errors import InputError, OptionError
 from rlab.explanation.options import ExplainOptions
 from rlab.hardening.options import HardenOptions
 from rlab.runs.options import RunOptions
@@ -52,10 +52,10 @@ def digits(limit: int) -> tuple[torch.Tensor, torch.Tensor]:
     return batch.x, batch.y
 
 
-def test_the_doctor_finds_the_normalisation_a_bare_module_lacks() -> None:
+def test_the_doctor_finds_the_normalisation_a_bare_module_lacks(capsys: pytest.CaptureFixture[str]) -> None:
     net = rlab.demo_victim("digits").model
-    with pytest.warns(Notice):
-        report = rlab.doctor(net, digits(32))
+    report = rlab.doctor(net, digits(32))
+    assert "without mean and std" in " ".join(capsys.readouterr().err.split())
     assert not report.healthy
     assert "mean" in str(report)
     assert "\n" not in repr(report)
@@ -74,7 +74,7 @@ def test_compare_announces_the_data_and_tells_each_attack() -> None:
     heard: list[object] = []
     rlab.compare(
         model, data, policies="square,random", budget=5,
-        announce=lambda samples, defaulted: heard.append(len(samples)), tell=lambda name, outcome: heard.append(name),
+        announce=lambda understood: heard.append(len(understood.samples)), tell=lambda name, outcome: heard.append(name),
     )  # fmt: skip
     assert heard == [2, "square", "random"]
 
@@ -116,10 +116,7 @@ def test_benchmark_of_several_models(tmp_path: Path) -> None:
 def test_harden_leaves_the_module_as_it_was() -> None:
     net = Net().train()
     before = {name: value.clone() for name, value in net.state_dict().items()}
-    with pytest.warns(Notice):
-        hardened = rlab.harden(
-            net, (X, Y), validation=(0.9 * X, Y), rounds=1, epochs=1, batch_size=4, adversary_budget=3
-        )
+    hardened = rlab.harden(net, (X, Y), validation=(0.9 * X, Y), rounds=1, epochs=1, batch_size=4, adversary_budget=3)
     assert net.training
     assert all(torch.equal(value, before[name]) for name, value in net.state_dict().items())
     assert hardened.model is not net

@@ -76,7 +76,7 @@ def photos(number: int) -> Load:
 
 
 def demo(name: str) -> Load:
-    return lambda samples, device: (demo_victim(name, device), load(f"demo:{name}", limit=samples))
+    return lambda samples, device: (demo_victim(name, device), load(f"demo:{name}", limit=samples, order="first"))
 
 
 _NATURAL, _ALONE, _SHIFT = (0.55, 0.42, 0.36, 0.28), (0.70, 0.45, 0.36, 0.28), (1.0, 0.95, 0.85, 0.80)

@@ -24,7 +24,7 @@ def command(name: str, images: int = IMAGES) -> list[str]:
     data, scale = "$RLAB_REAL/cifar10/test_0_4999.npz", {"mean": MEAN, "std": STD}
     values = [f"{key}=[{','.join(map(str, each))}]" for key, each in scale.items()]
     options = [word for each in (f"factory=benchmarks.nets:{name}", *values) for word in ("-M", each)]
-    return ["rlab", "compare", NETS[name][1], data, *options, "--limit", str(images)]
+    return ["rlab", "compare", NETS[name][1], data, *options, "--limit", str(images), "-D", "order=first"]
 
 
 def compared(name: str, folder: Path, images: int = IMAGES, more: Sequence[str] = ()) -> Comparison:

@@ -117,7 +117,7 @@ def load_beats(name: str, device: str) -> tuple[TorchVictim, Batch]:
 
 def load_clips(device: str) -> tuple[TorchVictim, Batch]:
     victim = TorchVictim(demo_victim("clips").model, device=device)
-    return victim, correct(victim, load("demo:clips", limit=62))[:60]
+    return victim, correct(victim, load("demo:clips", limit=62, order="first"))[:60]
 
 
 CASES = {

@@ -97,7 +97,7 @@ def quick(options: Options) -> Figures:
 
 
 def _demo_figures() -> dict[str, float]:
-    batch, victim = rlab.load("demo:clips", limit=4), rlab.demo_victim("clips")
+    batch, victim = rlab.load("demo:clips", limit=4, order="first"), rlab.demo_victim("clips")
     policies: dict[str, Callable[[], str | Policy]] = {"auto": lambda: "auto", "square": lambda: reduced("square")}
     ours, square = (measure(Case("", "", name, policy, 60), victim, batch) for name, policy in policies.items())
     return {"demo_map_ratio_50": map_ratio(ours, square, 50).value, "demo_success": ours.success(60).value}

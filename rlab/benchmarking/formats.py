@@ -24,9 +24,9 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from rlab.benchmarking.single import Clip, Format, Frames, Png, Shape, Wfdb, eight_bits, pixels_of, to_png
+from rlab.benchmarking.single import Clip, Format, Frames, Png, Shape, Wfdb, pixels_of, to_png
 from rlab.data.batch import Kind, Samples
-from rlab.data.fields import to_float
+from rlab.data.eight_bit import EightBit, to_float
 from rlab.data.numpy_files import read_npz
 from rlab.errors import DataError, OptionError
 from rlab.filters.palette import bounded
@@ -122,7 +122,7 @@ class Pictured(Joined):
         return shape.kind == "image" and shape.channels in (1, 3) and bounded(shape.bounds)
 
     def stored(self, x: Tensor) -> Tensor:
-        return eight_bits(x, self.shape.bounds) if self.as_png else x
+        return EightBit(self.shape.bounds)(x) if self.as_png else x
 
     def _png(self, x: Tensor) -> bytes:
         return to_png(pixels_of(x, self.shape.bounds))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,11 +16,11 @@ from rlab.benchmarking.config import BenchmarkOptions
 from rlab.benchmarking.goals import WithMargin, errs
 from rlab.benchmarking.placed import place_chunk
 from rlab.benchmarking.sample_files import Rows, SampleFiles, SetPlan
-from rlab.benchmarking.single import Bounds, Format
+from rlab.benchmarking.single import Format
 from rlab.core.attack import Attack
 from rlab.data.batch import Batch
 from rlab.errors import ModelError, OptionError
-from rlab.filters.palette import Palette, refuse_pixels
+from rlab.filters.palette import Round, refuse_pixels
 from rlab.runs.chunk_work import ChunkTask, each_chunk
 from rlab.runs.executor import Executor, InProcess
 from rlab.runs.messages import Agree, Work
@@ -80,16 +80,6 @@ class Agreement(Victim):
         return answer  # log-probabilities already
 
 
-@dataclass(frozen=True)
-class StoredPalette(Palette):
-    """A palette whose bank is rounded as the files round it."""
-
-    stored: Callable[[Tensor], Tensor]
-
-    def bank(self, x: Tensor, bounds: Bounds, seeds: Sequence[int]) -> Tensor:
-        return self.stored(super().bank(x, bounds, seeds))
-
-
 def stored_attack(batch: Batch, form: Format, options: BenchmarkOptions) -> Attack:
     """The declared attack with a bank rounded as the files round it, and a goal with a lead."""
     refuse_pixels(options.palette, "a benchmark")
@@ -97,8 +87,12 @@ def stored_attack(batch: Batch, form: Format, options: BenchmarkOptions) -> Atta
     if not errs(attack.goal) or batch.y.shape[1:]:
         got = f"got goal {str(attack.goal)!r} and labels of shape {tuple(batch.y.shape)}"
         raise OptionError(f"expected goal untargeted or targeted:CLASS and one label per sample for a benchmark, {got}")
-    palette = StoredPalette(attack.palette.entries, form.stored)
+    palette = replace(attack.palette, rounded=_stored_as(form, attack.palette.rounded))
     return replace(attack, palette=palette, goal=WithMargin(attack.goal, options.lead))
+
+
+def _stored_as(form: Format, rounded: Round | None) -> Round:
+    return form.stored if rounded is None else lambda x: form.stored(rounded(x))
 
 
 def make_sets(

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from rlab.data.batch import Batch, Kind
 from rlab.data.decode import BadClip, read_clip
-from rlab.data.fields import to_float
+from rlab.data.eight_bit import EightBit, to_bytes, to_float
 from rlab.data.images import read_images
 from rlab.errors import DataError, MissingExtra, OptionError
 from rlab.filters.palette import bounded
@@ -95,7 +95,7 @@ class EightBits(Format):
             raise OptionError(f"the format {self.name} is for bounded data with 1 or 3 channels, got {has}: choose npz")
 
     def stored(self, x: Tensor) -> Tensor:
-        return eight_bits(x, self.shape.bounds)
+        return EightBit(self.shape.bounds)(x)
 
 
 class Png(EightBits):
@@ -203,17 +203,6 @@ def encode(frames: np.ndarray[Any, np.dtype[np.uint8]], rate: float, lossless: b
             container.mux(stream.encode(av.VideoFrame.from_ndarray(frame, format="rgb24")))
         container.mux(stream.encode())
     return out.getvalue()
-
-
-def to_bytes(x: Tensor, bounds: Bounds) -> Tensor:
-    """Values in the bounds -> uint8."""
-    return ((x - bounds[0]) / (bounds[1] - bounds[0]) * 255).round().clamp(0, 255).to(torch.uint8)
-
-
-def eight_bits(x: Tensor, bounds: Bounds) -> Tensor:
-    """Round to 8 bits; a table gives the same values on every device as a loader does."""
-    table = to_float(np.arange(256, dtype=np.uint8), bounds).to(x.device)
-    return table[to_bytes(x, bounds).long()]
 
 
 def to_png(pixels: Any) -> bytes:

@@ -45,6 +45,7 @@ from rlab.present.table import plain, terminal
 from rlab.progress import bar
 from rlab.results.tables import QUERIES
 from rlab.runs.executor import place
+from rlab.runs.understood import Understood
 from rlab.storage.config import check, read_config
 from rlab.storage.names import file_name
 from rlab.verbs import benchmark
@@ -161,7 +162,7 @@ def _plan_sets(
 ) -> None:
     batch = data.load()
     options, defaulted = options.filled(batch)
-    tell_data(batch, defaulted)
+    tell_data(Understood(batch, (), defaulted))
     batch = balanced(batch, options.per_class, options.seed)
     facts = {
         "samples": len(batch), "budget": options.budget, "policy": str(options.policy), "ladder": options.ladder,

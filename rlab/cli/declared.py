@@ -35,6 +35,7 @@ from rlab.present.table import plain
 from rlab.runs.executor import place
 from rlab.runs.options import RunOptions
 from rlab.runs.sharing import WorkerOptions
+from rlab.runs.understood import Understood
 from rlab.storage.config import Options, check, read_config
 from rlab.storage.ledger import LEDGER
 from rlab.storage.lock import hold
@@ -276,17 +277,11 @@ def prepare(options: RunOptions, stream: bool = False) -> tuple[Any, Any, Victim
         model, here = place(options, options.model)
     batch: Samples = options.data.open() if stream else options.data.load()
     filled, defaulted = options.filled(batch)
-    tell_data(batch, defaulted)
-    return filled.model_copy(update={"model": model}), batch, load_model(here, batch.bounds)
+    victim = load_model(here, batch.bounds)
+    tell_data(Understood(batch, (victim,), defaulted))
+    return filled.model_copy(update={"model": model}), batch, victim
 
 
-def tell_data(batch: Samples, defaulted: Mapping[str, Any]) -> None:
-    """Print the size of the data, the samples left out, and the options filled in from the data."""
-    size = "×".join(map(str, batch.size))
-    out.print(f"{len(batch)} {batch.kind} samples of size {size}, {batch.shape[0]} channels")
-    if batch.left_out:
-        out.print(plain(batch.losses()), highlight=False)
-    if defaulted:
-        shown = {name: v if isinstance(v, list | tuple) else [v] for name, v in defaulted.items()}
-        listed = "; ".join(f"{name} {' '.join(map(str, values))}" for name, values in shown.items())
-        out.print(f"[dim]defaults: {plain(listed)}[/dim]", highlight=False)
+def tell_data(understood: Understood) -> None:
+    """Print what was understood of the data and the model."""
+    out.print(plain(understood), highlight=False, soft_wrap=True)

@@ -18,6 +18,7 @@ from rlab.explanation.method_comparison import RULES, MethodComparison
 from rlab.explanation.options import ExplainOptions
 from rlab.explanation.words import statements
 from rlab.present.table import plain, terminal
+from rlab.runs.understood import Understood
 from rlab.victims.resolve import load_model
 from rlab.victims.torch_module import TorchVictim
 
@@ -61,8 +62,9 @@ def command(
 
 def _plan(options: ExplainOptions, folder: Path | None, compare: bool) -> None:
     batch = options.data.load()
-    tell_data(batch, {})
-    victim, batch = load_model(options.model, batch.bounds), options.with_masks(batch)
+    victim = load_model(options.model, batch.bounds)
+    tell_data(Understood(batch, (victim,)))
+    batch = options.with_masks(batch)
     methods = options.methods(compare, isinstance(victim, TorchVictim))
     facts = {"samples": len(batch), "methods": [m.name for m in methods], "scored": compare, "seed": options.seed}
     tell_plan(facts, options.rows_at_most(methods, batch, compare), folder, [victim], batch.x)

@@ -17,6 +17,7 @@ from rlab.diagnosis import data_findings, findings_table
 from rlab.errors import DataError, InputError
 from rlab.present.table import plain, terminal
 from rlab.runs.options import RunOptions
+from rlab.runs.understood import Understood
 from rlab.storage.config import Options
 from rlab.storage.files import write_new
 from rlab.victims.options import ModelOptions
@@ -46,7 +47,7 @@ def command(
     if data.limit is None:
         data = data.model_copy(update=FIRST)
     batch = data.load()
-    tell_data(batch, {})
+    tell_data(Understood(batch))
     if findings := data_findings(batch):
         out.print(terminal(findings_table(findings)))
     name = data.path if model is None and data.path.startswith(DEMO) else model

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import torch
@@ -139,7 +139,7 @@ class PeerContender(Contender):
         assert whole.patch is not None
         own = whole.gradients(batch)
         palette = Palette.of(whole.palette, batch.rank, batch.x.shape[1], batch.rate, batch.unit, own)
-        return palette, PatchGrid.of(batch.size, whole.patch)
+        return replace(palette, rounded=whole.rounded(batch)), PatchGrid.of(batch.size, whole.patch)
 
 
 def parse_peer(spec: str, options: AttackOptions, surrogates: SurrogateSet, reduce: bool = False) -> PeerContender:

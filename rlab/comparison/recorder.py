@@ -16,7 +16,9 @@ from rlab.core.goals import Untargeted
 from rlab.core.trace import Improvements
 from rlab.core.vectors import wide
 from rlab.data.batch import Batch
+from rlab.data.eight_bit import EightBit
 from rlab.errors import DataError, OptionError
+from rlab.filters.palette import Round
 from rlab.victims.base import Victim
 
 Until = Literal["flip", "budget"]  # a sample is decided at its first flip, or once its budget is spent
@@ -38,9 +40,10 @@ class QueryRecorder:
     """
 
     def __init__(
-        self, victim: Victim, x: Tensor, y: Tensor, budget: int, until: Until, scale: tuple[float, float], clean: Tensor
-    ):
-        self.victim, self.x, self.y, self.clean = victim, x, y, clean
+        self, victim: Victim, x: Tensor, y: Tensor, budget: int, until: Until, scale: tuple[float, float], clean: Tensor,
+        rounded: Round | None = None,
+    ):  # fmt: skip
+        self.victim, self.x, self.y, self.clean, self.rounded = victim, x, y, clean, rounded or (lambda x: x)
         self.budget, self.until, self.scale = budget, until, scale
         self.phase = "search"
         self.count = torch.zeros(len(x), dtype=torch.int64)  # queries
@@ -75,7 +78,7 @@ class QueryRecorder:
         sent = (self.open[owner] & (number <= self.budget)).nonzero().flatten()
         scores = self.clean.new_full((len(x), self.clean.shape[1]), torch.nan)
         if len(sent):
-            rows, chosen = x[sent.to(x.device)].detach(), owner[sent]
+            rows, chosen = self.rounded(x[sent.to(x.device)].detach()), owner[sent]
             scores[sent.to(scores.device)] = answers = self._predict(rows)
             self.count.index_add_(0, chosen, torch.ones_like(chosen))
             flipped, distances = self._judge(chosen, rows, answers)
@@ -96,7 +99,7 @@ class QueryRecorder:
         wanted = len(x)
         if len(self.x) == 1:
             x = x[: self.budget - int(self.count[0])]  # nothing beyond the budget reaches the model
-        samples = self._identify(x)
+        samples, x = self._identify(x), self.rounded(x)
         scores = self._predict(x)
         flipped, distances = self._judge(samples, x, scores)
         for row, i in enumerate(samples.tolist()):
@@ -112,8 +115,9 @@ class QueryRecorder:
         return self.victim(x * self.scale[1] + self.scale[0], self.phase)
 
     def _judge(self, samples: Tensor, x: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
-        """Rows (m, c, *size) of these samples (m,) -> whether each is a flip (m,), and its L2 (m,)."""
-        reached = Untargeted().reached(scores, self.y[samples.to(self.y.device)])
+        """Rows (m, c, *size) of these samples (m,) -> whether each is a flip within the bounds (m,), and its L2 (m,)."""
+        inside = (x.flatten(1).amin(1) >= 0) & (x.flatten(1).amax(1) <= 1)
+        reached = Untargeted().reached(scores, self.y[samples.to(self.y.device)]) & inside
         return reached.cpu(), l2(self.x[samples.to(self.x.device)], x).cpu()
 
     def _improve(self, i: int, number: int, row: Tensor, distance: Tensor) -> None:
@@ -181,11 +185,13 @@ def run_recorded(
     x = ((batch.x - low) / span).to(victim.device).contiguous()  # libraries view rows flat
     y = batch.y.to(victim.device)
     clean = victim(batch.x.to(victim.device), "verify")
+    batch.check_numbers(clean.shape[1])
+    rounded = EightBit((0.0, 1.0)) if batch.eight_bit else None
     correct = (clean.argmax(1) == y).cpu()
     succeeded, queries = torch.zeros(n, dtype=torch.bool), torch.zeros(n, dtype=torch.int64)
     distances, improvements = torch.full((n,), torch.nan), list[Improvements]([()] * n)
     for rows in correct.nonzero().flatten().split(together):
-        recorder = QueryRecorder(victim, x[rows], y[rows], budget, until, (low, span), clean[rows])
+        recorder = QueryRecorder(victim, x[rows], y[rows], budget, until, (low, span), clean[rows], rounded)
         with suppress(Decided):
             run(recorder, rows)
         if reduce:

@@ -160,7 +160,10 @@ class Attack:
         )  # fmt: skip
 
     def verify(self, outcome: SearchOutcome, stored: Tensor) -> SearchOutcome:
-        """Predict every success again from `stored` (n, c, *size), the perturbed inputs read back from storage."""
+        """Predict every success again from `stored` (n, c, *size), the perturbed inputs read back from storage.
+
+        An input with values outside the bounds of the data is no success.
+        """
         status, scores, meter = list(outcome.status), outcome.scores.clone(), outcome.meter
         affordable = meter.left(outcome.rows) > 0  # a repeated query may have used up the budget
         for i in outcome.rows[~affordable].tolist():
@@ -169,8 +172,10 @@ class Attack:
         if len(rows):
             answers = meter(stored[rows].to(device), rows, "verify").cpu()
             scores[rows] = torch.where(meter.lost[rows][:, None], scores[rows], answers)
-            reached = self.goal.reached(answers, outcome.batch.y[rows]).tolist()
-            for i, holds in zip(rows.tolist(), reached, strict=True):
+            low, high = outcome.batch.bounds
+            inside = ((stored[rows] >= low) & (stored[rows] <= high)).flatten(1).all(1)
+            reached = self.goal.reached(answers, outcome.batch.y[rows]) & inside
+            for i, holds in zip(rows.tolist(), reached.tolist(), strict=True):
                 status[i] = Status.SUCCEEDED if holds else Status.UNVERIFIED
         for i in meter.lost.nonzero().flatten().tolist():
             status[i] = Status.LOST
@@ -189,6 +194,7 @@ class Attack:
                 f"the {goal if isinstance(self.goal, Below) else policy} needs scores, but the model returns only labels: "
                 "use the policy auto and the goal untargeted"
             )
+        batch.check_numbers(victim.classes)
         self.goal.check(labels, victim.classes)
         _refuse_nan(clean, batch.ids)
 

@@ -11,14 +11,17 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rlab.data.batch import KINDS, UNBOUNDED, Batch, Kind
-from rlab.data.fields import UNIT, DataFields, reads, to_float
-from rlab.data.labels import KEY_NAMES, LABEL_NAMES, encode, encode_array, is_number, read_cells, read_list
+from rlab.data.eight_bit import holds_bytes, to_float
+from rlab.data.fields import UNIT, DataFields, reads
+from rlab.data.labels import KEY_NAMES, LABEL_NAMES, by_name, encode, encode_array, is_number, read_cells, read_list
 from rlab.data.numpy_files import Array, StoredArray, npz_names, open_npy, open_npz, read_npy, read_npz, texts
 from rlab.data.source import Decoded, Source
 from rlab.errors import DataError, OptionError
 
 Rows = Sequence[Sequence[str]]
 Stored = TypeVar("Stored", Array, StoredArray, Array | StoredArray)
+FEW, LONG = 4, 4  # more channels than that, and fewer values than that times the channels, may be a picture
+DARKEST = 32  # of uint8
 X_NAMES = ("x", "data", "images", "signals", "clips", "inputs", "arr_0")
 Y_NAMES = ("y", "labels", "label", "targets", "arr_1")
 
@@ -55,18 +58,20 @@ def _names(source: DataFields) -> tuple[str, str | None]:
 
 def _labels(
     source: DataFields, shape: tuple[int, ...], arrays: Mapping[str, Array] | None = None, y_name: str | None = None
-) -> tuple[Tensor, tuple[str, ...]]:
-    """Labels and class names from the array `y_name`, or else from the file `labels`."""
+) -> tuple[Tensor, tuple[str, ...], bool]:
+    """Labels and class names from the array `y_name`, or else from the file `labels`, and whether the names were numbered here."""
     arrays, name = arrays or {}, source.location.name
     if not shape:
         raise DataError(f"expected one row per sample in {source.path!r}, got a single value")
     stored = texts(arrays["classes"], "classes") if "classes" in arrays else None
     names = stored if source.classes is None else source.classes
     if y_name is not None:
-        return encode_array(_same(arrays[y_name], shape[0], "y"), names)
+        y, classes = encode_array(_same(arrays[y_name], shape[0], "y"), names)
+        return y, classes, by_name(classes, names)
     if source.labels is None:
         raise DataError(f"{name!r} holds no labels: pass labels, a .npy or .csv file with one label per sample")
-    return read_list(source.labels, shape[0], names)
+    y, classes = read_list(source.labels, shape[0], names)
+    return y, classes, by_name(classes, names)
 
 
 @reads("kind", "labels", "classes", "bounds", "rate")
@@ -87,11 +92,25 @@ def as_batch(
     x: Array,
     y: Tensor,
     classes: Sequence[str] = (),
+    numbered: bool = False,
     ids: Array | None = None,
     masks: Array | None = None,
 ) -> Batch:
     """Turn an array of samples into a batch: reorder the axes, scale uint8 values to the bounds, keep the chosen rows."""
-    return _source(source, x, y, classes, ids, masks)[:]
+    made = _source(source, x, y, classes, numbered, ids, masks)
+    if made.eight_bit and source.bounds is None:
+        _refuse_dark(x)
+    return made[:]
+
+
+def _refuse_dark(x: Array) -> None:
+    """Refuse uint8 values that may have another range than 0..255."""
+    top = int(x.max(initial=0))
+    if 0 < top <= DARKEST:
+        raise DataError(
+            f"uint8 values from 0 to {top} may be dark pixels of 0..255 or have a range of their own: pass bounds=(0, 1) "
+            f"(-D bounds=[0,1]) for dark pixels, or else divide them by {top}"
+        )
 
 
 def _source(
@@ -99,22 +118,24 @@ def _source(
     x: Array | StoredArray,
     y: Tensor,
     classes: Sequence[str] = (),
+    numbered: bool = False,
     ids: Array | None = None,
     masks: Array | StoredArray | None = None,
 ) -> Source:
     """Like `as_batch`, but rows are read on demand."""
     count = x.shape[0]
     # a stand-in of the same shape that takes no memory
-    shape = channels_first(np.broadcast_to(np.zeros((), x.dtype), x.shape), source.kind).shape
+    kind = "signal" if source.kind is None and source.rate is not None and len(x.shape) == 3 else source.kind
+    shape = channels_first(np.broadcast_to(np.zeros((), x.dtype), x.shape), kind).shape
     limits = source.bounds or (UNBOUNDED if len(shape) == 3 else UNIT)
     names = [str(i) for i in range(count)] if ids is None else texts(_same(ids, count, "ids"), "ids")
-    rows = source.take.order(count)
+    rows = source.take.rows(y)
     if masks is not None:
         _same(masks, count, "masks")
 
     def read(wanted: Sequence[int]) -> Decoded:
         chosen = [rows[i] for i in wanted]
-        values = to_float(channels_first(x[chosen], source.kind), limits)
+        values = to_float(channels_first(x[chosen], kind), limits)
         more = {} if masks is None else {"masks": _masks(masks[chosen], shape[2:])}
         return Decoded(values, range(len(chosen)), more=more)
 
@@ -127,6 +148,9 @@ def _source(
         bounds=limits,
         classes=tuple(classes),
         rate=source.rate,
+        eight_bit=holds_bytes(x.dtype, limits),
+        numbered=numbered,
+        take=source.take,
     )
 
 
@@ -134,11 +158,13 @@ def channels_first(x: Array, kind: Kind | None = None) -> Array:
     """(n, ...) in any common order -> (n, c, *size).
 
     Two axes are signals of one channel. Three axes are signals (n, c, t), or grey images (n, h, w) if the values are
-    uint8 or `kind` is image. With four or five axes, channels come last if the last axis has length 1, 3 or 4 and the
-    second has not; they are then moved to the front.
+    uint8 or `kind` is image; an array that could be either is refused without `kind`. With four or five axes, channels come
+    last if the last axis has length 1, 3 or 4 and the second has not; they are then moved to the front.
     """
     wanted = None if kind is None else KINDS.index(kind) + 3
     grey = x.dtype == np.uint8 and x.ndim == 3 if wanted is None else x.ndim == wanted - 1
+    if wanted is None and not grey and x.ndim == 3:
+        _refuse_either(x.shape)
     if x.ndim == 2 or grey:
         x = x[:, None]
     elif x.ndim in (4, 5) and x.shape[-1] in (1, 3, 4) and x.shape[1] not in (1, 3, 4):
@@ -147,6 +173,16 @@ def channels_first(x: Array, kind: Kind | None = None) -> Array:
         expected = kind or "signal, image or video"
         raise DataError(f"expected {expected} samples along the first axis, got shape {x.shape}")
     return x
+
+
+def _refuse_either(shape: tuple[int, ...]) -> None:
+    """Refuse (n, a, b) that may be images or signals: signals have few channels and many values, images similar sides."""
+    _, channels, length = shape
+    if channels > FEW and length < LONG * channels:
+        raise DataError(
+            f"an array of shape {shape} may hold images of {channels} x {length} pixels or signals of {channels} channels: "
+            "pass kind='image' or kind='signal' (-D kind=image; in Python rlab.load((x, y), kind='image'))"
+        )
 
 
 def _find(stored: Sequence[str], names: Sequence[str], split: str | None) -> str | None:
@@ -189,12 +225,13 @@ def csv_signals(source: DataFields) -> Batch:
     values = [i for i in range(len(rows[0])) if i not in (at, key)]
     x = read_numbers(rows, values, file.name, first=2 if header else 1)
     if labels is not None:
-        encoded = read_list(labels, len(x), source.classes)
+        y, classes = read_list(labels, len(x), source.classes)
     else:
         assert at is not None
-        encoded = encode([row[at] for row in rows], source.classes)
+        y, classes = encode([row[at] for row in rows], source.classes)
     ids = None if key is None else np.array([row[key] for row in rows])
-    return as_batch(source.model_copy(update={"kind": "signal"}), x, *encoded, ids=ids)
+    numbered = by_name(classes, source.classes)
+    return as_batch(source.model_copy(update={"kind": "signal"}), x, y, classes, numbered, ids)
 
 
 def read_numbers(rows: Rows, columns: Sequence[int], name: str, first: int = 1) -> NDArray[np.float32]:

@@ -15,10 +15,12 @@ from torch import Tensor
 
 from rlab.data.kinds import KINDS as KINDS
 from rlab.data.kinds import Kind as Kind
+from rlab.data.take import ALL, Take
 from rlab.errors import DataError
 from rlab.storage.outside import is_text, short
 
 UNBOUNDED = (-math.inf, math.inf)
+DARK = 127  # values from 0 to at most this may have another range than 0..255
 
 
 class Samples(ABC):
@@ -32,6 +34,9 @@ class Samples(ABC):
     rate: float | None
     left_out: tuple[tuple[str, str], ...]
     leads: tuple[str, ...]
+    eight_bit: bool
+    numbered: bool
+    take: Take
 
     @property
     @abstractmethod
@@ -66,6 +71,16 @@ class Samples(ABC):
     def losses(self, most: int = 4) -> str:
         """One line about the skipped samples: the count of each reason, most common first, with one example."""
         return summarise_losses(self.left_out, most)
+
+    def check_numbers(self, classes: int) -> None:
+        """Refuse numbers that follow from the names alone if the model has more `classes` than there are names."""
+        if self.numbered and len(self.classes) < classes:
+            names = ", ".join(f"{number} {short(name)}" for number, name in enumerate(self.classes[:3]))
+            more = ", ..." if len(self.classes) > 3 else ""
+            raise DataError(
+                f"the data name {len(self.classes)} classes ({names}{more}, numbered by name), but the model has "
+                f"{classes}: pass all its class names in order, classes=[...] (-D classes=FILE, one name per line)"
+            )
 
     def label_name(self, label: int) -> str:
         return self.classes[label] if self.classes else str(label)
@@ -102,6 +117,9 @@ class Batch(Samples):
     left_out: tuple[tuple[str, str], ...] = ()  # (id, reason) of each skipped sample
     r_peaks: tuple[tuple[int, ...], ...] | None = None  # annotated R peaks of each signal, as sample numbers
     leads: tuple[str, ...] = ()  # names of the channels, if any
+    eight_bit: bool = False  # whether the values came as 8 bits, so that an attack should stay at such values
+    numbered: bool = False  # whether the class numbers follow from the names alone, e.g. those of folders
+    take: Take = ALL  # how the samples were selected
 
     def __post_init__(self) -> None:
         if not self.ids:
@@ -139,8 +157,10 @@ class Batch(Samples):
             raise DataError(f"{count} hold NaN or infinite values, first {bad[0]!r}: correct or remove them")
         low, high = float(self.x.min()), float(self.x.max())
         if low < self.bounds[0] or high > self.bounds[1]:
-            byte = 1.5 < high <= 255 and low >= 0
-            advice = "divide by 255 or pass bounds=(0, 255)" if byte else "rescale them or pass their true bounds"
+            advice = "rescale them or pass their true bounds"
+            if low >= 0 and 1.5 < high <= 255:
+                top = 255 if high > DARK else math.ceil(high)
+                advice = f"divide by {top} or pass their true range, bounds=(0, {top}) (-D bounds=[0,{top}])"
             raise DataError(f"expected values in {list(self.bounds)}, got {low:.4g} to {high:.4g}: {advice}")
 
     def _repr_html_(self) -> str:

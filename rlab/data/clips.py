@@ -12,10 +12,12 @@ from torch import Tensor
 
 from rlab.data.batch import Batch
 from rlab.data.decode import BadClip, read_clip
+from rlab.data.eight_bit import finite
 from rlab.data.fields import UNIT, DataFields, Sampling, Size, reads
 from rlab.data.images import sides
-from rlab.data.labels import files_below, labels_of, look_up, read_cells, read_table
+from rlab.data.labels import by_name, files_below, labels_of, look_up, read_cells, read_table
 from rlab.data.source import Decoded, Loss, Pixels, Source, decode
+from rlab.data.take import ALL, Take
 from rlab.errors import DataError, OptionError
 from rlab.storage.config import Bounds
 from rlab.storage.outside import read_text
@@ -128,6 +130,8 @@ class ClipSource:
     y: Tensor  # (n,)
     classes: tuple[str, ...]
     missing: tuple[tuple[str, str], ...] = ()  # (clip, reason) of listed clips that the folder lacks
+    numbered: bool = False  # as in `Batch`
+    take: Take = ALL
 
     @classmethod
     def of(cls, source: DataFields) -> ClipSource:
@@ -144,8 +148,11 @@ class ClipSource:
             source = source.model_copy(update={"classes": source.classes or chosen.classes or None})
         y, classes = labels_of(source, names)
         kept = range(len(names)) if source.groups is None else keep_groups(source, names)
-        rows = [kept[i] for i in source.take.order(len(kept))]
-        return cls(source.location, tuple(names[i] for i in rows), y[rows], classes, tuple(missing))
+        rows = [kept[i] for i in source.take.rows(y[list(kept)])]
+        ids = tuple(names[i] for i in rows)
+        return cls(
+            source.location, ids, y[rows], classes, tuple(missing), by_name(classes, source.classes), source.take
+        )
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -196,7 +203,11 @@ class ClipSource:
         if values.x is None:
             return None, values.losses
         ids = tuple(self.ids[i] for i in values.kept)
-        return Batch(values.x, self.y[list(values.kept)], ids, bounds=bounds, classes=self.classes), values.losses
+        batch = Batch(
+            values.x, self.y[list(values.kept)], ids, bounds=bounds, classes=self.classes, eight_bit=finite(bounds),
+            numbered=self.numbered, take=self.take,
+        )  # fmt: skip
+        return batch, values.losses
 
 
 def _decoder(folder: Path, frames: int, size: Size | None, sampling: Sampling) -> Callable[[str], Pixels | str]:
@@ -230,7 +241,10 @@ def clip_source(source: DataFields) -> Source:
             raise DataError(f"none of {len(clips)} clips can be decoded, first {clips.ids[0]!r}")
         shape = first.shape
     files = tuple(clips.folder / name for name in clips.ids)
-    return Source(read, shape, clips.y, clips.ids, files, True, bounds, clips.classes, left_out=clips.missing)
+    return Source(
+        read, shape, clips.y, clips.ids, files, True, bounds, clips.classes, left_out=clips.missing,
+        eight_bit=finite(bounds), numbered=clips.numbered, take=clips.take,
+    )  # fmt: skip
 
 
 @reads(

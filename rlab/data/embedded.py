@@ -5,6 +5,7 @@ A simulated sample depends only on its row and the seed, whatever other samples 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -12,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 
 from rlab.data.batch import UNBOUNDED, Batch
-from rlab.data.fields import Take
+from rlab.data.take import Take
 from rlab.errors import OptionError
 
 TEST_DIGITS = 500
@@ -23,6 +24,7 @@ BEATS = ("normal", "atrial premature", "ventricular premature", "ST elevation")
 LEADS = ("II", "V1")
 FRAMES, SIDE, FRAME_RATE = 16, 32, 25.0  # of the clips
 MOVES = {"left": (0, -1), "right": (0, 1), "up": (-1, 0), "down": (1, 0)}  # (rows, columns) per frame
+CLASSES = len(BEATS)  # as many as MOVES; both draw the class first
 SHAPES = ("disc", "square", "diamond")
 Wave = tuple[float, float, float]  # millivolts in the first lead, seconds after R, seconds of standard deviation
 Floats = NDArray[np.float64]
@@ -42,7 +44,13 @@ def embedded(name: str, *, split: str = "test", take: Take | None = None) -> Bat
     count, seed = SIMULATED[split]
     if take.limit is not None and not take.shuffle:
         count = max(count, take.limit)
-    return simulate[name](np.array(take.order(count), np.int64), seed)
+    labels = torch.tensor([_first_draw(seed, row) for row in range(count)])
+    return replace(simulate[name](np.array(take.rows(labels), np.int64), seed), take=take)
+
+
+def _first_draw(seed: int, row: int) -> int:
+    """The class of a simulated sample, which is its first random number."""
+    return int(np.random.default_rng((seed, row)).integers(CLASSES))
 
 
 def digits(split: str, take: Take) -> Batch:
@@ -50,9 +58,9 @@ def digits(split: str, take: Take) -> Batch:
     x, y = _read_digits()
     order = np.random.default_rng(DIGITS_ORDER).permutation(len(x))
     part = order[:TEST_DIGITS] if split == "test" else order[TEST_DIGITS:]
-    rows = part[take.order(len(part))]
+    rows = part[take.rows(torch.from_numpy(y[part]))]
     ids = tuple(f"digit-{i:04d}" for i in rows)
-    return Batch(torch.from_numpy(x[rows]), torch.from_numpy(y[rows]), ids, classes=tuple("0123456789"))
+    return Batch(torch.from_numpy(x[rows]), torch.from_numpy(y[rows]), ids, classes=tuple("0123456789"), take=take)
 
 
 @cache

@@ -4,37 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-import numpy as np
-import torch
-from numpy.typing import NDArray
 from pydantic import BeforeValidator, Field, PositiveFloat, PositiveInt, field_validator, model_validator
-from torch import Tensor
 
 from rlab.data.batch import Batch, Kind
-from rlab.errors import DataError, OptionError
+from rlab.data.take import Order, Take
+from rlab.errors import DataError
 from rlab.storage.config import Bounds, Options
-
-
-@dataclass(frozen=True)
-class Take:
-    """At most `limit` samples, in the order of the source or in random order."""
-
-    limit: int | None = None
-    shuffle: bool = False
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        if self.limit is not None and self.limit < 1:
-            raise OptionError(f"expected a limit of at least 1 sample, got {self.limit}")
-
-    def order(self, count: int) -> list[int]:
-        """Positions (from 0 to count - 1) of the samples to use."""
-        every = np.random.default_rng(self.seed).permutation(count) if self.shuffle else np.arange(count)
-        return [int(i) for i in every[: self.limit]]
 
 
 def check_room(count: int, shape: Sequence[int]) -> None:
@@ -52,18 +30,6 @@ def free_bytes() -> int | None:
         return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
     except (OSError, StopIteration, ValueError):
         return None
-
-
-def to_float(x: NDArray[np.generic], bounds: Bounds) -> Tensor:
-    """Convert to float32. uint8 values 0..255 are scaled to finite bounds, so (0, 1) divides by 255."""
-    if x.dtype.kind not in "iuf":
-        raise DataError(f"expected numeric inputs, got {x.dtype}: convert them to float32")
-    with np.errstate(over="ignore"):  # values beyond float32 become infinite, which `Batch` refuses
-        values = torch.from_numpy(np.ascontiguousarray(x, dtype=np.float32))
-    if x.dtype != np.uint8 or not math.isfinite(bounds[1] - bounds[0]) or bounds == (0.0, 255.0):
-        return values
-    scaled = values.div_(255)
-    return scaled if bounds == (0.0, 1.0) else scaled.mul_(bounds[1] - bounds[0]).add_(bounds[0]).clamp_(*bounds)
 
 
 Size = int | tuple[int, int]
@@ -90,9 +56,12 @@ class DataFields(Options):
         None, description="class names by index, or a text file with one name per line"
     )
     bounds: Bounds | None = Field(None, description="range of values (default: none for signals)")
-    limit: PositiveInt | None = Field(None, description="maximum number of samples")
-    shuffle: bool = Field(False, description="draw samples at random instead of taking the first ones")
-    seed: int = Field(0, ge=0)
+    limit: PositiveInt | None = Field(None, description="maximum number of samples, spread over the classes")
+    order: Order = Field(
+        "spread", description="samples that a limit selects: spread over the classes, or first (default: spread)"
+    )
+    shuffle: bool = Field(False, description="shuffle the samples; a limit then selects random ones")
+    seed: int = Field(0, ge=0, description="random seed of the selection (default: 0)")
     stream: bool | None = Field(
         None, description="attacks: read one chunk at a time (default: if the data need more than 64 MB)"
     )
@@ -128,6 +97,12 @@ class DataFields(Options):
             raise ValueError("expected the lower bound first")
         return bounds
 
+    @model_validator(mode="after")
+    def _one_order(self) -> Self:
+        if self.shuffle and self.order == "first":
+            raise ValueError("shuffle and order='first' contradict each other")
+        return self
+
     @property
     def location(self) -> Path:
         return Path(self.path)
@@ -135,7 +110,7 @@ class DataFields(Options):
     @property
     def take(self) -> Take:
         """The choice of samples."""
-        return Take(self.limit, self.shuffle, self.seed)
+        return Take(self.limit, self.shuffle, self.seed, self.order)
 
 
 Loader = Callable[[DataFields], Batch]

@@ -14,8 +14,9 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
 from rlab.data.batch import Batch
-from rlab.data.fields import MOST_SIDE, UNIT, Channels, DataFields, Size, check_room, reads, to_float
-from rlab.data.labels import files_below, labels_of
+from rlab.data.eight_bit import finite, to_float
+from rlab.data.fields import MOST_SIDE, UNIT, Channels, DataFields, Size, check_room, reads
+from rlab.data.labels import by_name, files_below, labels_of
 from rlab.data.source import Decoded, Pixels, Source, decode
 from rlab.errors import DataError, InputError, OptionError
 from rlab.storage.config import Bounds
@@ -38,7 +39,10 @@ def image_folder(source: DataFields) -> Batch:
     ids, y, classes = _listed(source)
     bounds = source.bounds or UNIT
     x = read_images([source.location / name for name in ids], ids, source.size, source.channels or 3, bounds)
-    return Batch(x=x, y=y, ids=ids, bounds=bounds, classes=classes)
+    return Batch(
+        x=x, y=y, ids=ids, bounds=bounds, classes=classes, eight_bit=finite(bounds),
+        numbered=by_name(classes, source.classes), take=source.take,
+    )  # fmt: skip
 
 
 def image_source(source: DataFields) -> Source:
@@ -51,7 +55,7 @@ def image_source(source: DataFields) -> Source:
 def _listed(source: DataFields) -> tuple[tuple[str, ...], Tensor, tuple[str, ...]]:
     names = files_below(source.location, IMAGES, "images")
     y, classes = labels_of(source, names)
-    rows = source.take.order(len(names))
+    rows = source.take.rows(y)
     return tuple(names[i] for i in rows), y[rows], classes
 
 
@@ -79,7 +83,10 @@ def picture_source(
         if isinstance(first, str):
             raise DataError(f"cannot read the first image, {ids[0]!r} ({first}): replace it, or pass a size")
         shape = first.shape
-    return Source(read, shape, y, ids, files, one_each, bounds, classes)
+    return Source(
+        read, shape, y, ids, files, one_each, bounds, classes, eight_bit=finite(bounds),
+        numbered=by_name(classes, source.classes), take=source.take,
+    )  # fmt: skip
 
 
 def read_images(
@@ -168,11 +175,14 @@ def cifar10(source: DataFields) -> Batch:
     files, bounds = _files(source.location, source.split), source.bounds or UNIT
     records = np.concatenate([read_records(file) for file in files])
     ids = [f"{file.stem}:{i:05d}" for file in files for i in range(file.stat().st_size // RECORD)]
-    rows = source.take.order(len(records))
+    labels = torch.from_numpy(records[:, 0].astype(np.int64))
+    rows = source.take.rows(labels)
     check_room(len(rows), SHAPE)
     pixels = records[rows, 1:].reshape(-1, *SHAPE)
-    y = torch.from_numpy(records[rows, 0].astype(np.int64))
-    return Batch(x=to_float(pixels, bounds), y=y, ids=tuple(ids[i] for i in rows), bounds=bounds, classes=CLASSES)
+    return Batch(
+        x=to_float(pixels, bounds), y=labels[rows], ids=tuple(ids[i] for i in rows), bounds=bounds, classes=CLASSES,
+        eight_bit=finite(bounds), take=source.take,
+    )  # fmt: skip
 
 
 def read_records(path: Path) -> NDArray[np.uint8]:

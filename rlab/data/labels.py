@@ -180,6 +180,11 @@ def _whole_numbers(labels: Sequence[str]) -> dict[str, int] | None:
     return {label: int(value) for label, value in values.items()}
 
 
+def by_name(classes: Sequence[str], given: Classes) -> bool:
+    """Whether the numbers of these classes follow from their names alone, because nothing gave their order."""
+    return bool(classes) and given is None
+
+
 def _in_range(labels: Tensor, names: tuple[str, ...]) -> Tensor:
     if not labels.numel():
         return labels  # `Batch` raises the error about missing samples

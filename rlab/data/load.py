@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +15,7 @@ from rlab.data.embedded import embedded
 from rlab.data.fields import ACCEPTED, DataFields, Loader, reads
 from rlab.data.images import IMAGES, cifar10, image_folder, image_source, is_cifar, is_pickled_cifar
 from rlab.data.labels import endings_below
+from rlab.data.memory import READ, InMemory, in_memory
 from rlab.data.physionet import cinc2017, is_cinc2017, is_ptbxl, ptbxl
 from rlab.data.shards import parquet, parquet_source, webdataset, webdataset_source
 from rlab.data.source import Source
@@ -23,7 +25,7 @@ from rlab.storage.config import check_keywords
 from rlab.storage.outside import regular, short
 
 DEMO = "demo:"
-_COMMON = ("path", "kind", "limit", "shuffle", "seed", "stream")
+_COMMON = ("path", "kind", "limit", "order", "shuffle", "seed", "stream")
 HELD = 2**26  # bytes; larger data are streamed by default
 PICKLED = (".pkl", ".pickle", ".pt", ".pth", ".joblib")
 BY_ENDING: dict[str, Loader] = {
@@ -84,18 +86,24 @@ def _readable(path: str) -> Iterator[None]:
 
 
 @overload
-def load(path: str | Path, *, stream: Literal[True], **options: Any) -> Source: ...
+def load(path: str | os.PathLike[str], *, stream: Literal[True], **options: Any) -> Source: ...
 
 
 @overload
-def load(path: str | Path, **options: Any) -> Batch: ...
+def load(path: str | os.PathLike[str] | InMemory, **options: Any) -> Batch: ...
 
 
-def load(path: str | Path, *, stream: bool | None = None, **options: Any) -> Samples:
+def load(path: str | os.PathLike[str] | InMemory, *, stream: bool | None = None, **options: Any) -> Samples:
     """Load samples from a file, a folder or `demo:NAME`; the options are the fields of `DataOptions`.
 
-    With `stream`, return a `Source`, which reads a batch with `source[rows]`.
+    Arrays (x, y), or a Dataset or DataLoader of such pairs, take those of the options that apply: bounds, kind, classes, rate,
+    limit, order, shuffle and seed. With `stream`, return a `Source`, which reads a batch with `source[rows]`.
     """
+    if not isinstance(path, str | os.PathLike):
+        declared = check_keywords(load, DataOptions, {"path": "memory", **options})
+        if foreign := [name for name in options if name not in READ] + (["stream"] if stream else []):
+            raise OptionError(f"the option {foreign[0]!r} does not apply to data in memory: expected {', '.join(READ)}")
+        return in_memory(path, declared)
     values = {"path": str(path), "stream": stream or None, **options}
     declared = check_keywords(load, DataOptions, values)
     return declared.open() if stream else declared.load()

@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import torch
 from torch import Tensor
 
 from rlab.data.arrays import channels_first, read_numbers
 from rlab.data.batch import Batch
 from rlab.data.clips import VIDEOS
 from rlab.data.decode import BadClip, read_clip
-from rlab.data.fields import to_float
+from rlab.data.eight_bit import EightBit, to_float
 from rlab.data.images import IMAGES, read_images
 from rlab.data.labels import is_number, read_cells
 from rlab.data.numpy_files import Array, npz_names, read_npy, read_npz
@@ -24,7 +25,8 @@ def read_own(path: Path, name: str, like: Batch) -> Batch:
     if x.shape[1:] != like.x.shape[1:]:
         expected, actual = (" × ".join(map(str, shape)) for shape in (like.x.shape[1:], x.shape[1:]))
         raise DataError(f"expected one sample of {expected} values, like the data of the model, got {actual}")
-    return replace(like[:1], x=x[:1], ids=(name,), masks=None, r_peaks=None)
+    rounded = like.eight_bit and torch.equal(EightBit(like.bounds)(x), x)
+    return replace(like[:1], x=x[:1], ids=(name,), masks=None, r_peaks=None, eight_bit=rounded)
 
 
 def _values(path: Path, like: Batch) -> Tensor:

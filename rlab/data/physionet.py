@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 from rlab.data.batch import Batch
-from rlab.data.fields import DataFields, Take, reads
+from rlab.data.fields import DataFields, reads
 from rlab.data.labels import class_names, encode, read_cells
 from rlab.data.source import Loss
 from rlab.data.wfdb_read import reason
@@ -65,11 +65,11 @@ def ptbxl(source: DataFields) -> Batch:
         rows = [row for row in rows if len(row.labels) == 1]
     if not rows:
         raise DataError(f"no record of {source.path!r} has a usable label{reason(unlabelled)}")
-    rows = [rows[i] for i in source.take.order(len(rows))]
+    rows = [rows[i] for i in source.take.rows([",".join(row.labels) for row in rows])]
     labels_of = {row.name: row.labels for row in rows}
     fast = source.rate not in (None, SLOW)  # use the 500 Hz record, if there is one
     paths = [inside(folder, r.fast if fast and inside(folder, f"{r.fast}.hea").is_file() else r.slow) for r in rows]
-    windows = read_windows(source, paths, source.window or WINDOW, Take(source.limit))
+    windows = read_windows(source, paths, source.window or WINDOW, lambda cuts: range(len(cuts))[: source.limit])
     windows.left_out[:0] = unlabelled
     y = torch.zeros(len(windows.cuts), len(names), dtype=torch.int64)
     for row, cut in enumerate(windows.cuts):
@@ -159,7 +159,10 @@ def cinc2017(source: DataFields) -> Batch:
     if unknown or not wanted:
         record = repr(unknown[0]) if unknown else "any record"
         raise DataError(f"{reference.name!r} has no line for {record}: check records")
-    windows = read_windows(source, [folder / name for name in wanted], source.window or WINDOW, source.take)
+    windows = read_windows(
+        source, [folder / name for name in wanted], source.window or WINDOW,
+        lambda cuts: source.take.rows([table[cut.record.name] for cut in cuts]),
+    )  # fmt: skip
     others = sorted(header.stem for header in folder.glob("*.hea") if header.stem not in table)
     windows.left_out.extend((name, f"has no line in {reference.name}") for name in others)
     texts = [table[cut.record.name] for cut in windows.cuts]

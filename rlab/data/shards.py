@@ -53,10 +53,12 @@ def parquet_source(source: DataFields) -> Source:
     except (pa.ArrowException, OSError, KeyError, ValueError) as error:
         raise DataError(f"cannot read the labels of {source.path!r}: {error}") from error
     labels = labels.astype(str) if labels.dtype == object else labels
-    y, classes = encode_array(labels, source.classes or _class_names(schema, label))
+    own = _class_names(schema, label)
+    source = source if own is None else source.model_copy(update={"classes": source.classes or own})
+    y, classes = encode_array(labels, source.classes)
     counts = [file.metadata.num_rows for file in files]
     names = [f"{path.stem}:{i:06d}" for path, count in zip(paths, counts, strict=True) for i in range(count)]
-    rows = source.take.order(len(names))
+    rows = source.take.rows(y)
     stored = _Rows(files, image)
     return picture_source(
         source, lambda wanted: stored.get([rows[i] for i in wanted]), tuple(names[i] for i in rows), y[rows], classes,
@@ -180,7 +182,7 @@ def webdataset_source(source: DataFields) -> Source:
     if not members:
         raise DataError(f"{source.path!r} holds no images: expected members such as 0001.jpg and 0001.cls")
     y, classes = encode([member.label for member in members], source.classes)
-    rows = source.take.order(len(members))
+    rows = source.take.rows(y)
     chosen = [members[i] for i in rows]
     ids = tuple(f"{member.path.stem}:{member.name}" for member in chosen)
     return picture_source(

@@ -26,7 +26,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rlab.data.batch import Batch, Samples
-from rlab.data.fields import check_room, to_float
+from rlab.data.eight_bit import to_float
+from rlab.data.fields import check_room
+from rlab.data.take import ALL, Take
 from rlab.errors import DataError
 from rlab.progress import PATIENCE, bar
 from rlab.storage.config import Bounds
@@ -65,6 +67,9 @@ class Source(Samples):
     rate: float | None = None
     left_out: tuple[Loss, ...] = ()
     leads: tuple[str, ...] = ()
+    eight_bit: bool = False
+    numbered: bool = False
+    take: Take = ALL
     stamps: tuple[tuple[int, int], ...] = ()  # size and modification time of each file at the start
 
     def __post_init__(self) -> None:
@@ -86,8 +91,21 @@ class Source(Samples):
 
     def first(self, count: int | None) -> Source:
         """The first `count` samples."""
-        files, stamps = (self.files[:count], self.stamps[:count]) if self.one_each else (self.files, self.stamps)
-        return replace(self, y=self.y[:count], ids=self.ids[:count], files=files, stamps=stamps)
+        return self.select(Take(count, order="first"))
+
+    def select(self, take: Take) -> Source:
+        """Some of the samples, chosen by their labels; none is read."""
+        rows, read = take.rows(self.y), self.read
+        held = rows if self.one_each else range(len(self.files))
+        return replace(
+            self,
+            read=lambda wanted: read([rows[i] for i in wanted]),
+            y=self.y[rows],
+            ids=tuple(self.ids[i] for i in rows),
+            files=tuple(self.files[i] for i in held),
+            stamps=tuple(self.stamps[i] for i in held),
+            take=take,
+        )
 
     def __getitem__(self, rows: slice | Sequence[int]) -> Batch:
         batch, losses = self.chunk(range(len(self))[rows] if isinstance(rows, slice) else rows)
@@ -115,6 +133,9 @@ class Source(Samples):
             unit=self.unit,
             rate=self.rate,
             leads=self.leads,
+            eight_bit=self.eight_bit,
+            numbered=self.numbered,
+            take=self.take,
             **values.more,
         )
         check_same_shape(batch.shape, self.shape, batch.ids[0])

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +14,8 @@ from torch import Tensor
 
 from rlab.data.batch import UNBOUNDED, Batch
 from rlab.data.ecg_masks import QRS, mark_masks
-from rlab.data.fields import DataFields, Scaling, Take, check_room, reads
-from rlab.data.labels import encode, look_up, read_table
+from rlab.data.fields import DataFields, Scaling, check_room, reads
+from rlab.data.labels import by_name, encode, look_up, read_table
 from rlab.data.source import Decoded, Loss, Source
 from rlab.data.wfdb_read import AAMI, Record, Values, alike, read_headers, read_values, reason, standardise
 from rlab.errors import DataError, OptionError
@@ -75,14 +76,18 @@ class Windows:
             left_out=tuple(self.left_out),
             r_peaks=peaks,
             leads=self.leads,
+            take=source.take,
         )
 
 
+Choose = Callable[[Sequence[Cut]], Sequence[int]]  # which of the samples to use
+
+
 def read_windows(
-    source: DataFields, paths: Sequence[Path], window: float, take: Take, *, beats: bool = False, labelled: bool = False
-) -> Windows:
+    source: DataFields, paths: Sequence[Path], window: float, choose: Choose, *, beats: bool = False, labelled: bool = False
+) -> Windows:  # fmt: skip
     """Cut records into beats or windows of `window` seconds; `labelled` keeps only those with a label from their beats."""
-    cuts, leads, left_out = find_cuts(source, paths, window, take, beats=beats, labelled=labelled)
+    cuts, leads, left_out = find_cuts(source, paths, window, choose, beats=beats, labelled=labelled)
     x, kept, faulty = read_cuts(cuts, leads, source.scaling)
     if not kept:
         raise DataError(f"none of {len(cuts)} samples can be used{reason(faulty)}")
@@ -90,8 +95,8 @@ def read_windows(
 
 
 def find_cuts(
-    source: DataFields, paths: Sequence[Path], window: float, take: Take, *, beats: bool = False, labelled: bool = False
-) -> tuple[list[Cut], tuple[str, ...], list[Loss]]:
+    source: DataFields, paths: Sequence[Path], window: float, choose: Choose, *, beats: bool = False, labelled: bool = False
+) -> tuple[list[Cut], tuple[str, ...], list[Loss]]:  # fmt: skip
     """The positions of the samples, their shared leads, and (id, reason) of unusable ones, without reading values."""
     readable, broken = read_headers(paths, source.rate, annotated=beats or labelled)
     records, leads, odd = alike(readable, source.leads)
@@ -99,7 +104,7 @@ def find_cuts(
     left_out = broken + odd + border
     if not cuts:
         raise DataError(f"no usable {'beats' if beats else 'windows'} in {source.path!r}{reason(left_out)}")
-    return [cuts[i] for i in take.order(len(cuts))], leads, left_out
+    return [cuts[i] for i in choose(cuts)], leads, left_out
 
 
 def cut_records(
@@ -196,14 +201,19 @@ def wfdb_records(source: DataFields) -> Batch:
     MIT-BIH arrhythmia database. `rate` resamples every record; `scaling` standardises each lead per record or window.
     """
     paths, seconds, beats = _plan(source)
-    windows = read_windows(source, paths, seconds, source.take, beats=beats, labelled=source.labels is None)
-    return windows.batch(source, *_labels(source, windows.cuts))
+    choose, labelled = partial(_choose, source), source.labels is None
+    windows = read_windows(source, paths, seconds, choose, beats=beats, labelled=labelled)
+    y, classes = _labels(source, windows.cuts)
+    return replace(
+        windows.batch(source, y, classes), numbered=source.labels is not None and by_name(classes, source.classes)
+    )
 
 
 def wfdb_source(source: DataFields) -> Source:
     """Like `wfdb_records`, but records are read on demand."""
     paths, seconds, beats = _plan(source)
-    cuts, leads, left_out = find_cuts(source, paths, seconds, source.take, beats=beats, labelled=source.labels is None)
+    choose, labelled = partial(_choose, source), source.labels is None
+    cuts, leads, left_out = find_cuts(source, paths, seconds, choose, beats=beats, labelled=labelled)
     y, classes = _labels(source, cuts)
     annotated = all(len(cut.record.at) for cut in cuts)
 
@@ -233,7 +243,13 @@ def wfdb_source(source: DataFields) -> Source:
         rate=cuts[0].record.rate,
         left_out=tuple(left_out),
         leads=leads,
+        numbered=source.labels is not None and by_name(classes, source.classes),
+        take=source.take,
     )
+
+
+def _choose(source: DataFields, cuts: Sequence[Cut]) -> list[int]:
+    return source.take.rows(_labels(source, cuts)[0])
 
 
 def _plan(source: DataFields) -> tuple[list[Path], float, bool]:

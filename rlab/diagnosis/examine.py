@@ -20,6 +20,7 @@ from rlab.filters import FAMILIES, Entry, Filter, Palette, check_palette
 from rlab.filters.palette import Spec
 from rlab.runs.inputs import Data, Model, taken
 from rlab.runs.options import AttackOptions
+from rlab.runs.understood import Understood, show
 from rlab.storage.config import check_keywords
 from rlab.victims.base import Victim
 
@@ -82,6 +83,7 @@ def doctor(
     """Check model, data and palette on a few samples before you spend a budget; queries are counted."""
     declared = check_keywords(doctor, AttackOptions, {"palette": palette, "seed": seed})
     with taken(model, data, limit) as (victim, batch):
+        show(Understood(batch, (victim,)))
         specs = declared.filled(batch)[0].palette or ()
         wanted = Palette.of(specs, batch.rank, batch.x.shape[1], batch.rate, batch.unit)
         return examine(victim, batch, wanted, samples=samples, seed=seed)
@@ -151,7 +153,7 @@ def _one_class(batch: Batch) -> list[Finding]:
     if len(batch) < 2 or not (batch.y == batch.y[0]).all():
         return []
     what = f"all {len(batch)} samples have the same label"
-    return [warning("one-class", what, "use samples of several classes, e.g. shuffle them first", "-D shuffle=true")]
+    return [warning("one-class", what, "use samples of several classes: spread the limit over them", "-D order=spread")]
 
 
 def _duplicates(batch: Batch) -> list[Finding]:

@@ -118,7 +118,10 @@ def _reversed(probe: Probe, now: VariantScores, orders: list[VariantScores], pas
         if level := _clear(probe, now, flipped):
             return [_finding(level, now, flipped)]
         now, flipped = _joined(probe, now, flipped, passes)
-        if flipped.accuracy >= now.accuracy and sign_test(now.trust, flipped.trust) < _HINT:
+        sound = flipped.accuracy >= max(
+            now.accuracy, probe.guessing() + _ABOVE
+        )  # else the labels are wrong, not the order
+        if sound and sign_test(now.trust, flipped.trust) < _HINT:
             up, variant = int((flipped.trust > now.trust).sum()), flipped.variant
             what = f"the probability of the label is higher for {up} of {len(now.trust)} samples {variant.how}"
             return [warning(variant.name, what, variant.change)]

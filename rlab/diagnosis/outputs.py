@@ -180,6 +180,11 @@ def _saturated(probe: Probe, raw: Tensor) -> list[Finding]:
 def label_range(batch: Batch, multilabel: bool, classes: int) -> list[Finding]:
     """Check all labels of the batch, not only those of the chosen samples."""
     try:
+        batch.check_numbers(classes)
+    except InputError as problem:
+        change = "write all class names of the model in order, one per line, to a file and name it as classes"
+        return [error("labels", str(problem).partition(": ")[0], change, "-D classes=FILE")]
+    try:
         (MultiLabel() if multilabel else Untargeted()).check(batch.y, classes)
     except InputError as problem:
         return [error("labels", str(problem), _mend(batch, multilabel, classes))]

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypedDict, Unpack
+from typing import TypedDict, Unpack
 
 from rlab.data.batch import Batch
-from rlab.explanation.base import Method
+from rlab.explanation.base import SCORE, Method
 from rlab.explanation.explanation import PICTURED, Explanation
 from rlab.explanation.files import REPORT, open_explanation, save_comparison
 from rlab.explanation.method_comparison import MethodComparison, ScoredMethod
@@ -19,10 +19,10 @@ from rlab.explanation.page import maps_page
 from rlab.present.page import write_page
 from rlab.progress import bar
 from rlab.runs.inputs import Data, Model, taken
+from rlab.runs.understood import Announce, Understood, show
 from rlab.victims.base import Victim
 from rlab.victims.torch_module import TorchVictim
 
-Announce = Callable[[Batch, Mapping[str, Any]], None]  # called with the samples before the first query
 Tell = Callable[[Explanation, Batch], None]  # called after each method
 
 
@@ -40,13 +40,15 @@ def explain_declared(
     compare: bool,
     limit: int | None = None,
     out: str | os.PathLike[str] | None = None,
-    announce: Announce = lambda batch, defaulted: None,
+    announce: Announce = show,
     **shown: Unpack[Shown],
 ) -> list[Explanation] | MethodComparison:
     """Explain the data with every named method, or compare the methods."""
     options.methods(compare)  # refuse unknown names before loading anything
     with taken(model, data, limit) as (victim, batch):
-        announce(batch, {})
+        announce(Understood(batch, (victim,)))
+        if batch.numbered:  # one query shows whether the names fit
+            batch.check_numbers(victim(batch.x[:1].to(victim.device), SCORE).shape[1])
         batch, methods = options.with_masks(batch), options.methods(compare, isinstance(victim, TorchVictim))
         job = ExplainJob(options, victim, batch, methods, None if out is None else Path(out), **shown)
         return job.compare() if compare else job.explain()

@@ -22,6 +22,7 @@ PIXELS = "pixels"  # the palette without filters, in which every value is free
 _SEVERITY = re.compile(r"(?P<number>[-+.0-9e]+)(?P<unit>[A-Za-zµ]*)$")
 _VOLTS = {"V": 1.0, "mV": 1e-3, "uV": 1e-6, "µV": 1e-6}
 Spec = str | Distortion | Filter | Callable[..., Tensor]
+Round = Callable[[Tensor], Tensor]  # (b, c, *size) -> the same shape, values within the bounds
 _SPEC = re.compile(r"(?P<name>.+?)(@(?P<severities>[-+.0-9][-+.0-9e,A-Za-zµ]*))?(\*(?P<draws>\d+))?$")
 _KINDS = ("signals", "images", "video")  # by rank, from 1
 MOST, _LONGEST = 255, 1000  # limits on the entries of a palette and the characters of a spec
@@ -68,6 +69,7 @@ class Palette:
     """The filters and severities that an attack may use."""
 
     entries: tuple[Entry, ...]
+    rounded: Round | None = None  # rounds distorted inputs, e.g. to what a file can hold
 
     def __len__(self) -> int:
         return len(self.entries)
@@ -126,7 +128,8 @@ class Palette:
             changed = entry(unit, scale, chance[index])
             if bounded(bounds) and not entry.filter.clip:
                 refuse_outside(entry.filter, changed)
-            bank[:, index + 1] = (changed * scale + shift).clamp(*bounds)
+            values = (changed * scale + shift).clamp(*bounds)
+            bank[:, index + 1] = values if self.rounded is None else self.rounded(values)
             if entry.unit and not torch.isfinite(bank[:, index + 1]).all():
                 raise entry.filter.error(f"overflows at {entry.severity:g} {entry.unit}: choose a weaker severity")
 
@@ -144,8 +147,8 @@ def _generators(seeds: Sequence[int], index: int, device: torch.device) -> tuple
 class FreePixels(Palette):
     """A palette without filters: an attack may set every value freely, and the bank holds only the input."""
 
-    def __init__(self) -> None:
-        super().__init__(())
+    def __init__(self, rounded: Round | None = None) -> None:
+        super().__init__((), rounded)
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -34,6 +34,7 @@ from rlab.hardening.trainable import goal_of, trainable, twin
 from rlab.progress import quiet
 from rlab.results.result import AttackResult
 from rlab.runs.fingerprint import data_fingerprint, weights_fingerprint
+from rlab.runs.understood import say_nothing
 from rlab.stats import Estimate
 from rlab.storage.config import Options, check
 from rlab.storage.files import write_csv, write_json
@@ -206,7 +207,9 @@ def _hardened(
     chosen = parse_method(method, options, data.train, goal_of(victim))
     if chosen is None:
         return twin(victim)
-    hardened = harden(victim, data.train, chosen, validation=data.validation, out=folder, progress=quiet)
+    hardened = harden(
+        victim, data.train, chosen, validation=data.validation, out=folder, progress=quiet, announce=say_nothing
+    )
     if folder is not None:
         hardened.save(folder)
     return hardened.victim

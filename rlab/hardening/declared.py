@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -33,6 +32,7 @@ from rlab.hardening.sections import write_before_after
 from rlab.hardening.trainable import goal_of, trainable
 from rlab.hardening.trainer import FIRST, SHARES
 from rlab.progress import Progress
+from rlab.runs.understood import Announce, Understood, say_nothing
 from rlab.storage.config import check
 from rlab.victims.base import Victim
 from rlab.victims.resolve import load_model
@@ -66,20 +66,18 @@ class HardeningJob:
     minutes: float = 0.0  # to train an agent against each measured model
 
     @classmethod
-    def load(
-        cls, options: HardenRunOptions, minutes: float, announce: Callable[[Batch, Mapping[str, Any]], None]
-    ) -> HardeningJob:
+    def load(cls, options: HardenRunOptions, minutes: float, announce: Announce) -> HardeningJob:
         """Load the declared data and model; announces the samples and the defaults that were filled in."""
         batch = options.data.load()
         options, defaulted = options.filled(batch)
-        announce(batch, defaulted)
         victim = load_model(options.model, batch.bounds)
+        announce(Understood(batch, (victim,), defaulted))
         train, test = _split(batch, None if options.test is None else options.test.load())
         return cls(victim, train, test, options.harden.following(options), options.evaluation_options(), minutes)
 
     def run(self, folder: Path, progress: Progress | bool = True) -> MeasuredHardening:
         """Harden, measure, and store the weights, the log and the page; the same call resumes a stopped run."""
-        hardened = harden(self.victim, self.train, self.options, out=folder, progress=progress)
+        hardened = harden(self.victim, self.train, self.options, out=folder, progress=progress, announce=say_nothing)
         hardened.save(folder)
         measured = measure_before_after(hardened, self.test, self.evaluation, folder, self._policy_for(folder))
         write_before_after(folder / PAGE, hardened, measured)

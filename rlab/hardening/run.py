@@ -29,6 +29,7 @@ from rlab.present.result import PathLike, Result
 from rlab.progress import Progress, bar, showing
 from rlab.runs.fingerprint import data_fingerprint, files_of, weights_fingerprint
 from rlab.runs.inputs import Data, Model, as_batch, taken
+from rlab.runs.understood import Announce, Understood, show
 from rlab.storage.config import check, check_keywords, takes
 from rlab.storage.files import write_atomically, write_json
 from rlab.storage.resume import open_run
@@ -51,6 +52,7 @@ def harden(
     limit: int | None = None,
     out: str | os.PathLike[str] | None = None,
     progress: Progress | bool = True,
+    announce: Announce = show,
     **fields: Unpack[HardenKeywords],
 ) -> Hardened:
     """Fine-tune a copy of the model on clean samples and on samples that fool it; `fields` override `options`.
@@ -62,6 +64,7 @@ def harden(
     check_keywords(harden, HardenOptions, fields)
     chosen = chosen.updated(fields)
     with taken(model, data, limit) as (victim, batch):
+        announce(Understood(batch, (victim,)))
         original = twin(trainable(victim, batch))
         unseen = None if validation is None else as_batch(validation, bounds=batch.bounds)
     chosen = chosen.filled(batch)

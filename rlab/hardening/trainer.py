@@ -88,6 +88,7 @@ class HardeningTrainer:
         scores = self.kept(self.validation.x[:FIRST].to(self.kept.device), "train")
         classes = scores.shape[1]
         for part in (self.batch, self.validation):
+            part.check_numbers(classes)
             self.goal.check(part.y, classes)
         clean = self._accuracy(self.start)
         if not clean > 0:

@@ -10,7 +10,7 @@ import hashlib
 from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from pathlib import Path
 from typing import Literal
@@ -22,6 +22,7 @@ from torch import Tensor
 from rlab.core.env import render
 from rlab.core.grid import PatchGrid
 from rlab.data.batch import Samples
+from rlab.data.eight_bit import EightBit
 from rlab.errors import DataError, FolderError
 from rlab.filters.palette import Palette
 from rlab.storage.config import read_config
@@ -129,7 +130,8 @@ class Remake:
 
 def palette_of(folder: Path, data: Samples, names: tuple[str, ...]) -> Palette:
     """Build the palette of the run's configuration from built-in filters; code that a folder names is never imported."""
-    specs = [str(spec) for spec in read_config(folder / CONFIG).get("palette") or ()]
+    config = read_config(folder / CONFIG)
+    specs = [str(spec) for spec in config.get("palette") or ()]
     if any(":" in spec for spec in specs):
         raise FolderError(
             "the run's palette names functions, which rlab does not call for a stored folder: run with keep='everything'"
@@ -137,7 +139,8 @@ def palette_of(folder: Path, data: Samples, names: tuple[str, ...]) -> Palette:
     palette = Palette.of(specs, data.rank, data.shape[0], data.rate, data.unit)
     if palette.names != names:
         raise FolderError(f"the palette in {folder / CONFIG} is not the run's: the file was edited")
-    return palette
+    rounds = bool(config.get("quantize")) and data.eight_bit  # 0.2.0 did not round
+    return replace(palette, rounded=EightBit(data.bounds) if rounds else None)
 
 
 @dataclass(frozen=True)

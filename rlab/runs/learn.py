@@ -21,6 +21,7 @@ from torch import Tensor
 from rlab.core import defaults
 from rlab.core.grid import PatchGrid
 from rlab.data.batch import Batch, Samples
+from rlab.data.eight_bit import EightBit
 from rlab.data.load import DataOptions
 from rlab.errors import DataError, ModelError, OptionError
 from rlab.filters import check_palette
@@ -36,6 +37,7 @@ from rlab.runs.inputs import Data, Model, plain_input, taken
 from rlab.runs.learning_options import FEWEST_QUERIES
 from rlab.runs.options import AttackOptions
 from rlab.runs.palette_options import PaletteOptions, make_palette
+from rlab.runs.understood import Understood, show
 from rlab.storage.config import check, check_keywords, takes, write_config
 from rlab.storage.digest import digest
 from rlab.storage.ledger import check_files
@@ -95,6 +97,7 @@ def learn(
         return Lessons(declared, None, None, stored, tell).run(folder, config)
     inputs = (data, np.zeros(len(data), np.int64)) if isinstance(data, Tensor | np.ndarray) else data
     with taken(model, inputs, limit, stream=True) as (victim, samples):
+        show(Understood(samples, (victim,)))
         config = {"model": plain_input(model, "name"), "data": plain_input(data, "path"), **config}
         return Lessons(declared, victim, samples, stored, tell, shown=True).run(folder, config)
 
@@ -105,13 +108,13 @@ def learn_first(
     samples: Samples,
     folder: Path | None,
     config: Mapping[str, Any],
-    show: Progress,
+    progress: Progress,
 ) -> Simulator:
     """The simulator of an attack with the option `learn`, learned from its own samples, or read from its folder."""
     own = tuple(spec for spec in options.palette or () if not by_gradient(spec) and spec != PIXELS)
     given = {"queries": options.learn, "palette": own or None, "patch": options.patch, "seed": options.seed}
     declared = check(LearnOptions, given, "the options of learning")
-    lessons = Lessons(declared, victim, samples, None, lambda line: show(Said(line)))
+    lessons = Lessons(declared, victim, samples, None, lambda line: progress(Said(line)))
     return lessons.run(folder, {"model": config.get("model"), **declared.plain()})
 
 
@@ -156,7 +159,9 @@ class Lessons:
         options, samples = self.options, self.samples
         refuse_pixels(options.palette, "learning")
         batch = shuffled(samples, options.queries, options.seed)
-        palette = make_palette(defaults.palette(samples) if options.palette is None else options.palette, samples)
+        specs = defaults.palette(samples) if options.palette is None else options.palette
+        rounded = EightBit(samples.bounds) if samples.eight_bit else None  # as attacks query the model
+        palette = make_palette(specs, samples, rounded=rounded)
         grid = PatchGrid.of(samples.size, defaults.patch(samples) if options.patch is None else options.patch)
         if options.queries > len(batch):
             check_palette(palette, batch[:4].x, batch.bounds)

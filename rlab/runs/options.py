@@ -17,6 +17,7 @@ from rlab.core.grid import PatchGrid
 from rlab.core.setting import Learned
 from rlab.core.trace import Until
 from rlab.data.batch import Samples
+from rlab.data.eight_bit import EightBit
 from rlab.data.load import DataOptions
 from rlab.errors import OptionError
 from rlab.filters.base import Filter
@@ -27,7 +28,7 @@ from rlab.policies.auto import ShippedPrior, is_auto, make_auto
 from rlab.policies.base import Policy
 from rlab.policies.belief import BeliefPolicy
 from rlab.policies.imagine import ImaginePolicy
-from rlab.policies.pixels import PixelPolicy
+from rlab.policies.pixels import PixelPolicy, Values
 from rlab.priors.base import NoPrior
 from rlab.priors.gradients import gradient_filters
 from rlab.priors.surrogates import Surrogate, SurrogatePrior, load_surrogates, surrogate_name
@@ -72,6 +73,11 @@ class AttackOptions(LearningOptions, PaletteOptions):
     distance: Measure | None = Field(
         None,
         description="distance to minimise: l2, map (mean absolute), l0 (changed points) or linf (default: l2; map for video)",
+    )
+    quantize: bool = Field(
+        True,
+        description="round inputs to 8 bits before the query if the data came as 8 bits, so that a saved picture flips the model "
+        "too (default: yes)",
     )
     noisy: bool = Field(
         False, description="estimate output noise with a second clean query; require flips to exceed it"
@@ -127,7 +133,8 @@ class AttackOptions(LearningOptions, PaletteOptions):
         assert whole.budget is not None and whole.distance is not None  # noqa: PT018
         simulator = whole.read_simulator()
         prior = whole._prior(batch, simulator)
-        palette = make_palette(whole.palette, batch, None if prior is None else gradient_filters(prior, batch.bounds))
+        own = None if prior is None else gradient_filters(prior, batch.bounds)
+        palette = make_palette(whole.palette, batch, own, whole.rounded(batch))
         entries = (
             _ROOM + 2 * len(prior.surrogates if prior else ()) if isinstance(palette, FreePixels) else len(palette)
         )
@@ -154,6 +161,10 @@ class AttackOptions(LearningOptions, PaletteOptions):
             distance=whole.distance,
             noisy=whole.noisy,
         )
+
+    def rounded(self, batch: Samples) -> EightBit | None:
+        """Return how inputs are rounded before the query, if they are."""
+        return EightBit(batch.bounds) if self.quantize and batch.eight_bit else None
 
     def gradients(self, batch: Samples) -> dict[str, Filter]:
         """Return the filters that use the surrogates' gradients, by name."""
@@ -188,7 +199,7 @@ class AttackOptions(LearningOptions, PaletteOptions):
             raise OptionError(f"the palette 'pixels' has its own search: leave out the policy {self.policy!r}")
         if self.distance not in (None, "l2"):
             raise OptionError(f"the palette 'pixels' minimises L2: leave out the distance {self.distance!r}")
-        return PixelPolicy(batch.bounds, prior, ShippedPrior().suited(batch.shape))
+        return PixelPolicy(Values(batch.bounds, self.rounded(batch)), prior, ShippedPrior().suited(batch.shape))
 
 
 class RunOptions(AttackOptions):

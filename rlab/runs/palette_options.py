@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Annotated, Any
 
 from pydantic import Field, field_serializer, field_validator
@@ -10,7 +11,7 @@ from pydantic import Field, field_serializer, field_validator
 from rlab.data.batch import Samples
 from rlab.filters.base import Filter
 from rlab.filters.named import Distortion
-from rlab.filters.palette import PIXELS, FreePixels, Palette, Spec
+from rlab.filters.palette import PIXELS, FreePixels, Palette, Round, Spec
 from rlab.storage.config import Accepts, Options
 
 
@@ -63,11 +64,13 @@ def parse_numbers(value: Any, expected: str) -> Any:
         raise ValueError(f"expected {expected}") from None
 
 
-def make_palette(specs: Sequence[Spec], batch: Samples, own: Mapping[str, Filter] | None = None) -> Palette:
-    """The palette for data like this batch; `own` holds further filters by name."""
+def make_palette(
+    specs: Sequence[Spec], batch: Samples, own: Mapping[str, Filter] | None = None, rounded: Round | None = None
+) -> Palette:
+    """The palette for data like this batch; `own` holds further filters by name, `rounded` rounds distorted inputs."""
     if tuple(specs) == (PIXELS,):
-        return FreePixels()
-    return Palette.of(specs, batch.rank, batch.shape[0], batch.rate, batch.unit, own)
+        return FreePixels(rounded)
+    return replace(Palette.of(specs, batch.rank, batch.shape[0], batch.rate, batch.unit, own), rounded=rounded)
 
 
 def spec_name(spec: Spec) -> str:

@@ -79,6 +79,7 @@ class Victim(ABC):
     backoff: float = 0.5  # seconds before the first retry, doubled each time
     concurrency: int = 1  # maximum concurrent requests
     own_classes: tuple[str, ...] = ()  # names of the classes in the order of the scores, if the model has its own
+    inputs: str = "as float32 arrays (rows, channels, *size)"  # how the model gets them, in words
 
     def __init__(
         self,
@@ -122,12 +123,17 @@ class Victim(ABC):
         """x: (b, c, *size) -> raw outputs (b, k), in the order of the rows."""
 
     def __repr__(self) -> str:
-        low, high = self.bounds
-        queries = f"{self.rows.total():,} queries"
-        return f"{type(self).__name__}({self._about()}, values in [{low:g}, {high:g}], on {self.device}, {queries})"
+        low, high, queries = *self.bounds, self.rows.total()
+        return f"{type(self).__name__}({self._about()}, values in [{low:g}, {high:g}], on {self.device}, {queries:,} queries)"
 
     def _about(self) -> str:
         return "a model"
+
+    def describe(self) -> str:
+        """One line: the model, its device, the values it takes and what happens to them first."""
+        return (
+            f"{self._about()} on {self.device}, takes values in [{self.bounds[0]:g}, {self.bounds[1]:g}] {self.inputs}"
+        )
 
     @final
     def __call__(self, x: Tensor, phase: str = "search", charge: Charge | None = None) -> Tensor:

@@ -15,7 +15,7 @@ from rlab.errors import MissingExtra, ModelError
 from rlab.storage.config import named_keywords
 from rlab.victims.answers import read_answer
 from rlab.victims.base import Common, Victim
-from rlab.victims.torch_module import Channels, Layout, Normalise, arrange, known_layout
+from rlab.victims.torch_module import Channels, Layout, Normalise, arrange, known_layout, preprocessing
 
 Function = Callable[[NDArray[np.float32]], Any]
 
@@ -39,6 +39,9 @@ class CallableVictim(Victim):
         _refuse_method(function)
         super().__init__(**common)
         self.function = function
+
+    def _about(self) -> str:
+        return f"the function {getattr(self.function, '__name__', type(self.function).__name__)}"
 
     def _predict(self, x: Tensor) -> Tensor:
         return self._read(self.function(as_array(x)))
@@ -141,7 +144,11 @@ class OnnxVictim(Victim):
         self.input = _input(self.session)
         self.names = _outputs(self.session, self.output, self.score is not None)
         self.normalise = Normalise.of(mean, std)
+        self.inputs = preprocessing(self.normalise)
         self.layout = known_layout(layout)
+
+    def _about(self) -> str:
+        return "an ONNX model"
 
     def _predict(self, x: Tensor) -> Tensor:
         array = as_array(arrange(x, self.normalise, self.layout)).astype(_TYPES[self.input.type], copy=False)

@@ -105,6 +105,7 @@ class TorchVictim(Victim):
         self.device = first.device if device is None else torch.device(device)
         self.dtype = first.dtype
         self.normalise = Normalise.of(mean, std)
+        self.inputs = preprocessing(self.normalise)
         self.autocast = autocast
         self.compile = bool(compile)
         self._compiled: tuple[nn.Module, Callable[[Tensor], object]] | None = None
@@ -157,6 +158,14 @@ def known_layout(layout: Layout) -> Layout:
     if layout not in get_args(Layout):
         raise OptionError(f"expected layout to be one of {', '.join(get_args(Layout))}, got {layout!r}")
     return layout
+
+
+def preprocessing(normalise: Normalise | None) -> str:
+    """What `normalise` does, in words."""
+    if normalise is None:
+        return "as they are, without mean and std"
+    mean, std = (", ".join(f"{value:.4g}" for value in values) for values in (normalise.mean, normalise.std))
+    return f"and subtracts mean {mean}, divides by std {std}"
 
 
 def arrange(x: Tensor, normalise: Normalise | None, layout: Layout) -> Tensor:

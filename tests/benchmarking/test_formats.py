@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlab.benchmarking.formats import make_format, usual_format
-from rlab.benchmarking.sets import StoredPalette
-from rlab.benchmarking.single import Shape, eight_bits
+from rlab.benchmarking.single import Shape
 from rlab.core.env import render
 from rlab.data.batch import UNBOUNDED, Batch
+from rlab.data.eight_bit import EightBit
 from rlab.errors import OptionError
 from rlab.filters.palette import Palette
 from tests.benchmarking.cases import PAIRS
@@ -59,9 +59,7 @@ def test_rendering_from_a_rounded_bank_is_rounding_what_is_rendered(rank: int, f
     stored_as = make_format(form, Shape.of(batch))
     palette = Palette.of(PALETTE, rank, CHANNELS[rank])
     plain = palette.bank(stored_as.stored(batch.x), batch.bounds, [1, 2, 3, 4])
-    stored = StoredPalette(palette.entries, stored_as.stored).bank(
-        stored_as.stored(batch.x), batch.bounds, [1, 2, 3, 4]
-    )
+    stored = Palette(palette.entries, stored_as.stored).bank(stored_as.stored(batch.x), batch.bounds, [1, 2, 3, 4])
     draw = torch.Generator().manual_seed(0)
     assignment = torch.randint(0, len(palette) + 1, (4, len(grid)), generator=draw)
     assert torch.equal(render(stored, assignment, grid), stored_as.stored(render(plain, assignment, grid)))
@@ -70,7 +68,7 @@ def test_rendering_from_a_rounded_bank_is_rounding_what_is_rendered(rank: int, f
 @given(st.lists(st.floats(0, 1, width=32), min_size=1, max_size=20))
 def test_eight_bits_are_a_256th_away_at_most(values: list[float]):
     x = torch.tensor(values)
-    near = eight_bits(x, (0.0, 1.0))
+    near = EightBit((0.0, 1.0))(x)
     assert float((near - x).abs().max()) <= 0.5 / 255 + 1e-6
     assert torch.equal((near * 255).round() / 255, near)
 

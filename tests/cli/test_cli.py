@@ -66,8 +66,8 @@ def test_attack_on_every_rank(scene: str, policy: str, tmp_path: Path) -> None:
     assert said.code == 0, said.err
     files = ["arrays.safetensors", "config.yaml", "ledger.sqlite", "parts", *pictures, "report.html", "samples.parquet"]
     assert names(tmp_path / "run") == files
-    assert re.search(r"defaults: palette gaussian_noise .*; patch \d", said.out)  # what was not said is told
-    assert "budget" not in said.out.split("defaults:")[1].splitlines()[0]  # what was said is not
+    assert re.search(r"defaults palette gaussian_noise (.|\n)*; patch\s+\d", said.out)  # what was not said is told
+    assert "budget" not in said.out.split("defaults ")[1].split("┏")[0]  # what was said is not
     assert len(AttackResult.load(tmp_path / "run")) == 2
 
 

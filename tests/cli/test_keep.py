@@ -19,7 +19,7 @@ ATTACK = ("--budget", 20, "--policy", "square", "--patch", 2, "--palette", "dead
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("keep") / "digits.npz"
-    digits = load("demo:digits", limit=12)
+    digits = load("demo:digits", limit=12, order="first")
     np.savez(path, x=digits.x.numpy(), y=digits.y.numpy())
     return path
 

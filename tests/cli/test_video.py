@@ -53,7 +53,7 @@ def test_an_attack_on_clips_end_to_end(clips: Path) -> None:
         *("--palette", "dead_pixel gaussian_noise", "--budget", 80, "--pictures", 1, "--out", "run"),
     )
     assert said.code == 0, said.err
-    assert "3 video samples of size 4×16×24" in said.out
+    assert "3 clips of 4 frames of 16 x 24 pixels, 3 channels" in said.out
     assert "v_dark_g05_c01.mp4" in said.out  # left out, and named
     assert [path.suffix for path in sorted(Path("run/pictures").iterdir())] == [".png", ".mp4", ".png"]
     shown = rlab_command("show", "run")

@@ -22,7 +22,7 @@ def save(path, **arrays):
 
 
 def test_images_in_bytes_become_channels_first_in_the_unit_range(tmp_path):
-    batch = load(save(tmp_path / "a.npz", x=IMAGES, y=Y), limit=4)
+    batch = load(save(tmp_path / "a.npz", x=IMAGES, y=Y), limit=4, order="first")
     assert torch.equal(batch.x, torch.from_numpy(np.moveaxis(IMAGES[:4], -1, 1).astype(np.float32) / 255))
     assert (batch.y.tolist(), batch.ids, batch.bounds) == ([3, 1, 2, 0], ("0", "1", "2", "3"), (0.0, 1.0))
 

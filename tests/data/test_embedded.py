@@ -26,12 +26,15 @@ def some(name: str, split: str = "test") -> Batch:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_same_samples_every_time_whatever_the_limit(name):
-    some, more = load(f"demo:{name}", limit=5), embedded(name, take=Take(limit=12))
+    some, more = load(f"demo:{name}", limit=5, order="first"), embedded(name, take=Take(limit=12, order="first"))
     assert torch.equal(some.x, more.x[:5])
     assert torch.equal(some.y, more.y[:5])
     assert some.ids == more.ids[:5]
     other = load(f"demo:{name}", limit=5, shuffle=True, seed=3)
     assert other.ids != some.ids
+    spread = load(f"demo:{name}", limit=2 * len(some.classes))
+    assert spread.y.bincount().tolist() == [2] * len(some.classes)
+    assert set(load(f"demo:{name}", limit=4).ids) < set(spread.ids)
 
 
 @pytest.mark.parametrize("name", NAMES)

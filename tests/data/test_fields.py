@@ -1,28 +1,8 @@
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from rlab.data import fields
-from rlab.data.fields import Take, check_room, free_bytes
-from rlab.errors import DataError, OptionError
-
-
-@given(st.integers(0, 50), st.integers(1, 60) | st.none(), st.booleans(), st.integers(0, 9))
-def test_order_picks_distinct_samples(count, limit, shuffle, seed):
-    order = Take(limit, shuffle, seed).order(count)
-    assert len(order) == min(count, limit or count) == len(set(order))
-    assert set(order) <= set(range(count))
-    assert shuffle or order == list(range(len(order)))
-
-
-def test_a_smaller_limit_is_the_start_of_a_larger_one():
-    assert Take(5, True, 3).order(40) == Take(20, True, 3).order(40)[:5]
-    assert Take(5, True, 3).order(40) != Take(5, True, 4).order(40)
-
-
-def test_limit_below_one_is_refused():
-    with pytest.raises(OptionError):
-        Take(limit=0)
+from rlab.data.fields import check_room, free_bytes
+from rlab.errors import DataError
 
 
 def test_samples_that_exceed_the_memory_are_refused(monkeypatch):

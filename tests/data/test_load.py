@@ -38,8 +38,9 @@ def test_folder_of_several_kinds(tmp_path):
 
 def test_kind_settles_the_axes(tmp_path):
     np.savez(tmp_path / "a.npz", x=np.zeros((2, 8, 8), np.float32), y=np.zeros(2, int))
-    assert load(tmp_path / "a.npz").kind == "signal"
+    assert load(tmp_path / "a.npz", kind="signal").x.shape == (2, 8, 8)
     assert load(tmp_path / "a.npz", kind="image").x.shape == (2, 1, 8, 8)
+    assert load(tmp_path / "a.npz", rate=100.0).kind == "signal"
 
 
 def test_every_loader_is_a_function_of_its_own(tmp_path):

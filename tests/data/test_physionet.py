@@ -130,7 +130,7 @@ def test_single_labels_of_single_statements(folder):
 
 
 def test_the_fast_records_resampled_windows_and_chosen_leads(folder):
-    fast = load(folder, rate=500.0, limit=2)
+    fast = load(folder, rate=500.0, limit=2, order="first")
     assert fast.x.shape == (2, 12, 5000)
     assert fast.ids[0] == "00001_hr:000000"
     middle = load(folder, rate=250.0, window=4.0, leads=("II", "V5"))
@@ -142,7 +142,7 @@ def test_the_fast_records_resampled_windows_and_chosen_leads(folder):
 
 def test_slow_records_replace_missing_fast_ones(folder, tmp_path):
     copy_slow(folder, tmp_path)
-    assert load(tmp_path, rate=200.0, limit=1).ids == ("00001_lr:000000",)
+    assert load(tmp_path, rate=200.0, limit=1, order="first").ids == ("00001_lr:000000",)
 
 
 def test_a_missing_file_and_a_missing_lead_are_left_out(folder, tmp_path):

@@ -14,21 +14,23 @@ pytestmark = [pytest.mark.real, pytest.mark.skipif(not REAL.is_dir(), reason=f"n
 
 
 def test_cifar10():
-    batch = load(REAL / "cifar10" / "test_0_4999.npz", limit=4)
+    batch = load(REAL / "cifar10" / "test_0_4999.npz", limit=4, order="first")
     assert batch.x.shape == (4, 3, 32, 32)
     assert batch.y.tolist() == [3, 8, 8, 0]
 
 
 def test_imagenet_pngs():
-    batch = load(REAL / "imagenet" / "nips17", limit=2)
+    batch = load(REAL / "imagenet" / "nips17", limit=2, order="first")
     assert batch.x.shape == (2, 3, 299, 299)
     assert dict(zip(batch.ids, batch.y.tolist(), strict=True))["00c3cd597f1ee96f.png"] == 137
 
 
 def test_pets_by_either_column():
     table = str(REAL / "pets" / "labels.csv")
-    by_breed = load(REAL / "pets" / "images", labels=table, label_column="breed", size=64, limit=3)
-    by_index = load(REAL / "pets" / "images", labels=table, label_column="imagenet_index", size=64, limit=3)
+    by_breed = load(REAL / "pets" / "images", labels=table, label_column="breed", size=64, limit=3, order="first")
+    by_index = load(
+        REAL / "pets" / "images", labels=table, label_column="imagenet_index", size=64, limit=3, order="first"
+    )
     assert by_breed.x.shape == (3, 3, 64, 64)
     assert [by_breed.classes[i] for i in by_breed.y] == ["Egyptian_Mau"] * 3
     assert by_index.y.tolist() == [285] * 3

@@ -60,7 +60,7 @@ def advised(name: str, *words: str) -> list[str]:
         ("bytes_", "colour", "bounds", []),
         ("grey", "grey", "normalisation", []),
         ("plain", "colour", "outputs", ["-M", "outputs=probabilities"]),
-        ("plain", "sorted", "one-class", ["--limit", "6"]),
+        ("plain", "sorted", "one-class", ["--limit", "6", "-D", "order=first"]),
     ],
 )
 def test_the_advised_flag_solves_the_problem(folder: Path, model: str, data: str, name: str, more: list[str]) -> None:
@@ -81,7 +81,9 @@ def test_no_all_clear_after_warnings(folder: Path) -> None:
     found = {level("x", "seen", "change") for level in (error, warning, note)}
     clear = {one.level.value: "No problems" in Diagnosis((one,), 0, None).sentence for one in found}
     assert clear == {"error": False, "warning": False, "note": True}
-    said = rlab_command("doctor", "my_models:plain", "sorted.npz", "-D", "kind=image", "--limit", "6")
+    said = rlab_command(
+        "doctor", "my_models:plain", "sorted.npz", "-D", "kind=image", "-D", "order=first", "--limit", "6"
+    )
     assert said.code == 0
     assert "1 warning" in said.out
 

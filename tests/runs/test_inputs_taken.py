@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 import rlab
+from rlab.data.take import Take
 from rlab.errors import InputError, Notice, OptionError
 from rlab.runs.inputs import as_batch, taken
 from rlab.runs.options import AttackOptions, SharedAttackOptions
@@ -71,15 +72,45 @@ FORMS: dict[str, Callable[[], Any]] = {
 }
 
 
-@pytest.mark.parametrize("limit", [None, 5, 99])
+UNKNOWN = ("a data set without a length", "a loader that does not batch", "a loader of a stream")  # labels in advance
+
+
+@pytest.mark.parametrize("limit", [None, 4, 99])
 @pytest.mark.parametrize("form", FORMS)
 def test_every_form_gives_the_same_samples(form: str, limit: int | None) -> None:
     batch = as_batch(FORMS[form](), limit)
-    count = min(limit or 99, len(X))
+    rows = list(range(len(X)))
+    if limit == 4:
+        rows = rows[:4] if form in UNKNOWN else Take(4).rows(Y)
+    if form == "pictures" and limit == 4:  # the labels of such a data set are not known before it is read
+        rows = sorted(Take(4, shuffle=True).any_rows(len(X)))
     assert batch.bounds == (0.0, 1.0)
     assert batch.x.dtype == torch.float32
-    torch.testing.assert_close(batch.x, X[:count], atol=5e-3, rtol=0)
-    assert batch.y.tolist() == Y[:count].tolist()
+    torch.testing.assert_close(batch.x, X[rows], atol=5e-3, rtol=0)
+    assert batch.y.tolist() == Y[rows].tolist()
+
+
+class Read(Pictures):
+    """Knows its labels, and counts the samples that are read."""
+
+    targets = Y.tolist()
+
+    def __init__(self) -> None:
+        self.read: list[int] = []
+
+    def __getitem__(self, i: int) -> Any:
+        self.read.append(i)
+        return super().__getitem__(i)
+
+
+@pytest.mark.parametrize(
+    "wrap", [lambda data: data, lambda data: DataLoader(data, batch_size=2)], ids=["set", "loader"]
+)
+def test_a_limit_reads_no_other_samples_if_the_labels_are_known(wrap: Callable[[Any], Any]) -> None:
+    data = Read()
+    batch = as_batch(wrap(data), 2)
+    assert sorted(batch.y.tolist()) == [0, 1]
+    assert sorted(set(data.read)) == Take(2).rows(Y)
 
 
 @pytest.mark.parametrize("data", [Pictures(), DataLoader(Pictures(), batch_size=2)], ids=["data set", "loader"])
@@ -88,21 +119,20 @@ def test_class_names_are_kept(data: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("x", "bounds", "words"),
+    ("x", "bounds"),
     [
-        ((X * 255).byte(), (0.0, 1.0), "255"),
-        (X * 4 - 2, None, "range"),
-        (X * 255, (0.0, 255.0), "range"),
-        (X.flatten(2), (-np.inf, np.inf), ""),
+        ((X * 255).byte(), (0.0, 1.0)),
+        (X * 4 - 2, None),
+        (X * 255, (0.0, 255.0)),
+        (X.flatten(2), (-np.inf, np.inf)),
+        (X.flatten(2) * 4 - 2, (-np.inf, np.inf)),
     ],
-    ids=["uint8", "normalised", "float 0..255", "signals"],
+    ids=["uint8", "normalised", "float 0..255", "signals", "normalised signals"],
 )
-def test_the_assumed_bounds_are_reported(x: Tensor, bounds: tuple[float, float] | None, words: str) -> None:
-    assumed: list[str] = []
-    batch = as_batch((x, Y), assumed=assumed)
+def test_ordinary_data_needs_no_argument(x: Tensor, bounds: tuple[float, float] | None) -> None:
+    batch = as_batch((x, Y))
     assert batch.bounds == (bounds or (float(x.min()), float(x.max())))
-    assert words in " ".join(assumed)
-    assert bool(assumed) == bool(words)
+    assert batch.eight_bit == (x.dtype == torch.uint8)
 
 
 def test_the_data_takes_the_bounds_of_the_victim() -> None:
@@ -135,12 +165,11 @@ def test_a_module_is_queried_in_evaluation_mode_and_restored() -> None:
     net = Net()
     net.layers[0].eval()
     before = [part.training for part in net.modules()]
-    with pytest.warns(Notice, match="Net"):
-        result = rlab.attack(net, (X, Y), budget=6)
+    result = rlab.attack(net, (X, Y), budget=6)
     assert len(result) == len(X)
     assert not any(net.modes)
     assert [part.training for part in net.modules()] == before
-    with pytest.warns(Notice), pytest.raises(rlab.VictimError):
+    with pytest.raises(rlab.VictimError):
         rlab.attack(net, (X[:, :2], Y), budget=6)
     assert [part.training for part in net.modules()] == before
 
@@ -150,10 +179,8 @@ def test_a_module_a_function_and_a_victim_give_the_same_result() -> None:
     victim = rlab.TorchVictim(net)
     labels = victim(X).argmax(1)
     known = rlab.attack(victim, rlab.Batch(X, labels), budget=12)
-    with pytest.warns(Notice, match="CallableVictim"):
-        function = rlab.attack(lambda x: net(torch.from_numpy(x)), (X, labels), budget=12)
-    with pytest.warns(Notice, match="Net"):
-        module = rlab.attack(net, TensorDataset(X, labels), budget=12)
+    function = rlab.attack(lambda x: net(torch.from_numpy(x)), (X, labels), budget=12)
+    module = rlab.attack(net, TensorDataset(X, labels), budget=12)
     for other in (function, module):
         assert other.status == known.status
         torch.testing.assert_close(other.perturbed, known.perturbed)

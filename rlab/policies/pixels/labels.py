@@ -22,7 +22,7 @@ from rlab.core.vectors import lengths, unit, wide
 from rlab.data.kinds import Kind
 from rlab.policies.base import Policy
 from rlab.policies.pixels.noise import shaped_noise, white_noise
-from rlab.policies.pixels.query import perturb, propose_values
+from rlab.policies.pixels.query import Values, perturb, propose_values
 from rlab.policies.pixels.slopes import far
 from rlab.priors.base import Prior
 
@@ -71,9 +71,9 @@ class LabelState(Rows):
 
 @dataclass(frozen=True)
 class LabelPolicy(Policy[LabelState]):
-    """Directions that may flip come from the `prior`, if it has any, and from noise. Values stay within `bounds`."""
+    """Directions that may flip come from the `prior`, if it has any, and from noise."""
 
-    bounds: tuple[float, float]
+    values: Values
     prior: Prior
 
     @property
@@ -100,7 +100,7 @@ class LabelPolicy(Policy[LabelState]):
             rows = memory.phase == phase
             if rows.any():
                 delta[rows] = query(memory[rows], state[rows], task.grid.kind)
-        x, queried = perturb(state, delta, self.bounds)
+        x, queried = perturb(state, delta, self.values)
         return propose_values(state, x, replace(memory, queried=queried, proposals=memory.proposals + 1), task)
 
     def _advance(self, memory: LabelState, state: State, task: Task) -> LabelState:

@@ -13,8 +13,8 @@ from rlab.core.vectors import lengths, wide
 from rlab.policies.base import Policy
 from rlab.policies.pixels import slopes
 from rlab.policies.pixels.labels import LabelPolicy
-from rlab.policies.pixels.query import perturb, propose_values
-from rlab.policies.pixels.slopes import LEAN, MOVE, far
+from rlab.policies.pixels.query import Values, perturb, propose_values
+from rlab.policies.pixels.slopes import LEAN, MOVE, PROBE, far
 from rlab.policies.pixels.state import PixelState
 from rlab.policies.pixels.surrogates import Guide
 from rlab.priors.base import NoPrior, Prior
@@ -26,17 +26,18 @@ GAIN = {
 }  # the share of the distance that makes a move worth a query, with surrogates and without
 FALL = 0.15  # the share of the margin that makes a move worth a query before the first flip
 FAR = 0.01  # the most that every value may change before the first flip, to begin with
+STEPS = 0.5  # the least change of every value in a probe, in steps of rounded values: rounding must not undo it
 PATIENCE = 100  # queries after which this limit has doubled
 
 
 @dataclass(frozen=True)
 class PixelPolicy(Policy[PixelState]):
-    """Values stay within `bounds`. With surrogates, queries follow them until there were three and one of them flipped.
+    """With surrogates, queries follow them until there were three and one of them flipped.
 
     If the model returns labels only, `LabelPolicy` takes over, which starts with the surrogates or with `opening`.
     """
 
-    bounds: tuple[float, float]
+    values: Values
     prior: SurrogatePrior | None = field(default=None, repr=False)
     opening: Prior = field(default_factory=NoPrior, repr=False)
 
@@ -49,10 +50,10 @@ class PixelPolicy(Policy[PixelState]):
 
     @property
     def _guide(self) -> Guide | None:
-        return None if self.prior is None else Guide(self.prior, self.bounds)
+        return None if self.prior is None else Guide(self.prior, self.values.bounds)
 
     def by_labels(self) -> LabelPolicy:
-        return LabelPolicy(self.bounds, self.opening if self.prior is None else self.prior)
+        return LabelPolicy(self.values, self.opening if self.prior is None else self.prior)
 
     def begin(self, state: State, task: Task) -> PixelState:
         memory = slopes.begin(state, task)
@@ -72,7 +73,7 @@ class PixelPolicy(Policy[PixelState]):
         else:
             memory, step = self._step(memory, state, task, opening)
             delta = torch.where(wide(opening, delta), delta, step)
-        x, queried = perturb(state, delta, self.bounds)
+        x, queried = perturb(state, delta, self.values)
         return propose_values(state, x, replace(memory, queried=queried, proposals=memory.proposals + 1), task)
 
     def _step(self, memory: PixelState, state: State, task: Task, opening: Tensor) -> tuple[PixelState, Tensor]:
@@ -84,7 +85,8 @@ class PixelPolicy(Policy[PixelState]):
         closer = forecast < (1 - FALL) * memory.at_base.amin(1)
         go = torch.where(flipped, nearer, closer) & ~memory.failed
         memory = slopes.unprobed(memory)
-        index, probe = slopes.probe(memory, state, torch.where(flipped, state.distance, start), guide is not None)
+        about = torch.where(flipped, state.distance, start).clamp(min=far(state, STEPS * self.values.step) / PROBE)
+        index, probe = slopes.probe(memory, state, about, guide is not None)
         lean = (index == LEAN) & ~go & ~opening
         if guide is not None and lean.any():
             memory, leant = guide.lean(memory, state, task, lean, move)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TypeVar
 
 import torch
@@ -10,14 +11,32 @@ from torch import Tensor
 from rlab.core.batched import Rows
 from rlab.core.env import Accept, Proposal, State, Task
 from rlab.core.vectors import wide
+from rlab.filters.palette import Round
 
 S = TypeVar("S", bound=Rows)
 
 
-def perturb(state: State, delta: Tensor, bounds: tuple[float, float]) -> tuple[Tensor, Tensor]:
-    """delta (n, c, *size) in units of L2 -> the input within `bounds`, and the perturbation that is left."""
+@dataclass(frozen=True)
+class Values:
+    """The values that inputs may have: within `bounds` and, if they are rounded, what `rounded` returns."""
+
+    bounds: tuple[float, float]
+    rounded: Round | None = None
+
+    @property
+    def step(self) -> float:
+        """The distance between two neighbouring values, as a share of the range; 0 if they are not rounded."""
+        return 0.0 if self.rounded is None else 1 / 255
+
+    def allowed(self, x: Tensor) -> Tensor:
+        inside = x.clamp(*self.bounds)
+        return inside if self.rounded is None else self.rounded(inside)
+
+
+def perturb(state: State, delta: Tensor, values: Values) -> tuple[Tensor, Tensor]:
+    """delta (n, c, *size) in units of L2 -> the nearest allowed input, and the perturbation that is left."""
     scale = wide(state.scale, delta)
-    x = (state.x0 + scale * delta).clamp(*bounds)
+    x = values.allowed(state.x0 + scale * delta)
     return x, (x - state.x0) / scale
 
 

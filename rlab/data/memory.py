@@ -1,0 +1,153 @@
+"""Samples that are in memory: arrays (x, y), data sets, loaders and other collections of pairs (x, y)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, SequentialSampler, Subset, TensorDataset, default_collate
+
+from rlab.data.arrays import as_batch, channels_first
+from rlab.data.batch import DARK, KINDS, Batch
+from rlab.data.fields import UNIT, DataFields, check_room
+from rlab.data.labels import by_name, class_names, encode, encode_array
+from rlab.data.numpy_files import Array
+from rlab.data.take import Labels, Take
+from rlab.errors import DataError
+from rlab.storage.config import Bounds
+
+InMemory = Dataset[Any] | DataLoader[Any] | Sequence[Any] | Iterable[Any]
+READ = ("kind", "classes", "bounds", "rate", "limit", "order", "shuffle", "seed")  # the fields that apply here
+_FORMS = "a Batch, a pair (x, y) of arrays, a Dataset or DataLoader of such pairs, or a path"
+_BYTE = 255.0
+
+
+def in_memory(data: object, source: DataFields) -> Batch:
+    """Turn samples in memory into a batch.
+
+    uint8 is divided by 255 (or scaled to the bounds), other numbers become float32. The default bounds are [0, 1] if all values
+    lie in it, 0..255 if they reach beyond its half, and their own range if some are negative; signals have none.
+    """
+    x, y, take, left = _arrays(data, source.take)
+    if not y.ndim or not x.ndim or len(x) != len(y):
+        raise DataError(f"expected as many labels as samples, got x of shape {x.shape} and y of shape {y.shape}")
+    kind = "signal" if source.kind is None and source.rate is not None else source.kind
+    shaped = channels_first(x, kind)
+    known = {"kind": KINDS[shaped.ndim - 3], "bounds": source.bounds or _bounds(shaped)}
+    rest = {"limit": left.limit, "order": left.order, "shuffle": left.shuffle}
+    labels, classes = _labels(y, _class_names(data), source)
+    numbered = by_name(classes, source.classes)
+    return replace(as_batch(source.model_copy(update=known | rest), shaped, labels, classes, numbered), take=take)
+
+
+def _labels(y: Array, own: tuple[str, ...] | None, source: DataFields) -> tuple[Tensor, tuple[str, ...]]:
+    """Labels and class names; if both the data set and the user name the classes, the user's order counts."""
+    labels, names = encode_array(y, source.classes if own is None else own)
+    if own is None or source.classes is None or labels.dim() > 1:
+        return labels, names
+    return encode([own[label] for label in labels.tolist()], class_names(source.classes))
+
+
+def _class_names(data: Any) -> tuple[str, ...] | None:
+    """Class names by index if the data set has them, as torchvision's do."""
+    names = getattr(getattr(data, "dataset", data), "classes", None)
+    listed = isinstance(names, list | tuple) and all(isinstance(name, str) for name in names)
+    return tuple(names) if listed and names else None
+
+
+def _bounds(x: Array) -> Bounds | None:
+    """The range of values (n, c, *size) if it is not the default; refuse values that fit no usual range."""
+    if KINDS[x.ndim - 3] == "signal" or x.dtype.kind not in "iuf" or x.dtype == np.uint8:
+        return None  # building the batch refuses non-numbers
+    low, high = float(x.min(initial=0.0)), float(x.max(initial=1.0))
+    if (low, high) == UNIT or not np.isfinite(high - low):
+        return None
+    if low < 0:
+        return low, high
+    if DARK < high <= _BYTE:
+        return 0.0, _BYTE
+    raise DataError(
+        f"expected image values in 0..1 or 0..255, got 0 to {high:.4g}: pass their range, e.g. rlab.load((x, y), "
+        f"bounds=(0, {high:.4g})), or divide them by it"
+    )
+
+
+def _arrays(data: Any, take: Take) -> tuple[Array, Array, Take, Take]:
+    """x (n, ...), y (n, ...), how the samples were selected, and what is left to select."""
+    if isinstance(data, tuple | list) and len(data) == 2 and isinstance(data[0], Tensor | np.ndarray):
+        return _array(data[0]), _array(data[1]), take, take
+    if isinstance(data, DataLoader) and data.batch_sampler is not None:
+        plain = isinstance(data.sampler, SequentialSampler) and data.collate_fn is default_collate
+        if take.limit is not None and plain and _sized(data.dataset):
+            return _arrays(data.dataset, take)
+        first = Take(take.limit, order="first")
+        return *_joined(_batches(data, take.limit), np.concatenate, take.limit), first, Take()
+    if not _sized(data):
+        if not isinstance(data, Iterable) or isinstance(data, dict | str):
+            raise DataError(f"expected data as {_FORMS}, got {type(data).__name__}")
+        first = Take(take.limit, order="first")
+        return *_joined(islice(data, take.limit), np.stack, take.limit), first, Take()
+    labels = _known_labels(data) if take.limit is not None else None
+    how = take if labels is not None or take.order == "first" else replace(take, shuffle=take.limit is not None)
+    rows = how.any_rows(len(data)) if labels is None else how.rows(labels)
+    if rows:
+        check_room(len(rows), _array(_pair(data[rows[0]])[0]).shape)
+    return *_joined((data[row] for row in sorted(rows)), np.stack, None), how, Take()
+
+
+def _sized(data: Any) -> bool:
+    return hasattr(data, "__getitem__") and hasattr(data, "__len__") and not isinstance(data, dict | str | DataLoader)
+
+
+def _known_labels(data: Any) -> Labels | None:
+    """The labels of a data set if they are known without reading its samples."""
+    if isinstance(data, Subset):
+        inner = _known_labels(data.dataset)
+        return None if inner is None else np.asarray(inner)[list(data.indices)]
+    if isinstance(data, TensorDataset):
+        return data.tensors[-1]
+    if isinstance(data, list | tuple):
+        return np.stack([_array(_pair(sample)[1]) for sample in data]) if data else None
+    labels = getattr(data, "targets", None)
+    return labels if isinstance(labels, list | Tensor | np.ndarray) and len(labels) == len(data) else None
+
+
+def _batches(data: DataLoader[Any], limit: int | None) -> Iterator[Any]:
+    count = 0
+    for batch in data:
+        yield batch
+        count += len(_pair(batch)[0])
+        if limit is not None and count >= limit:
+            return
+
+
+def _joined(pairs: Iterable[Any], join: Callable[..., Array], limit: int | None) -> tuple[Array, Array]:
+    parts = [tuple(map(_array, _pair(pair))) for pair in pairs]
+    if not parts:
+        raise DataError("expected at least one sample, got none")
+    try:
+        x, y = (join([part[i] for part in parts])[:limit] for i in (0, 1))
+    except ValueError as error:
+        raise DataError(f"expected samples of one shape: {error}") from error
+    return x, y
+
+
+def _pair(sample: Any) -> tuple[Any, Any]:
+    if isinstance(sample, tuple | list) and len(sample) == 2:
+        return sample[0], sample[1]
+    raise DataError(f"expected data as {_FORMS}, got samples of type {type(sample).__name__} instead of pairs (x, y)")
+
+
+def _array(value: Any) -> Array:
+    if isinstance(value, Tensor):
+        value = value.detach().cpu()
+        return np.asarray(value.float() if value.dtype in (torch.bfloat16, torch.float16) else value)
+    try:
+        return np.asarray(value)
+    except ValueError as error:
+        raise DataError(f"expected an array, got {type(value).__name__}: {error}") from error

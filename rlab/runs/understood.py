@@ -1,0 +1,116 @@
+"""What rlab understood of the data and the model, as one block of text before the first query."""
+
+from __future__ import annotations
+
+import math
+import sys
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from rlab.data.batch import Batch, Kind, Samples
+from rlab.progress import silent
+from rlab.redact import redact
+from rlab.victims.base import Victim
+from rlab.victims.torch_module import TorchVictim
+
+WIDTH, LABEL = 80, 9  # columns of the block, and of the names at its left
+_READ = 4  # samples of a source that are read to see their values
+_NAME = 16  # characters of a class name
+_KINDS: dict[Kind, str] = {"signal": "signals of {} values", "image": "images of {} pixels", "video": "clips of {}"}
+
+
+@dataclass(frozen=True)
+class Understood:
+    """Samples, the models to query, and the options that were filled in; as text, the block."""
+
+    samples: Samples
+    victims: Sequence[Victim] = ()
+    defaulted: Mapping[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return "\n".join(
+            textwrap.fill(text, WIDTH, initial_indent=name.ljust(LABEL), subsequent_indent=" " * LABEL)
+            for name, text in self.lines().items()
+        )
+
+    def lines(self) -> dict[str, str]:
+        """Each line of the block, by its name."""
+        samples, lines = self.samples, {"data": _data(self.samples)}
+        if samples.take.limit is not None:
+            lines["samples"] = _selection(samples)
+        if samples.left_out:
+            lines["left out"] = samples.losses(2).partition(": ")[2]
+        lines |= {"values": self._values(), "classes": _classes(samples)}
+        if self.victims:
+            more = f"; and {len(self.victims) - 1} more" if len(self.victims) > 1 else ""
+            lines["model"] = redact(self.victims[0].describe()) + more
+        if self.defaulted:
+            shown = {name: v if isinstance(v, list | tuple) else [v] for name, v in self.defaulted.items()}
+            lines["defaults"] = "; ".join(f"{name} {' '.join(map(str, values))}" for name, values in shown.items())
+        return lines
+
+    def _values(self) -> str:
+        samples = self.samples
+        x = samples.x if isinstance(samples, Batch) else samples[: min(_READ, len(samples))].x
+        low, high = samples.bounds
+        unit, some = f" {samples.unit}" if samples.unit else "", "" if isinstance(samples, Batch) else " in the first"
+        allowed = f"{low:.4g} to {high:.4g} allowed" if math.isfinite(high - low) else "no bounds"
+        text = f"{float(x.min()):.4g} to {float(x.max()):.4g}{unit} found{some}, {allowed}"
+        if samples.eight_bit:
+            text += ", in steps of 8 bits"
+        plain = any(isinstance(victim, TorchVictim) and victim.normalise is None for victim in self.victims)
+        if samples.kind != "signal" and low < 0 and plain:
+            text += " (if they are normalised, pass them in [0, 1], and mean and std to the model)"
+        return text
+
+
+Announce = Callable[[Understood], None]  # called before the first query
+
+
+def show(understood: Understood) -> None:
+    """Print the block to standard error, as Python users see it."""
+    if not silent.get():
+        sys.stderr.write(f"{understood}\n")
+
+
+def say_nothing(understood: Understood) -> None:
+    """Print nothing before the first query."""
+
+
+def _data(samples: Samples) -> str:
+    sides = " x ".join(map(str, samples.size))
+    if samples.kind == "video":
+        sides = f"{samples.size[0]} frames of {samples.size[1]} x {samples.size[2]} pixels"
+    channels = f"{samples.shape[0]} channel{'s' if samples.shape[0] > 1 else ''}"
+    rate = f", {samples.rate:g} Hz" if samples.rate else ""
+    return f"{len(samples)} {_KINDS[samples.kind].format(sides)}, {channels}{rate}"
+
+
+def _selection(samples: Samples) -> str:
+    take, count = samples.take, len(samples.y.unique(dim=0))
+    most = f"limit {take.limit}"
+    if take.shuffle:
+        return f"{most}: drawn at random (seed {take.seed})"
+    if take.order == "first":
+        return f"{most}: the first ones"
+    return (
+        f"{most}: spread over {count} class{'es' if count > 1 else ''} (seed {take.seed}); order=first takes the first"
+    )
+
+
+def _classes(samples: Samples) -> str:
+    """The classes with their numbers, as many as fit into a line."""
+    if not samples.classes:
+        last = samples.y.shape[1] - 1 if samples.y.dim() > 1 else int(samples.y.max())
+        several = "several labels per sample, " if samples.y.dim() > 1 else ""
+        return f"{several}numbers up to {last}, without names"
+    text = f"{len(samples.classes)}{', numbered by name' if samples.numbered else ''}:"
+    for number, name in enumerate(samples.classes):
+        short = name if len(name) <= _NAME else name[: _NAME - 1] + "…"
+        part = f" {number}" if name == str(number) else f" {number} {short}"
+        if len(text) + len(part) > WIDTH - LABEL - len(", ..."):
+            return f"{text} ..."
+        text += part + ("," if number < len(samples.classes) - 1 else "")
+    return text
