@@ -4,26 +4,53 @@
 # among somebody's data would run. rlab/__main__.py removes the folder.
 __version__ = "0.3.0.dev0"
 
-# Every public name and its module, which is imported on first use, so that `import rlab` takes no time.
-# `make stubs` writes the same names for type checkers.
+# Every public name and its module, which is imported on first use, so that `import rlab` takes no time. Everything that a
+# public function returns is here. `make stubs` writes the same names for type checkers.
 PUBLIC = {
     "Attack": "rlab.core.attack",
+    "AttackOutcome": "rlab.comparison.outcome",
     "AttackResult": "rlab.results.result",
+    "AttackedSample": "rlab.results.data",
+    "AuditResult": "rlab.auditing.run",
+    "Auto": "rlab.policies.auto",
     "Batch": "rlab.data.batch",
+    "Belief": "rlab.policies.belief",
+    "Below": "rlab.core.goals",
     "Benchmark": "rlab.benchmarking.folder",
+    "BenchmarkReport": "rlab.benchmarking.report",
     "CallableVictim": "rlab.victims.callables",
-    "Explanation": "rlab.explanation.base",
+    "Comparison": "rlab.comparison.comparison",
+    "Diagnosis": "rlab.diagnosis.report",
+    "Explanation": "rlab.explanation.explanation",
     "Filter": "rlab.filters.base",
+    "Finding": "rlab.diagnosis.report",
+    "Goal": "rlab.core.goals",
+    "Greedy": "rlab.policies.greedy",
+    "Hardened": "rlab.hardening.run",
+    "HardeningComparison": "rlab.hardening.comparison",
     "HttpVictim": "rlab.victims.http",
     "InputError": "rlab.errors",
+    "MethodComparison": "rlab.explanation.method_comparison",
+    "MultiLabel": "rlab.core.goals",
     "OnnxVictim": "rlab.victims.callables",
     "Palette": "rlab.filters.palette",
     "PatchGrid": "rlab.core.grid",
+    "Policy": "rlab.policies.base",
+    "Prior": "rlab.priors.base",
+    "Random": "rlab.policies.random",
+    "Result": "rlab.present.result",
+    "Setting": "rlab.core.setting",
     "SklearnVictim": "rlab.victims.callables",
     "Simulator": "rlab.learning.simulator",
     "Source": "rlab.data.source",
-    "Status": "rlab.results.result",
+    "Splits": "rlab.hardening.comparison",
+    "Square": "rlab.policies.square",
+    "Status": "rlab.core.status",
+    "Targeted": "rlab.core.goals",
     "TorchVictim": "rlab.victims.torch_module",
+    "Untargeted": "rlab.core.goals",
+    "Verdict": "rlab.benchmarking.requirements",
+    "Verification": "rlab.benchmarking.verify",
     "Victim": "rlab.victims.base",
     "VictimError": "rlab.errors",
     "attack": "rlab.verbs",
@@ -33,11 +60,12 @@ PUBLIC = {
     "compare_hardening": "rlab.hardening.comparison",
     "demo_victim": "rlab.victims.zoo",
     "doctor": "rlab.diagnosis.examine",
-    "harden": "rlab.hardening.run",
     "explain": "rlab.verbs",
     "explain_batch": "rlab.explanation.run",
     "explain_flip": "rlab.explanation.run",
     "explain_result": "rlab.explanation.run",
+    "filters": "rlab",
+    "harden": "rlab.hardening.run",
     "learn": "rlab.runs.learn",
     "load": "rlab.data.load",
     "load_victim": "rlab.victims.resolve",
@@ -53,12 +81,21 @@ __all__ = ["__version__", *PUBLIC]
 
 
 def __getattr__(name: str) -> object:
-    if name not in PUBLIC:
-        raise AttributeError(f"module 'rlab' has no attribute {name!r}")
     import importlib
 
+    if name not in PUBLIC:
+        raise AttributeError(f"module 'rlab' has no attribute {name!r}{_nearest(name)}")
+    if PUBLIC[name] == __name__:  # a module of the package
+        return importlib.import_module(f"{__name__}.{name}")
     return getattr(importlib.import_module(PUBLIC[name]), name)
 
 
+def _nearest(name: str) -> str:
+    import difflib
+
+    near = difflib.get_close_matches(name, PUBLIC, n=1)
+    return f". Did you mean {near[0]!r}?" if near else ""
+
+
 def __dir__() -> list[str]:
-    return sorted({*globals(), *PUBLIC})
+    return sorted(__all__)

@@ -3,32 +3,60 @@
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 if TYPE_CHECKING:  # mypy resolves the imports between these files and the package last
+    from rlab import filters as filters
     from rlab.auditing import audit as audit
+    from rlab.auditing.run import AuditResult as AuditResult
     from rlab.benchmarking.folder import Benchmark as Benchmark
     from rlab.benchmarking.make import make_benchmark as make_benchmark
+    from rlab.benchmarking.report import BenchmarkReport as BenchmarkReport
+    from rlab.benchmarking.requirements import Verdict as Verdict
     from rlab.benchmarking.run import run_benchmark as run_benchmark
+    from rlab.benchmarking.verify import Verification as Verification
     from rlab.benchmarking.verify import verify_benchmark as verify_benchmark
+    from rlab.comparison.comparison import Comparison as Comparison
+    from rlab.comparison.outcome import AttackOutcome as AttackOutcome
     from rlab.core.attack import Attack as Attack
+    from rlab.core.goals import Below as Below
+    from rlab.core.goals import Goal as Goal
+    from rlab.core.goals import MultiLabel as MultiLabel
+    from rlab.core.goals import Targeted as Targeted
+    from rlab.core.goals import Untargeted as Untargeted
     from rlab.core.grid import PatchGrid as PatchGrid
+    from rlab.core.setting import Setting as Setting
+    from rlab.core.status import Status as Status
     from rlab.data.batch import Batch as Batch
     from rlab.data.load import load as load
     from rlab.data.source import Source as Source
     from rlab.diagnosis.examine import doctor as doctor
+    from rlab.diagnosis.report import Diagnosis as Diagnosis
+    from rlab.diagnosis.report import Finding as Finding
     from rlab.errors import InputError as InputError
     from rlab.errors import VictimError as VictimError
-    from rlab.explanation.base import Explanation as Explanation
+    from rlab.explanation.explanation import Explanation as Explanation
+    from rlab.explanation.method_comparison import MethodComparison as MethodComparison
     from rlab.explanation.run import explain_batch as explain_batch
     from rlab.explanation.run import explain_flip as explain_flip
     from rlab.explanation.run import explain_result as explain_result
     from rlab.filters.base import Filter as Filter
     from rlab.filters.base import register as register
     from rlab.filters.palette import Palette as Palette
+    from rlab.hardening.comparison import HardeningComparison as HardeningComparison
+    from rlab.hardening.comparison import Splits as Splits
     from rlab.hardening.comparison import compare_hardening as compare_hardening
+    from rlab.hardening.run import Hardened as Hardened
     from rlab.hardening.run import harden as harden
     from rlab.learning.simulator import Simulator as Simulator
     from rlab.learning.simulator import read_simulator as read_simulator
+    from rlab.policies.auto import Auto as Auto
+    from rlab.policies.base import Policy as Policy
+    from rlab.policies.belief import Belief as Belief
+    from rlab.policies.greedy import Greedy as Greedy
+    from rlab.policies.random import Random as Random
+    from rlab.policies.square import Square as Square
+    from rlab.present.result import Result as Result
+    from rlab.priors.base import Prior as Prior
+    from rlab.results.data import AttackedSample as AttackedSample
     from rlab.results.result import AttackResult as AttackResult
-    from rlab.results.result import Status as Status
     from rlab.runs.learn import learn as learn
     from rlab.verbs import attack as attack
     from rlab.verbs import benchmark as benchmark

@@ -18,6 +18,10 @@ class OptionError(InputError):
     """An option, a flag, a configuration key or the name of a policy, filter or goal cannot be used."""
 
 
+class KeywordError(OptionError, TypeError):
+    """A Python function or class got a keyword that it does not have."""
+
+
 class DataError(InputError):
     """The samples, their labels or the files that hold them cannot be used."""
 

@@ -7,6 +7,7 @@ if TYPE_CHECKING:  # mypy resolves the imports between these files and the packa
     from collections.abc import Sequence
     from rlab.core.goals import Goal
     from rlab.filters.base import Filter
+    from rlab.filters.named import Distortion
     from rlab.hardening.adversaries import AdversaryGenerator
     from rlab.learning.simulator import Simulator
     from rlab.policies.base import Policy
@@ -15,7 +16,7 @@ if TYPE_CHECKING:  # mypy resolves the imports between these files and the packa
     from torch.nn.modules.module import Module
 
 class AttackKeywords(TypedDict, total=False):
-    palette: str | Filter | Callable[..., Tensor] | Sequence[str | Filter | Callable[..., Tensor]] | None
+    palette: str | Distortion | Filter | Callable[..., Tensor] | Sequence[str | Distortion | Filter | Callable[..., Tensor]] | None
     patch: int | str | Sequence[int] | None
     simulator: str | Simulator | None
     learn: int | Literal['off'] | None
@@ -39,7 +40,7 @@ class AttackKeywords(TypedDict, total=False):
     cluster: str | None
 
 class CompareKeywords(TypedDict, total=False):
-    palette: str | Filter | Callable[..., Tensor] | Sequence[str | Filter | Callable[..., Tensor]] | None
+    palette: str | Distortion | Filter | Callable[..., Tensor] | Sequence[str | Distortion | Filter | Callable[..., Tensor]] | None
     patch: int | str | Sequence[int] | None
     simulator: str | Simulator | None
     learn: int | Literal['off'] | None
@@ -60,12 +61,12 @@ class CompareKeywords(TypedDict, total=False):
     workers: int | None
     devices: str | Sequence[str] | None
     cluster: str | None
-    policies: str | Sequence[str]
+    policies: str | Policy[Any] | Sequence[str | Policy[Any]]
     attacks: str | Sequence[str]
     reduce: bool
 
 class ExplainKeywords(TypedDict, total=False):
-    palette: str | Filter | Callable[..., Tensor] | Sequence[str | Filter | Callable[..., Tensor]] | None
+    palette: str | Distortion | Filter | Callable[..., Tensor] | Sequence[str | Distortion | Filter | Callable[..., Tensor]] | None
     patch: int | str | Sequence[int] | None
     simulator: str | Simulator | None
     learn: int | Literal['off'] | None
@@ -93,7 +94,7 @@ class ExplainKeywords(TypedDict, total=False):
     checks: bool
 
 class BenchmarkKeywords(TypedDict, total=False):
-    palette: str | Filter | Callable[..., Tensor] | Sequence[str | Filter | Callable[..., Tensor]] | None
+    palette: str | Distortion | Filter | Callable[..., Tensor] | Sequence[str | Distortion | Filter | Callable[..., Tensor]] | None
     patch: int | str | Sequence[int] | None
     simulator: str | Simulator | None
     learn: int | Literal['off'] | None
@@ -131,7 +132,7 @@ class HardenKeywords(TypedDict, total=False):
     epochs: int
     fresh: bool
     adversarial_share: float
-    palettes: Sequence[Sequence[str]] | None
+    palettes: Sequence[Sequence[str | Distortion]] | None
     entries: int
     patches: Sequence[int | Sequence[int]] | None
     adversary: str | AdversaryGenerator
@@ -161,13 +162,13 @@ class HardenKeywords(TypedDict, total=False):
     augment: Callable[[Tensor], Tensor] | None
 
 class LearnKeywords(TypedDict, total=False):
-    palette: str | Filter | Callable[..., Tensor] | Sequence[str | Filter | Callable[..., Tensor]] | None
+    palette: str | Distortion | Filter | Callable[..., Tensor] | Sequence[str | Distortion | Filter | Callable[..., Tensor]] | None
     patch: int | str | Sequence[int] | None
     queries: int
     seed: int
 
 class EnvironmentKeywords(TypedDict, total=False):
-    palette: str | Filter | Callable[..., Tensor] | Sequence[str | Filter | Callable[..., Tensor]] | None
+    palette: str | Distortion | Filter | Callable[..., Tensor] | Sequence[str | Distortion | Filter | Callable[..., Tensor]] | None
     patch: int | str | Sequence[int] | None
     goal: str | Goal
     budget: int | None

@@ -1,4 +1,4 @@
-"""Progress of long work: a bar in a terminal, one updated line in a notebook, a few lines in a log.
+"""Progress of long work: one bar that updates in a terminal and in a notebook, and a line every 10% in a log.
 
 Only settled samples count, because nobody knows how many queries the others still need. The time left is estimated from
 finished parts alone: within a part the easy samples settle first, which would make the estimate too short and then let it grow.
@@ -7,43 +7,41 @@ finished parts alone: within a part the easy samples settle first, which would m
 from __future__ import annotations
 
 import html
-import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator, Sized
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 Progress = Callable[[Sized], None]  # called with finished parts (the length is the samples) and parts under way
-LINE, GROWTH = 10.0, 0.25  # a log line comes after this many seconds, and then after this share of the time so far
 REFRESH = 0.2  # seconds between two updates of the display
+STEP = 0.1  # share of the work between two lines of a log
+PATIENCE = 2.0  # seconds before a bar appears for work that is usually quick
 ENOUGH, SHARE = 20, 0.1  # the time left is shown after this many samples, or this share of all where that is fewer
 
 
 @dataclass(frozen=True)
 class Tally:
-    """Counts over attacked samples; `done` counts those that have settled."""
+    """Counts over attacked samples that have settled."""
 
     done: int = 0
     flipped: int = 0
-    held: int = 0
+    resisted: int = 0
+    skipped: int = 0  # wrong from the start
     failed: int = 0
-    queries: int = 0
-    best: tuple[float, ...] = ()  # distances of the best flips
-    distance: str = "L2"
 
     def __add__(self, other: Tally) -> Tally:
-        names = ("done", "flipped", "held", "failed", "queries", "best")
-        return replace(other, **{name: getattr(self, name) + getattr(other, name) for name in names})
+        return Tally(*(mine + its for mine, its in zip(astuple(self), astuple(other), strict=True)))
 
     def __str__(self) -> str:
-        counts = f"{self.flipped} flipped, {self.held} held, {self.failed} failed"
-        return counts + (f", median {self.distance} {statistics.median(self.best):.3g}" if self.best else "")
+        rare = {"skipped": self.skipped, "failed": self.failed}
+        counts = {"flipped": self.flipped, "resisted": self.resisted} | {name: n for name, n in rare.items() if n}
+        return ", ".join(f"{count:,} {name}" for name, count in counts.items())
 
 
 @runtime_checkable
@@ -86,8 +84,8 @@ class Said:
 class ProgressState:
     """Counts over the finished parts and the part under way, and the time left."""
 
-    def __init__(self, total: int, clock: Callable[[], float] = time.monotonic) -> None:
-        self.total, self.clock, self.began = total, clock, clock()
+    def __init__(self, total: int, clock: Callable[[], float] = time.monotonic, unit: str = "samples") -> None:
+        self.total, self.clock, self.began, self.unit = total, clock, clock(), unit
         self.finished, self.under_way = Tally(), Tally()
         self.recalled = Tally()  # finished by an earlier process
         self.text = ""
@@ -116,18 +114,17 @@ class ProgressState:
         return min(self.finished.done + self.under_way.done, self.total)
 
     def left(self) -> float | None:
-        """Seconds left; None before there is an estimate, and when the estimated time is over."""
-        return None if self.end is None or self.end < self.clock() else self.end - self.clock()
+        """Seconds left; None before there is an estimate, when the estimated time is over, and at the end."""
+        over = self.finished.done >= self.total or self.end is None or self.end < self.clock()
+        return None if over or self.end is None else self.end - self.clock()
 
     def note(self) -> str:
-        """The last part's text, or the counts and the speed of the model."""
-        now, seconds = self.finished + self.under_way, max(self.clock() - self.began, 1e-9)
-        if self.text or not now.queries:
-            return self.text
-        return f"{now}, {(now.queries - self.recalled.queries) / seconds:,.0f} queries/s"
+        """The last part's text, or the counts."""
+        now = self.finished + self.under_way
+        return self.text or (str(now) if any(astuple(now)[1:]) else "")
 
     def share(self) -> str:
-        return f"{self.done:,} of {self.total:,}"
+        return f"{self.done:,}/{self.total:,} {self.unit}"
 
     def times(self) -> str:
         left = self.left()
@@ -147,35 +144,69 @@ def quiet(part: Sized) -> None:
     """Shows nothing."""
 
 
-silent = ContextVar("silent", default=False)  # true while a command runs with --quiet
+silent = ContextVar("silent", default=False)  # true with --quiet or progress=False, and while another bar is shown
 
 
 @contextmanager
-def bar(total: int, title: str = "attacking", clock: Callable[[], float] = time.monotonic) -> Iterator[Progress]:
-    """Show the progress of `total` samples on standard error, or below the cell of a notebook."""
+def showing(progress: bool) -> Iterator[None]:
+    """Show no bar inside if `progress` is false."""
+    before = silent.set(silent.get() or not progress)
+    try:
+        yield
+    finally:
+        silent.reset(before)
+
+
+@contextmanager
+def bar(
+    total: int,
+    title: str = "attacking",
+    clock: Callable[[], float] = time.monotonic,
+    *,
+    unit: str = "samples",
+    patience: float = 0.0,
+) -> Iterator[Progress]:
+    """Show the progress of `total` samples on standard error, or below the cell of a notebook; within a bar there is no other.
+
+    With `patience`, the bar appears only if the work takes more than this many seconds.
+    """
     if silent.get():
         yield quiet
         return
+    with showing(False), ExitStack() as stack:
+        state = ProgressState(total, clock, unit)
+        show: Callable[[], None] | None = None
+        due = state.began + patience
+
+        def refresh() -> None:
+            nonlocal due, show
+            due = clock() + REFRESH
+            show = show or stack.enter_context(_display(state, title))
+            show()
+
+        def advance(part: Sized) -> None:
+            early = clock() < due
+            if not (early and isinstance(part, UnderWay)):
+                state.hear(part)
+            if not early:
+                refresh()
+
+        if not patience:
+            refresh()
+        yield advance
+        if show is not None or clock() >= due:
+            refresh()
+
+
+@contextmanager
+def _display(state: ProgressState, title: str) -> Iterator[Callable[[], None]]:
     from rich.console import Console
 
-    console, state = Console(file=sys.stderr), ProgressState(total, clock)
+    console = Console(file=sys.stderr)
     in_terminal = console.is_terminal and not console.is_dumb_terminal
     display = _cell if console.is_jupyter else _bar if in_terminal else _log
     with display(console, state, title) as show:
-        due = clock()
-
-        def advance(part: Sized) -> None:
-            nonlocal due
-            early = clock() < due
-            if early and isinstance(part, UnderWay):
-                return
-            state.hear(part)
-            if not early:
-                due = clock() + REFRESH
-                show()
-
-        yield advance
-        show()
+        yield show
 
 
 @contextmanager
@@ -183,13 +214,12 @@ def _bar(console: Console, state: ProgressState, title: str) -> Iterator[Callabl
     from rich.progress import BarColumn, TextColumn
     from rich.progress import Progress as RichProgress
 
-    texts = (TextColumn(f"{{task.fields[{name}]}}") for name in ("share", "note", "times"))
-    columns = (TextColumn("{task.description}"), BarColumn(bar_width=None), *texts)
-    with RichProgress(*columns, console=console) as shown:
-        task = shown.add_task(title, total=state.total, share="", note="", times="")
+    columns = (BarColumn(bar_width=None), TextColumn("{task.fields[line]}", markup=False))
+    with RichProgress(*columns, console=console, auto_refresh=False, expand=True) as shown:
+        task = shown.add_task(title, total=state.total, line="")
 
         def show() -> None:
-            shown.update(task, completed=state.done, share=state.share(), note=state.note(), times=state.times())
+            shown.update(task, completed=state.done, line=state.line(title), refresh=True)
 
         yield show
 
@@ -210,12 +240,13 @@ def _cell(console: Console, state: ProgressState, title: str) -> Iterator[Callab
 
 @contextmanager
 def _log(console: Console, state: ProgressState, title: str) -> Iterator[Callable[[], None]]:
-    due = state.began + LINE
+    written = 0
 
     def show() -> None:
-        nonlocal due
-        if (now := state.clock()) >= due:
-            due = now + max(LINE, GROWTH * (now - state.began))
+        nonlocal written
+        reached = int(state.done / max(state.total, 1) / STEP + 1e-9)
+        if reached > written:
+            written = reached
             sys.stderr.write(state.line(title) + "\n")
             sys.stderr.flush()
 

@@ -21,10 +21,10 @@ from rlab.comparison import AttackOutcome, CompareOptions, Comparison, run_compa
 from rlab.data.load import DataOptions
 from rlab.errors import Notice, OptionError
 from rlab.explanation import MethodComparison
-from rlab.explanation.base import Explanation
 from rlab.explanation.declared import explain_declared
+from rlab.explanation.explanation import Explanation
 from rlab.explanation.options import ExplainOptions
-from rlab.progress import bar
+from rlab.progress import bar, showing
 from rlab.results.kept import Keep
 from rlab.results.result import AttackResult
 from rlab.runs.attack import run_attack
@@ -34,7 +34,7 @@ from rlab.runs.options import SharedAttackOptions
 from rlab.runs.sharing import WorkerOptions
 from rlab.runs.stages import choose_stages, stages_words
 from rlab.runs.understood import Announce, Understood, show
-from rlab.storage.config import check, did_you_mean, read_config, takes
+from rlab.storage.config import check, check_keywords, did_you_mean, read_config, takes
 from rlab.training.directions import PriorOptions
 from rlab.training.directions import train as train_prior
 from rlab.training.ranks import join, started
@@ -64,6 +64,7 @@ def attack(
     limit: int | None = None,
     out: PathLike | None = None,
     keep: Keep = "everything",
+    progress: bool = True,
     announce: Announce = show,
     **options: Unpack[AttackKeywords],
 ) -> AttackResult:
@@ -72,14 +73,15 @@ def attack(
     The model is a torch module, a function of an array, a `Victim` or a name such as demo:digits. The data are a `Batch`, a
     `Source`, arrays (x, y), a Dataset or DataLoader of such pairs, or a path; at most `limit` samples are used. With `out`, the
     run is saved in this folder as it proceeds, and resumes there after a stop; `keep` selects the inputs to store:
-    'everything', 'flips', or 'assignments', from which inputs can be rebuilt. Workers need a model given by name. `announce` is
-    called with what was understood before the first query; by default it prints it (`rlab.runs.understood`).
+    'everything', 'flips', or 'assignments', from which inputs can be rebuilt. Workers need a model given by name. A bar shows
+    the progress, unless you pass progress=False. `announce` is called with what was understood before the first query; by
+    default it prints it (`rlab.runs.understood`).
     """
-    declared = check(SharedAttackOptions, options, "the attack's options")
+    declared = check_keywords(attack, SharedAttackOptions, options)
     if keep not in (kinds := get_args(Keep)) or (out is None and keep != "everything"):
         raise OptionError(f"expected keep, which needs a folder `out`, to be one of {', '.join(kinds)}, got {keep!r}")
     named, here = _placed(declared, model)
-    with taken(here, data, limit, stream=True) as (victim, samples):
+    with showing(progress), taken(here, data, limit, stream=True) as (victim, samples):
         filled, defaulted = declared.filled(samples)
         announce(Understood(samples, (victim,), defaulted))
         stages = choose_stages(filled, samples, victim)
@@ -92,10 +94,10 @@ def attack(
             **filled.plain(),
             "keep": keep,
         }
-        with bar(len(samples)) as progress:
+        with bar(len(samples)) as advance:
             folder = None if out is None else Path(out)
             workers = None if named is None else Workers.of(declared, named, victim)
-            result = run_attack(declared, victim, samples, folder, config, progress, workers, keep)
+            result = run_attack(declared, victim, samples, folder, config, advance, workers, keep)
     if 2 * int(result.attacked.sum()) < len(result):
         wrong = f"{len(result) - int(result.attacked.sum())} of {len(result)} samples were misclassified from the start"
         warnings.warn(f"{wrong}: rlab.doctor(model, data) may show why", Notice, stacklevel=2)
@@ -120,6 +122,7 @@ def compare(
     *,
     limit: int | None = None,
     out: PathLike | None = None,
+    progress: bool = True,
     announce: Announce = show,
     tell: Callable[[str, AttackOutcome], None] = lambda name, outcome: None,
     **options: Unpack[CompareKeywords],
@@ -127,15 +130,15 @@ def compare(
     """Run several attacks on the same model, samples and budget; the first is the reference for the others.
 
     With `out`, each finished attack is stored in this folder, and the same call resumes a comparison that was stopped. Attacks on
-    a function, or with surrogates or filters in memory, run again, because their changes cannot be detected. `announce` is
-    called before the first query as in `attack`, and `tell` after each attack.
+    a function, or with surrogates or filters in memory, run again, because their changes cannot be detected. `progress` and
+    `announce` are as in `attack`; `tell` is called after each attack.
     """
     if "policy" in options:
         raise OptionError("a comparison takes several policies: pass policies='auto,square' instead of policy")
-    declared = check(CompareOptions, {**_IN_MEMORY, **options}, "the comparison's options")
+    declared = check_keywords(compare, CompareOptions, {**_IN_MEMORY, **options})
     declared.contenders()  # refuse unknown names before loading anything
     named, here = _placed(declared, model)
-    with taken(here, data, limit) as (victim, batch):
+    with showing(progress), taken(here, data, limit) as (victim, batch):
         contenders = declared.contenders(None if named is None else Workers.of(declared, named, victim))
         filled, defaulted = declared.filled(batch)
         announce(Understood(batch, (victim,), defaulted))
@@ -155,6 +158,7 @@ def explain(
     compare: Literal[True],
     limit: int | None = ...,
     out: PathLike | None = ...,
+    progress: bool = ...,
     **options: Unpack[ExplainKeywords],
 ) -> MethodComparison: ...
 
@@ -167,6 +171,7 @@ def explain(
     compare: Literal[False] = ...,
     limit: int | None = ...,
     out: PathLike | None = ...,
+    progress: bool = ...,
     **options: Unpack[ExplainKeywords],
 ) -> Explanation: ...
 
@@ -179,16 +184,19 @@ def explain(
     compare: bool = False,
     limit: int | None = None,
     out: PathLike | None = None,
+    progress: bool = True,
     **options: Unpack[ExplainKeywords],
 ) -> Explanation | MethodComparison:
     """Explain the model's decisions with a map and a mask for every sample; with `compare`, score several methods.
 
     With `out`, arrays, tables, pictures and a page are stored in this folder. The options of an attack are for the method 'mask'.
+    `progress` is as in `attack`.
     """
-    declared = check(ExplainOptions, {**_IN_MEMORY, **options}, "the explanation's options")
+    declared = check_keywords(explain, ExplainOptions, {**_IN_MEMORY, **options})
     if not compare and (count := len(declared.methods())) > 1:
         raise OptionError(f"expected one method, got {count}: pass compare=True to score several")
-    explained = explain_declared(declared, model, data, compare, limit, out)
+    with showing(progress):
+        explained = explain_declared(declared, model, data, compare, limit, out)
     return explained if isinstance(explained, MethodComparison) else explained[0]
 
 
@@ -199,24 +207,25 @@ def benchmark(
     out: PathLike,
     *,
     limit: int | None = None,
+    progress: bool = True,
     announce: Announce = show,
     **options: Unpack[BenchmarkKeywords],
 ) -> Benchmark:
     """Make or resume a benchmark in the folder `out`: the smallest flip of each sample, and a ladder of harder levels.
 
     Pass several models as a mapping from names to models. With None no model is queried, and the ladder is severity:1..5.
-    `announce` is called before the first query as in `attack`. `rlab.verify_benchmark` checks the files, and
+    `progress` and `announce` are as in `attack`. `rlab.verify_benchmark` checks the files, and
     `rlab.run_benchmark` grades models on them.
     """
     free: dict[str, Any] = {"sets": "free", "ladder": "severity:1..5"} if model is None else {}
-    declared = check(BenchmarkOptions, free | dict(options), "the benchmark's options")
+    declared = check_keywords(benchmark, BenchmarkOptions, free | dict(options))
     models = {} if model is None else model if isinstance(model, Mapping) else {_set_name(model): model}
     placed = {name: _placed(declared, each) for name, each in models.items()}
     source = data if isinstance(data, DataOptions) else None
     if isinstance(data, str | os.PathLike):
         source = check(DataOptions, {"path": os.fspath(data), "limit": limit}, f"the data {str(data)!r}")
-    batch = data if source is None else source.load()
-    with ExitStack() as stack:
+    with showing(progress), ExitStack() as stack:
+        batch = data if source is None else source.load()
         victims = dict[str, Victim]()
         for name, (_, here) in placed.items():  # the first model's batch is used for all
             victims[name], batch = stack.enter_context(taken(here, batch, limit))
@@ -224,8 +233,8 @@ def benchmark(
         named = {name: how for name, (how, _) in placed.items() if how is not None}
         declared = declared.model_copy(update={"models": named, "data": source})
         announce(Understood(batch, tuple(victims.values()), declared.filled(batch)[1]))
-        with bar(len(batch) * (len(victims) if declared.sets == "each" else 1), "making") as progress:
-            return make_benchmark(victims, batch, Path(out), declared, progress)
+        with bar(len(batch) * (len(victims) if declared.sets == "each" else 1), "making") as advance:
+            return make_benchmark(victims, batch, Path(out), declared, advance)
 
 
 def _set_name(model: Model) -> str:

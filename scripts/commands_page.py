@@ -25,32 +25,32 @@ def commands() -> Iterator[tuple[str, Any]]:
     import typer.main
 
     from rlab.cli.app import COMMANDS
+    from rlab.cli.help import Command
 
     for name in COMMANDS:
         module = importlib.import_module(f"rlab.cli.{name}")
         app = getattr(module, "app", None)
         if app is None:
             app = typer.Typer(add_completion=False)
-            app.command(name)(module.command)
+            app.command(name, cls=Command)(module.command)
         command: Any = typer.main.get_command(app)
         inner = getattr(command, "commands", {})
         yield from ((f"{name} {word}", each) for word, each in inner.items()) if inner else [(name, command)]
 
 
 def _section(name: str, command: Any) -> Iterator[str]:
-    import click
+    from rlab.cli.help import grouped_rows, usage_words
+    from rlab.cli.usage import EXAMPLES
 
-    context = click.Context(command, info_name=f"rlab {name}")
     yield f"## rlab {name}"
     yield cleandoc(command.help or "")
-    yield f"    {' '.join(command.get_usage(context).split()).removeprefix('Usage: ')}"
-    rows = [_row(param, context) for param in command.params if not getattr(param, "hidden", False)]
-    if rows:
-        yield "\n".join(["| argument or option | meaning |", "|---|---|", *rows])
+    yield f"    rlab {name} {' '.join(usage_words(command))}"
+    yield "\n".join(f"    {words}  # {about}" for words, about in EXAMPLES[name])
+    for group, rows in grouped_rows(command).items():
+        yield "\n".join([f"| {group.lower()} | meaning |", "|---|---|", *(_row(*row) for row in rows)])
 
 
-def _row(param: Any, context: Any) -> str:
-    record = param.get_help_record(context)
-    flags, about = record if record else (param.human_readable_name, getattr(param, "help", "") or "")
-    flags, about = (" ".join(text.split()).replace("|", "\\|") for text in (flags, about))
-    return f"| `{flags}` | {about.replace('<', '&lt;')} |"
+def _row(flags: str, about: str) -> str:
+    indent = "&emsp;" if flags.startswith(" ") else ""
+    flags, about = (text.strip().replace("|", "\\|") for text in (flags, about))
+    return f"| {indent}`{flags}` | {about.replace('<', '&lt;')} |"

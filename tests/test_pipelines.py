@@ -55,6 +55,22 @@ def steps() -> dict[str, Any]:
 
 
 @needs_bash
+@pytest.mark.parametrize(
+    ("index", "asked"),
+    [("https://cpu.invalid", ["torch --index-url https://cpu.invalid", "pack[onnx]"]), ("", ["pack[onnx]"])],
+)
+def test_the_action_installs_the_cpu_build_first_and_caches_it(tmp_path: Path, index: str, asked: list[str]) -> None:
+    inputs = yaml.safe_load((ROOT / "action.yml").read_text())["inputs"]
+    assert inputs["torch-index"]["default"].endswith("/cpu")
+    assert list(steps()).index("Cache packages") < list(steps()).index("Install")
+    (tmp_path / "python").write_text('#!/bin/sh\nshift 4\necho "$@" >> asked\n')
+    (tmp_path / "python").chmod(0o755)
+    given = {"PACKAGE": "pack", "EXTRAS": "onnx", "TORCH_INDEX": index}
+    assert run(steps()["Install"]["run"], tmp_path, tmp_path, **given) == 0
+    assert (tmp_path / "asked").read_text().splitlines() == asked
+
+
+@needs_bash
 @pytest.mark.parametrize("code", ["0", "1", "2"])
 def test_the_action_audits_comments_and_ends_as_the_audit_did(tmp_path: Path, tools: Path, code: str) -> None:
     outputs, words = tmp_path / "outputs", tmp_path / "summary"

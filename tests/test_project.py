@@ -129,8 +129,9 @@ DISTRIBUTIONS = {
     "sklearn": "scikit-learn",
     "yaml": "pyyaml",
 }
-# Not declared: pyproject.toml says how to install torchattacks, and IPython is imported only in a notebook, which brings it.
-APART = {"torchattacks", "IPython"}
+# Not declared: pyproject.toml says how to install torchattacks, IPython is imported only in a notebook, which brings it, and
+# pandas only by `to_pandas`, which says how to install it.
+APART = {"torchattacks", "IPython", "pandas"}
 # Modules that need an extra and are imported only with it.
 WHOLE = {"rlab/training/environments.py": "train"}
 WHOLE |= {f"rlab/serve/{name}.py": "serve" for name in ("access", "actions", "app", "site")}

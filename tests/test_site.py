@@ -70,7 +70,7 @@ def test_every_command_is_documented_with_its_options(root: Path) -> None:
     assert {name.split()[0] for name in documented} == set(COMMANDS)
     assert "benchmark verify" in documented
     for name in set(AttackOptions.model_fields):
-        assert f"--{name.replace('_', '-')} " in documented["attack"], name
+        assert re.search(rf"--{name.replace('_', '-')}[ ,]", documented["attack"]), name
     assert MARK in (root / "docs" / "commands.md").read_text(encoding="utf-8")
 
 

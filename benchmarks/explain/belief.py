@@ -7,9 +7,10 @@ from torch import Tensor
 
 from rlab.core.rng import uniform
 from rlab.data.batch import Batch
-from rlab.explanation.base import SHARES, Explanation, Method
+from rlab.explanation.base import SHARES, Method
 from rlab.explanation.belief import Belief
 from rlab.explanation.black_box import Hsic, Rise
+from rlab.explanation.explanation import Explanation
 from rlab.explanation.maps import BY_RANK, even_grid, hiding_bank, threshold
 from rlab.explanation.scores import against_truth, area, curves, overlap
 from rlab.victims.base import Victim

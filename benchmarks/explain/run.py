@@ -28,10 +28,11 @@ from benchmarks.harness import Claim, Figures, Options, Piece, circumstances
 from benchmarks.raw import RAW, Raw, Store
 from benchmarks.victims import BEAT_NETS, beat_victim
 from rlab.data.batch import Batch
-from rlab.explanation.base import Explanation
 from rlab.explanation.belief import Belief
+from rlab.explanation.explanation import Explanation
 from rlab.explanation.maps import hiding_bank, mean_fill, threshold
-from rlab.explanation.scores import MethodComparison, MethodJudge, ScoredMethod, area, curves, overlap
+from rlab.explanation.method_comparison import MethodComparison, ScoredMethod
+from rlab.explanation.scores import MethodJudge, area, curves, overlap
 from rlab.victims.base import Victim
 
 STEPS = 50  # of deletion and insertion

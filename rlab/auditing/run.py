@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from matplotlib.figure import Figure
 
 from rlab.auditing.config import DOCTOR, FIGURES, VERIFIED, AuditOptions
 from rlab.auditing.load import Bars, LoadedAudit, load_audit, stopped_at
@@ -34,15 +35,16 @@ from rlab.benchmarking.whole import NothingFlipped
 from rlab.diagnosis import examine
 from rlab.errors import FolderError
 from rlab.explanation import MethodJudge, parse_methods
-from rlab.explanation.page import save_comparison
+from rlab.explanation.files import save_comparison
 from rlab.filters.palette import by_gradient
-from rlab.present.page import write_page
+from rlab.present.page import Page, write_page
+from rlab.present.result import PathLike, Result
 from rlab.progress import quiet
 from rlab.results.result import AttackResult
 from rlab.runs.attack import run_attack
 from rlab.runs.executor import Workers
 from rlab.runs.fingerprint import files_of, model_fingerprint
-from rlab.storage.files import read_json, write_atomically, write_json, write_text
+from rlab.storage.files import copy_folder, read_json, write_atomically, write_json, write_text
 from rlab.storage.resume import Resume, open_run
 from rlab.victims.base import Victim
 
@@ -51,7 +53,9 @@ Tell = Callable[[str, StageRecord, bool], None]  # a stage's name, its cost, and
 
 
 @dataclass(frozen=True)
-class AuditResult:
+class AuditResult(Result):
+    """The verdicts of an audit, and the results of its stages."""
+
     options: AuditOptions
     folder: Path
     stages: StageResults
@@ -69,6 +73,23 @@ class AuditResult:
     @property
     def page(self) -> Path:
         return self.folder / PAGE
+
+    def records(self) -> list[dict[str, Any]]:
+        """One row per requirement, with its limit, the measured value and the verdict."""
+        return [dict(requirement) for requirement in self.record["requirements"]]
+
+    def plot(self) -> Figure:
+        """Draw the attack of the audit."""
+        if self.stages.attack is None:
+            raise FolderError(f"the attack of {self.folder} did not run, so there is nothing to draw")
+        return self.stages.attack.plot()
+
+    def make_page(self) -> Page:
+        return audit_page(self.folder, self.record, self.stages)
+
+    def save(self, folder: PathLike) -> Path:
+        """Copy the audit's folder."""
+        return copy_folder(self.folder, Path(folder))
 
 
 def run_audit(

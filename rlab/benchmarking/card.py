@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import yaml
 
-from rlab.benchmarking.folder import METADATA, ORIGINALS, Benchmark
+from rlab.benchmarking.config import ORIGINALS
+from rlab.benchmarking.folder import METADATA, Benchmark
 from rlab.benchmarking.formats import Pictured
 from rlab.benchmarking.tables import queries_of, sets_table
 from rlab.present.table import Table, markdown

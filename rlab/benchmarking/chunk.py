@@ -19,6 +19,8 @@ from rlab.benchmarking.sample_files import COUNTS, Rows, SampleFiles
 from rlab.benchmarking.thresholds import Near, search_around
 from rlab.core.attack import Attack
 from rlab.core.env import State
+from rlab.core.trace import tally_of
+from rlab.progress import Tally
 from rlab.results.result import AttackResult, Status
 from rlab.victims.base import QueryMeter, Victim
 
@@ -34,11 +36,9 @@ class FinishedChunk:
     def __len__(self) -> int:
         return len({row["place"] for row in self.rows})
 
-    def note(self) -> str:
-        if not any(row["level"] == FLIP for row in self.rows):
-            return f"{sum(bool(row['reached'] and row['victim']) for row in self.rows)} placed"
-        flips = [row for row in self.rows if row["level"] == FLIP and row["status"] != Status.SKIPPED.value]
-        return f"{sum(row['reached'] for row in flips)}/{len(flips)} flipped"
+    def tally(self) -> Tally:
+        """The flips; a set that was made without a model has none."""
+        return tally_of([row["status"] for row in self.rows if row["level"] == FLIP])
 
 
 def make_chunk(files: SampleFiles, attack: Attack, victim: Victim, models: int = 1) -> Rows:

@@ -24,6 +24,7 @@ from rlab.victims.options import ModelOptions
 
 LadderKind = Literal["times", "l2", "severity", "probability", "confidence"]
 FLIP, ORIGINAL = "flip", "original"
+ORIGINALS = "originals"  # folder
 SEVERITIES = (1.0, 2.0, 3.0, 4.0, 5.0)
 _PREFIX: dict[LadderKind, str] = {"times": "x", "l2": "l2-", "severity": "s", "probability": "p-", "confidence": "c-"}
 _FORM = (
@@ -139,7 +140,7 @@ class BenchmarkOptions(WorkerOptions, AttackOptions):
     )
     sets: Literal["each", "agreement", "free"] = Field(
         "each",
-        description="each: a set per model; agreement: one set that flips all models; free: a set without a model (default: each)",
+        description="sets to make: each (one per model), agreement (one that flips all models) or free (no model) (default: each)",
     )
     reference: str | None = Field(
         None, description="name of the model that calibrates the severities (default: they are calibrated by distance)"

@@ -10,24 +10,32 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
+from matplotlib.figure import Figure
 from pydantic import TypeAdapter
 from torch import Tensor
 
 from rlab.benchmarking.config import FLIP, ORIGINAL, Ladder, parse_ladder
 from rlab.benchmarking.formats import Joined, make_format
+from rlab.benchmarking.page import benchmark_page, draw_distances
 from rlab.benchmarking.single import Format, Shape
+from rlab.benchmarking.tables import record_of
 from rlab.core.goals import Goal, parse_goal
 from rlab.errors import DataError, FolderError, InputError, OptionError
+from rlab.present.page import Page
+from rlab.present.result import PathLike, Result
 from rlab.storage import files
 from rlab.storage.digest import digest
 from rlab.storage.ledger import LEDGER
 from rlab.storage.names import inside, refuse_links
 
+if TYPE_CHECKING:
+    from rlab.benchmarking.report import BenchmarkReport
+
 AGREEMENT, FREE = "agreement", "free"  # names of the set against several models at once, and of the set without a model
-MANIFEST, METADATA, CARD, ORIGINALS = "manifest.json", "metadata.parquet", "README.md", "originals"
+MANIFEST, METADATA, CARD = "manifest.json", "metadata.parquet", "README.md"
 VERSION = 1
 Row = Mapping[str, Any]
 
@@ -88,7 +96,7 @@ def _tuple(value: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class Benchmark:
+class Benchmark(Result):
     """A finished benchmark folder."""
 
     folder: Path
@@ -121,6 +129,24 @@ class Benchmark:
     @property
     def name(self) -> str:
         return self.folder.resolve().name
+
+    def class_name(self, label: int) -> str:
+        return self.manifest.classes[label] if self.manifest.classes else f"class {label}"
+
+    def plot(self) -> Figure:
+        """Draw the share of samples that have no file within a distance, for every set and level."""
+        return draw_distances(self)
+
+    def records(self) -> list[dict[str, Any]]:
+        """One row per sample and level."""
+        return [record_of(row, self.class_name) for row in self.rows]
+
+    def make_page(self, report: BenchmarkReport | None = None, samples: int = 24) -> Page:
+        return benchmark_page(self, report, samples)
+
+    def save(self, folder: PathLike) -> Path:
+        """Copy the benchmark's folder."""
+        return files.copy_folder(self.folder, Path(folder))
 
     @property
     def format(self) -> Format:

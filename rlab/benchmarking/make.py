@@ -17,8 +17,8 @@ import numpy as np
 import torch
 
 from rlab.benchmarking.chunk import FinishedChunk
-from rlab.benchmarking.config import BenchmarkOptions, Ladder, parse_ladder
-from rlab.benchmarking.folder import AGREEMENT, FREE, MANIFEST, METADATA, ORIGINALS, Benchmark, Row
+from rlab.benchmarking.config import ORIGINALS, BenchmarkOptions, Ladder, parse_ladder
+from rlab.benchmarking.folder import AGREEMENT, FREE, MANIFEST, METADATA, Benchmark, Row
 from rlab.benchmarking.formats import make_format
 from rlab.benchmarking.ladder_search import LadderSearch
 from rlab.benchmarking.placed import calibrated, calibrated_on, calibration_rows, palette_reach
@@ -32,7 +32,7 @@ from rlab.filters import check_palette
 from rlab.progress import Progress, quiet
 from rlab.runs.executor import Executor, InProcess, Workers
 from rlab.runs.fingerprint import agent_fingerprint, data_fingerprint, files_of, model_fingerprint
-from rlab.storage.config import check
+from rlab.storage.config import check_keywords
 from rlab.storage.ledger import PARTS
 from rlab.storage.names import file_name
 from rlab.storage.resume import open_run
@@ -51,7 +51,7 @@ def make_benchmark(
 
     The options' `models` say how workers load the victims, and with `data` how the folder can be made again.
     """
-    declared = check(BenchmarkOptions, {**dict(options or ()), **fields}, "the benchmark's options")
+    declared = check_keywords(make_benchmark, BenchmarkOptions, {**dict(options or ()), **fields})
     _check_models(declared, victims)
     batch = balanced(batch, declared.per_class, declared.seed)
     declared, _ = declared.filled(batch)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import matplotlib
 import numpy as np
@@ -11,9 +11,11 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import PercentFormatter
 
-from rlab.benchmarking.report import BenchmarkReport, GradedSet
 from rlab.present.style import HUES, INK, STYLE, WIDE, flow, header_height, list_below, new_figure, plain, tidy
 from rlab.present.style import write_header as write
+
+if TYPE_CHECKING:
+    from rlab.benchmarking.report import BenchmarkReport, GradedSet
 
 _COLOURS = (INK, *HUES[:5])  # yellow lines are too pale on white
 _DASHES = ("-", "--", ":", "-.")

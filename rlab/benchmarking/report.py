@@ -9,18 +9,22 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from matplotlib.figure import Figure as Drawing
 
 from rlab.benchmarking.config import FLIP
+from rlab.benchmarking.picture import draw_report
+from rlab.benchmarking.report_files import REPORT as REPORT
+from rlab.benchmarking.report_files import TABLES as TABLES
+from rlab.benchmarking.report_files import save_report
 from rlab.benchmarking.scores import Standing
+from rlab.benchmarking.tables import report_blocks
 from rlab.errors import FolderError, OptionError
+from rlab.present.page import Facts, Page, Section
+from rlab.present.result import PathLike, Result
 from rlab.stats import Estimate
 from rlab.storage.files import read_json
 
-REPORT, DEFAULT = "report.json", Path("results", "report")  # DEFAULT: below the benchmark's folder
-TABLES = {  # file name: the field of a report that it holds
-    "accuracy": "levels", "distortions": "distortions", "transfer": "transfer", "areas": "areas",
-    "corruptions": "corruptions", "curves": "curves",
-}  # fmt: skip
+DEFAULT = Path("results", "report")  # below the benchmark's folder
 Figure = dict[str, Any]
 Figures = tuple[Figure, ...]
 
@@ -36,7 +40,7 @@ class GradedSet:
 
 
 @dataclass(frozen=True)
-class BenchmarkReport:
+class BenchmarkReport(Result):
     """How models perform on benchmarks, as rows of plain values. Sets are named BENCHMARK/VICTIM."""
 
     models: tuple[str, ...]
@@ -52,6 +56,22 @@ class BenchmarkReport:
 
     def __repr__(self) -> str:
         return f"BenchmarkReport({', '.join(self.models)} on {len(self.sets)} sets)"
+
+    def plot(self) -> Drawing:
+        """Draw accuracy against distance for every set, and the transfer matrix."""
+        return draw_report(self)
+
+    def records(self) -> list[dict[str, Any]]:
+        """One row per set, model and level: the accuracy on all samples and on stored files, and the mean L2."""
+        return [dict(row) for row in self.levels]
+
+    def make_page(self, title: str = "Models on a benchmark") -> Page:
+        queries = {model: f"{rows:,} queries in the last run" for model, rows in self.asked.items()}
+        return Page(title, [Section("Benchmark", report_blocks(self)), Section("Queries", [Facts(queries)])])
+
+    def save(self, folder: PathLike) -> Path:
+        """Write CSV files, report.json and report.png, replacing an earlier report."""
+        return save_report(self, Path(folder))
 
     @property
     def sets(self) -> list[GradedSet]:

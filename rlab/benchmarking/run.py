@@ -1,9 +1,9 @@
-"""Grade models on benchmarks, without querying anything twice, and save the report as CSV, JSON and a picture."""
+"""Grade models on benchmarks, without querying anything twice."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -12,18 +12,15 @@ import numpy as np
 from rlab.benchmarking.answers import ANSWERS, Answers, Questions, corruptions_of
 from rlab.benchmarking.config import ORIGINAL
 from rlab.benchmarking.folder import Benchmark, Row
-from rlab.benchmarking.picture import draw_report
-from rlab.benchmarking.report import REPORT, TABLES, BenchmarkReport, Figure
+from rlab.benchmarking.report import TABLES, BenchmarkReport, Figure
 from rlab.benchmarking.scores import Curve, area_row, curves_of, distance_rows, distortion_rows, level_rows, ranking
 from rlab.benchmarking.verify import GradedModel, load_victims
 from rlab.errors import FolderError, OptionError
 from rlab.filters.palette import Spec
 from rlab.progress import Progress, quiet
-from rlab.results.plots.save import save_figure
 from rlab.runs.fingerprint import model_fingerprint
-from rlab.storage.files import write_csv, write_json
 from rlab.storage.lock import hold
-from rlab.storage.resume import Resume, open_run
+from rlab.storage.resume import open_run
 
 
 def run_benchmark(
@@ -120,30 +117,3 @@ def _uniform_rows(benchmark: Benchmark, curve: Curve, answers: Answers) -> list[
 def _accuracy(answers: Answers, victim: str, level: str, rows: Sequence[Row]) -> float:
     """Accuracy on the samples of these rows, as stored at this level of this set."""
     return float(np.mean([answers.predicted[victim, level, row["place"]] == row["label"] for row in rows]))
-
-
-def save_report(report: BenchmarkReport, folder: str | Path) -> Path:
-    """Write CSV files, report.json and report.png into a folder, replacing an earlier report."""
-    folder = Path(folder)
-    ranking = [
-        {"rank": s.rank, "model": s.model, "area": s.area.value, "low": s.area.low, "high": s.area.high,
-         "flip_distance": s.flip_distance.value, "flip_distance_low": s.flip_distance.low,
-         "flip_distance_high": s.flip_distance.high, "quartile_low": s.quartiles[0], "quartile_high": s.quartiles[1],
-         "best": s.best, "worst": s.worst, "victim_of": " ".join(s.victim_of)}
-        for s in report.standings
-    ]  # fmt: skip
-    tables: dict[str, Sequence[Mapping[str, Any]]] = {name: getattr(report, field) for name, field in TABLES.items()}
-    tables |= {"ranking": ranking}
-    picture = draw_report(report)
-    with open_report(folder) as resume:
-        resume.create()
-        for name, rows in tables.items():
-            write_csv(folder / f"{name}.csv", rows)
-        write_json(folder / REPORT, {"models": report.models, "asked": report.asked, "seed": report.seed, **tables})
-        save_figure(picture, folder / "report.png")
-    return folder
-
-
-def open_report(folder: Path) -> AbstractContextManager[Resume]:
-    """Open a folder for reports; a new report replaces the old one, and folders of other commands are refused."""
-    return open_run(folder, {"command": "benchmark run"})

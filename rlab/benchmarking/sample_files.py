@@ -12,8 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlab.benchmarking.config import FLIP, ORIGINAL, BenchmarkOptions, Ladder, LadderLevel
-from rlab.benchmarking.folder import ORIGINALS
+from rlab.benchmarking.config import FLIP, ORIGINAL, ORIGINALS, BenchmarkOptions, Ladder, LadderLevel
 from rlab.benchmarking.formats import make_format
 from rlab.benchmarking.single import Format, Shape
 from rlab.core.distances import NAMES, measure

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from rlab.benchmarking.config import FLIP
-from rlab.benchmarking.folder import Benchmark, Row
 from rlab.benchmarking.picture import draw_report
-from rlab.benchmarking.report import BenchmarkReport, GradedSet
 from rlab.benchmarking.sample_files import COUNTS
 from rlab.present.inline import figure_address
 from rlab.present.page import Block, Gallery, Picture, Section, Text
 from rlab.present.table import Share, Table, Value, text
 from rlab.results.tables import QUERIES
 from rlab.stats import Estimate, median_of
+
+if TYPE_CHECKING:
+    from rlab.benchmarking.folder import Benchmark, Row
+    from rlab.benchmarking.report import BenchmarkReport, GradedSet
 
 RULES = (
     "A query is one input sent to a model. Accuracy counts every sample that the set's victim got right; at a level, a sample "
@@ -33,6 +35,14 @@ RULES = (
 def queries_of(row: Row) -> int:
     """All queries for this sample and level."""
     return sum(row[name] for name in COUNTS)
+
+
+def record_of(row: Row, class_name: Callable[[int], str]) -> dict[str, Any]:
+    """A row for people: with class names, and one number of queries, without the one that verifies the stored file."""
+    record = {name: value for name, value in row.items() if name not in COUNTS}
+    record["label_name"] = class_name(row["label"])
+    record["predicted_name"] = None if row["predicted"] is None else class_name(row["predicted"])
+    return record | {"queries": sum(row[name] for name in COUNTS[:2])}
 
 
 def sets_table(benchmark: Benchmark) -> Table:

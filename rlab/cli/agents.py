@@ -20,9 +20,10 @@ def command(
     """List the priors and agents in the package; `--policy auto` picks the one for your data."""
     names = list(shipped())
     if name is None:
-        keys = ("kind", "trained on", "models", "never seen")
+        keys = ("kind", "trained on", "models")
         rows = [[agent, *(_text(card(agent).get(key, "")) for key in keys)] for agent in names]
-        out.print(terminal(Table(["name", *keys], rows, words=5)))
+        out.print(terminal(Table(["name", *keys], rows, words=4)))
+        out.print("The whole card, with what training never saw: [bold]rlab agents NAME[/bold].", highlight=False)
         return
     is_file = name.endswith(".safetensors")
     if not is_file and name not in names:

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 import typer.main
 
+from rlab.cli.help import Command, Group
 from rlab.errors import Notice, OptionError
 
 _USUAL = warnings.formatwarning
@@ -47,7 +48,7 @@ Guard = Callable[[Callable[..., Any]], Callable[..., None]]
 def make_app(words: Sequence[str], guarded: Guard) -> Callable[[Sequence[str]], Any]:
     """The app for this command line; only the command that is called gets its options. `guarded` wraps its body."""
     warnings.formatwarning = _as_note  # type: ignore[assignment]
-    app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="markdown", help=_HELP)
+    app = typer.Typer(cls=Group, pretty_exceptions_enable=False, rich_markup_mode="markdown", help=_HELP)
     app.callback(invoke_without_command=True)(_root)
     given = words
     if "_RLAB_COMPLETE" in os.environ:  # the shell completes a command
@@ -57,13 +58,13 @@ def make_app(words: Sequence[str], guarded: Guard) -> Callable[[Sequence[str]], 
         raise OptionError("--agent was removed with the method 'instant': use --method belief")
     for name, about in COMMANDS.items():
         if name != called:
-            app.command(name, help=about)(_not_called)
+            app.command(name, cls=Command, help=about)(_not_called)
             continue
         module = importlib.import_module(f"rlab.cli.{name}")
         if hasattr(module, "app"):
             app.add_typer(module.app, name=name)
         else:
-            app.command(name)(module.command)
+            app.command(name, cls=Command)(module.command)
     made: Any = typer.main.get_command(app)
     if called in COMMANDS:
         command = made.commands[called]

@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from rlab.cli.declared import MODEL_HELP, Out, Wait, declared, out, run_folder, tell_data
+from rlab.cli.declared import Out, Wait, declared, out, run_folder, tell_data
+from rlab.cli.paged import Paged, tell_page, write_report
 from rlab.cli.plan import DryRun, tell_attack
 from rlab.cli.spoken import summary
 from rlab.cli.tracked import Track, track
@@ -22,36 +23,38 @@ from rlab.verbs import attack
 def command(
     options: SharedRunOptions,
     folder: Out = None,
-    pictures: Annotated[int, typer.Option(min=0, help="Number of samples to draw; 0 for none")] = 6,
+    page: Paged = True,
+    pictures: Annotated[int, typer.Option(min=0, help="Number of samples to draw as PNG files, too")] = 0,
     tracker: Track = None,
     wait: Wait = False,
     dry_run: DryRun = False,
 ) -> None:
+    """Find, for every sample, a few patches whose distortion makes the model err.
+
+    To resume a stopped run, repeat the command with the same --out.
+    """
     if dry_run:
         return tell_attack(options, folder)
     with run_folder(folder, "attack", wait) as folder:
         given = {"out": folder, "keep": options.keep, "announce": tell_data, **options.keywords()}
         result = attack(options.model, options.data, **given)
-        if pictures and options.keep != "everything":
-            result = AttackResult.load(folder, options.data.open())  # rebuilds the inputs that were not stored
+        drawn = (pictures or page) and options.keep != "everything"
+        data = options.data.open() if drawn else None  # rebuilds the inputs that were not stored
         if pictures:
             from rlab.results.plots import save_pictures  # imports matplotlib
 
-            save_pictures(result, folder / "pictures", limit=pictures)
+            stored = result if data is None else AttackResult.load(folder, data)
+            save_pictures(stored, folder / "pictures", limit=pictures)
+        written = write_report(folder, page, data)
     out.print(terminal(summary_table({options.model.name: result})))
     out.print(f"[dim]{MEDIANS}[/dim]", highlight=False)
     out.print(figures_line(result))
     for line in learning_lines(result.setting):
         out.print(line, highlight=False)
-    out.print(f"Run folder: [bold]{plain(folder)}[/bold]  ([dim]rlab show {plain(folder)}[/dim])")
+    where = plain(folder)
+    out.print(f"Run folder: [bold]{where}[/bold]  ([dim]rlab show {where}[/dim])", highlight=False, soft_wrap=True)
     track(folder, tracker)
     setting = result.setting
-    summary(command="attack", out=folder, policy=setting.policy, budget=setting.budget, **result.summary())
-
-
-command.__doc__ = f"""Find, for every sample, a few patches whose distortion makes the model err.
-
-{MODEL_HELP}
-
-To resume a stopped run, repeat the command with the same --out.
-"""
+    figures = {"policy": setting.policy, "budget": setting.budget, **result.summary()}
+    summary(command="attack", out=folder, page=written, **figures)
+    tell_page(written)

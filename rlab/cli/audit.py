@@ -23,6 +23,8 @@ from rlab.present.table import plain, terminal
 from rlab.progress import bar
 from rlab.runs.sharing import WorkerOptions
 
+UNITS = {"explain": "methods", "harden": "epochs"}  # what the bar of a stage counts, if not samples
+
 
 @dataclass(frozen=True)
 class AuditFlags:
@@ -88,6 +90,6 @@ def _bars() -> Iterator[Callable[[str, int], Any]]:
 
         def begin(stage: str, total: int) -> Any:
             stack.close()
-            return stack.enter_context(bar(total, stage))
+            return stack.enter_context(bar(total, stage, unit=UNITS.get(stage, "samples")))
 
         yield begin

@@ -17,23 +17,26 @@ from rlab.benchmarking.config import BenchmarkOptions, folder_name
 from rlab.benchmarking.folder import CARD, Benchmark
 from rlab.benchmarking.make import balanced, planned_rows
 from rlab.benchmarking.report import DEFAULT, BenchmarkReport
+from rlab.benchmarking.report_files import open_report, save_report
 from rlab.benchmarking.requirements import Requirement
-from rlab.benchmarking.run import open_report, run_benchmark, save_report
+from rlab.benchmarking.run import run_benchmark
 from rlab.benchmarking.tables import RULES, queries_of, report_tables, sets_table
 from rlab.benchmarking.verify import load_victims, verify_benchmark
 from rlab.cli.declared import (
-    MODEL_HELP,
+    MODEL,
     BatchSize,
     Device,
     Out,
     Wait,
     check_out,
     declared,
+    option_flag,
     out,
     pairs,
     run_folder,
     tell_data,
 )
+from rlab.cli.help import Command, Group
 from rlab.cli.plan import TIMED, DryRun, tell_plan
 from rlab.cli.spoken import spoken, summary
 from rlab.data.load import DataOptions
@@ -50,11 +53,10 @@ from rlab.victims.options import ModelOptions
 from rlab.victims.resolve import load_model
 
 _HELP = "Make robustness benchmarks from your model and data, verify them, and grade models on them."
-app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode="markdown", help=_HELP)
+app = typer.Typer(cls=Group, pretty_exceptions_enable=False, rich_markup_mode="markdown", help=_HELP)
 NO_MODEL = "none"  # instead of a model's name
 _NAMED = "NAME=MODEL or MODEL (repeatable); a .yaml file can hold its fields (name, mean, ...)"
 _REQUIRED = "LEVEL=ACCURACY or FILTER=ACCURACY (repeatable); exit code 1 if a model has less"
-_FURTHER = "Further model options, e.g. -M mean=[0.5,0.5,0.5] -M outputs=logits"
 _TABLES = "Folder for tables and picture (default: inside the first benchmark)"
 _TRUSTED = "Load models and custom filters that the folder names; only for your own folders"
 Trust = Annotated[bool, typer.Option("--trust", help=_TRUSTED)]
@@ -65,7 +67,7 @@ class ModelFlags:
     """Models by name; the other options apply to all of them."""
 
     models: Annotated[list[str] | None, typer.Option("--model", "-m", help=_NAMED)] = None
-    words: Annotated[list[str] | None, typer.Option("--model-option", "-M", help=_FURTHER)] = None
+    words: Annotated[list[str] | None, option_flag("model")] = None
     device: Device = None
     batch_size: BatchSize = None
 
@@ -113,16 +115,21 @@ class GradeFlags:
         return list(dict.fromkeys(spec for each in benchmarks for spec in foreign_filters(each)))
 
 
-@app.command()
+@app.command(cls=Command)
 @declared(BenchmarkOptions)
 def make(
     options: BenchmarkOptions,
     models: ModelFlags,
-    model: Annotated[str | None, typer.Argument(help="Model, see above", show_default=False)] = None,
+    model: Annotated[str | None, typer.Argument(help=MODEL, show_default=False)] = None,
     folder: Out = None,
     wait: Wait = False,
     dry_run: DryRun = False,
 ) -> None:
+    """Make a benchmark: for every sample the smallest change that flips MODEL, and harder levels beyond it.
+
+    Repeat --model for several models: each gets a set, or with --sets agreement there is one set that flips all of them. With MODEL
+    none no model is queried; use --ladder severity:1..5. To resume a stopped run, repeat the command.
+    """
     given = {name: getattr(options, name) for name in options.model_fields_set - {"models", "data"}}
     if model == NO_MODEL:
         given, model = {"ladder": "severity:1..5"} | given | {"sets": "free"}, None
@@ -166,16 +173,7 @@ def _plan_sets(
     tell_plan(facts, rows, folder, victims, batch.x)
 
 
-make.__doc__ = f"""Make a benchmark: for every sample the smallest change that flips MODEL, and harder levels beyond it.
-
-{MODEL_HELP}
-
-Repeat --model for several models: each gets a set, or with --sets agreement there is one set that flips all of them. With MODEL
-none no model is queried; use --ladder severity:1..5. To resume a stopped run, repeat the command.
-"""
-
-
-@app.command()
+@app.command(cls=Command)
 @spoken
 def verify(
     folder: Annotated[Path, typer.Argument(help="Benchmark folder")],
@@ -187,7 +185,7 @@ def verify(
     Pass each model with --model NAME=MODEL. Models and filters that the folder itself names are loaded only with --trust.
     """
     whole = Benchmark.load(folder)
-    with bar(sum(bool(row["reached"]) for row in whole.rows), "verifying") as progress:
+    with bar(sum(bool(row["reached"]) for row in whole.rows), "verifying", unit="files") as progress:
         verification = verify_benchmark(whole, models.named(), progress, trust)
     for mismatch in verification.mismatches[:20]:
         out.print(f"[red]{plain(mismatch.file)}[/red]: {plain(mismatch.what)}", highlight=False, soft_wrap=True)
@@ -206,7 +204,7 @@ def verify(
         raise typer.Exit(1)
 
 
-@app.command()
+@app.command(cls=Command)
 @spoken
 def run(
     folders: Annotated[list[Path], typer.Argument(help="Benchmark folders of one task")],
@@ -240,7 +238,7 @@ def run(
         for held in (*folders, folder):
             stack.enter_context(run_folder(held, "benchmark run", wait))
         stack.enter_context(open_report(folder))
-        with bar(total * len(named), "grading") as progress:
+        with bar(total * len(named), "grading", unit="inputs") as progress:
             report = run_benchmark(
                 benchmarks, named, corruptions=flags.wanted, trust=flags.trust, fresh=flags.fresh, seed=flags.seed,
                 progress=progress,

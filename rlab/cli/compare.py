@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rlab.cli.declared import Out, Wait, declared, out, run_folder, tell_data
+from rlab.cli.paged import Paged, tell_page, write_report
 from rlab.cli.plan import DryRun, tell_attack
 from rlab.cli.spoken import summary
 from rlab.cli.tracked import Track, track
@@ -16,7 +17,12 @@ _INPUTS = ("model", "data", "policy", "keep")  # not keywords of `rlab.compare`;
 
 @declared(CompareOptions, without=("policy", "keep"))
 def command(
-    options: CompareOptions, folder: Out = None, tracker: Track = None, wait: Wait = False, dry_run: DryRun = False
+    options: CompareOptions,
+    folder: Out = None,
+    page: Paged = True,
+    tracker: Track = None,
+    wait: Wait = False,
+    dry_run: DryRun = False,
 ) -> None:
     contenders = options.contenders()  # refuse unknown names before loading anything
     if dry_run:
@@ -24,6 +30,7 @@ def command(
     given = {name: getattr(options, name) for name in options.model_fields_set - set(_INPUTS)}
     with run_folder(folder, "compare", wait) as folder:
         comparison = compare(options.model, options.data, out=folder, announce=tell_data, tell=_tell_attack, **given)
+        written = write_report(folder, page)
     for table in comparison.tables():
         out.print(terminal(table))
     for line in comparison.equal_lines():
@@ -38,7 +45,9 @@ def command(
         | {f"within_{q}": best.value for q, best in f.within.items()}
         for name, f in comparison.figures.items()
     }  # fmt: skip
-    summary(command="compare", out=folder, budget=comparison.budget, seed=comparison.seed, attacks=figures)
+    settings = {"budget": comparison.budget, "seed": comparison.seed}
+    summary(command="compare", out=folder, page=written, **settings, attacks=figures)
+    tell_page(written)
 
 
 def _tell_attack(name: str, outcome: AttackOutcome) -> None:

@@ -65,12 +65,14 @@ Out = Annotated[
 Wait = Annotated[bool, typer.Option("--wait", help="Wait while another process uses the folder")]
 Device = Annotated[str | None, typer.Option(help="Device for the models: cpu, cuda or cuda:1")]
 BatchSize = Annotated[int | None, typer.Option(min=1, help="Maximum batch size for the models")]
-MODEL_HELP = """MODEL: package.module:function that returns a model, timm:NAME, torchvision:NAME, hf:NAME, model.onnx,
-weights.safetensors with -M factory=module:function, an http(s):// address, or demo:digits, demo:ecg, demo:clips.
-
-DATA: an image folder (with --labels labels.csv, or one sub-folder per class), .npz with x and y, .csv or .npy signals,
-WFDB records, a folder of clips, images in .parquet or .tar shards, CIFAR-10 binary batches, or demo:digits, demo:ecg,
-demo:clips."""
+MODEL = (
+    "module:function that returns a model, timm:NAME, torchvision:NAME, hf:NAME, model.onnx, weights.safetensors with -M "
+    "factory=module:function, an http(s):// address, or demo:digits, demo:ecg, demo:clips"
+)
+DATA = (
+    "Image folder (with --labels labels.csv, or one sub-folder per class), .npz with x and y, .csv or .npy signals, WFDB "
+    "records, a folder of clips, images in .parquet or .tar shards, CIFAR-10 binary batches, or demo:digits, demo:ecg, demo:clips"
+)
 _SHORT = {"palette": "-p"}
 _NESTED: dict[str, tuple[type[Options], str, str]] = {
     "model": (ModelOptions, "name", "-M"),
@@ -130,30 +132,45 @@ def _merged(
         raise OptionError(f"expected '{name}:' of {config} to be a {key} or fields, got {before!r}")
     whole = ({key: before} if isinstance(before, str) else before) | fields
     if (whole and key not in whole) or (not whole and kind.model_fields[name].is_required()):
-        raise OptionError(f"expected a {name}: rlab COMMAND MODEL DATA, or a --config file with '{name}:'")
+        raise OptionError(
+            f"expected {'a model' if name == 'model' else name}: rlab COMMAND MODEL DATA, or a --config file with '{name}:'"
+        )
     return values | {name: whole} if whole else values
 
 
 def _parameters(kind: type[Options], without: Sequence[str]) -> Iterator[inspect.Parameter]:
     for name in _NESTED:
         if name in kind.model_fields:
-            about, demos = f"{name.capitalize()}, see above", completing(DEMOS)
-            yield _parameter(name, str, typer.Argument(help=about, show_default=False, autocompletion=demos))
+            kinds, demos = {"model": MODEL, "data": DATA}[name], completing(DEMOS)
+            yield _parameter(name, str, typer.Argument(help=kinds, show_default=False, autocompletion=demos))
     if "config" not in without:
-        about = "YAML or TOML file; command-line options override it"
-        yield _parameter("config", Path, typer.Option("--config", "-c", help=about))
+        overridden = "YAML or TOML file; command-line options override it"
+        yield _parameter("config", Path, typer.Option("--config", "-c", help=overridden))
     for name, field in kind.model_fields.items():
         if name not in _NESTED and name not in without and (kind_of_flag := _flag_type(field)) is not None:
             yield _parameter(name, kind_of_flag, _option(name, field, kind_of_flag))
-    for name, (section, _, flag) in _NESTED.items():
+    for name, (section, _, _) in _NESTED.items():
         if name in kind.model_fields:
             for own, key in _OWN_FLAGS[name].items():
                 yield _parameter(own, str, _option(own, section.model_fields[key], str))
-            about = f"Further {name} options, e.g. {_EXAMPLE[name]}"
-            yield _parameter(f"{name}_option", list[str], typer.Option(f"--{name}-option", flag, help=about))
+            yield _parameter(f"{name}_option", list[str], option_flag(name))
 
 
 _EXAMPLE = {"model": "-M mean=[0.5,0.5,0.5] -M outputs=logits", "data": "-D frames=16"}
+
+
+def option_flag(name: str) -> Any:
+    """The flag -M or -D."""
+    further = f"Further {name} options, e.g. {_EXAMPLE[name]}; the keys are:"
+    return typer.Option(f"--{name}-option", _NESTED[name][2], metavar="KEY=VALUE", help=further)
+
+
+def option_keys(name: str) -> Iterator[tuple[str, str]]:
+    """The keys of -M or -D that have no flag of their own, with their descriptions."""
+    section, own, _ = _NESTED[name]
+    for key, field in section.model_fields.items():
+        if key != own and key not in _OWN_FLAGS[name].values():
+            yield key, about(field)
 
 
 def _parameter(name: str, annotation: Any, how: Any) -> inspect.Parameter:
@@ -169,9 +186,14 @@ def flag_of(kind: type[Options], name: str) -> Any:
 def _option(name: str, field: FieldInfo, annotation: Any) -> Any:
     flag = f"--{name.replace('_', '-')}"
     flags = [f"{flag}/--no-{flag[2:]}"] if annotation is bool else [flag, *([_SHORT[name]] if name in _SHORT else [])]
-    about = (field.description or "").strip()
     complete = completing(values_of(name, field))
-    return typer.Option(*flags, help=about[:1].upper() + about[1:], show_default=False, autocompletion=complete)
+    return typer.Option(*flags, help=about(field), show_default=False, autocompletion=complete)
+
+
+def about(field: FieldInfo) -> str:
+    """A field's description as the help of its flag: with a capital, unless it starts with a value such as module:function."""
+    text = (field.description or "").strip()
+    return text if ":" in text.partition(" ")[0][:-1] else text[:1].upper() + text[1:]
 
 
 def _flag_type(field: FieldInfo) -> Any | None:

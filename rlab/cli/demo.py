@@ -9,10 +9,11 @@ import torch
 import typer
 
 from rlab.cli.declared import Wait, check_out, out, run_folder
+from rlab.cli.paged import Paged, tell_page, write_report
 from rlab.core.defaults import POLICY
+from rlab.folders.demo import SCENES
 from rlab.present.table import plain, terminal
 from rlab.progress import bar
-from rlab.results.plots import save_pictures
 from rlab.results.tables import MEDIANS, summary_table
 from rlab.runs.attack import run_attack
 from rlab.runs.options import RunOptions
@@ -20,21 +21,16 @@ from rlab.storage.config import check
 from rlab.storage.resume import open_run
 from rlab.victims.resolve import load_model
 
-SCENES = {
-    "ecg": ("signal: ECG beats, two leads", "simulated"),
-    "digits": ("image: handwritten digits", "real, from scikit-learn"),
-    "clips": ("video: a moving object", "simulated"),
-}  # title and origin of the data
-
 
 def command(
     folder: Annotated[
         Path | None,
-        typer.Option("--out", callback=check_out, help="Folder for runs and pictures (default: a new one below runs/)"),
+        typer.Option("--out", callback=check_out, help="Folder for the three runs (default: a new one below runs/)"),
     ] = None,
     samples: Annotated[int, typer.Option(min=1, max=400, help="Samples in each of the three parts")] = 40,
     policy: Annotated[str, typer.Option(help="Search policy")] = POLICY,
     seed: Annotated[int, typer.Option(help="Random seed")] = 0,
+    page: Paged = True,
     wait: Wait = False,
 ) -> None:
     """Attack a signal, an image and a clip classifier on embedded data. No network, no GPU, under three minutes."""
@@ -53,10 +49,11 @@ def command(
             with bar(len(batch), name) as progress:
                 victim = load_model(options.model, batch.bounds)
                 result = run_attack(options, victim, batch, below, options.plain(), progress)
-            save_pictures(result, below / "pictures", limit=4)
             results[title] = result
+        written = write_report(folder, page)
     out.print(terminal(summary_table(results, "The smallest changes that make the models wrong")))
     out.print(f"[dim]{MEDIANS}[/dim]", highlight=False)
     shown = plain(folder)
-    out.print(f"Every flip was verified from the stored file. Runs and pictures: [bold]{shown}[/bold]")
-    out.print(f"[dim]Details: rlab show {shown}/digits[/dim]")
+    out.print(f"Every flip was verified from the stored file. Runs: [bold]{shown}[/bold]", soft_wrap=True)
+    out.print(f"[dim]Details: rlab show {shown}/digits[/dim]", soft_wrap=True)
+    tell_page(written)

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from rlab.cli.declared import MODEL_HELP, Out, Wait, declared, out, pairs, run_folder, tell_data
+from rlab.cli.declared import Out, Wait, about, declared, out, pairs, run_folder, tell_data
 from rlab.cli.plan import DryRun, tell_plan
 from rlab.cli.spoken import summary
 from rlab.cli.tracked import Track, track
@@ -24,8 +24,9 @@ from rlab.storage.config import check
 
 def _flag(name: str, *flags: str) -> Any:
     """A flag for a field of the section 'harden'."""
-    about = HardenOptions.model_fields[name].description or ""
-    return typer.Option(f"--{name.replace('_', '-')}", *flags, help=about[:1].upper() + about[1:], show_default=False)
+    meaning = about(HardenOptions.model_fields[name])
+    flag = f"--{name.replace('_', '-')}"
+    return typer.Option(flag, *flags, help=meaning, show_default=False, rich_help_panel="Training")
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,13 @@ class HardenFlags:
     retrain: Annotated[float, typer.Option(min=0, help="Minutes to train an agent against each measured model")] = 0
     onnx: Annotated[bool, typer.Option("--onnx", help="Also write the hardened model as ONNX")] = False
     test_option: Annotated[
-        list[str] | None, typer.Option("--test-option", "-T", help="Options of the test data, e.g. -T split=test")
+        list[str] | None,
+        typer.Option(
+            "--test-option",
+            "-T",
+            metavar="KEY=VALUE",
+            help="Options of the test data, as -D for the data: -T split=test",
+        ),
     ] = None
 
     def over(self, options: HardenRunOptions) -> HardenRunOptions:
@@ -80,6 +87,11 @@ def command(
     wait: Wait = False,
     dry_run: DryRun = False,
 ) -> None:
+    """Train a torch model on its own failures while keeping its clean accuracy, and measure it before and after.
+
+    --policy and --budget set how the model is measured, --adversary and --adversary-budget how training samples are made. In a
+    --config file, these options go below 'harden:'. To resume a stopped run, repeat the command.
+    """
     options = flags.over(options)
     if dry_run:
         return _plan(_load(options, flags), flags, folder)
@@ -119,8 +131,8 @@ def _harden(job: HardeningJob, flags: HardenFlags, folder: Path) -> str:
     means = {when: {name: figure.mean() for name, figure in m.figures.items()} for when, m in run.measured.items()}
     summary(command="harden", out=folder, stopped=hardened.stopped, rows=run.rows, **means)
     abouts = {"clean": "accuracy on clean test samples", "corruptions": "accuracy under the palette's filters"}
-    for name, about in abouts.items():
-        out.print(f"{about}: {means['before'][name]:.1%} -> {means['after'][name]:.1%}", highlight=False)
+    for name, what in abouts.items():
+        out.print(f"{what}: {means['before'][name]:.1%} -> {means['after'][name]:.1%}", highlight=False)
     weights, page = plain(folder / WEIGHTS), plain(folder / PAGE)
     out.print(f"Weights: [bold]{weights}[/bold]  Before and after: [bold]{page}[/bold]")
     if flags.onnx:
@@ -136,12 +148,3 @@ def _plan(job: HardeningJob, flags: HardenFlags, folder: Path | None) -> None:
         "mode": job.options.mode, "adversary": str(job.options.adversary), "seed": job.options.seed,
     }  # fmt: skip
     tell_plan(facts, rows, folder, [job.victim], job.train.x)
-
-
-command.__doc__ = f"""Train a torch model on its own failures while keeping its clean accuracy, and measure it before and after.
-
---policy and --budget set how the model is measured, --adversary and --adversary-budget how training samples are made. In a
---config file, these options go below 'harden:'. To resume a stopped run, repeat the command.
-
-{MODEL_HELP}
-"""

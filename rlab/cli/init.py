@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 import yaml
 
-from rlab.cli.declared import MODEL_HELP, declared, out, tell_data
+from rlab.cli.declared import declared, out, tell_data
 from rlab.data.batch import UNBOUNDED, Batch
 from rlab.data.fields import ACCEPTED
 from rlab.data.load import DEMO, DataOptions, find_loader
@@ -39,6 +39,10 @@ def command(
     ] = None,
     file: Annotated[Path, typer.Option("--out", "-o", help="File to write")] = Path("rlab.yaml"),
 ) -> None:
+    """Inspect your data, without querying a model, and write a commented configuration for `rlab attack --config`.
+
+    DATA defaults to the .npz file in the current folder, or else to the folder itself. An existing file is not overwritten.
+    """
     data = options.data or DataOptions(path=_at_hand())
     if data.limit is None:
         data = data.model_copy(update=FIRST)
@@ -52,14 +56,6 @@ def command(
     out.print(f"Wrote [bold]{plain(file)}[/bold]. {then}", highlight=False)
     for verb in ("doctor", "attack"):
         out.print(f"  rlab {verb} --config {plain(file)}", highlight=False, soft_wrap=True)
-
-
-command.__doc__ = f"""Inspect your data, without querying a model, and write a commented configuration for `rlab attack --config`.
-
-DATA defaults to the .npz file in the current folder, or else to the folder itself. An existing file is not overwritten.
-
-{MODEL_HELP}
-"""
 
 
 def _at_hand() -> str:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from rlab.cli.declared import MODEL_HELP, Wait, check_out, declared, out, run_folder
+from rlab.cli.declared import Wait, check_out, declared, out, run_folder
 from rlab.cli.spoken import summary
 from rlab.learning.simulator import FILE
 from rlab.present.table import plain
@@ -29,6 +29,12 @@ def command(
     ] = None,
     wait: Wait = False,
 ) -> None:
+    """Learn a simulator of a model: query it on inputs without labels, clean and distorted, and train small networks, its
+    students, on the answers. Attacks try their proposals on the students first, which costs no query.
+
+    With --from, answers of earlier attacks are used too, and MODEL and DATA can be left out. To resume a run that was stopped,
+    repeat the command with the same --out.
+    """
     given = {name: getattr(options, name) for name in LearnOptions.model_fields}
     with run_folder(folder, "learn", wait) as folder:
         simulator = learn(options.model, options.data, out=folder, earlier=earlier or (), tell=_tell, **given)
@@ -43,13 +49,3 @@ def command(
 
 def _tell(line: str) -> None:
     out.print(plain(line), highlight=False)
-
-
-command.__doc__ = f"""Learn a simulator of a model: query it on inputs without labels, clean and distorted, and train small
-networks, its students, on the answers. Attacks try their proposals on the students first, which costs no query.
-
-{MODEL_HELP}
-
-With --from, answers of earlier attacks are used too, and MODEL and DATA can be left out. To resume a run that was stopped, repeat
-the command with the same --out.
-"""

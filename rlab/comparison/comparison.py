@@ -21,8 +21,8 @@ from rlab.core.distances import Measure
 from rlab.core.trace import DISTANCE_NAMES
 from rlab.data.batch import Batch
 from rlab.errors import ModelError, OptionError
-from rlab.present.notebook import blocks_html
 from rlab.present.page import Block, Charts, Number, Page, Section, Text
+from rlab.present.result import PathLike, Result
 from rlab.present.style import HUES, INK, STYLE, WIDE, flow, headed_figure, list_below, plain
 from rlab.present.table import Share, Table, Value, number
 from rlab.results.plots.anytime import AnytimeCurve, anytime_charts, draw_anytime
@@ -96,7 +96,7 @@ def open_comparison(folder: Path) -> AbstractContextManager[Resume]:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Comparison(Result):
     """Outcomes by name, in the order the attacks ran; the first is the reference of the others."""
 
     ids: tuple[str, ...]
@@ -107,9 +107,6 @@ class Comparison:
 
     def __repr__(self) -> str:
         return f"Comparison({', '.join(self.outcomes)} on {len(self.ids)} samples, {self.budget} queries each)"
-
-    def _repr_html_(self) -> str:
-        return blocks_html(self.blocks())
 
     @property
     def reference(self) -> str:
@@ -158,23 +155,23 @@ class Comparison:
         return lines
 
     def tables(self) -> list[Table]:
-        """One row per attack: best flips by number of queries; success and cost; what the attack needs.
+        """One row per attack: best flips by number of queries; success and cost; what the attack needs and costs in all.
 
         The ratio is between median queries (all) and the reference's, with the same bootstrap draws.
         """
         first, shown = self.reference, self.within
-        anytime, cost, needs = (list[list[Value | Share]]() for _ in range(3))
+        anytime, cost, whole = (list[list[Value | Share]]() for _ in range(3))
         for attack, f in self.figures.items():
             times = query_ratio(self.outcomes[first], self.outcomes[attack], self.seed)
             anytime.append([attack, *(f.within[q] for q in shown)])
             ratio = 1 if attack == first else times
-            cost.append([attack, Share(f.success), f.queries, f.queries_won, f.l2, ratio, f.rows])
-            needs.append([attack, ", ".join(self.needs.get(attack, ()))])
+            cost.append([attack, Share(f.success), f.queries, f.queries_won, f.l2])
+            whole.append([attack, ", ".join(self.needs.get(attack, ())) or None, ratio, f.rows])
         distance = DISTANCE_NAMES[self.distance]
-        heads = ["success", "queries,\nall", "queries,\nflipped", "L2", f"queries ÷\n{first}", "rows\nin all"]
+        heads = ["success", "queries,\nall", "queries,\nflipped", "L2"]
         tables = [Table(["attack", *(f"{distance} within\n{q} queries" for q in shown)], anytime)] if shown else []
-        tables.append(Table(["attack", *heads], cost))
-        return [*tables, Table(["attack", "needs"], needs, words=2)] if any(self.needs.values()) else tables
+        ends = ["attack", "needs", f"queries ÷\n{first}", "rows\nin all"]
+        return [*tables, Table(["attack", *heads], cost), Table(ends, whole, words=2)]
 
     def blocks(self) -> list[Block]:
         """The anytime curves, the tables, and the rules behind their figures."""
@@ -207,8 +204,18 @@ class Comparison:
             for i, flips in enumerate(outcome.improvements)
         ]
 
-    def save(self, folder: Path) -> Path:
+    def make_page(self, title: str = "Comparison") -> Page:
+        """The numbers are the first attack's success, and which attack has the nearest flips within each number of queries."""
+        figures, distance, first = self.figures, DISTANCE_NAMES[self.distance], self.reference
+        numbers = [Number(f"success of {first}", Share(figures[first].success))]
+        for q in self.within:
+            best = min(figures, key=lambda attack: figures[attack].within[q].value)
+            numbers.append(Number(f"nearest {distance} within {q}: {best}", figures[best].within[q]))
+        return Page(title, [Section("Attacks", self.blocks())], numbers=numbers)
+
+    def save(self, folder: PathLike) -> Path:
         """Write samples.parquet and samples.csv, with one row per attack and sample, and curves.png."""
+        folder = Path(folder)
         records, setting = self.records(), {"budget": self.budget, "seed": self.seed, "distance": self.distance}
         rows = {name: outcome.rows for name, outcome in self.outcomes.items()}
         flat = [{key: value for key, value in record.items() if not isinstance(value, list)} for record in records]
@@ -255,14 +262,5 @@ def draw_curves(named: Mapping[str, AnytimeCurve], facts: Sequence[str], distanc
 
 
 def comparison_page(folder: Path) -> Page:
-    """The page of a folder that `rlab compare` wrote.
-
-    Its numbers are the first attack's success, and which attack has the nearest flips within each number of queries.
-    """
-    comparison = Comparison.load(folder)
-    figures, distance, first = comparison.figures, DISTANCE_NAMES[comparison.distance], comparison.reference
-    numbers = [Number(f"success of {first}", Share(figures[first].success))]
-    for q in comparison.within:
-        best = min(figures, key=lambda attack: figures[attack].within[q].value)
-        numbers.append(Number(f"nearest {distance} within {q}: {best}", figures[best].within[q]))
-    return Page(f"Comparison {folder.name}", [Section("Attacks", comparison.blocks())], numbers=numbers)
+    """The page of a folder that `rlab compare` wrote."""
+    return Comparison.load(folder).make_page(f"Comparison {folder.name}")

@@ -17,8 +17,9 @@ from rlab.comparison.peers import NAMES, SurrogateSet, parse_peer
 from rlab.data.batch import Batch
 from rlab.errors import OptionError
 from rlab.filters.palette import PIXELS
-from rlab.policies import parse_policy
+from rlab.policies import parse_policy, policy_spec
 from rlab.policies.auto import is_auto
+from rlab.policies.base import Policy
 from rlab.policies.belief import BeliefPolicy
 from rlab.priors.base import NoPrior
 from rlab.progress import bar
@@ -31,6 +32,8 @@ from rlab.storage.config import Accepts
 from rlab.victims.base import Victim
 from rlab.victims.callables import SklearnVictim
 from rlab.victims.torch_module import TorchVictim
+
+Named = str | Policy[Any]
 
 
 @dataclass(frozen=True)
@@ -85,7 +88,7 @@ def outcome_of(result: AttackResult, rows: int) -> AttackOutcome:
 class CompareOptions(WorkerOptions, RunOptions):
     """Policies of rlab and attacks from elsewhere on the same model, samples and budget."""
 
-    policies: Annotated[tuple[str, ...], Accepts(str | Sequence[str])] = Field(
+    policies: Annotated[tuple[str, ...], Accepts(Named | Sequence[Named])] = Field(
         ("auto", "square", "random"), description="rlab policies, separated by commas: auto,square,agent.safetensors"
     )
     attacks: Annotated[tuple[str, ...], Accepts(str | Sequence[str])] = Field(
@@ -103,8 +106,9 @@ class CompareOptions(WorkerOptions, RunOptions):
     def _split(cls, value: Any, info: ValidationInfo) -> Any:
         """Split policies at commas outside of brackets, attacks at spaces."""
         separator = r"\s+" if info.field_name == "attacks" else r",(?![^(]*\))"
-        texts = [value] if isinstance(value, str) else value
-        return [spec.strip() for text in texts for spec in re.split(separator, str(text)) if spec.strip()]
+        listed = value if isinstance(value, list | tuple) else [value]
+        texts = [policy_spec(each) if isinstance(each, Policy) else str(each) for each in listed]
+        return [spec.strip() for text in texts for spec in re.split(separator, text) if spec.strip()]
 
     def attack_options(self) -> AttackOptions:
         """Options of each policy; beside attacks from elsewhere, every policy minimises L2."""

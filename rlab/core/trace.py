@@ -73,20 +73,15 @@ class Trace:
             self.improvements[i].append((queries, far))
 
     def tally(self, live: Tensor, meter: QueryMeter) -> Tally:
-        """Counts over the chunk; the samples `live` have not settled."""
+        """Counts over the settled samples of the chunk; the samples `live` have not settled."""
         spent, flipped = meter.counts.sum(1), self.best.isfinite()
         over = torch.ones_like(flipped)
         over[live.cpu()] = False
+        if self.cleanup:
+            over &= ~flipped | (meter.counts[:, PHASES.index("cleanup")] > 0)
         attacked = spent > 2  # the others were wrong from the start
-        waiting = flipped & (meter.counts[:, PHASES.index("cleanup")] == 0) if self.cleanup else torch.zeros_like(over)
-        return Tally(
-            done=int((over & ~waiting).sum()),
-            flipped=int(flipped.sum()),
-            held=int((over & attacked & ~flipped).sum()),
-            queries=int(spent.sum()),
-            best=tuple(self.best[flipped].tolist()),
-            distance=DISTANCE_NAMES[self.distance],
-        )
+        counts = (over, over & flipped, over & attacked & ~flipped, over & ~attacked & ~flipped)
+        return Tally(*(int(each.sum()) for each in counts))
 
     def settled(self, after: Snapshot, until: Until, meter: QueryMeter) -> Tensor:
         """(n,) bool: rows whose search ends before their budget does, by the user's choice of `until`."""
@@ -116,10 +111,9 @@ def best_within(improvements: tuple[Improvements, ...], queries: int) -> Tensor:
     return torch.from_numpy(best)
 
 
-def tally_of(status: Sequence[str], best: Sequence[float], queries: int, distance: Measure) -> Tally:
+def tally_of(status: Sequence[str]) -> Tally:
     """Finished samples, for the progress bar."""
-    flipped, held, skipped = (
+    flipped, resisted, skipped = (
         sum(word == each for word in status) for each in (Status.SUCCEEDED, Status.SPENT, Status.SKIPPED)
     )
-    failed = len(status) - flipped - held - skipped
-    return Tally(len(status), flipped, held, failed, queries, tuple(best), DISTANCE_NAMES[distance])
+    return Tally(len(status), flipped, resisted, skipped, len(status) - flipped - resisted - skipped)

@@ -21,7 +21,7 @@ from rlab.data.shards import parquet, parquet_source, webdataset, webdataset_sou
 from rlab.data.source import Source
 from rlab.data.wfdb_records import wfdb_records, wfdb_source
 from rlab.errors import DataError, OptionError
-from rlab.storage.config import check
+from rlab.storage.config import check_keywords
 from rlab.storage.outside import regular, short
 
 DEMO = "demo:"
@@ -100,12 +100,12 @@ def load(path: str | os.PathLike[str] | InMemory, *, stream: bool | None = None,
     limit, order, shuffle and seed. With `stream`, return a `Source`, which reads a batch with `source[rows]`.
     """
     if not isinstance(path, str | os.PathLike):
-        declared = check(DataOptions, {"path": "memory", **options}, "the data")
+        declared = check_keywords(load, DataOptions, {"path": "memory", **options})
         if foreign := [name for name in options if name not in READ] + (["stream"] if stream else []):
             raise OptionError(f"the option {foreign[0]!r} does not apply to data in memory: expected {', '.join(READ)}")
         return in_memory(path, declared)
     values = {"path": str(path), "stream": stream or None, **options}
-    declared = check(DataOptions, values, f"the data {str(path)!r}")
+    declared = check_keywords(load, DataOptions, values)
     return declared.open() if stream else declared.load()
 
 

@@ -14,6 +14,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
@@ -29,6 +30,7 @@ from rlab.data.eight_bit import to_float
 from rlab.data.fields import check_room
 from rlab.data.take import ALL, Take
 from rlab.errors import DataError
+from rlab.progress import PATIENCE, bar
 from rlab.storage.config import Bounds
 from rlab.storage.outside import is_text, short
 
@@ -170,16 +172,18 @@ def decode(
         return pixels if isinstance(pixels, str) else to_float(pixels, bounds)
 
     x, kept, losses = None, list[int](), list[Loss]()
-    for row, sample in enumerate(_in_threads(to_sample, items)):
-        if isinstance(sample, str):
-            losses.append((ids[row], sample))
-            continue
-        if x is None:
-            check_room(len(items), sample.shape)
-            x = torch.empty(len(items), *sample.shape)
-        check_same_shape(sample.shape, x.shape[1:], ids[row])
-        x[len(kept)] = sample
-        kept.append(row)
+    with bar(len(items), "reading", patience=PATIENCE) as progress:
+        for row, sample in enumerate(_in_threads(to_sample, items)):
+            progress(ids[row : row + 1])
+            if isinstance(sample, str):
+                losses.append((ids[row], sample))
+                continue
+            if x is None:
+                check_room(len(items), sample.shape)
+                x = torch.empty(len(items), *sample.shape)
+            check_same_shape(sample.shape, x.shape[1:], ids[row])
+            x[len(kept)] = sample
+            kept.append(row)
     return Decoded(None if x is None else x[: len(kept)], kept, losses)
 
 
@@ -213,14 +217,14 @@ def read_ahead(data: Samples, chunks: Sequence[slice]) -> Iterator[Callable[[sli
         return
     source, pending = data, dict[int, Future[Chunk]]()
     following = {rows.start: after for rows, after in pairwise(chunks)}
-    pool = ThreadPoolExecutor(1)
+    pool, context = ThreadPoolExecutor(1), copy_context()  # with the context, no bar is shown inside the attack's
 
     def read(rows: slice) -> Chunk:
         future = pending.pop(rows.start, None)
         chunk = source.chunk(range(rows.start, rows.stop)) if future is None else future.result()
         after = following.get(rows.start)
         if after is not None and not pending:
-            pending[after.start] = pool.submit(source.chunk, range(after.start, after.stop))
+            pending[after.start] = pool.submit(context.run, source.chunk, range(after.start, after.stop))
         return chunk
 
     try:

@@ -21,7 +21,7 @@ from rlab.filters.palette import Spec
 from rlab.runs.inputs import Data, Model, taken
 from rlab.runs.options import AttackOptions
 from rlab.runs.understood import Understood, show
-from rlab.storage.config import check
+from rlab.storage.config import check_keywords
 from rlab.victims.base import Victim
 
 _TWICE = 1.001 / 255  # share of the range that values divided by 255 once too often fill
@@ -81,7 +81,7 @@ def doctor(
     limit: int | None = None,
 ) -> Diagnosis:
     """Check model, data and palette on a few samples before you spend a budget; queries are counted."""
-    declared = check(AttackOptions, {"palette": palette, "seed": seed}, "the doctor's options")
+    declared = check_keywords(doctor, AttackOptions, {"palette": palette, "seed": seed})
     with taken(model, data, limit) as (victim, batch):
         show(Understood(batch, (victim,)))
         specs = declared.filled(batch)[0].palette or ()

@@ -10,7 +10,7 @@ from math import comb
 
 from torch import Tensor
 
-from rlab.present.table import Cell, Cells, Table, Tone
+from rlab.present.table import Cell, Table, Tone, Value
 
 RISE = 0.3  # gain in accuracy before a cause is named
 FEWEST = 4  # samples that must improve on balance
@@ -82,9 +82,10 @@ error, warning, note = (partial(Finding, level) for level in Severity)
 
 def findings_table(findings: Sequence[Finding], passed: Sequence[Check] = ()) -> Table:
     tones: dict[Severity, Tone] = {Severity.ERROR: "fail", Severity.WARNING: "warn", Severity.NOTE: ""}
-    rows: list[Cells] = [[Cell(f.level.value, tones[f.level]), f.name, f.what, f.change] for f in findings]
-    rows += [[Cell("passed", "pass"), check.name, check.seen, ""] for check in passed]
-    return Table(["", "check", "observation", "change"], rows, words=4)
+    rows: list[list[Value | Cell]] = [[f.name, Cell(f.level.value, tones[f.level]), f.what, f.change] for f in findings]
+    rows += [[check.name, Cell("passed", "pass"), check.seen, ""] for check in passed]
+    width = 4 if any(finding.change for finding in findings) else 3
+    return Table(["check", "", "observation", "change"][:width], [row[:width] for row in rows], words=width)
 
 
 def options(**values: object) -> str:

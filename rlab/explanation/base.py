@@ -14,9 +14,10 @@ from torch import Tensor
 from rlab.core.rng import sample_seeds, uniform
 from rlab.data.batch import Batch
 from rlab.errors import DataError, ModelError, OptionError
+from rlab.explanation.explanation import Explanation
 from rlab.explanation.maps import hiding_bank, mean_fill, threshold
 from rlab.explanation.regions import RegionEffects
-from rlab.present.notebook import maps_html
+from rlab.progress import bar
 from rlab.runs.options import AttackOptions
 from rlab.storage.config import check_options
 from rlab.victims.base import QueryMeter, Victim
@@ -28,56 +29,6 @@ ROWS = 512  # rows made at once
 MOST = 1_000_000  # upper limit of a method's numeric options
 SHARES = (0.2, 0.8)  # range of the share of patches in a random set; the complement has the rest
 NOISE = 0.5  # standard deviation when noise replaces hidden parts
-
-
-@dataclass(frozen=True)
-class Explanation:
-    """Maps by one method. A higher value means that the decision depends more on that point of the sample."""
-
-    method: str
-    maps: Tensor  # (n, *size) float32
-    mask: Tensor  # (n, *size) bool, by `rule`
-    labels: Tensor  # (n,) explained class
-    queries: Tensor  # (n,) rows that reached the model for the map, the clean prediction included
-    rule: str
-    seconds: float
-    gradients: bool = False  # whether the method used the model's gradients or layers
-    deviation: Tensor | None = None  # (n, *size) standard deviation of the maps, if the method knows it
-    regions: RegionEffects | None = None  # effect of removing each region, if the method knows it
-    probabilities: Tensor | None = None  # (n, k) of the clean inputs
-
-    def __len__(self) -> int:
-        return len(self.maps)
-
-    def __repr__(self) -> str:
-        maps = f"{len(self)} maps {'×'.join(map(str, self.maps.shape[1:]))} by {self.method}"
-        return f"Explanation({maps}, masks cover {self.mask_share:.0%}, {self.mean_queries:,.0f} queries per sample)"
-
-    def _repr_html_(self) -> str:
-        facts = {"method": self.method, "masks cover": f"{self.mask_share:.0%}, {self.rule}"}
-        facts |= {"queries per sample": f"{self.mean_queries:,.0f}", "samples": f"{len(self):,}"}
-        return maps_html(facts, self.maps, [f"sample {i}, class {int(k)}" for i, k in enumerate(self.labels)])
-
-    @property
-    def mask_share(self) -> float:
-        return float(self.mask.float().mean())
-
-    @property
-    def mean_queries(self) -> float:
-        return float(self.queries.float().mean())
-
-    @property
-    def arrays(self) -> dict[str, Tensor]:
-        names = ("maps", "mask", "labels", "queries", "deviation", "probabilities")
-        return {name: array for name in names if (array := getattr(self, name)) is not None}
-
-    @staticmethod
-    def join(parts: Sequence[Explanation]) -> Explanation:
-        """Explanations of consecutive samples as one."""
-        whole: dict[str, Any] = {name: torch.cat([part.arrays[name] for part in parts]) for name in parts[0].arrays}
-        regions = [part.regions for part in parts if part.regions is not None]
-        whole["regions"] = RegionEffects.join(regions) if regions else None
-        return replace(parts[0], **whole, seconds=sum(part.seconds for part in parts))
 
 
 @dataclass(frozen=True)
@@ -203,12 +154,14 @@ class Method(ABC):
             needs = f"the method {self.name!r} needs the model's gradients or layers, not a {type(victim).__name__}"
             raise ModelError(f"{needs}: omit it, or pass the torch module as a TorchVictim")
         parts = []
-        for at in range(0, len(batch), self.together):
-            rows = slice(at, min(at + self.together, len(batch)))
-            some, fill = (None if each is None else each[rows] for each in (labels, instead))
-            task = self._task(victim, batch[rows], some, sample_seeds(seed, at, rows.stop - at), fill)
-            parts.append(self._explain(task, rule))
-        return Explanation.join(parts)
+        with bar(len(batch), f"explaining by {self.name}") as progress:
+            for at in range(0, len(batch), self.together):
+                rows = slice(at, min(at + self.together, len(batch)))
+                some, fill = (None if each is None else each[rows] for each in (labels, instead))
+                task = self._task(victim, batch[rows], some, sample_seeds(seed, at, rows.stop - at), fill)
+                parts.append(self._explain(task, rule))
+                progress(task)
+        return replace(Explanation.join(parts), inputs=batch)
 
     def _task(
         self, victim: Victim, batch: Batch, labels: Tensor | None, seeds: Tensor, instead: Tensor | None

@@ -10,18 +10,19 @@ from pathlib import Path
 from typing import TypedDict, Unpack
 
 from rlab.data.batch import Batch
-from rlab.explanation.base import SCORE, Explanation, Method
+from rlab.explanation.base import SCORE, Method
+from rlab.explanation.explanation import PICTURED, Explanation
+from rlab.explanation.files import REPORT, open_explanation, save_comparison
+from rlab.explanation.method_comparison import MethodComparison, ScoredMethod
 from rlab.explanation.options import ExplainOptions
-from rlab.explanation.page import PICTURES, REPORT, maps_page, open_explanation, save_comparison, save_explanation
-from rlab.explanation.pictures import save_overlays
-from rlab.explanation.scores import MethodComparison
+from rlab.explanation.page import maps_page
 from rlab.present.page import write_page
+from rlab.progress import bar
 from rlab.runs.inputs import Data, Model, taken
 from rlab.runs.understood import Announce, Understood, show
 from rlab.victims.base import Victim
 from rlab.victims.torch_module import TorchVictim
 
-PICTURED = 12  # samples to draw
 Tell = Callable[[Explanation, Batch], None]  # called after each method
 
 
@@ -72,8 +73,7 @@ class ExplainJob:
             for method in self.methods:
                 explanation = method(self.victim, self.batch, labels, self.options.seed, self.options.rule)
                 if self.folder is not None:
-                    save_explanation(explanation, self.batch, self.folder, self.pictures)
-                    save_overlays(explanation, self.batch, self.folder / PICTURES, self.pictures)
+                    explanation.save(self.folder, self.pictures)
                 self.tell(explanation, self.batch)
                 explained.append(explanation)
             if self.folder is not None:
@@ -82,12 +82,16 @@ class ExplainJob:
 
     def compare(self) -> MethodComparison:
         """The methods scored on the same samples; the folder gets arrays, scores and a gallery."""
-        options, judge = (
-            self.options,
-            self.options.judge(lambda name, scored: self.tell(scored.explanation, self.batch)),
-        )
+        options = self.options
         with self._opened():
-            comparison = judge(self.victim, self.batch, self.methods, options.labels(self.batch), options.seed)
+            with bar(len(self.methods), "scoring", unit="methods") as progress:
+
+                def scored(name: str, judged: ScoredMethod) -> None:
+                    progress([name])
+                    self.tell(judged.explanation, self.batch)
+
+                judge, labels = options.judge(scored), options.labels(self.batch)
+                comparison = judge(self.victim, self.batch, self.methods, labels, options.seed)
             if self.folder is not None:
                 save_comparison(comparison, self.folder, f"Where {options.model.name} looks", self.pictures)
         return comparison

@@ -17,8 +17,9 @@ from rlab.data.batch import Batch
 from rlab.data.images import IMAGES, fit
 from rlab.errors import DataError, OptionError
 from rlab.explanation.base import RULE, Method
+from rlab.explanation.method_comparison import ScoredMethod
 from rlab.explanation.run import DEFAULT, parse_methods
-from rlab.explanation.scores import STEPS, MethodJudge, ScoredMethod
+from rlab.explanation.scores import STEPS, MethodJudge
 from rlab.runs.options import RunOptions
 from rlab.storage.config import Accepts
 
@@ -31,8 +32,8 @@ class ExplainOptions(RunOptions):
 
     method: Annotated[tuple[str, ...] | None, Accepts(str | Sequence[str] | None)] = Field(
         None,
-        description="belief, credit, mask, rise, occlusion, gradcam, ..., repeated or separated by commas, with options in "
-        "brackets (default: belief; several with --compare)",
+        description="methods: belief, credit, mask, rise, occlusion, gradcam, ..., repeated or separated by commas, with options "
+        "in brackets (default: belief; several with --compare)",
     )
     label: int | None = Field(
         None,

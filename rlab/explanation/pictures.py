@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import matplotlib
 import numpy as np
@@ -21,7 +21,6 @@ from PIL import Image
 
 from rlab.data.batch import Batch
 from rlab.data.kinds import kind_of
-from rlab.explanation.base import Explanation
 from rlab.explanation.maps import to_unit
 from rlab.explanation.words import frame_shares
 from rlab.present.colours import scaled, to_colours, value_range
@@ -31,6 +30,9 @@ from rlab.results.plots.moving import LONGEST, SHORTEST, SLOW
 from rlab.results.viewers.heat import BAND, HEAT, Array, Mask
 from rlab.storage.files import replacing
 from rlab.storage.names import file_name
+
+if TYPE_CHECKING:
+    from rlab.explanation.explanation import Explanation
 
 SIDE, FRAMES = 224, 4  # pixels of an image's longer side; frames of a clip side by side
 LINE, MASKED = np.array([0.0, 0.95, 0.85]), "#0072B2"
@@ -200,6 +202,28 @@ def _draw_paper(ax: Axes, end: float, low: float, high: float) -> None:
         look: dict[str, Any] = {"colors": "#F2B8B5", "linewidth": width, "zorder": 0}
         ax.vlines(np.arange(0, end + step / 2, step), low, high, **look)
         ax.hlines(np.arange(math.floor(low / rise) * rise, high, rise), 0, end, **look)
+
+
+def draw_maps(explained: Mapping[str, Explanation], batch: Batch, rows: Sequence[int]) -> Figure:
+    """One row of pictures for each sample, with the map of every method over its input; images by one method share a row."""
+    drawn = [
+        [picture(batch.x[row].numpy(), batch.bounds, Overlay.of(each, batch, row)) for each in explained.values()]
+        for row in rows
+    ]
+    if len(explained) == 1 and batch.kind == "image":
+        drawn = [[line[0] for line in drawn]]
+    widths = [max(line[at].width for line in drawn) for at in range(len(drawn[0]))]
+    heights = [max(part.height for part in line) for line in drawn]
+    with matplotlib.rc_context(STYLE):
+        figure = new_figure(sum(widths) / DPI, sum(heights) / DPI)
+        ratios: dict[str, Any] = {"width_ratios": widths, "height_ratios": heights}
+        for axes, line in zip(
+            figure.subplots(len(drawn), len(widths), squeeze=False, gridspec_kw=ratios), drawn, strict=True
+        ):
+            for ax, part in zip(axes, line, strict=True):
+                ax.imshow(part)
+                ax.set_axis_off()
+        return figure
 
 
 def save_overlays(explanation: Explanation, batch: Batch, folder: Path, limit: int) -> list[Path]:

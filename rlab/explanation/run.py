@@ -11,11 +11,12 @@ from torch import Tensor
 
 from rlab.data.batch import Batch
 from rlab.errors import DataError, OptionError
-from rlab.explanation.base import RULE, Explanation, ExplanationTask, Method, refuse_unscored
+from rlab.explanation.base import RULE, ExplanationTask, Method, refuse_unscored
 from rlab.explanation.belief import Belief
 from rlab.explanation.black_box import Hsic, Middle, Occlusion, Rise, Sobol
 from rlab.explanation.captum_methods import CaptumOcclusion, KernelShap, Lime
 from rlab.explanation.credit import Credit, fine_grid
+from rlab.explanation.explanation import Explanation
 from rlab.explanation.maps import each, hiding_filter
 from rlab.explanation.white_box import AblationCam, GradCam, GradCamPlusPlus, IntegratedGradients, ScoreCam
 from rlab.filters.palette import refuse_pixels
@@ -127,14 +128,24 @@ def explain_result(
     Without the victim, samples that were not flipped have an empty mask; with it, the predicted classes are explained.
     """
     if victim is not None:
-        s = result.setting
-        inputs = Batch(x=result.original, y=result.labels, ids=result.ids, bounds=s.bounds, classes=s.classes)
-        return explain_batch(victim, inputs, method, seed=seed, rule=rule)
+        return explain_batch(victim, _inputs(result), method, seed=seed, rule=rule)
     if result.labels.dim() > 1:
         raise DataError("an attack on several labels at once has no single class to explain: pass the victim")
     mask = result.masks & each(result.succeeded, result.masks)
     queries, seconds = result.queries.sum(1), float(result.seconds.sum())
-    return Explanation("mask", mask.float(), mask, result.labels, queries, "the attack's patches", seconds)
+    kept = all(map(result.inputs.has, range(len(result))))
+    inputs = _inputs(result) if kept else None
+    return Explanation(
+        "mask", mask.float(), mask, result.labels, queries, "the attack's patches", seconds, inputs=inputs
+    )
+
+
+def _inputs(result: AttackResult) -> Batch:
+    s = result.setting
+    return Batch(
+        result.original, result.labels, result.ids, bounds=s.bounds, classes=s.classes, unit=s.unit, rate=s.rate,
+        r_peaks=result.r_peaks if any(result.r_peaks) else None, leads=s.leads,
+    )  # fmt: skip
 
 
 def explain_flip(result: AttackResult, victim: Victim, *, queries: int | None = None, seed: int = 0) -> Explanation:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from rlab.data.batch import Batch
 from rlab.errors import FolderError
-from rlab.explanation.base import Explanation
 from rlab.explanation.pictures import Overlay
 from rlab.present.page import Block, Text, Viewers
 from rlab.present.viewer import Viewer
@@ -20,6 +19,9 @@ from rlab.results.plots.moving import can_encode
 from rlab.results.viewers import NO_FILM
 from rlab.results.viewers.heat import Heat, heat_stage
 from rlab.storage.files import finite, read_arrays, write_arrays
+
+if TYPE_CHECKING:
+    from rlab.explanation.explanation import Explanation
 
 INPUTS = "inputs.safetensors"
 LEGEND = (

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from rlab.data.batch import Batch
-from rlab.explanation.base import Explanation
 from rlab.present.waves import WAVES, waves
+
+if TYPE_CHECKING:
+    from rlab.explanation.explanation import Explanation
 
 HALF = 0.5  # share of the positive map that the important frames hold
 

@@ -13,6 +13,7 @@ from torch import Generator, Tensor
 
 from rlab.errors import OptionError
 from rlab.filters.base import FAMILIES, GRADIENTS, Chance, Filter, as_filter, from_path
+from rlab.filters.named import Distortion
 from rlab.filters.snr import snr_db
 from rlab.storage.outside import short
 
@@ -20,7 +21,7 @@ DECIBEL = "dB"
 PIXELS = "pixels"  # the palette without filters, in which every value is free
 _SEVERITY = re.compile(r"(?P<number>[-+.0-9e]+)(?P<unit>[A-Za-zµ]*)$")
 _VOLTS = {"V": 1.0, "mV": 1e-3, "uV": 1e-6, "µV": 1e-6}
-Spec = str | Filter | Callable[..., Tensor]
+Spec = str | Distortion | Filter | Callable[..., Tensor]
 Round = Callable[[Tensor], Tensor]  # (b, c, *size) -> the same shape, values within the bounds
 _SPEC = re.compile(r"(?P<name>.+?)(@(?P<severities>[-+.0-9][-+.0-9e,A-Za-zµ]*))?(\*(?P<draws>\d+))?$")
 _KINDS = ("signals", "images", "video")  # by rank, from 1
@@ -88,8 +89,8 @@ class Palette:
         own: Mapping[str, Filter] | None = None,
     ) -> Palette:
         """Build a palette from specs: 'name', 'name@0.1', 'name@0.1,0.3*2' (two severities, two draws each), 'name@20dB' (SNR),
-        'name@0.3mV' (in the data's `unit`), 'module:function', or a function. Filters that depend on frequency use `rate`;
-        `own` holds further filters by name, built for these data."""
+        'name@0.3mV' (in the data's `unit`), 'module:function', `GaussianNoise(0.1)`, or a function. Filters that depend on
+        frequency use `rate`; `own` holds further filters by name, built for these data."""
         entries = [entry for spec in specs for entry in _entries(spec, rank, channels, rate, unit, own or {})]
         if not entries:
             raise OptionError("expected at least one filter in the palette, got none")
@@ -190,6 +191,7 @@ def _strength(decibels: Tensor) -> Tensor:
 def _entries(
     spec: Spec, rank: int, channels: int, rate: float | None, unit: str, own: Mapping[str, Filter]
 ) -> list[Entry]:
+    spec = str(spec) if isinstance(spec, Distortion) else spec
     if not isinstance(spec, str):
         return [Entry(kind := _fitting(as_filter(spec), rank).at_rate(rate), kind.default_severity)]
     match = _SPEC.match(spec) if len(spec) <= _LONGEST else None

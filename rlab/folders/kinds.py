@@ -77,6 +77,8 @@ KINDS = (
         "compare", (SAMPLES, CURVES), "rlab.comparison.comparison:comparison_page", f"{_RECORDS}:compare",
         f"{_PAGES}:compare_figures",
     ),
+    RunKind("learn", ("simulator.safetensors",), "rlab.learning.page:simulator_page"),
+    RunKind("demo", tuple(f"{name}/{SAMPLES}" for name in ("ecg", "digits", "clips")), "rlab.folders.demo:demo_page"),
     RunKind("train", ("log.jsonl",), "rlab.training.page:training_page", f"{_RECORDS}:train"),
     RunKind("harden --compare", ("comparison.json",), f"{_PAGES}:harden_compare", f"{_RECORDS}:harden_compare"),
     RunKind("harden", ("log.json",), "rlab.hardening.sections:hardening_page", f"{_RECORDS}:harden"),

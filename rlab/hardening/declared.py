@@ -75,7 +75,7 @@ class HardeningJob:
         train, test = _split(batch, None if options.test is None else options.test.load())
         return cls(victim, train, test, options.harden.following(options), options.evaluation_options(), minutes)
 
-    def run(self, folder: Path, progress: Progress | None = None) -> MeasuredHardening:
+    def run(self, folder: Path, progress: Progress | bool = True) -> MeasuredHardening:
         """Harden, measure, and store the weights, the log and the page; the same call resumes a stopped run."""
         hardened = harden(self.victim, self.train, self.options, out=folder, progress=progress, announce=say_nothing)
         hardened.save(folder)

@@ -26,6 +26,7 @@ from rlab.hardening.trainable import correct, goal_of
 from rlab.policies.base import Policy
 from rlab.policies.belief import BeliefPolicy
 from rlab.priors.file import read_prior
+from rlab.progress import bar
 from rlab.results.result import AttackResult, Setting, Status, from_parts, to_arrays, to_rows
 from rlab.runs.attack import run_attack
 from rlab.runs.fingerprint import agent_fingerprint, data_fingerprint, weights_fingerprint
@@ -112,7 +113,8 @@ def measure_robustness(
     attack = declared.build(few)
     if attack.goal.multilabel != victim.multilabel:
         attack = replace(attack, goal=goal_of(victim))
-    result = run_attack(attack, victim, few)
+    with bar(len(few), "measuring") as progress:
+        result = run_attack(attack, victim, few, progress=progress)
     first = original or result
     attacked, flipped = result.attacked.numpy(), result.succeeded.numpy()
     in_palette = {entry.filter.name for entry in attack.palette.entries}
@@ -174,7 +176,8 @@ def _square(victim: TorchVictim, batch: Batch, options: EvaluationOptions) -> Fl
         batch, palette=(f"channel_shift@{radius:.6f}",), patch=declared.patch, policy="square", goal=goal_of(victim),
         budget=options.square_budget, chunk=declared.chunk, cleanup=False, seed=declared.seed,
     )  # fmt: skip
-    result = run_attack(square, victim, batch)
+    with bar(len(batch), "measuring by Square") as progress:
+        result = run_attack(square, victim, batch, progress=progress)
     return _held(result)
 
 

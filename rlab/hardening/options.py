@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import is_dataclass
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, InstanceOf, field_serializer, field_validator
 from torch import Tensor
@@ -14,12 +14,13 @@ from rlab.core import defaults
 from rlab.core.goals import Goal
 from rlab.data.batch import Batch
 from rlab.data.load import DataOptions
+from rlab.filters.named import Distortion
 from rlab.hardening.adversaries import AdversaryGenerator, GradientAdversary, PerturbationSpace, PolicyAdversary
 from rlab.hardening.baselines import Norm
 from rlab.hardening.trainable import Consistency
 from rlab.policies import parse_policy
 from rlab.runs.options import AttackOptions, RunOptions
-from rlab.storage.config import Options, check
+from rlab.storage.config import Accepts, Options, check
 
 GRADIENT = "gradient"
 
@@ -28,14 +29,14 @@ class HardenOptions(Options):
     """Training takes `rounds` * `epochs` passes over the data; None means a default for the kind of data."""
 
     mode: Literal["live", "rounds"] = Field(
-        "live", description="live attacks each batch, rounds attacks all data before each round (default: live)"
+        "live", description="when to attack: live (each batch) or rounds (all data before each round) (default: live)"
     )
     rounds: int = Field(3, ge=1, description="number of rounds of `epochs` each (default: 3)")
     epochs: int = Field(3, ge=1, description="epochs per round (default: 3)")
     fresh: bool = Field(True, description="with mode rounds: attack the data again before every round")
     adversarial_share: float = Field(1.0, gt=0, le=1, description="share of each batch to attack (default: 1)")
-    palettes: tuple[tuple[str, ...], ...] | None = Field(
-        None, description="palettes to draw from for each batch; a@0.1..0.4 is a range"
+    palettes: Annotated[tuple[tuple[str, ...], ...] | None, Accepts(Sequence[Sequence[str | Distortion]] | None)] = (
+        Field(None, description="palettes to draw from for each batch; a@0.1..0.4 is a range")
     )
     entries: int = Field(8, ge=1, le=255, description="palette entries per batch")
     patches: tuple[int | tuple[int, ...], ...] | None = Field(None, description="patch sizes to draw from")
@@ -81,6 +82,14 @@ class HardenOptions(Options):
     augment: Callable[[Tensor], Tensor] | None = Field(
         None, exclude=True, description="your own augmentation, applied before the attack"
     )
+
+    @field_validator("palettes", mode="before")
+    @classmethod
+    def _names(cls, value: Any) -> Any:
+        """Accept objects such as GaussianNoise(0.1) beside names."""
+        if not isinstance(value, list | tuple) or not all(isinstance(palette, list | tuple) for palette in value):
+            return value
+        return [[str(spec) if isinstance(spec, Distortion) else spec for spec in palette] for palette in value]
 
     @field_validator("max_clean_drop", mode="before")
     @classmethod

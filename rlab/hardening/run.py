@@ -13,20 +13,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 import torch
+from matplotlib.figure import Figure
 from safetensors.torch import save as to_bytes
 from torch import Tensor, nn
 
 from rlab.data.batch import Batch
 from rlab.errors import DataError, MissingExtra, ModelError
 from rlab.hardening.batches import imbalance
+from rlab.hardening.epochs import draw_epochs, epochs_page
 from rlab.hardening.options import HardenOptions
 from rlab.hardening.trainable import Epoch, best_epoch, trainable, twin
 from rlab.hardening.trainer import HardeningTrainer
-from rlab.progress import Progress, bar
+from rlab.present.page import Page
+from rlab.present.result import PathLike, Result
+from rlab.progress import Progress, bar, showing
 from rlab.runs.fingerprint import data_fingerprint, files_of, weights_fingerprint
 from rlab.runs.inputs import Data, Model, as_batch, taken
 from rlab.runs.understood import Announce, Understood, show
-from rlab.storage.config import check, takes
+from rlab.storage.config import check, check_keywords, takes
 from rlab.storage.files import write_atomically, write_json
 from rlab.storage.resume import open_run
 from rlab.victims.answers import read_answer
@@ -47,16 +51,17 @@ def harden(
     validation: Data | None = None,
     limit: int | None = None,
     out: str | os.PathLike[str] | None = None,
-    progress: Progress | None = None,
+    progress: Progress | bool = True,
     announce: Announce = show,
     **fields: Unpack[HardenKeywords],
 ) -> Hardened:
     """Fine-tune a copy of the model on clean samples and on samples that fool it; `fields` override `options`.
 
     `validation` should contain samples that the model was not trained on. With a folder `out`, the same call resumes a
-    stopped run. Your own model does not change.
+    stopped run. Your own model does not change. `progress` is called after each epoch; True shows a bar, False nothing.
     """
     chosen = options if isinstance(options, HardenOptions) else check(HardenOptions, options or {})
+    check_keywords(harden, HardenOptions, fields)
     chosen = chosen.updated(fields)
     with taken(model, data, limit) as (victim, batch):
         announce(Understood(batch, (victim,)))
@@ -75,7 +80,10 @@ def harden(
     }
     with ExitStack() as stack:
         resume = None if out is None else stack.enter_context(open_run(Path(out), question))
-        state = trainer.run(resume, progress or stack.enter_context(bar(chosen.total_epochs, "hardening")))
+        if isinstance(progress, bool):
+            stack.enter_context(showing(progress))
+            progress = stack.enter_context(bar(chosen.total_epochs, "hardening", unit="epochs"))
+        state = trainer.run(resume, progress)
     hardened = twin(original)
     hardened.model.load_state_dict(state.best)
     hardened.model.eval()
@@ -113,7 +121,7 @@ def _sample_digest(x: Tensor) -> bytes:
 
 
 @dataclass(frozen=True)
-class Hardened:
+class Hardened(Result):
     """The hardened model as `victim`, and the unchanged one as `original`."""
 
     victim: TorchVictim
@@ -164,21 +172,34 @@ class Hardened:
         kept = "" if best.number else "no epoch improved on the original, so its weights are kept"
         return "\n".join(line for line in (f"{accuracies} {where}", rows, self.imbalance, self.stopped, kept) if line)
 
-    def save(self, folder: str | os.PathLike[str]) -> Path:
-        """Write hardened.safetensors (a state dict) and log.json, and return the folder."""
-        path = Path(folder)
-        path.mkdir(parents=True, exist_ok=True)
-        weights = {name: value.detach().cpu().clone().contiguous() for name, value in self.model.state_dict().items()}
-        write_atomically(path / WEIGHTS, to_bytes(weights))
-        log = {
+    def records(self) -> list[dict[str, Any]]:
+        """One row per epoch; the first is the original."""
+        return [asdict(epoch) for epoch in self.history]
+
+    def plot(self) -> Figure:
+        """Draw the accuracy on validation samples by epoch, clean and under attack."""
+        return draw_epochs(self.history)
+
+    def make_page(self) -> Page:
+        return epochs_page(self._log(), "Hardening")
+
+    def _log(self) -> dict[str, Any]:
+        return {
             "config": self.options.plain(),
             "summary": self.summary(),
             "stopped": self.stopped,
             "imbalance": self.imbalance,
             "flipped": self.flipped.int().tolist(),
-            "history": [asdict(epoch) for epoch in self.history],
+            "history": self.records(),
         }
-        write_json(path / LOG, log)
+
+    def save(self, folder: PathLike) -> Path:
+        """Write hardened.safetensors (a state dict) and log.json, and return the folder."""
+        path = Path(folder)
+        path.mkdir(parents=True, exist_ok=True)
+        weights = {name: value.detach().cpu().clone().contiguous() for name, value in self.model.state_dict().items()}
+        write_atomically(path / WEIGHTS, to_bytes(weights))
+        write_json(path / LOG, self._log())
         return path
 
     def export_onnx(self, path: str | os.PathLike[str], shape: tuple[int, ...]) -> Path:

@@ -8,15 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
 
 from rlab.data.kinds import kind_of
 from rlab.hardening.comparison import COMPARISON, HardeningComparison
+from rlab.hardening.epochs import epochs_page
 from rlab.hardening.evaluation import RobustnessMeasurement
 from rlab.hardening.run import LOG, Hardened
-from rlab.hardening.trainable import Epoch
 from rlab.present.chart import Chart, Curve
-from rlab.present.page import Block, Charts, Code, Number, Page, Section, Text, write_page
+from rlab.present.page import Block, Charts, Page, Section, Text, write_page
 from rlab.present.table import Share, Table, number
 from rlab.results.plots.sample import Sample
 from rlab.results.result import AttackResult
@@ -150,27 +149,7 @@ def spread_samples(before: AttackResult, after: AttackResult, samples: int) -> l
 
 def hardening_page(folder: Path) -> Page:
     """The page of a `rlab harden` folder: figures before and after, epochs, and options."""
-    log = read_json(folder / LOG)
-    s = log["summary"]
-    epochs = [Epoch(**row) for row in log["history"]]
-    rows: list[list[int | Share]] = [
-        [e.number, Share(e.clean), Share(e.robust), Share(e.share), e.flipped, e.rows] for e in epochs
-    ]
-    names = {"clean_before": "clean before", "clean_after": "clean after"}
-    names |= {"robust_before": "under attack before", "robust_after": "under attack after"}
-    numbers = [Number(heading, Share(float(s[name]))) for name, heading in names.items()]
-    numbers.append(Number("inputs sent to the model", int(s["rows"])))
-    shown = {"clean": [e.clean for e in epochs], "under attack": [e.robust for e in epochs]}
-    curves = [Curve(name, [e.number for e in epochs], values) for name, values in shown.items()]
-    chart = Chart(
-        "On validation samples", curves, "epoch (0: original)", "share of samples that stay right", percent=True
-    )
-    notes = [Text(f"{log[key]}.") for key in ("stopped", "imbalance") if log[key]]
-    head = ["epoch", "clean", "under attack", "share of the change", "flipped", "inputs"]
-    blocks: list[Block] = [*notes, Charts([chart]), Table(head, rows, "On validation samples (epoch 0: original)")]
-    options = Code(yaml.safe_dump(log["config"], sort_keys=False, allow_unicode=True))
-    sections = [Section("Hardening", blocks), Section("Options", [options])]
-    return Page(f"Hardening {folder.name}", sections, numbers=numbers)
+    return epochs_page(read_json(folder / LOG), f"Hardening {folder.name}")
 
 
 def stored_comparison_section(folder: Path) -> Section:

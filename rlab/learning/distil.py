@@ -153,7 +153,7 @@ class Lesson:
     def _train(self, student: Student, steps: int, pace: float) -> None:
         x, wanted = self.answers.x.to(self.device), self._targets().to(self.device)
         if kind_of(self.shape[1:]) == "image":  # twice as fast on a CPU
-            student.to(memory_format=torch.channels_last)
+            student.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         optimizer = torch.optim.AdamW(student.parameters(), weight_decay=WEIGHT_DECAY, fused=True)
         schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, pace * LEARNING_RATE, total_steps=steps)
         waiting = torch.empty(0, dtype=torch.int64)
@@ -163,7 +163,7 @@ class Lesson:
             rows, waiting = waiting[:BATCH].to(self.device), waiting[BATCH:]
             loss = self._loss(student(vary(x[rows])), wanted[rows])
             optimizer.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss.backward()
             optimizer.step()
             schedule.step()
 

@@ -5,24 +5,25 @@ Options follow in brackets: 'square(share=0.2)', "belief(prior='trained')", 'pri
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from rlab.errors import OptionError
 from rlab.policies.agent_file import PAPERS, load_paper, load_policy
-from rlab.policies.auto import make_auto, make_prior
+from rlab.policies.auto import Auto, make_auto, make_prior
 from rlab.policies.base import Policy
 from rlab.policies.belief import BeliefPolicy
-from rlab.policies.greedy import GreedyPolicy
-from rlab.policies.random import RandomPolicy
-from rlab.policies.square import SquarePolicy
+from rlab.policies.greedy import Greedy
+from rlab.policies.random import Random
+from rlab.policies.square import Square
 from rlab.storage.config import check_options, did_you_mean, parse_call
 from rlab.storage.outside import short
 
 BASELINES: dict[str, type[Policy[Any]]] = {
-    "random": RandomPolicy,
-    "greedy": GreedyPolicy,
-    "square": SquarePolicy,
+    "random": Random,
+    "greedy": Greedy,
+    "square": Square,
     "belief": BeliefPolicy,
 }
 NAMED = ("auto", *PAPERS, *BASELINES)
@@ -55,4 +56,21 @@ def parse_policy(spec: str | Policy[Any]) -> Policy[Any]:
     return BASELINES[name](**options)
 
 
-__all__ = ["BASELINES", "NAMED", "Policy", "load_policy", "parse_policy"]
+def policy_spec(policy: str | Policy[Any]) -> str:
+    """The inverse of `parse_policy` for policies that a name with options describes; others describe themselves."""
+    if isinstance(policy, str):
+        return policy
+    names = {kind: name for name, kind in BASELINES.items()} | {Auto: "auto"}
+    if type(policy) not in names or (isinstance(policy, BeliefPolicy) and not _has_its_prior(policy)):
+        return str(policy)
+    usual = type(policy)()
+    set_here = [f.name for f in fields(policy) if getattr(policy, f.name) != getattr(usual, f.name)]  # type: ignore[arg-type]
+    options = ", ".join(f"{name}={getattr(policy, name)!r}" for name in set_here)
+    return f"{names[type(policy)]}({options})" if options else names[type(policy)]
+
+
+def _has_its_prior(policy: BeliefPolicy) -> bool:
+    return policy.prior == type(policy)().prior
+
+
+__all__ = ["BASELINES", "NAMED", "Policy", "load_policy", "parse_policy", "policy_spec"]

@@ -11,6 +11,7 @@ from rlab.core.batched import Rows
 from rlab.core.env import Accept, Proposal, State, Task, edit
 from rlab.errors import OptionError
 from rlab.policies.base import Policy, legal_adds
+from rlab.storage.config import named_keywords
 
 
 @dataclass(frozen=True)
@@ -20,9 +21,10 @@ class Sweep(Rows):
     next: Tensor  # (n, 1) the next action, entry * p + patch
 
 
+@named_keywords
 @dataclass(frozen=True)
-class GreedyPolicy(Policy[Sweep]):
-    """Every look ahead is a query and counts. Each sweep ends by changing `take` patches."""
+class Greedy(Policy[Sweep]):
+    """Tries every palette entry on every patch, then changes the best `take` patches; every try is a query and counts."""
 
     take: int = 2
 

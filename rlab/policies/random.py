@@ -10,10 +10,14 @@ from rlab.core.batched import NoMemory
 from rlab.core.env import Proposal, State, Task
 from rlab.core.rng import uniform
 from rlab.policies.base import MemorylessPolicy, act, legal_adds
+from rlab.storage.config import named_keywords
 
 
+@named_keywords
 @dataclass(frozen=True)
-class RandomPolicy(MemorylessPolicy):
+class Random(MemorylessPolicy):
+    """One random change per query; every other policy has to beat it."""
+
     def propose(self, state: State, memory: NoMemory, task: Task) -> Proposal[NoMemory]:
         legal = legal_adds(state).flatten(1)
         choice = torch.where(legal, uniform(state.seed, state.step, legal.shape[1]), -1.0).argmax(1, keepdim=True)

@@ -16,13 +16,15 @@ from rlab.core.env import Accept, Proposal, State, Task, propose
 from rlab.core.rng import uniform
 from rlab.errors import OptionError
 from rlab.policies.base import MemorylessPolicy
+from rlab.storage.config import named_keywords
 
 _HALVE_AT = (10, 50, 200, 500, 1000, 2000, 4000, 6000, 8000)  # of 10,000 steps: the share of patches halves at each
 
 
+@named_keywords
 @dataclass(frozen=True)
-class SquarePolicy(MemorylessPolicy):
-    """The first boxes cover `share` of all patches (the paper's p)."""
+class Square(MemorylessPolicy):
+    """Square attack on the patch grid; its first boxes cover `share` of all patches (the paper's p)."""
 
     share: float = 0.1
 

@@ -25,7 +25,11 @@ def blocks_html(blocks: Sequence[Block], numbers: Sequence[Number] = ()) -> str:
 
 
 def thumbnails(
-    x: Tensor, names: Sequence[str], bounds: tuple[float, float] | None = None, rate: float | None = None
+    x: Tensor,
+    names: Sequence[str],
+    bounds: tuple[float, float] | None = None,
+    rate: float | None = None,
+    side: int = SIDE,
 ) -> list[Block]:
     """x (n, c, *size): curves of signals, small images, the middle frame of clips; without bounds, a heat map."""
     if x.dim() == 3:
@@ -33,17 +37,17 @@ def thumbnails(
         curves = [[Curve(f"{k + 1}", time, lead.numpy()) for k, lead in enumerate(leads)] for leads in x]
         return [Charts([Chart(name, each, unit) for name, each in zip(names, curves, strict=False)])]
     frames = x if x.dim() == 4 else x[:, :, x.shape[2] // 2]
-    small = [_small(frame.numpy(), bounds) for frame in frames]
+    small = [_small(frame.numpy(), bounds, side) for frame in frames]
     return [Gallery([Picture(each, name, caption=name) for name, each in zip(names, small, strict=False)], 6)]
 
 
-def _small(values: Array, bounds: tuple[float, float] | None) -> str:
+def _small(values: Array, bounds: tuple[float, float] | None, side: int) -> str:
     """(c, h, w)."""
     unit = scaled(values, (float(values.min()), float(values.max())) if bounds is None else bounds)
     colours = matplotlib.colormaps["magma"](unit[0])[..., :3] if bounds is None else to_colours(unit)
     picture = Image.fromarray((colours * 255).round().astype(np.uint8))
-    times = SIDE / max(picture.size)
-    width, height = (max(1, round(side * times)) for side in picture.size)
+    times = side / max(picture.size)
+    width, height = (max(1, round(length * times)) for length in picture.size)
     way = Image.Resampling.NEAREST if times > 1 else Image.Resampling.LANCZOS
     return image_address(picture.resize((width, height), way))
 

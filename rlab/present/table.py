@@ -155,8 +155,8 @@ def _column(table: Table, at: int) -> _Column:
 
 
 def _lines(value: Value | Share) -> str:
-    """A cell as the terminal shows it, with an interval in a line for itself."""
-    return text(value).replace(" [", "\n[")
+    """A cell as the terminal shows it, with an interval or a mean in a line for itself."""
+    return text(value).replace(" [", "\n[").replace(" (mean ", "\n(mean ")
 
 
 def _unbroken(line: str, limit: int, figures: bool) -> int:

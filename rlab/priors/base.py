@@ -1,6 +1,6 @@
 """A prior guesses in which directions the victim's margin may fall, without a query.
 
-Write one in ten lines and pass it to the belief search, `rlab.attack(victim, batch, policy=BeliefPolicy(prior=Edges()))`:
+Write one in ten lines and pass it to the belief search, `rlab.attack(victim, batch, policy=rlab.Belief(prior=Edges()))`:
 
     class Edges(Prior):
         def directions(self, x, y, scale, goal):

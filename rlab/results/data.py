@@ -34,12 +34,18 @@ class AttackedSample:
     status: Status
     queries: int  # from the clean prediction to the end of cleanup; the verification is not counted here
     distance: float  # of the nearest flip, by the minimised distance; infinite without a verified flip
+    l2: float  # between the untouched and the perturbed input, as in every table
     before: Tensor  # (k,) probabilities of the untouched input
     after: Tensor  # (k,) probabilities of the perturbed input
     inputs: Inputs  # of this sample only, read when first used
     entries: Tensor  # (p,) the palette entry of every patch, 0 if untouched
     setting: Setting
     r_peaks: tuple[int, ...] = ()
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether the sample was flipped, and the flip verified."""
+        return self.status is Status.SUCCEEDED
 
     @property
     def x(self) -> Tensor:
@@ -186,10 +192,17 @@ class ResultData:
         """All queries of the run: of the samples, and of learning."""
         return int(self.queries.sum()) + self.learning_queries
 
+    def distances(self) -> tuple[Tensor, Tensor]:
+        """(n,), (n,): the minimised distance at the first flip and in the end; NaN without a flip."""
+        if self.setting.distance == "l2":
+            return self.flip["l2"], self.final["l2"].where(self.succeeded, math.nan)
+        ends = [(flips[0][1], flips[-1][1]) if flips else (math.nan, math.nan) for flips in self.improvements]
+        first, last = torch.tensor(ends).T
+        return first, last
+
     def tally(self) -> Tally:
         """Return the counts for the progress bar."""
-        best = self.best_within(self.setting.budget)[self.succeeded].tolist()
-        return tally_of(self.status, best, int(self.queries.sum()), self.setting.distance)
+        return tally_of(self.status)
 
     @classmethod
     def join(cls, parts: Sequence[Self]) -> Self:
@@ -244,6 +257,7 @@ class ResultData:
             status=self.status[i],
             queries=int(self.effort[i]),
             distance=self.improvements[i][-1][1] if self.status[i] is Status.SUCCEEDED else math.inf,
+            l2=float(self.final["l2"][i]),
             before=self.before[i],
             after=self.after[i],
             inputs=self.inputs.where([i]),

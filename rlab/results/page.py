@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from pathlib import Path
 from uuid import uuid4
 
 import matplotlib
@@ -17,7 +18,21 @@ from rlab.data.kinds import kind_of
 from rlab.present.chart import Chart, Curve
 from rlab.present.inline import image_address
 from rlab.present.notebook import SAMPLES, blocks_html
-from rlab.present.page import Bar, Bars, Block, Charts, Facts, Folded, Gallery, Number, Picture, Section, Text
+from rlab.present.page import (
+    Bar,
+    Bars,
+    Block,
+    Charts,
+    Code,
+    Facts,
+    Folded,
+    Gallery,
+    Number,
+    Page,
+    Picture,
+    Section,
+    Text,
+)  # fmt: skip
 from rlab.present.style import hue
 from rlab.present.table import Cells, Share, Table, number
 from rlab.results.data import ResultData
@@ -30,9 +45,14 @@ from rlab.results.stages import StageFacts, stage_medians, stages_line
 from rlab.results.tables import MEDIANS, breakdown_tables, detail_table, figures_line, summary_facts
 from rlab.results.viewers import make_viewer, shelf, viewer_blocks
 from rlab.stats import Estimate, Floats, median_estimate, median_of, share_estimate
+from rlab.storage.outside import read_text
 from rlab.victims.base import PHASES
 
 ROWS = 5000  # maximum in the table of samples
+WORDS = (
+    "A palette entry is a distortion and, after the @, its severity; `rlab filters` explains each of them. A patch is the smallest "
+    "region that is distorted as a whole. A query is one input that reaches the model."
+)
 
 
 def attack_sections(result: ResultData, samples: int = 6) -> list[Section]:
@@ -50,6 +70,36 @@ def attack_sections(result: ResultData, samples: int = 6) -> list[Section]:
     ]
 
 
+def attack_page(
+    result: ResultData,
+    title: str = "Attack",
+    samples: int = 24,
+    config: Path | None = None,
+    stages: Sequence[StageFacts] = (),
+) -> Page:
+    """The page of an attack; `config` is the configuration file of its folder, `stages` are those of a run that learned."""
+    learning = [stages_section(result, stages)] if stages else []
+    sections = [*attack_sections(result, samples), *learning, _settings(result, config)]
+    return Page(title, sections, lead=f"{run_sentence(result)}.", numbers=key_numbers(result))
+
+
+def _settings(result: ResultData, config: Path | None) -> Section:
+    s = result.setting
+    facts = {
+        "samples": f"{len(result)} of size {' × '.join(map(str, s.size))}",
+        "palette": ", ".join(s.palette),
+        "patches": f"{' × '.join(map(str, s.patch))}, {len(s.grid)} in total",
+        "goal": s.goal,
+        "policy": s.policy,
+        "budget": f"{s.budget} queries per sample",
+        "seed": f"{s.seed}",
+    }
+    blocks: list[Block] = [Facts(facts), Text(WORDS, quiet=True)]
+    if config is not None and config.is_file():
+        blocks.append(Code(f"rlab attack --config {config} --out runs/again\n\n{read_text(config)}"))
+    return Section("Settings", blocks)
+
+
 def key_numbers(result: ResultData) -> list[Number]:
     """The five key figures, with 95% intervals."""
     setting, won, attacked = result.setting, result.succeeded, result.attacked
@@ -60,7 +110,7 @@ def key_numbers(result: ResultData) -> list[Number]:
     return [
         Number("flipped, verified", Share(share_estimate(int(won.sum()), int(attacked.sum())), 0)),
         Number(f"{name} within {early} queries", _median(result.best_within(early)[attacked]), unit),
-        Number(f"{name} in the end", _median(result.best_within(setting.budget)[attacked]), unit),
+        Number(f"{name} in the end", _median(result.distances()[1][won]), unit),
         Number("queries to flip", _median(first[won])),
         Number(f"patches of {len(setting.grid)}", _median(result.final["l0_patches"][won])),
     ]

@@ -24,10 +24,11 @@ from rlab.core.status import Status as Status
 from rlab.core.trace import DISTANCE_NAMES
 from rlab.data.batch import Samples
 from rlab.errors import FolderError
+from rlab.present.result import PathLike, Result
 from rlab.results.data import WITHIN as WITHIN
 from rlab.results.data import ResultData
 from rlab.results.kept import HeldInputs, Remake, StoredInputs, palette_of
-from rlab.results.rows import MARK, from_rows, to_table
+from rlab.results.rows import MARK, from_rows, to_records, to_table
 from rlab.results.rows import to_rows as to_rows
 from rlab.results.sentences import learning_lines, run_sentence
 from rlab.stats import median_of
@@ -38,9 +39,11 @@ from rlab.storage.tables import StoredTable, redact_table, write_tables
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from rlab.present.page import Page
+
 
 @dataclass(frozen=True, repr=False)
-class AttackResult(ResultData):
+class AttackResult(ResultData, Result):
     """The result of an attack, one entry per sample in every field, in the order of the data."""
 
     @classmethod
@@ -70,12 +73,14 @@ class AttackResult(ResultData):
     def __repr__(self) -> str:
         return f"AttackResult({len(self)} samples: {self.tally()}, {self.total_queries:,} queries in all)"
 
-    def to_pandas(self) -> Any:
-        """A pandas.DataFrame with one row per sample: the columns of `samples.parquet`."""
-        try:
-            return to_table(self).to_pandas()
-        except ImportError as error:
-            raise ImportError("this needs the package 'pandas', which is not installed: pip install pandas") from error
+    def records(self) -> list[dict[str, Any]]:
+        """One row per sample, with the names of classes and one number of queries."""
+        return to_records(self)
+
+    def make_page(self) -> Page:
+        from rlab.results.page import attack_page
+
+        return attack_page(self)
 
     def plot(self, sample: int | None = None) -> Figure:
         """Draw the whole run, or one sample before and after; notebooks show the figure, `savefig` writes it."""
@@ -109,11 +114,10 @@ class AttackResult(ResultData):
         ]
         return "\n".join(lines)
 
-    def save(self, folder: str | os.PathLike[str]) -> Path:
+    def save(self, folder: PathLike) -> Path:
         """Write a finished run folder; an existing folder must be empty."""
         path = Path(folder)
-        if path.exists() and (not path.is_dir() or any(path.iterdir())):
-            raise FolderError(f"{path} already exists: name a new folder")
+        files.refuse_filled(path)
         path.mkdir(parents=True, exist_ok=True)
         files.write_arrays(path / files.ARRAYS, to_arrays(self), self.setting.to_json())
         write_tables(path / files.SAMPLES, [redact_table(to_table(self))], self.setting.to_json())

@@ -17,6 +17,7 @@ from rlab.core.distances import NAMES
 from rlab.core.status import Status
 from rlab.redact import redact
 from rlab.results.data import ResultData
+from rlab.results.sentences import class_words
 from rlab.storage.tables import StoredTable
 from rlab.victims.base import PHASES
 
@@ -74,6 +75,25 @@ def _texts(words: Sequence[str]) -> pa.Array:
 def to_rows(result: ResultData) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = to_table(result).to_pylist()
     return rows
+
+
+def to_records(result: ResultData) -> list[dict[str, Any]]:
+    """Return one record per sample for people: the stored columns, but with class names, one number of queries (see
+    `ResultData.effort`), and R peaks only where there are any."""
+    left_out = {f"queries_{phase}" for phase in PHASES[:3]} | (set() if any(result.r_peaks) else {"r_peaks"})
+    records = []
+    for sample, row in zip(result, to_rows(result), strict=True):
+        classes = {
+            "label": sample.label,
+            "predicted_before": sample.predicted_before,
+            "predicted_after": sample.predicted_after,
+        }
+        record: dict[str, Any] = {"id": sample.id, "status": sample.status.value, "succeeded": sample.succeeded}
+        for name, value in classes.items():
+            record |= {name: value, f"{name}_name": class_words(result.setting, value)}
+        record |= {"queries": sample.queries, "l2": sample.l2}
+        records.append(record | {name: value for name, value in row.items() if name not in left_out | record.keys()})
+    return records
 
 
 def with_losses(table: pa.Table, losses: Iterable[tuple[str, str]]) -> pa.Table:

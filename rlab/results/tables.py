@@ -17,7 +17,7 @@ from rlab.present.table import Cell, Cells, Share, Table, number
 from rlab.results.breakdown import by_class, by_distortion, by_label, has_classes
 from rlab.results.data import WITHIN, ResultData
 from rlab.results.tones import STATUS_TONES
-from rlab.stats import median_of
+from rlab.stats import mean_of, median_of
 
 QUERIES = (
     "Queries per sample run from the clean prediction to the end of cleanup; the query that verifies a flip counts only "
@@ -31,24 +31,28 @@ _MOST_CLASSES = 8  # columns of the table of distortions
 
 
 def summary_table(results: Mapping[str, ResultData], title: str = "") -> Table:
-    """One column per run: flips, distances, queries and patches."""
-    columns = {name: summary_facts(result) for name, result in results.items()}
+    """One column per run: flips, distances, queries and patches; a row has one kind of distance, or says which is whose."""
+    same = len({result.setting.distance for result in results.values()}) == 1
+    columns = {name: summary_facts(result, named=same) for name, result in results.items()}
     labels = dict.fromkeys(label for facts in columns.values() for label in facts)
     rows = [[label, *(facts.get(label) for facts in columns.values())] for label in labels]
     return Table(["medians", *columns], rows, title)
 
 
-def summary_facts(result: ResultData) -> dict[str, str]:
-    """The figures of a run as text, in the same form for every policy."""
-    s, setting, unit = result.summary(), result.setting, result.setting.l2_unit
-    name = DISTANCE_NAMES[setting.distance]
+def summary_facts(result: ResultData, named: bool = True) -> dict[str, str]:
+    """The figures of a run as text, in the same form for every policy; without `named` a row of its own names the distance."""
+    s, setting, won = result.summary(), result.setting, result.succeeded
+    measure = DISTANCE_NAMES[setting.distance]
+    name = measure if named else "distance"
+    first, end = result.distances()
     success = f" ({number(100 * s['success'])}%)" if s["attacked"] else ""
     within = {q: setting.format_distance(s[f"median_within_{q}"]) for q in WITHIN if q < setting.budget}
     return {
         "flipped, verified": f"{int(s['succeeded'])} of {int(s['attacked'])}{success}",
+        **({} if named else {"distance": measure}),
         **{f"{name} within {q}": distance for q, distance in within.items()},
-        "L2 at first flip": number(s["median_l2_flip"]) + unit,
-        "L2 in the end": number(s["median_l2"]) + unit + _mean(s["mean_l2"]),
+        f"{name} at first flip": setting.format_distance(median_of(first, won)),
+        f"{name} in the end": setting.format_distance(median_of(end, won)) + _mean(mean_of(end, won)),
         "queries to flip": number(s["median_queries_flip"]),
         "queries": number(s["median_queries"]) + _mean(s["mean_queries"]),
         "patches": f"{number(s['median_patches'])} of {len(setting.grid)}",

@@ -181,7 +181,7 @@ class AttackJob:
                 store.record(key, vars(CleanChunk.of(places(self.samples, all_[key], ids), answers)))
         return CleanTable.of(len(self.samples), [CleanChunk(**store.recall(key) or {}) for key in all_])
 
-    def _recipe(self, simulator: str | Simulator | None) -> Attack | AttackOptions:
+    def _recipe(self, simulator: Simulator | None) -> Attack | AttackOptions:
         """The attack, or the options from which workers build it; with students if the run has learned some."""
         if simulator is None or self.options is None:
             return self.attack if self.in_process or self.options is None else self.options
@@ -218,7 +218,7 @@ class AttackJob:
                     table = with_losses(rows, losses)
                     resume.record(key, "", table, part=rows.num_rows > 0)
                     saved += samples_of(table)
-                    self.progress(FinishedRows(table, self.attack.distance, recalled=False))
+                    self.progress(FinishedRows(table, recalled=False))
         except KeyboardInterrupt as stop:
             raise KeyboardInterrupt(f"{saved} of {len(self.samples)} samples are saved in {resume.folder}") from stop
         return keys, [key for key in keys if key not in todo]
@@ -237,7 +237,7 @@ class AttackJob:
             else:
                 rows = resume.recall(key, "")
                 stop, saved = at + samples_of(rows), saved + samples_of(rows)
-                self.progress(FinishedRows(rows, self.attack.distance, recalled=True))
+                self.progress(FinishedRows(rows, recalled=True))
             chunks[key], at = slice(at, stop), stop
         return chunks, todo, saved
 

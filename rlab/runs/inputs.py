@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 from torch import nn
 
 from rlab.data.batch import Batch, Samples
@@ -15,12 +16,14 @@ from rlab.data.load import DataOptions, load
 from rlab.data.memory import InMemory
 from rlab.data.source import Source
 from rlab.data.take import Take
+from rlab.runs.own_classes import own_classes, position_array, relabelled
 from rlab.storage.config import Bounds, check
 from rlab.victims.base import Victim
+from rlab.victims.callables import Classifier
 from rlab.victims.options import ModelOptions
 from rlab.victims.resolve import load_model, wrap
 
-Model = Victim | nn.Module | Callable[..., Any] | str | ModelOptions
+Model = Victim | nn.Module | Classifier | Callable[..., Any] | str | ModelOptions
 Data = Samples | DataOptions | InMemory | os.PathLike[str]
 
 
@@ -34,17 +37,19 @@ def taken(model: Model, data: Data, limit: int | None = None, stream: bool = Fal
     elif isinstance(data, DataOptions):
         batch = data.open() if stream else data.load()
     else:
-        batch = as_batch(data, limit, model.bounds if isinstance(model, Victim) else None)
+        batch = as_batch(data, limit, model.bounds if isinstance(model, Victim) else None, own_classes(model))
     modes = {part: part.training for part in model.modules()} if isinstance(model, nn.Module) else {}
     try:
-        yield _as_victim(model, batch), batch
+        victim = _as_victim(model, batch)
+        yield victim, relabelled(batch, victim.own_classes)
     finally:
         for part, training in modes.items():
             part.training = training
 
 
-def as_batch(data: Data, limit: int | None = None, bounds: Bounds | None = None) -> Batch:
-    """Return at most `limit` samples, spread over the classes, as a batch; `bounds` are those of arrays (see `rlab.load`)."""
+def as_batch(data: Data, limit: int | None = None, bounds: Bounds | None = None, own: tuple[str, ...] = ()) -> Batch:
+    """Return at most `limit` samples, spread over the classes, as a batch; `bounds` are those of arrays (see `rlab.load`), and
+    `own` the model's own classes, which the labels of arrays name."""
     if isinstance(data, Source):
         return (data if limit is None else data.select(Take(limit)))[:]
     if isinstance(data, Batch):
@@ -52,7 +57,10 @@ def as_batch(data: Data, limit: int | None = None, bounds: Bounds | None = None)
     if isinstance(data, DataOptions):
         return data.load()
     assert not isinstance(data, Samples)
-    options = {"limit": limit, "bounds": bounds if not isinstance(data, str | os.PathLike) else None}
+    named = isinstance(data, str | os.PathLike)
+    options: dict[str, Any] = {"limit": limit, "bounds": None if named else bounds}
+    if own and isinstance(data, tuple | list) and len(data) == 2:
+        data, options["classes"] = (data[0], position_array(np.asarray(data[1]), own)), own
     return load(data, **{name: value for name, value in options.items() if value is not None})
 
 

@@ -9,8 +9,6 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
-from rlab.core.distances import Measure
-from rlab.core.status import Status
 from rlab.core.trace import tally_of
 from rlab.data.batch import summarise_losses
 from rlab.data.source import Loss
@@ -21,7 +19,6 @@ from rlab.storage import files
 from rlab.storage.ledger import PARTS
 from rlab.storage.resume import Resume
 from rlab.storage.tables import write_tables
-from rlab.victims.base import PHASES
 
 
 def chunk_tables(resume: Resume) -> Iterator[pa.Table]:
@@ -43,17 +40,13 @@ class FinishedRows:
     """A finished chunk for the progress bar; `recalled` if an earlier process ran it."""
 
     rows: pa.Table
-    distance: Measure
     recalled: bool
 
     def __len__(self) -> int:
         return samples_of(self.rows)
 
     def tally(self) -> Tally:
-        names = ["status", "improved_to", *(f"queries_{phase}" for phase in PHASES[:3])]
-        status, best, *queries = (self.rows[name].to_pylist() if self.rows.num_rows else [] for name in names)
-        flips = [min(distances) for end, distances in zip(status, best, strict=True) if end == Status.SUCCEEDED]
-        return tally_of(status, flips, sum(map(sum, queries)), self.distance)
+        return tally_of(self.rows["status"].to_pylist() if self.rows.num_rows else [])
 
 
 def join_chunks(resume: Resume, keys: Sequence[str], recalled: Sequence[str] = ()) -> None:

@@ -38,7 +38,7 @@ from rlab.runs.learning_options import FEWEST_QUERIES
 from rlab.runs.options import AttackOptions
 from rlab.runs.palette_options import PaletteOptions, make_palette
 from rlab.runs.understood import Understood, show
-from rlab.storage.config import check, takes, write_config
+from rlab.storage.config import check, check_keywords, takes, write_config
 from rlab.storage.digest import digest
 from rlab.storage.ledger import check_files
 from rlab.storage.resume import Resume, open_run
@@ -85,7 +85,7 @@ def learn(
     model, whose answers cost nothing; with them, model and data can be left out. With `out`, everything is saved in this folder
     as it proceeds, the simulator as simulator.safetensors, and the same call resumes there after a stop.
     """
-    declared = check(LearnOptions, options, "the options of learning")
+    declared = check_keywords(learn, LearnOptions, options)
     folder, before = None if out is None else Path(out), tuple(Path(run) for run in earlier)
     if (model is None) != (data is None) or (model is None and not before):
         raise OptionError("expected a model and data to learn from, or run folders of earlier attacks, or both")

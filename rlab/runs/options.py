@@ -23,7 +23,7 @@ from rlab.errors import OptionError
 from rlab.filters.base import Filter
 from rlab.filters.palette import PIXELS, FreePixels, by_gradient
 from rlab.learning.simulator import Simulator, with_students
-from rlab.policies import parse_policy
+from rlab.policies import parse_policy, policy_spec
 from rlab.policies.auto import ShippedPrior, is_auto, make_auto
 from rlab.policies.base import Policy
 from rlab.policies.belief import BeliefPolicy
@@ -107,9 +107,13 @@ class AttackOptions(LearningOptions, PaletteOptions):
     def _model_names(self, surrogate: tuple[Surrogate, ...] | None) -> list[str] | None:
         return None if surrogate is None else [surrogate_name(model) for model in surrogate]
 
-    @field_serializer("goal", "policy", when_used="json")
-    def _text(self, value: str | Goal | Policy[Any]) -> str:
+    @field_serializer("goal", when_used="json")
+    def _goal_name(self, value: str | Goal) -> str:
         return str(value)
+
+    @field_serializer("policy", when_used="json")
+    def _policy_name(self, value: str | Policy[Any]) -> str:
+        return policy_spec(value)
 
     def filled(self, batch: Samples) -> tuple[Self, dict[str, Any]]:
         """Return the effective options for this data, and the defaults among them except the distance."""
@@ -150,7 +154,7 @@ class AttackOptions(LearningOptions, PaletteOptions):
             patience=whole.patience,
             chunk=chunk,
             paced=whole.chunk is None,
-            label=_label(whole.policy, policy, whole.surrogate, simulator),
+            label=_label(policy_spec(whole.policy), policy, whole.surrogate, simulator),
             learned=None if simulator is None or whole.stages is not None else _learned(simulator, whole.learn),
             seed=whole.seed,
             until=whole.until,
@@ -187,7 +191,12 @@ class AttackOptions(LearningOptions, PaletteOptions):
         if not guided(policy):
             raise OptionError(f"the policy {self.policy!r} has a prior, and surrogates are one too: leave out one")
         search = replace(policy, prior=prior)
-        return ImaginePolicy(search) if is_auto(policy) else search
+        if not is_auto(policy):
+            return search
+        trained = policy.prior.suited(batch.shape)
+        # Students know less than other trained models: their gradients are a worse prior than the one that ships.
+        alone = self.surrogate is None and not isinstance(trained, NoPrior)
+        return ImaginePolicy(replace(policy, prior=trained) if alone else search, prior)
 
     def _pixels(self, batch: Samples, prior: SurrogatePrior | None) -> Policy[Any]:
         """Return the policy for free pixels, with the surrogates as prior if there are any."""
@@ -236,19 +245,14 @@ def guided(policy: Policy[Any]) -> bool:
     return is_auto(policy) or (isinstance(policy, BeliefPolicy) and isinstance(policy.prior, NoPrior))
 
 
-def _label(
-    named: str | Policy[Any], policy: Policy[Any], surrogate: Sequence[Surrogate] | None, simulator: Simulator | None
-) -> str:
+def _label(named: str, policy: Policy[Any], surrogate: Sequence[Surrogate] | None, simulator: Simulator | None) -> str:
     """Describe the policy: its name, what 'auto' chose, the surrogates and the students."""
     helpers = [] if surrogate is None else [f"surrogates {', '.join(map(surrogate_name, surrogate))}"]
     helpers += [] if simulator is None else [f"{len(simulator.students)} students"]
     if helpers:
         kind = {PixelPolicy: "pixels", ImaginePolicy: "imagine"}.get(type(policy), "belief")
-        auto = is_auto(named) if isinstance(named, Policy) else named.startswith("auto")
-        took = f"auto -> {kind}" if auto else named if isinstance(named, str) else kind
+        took = f"auto -> {kind}" if named.startswith("auto") else named
         return f"{took} with {' and '.join(helpers)}"
-    if not isinstance(named, str):
-        return ""
     return f"{named} -> {policy}" if named.startswith("auto") else named
 
 

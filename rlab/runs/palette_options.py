@@ -10,6 +10,7 @@ from pydantic import Field, field_serializer, field_validator
 
 from rlab.data.batch import Samples
 from rlab.filters.base import Filter
+from rlab.filters.named import Distortion
 from rlab.filters.palette import PIXELS, FreePixels, Palette, Round, Spec
 from rlab.storage.config import Accepts, Options
 
@@ -31,10 +32,11 @@ class PaletteOptions(Options):
         """Accept one filter, a list, or names separated by spaces."""
         if value is None or callable(value):
             return value if value is None else (value,)
-        if not isinstance(value, str | list | tuple):
+        if not isinstance(value, str | Distortion | list | tuple):
             raise ValueError("expected a filter such as gaussian_noise@0.2, or a list of filters")
-        listed = [value] if isinstance(value, str) else value
-        specs = [part for spec in listed for part in (spec.split() if isinstance(spec, str) else [spec])]
+        listed = value if isinstance(value, list | tuple) else [value]
+        texts = [str(spec) if isinstance(spec, Distortion) else spec for spec in listed]
+        specs = [part for spec in texts for part in (spec.split() if isinstance(spec, str) else [spec])]
         wrong = next((spec for spec in specs if not isinstance(spec, str) and not callable(spec)), None)
         if wrong is not None:
             raise ValueError(f"a palette holds names of filters or functions, not {type(wrong).__name__}")

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, Protocol
 
 import torch
@@ -25,7 +24,7 @@ from rlab.errors import OptionError
 from rlab.filters.palette import PIXELS, FreePixels
 from rlab.learning.answers import Answers, source_names
 from rlab.learning.distil import distil
-from rlab.learning.simulator import Simulator, read_simulator
+from rlab.learning.simulator import Simulator, best_device, read_simulator
 from rlab.policies import parse_policy
 from rlab.policies.auto import is_auto
 from rlab.results.stages import StageFacts, stage_file, stage_key
@@ -95,7 +94,7 @@ class StageStore(Protocol):
 
     def keep(self, number: int, simulator: Simulator) -> str: ...
 
-    def simulator(self, number: int) -> str | Simulator: ...
+    def simulator(self, number: int) -> Simulator: ...
 
 
 @dataclass(frozen=True)
@@ -122,7 +121,7 @@ class MemoryStore:
         self.simulators[number] = simulator
         return simulator.digest
 
-    def simulator(self, number: int) -> str | Simulator:
+    def simulator(self, number: int) -> Simulator:
         return self.simulators[number]
 
 
@@ -152,10 +151,10 @@ class FolderStore:
         simulator.save(path)
         return file_digest(path)
 
-    def simulator(self, number: int) -> str | Simulator:
+    def simulator(self, number: int) -> Simulator:
         path = stage_file(self.resume.folder, number)
         check_digest(path, (self.resume.recall(stage_key(number), "") or {}).get("digest"))
-        return str(path)
+        return read_simulator(path)
 
 
 @dataclass(frozen=True)
@@ -170,7 +169,7 @@ class Teacher:
     chunks: Mapping[str, slice]  # all chunks of the run
     say: Callable[[str], None]
 
-    def students(self, number: int, first: int) -> str | Simulator:
+    def students(self, number: int, first: int) -> Simulator:
         """The students for the stage that begins at sample `first`: stored ones, or new ones, which are then stored."""
         key = stage_key(number)
         if self.store.recall(key) is None:
@@ -184,7 +183,6 @@ class Teacher:
     def _distil(self, number: int, first: int) -> Simulator:
         clean = self._clean()
         answers = Answers.join([clean, *self._heard(first, min(self._most, TIMES * len(clean)))])
-        before = self.store.simulator(number - 1) if number else None
         self.say(f"learning from {len(answers):,} answers")
         with fixed_threads():
             return distil(
@@ -192,8 +190,8 @@ class Teacher:
                 self.samples.bounds,
                 multilabel=self.victim.multilabel,
                 seed=self.attack.seed,
-                device=self.victim.device,
-                start=read_simulator(Path(before)) if isinstance(before, str) else before,
+                device=best_device(),
+                start=self.store.simulator(number - 1) if number else None,
                 progress=self.say,
             )
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ast
 import difflib
+import functools
 import inspect
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_args, get_type_hints
@@ -15,11 +16,12 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator
 from pydantic.fields import FieldInfo
 
-from rlab.errors import InputError, OptionError
+from rlab.errors import InputError, KeywordError, OptionError
 from rlab.redact import HIDDEN, SECRET_NAMES, redact
 from rlab.storage.names import CONFIG
 from rlab.storage.outside import MOST_DECLARED, checked, parse_toml, parse_yaml, read_text, short
 
+_KEY = "[key]"  # pydantic's mark for a key of a mapping
 _LONGEST = 4000  # characters of 'name(option=value)'
 _CONTROLLER = "The controller was removed: the fixed rule of 'belief' and 'auto' is as good"
 _DEFAULT = "The option was removed: the belief search keeps its default behaviour"
@@ -28,6 +30,7 @@ Edge = Annotated[float, Field(allow_inf_nan=True)]
 Bounds = tuple[Edge, Edge]  # a range may be open; no other number may be infinite
 Declared = TypeVar("Declared", bound=BaseModel)
 Function = TypeVar("Function", bound=Callable[..., Any])
+Made = TypeVar("Made")
 
 
 class Options(BaseModel):
@@ -50,7 +53,45 @@ def check(kind: type[Declared], values: Mapping[str, Any], what: str = "the conf
     try:
         return kind.model_validate(dict(values))
     except ValidationError as error:
-        raise OptionError(_sentence(kind, error, what)) from error
+        first = error.errors()[0]
+    raise OptionError(_sentence(kind, values, first, what))  # out here, no traceback of pydantic comes with it
+
+
+def check_keywords(function: Callable[..., object], kind: type[Declared], values: Mapping[str, Any]) -> Declared:
+    """Validate keywords of a public function as options of this kind; an unknown keyword is a TypeError."""
+    call = f"rlab.{function.__name__}"
+    try:
+        return kind.model_validate(dict(values))
+    except ValidationError as error:
+        first = error.errors()[0]
+    if first["type"] == "extra_forbidden" and len(first["loc"]) == 1:
+        raise unknown_keyword(call, str(first["loc"][0]), [*inspect.signature(function).parameters, *kind.model_fields])
+    raise OptionError(_sentence(kind, values, first, f"{call}()", "keyword"))
+
+
+def unknown_keyword(call: str, name: str, known: Iterable[str]) -> KeywordError:
+    """Return the error for a keyword that the function or class `call` does not have."""
+    hint = did_you_mean(name, known, 0.6) or f" help({call}) lists its keywords."
+    return KeywordError(f"{call}() has no keyword {name!r}.{hint}".rstrip("."))
+
+
+def named_keywords(kind: type[Made]) -> type[Made]:
+    """Decorate a class whose constructor should suggest the nearest name for an unknown keyword."""
+    inits: list[Callable[..., None]] = [
+        vars(base)["__init__"] for base in kind.__mro__[:-1] if "__init__" in vars(base)
+    ]
+    parameters = [each for init in inits for each in inspect.signature(init).parameters.values()]
+    known = [each.name for each in parameters if each.kind is not inspect.Parameter.VAR_KEYWORD]
+    made = inits[0]
+
+    @functools.wraps(made)
+    def checked_init(self: Made, *given: Any, **keywords: Any) -> None:
+        if unknown := [name for name in keywords if name not in known]:
+            raise unknown_keyword(type(self).__name__, unknown[0], known)
+        made(self, *given, **keywords)
+
+    setattr(kind, "__init__", checked_init)  # noqa: B010 (mypy does not allow an assignment)
+    return kind
 
 
 @dataclass(frozen=True)
@@ -88,20 +129,47 @@ def _input(field: FieldInfo) -> Any:
     return next((mark.kind for mark in field.metadata if isinstance(mark, Accepts)), field.annotation)
 
 
-def _sentence(kind: type[BaseModel], error: ValidationError, what: str) -> str:
-    first = error.errors()[0]
-    steps, why = [str(step)[:80] for step in first["loc"]], first["msg"].removeprefix("Value error, ")
-    field = ".".join(steps)
+def _sentence(
+    kind: type[BaseModel], values: Mapping[str, Any], first: Mapping[str, Any], what: str, part: str = "field"
+) -> str:
+    why, missing = first["msg"].removeprefix("Value error, "), first["type"] == "missing"
+    steps = [str(step)[:80] for step in first["loc"]] if missing else _steps(values, first["loc"])
+    field = re.sub(r"\.(\d+)(?=\.|$)", r"[\1]", ".".join(steps))
     if first["type"] == "extra_forbidden":
         keys = _fields(kind, steps[:-1])
         return (
             f"unknown key {field!r} in {what}.{did_you_mean(steps[-1], keys, 0.6)} The keys there are {', '.join(keys)}"
         )
-    if first["type"] == "missing":
+    if missing:
         return f"{what} has no {field!r}: add it"
     if not steps:
         return f"{what} is not valid: {why}"
-    return f"the field {field!r} of {what} is not valid: {why}, got {short(_shown(first['input'], steps))}"
+    part = "key" if first["loc"][-1] == _KEY else part
+    return f"the {part} {field!r} of {what} is not valid: {why}{_got(why, first['input'], steps)}"
+
+
+def _steps(values: Any, loc: Sequence[int | str]) -> list[str]:
+    """Return the way through the values to an error; pydantic also names branches of unions, which are not part of it."""
+    steps = list[str]()
+    for step in loc:
+        listed = isinstance(values, list | tuple)
+        if (listed and isinstance(step, int) and step < len(values)) or (
+            isinstance(values, Mapping) and step in values
+        ):
+            values = values[step]
+        elif steps:
+            continue
+        steps.append(str(step)[:80])
+    return steps
+
+
+def _got(why: str, value: Any, steps: Sequence[str]) -> str:
+    """Say what came, unless the reason says so or the value may be a secret."""
+    if " got " in why:
+        return ""
+    shown = _shown(value, steps)
+    secret = f"a {type(value).__name__}, which is not shown because it may hold a secret"
+    return f", got {secret if shown == HIDDEN else short(shown)}"
 
 
 def _shown(value: Any, names: Iterable[str] = ()) -> Any:

@@ -8,6 +8,7 @@ import json
 import math
 import os
 import secrets
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -70,6 +71,18 @@ def write_new(path: Path, text: str) -> None:
     if os.path.lexists(path):
         raise OptionError(f"{path} already exists and is not overwritten: name another file with --out, or remove it")
     write_text(path, text)
+
+
+def copy_folder(source: Path, target: Path) -> Path:
+    """Copy a run folder; an existing target must be empty."""
+    refuse_filled(target)
+    shutil.copytree(source, target, dirs_exist_ok=True)
+    return target
+
+
+def refuse_filled(folder: Path) -> None:
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise FolderError(f"{folder} already exists: name a new folder")
 
 
 def finite(value: Any) -> Any:

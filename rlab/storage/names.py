@@ -11,6 +11,7 @@ from pathlib import Path, PurePosixPath
 from rlab.errors import FolderError
 
 SAMPLES, ARRAYS, CONFIG, CURVES = "samples.parquet", "arrays.safetensors", "config.yaml", "curves.png"
+PICTURES = "pictures"  # folder
 SETTING = "setting"  # a key of metadata
 _LONGEST = 64
 _RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)  # reserved on some systems

@@ -78,6 +78,7 @@ class Victim(ABC):
     retries: int = 0  # how often rows are sent again after `Unanswered`
     backoff: float = 0.5  # seconds before the first retry, doubled each time
     concurrency: int = 1  # maximum concurrent requests
+    own_classes: tuple[str, ...] = ()  # names of the classes in the order of the scores, if the model has its own
     inputs: str = "as float32 arrays (rows, channels, *size)"  # how the model gets them, in words
 
     def __init__(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Unpack, final
+from typing import Any, Protocol, Unpack, final, runtime_checkable
 
 import numpy as np
 import torch
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rlab.errors import MissingExtra, ModelError
+from rlab.storage.config import named_keywords
 from rlab.victims.answers import read_answer
 from rlab.victims.base import Common, Victim
 from rlab.victims.torch_module import Channels, Layout, Normalise, arrange, known_layout, preprocessing
@@ -19,13 +20,23 @@ from rlab.victims.torch_module import Channels, Layout, Normalise, arrange, know
 Function = Callable[[NDArray[np.float32]], Any]
 
 
+@runtime_checkable
+class Classifier(Protocol):
+    """A classifier with the interface of scikit-learn."""
+
+    def predict_proba(self, X: Any) -> Any:  # noqa: N803
+        """One row of probabilities for each row of features."""
+
+
 @final
+@named_keywords
 class CallableVictim(Victim):
     """`function` takes float32 (b, c, *size) in `bounds` and returns scores (b, k), or what the options turn into scores."""
 
     def __init__(self, function: Function, **common: Unpack[Common]) -> None:
         if not callable(function):
             raise ModelError(f"expected a function of a numpy array, got {type(function).__name__}")
+        _refuse_method(function)
         super().__init__(**common)
         self.function = function
 
@@ -36,14 +47,26 @@ class CallableVictim(Victim):
         return self._read(self.function(as_array(x)))
 
 
+def _refuse_method(function: Function) -> None:
+    """Refuse clf.predict_proba, which takes rows of features: the classifier itself can be used."""
+    owner = getattr(function, "__self__", None)
+    if isinstance(owner, Classifier) and hasattr(owner, "classes_"):
+        name = f"{type(owner).__name__}.{getattr(function, '__name__', 'method')}"
+        raise ModelError(f"expected the classifier itself, got its method {name}: pass the {type(owner).__name__}")
+
+
 def as_array(x: Tensor) -> NDArray[np.float32]:
     """x: (b, c, *size) -> a float32 copy that the model may modify."""
     return np.array(x.detach().cpu().float().numpy(), order="C")
 
 
 @final
+@named_keywords
 class SklearnVictim(Victim):
-    """`estimator` is a classifier or a pipeline that ends in one, with `predict_proba`."""
+    """`estimator` is a classifier or a pipeline that ends in one, with `predict_proba`.
+
+    Labels of data that are its own classes, such as names, become positions in `estimator.classes_`.
+    """
 
     def __init__(
         self,
@@ -57,6 +80,7 @@ class SklearnVictim(Victim):
         _check(estimator, multilabel)
         super().__init__(bounds=bounds, outputs="probabilities", multilabel=multilabel, chunk=chunk, timeout=timeout)
         self.estimator = estimator
+        self.own_classes = class_texts(estimator)
 
     def _about(self) -> str:
         return type(self.estimator).__name__
@@ -79,18 +103,29 @@ def _check(estimator: Any, multilabel: bool) -> None:
     each = classes if isinstance(classes, list) else [classes]
     if len(each) > 1 and not multilabel:
         raise ModelError(f"{kind} was fitted on {len(each)} labels per sample: pass multilabel=True")
-    for label in each:
-        last, first_few = len(label) - 1, list(label)[:5]
-        if not np.array_equal(label, np.arange(len(label))):
-            raise ModelError(f"expected classes 0..{last}, got {first_few}: fit on labels that count from 0")
-        if len(each) > 1 and len(label) != 2:
-            raise ModelError(f"expected each label to be 0 or 1, got classes {first_few}")
+    for label in each if len(each) > 1 else ():
+        if not np.array_equal(label, (0, 1)):
+            raise ModelError(f"expected each label to be 0 or 1, got classes {list(label)[:5]}")
+
+
+def class_texts(estimator: object) -> tuple[str, ...]:
+    """Names of a classifier's classes by column; empty without classes, with several labels, or if they count from 0."""
+    classes = getattr(estimator, "classes_", None)
+    if not isinstance(classes, np.ndarray) or np.array_equal(classes, np.arange(len(classes))):
+        return ()
+    return tuple(map(class_text, classes.tolist()))
+
+
+def class_text(label: object) -> str:
+    """A class as text: whole numbers without a point."""
+    return str(int(label)) if isinstance(label, int | float) and float(label).is_integer() else str(label)
 
 
 _TYPES = {"tensor(float)": np.float32, "tensor(double)": np.float64, "tensor(float16)": np.float16}
 
 
 @final
+@named_keywords
 class OnnxVictim(Victim):
     """`model` is a path or an onnxruntime.InferenceSession; a graph with a fixed batch of 1 gets one input at a time."""
 

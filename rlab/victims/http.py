@@ -19,6 +19,7 @@ from torch import Tensor
 
 from rlab.errors import Notice, OptionError, VictimError
 from rlab.redact import PLAIN_HEADERS, SECRET_NAMES, address_secrets, remember, split_address, stored
+from rlab.storage.config import named_keywords
 from rlab.storage.outside import expand
 from rlab.victims.base import Common, Request, Unanswered, Victim
 from rlab.victims.callables import as_array
@@ -32,6 +33,7 @@ _CLASSES = 2**13  # assumed until the number of classes is known
 
 
 @final
+@named_keywords
 class HttpVictim(Victim):
     """Posts {"inputs": [...]} and reads {"outputs": [[...]]}, with null for NaN; or .npy both ways.
 
@@ -274,5 +276,5 @@ def _warn_of_secrets(url: str, headers: Mapping[str, str]) -> None:
     if open_ones:
         warnings.warn(
             f"{' and '.join(open_ones)} may contain a secret and will not be stored, so you must give it again to resume a run: "
-            "write ${NAME} and export NAME to store only the reference", Notice, stacklevel=3,
+            "write ${NAME} and export NAME to store only the reference", Notice, stacklevel=4,
         )  # fmt: skip

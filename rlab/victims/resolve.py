@@ -11,7 +11,7 @@ from torch import nn
 
 from rlab.errors import ModelError, OptionError
 from rlab.guard import contained, import_named
-from rlab.storage.config import check
+from rlab.storage.config import check_keywords
 from rlab.victims.base import Victim
 from rlab.victims.callables import CallableVictim, OnnxVictim, SklearnVictim
 from rlab.victims.http import HttpVictim
@@ -28,12 +28,18 @@ _UNIT = (0.0, 1.0)
 _SENT = ("bounds", "outputs", "multilabel", "classes", "chunk", "timeout")
 _READ = (*_SENT, "output", "score")
 _TORCH = (*_READ, "mean", "std", "device", "autocast", "compile", "layout")
+# What to pass in place of objects that predict on tables of their own.
+_INSTEAD = {
+    ("xgboost", "Booster"): "load its file into xgboost.XGBClassifier, or pass lambda x: "
+    "booster.predict(xgboost.DMatrix(x.reshape(len(x), -1)))",
+    ("lightgbm", "Booster"): "pass lambda x: booster.predict(x.reshape(len(x), -1))",
+}
 _HTTP = ("body", "timeout", "retries", "backoff", "rate", "headers")
 
 
 def load_victim(spec: str, **options: Any) -> Victim:
     """Load a model by name; the options are the fields of `ModelOptions`. Values are in [0, 1] without `bounds`."""
-    return load_model(check(ModelOptions, {"name": spec, **options}, f"the model {spec!r}"))
+    return load_model(check_keywords(load_victim, ModelOptions, {"name": spec, **options}))
 
 
 def load_model(options: ModelOptions, bounds: tuple[float, float] = _UNIT) -> Victim:
@@ -75,7 +81,9 @@ def wrap(model: object, options: ModelOptions) -> Victim:
     if callable(model):
         return CallableVictim(model, **_only(options, *_READ))
     kinds = "a torch module, a Victim, a scikit-learn classifier or a function of a numpy array"
-    raise ModelError(f"expected {options.name} to be {kinds}, got {type(model).__name__}")
+    package, name = type(model).__module__.partition(".")[0], type(model).__name__
+    advice = _INSTEAD.get((package, name), "wrap it in a function")
+    raise ModelError(f"expected {options.name} to be {kinds}, got {name}: {advice}")
 
 
 def _ready(victim: Victim, options: ModelOptions, *names: str) -> Victim:

@@ -16,6 +16,7 @@ from torch.nn.parameter import is_lazy
 
 from rlab.errors import ModelError, OptionError
 from rlab.guard import time_limit
+from rlab.storage.config import named_keywords
 from rlab.victims.base import Common, Victim, first_line
 
 Channels = float | Sequence[float]  # one number for all channels, or one per channel
@@ -72,6 +73,7 @@ Layout = Literal["channels_first", "frames_first"]
 
 
 @final
+@named_keywords
 class TorchVictim(Victim):
     """`mean` and `std` are in the units of the data; without `device` the model stays where it is.
 

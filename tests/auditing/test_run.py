@@ -174,7 +174,7 @@ def test_a_model_that_returns_nan_does_not_pass(tmp_path: Path) -> None:
     needs = [{"metric": "success", "below": "50%"}, {"metric": "median_l2", "above": 0}]
     data = {"path": "demo:digits", "limit": 4, "order": "first"}
     values = quick(doctor=False, requirements=needs, data=data)
-    victim = TorchVictim(NanWhereDistorted(load(**data).x))
+    victim = TorchVictim(NanWhereDistorted(load("demo:digits", limit=4, order="first").x))
     with mock.patch("rlab.auditing.load.load_model", return_value=victim), undrawn():
         audit = run_audit(audit_options(values), tmp_path / "out")
     assert audit.stages.attack is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -13,6 +14,7 @@ import pytest
 
 import rlab
 from rlab.filters import FAMILIES
+from rlab.folders.demo import SCENES
 from rlab.results.result import AttackResult
 from tests.command import rlab_command
 
@@ -40,12 +42,14 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_demo_attacks_all_three_ranks(tmp_path: Path) -> None:
     said = rlab_command("demo", "--samples", 2, "--out", tmp_path / "demo")
     assert said.code == 0, said.err
-    assert names(tmp_path / "demo") == ["clips", "digits", "ecg", "ledger.sqlite"]
+    assert names(tmp_path / "demo") == ["clips", "digits", "ecg", "ledger.sqlite", "report.html"]
+    page = (tmp_path / "demo" / "report.html").read_text(encoding="utf-8")
+    assert all(title in page for title, _ in SCENES.values())
+    assert said.out.splitlines()[-1] == f"Page: {tmp_path / 'demo' / 'report.html'}"
     for scene, rank in {"ecg": 1, "digits": 2, "clips": 3}.items():
         result = AttackResult.load(tmp_path / "demo" / scene)
         assert len(result) == 2
         assert result.setting.grid.rank == rank
-        assert list((tmp_path / "demo" / scene / "pictures").glob("*.png"))
         assert (tmp_path / "demo" / scene / "config.yaml").is_file()
     assert "simulated" in said.out
     assert "real, from scikit-learn" in said.out
@@ -60,7 +64,7 @@ def test_attack_on_every_rank(scene: str, policy: str, tmp_path: Path) -> None:
     options = ["--limit", 2, "--budget", 40, "--pictures", len(pictures), "--policy", policy, "--out", tmp_path / "run"]
     said = rlab_command("attack", f"demo:{scene}", f"demo:{scene}", *options)
     assert said.code == 0, said.err
-    files = ["arrays.safetensors", "config.yaml", "ledger.sqlite", "parts", *pictures, "samples.parquet"]
+    files = ["arrays.safetensors", "config.yaml", "ledger.sqlite", "parts", *pictures, "report.html", "samples.parquet"]
     assert names(tmp_path / "run") == files
     assert re.search(r"defaults palette gaussian_noise (.|\n)*; patch\s+\d", said.out)  # what was not said is told
     assert "budget" not in said.out.split("defaults ")[1].split("┏")[0]  # what was said is not
@@ -80,6 +84,31 @@ def test_attack_with_every_option(tmp_path: Path) -> None:
     assert result.setting.seed == 7
     assert (result.queries[:, 1] == 0).all()
     assert "defaults" not in said.out
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("attack", "demo:digits", "demo:digits", *QUICK),
+        ("attack", "demo:digits", "demo:digits", *QUICK, "--keep", "assignments"),
+        ("compare", "demo:digits", "demo:digits", "--limit", 3, "--budget", 20, "--policies", "random,square"),
+    ],
+    ids=["attack", "attack that keeps no inputs", "compare"],
+)
+def test_a_run_ends_in_a_page_unless_you_switch_it_off(
+    words: tuple[object, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    said = rlab_command(*words, "--out", "run")
+    assert said.code == 0, said.err
+    assert said.out.splitlines()[-1] == f"Page: {Path('run', 'report.html')}"
+    page = Path("run", "report.html").read_text(encoding="utf-8")
+    assert page.rstrip().endswith("</html>")
+    assert "were not kept" not in page
+    assert json.loads(rlab_command(*words, "--out", "run", "--json", "-q").out)["page"] == "run/report.html"
+    said = rlab_command(*words, "--out", "bare", "--no-page")
+    assert "Page:" not in said.out
+    assert not Path("bare", "report.html").exists()
 
 
 def test_a_new_folder_below_runs_is_the_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,7 +210,7 @@ def test_version() -> None:
     [
         ([], ["demo", "attack", "doctor", "show", "filters"]),
         (["--help"], ["demo", "attack", "doctor", "show", "filters", "rlab doctor MODEL DATA"]),
-        (["attack", "--help"], [*MODELS, "image folder", ".npz", "WFDB", *OPTIONS, "resume", "targeted:CLASS"]),
+        (["attack", "--help"], [*MODELS, "Image folder", ".npz", "WFDB", *OPTIONS, "resume", "targeted:CLASS"]),
         (["doctor", "--help"], ["normalisation", "--samples"]),
         (["show", "--help"], ["Run folder"]),
         (["filters", "--help"], ["--rank"]),

@@ -82,7 +82,9 @@ def test_what_a_model_prints_is_not_among_the_figures(capsys: pytest.CaptureFixt
 
 def test_the_object_of_a_comparison_and_of_explanations() -> None:
     with mock.patch("rlab.comparison.comparison.save_figure"):
-        said = rlab_command("compare", *DIGITS, "--policies", "random,square", "--out", "both", "--json", "-q")
+        said = rlab_command(
+            "compare", *DIGITS, "--policies", "random,square", "--out", "both", "--json", "-q", "--no-page"
+        )
     assert list(read(said.out)["attacks"]) == ["random", "square"]
     said = rlab_command("explain", *DIGITS, "--method", "middle", "--pictures", 0, "--out", "maps", "--json", "-q")
     assert read(said.out)["methods"]["middle"]["queries"] >= 0

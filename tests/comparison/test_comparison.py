@@ -92,7 +92,7 @@ def test_rows_and_curves_are_saved(tmp_path: Path) -> None:
     assert (tmp_path / "out" / "curves.png").stat().st_size > 10_000
     assert Comparison.load(tmp_path / "out").tables() == made.tables()
     section = comparison_page(tmp_path / "out").sections[0]
-    assert [type(block).__name__ for block in section.blocks] == ["Charts", "Table", "Table", "Text", "Text"]
+    assert [type(block).__name__ for block in section.blocks] == ["Charts", "Table", "Table", "Table", "Text", "Text"]
     assert "other@4" in made._repr_html_()
 
 
@@ -150,7 +150,7 @@ class Stopped(Fixed):
 
 
 def test_the_command_and_the_function_resume(tmp_path: Path) -> None:
-    words = [*COMPARE, "--policies", "random", "--out", tmp_path / "out"]
+    words = [*COMPARE, "--policies", "random", "--out", tmp_path / "out", "--no-page"]
     with mock.patch("rlab.comparison.comparison.save_figure"):
         assert rlab_command(*words).code == 0
         with mock.patch.object(PolicyContender, "__call__", side_effect=AssertionError("ran again")):
@@ -227,7 +227,7 @@ def test_the_command(tmp_path: Path) -> None:
     for words in ("random", "square_min@4", "success", "median L2", "the whole budget"):
         assert words in run.out
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
-        "curves.png", "ledger.sqlite", "samples.csv", "samples.parquet",
+        "curves.png", "ledger.sqlite", "report.html", "samples.csv", "samples.parquet",
     ]  # fmt: skip
     help_ = rlab_command("compare", "--help").out
     assert all(name in help_ for name in ATTACKS)

@@ -55,7 +55,7 @@ PICKLE = "is a pickle, .* save it as .npz with x and y"
 @pytest.mark.parametrize(
     ("path", "options", "error", "sentence"),
     [
-        ("demo:ecg", {"sise": 3}, InputError, r"unknown key 'sise' .* Did you mean 'size'\?"),
+        ("demo:ecg", {"sise": 3}, InputError, r"no keyword 'sise'. Did you mean 'size'\?"),
         ("demo:ecg", {"limit": 0}, InputError, "'limit' .*is not valid: .* got 0"),
         ("demo:ecg", {"frames": 8}, OptionError, "the option 'frames' does not apply to 'demo:ecg'"),
         ("none.npz", {}, InputError, "there is no file or folder .*: check the path"),

@@ -67,14 +67,14 @@ def test_the_advised_flag_solves_the_problem(folder: Path, model: str, data: str
     words = ["doctor", f"my_models:{model}", f"{data}.npz", "-D", "kind=image", *more]
     solved = rlab_command(*words, *advised(name, *words))
     assert solved.code == 0, solved.out
-    assert re.search(rf"passed\s+│ {name}\s", solved.out), solved.out
+    assert re.search(rf"│ {name}\s+│ passed\s", solved.out), solved.out
 
 
 def test_the_advised_palette_omits_a_filter_without_effect(folder: Path) -> None:
     palette = ["-p", "gaussian_blur@0.0001", "-p", "dead_pixel@0.5*2", "-p", "illuminate@0.2"]
     solved = rlab_command(*SOUND, *advised("filter:gaussian_blur", *SOUND, *palette))
     assert solved.code == 0, solved.out
-    assert re.findall(r"passed\s+│ filter:(\S+)", solved.out) == ["dead_pixel", "illuminate+", "illuminate-"]
+    assert re.findall(r"│ filter:(\S+)\s+│ passed", solved.out) == ["dead_pixel", "illuminate+", "illuminate-"]
 
 
 def test_no_all_clear_after_warnings(folder: Path) -> None:

@@ -9,8 +9,10 @@ from scipy.stats import spearmanr
 
 from rlab.data.batch import Batch
 from rlab.errors import DataError, FolderError
-from rlab.explanation.base import SCORE, Explanation
-from rlab.explanation.page import explanation_page, read_comparison, save_comparison
+from rlab.explanation.base import SCORE
+from rlab.explanation.explanation import Explanation
+from rlab.explanation.files import save_comparison
+from rlab.explanation.page import explanation_page, read_comparison
 from rlab.explanation.run import parse_method
 from rlab.explanation.scores import (
     MethodJudge,

@@ -11,14 +11,15 @@ from rlab.auditing.results import AUDIT
 from rlab.benchmarking.folder import MANIFEST, METADATA
 from rlab.benchmarking.report import REPORT
 from rlab.errors import FolderError, InputError
-from rlab.explanation.page import PICTURES, SCORES
+from rlab.explanation.files import SCORES
+from rlab.folders.demo import SCENES
 from rlab.folders.kinds import KINDS, kind_of, read_record
 from rlab.folders.pages import PageOptions
 from rlab.folders.reports import report_run
 from rlab.hardening.comparison import COMPARISON
 from rlab.hardening.run import LOG as HARDENED
 from rlab.storage.ledger import LEDGER
-from rlab.storage.names import ARRAYS, CURVES, SAMPLES
+from rlab.storage.names import ARRAYS, CURVES, PICTURES, SAMPLES
 from rlab.storage.resume import open_run
 from rlab.training.page import LOG as TRAINED
 
@@ -27,6 +28,7 @@ WRITTEN = [
     ("attack", {SAMPLES, ARRAYS}),
     ("benchmark make", {MANIFEST, METADATA}),
     ("compare", {SAMPLES, CURVES}),
+    ("demo", {f"{scene}/{SAMPLES}" for scene in SCENES}),
     ("train", {TRAINED}),
     ("harden --compare", {COMPARISON}),
     ("harden", {HARDENED}),
@@ -39,6 +41,7 @@ WRITTEN = [
 def touch(folder: Path, names: set[str]) -> Path:
     folder.mkdir(exist_ok=True)
     for name in names:
+        (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).touch()
     return folder
 

@@ -46,8 +46,9 @@ class LinearNet(nn.Module):
 
 
 def linear_victim(multilabel: bool = False, labels: bool = False) -> TorchVictim:
-    outputs = {"outputs": "labels", "classes": CLASSES} if labels else {"outputs": "logits"}
-    return TorchVictim(LinearNet(multilabel), multilabel=multilabel, **outputs)  # type: ignore[arg-type]
+    if labels:
+        return TorchVictim(LinearNet(multilabel), multilabel=multilabel, outputs="labels", classes=CLASSES)
+    return TorchVictim(LinearNet(multilabel), multilabel=multilabel, outputs="logits")
 
 
 def bright_batch(rank: int, n: int, seed: int = 0) -> Batch:

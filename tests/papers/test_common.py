@@ -18,7 +18,7 @@ from rlab.errors import InputError, ModelError, OptionError
 from rlab.papers import common
 from rlab.papers.common import AGENT, PICTURE, NetworkShape, PaperOptions, Training, read_agent, save_agent
 from rlab.policies import parse_policy
-from rlab.policies.random import RandomPolicy
+from rlab.policies.random import Random
 from rlab.storage.config import check
 from rlab.storage.resume import open_run
 from rlab.training.trainer import LOG, Figures, Validation
@@ -131,7 +131,7 @@ class Scores(Validation):
         left = iter(scores)
         object.__setattr__(self, "score", lambda figures, options: figures["success"])
         object.__setattr__(self, "run", lambda options: {"success": next(left), "median_l2": 1.0})
-        object.__setattr__(self, "policy", RandomPolicy())
+        object.__setattr__(self, "policy", Random())
 
 
 def run(folder: Path, toy: Toy, scores: Sequence[float], **options: Any) -> list[Figures]:

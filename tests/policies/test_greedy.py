@@ -9,7 +9,7 @@ from torch import Tensor
 from rlab.core.env import Accept, Task
 from rlab.core.goals import Untargeted
 from rlab.core.grid import PatchGrid
-from rlab.policies.greedy import GreedyPolicy
+from rlab.policies.greedy import Greedy
 from tests.policies.states import Walk, flat
 
 GRIDS = [PatchGrid((6,), (1,)), PatchGrid((2, 3), (1, 1)), PatchGrid((1, 2, 3), (1, 1, 1))]
@@ -23,7 +23,7 @@ def additive(x: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("grid", GRIDS, ids=lambda grid: f"{grid.rank}d")
 def test_a_sweep_looks_at_everything_once_then_takes_the_best(grid: PatchGrid) -> None:
-    walk = Walk(GreedyPolicy(take=2), grid, additive, n=2)
+    walk = Walk(Greedy(take=2), grid, additive, n=2)
     for _ in range(12):
         walk.step()
         assert not walk.state.assignment.any()
@@ -37,7 +37,7 @@ def test_a_sweep_looks_at_everything_once_then_takes_the_best(grid: PatchGrid) -
 
 
 def test_the_next_sweep_leaves_out_what_is_there() -> None:
-    walk = Walk(GreedyPolicy(take=1), GRIDS[0], additive)
+    walk = Walk(Greedy(take=1), GRIDS[0], additive)
     for _ in range(13):
         walk.step()
     assert walk.state.assignment.tolist() == [[0, 0, 2, 0, 0, 0]]
@@ -49,14 +49,14 @@ def test_the_next_sweep_leaves_out_what_is_there() -> None:
 
 
 def test_no_patch_is_taken_twice_and_no_more_than_there_are() -> None:
-    walk = Walk(GreedyPolicy(take=50), GRIDS[0], additive)
+    walk = Walk(Greedy(take=50), GRIDS[0], additive)
     for _ in range(13):
         walk.step()
     assert walk.state.assignment.tolist() == [[2] * 6]
 
 
 def test_nothing_is_restored_where_fewer_are_left_than_it_takes() -> None:
-    walk = Walk(GreedyPolicy(take=4), GRIDS[0], additive, entries=1)
+    walk = Walk(Greedy(take=4), GRIDS[0], additive, entries=1)
     for _ in range(6 + 1 + 2 + 1):
         walk.step()
     assert walk.state.assignment.tolist() == [[1] * 6]
@@ -65,7 +65,7 @@ def test_nothing_is_restored_where_fewer_are_left_than_it_takes() -> None:
 
 
 def test_a_look_that_reaches_the_goal_stays() -> None:
-    walk = Walk(GreedyPolicy(), GRIDS[0], lambda x: 5.0 - 6 * x[:, 3])
+    walk = Walk(Greedy(), GRIDS[0], lambda x: 5.0 - 6 * x[:, 3])
     for _ in range(4):
         walk.step()
     assert walk.state.assignment.tolist() == [[0, 0, 0, 1, 0, 0]]
@@ -73,6 +73,6 @@ def test_a_look_that_reaches_the_goal_stays() -> None:
 
 
 def test_the_least_it_needs_is_a_sweep_and_a_step() -> None:
-    walk = Walk(GreedyPolicy(), GRIDS[0], flat, entries=3)
-    assert GreedyPolicy().least_steps(walk.env.task) == 3 * 6 + 1
-    assert GreedyPolicy().least_steps(Task(PatchGrid((8, 8), (2, 2)), 5, Untargeted(), 10)) == 5 * 16 + 1
+    walk = Walk(Greedy(), GRIDS[0], flat, entries=3)
+    assert Greedy().least_steps(walk.env.task) == 3 * 6 + 1
+    assert Greedy().least_steps(Task(PatchGrid((8, 8), (2, 2)), 5, Untargeted(), 10)) == 5 * 16 + 1

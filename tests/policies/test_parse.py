@@ -6,20 +6,20 @@ import pytest
 
 from rlab.errors import InputError
 from rlab.policies import BASELINES, parse_policy
-from rlab.policies.greedy import GreedyPolicy
-from rlab.policies.random import RandomPolicy
-from rlab.policies.square import SquarePolicy
+from rlab.policies.greedy import Greedy
+from rlab.policies.random import Random
+from rlab.policies.square import Square
 from tests.helpers import ALL_POLICIES
 
 
 @pytest.mark.parametrize(
     ("spec", "policy"),
     [
-        ("random", RandomPolicy()),
-        (" greedy ", GreedyPolicy()),
-        ("greedy()", GreedyPolicy()),
-        ("greedy(take=5)", GreedyPolicy(take=5)),
-        ("square(share=0.2)", SquarePolicy(share=0.2)),
+        ("random", Random()),
+        (" greedy ", Greedy()),
+        ("greedy()", Greedy()),
+        ("greedy(take=5)", Greedy(take=5)),
+        ("square(share=0.2)", Square(share=0.2)),
     ],
 )
 def test_a_name_with_or_without_options(spec: str, policy: object) -> None:
@@ -27,7 +27,7 @@ def test_a_name_with_or_without_options(spec: str, policy: object) -> None:
 
 
 def test_a_policy_is_itself() -> None:
-    policy = SquarePolicy(share=0.3)
+    policy = Square(share=0.3)
     assert parse_policy(policy) is policy
 
 

@@ -7,7 +7,7 @@ import torch
 
 from rlab.core.env import Accept
 from rlab.core.grid import PatchGrid
-from rlab.policies.random import RandomPolicy
+from rlab.policies.random import Random
 from tests.policies.states import Walk, flat
 
 GRIDS = [PatchGrid((6,), (1,)), PatchGrid((2, 3), (1, 1)), PatchGrid((1, 2, 3), (1, 1, 1))]
@@ -15,7 +15,7 @@ GRIDS = [PatchGrid((6,), (1,)), PatchGrid((2, 3), (1, 1)), PatchGrid((1, 2, 3), 
 
 @pytest.mark.parametrize("grid", GRIDS, ids=lambda grid: f"{grid.rank}d")
 def test_every_proposal_changes_exactly_one_patch_and_stays_if_better(grid: PatchGrid) -> None:
-    walk = Walk(RandomPolicy(), grid, lambda x: 100 - x.flatten(1).sum(1), n=40)
+    walk = Walk(Random(), grid, lambda x: 100 - x.flatten(1).sum(1), n=40)
     for _ in range(15):
         before = walk.step()
         proposal = walk.proposals[-1]
@@ -27,7 +27,7 @@ def test_every_proposal_changes_exactly_one_patch_and_stays_if_better(grid: Patc
 
 def test_every_legal_change_comes_about_equally_often() -> None:
     """From a clean input: 2 entries on 6 patches, no restore; 3,000 draws, 250 each with a spread of 15."""
-    walk = Walk(RandomPolicy(), GRIDS[0], flat, n=3000)
+    walk = Walk(Random(), GRIDS[0], flat, n=3000)
     walk.step()
     made = walk.proposals[0].assignment
     counts = torch.stack([(made == entry).sum(0) for entry in (1, 2)])
@@ -36,7 +36,7 @@ def test_every_legal_change_comes_about_equally_often() -> None:
 
 
 def test_a_distorted_patch_may_be_restored() -> None:
-    walk = Walk(RandomPolicy(), PatchGrid((1,), (1,)), lambda x: 10 - x.flatten(1).sum(1), entries=1, n=5)
+    walk = Walk(Random(), PatchGrid((1,), (1,)), lambda x: 10 - x.flatten(1).sum(1), entries=1, n=5)
     walk.step()
     assert walk.state.assignment.tolist() == [[1]] * 5  # the only thing that can be done
     walk.step()

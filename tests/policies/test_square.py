@@ -8,7 +8,7 @@ from torch import Tensor
 
 from rlab.core.env import Accept
 from rlab.core.grid import PatchGrid
-from rlab.policies.square import SquarePolicy, share_at
+from rlab.policies.square import Square, share_at
 from tests.policies.states import Walk, flat
 
 GRIDS = [PatchGrid((40,), (1,)), PatchGrid((12, 10), (1, 1)), PatchGrid((6, 8, 7), (1, 1, 1))]
@@ -25,7 +25,7 @@ def extent(grid: PatchGrid, changed: Tensor) -> list[int]:
 @pytest.mark.parametrize("grid", GRIDS, ids=lambda grid: f"{grid.rank}d")
 @pytest.mark.parametrize("share", [0.05, 0.3, 1.0])
 def test_a_proposal_is_a_box_of_one_entry(grid: PatchGrid, share: float) -> None:
-    walk = Walk(SquarePolicy(share), grid, flat, entries=3, n=30, budget=10_000)
+    walk = Walk(Square(share), grid, flat, entries=3, n=30, budget=10_000)
     walk.step()
     proposal = walk.proposals[0]
     expected = [min(count, max(1, round(share ** (1 / grid.rank) * count))) for count in grid.shape]
@@ -38,7 +38,7 @@ def test_a_proposal_is_a_box_of_one_entry(grid: PatchGrid, share: float) -> None
 
 def test_boxes_reach_every_corner() -> None:
     grid = GRIDS[1]
-    walk = Walk(SquarePolicy(0.1), grid, flat, n=3000)
+    walk = Walk(Square(0.1), grid, flat, n=3000)
     walk.step()
     touched = (walk.proposals[0].assignment != 0).any(0).view(grid.shape)
     assert touched.all()
@@ -55,7 +55,7 @@ def test_the_share_halves_on_the_papers_schedule(step: int, halvings: int) -> No
 
 
 def test_it_builds_on_what_was_kept() -> None:
-    walk = Walk(SquarePolicy(0.1), GRIDS[0], lambda x: 1000 - x.flatten(1).sum(1), n=5)
+    walk = Walk(Square(0.1), GRIDS[0], lambda x: 1000 - x.flatten(1).sum(1), n=5)
     for _ in range(20):
         before = walk.step()
         proposal = walk.proposals[-1]

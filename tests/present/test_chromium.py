@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 
 from rlab.data.batch import UNBOUNDED, Batch
-from rlab.explanation.base import Explanation
+from rlab.explanation.explanation import Explanation
 from rlab.explanation.viewers import sample_viewers
 from rlab.hardening.sections import write_before_after
 from rlab.present.browser import print_pdf

@@ -11,7 +11,7 @@ import torch
 
 import rlab
 from rlab.data.batch import UNBOUNDED, Batch
-from rlab.explanation.base import Explanation
+from rlab.explanation.explanation import Explanation
 from tests.results.plots.fixtures import Recipe, make_result
 
 EVIL = "<script>alert(1)</script>"

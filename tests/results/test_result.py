@@ -86,8 +86,7 @@ def test_the_figures_by_hand() -> None:
     assert figures["success"] == pytest.approx(2 / 3)
     assert "2 of 3 samples flipped (66.7%), 1 skipped" in str(result)
     tally = result.tally()
-    assert (tally.done, tally.flipped, tally.held, tally.failed, tally.queries) == (4, 2, 1, 0, 142)
-    assert "L2 1.5" in str(tally)
+    assert (tally.done, tally.flipped, tally.resisted, tally.skipped, tally.failed) == (4, 2, 1, 1, 0)
     rows = [[1, 1, 0, 0], [1, 1, 1, 1], [0, 0, 0, 0], [1, 1, 1, 1]]  # where the inputs are distorted
     assert result.masks.int().tolist() == rows
 
@@ -193,7 +192,7 @@ def test_r_peaks_and_leads_survive_a_round_trip(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("data", ["demo:digits", "demo:ecg"])
 def test_improvements_end_at_the_stored_distance(data: str) -> None:
-    """Also for signals without bounds, in their own unit; the progress bar gets every improvement."""
+    """Also for signals without bounds, in their own unit; the progress bar never goes back."""
     tallies: list[Tally] = []
     batch = rlab.load(data, limit=2)
     attack = make_attack(batch, policy="random", budget=120)
@@ -202,10 +201,9 @@ def test_improvements_end_at_the_stored_distance(data: str) -> None:
     ended = [flips[-1][1] for flips in result.improvements if flips]
     assert ended == pytest.approx(result.final["l2"][result.succeeded].tolist(), rel=1e-4)
     assert len(tallies) > 2
-    assert [tally.queries for tally in tallies] == sorted(tally.queries for tally in tallies)
     assert [tally.done for tally in tallies] == sorted(tally.done for tally in tallies)
     assert tallies[-1].done == 2
-    assert tallies[-1].flipped == int(result.succeeded.sum()) == len(tallies[-1].best)
+    assert tallies[-1].flipped == int(result.succeeded.sum())
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -238,7 +236,6 @@ def test_a_table_and_pictures() -> None:
     result = make_result(CASES["every way to end"])
     table = result.to_pandas()
     assert list(table["id"]) == list(result.ids)
-    assert list(table.columns) == list(to_rows(result)[0])
     picture: Any = result.plot(-1)
     assert len(result.plot().axes) > len(picture.axes) > 0
     assert picture._repr_png_().startswith(b"\x89PNG")  # for notebooks

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 import torch
 from matplotlib.colors import to_rgb
 
 from rlab.data.batch import UNBOUNDED
+from rlab.present.table import number
+from rlab.results.page import key_numbers
 from rlab.results.plots import draw_overview
 from rlab.results.result import Status
-from rlab.results.tables import detail_table, reach_line
+from rlab.results.tables import detail_table, reach_line, summary_facts, summary_table
+from rlab.stats import Estimate
 from tests.results.plots.fixtures import Recipe, make_result
 
 CLIPS = Recipe((6, 16, 24), (2, 8, 8), 3, n=3, share=0.0, status=(Status.SUCCEEDED,))
@@ -50,3 +54,27 @@ def test_a_flip_is_bad_and_holding_is_good_for_the_models_owner() -> None:
     red, green, _ = drawn[Status.SPENT]
     assert green > 2 * red
     assert len(set(drawn.values())) == len(Status)
+
+
+def test_runs_with_different_distances_share_rows_that_name_neither() -> None:
+    clips, images = make_result(CLIPS), make_result(replace(CLIPS, size=(16, 16), patch=(4, 4)))
+    mixed = replace(clips, setting=replace(clips.setting, distance="map"))
+    rows = {str(row[0]): row[1:] for row in summary_table({"clips": mixed, "images": images}).rows}
+    assert list(rows["distance"]) == ["MAP", "L2"]
+    assert not any(name.startswith(("L2", "MAP")) for name in rows)
+    assert {"distance at first flip", "distance in the end"} <= rows.keys()
+    alone = [str(row[0]) for row in summary_table({"clips": mixed}).rows]
+    assert {"MAP at first flip", "MAP in the end"} <= set(alone)
+    assert not any(name.startswith("L2") for name in alone)
+
+
+def test_the_distance_in_the_end_is_one_number_everywhere() -> None:
+    """Also if some samples resisted, which an audit's verdict.md once counted and its requirement did not."""
+    statuses = (Status.SUCCEEDED, Status.SUCCEEDED, Status.SPENT, Status.SUCCEEDED, Status.SPENT)
+    result = make_result(replace(CLIPS, n=len(statuses), status=statuses))
+    required = result.final["l2"][result.succeeded].median()
+    tile = next(each.value for each in key_numbers(result) if each.name == "L2 in the end")
+    assert isinstance(tile, Estimate)
+    assert tile.value == pytest.approx(float(required))
+    assert summary_facts(result)["L2 in the end"].startswith(number(float(required)))
+    assert result.summary()["median_l2"] == pytest.approx(float(required))

@@ -21,9 +21,11 @@ from unittest import mock
 
 from rlab.benchmarking import Benchmark
 from rlab.hardening.run import harden
+from rlab.learning.simulator import FILE
 from rlab.progress import quiet
 from rlab.results.result import AttackResult
 from rlab.runs.attack import run_attack
+from rlab.runs.learn import learn
 from rlab.runs.options import make_attack
 from rlab.storage.config import check
 from rlab.storage.ledger import one_sentence
@@ -35,6 +37,7 @@ from tests.benchmarking.cases import Case as BenchmarkCase
 from tests.hardening.toys import options as harden_options
 from tests.hardening.toys import shortcut
 from tests.helpers import PALETTE, PATCHES, exact_victim, fields_of, labelled_by, make_batch
+from tests.learning.toys import small_students
 from tests.runs.staged import staged_run
 
 _TOUCHES = {"os.rename": 1, "os.remove": 0, "os.mkdir": 0, "os.rmdir": 0}  # index of the path in the event's arguments
@@ -178,7 +181,13 @@ def _audit_outcome(folder: Path) -> Any:
     return record
 
 
+def _learn(folder: Path) -> object:
+    with small_students(steps=1):
+        return learn(exact_victim(1), make_batch(1, 32), queries=70, palette=PALETTE, patch=PATCHES[1], out=folder)
+
+
 COMMANDS = {
+    "learn": Command(_learn, lambda folder: (folder / FILE).read_bytes()),
     "attack": Command(_attack, lambda folder: {k: str(v) for k, v in fields_of(AttackResult.load(folder)).items()}),
     "stages": Command(staged_run, _stages_outcome),
     "train": Command(_train, lambda folder: (folder / "prior.safetensors").read_bytes()),

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from rlab.data.batch import Batch
+from rlab.data.batch import Batch, Samples
 from rlab.results.result import AttackResult
 from rlab.runs.attack import run_attack
 from rlab.runs.options import AttackOptions
 from rlab.storage.config import check
 from rlab.victims.base import Victim
 from tests.helpers import PALETTE, PATCHES, exact_victim, labelled_by, make_batch
+from tests.learning.toys import small_students
 
 SAMPLES, STAGES = 9, (3, 6)
 # The policy belief uses the students' gradients alone, which is fast; auto also tries its candidates on them.
@@ -25,14 +26,10 @@ OPTIONS = {
 
 
 @contextmanager
-def small_students() -> Iterator[None]:
-    """One narrow student, a few steps of training and of planning."""
-    with ExitStack() as stack:
-        for name, value in {"EPOCHS": 0, "FEWEST_STEPS": 2, "FEWEST_ASIDE": 1}.items():
-            stack.enter_context(mock.patch(f"rlab.learning.distil.{name}", value))
-        stack.enter_context(mock.patch.dict("rlab.learning.students.ARCHITECTURES", {"image": ("plain",)}))
-        stack.enter_context(mock.patch.dict("rlab.learning.students.WIDTHS", {"image": 4}))
-        stack.enter_context(mock.patch("rlab.policies.imagine.plan.STEPS", 2))
+def one_student() -> Iterator[None]:
+    """One narrow student and two steps of training."""
+    one = mock.patch.dict("rlab.learning.students.ARCHITECTURES", {"image": ("plain",)})
+    with small_students(steps=2, width=4), one:
         yield
 
 
@@ -47,10 +44,12 @@ def options(**changed: Any) -> AttackOptions:
     return check(AttackOptions, {**OPTIONS, **changed})
 
 
-def staged_run(folder: Path | None = None, victim: Victim | None = None, **changed: Any) -> AttackResult:
+def staged_run(
+    folder: Path | None = None, victim: Victim | None = None, samples: Samples | None = None, **changed: Any
+) -> AttackResult:
     """Attack in memory or in a folder."""
     own, batch = staged_case()
     declared = options(**changed)
     config = {"model": {"name": "exact"}, **declared.plain()}
-    with small_students():
-        return run_attack(declared, victim or own, batch, folder, config)
+    with one_student():
+        return run_attack(declared, victim or own, samples or batch, folder, config)

@@ -16,7 +16,9 @@ import pytest
 from rlab.errors import InputError
 from tests.runs.killing import COMMANDS, Killed, names, trouble, unbroken
 
-FEW = {"attack": 10, "stages": 3, "train": 2, "benchmark png": 2, "benchmark npz": 3, "harden": 3, "audit": 2}
+FEW = {
+    "attack": 10, "learn": 5, "stages": 3, "train": 2, "benchmark png": 2, "benchmark npz": 3, "harden": 3, "audit": 2
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(

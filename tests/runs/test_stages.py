@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from rlab.data.source import Decoded, Source
 from rlab.errors import FolderError, Notice, OptionError
 from rlab.folders.repair import repair_run
 from rlab.folders.reports import page_of
@@ -28,7 +29,7 @@ from rlab.runs.stages import BOUNDARIES, FEWEST, MOST, TIMES, choose_stages, cut
 from rlab.victims.base import Victim
 from tests.command import rlab_command
 from tests.helpers import assert_same, exact_victim, make_batch
-from tests.runs.staged import SAMPLES, STAGES, options, small_students, staged_case, staged_run
+from tests.runs.staged import SAMPLES, STAGES, one_student, options, staged_case, staged_run
 
 
 class Watched(Victim):
@@ -120,6 +121,23 @@ def test_paid_answers_are_the_rows_that_the_model_saw(tmp_path: Path) -> None:
         assert int((~answers.changed).sum()) == SAMPLES
 
 
+def test_a_sample_that_cannot_be_read_is_left_out(folder: Path, tmp_path: Path) -> None:
+    batch, broken = staged_case()[1], 4
+
+    def read(rows: Sequence[int]) -> Decoded:
+        kept = [at for at, row in enumerate(rows) if row != broken]
+        lost = [(batch.ids[row], "broken") for row in rows if row == broken]
+        return Decoded(batch.x[[rows[at] for at in kept]] if kept else None, kept, lost)
+
+    source = Source(read, batch.shape, batch.y, batch.ids, ())
+    with pytest.warns(Notice, match="1 left out"):
+        result = staged_run(tmp_path / "run", samples=source)
+    assert result.ids == tuple(name for name in batch.ids if name != str(broken))
+    whole = AttackResult.load(folder)
+    assert torch.equal(result.queries[:, 0], whole.queries[[int(name) for name in result.ids], 0])
+    assert read_stages(tmp_path / "run")[0].clean == SAMPLES - 1
+
+
 def test_other_stages_are_refused(folder: Path) -> None:
     with pytest.raises(FolderError, match="stages differs"):
         staged_run(folder, stages=(5,))
@@ -196,7 +214,7 @@ def test_show_and_page_say_what_was_learned(folder: Path) -> None:
 
 def test_the_command_says_that_it_learns(tmp_path: Path) -> None:
     words = ["attack", "demo:digits", "demo:digits", "--limit", 9, "--budget", 4, "--policy", "belief", "--pictures", 0]
-    with small_students(), pytest.warns(Notice, match="after the clean queries and after 5 samples"):
+    with one_student(), pytest.warns(Notice, match="after the clean queries and after 5 samples"):
         shown = rlab_command(*words, "--stages", "5", "-o", tmp_path / "run")
     assert shown.code == 0, shown.err
     assert [stage.first for stage in read_stages(tmp_path / "run")] == [0, 5]

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from rlab.results.result import AttackResult
 from tests.command import Said, rlab_command
 from tests.helpers import assert_same
-from tests.runs.staged import small_students
+from tests.runs.staged import one_student
 
 HERE = "tests.runs.test_workers"
 SAMPLES = 10
@@ -139,8 +139,8 @@ def test_a_finished_run_is_shown_with_any_number_of_workers(data: Path, tmp_path
 def test_a_run_that_learns_gives_the_same_bits_with_workers(
     workers: int, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    words = ["--stages", "4,7", "--budget", 8, "--policy", "belief"]
-    with small_students():  # training is in this process
+    words = ["--stages", "4,7", "--budget", 12, "--until", "budget", "--policy", "belief"]
+    with one_student():  # training is in this process
         assert attack(data, tmp_path / "one", *words).code == 0
         monkeypatch.setenv("DEATH", str(tmp_path / "death"))
         shown = attack(data, tmp_path / "many", *words, "--workers", workers)

@@ -78,8 +78,6 @@ X_FIT, Y_FIT = DIGITS.data[:100], DIGITS.target[:100]
 UNUSABLE: dict[str, tuple[Callable[[], Any], str]] = {
     "no probabilities": (lambda: LinearSVC().fit(X_FIT, Y_FIT), "CalibratedClassifierCV"),
     "not fitted": (LogisticRegression, "call fit first"),
-    "labels from 1": (lambda: LogisticRegression(max_iter=1000).fit(X_FIT, Y_FIT + 1), "from 0"),
-    "labels as text": (lambda: LogisticRegression().fit(X_FIT, np.where(Y_FIT > 4, "big", "small")), "from 0"),
     "two labels": (
         lambda: RandomForestClassifier(2).fit(X_FIT, np.stack([Y_FIT % 2, Y_FIT > 4], 1)),
         "multilabel=True",

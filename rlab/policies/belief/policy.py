@@ -28,6 +28,7 @@ from rlab.policies.belief.rule import Effects, first_rate, follow_rule
 from rlab.policies.belief.signs import observe_side
 from rlab.policies.belief.state import BeliefState
 from rlab.priors.base import NoPrior, Prior
+from rlab.storage.config import named_keywords
 
 # Hypotheses about a sample, weighted by evidence: (beta, s) of the prior's directions, sigma of the rest, tau of the noise.
 ALONG = ((0.2, 0.2), (0.5, 0.5), (1.0, 1.0))
@@ -54,9 +55,13 @@ _RANGES = {
 }  # fmt: skip
 
 
+@named_keywords
 @dataclass(frozen=True)
-class BeliefPolicy(Policy[BeliefState]):
-    """None stands for a default that depends on the data or the prior."""
+class Belief(Policy[BeliefState]):
+    """The belief search: each query is the cheapest assignment that the belief expects to flip the model.
+
+    None stands for a default that depends on the data or the prior. `rlab.Auto` is this search with a shipped prior.
+    """
 
     prior: Prior = field(default_factory=NoPrior, repr=False)
     temperature: float | None = None  # of the draws that proposals are made from; 0 is the mean of the belief
@@ -70,6 +75,8 @@ class BeliefPolicy(Policy[BeliefState]):
     relevance: float = 0.8  # how much more the rest is expected to matter where the prior's directions are large
 
     def __post_init__(self) -> None:
+        if not isinstance(self.prior, Prior):
+            raise OptionError(f"expected prior to be a Prior, got {self.prior!r}: pass its file as the policy instead")
         for name, (low, high) in _RANGES.items():
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int | float) or not low <= value <= high):
@@ -245,6 +252,9 @@ class BeliefPolicy(Policy[BeliefState]):
             answers=replace(memory.answers, along=directed),
             renewed=torch.where(nearer, state.distance, memory.renewed),
         )
+
+
+BeliefPolicy = Belief  # its name in rlab 0.2.0
 
 
 @cache

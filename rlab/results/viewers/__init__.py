@@ -10,6 +10,7 @@ from rlab.data.kinds import Kind, kind_of
 from rlab.present.page import Block, Text, Viewers
 from rlab.present.table import number
 from rlab.present.viewer import Answer, Viewer
+from rlab.progress import PATIENCE, bar
 from rlab.results.data import ResultData
 from rlab.results.plots.moving import can_encode
 from rlab.results.plots.pixels import channel_note
@@ -23,7 +24,11 @@ NO_FILM = "To play clips here, install the extra 'video': pip install 'rlab-robu
 
 def viewer_blocks(result: ResultData, rows: Sequence[int]) -> list[Block]:
     """Viewers of the samples `rows`, with the ids sample-INDEX."""
-    viewers = [make_viewer(Sample.of(result, i), f"sample-{i}", len(rows)) for i in rows]
+    viewers = []
+    with bar(len(rows), "drawing", patience=PATIENCE) as progress:
+        for i in rows:
+            viewers.append(make_viewer(Sample.of(result, i), f"sample-{i}", len(rows)))
+            progress([i])
     return shelf(viewers, kind_of(result.setting.size))
 
 

@@ -13,6 +13,7 @@ from rlab.core.grid import PatchGrid
 from rlab.data.batch import UNBOUNDED
 from rlab.results.kept import HeldInputs
 from rlab.results.result import AttackResult, Setting, Status
+from rlab.victims.base import PHASES
 
 PALETTE = ("gaussian_noise@0.1", "gaussian_noise@0.1#2", "gaussian_blur@0.5", "dead@1", "illuminate+@0.2")
 CYCLE = (Status.SUCCEEDED,) * 6 + (Status.SPENT, Status.SKIPPED)
@@ -90,7 +91,7 @@ def make_result(recipe: Recipe) -> AttackResult:
     won = torch.tensor([s is Status.SUCCEEDED for s in status])
     flip = {name: torch.where(won, final[name] * 1.3, math.nan) for name in NAMES}
     before, after = _scores(recipe, labels, won, generator)
-    queries = torch.zeros(n, 4, dtype=torch.int64)
+    queries = torch.zeros(n, len(PHASES), dtype=torch.int64)
     queries[:, 0] = torch.exp(1 + 4 * torch.rand(n, generator=generator)).long() * touched + 1
     queries[:, 1] = queries[:, 0] // 2 * won
     queries[:, 2] = won

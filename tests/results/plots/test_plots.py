@@ -233,7 +233,7 @@ def test_titles_contain_the_facts(name: str) -> None:
     assert f"true: {names[int(result.labels[i])]}" in said
     first, second = float(result.before[i, before]), float(result.after[i, after])
     assert f"predicted {names[before]} ({first:.2f}) → {names[after]} ({second:.2f})" in said
-    search, cleanup, verify, _ = result.queries[i].tolist()
+    search, cleanup, verify = result.queries[i, :3].tolist()
     phases = f"({search} search, {cleanup} cleanup, {verify} verify)"
     assert f"{search + cleanup + verify} queries {phases}" in said
     unit = " mV" if result.setting.unit else ""

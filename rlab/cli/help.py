@@ -1,0 +1,156 @@
+"""`--help`: options in groups, the most used first, with two examples, in two columns that stay readable at 80 characters."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
+from inspect import cleandoc
+from shutil import get_terminal_size
+from typing import Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from rlab.cli.usage import EXAMPLES
+
+LEFT, WIDEST = 30, 110  # characters before a description, and of a whole line
+OWN = "Options"  # the group of options that only one command has
+GROUPS: dict[str, tuple[str, ...]] = {
+    "Model": ("model", "models", "device", "batch_size", "timeout", "model_option", "words"),
+    "Data": ("data", "limit", "labels", "size", "test", "masks", "mask_values", "data_option", "test_option"),
+    OWN: (),
+    "Attack": (
+        "palette", "patch", "budget", "policy", "policies", "attacks", "goal", "distance", "until", "surrogate",
+        "simulator", "learn", "noisy", "cleanup", "patience", "accept", "l2_penalty", "reduce",
+    ),
+    "Run": ("config", "seed", "dry_run", "workers", "devices", "cluster", "chunk", "wait", "trust"),
+    "Output": ("folder", "page", "no_page", "pictures", "keep", "tracker", "as_json", "quiet", "help"),
+}  # parameters in the order of the help  # fmt: skip
+_VALUES = {
+    "palette": "FILTER", "patch": "SIZE", "limit": "N", "batch_size": "N", "timeout": "SECONDS", "labels": "FILE", "size": "N",
+}  # of flags that take any text, so that the options model refuses a wrong one  # fmt: skip
+_METAVARS = {"int": "N", "float": "X", "path": "PATH"}  # by a part of the type's name
+Row = tuple[str, str]  # flags and description
+
+
+class Command(TyperCommand):
+    """A command whose help has groups and examples."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        formatter.write("\n".join(_page(self, ctx, grouped_rows(self))) + "\n")
+
+
+class Group(TyperGroup):
+    """A command with commands of its own; alone it shows its help."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if not args and not ctx.resilient_parsing:
+            typer.echo(ctx.get_help())
+            ctx.exit(2)
+        return list(super().parse_args(ctx, args))
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        inner = [
+            (name, _sentence(cleandoc(each.help or "").partition("\n\n")[0])) for name, each in self.commands.items()
+        ]
+        options = [row for rows in grouped_rows(self).values() for row in rows]
+        formatter.write("\n".join(_page(self, ctx, {"Commands": inner, OWN: options})) + "\n")
+
+
+def grouped_rows(command: Any) -> dict[str, list[Row]]:
+    """Flags and descriptions of a command's parameters by group, without empty groups."""
+    places = {name: (group, at) for group, names in GROUPS.items() for at, name in enumerate(names)}
+    params = [*command.params, command.get_help_option(typer.Context(command))]
+    shown = [param for param in params if param is not None and not getattr(param, "hidden", False)]
+    panels = dict.fromkeys(panel for param in shown if (panel := getattr(param, "rich_help_panel", None)))
+    first, last = list(GROUPS)[:2], list(GROUPS)[2:]
+    groups: dict[str, list[tuple[int, Row]]] = {group: [] for group in (*first, *panels, *last)}
+    for param in shown:
+        group, at = places.get(param.name, (OWN, 0))
+        rows = (_row(param), *_keys(param.name))
+        groups[getattr(param, "rich_help_panel", None) or group] += [(at, row) for row in rows]
+    return {group: [row for _, row in sorted(rows, key=lambda r: r[0])] for group, rows in groups.items() if rows}
+
+
+def _page(command: Any, ctx: Any, groups: dict[str, list[Row]]) -> Iterator[str]:
+    width = min(get_terminal_size().columns, WIDEST)
+    yield f"Usage: {ctx.command_path} {' '.join(usage_words(command))}\n"
+    for paragraph in cleandoc(command.help or "").replace("`", "").replace("**", "").split("\n\n"):
+        yield from textwrap.wrap(paragraph, width)
+        yield ""
+    examples = EXAMPLES.get(ctx.command_path.partition(" ")[2], ())
+    yield from _section("Examples", [line for words, about in examples for line in (f"  {words}", f"      {about}")])
+    for group, rows in groups.items():
+        yield from _section(group, _columns(rows, width))
+
+
+def usage_words(command: Any) -> Iterator[str]:
+    """The words after the command's name."""
+    yield "[OPTIONS]"
+    for param in command.params:
+        if param.param_type_name == "argument":
+            name = f"{_name(param)}..." if param.nargs == -1 else _name(param)
+            yield name if param.required else f"[{name}]"
+    if getattr(command, "commands", None):
+        yield "COMMAND"
+
+
+def _section(title: str, lines: Iterable[str]) -> Iterator[str]:
+    if shown := list(lines):
+        yield from (typer.style(title, bold=True), *shown, "")
+
+
+def _columns(rows: Sequence[Row], width: int) -> Iterator[str]:
+    """Descriptions beside their flags, or below flags that are too long."""
+    for flags, about in rows:
+        first, *others = textwrap.wrap(about, width - LEFT, break_on_hyphens=False) or [""]
+        if len(flags) + 4 > LEFT:
+            yield f"  {flags}"
+            yield f"{'':{LEFT}}{first}"
+        else:
+            yield f"  {flags:{LEFT - 2}}{first}".rstrip()
+        yield from (f"{'':{LEFT}}{line}" for line in others)
+
+
+def _row(param: Any) -> Row:
+    about = _sentence(getattr(param, "help", "") or "")
+    if param.param_type_name == "argument":
+        return _name(param), about + (" (required)" if param.required and not about.endswith(")") else "")
+    shown, default = getattr(param, "show_default", False), param.default
+    if shown and default not in (None, False, (), []) and "default" not in about:
+        about += f" (default: {', '.join(map(str, default)) if isinstance(default, list | tuple) else default})"
+    flags = ", ".join(
+        sorted((*param.opts, *param.secondary_opts), key=lambda flag: (flag[:2] == "--", flag[2:5] == "no-"))
+    )
+    return f"{flags} {_metavar(param)}".rstrip(), about
+
+
+def _name(param: Any) -> str:
+    return (param.metavar or param.name).removesuffix("...").upper()
+
+
+def _metavar(param: Any) -> str:
+    if getattr(param, "is_flag", False):
+        return ""
+    described = getattr(param, "type_descriptor", None)  # older versions of typer have a type with a name
+    kind = str(param.type.name if described is None else described.annotation).lower()
+    return str(
+        param.metavar
+        or _VALUES.get(param.name)
+        or next((sign for name, sign in _METAVARS.items() if name in kind), "TEXT")
+    )
+
+
+def _sentence(text: str) -> str:
+    return " ".join(text.replace("`", "").split())
+
+
+def _keys(name: str) -> list[Row]:
+    """What KEY can be in -M KEY=VALUE and -D KEY=VALUE."""
+    if name not in ("model_option", "words", "data_option"):
+        return []
+    from rlab.cli.declared import option_keys  # imports torch
+
+    return [
+        (f"    {key}", about) for key, about in option_keys("model" if name in ("model_option", "words") else "data")
+    ]

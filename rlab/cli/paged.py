@@ -1,0 +1,29 @@
+"""The option --no-page of commands that end in a page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rlab.cli.spoken import out
+from rlab.data.batch import Samples
+from rlab.present.table import plain
+
+Paged = Annotated[bool, typer.Option("--page/--no-page", help="Write report.html, a page about the run")]
+
+
+def write_report(folder: Path, wanted: bool, data: Samples | None = None) -> Path | None:
+    """Write the page of a finished run; inputs that an attack did not store are rebuilt from `data`."""
+    if not wanted:
+        return None
+    from rlab.folders.reports import report_run  # imports matplotlib
+
+    return report_run(folder, data=data)
+
+
+def tell_page(page: Path | None) -> None:
+    """Print where the page is, as the last line of a command."""
+    if page is not None:
+        out.print(f"Page: [bold]{plain(page)}[/bold]", highlight=False, soft_wrap=True)

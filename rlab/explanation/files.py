@@ -1,0 +1,80 @@
+"""Write the folder of `rlab explain`: arrays, scores, tables and the inputs to draw."""
+
+from __future__ import annotations
+
+import io
+import json
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rlab.data.batch import Batch
+from rlab.explanation.viewers import save_inputs
+from rlab.explanation.words import waves_of
+from rlab.present.page import Page, write_page
+from rlab.storage.files import write_arrays, write_atomically, write_csv
+from rlab.storage.names import file_name
+from rlab.storage.resume import Resume, open_run
+
+if TYPE_CHECKING:
+    from rlab.explanation.explanation import Explanation
+    from rlab.explanation.method_comparison import MethodComparison
+
+SCORES, GALLERY, ARRAYS = "scores.csv", "gallery.html", "arrays"
+REGIONS, CLASSES, REPORT = "regions.csv", "_by_class.csv", "report.html"
+
+
+def class_rows(explanation: Explanation, batch: Batch) -> list[dict[str, Any]]:
+    """One row per explained class: its samples, probability, mask size, and the waves of beats."""
+    rows = []
+    for label in explanation.labels.unique().tolist():
+        at = (explanation.labels == label).nonzero().flatten()
+        row = {"class": batch.label_name(label), "samples": len(at)}
+        if explanation.probabilities is not None:
+            row["probability"] = round(float(explanation.probabilities[at, label].mean()), 4)
+        row["mask covers"] = round(float(explanation.mask[at].float().mean()), 4)
+        waves = [shares for i in at.tolist() if (shares := waves_of(explanation, batch, i))]
+        row |= {f"map in {w}": round(sum(one[w] for one in waves) / len(waves), 4) for w in (waves[0] if waves else ())}
+        rows.append(row)
+    return rows
+
+
+def open_explanation(folder: Path) -> AbstractContextManager[Resume]:
+    """Open a folder for explanations; a later explanation replaces an earlier one by the same method."""
+    return open_run(folder, {"command": "explain"})
+
+
+def save_explanation(explanation: Explanation, batch: Batch, folder: Path, shown: int) -> Path:
+    """Write `NAME.safetensors`, `NAME.npz` (with ids) and tables, and store the first `shown` inputs for the page."""
+    with open_explanation(folder) as resume:
+        resume.create()
+        save_inputs(batch, folder, shown)
+        if explanation.regions is not None:
+            write_csv(folder / REGIONS, explanation.regions.rows(batch, explanation.labels))
+        write_csv(folder / f"{file_name(explanation.method)}{CLASSES}", class_rows(explanation, batch))
+        return save_arrays(explanation, batch, folder)
+
+
+def save_arrays(explanation: Explanation, batch: Batch, folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{file_name(explanation.method)}.safetensors"
+    setting = json.dumps({"rule": explanation.rule, "gradients": explanation.gradients})
+    write_arrays(path, {name: array.contiguous() for name, array in explanation.arrays.items()}, setting)
+    buffer = io.BytesIO()
+    plain: dict[str, Any] = {name: array.numpy() for name, array in explanation.arrays.items()}
+    np.savez_compressed(buffer, ids=np.array(batch.ids), **plain)
+    write_atomically(path.with_suffix(".npz"), buffer.getvalue())
+    return path
+
+
+def save_comparison(comparison: MethodComparison, folder: Path, title: str, limit: int) -> Path:
+    """Write every method's arrays, scores.csv with one row per method and sample, and gallery.html."""
+    with open_explanation(folder) as resume:
+        resume.create()
+        save_inputs(comparison.batch, folder, limit)
+        for method in comparison.judged.values():
+            save_arrays(method.explanation, comparison.batch, folder / ARRAYS)
+        write_csv(folder / SCORES, comparison.records())
+        return write_page(Page(title, [comparison.section(limit)]), folder / GALLERY)

@@ -1,0 +1,127 @@
+"""Every built-in filter as an object: `GaussianNoise(0.1)` in a palette is the same as 'gaussian_noise@0.1'."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rlab.storage.config import named_keywords
+
+Severity = float | str  # a number, or text with a unit such as '20dB' or '0.3mV'
+
+
+@named_keywords
+@dataclass(frozen=True)
+class Distortion:
+    """A built-in filter with its severity or severities (default: its usual one); a random filter may have several draws."""
+
+    severity: Severity | Sequence[Severity] | None = None
+    draws: int = 1
+
+    def __str__(self) -> str:
+        """The same as text, for the command line and for files."""
+        listed = [self.severity] if isinstance(self.severity, int | float | str) else self.severity
+        severities = "" if listed is None else "@" + ",".join(map(str, listed))
+        return f"{self._name}{severities}{f'*{self.draws}' if self.draws != 1 else ''}"
+
+    @property
+    def _name(self) -> str:
+        """GaussianNoise -> gaussian_noise."""
+        return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(self).__name__).lower()
+
+
+@named_keywords
+@dataclass(frozen=True)
+class DistortionFamily(Distortion):
+    """Filters with one name; `only` selects one of them: '+' or '-', '50' or '60' Hz, '+-+' for three channels."""
+
+    only: str = ""
+
+    @property
+    def _name(self) -> str:
+        return f"{super()._name}{self.only}"
+
+
+class GaussianBlur(Distortion):
+    """Out-of-focus optics, a smoothed signal; severity is the standard deviation in pixels or samples."""
+
+
+class MotionBlur(Distortion):
+    """Camera motion in a random direction; severity is the length of the motion in pixels."""
+
+
+class Pixelate(Distortion):
+    """Low resolution; severity is the side of a block in pixels."""
+
+
+class Jpeg(Distortion):
+    """JPEG compression; severity is 100 minus the encoder's quality."""
+
+
+class FrozenFrame(Distortion):
+    """A stalled stream; severity is the number of frames for which the picture freezes."""
+
+
+class Flicker(Distortion):
+    """Light or exposure that varies from frame to frame; severity is the largest step as a share of the range."""
+
+
+class BaselineWander(Distortion):
+    """Breathing, 0.5 to 2 cycles per window; severity is the amplitude of the drift, also in mV or dB of SNR."""
+
+
+class MuscleNoise(Distortion):
+    """Muscle activity, 20 to 150 Hz; severity is the standard deviation, also in mV or dB of SNR."""
+
+
+class LeadDropout(Distortion):
+    """Electrodes that fell off, their leads flat at the mean; severity is the share of leads, at least one."""
+
+
+class PowerlineHum(DistortionFamily):
+    """50 and 60 Hz mains hum, the same in all leads; severity is its amplitude, also in mV or dB of SNR."""
+
+
+class ElectrodeMotion(Distortion):
+    """Electrode motion, jumps that fade in 0.1 to 0.4 s; severity is the largest jump, also in mV or dB of SNR."""
+
+
+class AmplitudeScaling(DistortionFamily):
+    """Gain set too high or too low, leads scaled around their median; severity is the share of the change."""
+
+
+class Smoothing(Distortion):
+    """A smoothing recorder; severity is the standard deviation of a Gaussian in ms (8 ms halve the power at 17 Hz)."""
+
+
+class Illuminate(DistortionFamily):
+    """More and less light, an offset in a signal; severity is the step as a share of the range."""
+
+
+class Contrast(DistortionFamily):
+    """Harsh light and haze, gain too high or too low; severity is the share of the change."""
+
+
+class ChannelShift(DistortionFamily):
+    """Tinted light, a lead with an offset; severity is the step of each channel as a share of the range."""
+
+
+class GaussianNoise(Distortion):
+    """Sensor noise; severity is its standard deviation as a share of the range."""
+
+
+class SaltAndPepper(Distortion):
+    """Bit errors and glitches, pixels set to either end of the range; severity is the share of pixels."""
+
+
+class DeadPixel(Distortion):
+    """Pixels or samples that read zero; severity is the share that is dead."""
+
+
+class Fgsm(Distortion):
+    """One step against the gradient of the surrogates' margins; severity is the step. It needs `surrogate`."""
+
+
+class Pgd(Distortion):
+    """Ten steps against the gradients of the surrogates' margins; severity is the largest change. It needs `surrogate`."""
