@@ -103,8 +103,7 @@ class Victim(ABC):
         if timeout is not None and (type(timeout) not in (int, float) or not 0 < timeout <= _LONGEST):
             raise OptionError(f"expected a timeout above 0 and up to {_LONGEST} seconds, got {timeout!r}")
         self.bounds, self.outputs, self.multilabel, self.output, self.score = bounds, outputs, multilabel, output, score
-        self.chunk = self.first_chunk if chunk is None else chunk
-        self.timeout = self.first_timeout if timeout is None else timeout
+        self.chunk, self.timeout = chunk or self.first_chunk, timeout or self.first_timeout
         self.classes = classes  # None until the first answer
         self.rows: Counter[str] = Counter()  # phase -> rows that reached the model
 

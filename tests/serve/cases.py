@@ -32,7 +32,10 @@ def _runs() -> Path:
     root = Path(mkdtemp(prefix="rlab-runs-"))
     atexit.register(shutil.rmtree, root, ignore_errors=True)
     for name, samples in (("digits", 3), ("ecg", 2)):
-        values: dict[str, Any] = {"model": f"demo:{name}", "data": {"path": f"demo:{name}", "limit": samples}}
+        values: dict[str, Any] = {
+            "model": f"demo:{name}",
+            "data": {"path": f"demo:{name}", "limit": samples, "order": "first"},
+        }
         options = check(RunOptions, values | {"policy": "random", "budget": 60, "seed": 3, "chunk": 2})
         batch = options.data.load()
         run_attack(options.build(batch), demo_victim(name), batch, root / f"run_{name}", options.plain())
