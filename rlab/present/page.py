@@ -59,6 +59,25 @@ class Gallery:
 
 
 @dataclass(frozen=True)
+class Triple:
+    """One flip in three small pictures: original, difference, perturbed."""
+
+    label: str
+    read: str  # as which class
+    far: str  # its distance
+    pictures: tuple[Picture, Picture, Picture]
+    link: str = ""  # id of the sample on the page
+    smooth: bool = False
+
+
+@dataclass(frozen=True)
+class Strip:
+    """Flips at a glance."""
+
+    triples: Sequence[Triple]
+
+
+@dataclass(frozen=True)
 class Charts:
     """Charts side by side, if there is room."""
 
@@ -110,7 +129,7 @@ class Folded:
     blocks: Sequence[Block]
 
 
-Block = Text | Table | Facts | Gallery | Charts | Bars | Viewers | Code | Folded
+Block = Text | Table | Facts | Gallery | Strip | Charts | Bars | Viewers | Code | Folded
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,9 @@ from rlab.results.plots.save import choose
 from rlab.results.sentences import run_sentence
 from rlab.results.stages import WITHIN as STAGE_QUERIES
 from rlab.results.stages import StageFacts, stage_medians, stages_line
+from rlab.results.strip import strip_of
 from rlab.results.tables import MEDIANS, breakdown_tables, detail_table, figures_line, summary_facts
+from rlab.results.titles import Names
 from rlab.results.viewers import make_viewer, shelf, viewer_blocks
 from rlab.stats import Estimate, Floats, median_estimate, median_of, share_estimate
 from rlab.storage.outside import read_text
@@ -63,7 +65,7 @@ def attack_sections(result: ResultData, samples: int = 6) -> list[Section]:
     table = detail_table(result, ROWS, links)
     more = [Text(f"The first {ROWS:,} of {len(result):,} samples.", quiet=True)] if len(result) > ROWS else []
     return [
-        Section("Attack", summary_blocks(result)),
+        Section("Attack", [*strip_of(result, shown), *summary_blocks(result)]),
         Section("Easiest flips", gallery_blocks(result, shown)),
         Section("Samples", [*more, table]),
         *([Section("By class", classes)] if classes else []),
@@ -72,7 +74,6 @@ def attack_sections(result: ResultData, samples: int = 6) -> list[Section]:
 
 def attack_page(
     result: ResultData,
-    title: str = "Attack",
     samples: int = 24,
     config: Path | None = None,
     stages: Sequence[StageFacts] = (),
@@ -80,6 +81,8 @@ def attack_page(
     """The page of an attack; `config` is the configuration file of its folder, `stages` are those of a run that learned."""
     learning = [stages_section(result, stages)] if stages else []
     sections = [*attack_sections(result, samples), *learning, _settings(result, config)]
+    names = Names.read(config) if config is not None and config.is_file() else Names()
+    title = names.title(len(result), result.setting.size)
     return Page(title, sections, lead=f"{run_sentence(result)}.", numbers=key_numbers(result))
 
 

@@ -19,11 +19,11 @@ from rlab.present.browser import print_pdf
 from rlab.present.inline import image_address
 from rlab.present.page import Banner, Gallery, Page, Picture, Section, write_page
 from rlab.present.table import Cell, Table
-from rlab.results.page import attack_sections, key_numbers
+from rlab.results.page import attack_page, attack_sections, key_numbers
 from rlab.results.result import AttackResult, Status
 from tests.command import rlab_command
 from tests.hardening.toys import measured_toy
-from tests.present.chromium import PHONE, open_browser, opened
+from tests.present.chromium import PHONE, SCREEN, open_browser, opened
 from tests.results.plots.fixtures import Recipe, make_result
 
 EVIL = "<script>alert(1)</script><img src=x onerror=alert(2)>"
@@ -114,6 +114,16 @@ def test_a_sample_can_be_played_with(browser: Any, pages: dict[str, Path], kind:
         assert first.bounding_box()["width"] == PHONE[0]
         view.page.keyboard.press("Escape")
         assert first.bounding_box()["width"] < PHONE[0]
+
+
+@pytest.mark.parametrize("kind", RECIPES)
+def test_the_flips_are_on_the_first_screen(browser: Any, tmp_path: Path, kind: str) -> None:
+    page = attack_page(make_result(RECIPES[kind]), samples=1)
+    with opened(browser, write_page(page, tmp_path / "page.html"), SCREEN) as view:
+        assert view.fits()
+        boxes = [triple.bounding_box() for triple in view.page.locator(".triple").all()]
+        assert boxes
+        assert all(box["y"] + box["height"] <= SCREEN[1] for box in boxes)
 
 
 @pytest.mark.slow

@@ -73,7 +73,7 @@ function shrink() {
   Object.assign(button, { textContent: "⤢", title: "enlarge" }).setAttribute("aria-label", "enlarge");
   button.focus();
 }
-for (const figure of document.querySelectorAll("figure")) {
+for (const figure of document.querySelectorAll("figure:not(.three *)")) {
   const button = make("button", { type: "button", className: "enlarge", textContent: "⤢", title: "enlarge" });
   button.setAttribute("aria-label", "enlarge");
   button.addEventListener("click", () => {
