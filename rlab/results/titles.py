@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from rlab.data.kinds import KINDS, Kind, kind_of
+from rlab.errors import OptionError
 from rlab.storage.config import read_config
 
 _DEMOS = {
@@ -31,7 +32,11 @@ class Names:
 
     @classmethod
     def read(cls, config: Path) -> Names:
-        values = read_config(config)
+        """The names in a run's configuration; a damaged file names nothing, and the page shows it as it is."""
+        try:
+            values = read_config(config)
+        except OptionError:
+            return cls()
         return cls(_value(values.get("model"), "name"), _value(values.get("data"), "path"))
 
     @property

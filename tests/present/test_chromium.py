@@ -99,6 +99,10 @@ def test_a_sample_can_be_played_with(browser: Any, pages: dict[str, Path], kind:
         for _ in range(3):
             slider.press("End")
         assert slider.input_value() == "100"
+        rail, seen = slider.bounding_box(), box.bounding_box()  # at both ends the middle of the thumb is on the line
+        assert rail["x"] + 8 == pytest.approx(seen["x"], abs=2)
+        assert rail["x"] + rail["width"] - 8 == pytest.approx(seen["x"] + seen["width"], abs=2)
+        assert seen["height"] <= PHONE[1]
         perturbed = shot()
         assert original != perturbed
         first.locator(".overlay input").fill("1")
@@ -147,7 +151,7 @@ def test_heat_fades_over_its_input(browser: Any, tmp_path: Path, kind: str, size
         assert len(set(shots)) == 3
         if kind == "clip":
             heat.locator(".play input").fill("5")
-            view.wait("document.querySelector('.play output').textContent == 'frame 5'")
+            view.wait("document.querySelector('.play output').textContent == 'frame 6 of 6'")
             view.wait("document.querySelector('.heat canvas.after') !== null")
             assert heat.locator(".stage").screenshot() != shots[-1]
 
@@ -168,7 +172,7 @@ def test_a_clip_plays_and_pauses(browser: Any, pages: dict[str, Path]) -> None:
         button.click()
         assert button.inner_text() == "Play"
         frame.fill("5")
-        view.wait("document.querySelector('.viewer .play output').textContent == 'frame 5'")
+        view.wait("document.querySelector('.viewer .play output').textContent == 'frame 6 of 6'")
         shown = view.page.evaluate(
             "[...document.querySelectorAll('.viewer:first-child .marks path')].filter(m => m.style.display != 'none')"
             ".every(m => m.dataset.first <= 5 && m.dataset.last >= 5)"

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from rlab.data.batch import UNBOUNDED
 from rlab.present.page import Strip, render
+from rlab.results.kept import HeldInputs
 from rlab.results.page import attack_page
 from rlab.results.result import Status
 from rlab.results.strip import SHOWN, telling
 from rlab.results.titles import Names
+from rlab.results.where import where_picture
 from tests.results.plots.fixtures import Recipe, make_result
 
 RECIPES = {
@@ -72,3 +76,16 @@ def test_the_flips_shown_first_differ_in_their_confusion() -> None:
 def test_a_run_without_flips_has_no_strip() -> None:
     result = make_result(Recipe((16, 24), (4, 4), 3, n=4, status=(Status.SPENT,)))
     assert not any(isinstance(block, Strip) for block in attack_page(result).sections[0].blocks)
+
+
+@pytest.mark.parametrize(
+    ("kind", "often"), [("image", "% of flipped samples"), ("clip", "patches of a flipped sample")]
+)
+def test_the_map_of_places_has_a_legend_and_lies_over_the_inputs(kind: str, often: str) -> None:
+    dark = make_result(RECIPES[kind])
+    bright = replace(dark, inputs=HeldInputs(torch.ones_like(dark.original), dark.perturbed))
+    share = np.ones(dark.setting.grid.shape)
+    over_dark, over_bright = (where_picture(result, share) for result in (dark, bright))
+    assert over_dark.ramp is not None
+    assert often in over_dark.ramp.high
+    assert over_dark.src != over_bright.src

@@ -100,7 +100,7 @@ function film(viewer, stage, box) {
   let moving = false;
   const show = frame => {
     range.value = frame;
-    told.textContent = `frame ${frame}`;
+    told.textContent = `frame ${frame + 1} of ${frames}`;
     viewer.querySelector(".film").style.setProperty("--at", (frame + 0.5) / frames);
     for (const mark of stage.querySelectorAll(".marks path[data-first]"))
       mark.style.display = frame >= mark.dataset.first && frame <= mark.dataset.last ? "" : "none";
