@@ -62,7 +62,16 @@ def _add_error_pages(app: FastAPI, site: Site) -> None:
 def _add_pages(app: FastAPI, site: Site, jobs: Jobs) -> None:
     @app.get("/")
     def runs() -> Response:
-        return site.show("runs", f"Runs in {site.root.name}", runs=list_runs(site.root))
+        from rlab.serve.glance import glance_at
+
+        listed = [(run, glance_at(site.root / run.name) if run.has_samples else None) for run in list_runs(site.root)]
+        return site.show("runs", f"{len(listed):,} run{'' if len(listed) == 1 else 's'}", runs=listed)
+
+    @app.get("/thumbnail/{name:path}")
+    def thumbnail(name: str) -> Response:
+        from rlab.serve.glance import thumbnail
+
+        return Response(thumbnail(site.run(name)), media_type="image/png")
 
     @app.get("/serve.js")
     def script() -> Response:
@@ -98,7 +107,8 @@ def _add_pages(app: FastAPI, site: Site, jobs: Jobs) -> None:
 
     @app.get("/sample/{row:int}/{name:path}")
     def sample(row: int, name: str) -> Response:
-        return HTMLResponse(_sample_page(site.run(name), row, name))
+        folder = site.run(name)
+        return HTMLResponse(_sample_page(folder, row, name, site.back(folder)))
 
 
 def _settings(folder: Path) -> str:
@@ -120,11 +130,11 @@ def _samples(folder: Path, query: Mapping[str, str]) -> dict[str, Any]:
     return {"found": find_samples(folder, wanted), "wanted": wanted, "states": states, "keys": KEYS}
 
 
-def _sample_page(folder: Path, row: int, name: str) -> str:
+def _sample_page(folder: Path, row: int, name: str, back: Mapping[str, str]) -> str:
     from rlab.present.page import Page, Section, render
     from rlab.results.viewers import viewer_blocks
     from rlab.serve.samples import read_sample
 
     result = read_sample(folder, row)
     shown = Section(f"Sample {row:,} of {name}", viewer_blocks(result, [0]))
-    return render(Page(result.ids[0], [shown]))
+    return render(Page(result.ids[0], [shown], back=back))
