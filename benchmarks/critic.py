@@ -36,9 +36,11 @@ from rlab.data.batch import Batch
 from rlab.data.load import load
 from rlab.learning.answers import Answers
 from rlab.learning.distil import distil
+from rlab.policies.belief import BeliefPolicy
 from rlab.policies.belief.state import BeliefState
 from rlab.policies.imagine.critic import Critic, Evidence, analytic, save_critic
 from rlab.policies.imagine.policy import Candidates, ImaginePolicy
+from rlab.priors.surrogates import SurrogatePrior
 from rlab.runs.attack import run_attack
 from rlab.runs.options import make_attack
 from rlab.victims.base import Victim
@@ -137,7 +139,9 @@ def gather(world: World, critic: Critic | None) -> Lesson:
     """Attack a world and keep what was known of all candidates, and their rewards."""
     options = {"chunk": len(world.batch), "budget": QUERIES + 1, "until": "budget", **world.options}
     attack = make_attack(world.batch, policy="belief", surrogate=tuple(world.imitations), **options)
-    recorder = Recorder(attack.policy, judge=critic or analytic, victim=world.victim, lessons=[])
+    search = attack.policy
+    assert isinstance(search, BeliefPolicy) and isinstance(search.prior, SurrogatePrior)  # noqa: PT018
+    recorder = Recorder(search, search.prior, judge=critic or analytic, victim=world.victim, lessons=[])
     run_attack(replace(attack, policy=recorder), world.victim, world.batch)
     evidence = Evidence.cat([lesson.evidence for lesson in recorder.lessons])
     gain, flipped = (torch.cat([getattr(x, name) for x in recorder.lessons]) for name in ("gain", "flipped"))

@@ -191,7 +191,12 @@ class AttackOptions(LearningOptions, PaletteOptions):
         if not guided(policy):
             raise OptionError(f"the policy {self.policy!r} has a prior, and surrogates are one too: leave out one")
         search = replace(policy, prior=prior)
-        return ImaginePolicy(search) if is_auto(policy) else search
+        if not is_auto(policy):
+            return search
+        trained = policy.prior.suited(batch.shape)
+        # Students know less than other trained models: their gradients are a worse prior than the one that ships.
+        alone = self.surrogate is None and not isinstance(trained, NoPrior)
+        return ImaginePolicy(replace(policy, prior=trained) if alone else search, prior)
 
     def _pixels(self, batch: Samples, prior: SurrogatePrior | None) -> Policy[Any]:
         """Return the policy for free pixels, with the surrogates as prior if there are any."""

@@ -65,9 +65,10 @@ class ImagineState(Rows):
 
 @dataclass(frozen=True)
 class ImaginePolicy(Policy[ImagineState]):
-    """The belief search with a simulator that chooses among its candidates; the simulator is also the belief's prior."""
+    """The belief search with a simulator that chooses among its candidates."""
 
     belief: BeliefPolicy = field(repr=False)
+    simulator: SurrogatePrior = field(repr=False)
     draws: int = 3  # of the belief, each with a dozen candidates
     plan: bool = True  # whether to attack the simulator before the first query
     judge: Judge = field(default=shipped_critic, repr=False)
@@ -75,11 +76,6 @@ class ImaginePolicy(Policy[ImagineState]):
     def __post_init__(self) -> None:
         if not isinstance(self.draws, int) or self.draws < 1:
             raise OptionError(f"expected draws, a number of draws, from 1 up, got {self.draws!r}")
-
-    @property
-    def simulator(self) -> SurrogatePrior:
-        assert isinstance(self.belief.prior, SurrogatePrior)
-        return self.belief.prior
 
     @property
     def reduces(self) -> bool:
