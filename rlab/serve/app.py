@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fastapi import FastAPI, Request
 from fastapi.responses import HTMLResponse, Response
@@ -20,6 +20,9 @@ from rlab.serve.actions import add_actions
 from rlab.serve.jobs import Jobs
 from rlab.serve.runs import NoSuchRun, RunEntry, list_runs, read_entry
 from rlab.serve.site import Site
+
+if TYPE_CHECKING:
+    from rlab.serve.glance import Glance
 
 MOST_COMPARED = 12
 
@@ -62,9 +65,7 @@ def _add_error_pages(app: FastAPI, site: Site) -> None:
 def _add_pages(app: FastAPI, site: Site, jobs: Jobs) -> None:
     @app.get("/")
     def runs() -> Response:
-        from rlab.serve.glance import glance_at
-
-        listed = [(run, glance_at(site.root / run.name) if run.has_samples else None) for run in list_runs(site.root)]
+        listed = [(run, _glance(site.root / run.name) if run.has_samples else None) for run in list_runs(site.root)]
         return site.show("runs", f"{len(listed):,} run{'' if len(listed) == 1 else 's'}", runs=listed)
 
     @app.get("/thumbnail/{name:path}")
@@ -109,6 +110,12 @@ def _add_pages(app: FastAPI, site: Site, jobs: Jobs) -> None:
     def sample(row: int, name: str) -> Response:
         folder = site.run(name)
         return HTMLResponse(_sample_page(folder, row, name, site.back(folder)))
+
+
+def _glance(folder: Path) -> Glance | None:
+    from rlab.serve.glance import glance_at  # slow to import, and the list may hold no attack
+
+    return glance_at(folder)
 
 
 def _settings(folder: Path) -> str:
