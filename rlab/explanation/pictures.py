@@ -138,7 +138,7 @@ def _sheet(x: Array, bounds: tuple[float, float], over: Overlay | None) -> Image
             ax.imshow(part)
             ax.set_axis_off()
             if shares is not None:
-                ax.set_title(f"frame {frame}: {shares[frame]:.0%}", fontsize=6, pad=2)
+                ax.set_title(f"frame {frame + 1}: {shares[frame]:.0%}", fontsize=6, pad=2)
         figure.suptitle(over.title, fontsize=7, x=0.02, ha="left")
         border_line = Line2D([], [], color=tuple(LINE), linewidth=1.5, label="the mask's border")
         return _finished(figure, list(axes), HEAT, border_line, over)

@@ -36,7 +36,7 @@ class PageOptions:
 def attack(folder: Path, options: PageOptions) -> Page:
     result = AttackResult.load(folder, options.data)
     stages = read_stages(folder)
-    return attack_page(result, f"Attack {folder.name}", options.samples, folder / CONFIG, stages)
+    return attack_page(result, options.samples, folder / CONFIG, stages)
 
 
 def attack_figures(folder: Path, options: PageOptions) -> dict[str, Callable[[], Figure]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -37,12 +37,22 @@ class Facts:
 
 
 @dataclass(frozen=True)
+class Ramp:
+    """The legend of a map: its colours, and the words for both ends."""
+
+    colours: Sequence[str]
+    low: str
+    high: str
+
+
+@dataclass(frozen=True)
 class Picture:
     src: str  # a data: URL
     about: str  # alternative text
     title: str = ""
     caption: str = ""
     drawn: bool = False  # dark lines on white, inverted in dark mode
+    ramp: Ramp | None = None
 
     @property
     def size(self) -> tuple[int, int]:
@@ -56,6 +66,25 @@ class Gallery:
 
     pictures: Sequence[Picture]
     columns: int = 1
+
+
+@dataclass(frozen=True)
+class Triple:
+    """One flip in three small pictures: original, difference, perturbed."""
+
+    label: str
+    read: str  # as which class
+    far: str  # its distance
+    pictures: tuple[Picture, Picture, Picture]
+    link: str = ""  # id of the sample on the page
+    smooth: bool = False
+
+
+@dataclass(frozen=True)
+class Strip:
+    """Flips at a glance."""
+
+    triples: Sequence[Triple]
 
 
 @dataclass(frozen=True)
@@ -110,7 +139,14 @@ class Folded:
     blocks: Sequence[Block]
 
 
-Block = Text | Table | Facts | Gallery | Charts | Bars | Viewers | Code | Folded
+@dataclass(frozen=True)
+class Beside:
+    """Blocks side by side, if there is room."""
+
+    blocks: Sequence[Block]
+
+
+Block = Text | Table | Facts | Gallery | Strip | Charts | Bars | Viewers | Code | Folded | Beside
 
 
 @dataclass(frozen=True)
@@ -138,6 +174,7 @@ class Page:
     verdict: Banner | None = None
     lead: str = ""
     numbers: Sequence[Number] = ()
+    back: Mapping[str, str] = field(default_factory=dict)  # addresses by name, where a server shows the page
 
 
 def write_page(page: Page, path: Path) -> Path:

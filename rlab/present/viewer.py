@@ -8,8 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-_SIDE, _CARD = 288, 350  # CSS pixels: target side of small pictures, width of a card
-
 
 @dataclass(frozen=True)
 class Mark:
@@ -82,15 +80,6 @@ class Stage:
     sheet: Sheet | None = None
     timeline: Timeline | None = None
     heat: bool = False  # the layer is a heat map instead of a perturbed version
-
-    @property
-    def shown(self) -> int:
-        """Width in CSS pixels; small pictures are enlarged by whole numbers, others to the width of a card."""
-        if self.sheet:
-            return round(self.width)
-        if self.smooth:
-            return max(round(self.width), _CARD)
-        return int(self.width) * max(1, round(_SIDE / max(self.width, self.height)))
 
     @property
     def legend(self) -> list[tuple[str, str, bool]]:

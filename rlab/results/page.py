@@ -7,20 +7,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from uuid import uuid4
 
-import matplotlib
 import numpy as np
 import torch
-from PIL import Image
 from torch import Tensor
 
 from rlab.core.trace import DISTANCE_NAMES
 from rlab.data.kinds import kind_of
 from rlab.present.chart import Chart, Curve
-from rlab.present.inline import image_address
 from rlab.present.notebook import SAMPLES, blocks_html
 from rlab.present.page import (
     Bar,
     Bars,
+    Beside,
     Block,
     Charts,
     Code,
@@ -29,7 +27,6 @@ from rlab.present.page import (
     Gallery,
     Number,
     Page,
-    Picture,
     Section,
     Text,
 )  # fmt: skip
@@ -42,8 +39,11 @@ from rlab.results.plots.save import choose
 from rlab.results.sentences import run_sentence
 from rlab.results.stages import WITHIN as STAGE_QUERIES
 from rlab.results.stages import StageFacts, stage_medians, stages_line
+from rlab.results.strip import strip_of
 from rlab.results.tables import MEDIANS, breakdown_tables, detail_table, figures_line, summary_facts
+from rlab.results.titles import Names
 from rlab.results.viewers import make_viewer, shelf, viewer_blocks
+from rlab.results.where import where_picture
 from rlab.stats import Estimate, Floats, median_estimate, median_of, share_estimate
 from rlab.storage.outside import read_text
 from rlab.victims.base import PHASES
@@ -63,7 +63,7 @@ def attack_sections(result: ResultData, samples: int = 6) -> list[Section]:
     table = detail_table(result, ROWS, links)
     more = [Text(f"The first {ROWS:,} of {len(result):,} samples.", quiet=True)] if len(result) > ROWS else []
     return [
-        Section("Attack", summary_blocks(result)),
+        Section("Attack", [*strip_of(result, shown), *summary_blocks(result)]),
         Section("Easiest flips", gallery_blocks(result, shown)),
         Section("Samples", [*more, table]),
         *([Section("By class", classes)] if classes else []),
@@ -72,7 +72,6 @@ def attack_sections(result: ResultData, samples: int = 6) -> list[Section]:
 
 def attack_page(
     result: ResultData,
-    title: str = "Attack",
     samples: int = 24,
     config: Path | None = None,
     stages: Sequence[StageFacts] = (),
@@ -80,6 +79,8 @@ def attack_page(
     """The page of an attack; `config` is the configuration file of its folder, `stages` are those of a run that learned."""
     learning = [stages_section(result, stages)] if stages else []
     sections = [*attack_sections(result, samples), *learning, _settings(result, config)]
+    names = Names.read(config) if config is not None and config.is_file() else Names()
+    title = names.title(len(result), result.setting.size)
     return Page(title, sections, lead=f"{run_sentence(result)}.", numbers=key_numbers(result))
 
 
@@ -163,29 +164,17 @@ def _times(result: ResultData) -> list[Chart]:
 
 
 def _places(result: ResultData) -> list[Block]:
-    """The map of distorted places in images and frames, and the filters used."""
-    share, setting, kind = _share(result), result.setting, kind_of(result.setting.size)
+    """The map of distorted places in images and frames beside the filters used."""
+    share, setting = _share(result), result.setting
     if share is None:
         return []
-    blocks: list[Block] = []
-    if kind != "signal":
-        flat = share.reshape(-1, *share.shape[-2:]).sum(0)
-        most = float(flat.max())
-        often = f"{most:.0%} of flipped samples" if kind == "image" else f"{number(most)} patches per sample"
-        caption = f"Dark: never. Bright: in {often}."
-        blocks.append(Gallery([Picture(_map(flat), "how often each place is distorted", "Where", caption)], 3))
+    where = [] if kind_of(setting.size) == "signal" else [where_picture(result, share)]
     assignment = result.assignment[result.succeeded]
     counts = torch.bincount(assignment.flatten().long(), minlength=len(setting.palette) + 1)[1:].tolist()
     order = sorted((k for k in range(len(counts)) if counts[k]), key=lambda k: -counts[k])[:12]
     bars = [Bar(setting.palette[k], counts[k] / max(counts), f"{counts[k]:,}", hue(k + 1)) for k in order]
-    return [*blocks, Bars("Filters: patches of flipped samples", bars)]
-
-
-def _map(share: Floats) -> str:
-    colours = matplotlib.colormaps["cividis"](share / share.max())[..., :3]
-    picture = Image.fromarray((colours * 255).round().astype(np.uint8))
-    times = max(1, 192 // max(picture.size))
-    return image_address(picture.resize((picture.width * times, picture.height * times), Image.Resampling.NEAREST))
+    filters = Bars("Filters: patches of flipped samples", bars)
+    return [Beside([Gallery(where), filters])] if where else [filters]
 
 
 def stages_section(result: ResultData, stages: Sequence[StageFacts]) -> Section:

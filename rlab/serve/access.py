@@ -107,7 +107,7 @@ async def read_body(request: Request, most: int) -> bytes:
 def secure_headers() -> dict[str, str]:
     """Pages run only the scripts of the server and the report, fetch nothing from elsewhere, and cannot be framed."""
     policy = (
-        "default-src 'none'; img-src data:; media-src data:; style-src 'unsafe-inline'; connect-src 'self'; "
+        "default-src 'none'; img-src 'self' data:; media-src data:; style-src 'unsafe-inline'; connect-src 'self'; "
         f"script-src 'self' 'sha256-{script_digest()}'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
     )
     return {

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fastapi import FastAPI, Request
 from fastapi.responses import HTMLResponse, Response
@@ -20,6 +20,9 @@ from rlab.serve.actions import add_actions
 from rlab.serve.jobs import Jobs
 from rlab.serve.runs import NoSuchRun, RunEntry, list_runs, read_entry
 from rlab.serve.site import Site
+
+if TYPE_CHECKING:
+    from rlab.serve.glance import Glance
 
 MOST_COMPARED = 12
 
@@ -62,7 +65,14 @@ def _add_error_pages(app: FastAPI, site: Site) -> None:
 def _add_pages(app: FastAPI, site: Site, jobs: Jobs) -> None:
     @app.get("/")
     def runs() -> Response:
-        return site.show("runs", f"Runs in {site.root.name}", runs=list_runs(site.root))
+        listed = [(run, _glance(site.root / run.name) if run.has_samples else None) for run in list_runs(site.root)]
+        return site.show("runs", f"{len(listed):,} run{'' if len(listed) == 1 else 's'}", runs=listed)
+
+    @app.get("/thumbnail/{name:path}")
+    def thumbnail(name: str) -> Response:
+        from rlab.serve.glance import thumbnail
+
+        return Response(thumbnail(site.run(name)), media_type="image/png")
 
     @app.get("/serve.js")
     def script() -> Response:
@@ -98,7 +108,14 @@ def _add_pages(app: FastAPI, site: Site, jobs: Jobs) -> None:
 
     @app.get("/sample/{row:int}/{name:path}")
     def sample(row: int, name: str) -> Response:
-        return HTMLResponse(_sample_page(site.run(name), row, name))
+        folder = site.run(name)
+        return HTMLResponse(_sample_page(folder, row, name, site.back(folder)))
+
+
+def _glance(folder: Path) -> Glance | None:
+    from rlab.serve.glance import glance_at  # slow to import, and the list may hold no attack
+
+    return glance_at(folder)
 
 
 def _settings(folder: Path) -> str:
@@ -120,11 +137,11 @@ def _samples(folder: Path, query: Mapping[str, str]) -> dict[str, Any]:
     return {"found": find_samples(folder, wanted), "wanted": wanted, "states": states, "keys": KEYS}
 
 
-def _sample_page(folder: Path, row: int, name: str) -> str:
+def _sample_page(folder: Path, row: int, name: str, back: Mapping[str, str]) -> str:
     from rlab.present.page import Page, Section, render
     from rlab.results.viewers import viewer_blocks
     from rlab.serve.samples import read_sample
 
     result = read_sample(folder, row)
     shown = Section(f"Sample {row:,} of {name}", viewer_blocks(result, [0]))
-    return render(Page(result.ids[0], [shown]))
+    return render(Page(result.ids[0], [shown], back=back))

@@ -69,7 +69,7 @@ def read_entry(root: Path, folder: Path) -> RunEntry | None:
     elif (folder / LEDGER).is_file():
         stored = stored_command(folder)
         if stored:
-            return None  # a folder of runs, such as that of `rlab demo`
+            return None  # a folder that holds runs but is of no kind itself
         command = "damaged" if stored is None else "run"
     elif running:
         command = str(signed(folder).get("command", "run"))

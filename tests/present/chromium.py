@@ -15,7 +15,7 @@ import pytest
 from rlab.errors import InputError
 from rlab.present.browser import check_chromium
 
-PHONE, DESK = (390, 844), (1200, 900)
+PHONE, DESK, SCREEN = (390, 844), (1200, 900), (1280, 800)
 
 
 @dataclass

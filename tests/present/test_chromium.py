@@ -19,11 +19,11 @@ from rlab.present.browser import print_pdf
 from rlab.present.inline import image_address
 from rlab.present.page import Banner, Gallery, Page, Picture, Section, write_page
 from rlab.present.table import Cell, Table
-from rlab.results.page import attack_sections, key_numbers
+from rlab.results.page import attack_page, attack_sections, key_numbers
 from rlab.results.result import AttackResult, Status
 from tests.command import rlab_command
 from tests.hardening.toys import measured_toy
-from tests.present.chromium import PHONE, open_browser, opened
+from tests.present.chromium import PHONE, SCREEN, open_browser, opened
 from tests.results.plots.fixtures import Recipe, make_result
 
 EVIL = "<script>alert(1)</script><img src=x onerror=alert(2)>"
@@ -99,6 +99,10 @@ def test_a_sample_can_be_played_with(browser: Any, pages: dict[str, Path], kind:
         for _ in range(3):
             slider.press("End")
         assert slider.input_value() == "100"
+        rail, seen = slider.bounding_box(), box.bounding_box()  # at both ends the middle of the thumb is on the line
+        assert rail["x"] + 8 == pytest.approx(seen["x"], abs=2)
+        assert rail["x"] + rail["width"] - 8 == pytest.approx(seen["x"] + seen["width"], abs=2)
+        assert seen["height"] <= PHONE[1]
         perturbed = shot()
         assert original != perturbed
         first.locator(".overlay input").fill("1")
@@ -114,6 +118,16 @@ def test_a_sample_can_be_played_with(browser: Any, pages: dict[str, Path], kind:
         assert first.bounding_box()["width"] == PHONE[0]
         view.page.keyboard.press("Escape")
         assert first.bounding_box()["width"] < PHONE[0]
+
+
+@pytest.mark.parametrize("kind", RECIPES)
+def test_the_flips_are_on_the_first_screen(browser: Any, tmp_path: Path, kind: str) -> None:
+    page = attack_page(make_result(RECIPES[kind]), samples=1)
+    with opened(browser, write_page(page, tmp_path / "page.html"), SCREEN) as view:
+        assert view.fits()
+        boxes = [triple.bounding_box() for triple in view.page.locator(".triple").all()]
+        assert boxes
+        assert all(box["y"] + box["height"] <= SCREEN[1] for box in boxes)
 
 
 @pytest.mark.slow
@@ -137,7 +151,7 @@ def test_heat_fades_over_its_input(browser: Any, tmp_path: Path, kind: str, size
         assert len(set(shots)) == 3
         if kind == "clip":
             heat.locator(".play input").fill("5")
-            view.wait("document.querySelector('.play output').textContent == 'frame 5'")
+            view.wait("document.querySelector('.play output').textContent == 'frame 6 of 6'")
             view.wait("document.querySelector('.heat canvas.after') !== null")
             assert heat.locator(".stage").screenshot() != shots[-1]
 
@@ -158,7 +172,7 @@ def test_a_clip_plays_and_pauses(browser: Any, pages: dict[str, Path]) -> None:
         button.click()
         assert button.inner_text() == "Play"
         frame.fill("5")
-        view.wait("document.querySelector('.viewer .play output').textContent == 'frame 5'")
+        view.wait("document.querySelector('.viewer .play output').textContent == 'frame 6 of 6'")
         shown = view.page.evaluate(
             "[...document.querySelectorAll('.viewer:first-child .marks path')].filter(m => m.style.display != 'none')"
             ".every(m => m.dataset.first <= 5 && m.dataset.last >= 5)"

@@ -73,7 +73,7 @@ function shrink() {
   Object.assign(button, { textContent: "⤢", title: "enlarge" }).setAttribute("aria-label", "enlarge");
   button.focus();
 }
-for (const figure of document.querySelectorAll("figure")) {
+for (const figure of document.querySelectorAll("figure:not(.three *)")) {
   const button = make("button", { type: "button", className: "enlarge", textContent: "⤢", title: "enlarge" });
   button.setAttribute("aria-label", "enlarge");
   button.addEventListener("click", () => {
@@ -100,7 +100,7 @@ function film(viewer, stage, box) {
   let moving = false;
   const show = frame => {
     range.value = frame;
-    told.textContent = `frame ${frame}`;
+    told.textContent = `frame ${frame + 1} of ${frames}`;
     viewer.querySelector(".film").style.setProperty("--at", (frame + 0.5) / frames);
     for (const mark of stage.querySelectorAll(".marks path[data-first]"))
       mark.style.display = frame >= mark.dataset.first && frame <= mark.dataset.last ? "" : "none";

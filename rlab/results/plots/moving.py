@@ -73,7 +73,7 @@ def pick_frames(sample: Sample) -> list[int]:
 
 
 def frame_name(sample: Sample, frame: int) -> str:
-    return f"{frame / sample.setting.rate:.2f} s" if sample.setting.rate else f"frame {frame}"
+    return f"{frame / sample.setting.rate:.2f} s" if sample.setting.rate else f"frame {frame + 1}"
 
 
 def touched_by_frame(sample: Sample) -> NDArray[np.int64]:

@@ -1,0 +1,112 @@
+"""The most telling flips as small pictures: original, difference and perturbed side by side."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image, ImageDraw
+from PIL.Image import Resampling
+
+from rlab.data.kinds import kind_of
+from rlab.present.colours import to_colours
+from rlab.present.inline import image_address
+from rlab.present.page import Picture, Strip, Triple
+from rlab.present.style import BEFORE, INK
+from rlab.results.data import ResultData
+from rlab.results.plots.pixels import SMOOTH_FROM, magnification, magnify, to_unit
+from rlab.results.plots.sample import Array, Sample
+from rlab.results.sentences import class_words
+
+SHOWN = 6  # triples
+SIDE = 224  # pixels; larger pictures are reduced
+WIDE, HIGH, PEN = 240, 160, 2  # pixels of a drawn signal and of its line
+CHANGE = "#B35900"
+
+
+def telling(result: ResultData, most: int = SHOWN) -> list[int]:
+    """Flipped samples whose inputs are at hand: the smallest L2 of each confusion first, then the smallest of all."""
+    won = result.succeeded.nonzero().flatten()
+    near = [i for i in won[torch.argsort(result.final["l2"][won], stable=True)].tolist() if result.inputs.has(i)]
+    first: dict[tuple[str, str], int] = {}
+    for i in near:
+        first.setdefault(_confusion(result, i), i)
+    chosen = list(first.values())[:most]
+    return [*chosen, *(i for i in near if i not in chosen)][:most]
+
+
+def strip_of(result: ResultData, shown: list[int]) -> list[Strip]:
+    """The strip, with links to the samples that the page shows in full; none without flips."""
+    triples = [_triple(result, i, f"sample-{i}" if i in shown else "") for i in telling(result)]
+    return [Strip(triples)] if triples else []
+
+
+def _confusion(result: ResultData, i: int) -> tuple[str, str]:
+    sample = result[i]
+    return class_words(result.setting, sample.label), class_words(result.setting, sample.predicted_after)
+
+
+def _triple(result: ResultData, i: int, link: str) -> Triple:
+    sample, (label, read) = Sample.of(result, i), _confusion(result, i)
+    setting = sample.setting
+    (before, change, after), note = (_drawn if kind_of(setting.size) == "signal" else _seen)(sample)
+    about = f"{sample.id}, {label}"
+    drawn = kind_of(setting.size) == "signal"
+    pictures = (
+        Picture(before, f"original of {about}", "original", drawn=drawn),
+        Picture(change, f"what was changed in {about}", note, drawn=drawn),
+        Picture(after, f"perturbed {about}, read as {read}", "perturbed", drawn=drawn),
+    )
+    far = f"L2 {result.final['l2'][i]:.3g}{setting.l2_unit}, {len(sample.touched)} of {len(setting.grid)} patches"
+    return Triple(label, read, far, pictures, link, smooth=drawn or min(setting.size[-2:]) >= SMOOTH_FROM)
+
+
+def _seen(sample: Sample) -> tuple[tuple[str, str, str], str]:
+    """An image, or the frame of a clip that changed most, and what was done to the difference."""
+    x0, x = to_unit(sample)
+    when = ""
+    if len(sample.setting.size) > 2:
+        frame = int(np.abs(x - x0).sum((0, 2, 3)).argmax())
+        x0, x, when = x0[:, frame], x[:, frame], f", frame {frame + 1}"
+    change, factor = magnify(x - x0)
+    before, after = to_colours(x0), to_colours(x)
+    return (_small(before), _small(change), _small(after)), f"difference × {factor}{when}"
+
+
+def _small(colours: Array) -> str:
+    """(h, w, 3) -> a picture, reduced if it is large."""
+    picture = Image.fromarray((colours * 255).round().astype(np.uint8))
+    picture.thumbnail((SIDE, SIDE), Resampling.LANCZOS)
+    return image_address(picture)
+
+
+def _drawn(sample: Sample) -> tuple[tuple[str, str, str], str]:
+    """The lead of a signal that changed most, with its name."""
+    change = sample.x - sample.x0
+    lead = int(np.abs(change).max(1).argmax())
+    x0, x, names = sample.x0[lead], sample.x[lead], sample.setting.leads
+    low, high = float(min(x0.min(), x.min())), float(max(x0.max(), x.max()))
+    half = 0.55 * (high - low) or 1.0
+    factor = magnification(float(np.abs(change[lead]).max()) / half)
+    middle = (low + high) / 2
+    pictures = (
+        _curve((x0 - middle) / half, BEFORE),
+        _curve(factor * change[lead] / half, CHANGE),
+        _curve((x - middle) / half, INK),
+    )
+    name = f", {names[lead]}" if lead < len(names) else ""
+    return pictures, f"difference × {factor}{name}"
+
+
+def _curve(values: NDArray[np.float32], colour: str) -> str:
+    """(n,) in [-1, 1] -> a line on white; many points become the lowest and highest of each column."""
+    step = max(1, math.ceil(2 * len(values) / WIDE))
+    parts = np.pad(values, (0, -len(values) % step), mode="edge").reshape(-1, step)
+    points = np.stack([parts.min(1), parts.max(1)], 1).reshape(-1) if step > 1 else values
+    across = np.linspace(PEN, WIDE - PEN, len(points))
+    down = PEN + (1 - points.clip(-1, 1)) / 2 * (HIGH - 2 * PEN)
+    picture = Image.new("RGB", (WIDE, HIGH), "white")
+    ImageDraw.Draw(picture).line(list(zip(across.tolist(), down.tolist(), strict=True)), colour, PEN, "curve")
+    return image_address(picture)
