@@ -40,7 +40,7 @@ class Recipe:
 RECIPES = {
     "digits": Recipe(40, shift=1, about="scikit-learn digits, 1,297 train images"),
     "ecg": Recipe(16, about="simulated beats, the train split of 2,000"),
-    "clips": Recipe(13, width=8, rate=6e-3, about="simulated clips, the train split of 2,000"),
+    "clips": Recipe(6, width=8, rate=6e-3, about="clips of moving digits, the train split of 2,000"),
 }
 
 

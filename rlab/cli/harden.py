@@ -18,7 +18,7 @@ from rlab.hardening.declared import PAGE, HardeningJob
 from rlab.hardening.options import HardenOptions, HardenRunOptions
 from rlab.hardening.run import WEIGHTS
 from rlab.hardening.sections import RULES, comparison_table
-from rlab.present.table import plain, terminal
+from rlab.present.table import number, plain, terminal
 from rlab.storage.config import check
 
 
@@ -133,6 +133,8 @@ def _harden(job: HardeningJob, flags: HardenFlags, folder: Path) -> str:
     abouts = {"clean": "accuracy on clean test samples", "corruptions": "accuracy under the palette's filters"}
     for name, what in abouts.items():
         out.print(f"{what}: {means['before'][name]:.1%} -> {means['after'][name]:.1%}", highlight=False)
+    l2 = [number(m.estimates()["agent_l2"].value) for m in run.measured.values()]
+    out.print(f"median L2 to flip: {' -> '.join(l2)}", highlight=False)
     weights, page = plain(folder / WEIGHTS), plain(folder / PAGE)
     out.print(f"Weights: [bold]{weights}[/bold]  Before and after: [bold]{page}[/bold]")
     if flags.onnx:

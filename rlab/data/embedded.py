@@ -1,4 +1,4 @@
-"""Demo data without files or network: real digits, and simulated heartbeats and clips with known masks.
+"""Demo data without files or network: real digits, simulated heartbeats, and clips of moving digits; the last two with masks.
 
 A simulated sample depends only on its row and the seed, whatever other samples you load.
 """
@@ -25,14 +25,14 @@ LEADS = ("II", "V1")
 FRAMES, SIDE, FRAME_RATE = 16, 32, 25.0  # of the clips
 MOVES = {"left": (0, -1), "right": (0, 1), "up": (-1, 0), "down": (1, 0)}  # (rows, columns) per frame
 CLASSES = len(BEATS)  # as many as MOVES; both draw the class first
-SHAPES = ("disc", "square", "diamond")
+INK = 0.4  # the mask of a clip holds the pixels with more ink
 Wave = tuple[float, float, float]  # millivolts in the first lead, seconds after R, seconds of standard deviation
 Floats = NDArray[np.float64]
 _TIME = np.arange(LENGTH) / RATE
 
 
 def embedded(name: str, *, split: str = "test", take: Take | None = None) -> Batch:
-    """Load digits (real), ecg or clips (both simulated), from the train or the test split."""
+    """Load digits (real), ecg (simulated) or clips (real digits that move), from the train or the test split."""
     simulate = {"ecg": ecg, "clips": clips}
     if name not in ("digits", *simulate):
         raise OptionError(f"unknown demo data {name!r}: expected one of digits, {', '.join(simulate)}")
@@ -45,7 +45,7 @@ def embedded(name: str, *, split: str = "test", take: Take | None = None) -> Bat
     if take.limit is not None and not take.shuffle:
         count = max(count, take.limit)
     labels = torch.tensor([_first_draw(seed, row) for row in range(count)])
-    return replace(simulate[name](np.array(take.rows(labels), np.int64), seed), take=take)
+    return replace(simulate[name](np.array(take.rows(labels), np.int64), split), take=take)
 
 
 def _first_draw(seed: int, row: int) -> int:
@@ -56,8 +56,7 @@ def _first_draw(seed: int, row: int) -> int:
 def digits(split: str, take: Take) -> Batch:
     """Handwritten digits of scikit-learn, (b, 1, 8, 8) in [0, 1]: 500 for testing, 1,297 for training."""
     x, y = _read_digits()
-    order = np.random.default_rng(DIGITS_ORDER).permutation(len(x))
-    part = order[:TEST_DIGITS] if split == "test" else order[TEST_DIGITS:]
+    part = _part(split)
     rows = part[take.rows(torch.from_numpy(y[part]))]
     ids = tuple(f"digit-{i:04d}" for i in rows)
     return Batch(torch.from_numpy(x[rows]), torch.from_numpy(y[rows]), ids, classes=tuple("0123456789"), take=take)
@@ -71,9 +70,16 @@ def _read_digits() -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     return (data.images / 16).astype(np.float32)[:, None], data.target.astype(np.int64)
 
 
-def ecg(rows: NDArray[np.int64], seed: int) -> Batch:
+def _part(split: str) -> NDArray[np.int64]:
+    """The rows of scikit-learn's digits that belong to the split."""
+    order = np.random.default_rng(DIGITS_ORDER).permutation(len(_read_digits()[1]))
+    return order[:TEST_DIGITS] if split == "test" else order[TEST_DIGITS:]
+
+
+def ecg(rows: NDArray[np.int64], split: str) -> Batch:
     """Simulated beats (b, 2, 288) in mV at 360 Hz: P, Q, R, S and T as sums of Gaussians, after McSharry et al. 2003
     (https://doi.org/10.1109/TBME.2003.808805)."""
+    seed = SIMULATED[split][1]
     beats, labels, peaks = zip(*(_beat(np.random.default_rng((seed, int(row)))) for row in rows), strict=True)
     return Batch(
         x=torch.from_numpy(np.stack(beats).astype(np.float32)),
@@ -128,59 +134,40 @@ def _noise(draw: np.random.Generator) -> Floats:
     return total
 
 
-def clips(rows: NDArray[np.int64], seed: int) -> Batch:
-    """Clips (b, 3, 16, 32, 32) in [0, 1] of a textured object on a textured background, with its masks; the class is the
-    direction in which the object moves."""
-    values, masks, labels = zip(*(_clip(np.random.default_rng((seed, int(row)))) for row in rows), strict=True)
+def clips(rows: NDArray[np.int64], split: str) -> Batch:
+    """Clips (b, 3, 16, 32, 32) in [0, 1] of a handwritten digit of the same split that moves over a plain background,
+    with its masks; the class is the direction of the motion."""
+    seed, written = SIMULATED[split][1], _read_digits()[0][_part(split), 0]
+    drawn = (_clip(np.random.default_rng((seed, int(row))), written) for row in rows)
+    values, masks, labels = zip(*drawn, strict=True)
     return Batch(
         x=torch.from_numpy(np.stack(values).astype(np.float32)),
         y=torch.tensor(labels),
-        ids=tuple(f"simulated-{row:04d}" for row in rows),
+        ids=tuple(f"moving-{row:04d}" for row in rows),
         classes=tuple(MOVES),
         masks=torch.from_numpy(np.stack(masks)),
         rate=FRAME_RATE,
     )
 
 
-def _clip(draw: np.random.Generator) -> tuple[Floats, NDArray[np.bool_], int]:
-    """One clip (3, t, h, w), its mask (t, h, w) and its class."""
+def _clip(draw: np.random.Generator, written: NDArray[np.float32]) -> tuple[Floats, NDArray[np.bool_], int]:
+    """One clip (3, t, h, w) of one of the written digits (n, 8, 8), its mask (t, h, w) and its class."""
     label = int(draw.integers(len(MOVES)))
-    mask = _track(draw, tuple(MOVES.values())[label])
-    background, inside = _texture(draw, 0.18), _texture(draw, 0.08)
-    contrast = draw.uniform(0.09, 0.4) * draw.choice((-1, 1), (3, 1, 1))
-    light = 1 + draw.normal(0, 0.03, (1, FRAMES, 1, 1))
-    surface = background.mean() + contrast + inside - inside.mean()
-    x = np.where(mask[None], surface[:, None], background[:, None]) * light
-    return np.clip(x + draw.normal(0, draw.uniform(0.01, 0.05), x.shape), 0, 1), mask, label
+    ink = _track(draw, written[draw.integers(len(written))], tuple(MOVES.values())[label])
+    paper = draw.uniform(0.2, 0.4, (3, 1, 1, 1))
+    x = paper + draw.uniform(0.2, 0.55, (3, 1, 1, 1)) * ink
+    return np.clip(x + draw.normal(0, 0.01, x.shape), 0, 1), ink > INK, label
 
 
-def _track(draw: np.random.Generator, step: tuple[int, int]) -> NDArray[np.bool_]:
-    """Mask (t, h, w) of the object. It wraps around the borders, so that a single frame does not reveal its direction."""
-    speed = draw.uniform(0.5, 1.6)
-    drift = speed * draw.normal(0, 0.3)
+def _track(draw: np.random.Generator, digit: NDArray[np.float32], step: tuple[int, int]) -> Floats:
+    """Ink (t, h, w) of the moving digit. It wraps around the borders, so that a single frame does not reveal its direction."""
+    speed = draw.uniform(0.6, 1.6)
+    drift = speed * draw.normal(0, 0.2)
     time = np.arange(FRAMES)[:, None]
     along, across = np.array([step]), np.array([step[::-1]])
-    centre = draw.uniform(0, SIDE, (1, 2)) + time * (speed * along + drift * across) + draw.normal(0, 0.25, (FRAMES, 2))
-    grid = np.arange(SIDE)
-    dy, dx = (
-        (grid - centre[:, axis, None] + SIDE / 2) % SIDE - SIDE / 2 for axis in (0, 1)
-    )  # wrapped around the border
-    return _inside(draw.choice(SHAPES), dy[:, :, None], dx[:, None, :], draw.uniform(3.0, 5.0))
-
-
-def _inside(shape: str, dy: Floats, dx: Floats, radius: float) -> NDArray[np.bool_]:
-    distances = {
-        "disc": np.hypot(dy, dx),
-        "square": np.maximum(abs(dy), abs(dx)) * 1.13,
-        "diamond": (abs(dy) + abs(dx)) * 0.8,
-    }
-    return distances[shape] <= radius
-
-
-def _texture(draw: np.random.Generator, strength: float) -> Floats:
-    """Smooth coloured noise (3, h, w) around a random grey: waves of a few cycles per side that continue across the borders."""
-    grid = 2 * np.pi * np.arange(SIDE) / SIDE
-    cycles, phase = draw.integers(-5, 6, (8, 2)), draw.uniform(0, 2 * np.pi, (8, 1, 1))
-    waves = np.sin(cycles[:, 0, None, None] * grid[:, None] + cycles[:, 1, None, None] * grid + phase)
-    mixed: Floats = np.einsum("ck,khw->chw", draw.normal(0, strength / np.sqrt(8), (3, 8)), waves)
-    return draw.uniform(0.35, 0.65) + mixed
+    centre = draw.uniform(0, SIDE, (1, 2)) + time * (speed * along + drift * across)
+    away = (np.arange(SIDE) - centre[:, :, None] + SIDE / 2) % SIDE - SIDE / 2  # (t, 2, side)
+    zoom, middle = draw.uniform(1.8, 2.3), (len(digit) - 1) / 2
+    near = np.clip(1 - abs(away[..., None] / zoom + middle - np.arange(len(digit))), 0, None)  # linear interpolation
+    ink: Floats = near[:, 0] @ digit @ near[:, 1].swapaxes(1, 2)
+    return ink

@@ -15,7 +15,7 @@ from rlab.results.viewers import make_viewer, shelf
 SCENES = {
     "ecg": ("signal: ECG beats, two leads", "simulated"),
     "digits": ("image: handwritten digits", "real, from scikit-learn"),
-    "clips": ("video: a moving object", "simulated"),
+    "clips": ("video: moving digits", "real digits, simulated motion"),
 }  # title and origin of the data, by the name of the run's folder
 SHOWN = 3  # samples of each run
 

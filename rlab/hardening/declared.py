@@ -136,7 +136,7 @@ def training_rows(samples: int, options: HardenOptions, each: int | None) -> int
 
 def measuring_rows(test: Batch, options: EvaluationOptions) -> int:
     """Queries to one model: the declared attack, Square, PGD, and every filter at every level."""
-    few = test[: options.attacked]
+    few = options.few(test)
     budget = options.attack.build(few).budget
     filters = len(all_filters(test.rank, test.x.shape[1]))
     queried = len(few) * (budget + options.square_budget + 1)  # + 1: the samples from the original model

@@ -22,7 +22,7 @@ from rlab.filters.palette import Entry, Palette
 from rlab.hardening.baselines import pgd
 from rlab.hardening.options import EvaluationOptions, HardenOptions
 from rlab.hardening.run import Hardened
-from rlab.hardening.trainable import correct, goal_of
+from rlab.hardening.trainable import correct, fitting_threads, goal_of
 from rlab.policies.base import Policy
 from rlab.policies.belief import BeliefPolicy
 from rlab.priors.file import read_prior
@@ -108,7 +108,7 @@ def measure_robustness(
     policy: Policy[Any] | None = None,
 ) -> RobustnessMeasurement:
     """Measure a model; `original` is the attack on the model before hardening, `policy` overrides the declared one."""
-    few, rows = batch[: options.attacked], victim.rows.total()
+    few, rows = options.few(batch), victim.rows.total()
     declared = options.attack if policy is None else options.attack.model_copy(update={"policy": policy})
     attack = declared.build(few)
     if attack.goal.multilabel != victim.multilabel:
@@ -146,7 +146,7 @@ def measure_before_after(
     def measure(victim: TorchVictim, original: AttackResult | None = None) -> RobustnessMeasurement:
         return measure_robustness(victim, test, options, original, policy_for(victim) if policy_for else None)
 
-    with nullcontext() if folder is None else hold(folder, "harden"):
+    with nullcontext() if folder is None else hold(folder, "harden"), fitting_threads(hardened.original, test):
         before = keep.once("before", about, lambda: measure(hardened.original))
         return {"before": before, "after": keep.once("after", about, lambda: measure(hardened.victim, before.attack))}
 

@@ -14,6 +14,7 @@ from rlab.core import defaults
 from rlab.core.goals import Goal
 from rlab.data.batch import Batch
 from rlab.data.load import DataOptions
+from rlab.data.take import Take
 from rlab.filters.named import Distortion
 from rlab.hardening.adversaries import AdversaryGenerator, GradientAdversary, PerturbationSpace, PolicyAdversary
 from rlab.hardening.baselines import Norm
@@ -140,12 +141,18 @@ class EvaluationOptions(Options):
     """How to measure robustness: the declared attack, Square, PGD, and the built-in filters on whole inputs."""
 
     attack: AttackOptions = AttackOptions.model_validate({})  # the same before and after hardening
-    attacked: int | None = Field(None, ge=1, description="maximum number of samples to attack with queries")
+    attacked: int | None = Field(
+        64, ge=1, description="maximum number of samples to attack with queries, spread over the classes (default: 64)"
+    )
     square_radius: float | None = Field(None, gt=0, description="radius of the boxes that Square shifts")
     square_budget: int = Field(500, ge=1, description="queries per sample for Square")
     pgd_radius: float | None = Field(None, gt=0, description="radius of PGD in the data's range")
     pgd_norm: Norm = "linf"
     pgd_steps: int = Field(20, ge=1)
+
+    def few(self, batch: Batch) -> Batch:
+        """The samples to attack with queries."""
+        return batch[Take(limit=self.attacked).rows(batch.y)]
 
 
 class HardenRunOptions(RunOptions):

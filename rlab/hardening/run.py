@@ -22,7 +22,7 @@ from rlab.errors import DataError, MissingExtra, ModelError
 from rlab.hardening.batches import imbalance
 from rlab.hardening.epochs import draw_epochs, epochs_page
 from rlab.hardening.options import HardenOptions
-from rlab.hardening.trainable import Epoch, best_epoch, trainable, twin
+from rlab.hardening.trainable import Epoch, best_epoch, fitting_threads, trainable, twin
 from rlab.hardening.trainer import HardeningTrainer
 from rlab.present.page import Page
 from rlab.present.result import PathLike, Result
@@ -79,6 +79,7 @@ def harden(
         **files_of(chosen.plain()),
     }
     with ExitStack() as stack:
+        stack.enter_context(fitting_threads(original, batch))
         resume = None if out is None else stack.enter_context(open_run(Path(out), question))
         if isinstance(progress, bool):
             stack.enter_context(showing(progress))

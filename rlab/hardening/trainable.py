@@ -6,6 +6,7 @@ import copy
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
@@ -17,6 +18,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from rlab.core.goals import Goal, MultiLabel, Untargeted
 from rlab.data.batch import Batch
 from rlab.errors import ModelError
+from rlab.runs.stages import fixed_threads
 from rlab.victims.base import Victim
 from rlab.victims.callables import CallableVictim, OnnxVictim, SklearnVictim
 from rlab.victims.http import HttpVictim
@@ -31,6 +33,7 @@ INSTEAD: dict[type[Victim], str] = {
     SklearnVictim: "a scikit-learn model cannot be fine-tuned: fit it again with the samples of `rlab attack` added",
     CallableVictim: "a function has no weights: pass the torch module inside it as rlab.TorchVictim(module)",
 }
+_SMALL = 2**26  # parameters times values of an input; below this, threads wait for each other longer than they compute
 _GENERAL = "only torch modules can be trained: pass one as rlab.TorchVictim(module)"
 
 
@@ -47,6 +50,12 @@ def trainable(model: nn.Module | Victim, batch: Batch) -> TorchVictim:
             "call .requires_grad_(True) on those that may change"
         )
     return model
+
+
+def fitting_threads(victim: TorchVictim, batch: Batch) -> AbstractContextManager[None]:
+    """One thread of torch if the model is so small that several take longer, otherwise as many as are set."""
+    work = sum(p.numel() for p in victim.model.parameters()) * batch.x[0].numel()
+    return fixed_threads() if work < _SMALL else nullcontext()
 
 
 def twin(victim: TorchVictim) -> TorchVictim:

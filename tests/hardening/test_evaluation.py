@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from rlab.data.batch import Batch
 from rlab.filters.palette import Palette
 from rlab.hardening.evaluation import (
     RobustnessMeasurement,
@@ -18,9 +19,11 @@ from rlab.hardening.evaluation import (
     measure_robustness,
 )
 from rlab.hardening.options import HardenOptions
+from rlab.hardening.trainable import fitting_threads
 from rlab.policies.belief import BeliefPolicy
 from rlab.priors.trained import TrainedPrior
 from rlab.storage.config import check
+from rlab.victims.torch_module import TorchVictim
 from tests.hardening.toys import PALETTE, evaluation, measured_toy, shortcut
 from tests.helpers import PATCHES, RANKS, assert_same
 
@@ -62,6 +65,18 @@ def test_measurements_are_reused_and_repeated_for_other_options(tmp_path: Path) 
     assert hardened.original.rows.total() + hardened.victim.rows.total() > rows
 
 
+def test_a_limit_on_attacked_samples_is_spread_over_the_classes() -> None:
+    test = shortcut(1, n=8).test
+    by_class = test[test.y.argsort(stable=True).tolist()]
+    few = evaluation(1).model_copy(update={"attacked": 4})
+    assert few.few(by_class).y.tolist() == [0, 0, 1, 1]
+    measurement = measure_robustness(shortcut(1, n=8).victim, by_class, few)
+    assert {name: len(measurement.figures[name]) for name in ("agent", "square", "transfer")} == dict.fromkeys(
+        ("agent", "square", "transfer"), 4
+    )
+    assert len(measurement.figures["clean"]) == len(test)
+
+
 def test_rows_of_a_measurement_are_counted() -> None:
     toy = shortcut(1, n=8)
     measurement = measure_robustness(toy.victim, toy.test[:6], evaluation(1))
@@ -95,3 +110,16 @@ def test_a_prior_is_trained_for_each_model(tmp_path: Path) -> None:
     assert all(isinstance(policy, BeliefPolicy) and isinstance(policy.prior, TrainedPrior) for policy in policies)
     assert {path.name for path in tmp_path.iterdir()} == {"agent-1", "agent-2"}
     assert toy.victim.rows["train"] > 0
+
+
+@pytest.mark.parametrize(("values", "inside"), [(16, 1), (2**14, 3)])
+def test_small_models_use_one_thread(values: int, inside: int) -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        victim = TorchVictim(torch.nn.Linear(values, 2), bounds=(0, 1))
+        with fitting_threads(victim, Batch(torch.zeros(1, 1, values), torch.zeros(1, dtype=torch.int64), ("a",))):
+            assert torch.get_num_threads() == inside
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)
