@@ -48,6 +48,12 @@ device affects distances by rounding only. The rows of photos are older than the
 the middle of a picture. So are those of surrogates, which predate copies of the input (`benchmarks.peers` has newer
 ones). Rows of the controller, of single changes and of no restores were recorded with rlab 0.2.0, which still had these
 options.
+
+"Imagine before you ask" compares attacks that try their candidates on other networks: five surrogates (ResNet-20, an
+adversarially trained and a plain all-convolutional network, a mixer and an inverted residual network) for images, the
+other three networks for clips, or students of 3,500 clean answers (images 1500-4999, none of them attacked). The critic
+was trained on those five networks and on the demo's, on images from 1800 on; no case of these tables. Rows of students
+were measured with the students' own gradients as prior; since then `auto` keeps the shipped prior beside students.
 """
 
 

@@ -40,6 +40,7 @@ from rlab.victims.base import Victim
 
 GROUP, SEED, QUERIES = "simulators", 0, 50
 SHOWN = (3, 5, 8, 12, 20, 50)
+RUNS, LEARNED = (100, 500, 5000), {"images": 3500, "beats": 3000}  # samples of a run, answers that students learn from
 FAR = 30.0  # the distance of a sample without a flip in means
 STORED = WEIGHTS / "vgg_students.safetensors"  # students of the VGG's answers to images 1500-4999, for the quick run
 QUICK_SURROGATES, QUICK_STUDENTS, QUICK_QUERIES = 6, 24, 20  # samples, samples, queries
@@ -113,9 +114,9 @@ def surrogates(case: SimulatorCase, row: str, device: str) -> tuple[Victim, ...]
 def lessons(case: SimulatorCase) -> Batch:
     """Inputs, none of them attacked, whose clean answers students learn from."""
     if case.lessons == "images":
-        return cifar_test(5000)[1500:]
+        return cifar_test(5000)[-LEARNED["images"] :]
     batch = all_beats("train")
-    return batch[balanced(batch.y, torch.ones(len(batch), dtype=torch.bool), 3000)]
+    return batch[balanced(batch.y, torch.ones(len(batch), dtype=torch.bool), LEARNED["beats"])]
 
 
 def students(victim: Victim, batch: Batch, device: str) -> Simulator:
@@ -178,6 +179,32 @@ def sections(store: Store) -> Iterator[str]:
     for case in CASES:
         if held := kept(store, case):
             yield _section(case, held)
+    yield accounting(store)
+
+
+def accounting(store: Store) -> str:
+    """Students against no students at the same number of queries in all, those of learning included."""
+    rows = []
+    for case in CASES:
+        held = kept(store, case)
+        if "students" not in held or "auto" not in held:
+            continue
+        for samples in RUNS:
+            share = LEARNED[case.lessons] / samples
+            cells = [
+                f"{_median(held['students'], q):.3g} / {_median(held['auto'], round(q + share)):.3g}"
+                if q + share <= QUERIES
+                else f"{_median(held['students'], q):.3g} / –"
+                for q in SHOWN
+            ]
+            rows.append((case.name, f"{samples:,}", f"{share:.1f}", *cells))
+    note = (
+        "With students after q queries of the attack, and without after as many queries in all: q plus the sample's share of "
+        f"those that the students learned from. A dash: beyond the {QUERIES} queries measured. "
+        "Clean answers that the attack itself pays for (`--stages`) add nothing to the share."
+    )
+    head = ("", "samples", "share", *(f"q = {q}" for q in SHOWN))
+    return section_of("All queries counted", table(head, rows), note)
 
 
 def _section(case: SimulatorCase, held: Mapping[str, Curves]) -> str:

@@ -14,6 +14,7 @@ from rlab.storage.ledger import read_steps, reading
 STAGES = "stage"  # how the keys of stages begin
 FOLDER = "stages"
 WITHIN = (5, 20)  # queries
+ENOUGH = 0.8  # agreement of the students with the model; below it a stage does without them
 
 
 @dataclass(frozen=True)
@@ -65,5 +66,6 @@ def stages_line(stages: Sequence[StageFacts]) -> str:
     samples = " samples" if len(stages) > 1 else ""
     return (
         f"Learned from its answers {when}{samples}, at no extra query: the last students learned from {last.answers:,} answers "
-        f"and agree with the model on {last.agreement:.0%} of inputs kept aside."
+        f"and agree with the model on {last.agreement:.0%} of inputs kept aside. A stage does without students that agree on less "
+        f"than {ENOUGH:.0%}."
     )

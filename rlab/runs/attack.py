@@ -28,6 +28,7 @@ from rlab.progress import Progress, Said, quiet
 from rlab.results.kept import Keep
 from rlab.results.result import AttackResult
 from rlab.results.rows import with_losses
+from rlab.results.stages import ENOUGH
 from rlab.runs.chunk_work import SentChunk, ask_clean, attack_in_memory, built, each_chunk, send_chunk, write_chunk
 from rlab.runs.clean import CleanChunk, CleanTable, places
 from rlab.runs.executor import Executor, InProcess, MakeWork, Workers
@@ -160,7 +161,8 @@ class AttackJob:
             now = {key: rows for key, rows in todo.items() if stage.start <= rows.start < stage.stop}
             if now and clean is not None:
                 teacher = Teacher(self.attack, self.victim, self.samples, store, clean, chunks, self._say)
-                recipe = self._recipe(teacher.students(number, stage.start))
+                students = teacher.students(number, stage.start)
+                recipe = self._recipe(students if students.card.agreement >= ENOUGH else None)
                 hand_out = self._hand_out(doing.make, recipe, *doing.arguments)
                 yield from each_chunk(self.samples, now, hand_out, doing.begin, doing.agree, clean)
 

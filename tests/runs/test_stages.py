@@ -101,6 +101,12 @@ def test_students_learn_from_all_answers_paid_before(folder: Path) -> None:
     assert (card.answers, card.queries) == (facts[2].answers, 0)
 
 
+def test_a_stage_does_without_students_that_agree_too_little() -> None:
+    with mock.patch("tests.runs.staged.ENOUGH", 1.1):  # nobody agrees on more than everything
+        without = staged_run()
+    assert without.improvements == staged_run(stages=None).improvements
+
+
 def test_no_chunk_crosses_a_boundary(folder: Path) -> None:
     starts = sorted(int(path.stem[6:14]) for path in (folder / "parts").glob("chunk-*"))
     assert starts == [0, 3, 6]  # a chunk has up to 4 samples
