@@ -86,6 +86,7 @@ def learn(
     as it proceeds, the simulator as simulator.safetensors, and the same call resumes there after a stop.
     """
     declared = check_keywords(learn, LearnOptions, options)
+    refuse_pixels(declared.palette, "learning")  # before anything is loaded
     folder, before = None if out is None else Path(out), tuple(Path(run) for run in earlier)
     if (model is None) != (data is None) or (model is None and not before):
         raise OptionError("expected a model and data to learn from, or run folders of earlier attacks, or both")
