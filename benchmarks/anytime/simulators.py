@@ -43,7 +43,7 @@ SHOWN = (3, 5, 8, 12, 20, 50)
 RUNS, LEARNED = (100, 500, 5000), {"images": 3500, "beats": 3000}  # samples of a run, answers that students learn from
 FAR = 30.0  # the distance of a sample without a flip in means
 STORED = WEIGHTS / "vgg_students.safetensors"  # students of the VGG's answers to images 1500-4999, for the quick run
-QUICK_SURROGATES, QUICK_STUDENTS, QUICK_QUERIES = 6, 24, 20  # samples, samples, queries
+QUICK_SURROGATES, QUICK_STUDENTS, QUICK_QUERIES = 4, 8, 20  # samples, samples, queries
 ROWS = {
     "belief": "no simulator, no prior",
     "auto": "no simulator (`--learn off`)",
