@@ -26,7 +26,7 @@ import numpy as np
 def bright():
     return lambda x: np.stack([x.reshape(len(x), -1).mean(1), np.full(len(x), 0.5)], 1)
 """
-ATTACK = "--budget 5 --pictures 0 --palette dead_pixel --policy random --out out"
+ATTACK = "--budget 5 --no-page --palette dead_pixel --policy random --out out"
 NO_DATA = {"path": "nowhere.npz"}  # stops the command once all options are valid
 RUN = {
     **{"model": "my_model:bright", "data": {"path": "x.npz", "limit": 2, "bounds": [0.0, 1.0], "kind": "image"}},
@@ -85,20 +85,18 @@ SUBJECTS = [
     _data("wfdb header", "ecg/100.hea", "ecg"),
     _data("wfdb signal", "ecg/100.dat", "ecg"),
     _data("wfdb beats", "ecg/100.atr", "ecg"),
-    _data("mp4", "clips/run/a.mp4", "clips -D frames=2"),
-    *_declared("attack config", "attack --config run.yaml --pictures 0 --out out", "run.yaml"),
-    Subject("toml", "attack --config run.toml --pictures 0 --out out", "run.toml"),
+    _data("mp4", "clips/run/a.mp4", "clips -D classes=names.txt -D frames=2"),
+    *_declared("attack config", "attack --config run.yaml --no-page --out out", "run.yaml"),
+    Subject("toml", "attack --config run.toml --no-page --out out", "run.toml"),
     *_declared("audit config", "audit audit.yaml --out out", "audit.yaml", 2),
     *_declared("training config", "train train.yaml --out out", "train.yaml", 2),
     *_declared("benchmark config", "benchmark make --config make.yaml --out out", "make.yaml", 2),
     *(
-        Subject(
-            name, f"attack my_model:bright {data} --policy {policy} --budget 5 --pictures 0 --out out", file, 0, made
-        )
+        Subject(name, f"attack my_model:bright {data} --policy {policy} --budget 5 --no-page --out out", file, 0, made)
         for made in ("bytes", "header")
         for name, file, data, policy in (
             ("prior", "prior.safetensors", "x.npz", "prior.safetensors"),
-            ("pair", "agent.safetensors", "clips -D frames=8", "agent.safetensors"),
+            ("pair", "agent.safetensors", "clips -D classes=names.txt -D frames=8", "agent.safetensors"),
         )
     ),
     *(
@@ -138,6 +136,7 @@ def make_inputs(folder: Path, command: Callable[..., Any]) -> None:
     (folder / "c.bin").write_bytes(b"".join(bytes([k]) + rng.bytes(3072) for k in y))
     write_record(folder / "ecg", rng)
     (folder / "clips" / "run").mkdir(parents=True)
+    (folder / "names.txt").write_text("run\nwalk\n")
     encode(rng.integers(0, 255, (8, 32, 32, 3), np.uint8), 10, folder / "clips" / "run" / "a.mp4", 23, "ultrafast")
     for name, values in (("run", RUN), ("audit", AUDIT), ("train", TRAIN), ("make", BENCHMARK)):
         (folder / f"{name}.yaml").write_text(yaml.safe_dump(values))
