@@ -63,7 +63,7 @@ def test_samples_that_are_already_wrong_cost_one_query_and_stay_unchanged() -> N
     result = run(n=6, wrong=(1, 4))
     assert [i for i, status in enumerate(result.status) if status is Status.SKIPPED] == [1, 4]
     for i in (1, 4):
-        assert result.queries[i].tolist() == [1, 0, 0, 0]
+        assert result.queries[i].tolist() == [1, 0, 0, 0, 0]
         assert torch.equal(result.perturbed[i], result.original[i])
         assert not result.assignment[i].any()
         assert math.isnan(result.flip["l2"][i])
