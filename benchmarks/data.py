@@ -92,6 +92,9 @@ TRAINED = {
     "tsm": Source(_CLIPS, "9a56be322b83262d7d626580d8a4eddcc801f65c17165caf537264ae5312c8ea"),
     "tsn": Source(_CLIPS, "36c3d178374bd669c9b77c1ae3767206caa6ca8a1bbff805c341883992e345d7"),
     "vgg": Source(_CIFAR, "65120b647ec3d4148b0f5137172122085c706d3e8b7b4a72cc2d6d8a37cda7e0"),
+    "vgg_students": Source(
+        "benchmarks.anytime.simulators.students", "aee531190a43ec2e8412a0a3743ee09e732597da0846e1261431d0d02f64b492"
+    ),
     "vit": Source(_CIFAR, "8cb44297947b20621004606dbe24170800d9e893cef15ec18bb91c15c0b2dde8"),
     "wide_resnet": Source(_CIFAR, "e4209a5c79e0bde9e1e7555dfbf260bd95394b046bf55dbd3a152b99324fa85d"),
 }
