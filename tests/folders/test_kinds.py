@@ -28,6 +28,7 @@ WRITTEN = [
     ("attack", {SAMPLES, ARRAYS}),
     ("benchmark make", {MANIFEST, METADATA}),
     ("compare", {SAMPLES, CURVES}),
+    ("learn", {"simulator.safetensors"}),
     ("demo", {f"{scene}/{SAMPLES}" for scene in SCENES}),
     ("train", {TRAINED}),
     ("harden --compare", {COMPARISON}),

@@ -194,7 +194,7 @@ def test_names_work_as_on_the_command_line(recwarn: pytest.WarningsRecorder) -> 
 
 def test_the_signature_lists_every_option() -> None:
     shown = inspect.signature(rlab.attack).parameters
-    own = ["model", "data", "limit", "out", "keep", "announce"]
+    own = ["model", "data", "limit", "out", "keep", "progress", "announce"]
     assert [*shown] == [*own, *AttackOptions.model_fields, *WorkerOptions.model_fields]
     for name, field in SharedAttackOptions.model_fields.items():
         assert shown[name].default == field.default
