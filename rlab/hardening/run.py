@@ -63,7 +63,7 @@ def harden(
     chosen = options if isinstance(options, HardenOptions) else check(HardenOptions, options or {})
     check_keywords(harden, HardenOptions, fields)
     chosen = chosen.updated(fields)
-    with taken(model, data, limit) as (victim, batch):
+    with showing(progress is not False), taken(model, data, limit) as (victim, batch):
         announce(Understood(batch, (victim,)))
         original = twin(trainable(victim, batch))
         unseen = None if validation is None else as_batch(validation, bounds=batch.bounds)

@@ -30,7 +30,7 @@ from rlab.learning.answers import Answers
 from rlab.learning.ask import Plan, ask, shuffled
 from rlab.learning.distil import Remember, Tell, distil, make_now, say_nothing
 from rlab.learning.simulator import FILE, Simulator, best_device, read_simulator
-from rlab.progress import Progress, Said, bar, quiet
+from rlab.progress import Progress, Said, bar, quiet, showing
 from rlab.runs.earlier import EarlierAnswers, answers_of
 from rlab.runs.fingerprint import check_resumable, data_fingerprint, inputs_of
 from rlab.runs.inputs import Data, Model, plain_input, taken
@@ -75,6 +75,7 @@ def learn(
     out: str | os.PathLike[str] | None = None,
     earlier: Sequence[str | os.PathLike[str]] = (),
     limit: int | None = None,
+    progress: bool = True,
     tell: Tell = say_nothing,
     **options: Unpack[LearnKeywords],
 ) -> Simulator:
@@ -83,7 +84,8 @@ def learn(
     The model and the data are as in `rlab.attack`; labels are not used, so the data may also be an array of inputs alone. The
     inputs are queried clean and then distorted by the palette. `earlier` names finished run folders of attacks on the same
     model, whose answers cost nothing; with them, model and data can be left out. With `out`, everything is saved in this folder
-    as it proceeds, the simulator as simulator.safetensors, and the same call resumes there after a stop.
+    as it proceeds, the simulator as simulator.safetensors, and the same call resumes there after a stop. progress=False prints
+    nothing.
     """
     declared = check_keywords(learn, LearnOptions, options)
     refuse_pixels(declared.palette, "learning")  # before anything is loaded
@@ -97,7 +99,7 @@ def learn(
     if model is None or data is None:
         return Lessons(declared, None, None, stored, tell).run(folder, config)
     inputs = (data, np.zeros(len(data), np.int64)) if isinstance(data, Tensor | np.ndarray) else data
-    with taken(model, inputs, limit, stream=True) as (victim, samples):
+    with showing(progress), taken(model, inputs, limit, stream=True) as (victim, samples):
         show(Understood(samples, (victim,)))
         config = {"model": plain_input(model, "name"), "data": plain_input(data, "path"), **config}
         return Lessons(declared, victim, samples, stored, tell, shown=True).run(folder, config)

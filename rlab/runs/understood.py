@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rlab.data.batch import Batch, Kind, Samples
-from rlab.progress import silent
+from rlab.progress import showing, silent
 from rlab.redact import redact
 from rlab.victims.base import Victim
 from rlab.victims.torch_module import TorchVictim
@@ -53,7 +53,8 @@ class Understood:
 
     def _values(self) -> str:
         samples = self.samples
-        x = samples.x if isinstance(samples, Batch) else samples[: min(_READ, len(samples))].x
+        with showing(False):
+            x = samples.x if isinstance(samples, Batch) else samples[: min(_READ, len(samples))].x
         low, high = samples.bounds
         unit, some = f" {samples.unit}" if samples.unit else "", "" if isinstance(samples, Batch) else " in the first"
         allowed = f"{low:.4g} to {high:.4g} allowed" if math.isfinite(high - low) else "no bounds"
