@@ -14,7 +14,7 @@ from rlab.benchmarking.folder import Benchmark, Row
 from rlab.benchmarking.verification import CheckedLevel, Mismatch, Verification
 from rlab.core.distances import measure
 from rlab.errors import ModelError, OptionError
-from rlab.progress import Progress, quiet
+from rlab.progress import Progress, shown
 from rlab.storage.config import check
 from rlab.victims.base import Victim
 from rlab.victims.options import ModelOptions
@@ -45,12 +45,13 @@ def load_victims(
 def verify_benchmark(
     benchmark: Benchmark | str | Path,
     victims: Mapping[str, GradedModel] | None = None,
-    progress: Progress = quiet,
+    progress: Progress | bool = True,
     trust: bool = False,
 ) -> Verification:
     """Check all files; pass models by their names in the benchmark to check that they still err.
 
-    With `trust`, the models that the folder itself names are loaded too.
+    With `trust`, the models that the folder itself names are loaded too. `progress` is called with the files that were checked;
+    True shows a bar, False nothing.
     """
     whole = benchmark if isinstance(benchmark, Benchmark) else Benchmark.load(benchmark)
     named = (whole.named_models if trust else {}) | dict(victims or {})
@@ -60,6 +61,13 @@ def verify_benchmark(
     if strange := [name for name in models if name not in whole.models]:
         names = f"its victims are {', '.join(whole.models)}" if whole.models else "it was made without a model"
         raise OptionError(f"{whole.folder} was not made against {strange[0]!r}: {names}")
+    with shown(progress, sum(bool(row["reached"]) for row in whole.rows), "verifying", "files") as advance:
+        levels = _check(whole, models, advance)
+    return Verification(tuple(levels), tuple(name for name in whole.models if name not in models))
+
+
+def _check(whole: Benchmark, models: Mapping[str, Victim], progress: Progress) -> list[CheckedLevel]:
+    """Check the originals, then every level of every set."""
     readable, unreadable = _read(whole, whole.originals())
     originals = {row["place"]: x for row, x in readable}
     progress(whole.originals())
@@ -75,7 +83,7 @@ def verify_benchmark(
             progress(some)
         queries = sum(each.rows.total() for each in asked.values()) - before
         levels.append(CheckedLevel(victim, level, len(rows), queries, tuple(mismatches)))
-    return Verification(tuple(levels), tuple(name for name in whole.models if name not in models))
+    return levels
 
 
 def _read(whole: Benchmark, rows: Sequence[Row]) -> tuple[list[tuple[Row, Tensor]], list[Mismatch]]:

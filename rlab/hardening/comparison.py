@@ -36,7 +36,7 @@ from rlab.hardening.trainable import goal_of, trainable, twin
 from rlab.present.page import Page
 from rlab.present.result import PathLike, Result
 from rlab.present.table import Table
-from rlab.progress import quiet
+from rlab.progress import quiet, showing
 from rlab.results.result import AttackResult
 from rlab.runs.fingerprint import data_fingerprint, weights_fingerprint
 from rlab.runs.understood import say_nothing
@@ -179,8 +179,12 @@ def compare_hardening(
     options: HardeningComparisonOptions | Mapping[str, Any] | None = None,
     out: Path | None = None,
     tell: Tell = lambda method, seed, measured: None,
+    progress: bool = True,
 ) -> HardeningComparison:
-    """Harden the model with every method and seed and measure each on the test data; `out` makes it resumable."""
+    """Harden the model with every method and seed and measure each on the test data; `out` makes it resumable.
+
+    Bars show the progress, unless you pass progress=False.
+    """
     if not isinstance(options, HardeningComparisonOptions):
         options = check(HardeningComparisonOptions, options or {})
     if UNCHANGED not in options.methods:
@@ -192,7 +196,7 @@ def compare_hardening(
     for name in options.methods:
         parse_method(name, options.harden, data.train, goal_of(victim))  # refuse bad names before training
     measured: dict[str, list[RobustnessMeasurement]] = {name: [] for name in options.methods}
-    with ExitStack() as stack:
+    with showing(progress), ExitStack() as stack:
         if out is not None:
             stack.enter_context(open_run(out, {"command": "harden --compare"})).create()
         for seed in options.seeds:
