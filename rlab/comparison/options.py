@@ -53,7 +53,7 @@ class PolicyContender(Contender):
         if self.options.surrogate:
             return (SURROGATES,)
         if is_auto(policy):
-            return ("a trained prior where one ships",)
+            return ("a trained prior if one ships",)
         if isinstance(policy, BeliefPolicy) and not isinstance(policy.prior, NoPrior):
             return ("a trained prior",)
         return policy.needs
