@@ -136,6 +136,14 @@ def test_findings_about_data() -> None:
     assert_fits(terminal(findings_table([finding])))
 
 
+def test_what_to_change_has_room_beside_checks_that_passed(tables: list[TerminalTable]) -> None:
+    said = run(tables, "doctor", "demo:digits", "demo:digits", "--limit", 8, "-p", "gaussian_blur@0.01")
+    found = next(line for line in said.splitlines() if "┳" in line)
+    assert len(found.split("┳")) == 4
+    assert len(found.split("┳")[-1]) > 20
+    assert "passed" in said
+
+
 def test_hardening_methods_side_by_side() -> None:
     rng = np.random.default_rng(0)
     figures = [name for name in COLUMNS if name != "l2_ratio"]
