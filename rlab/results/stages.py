@@ -66,6 +66,6 @@ def stages_line(stages: Sequence[StageFacts]) -> str:
     samples = " samples" if len(stages) > 1 else ""
     return (
         f"Learned from its answers {when}{samples}, at no extra query: the last students learned from {last.answers:,} answers "
-        f"and agree with the model on {last.agreement:.0%} of inputs kept aside. A stage does not use students that agree on less "
-        f"than {ENOUGH:.0%}."
+        f"and agree with the model on {last.agreement:.0%} of clean inputs kept aside. A stage does not use students that agree on "
+        f"less than {ENOUGH:.0%}."
     )
