@@ -15,6 +15,7 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
 from threading import Thread
@@ -68,12 +69,18 @@ def read_recording(path: Path) -> Recording:
 
 def kept_file(path: Path) -> str | None:
     """Where the record is kept, None if nothing is."""
-    chosen = os.environ.get(CACHE)
+    folder, name = os.path.split(path)
+    kept = _kept_folder(folder, os.getcwd(), os.environ.get(CACHE), os.environ.get("XDG_CACHE_HOME"))
+    return None if kept is None else os.path.join(kept, f"{name}.safetensors")
+
+
+@lru_cache(1000)
+def _kept_folder(folder: str, here: str, chosen: str | None, home: str | None) -> str | None:
+    """Where the records of a folder are kept."""
     if chosen == "":
         return None
-    folder = chosen or os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "rlab")
-    name = sha256(os.path.abspath(path).encode("utf-8", "surrogateescape")).hexdigest()
-    return os.path.join(folder, "wfdb", name[:2], f"{name[2:34]}.safetensors")
+    name = sha256(os.path.join(here, folder).encode("utf-8", "surrogateescape")).hexdigest()[:32]
+    return os.path.join(chosen or os.path.join(home or os.path.expanduser("~/.cache"), "rlab"), "wfdb", name)
 
 
 def _stamps(path: Path, names: Sequence[str]) -> tuple[Stamp, ...]:
@@ -151,7 +158,7 @@ def read_ahead_of_time(paths: Sequence[Path]) -> None:
     count = min(MOST_PROCESSES, os.cpu_count() or 1, len(missing) // FEW + 1)
     if len(missing) < FEW or count < 2:
         return
-    with bar(len(missing), "reading records, once", patience=PATIENCE) as progress:
+    with bar(len(missing), "reading records, once", unit="records", patience=PATIENCE) as progress:
         _share(missing, count, lambda: progress(("",)))
 
 

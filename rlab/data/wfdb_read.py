@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from rlab.data.fields import Scaling, check_room
 from rlab.data.source import Loss
 from rlab.data.wfdb_cache import read_ahead_of_time, read_recording
-from rlab.data.wfdb_files import Flags, Floats
+from rlab.data.wfdb_files import Flags, Floats, Recording
 from rlab.errors import DataError, InputError, MissingExtra, OptionError
 from rlab.progress import PATIENCE, bar
 
@@ -25,6 +25,7 @@ FURTHEST = 100.0  # limit on the factor of resampling
 VOLTS = {"V": 1e3, "mV": 1.0, "uV": 1e-3, "µV": 1e-3}  # in mV
 LOWEST, HIGHEST = 0.03, 50.0  # mV from the lowest to the highest value of an ECG: a QRS of 0.1 to 5 mV, artefacts of 10
 _ECG = {*TWELVE, "MLI", "MLII", "MLIII", "ECG", "ECG1", "ECG2"}
+HELD = 2**26  # bytes of recordings kept in memory between reading headers and values
 TOLD = 50  # records between two messages to a bar
 _USUAL = {lead.upper(): lead for lead in TWELVE}
 
@@ -43,6 +44,7 @@ class Record:
     at: NDArray[np.int64]  # (beats,) sample number of each R
     classes: tuple[str, ...]  # (beats,) AAMI class of each beat
     files: tuple[str, ...]  # names of its files, in the folder of `path`
+    recording: Recording | None = None  # what was read of them, if memory allows
 
     def unit(self, leads: Sequence[str]) -> str:
         """The unit of these leads, or their units if they differ."""
@@ -64,10 +66,14 @@ def read_headers(paths: Sequence[Path], rate: float | None, annotated: bool) -> 
     records: list[Record] = []
     left_out: list[Loss] = []
     read_ahead_of_time(paths)
+    room = HELD
     with bar(len(paths), "reading headers", unit="records", patience=PATIENCE) as progress:
         for row, path in enumerate(paths):
             try:
-                records.append(read_header(path, rate, annotated))
+                record = read_header(path, rate, annotated)
+                assert record.recording is not None
+                room -= record.recording.digital.nbytes
+                records.append(record if room > 0 else replace(record, recording=None))
             except MissingExtra:
                 raise
             except InputError as error:
@@ -104,6 +110,7 @@ def read_header(path: Path, rate: float | None = None, annotated: bool = False) 
         at=np.array([round(at * ratio) for at, _ in beats], np.int64),
         classes=tuple(name for _, name in beats),
         files=recording.files,
+        recording=recording,
     )
 
 
@@ -132,7 +139,7 @@ def alike(records: Sequence[Record], leads: Sequence[str] | None) -> tuple[list[
 
 def read_values(record: Record, leads: Sequence[str], scaling: Scaling | None = None) -> Values:
     """Read the leads at the rate of the record; a gap (NaN) remains, and resampling widens it."""
-    recording, rows = read_recording(record.path), [record.leads.index(lead) for lead in leads]
+    recording, rows = record.recording or read_recording(record.path), [record.leads.index(lead) for lead in leads]
     raw = recording.physical(rows)
     ratio = _ratio(record.native, record.rate)
     length = -(-raw.shape[1] * ratio.numerator // ratio.denominator)

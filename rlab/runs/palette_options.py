@@ -97,14 +97,14 @@ def with_recordings(specs: Sequence[Spec], rate: float | None) -> tuple[list[Spe
 
 
 def is_whole(palette: Palette) -> bool:
-    """Whether every filter happens to whole records only."""
-    return bool(palette.entries) and all(entry.filter.whole for entry in palette.entries)
+    """Whether a filter happens to whole records only."""
+    return any(entry.filter.whole for entry in palette.entries)
 
 
 def refuse_parts(palette: Palette, grid: PatchGrid) -> None:
     """Raise an error if a filter is for whole records only and a patch is a part of a record."""
-    kind = next((entry.filter for entry in palette.entries if entry.filter.whole), None)
-    if kind is not None and grid.patch != grid.size:
+    if is_whole(palette) and grid.patch != grid.size:
+        kind = next(entry.filter for entry in palette.entries if entry.filter.whole)
         patch = ",".join(map(str, grid.size))
         raise kind.error(f"happens to a whole record, not to a part of it: pass --patch {patch}, or name other filters")
 
