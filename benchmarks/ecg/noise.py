@@ -6,6 +6,7 @@ The recordings (Noise Stress Test Database) and the record (PTB-XL) are read bel
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import matplotlib as mpl
 import numpy as np
@@ -15,14 +16,14 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from scipy.signal import welch
 
-from benchmarks.data import HERE, real
+from benchmarks.data import real
 from rlab.data import load
 from rlab.data.noise import KINDS, read_noise
 from rlab.filters import Palette
 from rlab.filters.clinical import reversal_filters
 from rlab.filters.palettes import CLINICAL, RECORDER
 
-PICTURE = HERE.parent / "docs" / "images" / "ecg-clinical.png"
+PICTURE = Path(__file__).parents[2] / "docs" / "images" / "ecg-clinical.png"
 RATE, SECONDS = 360.0, 10
 PAIRS = {"baseline_wander": "bw", "electrode_motion": "em", "muscle_noise": "ma"}
 OURS, RECORDED, INK = "#1f5fa8", "#c0392b", "#222222"

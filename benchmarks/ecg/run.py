@@ -215,7 +215,7 @@ def keyed(found: Mapping[str, Raw], size: Size) -> Figures:
 def quick(options: Options) -> Figures:
     chosen = [case for case in cases(QUICK) if not options.only or case.kind in options.only]
     reading = read_ms() if not options.only or "reading" in options.only else {}
-    return keyed({case.name: make(case, QUICK, options.device) for case in chosen}, QUICK) | reading
+    return {**keyed({case.name: make(case, QUICK, options.device) for case in chosen}, QUICK), **reading}
 
 
 def figures(store: Store) -> Figures:

@@ -47,7 +47,7 @@ def clipped(x: Array) -> Array:
 
 
 def at(rate: int) -> Callable[[Array], Array]:
-    return lambda x: resample_poly(x, rate, 100, axis=0)  # type: ignore[no-any-return]
+    return lambda x: resample_poly(x, rate, 100, axis=0)
 
 
 # name: rate in the header, change of the values, leads in the file, further arguments of wfdb.wrsamp, reason or None if it is read

@@ -83,9 +83,8 @@ def test_a_damaged_file_is_read_again(record: Path, damage: str):
         shutil.copy(file_of(record.with_name("101")), file)
     else:
         content[-20] ^= 1
-        file.write_bytes(
-            {"cut": content[: len(content) // 2], "flipped": content, "empty": b"", "text": b"hello"}[damage]
-        )
+        half = content[: len(content) // 2]
+        file.write_bytes(bytes({"cut": half, "flipped": content, "empty": b"", "text": b"hello"}[damage]))
     assert same(read_recording(record), right)
     assert same(read_recording(record), right)
 
