@@ -2,7 +2,7 @@
 
 python -m benchmarks.ecg                       # run what has no raw file, then write results/ecg.md
 python -m benchmarks.ecg --only distortions    # one case
-python -m benchmarks.ecg --quick               # few beats and queries
+python -m benchmarks.ecg --quick               # few beats and queries, and how fast records are read
 
 The beats are read below $RLAB_REAL, or from the files of `python -m benchmarks.beats`.
 """
@@ -33,6 +33,7 @@ from benchmarks.ecg.cases import (
     Size,
     cases,
 )
+from benchmarks.ecg.reading import read_ms
 from benchmarks.ecg.smooth_pgd import smooth_pgd_min
 from benchmarks.harness import Claim, Figures, Options, Piece
 from benchmarks.raw import Numbers, Raw, Store, from_curves, or_nan, to_curves
@@ -213,11 +214,14 @@ def keyed(found: Mapping[str, Raw], size: Size) -> Figures:
 
 def quick(options: Options) -> Figures:
     chosen = [case for case in cases(QUICK) if not options.only or case.kind in options.only]
-    return keyed({case.name: make(case, QUICK, options.device) for case in chosen}, QUICK)
+    reading = read_ms() if not options.only or "reading" in options.only else {}
+    return {**keyed({case.name: make(case, QUICK, options.device) for case in chosen}, QUICK), **reading}
 
 
 def figures(store: Store) -> Figures:
     return keyed({name: store.read(name) for name in store.names()}, FULL)
 
 
-CLAIM = Claim("ecg", "ECG beats", __doc__, RULES, quick, pieces, sections, figures, cases=("attacks", "distortions"))
+CLAIM = Claim(
+    "ecg", "ECG beats", __doc__, RULES, quick, pieces, sections, figures, cases=("attacks", "distortions", "reading")
+)

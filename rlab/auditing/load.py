@@ -95,6 +95,7 @@ class LoadedAudit:
 def load_audit(options: AuditOptions, folder: Path, progress: Bars = lambda stage, total: quiet) -> LoadedAudit:
     """Load and check everything without querying a model; raise a one-line error if something is wrong."""
     with stopped_at("loading the data"):
+        options = options.model_copy(update={"data": options.suited_data()})
         batch = options.data.load()
         filled, _ = options.filled(batch)
         refuse_pixels(filled.palette, "an audit")

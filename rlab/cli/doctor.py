@@ -8,9 +8,9 @@ import typer
 
 from rlab.cli.declared import declared, out, prepare
 from rlab.diagnosis import examine, findings_table
-from rlab.filters.palette import Palette
 from rlab.present.table import plain, terminal
 from rlab.runs.options import RunOptions
+from rlab.runs.palette_options import make_palette
 
 
 @declared(
@@ -23,7 +23,7 @@ def command(
     """Check normalisation, channel order, model mode, labels and filters before you spend queries."""
     options, batch, victim = prepare(options)
     own = options.gradients(batch)
-    palette = Palette.of(options.palette or (), batch.rank, batch.x.shape[1], batch.rate, batch.unit, own)
+    palette = make_palette(options.palette or (), batch, own)
     report = examine(victim, batch, palette, samples=samples)
     for table in (
         findings_table(report.findings),

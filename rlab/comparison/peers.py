@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Literal
 
 import torch
@@ -25,6 +25,7 @@ from rlab.filters.palette import Palette
 from rlab.priors.surrogates import SurrogatePrior, load_surrogates
 from rlab.progress import Progress, quiet
 from rlab.runs.options import AttackOptions
+from rlab.runs.palette_options import make_palette
 from rlab.victims.base import Victim
 
 INSIDE = "+palette"  # suffix of an attack that stays inside the palette
@@ -141,8 +142,8 @@ class PeerContender(Contender):
         assert whole.palette is not None
         assert whole.patch is not None
         own = whole.gradients(batch)
-        palette = Palette.of(whole.palette, batch.rank, batch.x.shape[1], batch.rate, batch.unit, own)
-        return replace(palette, rounded=whole.rounded(batch)), PatchGrid.of(batch.size, whole.patch)
+        palette = make_palette(whole.palette, batch, own, whole.rounded(batch))
+        return palette, PatchGrid.of(batch.size, whole.patch)
 
 
 def parse_peer(spec: str, options: AttackOptions, surrogates: SurrogateSet, reduce: bool = False) -> PeerContender:

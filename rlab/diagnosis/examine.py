@@ -21,6 +21,7 @@ from rlab.filters.palette import Spec
 from rlab.progress import showing
 from rlab.runs.inputs import Data, Model, taken
 from rlab.runs.options import AttackOptions
+from rlab.runs.palette_options import make_palette
 from rlab.runs.understood import Understood, show
 from rlab.storage.config import check_keywords
 from rlab.victims.base import Victim
@@ -90,7 +91,7 @@ def doctor(
     with showing(progress), taken(model, data, limit) as (victim, batch):
         show(Understood(batch, (victim,)))
         specs = declared.filled(batch)[0].palette or ()
-        wanted = Palette.of(specs, batch.rank, batch.x.shape[1], batch.rate, batch.unit)
+        wanted = make_palette(specs, batch)
         return examine(victim, batch, wanted, samples=samples, seed=seed)
 
 

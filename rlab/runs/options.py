@@ -12,7 +12,7 @@ from rlab.core import defaults
 from rlab.core.attack import Attack
 from rlab.core.distances import Measure
 from rlab.core.env import Accepting
-from rlab.core.goals import Goal, parse_goal
+from rlab.core.goals import Goal, MultiLabel, Untargeted, parse_goal
 from rlab.core.grid import PatchGrid
 from rlab.core.setting import Learned
 from rlab.core.trace import Until
@@ -34,7 +34,7 @@ from rlab.priors.gradients import gradient_filters
 from rlab.priors.surrogates import Surrogate, SurrogatePrior, load_surrogates, surrogate_name
 from rlab.results.kept import Keep
 from rlab.runs.learning_options import LearningOptions
-from rlab.runs.palette_options import PaletteOptions, make_palette
+from rlab.runs.palette_options import PaletteOptions, is_whole, make_palette, refuse_parts
 from rlab.runs.sharing import WorkerOptions
 from rlab.storage.config import Accepts, check
 from rlab.victims.options import ModelOptions
@@ -120,9 +120,12 @@ class AttackOptions(LearningOptions, PaletteOptions):
         palette = defaults.palette(batch) if self.palette is None else self.palette
         none = self.surrogate is None and self.simulator is None
         gradients = None if none else gradient_filters(None, batch.bounds)
-        make_palette(palette, batch, gradients)  # refuses an invalid palette early
-        usual = {"palette": palette, "patch": defaults.patch(batch), "budget": defaults.BUDGETS[batch.kind]}
-        defaulted = {name: value for name, value in usual.items() if getattr(self, name) is None}
+        whole = is_whole(make_palette(palette, batch, gradients))  # refuses an invalid palette early
+        patch = batch.size if whole else defaults.patch(batch)
+        usual = {"palette": palette, "patch": patch, "budget": defaults.BUDGETS[batch.kind]}
+        defaulted: dict[str, Any] = {name: value for name, value in usual.items() if getattr(self, name) is None}
+        if batch.y.dim() > 1 and str(self.goal) == str(Untargeted()):
+            defaulted["goal"] = str(MultiLabel())  # with several labels per sample, any of them may flip
         distance = self.distance or ("l2" if tuple(palette) == (PIXELS,) else defaults.DISTANCES[batch.kind])
         return self.model_copy(update=defaulted | {"distance": distance}), defaulted
 
@@ -141,6 +144,7 @@ class AttackOptions(LearningOptions, PaletteOptions):
         chunk = defaults.chunk(batch, entries) if whole.chunk is None else whole.chunk
         defaults.check_room(batch, min(chunk, len(batch)), entries)
         grid = PatchGrid.of(batch.size, whole.patch)
+        refuse_parts(palette, grid)
         policy = whole._pixels(batch, prior) if isinstance(palette, FreePixels) else whole._policy(batch, prior)
         return Attack(
             policy=policy,
@@ -216,6 +220,11 @@ class RunOptions(AttackOptions):
         "everything",
         description="inputs to store: everything, flips, or assignments, from which they can be rebuilt (default: everything)",
     )
+
+    def suited_data(self) -> DataOptions:
+        """Return the data with one label per sample, or several, as the model and the goal have."""
+        goal = parse_goal(self.goal) if isinstance(self.goal, str) else self.goal
+        return self.data.suited(self.model.multilabel or goal.multilabel)
 
     def keywords(self) -> dict[str, Any]:
         """Return the options that `rlab.attack` takes as keywords."""
