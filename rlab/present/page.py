@@ -146,7 +146,15 @@ class Beside:
     blocks: Sequence[Block]
 
 
-Block = Text | Table | Facts | Gallery | Strip | Charts | Bars | Viewers | Code | Folded | Beside
+@dataclass(frozen=True)
+class Fetched:
+    """A part of a served page that its server's script fills in; without scripts, a link."""
+
+    address: str
+    name: str
+
+
+Block = Text | Table | Facts | Gallery | Strip | Charts | Bars | Viewers | Code | Folded | Beside | Fetched
 
 
 @dataclass(frozen=True)

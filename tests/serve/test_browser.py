@@ -61,7 +61,7 @@ def test_filters_update_the_list_at_once(browser: Any, address: str):
         assert "/sample/50/many" in page.url
 
 
-@pytest.mark.parametrize("path", ["/", "/samples/many", "/start", "/own", "/run/run_ecg", "/report/run_ecg"])
+@pytest.mark.parametrize("path", ["/", "/samples/many", "/start", "/own", "/run/run_ecg", "/sample/0/run_ecg"])
 def test_pages_fit_a_phone(browser: Any, address: str, path: str):
     with visited(browser, address, path, PHONE) as view:
         assert view.fits()
