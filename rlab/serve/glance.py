@@ -102,4 +102,9 @@ def _thumbnails(run: Path, row: int, changed: int) -> dict[Version, bytes]:
     from rlab.results.strip import small_pictures
 
     (before, _, after), _ = small_pictures(Sample.of(read_sample(run, row), 0))
-    return {name: base64.b64decode(src.partition(",")[2]) for name, src in (("original", before), ("perturbed", after))}
+    return {"original": _content(before), "perturbed": _content(after)}
+
+
+def _content(address: str) -> bytes:
+    """What a data: URL holds."""
+    return base64.b64decode(address.partition(",")[2])
