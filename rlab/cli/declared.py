@@ -261,7 +261,7 @@ def _new_folder(command: str) -> Iterator[Path]:
 
 
 def _stopped(folder: Path, named: bool, saved: str) -> str:
-    """What is saved and the command to resume; of nested folders the innermost wins."""
+    """What is saved and the command to resume; for nested folders, those of the innermost."""
     if saved.startswith("stopped"):
         return saved
     if not (folder / LEDGER).exists():

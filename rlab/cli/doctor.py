@@ -25,7 +25,12 @@ def command(
     own = options.gradients(batch)
     palette = Palette.of(options.palette or (), batch.rank, batch.x.shape[1], batch.rate, batch.unit, own)
     report = examine(victim, batch, palette, samples=samples)
-    out.print(terminal(findings_table(report.findings, report.passed)))
+    for table in (
+        findings_table(report.findings),
+        findings_table((), report.passed),
+    ):  # one table has no room for changes
+        if table.rows:
+            out.print(terminal(table))
     for finding in report.findings:
         if finding.flag:
             out.print(plain(f"{finding.name}: add {finding.flag}"), highlight=False, soft_wrap=True)

@@ -23,6 +23,7 @@ from rlab.data.batch import Batch
 from rlab.errors import OptionError
 from rlab.filters.palette import Palette
 from rlab.priors.surrogates import SurrogatePrior, load_surrogates
+from rlab.progress import Progress, quiet
 from rlab.runs.options import AttackOptions
 from rlab.victims.base import Victim
 
@@ -109,7 +110,9 @@ class PeerContender(Contender):
         if self.inside:
             self._palette(batch)
 
-    def __call__(self, victim: Victim, batch: Batch, budget: int, seed: int) -> AttackOutcome:
+    def __call__(
+        self, victim: Victim, batch: Batch, budget: int, seed: int, progress: Progress = quiet
+    ) -> AttackOutcome:
         self.check(batch, budget)
         low, span = check_unit(batch)
         seeds, peer = sample_seeds(seed, 0, len(batch)), self.peer
@@ -130,7 +133,7 @@ class PeerContender(Contender):
 
         copies = 1 if inside is None else len(inside[0]) + 1
         together = max(1, VALUES // (batch.x[0].numel() * copies))
-        return run_recorded(victim, batch, budget, run, peer.until, together)
+        return run_recorded(victim, batch, budget, run, peer.until, together, progress=progress)
 
     def _palette(self, batch: Batch) -> tuple[Palette, PatchGrid]:
         """The palette and grid that policies get."""

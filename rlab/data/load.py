@@ -21,6 +21,7 @@ from rlab.data.shards import parquet, parquet_source, webdataset, webdataset_sou
 from rlab.data.source import Source
 from rlab.data.wfdb_records import wfdb_records, wfdb_source
 from rlab.errors import DataError, OptionError
+from rlab.progress import showing
 from rlab.storage.config import check_keywords
 from rlab.storage.outside import regular, short
 
@@ -93,11 +94,14 @@ def load(path: str | os.PathLike[str], *, stream: Literal[True], **options: Any)
 def load(path: str | os.PathLike[str] | InMemory, **options: Any) -> Batch: ...
 
 
-def load(path: str | os.PathLike[str] | InMemory, *, stream: bool | None = None, **options: Any) -> Samples:
+def load(
+    path: str | os.PathLike[str] | InMemory, *, stream: bool | None = None, progress: bool = True, **options: Any
+) -> Samples:
     """Load samples from a file, a folder or `demo:NAME`; the options are the fields of `DataOptions`.
 
     Arrays (x, y), or a Dataset or DataLoader of such pairs, take those of the options that apply: bounds, kind, classes, rate,
     limit, order, shuffle and seed. With `stream`, return a `Source`, which reads a batch with `source[rows]`.
+    If reading takes long, a bar shows the progress, unless you pass progress=False.
     """
     if not isinstance(path, str | os.PathLike):
         declared = check_keywords(load, DataOptions, {"path": "memory", **options})
@@ -106,7 +110,8 @@ def load(path: str | os.PathLike[str] | InMemory, *, stream: bool | None = None,
         return in_memory(path, declared)
     values = {"path": str(path), "stream": stream or None, **options}
     declared = check_keywords(load, DataOptions, values)
-    return declared.open() if stream else declared.load()
+    with showing(progress):
+        return declared.open() if stream else declared.load()
 
 
 @reads("split")

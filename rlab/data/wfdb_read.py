@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from rlab.data.fields import Scaling, check_room
 from rlab.data.source import Loss
 from rlab.errors import DataError, InputError, MissingExtra, OptionError
+from rlab.progress import PATIENCE, bar
 from rlab.storage.outside import short
 
 AAMI = {"N": "NLRBej", "S": "AaJSn", "V": "VEr", "F": "F", "Q": "/fQ?"}  # ANSI/AAMI EC57 classes of beat symbols
@@ -58,15 +59,17 @@ def read_headers(paths: Sequence[Path], rate: float | None, annotated: bool) -> 
     """The readable records, and (name, reason) of the others."""
     records: list[Record] = []
     left_out: list[Loss] = []
-    for path in paths:
-        try:
-            records.append(read_header(path, rate, annotated))
-        except MissingExtra:
-            raise
-        except InputError as error:
-            left_out.append((path.name, str(error)))
-        except Exception as error:  # wfdb raises many kinds of errors on broken files
-            left_out.append((path.name, f"cannot be read: {str(error) or type(error).__name__}"))
+    with bar(len(paths), "reading headers", unit="records", patience=PATIENCE) as progress:
+        for path in paths:
+            try:
+                records.append(read_header(path, rate, annotated))
+            except MissingExtra:
+                raise
+            except InputError as error:
+                left_out.append((path.name, str(error)))
+            except Exception as error:  # wfdb raises many kinds of errors on broken files
+                left_out.append((path.name, f"cannot be read: {str(error) or type(error).__name__}"))
+            progress([path])
     if not records:
         raise DataError(f"none of {len(paths)} WFDB records can be read{reason(left_out)}")
     return records, left_out

@@ -19,6 +19,7 @@ from rlab.data.labels import by_name, encode, look_up, read_table
 from rlab.data.source import Decoded, Loss, Source
 from rlab.data.wfdb_read import AAMI, Record, Values, alike, read_headers, read_values, reason, standardise
 from rlab.errors import DataError, OptionError
+from rlab.progress import PATIENCE, bar
 
 BEAT, WINDOW = 0.72, 10.0  # default length in seconds
 # Records with disjoint patients, de Chazal et al. 2004 (https://doi.org/10.1109/TBME.2004.827359)
@@ -154,27 +155,33 @@ def read_cuts(
     """Values (b, leads, t), the usable rows, and (id, reason) of the others, with one record in memory at a time."""
     check_room(len(cuts), (len(leads), cuts[0].length))
     x = torch.zeros(len(cuts), len(leads), cuts[0].length)
-    left_out: list[Loss] = []
-    kept: list[int] = []
-    rows: dict[str, list[int]] = {}
+    left_out, kept, rows = list[Loss](), list[int](), dict[str, list[int]]()
     for row, cut in enumerate(cuts):
         rows.setdefault(str(cut.record.path), []).append(row)
-    for members in rows.values():
-        record = cuts[members[0]].record
-        try:
-            values = read_values(record, leads, scaling)
-        except Exception as error:  # wfdb raises many kinds of errors on broken files
-            left_out.append((record.name, f"cannot be read: {str(error) or type(error).__name__}"))
-            continue
-        for row in members:
-            fault = _fault(values, cuts[row], leads)
-            if fault:
-                left_out.append((cuts[row].id, fault))
-            else:
-                sample = values.values[:, cuts[row].span]
-                x[row] = torch.from_numpy(standardise(sample) if scaling == "window" else sample)
-                kept.append(row)
+    with bar(len(cuts), "reading", patience=PATIENCE) as progress:
+        for members in rows.values():
+            usable, faulty = _read_record([cuts[row] for row in members], leads, scaling)
+            for at, sample in usable:
+                x[members[at]] = sample
+            kept += [members[at] for at, _ in usable]
+            left_out += faulty
+            progress(members)
     return x, sorted(kept), left_out
+
+
+def _read_record(
+    cuts: Sequence[Cut], leads: tuple[str, ...], scaling: Scaling | None
+) -> tuple[list[tuple[int, Tensor]], list[Loss]]:
+    """The usable cuts of one record as (index, values (leads, t)), and (id, reason) of the others."""
+    record = cuts[0].record
+    try:
+        values = read_values(record, leads, scaling)
+    except Exception as error:  # wfdb raises many kinds of errors on broken files
+        return [], [(record.name, f"cannot be read: {str(error) or type(error).__name__}")]
+    faults = [_fault(values, cut, leads) for cut in cuts]
+    samples = [(at, values.values[:, cut.span]) for at, cut in enumerate(cuts) if not faults[at]]
+    usable = [(at, torch.from_numpy(standardise(s) if scaling == "window" else s)) for at, s in samples]
+    return usable, [(cut.id, fault) for cut, fault in zip(cuts, faults, strict=True) if fault]
 
 
 def _fault(record: Values, cut: Cut, leads: tuple[str, ...]) -> str:

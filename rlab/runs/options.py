@@ -24,7 +24,7 @@ from rlab.filters.base import Filter
 from rlab.filters.palette import PIXELS, FreePixels, by_gradient
 from rlab.learning.simulator import Simulator, with_students
 from rlab.policies import parse_policy, policy_spec
-from rlab.policies.auto import ShippedPrior, is_auto, make_auto
+from rlab.policies.auto import Auto, ShippedPrior, is_auto
 from rlab.policies.base import Policy
 from rlab.policies.belief import BeliefPolicy
 from rlab.policies.imagine import ImaginePolicy
@@ -200,7 +200,7 @@ class AttackOptions(LearningOptions, PaletteOptions):
 
     def _pixels(self, batch: Samples, prior: SurrogatePrior | None) -> Policy[Any]:
         """Return the policy for free pixels, with the surrogates as prior if there are any."""
-        if parse_policy(self.policy) != make_auto():
+        if parse_policy(self.policy) != Auto():
             raise OptionError(f"the palette 'pixels' has its own search: leave out the policy {self.policy!r}")
         if self.distance not in (None, "l2"):
             raise OptionError(f"the palette 'pixels' minimises L2: leave out the distance {self.distance!r}")

@@ -2,7 +2,7 @@
 
 All untouched inputs are queried first, which an attack pays for anyway, and students are distilled from the answers. The
 samples are then attacked in stages whose boundaries are sample numbers. Before each stage, new students learn from all answers
-paid so far; the stage uses them as they are, unless they agree with the model on too few of the inputs kept aside. So the results
+paid so far; the stage uses them unless they agree with the model on too few of the inputs kept aside. So the results
 depend neither on the number of workers nor on interruptions.
 """
 
