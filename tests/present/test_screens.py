@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,11 @@ import torch
 from rlab.data.batch import UNBOUNDED, Batch
 from rlab.explanation.explanation import Explanation
 from rlab.explanation.sections import maps_sections
+from rlab.hardening.sections import write_before_after
 from rlab.present.page import Page, write_page
 from rlab.results.page import attack_page
 from tests.command import rlab_command
+from tests.hardening.toys import measured_toy
 from tests.present.chromium import PHONE, SCREEN, Opened, open_browser, visited
 from tests.results.plots.fixtures import Recipe, make_result
 from tests.serve.cases import copy_runs, grown, served
@@ -30,9 +33,9 @@ RUNS = {
 }
 EXPLAINED = {"explained image": (3, 16, 16), "explained beat": (2, 360), "explained clip": (3, 6, 16, 16)}
 DIGITS = ("demo:digits", "demo:digits", "--limit", 2)
-COMMANDS: dict[str, tuple[tuple[str | int, ...], ...]] = {
-    "comparison": (("compare", *DIGITS, "--budget", 40, "--policies", "random,square"),),
-    "benchmark": (("benchmark", "make", *DIGITS, "--patch", 2, "--ladder", "times:1.5", "--steps", 3, "--budget", 60),),
+COMMANDS: dict[str, tuple[str | int, ...]] = {
+    "comparison": ("compare", *DIGITS, "--budget", 40, "--policies", "random,square"),
+    "benchmark": ("benchmark", "make", *DIGITS, "--patch", 2, "--ladder", "times:1.5", "--steps", 3, "--budget", 60),
 }
 SERVED = {
     "list of runs": "/",
@@ -40,7 +43,8 @@ SERVED = {
     "served run": "/run/many",
     "served sample": "/sample/0/run_ecg",
 }
-PAGES = (*RUNS, *EXPLAINED, *COMMANDS, *SERVED)
+CHANGES, HARDENED = "what changed", "before and after"
+PAGES = (*RUNS, *EXPLAINED, *COMMANDS, CHANGES, HARDENED, *SERVED)
 
 # Words whose contrast with what lies behind them is below AA: 4.5, or 3 for large ones. Words over pictures are left out.
 FAINT = """() => {
@@ -65,11 +69,15 @@ FAINT = """() => {
 BARE = (
     "[...document.images].filter(each => !each.alt && !each.closest('.stage')).map(each => each.outerHTML.slice(0, 80))"
 )
+SIZELESS = "[...document.images].filter(each => !each.getAttribute('height') && !each.closest('.stage')).length"
 UNNAMED = "[...document.querySelectorAll('svg:not([aria-hidden]):not(.chip svg)')].filter(e => !e.ariaLabel).length"
 TALL = (
     "[...document.querySelectorAll('.stage, .picture img, .chart svg, .triple')]"
     ".filter(each => each.getBoundingClientRect().height > innerHeight).length"
 )
+
+
+CUT = "[...document.querySelectorAll('figure')].filter(e => e.scrollWidth > e.clientWidth + 1).map(e => e.innerText)"
 
 
 @pytest.fixture(scope="module")
@@ -101,10 +109,15 @@ def write(name: str, path: Path) -> None:
         write_page(attack_page(make_result(RUNS[name]), samples=3), path)
     elif name in EXPLAINED:
         write_page(Page("What decides", maps_sections(*explained(EXPLAINED[name]), {}, None)), path)
+    elif name == CHANGES:
+        runs = copy_runs(path.with_suffix(""))
+        shutil.copytree(runs / "run_digits", runs / "again")
+        assert rlab_command("report", runs / "run_digits", runs / "again", "--out", path).code == 0
+    elif name == HARDENED:
+        write_before_after(path, *measured_toy(2), samples=1)
     else:
         run = path.with_suffix("")
-        for command in COMMANDS[name]:
-            assert rlab_command(*command, "--out", run).code == 0
+        assert rlab_command(*COMMANDS[name], "--out", run).code == 0
         assert rlab_command("report", run, "--out", path).code == 0
 
 
@@ -120,8 +133,10 @@ def check_screen(view: Opened) -> None:
     page = view.page
     assert view.fits()
     assert page.evaluate(BARE) == []
+    assert page.evaluate(SIZELESS) == 0  # the page would jump while loading
     assert page.evaluate(UNNAMED) == 0
     assert page.evaluate(TALL) == 0
+    assert page.evaluate(CUT) == []
     assert page.evaluate(FAINT) == []
 
 
@@ -129,10 +144,12 @@ def check_screen(view: Opened) -> None:
     "fault",
     [
         "<p style='color: #999'>faint</p>",
-        "<img src='data:,'>",
+        "<img src='data:,' height='1'>",
+        "<img src='data:,' alt='a dot'>",
         "<svg viewBox='0 0 1 1'></svg>",
         "<div style='width: 2000px'>wide</div>",
         "<div class='stage' style='height: 2000px'></div>",
+        "<figure style='width: 9rem; overflow: hidden'><div style='width: 10rem'>cut</div></figure>",
     ],
 )
 def test_a_planted_fault_is_found(browser: Any, address: Callable[[str], str], fault: str) -> None:
