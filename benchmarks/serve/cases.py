@@ -21,9 +21,9 @@ QUESTIONS = (
     "",
     "page=1500",
     "sort=l2",
-    "status=succeeded&label=3&queries_to=200&l2_from=0.5&sort=queries&down=true",
-    "entry=2&sort=l2&down=true",
-    "words=99&sort=id&down=true&page=3",
+    "status=succeeded&label=3&queries_to=200&l2_from=0.5&sort=-queries",
+    "entry=2&sort=-l2",
+    "words=99&sort=id&page=3",
 )
 PALETTE = ("gaussian_noise@0.1", "gaussian_blur@2", "dead_pixel@1")
 KINDS: dict[str, tuple[tuple[int, ...], tuple[int, ...], int, int]] = {  # size, patch, channels, samples

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import matplotlib
@@ -11,7 +12,7 @@ from matplotlib.ticker import PercentFormatter
 
 from rlab.benchmarking.tables import benchmark_section
 from rlab.present.notebook import thumbnails
-from rlab.present.page import Block, Code, Facts, Page, Section, Text
+from rlab.present.page import Beside, Block, Code, Facts, Gallery, Page, Section, Text
 from rlab.present.style import HUES, STYLE, WIDE, headed_figure, tidy
 from rlab.present.table import number
 from rlab.storage.names import CONFIG
@@ -40,7 +41,7 @@ def benchmark_page(benchmark: Benchmark, report: BenchmarkReport | None, samples
 def _severities(benchmark: Benchmark, samples: int) -> Section:
     """The first flipped samples of the first victim, from the original to their most severe level."""
     victim, shape = benchmark.victims[0], benchmark.manifest.shape
-    blocks: list[Block] = [Text(f"The first samples of {victim}, as stored.")]
+    told, shown = Text(f"The first samples of {victim}, as stored."), list[Block]()
     for flip in benchmark.stored(victim, benchmark.base_level)[:samples]:
         rows = [row for row in benchmark.rows if row["place"] == flip["place"] and row["victim"] in ("", victim)]
         rows = [row for row in rows if row["reached"]]
@@ -48,8 +49,10 @@ def _severities(benchmark: Benchmark, samples: int) -> Section:
         for row in rows:
             made, label = ("label", row["label"]) if row["predicted"] is None else ("predicted", row["predicted"])
             names.append(f"{row['id']}, {row['level']}: {made} {benchmark.class_name(label)}, L2 {number(row['l2'])}")
-        blocks += thumbnails(benchmark.read(rows), names, shape.bounds, shape.rate, SIDE)
-    return Section("From mild to severe", blocks)
+        drawn = thumbnails(benchmark.read(rows), names, shape.bounds, shape.rate, SIDE)
+        shown += [replace(each, columns=len(rows)) if isinstance(each, Gallery) else each for each in drawn]
+    galleries = all(isinstance(each, Gallery) for each in shown)
+    return Section("From mild to severe", [told, *([Beside(shown)] if galleries else shown)])
 
 
 def draw_distances(benchmark: Benchmark) -> Figure:

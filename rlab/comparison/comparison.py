@@ -265,4 +265,4 @@ def draw_curves(named: Mapping[str, AnytimeCurve], facts: Sequence[str], distanc
 
 def comparison_page(folder: Path) -> Page:
     """The page of a folder that `rlab compare` wrote."""
-    return Comparison.load(folder).make_page(f"Comparison {folder.name}")
+    return Comparison.load(folder).make_page(f"Attacks compared: {folder.name}")

@@ -93,7 +93,7 @@ class ExplainJob:
                 judge, labels = options.judge(scored), options.labels(self.batch)
                 comparison = judge(self.victim, self.batch, self.methods, labels, options.seed)
             if self.folder is not None:
-                save_comparison(comparison, self.folder, f"Where {options.model.name} looks", self.pictures)
+                save_comparison(comparison, self.folder, f"What decides: {options.model.name}", self.pictures)
         return comparison
 
     def _opened(self) -> AbstractContextManager[object]:

@@ -29,7 +29,7 @@ def explanation_page(folder: Path) -> Page:
         section = _read_comparison(folder, read_inputs(folder)).section()
     else:
         section = Section("Scores", [score_table(read_scores(folder), intervals=True), Text(RULES, quiet=True)])
-    return Page(f"Explanations {folder.name}", [section])
+    return Page(f"What decides: {folder.name}", [section])
 
 
 def maps_page(folder: Path) -> Page:
@@ -39,7 +39,7 @@ def maps_page(folder: Path) -> Page:
     classes = {path.name.removesuffix(CLASSES): read_csv(path) for path in sorted(folder.glob(f"*{CLASSES}"))}
     regions = read_csv(folder / REGIONS) if (folder / REGIONS).exists() else None
     batch = read_inputs(folder) if has_inputs(folder) else None
-    return Page(f"Explanations {folder.name}", maps_sections(explained, batch, classes, regions))
+    return Page(f"What decides: {folder.name}", maps_sections(explained, batch, classes, regions))
 
 
 def read_scores(folder: Path) -> dict[str, dict[str, Tensor]]:

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 INPUTS = "inputs.safetensors"
 LEGEND = (
-    "Colour shows what the decision depends on according to each method, paler where the method is less sure. The line, or "
-    "the bar below a signal, is the mask."
+    "Each map lies over its input: the stronger the colour, the more the decision depends on that place according to the method. "
+    "It is paler where the method is less sure. A line, or a bar below a signal, marks the mask and the ground truth, if any."
 )
 COLUMNS = 6  # maximum per row
 FILMS = 24  # maximum per page; with more maps of clips, none moves

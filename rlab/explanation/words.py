@@ -61,7 +61,9 @@ def statements(explanation: Explanation, batch: Batch, row: int) -> list[str]:
         lines.append(f"the evidence for {name} lies {', '.join(parts)}")
     if batch.kind == "video":
         run, held = frames_that_matter(frame_shares(explanation.maps[row]))
-        lines.append(f"frames {run.start}-{run.stop - 1} of {batch.size[0]} hold {held:.0%} of the evidence for {name}")
+        lines.append(
+            f"frames {run.start + 1} to {run.stop} of {batch.size[0]} hold {held:.0%} of the evidence for {name}"
+        )
     if explanation.regions is not None:
         lines += explanation.regions.statements(row, name, batch.rate if batch.kind == "signal" else None)
     return lines

@@ -130,7 +130,7 @@ def _ticks(low: float, high: float, log: bool) -> list[float]:
         values = [value for value in values if low * 0.999 <= value <= high * 1.001]
         if len(values) <= _TICKS + 1:
             break
-    return values[:: -(-len(values) // (_TICKS + 1)) or 1]
+    return values[:: -(-len(values) // (_TICKS + 1)) or 1] if len(values) > 1 else _ticks(low, high, log=False)
 
 
 def _round_steps(least: float) -> list[float]:

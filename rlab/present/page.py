@@ -16,7 +16,7 @@ from rlab.present.chart import Chart
 from rlab.present.environment import make_environment, script_digest
 from rlab.present.inline import size_of
 from rlab.present.table import Cell, Share, Table, Value, text
-from rlab.present.viewer import Viewer
+from rlab.present.viewer import Ramp, Viewer
 from rlab.redact import redact
 from rlab.stats import Estimate
 from rlab.storage.files import write_atomically
@@ -34,15 +34,6 @@ class Text:
 @dataclass(frozen=True)
 class Facts:
     facts: Mapping[str, str]
-
-
-@dataclass(frozen=True)
-class Ramp:
-    """The legend of a map: its colours, and the words for both ends."""
-
-    colours: Sequence[str]
-    low: str
-    high: str
 
 
 @dataclass(frozen=True)
@@ -146,7 +137,15 @@ class Beside:
     blocks: Sequence[Block]
 
 
-Block = Text | Table | Facts | Gallery | Strip | Charts | Bars | Viewers | Code | Folded | Beside
+@dataclass(frozen=True)
+class Fetched:
+    """A part of a served page that its server's script fills in; without scripts, a link."""
+
+    address: str
+    name: str
+
+
+Block = Text | Table | Facts | Gallery | Strip | Charts | Bars | Viewers | Code | Folded | Beside | Fetched
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,15 @@ from numpy.typing import NDArray
 
 
 @dataclass(frozen=True)
+class Ramp:
+    """The legend of a map: its colours, and the words for both ends."""
+
+    colours: Sequence[str]
+    low: str
+    high: str
+
+
+@dataclass(frozen=True)
 class Mark:
     """The patches of one palette entry in a range of frames, as a path in the stage's units."""
 
@@ -19,6 +28,7 @@ class Mark:
     first: int = 0  # frames
     last: int = 0
     dashed: bool = False  # for entries that share a colour with another
+    band: bool = False  # a part of a map, which the ramp explains
 
 
 @dataclass(frozen=True)
@@ -79,11 +89,12 @@ class Stage:
     smooth: bool = False
     sheet: Sheet | None = None
     timeline: Timeline | None = None
-    heat: bool = False  # the layer is a heat map instead of a perturbed version
+    heat: bool = False  # the layer is a map over the input instead of a perturbed version
+    ramp: Ramp | None = None
 
     @property
     def legend(self) -> list[tuple[str, str, bool]]:
-        return list(dict.fromkeys((mark.colour, mark.name, mark.dashed) for mark in self.marks))
+        return list(dict.fromkeys((mark.colour, mark.name, mark.dashed) for mark in self.marks if not mark.band))
 
 
 @dataclass(frozen=True)

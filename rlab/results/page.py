@@ -156,9 +156,10 @@ def _times(result: ResultData) -> list[Chart]:
     if share is None or kind == "image":
         return []
     along = share.reshape(len(share), -1).sum(1)
-    times = np.arange(len(along) + 1) * setting.patch[0] / (setting.rate or 1.0)
-    signal, curve = kind == "signal", Curve("", times, np.append(along, along[-1]))
+    signal = kind == "signal"
     axis = "time, s" if setting.rate else "point" if signal else "frame"
+    times = np.arange(len(along) + 1) * setting.patch[0] / (setting.rate or 1.0) + (axis == "frame")  # counted from 1
+    curve = Curve("", times, np.append(along, along[-1]))
     unit = "of flipped samples" if signal else "patches of a flipped sample"
     return [Chart("Distortion over time", [curve], axis, unit, percent=signal, steps=True)]
 

@@ -51,9 +51,8 @@ def _confusion(result: ResultData, i: int) -> tuple[str, str]:
 def _triple(result: ResultData, i: int, link: str) -> Triple:
     sample, (label, read) = Sample.of(result, i), _confusion(result, i)
     setting = sample.setting
-    (before, change, after), note = (_drawn if kind_of(setting.size) == "signal" else _seen)(sample)
-    about = f"{sample.id}, {label}"
-    drawn = kind_of(setting.size) == "signal"
+    (before, change, after), note = small_pictures(sample)
+    about, drawn = f"{sample.id}, {label}", kind_of(setting.size) == "signal"
     pictures = (
         Picture(before, f"original of {about}", "original", drawn=drawn),
         Picture(change, f"what was changed in {about}", note, drawn=drawn),
@@ -61,6 +60,11 @@ def _triple(result: ResultData, i: int, link: str) -> Triple:
     )
     far = f"L2 {result.final['l2'][i]:.3g}{setting.l2_unit}, {len(sample.touched)} of {len(setting.grid)} patches"
     return Triple(label, read, far, pictures, link, smooth=drawn or min(setting.size[-2:]) >= SMOOTH_FROM)
+
+
+def small_pictures(sample: Sample) -> tuple[tuple[str, str, str], str]:
+    """Original, difference and perturbed as data: URLs, and what was done to the difference."""
+    return (_drawn if kind_of(sample.setting.size) == "signal" else _seen)(sample)
 
 
 def _seen(sample: Sample) -> tuple[tuple[str, str, str], str]:

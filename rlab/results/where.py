@@ -11,8 +11,9 @@ from PIL.Image import Resampling
 from rlab.data.kinds import kind_of
 from rlab.present.colours import scaled, to_colours, value_range
 from rlab.present.inline import image_address
-from rlab.present.page import Picture, Ramp
+from rlab.present.page import Picture
 from rlab.present.table import number
+from rlab.present.viewer import Ramp
 from rlab.results.data import ResultData
 from rlab.results.plots.pixels import SMOOTH_FROM
 from rlab.stats import Floats

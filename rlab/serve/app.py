@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from fastapi import FastAPI, Request
 from fastapi.responses import HTMLResponse, Response
@@ -65,14 +65,14 @@ def _add_error_pages(app: FastAPI, site: Site) -> None:
 def _add_pages(app: FastAPI, site: Site, jobs: Jobs) -> None:
     @app.get("/")
     def runs() -> Response:
-        listed = [(run, _glance(site.root / run.name) if run.has_samples else None) for run in list_runs(site.root)]
+        listed = [(run, *_glance(site.root, run)) for run in list_runs(site.root)]
         return site.show("runs", f"{len(listed):,} run{'' if len(listed) == 1 else 's'}", runs=listed)
 
-    @app.get("/thumbnail/{name:path}")
-    def thumbnail(name: str) -> Response:
+    @app.get("/picture/{which}/{row:int}/{name:path}")
+    def picture(which: Literal["original", "perturbed"], row: int, name: str) -> Response:
         from rlab.serve.glance import thumbnail
 
-        return Response(thumbnail(site.run(name)), media_type="image/png")
+        return Response(thumbnail(site.run(name), row, which), media_type="image/png")
 
     @app.get("/serve.js")
     def script() -> Response:
@@ -86,14 +86,12 @@ def _add_pages(app: FastAPI, site: Site, jobs: Jobs) -> None:
         run, said = read_entry(site.root, folder) if folder.is_dir() else None, ""
         if job is not None:
             state = "running" if job.running else run.state if run else "stopped"
-            run = replace(run, state=state) if run else RunEntry(name, "attack", state, datetime.now(), False)
+            run = replace(run, state=state) if run else RunEntry(name, "attack", state, datetime.now())
             said = "" if job.running or state == "finished" else job.said()
+        if run is not None and run.state == "finished":
+            return HTMLResponse(site.page(folder))
         settings = _settings(folder) if folder.is_dir() else ""
         return site.show("run", name, run=run, settings=settings, said=said, mine=job is not None and job.running)
-
-    @app.get("/report/{name:path}")
-    def report(name: str) -> Response:
-        return HTMLResponse(site.page(site.run(name)))
 
     @app.get("/compare")
     def compare(request: Request) -> Response:
@@ -104,18 +102,22 @@ def _add_pages(app: FastAPI, site: Site, jobs: Jobs) -> None:
 
     @app.get("/samples/{name:path}")
     def samples(name: str, request: Request) -> Response:
-        return site.show("samples", f"Samples of {name}", run=name, **_samples(site.run(name), request.query_params))
+        found = _samples(site.run(name), request.query_params)
+        return site.show("samples", f"Samples of {name}", run=name, back=site.back(name), **found)
 
     @app.get("/sample/{row:int}/{name:path}")
     def sample(row: int, name: str) -> Response:
-        folder = site.run(name)
-        return HTMLResponse(_sample_page(folder, row, name, site.back(folder)))
+        return HTMLResponse(_sample_page(site.run(name), row, name, site.back(name)))
 
 
-def _glance(folder: Path) -> Glance | None:
-    from rlab.serve.glance import glance_at  # slow to import, and the list may hold no attack
+def _glance(root: Path, run: RunEntry) -> tuple[Glance | None, tuple[int, int] | None]:
+    """The figures of an attack, and how many of its requirements an audit meets."""
+    if run.command not in ("attack", "audit") or run.state != "finished":
+        return None, None
+    from rlab.serve.glance import glance_at, requirements_met  # slow to import, and the list may hold no attack
 
-    return glance_at(folder)
+    met = requirements_met(root / run.name) if run.command == "audit" else None
+    return glance_at(root / run.attack) if run.attack else None, met
 
 
 def _settings(folder: Path) -> str:
@@ -128,13 +130,11 @@ def _settings(folder: Path) -> str:
 
 
 def _samples(folder: Path, query: Mapping[str, str]) -> dict[str, Any]:
-    from rlab.core.status import Status
-    from rlab.serve.samples import KEYS, SampleFilter, find_samples
+    from rlab.serve.samples import ORDERS, SampleFilter, find_samples
     from rlab.storage.config import check
 
     wanted = check(SampleFilter, query, "the address")
-    states = {status.name.lower(): status.label for status in Status}
-    return {"found": find_samples(folder, wanted), "wanted": wanted, "states": states, "keys": KEYS}
+    return {"found": find_samples(folder, wanted), "wanted": wanted, "orders": ORDERS}
 
 
 def _sample_page(folder: Path, row: int, name: str, back: Mapping[str, str]) -> str:

@@ -1,4 +1,4 @@
-"""What the list of runs shows of an attack: its model and data, its figures, and the picture of its nearest flip."""
+"""What lists show of attacks, audits and their samples: model and data, verdict, figures, and small pictures."""
 
 from __future__ import annotations
 
@@ -7,19 +7,23 @@ import json
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from rlab.core.status import Status
-from rlab.errors import FolderError, InputError
+from rlab.errors import InputError
 from rlab.results.titles import Names
 from rlab.serve.runs import NoSuchRun
-from rlab.serve.samples import read_sample
+from rlab.serve.samples import kept_rows, look_of, read_sample
 from rlab.storage.names import CONFIG, SAMPLES, SETTING, inside
+from rlab.storage.outside import read_text
 
+Version = Literal["original", "perturbed"]
 _QUERIES = "queries_"  # columns that count them, by phase
 
 
@@ -32,7 +36,8 @@ class Glance:
     attacked: int
     l2: str  # median of the flips
     queries: int  # of the whole run
-    nearest: int | None  # row of the flip with the smallest L2
+    nearest: int | None  # row of the flip with the smallest L2, if its inputs are stored
+    look: str  # classes of its picture
 
 
 def glance_at(run: Path) -> Glance | None:
@@ -42,6 +47,15 @@ def glance_at(run: Path) -> Glance | None:
         return _glance(run, path.stat().st_mtime_ns)
     except (OSError, InputError, pa.ArrowException, KeyError, ValueError):
         return None  # the run's own page says what is wrong
+
+
+def requirements_met(audit: Path) -> tuple[int, int] | None:
+    """How many requirements of an audit are met, of how many; None if its record cannot be read."""
+    try:
+        passed = [bool(each["passed"]) for each in json.loads(read_text(inside(audit, "audit.json")))["requirements"]]
+    except (OSError, InputError, KeyError, TypeError, ValueError):
+        return None  # the run's own page says what is wrong
+    return sum(passed), len(passed)
 
 
 @lru_cache(maxsize=512)
@@ -62,23 +76,35 @@ def _glance(run: Path, changed: int) -> Glance:
         attacked=sum(each != Status.SKIPPED.value for each in status),
         l2=f"{np.median(l2[won]):.3g} {unit}".rstrip() if won.any() else "–",
         queries=sum(int(pc.sum(table[name]).as_py() or 0) for name in counts),
-        nearest=int(np.where(won, l2, np.inf).argmin()) if won.any() else None,
+        nearest=_nearest(run, np.where(won, l2, np.inf)),
+        look=look_of(setting["size"]),
     )
 
 
-def thumbnail(run: Path) -> bytes:
-    """The nearest flip of an attack, perturbed, as PNG."""
-    glance = glance_at(run)
-    if glance is None or glance.nearest is None:
+def _nearest(run: Path, l2: NDArray[np.float64]) -> int | None:
+    """The row of the smallest finite L2 (n,), if its inputs are stored."""
+    nearest = int(l2.argmin()) if len(l2) else 0
+    flipped = len(l2) > 0 and np.isfinite(l2[nearest])
+    return nearest if flipped and nearest in kept_rows(run, [nearest]) else None
+
+
+def thumbnail(run: Path, row: int, which: Version) -> bytes:
+    """One sample, original or perturbed, as PNG."""
+    path = inside(run, SAMPLES)
+    if not path.is_file():
         raise NoSuchRun(run.name)
-    return _thumbnail(run, glance.nearest, inside(run, SAMPLES).stat().st_mtime_ns)
+    return _thumbnails(run, row, path.stat().st_mtime_ns)[which]
 
 
-@lru_cache(maxsize=512)
-def _thumbnail(run: Path, row: int, changed: int) -> bytes:
-    from rlab.results.strip import strip_of  # imports torch
+@lru_cache(maxsize=1024)
+def _thumbnails(run: Path, row: int, changed: int) -> dict[Version, bytes]:
+    from rlab.results.plots.sample import Sample  # imports torch
+    from rlab.results.strip import small_pictures
 
-    strips = strip_of(read_sample(run, row), [])
-    if not strips:
-        raise FolderError(f"{run.name} did not keep its inputs")
-    return base64.b64decode(strips[0].triples[0].pictures[-1].src.partition(",")[2])
+    (before, _, after), _ = small_pictures(Sample.of(read_sample(run, row), 0))
+    return {"original": _content(before), "perturbed": _content(after)}
+
+
+def _content(address: str) -> bytes:
+    """What a data: URL holds."""
+    return base64.b64decode(address.partition(",")[2])

@@ -15,7 +15,7 @@ from rlab.errors import InputError
 from rlab.folders.kinds import kind_of, stored_command
 from rlab.storage.ledger import LEDGER
 from rlab.storage.lock import LOCK
-from rlab.storage.names import inside
+from rlab.storage.names import SAMPLES, inside
 
 State = Literal["finished", "running", "stopped"]
 DEEPEST, MOST = 4, 5000  # maximum depth of a run, and maximum number of runs in the list
@@ -31,7 +31,7 @@ class RunEntry:
     command: str
     state: State
     changed: datetime
-    has_samples: bool  # whether its samples can be browsed
+    attack: str = ""  # the run whose samples can be browsed: itself, or the attack of an audit
 
 
 def list_runs(root: Path) -> list[RunEntry]:
@@ -78,8 +78,14 @@ def read_entry(root: Path, folder: Path) -> RunEntry | None:
     finished = kind is not None and kind.is_finished(folder)
     state: State = "running" if running else "finished" if finished else "stopped"
     changed = datetime.fromtimestamp(folder.stat().st_mtime)
-    has_samples = command == "attack" and state == "finished"
-    return RunEntry(folder.relative_to(root).as_posix(), command, state, changed, has_samples)
+    name = folder.relative_to(root).as_posix()
+    return RunEntry(name, command, state, changed, _attack(folder, name, command) if state == "finished" else "")
+
+
+def _attack(folder: Path, name: str, command: str) -> str:
+    if command == "audit" and (folder / "attack" / SAMPLES).is_file():
+        return f"{name}/attack"
+    return name if command == "attack" else ""
 
 
 def signed(folder: Path) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from rlab.core.status import Status
-from rlab.errors import FolderError, OptionError
+from rlab.data.kinds import kind_of
+from rlab.errors import FolderError, InputError, OptionError
 from rlab.results.tones import STATUS_TONES
 from rlab.serve.jobs import Form
 from rlab.storage.ledger import reading
@@ -30,9 +31,20 @@ ROWS = 50  # per page
 BLOCK = 8192  # assignments read at once
 COLUMNS = ("id", "status", "label", "predicted_before", "predicted_after", "final_l2", "final_l0_patches")
 EFFORT = ("queries_search", "queries_cleanup")
-Key = Literal["row", "id", "status", "label", "queries", "l2", "patches"]
-KEYS: tuple[str, ...] = get_args(Key)
-_SORTED = {"id": "id", "status": "status", "label": "label", "l2": "final_l2", "patches": "final_l0_patches"}
+Order = Literal["row", "l2", "-l2", "queries", "-queries", "patches", "-patches", "label", "status", "id"]
+ORDERS: dict[Order, str] = {
+    "row": "order of the run",
+    "l2": "smallest distance first",
+    "-l2": "largest distance first",
+    "queries": "fewest queries first",
+    "-queries": "most queries first",
+    "patches": "fewest patches first",
+    "-patches": "most patches first",
+    "label": "by class",
+    "status": "by outcome",
+    "id": "by name",
+}
+_COLUMN = {"l2": "final_l2", "patches": "final_l0_patches"}
 
 
 class SampleFilter(Form):
@@ -46,8 +58,7 @@ class SampleFilter(Form):
     l2_from: float | None = Field(None, ge=0)
     l2_to: float | None = Field(None, ge=0)
     words: str | None = Field(None, max_length=200)  # part of the id
-    sort: Key = "row"
-    down: bool = False
+    sort: Order = "row"
     page: int = Field(1, ge=1, le=10**9)
 
     def asked(self) -> dict[str, Any]:
@@ -67,6 +78,7 @@ class SampleRow:
     queries: int
     l2: float
     patches: float
+    pictured: bool  # its inputs are stored
 
 
 @dataclass(frozen=True)
@@ -77,7 +89,23 @@ class SamplePage:
     page: int
     pages: int
     classes: Mapping[int, str]  # that occur in the run
+    states: Mapping[str, str]  # that occur in the run, with their numbers of samples
     palette: Sequence[str]
+    look: str  # classes of small pictures in the page's style
+
+    @property
+    def pictured(self) -> bool:
+        return any(row.pictured for row in self.rows)
+
+    @property
+    def numbered(self) -> list[tuple[int, str]]:
+        """The palette, counted from 1."""
+        return list(enumerate(self.palette, 1))
+
+
+def look_of(size: Sequence[int]) -> str:
+    """How small pictures of inputs of this size are shown: curves are inverted in dark mode, small images have sharp pixels."""
+    return " drawn" if kind_of(size) == "signal" else " crisp" if min(size[-2:]) < 64 else ""
 
 
 def find_samples(run: Path, wanted: SampleFilter) -> SamplePage:
@@ -95,9 +123,26 @@ def find_samples(run: Path, wanted: SampleFilter) -> SamplePage:
         page = min(wanted.page, pages)
         shown = order[(page - 1) * ROWS : page * ROWS]
         names = tuple(setting.get("classes") or ())
-        rows = [_row(int(at), values, names) for at, values in zip(shown, table.take(shown).to_pylist(), strict=True)]
+        kept, values = kept_rows(run, shown.tolist()), table.take(shown).to_pylist()
+        rows = [_row(int(at), each, names, int(at) in kept) for at, each in zip(shown, values, strict=True)]
         classes = {k: _name(names, k) for k in _labels(table)}
-        return SamplePage(rows, len(chosen), table.num_rows, page, pages, classes, tuple(setting["palette"]))
+        counts = {str(each["values"]): int(each["counts"]) for each in pc.value_counts(table["status"]).to_pylist()}
+        states = {
+            each.name.lower(): f"{each.label} ({counts[each.value]:,})" for each in Status if each.value in counts
+        }
+        palette, look = tuple(setting["palette"]), look_of(setting["size"])
+        return SamplePage(rows, len(chosen), table.num_rows, page, pages, classes, states, palette, look)
+
+
+def kept_rows(run: Path, rows: Sequence[int]) -> set[int]:
+    """The rows whose inputs are stored; none if the arrays are damaged, which the page of a sample reports."""
+    from rlab.storage.files import read_index
+
+    try:
+        index = read_index(inside(run, ARRAYS))
+        return {row for row in rows if index.at(row) is not None}
+    except (OSError, InputError, IndexError):
+        return set()
 
 
 def _matching(run: Path, table: pa.Table, wanted: SampleFilter) -> NDArray[np.bool_]:
@@ -128,12 +173,13 @@ def _matching(run: Path, table: pa.Table, wanted: SampleFilter) -> NDArray[np.bo
 def _ordered(table: pa.Table, chosen: NDArray[np.int64], wanted: SampleFilter) -> NDArray[np.int64]:
     """Row numbers in the order shown; ties keep the order of the run."""
     if wanted.sort == "row":
-        return chosen[::-1] if wanted.down else chosen
-    column = table[_SORTED.get(wanted.sort, wanted.sort)].take(pa.array(chosen))
+        return chosen
+    key, down = wanted.sort.removeprefix("-"), wanted.sort.startswith("-")
+    column = table[_COLUMN.get(key, key)].take(pa.array(chosen))
     if pa.types.is_list(column.type):
         raise OptionError("samples with several labels cannot be sorted by label: filter by one label instead")
     keys = pa.table({"key": column, "row": chosen})
-    return chosen[pc.sort_indices(keys, [("key", "descending" if wanted.down else "ascending"), ("row", "ascending")])]
+    return chosen[pc.sort_indices(keys, [("key", "descending" if down else "ascending"), ("row", "ascending")])]
 
 
 def _labels(table: pa.Table) -> list[int]:
@@ -143,7 +189,7 @@ def _labels(table: pa.Table) -> list[int]:
     return sorted(pc.unique(label).to_pylist())
 
 
-def _row(at: int, values: Mapping[str, Any], names: Sequence[str]) -> SampleRow:
+def _row(at: int, values: Mapping[str, Any], names: Sequence[str], pictured: bool) -> SampleRow:
     status, label = Status(values["status"]), values["label"]
     several = [k for k, true in enumerate(label) if true] if isinstance(label, list) else [label]
     return SampleRow(
@@ -157,11 +203,12 @@ def _row(at: int, values: Mapping[str, Any], names: Sequence[str]) -> SampleRow:
         queries=int(values["queries"]),
         l2=float(values["final_l2"]),
         patches=float(values["final_l0_patches"]),
+        pictured=pictured,
     )
 
 
 def _name(names: Sequence[str], label: int) -> str:
-    return names[label] if names else str(label)
+    return names[label] if label < len(names) else f"class {label}"
 
 
 def used_entries(run: Path) -> NDArray[np.bool_]:

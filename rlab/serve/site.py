@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from jinja2 import Environment
@@ -15,8 +15,10 @@ from starlette.responses import HTMLResponse
 
 from rlab.present.environment import make_environment
 from rlab.serve.access import Access
-from rlab.serve.runs import find_run
-from rlab.storage.names import SAMPLES
+from rlab.serve.runs import find_run, read_entry
+
+if TYPE_CHECKING:
+    from rlab.present.page import Section
 
 KEPT = 4  # rendered pages to keep
 
@@ -39,7 +41,9 @@ class Site:
 
     def show(self, template: str, title: str, code: int = 200, **values: Any) -> HTMLResponse:
         page = self.templates.get_template(f"serve/{template}.html")
-        return HTMLResponse(page.render(title=title, csrf=self.access.csrf, models=self.models, **values), code)
+        return HTMLResponse(
+            page.render(title=title, csrf=self.access.csrf, models=self.models, **{"back": self.back(), **values}), code
+        )
 
     @staticmethod
     def address(page: str, name: str) -> str:
@@ -48,35 +52,39 @@ class Site:
     def run(self, name: str) -> Path:
         return find_run(self.root, name)
 
-    def back(self, *folders: Path) -> dict[str, str]:
-        """Where the pages of these runs lead back to."""
-        alone = [folder.relative_to(self.root).as_posix() for folder in folders] if len(folders) == 1 else []
-        links = {"All runs": "/"}
-        for name in alone:
-            links["Run"] = self.address("run", name)
-            if (folders[0] / SAMPLES).is_file():
-                links["All samples"] = self.address("samples", name)
-        return links
+    def back(self, *runs: str) -> dict[str, str]:
+        """Where a page leads back to: the list, and the runs that it belongs to."""
+        return {"All runs": "/", **{name: self.address("run", name) for name in runs}}
 
     def page(self, *folders: Path) -> str:
         """The page of `rlab report` for one run, or for a comparison of several."""
         key = tuple((folder, _changed(folder)) for folder in folders)
         with self.busy:
             if key not in self.rendered:
-                self.rendered[key] = _render(folders, self.back(*folders))
+                self.rendered[key] = self._render(*folders)
                 while len(self.rendered) > KEPT:
                     del self.rendered[next(iter(self.rendered))]
             return self.rendered[key]
 
+    def _render(self, *folders: Path) -> str:
+        from rlab.folders.changes import changes_page, read_runs  # imports torch
+        from rlab.folders.reports import page_of
+        from rlab.present.page import render
+
+        if len(folders) > 1:
+            return render(replace(changes_page(read_runs(folders)), back=self.back()))
+        page, entry = page_of(folders[0]), read_entry(self.root, folders[0])
+        sections = [self._filled(section, entry.attack if entry else "") for section in page.sections]
+        return render(replace(page, sections=sections, back=self.back()))
+
+    def _filled(self, section: Section, attack: str) -> Section:
+        """The samples of an attack, to browse instead of the page's table."""
+        from rlab.present.page import Fetched
+
+        if section.id != "samples" or not attack:
+            return section
+        return replace(section, blocks=[Fetched(self.address("samples", attack), "Browse the samples")])
+
 
 def _changed(folder: Path) -> int:
     return max((path.stat().st_mtime_ns for path in (folder, *folder.iterdir())), default=0)
-
-
-def _render(folders: tuple[Path, ...], back: Mapping[str, str]) -> str:
-    from rlab.folders.changes import changes_page, read_runs
-    from rlab.folders.reports import page_of
-    from rlab.present.page import render
-
-    page = page_of(folders[0]) if len(folders) == 1 else changes_page(read_runs(folders))
-    return render(replace(page, back=back))

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -56,14 +57,21 @@ def open_browser() -> Iterator[Any]:
 
 
 @contextmanager
-def opened(browser: Any, path: Path, size: tuple[int, int] = DESK, scheme: str = "light") -> Iterator[Opened]:
-    """The page, looked at so wide and high; it must have stayed quiet in the end."""
+def visited(browser: Any, url: str, size: tuple[int, int] = DESK, scheme: str = "light") -> Iterator[Opened]:
+    """The page, looked at so wide and high; in the end it must have stayed quiet and asked its own server alone."""
     context = browser.new_context(color_scheme=scheme, viewport={"width": size[0], "height": size[1]})
-    view = Opened(context.new_page(), path.as_uri())
+    host = urlsplit(url)
+    view = Opened(context.new_page(), f"{host.scheme}://{host.netloc}" if host.netloc else url)
     view.page.on("request", lambda request: view.asked.append(request.url))
     view.page.on("console", lambda message: view.said.append(message.text))
     view.page.on("pageerror", lambda error: view.said.append(str(error)))
-    view.page.goto(view.url)
+    view.page.goto(url)
     yield view
     view.check_quiet()
     context.close()
+
+
+def opened(
+    browser: Any, path: Path, size: tuple[int, int] = DESK, scheme: str = "light"
+) -> AbstractContextManager[Opened]:
+    return visited(browser, path.as_uri(), size, scheme)

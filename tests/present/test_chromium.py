@@ -14,16 +14,13 @@ from PIL import Image
 from rlab.data.batch import UNBOUNDED, Batch
 from rlab.explanation.explanation import Explanation
 from rlab.explanation.viewers import sample_viewers
-from rlab.hardening.sections import write_before_after
 from rlab.present.browser import print_pdf
 from rlab.present.inline import image_address
 from rlab.present.page import Banner, Gallery, Page, Picture, Section, write_page
 from rlab.present.table import Cell, Table
-from rlab.results.page import attack_page, attack_sections, key_numbers
+from rlab.results.page import attack_sections, key_numbers
 from rlab.results.result import AttackResult, Status
-from tests.command import rlab_command
-from tests.hardening.toys import measured_toy
-from tests.present.chromium import PHONE, SCREEN, open_browser, opened
+from tests.present.chromium import PHONE, open_browser, opened
 from tests.results.plots.fixtures import Recipe, make_result
 
 EVIL = "<script>alert(1)</script><img src=x onerror=alert(2)>"
@@ -120,16 +117,6 @@ def test_a_sample_can_be_played_with(browser: Any, pages: dict[str, Path], kind:
         assert first.bounding_box()["width"] < PHONE[0]
 
 
-@pytest.mark.parametrize("kind", RECIPES)
-def test_the_flips_are_on_the_first_screen(browser: Any, tmp_path: Path, kind: str) -> None:
-    page = attack_page(make_result(RECIPES[kind]), samples=1)
-    with opened(browser, write_page(page, tmp_path / "page.html"), SCREEN) as view:
-        assert view.fits()
-        boxes = [triple.bounding_box() for triple in view.page.locator(".triple").all()]
-        assert boxes
-        assert all(box["y"] + box["height"] <= SCREEN[1] for box in boxes)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "size"), [("signal", (2, 64)), ("image", (3, 8, 8)), ("clip", (1, 6, 8, 8))])
 def test_heat_fades_over_its_input(browser: Any, tmp_path: Path, kind: str, size: tuple[int, ...]) -> None:
@@ -224,35 +211,3 @@ def test_a_page_is_printed(browser: Any, pages: dict[str, Path], tmp_path: Path)
     content = print_pdf(pages["image"], tmp_path / "page.pdf").read_bytes()
     assert content.startswith(b"%PDF")
     assert content.count(b"/Subtype /Image") + content.count(b"/Subtype/Image") >= 2
-
-
-@pytest.mark.slow
-def test_pages_of_other_runs_fit_a_phone_by_night(browser: Any, tmp_path: Path) -> None:
-    digits = ("demo:digits", "demo:digits", "--limit", 2)
-    bench = ("--patch", 2, "--ladder", "times:1.5", "--steps", 5, "--budget", 100)
-    for name, command in {
-        "a": ("attack", *digits, "--budget", 30, "--pictures", 0),
-        "b": ("attack", *digits, "--budget", 60, "--pictures", 0),
-        "bench": ("benchmark", "make", *digits, *bench),
-        "compared": ("compare", *digits, "--budget", 60, "--policies", "random,square"),
-        "explained": ("explain", *digits, "--compare", "--method", "middle,occlusion", "--steps", 4, "--no-checks"),
-    }.items():
-        assert rlab_command(*command, "--out", tmp_path / name).code == 0
-    assert rlab_command("report", tmp_path / "a", tmp_path / "b", "--out", tmp_path / "changes.html").code == 0
-    for name in ("bench", "compared"):
-        assert rlab_command("report", tmp_path / name).code == 0
-    hardened, measured = measured_toy(2)
-    write_before_after(tmp_path / "before-after.html", hardened, measured, samples=1)
-    for page in ("changes", "bench/report", "compared/report", "explained/gallery", "before-after"):
-        with opened(browser, tmp_path / f"{page}.html", PHONE, "dark") as view:
-            assert view.fits(), page
-            assert not _light(view.page.evaluate("getComputedStyle(document.body).backgroundColor"))
-            figures = view.page.evaluate(
-                "[...document.querySelectorAll('figure')].map(f => getComputedStyle(f).backgroundColor)"
-            )
-            assert figures, page
-            assert not any(map(_light, figures)), page
-            sizes = (
-                "[...document.images].filter(i => i.complete && !(i.naturalWidth && i.getAttribute('height'))).length"
-            )
-            assert view.page.evaluate(sizes) == 0

@@ -49,7 +49,7 @@ def ask(client: httpx.Client, path: str, **headers: str) -> http.client.HTTPResp
         return connection.getresponse()
 
 
-@pytest.mark.parametrize("page", ["run", "report", "samples", "sample/0"])
+@pytest.mark.parametrize("page", ["run", "samples", "sample/0", "picture/original/0"])
 @pytest.mark.parametrize(
     "name",
     ["../outside/run_ecg", "..%2foutside%2frun_ecg", "%2e%2e/outside/run_ecg", "run_ecg/../../outside/run_ecg", "", ".",
@@ -69,7 +69,7 @@ def test_a_run_with_a_link_out_of_it_is_not_reported(client: httpx.Client, root:
     kept = stored.read_bytes()
     stored.unlink()
     stored.symlink_to(root.parent / "outside" / "run_digits" / "samples.parquet")
-    for address in ("/report/run_digits", "/samples/run_digits", "/sample/0/run_digits"):
+    for address in ("/run/run_digits", "/samples/run_digits", "/sample/0/run_digits"):
         assert client.get(address).status_code in (404, 422)
     stored.unlink()
     stored.write_bytes(kept)
@@ -104,7 +104,7 @@ def test_other_names_of_this_machine_are_refused(client: httpx.Client):
 
 
 def test_pages_run_only_their_own_scripts(client: httpx.Client):
-    for address in ("/", "/report/run_ecg", "/nowhere", "/samples/run_ecg"):
+    for address in ("/", "/run/run_ecg", "/nowhere", "/samples/run_ecg"):
         headers = client.get(address).headers
         assert headers["content-security-policy"].startswith("default-src 'none'")
         assert "unsafe-inline" not in headers["content-security-policy"].split("script-src")[1]
@@ -142,7 +142,7 @@ def test_scripts_in_names_stay_text(tmp_path: Path):
     from_parts(Setting.from_json(json.dumps(names)), rows, to_arrays(result)).save(tmp_path / "runs" / run)
     (tmp_path / "runs" / run / "config.yaml").write_text(f"model: {SCRIPT}")
     with served(tmp_path / "runs") as client:
-        for address in ("", f"run/{run}", f"samples/{run}", f"report/{run}", f"sample/0/{run}", f"run/{SCRIPT}"):
+        for address in ("", f"run/{run}", f"samples/{run}", f"sample/0/{run}", f"run/{SCRIPT}"):
             page = client.get(httpx.URL(f"{client.base_url}").copy_with(path=f"/{address}"))
             assert page.status_code == (404 if address.endswith("</script>") else 200), address
             tags = Tags(page.text)

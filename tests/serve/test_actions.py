@@ -163,7 +163,7 @@ def test_a_real_run_is_followed_to_its_end(tmp_path: Path):
             told = [json.loads(line[6:]) for line in stream.iter_lines() if line.startswith('data: {"steps"')]
         assert told[-1]["samples"] == 24
         assert len(told[-1]["best"]) == 5
-        assert client.get("/report/real").status_code == 200
+        assert client.get("/run/real").status_code == 200
     result = AttackResult.load(tmp_path / "real")
     assert told[-1]["best"][0] == pytest.approx(float(result.best_within(60).min()))
 

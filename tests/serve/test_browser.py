@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
-from tests.present.chromium import DESK, PHONE, Opened, open_browser
+from tests.present.chromium import PHONE, open_browser, visited
 from tests.serve.cases import MODELS, copy_runs, grown, only_wait, served
 
 
@@ -29,22 +29,8 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             yield str(client.base_url).rstrip("/")
 
 
-@contextmanager
-def visited(browser: Any, address: str, path: str, size: tuple[int, int] = DESK) -> Iterator[Opened]:
-    """It must have stayed quiet in the end, and asked this server alone."""
-    context = browser.new_context(viewport={"width": size[0], "height": size[1]})
-    view = Opened(context.new_page(), address)
-    view.page.on("request", lambda request: view.asked.append(request.url))
-    view.page.on("console", lambda message: view.said.append(message.text))
-    view.page.on("pageerror", lambda error: view.said.append(str(error)))
-    view.page.goto(address + path)
-    yield view
-    view.check_quiet()
-    context.close()
-
-
 def test_filters_update_the_list_at_once(browser: Any, address: str):
-    with visited(browser, address, "/samples/many") as view:
+    with visited(browser, address + "/samples/many") as view:
         page = view.page
         assert page.locator("tbody tr").count() == 50
         page.evaluate("window.same = true")  # lost if the page reloads
@@ -61,14 +47,43 @@ def test_filters_update_the_list_at_once(browser: Any, address: str):
         assert "/sample/50/many" in page.url
 
 
-@pytest.mark.parametrize("path", ["/", "/samples/many", "/start", "/own", "/run/run_ecg", "/report/run_ecg"])
+def test_the_samples_of_a_run_are_browsed_on_its_page(browser: Any, address: str):
+    with visited(browser, address + "/run/many?status=succeeded") as view:
+        page = view.page
+        page.wait_for_selector("#list tbody tr")
+        page.locator("#list").scroll_into_view_if_needed()
+        view.wait("[...document.querySelectorAll('#list img')].slice(0, 4).every(each => each.naturalWidth)")
+        assert page.input_value("[name=status]") == "succeeded"
+        page.fill("[name=words]", "-7")
+        view.wait("document.querySelectorAll('#list tbody tr').length < 50")
+        assert all("-7" in name for name in page.locator("#list td:nth-child(2)").all_inner_texts())
+        assert "/run/many?" in page.url
+        assert "words=-7" in page.url
+        page.select_option("[name=sort]", "-l2")
+        view.wait("location.search.includes('sort=-l2')")
+        far = [float(text) for text in page.locator("#list td:nth-child(6)").all_inner_texts()]
+        assert far == sorted(far, reverse=True)
+        assert len(far) > 1
+        page.click("text=clear the filters")
+        view.wait("document.querySelectorAll('#list tbody tr').length === 50")
+        assert page.input_value("[name=words]") == ""
+        page.click("#list tbody tr:first-child td.thumb a")
+        page.wait_for_selector(".viewer")
+        page.click("nav.back a:has-text('many')")
+        page.wait_for_selector(".strip")
+        page.click("nav.back a:has-text('All runs')")
+        page.wait_for_selector("h1:has-text('runs')")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", ["/start", "/own"])
 def test_pages_fit_a_phone(browser: Any, address: str, path: str):
-    with visited(browser, address, path, PHONE) as view:
+    with visited(browser, address + path, PHONE) as view:
         assert view.fits()
 
 
 def test_a_run_is_watched_and_stopped(browser: Any, address: str):
-    with visited(browser, address, "/start") as view:
+    with visited(browser, address + "/start") as view:
         page = view.page
         page.fill("[name=name]", "watched")
         page.click("[formaction='/start']")
@@ -81,7 +96,7 @@ def test_a_run_is_watched_and_stopped(browser: Any, address: str):
 def test_a_file_is_uploaded_or_its_error_is_shown(browser: Any, address: str, tmp_path: Path):
     (tmp_path / "beat.csv").write_text("1\n2\n")
     (tmp_path / "empty.csv").write_text("")
-    with visited(browser, address, "/own") as view:
+    with visited(browser, address + "/own") as view:
         page = view.page
         page.set_input_files("[name=file]", str(tmp_path / "empty.csv"))
         page.click("#own button")
@@ -103,7 +118,7 @@ DROP = """content => {
 
 
 def test_a_dropped_clip_is_uploaded_and_its_result_is_shown(browser: Any, address: str):
-    with visited(browser, address, "/own") as view:
+    with visited(browser, address + "/own") as view:
         page = view.page
         page.evaluate(DROP, "a clip's bytes")
         assert page.evaluate("document.querySelector('#own [name=file]').files[0].name") == "clip.mp4"

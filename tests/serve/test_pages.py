@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import re
 import time
 from collections.abc import Iterator
@@ -15,9 +16,13 @@ from PIL import Image
 from rlab.folders.reports import page_of
 from rlab.present.page import render
 from rlab.results.result import AttackResult
+from rlab.runs.attack import run_attack
+from rlab.runs.options import RunOptions
 from rlab.serve.runs import list_runs
 from rlab.serve.samples import ROWS, SampleFilter, find_samples
+from rlab.storage.config import check
 from rlab.storage.resume import open_run
+from rlab.victims import demo_victim
 from tests.serve.cases import copy_runs, grown, served
 
 
@@ -34,14 +39,12 @@ def client(root: Path) -> Iterator[httpx.Client]:
         yield client
 
 
-def without_time(page: str) -> str:
-    return re.sub(r"\d{4}-\d\d-\d\d \d\d:\d\d UTC", "", page)
-
-
-def test_runs_are_listed_with_their_samples(client: httpx.Client):
+def test_runs_are_listed_and_their_pages_hold_their_samples(client: httpx.Client):
     page = client.get("/")
     assert page.status_code == 200
-    assert sorted(re.findall(r'href="/samples/([^"]+)"', page.text)) == ["inner/many", "run_digits", "run_ecg"]
+    for name in ("inner/many", "run_digits", "run_ecg"):
+        assert f'href="/run/{name}"' in page.text
+        assert f'data-fetch="/samples/{name}"' in client.get(f"/run/{name}").text
 
 
 def test_a_folder_of_runs_is_not_a_run(tmp_path: Path):
@@ -62,21 +65,68 @@ def test_the_list_shows_what_came_of_each_run(client: httpx.Client, root: Path):
         f"{result.total_queries:,}",
     ):
         assert told in row
-    (source,) = re.findall(r'src="(/thumbnail/[^"]+)"', row)
-    picture = client.get(source)
-    assert picture.headers["content-type"] == "image/png"
-    assert Image.open(io.BytesIO(picture.content)).size == (8, 8)
-    assert client.get("/thumbnail/nothing").status_code == 404
+    (source,) = re.findall(r'src="(/picture/[^"]+)"', row)
+    assert _picture(client, source).size == (8, 8)
+    assert client.get("/picture/perturbed/0/nothing").status_code == 404
 
 
-@pytest.mark.parametrize("path", ["/report/run_ecg", "/sample/0/run_ecg", "/samples/run_ecg", "/run/run_ecg"])
-def test_every_page_leads_back(client: httpx.Client, path: str):
-    assert '<a href="/">All runs</a>' in client.get(path).text
+def _picture(client: httpx.Client, source: str) -> Image.Image:
+    answer = client.get(source)
+    assert answer.headers["content-type"] == "image/png"
+    return Image.open(io.BytesIO(answer.content))
 
 
-def test_a_runs_page_equals_that_of_rlab_report(client: httpx.Client, root: Path):
-    shown = re.sub(r'<nav aria-label="Server".*?</nav>', "", client.get("/report/run_ecg").text)
-    assert without_time(shown).split() == without_time(render(page_of(root / "run_ecg"))).split()
+def test_each_sample_is_pictured_before_and_after(client: httpx.Client, root: Path):
+    result = AttackResult.load(root / "run_digits")
+    for row in range(len(result)):
+        before, after = (_picture(client, f"/picture/{each}/{row}/run_digits") for each in ("original", "perturbed"))
+        assert (before.tobytes() != after.tobytes()) == bool((result.assignment[row] != 0).any())
+
+
+def test_inputs_that_a_run_did_not_store_are_not_pictured(tmp_path: Path):
+    options = check(RunOptions, {"model": "demo:digits", "data": {"path": "demo:digits", "limit": 2}, "budget": 20})
+    batch = options.data.load()
+    run_attack(
+        options.build(batch), demo_victim("digits"), batch, tmp_path / "bare", options.plain(), keep="assignments"
+    )
+    with served(tmp_path) as client:
+        assert "/picture/" not in client.get("/").text + client.get("/samples/bare").text
+        assert client.get("/samples/bare").status_code == 200
+
+
+@pytest.mark.parametrize(("passed", "word"), [((True, True), "passed"), ((True, False), "failed")])
+def test_the_list_shows_the_verdict_of_an_audit(tmp_path: Path, passed: tuple[bool, ...], word: str):
+    (tmp_path / "audit").mkdir()
+    record = {"requirements": [{"passed": each} for each in passed]}
+    (tmp_path / "audit" / "audit.json").write_text(json.dumps(record))
+    with served(tmp_path) as client:
+        page = client.get("/").text
+    assert word in page
+    assert f"{sum(passed)} of {len(passed)} met" in page
+
+
+@pytest.mark.parametrize(
+    ("path", "back"),
+    [
+        ("/run/run_ecg", {"/"}),
+        ("/compare?run=run_digits&run=inner/many", {"/"}),
+        ("/samples/run_ecg", {"/", "/run/run_ecg"}),
+        ("/sample/0/run_ecg", {"/", "/run/run_ecg"}),
+        ("/run/nothing", {"/"}),
+    ],
+)
+def test_every_page_leads_back(client: httpx.Client, path: str, back: set[str]):
+    (nav,) = re.findall(r'<nav aria-label="Server".*?</nav>', client.get(path).text)
+    assert back <= set(re.findall('href="([^"]+)"', nav))
+
+
+def test_a_runs_page_equals_that_of_rlab_report_but_for_the_samples(client: httpx.Client, root: Path):
+    shown, written = (
+        re.findall(r'<section id="(.*?)">(.*?)</section>', page, re.DOTALL)
+        for page in (client.get("/run/run_ecg").text, render(page_of(root / "run_ecg")))
+    )
+    assert [name for name, _ in shown] == [name for name, _ in written]
+    assert [name for (name, one), (_, other) in zip(shown, written, strict=True) if one != other] == ["samples"]
 
 
 def test_several_runs_are_compared(client: httpx.Client):
@@ -131,11 +181,11 @@ def test_samples_are_sorted_and_paged(root: Path, key: str):
     run = root / "inner" / "many"
     pages = [find_samples(run, SampleFilter(sort=key, page=page)) for page in (1, 2, 3)]
     rows = [row for page in pages for row in page.rows]
-    values = [int(row.label) if key == "label" else getattr(row, key) for row in rows]
+    values = [getattr(row, key) for row in rows]
     assert values == sorted(values)
     assert sorted(row.row for row in rows) == list(range(120))
-    falling = find_samples(run, SampleFilter(sort=key, down=True)).rows[0]
-    assert (int(falling.label) if key == "label" else getattr(falling, key)) == values[-1]
+    if key in ("queries", "l2"):
+        assert getattr(find_samples(run, SampleFilter.model_validate({"sort": f"-{key}"})).rows[0], key) == values[-1]
     assert find_samples(run, SampleFilter(page=99)).page == 3
 
 
@@ -143,13 +193,14 @@ def test_the_address_filters_and_sorts_samples(client: httpx.Client):
     page = client.get("/samples/inner/many", params={"label": "3", "sort": "l2"})
     assert page.status_code == 200
     assert "12 of 120 samples" in page.text
-    assert len(re.findall(r'href="/sample/\d+/inner/many"', page.text)) == 12
+    assert len(re.findall(r'<td><a href="/sample/\d+/inner/many"', page.text)) == 12
     nextone = client.get("/samples/inner/many", params={"sort": "l2"})
     assert "sort=l2&amp;page=2" in nextone.text
 
 
 @pytest.mark.parametrize(
-    "asked", [{"label": "x"}, {"sort": "seconds"}, {"page": "0"}, {"queries_to": "nan"}, {"what": "1"}]
+    "asked",
+    [{"label": "x"}, {"sort": "seconds"}, {"down": "true"}, {"page": "0"}, {"queries_to": "nan"}, {"what": "1"}],
 )
 def test_a_bad_address_is_a_one_line_error(client: httpx.Client, asked: dict[str, str]):
     page = client.get("/samples/run_digits", params=asked)
@@ -167,7 +218,7 @@ def test_damaged_samples_are_a_one_line_error(tmp_path: Path):
         broken = (
             "samples/run_ecg",
             "sample/0/run_ecg",
-            "report/run_ecg",
+            "run/run_ecg",
             "samples/run_digits?entry=1",
             "sample/0/run_digits",
         )
@@ -177,7 +228,7 @@ def test_damaged_samples_are_a_one_line_error(tmp_path: Path):
 
 def test_the_list_of_many_samples_is_fast(tmp_path: Path):
     grown(1000).save(tmp_path / "many")
-    wanted = SampleFilter(status="succeeded", entry=1, sort="l2", down=True, page=7)
+    wanted = SampleFilter(status="succeeded", entry=1, sort="-l2", page=7)
     find_samples(tmp_path / "many", wanted)
     start = time.perf_counter()
     assert len(find_samples(tmp_path / "many", wanted).rows) == ROWS

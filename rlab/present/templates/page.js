@@ -146,14 +146,14 @@ for (const viewer of document.querySelectorAll(".viewer")) {
   };
   const heat = stage.classList.contains("heat"); // a map over the input: nothing to slide between
   bind("wipe", "--wipe", leads || heat ? 100 : 50, "%");
-  bind("overlay", "--overlay", heat ? 0.6 : leads ? 0.35 : 0.5);
+  bind("overlay", "--overlay", heat ? (leads ? 0.6 : 1) : leads ? 0.35 : 0.5);
   bind("zoom", "--zoom", 1);
   box.querySelector(".change span").textContent = `difference × ${stage.style.getPropertyValue("--factor").trim()}`;
   input("change").addEventListener("change", event => stage.classList.toggle("difference", event.target.checked));
   if (heat) {
-    box.querySelector(".overlay span").textContent = "heat";
+    box.querySelector(".overlay span").textContent = "map";
     for (const name of ["wipe", "change"]) box.querySelector(`.${name}`).remove();
-    if (!stage.querySelector(".layer, .marks path:not(.wave)")) box.querySelector(".overlay").remove();
+    if (!stage.querySelector(".layer, .marks .band")) box.querySelector(".overlay").remove();
   }
   if (!leads) {
     const original = stage.querySelector(".before"), copy = name => Object.assign(original.cloneNode(), { className: name, alt: "" });

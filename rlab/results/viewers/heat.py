@@ -1,4 +1,4 @@
-"""A heat map over its input: over an image or a film, or as a band over a signal."""
+"""A map over its input: mixed into an image or a film, or as a band over a signal."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from rlab.present.colours import scaled, to_colours, value_range
-from rlab.present.viewer import Mark, Stage, Timeline
+from rlab.present.viewer import Mark, Ramp, Stage, Timeline
 from rlab.results.plots.moving import SLOW, can_encode
 from rlab.results.plots.pixels import SMOOTH_FROM
 from rlab.results.viewers.pixels import bars, film, small_address, to_bytes
@@ -21,7 +21,10 @@ from rlab.results.viewers.signal import Traces, draw_traces
 Array = NDArray[np.float32]
 Mask = NDArray[np.bool_]
 HEAT, BAND = "magma", "YlOrRd"
-MASK, TRUTH = ("#00c2ad", "the mask"), ("#e69f00", "the ground truth")
+OVER = "autumn_r"  # over pictures: yellow to red, which black and white inputs both show
+STRONGEST = 0.85  # opacity of the highest value over a picture; a value of 0 leaves the input as it is
+MASK, TRUTH = ("#00c2ad", "mask: what the method selects"), ("#3b82f6", "ground truth")
+ENDS = "unimportant", "important"
 LEVELS = 5  # colours of a band
 BAR = 8.0  # height of a mask below a signal
 
@@ -59,18 +62,20 @@ def _band(shown: Heat, among: int) -> Stage:
         for k in range(1, LEVELS):
             path = "".join(places.stretch(a / points, b / points) for a, b in runs(level == k))
             colour = to_hex(matplotlib.colormaps[BAND]((k + 0.5) / LEVELS))
-            marks += [Mark(colour, f"above {k / LEVELS:.0%} of the highest", path)] if path else []
+            marks += [Mark(colour, f"above {k / LEVELS:.0%} of the highest", path, band=True)] if path else []
     for number, ((colour, name), mask) in enumerate(shown.outlines):
         path = "".join(places.stretch(a / points, b / points, BAR, number * (BAR + 1)) for a, b in runs(mask))
         marks += [Mark(colour, name, path)] if path else []
-    return Stage(stage.width, stage.height, marks, 1, sheet=stage.sheet, heat=True)
+    colours = ["#ffffff", *(to_hex(matplotlib.colormaps[BAND]((k + 0.5) / LEVELS)) for k in range(1, LEVELS))]
+    legend = None if shown.heat is None else Ramp(colours, *ENDS)
+    return Stage(stage.width, stage.height, marks, 1, sheet=stage.sheet, heat=True, ramp=legend)
 
 
 def _picture(shown: Heat, among: int, moving: bool) -> Stage:
     height, width = shown.x.shape[-2:]
     x = to_colours(scaled(shown.x, value_range(shown.bounds, shown.x))).reshape(-1, height, width, 3)
     frame = 0 if shown.frames is None else int(shown.frames.argmax())
-    hot = None if shown.heat is None else matplotlib.colormaps[HEAT](shown.heat.reshape(-1, height, width))[..., :3]
+    hot = None if shown.heat is None else mixed(x, shown.heat.reshape(-1, height, width))
     outlines = [(how, mask.reshape(-1, height, width)) for how, mask in shown.outlines]
     timeline = None
     if hot is not None and shown.frames is not None and moving and can_encode():
@@ -89,7 +94,29 @@ def _picture(shown: Heat, among: int, moving: bool) -> Stage:
         smooth=min(height, width) >= SMOOTH_FROM,
         timeline=timeline,
         heat=True,
+        ramp=None if hot is None else ramp(),
     )  # fmt: skip
+
+
+def mixed(x: Array, heat: Array) -> Array:
+    """Colours (*, h, w, 3) of inputs under a map (*, h, w) in [0, 1]: the higher the value, the more its colour covers."""
+    strength = _strength(heat)[..., None]
+    mix: Array = ((1 - strength) * x + strength * matplotlib.colormaps[OVER](heat)[..., :3]).astype(np.float32)
+    return mix
+
+
+def ramp() -> Ramp:
+    """The legend of `mixed`."""
+    steps = np.linspace(0, 1, LEVELS + 1, dtype=np.float32)
+    opaque = [
+        (*matplotlib.colormaps[OVER](step)[:3], float(much)) for step, much in zip(steps, _strength(steps), strict=True)
+    ]
+    return Ramp([to_hex(colour, keep_alpha=True) for colour in opaque], *ENDS)
+
+
+def _strength(heat: Array) -> Array:
+    """Opacity by value; squared, so that a map that is low everywhere does not tint its input."""
+    return STRONGEST * heat**2
 
 
 def runs(on: Mask) -> list[tuple[int, int]]:

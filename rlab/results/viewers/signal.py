@@ -19,7 +19,7 @@ from rlab.results.viewers.pixels import entry_mark
 
 Pair = tuple[float, float]  # across and down, in CSS pixels
 WIDE, HIGH = 960.0, 560.0  # CSS pixels of a sheet
-GAP, HEAD, FOOT = 12.0, 22.0, 18.0  # between columns, above each lead, below all
+GAP, HEAD, TOP, FOOT = 12.0, 22.0, 14.0, 26.0  # between columns, above each lead, above and below all
 POINTS, MOST = 4000, 2.5e6  # points per line and per page; longer lines keep minima and maxima
 
 
@@ -75,11 +75,11 @@ def draw_traces(traces: Traces, among: int) -> tuple[Stage, Places]:
         span = cell[1] / box[1] * BOX[1]
     rows = -(-leads // columns)
     factor = magnification(2 * float(np.abs(traces.x - traces.x0).max()) / span)
-    corners = [((i // rows) * (cell[0] + GAP), (i % rows) * (cell[1] + HEAD) + HEAD) for i in range(leads)]
+    corners = [((i // rows) * (cell[0] + GAP), TOP + (i % rows) * (cell[1] + HEAD) + HEAD) for i in range(leads)]
     most = min(POINTS, max(200, int(MOST / (among * leads))))
     step = 1 if points <= most else -(-2 * points // most)  # the number of points that two points replace
     drawn = [_lead(traces, i, corner, cell, span, factor, step) for i, corner in enumerate(corners)]
-    width, height = columns * (cell[0] + GAP) - GAP, rows * (cell[1] + HEAD) + FOOT
+    width, height = columns * (cell[0] + GAP) - GAP, TOP + rows * (cell[1] + HEAD) + FOOT
     cuts = waves(traces.r_peaks, rate, points) if paper else []
     named = [(name, cut.start / points * cell[0], (cut.stop - cut.start) / points * cell[0]) for name, cut in cuts]
     times = [(f"{duration * part:.3g}{' s' if rate else ''}", cell[0] * part) for part in (0, 0.5, 1)]

@@ -9,15 +9,14 @@ async function live(url, target) {
   if (mine !== turn) return;
   if (!part) return void location.assign(url);
   document.querySelector(target).replaceWith(part);
-  history.replaceState(null, "", url);
+  history.replaceState(null, "", location.pathname + new URL(url, location.href).search + location.hash);
 }
 
-for (const form of document.querySelectorAll("form[data-live]")) {
-  let waiting;
-  const show = () => live(`${location.pathname}?${new URLSearchParams([...new FormData(form)].filter(([, value]) => value !== ""))}`, form.dataset.live);
-  form.addEventListener("submit", event => { event.preventDefault(); show(); });
-  form.addEventListener("input", () => { clearTimeout(waiting); waiting = setTimeout(show, 250); });
-}
+const asked = event => event.target.closest("form[data-live]");
+const show = form => live(`${form.getAttribute("action")}?${new URLSearchParams([...new FormData(form)].filter(([, value]) => value !== ""))}`, form.dataset.live);
+let waiting;
+addEventListener("submit", event => { if (asked(event)) { event.preventDefault(); show(asked(event)); } });
+addEventListener("input", event => { if (asked(event)) { clearTimeout(waiting); waiting = setTimeout(show, 250, asked(event)); } });
 addEventListener("click", event => {
   const link = event.target.closest("a[data-live]");
   if (!link || event.ctrlKey || event.metaKey || event.shiftKey) return;
@@ -25,7 +24,13 @@ addEventListener("click", event => {
   live(link.href, link.dataset.live);
 });
 
-// Update the figures of a running run, and reload the page's content when it ends.
+// The list of samples on the page of a run.
+for (const place of document.querySelectorAll("[data-fetch]")) {
+  place.id = "browser";
+  live(place.dataset.fetch + location.search, "#browser");
+}
+
+// Update the figures of a running run, and show what came of it when it ends.
 const watched = document.getElementById("live");
 if (watched) {
   const source = new EventSource(watched.dataset.events), short = value => Number(value.toPrecision(3));
@@ -39,7 +44,7 @@ if (watched) {
       if (place.tagName === "PRE") place.hidden = !value;
     }
   });
-  source.addEventListener("end", () => { source.close(); live(location.href, "main"); });
+  source.addEventListener("end", () => { source.close(); live(location.href, "#run"); });
 }
 
 // Upload a file that was selected or dropped on the form.
@@ -59,3 +64,4 @@ if (own) {
     message.textContent = page.querySelector("[role=alert]")?.textContent ?? "the upload failed";
   });
 }
+document.documentElement.classList.add("lively");
