@@ -24,6 +24,7 @@ from rlab.errors import OptionError
 from rlab.filters.palette import Palette
 from rlab.priors.surrogates import SurrogatePrior, load_surrogates
 from rlab.runs.options import AttackOptions
+from rlab.runs.palette_options import make_grid
 from rlab.victims.base import Victim
 
 INSIDE = "+palette"  # suffix of an attack that stays inside the palette
@@ -139,7 +140,7 @@ class PeerContender(Contender):
         assert whole.patch is not None
         own = whole.gradients(batch)
         palette = Palette.of(whole.palette, batch.rank, batch.x.shape[1], batch.rate, batch.unit, own)
-        return replace(palette, rounded=whole.rounded(batch)), PatchGrid.of(batch.size, whole.patch)
+        return replace(palette, rounded=whole.rounded(batch)), make_grid(batch, whole.patch, whole.channels)
 
 
 def parse_peer(spec: str, options: AttackOptions, surrogates: SurrogateSet, reduce: bool = False) -> PeerContender:

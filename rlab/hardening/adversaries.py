@@ -190,7 +190,7 @@ class GradientAdversary(AdversaryGenerator):
         grid, bank = self.space.draw(x, seed)
         change = bank[:, 1:] - x[:, None]
         unit = unit_scale(x, self.space.bounds)[1].flatten()
-        cost = grid.total(change.square().sum(2)) / unit.view(-1, 1, 1) ** 2
+        cost = grid.collect(change.square()) / unit.view(-1, 1, 1) ** 2
         seeds = sample_seeds(seed, 0, len(x)).to(x.device)
         drawn = uniform(seeds, torch.zeros_like(seeds), 2)
         low, high = self.radius_range  # L2 in the data's range
@@ -223,7 +223,7 @@ class GradientAdversary(AdversaryGenerator):
         for step in range(self.steps):
             at = mixed(x, change, weights, grid)
             gradient = victim.input_gradient(at, lambda scores: self._loss(scores, y, clean), "train")
-            gain = grid.total((change * gradient[:, None]).sum(2))
+            gain = grid.collect(change * gradient[:, None])
             chosen = assign(torch.cat([free, gain], 1), torch.cat([free, cost], 1), room)
             corner = torch.zeros_like(torch.cat([free, cost], 1)).scatter(1, chosen[:, None], 1.0)[:, 1:]
             weights = weights.lerp(corner, 2 / (step + 3))
@@ -260,7 +260,7 @@ def random_weights(shape: tuple[int, ...], grid: PatchGrid, seed: int, device: t
 
 def mixed(x: Tensor, change: Tensor, weights: Tensor, grid: PatchGrid) -> Tensor:
     """x (n, c, *size) plus each patch's mixture of changes (n, f, c, *size), weights (n, f, p)."""
-    return x + (change * grid.expand(weights)[:, :, None]).sum(1)
+    return x + (change * grid.spread(weights)).sum(1)
 
 
 def assign(gain: Tensor, cost: Tensor, room: Tensor) -> Tensor:

@@ -397,6 +397,8 @@ class TwoAgents(Policy[Clip]):
     def begin(self, state: State, task: Task) -> Clip:
         if task.grid.kind != "video":
             raise DataError(f"the two agents are for video, but this is {task.grid.kind} data: use the policy auto")
+        if task.grid.channels:
+            raise OptionError("the two agents choose frames and places, not channels: use channels='together'")
         self.network.to(state.x.device)
         return look(state, task.grid, self.network.config.encoder)
 

@@ -8,6 +8,9 @@ from typing import Annotated, Any
 
 from pydantic import Field, field_serializer, field_validator
 
+from rlab.core import defaults
+from rlab.core.channels import parse_channels
+from rlab.core.grid import PatchGrid
 from rlab.data.batch import Samples
 from rlab.filters.base import Filter
 from rlab.filters.named import Distortion
@@ -24,6 +27,12 @@ class PaletteOptions(Options):
     )
     patch: Annotated[int | tuple[int, ...] | None, Accepts(int | str | Sequence[int] | None)] = Field(
         None, description="patch size, one number or one per axis: 8 or 2,8,8 (default: depends on the data)"
+    )
+    channels: Annotated[str | None, Accepts(str | Sequence[str] | Sequence[Sequence[str | int]] | None)] = Field(
+        None,
+        description="channels that a patch distorts together: together, each (every channel alone), or groups such as "
+        "'I,II,III;V1-V3' by name, '1-3;4' by number; channels left out stay untouched (default: together; four groups of "
+        "three leads for a 12-lead ECG). Not -D channels, which reads images in colour or grey",
     )
 
     @field_validator("palette", mode="before")
@@ -49,6 +58,14 @@ class PaletteOptions(Options):
         sides = parse_numbers(value, "a patch like 8 or 2,8,8")
         return sides[0] if isinstance(value, str) and len(sides) == 1 else sides
 
+    @field_validator("channels", mode="before")
+    @classmethod
+    def _groups(cls, value: Any) -> Any:
+        """Accept a list of groups, each a text or a list of channels."""
+        if not isinstance(value, list | tuple):
+            return value
+        return ";".join(group if isinstance(group, str) else ",".join(map(str, group)) for group in value)
+
     @field_serializer("palette", when_used="json")
     def _names(self, palette: tuple[Spec, ...] | None) -> list[str] | None:
         return None if palette is None else [spec_name(spec) for spec in palette]
@@ -71,6 +88,13 @@ def make_palette(
     if tuple(specs) == (PIXELS,):
         return FreePixels(rounded)
     return replace(Palette.of(specs, batch.rank, batch.shape[0], batch.rate, batch.unit, own), rounded=rounded)
+
+
+def make_grid(batch: Samples, patch: int | Sequence[int] | None, channels: str | None) -> PatchGrid:
+    """The patches for data like this batch; None stands for the default of the data."""
+    sides = defaults.patch(batch) if patch is None else patch
+    spec = defaults.channels(batch) if channels is None else channels
+    return PatchGrid.of(batch.size, sides, parse_channels(spec, batch.shape[0], batch.leads))
 
 
 def spec_name(spec: Spec) -> str:
