@@ -91,11 +91,12 @@ class PerturbationSpace:
     patches: Sequence[int | Sequence[int]]
     entries: int
     goal: Goal
+    channels: tuple[int, ...] = ()  # the group of each channel as in the grid; () if all channels go together
 
     def draw(self, x: Tensor, seed: int) -> tuple[PatchGrid, Tensor]:
         """Draw a grid, and a palette as its bank (n, f + 1, c, *size) for these inputs."""
         rng = random.Random(seed)
-        grid = PatchGrid.of(tuple(x.shape[2:]), rng.choice(list(self.patches)))
+        grid = PatchGrid.of(tuple(x.shape[2:]), rng.choice(list(self.patches)), self.channels)
         palette = draw_palette(rng.choice(list(self.palettes)), self.entries, grid.rank, x.shape[1], rng)
         bank = x[:, None].repeat(1, len(palette) + 1, *(1,) * (x.dim() - 1))
         palette.fill(bank, self.bounds, rng.getrandbits(40))
@@ -251,7 +252,7 @@ def random_weights(shape: tuple[int, ...], grid: PatchGrid, seed: int, device: t
     mixture = mixture / mixture.sum(1, keepdim=True)
     scattered = rand(n, patches) < rand(n, 1)
     places = torch.stack(torch.meshgrid(*(torch.linspace(0, 1, k, device=device) for k in grid.shape), indexing="ij"))
-    middle, side = rand(n, grid.rank, 1), 0.2 + 0.6 * rand(n, grid.rank, 1)
+    middle, side = rand(n, len(places), 1), 0.2 + 0.6 * rand(n, len(places), 1)
     box = ((places.flatten(1)[None] - middle).abs() < side / 2).all(1)
     kind = rand(n, 1)
     region = torch.where(kind < 1 / 3, scattered, torch.where(kind < 2 / 3, box, torch.ones_like(box)))
