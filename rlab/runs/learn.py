@@ -114,8 +114,8 @@ def learn_first(
 ) -> Simulator:
     """The simulator of an attack with the option `learn`, learned from its own samples, or read from its folder."""
     own = tuple(spec for spec in options.palette or () if not by_gradient(spec) and spec != PIXELS)
-    given = {"queries": options.learn, "palette": own or None, "patch": options.patch, "seed": options.seed}
-    given |= {"channels": options.channels}
+    given: dict[str, Any] = {"queries": options.learn, "palette": own or None, "seed": options.seed}
+    given |= {"patch": options.patch, "channels": options.channels}
     declared = check(LearnOptions, given, "the options of learning")
     lessons = Lessons(declared, victim, samples, None, lambda line: progress(Said(line)))
     return lessons.run(folder, {"model": config.get("model"), **declared.plain()})

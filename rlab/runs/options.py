@@ -121,7 +121,11 @@ class AttackOptions(LearningOptions, PaletteOptions):
         none = self.surrogate is None and self.simulator is None
         gradients = None if none else gradient_filters(None, batch.bounds)
         make_palette(palette, batch, gradients)  # refuses an invalid palette early
-        usual = {"palette": palette, "patch": defaults.patch(batch), "budget": defaults.BUDGETS[batch.kind]}
+        usual: dict[str, Any] = {
+            "palette": palette,
+            "patch": defaults.patch(batch),
+            "budget": defaults.BUDGETS[batch.kind],
+        }
         defaulted = {name: value for name, value in usual.items() if getattr(self, name) is None}
         distance = self.distance or ("l2" if tuple(palette) == (PIXELS,) else defaults.DISTANCES[batch.kind])
         channels = defaults.channels(batch) if self.channels is None else self.channels
