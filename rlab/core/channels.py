@@ -10,7 +10,9 @@ from rlab.errors import OptionError
 
 TOGETHER, EACH = "together", "each"
 LEADS = ("I", "II", "III", "aVR", "aVL", "aVF", "V1", "V2", "V3", "V4", "V5", "V6")
-TWELVE = "I,II,III;aVR,aVL,aVF;V1,V2,V3;V4,V5,V6"  # the columns of the usual printout
+TWELVE = (
+    "II,III,aVF;I,aVL,aVR;V1,V2,V3;V4,V5,V6"  # neighbours in the body: inferior, high lateral and the chest in halves
+)
 
 
 def is_twelve_lead(names: Sequence[str]) -> bool:

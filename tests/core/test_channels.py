@@ -24,6 +24,7 @@ from tests.helpers import CHANNELS, PATCHES, RANKS, filters_for, inside, make_ba
 
 BUDGETS = {"auto": 60}
 THREES = (0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3)
+ANATOMICAL = (1, 0, 0, 1, 1, 0, 2, 2, 2, 3, 3, 3)
 
 
 @pytest.mark.parametrize(
@@ -36,7 +37,7 @@ THREES = (0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3)
         ("1,3; 2", 3, (), (0, 1, 0)),
         ("2", 3, (), (-1, 0, -1)),
         ("9-10;1", 10, (), (1, -1, -1, -1, -1, -1, -1, -1, 0, 0)),
-        (TWELVE, 12, LEADS, THREES),
+        (TWELVE, 12, LEADS, ANATOMICAL),
         ("I,II,III;aVR,aVL,aVF;V1-V3;V4-V6", 12, [name.upper() for name in LEADS], THREES),
         ("I-aVF;V1-V6", 12, LEADS, (0,) * 6 + (1,) * 6),
         ("V1-V3", 4, ("V3", "I", "V1", "V2"), (0, -1, 0, 0)),
@@ -74,7 +75,7 @@ def test_the_default_is_four_groups_for_twelve_leads_in_any_order_and_together_f
     ecg = Batch(
         torch.zeros(1, 12, 30), torch.zeros(1, dtype=torch.int64), bounds=UNBOUNDED, leads=LEADS[::-1], unit="mV"
     )
-    assert make_attack(ecg).grid.channels == THREES[::-1]
+    assert make_attack(ecg).grid.channels == ANATOMICAL[::-1]
     assert make_attack(ecg, channels="together").grid.channels == ()
     for other in (
         replace(ecg, leads=()),
