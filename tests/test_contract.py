@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -35,6 +36,13 @@ from tests.helpers import (
     make_batch,
 )
 from tests.victims.makers import inputs, linear
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _short_plans() -> Iterator[None]:
+    """What is counted does not depend on the length of an imagined attack."""
+    with mock.patch("rlab.policies.imagine.plan.STEPS", 6):
+        yield
 
 
 def assert_kept(made: Attack, victim: Victim, batch: Batch, result: AttackResult) -> None:
@@ -146,7 +154,7 @@ def test_every_policy_with_every_goal(policy: str, goal: str, accept: str, rank:
     assert again[result.succeeded].all()
 
 
-@settings(max_examples=40)
+@settings(max_examples=16)
 @given(
     policy=st.sampled_from(sorted(ALL_POLICIES)),
     rank=st.sampled_from(RANKS),

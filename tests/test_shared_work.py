@@ -63,7 +63,7 @@ def test_compare_by_workers(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "how",
     [
-        ["--ladder", "times:1.5"],
+        pytest.param(["--ladder", "times:1.5"], marks=pytest.mark.slow),
         pytest.param(["--ladder", "severity:1..5", "--format", "webdataset"], marks=pytest.mark.slow),
         pytest.param(["--ladder", "confidence:0.7,flip,0.2", "--format", "npz"], marks=pytest.mark.slow),
     ],

@@ -35,8 +35,8 @@ def test_other_machines_need_a_generated_token(tmp_path: Path):
             assert token
             address = told["address"].replace("0.0.0.0", "127.0.0.1")
             assert token[1] not in json.dumps(told)
-            assert httpx.get(address).status_code == 401
-            page = httpx.get(address, headers={"Authorization": f"Bearer {token[1]}"})
+            assert httpx.get(address, timeout=60).status_code == 401
+            page = httpx.get(address, headers={"Authorization": f"Bearer {token[1]}"}, timeout=60)
             assert page.status_code == 200
             assert token[1] not in page.text
         finally:

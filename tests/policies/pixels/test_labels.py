@@ -29,7 +29,14 @@ def run(net: Line, batch: Batch, prior: bool = False, **options: Any) -> AttackR
     return run_attack(attack, victim, batch)
 
 
-@pytest.mark.parametrize(("rank", "bounds"), [(1, UNBOUNDED), (2, (0.0, 1.0)), (3, (0.0, 1.0))])
+@pytest.mark.parametrize(
+    ("rank", "bounds"),
+    [
+        (1, UNBOUNDED),
+        pytest.param(2, (0.0, 1.0), marks=pytest.mark.slow),
+        pytest.param(3, (0.0, 1.0), marks=pytest.mark.slow),
+    ],
+)
 def test_the_distance_to_a_plane_is_found_by_signs_alone(rank: int, bounds: tuple[float, float]) -> None:
     net, batch = make_case(rank, bounds=bounds)
     best, before = net.distance(batch), net.rows
@@ -59,6 +66,7 @@ def test_a_sample_is_attacked_alike_in_any_company_and_only_by_its_labels() -> N
     assert_same(whole, run(Told(shape_of(2)), batch, budget=80))
 
 
+@pytest.mark.slow
 def test_it_goes_on_until_steady_not_only_until_the_first_probes() -> None:
     net, batch = make_case(2)
     result = run(net, batch, budget=400, until="steady")
