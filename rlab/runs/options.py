@@ -14,6 +14,7 @@ from rlab.core.channels import TOGETHER, parse_channels
 from rlab.core.distances import Measure
 from rlab.core.env import Accepting
 from rlab.core.goals import Goal, parse_goal
+from rlab.core.grid import UNTOUCHED
 from rlab.core.setting import Learned
 from rlab.core.trace import Until
 from rlab.data.batch import Samples
@@ -149,6 +150,10 @@ class AttackOptions(LearningOptions, PaletteOptions):
         chunk = defaults.chunk(batch, entries) if whole.chunk is None else whole.chunk
         defaults.check_room(batch, min(chunk, len(batch)), entries)
         grid = make_grid(batch, whole.patch, whole.channels)
+        if isinstance(palette, FreePixels) and UNTOUCHED in grid.channels:
+            raise OptionError(
+                f"the palette 'pixels' changes every channel, but channels={whole.channels!r} leaves some out: name them all"
+            )
         policy = whole._pixels(batch, prior) if isinstance(palette, FreePixels) else whole._policy(batch, prior)
         return Attack(
             policy=policy,

@@ -143,6 +143,12 @@ def test_the_search_finds_the_one_channel_that_counts(rank: int, policy: str, tm
     assert again.setting.groups == tuple(str(channel + 1) for channel in range(CHANNELS[rank]))
 
 
+def test_free_pixels_refuse_to_leave_channels_out() -> None:
+    assert make_attack(make_batch(2, 1), palette="pixels", channels="1;2,3").grid.channels == (0, 1, 1)
+    with pytest.raises(OptionError, match="leaves some out"):
+        make_attack(make_batch(2, 1), palette="pixels", channels="1;3")
+
+
 def test_a_channel_left_out_stays_untouched() -> None:
     batch = make_batch(2, 3)
     made = make_attack(batch, palette=["illuminate+@0.3"], patch=4, channels="1;3", policy=Square(), budget=20)
