@@ -395,11 +395,8 @@ class TwoAgents(Policy[Clip]):
             raise OptionError(f"expected temperature above 0, got {self.temperature!r}")
 
     def begin(self, state: State, task: Task) -> Clip:
-        if task.grid.kind != "video":
-            raise DataError(f"the two agents are for video, but this is {task.grid.kind} data: use the policy auto")
-        if task.grid.channels:
-            raise OptionError("the two agents choose frames and places, not channels: use channels='together'")
-        self.network.to(state.x.device)
+        if task.grid.kind != "video" or task.grid.channels:
+            raise DataError("the two agents are for video with all channels together: use the policy auto")
         return look(state, task.grid, self.network.config.encoder)
 
     @torch.no_grad()

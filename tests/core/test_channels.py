@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -121,7 +122,7 @@ class OneChannel(Victim):
 def test_the_search_finds_the_one_channel_that_counts(rank: int, policy: str, tmp_path: Path) -> None:
     batch, box = make_batch(rank, 3), make_grid(rank).box(5)
     batch.x[inside(box)] = 0.5
-    options = {
+    options: dict[str, Any] = {
         "palette": ["illuminate+@0.3"],
         "patch": PATCHES[rank],
         "budget": BUDGETS.get(policy, 300),
