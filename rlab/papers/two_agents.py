@@ -397,6 +397,7 @@ class TwoAgents(Policy[Clip]):
     def begin(self, state: State, task: Task) -> Clip:
         if task.grid.kind != "video" or task.grid.channels:
             raise DataError("the two agents are for video with all channels together: use the policy auto")
+        self.network.to(state.x.device)
         return look(state, task.grid, self.network.config.encoder)
 
     @torch.no_grad()
