@@ -17,7 +17,7 @@ from rlab.core.env import render
 from rlab.core.grid import PatchGrid
 from rlab.data.batch import UNBOUNDED, Batch
 from rlab.errors import OptionError
-from rlab.policies import Square
+from rlab.policies.square import Square
 from rlab.results.result import AttackResult
 from rlab.runs.options import make_attack
 from rlab.victims import Victim
