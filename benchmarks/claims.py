@@ -140,7 +140,7 @@ def peers() -> Source:
 
 def explain() -> Source:
     page, claims = Results.read("explain.md"), []
-    for section in ("Pets", "Beats, cnn", "Beats, resnet", "Beats, transformer", "Clips"):
+    for section in ("Pets", "Beats, cnn", "Beats, resnet", "Beats, transformer"):
         rows = page.rows(section)
         samples = page.match(rf"## {section}\n\n(\d+) samples")
         scores = [(score, f"method {score}") for score in ("Dice", "deletion", "insertion", "queries")]
@@ -148,7 +148,7 @@ def explain() -> Source:
         gaps = {score: rows["rise"][f"belief (ours) minus {score}"] for score in ("deletion", "insertion")}
         less = [f"{score}, ours less RISE's: {gap}" for score, gap in gaps.items()]
         claims.append(Claim(section, [f"{samples} samples", *values, *less], EXPLAIN_SEEN, EXPLAIN_NEEDS))
-    data = "Oxford-IIIT Pets with trimaps, EfficientNet-Lite0; MIT-BIH beats of DS2, three networks; simulated clips"
+    data = "Oxford-IIIT Pets with trimaps, EfficientNet-Lite0; MIT-BIH beats of DS2, three networks"
     return _source("explain", data, "H200", claims, " --device cuda")
 
 

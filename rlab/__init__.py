@@ -50,7 +50,7 @@ PUBLIC = {
     "TorchVictim": "rlab.victims.torch_module",
     "Untargeted": "rlab.core.goals",
     "Verdict": "rlab.benchmarking.requirements",
-    "Verification": "rlab.benchmarking.verify",
+    "Verification": "rlab.benchmarking.verification",
     "Victim": "rlab.victims.base",
     "VictimError": "rlab.errors",
     "attack": "rlab.verbs",

@@ -69,6 +69,19 @@ class UnderWay:
 
 
 @dataclass(frozen=True)
+class Settled:
+    """Finished samples, counted."""
+
+    counts: Tally
+
+    def tally(self) -> Tally:
+        return self.counts
+
+    def __len__(self) -> int:
+        return self.counts.done
+
+
+@dataclass(frozen=True)
 class Said:
     """A text to show while no sample advances."""
 
@@ -199,6 +212,16 @@ def bar(
 
 
 @contextmanager
+def shown(progress: Progress | bool, total: int, title: str, unit: str = "samples") -> Iterator[Progress]:
+    """The bar of a function whose caller passed True; nothing for False; or the function that the caller passed."""
+    if not isinstance(progress, bool):
+        yield progress
+        return
+    with showing(progress), bar(total, title, unit=unit) as advance:
+        yield advance
+
+
+@contextmanager
 def _display(state: ProgressState, title: str) -> Iterator[Callable[[], None]]:
     from rich.console import Console
 
@@ -215,11 +238,11 @@ def _bar(console: Console, state: ProgressState, title: str) -> Iterator[Callabl
     from rich.progress import Progress as RichProgress
 
     columns = (BarColumn(bar_width=None), TextColumn("{task.fields[line]}", markup=False))
-    with RichProgress(*columns, console=console, auto_refresh=False, expand=True) as shown:
-        task = shown.add_task(title, total=state.total, line="")
+    with RichProgress(*columns, console=console, auto_refresh=False, expand=True) as rich:
+        task = rich.add_task(title, total=state.total, line="")
 
         def show() -> None:
-            shown.update(task, completed=state.done, line=state.line(title), refresh=True)
+            rich.update(task, completed=state.done, line=state.line(title), refresh=True)
 
         yield show
 
@@ -234,8 +257,8 @@ def _cell(console: Console, state: ProgressState, title: str) -> Iterator[Callab
         moving = f'<progress value="{state.done}" max="{max(state.total, 1)}"></progress> {html.escape(line)}'
         return {"text/plain": line, "text/html": moving}
 
-    shown = display(output(), raw=True, display_id=True)  # type: ignore[no-untyped-call]
-    yield lambda: shown.update(output(), raw=True)
+    handle = display(output(), raw=True, display_id=True)  # type: ignore[no-untyped-call]
+    yield lambda: handle.update(output(), raw=True)
 
 
 @contextmanager

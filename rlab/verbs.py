@@ -74,8 +74,8 @@ def attack(
     `Source`, arrays (x, y), a Dataset or DataLoader of such pairs, or a path; at most `limit` samples are used. With `out`, the
     run is saved in this folder as it proceeds, and resumes there after a stop; `keep` selects the inputs to store:
     'everything', 'flips', or 'assignments', from which inputs can be rebuilt. Workers need a model given by name. A bar shows
-    the progress, unless you pass progress=False. `announce` is called with what was understood before the first query; by
-    default it prints it (`rlab.runs.understood`).
+    the progress; progress=False prints nothing, not even notices. `announce` is called with what was understood before the
+    first query; by default it prints it (`rlab.runs.understood`).
     """
     declared = check_keywords(attack, SharedAttackOptions, options)
     if keep not in (kinds := get_args(Keep)) or (out is None and keep != "everything"):
@@ -86,7 +86,8 @@ def attack(
         announce(Understood(samples, (victim,), defaulted))
         stages = choose_stages(filled, samples, victim)
         if stages is not None:
-            warnings.warn(stages_words(stages, len(samples)), Notice, stacklevel=2)
+            if progress:
+                warnings.warn(stages_words(stages, len(samples)), Notice, stacklevel=2)
             declared, filled = (options.model_copy(update={"stages": stages}) for options in (declared, filled))
         config = {
             "model": plain_input(named or model, "name"),
@@ -98,7 +99,7 @@ def attack(
             folder = None if out is None else Path(out)
             workers = None if named is None else Workers.of(declared, named, victim)
             result = run_attack(declared, victim, samples, folder, config, advance, workers, keep)
-    if 2 * int(result.attacked.sum()) < len(result):
+    if progress and 2 * int(result.attacked.sum()) < len(result):
         wrong = f"{len(result) - int(result.attacked.sum())} of {len(result)} samples were misclassified from the start"
         warnings.warn(f"{wrong}: rlab.doctor(model, data) may show why", Notice, stacklevel=2)
     return result
@@ -248,12 +249,13 @@ def train(
     *,
     minutes: float | None = None,
     device: str | None = None,
+    progress: bool = True,
     tell: Tell = lambda figures: None,
 ) -> Path:
     """Train what a YAML or TOML file declares, or resume it: a direction prior, or the agent of a paper (`kind: dual_action` or
     `kind: two_agents`). Returns the file for `policy`; `tell` gets the figures of each validation.
 
-    Priors train on several GPUs if torchrun starts several processes.
+    Priors train on several GPUs if torchrun starts several processes. progress=False shows no bar while data are read.
     """
     path, folder = Path(config), Path(out)
     kind = read_config(path).get("kind", "prior")
@@ -262,11 +264,12 @@ def train(
         raise OptionError(f"expected kind to be one of {', '.join(TRAINED)} in {path}, got {kind!r}.{hint}")
     if kind == "prior":
         prior = PriorOptions.read(path, minutes, device)
-        with join(prior.device) as ranks:
+        with showing(progress), join(prior.device) as ranks:
             return train_prior(*prior.load(), prior, folder, tell, ranks)
     if started().count > 1:
         raise OptionError(f"a training of kind {kind!r} runs in one process: run the command without torchrun")
     declares, trains = map(resolve_name, PAPERS[kind])
     options = declares.read(path, minutes, device)
-    trained: Path = trains(*options.load(), options, folder, tell)
+    with showing(progress):
+        trained: Path = trains(*options.load(), options, folder, tell)
     return trained

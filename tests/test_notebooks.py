@@ -41,6 +41,18 @@ def test_a_notebook_for_each_kind_of_data_runs_and_displays_its_results(
 
 
 @pytest.mark.slow
+def test_the_first_steps_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    cells = json.loads((ROOT / "examples" / "first_steps.ipynb").read_text(encoding="utf-8"))["cells"]
+    names: dict[str, Any] = {"__name__": "notebook"}
+    for cell in cells:
+        if cell["cell_type"] == "code":
+            run_cell("".join(cell["source"]), names)
+            assert cell["outputs"] == []
+    assert names["result"].succeeded.any()
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_it_runs_in_a_separate_kernel(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import nbformat

@@ -7,6 +7,7 @@ import json
 import re
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -16,8 +17,15 @@ import torch
 from PIL import Image
 
 import rlab
+from rlab.comparison.libraries import ATTACKS, LibraryAttack, LibraryCall
+from rlab.errors import Notice
+from rlab.learning.answers import Answers
 from rlab.progress import PATIENCE, ProgressState, Tally, UnderWay, bar, showing
 from rlab.results.viewers import viewer_blocks
+from tests.auditing.cases import quick
+from tests.benchmarking.cases import made_once
+from tests.data.test_wfdb_records import write
+from tests.helpers import exact_victim
 
 
 class Finished:
@@ -168,6 +176,20 @@ def test_no_bar_within_a_bar_and_none_if_you_switch_it_off(monkeypatch: pytest.M
 
 
 DIGITS = ("demo:digits", "demo:digits")
+PLANTED = "planted:noise"  # an attack of another library
+ANY = {"metric": "clean_accuracy", "at_least": "0%"}
+
+
+def noise(call: LibraryCall, strength: float, budget: int) -> object:
+    """One query after the other, until the recorder has enough."""
+    return [call.ask((call.x + strength * torch.randn_like(call.x)).clamp(0, 1)) for _ in range(budget + 1)]
+
+
+def untrained(answers: Answers, *values: Any, **options: Any) -> Answers:
+    """Stands for students, whose training takes its time."""
+    return answers
+
+
 VERBS: dict[str, tuple[Callable[..., object], str]] = {
     "attack": (
         lambda folder, **how: rlab.attack(*DIGITS, limit=3, policy="random", budget=12, **how),
@@ -175,6 +197,30 @@ VERBS: dict[str, tuple[Callable[..., object], str]] = {
     ),
     "explain": (lambda folder, **how: rlab.explain(*DIGITS, limit=2, method="middle", **how), "explaining by middle"),
     "compare": (lambda folder, **how: rlab.compare(*DIGITS, limit=3, budget=12, policies="random", **how), "random"),
+    "compare, from a library": (
+        lambda folder, **how: rlab.compare(*DIGITS, limit=3, budget=12, policies=(), attacks=PLANTED, **how),
+        PLANTED,
+    ),
+    "compare, from a paper": (
+        lambda folder, **how: rlab.compare(*DIGITS, limit=3, budget=12, policies=(), attacks="square_min", **how),
+        "square_min",
+    ),
+    "learn": (lambda folder, **how: rlab.learn(*DIGITS, limit=40, queries=100, **how), "querying"),
+    "explain_batch": (
+        lambda folder, **how: rlab.explain_batch(
+            rlab.demo_victim("digits"), rlab.load("demo:digits", limit=2), "middle", **how
+        ),
+        "explaining by middle",
+    ),
+    "run_benchmark": (
+        lambda folder, **how: rlab.run_benchmark([made_once(folder)], {"exact": exact_victim(2)}, **how),
+        "grading",
+    ),
+    "verify_benchmark": (
+        lambda folder, **how: rlab.verify_benchmark(made_once(folder), {"exact": exact_victim(2)}, **how),
+        "verifying",
+    ),
+    "audit": (lambda folder, **how: rlab.audit(quick(doctor=False, requirements=[ANY]), folder, **how), "attack"),
     "benchmark": (
         lambda folder, **how: rlab.benchmark(
             *DIGITS, folder, limit=3, policy="random", budget=12, palette="dead_pixel@1", patch=4, **how
@@ -190,8 +236,13 @@ VERBS: dict[str, tuple[Callable[..., object], str]] = {
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.slow] * (name == "harden")) for name in VERBS])
 def test_every_verb_has_one_bar_that_can_be_switched_off(
-    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setitem(ATTACKS, PLANTED, LibraryAttack(noise, 1.0))
+    monkeypatch.setattr("rlab.comparison.libraries.load_library", lambda name: None)
+    monkeypatch.setattr("rlab.runs.learn.distil", untrained)
+    for folder in ("shown", "hidden"):
+        (tmp_path / folder).mkdir()
     call, title = VERBS[name]
     call(tmp_path / "shown")
     lines = capsys.readouterr().err.splitlines()
@@ -199,6 +250,38 @@ def test_every_verb_has_one_bar_that_can_be_switched_off(
     assert done == total
     assert all(line.startswith(title) for line in lines if re.search(r" \d+/\d+ \w+,", line))
     call(tmp_path / "hidden", progress=False)
+    assert capsys.readouterr().err == ""
+
+
+def test_the_doctor_prints_what_it_understood_unless_you_switch_it_off(capsys: pytest.CaptureFixture[str]) -> None:
+    rlab.doctor(*DIGITS, limit=4)
+    assert "10: 0, 1, 2" in capsys.readouterr().err
+    rlab.doctor(*DIGITS, limit=4, progress=False)
+    assert capsys.readouterr().err == ""
+
+
+def test_progress_false_gives_no_notice_either(recwarn: pytest.WarningsRecorder) -> None:
+    """A model that is wrong from the start is worth a notice, unless nothing is to be shown."""
+    wrong = rlab.load("demo:digits", limit=3)
+    wrong = replace(wrong, y=(wrong.y + 1) % 10)
+    victim = rlab.demo_victim("digits")
+    rlab.attack(victim, wrong, policy="random", budget=4, progress=False)
+    assert not recwarn.list
+    with pytest.warns(Notice, match="doctor"):
+        rlab.attack(victim, wrong, policy="random", budget=4)
+
+
+def test_reading_records_has_a_bar(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for module in ("rlab.data.wfdb_read", "rlab.data.wfdb_records"):
+        monkeypatch.setattr(f"{module}.PATIENCE", 0.0)
+    for name in ("100", "101", "102"):
+        write(tmp_path, name)
+    batch = rlab.load(tmp_path)
+    lines = [line.partition(",")[0] for line in capsys.readouterr().err.splitlines()]
+    assert lines == ["reading headers 3/3 records", f"reading {len(batch)}/{len(batch)} samples"]
+    rlab.load(tmp_path, progress=False)
     assert capsys.readouterr().err == ""
 
 
@@ -210,7 +293,7 @@ def test_reading_and_drawing_have_a_bar_that_the_bar_of_an_attack_replaces(
     for i in range(4):
         Image.new("L", (8, 8), 60 * i).save(tmp_path / f"{i}.png")
     (tmp_path / "labels.csv").write_text("".join(f"{i}.png,{i}\n" for i in range(4)))
-    options = {"labels": str(tmp_path / "labels.csv"), "channels": 1}
+    options: dict[str, Any] = {"labels": str(tmp_path / "labels.csv"), "channels": 1}
     rlab.load(tmp_path, **options)
     assert "reading 4/4 samples" in capsys.readouterr().err
     source = rlab.load(tmp_path, **options, stream=True)

@@ -135,7 +135,8 @@ def test_the_notebook_shows_a_line_curves_and_a_table(installed: Path, tmp_path:
         for output in cell.outputs
         if output.output_type == "execute_result"
     ]
-    line, overview, sample, table, curves, where = shown
+    checks, line, overview, sample, table, curves, where = shown
+    assert "normalisation" in checks["text/html"]
     assert where["text/plain"].strip("'").startswith(str(installed))
     assert line["text/plain"].startswith("AttackResult(12 samples: ")
     assert "\n" not in line["text/plain"]
@@ -145,7 +146,7 @@ def test_the_notebook_shows_a_line_curves_and_a_table(installed: Path, tmp_path:
             assert min(picture.size) > 300
             assert len(picture.convert("L").histogram()) - picture.convert("L").histogram().count(0) > 50  # drawn on
     assert table["text/html"].count("<tr") == 1 + 12
-    assert "final_l2" in table["text/html"]
+    assert "predicted_after_name" in table["text/html"]
 
 
 @pytest.mark.slow

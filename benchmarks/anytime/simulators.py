@@ -15,17 +15,17 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.anytime.cases import Load, beats, cifar
+from benchmarks.anytime.cases import Load, beats, cifar, photos
 from benchmarks.attacks import NATURAL, SURROGATES, flips, within
 from benchmarks.beats import balanced
 from benchmarks.beats import beats as all_beats
 from benchmarks.data import WEIGHTS, cifar_test, spread_clips
 from benchmarks.ecg.cases import PALETTE
 from benchmarks.harness import Piece
-from benchmarks.raw import Curves, Store
+from benchmarks.raw import Curves, Improvements, Store
 from benchmarks.tables import interval, table
 from benchmarks.tables import section as section_of
-from benchmarks.victims import CLIP_NETS, cifar_victim, clip_victim
+from benchmarks.victims import CLIP_NETS, cifar_victim, clip_victim, photo_victim
 from benchmarks.video.cases import PALETTE as CLIP_PALETTE
 from rlab.data.batch import Batch
 from rlab.learning.answers import Answers
@@ -67,6 +67,7 @@ class SimulatorCase:
     palette: tuple[str, ...]
     patch: int | tuple[int, ...]
     lessons: str = ""  # what students learn from: images or beats
+    queries: int = QUERIES
 
     def file(self, row: str) -> str:
         return f"{self.name}-{GROUP}-{row}"
@@ -76,7 +77,7 @@ class SimulatorCase:
             "samples": self.samples,
             "palette": self.palette,
             "patch": self.patch,
-            "budget": QUERIES,
+            "budget": self.queries,
             "seed": SEED,
         }
         return {"case": self.name, "row": row, **shared}
@@ -100,6 +101,7 @@ CASES = (
     SimulatorCase("cnn_a_mix", cifar("cnn_a_mix"), 256, ("belief", "auto", "rule", "imagine"), NATURAL, 4),
     SimulatorCase("beats_cnn", beats("cnn"), 150, ("belief", "auto", "students"), PALETTE, 10, "beats"),
     SimulatorCase("beats_transformer", beats("transformer"), 150, ("belief", "auto", "students"), PALETTE, 10, "beats"),
+    SimulatorCase("lite1", photos(1), 12, ("belief", "rule", "imagine"), NATURAL, 14, queries=20),
     *(SimulatorCase(name, clips(name), 24, ("auto", "rule", "imagine"), CLIP_PALETTE, (1, 8, 8)) for name in CLIP_NETS),
 )
 
@@ -107,6 +109,8 @@ CASES = (
 def surrogates(case: SimulatorCase, row: str, device: str) -> tuple[Victim, ...]:
     if case.name in CLIP_NETS:
         return tuple(clip_victim(name, device) for name in CLIP_NETS if name != case.name)
+    if case.name == "lite1":
+        return photo_victim(device, 0), photo_victim(device, 2)
     names = SURROGATES[:1] if row == "one" else SURROGATES
     return tuple(cifar_victim(name, device) for name in names)
 
@@ -125,7 +129,9 @@ def students(victim: Victim, batch: Batch, device: str) -> Simulator:
     return distil(answers, batch.bounds, multilabel=False, seed=SEED, device=torch.device(device))
 
 
-def measure(case: SimulatorCase, row: str, device: str, samples: int | None = None, queries: int = QUERIES) -> Curves:
+def measure(
+    case: SimulatorCase, row: str, device: str, samples: int | None = None, queries: int | None = None
+) -> Curves:
     victim, batch = case.load(samples or case.samples, device)
     given: dict[str, Any] = {}
     if row in ("rule", "imagine", "analytic", "no-plan", "one"):
@@ -133,7 +139,7 @@ def measure(case: SimulatorCase, row: str, device: str, samples: int | None = No
     if row == "students":
         stored = samples is not None and case.lessons == "images"
         given["simulator"] = read_simulator(STORED) if stored else students(victim, lessons(case), device)
-    return flips(run_attack(*_attack(case, row, batch, victim, queries, **given)))
+    return flips(run_attack(*_attack(case, row, batch, victim, queries or case.queries, **given)))
 
 
 def _attack(
@@ -208,16 +214,31 @@ def accounting(store: Store) -> str:
 
 
 def _section(case: SimulatorCase, held: Mapping[str, Curves]) -> str:
+    shown = [q for q in SHOWN if q <= case.queries]
     rows = [
-        (ROWS[row], *(f"{_median(curves, q):.3g}" for q in SHOWN), f"{_mean(curves, 20):.3g}")
+        (ROWS[row], *(f"{_median(curves, q):.3g}" for q in shown), f"{_mean(curves, 20):.3g}")
         for row, curves in held.items()
     ]
     for ours, other in PAIRS:
         if ours in held and other in held:
-            cells = [interval(ratio(held[ours], held[other], q)) for q in SHOWN]
+            cells = [interval(ratio(held[ours], held[other], q)) for q in shown]
             rows.append((f"ratio: {ROWS[ours]} / {ROWS[other]}", *cells, interval(gain(held[ours], held[other]))))
     note = f"{len(next(iter(held.values())))} samples. The last column is the geometric mean at 20, of ratios over 3 to 20."
-    return section_of(f"Imagine before you ask: {case.name}", table(("", *map(str, SHOWN), "mean"), rows), note)
+    for row in held:
+        if "belief" in held and row not in ("belief", "rule"):
+            both = stalled(held[row], held["belief"]), stalled(held["belief"], held[row])
+            note += f" {ROWS[row][0].upper()}{ROWS[row][1:]}: {both[0]} samples stall, {both[1]} without it."
+    return section_of(f"Imagine before you ask: {case.name}", table(("", *map(str, shown), "mean"), rows), note)
+
+
+def stalled(ours: Curves, other: Curves) -> int:
+    """Samples whose first flip takes more than three times as many queries as another search's, and ten more."""
+    pairs = zip(ours, other, strict=False)
+    return sum(_first(mine) > max(3 * _first(theirs), _first(theirs) + 10) for mine, theirs in pairs)
+
+
+def _first(flips: Improvements) -> float:
+    return flips[0][0] if flips else math.inf
 
 
 PAIRS = (("imagine", "rule"), ("imagine", "auto"), ("students", "auto"), ("imagine", "analytic"), ("auto", "belief"))

@@ -2,7 +2,7 @@
 
 python -m benchmarks.ecg                       # run what has no raw file, then write results/ecg.md
 python -m benchmarks.ecg --only leads          # one case
-python -m benchmarks.ecg --quick               # few beats and queries
+python -m benchmarks.ecg --quick               # few beats and queries, lead groups, and how fast records are read
 
 The beats are read below $RLAB_REAL, or from the files of `python -m benchmarks.beats`: three victims, 9 records of DS2. Records
 of twelve leads and their networks are below $RLAB_REAL.
@@ -35,6 +35,7 @@ from benchmarks.ecg.cases import (
     Size,
     cases,
 )
+from benchmarks.ecg.reading import read_ms
 from benchmarks.ecg.smooth_pgd import smooth_pgd_min
 from benchmarks.harness import Claim, Figures, Options, Piece
 from benchmarks.raw import Curves, Numbers, Raw, Store, from_curves, or_nan, to_curves
@@ -220,7 +221,8 @@ def quick(options: Options) -> Figures:
     chosen = [case for case in cases(QUICK) if not options.only or case.kind in options.only]
     figures = keyed({case.name: make(case, QUICK, options.device) for case in chosen}, QUICK)
     grouped = leads.QUICK if not options.only or leads.KIND in options.only else ()
-    return {**figures, **leads.lead_figures({case: leads.measure(case, options.device) for case in grouped})}
+    reading = read_ms() if not options.only or "reading" in options.only else {}
+    return {**figures, **leads.lead_figures({case: leads.measure(case, options.device) for case in grouped}), **reading}
 
 
 def figures(store: Store) -> Figures:
@@ -235,6 +237,5 @@ def lead_curves(store: Store) -> dict[leads.LeadCase, Curves]:
     return {case: to_curves(store.read(case.name).numbers) for case in leads.FULL}
 
 
-CLAIM = Claim(
-    "ecg", "ECG", __doc__, RULES, quick, pieces, sections, figures, cases=("attacks", "distortions", leads.KIND)
-)
+CASES = ("attacks", "distortions", leads.KIND, "reading")
+CLAIM = Claim("ecg", "ECG", __doc__, RULES, quick, pieces, sections, figures, cases=CASES)

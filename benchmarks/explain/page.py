@@ -22,8 +22,9 @@ Brackets are 95% bootstrap intervals. Stability and sanity are over fewer sample
 our methods were chosen on some of the first 40 pets, which are not among the samples, on the clips' train split, and on
 beats of DS1; those of `credit` also on 30 beats of DS2. Pets are Oxford-IIIT Pets with EfficientNet-Lite0 at 224
 pixels; the truth is object and border of the trimaps. Beats are MIT-BIH beats of test patients (DS2) with three
-networks; the truth is R +- 50 ms. Clips are simulated, of the test split, with the demo's network; the truth is the
-object's place. `mask (ours)` was recorded with rlab 0.2.0, which still scored the mask of an attack as an explanation.
+networks; the truth is R +- 50 ms. Clips are the demo's handwritten digits that move, of the test split, with the
+demo's network; the truth is the digit's place. `mask (ours)` was recorded with rlab 0.2.0, which still scored the mask
+of an attack as an explanation.
 """
 COLUMNS = {
     "queries": "queries", "dice": "Dice", "iou": "IoU", "dice_map": "Dice of the map", "pointing": "pointing",

@@ -6,13 +6,22 @@ from pathlib import Path
 from typing import Any
 
 from rlab.auditing.config import AuditOptions
+from rlab.auditing.load import stage_bars
 from rlab.auditing.run import AuditResult, run_audit
+from rlab.progress import showing
 from rlab.storage.config import check, read_config
 
 __all__ = ["AuditOptions", "AuditResult", "audit", "run_audit"]
 
 
-def audit(file: str | os.PathLike[str] | Mapping[str, Any], out: str | os.PathLike[str]) -> AuditResult:
-    """Run the pipeline that a YAML or TOML file or a mapping declares, and check its requirements; see docs/audit.md."""
+def audit(
+    file: str | os.PathLike[str] | Mapping[str, Any], out: str | os.PathLike[str], *, progress: bool = True
+) -> AuditResult:
+    """Run the pipeline that a YAML or TOML file or a mapping declares, and check its requirements; see docs/audit.md.
+
+    Each stage shows a bar, unless you pass progress=False.
+    """
     declared = file if isinstance(file, Mapping) else read_config(Path(file))
-    return run_audit(check(AuditOptions, declared, "the audit"), Path(out))
+    options = check(AuditOptions, declared, "the audit")
+    with showing(progress), stage_bars() as bars:
+        return run_audit(options, Path(out), progress=bars)

@@ -17,7 +17,7 @@ from rlab.runs.sharing import WorkerOptions
 from rlab.storage.config import Options, check
 
 STAGES = ("doctor", "attack", "explain", "benchmark", "harden")
-DOCTOR, VERIFIED, FIGURES = "doctor.json", "verified.json", "figures.json"  # files of doctor, benchmark and harden
+VERIFIED, FIGURES = "verified.json", "figures.json"  # files of benchmark and harden
 OPTIONAL = tuple(stage for stage in STAGES if stage != "attack")  # stages that `false` skips
 EXAMPLE = "{metric: success, at: {snr: 20dB}, below: 20%}"
 

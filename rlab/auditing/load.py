@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from rlab.explanation import parse_methods
 from rlab.filters import check_palette
 from rlab.filters.palette import refuse_pixels
 from rlab.hardening.trainable import trainable
-from rlab.progress import Progress, quiet
+from rlab.progress import Progress, bar, quiet
 from rlab.results.breakdown import entry_filters
 from rlab.runs.executor import place
 from rlab.runs.fingerprint import agent_fingerprint, data_fingerprint, model_fingerprint
@@ -31,6 +31,19 @@ from rlab.victims.torch_module import TorchVictim
 
 NEED_TRUTH, NEED_CHECKS = ("dice", "iou", "pointing", "energy"), ("stability", "sanity")
 Bars = Callable[[str, int], Progress]  # makes the progress bar of a stage with this number of parts
+UNITS = {"explain": "methods", "harden": "epochs"}  # what the bar of a stage counts, if not samples
+
+
+@contextmanager
+def stage_bars() -> Iterator[Bars]:
+    """One bar at a time: a stage replaces the bar of the stage before."""
+    with ExitStack() as stack:
+
+        def begin(stage: str, total: int) -> Progress:
+            stack.close()
+            return stack.enter_context(bar(total, stage, unit=UNITS.get(stage, "samples")))
+
+        yield begin
 
 
 @contextmanager
@@ -82,6 +95,7 @@ class LoadedAudit:
 def load_audit(options: AuditOptions, folder: Path, progress: Bars = lambda stage, total: quiet) -> LoadedAudit:
     """Load and check everything without querying a model; raise a one-line error if something is wrong."""
     with stopped_at("loading the data"):
+        options = options.model_copy(update={"data": options.suited_data()})
         batch = options.data.load()
         filled, _ = options.filled(batch)
         refuse_pixels(filled.palette, "an audit")

@@ -40,7 +40,7 @@ def judge(requirement: Requirement, results: StageResults, own: str) -> Verdict:
 def _doctor(requirement: Requirement, results: StageResults, own: str) -> Verdict:
     assert results.doctor is not None
     level = requirement.metric.removesuffix("s")
-    names = [finding["name"] for finding in results.doctor["findings"] if finding["level"] == level]
+    names = [finding.name for finding in results.doctor.findings if finding.level.value == level]
     return Verdict(requirement, float(len(names)), note=", ".join(names))
 
 

@@ -12,7 +12,7 @@ import yaml
 from rlab.auditing.results import StageResults, read_audit
 from rlab.benchmarking.requirements import UNDECIDED
 from rlab.benchmarking.tables import benchmark_section
-from rlab.diagnosis.report import Check, Finding, Severity, findings_table
+from rlab.diagnosis.report import Diagnosis, findings_table
 from rlab.hardening.sections import harden_section
 from rlab.present.page import Banner, Block, Code, Facts, Folded, Page, Section, Text
 from rlab.present.table import Cell, Table, Tone, markdown
@@ -93,12 +93,10 @@ def _tested(record: Mapping[str, Any]) -> list[Block]:
     return [Facts(facts), Folded("The audit file, with every default", [Code(declared)])]
 
 
-def _doctor(diagnosis: Mapping[str, Any]) -> list[Block]:
-    share = diagnosis["accuracy"]
-    asked = f"{diagnosis['queries']} queries"
+def _doctor(diagnosis: Diagnosis) -> list[Block]:
+    share, findings, passed = diagnosis.accuracy, diagnosis.findings, diagnosis.passed
+    asked = f"{diagnosis.queries} queries"
     asked += "" if share is None else f", {share:.0%} of the checked samples are classified correctly"
-    findings = [Finding(**{**plain, "level": Severity(plain["level"])}) for plain in diagnosis["findings"]]
-    passed = [Check(**{**plain, "covers": tuple(plain["covers"])}) for plain in diagnosis["passed"]]
     told = f"{'' if findings else 'No problems were found. '}{asked}."
     return [*([findings_table(findings, passed)] if findings or passed else []), Text(told, quiet=True)]
 

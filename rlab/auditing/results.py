@@ -14,13 +14,14 @@ import torch
 from torch import Tensor
 
 import rlab
-from rlab.auditing.config import DOCTOR, FIGURES, VERIFIED, AuditOptions
+from rlab.auditing.config import FIGURES, VERIFIED, AuditOptions
 from rlab.auditing.load import LoadedAudit
 from rlab.benchmarking import Benchmark, BenchmarkReport, read_report
 from rlab.benchmarking.report import DEFAULT
 from rlab.benchmarking.requirements import Verdict
 from rlab.benchmarking.whole import versions
 from rlab.data.batch import Batch
+from rlab.diagnosis.report import Diagnosis, read_diagnosis
 from rlab.errors import FolderError
 from rlab.explanation import MethodComparison
 from rlab.explanation.page import read_comparison
@@ -70,7 +71,7 @@ class StageResults:
 
     finished: Mapping[str, StageRecord]
     left_out: Mapping[str, str]  # skipped stages, and why
-    doctor: Mapping[str, Any] | None = None
+    doctor: Diagnosis | None = None
     attack: AttackResult | None = None
     explain: MethodComparison | None = None
     benchmark: Benchmark | None = None
@@ -90,7 +91,7 @@ def read_results(
     parts: dict[str, Any] = {}
     stored = {stage: folder / stage for stage, record in finished.items() if not record.note}
     if "doctor" in stored:
-        parts["doctor"] = read_json(stored["doctor"] / DOCTOR)
+        parts["doctor"] = read_diagnosis(stored["doctor"])
     if "attack" in stored:
         parts["attack"] = AttackResult.load(stored["attack"])
     if "explain" in stored:
@@ -165,7 +166,7 @@ def _requirement(verdict: Verdict) -> dict[str, Any]:
 def figures(results: StageResults) -> dict[str, Any]:
     plain: dict[str, Any] = {}
     if results.doctor is not None:
-        plain["doctor"] = results.doctor
+        plain["doctor"] = results.doctor.plain()
     if (attack := results.attack) is not None:
         plain["attack"] = {
             **attack.summary(), "clean_accuracy": float(clean_correct(attack).double().mean()),

@@ -17,7 +17,7 @@ from typing import Any
 import yaml
 from matplotlib.figure import Figure
 
-from rlab.auditing.config import DOCTOR, FIGURES, VERIFIED, AuditOptions
+from rlab.auditing.config import FIGURES, VERIFIED, AuditOptions
 from rlab.auditing.load import Bars, LoadedAudit, load_audit, stopped_at
 from rlab.auditing.measure import judge
 from rlab.auditing.page import PAGE, VERDICT, audit_page, verdict_text
@@ -33,6 +33,7 @@ from rlab.benchmarking.requirements import Verdict
 from rlab.benchmarking.sample_files import COUNTS
 from rlab.benchmarking.whole import NothingFlipped
 from rlab.diagnosis import examine
+from rlab.diagnosis.report import DOCTOR, Severity, read_diagnosis
 from rlab.errors import FolderError
 from rlab.explanation import MethodJudge, parse_methods
 from rlab.explanation.files import save_comparison
@@ -44,7 +45,7 @@ from rlab.results.result import AttackResult
 from rlab.runs.attack import run_attack
 from rlab.runs.executor import Workers
 from rlab.runs.fingerprint import files_of, model_fingerprint
-from rlab.storage.files import copy_folder, read_json, write_atomically, write_json, write_text
+from rlab.storage.files import copy_folder, write_atomically, write_json, write_text
 from rlab.storage.resume import Resume, open_run
 from rlab.victims.base import Victim
 
@@ -156,8 +157,8 @@ def _stopped(audit: LoadedAudit, finished: Mapping[str, StageRecord]) -> str:
     """Why the remaining stages are skipped, or ''."""
     if "doctor" not in finished or audit.options.doctor is None or not audit.options.doctor.stop:
         return ""
-    findings = read_json(audit.folder / "doctor" / DOCTOR)["findings"]
-    wrong = [finding["name"] for finding in findings if finding["level"] == "error"]
+    findings = read_diagnosis(audit.folder / "doctor").findings
+    wrong = [finding.name for finding in findings if finding.level is Severity.ERROR]
     return f"the doctor found errors ({', '.join(wrong)})" if wrong else ""
 
 
@@ -166,10 +167,7 @@ def run_doctor(audit: LoadedAudit) -> StageRecord:
     assert stage is not None
     palette = audit.options.build(audit.batch).palette
     diagnosis = examine(audit.victim, audit.batch, palette, samples=stage.samples, seed=audit.options.seed)
-    findings = [{**asdict(finding), "level": finding.level.value} for finding in diagnosis.findings]
-    passed = [asdict(check) for check in diagnosis.passed]
-    figures = {"findings": findings, "passed": passed, "queries": diagnosis.queries, "accuracy": diagnosis.accuracy}
-    write_json(audit.folder / "doctor" / DOCTOR, figures)
+    write_json(audit.folder / "doctor" / DOCTOR, diagnosis.plain())
     return StageRecord(Rows(model=diagnosis.queries))
 
 
@@ -210,13 +208,16 @@ def run_the_benchmark(audit: LoadedAudit) -> StageRecord:
         for name in (MANIFEST, METADATA):
             write_atomically(copied / name, (benchmark.folder / name).read_bytes())
     known = {} if audit.benchmark else victims  # the models of an existing benchmark are not loaded
-    verified = verify_benchmark(benchmark, known)
+    verified = verify_benchmark(benchmark, known, progress=False)
     mismatches = [str(mismatch) for mismatch in verified.mismatches]
-    write_json(folder / "results" / VERIFIED, {**asdict(verified), "mismatches": mismatches})
+    counts = {"files": verified.files, "asked": verified.asked, "unasked": verified.unasked}
+    write_json(folder / "results" / VERIFIED, counts | {"mismatches": mismatches})
     configs = {name: model.plain() for name, model in {options.own: options.model, **stage.models}.items()}
     palette = () if audit.benchmark else tuple(spec for spec in wanted.palette or () if not by_gradient(spec))
     corruptions = (palette or True) if stage.corruptions else False  # declared: run_benchmark does not trust a folder
-    report = run_benchmark([benchmark], models, configs=configs, corruptions=corruptions, seed=wanted.seed)
+    report = run_benchmark(
+        [benchmark], models, configs=configs, corruptions=corruptions, seed=wanted.seed, progress=False
+    )
     save_report(report, folder / DEFAULT)
     seen = {name: victim.rows.total() - before[name] for name, victim in models.items()}
     if audit.benchmark:

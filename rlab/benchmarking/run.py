@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from rlab.benchmarking.answers import ANSWERS, Answers, Questions, corruptions_of
+from rlab.benchmarking.answers import ANSWERS, Answers, Questions, corruptions_of, count_rows
 from rlab.benchmarking.config import ORIGINAL
 from rlab.benchmarking.folder import Benchmark, Row
 from rlab.benchmarking.report import TABLES, BenchmarkReport, Figure
@@ -17,7 +17,7 @@ from rlab.benchmarking.scores import Curve, area_row, curves_of, distance_rows, 
 from rlab.benchmarking.verify import GradedModel, load_victims
 from rlab.errors import FolderError, OptionError
 from rlab.filters.palette import Spec
-from rlab.progress import Progress, quiet
+from rlab.progress import Progress, shown
 from rlab.runs.fingerprint import model_fingerprint
 from rlab.storage.lock import hold
 from rlab.storage.resume import open_run
@@ -32,13 +32,13 @@ def run_benchmark(
     trust: bool = False,
     fresh: bool = False,
     seed: int = 0,
-    progress: Progress = quiet,
+    progress: Progress | bool = True,
 ) -> BenchmarkReport:
     """Query every model, loaded or by name, with every file, except where its answers are stored already.
 
     `configs` distinguish loaded models with equal weights. `corruptions` are the filters to compare with: True for the
     benchmark's own filters, False for none. Only built-in filters run, unless you `trust` the folders and the functions they
-    name.
+    name. `progress` is called with the rows that were graded; True shows a bar, False nothing.
     """
     if not benchmarks or not models:
         raise OptionError("expected at least one benchmark and one model to run on it")
@@ -59,8 +59,10 @@ def run_benchmark(
             stack.enter_context(hold(benchmark.folder, "benchmark run"))
             resume = stack.enter_context(open_run(benchmark.folder / ANSWERS, {"command": "benchmark run"}))
             questions.append(Questions(benchmark, resume, corruptions_of(benchmark, corruptions, trust), fresh))
+        total = sum(count_rows(each.benchmark, len(each.corruptions)) for each in questions) * len(victims)
+        advance = stack.enter_context(shown(progress, total, "grading", "inputs"))
         answers = {
-            name: [each.query(name, victim, fingerprints[name], progress) for each in questions]
+            name: [each.query(name, victim, fingerprints[name], advance) for each in questions]
             for name, victim in victims.items()
         }
     return _report(loaded, answers, fingerprints, seed)

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from rlab.benchmarking.config import ORIGINAL
 from rlab.benchmarking.folder import Benchmark, Row
+from rlab.benchmarking.verification import CheckedLevel, Mismatch, Verification
 from rlab.core.distances import measure
 from rlab.errors import ModelError, OptionError
-from rlab.progress import Progress, quiet
+from rlab.progress import Progress, shown
 from rlab.storage.config import check
 from rlab.victims.base import Victim
 from rlab.victims.options import ModelOptions
@@ -22,35 +23,6 @@ from rlab.victims.resolve import load_model
 GradedModel = Victim | ModelOptions | str | Mapping[str, Any]  # a loaded model, or how to load it
 CHUNK = 256  # files read and queried at once
 _ROUNDING = 1e-4  # relative; other hardware sums in another order
-
-
-@dataclass(frozen=True)
-class Mismatch:
-    file: str
-    what: str
-
-    def __str__(self) -> str:
-        return f"{self.file}: {self.what}"
-
-
-@dataclass(frozen=True)
-class Verification:
-    """The number of files checked, and everything that does not hold."""
-
-    files: int
-    asked: int  # queries sent to models
-    mismatches: tuple[Mismatch, ...]
-    unasked: tuple[str, ...]  # victims that you did not pass
-
-    @property
-    def holds(self) -> bool:
-        return not self.mismatches
-
-    def __str__(self) -> str:
-        queries = f", {self.asked} queries to their victims" if self.asked else ""
-        without = f"; not queried: {', '.join(self.unasked)}" if self.unasked else ""
-        outcome = "all hold" if self.holds else f"{len(self.mismatches)} do not hold"
-        return f"{self.files} files{queries}{without}: {outcome}"
 
 
 def load_victims(
@@ -73,12 +45,13 @@ def load_victims(
 def verify_benchmark(
     benchmark: Benchmark | str | Path,
     victims: Mapping[str, GradedModel] | None = None,
-    progress: Progress = quiet,
+    progress: Progress | bool = True,
     trust: bool = False,
 ) -> Verification:
     """Check all files; pass models by their names in the benchmark to check that they still err.
 
-    With `trust`, the models that the folder itself names are loaded too.
+    With `trust`, the models that the folder itself names are loaded too. `progress` is called with the files that were checked;
+    True shows a bar, False nothing.
     """
     whole = benchmark if isinstance(benchmark, Benchmark) else Benchmark.load(benchmark)
     named = (whole.named_models if trust else {}) | dict(victims or {})
@@ -88,22 +61,29 @@ def verify_benchmark(
     if strange := [name for name in models if name not in whole.models]:
         names = f"its victims are {', '.join(whole.models)}" if whole.models else "it was made without a model"
         raise OptionError(f"{whole.folder} was not made against {strange[0]!r}: {names}")
-    queries = 0
-    readable, mismatches = _read(whole, whole.originals())
+    with shown(progress, sum(bool(row["reached"]) for row in whole.rows), "verifying", "files") as advance:
+        levels = _check(whole, models, advance)
+    return Verification(tuple(levels), tuple(name for name in whole.models if name not in models))
+
+
+def _check(whole: Benchmark, models: Mapping[str, Victim], progress: Progress) -> list[CheckedLevel]:
+    """Check the originals, then every level of every set."""
+    readable, unreadable = _read(whole, whole.originals())
     originals = {row["place"]: x for row, x in readable}
     progress(whole.originals())
-    for victim, _, rows in whole.sets():
+    levels = [CheckedLevel("", ORIGINAL, len(whole.originals()), 0, tuple(unreadable))]
+    for victim, level, rows in whole.sets():
+        asked = {name: models[name] for name in whole.models_of(victim) if name in models}
+        before, mismatches = sum(each.rows.total() for each in asked.values()), list[Mismatch]()
         for some in (rows[at : at + CHUNK] for at in range(0, len(rows), CHUNK)):
             pairs, unreadable = _read(whole, some)
             mismatches += unreadable + _wrong_distances(whole, pairs, originals)
-            for name in whole.models_of(victim) if pairs else ():
-                if name in models:
-                    before = models[name].rows.total()
-                    mismatches += _correct_answers(whole, pairs, name, models[name])
-                    queries += models[name].rows.total() - before
+            for name, model in asked.items() if pairs else ():
+                mismatches += _correct_answers(whole, pairs, name, model)
             progress(some)
-    not_queried = tuple(name for name in whole.models if name not in models)
-    return Verification(sum(bool(row["reached"]) for row in whole.rows), queries, tuple(mismatches), not_queried)
+        queries = sum(each.rows.total() for each in asked.values()) - before
+        levels.append(CheckedLevel(victim, level, len(rows), queries, tuple(mismatches)))
+    return levels
 
 
 def _read(whole: Benchmark, rows: Sequence[Row]) -> tuple[list[tuple[Row, Tensor]], list[Mismatch]]:

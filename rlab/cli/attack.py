@@ -39,7 +39,7 @@ def command(
         given = {"out": folder, "keep": options.keep, "announce": tell_data, **options.keywords()}
         result = attack(options.model, options.data, **given)
         drawn = (pictures or page) and options.keep != "everything"
-        data = options.data.open() if drawn else None  # rebuilds the inputs that were not stored
+        data = options.suited_data().open() if drawn else None  # rebuilds the inputs that were not stored
         if pictures:
             from rlab.results.plots import save_pictures  # imports matplotlib
 

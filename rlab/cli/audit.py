@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from rlab.auditing import AuditOptions, run_audit
-from rlab.auditing.load import load_audit
+from rlab.auditing.load import load_audit, stage_bars
 from rlab.auditing.page import INTERVALS, requirements_table
 from rlab.auditing.plan import rows_at_most
 from rlab.auditing.results import StageRecord
@@ -20,10 +18,7 @@ from rlab.cli.plan import DryRun, tell_plan
 from rlab.cli.spoken import spoken, summary
 from rlab.cli.tracked import Track, track
 from rlab.present.table import plain, terminal
-from rlab.progress import bar
 from rlab.runs.sharing import WorkerOptions
-
-UNITS = {"explain": "methods", "harden": "epochs"}  # what the bar of a stage counts, if not samples
 
 
 @dataclass(frozen=True)
@@ -59,7 +54,7 @@ def command(
         loaded = load_audit(options, folder or Path())
         facts = {"stages": options.steps, "samples": len(loaded.batch), "requirements": len(options.requirements)}
         return tell_plan(facts, rows_at_most(loaded), folder, [loaded.victim], loaded.batch.x)
-    with run_folder(folder, "audit", wait) as folder, _bars() as progress:
+    with run_folder(folder, "audit", wait) as folder, stage_bars() as progress:
         audit = run_audit(options, folder, tell=_tell, progress=progress)
     out.print(terminal(requirements_table(audit.record["requirements"])))
     if any(verdict.undecided for verdict in audit.verdicts):
@@ -81,15 +76,3 @@ def _tell(stage: str, record: StageRecord, before: bool) -> None:
     when = "finished earlier" if before else f"{record.seconds:.0f} s"
     note = f"; {record.note}" if record.note else ""
     out.print(f"[dim]{stage}: {record.rows.total:,} queries, {when}{plain(note)}[/dim]", highlight=False)
-
-
-@contextmanager
-def _bars() -> Iterator[Callable[[str, int], Any]]:
-    """One bar at a time: a stage replaces the bar of the stage before."""
-    with ExitStack() as stack:
-
-        def begin(stage: str, total: int) -> Any:
-            stack.close()
-            return stack.enter_context(bar(total, stage, unit=UNITS.get(stage, "samples")))
-
-        yield begin

@@ -42,7 +42,6 @@ from rlab.cli.spoken import spoken, summary
 from rlab.data.load import DataOptions
 from rlab.errors import OptionError
 from rlab.present.table import plain, terminal
-from rlab.progress import bar
 from rlab.results.tables import QUERIES
 from rlab.runs.executor import place
 from rlab.runs.understood import Understood
@@ -185,8 +184,7 @@ def verify(
     Pass each model with --model NAME=MODEL. Models and filters that the folder itself names are loaded only with --trust.
     """
     whole = Benchmark.load(folder)
-    with bar(sum(bool(row["reached"]) for row in whole.rows), "verifying", unit="files") as progress:
-        verification = verify_benchmark(whole, models.named(), progress, trust)
+    verification = verify_benchmark(whole, models.named(), trust=trust)
     for mismatch in verification.mismatches[:20]:
         out.print(f"[red]{plain(mismatch.file)}[/red]: {plain(mismatch.what)}", highlight=False, soft_wrap=True)
     if len(verification.mismatches) > 20:
@@ -223,12 +221,12 @@ def run(
     named = models.named()
     if not named:
         raise OptionError("expected at least one model to grade: rlab benchmark run FOLDER --model MODEL")
-    total = sum(count_rows(each, len(corruptions_of(each, flags.wanted, flags.trust))) for each in benchmarks)
     if skipped := flags.skipped(benchmarks):
         out.print(f"skipped {plain(', '.join(skipped))}, custom filters that the folder names: choose filters with "
                   "--corruption, or pass --trust if the folder is yours", highlight=False)  # fmt: skip
     folder = folder or folders[0] / DEFAULT
     if dry_run:
+        total = sum(count_rows(each, len(corruptions_of(each, flags.wanted, flags.trust))) for each in benchmarks)
         shape, (victims, _) = benchmarks[0].manifest.shape, load_victims(named, benchmarks[0])
         x = torch.full((TIMED, shape.channels, *shape.size), max(shape.bounds[0], 0.0))
         names = [each.name for each in benchmarks]
@@ -238,11 +236,9 @@ def run(
         for held in (*folders, folder):
             stack.enter_context(run_folder(held, "benchmark run", wait))
         stack.enter_context(open_report(folder))
-        with bar(total * len(named), "grading", unit="inputs") as progress:
-            report = run_benchmark(
-                benchmarks, named, corruptions=flags.wanted, trust=flags.trust, fresh=flags.fresh, seed=flags.seed,
-                progress=progress,
-            )  # fmt: skip
+        report = run_benchmark(
+            benchmarks, named, corruptions=flags.wanted, trust=flags.trust, fresh=flags.fresh, seed=flags.seed
+        )
         save_report(report, folder)
     _tell_report(report, requirements, folder)
 

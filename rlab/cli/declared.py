@@ -261,7 +261,7 @@ def _new_folder(command: str) -> Iterator[Path]:
 
 
 def _stopped(folder: Path, named: bool, saved: str) -> str:
-    """What is saved and the command to resume; of nested folders the innermost wins."""
+    """What is saved and the command to resume; for nested folders, those of the innermost."""
     if saved.startswith("stopped"):
         return saved
     if not (folder / LEDGER).exists():
@@ -275,11 +275,12 @@ def prepare(options: RunOptions, stream: bool = False) -> tuple[Any, Any, Victim
     model = here = options.model
     if isinstance(options, WorkerOptions):
         model, here = place(options, options.model)
-    batch: Samples = options.data.open() if stream else options.data.load()
+    data = options.suited_data()
+    batch: Samples = data.open() if stream else data.load()
     filled, defaulted = options.filled(batch)
     victim = load_model(here, batch.bounds)
     tell_data(Understood(batch, (victim,), defaulted))
-    return filled.model_copy(update={"model": model}), batch, victim
+    return filled.model_copy(update={"model": model, "data": data}), batch, victim
 
 
 def tell_data(understood: Understood) -> None:

@@ -8,9 +8,9 @@ import typer
 
 from rlab.cli.declared import declared, out, prepare
 from rlab.diagnosis import examine, findings_table
-from rlab.filters.palette import Palette
 from rlab.present.table import plain, terminal
 from rlab.runs.options import RunOptions
+from rlab.runs.palette_options import make_palette
 
 
 @declared(
@@ -35,9 +35,14 @@ def command(
     """Check normalisation, channel order, model mode, labels and filters before you spend queries."""
     options, batch, victim = prepare(options)
     own = options.gradients(batch)
-    palette = Palette.of(options.palette or (), batch.rank, batch.x.shape[1], batch.rate, batch.unit, own)
+    palette = make_palette(options.palette or (), batch, own)
     report = examine(victim, batch, palette, samples=samples)
-    out.print(terminal(findings_table(report.findings, report.passed)))
+    for table in (
+        findings_table(report.findings),
+        findings_table((), report.passed),
+    ):  # one table has no room for changes
+        if table.rows:
+            out.print(terminal(table))
     for finding in report.findings:
         if finding.flag:
             out.print(plain(f"{finding.name}: add {finding.flag}"), highlight=False, soft_wrap=True)

@@ -17,7 +17,7 @@ from rlab.hardening.comparison import METHODS
 from rlab.hardening.declared import PAGE, HardeningJob
 from rlab.hardening.options import HardenOptions, HardenRunOptions
 from rlab.hardening.run import WEIGHTS
-from rlab.hardening.sections import RULES, comparison_table
+from rlab.hardening.tables import RULES
 from rlab.present.table import number, plain, terminal
 from rlab.storage.config import check
 
@@ -116,7 +116,7 @@ def _compare(job: HardeningJob, flags: HardenFlags, folder: Path) -> str:
         folder, flags.compared, flags.seeds,
         lambda name, seed, m: out.print(f"[dim]{name}, seed {seed}: {m.figures['clean'].mean():.1%} clean[/dim]"),
     )  # fmt: skip
-    out.print(terminal(comparison_table(comparison)))
+    out.print(terminal(comparison.table()))
     out.print(f"[dim]{RULES}[/dim]", highlight=False)
     summary(command="harden", out=folder, figures=folder / "comparison.csv")
     out.print(f"Figures: [bold]{plain(folder / 'comparison.csv')}[/bold]")

@@ -25,6 +25,7 @@ from rlab.present.page import Block, Charts, Number, Page, Section, Text
 from rlab.present.result import PathLike, Result
 from rlab.present.style import HUES, INK, STYLE, WIDE, flow, headed_figure, list_below, plain
 from rlab.present.table import Share, Table, Value, number
+from rlab.progress import bar
 from rlab.results.plots.anytime import AnytimeCurve, anytime_charts, draw_anytime
 from rlab.results.plots.save import save_figure
 from rlab.results.result import WITHIN
@@ -71,7 +72,8 @@ def run_comparison(
 
     def run(name: str, resume: Resume | None) -> AttackOutcome:
         if resume is None:
-            return contenders[name](victim, batch, budget, seed)
+            with bar(len(batch), name) as progress:
+                return contenders[name](victim, batch, budget, seed, progress)
         config = {**(settings or {}), "name": name}
         fingerprint = digest(config, budget, seed, data_fingerprint(batch), inputs_of(victim, config))
         values = resume.step(f"attack {name}", fingerprint, lambda: run(name, None).plain(digits=None), stale="remake")

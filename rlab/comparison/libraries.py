@@ -17,6 +17,7 @@ from rlab.comparison.recorder import REDUCED, VALUES, Ask, QueryRecorder, Until,
 from rlab.core.rng import seeded_globals
 from rlab.data.batch import Batch
 from rlab.errors import DataError, InputError, MissingExtra, OptionError, VictimError
+from rlab.progress import Progress, quiet
 from rlab.storage.config import did_you_mean
 from rlab.victims.base import Victim
 
@@ -157,7 +158,9 @@ class LibraryContender(Contender):
         check_unit(batch, images_only=True)
         load_library(self.name)
 
-    def __call__(self, victim: Victim, batch: Batch, budget: int, seed: int) -> AttackOutcome:
+    def __call__(
+        self, victim: Victim, batch: Batch, budget: int, seed: int, progress: Progress = quiet
+    ) -> AttackOutcome:
         self.check(batch, budget)
         attack = ATTACKS[self.name]
 
@@ -176,7 +179,7 @@ class LibraryContender(Contender):
                     raise DataError(f"{self.name} failed on inputs of shape {shape}, omit it: {why}") from error
 
         together = max(1, min(self.together, VALUES // batch.x[0].numel()))
-        return run_recorded(victim, batch, budget, run, attack.until, together, self._reduces)
+        return run_recorded(victim, batch, budget, run, attack.until, together, self._reduces, progress)
 
 
 def parse_library_attack(spec: str, reduce: bool = False) -> LibraryContender:

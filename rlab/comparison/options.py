@@ -22,7 +22,7 @@ from rlab.policies.auto import is_auto
 from rlab.policies.base import Policy
 from rlab.policies.belief import BeliefPolicy
 from rlab.priors.base import NoPrior
-from rlab.progress import bar
+from rlab.progress import Progress, quiet
 from rlab.results.result import AttackResult
 from rlab.runs.attack import run_attack
 from rlab.runs.executor import Workers
@@ -41,7 +41,6 @@ class PolicyContender(Contender):
     """A policy in the attack loop, with cleanup and verification."""
 
     options: AttackOptions
-    name: str = "attacking"  # label of the progress bar
     workers: Workers | None = None  # None attacks in this process
 
     @property
@@ -54,7 +53,7 @@ class PolicyContender(Contender):
         if self.options.surrogate:
             return (SURROGATES,)
         if is_auto(policy):
-            return ("a trained prior where one ships",)
+            return ("a trained prior if one ships",)
         if isinstance(policy, BeliefPolicy) and not isinstance(policy.prior, NoPrior):
             return ("a trained prior",)
         return policy.needs
@@ -62,11 +61,12 @@ class PolicyContender(Contender):
     def check(self, batch: Batch, budget: int) -> None:
         self.options.model_copy(update={"budget": budget}).build(batch)
 
-    def __call__(self, victim: Victim, batch: Batch, budget: int, seed: int) -> AttackOutcome:
+    def __call__(
+        self, victim: Victim, batch: Batch, budget: int, seed: int, progress: Progress = quiet
+    ) -> AttackOutcome:
         before = victim.rows.total()
         options = self.options.model_copy(update={"budget": budget, "seed": seed})
-        with bar(len(batch), self.name) as progress:
-            result = run_attack(options, victim, batch, progress=progress, workers=self.workers)
+        result = run_attack(options, victim, batch, progress=progress, workers=self.workers)
         return outcome_of(result, victim.rows.total() - before)
 
 
@@ -141,7 +141,7 @@ class CompareOptions(WorkerOptions, RunOptions):
         for name in ("auto",) if free else self.policies:  # free pixels have only one search
             policy = parse_policy(name)
             own = {"policy": policy} if guided(policy) else {"policy": policy, "surrogate": None}
-            named[name] = PolicyContender(options.model_copy(update=own), name, workers)
+            named[name] = PolicyContender(options.model_copy(update=own), workers)
         surrogates = SurrogateSet(options)
         return named | {spec: self._foreign(spec, options, surrogates) for spec in self.attacks}
 

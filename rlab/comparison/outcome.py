@@ -19,6 +19,7 @@ from rlab.core.distances import Measure
 from rlab.core.trace import Improvements, best_within
 from rlab.data.batch import Batch
 from rlab.errors import DataError
+from rlab.progress import Progress, quiet
 from rlab.results.result import WITHIN
 from rlab.stats import NOTHING, Estimate, Floats, Rows, estimate, median, over_seeds
 from rlab.victims.base import Victim
@@ -103,7 +104,9 @@ class Contender(ABC):
     """An attack in a comparison: it flips as many samples as it can within a budget of queries per sample."""
 
     @abstractmethod
-    def __call__(self, victim: Victim, batch: Batch, budget: int, seed: int) -> AttackOutcome:
+    def __call__(
+        self, victim: Victim, batch: Batch, budget: int, seed: int, progress: Progress = quiet
+    ) -> AttackOutcome:
         """Attack every sample that the victim classifies correctly, with at most `budget` counted rows each."""
 
     @property

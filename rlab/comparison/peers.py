@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Literal
 
 import torch
@@ -23,8 +23,9 @@ from rlab.data.batch import Batch
 from rlab.errors import OptionError
 from rlab.filters.palette import Palette
 from rlab.priors.surrogates import SurrogatePrior, load_surrogates
+from rlab.progress import Progress, quiet
 from rlab.runs.options import AttackOptions
-from rlab.runs.palette_options import make_grid
+from rlab.runs.palette_options import make_grid, make_palette
 from rlab.victims.base import Victim
 
 INSIDE = "+palette"  # suffix of an attack that stays inside the palette
@@ -110,7 +111,9 @@ class PeerContender(Contender):
         if self.inside:
             self._palette(batch)
 
-    def __call__(self, victim: Victim, batch: Batch, budget: int, seed: int) -> AttackOutcome:
+    def __call__(
+        self, victim: Victim, batch: Batch, budget: int, seed: int, progress: Progress = quiet
+    ) -> AttackOutcome:
         self.check(batch, budget)
         low, span = check_unit(batch)
         seeds, peer = sample_seeds(seed, 0, len(batch)), self.peer
@@ -131,7 +134,7 @@ class PeerContender(Contender):
 
         copies = 1 if inside is None else len(inside[0]) + 1
         together = max(1, VALUES // (batch.x[0].numel() * copies))
-        return run_recorded(victim, batch, budget, run, peer.until, together)
+        return run_recorded(victim, batch, budget, run, peer.until, together, progress=progress)
 
     def _palette(self, batch: Batch) -> tuple[Palette, PatchGrid]:
         """The palette and grid that policies get."""
@@ -139,8 +142,8 @@ class PeerContender(Contender):
         assert whole.palette is not None
         assert whole.patch is not None
         own = whole.gradients(batch)
-        palette = Palette.of(whole.palette, batch.rank, batch.x.shape[1], batch.rate, batch.unit, own)
-        return replace(palette, rounded=whole.rounded(batch)), make_grid(batch, whole.patch, whole.channels)
+        palette = make_palette(whole.palette, batch, own, whole.rounded(batch))
+        return palette, make_grid(batch, whole.patch, whole.channels)
 
 
 def parse_peer(spec: str, options: AttackOptions, surrogates: SurrogateSet, reduce: bool = False) -> PeerContender:

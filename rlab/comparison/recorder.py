@@ -19,6 +19,7 @@ from rlab.data.batch import Batch
 from rlab.data.eight_bit import EightBit
 from rlab.errors import DataError, OptionError
 from rlab.filters.palette import Round
+from rlab.progress import Progress, Settled, Tally, UnderWay, quiet
 from rlab.victims.base import Victim
 
 Until = Literal["flip", "budget"]  # a sample is decided at its first flip, or once its budget is spent
@@ -46,6 +47,7 @@ class QueryRecorder:
         self.victim, self.x, self.y, self.clean, self.rounded = victim, x, y, clean, rounded or (lambda x: x)
         self.budget, self.until, self.scale = budget, until, scale
         self.phase = "search"
+        self.progress: Progress = quiet  # hears of decided samples
         self.count = torch.zeros(len(x), dtype=torch.int64)  # queries
         self.nearest, self.l2 = x.clone(), torch.full((len(x),), torch.inf)  # flip of each sample and its distance
         self.improvements: list[list[tuple[int, float]]] = [[] for _ in x]  # (query, distance) of each nearer flip
@@ -55,6 +57,11 @@ class QueryRecorder:
         """(n,) bool: samples whose rows are still counted."""
         undecided = torch.isinf(self.l2) if self.until == "flip" else torch.ones_like(self.l2, dtype=torch.bool)
         return undecided & (self.count < self.budget)
+
+    def tally(self) -> Tally:
+        """Counts over the decided samples."""
+        decided, flipped = ~self.open, torch.isfinite(self.l2)
+        return Tally(int(decided.sum()), int((decided & flipped).sum()), int((decided & ~flipped).sum()))
 
     def still_open(self, samples: Tensor) -> Tensor:
         """Those of the samples (m,) whose rows are still counted."""
@@ -112,6 +119,7 @@ class QueryRecorder:
         return scores
 
     def _predict(self, x: Tensor) -> Tensor:
+        self.progress(UnderWay(self.tally))
         return self.victim(x * self.scale[1] + self.scale[0], self.phase)
 
     def _judge(self, samples: Tensor, x: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
@@ -175,6 +183,7 @@ def run_recorded(
     until: Until = "flip",
     together: int = 1,
     reduce: bool = False,
+    progress: Progress = quiet,
 ) -> AttackOutcome:
     """Run an attack on every correctly classified sample, `together` at once, and verify each flip.
 
@@ -190,8 +199,11 @@ def run_recorded(
     correct = (clean.argmax(1) == y).cpu()
     succeeded, queries = torch.zeros(n, dtype=torch.bool), torch.zeros(n, dtype=torch.int64)
     distances, improvements = torch.full((n,), torch.nan), list[Improvements]([()] * n)
+    wrong = int((~correct).sum())
+    progress(Settled(Tally(wrong, skipped=wrong)))
     for rows in correct.nonzero().flatten().split(together):
         recorder = QueryRecorder(victim, x[rows], y[rows], budget, until, (low, span), clean[rows], rounded)
+        recorder.progress = progress
         with suppress(Decided):
             run(recorder, rows)
         if reduce:
@@ -206,6 +218,8 @@ def run_recorded(
             won = rows[flipped][verified]
             succeeded[won] = True
             distances[won] = l2(x[rows][flipped], perturbed).cpu()[verified]
+        won_here = int(succeeded[rows].sum())
+        progress(Settled(Tally(len(rows), won_here, len(rows) - won_here)))
     spent, seconds = victim.rows.total() - before, time.perf_counter() - began
     return AttackOutcome(correct, succeeded, queries, distances, budget, spent, seconds, tuple(improvements))
 

@@ -14,7 +14,7 @@ from rlab.core.batched import Rows
 from rlab.core.cleanup import clean_up
 from rlab.core.distances import Measure
 from rlab.core.env import Accepting, AttackEnv, State, Task, snapshot
-from rlab.core.goals import Below, Goal
+from rlab.core.goals import Below, Goal, refuse_other_labels
 from rlab.core.grid import PatchGrid
 from rlab.core.heard import CleanAnswers, Heard, Listener, first_answers
 from rlab.core.rng import sample_seeds
@@ -185,7 +185,8 @@ class Attack:
         assert victim.classes is not None
         if self.goal.multilabel != victim.multilabel:
             want = "multilabel=True" if self.goal.multilabel else "multilabel=False"
-            raise ModelError(f"the goal {str(self.goal)!r} needs a model declared with {want}")
+            raise ModelError(f"the goal {str(self.goal)!r} needs a model declared with {want} (-M {want.lower()})")
+        refuse_other_labels(clean, victim.multilabel, batch.one_label, victim.outputs)
         if victim.tells_labels and (
             isinstance(self.goal, Below) or (self.policy.by_labels() is None and self.accept != "always")
         ):

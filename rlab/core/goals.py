@@ -9,9 +9,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from rlab.errors import DataError, InputError, OptionError
+from rlab.errors import DataError, InputError, ModelError, OptionError
 
 _IMPOSSIBLE = -1e6  # replaces the score of probability zero, so that differences are finite
+_ENOUGH, _NEAR = 4, 1e-3  # rows whose probabilities all sum to 1, and how near
 
 
 class Goal(ABC):
@@ -38,7 +39,8 @@ class Goal(ABC):
         """Refuse labels that do not fit the goal or the model."""
         if labels.shape[1:]:
             raise DataError(
-                f"expected one label per sample, got labels of shape {tuple(labels.shape)}: use goal 'multilabel'"
+                f"expected one label per sample, got labels of shape {tuple(labels.shape)}: use a model and a goal for several "
+                "(-M multilabel=true --goal multilabel), or keep samples with one label (-D multilabel=false)"
             )
         low, high = int(labels.min()), int(labels.max())
         if low < 0 or high >= classes:
@@ -46,6 +48,29 @@ class Goal(ABC):
                 f"labels run from {low} to {high} but the model has {classes} classes: "
                 f"expected labels in 0..{classes - 1}"
             )
+
+
+def refuse_other_labels(scores: Tensor, several: bool, one_label: bool, outputs: str) -> None:
+    """Refuse outputs (b, k) that look like several labels per sample if the model is declared with one, and the reverse.
+
+    `one_label` says that the data could have several; `outputs` is how the model's outputs were read.
+    """
+    if scores.shape[1] < 3 or scores.isnan().any():
+        return
+    spread = float((scores.amax(1) - scores.amin(1)).max())
+    if (
+        one_label and not several and outputs == "logits" and spread <= 1
+    ):  # logits of one class practically never are so near
+        raise ModelError(
+            f"the model returns {scores.shape[1]} values from 0 to 1 that do not sum to 1, like several labels per sample: pass "
+            "multilabel=True to the model (-M multilabel=true)"
+        )
+    sums = scores.sigmoid().sum(1)
+    if several and outputs == "probabilities" and len(sums) >= _ENOUGH and bool(((sums - 1).abs() < _NEAR).all()):
+        raise ModelError(
+            f"the model's {scores.shape[1]} probabilities sum to 1 in every sample, like one class per sample: leave out "
+            "multilabel=True of the model (-M multilabel=true) and keep samples with one label (-D multilabel=false)"
+        )
 
 
 def _others(scores: Tensor, label: Tensor) -> Tensor:

@@ -26,7 +26,7 @@ X_NAMES = ("x", "data", "images", "signals", "clips", "inputs", "arr_0")
 Y_NAMES = ("y", "labels", "label", "targets", "arr_1")
 
 
-@reads("kind", "labels", "classes", "bounds", "rate", "split")
+@reads("kind", "labels", "classes", "bounds", "rate", "unit", "leads", "split")
 def npz(source: DataFields) -> Batch:
     """Load x and y (or X and labels, x_test and y_test, ...) and, if present, ids, masks and classes from an .npz file."""
     x_name, y_name = _names(source)
@@ -74,7 +74,7 @@ def _labels(
     return y, classes, by_name(classes, names)
 
 
-@reads("kind", "labels", "classes", "bounds", "rate")
+@reads("kind", "labels", "classes", "bounds", "rate", "unit", "leads")
 def npy(source: DataFields) -> Batch:
     """Load signals (n, t) or (n, c, t), images (n, c, h, w) or clips (n, c, t, h, w) from .npy, with labels from a second file."""
     x = read_npy(source.location)
@@ -148,6 +148,8 @@ def _source(
         bounds=limits,
         classes=tuple(classes),
         rate=source.rate,
+        unit=source.unit or "",
+        leads=source.leads or (),
         eight_bit=holds_bytes(x.dtype, limits),
         numbered=numbered,
         take=source.take,
@@ -207,7 +209,7 @@ def _masks(masks: Array, size: tuple[int, ...]) -> Tensor:
     return torch.from_numpy(shaped != 0)
 
 
-@reads("labels", "label_column", "classes", "bounds", "rate")
+@reads("labels", "label_column", "classes", "bounds", "rate", "unit", "leads")
 def csv_signals(source: DataFields) -> Batch:
     """Load signals (b, 1, t), one per row, with labels from a second file or from a column.
 

@@ -36,6 +36,7 @@ class Samples(ABC):
     leads: tuple[str, ...]
     eight_bit: bool
     numbered: bool
+    one_label: bool
     take: Take
 
     @property
@@ -119,6 +120,7 @@ class Batch(Samples):
     leads: tuple[str, ...] = ()  # names of the channels, if any
     eight_bit: bool = False  # whether the values came as 8 bits, so that an attack should stay at such values
     numbered: bool = False  # whether the class numbers follow from the names alone, e.g. those of folders
+    one_label: bool = False  # samples with several labels were left out
     take: Take = ALL  # how the samples were selected
 
     def __post_init__(self) -> None:

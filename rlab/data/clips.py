@@ -17,7 +17,7 @@ from rlab.data.fields import UNIT, DataFields, Sampling, Size, reads
 from rlab.data.images import sides
 from rlab.data.labels import by_name, files_below, labels_of, look_up, read_cells, read_table
 from rlab.data.source import Decoded, Loss, Pixels, Source, decode
-from rlab.data.take import ALL, Take
+from rlab.data.take import ALL, Take, parse_ranges
 from rlab.errors import DataError, OptionError
 from rlab.storage.config import Bounds
 from rlab.storage.outside import read_text
@@ -92,20 +92,11 @@ def _hmdb(path: Path, split: str, fold: int) -> list[str]:
 
 def keep_groups(source: DataFields, names: Sequence[str]) -> list[int]:
     """Rows of the clips in `groups`, by the column group of the table or by names like v_Surfing_g07_c02."""
-    wanted = parse_groups(str(source.groups))
+    wanted = parse_ranges(str(source.groups), "groups like 4-7 or 4,6,8-25")
     kept = [row for row, group in enumerate(_groups(source, names)) if group in wanted]
     if not kept:
         raise OptionError(f"none of {len(names)} clips is in the groups {source.groups}: check groups")
     return kept
-
-
-def parse_groups(text: str) -> frozenset[int]:
-    """Read '4-7' or '4,6,8-25'."""
-    parts = [re.fullmatch(r"([0-9]{1,6})(?:-([0-9]{1,6}))?", part.strip()) for part in text.split(",")]
-    pairs = [(int(part[1]), int(part[2] or part[1])) for part in parts if part]
-    if len(pairs) < len(parts) or any(first > last for first, last in pairs):
-        raise OptionError(f"expected groups like 4-7 or 4,6,8-25, got {text!r}")
-    return frozenset(group for first, last in pairs for group in range(first, last + 1))
 
 
 def _groups(source: DataFields, names: Sequence[str]) -> list[int]:

@@ -72,17 +72,22 @@ class DataFields(Options):
     sampling: Sampling | None = Field(None, description="video: sample frames uniformly or densely around the middle")
     fold: PositiveInt | None = Field(None, description="video: number of the official split (default: 1)")
     splits: str | None = Field(None, description="video: folder with the official split lists")
+    folds: int | str | None = Field(None, description="PTB-XL: folds, e.g. 9 or 1-8 (folds share no patient)")
     groups: int | str | None = Field(None, description="video: groups of UCF-101, e.g. 4-7")
     rate: PositiveFloat | None = Field(
         None, description="signals: sampling rate in Hz; WFDB records are resampled to it"
     )
+    unit: str | None = Field(None, max_length=20, description="arrays of signals: unit of the values, e.g. mV")
     scaling: Scaling | None = Field(None, description="WFDB: standardise each lead over the record or the window")
     multilabel: bool | None = Field(
-        None, description="PTB-XL: several labels per record, or only records with one label"
+        None,
+        description="PTB-XL, CinC 2020: several labels per record, or only records with one (default: as the model has)",
     )
     beats: bool | None = Field(None, description="WFDB: cut beats, or consecutive windows")
     window: PositiveFloat | None = Field(None, description="WFDB: window length in seconds")
-    leads: tuple[str, ...] | None = Field(None, description="WFDB: lead names (default: those that all records share)")
+    leads: tuple[str, ...] | None = Field(
+        None, description="WFDB: leads to use (default: those that all records share); arrays: names of the channels"
+    )
     records: tuple[Text, ...] | None = Field(None, description="WFDB: record names (default: all)")
 
     @model_validator(mode="before")

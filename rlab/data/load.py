@@ -6,21 +6,23 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal, overload
+from typing import Any, Literal, Self, overload
 
 from rlab.data.arrays import csv_signals, npy, npy_source, npz, npz_source
 from rlab.data.batch import Batch, Kind, Samples
+from rlab.data.cinc import cinc2020, cinc2020_source, is_cinc2020
 from rlab.data.clips import VIDEOS, clip_source, video_folder
 from rlab.data.embedded import embedded
 from rlab.data.fields import ACCEPTED, DataFields, Loader, reads
 from rlab.data.images import IMAGES, cifar10, image_folder, image_source, is_cifar, is_pickled_cifar
 from rlab.data.labels import endings_below
 from rlab.data.memory import READ, InMemory, in_memory
-from rlab.data.physionet import cinc2017, is_cinc2017, is_ptbxl, ptbxl
+from rlab.data.physionet import cinc2017, cinc2017_source, is_cinc2017, is_ptbxl, ptbxl, ptbxl_source
 from rlab.data.shards import parquet, parquet_source, webdataset, webdataset_source
 from rlab.data.source import Source
 from rlab.data.wfdb_records import wfdb_records, wfdb_source
 from rlab.errors import DataError, OptionError
+from rlab.progress import showing
 from rlab.storage.config import check_keywords
 from rlab.storage.outside import regular, short
 
@@ -40,6 +42,7 @@ BY_KIND: dict[Kind, tuple[tuple[str, ...], Loader]] = {
 }
 STREAMS: dict[Loader, Callable[[DataFields], Source]] = {
     image_folder: image_source, video_folder: clip_source, wfdb_records: wfdb_source,
+    ptbxl: ptbxl_source, cinc2017: cinc2017_source, cinc2020: cinc2020_source,
     npz: npz_source, npy: npy_source, parquet: parquet_source, webdataset: webdataset_source,
 }  # fmt: skip
 
@@ -65,6 +68,11 @@ class DataOptions(DataFields):
                 if self.stream or source.bytes > HELD:
                     return source
             return loader(self)
+
+    def suited(self, several: bool) -> Self:
+        """These options for a model with several labels per sample, or one, where the data can be read either way."""
+        open_question = self.multilabel is None and "multilabel" in ACCEPTED[self._loader()]
+        return self.model_copy(update={"multilabel": several}) if open_question else self
 
     def _loader(self) -> Loader:
         loader = find_loader(self.path, self.kind)
@@ -93,11 +101,14 @@ def load(path: str | os.PathLike[str], *, stream: Literal[True], **options: Any)
 def load(path: str | os.PathLike[str] | InMemory, **options: Any) -> Batch: ...
 
 
-def load(path: str | os.PathLike[str] | InMemory, *, stream: bool | None = None, **options: Any) -> Samples:
+def load(
+    path: str | os.PathLike[str] | InMemory, *, stream: bool | None = None, progress: bool = True, **options: Any
+) -> Samples:
     """Load samples from a file, a folder or `demo:NAME`; the options are the fields of `DataOptions`.
 
     Arrays (x, y), or a Dataset or DataLoader of such pairs, take those of the options that apply: bounds, kind, classes, rate,
     limit, order, shuffle and seed. With `stream`, return a `Source`, which reads a batch with `source[rows]`.
+    If reading takes long, a bar shows the progress, unless you pass progress=False.
     """
     if not isinstance(path, str | os.PathLike):
         declared = check_keywords(load, DataOptions, {"path": "memory", **options})
@@ -106,7 +117,8 @@ def load(path: str | os.PathLike[str] | InMemory, *, stream: bool | None = None,
         return in_memory(path, declared)
     values = {"path": str(path), "stream": stream or None, **options}
     declared = check_keywords(load, DataOptions, values)
-    return declared.open() if stream else declared.load()
+    with showing(progress):
+        return declared.open() if stream else declared.load()
 
 
 @reads("split")
@@ -142,6 +154,8 @@ def _folder_loader(folder: Path, kind: Kind | None) -> Loader:
     for ending, loader in ((".parquet", parquet), (".tar", webdataset)):
         if ending in endings and not endings & set(IMAGES):
             return loader
+    if ".hea" in endings and kind in (None, "signal") and is_cinc2020(folder):
+        return cinc2020
     kinds = [name for name, (usual, _) in BY_KIND.items() if endings & set(usual)]
     if kind is not None and kind not in kinds:
         raise DataError(f"the folder {str(folder)!r} holds no {kind} files: expected {', '.join(BY_KIND[kind][0])}")

@@ -22,7 +22,18 @@ from rlab.errors import DataError
 from rlab.storage.config import Bounds
 
 InMemory = Dataset[Any] | DataLoader[Any] | Sequence[Any] | Iterable[Any]
-READ = ("kind", "classes", "bounds", "rate", "limit", "order", "shuffle", "seed")  # the fields that apply here
+READ = (
+    "kind",
+    "classes",
+    "bounds",
+    "rate",
+    "unit",
+    "leads",
+    "limit",
+    "order",
+    "shuffle",
+    "seed",
+)  # the fields that apply here
 _FORMS = "a Batch, a pair (x, y) of arrays, a Dataset or DataLoader of such pairs, or a path"
 _BYTE = 255.0
 

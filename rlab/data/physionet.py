@@ -6,7 +6,7 @@ import ast
 import csv
 import io
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -14,9 +14,10 @@ import torch
 from rlab.data.batch import Batch
 from rlab.data.fields import DataFields, reads
 from rlab.data.labels import class_names, encode, read_cells
-from rlab.data.source import Loss
+from rlab.data.source import Loss, Source
+from rlab.data.take import parse_ranges
 from rlab.data.wfdb_read import reason
-from rlab.data.wfdb_records import read_windows
+from rlab.data.wfdb_records import Found, cut_source, find_cuts, in_memory
 from rlab.errors import DataError, OptionError
 from rlab.storage.names import inside
 from rlab.storage.outside import read_text
@@ -29,6 +30,7 @@ SUPERCLASSES = ("NORM", "MI", "STTC", "CD", "HYP")
 SLOW = 100.0  # Hz
 REFERENCES = ("REFERENCE-v3.csv", "REFERENCE.csv")  # of CinC 2017; version 3 corrects labels
 CLASSES = {"N": "normal", "A": "atrial fibrillation", "O": "other rhythm", "~": "noisy"}
+SEVERAL = "has several labels"
 WINDOW = 10.0  # seconds, the length of a PTB-XL record; CinC 2017 records last 9 to 61
 
 
@@ -46,22 +48,27 @@ def is_ptbxl(folder: Path) -> bool:
     return (folder / DATABASE).is_file()
 
 
-@reads("split", "label_column", "classes", "multilabel", "rate", "window", "leads", "scaling")
+@reads("split", "folds", "label_column", "classes", "multilabel", "rate", "window", "leads", "scaling")
 def ptbxl(source: DataFields) -> Batch:
     """Load signals (b, leads, t) in mV at `rate` (default: 100 Hz; 500 Hz is also stored), labels (b, k) of zeros and ones.
 
     The path is the folder of https://doi.org/10.13026/kfzx-aw45: 12 leads of 10 s, several SCP statements per record.
-    `split` train, val and test are folds 1-8, 9 and 10 of `strat_fold`, which share no patient. `label_column` is
-    diagnostic_class (NORM, MI, STTC, CD, HYP), diagnostic_subclass, or diagnostic, form, rhythm or scp for single SCP
-    statements. `classes` keeps only these labels. multilabel=False keeps records with exactly one label, as (b,).
+    `folds` chooses folds of `strat_fold`, which share no patient; `split` train, val and test are folds 1-8, 9 and 10.
+    `label_column` is diagnostic_class (superclasses NORM, MI, STTC, CD, HYP), diagnostic_subclass, or diagnostic, form, rhythm
+    or scp for single SCP statements. `classes` keeps only these labels. multilabel=False keeps records with exactly one
+    label, as (b,).
     """
+    return in_memory(ptbxl_source(source))
+
+
+def ptbxl_source(source: DataFields) -> Source:
+    """Like `ptbxl`, but records are read on demand."""
     folder, column, wanted = source.location, source.label_column or GROUPS[0], class_names(source.classes)
-    rows, unlabelled = _rows(folder, source.split, _label_map(folder, column), wanted)
+    rows, unlabelled = _rows(folder, _folds(source), _label_map(folder, column), wanted)
     labels = {label for row in rows for label in row.labels}
     usual = SUPERCLASSES if column == GROUPS[0] and labels <= set(SUPERCLASSES) else tuple(sorted(labels))
-    names = wanted or usual
     if source.multilabel is False:
-        unlabelled += [(row.name, "has several labels") for row in rows if len(row.labels) > 1]
+        unlabelled += [(row.name, SEVERAL) for row in rows if len(row.labels) > 1]
         rows = [row for row in rows if len(row.labels) == 1]
     if not rows:
         raise DataError(f"no record of {source.path!r} has a usable label{reason(unlabelled)}")
@@ -69,26 +76,44 @@ def ptbxl(source: DataFields) -> Batch:
     labels_of = {row.name: row.labels for row in rows}
     fast = source.rate not in (None, SLOW)  # use the 500 Hz record, if there is one
     paths = [inside(folder, r.fast if fast and inside(folder, f"{r.fast}.hea").is_file() else r.slow) for r in rows]
-    windows = read_windows(source, paths, source.window or WINDOW, lambda cuts: range(len(cuts))[: source.limit])
-    windows.left_out[:0] = unlabelled
-    y = torch.zeros(len(windows.cuts), len(names), dtype=torch.int64)
-    for row, cut in enumerate(windows.cuts):
-        y[row, [names.index(label) for label in labels_of[_stem(cut.record.name)]]] = 1
-    return windows.batch(source, y.argmax(1) if source.multilabel is False else y, names)
+    found = find_cuts(source, paths, source.window or WINDOW, lambda cuts: range(len(cuts))[: source.limit])
+    found.left_out[:0] = unlabelled
+    return labelled_source(source, found, [labels_of[_stem(cut.record.name)] for cut in found.cuts], wanted or usual)
+
+
+def labelled_source(source: DataFields, found: Found, labels: Sequence[Sequence[str]], names: Sequence[str]) -> Source:
+    """The samples with one or several of the labels `names` each."""
+    y = torch.zeros(len(found.cuts), len(names), dtype=torch.int64)
+    for row, own in enumerate(labels):
+        y[row, [names.index(label) for label in own]] = 1
+    single = source.multilabel is False
+    return replace(cut_source(source, found, y.argmax(1) if single else y, names), one_label=single)
+
+
+def _folds(source: DataFields) -> frozenset[int] | None:
+    """The folds to read, None for all."""
+    if source.split is not None and source.folds is not None:
+        raise OptionError(f"expected split or folds, got {source.split!r} and {source.folds!r}: remove one")
+    if source.split is not None and source.split not in FOLDS:
+        raise OptionError(f"expected split train, val or test, got {source.split!r}")
+    if source.folds is None:
+        return frozenset(FOLDS[source.split]) if source.split else None
+    chosen = parse_ranges(str(source.folds), "folds like 9, 1-8 or 1,3,9")
+    if not chosen <= set(range(1, 11)):
+        raise OptionError(f"expected folds of PTB-XL from 1 to 10, got {source.folds!r}")
+    return chosen
 
 
 def _rows(
-    folder: Path, split: str | None, label_of: Mapping[str, str], wanted: Sequence[str]
+    folder: Path, folds: frozenset[int] | None, label_of: Mapping[str, str], wanted: Sequence[str]
 ) -> tuple[list[Row], list[Loss]]:
-    """The labelled records of the split, and (name, reason) of the others."""
-    if split is not None and split not in FOLDS:
-        raise OptionError(f"expected split train, val or test, got {split!r}")
+    """The labelled records of the folds, and (name, reason) of the others."""
     rows: list[Row] = []
     left_out: list[Loss] = []
     for record in _read(folder / DATABASE, ("scp_codes", "strat_fold", "filename_lr", "filename_hr")):
         if any(value is None for value in record.values()):
             raise DataError(f"a line of {DATABASE} has fewer cells than its header: download the table of PTB-XL again")
-        if split is not None and record["strat_fold"].removesuffix(".0") not in map(str, FOLDS[split]):
+        if folds is not None and record["strat_fold"].removesuffix(".0") not in map(str, folds):
             continue
         name = _stem(Path(record["filename_lr"]).name)
         every = {label_of[code] for code in _codes(record["scp_codes"], name) if code in label_of}
@@ -150,6 +175,11 @@ def cinc2017(source: DataFields) -> Batch:
     Labels come from `labels`, or else from REFERENCE-v3.csv, or else from REFERENCE.csv
     (https://doi.org/10.22489/CinC.2017.065-469).
     """
+    return in_memory(cinc2017_source(source))
+
+
+def cinc2017_source(source: DataFields) -> Source:
+    """Like `cinc2017`, but records are read on demand."""
     folder, records = source.location, source.records
     usual = next((folder / name for name in REFERENCES if (folder / name).is_file()), folder)
     reference = Path(source.labels) if source.labels else usual
@@ -159,11 +189,11 @@ def cinc2017(source: DataFields) -> Batch:
     if unknown or not wanted:
         record = repr(unknown[0]) if unknown else "any record"
         raise DataError(f"{reference.name!r} has no line for {record}: check records")
-    windows = read_windows(
+    found = find_cuts(
         source, [folder / name for name in wanted], source.window or WINDOW,
         lambda cuts: source.take.rows([table[cut.record.name] for cut in cuts]),
     )  # fmt: skip
     others = sorted(header.stem for header in folder.glob("*.hea") if header.stem not in table)
-    windows.left_out.extend((name, f"has no line in {reference.name}") for name in others)
-    texts = [table[cut.record.name] for cut in windows.cuts]
-    return windows.batch(source, *encode(texts, source.classes or tuple(CLASSES.values())))
+    found.left_out.extend((name, f"has no line in {reference.name}") for name in others)
+    texts = [table[cut.record.name] for cut in found.cuts]
+    return cut_source(source, found, *encode(texts, source.classes or tuple(CLASSES.values())))

@@ -69,6 +69,7 @@ class Source(Samples):
     leads: tuple[str, ...] = ()
     eight_bit: bool = False
     numbered: bool = False
+    one_label: bool = False
     take: Take = ALL
     stamps: tuple[tuple[int, int], ...] = ()  # size and modification time of each file at the start
 
@@ -135,6 +136,7 @@ class Source(Samples):
             leads=self.leads,
             eight_bit=self.eight_bit,
             numbered=self.numbered,
+            one_label=self.one_label,
             take=self.take,
             **values.more,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -54,3 +55,12 @@ class Take:
 
 
 ALL = Take()  # every sample, in the order of the data
+
+
+def parse_ranges(text: str, expected: str) -> frozenset[int]:
+    """Read '4-7' or '4,6,8-25'; `expected` ends the sentence of an error."""
+    parts = [re.fullmatch(r"([0-9]{1,6})(?:-([0-9]{1,6}))?", part.strip()) for part in text.split(",")]
+    pairs = [(int(part[1]), int(part[2] or part[1])) for part in parts if part]
+    if len(pairs) < len(parts) or any(first > last for first, last in pairs):
+        raise OptionError(f"expected {expected}, got {text!r}")
+    return frozenset(number for first, last in pairs for number in range(first, last + 1))

@@ -4,26 +4,30 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rlab.data.fields import Scaling, check_room
 from rlab.data.source import Loss
+from rlab.data.wfdb_cache import read_ahead_of_time, read_recording
+from rlab.data.wfdb_files import Flags, Floats, Recording
 from rlab.errors import DataError, InputError, MissingExtra, OptionError
-from rlab.storage.outside import short
+from rlab.progress import PATIENCE, bar
 
+TWELVE = ("I", "II", "III", "aVR", "aVL", "aVF", "V1", "V2", "V3", "V4", "V5", "V6")  # the standard leads
 AAMI = {"N": "NLRBej", "S": "AaJSn", "V": "VEr", "F": "F", "Q": "/fQ?"}  # ANSI/AAMI EC57 classes of beat symbols
 CLASS_OF = {symbol: name for name, symbols in AAMI.items() for symbol in symbols}
-FLAT, STUCK = 0.25, 0.05  # seconds at one value that count as flat, and at an extreme of the record as saturated
-SLOWEST, FASTEST, FURTHEST = 0.01, 1e6, 100.0  # limits on the rate in Hz, and on the factor of resampling
-_FLAC, _PACKED = ("508", "516", "524"), 1000  # compressed formats, and the most values that one byte may encode
-Floats = NDArray[np.float64]
-Flags = NDArray[np.bool_]
+FURTHEST = 100.0  # limit on the factor of resampling
+VOLTS = {"V": 1e3, "mV": 1.0, "uV": 1e-3, "µV": 1e-3}  # in mV
+LOWEST, HIGHEST = 0.03, 50.0  # mV from the lowest to the highest value of an ECG: a QRS of 0.1 to 5 mV, artefacts of 10
+_ECG = {*TWELVE, "MLI", "MLII", "MLIII", "ECG", "ECG1", "ECG2"}
+HELD = 2**26  # bytes of recordings kept in memory between reading headers and values
+TOLD = 50  # records between two messages to a bar
+_USUAL = {lead.upper(): lead for lead in TWELVE}
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,6 +43,8 @@ class Record:
     length: int
     at: NDArray[np.int64]  # (beats,) sample number of each R
     classes: tuple[str, ...]  # (beats,) AAMI class of each beat
+    files: tuple[str, ...]  # names of its files, in the folder of `path`
+    recording: Recording | None = None  # what was read of them, if memory allows
 
     def unit(self, leads: Sequence[str]) -> str:
         """The unit of these leads, or their units if they differ."""
@@ -52,21 +58,30 @@ class Values:
     values: Floats
     saturated: Flags
     flat: Flags
+    fault: str = ""  # why no part of the record can be used
 
 
 def read_headers(paths: Sequence[Path], rate: float | None, annotated: bool) -> tuple[list[Record], list[Loss]]:
     """The readable records, and (name, reason) of the others."""
     records: list[Record] = []
     left_out: list[Loss] = []
-    for path in paths:
-        try:
-            records.append(read_header(path, rate, annotated))
-        except MissingExtra:
-            raise
-        except InputError as error:
-            left_out.append((path.name, str(error)))
-        except Exception as error:  # wfdb raises many kinds of errors on broken files
-            left_out.append((path.name, f"cannot be read: {str(error) or type(error).__name__}"))
+    read_ahead_of_time(paths)
+    room = HELD
+    with bar(len(paths), "reading headers", unit="records", patience=PATIENCE) as progress:
+        for row, path in enumerate(paths):
+            try:
+                record = read_header(path, rate, annotated)
+                assert record.recording is not None
+                room -= record.recording.digital.nbytes
+                records.append(record if room > 0 else replace(record, recording=None))
+            except MissingExtra:
+                raise
+            except InputError as error:
+                left_out.append((path.name, str(error)))
+            except Exception as error:  # wfdb raises many kinds of errors on broken files
+                left_out.append((path.name, f"cannot be read: {str(error) or type(error).__name__}"))
+            if row % TOLD == TOLD - 1:
+                progress(paths[:TOLD])
     if not records:
         raise DataError(f"none of {len(paths)} WFDB records can be read{reason(left_out)}")
     return records, left_out
@@ -74,58 +89,39 @@ def read_headers(paths: Sequence[Path], rate: float | None, annotated: bool) -> 
 
 def read_header(path: Path, rate: float | None = None, annotated: bool = False) -> Record:
     """Read the header, and the beats if there are any; `annotated` requires them."""
-    wfdb = _wfdb()
-    _size_of(path.with_name(path.name + ".hea"))
-    header = wfdb.rdheader(str(path))
-    if not getattr(header, "sig_name", None) or not header.sig_len:
-        raise ValueError("the header lists no signals")
-    _check_claims(path, header, rate)
-    has_beats = path.with_name(path.name + ".atr").is_file()
-    if annotated and not has_beats:
+    recording = read_recording(path)
+    native, length = recording.rate, len(recording.digital)
+    if rate is not None and not 1 / FURTHEST <= rate / native <= FURTHEST:
+        raise OptionError(f"has rate {native:g}, too far from {rate:g} to be resampled")
+    check_room(2, (len(recording.leads), math.ceil(length * max(1.0, (rate or native) / native))))
+    if annotated and not recording.annotated:
         raise DataError(f"has no annotation file {path.name}.atr")
-    notes = wfdb.rdann(str(path), "atr") if has_beats else None
-    pairs = [] if notes is None else list(zip(notes.sample, notes.symbol, strict=True))
-    beats = [(int(at), CLASS_OF[symbol]) for at, symbol in pairs if symbol in CLASS_OF]
-    ratio = _ratio(float(header.fs), rate)
+    pairs = zip(recording.at.tolist(), recording.symbols, strict=True)
+    beats = [(at, CLASS_OF[symbol]) for at, symbol in pairs if symbol in CLASS_OF]
+    ratio = _ratio(native, rate)
     return Record(
         name=path.name,
         path=path,
-        leads=tuple(header.sig_name),
-        units=tuple(header.units),
-        native=float(header.fs),
-        rate=float(header.fs) if rate is None else rate,
-        length=-(-int(header.sig_len) * ratio.numerator // ratio.denominator),
+        leads=tuple(map(usual_name, recording.leads)),
+        units=recording.units,
+        native=native,
+        rate=native if rate is None else rate,
+        length=-(-length * ratio.numerator // ratio.denominator),
         at=np.array([round(at * ratio) for at, _ in beats], np.int64),
         classes=tuple(name for _, name in beats),
+        files=recording.files,
+        recording=recording,
     )
 
 
-def _check_claims(path: Path, header: Any, rate: float | None) -> None:
-    """Raise an error if the header declares more values than its files hold, files elsewhere, or an implausible rate."""
-    for name, form in zip(header.file_name, header.fmt, strict=True):
-        if Path(name).name != name:
-            raise ValueError(f"its header names the file {short(name)}, which is in another folder")
-        values = _size_of(path.with_name(name)) * (_PACKED if form in _FLAC else 1)
-        if header.sig_len * header.file_name.count(name) > values:
-            raise ValueError(f"its header declares {header.sig_len} values per lead, but {name} is too short for them")
-    native = float(header.fs)
-    if not SLOWEST <= native <= FASTEST:
-        raise ValueError(f"its rate is {native:g} Hz, expected {SLOWEST:g} to {FASTEST:g}")
-    if rate is not None and not 1 / FURTHEST <= rate / native <= FURTHEST:
-        raise OptionError(f"has rate {native:g}, too far from {rate:g} to be resampled")
-    check_room(2, (len(header.sig_name), math.ceil(header.sig_len * max(1.0, (rate or native) / native))))
-
-
-def _size_of(path: Path) -> int:
-    """Size of a regular file in bytes; reading a pipe or a device might never end."""
-    if not path.is_file():
-        raise ValueError(f"there is no file {path.name}")
-    return path.stat().st_size
+def usual_name(lead: str) -> str:
+    """The usual spelling of a standard lead ('AVR' -> 'aVR'); other names stay as they are."""
+    return _USUAL.get(lead.upper(), lead)
 
 
 def alike(records: Sequence[Record], leads: Sequence[str] | None) -> tuple[list[Record], tuple[str, ...], list[Loss]]:
     """The records with the rate and unit of the first and with all leads, the leads, and (name, reason) of the others."""
-    rate = records[0].rate
+    rate, leads = records[0].rate, None if leads is None else tuple(map(usual_name, leads))
     same = [r for r in records if r.rate == rate]
     names = tuple(leads or (lead for lead in same[0].leads if all(lead in r.leads for r in same)))
     having = [r for r in same if names and set(names) <= set(r.leads)]
@@ -143,16 +139,33 @@ def alike(records: Sequence[Record], leads: Sequence[str] | None) -> tuple[list[
 
 def read_values(record: Record, leads: Sequence[str], scaling: Scaling | None = None) -> Values:
     """Read the leads at the rate of the record; a gap (NaN) remains, and resampling widens it."""
-    signal = _wfdb().rdrecord(str(record.path)).p_signal
-    raw: Floats = np.ascontiguousarray(signal[:, [record.leads.index(lead) for lead in leads]].T, np.float64)
+    recording, rows = record.recording or read_recording(record.path), [record.leads.index(lead) for lead in leads]
+    raw = recording.physical(rows)
     ratio = _ratio(record.native, record.rate)
     length = -(-raw.shape[1] * ratio.numerator // ratio.denominator)
     if length != record.length:
         raise ValueError(f"holds {length} of {record.length} samples")
-    saturated, flat = find_stuck(raw, record.native)
+    saturated, flat = recording.saturated(rows), recording.flat(rows)
     values = standardise(resample(raw, ratio)) if scaling == "record" else resample(raw, ratio)
-    near = np.minimum((np.arange(length) / ratio.numerator * ratio.denominator).round(), raw.shape[1] - 1).astype(int)
-    return Values(values, saturated[:, near], flat[:, near])
+    if ratio != 1:
+        near = np.minimum((np.arange(length) / ratio.numerator * ratio.denominator).round(), raw.shape[1] - 1).astype(
+            int
+        )
+        saturated, flat = saturated[:, near], flat[:, near]
+    return Values(values, saturated, flat, fault=_wrong_gain(raw, leads, record.unit(leads)))
+
+
+def _wrong_gain(x: Floats, leads: Sequence[str], unit: str) -> str:
+    """Why the heights of x (leads, time) cannot be those of an ECG, or '': the header's gain must be wrong."""
+    if unit not in VOLTS or not all(lead in _ECG for lead in leads) or not np.isfinite(x).any():
+        return ""
+    heights = (np.fmax.reduce(x, axis=1) - np.fmin.reduce(x, axis=1)) * VOLTS[unit]
+    worst = int(np.nanargmax(heights))
+    if heights[worst] > HIGHEST:
+        return f"lead {leads[worst]} is {heights[worst]:.3g} mV high: the gain in its header is wrong"
+    if 0 < heights[worst] < LOWEST:
+        return f"no lead is higher than {heights[worst]:.2g} mV: the gain in its header is wrong"
+    return ""
 
 
 def resample(x: Floats, ratio: Fraction) -> Floats:
@@ -166,37 +179,16 @@ def resample(x: Floats, ratio: Fraction) -> Floats:
     return out
 
 
-def standardise(x: Floats) -> Floats:
-    """Scale (..., time) to mean 0 and standard deviation 1, ignoring gaps; a flat line becomes 0."""
-    values = _with_values(x)
-    deviation = np.nanstd(values, axis=-1, keepdims=True)
-    out: Floats = (x - np.nanmean(values, axis=-1, keepdims=True)) / np.where(deviation > 0, deviation, 1.0)
-    return out
-
-
-def find_stuck(x: Floats, rate: float) -> tuple[Flags, Flags]:
-    """Where each lead of x (leads, time) is saturated and where it is flat, both (leads, time)."""
-    same = np.zeros(x.shape, bool)
-    same[:, 1:] = x[:, 1:] == x[:, :-1]
-    values = _with_values(x)
-    low, high = np.nanmin(values, axis=1, keepdims=True), np.nanmax(values, axis=1, keepdims=True)
-    ends = ((x == low) | (x == high)) & (high > low)
-    stuck = np.stack([_runs(lead, max(3, round(STUCK * rate))) for lead in ends])
-    flat = np.stack([_runs(lead, max(3, round(FLAT * rate))) for lead in same])
-    return stuck, flat
-
-
 def _with_values(x: Floats) -> Floats:
     """Replace leads (..., time) that hold only gaps by zeros, so that their statistics are defined."""
     return np.where(np.isfinite(x).any(-1, keepdims=True), x, 0.0)
 
 
-def _runs(flags: Flags, least: int) -> Flags:
-    """Keep runs of at least `least` consecutive true `flags` (time,)."""
-    edges = np.flatnonzero(np.diff(np.concatenate([[0], flags.astype(np.int8), [0]])))
-    out = np.zeros(len(flags), bool)
-    for start, stop in zip(edges[::2], edges[1::2], strict=True):
-        out[start:stop] = stop - start >= least
+def standardise(x: Floats) -> Floats:
+    """Scale (..., time) to mean 0 and standard deviation 1, ignoring gaps; a flat line becomes 0."""
+    values = _with_values(x)
+    deviation = np.nanstd(values, axis=-1, keepdims=True)
+    out: Floats = (x - np.nanmean(values, axis=-1, keepdims=True)) / np.where(deviation > 0, deviation, 1.0)
     return out
 
 
@@ -207,11 +199,3 @@ def _ratio(native: float, rate: float | None) -> Fraction:
 def reason(left_out: Sequence[Loss]) -> str:
     """The first loss as the end of an error sentence."""
     return f": {left_out[0][0]} {left_out[0][1]}" if left_out else ": they hold none"
-
-
-def _wfdb() -> Any:
-    try:
-        import wfdb
-    except ImportError as error:
-        raise MissingExtra("wfdb", "ecg") from error
-    return wfdb

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,8 +18,9 @@ from rlab.data.ecg_masks import QRS, mark_masks
 from rlab.data.fields import DataFields, Scaling, check_room, reads
 from rlab.data.labels import by_name, encode, look_up, read_table
 from rlab.data.source import Decoded, Loss, Source
-from rlab.data.wfdb_read import AAMI, Record, Values, alike, read_headers, read_values, reason, standardise
+from rlab.data.wfdb_read import AAMI, TOLD, Record, Values, alike, read_headers, read_values, reason, standardise
 from rlab.errors import DataError, OptionError
+from rlab.progress import PATIENCE, bar
 
 BEAT, WINDOW = 0.72, 10.0  # default length in seconds
 # Records with disjoint patients, de Chazal et al. 2004 (https://doi.org/10.1109/TBME.2004.827359)
@@ -52,59 +54,28 @@ class Cut:
 
 
 @dataclass(frozen=True)
-class Windows:
-    """The usable samples of some records, and (id, reason) of the others."""
+class Found:
+    """The samples of some records, their shared leads, and (id, reason) of what cannot be used; no values are read."""
 
     cuts: list[Cut]
-    x: Tensor  # (b, leads, t)
     leads: tuple[str, ...]
     left_out: list[Loss]
-
-    def batch(self, source: DataFields, y: Tensor, classes: Sequence[str]) -> Batch:
-        """Build a batch, with R peaks and QRS masks if every record has annotated beats."""
-        rate = self.cuts[0].record.rate
-        peaks = tuple(cut.r_peaks for cut in self.cuts) if all(len(cut.record.at) for cut in self.cuts) else None
-        return Batch(
-            x=self.x,
-            y=y,
-            ids=tuple(cut.id for cut in self.cuts),
-            bounds=UNBOUNDED,
-            classes=tuple(classes),
-            masks=None if peaks is None else mark_masks(peaks, self.x.shape[-1], round(QRS * rate)),
-            unit=DEVIATIONS if source.scaling else self.cuts[0].record.unit(self.leads),
-            rate=rate,
-            left_out=tuple(self.left_out),
-            r_peaks=peaks,
-            leads=self.leads,
-            take=source.take,
-        )
 
 
 Choose = Callable[[Sequence[Cut]], Sequence[int]]  # which of the samples to use
 
 
-def read_windows(
-    source: DataFields, paths: Sequence[Path], window: float, choose: Choose, *, beats: bool = False, labelled: bool = False
-) -> Windows:  # fmt: skip
-    """Cut records into beats or windows of `window` seconds; `labelled` keeps only those with a label from their beats."""
-    cuts, leads, left_out = find_cuts(source, paths, window, choose, beats=beats, labelled=labelled)
-    x, kept, faulty = read_cuts(cuts, leads, source.scaling)
-    if not kept:
-        raise DataError(f"none of {len(cuts)} samples can be used{reason(faulty)}")
-    return Windows([cuts[i] for i in kept], x[kept], leads, left_out + faulty)
-
-
 def find_cuts(
     source: DataFields, paths: Sequence[Path], window: float, choose: Choose, *, beats: bool = False, labelled: bool = False
-) -> tuple[list[Cut], tuple[str, ...], list[Loss]]:  # fmt: skip
-    """The positions of the samples, their shared leads, and (id, reason) of unusable ones, without reading values."""
+) -> Found:  # fmt: skip
+    """Cut records into beats or windows of `window` seconds; `labelled` keeps only those with a label from their beats."""
     readable, broken = read_headers(paths, source.rate, annotated=beats or labelled)
     records, leads, odd = alike(readable, source.leads)
     cuts, border = cut_records(records, beats, window, labelled)
     left_out = broken + odd + border
     if not cuts:
         raise DataError(f"no usable {'beats' if beats else 'windows'} in {source.path!r}{reason(left_out)}")
-    return [cuts[i] for i in choose(cuts)], leads, left_out
+    return Found([cuts[i] for i in choose(cuts)], leads, left_out)
 
 
 def cut_records(
@@ -154,31 +125,43 @@ def read_cuts(
     """Values (b, leads, t), the usable rows, and (id, reason) of the others, with one record in memory at a time."""
     check_room(len(cuts), (len(leads), cuts[0].length))
     x = torch.zeros(len(cuts), len(leads), cuts[0].length)
-    left_out: list[Loss] = []
-    kept: list[int] = []
-    rows: dict[str, list[int]] = {}
+    left_out, kept, rows = list[Loss](), list[int](), dict[str, list[int]]()
     for row, cut in enumerate(cuts):
         rows.setdefault(str(cut.record.path), []).append(row)
-    for members in rows.values():
-        record = cuts[members[0]].record
-        try:
-            values = read_values(record, leads, scaling)
-        except Exception as error:  # wfdb raises many kinds of errors on broken files
-            left_out.append((record.name, f"cannot be read: {str(error) or type(error).__name__}"))
-            continue
-        for row in members:
-            fault = _fault(values, cuts[row], leads)
-            if fault:
-                left_out.append((cuts[row].id, fault))
-            else:
-                sample = values.values[:, cuts[row].span]
-                x[row] = torch.from_numpy(standardise(sample) if scaling == "window" else sample)
-                kept.append(row)
+    with bar(len(cuts), "reading", patience=PATIENCE) as progress:
+        waiting: list[int] = []  # rows that the bar does not show yet
+        for members in rows.values():
+            usable, faulty = _read_record([cuts[row] for row in members], leads, scaling)
+            for at, sample in usable:
+                x[members[at]] = sample
+            kept += [members[at] for at, _ in usable]
+            left_out += faulty
+            waiting += members
+            if len(waiting) >= TOLD:
+                progress(waiting)
+                waiting = []
     return x, sorted(kept), left_out
+
+
+def _read_record(
+    cuts: Sequence[Cut], leads: tuple[str, ...], scaling: Scaling | None
+) -> tuple[list[tuple[int, Tensor]], list[Loss]]:
+    """The usable cuts of one record as (index, values (leads, t)), and (id, reason) of the others."""
+    record = cuts[0].record
+    try:
+        values = read_values(record, leads, scaling)
+    except Exception as error:  # wfdb raises many kinds of errors on broken files
+        return [], [(record.name, f"cannot be read: {str(error) or type(error).__name__}")]
+    faults = [_fault(values, cut, leads) for cut in cuts]
+    samples = [(at, values.values[:, cut.span]) for at, cut in enumerate(cuts) if not faults[at]]
+    usable = [(at, torch.from_numpy(standardise(s) if scaling == "window" else s)) for at, s in samples]
+    return usable, [(cut.id, fault) for cut, fault in zip(cuts, faults, strict=True) if fault]
 
 
 def _fault(record: Values, cut: Cut, leads: tuple[str, ...]) -> str:
     """The reason why a cut cannot be used, or ''."""
+    if record.fault:
+        return record.fault
     values = record.values[:, cut.span]
     if not np.isfinite(values).all():
         return "holds a gap (NaN)"
@@ -200,52 +183,64 @@ def wfdb_records(source: DataFields) -> Batch:
     `leads` defaults to those that all records share. `split` train and test are the usual patient-disjoint halves of the
     MIT-BIH arrhythmia database. `rate` resamples every record; `scaling` standardises each lead per record or window.
     """
-    paths, seconds, beats = _plan(source)
-    choose, labelled = partial(_choose, source), source.labels is None
-    windows = read_windows(source, paths, seconds, choose, beats=beats, labelled=labelled)
-    y, classes = _labels(source, windows.cuts)
-    return replace(
-        windows.batch(source, y, classes), numbered=source.labels is not None and by_name(classes, source.classes)
-    )
+    return in_memory(wfdb_source(source))
 
 
 def wfdb_source(source: DataFields) -> Source:
     """Like `wfdb_records`, but records are read on demand."""
     paths, seconds, beats = _plan(source)
     choose, labelled = partial(_choose, source), source.labels is None
-    cuts, leads, left_out = find_cuts(source, paths, seconds, choose, beats=beats, labelled=labelled)
-    y, classes = _labels(source, cuts)
+    found = find_cuts(source, paths, seconds, choose, beats=beats, labelled=labelled)
+    y, classes = _labels(source, found.cuts)
+    return cut_source(
+        source, found, y, classes, numbered=source.labels is not None and by_name(classes, source.classes)
+    )
+
+
+def cut_source(source: DataFields, found: Found, y: Tensor, classes: Sequence[str], numbered: bool = False) -> Source:
+    """The samples with their labels, read on demand, with R peaks and QRS masks if every record has annotated beats."""
+    cuts, leads, rate = found.cuts, found.leads, found.cuts[0].record.rate
     annotated = all(len(cut.record.at) for cut in cuts)
 
     def read(rows: Sequence[int]) -> Decoded:
         chosen = [cuts[i] for i in rows]
         x, kept, faulty = read_cuts(chosen, leads, source.scaling)
         reasons = dict(faulty)  # by sample, or by record if the whole record is unreadable
-        lost = [cut for i, cut in enumerate(chosen) if i not in set(kept)]
+        usable = set(kept)
+        lost = [cut for i, cut in enumerate(chosen) if i not in usable]
         losses = [(cut.id, reasons.get(cut.id) or reasons[cut.record.name]) for cut in lost]
         if not kept:
             return Decoded(None, kept, losses)
-        some = Windows([chosen[i] for i in kept], x[kept], leads, [])
-        batch = some.batch(source, y[[rows[i] for i in kept]], classes)
-        more = {"masks": batch.masks, "r_peaks": batch.r_peaks} if annotated else {}
-        return Decoded(batch.x, kept, losses, more)
+        more: dict[str, Any] = {}
+        if annotated:
+            peaks = tuple(chosen[i].r_peaks for i in kept)
+            more = {"masks": mark_masks(peaks, x.shape[-1], round(QRS * rate)), "r_peaks": peaks}
+        return Decoded(x if len(kept) == len(x) else x[kept], kept, losses, more)
 
-    files = [path.with_name(path.name + end) for path in paths for end in (".hea", ".dat", ".mat", ".atr")]
+    records = {cut.record.path: cut.record for cut in cuts}.values()
     return Source(
         read=read,
         sample_shape=(len(leads), cuts[0].length),
         y=y,
         ids=tuple(cut.id for cut in cuts),
-        files=tuple(file for file in files if file.is_file()),
+        files=tuple(record.path.with_name(name) for record in records for name in record.files),
         bounds=UNBOUNDED,
         classes=tuple(classes),
         unit=DEVIATIONS if source.scaling else cuts[0].record.unit(leads),
-        rate=cuts[0].record.rate,
-        left_out=tuple(left_out),
+        rate=rate,
+        left_out=tuple(found.left_out),
         leads=leads,
-        numbered=source.labels is not None and by_name(classes, source.classes),
+        numbered=numbered,
         take=source.take,
     )
+
+
+def in_memory(source: Source) -> Batch:
+    """Read all samples."""
+    batch, losses = source.chunk(range(len(source)))
+    if batch is None:
+        raise DataError(f"none of {len(source)} samples can be used{reason(losses)}")
+    return replace(batch, left_out=(*source.left_out, *losses))
 
 
 def _choose(source: DataFields, cuts: Sequence[Cut]) -> list[int]:

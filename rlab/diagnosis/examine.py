@@ -18,8 +18,10 @@ from rlab.diagnosis.report import FEWEST, Check, Diagnosis, Finding, Severity, e
 from rlab.errors import InputError, VictimError
 from rlab.filters import FAMILIES, Entry, Filter, Palette, check_palette
 from rlab.filters.palette import Spec
+from rlab.progress import showing
 from rlab.runs.inputs import Data, Model, taken
 from rlab.runs.options import AttackOptions
+from rlab.runs.palette_options import make_palette
 from rlab.runs.understood import Understood, show
 from rlab.storage.config import check_keywords
 from rlab.victims.base import Victim
@@ -79,13 +81,17 @@ def doctor(
     samples: int = 16,
     seed: int = 0,
     limit: int | None = None,
+    progress: bool = True,
 ) -> Diagnosis:
-    """Check model, data and palette on a few samples before you spend a budget; queries are counted."""
+    """Check model, data and palette on a few samples before you spend a budget; queries are counted.
+
+    progress=False prints nothing.
+    """
     declared = check_keywords(doctor, AttackOptions, {"palette": palette, "seed": seed})
-    with taken(model, data, limit) as (victim, batch):
+    with showing(progress), taken(model, data, limit) as (victim, batch):
         show(Understood(batch, (victim,)))
         specs = declared.filled(batch)[0].palette or ()
-        wanted = Palette.of(specs, batch.rank, batch.x.shape[1], batch.rate, batch.unit)
+        wanted = make_palette(specs, batch)
         return examine(victim, batch, wanted, samples=samples, seed=seed)
 
 

@@ -18,7 +18,7 @@ _ALONE = 4  # samples that are queried one by one
 _EQUAL, _EQUAL_IN_HALF = 1e-3, 3e-2  # difference in probabilities allowed between two queries
 _GRAVE = 2e-2
 _SURE = 0.8  # the inner probability above which a row suggests two softmaxes
-_SURE_OF_MANY = 0.5  # the same for 5 classes or more, of which all others must agree to within 1 / k
+_SURE_OF_MANY = 0.5  # the same for 5 classes or more; all the others must agree to within 1 / k
 _ROUND = 1e-3
 _AGREE = 0.9  # share of the samples that is needed to call labels renamed
 
@@ -59,9 +59,7 @@ def _ordered_classes(probe: Probe, raw: Tensor) -> list[Finding]:
         return []
     many = max(probe.classes(), int(raw.max()) + 1)
     victim.outputs, victim.classes = "topk", many
-    what = (
-        f"each row is {raw.shape[1]} different integers, the first of which is the label of {first:.0%} of the samples"
-    )
+    what = f"each row is {raw.shape[1]} different integers, and the first is the label of {first:.0%} of the samples"
     change = "these are class numbers instead of scores: pass outputs='topk' and the number of classes"
     return [error("outputs", what, change, options(outputs="topk", classes=many))]
 

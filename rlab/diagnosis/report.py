@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from enum import Enum
 from functools import partial
 from math import comb
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from rlab.present.table import Cell, Table, Tone, Value
+from rlab.errors import FolderError
+from rlab.present.page import Banner, Block, Number, Page, Section
+from rlab.present.result import PathLike, Result
+from rlab.present.table import Cell, Share, Table, Tone, Value
+from rlab.storage.files import read_json, write_json
+from rlab.storage.resume import open_run
+
+if TYPE_CHECKING:  # imported on use: `rlab doctor` draws nothing
+    from matplotlib.figure import Figure
+
+DOCTOR = "doctor.json"
 
 RISE = 0.3  # gain in accuracy before a cause is named
 FEWEST = 4  # samples that must improve on balance
@@ -42,7 +54,9 @@ class Check:
 
 
 @dataclass(frozen=True)
-class Diagnosis:
+class Diagnosis(Result):
+    """What the doctor found in a model, its data and a palette, and the checks that passed."""
+
     findings: tuple[Finding, ...]  # most severe first
     queries: int
     accuracy: float | None  # on the samples used; None if the labels do not fit the model or it did not answer
@@ -75,6 +89,59 @@ class Diagnosis:
         """One line for each finding and each check that passed."""
         found = [f"{f.level.value}: {f.what}: {f.change}{f' ({f.flag})' if f.flag else ''}" for f in self.findings]
         return "\n".join([repr(self), *found, *(f"passed: {check.name}: {check.seen}" for check in self.passed)])
+
+    def records(self) -> list[dict[str, Any]]:
+        """One row per finding, the most severe first, then one per check that passed."""
+        found = [(f.name, f.level.value, f.what, f.change, f.flag) for f in self.findings]
+        rows = [*found, *((check.name, "passed", check.seen, "", "") for check in self.passed)]
+        return [dict(zip(("check", "outcome", "observation", "change", "flag"), row, strict=True)) for row in rows]
+
+    def plot(self) -> Figure:
+        """Draw every check with its outcome and the observation."""
+        from rlab.diagnosis.picture import draw_checks
+
+        return draw_checks(self)
+
+    def make_page(self, title: str = "Diagnosis") -> Page:
+        blocks: list[Block] = [findings_table(self.findings, self.passed)]
+        flags = [[finding.name, finding.flag] for finding in self.findings if finding.flag]
+        blocks += [Table(["check", "add to the command"], flags, words=2)] if flags else []
+        numbers = [] if self.accuracy is None else [Number("accuracy on these samples", Share(self.accuracy))]
+        verdict = Banner(self.healthy, self.sentence.rstrip("."))
+        return Page(title, [Section("Checks", blocks)], verdict, numbers=[*numbers, Number("queries", self.queries)])
+
+    def plain(self) -> dict[str, Any]:
+        """The diagnosis as JSON values."""
+        findings = [{**asdict(finding), "level": finding.level.value} for finding in self.findings]
+        passed = [asdict(check) for check in self.passed]
+        return {"findings": findings, "passed": passed, "queries": self.queries, "accuracy": self.accuracy}
+
+    @classmethod
+    def from_plain(cls, plain: Mapping[str, Any]) -> Diagnosis:
+        findings = (Finding(**{**each, "level": Severity(each["level"])}) for each in plain["findings"])
+        passed = (Check(each["name"], each["seen"], tuple(each["covers"])) for each in plain["passed"])
+        return cls(tuple(findings), int(plain["queries"]), plain["accuracy"], tuple(passed))
+
+    def save(self, folder: PathLike) -> Path:
+        """Write doctor.json, replacing an earlier diagnosis, and return the folder."""
+        path = Path(folder)
+        with open_run(path, {"command": "doctor"}) as resume:
+            resume.create()
+            write_json(path / DOCTOR, self.plain())
+        return path
+
+
+def read_diagnosis(folder: Path) -> Diagnosis:
+    """Read what `Diagnosis.save` wrote."""
+    try:
+        return Diagnosis.from_plain(read_json(folder / DOCTOR))
+    except (KeyError, TypeError, ValueError) as error:
+        raise FolderError(f"{folder / DOCTOR} was not written by rlab: {type(error).__name__} {error}") from error
+
+
+def diagnosis_page(folder: Path) -> Page:
+    """The page of a folder with a diagnosis."""
+    return read_diagnosis(folder).make_page(f"Diagnosis {folder.name}")
 
 
 error, warning, note = (partial(Finding, level) for level in Severity)

@@ -92,7 +92,7 @@ class Credit(Method):
     def _erase(self, task: ExplanationTask, bank: Tensor, grid: PatchGrid, promise: Tensor, banned: Tensor) -> Tensor:
         """Promise (n, p), banned patches (n, p) bool -> credit (n, p), 0 for patches that were not hidden.
 
-        Each step tries the most promising patches, with one query each, and hides the best for good. Its credit is the
+        Each step tries the most promising patches, with one query each, and hides the best permanently. Its credit is the
         class's probability just before.
         """
         promise, credit, score = promise.clone(), torch.zeros_like(promise), task.clean_score

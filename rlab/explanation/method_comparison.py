@@ -108,9 +108,10 @@ class MethodComparison(Result):
         """One row per method and sample with its scores; None for a score that a method does not have."""
         records = []
         for name, own in self.judged.items():
-            for i, sample in enumerate(self.batch.ids):
+            for i, (sample, label) in enumerate(zip(self.batch.ids, own.explanation.labels.tolist(), strict=True)):
+                about = {"id": sample, "explained": label, "explained_name": self.batch.label_name(label)}
                 scores = {each: own.scores[each][i].item() if each in own.scores else None for each in self.names}
-                records.append({"method": name, "id": sample, **scores})
+                records.append({"method": name, **about, **scores})
         return records
 
     def plot(self, sample: int = 0) -> Figure:

@@ -15,6 +15,7 @@ from rlab.errors import FolderError
 from rlab.explanation.explanation import Explanation
 from rlab.explanation.files import ARRAYS, CLASSES, REGIONS, SCORES
 from rlab.explanation.method_comparison import RULES, MethodComparison, ScoredMethod, score_table
+from rlab.explanation.method_comparison import SCORES as KNOWN
 from rlab.explanation.sections import maps_sections
 from rlab.explanation.viewers import INPUTS, has_inputs, read_inputs
 from rlab.present.page import Page, Section, Text
@@ -47,7 +48,7 @@ def read_scores(folder: Path) -> dict[str, dict[str, Tensor]]:
     for row in read_csv(folder / SCORES):
         own = columns.setdefault(row.pop("method"), {})
         for name, value in row.items():
-            if name != "id" and value != "":
+            if name in KNOWN and value != "":
                 own.setdefault(name, []).append(float(value))
     return {
         method: {name: torch.tensor(values, dtype=torch.float64) for name, values in own.items()}

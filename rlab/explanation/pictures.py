@@ -100,7 +100,7 @@ def _frames(x: Array, bounds: tuple[float, float], over: Overlay | None, shown: 
 
 def _frame(colours: Array, over: Overlay | None, number: int, times: int) -> Image.Image:
     def enlarged(values: Any, axes: int) -> Any:
-        """One frame of values (*size) or (*size, 3), of which the last `axes` make up a frame."""
+        """One frame of values (*size) or (*size, 3), where the last `axes` make up a frame."""
         return values.reshape(-1, *values.shape[-axes:])[number].repeat(times, 0).repeat(times, 1)
 
     shown = enlarged(colours, 3)

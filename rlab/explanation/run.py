@@ -21,6 +21,7 @@ from rlab.explanation.explanation import Explanation
 from rlab.explanation.maps import each, hiding_filter
 from rlab.explanation.white_box import AblationCam, GradCam, GradCamPlusPlus, IntegratedGradients, ScoreCam
 from rlab.filters.palette import refuse_pixels
+from rlab.progress import showing
 from rlab.results.result import AttackResult
 from rlab.runs.attack import run_attack
 from rlab.runs.options import AttackOptions
@@ -112,9 +113,11 @@ def explain_batch(
     labels: Tensor | None = None,
     seed: int = 0,
     rule: str = RULE,
+    progress: bool = True,
 ) -> Explanation:
     """Explain every sample with a map and a mask; `labels` (n,) are the classes to explain (default: the predicted ones)."""
-    return parse_method(method)(victim, batch, labels, seed, rule)
+    with showing(progress):
+        return parse_method(method)(victim, batch, labels, seed, rule)
 
 
 def explain_result(
@@ -124,13 +127,14 @@ def explain_result(
     *,
     seed: int = 0,
     rule: str = RULE,
+    progress: bool = True,
 ) -> Explanation:
     """Explain an attack by the patches that had to change or, if you pass the victim, its inputs by a method.
 
     Without the victim, samples that were not flipped have an empty mask; with it, the predicted classes are explained.
     """
     if victim is not None:
-        return explain_batch(victim, _inputs(result), method, seed=seed, rule=rule)
+        return explain_batch(victim, _inputs(result), method, seed=seed, rule=rule, progress=progress)
     if result.labels.dim() > 1:
         raise DataError("an attack on several labels at once has no single class to explain: pass the victim")
     mask = result.masks & each(result.succeeded, result.masks)
@@ -150,7 +154,9 @@ def _inputs(result: AttackResult) -> Batch:
     )  # fmt: skip
 
 
-def explain_flip(result: AttackResult, victim: Victim, *, queries: int | None = None, seed: int = 0) -> Explanation:
+def explain_flip(
+    result: AttackResult, victim: Victim, *, queries: int | None = None, seed: int = 0, progress: bool = True
+) -> Explanation:
     """Explain each flip: how much restoring each place of the perturbed input lowers the new class.
 
     Only flipped samples are explained, in the result's order.
@@ -166,4 +172,5 @@ def explain_flip(result: AttackResult, victim: Victim, *, queries: int | None = 
         bounds=s.bounds,
         classes=s.classes,
     )
-    return Belief(queries)(victim, after, after.y, seed, instead=result.original[rows])
+    with showing(progress):
+        return Belief(queries)(victim, after, after.y, seed, instead=result.original[rows])

@@ -1,6 +1,6 @@
 """Natural distortions: built-in filters by name or as objects, and your own as functions."""
 
-from rlab.filters import image, signal, values  # noqa: F401  # the import registers the built-in filters
+from rlab.filters import clinical, image, signal, values  # noqa: F401  # the import registers the built-in filters
 from rlab.filters.base import FAMILIES, Filter, register
 from rlab.filters.check import check_filter, check_palette
 from rlab.filters.named import (
@@ -11,12 +11,14 @@ from rlab.filters.named import (
     DeadPixel,
     Distortion,
     DistortionFamily,
+    Dropout,
     ElectrodeMotion,
     Fgsm,
     Flicker,
     FrozenFrame,
     GaussianBlur,
     GaussianNoise,
+    HighPass,
     Illuminate,
     Jpeg,
     LeadDropout,
@@ -25,7 +27,9 @@ from rlab.filters.named import (
     Pgd,
     Pixelate,
     PowerlineHum,
+    Resampling,
     SaltAndPepper,
+    Saturation,
     Smoothing,
 )
 from rlab.filters.palette import Entry, Palette, find
@@ -39,6 +43,7 @@ __all__ = [
     "DeadPixel",
     "Distortion",
     "DistortionFamily",
+    "Dropout",
     "ElectrodeMotion",
     "Entry",
     "Fgsm",
@@ -47,6 +52,7 @@ __all__ = [
     "FrozenFrame",
     "GaussianBlur",
     "GaussianNoise",
+    "HighPass",
     "Illuminate",
     "Jpeg",
     "LeadDropout",
@@ -56,7 +62,9 @@ __all__ = [
     "Pgd",
     "Pixelate",
     "PowerlineHum",
+    "Resampling",
     "SaltAndPepper",
+    "Saturation",
     "Smoothing",
     "check_filter",
     "check_palette",

@@ -44,6 +44,7 @@ class Filter:
     additive: bool = False  # adds severity times a pattern, so severities in dB of SNR or in the data's unit work too
     rated: bool = False  # `apply` also takes the keyword `rate`, in samples per second
     scaled: bool = False  # `apply` also takes the keyword `scale` (b, 1, ...): the value of 1 in the data's unit
+    whole: bool = False  # happens to a whole record, never to a part of it
     least_rate: float = 0.0  # samples per second; the data must have a higher rate
     source: Filter | None = None  # the registered filter, if this one is bound to a rate
     # Each row depends on itself alone and draws its random numbers with `draw`. Rows can then share a batch, each with its

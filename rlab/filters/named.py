@@ -68,11 +68,11 @@ class Flicker(Distortion):
 
 
 class BaselineWander(Distortion):
-    """Breathing, 0.5 to 2 cycles per window; severity is the amplitude of the drift, also in mV or dB of SNR."""
+    """Breathing, 0.05 to 0.2 Hz; severity is the amplitude of the drift, also in mV or dB of SNR."""
 
 
 class MuscleNoise(Distortion):
-    """Muscle activity, 20 to 150 Hz; severity is the standard deviation, also in mV or dB of SNR."""
+    """Muscle activity, 5 to 150 Hz, mostly 20 to 50; severity is the standard deviation, also in mV or dB of SNR."""
 
 
 class LeadDropout(Distortion):
@@ -84,7 +84,7 @@ class PowerlineHum(DistortionFamily):
 
 
 class ElectrodeMotion(Distortion):
-    """Electrode motion, jumps that fade in 0.1 to 0.4 s; severity is the largest jump, also in mV or dB of SNR."""
+    """Electrode motion, jumps that fade in 0.05 to 2 s; severity is the largest jump, also in mV or dB of SNR."""
 
 
 class AmplitudeScaling(DistortionFamily):
@@ -116,7 +116,23 @@ class SaltAndPepper(Distortion):
 
 
 class DeadPixel(Distortion):
-    """Pixels or samples that read zero; severity is the share that is dead."""
+    """Pixels that read zero; severity is the share that is dead. On signals it is called `Dropout`."""
+
+
+class Dropout(Distortion):
+    """Values of a signal that read zero; severity is the share that is lost."""
+
+
+class Saturation(Distortion):
+    """An amplifier at its limit, peaks cut off; severity is the share of each lead's height that is lost."""
+
+
+class Resampling(Distortion):
+    """A recorder with a lower rate, values between drawn as lines; severity is how many times lower."""
+
+
+class HighPass(Distortion):
+    """A recorder's baseline filter, which bends ST segments; severity is its cut-off in Hz (diagnostic 0.05, monitor 0.5)."""
 
 
 class Fgsm(Distortion):

@@ -14,13 +14,14 @@ from torch import Generator, Tensor
 from rlab.errors import OptionError
 from rlab.filters.base import FAMILIES, GRADIENTS, Chance, Filter, as_filter, from_path
 from rlab.filters.named import Distortion
+from rlab.filters.palettes import VOLTS, members, needs_more
 from rlab.filters.snr import snr_db
 from rlab.storage.outside import short
 
 DECIBEL = "dB"
 PIXELS = "pixels"  # the palette without filters, in which every value is free
 _SEVERITY = re.compile(r"(?P<number>[-+.0-9e]+)(?P<unit>[A-Za-zµ]*)$")
-_VOLTS = {"V": 1.0, "mV": 1e-3, "uV": 1e-6, "µV": 1e-6}
+_ON_SIGNALS = {"dead_pixel": "dropout"}  # filters that have another name on signals
 Spec = str | Distortion | Filter | Callable[..., Tensor]
 Round = Callable[[Tensor], Tensor]  # (b, c, *size) -> the same shape, values within the bounds
 _SPEC = re.compile(r"(?P<name>.+?)(@(?P<severities>[-+.0-9][-+.0-9e,A-Za-zµ]*))?(\*(?P<draws>\d+))?$")
@@ -89,9 +90,12 @@ class Palette:
         own: Mapping[str, Filter] | None = None,
     ) -> Palette:
         """Build a palette from specs: 'name', 'name@0.1', 'name@0.1,0.3*2' (two severities, two draws each), 'name@20dB' (SNR),
-        'name@0.3mV' (in the data's `unit`), 'module:function', `GaussianNoise(0.1)`, or a function. Filters that depend on
-        frequency use `rate`; `own` holds further filters by name, built for these data."""
-        entries = [entry for spec in specs for entry in _entries(spec, rank, channels, rate, unit, own or {})]
+        'name@0.3mV' (in the data's `unit`), 'module:function', `GaussianNoise(0.1)`, a function, or 'clinical', 'recorder' or
+        'paper' for a whole palette. Filters that depend on frequency use `rate`; `own` holds further filters by name, built for
+        these data."""
+        own = own or {}
+        single = [one for spec in specs for one in members(spec, rank, rate, unit, own)]
+        entries = [entry for spec in single for entry in _entries(spec, rank, channels, rate, unit, own)]
         if not entries:
             raise OptionError("expected at least one filter in the palette, got none")
         if len(entries) > MOST:
@@ -197,7 +201,8 @@ def _entries(
     match = _SPEC.match(spec) if len(spec) <= _LONGEST else None
     if match is None or len(match["draws"] or "") > len(str(MOST)):
         raise unclear(spec)
-    filters = [_fitting(kind, rank).at_rate(rate) for kind in find(match["name"], channels, own)]
+    name = _ON_SIGNALS.get(match["name"], match["name"]) if rank == 1 else match["name"]
+    filters = [_fitting(kind, rank).at_rate(rate) for kind in find(name, channels, own)]
     draws = int(match["draws"] or 1)
     if draws < 1:
         raise OptionError(f"expected at least one draw of a filter, got {spec!r}")
@@ -245,8 +250,8 @@ def _factor(given: str, unit: str, spec: str) -> float:
     """The size of the unit `given` in units of the data."""
     if given == unit:
         return 1.0
-    if given in _VOLTS and unit in _VOLTS:
-        return _VOLTS[given] / _VOLTS[unit]
+    if given in VOLTS and unit in VOLTS:
+        return VOLTS[given] / VOLTS[unit]
     own = f"are in {unit}" if unit else "have no known unit"
     raise OptionError(f"the severity of {spec!r} is in {given}, but the data {own}: use dB or no unit")
 
@@ -273,9 +278,8 @@ def find(name: str, channels: int, own: Mapping[str, Filter] | None = None) -> t
     """The filters with this name: one of `own`, a family, a member of a family, or 'module:function'."""
     if own and name in own:
         return (own[name],)
-    if name in GRADIENTS:
-        example = "--surrogate timm:resnet18, my_module:net or another torch model"
-        raise OptionError(f"the filter {name!r} needs the gradients of a surrogate, but there is none: pass {example}")
+    if lack := needs_more(name):
+        raise OptionError(lack)
     if name == PIXELS:
         raise OptionError(
             f"the palette {PIXELS!r} only works in attacks and comparisons, and without filters: name filters here"

@@ -12,23 +12,29 @@ from rlab.filters.base import SIGNALS, Filter, built_in, built_in_pair, register
 from rlab.filters.image import gaussian_blur
 
 RATE = 360.0  # Hz, for signals of unknown rate
-_WANDER = ((0.5, 0.5), (1.0, 0.3), (2.0, 0.2))  # (cycles per window, share of the amplitude)
-_MUSCLE_BAND = (20.0, 150.0)  # Hz
-_MUSCLE_CORNERS = (60.0, 120.0)  # Hz
+_WANDER = ((0.5, 0.5), (1.0, 0.3), (2.0, 0.2))  # (cycles per window, or per ten seconds, share of the amplitude)
+_WANDER_WINDOW = 10.0  # seconds, if the rate is known: 0.05, 0.1 and 0.2 Hz
+# Muscle noise, electrode motion and baseline wander follow the recordings of the MIT-BIH Noise Stress Test Database (Moody et
+# al. 1984, https://doi.org/10.13026/C2HS3T); tests/filters/test_clinical.py compares amplitudes and spectra.
+_MUSCLE_BAND = (5.0, 150.0)  # Hz
+_MUSCLE_CORNERS = (30.0, 30.0)  # Hz
 _MOVES = 1.0  # electrode movements per second; there is at least one
-_RISE, _FADE = 0.02, (0.1, 0.4)  # seconds
+_RISE, _FADE = 0.02, (0.05, 0.15)  # seconds
+_SETTLE, _SETTLING = 2.0, 0.3  # seconds in which the rest of a jump fades, and its share
 
 
 @built_in(
     (0.05, 0.1, 0.2, 0.4, 0.8),
-    "breathing, 0.5 to 2 cycles per window; severity is the amplitude of the drift, also in mV or dB of SNR",
+    "breathing, 0.05 to 0.2 Hz (0.5 to 2 cycles per window without a rate); severity is the amplitude, also in mV or dB of SNR",
     ranks=SIGNALS,
     clip=True,
     additive=True,
+    rated=True,
 )
-def baseline_wander(x: Tensor, severity: float, generator: Generator) -> Tensor:
+def baseline_wander(x: Tensor, severity: float, generator: Generator, rate: float | None = None) -> Tensor:
     """Add slow waves to x: (b, c, time), with separate phases for each lead."""
-    time = torch.linspace(0, 1, x.shape[-1], dtype=x.dtype, device=x.device)
+    end = 1.0 if rate is None else (x.shape[-1] - 1) / rate / _WANDER_WINDOW
+    time = torch.linspace(0, end, x.shape[-1], dtype=x.dtype, device=x.device)
     drift = torch.zeros_like(x)
     for cycles, share in _WANDER:
         phase = _uniform(x, (*x.shape[:2], 1), generator)
@@ -45,7 +51,7 @@ def powerline_hum(x: Tensor, severity: float, generator: Generator, mains: float
 
 @built_in(
     (0.02, 0.05, 0.1, 0.2, 0.4),
-    "muscle activity, 20 to 150 Hz; severity is the standard deviation, also in mV or dB of SNR",
+    "muscle activity, 5 to 150 Hz, mostly 20 to 50; severity is the standard deviation, also in mV or dB of SNR",
     ranks=SIGNALS,
     clip=True,
     additive=True,
@@ -103,7 +109,7 @@ register("powerline_hum", lambda channels: _HUM)
 
 @built_in(
     (0.05, 0.1, 0.2, 0.4, 0.8),
-    "electrode motion, jumps that fade in 0.1 to 0.4 s; severity is the largest jump, also in mV or dB of SNR",
+    "electrode motion, jumps that fade in 0.05 to 2 s; severity is the largest jump, also in mV or dB of SNR",
     ranks=SIGNALS,
     clip=True,
     additive=True,
@@ -119,7 +125,8 @@ def electrode_motion(x: Tensor, severity: float, generator: Generator, rate: flo
     jumps = torch.zeros_like(x)
     for event in range(count):
         since = (time - start[..., event, None]).clamp(min=0)
-        jumps += size[..., event, None] * (1 - torch.exp(-since / _RISE)) * torch.exp(-since / fade[..., event, None])
+        left = (1 - _SETTLING) * torch.exp(-since / fade[..., event, None]) + _SETTLING * torch.exp(-since / _SETTLE)
+        jumps += size[..., event, None] * (1 - torch.exp(-since / _RISE)) * left
     highest = jumps.abs().flatten(1).amax(1).clamp(min=1e-6).view(-1, 1, 1)
     return x + severity * jumps / highest
 

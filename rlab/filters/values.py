@@ -8,7 +8,7 @@ from itertools import product
 import torch
 from torch import Generator, Tensor
 
-from rlab.filters.base import Chance, Filter, built_in, built_in_pair, draw, register
+from rlab.filters.base import PICTURES, SIGNALS, Chance, Filter, built_in, built_in_pair, draw, register
 
 _MAX_PATTERNS = 3  # with at most this many channels, each pattern of signs is a separate filter
 
@@ -97,13 +97,26 @@ def salt_and_pepper(x: Tensor, severity: float, generator: Chance) -> Tensor:
 
 @built_in(
     (0.1, 0.25, 0.5, 0.75, 1.0),
-    "pixels or samples that read zero; severity is the share that is dead",
+    "pixels that read zero; severity is the share that is dead",
+    ranks=PICTURES,
     default=1.0,
     rowwise=True,
 )
 def dead_pixel(x: Tensor, severity: float, generator: Chance) -> Tensor:
     """Set random pixels of x: (b, c, *size) to zero in all channels."""
     return torch.where(_each_pixel(x, generator) < severity, torch.zeros_like(x), x)
+
+
+@built_in(
+    (0.1, 0.25, 0.5, 0.75, 1.0),
+    "values that read zero; severity is the share that is lost",
+    ranks=SIGNALS,
+    default=1.0,
+    rowwise=True,
+)
+def dropout(x: Tensor, severity: float, generator: Chance) -> Tensor:
+    """Set random times of x: (b, c, time) to zero in all channels."""
+    return dead_pixel(x, severity, generator)
 
 
 def _each_pixel(x: Tensor, generator: Chance) -> Tensor:

@@ -80,9 +80,14 @@ KINDS = (
     RunKind("learn", ("simulator.safetensors",), "rlab.learning.page:simulator_page"),
     RunKind("demo", tuple(f"{name}/{SAMPLES}" for name in ("ecg", "digits", "clips")), "rlab.folders.demo:demo_page"),
     RunKind("train", ("log.jsonl",), "rlab.training.page:training_page", f"{_RECORDS}:train"),
-    RunKind("harden --compare", ("comparison.json",), f"{_PAGES}:harden_compare", f"{_RECORDS}:harden_compare"),
+    RunKind(
+        "harden --compare", ("comparison.json",), "rlab.hardening.comparison:stored_comparison_page",
+        f"{_RECORDS}:harden_compare",
+    ),
     RunKind("harden", ("log.json",), "rlab.hardening.sections:hardening_page", f"{_RECORDS}:harden"),
     RunKind("benchmark run", ("report.json",), f"{_PAGES}:benchmark_run"),
+    RunKind("benchmark verify", ("verification.json",), "rlab.benchmarking.verification:verification_page"),
+    RunKind("doctor", ("doctor.json",), "rlab.diagnosis.report:diagnosis_page"),
     RunKind("explain", ("scores.csv",), "rlab.explanation.page:explanation_page"),
     RunKind("explain", ("*.npz", "pictures"), "rlab.explanation.page:maps_page"),
 )  # fmt: skip

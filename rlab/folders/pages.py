@@ -13,7 +13,6 @@ from rlab.benchmarking.folder import Benchmark
 from rlab.benchmarking.report import DEFAULT, REPORT, read_report
 from rlab.comparison.comparison import Comparison
 from rlab.data.batch import Samples
-from rlab.hardening.sections import stored_comparison_section
 from rlab.present.page import Page
 from rlab.results.page import attack_page
 from rlab.results.plots import choose, draw_overview, draw_sample
@@ -58,7 +57,3 @@ def benchmark_run(folder: Path, options: PageOptions) -> Page:
 
 def compare_figures(folder: Path, options: PageOptions) -> dict[str, Callable[[], Figure]]:
     return {"curves": Comparison.load(folder).plot}
-
-
-def harden_compare(folder: Path, options: PageOptions) -> Page:
-    return Page(f"Hardening {folder.name}", [stored_comparison_section(folder)])

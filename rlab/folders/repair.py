@@ -16,11 +16,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from rlab.auditing.config import DOCTOR, FIGURES
+from rlab.auditing.config import FIGURES
 from rlab.auditing.run import DECLARED
 from rlab.benchmarking.folder import MANIFEST, METADATA, Benchmark
 from rlab.benchmarking.verify import verify_benchmark
 from rlab.data.numpy_files import read_npz
+from rlab.diagnosis.report import read_diagnosis
 from rlab.errors import FolderError, InputError
 from rlab.explanation.page import explanation_page
 from rlab.folders.kinds import KINDS
@@ -212,7 +213,7 @@ def mend_audit(resume: Resume, mended: Mended) -> None:
     """Forget stages whose files cannot be read."""
     folder = resume.folder
     checks: dict[str, Callable[[], object]] = {
-        "doctor": lambda: files.read_json(folder / "doctor" / DOCTOR),
+        "doctor": lambda: read_diagnosis(folder / "doctor"),
         "attack": lambda: AttackResult.load(folder / "attack"),
         "explain": lambda: explanation_page(folder / "explain"),
         "harden": lambda: files.read_json(folder / "harden" / FIGURES),

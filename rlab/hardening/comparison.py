@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from matplotlib.figure import Figure
 from pydantic import Field
 from torch import nn
 
@@ -30,14 +31,18 @@ from rlab.hardening.evaluation import (
 )
 from rlab.hardening.options import GRADIENT, EvaluationOptions, HardenOptions
 from rlab.hardening.run import harden
+from rlab.hardening.tables import draw_methods, methods_page, methods_table
 from rlab.hardening.trainable import goal_of, trainable, twin
-from rlab.progress import quiet
+from rlab.present.page import Page
+from rlab.present.result import PathLike, Result
+from rlab.present.table import Table
+from rlab.progress import quiet, showing
 from rlab.results.result import AttackResult
 from rlab.runs.fingerprint import data_fingerprint, weights_fingerprint
 from rlab.runs.understood import say_nothing
 from rlab.stats import Estimate
 from rlab.storage.config import Options, check
-from rlab.storage.files import write_csv, write_json
+from rlab.storage.files import read_json, write_csv, write_json
 from rlab.storage.names import file_name
 from rlab.storage.resume import open_run
 from rlab.victims.base import Victim
@@ -85,7 +90,7 @@ class HardeningComparisonOptions(Options):
 
 
 @dataclass(frozen=True)
-class HardeningComparison:
+class HardeningComparison(Result):
     """The figures (seeds, n) of every method, by name."""
 
     methods: Mapping[str, Figures]
@@ -95,19 +100,43 @@ class HardeningComparison:
         """Figures over seeds and samples; l2_ratio is the median distance relative to the unchanged model's."""
         return estimate_figures(self.methods[method], self.methods[UNCHANGED])
 
-    def rows(self) -> list[dict[str, Any]]:
+    def __repr__(self) -> str:
+        return f"HardeningComparison({', '.join(self.methods)}, {len(self.seeds)} seeds)"
+
+    def all_estimates(self) -> dict[str, dict[str, Estimate]]:
+        return {method: self.estimates(method) for method in self.methods}
+
+    def table(self) -> Table:
+        """One row per method, one column per figure."""
+        return methods_table(self.all_estimates())
+
+    def records(self) -> list[dict[str, Any]]:
+        """One row per method and figure, with its interval."""
         return [
             {"method": method, "figure": name, "value": e.value, "low": e.low, "high": e.high}
-            for method in self.methods
-            for name, e in self.estimates(method).items()
+            for method, each in self.all_estimates().items()
+            for name, e in each.items()
         ]
 
-    def save(self, folder: Path) -> Path:
+    def plot(self) -> Figure:
+        """Draw the shares of samples on which each method's model stays right, with their intervals."""
+        return draw_methods(self.all_estimates())
+
+    def make_page(self) -> Page:
+        return methods_page("Hardening methods compared", self.records())
+
+    def save(self, folder: PathLike) -> Path:
         """Write comparison.csv and comparison.json, and return the folder."""
-        rows = self.rows()
-        write_csv(folder / "comparison.csv", rows)
-        write_json(folder / COMPARISON, {"seeds": self.seeds, "figures": rows})
-        return folder
+        path, records = Path(folder), self.records()
+        path.mkdir(parents=True, exist_ok=True)
+        write_csv(path / "comparison.csv", records)
+        write_json(path / COMPARISON, {"seeds": self.seeds, "figures": records})
+        return path
+
+
+def stored_comparison_page(folder: Path) -> Page:
+    """The page of a folder that `rlab harden --compare` wrote."""
+    return methods_page(f"Hardening {folder.name}", read_json(folder / COMPARISON)["figures"])
 
 
 def parse_method(spec: str, options: HardenOptions, batch: Batch, goal: Goal) -> HardenOptions | None:
@@ -150,8 +179,12 @@ def compare_hardening(
     options: HardeningComparisonOptions | Mapping[str, Any] | None = None,
     out: Path | None = None,
     tell: Tell = lambda method, seed, measured: None,
+    progress: bool = True,
 ) -> HardeningComparison:
-    """Harden the model with every method and seed and measure each on the test data; `out` makes it resumable."""
+    """Harden the model with every method and seed and measure each on the test data; `out` makes it resumable.
+
+    Bars show the progress, unless you pass progress=False.
+    """
     if not isinstance(options, HardeningComparisonOptions):
         options = check(HardeningComparisonOptions, options or {})
     if UNCHANGED not in options.methods:
@@ -163,7 +196,7 @@ def compare_hardening(
     for name in options.methods:
         parse_method(name, options.harden, data.train, goal_of(victim))  # refuse bad names before training
     measured: dict[str, list[RobustnessMeasurement]] = {name: [] for name in options.methods}
-    with ExitStack() as stack:
+    with showing(progress), ExitStack() as stack:
         if out is not None:
             stack.enter_context(open_run(out, {"command": "harden --compare"})).create()
         for seed in options.seeds:

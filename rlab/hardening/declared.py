@@ -68,6 +68,7 @@ class HardeningJob:
     @classmethod
     def load(cls, options: HardenRunOptions, minutes: float, announce: Announce) -> HardeningJob:
         """Load the declared data and model; announces the samples and the defaults that were filled in."""
+        options = options.model_copy(update={"data": options.suited_data()})
         batch = options.data.load()
         options, defaulted = options.filled(batch)
         victim = load_model(options.model, batch.bounds)

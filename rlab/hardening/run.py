@@ -26,7 +26,7 @@ from rlab.hardening.trainable import Epoch, best_epoch, fitting_threads, trainab
 from rlab.hardening.trainer import HardeningTrainer
 from rlab.present.page import Page
 from rlab.present.result import PathLike, Result
-from rlab.progress import Progress, bar, showing
+from rlab.progress import Progress, showing, shown
 from rlab.runs.fingerprint import data_fingerprint, files_of, weights_fingerprint
 from rlab.runs.inputs import Data, Model, as_batch, taken
 from rlab.runs.understood import Announce, Understood, show
@@ -81,10 +81,8 @@ def harden(
     with ExitStack() as stack:
         stack.enter_context(fitting_threads(original, batch))
         resume = None if out is None else stack.enter_context(open_run(Path(out), question))
-        if isinstance(progress, bool):
-            stack.enter_context(showing(progress))
-            progress = stack.enter_context(bar(chosen.total_epochs, "hardening", unit="epochs"))
-        state = trainer.run(resume, progress)
+        advance = stack.enter_context(shown(progress, chosen.total_epochs, "hardening", "epochs"))
+        state = trainer.run(resume, advance)
     hardened = twin(original)
     hardened.model.load_state_dict(state.best)
     hardened.model.eval()

@@ -10,60 +10,19 @@ from typing import Any
 import numpy as np
 
 from rlab.data.kinds import kind_of
-from rlab.hardening.comparison import COMPARISON, HardeningComparison
 from rlab.hardening.epochs import epochs_page
 from rlab.hardening.evaluation import RobustnessMeasurement
 from rlab.hardening.run import LOG, Hardened
+from rlab.hardening.tables import RULES, before_after_table, stored_estimate
 from rlab.present.chart import Chart, Curve
 from rlab.present.page import Block, Charts, Page, Section, Text, write_page
-from rlab.present.table import Share, Table, number
+from rlab.present.table import number
 from rlab.results.plots.sample import Sample
 from rlab.results.result import AttackResult
 from rlab.results.viewers import make_viewer, shelf
-from rlab.stats import NOTHING, Estimate
 from rlab.storage.files import read_json
 
-COLUMNS = {
-    "clean": "clean",
-    "agent_l2": "L2 to flip",
-    "l2_ratio": "times unchanged",
-    "agent": "agent",
-    "transfer": "agent, transferred",
-    "square": "Square",
-    "pgd": "PGD",
-    "corruptions": "corruptions",
-    "held_out": "held-out",
-}
-RULES = (
-    "Shares of samples on which the model stays right. L2 to flip is the median distance that the policy needs on this model, "
-    "∞ if its budget was too small for half of the samples. Brackets are 95% bootstrap intervals over seeds and samples."
-)
-_PLAIN = ("agent_l2", "l2_ratio")  # the other figures are shares
 GROUPS = {"corruptions": "filters of the palette", "held_out": "filters outside the palette"}
-
-
-def comparison_table(comparison: HardeningComparison) -> Table:
-    return _methods_table({method: comparison.estimates(method) for method in comparison.methods})
-
-
-def _methods_table(estimates: Mapping[str, Mapping[str, Estimate]]) -> Table:
-    """One row per method, one column per figure that any method has."""
-    names = [name for name in COLUMNS if any(name in each for each in estimates.values())]
-    rows = [[method, *_cells(each, names)] for method, each in estimates.items()]
-    return Table(["method", *(COLUMNS[name] for name in names)], rows)
-
-
-def before_after_table(estimates: Mapping[str, Mapping[str, Estimate]]) -> Table:
-    """One row per figure, with 'before' and 'after' side by side."""
-    names = [name for name in COLUMNS if name in estimates["before"]]
-    columns = [_cells(estimates[when], names) for when in ("before", "after")]
-    rows = [[COLUMNS[name], *cells] for name, *cells in zip(names, *columns, strict=True)]
-    return Table(["", "before", "after"], rows, "Before and after")
-
-
-def _cells(estimates: Mapping[str, Estimate], names: Sequence[str]) -> list[Estimate | Share]:
-    each = [(name, estimates.get(name, NOTHING)) for name in names]
-    return [estimate if name in _PLAIN else Share(estimate) for name, estimate in each]
 
 
 def write_before_after(
@@ -88,17 +47,15 @@ def write_before_after(
 
 def harden_section(figures: Mapping[str, Any], folder: Path, samples: int = 3) -> Section:
     """A section about a folder with the attack runs `before` and `after`, and their figures from JSON."""
-    estimates = {when: {name: _estimate(figures[when][name]) for name in figures[when]} for when in ("before", "after")}
+    estimates = {
+        when: {name: stored_estimate(figures[when][name]) for name in figures[when]} for when in ("before", "after")
+    }
     note = "Shares of the audit's samples that the model gets right, and the median L2 to flip, with 95% bootstrap intervals."
     blocks: list[Block] = [before_after_table(estimates), Text(note, quiet=True)]
     blocks += [Text(figures["stopped"])] if figures["stopped"] else []
     blocks.append(robustness_charts(figures["curves"]))
     before, after = (AttackResult.load(folder / when) for when in ("before", "after"))
     return Section("Hardening", [*blocks, *_pairs(before, after, samples)])
-
-
-def _estimate(stored: Mapping[str, Any]) -> Estimate:
-    return Estimate(*(math.nan if stored[key] is None else float(stored[key]) for key in ("value", "low", "high")))
 
 
 def _pairs(before: AttackResult, after: AttackResult, samples: int) -> list[Block]:
@@ -150,14 +107,6 @@ def spread_samples(before: AttackResult, after: AttackResult, samples: int) -> l
 def hardening_page(folder: Path) -> Page:
     """The page of a `rlab harden` folder: figures before and after, epochs, and options."""
     return epochs_page(read_json(folder / LOG), f"Hardening {folder.name}")
-
-
-def stored_comparison_section(folder: Path) -> Section:
-    """The table of methods and figures that `rlab harden --compare` stored."""
-    estimates: dict[str, dict[str, Estimate]] = {}
-    for row in read_json(folder / COMPARISON)["figures"]:
-        estimates.setdefault(row["method"], {})[row["figure"]] = _estimate(row)
-    return Section("Methods", [_methods_table(estimates), Text(RULES, quiet=True)])
 
 
 def robustness_charts(curves: Mapping[str, Mapping[str, Sequence[float | str]]]) -> Charts:

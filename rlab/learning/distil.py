@@ -97,8 +97,11 @@ def _with_card(
         agreements=tuple(agreements),
         seed=seed,
     )
-    mean = Simulator(students, card).mean_scores(test.x)
-    return Simulator(students, card.model_copy(update={"agreement": agreement(mean, test.scores, lesson.multilabel)}))
+    mean, clean = Simulator(students, card).mean_scores(test.x).cpu(), ~test.changed
+    found = {"agreement": agreement(mean, test.scores, lesson.multilabel)}
+    if clean.any():
+        found["clean_agreement"] = agreement(mean[clean], test.scores[clean], lesson.multilabel)
+    return Simulator(students, card.model_copy(update=found))
 
 
 def keep_aside(source: tuple[str, ...], seed: int) -> Tensor:

@@ -45,6 +45,7 @@ class SimulatorCard(BaseModel):
     queries: int = Field(ge=0)  # spent only to learn
     aside: int = Field(ge=0)  # answers kept aside, from which the agreement is measured
     agreement: _Share  # of the students' mean with the victim
+    clean_agreement: _Share | None = None  # the same on clean inputs alone, if some of them were kept aside
     agreements: tuple[_Share, ...]  # of each student
     seed: int
     version: str = __version__

@@ -15,7 +15,7 @@ Our choices, where they are silent:
   grid, the other filters at its patch, and the whole. One agent thus fits any size, rank, palette and number of classes.
 - It also sees the L2 of each change, which costs no query, and how long ago an effect was measured. With the reward
   dilution_l2 a step pays for the squared L2 it adds, as a share of that of distorting every patch.
-- An analysis asks for the smallest changes first, and ends the search if one of them flips the class.
+- An analysis tries the smallest changes first, and ends the search if one of them flips the class.
 - A step is kept whatever it did. A share `epsilon` of the steps is random in an attack too, so that no loop lasts.
 - All other settings are the defaults of `DualActionConfig`.
 
@@ -279,7 +279,7 @@ class DualActionLearner:
 
     @torch.no_grad()
     def _play(self, episodes: Episodes, slots: Tensor) -> Step:
-        """One step of every row and the analysis after it, which may find a flip; what has ended starts anew."""
+        """One step of every row and the analysis after it, which may find a flip; episodes that have ended start again."""
         sampler, task, state, old = episodes.sampler, episodes.sampler.task, episodes.state, episodes.analysis
         stepped = edit(state.assignment, slots[:, : self.config.add], slots[:, self.config.add :])
         after, outcome = sampler.env.step(state, propose(stepped, Accept.ALWAYS))

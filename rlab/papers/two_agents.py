@@ -7,7 +7,7 @@ learn by PPO from the drop of the true class's confidence. The temporal agent al
 that do not represent the clip; the spatial agent earns objectness and motion. An attack lasts until the clip is misclassified or
 its queries are spent; then distortions are removed again, from the least sensitive regions first.
 
-Our choices, where the summary of the paper that we worked from is silent or a part is not to be had:
+Our choices, where the summary of the paper that we worked from says nothing or a part is not available:
 - Frame features come from a small CNN, trained with the agents on frames of two cells along each side of a patch. The paper uses
   MobileNet-V2; `encoder: lite0` adds features of a pretrained EfficientNet-Lite0.
 - The agents also see the attack so far: distorted patches, tries, and how much the last try lowered the margin.

@@ -11,7 +11,7 @@ from typing import Any
 
 from rlab.errors import OptionError
 from rlab.policies.agent_file import PAPERS, load_paper, load_policy
-from rlab.policies.auto import Auto, make_auto, make_prior
+from rlab.policies.auto import Auto, make_prior
 from rlab.policies.base import Policy
 from rlab.policies.belief import BeliefPolicy
 from rlab.policies.greedy import Greedy
@@ -40,7 +40,8 @@ def parse_policy(spec: str | Policy[Any]) -> Policy[Any]:
     if name.endswith(".safetensors"):
         return load_policy(Path(name), **options)
     if name == "auto":
-        return make_auto(**options)
+        check_options(Auto, options, "the policy 'auto'", without=("prior",))  # it picks its prior by the data
+        return Auto(**options)
     if name == "agents":
         raise OptionError("the policy 'agents' of rlab 0.2.0 is gone: use two_agents(agent='agent.safetensors')")
     if name in PAPERS:

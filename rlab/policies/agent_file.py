@@ -7,7 +7,6 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
 
-from rlab.errors import OptionError
 from rlab.policies.base import Policy
 from rlab.policies.belief import BeliefPolicy
 from rlab.priors.file import read_header, read_prior
@@ -36,7 +35,5 @@ def load_policy(path: Path, **options: Any) -> Policy[Any]:
     if kind in PAPER_FILES:
         return load_paper(PAPER_FILES[kind])(path, **options)
     what = f"the policy {str(path)!r}"
-    if "prior" in options:
-        raise OptionError(f"{what} does not take the options prior")
-    check_options(BeliefPolicy, options, what)
+    check_options(BeliefPolicy, options, what, without=("prior",))
     return BeliefPolicy(prior=read_prior(path)[0], **options)

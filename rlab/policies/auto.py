@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import as_file, files
 from pathlib import Path
@@ -19,7 +19,7 @@ from rlab.policies.belief import BeliefPolicy
 from rlab.priors.base import NoPrior, Prior
 from rlab.priors.file import read_header, read_prior
 from rlab.priors.trained import TrainedPrior
-from rlab.storage.config import check_options, did_you_mean, named_keywords
+from rlab.storage.config import named_keywords
 
 SMALL = 96  # pixels: an image whose longer side is at most this is small, a larger one is a photo
 _ASSETS = ("prior_", "agent_")  # how the names of these files begin
@@ -98,16 +98,6 @@ class Auto(BeliefPolicy):
     """The default policy: the belief search with the shipped prior that fits the data, or with none if none fits."""
 
     prior: Prior = field(default=AUTO, repr=False)
-
-
-def make_auto(**options: Any) -> Auto:
-    """The policy 'auto' with the belief search's options."""
-    known = sorted({option.name for option in fields(BeliefPolicy)} - {"prior"})
-    if unknown := sorted(set(options) - set(known)):
-        hint = did_you_mean(unknown[0], known, 0.6)
-        raise OptionError(f"the policy 'auto' does not take the options {unknown[0]}.{hint} It has {', '.join(known)}")
-    check_options(BeliefPolicy, options, "the policy 'auto'")
-    return Auto(**options)
 
 
 def is_auto(policy: Policy[Any]) -> bool:

@@ -24,6 +24,7 @@ from rlab.core.grid import PatchGrid
 from rlab.data.batch import Samples
 from rlab.data.eight_bit import EightBit
 from rlab.errors import DataError, FolderError
+from rlab.filters.clinical import reversal_filters
 from rlab.filters.palette import Palette
 from rlab.storage.config import read_config
 from rlab.storage.files import ORIGINAL, PERTURBED, Index
@@ -134,9 +135,10 @@ def palette_of(folder: Path, data: Samples, names: tuple[str, ...]) -> Palette:
     specs = [str(spec) for spec in config.get("palette") or ()]
     if any(":" in spec for spec in specs):
         raise FolderError(
-            "the run's palette names functions, which rlab does not call for a stored folder: run with keep='everything'"
+            "the run's palette names functions or recordings, which rlab does not open for a stored folder: run with "
+            "keep='everything'"
         )
-    palette = Palette.of(specs, data.rank, data.shape[0], data.rate, data.unit)
+    palette = Palette.of(specs, data.rank, data.shape[0], data.rate, data.unit, reversal_filters(data.leads))
     if palette.names != names:
         raise FolderError(f"the palette in {folder / CONFIG} is not the run's: the file was edited")
     rounds = bool(config.get("quantize")) and data.eight_bit  # 0.2.0 did not round

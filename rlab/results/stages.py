@@ -1,4 +1,4 @@
-"""The stages of a run that learned from its own answers: what the students of each learned from, and what it gained."""
+"""The stages of a run that learns from its own answers: what their students learned from, and the distances in each stage."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rlab.storage.ledger import read_steps, reading
 STAGES = "stage"  # how the keys of stages begin
 FOLDER = "stages"
 WITHIN = (5, 20)  # queries
-ENOUGH = 0.8  # agreement of the students with the model; below it a stage does without them
+ENOUGH = 0.8  # agreement of the students with the model; below it a stage does not use them
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ def read_stages(folder: Path) -> list[StageFacts]:
 
 
 def stage_medians(result: ResultData, stages: Sequence[StageFacts], queries: int) -> list[float]:
-    """The median distance of the best flip within so many queries, by stage; infinite if most samples have none."""
+    """The median distance of each stage's best flips within a number of queries; infinite if most samples have none."""
     best, attacked = result.best_within(queries), result.attacked
     edges = [*(facts.first for facts in stages), len(result)]
     return [median_of(best[first:last], attacked[first:last]) for first, last in pairwise(edges)]
@@ -66,6 +66,6 @@ def stages_line(stages: Sequence[StageFacts]) -> str:
     samples = " samples" if len(stages) > 1 else ""
     return (
         f"Learned from its answers {when}{samples}, at no extra query: the last students learned from {last.answers:,} answers "
-        f"and agree with the model on {last.agreement:.0%} of inputs kept aside. A stage does without students that agree on less "
-        f"than {ENOUGH:.0%}."
+        f"and agree with the model on {last.agreement:.0%} of clean inputs kept aside. A stage does not use students that agree on "
+        f"less than {ENOUGH:.0%}."
     )

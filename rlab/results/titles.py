@@ -1,4 +1,4 @@
-"""The title of a run's page: its model and its data, in the words of whoever made them."""
+"""The title of a run's page: its model and its data, as the run's configuration names them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rlab.storage.config import read_config
 _DEMOS = {
     "digits": ("digits CNN", "handwritten digits"),
     "ecg": ("beat CNN", "simulated heartbeats"),
-    "clips": ("clip CNN", "simulated clips"),
+    "clips": ("clip CNN", "clips of moving digits"),
 }  # model and data of demo:NAME
 _ZOOS = ("timm", "torchvision", "hf")  # prefixes that say where a model comes from, not what it is
 _THINGS: dict[Kind, tuple[str, str]] = dict(

@@ -37,7 +37,7 @@ from rlab.runs.joined import FinishedRows, chunk_tables, join_chunks, left_out, 
 from rlab.runs.learn import learn_first
 from rlab.runs.messages import HandOut
 from rlab.runs.options import AttackOptions
-from rlab.runs.stages import CLEAN, FolderStore, MemoryStore, StageStore, Teacher, check_stages, cut
+from rlab.runs.stages import CLEAN, FolderStore, MemoryStore, StageStore, Teacher, check_stages, cut, on_clean
 from rlab.storage import files
 from rlab.storage.config import write_config
 from rlab.storage.ledger import PARTS
@@ -162,7 +162,7 @@ class AttackJob:
             if now and clean is not None:
                 teacher = Teacher(self.attack, self.victim, self.samples, store, clean, chunks, self._say)
                 students = teacher.students(number, stage.start)
-                recipe = self._recipe(students if students.card.agreement >= ENOUGH else None)
+                recipe = self._recipe(students if on_clean(students) >= ENOUGH else None)
                 hand_out = self._hand_out(doing.make, recipe, *doing.arguments)
                 yield from each_chunk(self.samples, now, hand_out, doing.begin, doing.agree, clean)
 

@@ -32,6 +32,7 @@ def taken(model: Model, data: Data, limit: int | None = None, stream: bool = Fal
     """Yield the victim and a batch of at most `limit` samples; a module is in evaluation mode inside the block only.
 
     With `stream`, a source is not read here."""
+    data = _suited(data, model, limit)
     if stream and isinstance(data, Source):
         batch: Samples = data if limit is None else data.select(Take(limit))
     elif isinstance(data, DataOptions):
@@ -45,6 +46,16 @@ def taken(model: Model, data: Data, limit: int | None = None, stream: bool = Fal
     finally:
         for part, training in modes.items():
             part.training = training
+
+
+def _suited(data: Data, model: Model, limit: int | None) -> Data:
+    """Data on disk with one label per sample, or several, as the model has; a module or function takes what the data have."""
+    if not isinstance(model, Victim | ModelOptions):
+        return data
+    if isinstance(data, str | os.PathLike):
+        given = {"path": os.fspath(data)} | ({} if limit is None else {"limit": limit})
+        data = check(DataOptions, given, f"the data {str(data)!r}")
+    return data.suited(model.multilabel) if isinstance(data, DataOptions) else data
 
 
 def as_batch(data: Data, limit: int | None = None, bounds: Bounds | None = None, own: tuple[str, ...] = ()) -> Batch:

@@ -1,6 +1,6 @@
 """Learn a simulator of a model: query it on inputs, distil students from its answers, and save them.
 
-In a folder, answers are stored as they come and students as they are trained: a process that was killed repeats at most one
+In a folder, answers and students are stored as soon as they exist: a process that was killed repeats at most one
 part of the queries and one student, and ends with the same file.
 """
 

@@ -13,7 +13,7 @@ from rlab.core.attack import Attack
 from rlab.core.channels import TOGETHER, parse_channels
 from rlab.core.distances import Measure
 from rlab.core.env import Accepting
-from rlab.core.goals import Goal, parse_goal
+from rlab.core.goals import Goal, MultiLabel, Untargeted, parse_goal
 from rlab.core.grid import UNTOUCHED
 from rlab.core.setting import Learned
 from rlab.core.trace import Until
@@ -25,7 +25,7 @@ from rlab.filters.base import Filter
 from rlab.filters.palette import PIXELS, FreePixels, by_gradient
 from rlab.learning.simulator import Simulator, with_students
 from rlab.policies import parse_policy, policy_spec
-from rlab.policies.auto import ShippedPrior, is_auto, make_auto
+from rlab.policies.auto import Auto, ShippedPrior, is_auto
 from rlab.policies.base import Policy
 from rlab.policies.belief import BeliefPolicy
 from rlab.policies.imagine import ImaginePolicy
@@ -35,7 +35,7 @@ from rlab.priors.gradients import gradient_filters
 from rlab.priors.surrogates import Surrogate, SurrogatePrior, load_surrogates, surrogate_name
 from rlab.results.kept import Keep
 from rlab.runs.learning_options import LearningOptions
-from rlab.runs.palette_options import PaletteOptions, make_grid, make_palette
+from rlab.runs.palette_options import PaletteOptions, is_whole, make_grid, make_palette, refuse_parts
 from rlab.runs.sharing import WorkerOptions
 from rlab.storage.config import Accepts, check
 from rlab.victims.options import ModelOptions
@@ -121,15 +121,15 @@ class AttackOptions(LearningOptions, PaletteOptions):
         palette = defaults.palette(batch) if self.palette is None else self.palette
         none = self.surrogate is None and self.simulator is None
         gradients = None if none else gradient_filters(None, batch.bounds)
-        make_palette(palette, batch, gradients)  # refuses an invalid palette early
-        usual: dict[str, Any] = {
-            "palette": palette,
-            "patch": defaults.patch(batch),
-            "budget": defaults.BUDGETS[batch.kind],
-        }
-        defaulted = {name: value for name, value in usual.items() if getattr(self, name) is None}
+        whole = is_whole(make_palette(palette, batch, gradients))  # refuses an invalid palette early
+        patch = batch.size if whole else defaults.patch(batch)
+        usual = {"palette": palette, "patch": patch, "budget": defaults.BUDGETS[batch.kind]}
+        defaulted: dict[str, Any] = {name: value for name, value in usual.items() if getattr(self, name) is None}
+        if batch.y.dim() > 1 and str(self.goal) == str(Untargeted()):
+            defaulted["goal"] = str(MultiLabel())  # with several labels per sample, any of them may flip
         distance = self.distance or ("l2" if tuple(palette) == (PIXELS,) else defaults.DISTANCES[batch.kind])
-        channels = defaults.channels(batch) if self.channels is None else self.channels
+        usual_channels = TOGETHER if whole else defaults.channels(batch)
+        channels = usual_channels if self.channels is None else self.channels
         if self.channels is None and channels != TOGETHER:
             defaulted["channels"] = channels
         parse_channels(channels, batch.shape[0], batch.leads)  # refuses unknown channels early
@@ -150,6 +150,7 @@ class AttackOptions(LearningOptions, PaletteOptions):
         chunk = defaults.chunk(batch, entries) if whole.chunk is None else whole.chunk
         defaults.check_room(batch, min(chunk, len(batch)), entries)
         grid = make_grid(batch, whole.patch, whole.channels)
+        refuse_parts(palette, grid)
         if isinstance(palette, FreePixels) and UNTOUCHED in grid.channels:
             raise OptionError(
                 f"the palette 'pixels' changes every channel, but channels={whole.channels!r} leaves some out: name them all"
@@ -213,7 +214,7 @@ class AttackOptions(LearningOptions, PaletteOptions):
 
     def _pixels(self, batch: Samples, prior: SurrogatePrior | None) -> Policy[Any]:
         """Return the policy for free pixels, with the surrogates as prior if there are any."""
-        if parse_policy(self.policy) != make_auto():
+        if parse_policy(self.policy) != Auto():
             raise OptionError(f"the palette 'pixels' has its own search: leave out the policy {self.policy!r}")
         if self.distance not in (None, "l2"):
             raise OptionError(f"the palette 'pixels' minimises L2: leave out the distance {self.distance!r}")
@@ -229,6 +230,11 @@ class RunOptions(AttackOptions):
         "everything",
         description="inputs to store: everything, flips, or assignments, from which they can be rebuilt (default: everything)",
     )
+
+    def suited_data(self) -> DataOptions:
+        """Return the data with one label per sample, or several, as the model and the goal have."""
+        goal = parse_goal(self.goal) if isinstance(self.goal, str) else self.goal
+        return self.data.suited(self.model.multilabel or goal.multilabel)
 
     def keywords(self) -> dict[str, Any]:
         """Return the options that `rlab.attack` takes as keywords."""

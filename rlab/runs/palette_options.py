@@ -12,10 +12,15 @@ from rlab.core import defaults
 from rlab.core.channels import parse_channels
 from rlab.core.grid import PatchGrid
 from rlab.data.batch import Samples
+from rlab.data.noise import read_noise
 from rlab.filters.base import Filter
+from rlab.filters.clinical import reversal_filters
 from rlab.filters.named import Distortion
 from rlab.filters.palette import PIXELS, FreePixels, Palette, Round, Spec
+from rlab.filters.recorded import recorded_filter
 from rlab.storage.config import Accepts, Options
+
+NSTDB, _LEVELS = "nstdb:", "12,6dB"  # recorded noise, and its usual SNR: two of the six levels of the database
 
 
 class PaletteOptions(Options):
@@ -23,7 +28,8 @@ class PaletteOptions(Options):
 
     palette: Annotated[tuple[Any, ...] | None, Accepts(Spec | Sequence[Spec] | None)] = Field(
         None,
-        description="filters, e.g. gaussian_noise@0.2 or module:function (see `rlab filters`), or pixels for any values",
+        description="filters, e.g. gaussian_noise@0.2 or module:function (see `rlab filters`); clinical, recorder or paper for "
+        "a set of them; nstdb:FOLDER for recorded noise; or pixels for any values (default: clinical for ECG)",
     )
     patch: Annotated[int | tuple[int, ...] | None, Accepts(int | str | Sequence[int] | None)] = Field(
         None, description="patch size, one number or one per axis: 8 or 2,8,8 (default: depends on the data)"
@@ -87,7 +93,38 @@ def make_palette(
     """The palette for data like this batch; `own` holds further filters by name, `rounded` rounds distorted inputs."""
     if tuple(specs) == (PIXELS,):
         return FreePixels(rounded)
-    return replace(Palette.of(specs, batch.rank, batch.shape[0], batch.rate, batch.unit, own), rounded=rounded)
+    single, recorded = with_recordings(specs, batch.rate)
+    own = {**reversal_filters(batch.leads), **recorded, **(own or {})}
+    return replace(Palette.of(single, batch.rank, batch.shape[0], batch.rate, batch.unit, own), rounded=rounded)
+
+
+def with_recordings(specs: Sequence[Spec], rate: float | None) -> tuple[list[Spec], dict[str, Filter]]:
+    """Replace 'nstdb:FOLDER@12dB' by one spec for each kind of recorded noise, and build their filters."""
+    single, filters = list[Spec](), dict[str, Filter]()
+    for spec in specs:
+        if not isinstance(spec, str) or not spec.startswith(NSTDB):
+            single.append(spec)
+            continue
+        folder, _, severity = spec.removeprefix(NSTDB).partition("@")
+        found = {name: recorded_filter(name, noise) for name, noise in read_noise(folder, rate).items()}
+        filters |= found
+        single += [f"{name}@{severity or _LEVELS}" for name in found]
+    return single, filters
+
+
+def is_whole(palette: Palette) -> bool:
+    """Whether a filter happens to whole records only."""
+    return any(entry.filter.whole for entry in palette.entries)
+
+
+def refuse_parts(palette: Palette, grid: PatchGrid) -> None:
+    """Raise an error if a filter is for whole records only and a patch is a part of a record or holds only some channels."""
+    if is_whole(palette) and (grid.patch != grid.size or grid.channels):
+        kind = next(entry.filter for entry in palette.entries if entry.filter.whole)
+        patch = ",".join(map(str, grid.size))
+        raise kind.error(
+            f"happens to a whole record, not to a part of it: pass --patch {patch} --channels together, or name other filters"
+        )
 
 
 def make_grid(batch: Samples, patch: int | Sequence[int] | None, channels: str | None) -> PatchGrid:

@@ -2,7 +2,7 @@
 
 All untouched inputs are queried first, which an attack pays for anyway, and students are distilled from the answers. The
 samples are then attacked in stages whose boundaries are sample numbers. Before each stage, new students learn from all answers
-paid so far; the stage uses them as they are, unless they agree with the model on too few of the inputs kept aside. So the results
+paid so far; the stage uses them unless they agree with the model on too few of the inputs kept aside. So the results
 depend neither on the number of workers nor on interruptions.
 """
 
@@ -178,7 +178,7 @@ class Teacher:
             simulator = self._distil(number, first)
             card = simulator.card
             digest = self.store.keep(number, simulator)
-            self.store.record(key, asdict(StageFacts(first, card.clean, card.distorted, card.agreement, digest)))
+            self.store.record(key, asdict(StageFacts(first, card.clean, card.distorted, on_clean(simulator), digest)))
         return self.store.simulator(number)
 
     def _distil(self, number: int, first: int) -> Simulator:
@@ -222,6 +222,12 @@ class Teacher:
                 names = source_names(batch.x)
                 source, changed = tuple(names[i] for i in part.sample.tolist()), torch.ones(len(x), dtype=torch.bool)
                 yield Answers(x, part.scores.float(), source, changed, origins=("the attack's queries",))
+
+
+def on_clean(simulator: Simulator) -> float:
+    """How often the students agree with the model on clean inputs. Those of an attack lie near its boundary and agree less."""
+    card = simulator.card
+    return card.agreement if card.clean_agreement is None else card.clean_agreement
 
 
 def spread(rows: Tensor, most: int) -> Tensor:

@@ -42,6 +42,10 @@ class Understood:
             lines["samples"] = _selection(samples)
         if samples.left_out:
             lines["left out"] = samples.losses(2).partition(": ")[2]
+        if samples.one_label:
+            lines["labels"] = "one per sample, as the model has; -M multilabel=true takes several"
+        elif samples.y.dim() > 1:
+            lines["labels"] = "several per sample; -D multilabel=false keeps samples with one"
         lines |= {"values": self._values(), "classes": _classes(samples)}
         if self.victims:
             more = f"; and {len(self.victims) - 1} more" if len(self.victims) > 1 else ""

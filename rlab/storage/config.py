@@ -164,7 +164,7 @@ def _steps(values: Any, loc: Sequence[int | str]) -> list[str]:
 
 
 def _got(why: str, value: Any, steps: Sequence[str]) -> str:
-    """Say what came, unless the reason says so or the value may be a secret."""
+    """Name the value that came, unless the reason already does or the value may be a secret."""
     if " got " in why:
         return ""
     shown = _shown(value, steps)
@@ -208,10 +208,10 @@ def parse_call(text: str, expected: str) -> tuple[str, dict[str, Any]]:
         raise OptionError(f"expected {expected}, got {short(text)}") from None
 
 
-def check_options(kind: type, options: Mapping[str, Any], what: str) -> None:
-    """Check options against the fields and types of the dataclass `kind`."""
+def check_options(kind: type, options: Mapping[str, Any], what: str, without: Sequence[str] = ()) -> None:
+    """Check options against the fields and types of the dataclass `kind`; those in `without` are not options."""
     hints = get_type_hints(kind)
-    names = [option.name for option in fields(kind) if option.name in hints]
+    names = [option.name for option in fields(kind) if option.name in hints and option.name not in without]
     for name, value in options.items():
         if name not in names:
             hint = did_you_mean(name, names, 0.6)

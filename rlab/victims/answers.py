@@ -97,7 +97,7 @@ def check_reading(outputs: str, multilabel: bool, classes: int | None, output: o
 def ranked_classes(answer: Tensor, rows: int, classes: int | None, outputs: Outputs) -> Tensor:
     """Class numbers as probabilities (b, classes); NaN rows stay NaN.
 
-    `labels`: class numbers (b,), or scores (b, k) of which only the largest counts. `topk`: class numbers (b, k), most
+    `labels`: class numbers (b,), or scores (b, k), where only the largest counts. `topk`: class numbers (b, k), most
     likely first, each weighted half as much as the one before.
     """
     if outputs == "labels" and answer.dim() == 2 and answer.shape[1] > 1:

@@ -163,7 +163,7 @@ def known_layout(layout: Layout) -> Layout:
 def preprocessing(normalise: Normalise | None) -> str:
     """What `normalise` does, in words."""
     if normalise is None:
-        return "as they are, without mean and std"
+        return "without normalisation (no mean and std)"
     mean, std = (", ".join(f"{value:.4g}" for value in values) for values in (normalise.mean, normalise.std))
     return f"and subtracts mean {mean}, divides by std {std}"
 

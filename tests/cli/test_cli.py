@@ -66,7 +66,9 @@ def test_attack_on_every_rank(scene: str, policy: str, tmp_path: Path) -> None:
     assert said.code == 0, said.err
     files = ["arrays.safetensors", "config.yaml", "ledger.sqlite", "parts", *pictures, "report.html", "samples.parquet"]
     assert names(tmp_path / "run") == files
-    assert re.search(r"defaults palette gaussian_noise (.|\n)*; patch\s+\d", said.out)  # what was not said is told
+    assert re.search(
+        r"defaults palette (gaussian_noise|baseline_wander@0.3,1mV) (.|\n)*; patch\s+\d", said.out
+    )  # what was not said is told
     assert "budget" not in said.out.split("defaults ")[1].split("┏")[0]  # what was said is not
     assert len(AttackResult.load(tmp_path / "run")) == 2
 

@@ -16,7 +16,7 @@ from rlab.cli.spoken import out
 from rlab.diagnosis import findings_table
 from rlab.diagnosis.report import Finding, Severity
 from rlab.hardening.comparison import METHODS, HardeningComparison
-from rlab.hardening.sections import COLUMNS, comparison_table
+from rlab.hardening.tables import COLUMNS
 from rlab.present.table import Cells, Table, TerminalTable, terminal, text
 from rlab.results.tables import summary_table
 from tests.command import rlab_command
@@ -136,11 +136,19 @@ def test_findings_about_data() -> None:
     assert_fits(terminal(findings_table([finding])))
 
 
+def test_what_to_change_has_room_beside_checks_that_passed(tables: list[TerminalTable]) -> None:
+    said = run(tables, "doctor", "demo:digits", "demo:digits", "--limit", 8, "-p", "gaussian_blur@0.01")
+    found = next(line for line in said.splitlines() if "┳" in line)
+    assert len(found.split("┳")) == 4
+    assert len(found.split("┳")[-1]) > 20
+    assert "passed" in said
+
+
 def test_hardening_methods_side_by_side() -> None:
     rng = np.random.default_rng(0)
     figures = [name for name in COLUMNS if name != "l2_ratio"]
     methods = {method: {name: rng.random((3, 20)) for name in figures} for method in ("unchanged", *METHODS)}
-    assert_fits(terminal(comparison_table(HardeningComparison(methods, (0, 1, 2)))))
+    assert_fits(terminal(HardeningComparison(methods, (0, 1, 2)).table()))
 
 
 def test_requirements_of_an_audit() -> None:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 import rlab
 from rlab.comparison import AttackOutcome, Contender
 from rlab.data.batch import Batch
+from rlab.progress import Progress, quiet
 from rlab.victims.torch_module import TorchVictim
 
 
@@ -51,6 +52,8 @@ class Fixed(Contender):
     def __init__(self, known: AttackOutcome) -> None:
         self.known, self.calls = known, 0
 
-    def __call__(self, victim: rlab.Victim, batch: Batch, budget: int, seed: int) -> AttackOutcome:
+    def __call__(
+        self, victim: rlab.Victim, batch: Batch, budget: int, seed: int, progress: Progress = quiet
+    ) -> AttackOutcome:
         self.calls += 1
         return self.known

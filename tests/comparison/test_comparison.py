@@ -176,10 +176,10 @@ def dark(bias: float) -> Any:
 )
 @pytest.mark.filterwarnings("ignore::rlab.errors.Notice")
 def test_what_has_no_fingerprint_is_never_read_back(changed: Any, tmp_path: Path) -> None:
-    run, calls = PolicyContender.__call__, list[str]()
+    run, calls = PolicyContender.__call__, list[PolicyContender]()
 
     def noting(self: PolicyContender, *arguments: Any) -> Any:
-        calls.append(self.name)
+        calls.append(self)
         return run(self, *arguments)
 
     with mock.patch("rlab.comparison.comparison.save_figure"), mock.patch.object(PolicyContender, "__call__", noting):

@@ -291,5 +291,5 @@ def test_a_comparison_says_what_attacks_need(tmp_path: Path) -> None:
         "gfcs+palette": ("scores", "surrogates' gradients", "a palette", "reduced by bisection"),
     }
     assert dict(result.needs) == needs
-    assert "a trained prior where one ships" in PolicyContender(AttackOptions()).needs
+    assert "a trained prior if one ships" in PolicyContender(AttackOptions()).needs
     assert dict(Comparison.load(tmp_path).needs) == needs

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sized
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from rlab.comparison.recorder import QueryRecorder, run_recorded
 from rlab.core.rng import seeded_globals
 from rlab.data.batch import Batch
 from rlab.errors import DataError, OptionError
+from rlab.progress import ProgressState
 from rlab.victims.torch_module import TorchVictim
 from rlab.victims.zoo import demo_victim
 from tests.comparison import planted
@@ -47,9 +49,24 @@ def lighten(step: float) -> Any:
     return run
 
 
+def test_decided_samples_count_before_the_last_is_decided(bright: TorchVictim) -> None:
+    shares, state = list[str](), ProgressState(3)
+
+    def hear(part: Sized) -> None:
+        state.hear(part)
+        shares.append(state.share())
+
+    run_recorded(bright, greys(0.36, 0.42, 0.48), 20, lighten(0.03), together=3, progress=hear)
+    assert list(dict.fromkeys(shares)) == [f"{done}/3 samples" for done in range(4)]
+
+
 @pytest.mark.parametrize("together", [1, 10])
 def test_rows_of_each_sample_until_its_flip(bright: TorchVictim, together: int) -> None:
-    result = run_recorded(bright, greys(0.36, 0.42, 0.48, 0.6), 20, lighten(0.03), together=together)
+    state = ProgressState(4)
+    result = run_recorded(
+        bright, greys(0.36, 0.42, 0.48, 0.6), 20, lighten(0.03), together=together, progress=state.hear
+    )
+    assert (state.share(), state.note()) == ("4/4 samples", "3 flipped, 0 resisted, 1 skipped")
     assert result.attacked.tolist() == [True, True, True, False]  # the last is misclassified
     assert result.queries.tolist() == [5, 3, 1, 0]
     assert result.succeeded.tolist() == [True, True, True, False]

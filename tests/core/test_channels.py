@@ -17,6 +17,7 @@ from rlab.core.env import render
 from rlab.core.grid import PatchGrid
 from rlab.data.batch import UNBOUNDED, Batch
 from rlab.errors import OptionError
+from rlab.filters import FAMILIES
 from rlab.policies.square import Square
 from rlab.results.result import AttackResult
 from rlab.runs.options import make_attack
@@ -92,7 +93,12 @@ def test_groups_in_python(spec: object) -> None:
     assert make_attack(make_batch(2, 1), channels=spec).grid.channels == (0, 0, 1)
 
 
-@pytest.mark.parametrize(("name", "rank"), [(name, rank) for rank in RANKS for name in filters_for(rank)])
+PARTIAL = [
+    (name, rank) for rank in RANKS for name in filters_for(rank) if not FAMILIES[name](CHANNELS[rank])[0].whole
+]  # filters that can happen to a part of an input
+
+
+@pytest.mark.parametrize(("name", "rank"), PARTIAL)
 def test_every_filter_changes_only_the_channels_of_its_patch(name: str, rank: int) -> None:
     """A filter sees all channels; a patch takes over the values of its own channels alone."""
     batch, last = make_batch(rank, 2), CHANNELS[rank] - 1
@@ -157,3 +163,12 @@ def test_a_channel_left_out_stays_untouched() -> None:
     x = render(bank, torch.ones(3, len(made.grid), dtype=torch.int64), made.grid)
     assert torch.equal(x[:, 1], batch.x[:, 1])
     assert torch.equal(x[:, [0, 2]], bank[:, 1, [0, 2]])
+
+
+def test_what_happens_to_whole_records_happens_in_all_leads() -> None:
+    x = torch.randn(1, 12, 100, generator=torch.Generator().manual_seed(0))
+    y = torch.zeros(1, dtype=torch.int64)
+    ecg = Batch(x, y, bounds=UNBOUNDED, leads=LEADS, unit="mV", rate=100.0)
+    assert make_attack(ecg, palette="limb_lead_reversal").grid.channels == ()
+    with pytest.raises(OptionError, match="whole record"):
+        make_attack(ecg, palette="limb_lead_reversal", channels="each")

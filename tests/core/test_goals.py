@@ -53,7 +53,7 @@ def test_samples_that_are_right_before_the_attack() -> None:
         (Untargeted(), tensor([0, 3]), DataError, "labels run from 0 to 3 but the model has 3 classes"),
         (Untargeted(), tensor([-1, 2]), DataError, "labels run from -1 to 2"),
         (Below(0.2), tensor([7]), DataError, "expected labels in 0..2"),
-        (Untargeted(), tensor([[0, 1, 0]]), DataError, "use goal 'multilabel'"),
+        (Untargeted(), tensor([[0, 1, 0]]), DataError, "-D multilabel=false"),
         (Targeted(3), tensor([0]), OptionError, "expected a target class in 0..2, got 3"),
         (Targeted(-1), tensor([0]), OptionError, "got -1"),
         (Targeted(1), tensor([5]), DataError, "labels run from 5 to 5"),

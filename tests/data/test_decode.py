@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlab.data import DataOptions, decode, load
-from rlab.data.clips import ClipSource, parse_groups
+from rlab.data.clips import ClipSource
 from rlab.data.decode import BadClip, frame_indices, pick, read_clip
+from rlab.data.take import parse_ranges
 from rlab.errors import DataError, OptionError
 from tests.data.clip_files import write
 
@@ -198,13 +199,13 @@ def test_groups(tmp_path: Path, table: bool) -> None:
 
 
 def test_parse_groups() -> None:
-    assert parse_groups("4-6, 9") == {4, 5, 6, 9}
+    assert parse_ranges("4-6, 9", "groups") == {4, 5, 6, 9}
 
 
 @pytest.mark.parametrize("text", ["", "a", "7-4", "4-", "1,,2"])
 def test_invalid_groups(text: str) -> None:
     with pytest.raises(OptionError, match="expected groups like 4-7"):
-        parse_groups(text)
+        parse_ranges(text, "groups like 4-7")
 
 
 def test_clips_without_groups(tmp_path: Path) -> None:

@@ -15,7 +15,8 @@ from scipy.io import savemat
 from rlab.data import load
 from rlab.errors import DataError, InputError, OptionError
 
-LEADS = ("I", "II", "III", "AVR", "AVL", "AVF", "V1", "V2", "V3", "V4", "V5", "V6")
+WRITTEN = ("I", "II", "III", "AVR", "AVL", "AVF", "V1", "V2", "V3", "V4", "V5", "V6")  # in the headers
+LEADS = ("I", "II", "III", "aVR", "aVL", "aVF", "V1", "V2", "V3", "V4", "V5", "V6")
 STATEMENTS = [
     # code, diagnostic, form, rhythm, diagnostic_class, diagnostic_subclass
     ("NORM", "1.0", "", "", "NORM", "NORM"),
@@ -50,7 +51,7 @@ def make(folder, fast=True):
             kinds = {"fmt": ["16"] * 12, "adc_gain": [1000.0] * 12, "baseline": [0] * 12}
             name = f"{number:05d}_{ending}"
             wfdb.wrsamp(
-                name, fs=rate, units=["mV"] * 12, sig_name=list(LEADS), p_signal=values, write_dir=str(place), **kinds
+                name, fs=rate, units=["mV"] * 12, sig_name=list(WRITTEN), p_signal=values, write_dir=str(place), **kinds
             )
             paths[ending] = f"records{rate}/00000/{name}"
             if ending == "lr":
@@ -166,7 +167,7 @@ CODES = "{'NORM': 100.0, 'SR': 0.0}"
         ({"label_column": "label"}, "", "", OptionError, "expected label_column diagnostic_class, .*"),
         ({"classes": ("XYZ",)}, "", "", DataError, "no record of .* has a usable label: 00001 has none of the labels"),
         ({"beats": True}, "", "", OptionError, "the option 'beats' does not apply to"),
-        ({"leads": ("MLII",)}, "", "", OptionError, "no record has the leads MLII: pass leads, some of AVF, AVL"),
+        ({"leads": ("MLII",)}, "", "", OptionError, "no record has the leads MLII: pass leads, some of I, II"),
         ({}, CODES, "__import__('os')", DataError, "expected scp_codes like .* for '00001'"),
         ({}, "strat_fold", "fold", DataError, "'ptbxl_database.csv' has no column 'strat_fold'"),
     ],

@@ -84,7 +84,7 @@ def test_a_comparison_makes_a_table_and_a_self_contained_page(tmp_path):
         for text in (page, (tmp_path / "out" / "report.html").read_text())
     ]
     assert parts[0] == parts[1]  # from the folder alone
-    assert rows[0].startswith("method,id,queries,dice,iou")
+    assert rows[0].startswith("method,id,explained,explained_name,queries,dice,iou")
 
 
 def test_a_comparison_without_ground_truth(tmp_path):

@@ -10,6 +10,8 @@ import pytest
 from rlab.auditing.results import AUDIT
 from rlab.benchmarking.folder import MANIFEST, METADATA
 from rlab.benchmarking.report import REPORT
+from rlab.benchmarking.verification import VERIFICATION
+from rlab.diagnosis.report import DOCTOR
 from rlab.errors import FolderError, InputError
 from rlab.explanation.files import SCORES
 from rlab.folders.demo import SCENES
@@ -34,6 +36,8 @@ WRITTEN = [
     ("harden --compare", {COMPARISON}),
     ("harden", {HARDENED}),
     ("benchmark run", {REPORT}),
+    ("benchmark verify", {VERIFICATION}),
+    ("doctor", {DOCTOR}),
     ("explain", {SCORES}),
     ("explain", {"belief.npz", PICTURES}),
 ]  # the files that the packages write when a run is finished

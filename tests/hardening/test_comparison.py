@@ -14,7 +14,7 @@ from rlab.core.goals import Untargeted
 from rlab.errors import DataError, InputError, OptionError
 from rlab.hardening.comparison import HardeningComparison, Splits, compare_hardening, parse_method
 from rlab.hardening.options import HardenOptions
-from rlab.hardening.sections import COLUMNS, comparison_table
+from rlab.hardening.tables import COLUMNS
 from tests.hardening.toys import evaluation, options, shortcut
 
 
@@ -58,7 +58,7 @@ def test_a_comparison_writes_a_table_and_files(compared: tuple[HardeningComparis
     assert {row["method"] for row in rows} == set(result.methods)
     assert json.loads((folder / "comparison.json").read_text())["seeds"] == [0, 1]
     assert (folder / "ours-0" / "hardened.safetensors").exists()
-    table = comparison_table(result)
+    table = result.table()
     assert [row[0] for row in table.rows] == list(result.methods)
     assert {len(row) for row in table.rows} == {1 + len(COLUMNS)}
 
@@ -76,7 +76,7 @@ def test_a_resumed_comparison_measures_nothing_twice(
 
     monkeypatch.setattr("rlab.hardening.comparison.measure_robustness", refuse)
     again = comparison(folder)
-    assert json.dumps(again.rows()) == json.dumps(result.rows())
+    assert json.dumps(again.records()) == json.dumps(result.records())
     with pytest.raises(MeasuredAgain):
         comparison(folder, attacked=7)
     with pytest.raises(MeasuredAgain):

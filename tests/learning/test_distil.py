@@ -31,6 +31,18 @@ def test_students_agree_with_a_linear_victim(rank: int) -> None:
     assert len(simulator.card.agreements) == len(simulator.students) >= 3
 
 
+def test_the_agreement_on_clean_inputs_ignores_distorted_ones() -> None:
+    batch = bright_batch(1, 160)
+    scores = linear_victim()(batch.x, "learn")
+    noisy = torch.randn(scores.shape, generator=torch.Generator().manual_seed(0))
+    distorted = torch.tensor([False] * len(batch) + [True] * len(batch))
+    answers = Answers(torch.cat([batch.x, 1 - batch.x]), torch.cat([scores, noisy]), distorted=distorted)
+    with small_students():
+        card = distil(answers, (0.0, 1.0), multilabel=False, seed=0, device=CPU).card
+    assert card.clean_agreement is not None
+    assert card.clean_agreement > card.agreement + 0.1
+
+
 @pytest.mark.parametrize("kind", ["multilabel", "labels"])
 def test_several_labels_and_labels_alone(kind: str) -> None:
     victim = {kind: True}

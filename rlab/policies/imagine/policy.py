@@ -34,7 +34,7 @@ from rlab.priors.surrogates import SurrogatePrior
 LEAST = 0.3  # of the victim's initial margin: the least unit of a network's own
 RANGE = (-1.5, 2.0)  # of margins, in units of the initial one: beyond it they say nothing about the boundary
 OTHER = 7919  # between the seeds of the draws
-MISSES = 4  # queries without a flip after which the rule has its say
+MISSES = 4  # queries without a flip after which the rule has its say; one network alone is trusted for one
 _VALUES = 2**22  # the most values of candidates that are rendered at once
 Judge = Callable[[Evidence], tuple[Tensor, Tensor]]  # -> mean and standard deviation (n, c) of the victim's margin
 
@@ -118,9 +118,9 @@ class ImaginePolicy(Policy[ImagineState]):
         self, candidates: Candidates, evidence: Evidence, belief: BeliefState, state: State, task: Task
     ) -> Tensor:
         """(n,): the candidate to query. After several misses the rule decides every other time: the simulator may mislead."""
-        missed = belief.idle.long()
+        missed, most = belief.idle.long(), MISSES if evidence.of_network.shape[2] > 1 else 1
         promising = improvement(candidates, *self.judge(evidence)).argmax(1)
-        return torch.where((missed >= MISSES) & (missed % 2 == 1), 0, promising)
+        return torch.where((missed >= most) & (missed % 2 == 1), 0, promising)
 
     def _candidates(self, state: State, belief: BeliefState, plans: Tensor, task: Task) -> Candidates:
         sets, first = list[Tensor](), None

@@ -24,7 +24,7 @@ _GROUPS = 4
 
 
 class SmallCNN(nn.Module):
-    """Four convolutions, of which three halve the size, global average, linear: (b, c, *size) -> (b, k)."""
+    """Four convolutions (three halve the size), global average, linear: (b, c, *size) -> (b, k)."""
 
     def __init__(self, rank: int, channels: int, classes: int, width: int) -> None:
         super().__init__()

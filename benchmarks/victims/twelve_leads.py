@@ -1,0 +1,84 @@
+"""Two public networks for twelve-lead ECGs as torch modules, whose gradients surrogates and CAMs need.
+
+Both files are chains of convolutions, so their graphs translate node by node; one begins by standardising each lead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from benchmarks.data import Absent, real
+from rlab.victims.torch_module import TorchVictim
+
+CLASSES = ("NORM", "MI", "STTC", "CD", "HYP")
+TWELVE_LEAD_NETS = {"cnn7": ("CD", "HYP", "MI", "NORM", "STTC"), "cnn3": CLASSES}  # the order of each network's outputs
+EPSILON = 1e-8  # beside the standard deviation
+
+
+class Standardised(nn.Module):
+    """Each lead minus its mean, over its standard deviation."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (x - x.mean(2, keepdim=True)) / (x.std(2, keepdim=True, correction=0) + EPSILON)
+
+
+class Ordered(nn.Module):
+    """A network whose outputs are brought into the order of CLASSES."""
+
+    def __init__(self, net: nn.Module, order: tuple[str, ...]) -> None:
+        super().__init__()
+        self.net, self.columns = net, [order.index(name) for name in CLASSES]
+
+    def forward(self, x: Tensor) -> Tensor:
+        scores: Tensor = self.net(x)[:, self.columns]
+        return scores
+
+
+def twelve_lead_victim(name: str, device: str = "cpu") -> TorchVictim:
+    """cnn7 or cnn3, for records (12, 1000) in mV at 100 Hz; logits of several labels, in the order of CLASSES."""
+    net = Ordered(translate(real(f"ecg12/{name}_ptbxl5_100hz.onnx")), TWELVE_LEAD_NETS[name])
+    bounds = (-float("inf"), float("inf"))
+    return TorchVictim(net.eval(), outputs="logits", bounds=bounds, device=device)
+
+
+def translate(path: Path) -> nn.Sequential:
+    """The chain of an ONNX file up to its logits."""
+    try:
+        import onnx
+        from onnx import numpy_helper
+    except ImportError as error:
+        raise Absent("the package onnx is not installed: pip install onnx") from error
+    graph = onnx.load(path).graph
+    held = {each.name: torch.tensor(numpy_helper.to_array(each)) for each in graph.initializer}
+
+    def weights(node: onnx.NodeProto) -> tuple[Tensor, Tensor]:
+        weight, bias = (held[name] for name in node.input if name in held)
+        return weight, bias
+
+    layers: list[nn.Module] = [Standardised()] if graph.node[0].op_type == "ReduceMean" else []
+    make: dict[str, Callable[[onnx.NodeProto], nn.Module]] = {
+        "Conv": lambda node: _conv(*weights(node)),
+        "Relu": lambda node: nn.ReLU(),
+        "MaxPool": lambda node: nn.MaxPool1d(2),
+        "GlobalAveragePool": lambda node: nn.Sequential(nn.AdaptiveAvgPool1d(1), nn.Flatten()),
+        "Gemm": lambda node: _linear(*weights(node)),
+    }
+    layers += [make[node.op_type](node) for node in graph.node if node.op_type in make]
+    return nn.Sequential(*layers)
+
+
+def _conv(weight: Tensor, bias: Tensor) -> nn.Module:
+    after, before, length = weight.shape
+    layer = nn.Conv1d(before, after, length, padding=length // 2)
+    layer.load_state_dict({"weight": weight, "bias": bias})
+    return layer
+
+
+def _linear(weight: Tensor, bias: Tensor) -> nn.Module:
+    layer = nn.Linear(weight.shape[1], weight.shape[0])
+    layer.load_state_dict({"weight": weight, "bias": bias})
+    return layer

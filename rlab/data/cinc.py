@@ -1,0 +1,106 @@
+"""WFDB records whose headers list diagnoses as SNOMED CT codes: the PhysioNet/CinC challenges 2020 and 2021, with CPSC 2018.
+
+https://doi.org/10.13026/f4ab-0814 (2020), https://doi.org/10.13026/34va-7q14 (2021).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from rlab.data.batch import Batch
+from rlab.data.fields import DataFields, reads
+from rlab.data.labels import class_names
+from rlab.data.physionet import SEVERAL, WINDOW, labelled_source
+from rlab.data.snomed import SNOMED
+from rlab.data.source import Loss, Source
+from rlab.data.wfdb_cache import read_ahead_of_time, read_recording
+from rlab.data.wfdb_read import reason
+from rlab.data.wfdb_records import find_cuts, in_memory
+from rlab.errors import DataError, MissingExtra, OptionError
+
+COLUMNS = ("name", "abbreviation", "code")  # how a diagnosis is called
+_DIAGNOSES = re.compile(r"^#?\s*Dx:\s*(?P<codes>[0-9, ]+)\s*$", re.IGNORECASE | re.MULTILINE)
+_LARGEST = 2**20  # bytes of a header
+
+
+def is_cinc2020(folder: Path) -> bool:
+    """Whether the first header, in the folder or below it, lists diagnoses."""
+    header = next(_headers(folder), None)
+    if header is None or header.stat().st_size > _LARGEST:
+        return False
+    return _DIAGNOSES.search(header.read_text("latin-1")) is not None
+
+
+def _headers(folder: Path) -> Iterator[Path]:
+    """Headers in the folder and below it, in the order of their names."""
+    for parent, folders, names in os.walk(folder):
+        folders.sort()
+        yield from (Path(parent, name) for name in sorted(names) if name.endswith(".hea") and not name.startswith("."))
+
+
+@reads("label_column", "classes", "multilabel", "rate", "window", "leads", "records", "scaling")
+def cinc2020(source: DataFields) -> Batch:
+    """Load signals (b, leads, t) in mV, the first `window` seconds (default: 10) of each record, labels (b, k) of zeros and ones.
+
+    `label_column` calls a diagnosis by its name (default), its abbreviation or its SNOMED CT code; codes without a name keep
+    their number. `classes` keeps only these labels. multilabel=False keeps records with exactly one label, as (b,).
+    """
+    return in_memory(cinc2020_source(source))
+
+
+def cinc2020_source(source: DataFields) -> Source:
+    """Like `cinc2020`, but records are read on demand."""
+    column, wanted = source.label_column or COLUMNS[0], class_names(source.classes)
+    if column not in COLUMNS:
+        raise OptionError(f"expected label_column {', '.join(COLUMNS)} for SNOMED diagnoses, got {column!r}")
+    paths = [path.with_suffix("") for path in _headers(source.location)]
+    paths = [path for path in paths if source.records is None or path.name in source.records]
+    labels, left_out = _labels(paths, column, wanted)
+    if source.multilabel is False:
+        left_out += [(path.name, SEVERAL) for path, own in labels.items() if len(own) > 1]
+        labels = {path: own for path, own in labels.items() if len(own) == 1}
+    if not labels:
+        raise DataError(f"no record of {source.path!r} has a usable label{reason(left_out)}")
+    rows = list(labels)
+    rows = [rows[i] for i in source.take.rows([",".join(labels[path]) for path in rows])]
+    found = find_cuts(
+        source, rows, source.window or WINDOW, lambda cuts: [i for i, cut in enumerate(cuts) if not cut.start]
+    )
+    found.left_out[:0] = left_out
+    names = wanted or tuple(sorted({label for own in labels.values() for label in own}))
+    return labelled_source(source, found, [labels[cut.record.path] for cut in found.cuts], names)
+
+
+def _labels(
+    paths: Sequence[Path], column: str, wanted: Sequence[str]
+) -> tuple[dict[Path, tuple[str, ...]], list[Loss]]:
+    """The labels of each record, and (name, reason) of those without."""
+    read_ahead_of_time(paths)
+    labels: dict[Path, tuple[str, ...]] = {}
+    left_out: list[Loss] = []
+    for path in paths:
+        try:
+            comments = read_recording(path).comments
+        except MissingExtra:
+            raise
+        except Exception as error:  # wfdb raises many kinds of errors on broken files
+            left_out.append((path.name, f"cannot be read: {str(error) or type(error).__name__}"))
+            continue
+        match = _DIAGNOSES.search("\n".join(comments))
+        codes = [] if match is None else [code.strip() for code in match["codes"].split(",") if code.strip()]
+        every = {_called(code, column) for code in codes}
+        own = tuple(sorted(every & set(wanted) if wanted else every))
+        if own:
+            labels[path] = own
+        else:
+            left_out.append((path.name, "has none of the labels"))
+    return labels, left_out
+
+
+def _called(code: str, column: str) -> str:
+    if column == "code" or code not in SNOMED:
+        return code
+    return SNOMED[code][COLUMNS.index(column)]

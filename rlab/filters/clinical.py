@@ -1,0 +1,89 @@
+"""What an amplifier, a recorder and a technician do to an ECG: cut peaks, store fewer values, filter the baseline, swap cables."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import partial
+
+import torch
+from torch import Generator, Tensor
+from torch.nn import functional as F
+
+from rlab.filters.base import SIGNALS, Filter, built_in
+from rlab.filters.signal import RATE
+
+REVERSAL = "limb_lead_reversal"
+# What each limb lead shows after two cables were swapped: lead I is LA - RA, II is LL - RA, III is LL - LA. The chest leads
+# stay, because the mean of the three limb electrodes does.
+_SWAPS = {
+    REVERSAL: {"I": "-I", "II": "III", "III": "II", "AVR": "AVL", "AVL": "AVR"},
+    f"{REVERSAL}_ra_ll": {"I": "-III", "II": "-II", "III": "-I", "AVR": "AVF", "AVF": "AVR"},
+    f"{REVERSAL}_la_ll": {"I": "II", "II": "I", "III": "-III", "AVL": "AVF", "AVF": "AVL"},
+}
+_CABLES = dict(zip(_SWAPS, ("right and left arm", "right arm and left leg", "left arm and left leg"), strict=True))
+
+
+@built_in(
+    (0.1, 0.25, 0.5, 0.75, 0.9),
+    "an amplifier at its limit, peaks cut off; severity is the share of each lead's height that is lost",
+    ranks=SIGNALS,
+)
+def saturation(x: Tensor, severity: float, generator: Generator) -> Tensor:
+    """Cut the values of each lead of x: (b, c, time) that are further from its median than 1 - severity of the furthest."""
+    middle, left = x.median(-1, keepdim=True).values, max(0.0, 1 - severity)
+    low, high = (middle + left * (end - middle) for end in (x.amin(-1, keepdim=True), x.amax(-1, keepdim=True)))
+    return x.clamp(low, high)
+
+
+@built_in(
+    (2.0, 3.0, 4.0, 6.0, 8.0),
+    "a recorder with a lower rate, values between drawn as lines; severity is how many times lower",
+    ranks=SIGNALS,
+    default=2.0,
+    clip=True,
+    whole=True,
+)
+def resampling(x: Tensor, severity: float, generator: Generator) -> Tensor:
+    """Average x: (b, c, time) over `severity` values each and interpolate linearly between the means."""
+    few = max(1, round(x.shape[-1] / severity))
+    return F.interpolate(F.adaptive_avg_pool1d(x, few), x.shape[-1], mode="linear")
+
+
+@built_in(
+    (0.1, 0.25, 0.5, 1.0, 2.0),
+    "a recorder's baseline filter, which bends ST segments; severity is its cut-off in Hz (diagnostic 0.05, monitor 0.5)",
+    ranks=SIGNALS,
+    clip=True,
+    unit="Hz",
+    rated=True,
+    whole=True,
+)
+def high_pass(x: Tensor, severity: float, generator: Generator, rate: float = RATE) -> Tensor:
+    """Pass x: (b, c, time) through a filter of one pole, forwards in time; the median of each lead stays."""
+    length, middle = x.shape[-1], x.median(-1, keepdim=True).values
+    step = 1 - math.exp(-2 * math.pi * severity / rate)
+    response = step * (1 - step) ** torch.arange(length, dtype=x.dtype, device=x.device)
+    spectrum: Tensor = torch.fft.rfft(x - middle, n=2 * length) * torch.fft.rfft(response, n=2 * length)
+    slow: Tensor = torch.fft.irfft(spectrum, n=2 * length)[..., :length]
+    return x - slow
+
+
+def reversal_filters(leads: Sequence[str]) -> dict[str, Filter]:
+    """Swaps of two limb cables, by name, for records with these leads; none if a lead that they need is not there."""
+    at = {lead.upper(): row for row, lead in enumerate(leads)}
+    filters = {}
+    for name, swap in _SWAPS.items():
+        shown = {lead: source for lead, source in swap.items() if lead in at}
+        if shown and all(source.strip("-") in at for source in shown.values()):
+            rows, signs = list(range(len(leads))), [1.0] * len(leads)
+            for lead, source in shown.items():
+                rows[at[lead]], signs[at[lead]] = at[source.strip("-")], -1.0 if source.startswith("-") else 1.0
+            apply, about = partial(_swap, rows=rows, signs=signs), f"cables of {_CABLES[name]} swapped"
+            filters[name] = Filter(name, apply, (1.0,), SIGNALS, clip=True, about=about, rowwise=True, whole=True)
+    return filters
+
+
+def _swap(x: Tensor, severity: float, generator: Generator, rows: Sequence[int], signs: Sequence[float]) -> Tensor:
+    """Show the leads of x: (b, c, time) in other rows, some of them upside down."""
+    return x[:, list(rows)] * torch.tensor(signs, dtype=x.dtype, device=x.device)[:, None]

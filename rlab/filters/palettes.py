@@ -1,0 +1,73 @@
+"""Palettes with a name: what goes wrong with an ECG, what a recorder does to a whole record, and the papers' four distortions."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TypeVar
+
+from rlab.errors import OptionError
+from rlab.filters.base import GRADIENTS
+from rlab.filters.clinical import REVERSAL
+
+Spec = TypeVar("Spec")
+VOLTS = {"V": 1.0, "mV": 1e-3, "uV": 1e-6, "µV": 1e-6}
+# Amplitudes in mV: baseline wander, electrode motion and muscle noise as in the recordings of the Noise Stress Test Database
+# (docs/ecg.md has the figures); hum well below the half of the ECG's height that Friesen et al. 1990 name as the most
+# (https://doi.org/10.1109/10.43620); a gain that is wrong by half, as between 5, 10 and 20 mm/mV.
+CLINICAL = (
+    *("baseline_wander@0.3,1mV", "muscle_noise@0.05,0.1mV", "powerline_hum50@0.1mV", "powerline_hum60@0.1mV"),
+    *("electrode_motion@0.5,1.5mV", "lead_dropout@1", "saturation@0.5", "amplitude_scaling@0.5"),
+)
+# Recommended: 0.05 to 150 Hz; monitors: 0.5 to 40 Hz (Kligfield et al. 2007, https://doi.org/10.1161/CIRCULATIONAHA.106.180200).
+# A Gaussian of 3.3 ms halves the power at 40 Hz.
+RECORDER = (
+    REVERSAL,
+    f"{REVERSAL}_ra_ll",
+    f"{REVERSAL}_la_ll",
+    "resampling@2,4",
+    "high_pass@0.5,1Hz",
+    "smoothing@3.3ms",
+)
+PAPER = ("gaussian_noise", "gaussian_blur", "dead_pixel", "illuminate")
+PALETTES = {"clinical": CLINICAL, "recorder": RECORDER, "paper": PAPER}
+_HUM = "powerline_hum"
+
+
+def is_ecg(rank: int, rate: float | None, unit: str) -> bool:
+    """Whether the clinical palette applies: signals in volts with a known rate."""
+    return rank == 1 and rate is not None and unit in VOLTS
+
+
+def named_palette(name: str, rank: int, rate: float | None, unit: str, own: Collection[str] = ()) -> tuple[str, ...]:
+    """The filters of the palette `name` that the data can have: no hum at a low rate, no swapped cables without limb leads."""
+    if name == "clinical" and not is_ecg(rank, rate, unit):
+        have = f"rate {'unknown' if rate is None else f'{rate:g} Hz'}, unit {unit or 'unknown'}"
+        advice = "pass rate and unit (-D rate=500 -D unit=mV)" if rank == 1 else "name other filters"
+        raise OptionError(f"the palette 'clinical' is for signals in mV with a rate, got rank {rank}, {have}: {advice}")
+    return tuple(spec for spec in PALETTES[name] if _possible(spec, rate, own))
+
+
+def members(spec: Spec, rank: int, rate: float | None, unit: str, own: Collection[str]) -> tuple[Spec | str, ...]:
+    """The filters of a named palette, or the one filter that `spec` is."""
+    return named_palette(spec, rank, rate, unit, own) if isinstance(spec, str) and spec in PALETTES else (spec,)
+
+
+def _possible(spec: str, rate: float | None, own: Collection[str]) -> bool:
+    if spec.startswith(_HUM):
+        mains = float(spec.removeprefix(_HUM).partition("@")[0])
+        return rate is None or rate > 2 * mains
+    return not spec.startswith(REVERSAL) or spec in own
+
+
+def needs_more(name: str) -> str | None:
+    """What a filter needs that is not there, and how to get it; None for other names."""
+    if name in GRADIENTS:
+        example = "--surrogate timm:resnet18, my_module:net or another torch model"
+        return f"the filter {name!r} needs the gradients of a surrogate, but there is none: pass {example}"
+    if name.startswith(REVERSAL):
+        return (
+            f"the filter {name!r} needs the limb leads I, II and III by name, but the data have none: load WFDB records"
+        )
+    if name.startswith("nstdb:"):
+        return f"recorded noise ({name!r}) works in attacks, explanations and comparisons: name built-in filters here"
+    return None
