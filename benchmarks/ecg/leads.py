@@ -23,7 +23,7 @@ from rlab.victims.callables import OnnxVictim
 KIND = "leads"
 NETS = {"cnn7": ("CD", "HYP", "MI", "NORM", "STTC"), "cnn3": ("NORM", "MI", "STTC", "CD", "HYP")}  # classes by output
 CHANNELS = {"together": TOGETHER, "groups": TWELVE, "each": EACH}
-PALETTE = ("gaussian_noise@0.1mV", "dead_pixel@1")  # noise and dropout
+PALETTE = ("gaussian_noise@0.1mV", "dropout@1")
 PATCH, RATE = 30, 100  # samples, and samples per second
 SPLIT = "val"  # fold 9; the other folds are for development
 WITHIN = (20, 60, 100, 200)
