@@ -66,6 +66,18 @@ REAL = {
         "31 records of the MIT-BIH Arrhythmia Database (PhysioNet, ODC-By): all of DS1, 9 of the 22 of DS2",
         "2c85fb68fb5aca32602413dfab7d749674c61741fb2fd8bb45c1c4279ec6bc8a",
     ),
+    "ptbxl": Source(
+        "434 records of PTB-XL (PhysioNet, CC BY 4.0), folds 1-9, 12 leads, 100 Hz",
+        "2077384508e38ed42f42068180fa7acd647cfc7f896dfa654dd2cc95c5e1337a",
+    ),
+    "ecg12/cnn7_ptbxl5_100hz.onnx": Source(
+        "github.com/Jagrit7/ecg-ptbxl-multilabel-cnn, MIT, converted",
+        "eed77b122cb84805d211540a4c8c6cafd06b149c5a677491bf60625fb91efbd3",
+    ),
+    "ecg12/cnn3_ptbxl5_100hz.onnx": Source(
+        "github.com/SaimZafar/ecg-ptbxl-project, MIT, converted",
+        "1cf199ce33f5d7b5b42c9b404ed3d7b29e1026b441791c94bc7700ac1d4a0ea5",
+    ),
     "ucf6": Source(
         "six actions of UCF-101, groups 4-25, 160 x 120",
         "cb72c5cff565a73f30f567c1953a7a716ecfbe74c0b351f618a7eed5ef8a3297",

@@ -18,6 +18,7 @@ if TYPE_CHECKING:  # mypy resolves the imports between these files and the packa
 class AttackKeywords(TypedDict, total=False):
     palette: str | Distortion | Filter | Callable[..., Tensor] | Sequence[str | Distortion | Filter | Callable[..., Tensor]] | None
     patch: int | str | Sequence[int] | None
+    channels: str | Sequence[str] | Sequence[Sequence[str | int]] | None
     simulator: str | Simulator | None
     learn: int | Literal['off'] | None
     stages: int | str | Sequence[int] | None
@@ -42,6 +43,7 @@ class AttackKeywords(TypedDict, total=False):
 class CompareKeywords(TypedDict, total=False):
     palette: str | Distortion | Filter | Callable[..., Tensor] | Sequence[str | Distortion | Filter | Callable[..., Tensor]] | None
     patch: int | str | Sequence[int] | None
+    channels: str | Sequence[str] | Sequence[Sequence[str | int]] | None
     simulator: str | Simulator | None
     learn: int | Literal['off'] | None
     stages: int | str | Sequence[int] | None
@@ -68,6 +70,7 @@ class CompareKeywords(TypedDict, total=False):
 class ExplainKeywords(TypedDict, total=False):
     palette: str | Distortion | Filter | Callable[..., Tensor] | Sequence[str | Distortion | Filter | Callable[..., Tensor]] | None
     patch: int | str | Sequence[int] | None
+    channels: str | Sequence[str] | Sequence[Sequence[str | int]] | None
     simulator: str | Simulator | None
     learn: int | Literal['off'] | None
     stages: int | str | Sequence[int] | None
@@ -96,6 +99,7 @@ class ExplainKeywords(TypedDict, total=False):
 class BenchmarkKeywords(TypedDict, total=False):
     palette: str | Distortion | Filter | Callable[..., Tensor] | Sequence[str | Distortion | Filter | Callable[..., Tensor]] | None
     patch: int | str | Sequence[int] | None
+    channels: str | Sequence[str] | Sequence[Sequence[str | int]] | None
     simulator: str | Simulator | None
     learn: int | Literal['off'] | None
     stages: int | str | Sequence[int] | None
@@ -135,6 +139,7 @@ class HardenKeywords(TypedDict, total=False):
     palettes: Sequence[Sequence[str | Distortion]] | None
     entries: int
     patches: Sequence[int | Sequence[int]] | None
+    channels: str | None
     adversary: str | AdversaryGenerator
     adversary_budget: int
     overshoot: float
@@ -164,12 +169,14 @@ class HardenKeywords(TypedDict, total=False):
 class LearnKeywords(TypedDict, total=False):
     palette: str | Distortion | Filter | Callable[..., Tensor] | Sequence[str | Distortion | Filter | Callable[..., Tensor]] | None
     patch: int | str | Sequence[int] | None
+    channels: str | Sequence[str] | Sequence[Sequence[str | int]] | None
     queries: int
     seed: int
 
 class EnvironmentKeywords(TypedDict, total=False):
     palette: str | Distortion | Filter | Callable[..., Tensor] | Sequence[str | Distortion | Filter | Callable[..., Tensor]] | None
     patch: int | str | Sequence[int] | None
+    channels: str | Sequence[str] | Sequence[Sequence[str | int]] | None
     goal: str | Goal
     budget: int | None
     accept: Literal['better', 'always']

@@ -1,10 +1,11 @@
-"""How few queries an attack needs on ECG beats, compared with other policies; three victims, 9 records of DS2.
+"""How few queries an attack needs on ECG beats, compared with other policies; and what groups of leads are worth.
 
 python -m benchmarks.ecg                       # run what has no raw file, then write results/ecg.md
-python -m benchmarks.ecg --only distortions    # one case
-python -m benchmarks.ecg --quick               # few beats and queries, and how fast records are read
+python -m benchmarks.ecg --only leads          # one case
+python -m benchmarks.ecg --quick               # few beats and queries, lead groups, and how fast records are read
 
-The beats are read below $RLAB_REAL, or from the files of `python -m benchmarks.beats`.
+The beats are read below $RLAB_REAL, or from the files of `python -m benchmarks.beats`: three victims, 9 records of DS2. Records
+of twelve leads and their networks are below $RLAB_REAL.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from torch import Tensor
 
 from benchmarks.attacks import attack
 from benchmarks.beats import LABELS, balanced, beats
+from benchmarks.ecg import leads
 from benchmarks.ecg.cases import (
     BASELINES,
     FULL,
@@ -36,7 +38,7 @@ from benchmarks.ecg.cases import (
 from benchmarks.ecg.reading import read_ms
 from benchmarks.ecg.smooth_pgd import smooth_pgd_min
 from benchmarks.harness import Claim, Figures, Options, Piece
-from benchmarks.raw import Numbers, Raw, Store, from_curves, or_nan, to_curves
+from benchmarks.raw import Curves, Numbers, Raw, Store, from_curves, or_nan, to_curves
 from benchmarks.tables import interval, section, share, table
 from benchmarks.victims import BEAT_NETS, beat_victim
 from rlab.comparison import AttackOutcome, l2_ratio, outcome_of, query_ratio
@@ -130,6 +132,7 @@ def make(case: Case, size: Size, device: str) -> Raw:
 def pieces(options: Options) -> Iterator[Piece]:
     for case in cases(FULL):
         yield Piece(case.name, case.kind, case.settings, partial(make, case, FULL))
+    yield from leads.pieces()
 
 
 Read = Callable[[str], Raw]
@@ -188,6 +191,8 @@ def sections(store: Store) -> Iterator[str]:
             f"One distortion alone, {FULL.alone} beats for each victim, budget {FULL.budget:,}, proposals by `random`."
         )
         yield section("Victims and distortions", about, distortions_table(store.read, FULL))
+    if found := lead_curves(store):
+        yield leads.lead_section(found)
 
 
 def keyed(found: Mapping[str, Raw], size: Size) -> Figures:
@@ -214,14 +219,23 @@ def keyed(found: Mapping[str, Raw], size: Size) -> Figures:
 
 def quick(options: Options) -> Figures:
     chosen = [case for case in cases(QUICK) if not options.only or case.kind in options.only]
+    figures = keyed({case.name: make(case, QUICK, options.device) for case in chosen}, QUICK)
+    grouped = leads.QUICK if not options.only or leads.KIND in options.only else ()
     reading = read_ms() if not options.only or "reading" in options.only else {}
-    return {**keyed({case.name: make(case, QUICK, options.device) for case in chosen}, QUICK), **reading}
+    return {**figures, **leads.lead_figures({case: leads.measure(case, options.device) for case in grouped}), **reading}
 
 
 def figures(store: Store) -> Figures:
-    return keyed({name: store.read(name) for name in store.names()}, FULL)
+    beats = keyed({name: store.read(name) for name in store.names() if not name.startswith(leads.KIND)}, FULL)
+    return {**beats, **leads.lead_figures(lead_curves(store))}
 
 
-CLAIM = Claim(
-    "ecg", "ECG beats", __doc__, RULES, quick, pieces, sections, figures, cases=("attacks", "distortions", "reading")
-)
+def lead_curves(store: Store) -> dict[leads.LeadCase, Curves]:
+    """All stored cases of lead groups; none until they are complete."""
+    if any(case.name not in store for case in leads.FULL):
+        return {}
+    return {case: to_curves(store.read(case.name).numbers) for case in leads.FULL}
+
+
+CASES = ("attacks", "distortions", leads.KIND, "reading")
+CLAIM = Claim("ecg", "ECG", __doc__, RULES, quick, pieces, sections, figures, cases=CASES)

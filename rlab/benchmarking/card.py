@@ -7,9 +7,11 @@ from dataclasses import replace
 import yaml
 
 from rlab.benchmarking.config import ORIGINALS
-from rlab.benchmarking.folder import METADATA, Benchmark
+from rlab.benchmarking.folder import METADATA, Benchmark, Manifest
 from rlab.benchmarking.formats import Pictured
 from rlab.benchmarking.tables import queries_of, sets_table
+from rlab.core.channels import group_names
+from rlab.core.grid import PatchGrid
 from rlab.present.table import Table, markdown
 
 LABELS = "labels.csv"
@@ -108,6 +110,7 @@ def card(benchmark: Benchmark) -> str:
         ("distortions", " ".join(f"`{name}`" for name in m.entries)),
         *([("surrogates", ", ".join(f"`{name}`" for name in named))] if (named := m.config.get("surrogate")) else ()),
         ("patch", " × ".join(map(str, m.patch))),
+        *([("channels", "; ".join(groups))] if (groups := _group_words(m)) else ()),
         ("policy", m.policy if benchmark.free else how),
         ("ladder", f"`{m.ladder}`"),
         *([("severities", _severity_words(benchmark))] if m.distances else ()),
@@ -123,6 +126,10 @@ def card(benchmark: Benchmark) -> str:
     sets, table = replace(sets_table(benchmark), title=""), Table(["", ""], facts, words=2)
     parts = {"facts": markdown(table), "sets": markdown(sets), "snippet": snippet(benchmark)}
     return _front(benchmark) + _PAGE.format(**parts, remake=_remake(benchmark))
+
+
+def _group_words(m: Manifest) -> tuple[str, ...]:
+    return group_names(PatchGrid(m.shape.size, m.patch, m.channels).groups, m.shape.leads)
 
 
 def _victim_words(benchmark: Benchmark) -> str:

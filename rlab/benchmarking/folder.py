@@ -73,6 +73,7 @@ class Manifest:
     members: tuple[str, ...] = ()  # names of the models in an agreement
     distances: tuple[float, ...] = ()  # L2 of the ladder's severities
     reference: str = ""  # the model that calibrated them, its fingerprint and its number of queries
+    channels: tuple[int, ...] = ()  # the group of each channel as in the grid; () if all channels go together
 
     def plain(self) -> dict[str, Any]:
         """The manifest as JSON values; an infinite bound is null."""
@@ -207,7 +208,7 @@ class Benchmark(Result):
     def scale(self) -> tuple[Any, ...]:
         """What two benchmarks must have in common before you can compare their distances."""
         m = self.manifest
-        return m.shape.kind, m.shape.channels, m.shape.size, m.shape.unit, m.entries, m.patch
+        return m.shape.kind, m.shape.channels, m.shape.size, m.shape.unit, m.entries, m.patch, m.channels
 
     def originals(self) -> list[Row]:
         return [row for row in self.rows if row["level"] == ORIGINAL]

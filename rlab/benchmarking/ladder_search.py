@@ -128,7 +128,7 @@ class LadderSearch:
 
 def patch_costs(grid: PatchGrid, bank: Tensor, span: float) -> Tensor:
     """bank (n, f + 1, c, *size) -> (n, f + 1, p): squared L2 of every entry on every patch, in units of `span`."""
-    return grid.total((bank - bank[:, :1]).square().sum(2)) / span**2
+    return grid.collect((bank - bank[:, :1]).square()) / span**2
 
 
 def spent(cost: Tensor, assignment: Tensor) -> Tensor:

@@ -70,7 +70,7 @@ def write_whole(
         budget=attack.budget, steps=options.steps, lead=options.lead, seed=attack.seed, victims=tuple(victims.items()),
         versions=versions(attack.label), interrupted=making.resume.interrupted, config=making.config,
         reach=scale.reach, sets=options.sets, distances=scale.ladder.distances, reference=scale.reference,
-        members=members, containers=containers,
+        members=members, containers=containers, channels=attack.grid.channels,
     )  # fmt: skip
     whole = Benchmark(folder, manifest, tuple(rows)).with_hash()
     files.write_text(folder / CARD, card(whole))

@@ -15,7 +15,19 @@ from rlab.runs.palette_options import make_palette
 
 @declared(
     RunOptions,
-    without=("patch", "goal", "budget", "policy", "accept", "keep", "l2_penalty", "cleanup", "patience", "chunk"),
+    without=(
+        "patch",
+        "channels",
+        "goal",
+        "budget",
+        "policy",
+        "accept",
+        "keep",
+        "l2_penalty",
+        "cleanup",
+        "patience",
+        "chunk",
+    ),
 )
 def command(
     options: RunOptions, samples: Annotated[int, typer.Option(min=2, help="Number of samples to check")] = 16

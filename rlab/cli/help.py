@@ -20,14 +20,15 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "Data": ("data", "limit", "labels", "size", "test", "masks", "mask_values", "data_option", "test_option"),
     OWN: (),
     "Attack": (
-        "palette", "patch", "budget", "policy", "policies", "attacks", "goal", "distance", "until", "surrogate",
+        "palette", "patch", "channels", "budget", "policy", "policies", "attacks", "goal", "distance", "until", "surrogate",
         "simulator", "learn", "noisy", "cleanup", "patience", "accept", "l2_penalty", "reduce",
     ),
     "Run": ("config", "seed", "dry_run", "workers", "devices", "cluster", "chunk", "wait", "trust"),
     "Output": ("folder", "page", "no_page", "pictures", "keep", "tracker", "as_json", "quiet", "help"),
 }  # parameters in the order of the help  # fmt: skip
 _VALUES = {
-    "palette": "FILTER", "patch": "SIZE", "limit": "N", "batch_size": "N", "timeout": "SECONDS", "labels": "FILE", "size": "N",
+    "palette": "FILTER", "patch": "SIZE", "channels": "GROUPS",
+    "limit": "N", "batch_size": "N", "timeout": "SECONDS", "labels": "FILE", "size": "N",
 }  # of flags that take any text, so that the options model refuses a wrong one  # fmt: skip
 _METAVARS = {"int": "N", "float": "X", "path": "PATH"}  # by a part of the type's name
 Row = tuple[str, str]  # flags and description

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from rlab.cli.declared import prepare
 from rlab.cli.spoken import out, summary
+from rlab.core.channels import TOGETHER, group_names
 from rlab.present.table import plain
 from rlab.runs.options import RunOptions
 from rlab.victims.base import Victim
@@ -58,6 +59,7 @@ def tell_attack(options: RunOptions, folder: Path | None, attacks: Sequence[str]
         "policy": list(attacks) or attack.label,
         "palette": attack.palette.names,
         "patch": attack.grid.patch,
+        "channels": "; ".join(group_names(attack.grid.groups, batch.leads)) or TOGETHER,
         "patches": len(attack.grid),
         "goal": str(attack.goal),
         "until": attack.until,

@@ -25,7 +25,7 @@ from rlab.filters.palette import Palette
 from rlab.priors.surrogates import SurrogatePrior, load_surrogates
 from rlab.progress import Progress, quiet
 from rlab.runs.options import AttackOptions
-from rlab.runs.palette_options import make_palette
+from rlab.runs.palette_options import make_grid, make_palette
 from rlab.victims.base import Victim
 
 INSIDE = "+palette"  # suffix of an attack that stays inside the palette
@@ -143,7 +143,7 @@ class PeerContender(Contender):
         assert whole.patch is not None
         own = whole.gradients(batch)
         palette = make_palette(whole.palette, batch, own, whole.rounded(batch))
-        return palette, PatchGrid.of(batch.size, whole.patch)
+        return palette, make_grid(batch, whole.patch, whole.channels)
 
 
 def parse_peer(spec: str, options: AttackOptions, surrogates: SurrogateSet, reduce: bool = False) -> PeerContender:

@@ -73,7 +73,7 @@ class InPalette(Space):
     def __init__(self, bank: Bank) -> None:
         super().__init__(bank.values[:, 0])
         self.bank, self.change = bank, bank.values[:, 1:] - bank.values[:, :1]
-        self.cost = bank.grid.total(self.change.square().sum(2))  # (n, f, p)
+        self.cost = bank.grid.collect(self.change.square())  # (n, f, p)
         self.push, self._tried_push = torch.zeros_like(self.x0), torch.zeros_like(self.x0)
 
     def moved(self, samples: Tensor, step: Tensor) -> Tensor:
@@ -97,7 +97,7 @@ class InPalette(Space):
         return self._render(samples, frontier.cut(frontier.for_cost(cost)))
 
     def _frontier(self, samples: Tensor, push: Tensor) -> Frontier:
-        effect = self.bank.grid.total((self.change[samples] * push[:, None]).sum(2))
+        effect = self.bank.grid.collect(self.change[samples] * push[:, None])
         return make_frontier(effect, self.cost[samples])
 
     def _render(self, samples: Tensor, assignment: Tensor) -> Tensor:

@@ -268,6 +268,7 @@ class Attack:
             leads=batch.leads,
             distance=self.distance,
             learned=self.learned,
+            channels=self.grid.channels,
         )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from rlab.core.channels import TOGETHER, TWELVE, is_twelve_lead
 from rlab.core.distances import Measure
 from rlab.data.batch import Kind, Samples
 from rlab.data.fields import free_bytes
@@ -36,6 +37,11 @@ def patch(batch: Samples) -> tuple[int, ...]:
     """
     along = {"signal": 32, "image": 16, "video": 8}[batch.kind]
     return tuple(max(1, round(length / along)) for length in batch.size)
+
+
+def channels(batch: Samples) -> str:
+    """Return the default groups of channels: four groups of three for the twelve leads of an ECG, else all together."""
+    return TWELVE if is_twelve_lead(batch.leads) else TOGETHER
 
 
 def chunk(batch: Samples, entries: int) -> int:

@@ -39,7 +39,7 @@ class Accept(IntEnum):
 
 def render(bank: Tensor, assignment: Tensor, grid: PatchGrid) -> Tensor:
     """bank (n, f + 1, c, *size), assignment (n, p) -> (n, c, *size)."""
-    choice = grid.expand(assignment)[:, None, None]
+    choice = grid.spread(assignment)[:, None]
     return bank.gather(1, choice.expand(len(bank), 1, *bank.shape[2:])).squeeze(1)
 
 

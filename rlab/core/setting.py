@@ -9,6 +9,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from rlab.core.channels import group_names
 from rlab.core.distances import Measure
 from rlab.core.grid import PatchGrid
 from rlab.core.status import Status as Status
@@ -48,10 +49,16 @@ class Setting:
     leads: tuple[str, ...] = ()
     distance: Measure = "l2"  # the distance that the attack minimised
     learned: Learned | None = None  # the simulator, if the attack used one that learned from the model's answers
+    channels: tuple[int, ...] = ()  # the group of each channel as in the grid; () if all channels go together
 
     @property
     def grid(self) -> PatchGrid:
-        return PatchGrid(self.size, self.patch)
+        return PatchGrid(self.size, self.patch, self.channels)
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """The name of each group of channels, such as V1-V3; () if all channels go together."""
+        return group_names(self.grid.groups, self.leads)
 
     @property
     def bounded(self) -> bool:

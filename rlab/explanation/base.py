@@ -53,6 +53,7 @@ class ExplanationTask:
     seeds: Tensor  # (n,) random seed of each sample
     bounds: tuple[float, float]
     instead: Tensor | None = None  # (n, c, *size) replaces removed parts; None leaves the choice to the method
+    leads: tuple[str, ...] = ()  # names of the channels, if any
 
     def __len__(self) -> int:
         return len(self.x0)
@@ -172,7 +173,7 @@ class Method(ABC):
         chosen = clean.argmax(1) if labels is None else labels.to(x0.device)
         _check_labels(victim, clean, chosen, batch.ids, self.flips)
         fill = None if instead is None else instead.to(x0.device)
-        return ExplanationTask(meter, x0, chosen, clean, seeds.to(x0.device), batch.bounds, fill)
+        return ExplanationTask(meter, x0, chosen, clean, seeds.to(x0.device), batch.bounds, fill, batch.leads)
 
     def _explain(self, task: ExplanationTask, rule: str) -> Explanation:
         began = time.perf_counter()

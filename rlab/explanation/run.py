@@ -9,6 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
+from rlab.core.channels import TOGETHER
 from rlab.data.batch import Batch
 from rlab.errors import DataError, OptionError
 from rlab.explanation.base import RULE, ExplanationTask, Method, refuse_unscored
@@ -54,8 +55,9 @@ class MinimalMask(Method):
 
     def draw(self, task: ExplanationTask) -> Tensor:
         """1 in the set, 0 elsewhere; zeros if the model did not flip within the budget."""
-        batch = Batch(x=task.x0.cpu(), y=task.labels.cpu(), bounds=task.bounds)
+        batch = Batch(x=task.x0.cpu(), y=task.labels.cpu(), bounds=task.bounds, leads=task.leads)
         own = {"palette": (hiding_filter(task.size),), "patch": fine_grid(task.size).patch, "budget": BUDGET}
+        own |= {"channels": TOGETHER}  # a map is over positions
         own = {name: value for name, value in own.items() if getattr(self.attack, name) is None}
         attack = self.attack.model_copy(update={**own, "seed": int(task.seeds[0])}).build(batch)
         if "palette" in own:  # our own filter needs no check, which costs more than the attack on large inputs

@@ -91,11 +91,12 @@ class PerturbationSpace:
     patches: Sequence[int | Sequence[int]]
     entries: int
     goal: Goal
+    channels: tuple[int, ...] = ()  # the group of each channel as in the grid; () if all channels go together
 
     def draw(self, x: Tensor, seed: int) -> tuple[PatchGrid, Tensor]:
         """Draw a grid, and a palette as its bank (n, f + 1, c, *size) for these inputs."""
         rng = random.Random(seed)
-        grid = PatchGrid.of(tuple(x.shape[2:]), rng.choice(list(self.patches)))
+        grid = PatchGrid.of(tuple(x.shape[2:]), rng.choice(list(self.patches)), self.channels)
         palette = draw_palette(rng.choice(list(self.palettes)), self.entries, grid.rank, x.shape[1], rng)
         bank = x[:, None].repeat(1, len(palette) + 1, *(1,) * (x.dim() - 1))
         palette.fill(bank, self.bounds, rng.getrandbits(40))
@@ -190,7 +191,7 @@ class GradientAdversary(AdversaryGenerator):
         grid, bank = self.space.draw(x, seed)
         change = bank[:, 1:] - x[:, None]
         unit = unit_scale(x, self.space.bounds)[1].flatten()
-        cost = grid.total(change.square().sum(2)) / unit.view(-1, 1, 1) ** 2
+        cost = grid.collect(change.square()) / unit.view(-1, 1, 1) ** 2
         seeds = sample_seeds(seed, 0, len(x)).to(x.device)
         drawn = uniform(seeds, torch.zeros_like(seeds), 2)
         low, high = self.radius_range  # L2 in the data's range
@@ -223,7 +224,7 @@ class GradientAdversary(AdversaryGenerator):
         for step in range(self.steps):
             at = mixed(x, change, weights, grid)
             gradient = victim.input_gradient(at, lambda scores: self._loss(scores, y, clean), "train")
-            gain = grid.total((change * gradient[:, None]).sum(2))
+            gain = grid.collect(change * gradient[:, None])
             chosen = assign(torch.cat([free, gain], 1), torch.cat([free, cost], 1), room)
             corner = torch.zeros_like(torch.cat([free, cost], 1)).scatter(1, chosen[:, None], 1.0)[:, 1:]
             weights = weights.lerp(corner, 2 / (step + 3))
@@ -251,7 +252,7 @@ def random_weights(shape: tuple[int, ...], grid: PatchGrid, seed: int, device: t
     mixture = mixture / mixture.sum(1, keepdim=True)
     scattered = rand(n, patches) < rand(n, 1)
     places = torch.stack(torch.meshgrid(*(torch.linspace(0, 1, k, device=device) for k in grid.shape), indexing="ij"))
-    middle, side = rand(n, grid.rank, 1), 0.2 + 0.6 * rand(n, grid.rank, 1)
+    middle, side = rand(n, len(places), 1), 0.2 + 0.6 * rand(n, len(places), 1)
     box = ((places.flatten(1)[None] - middle).abs() < side / 2).all(1)
     kind = rand(n, 1)
     region = torch.where(kind < 1 / 3, scattered, torch.where(kind < 2 / 3, box, torch.ones_like(box)))
@@ -260,7 +261,7 @@ def random_weights(shape: tuple[int, ...], grid: PatchGrid, seed: int, device: t
 
 def mixed(x: Tensor, change: Tensor, weights: Tensor, grid: PatchGrid) -> Tensor:
     """x (n, c, *size) plus each patch's mixture of changes (n, f, c, *size), weights (n, f, p)."""
-    return x + (change * grid.expand(weights)[:, :, None]).sum(1)
+    return x + (change * grid.spread(weights)).sum(1)
 
 
 def assign(gain: Tensor, cost: Tensor, room: Tensor) -> Tensor:

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rlab.core.channels import TOGETHER
 from rlab.core.rng import sample_seeds
 from rlab.data.batch import Batch, Kind
 from rlab.filters import FAMILIES
@@ -173,7 +174,8 @@ def _square(victim: TorchVictim, batch: Batch, options: EvaluationOptions) -> Fl
     radius = options.square_radius or 4 * RADII[batch.kind]
     declared = options.attack
     square = make_attack(
-        batch, palette=(f"channel_shift@{radius:.6f}",), patch=declared.patch, policy="square", goal=goal_of(victim),
+        batch, palette=(f"channel_shift@{radius:.6f}",), patch=declared.patch, channels=TOGETHER, policy="square",
+        goal=goal_of(victim),
         budget=options.square_budget, chunk=declared.chunk, cleanup=False, seed=declared.seed,
     )  # fmt: skip
     with bar(len(batch), "measuring by Square") as progress:

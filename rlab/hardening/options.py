@@ -11,6 +11,7 @@ from pydantic import Field, InstanceOf, field_serializer, field_validator
 from torch import Tensor
 
 from rlab.core import defaults
+from rlab.core.channels import parse_channels
 from rlab.core.goals import Goal
 from rlab.data.batch import Batch
 from rlab.data.load import DataOptions
@@ -41,6 +42,9 @@ class HardenOptions(Options):
     )
     entries: int = Field(8, ge=1, le=255, description="palette entries per batch")
     patches: tuple[int | tuple[int, ...], ...] | None = Field(None, description="patch sizes to draw from")
+    channels: str | None = Field(
+        None, description="channels that a patch distorts together: together, each, or groups (default: as in attacks)"
+    )
     adversary: str | InstanceOf[AdversaryGenerator] = Field(
         GRADIENT, description="source of training samples: gradient, a policy or an agent's file (default: gradient)"
     )
@@ -113,10 +117,11 @@ class HardenOptions(Options):
         return check(type(self), {name: getattr(self, name) for name in self.model_fields_set} | dict(values))
 
     def following(self, attack: AttackOptions) -> Self:
-        """A copy that uses the attack's palette, patch and seed unless they are set here."""
+        """A copy that uses the attack's palette, patch, channels and seed unless they are set here."""
         usual: dict[str, Any] = {"seed": attack.seed}
         usual |= {} if attack.palette is None else {"palettes": [attack.palette]}
         usual |= {} if attack.patch is None else {"patches": [attack.patch]}
+        usual |= {} if attack.channels is None else {"channels": attack.channels}
         return self.updated({name: value for name, value in usual.items() if name not in self.model_fields_set})
 
     def filled(self, batch: Batch) -> Self:
@@ -126,7 +131,8 @@ class HardenOptions(Options):
 
     def space(self, batch: Batch, goal: Goal) -> PerturbationSpace:
         palettes, patches = self.palettes or (defaults.palette(batch),), self.patches or (defaults.patch(batch),)
-        return PerturbationSpace(batch.bounds, palettes, patches, self.entries, goal)
+        groups = parse_channels(self.channels or defaults.channels(batch), batch.shape[0], batch.leads)
+        return PerturbationSpace(batch.bounds, palettes, patches, self.entries, goal, groups)
 
     def generator(self, batch: Batch, goal: Goal) -> AdversaryGenerator:
         if isinstance(self.adversary, AdversaryGenerator):

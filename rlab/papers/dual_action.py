@@ -267,7 +267,7 @@ class DualActionLearner:
         task = sampler.task
         todo = plan(state, analysis.turn, task, self.config.sweep, self.config.restore)
         rows, entry, patch = todo.nonzero(as_tuple=True)
-        inside = task.grid.expand(torch.eye(len(task.grid), device=rows.device)).bool()[:, None]
+        inside = task.grid.spread(torch.eye(len(task.grid), device=rows.device)).bool()
         drop, flips = torch.zeros_like(analysis.effect), torch.full_like(analysis.effect, torch.inf)
         before = log_odds(task.goal, state.scores, state.y)
         for at in torch.arange(len(rows), device=rows.device).split(_BLOCK):

@@ -42,8 +42,8 @@ class Analysis(Rows):
 
     @classmethod
     def start(cls, state: State, task: Task) -> Analysis:
-        square = (state.bank - state.bank[:, :1]).square().sum(2)
-        cost, turn = task.grid.total(square).sqrt() / state.scale[:, None, None], torch.zeros_like(state.step)
+        square = (state.bank - state.bank[:, :1]).square()
+        cost, turn = task.grid.collect(square).sqrt() / state.scale[:, None, None], torch.zeros_like(state.step)
         return cls(torch.zeros_like(cost), torch.zeros_like(cost), cost > cost, cost, turn - 1, turn)
 
     def read(self, drop: Tensor, where: Tensor) -> Analysis:

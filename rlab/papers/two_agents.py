@@ -395,8 +395,8 @@ class TwoAgents(Policy[Clip]):
             raise OptionError(f"expected temperature above 0, got {self.temperature!r}")
 
     def begin(self, state: State, task: Task) -> Clip:
-        if task.grid.kind != "video":
-            raise DataError(f"the two agents are for video, but this is {task.grid.kind} data: use the policy auto")
+        if (kind := task.grid.kind + " data" + " in groups of channels" * bool(task.grid.channels)) != "video data":
+            raise DataError(f"the two agents are for video, but this is {kind}: use the policy auto")
         self.network.to(state.x.device)
         return look(state, task.grid, self.network.config.encoder)
 

@@ -35,7 +35,7 @@ class Square(MemorylessPolicy):
             )
 
     def propose(self, state: State, memory: NoMemory, task: Task) -> Proposal[NoMemory]:
-        rank = task.grid.rank
+        rank = len(task.grid.shape)
         draw = uniform(state.seed, state.step, rank + 1)
         side = share_at(self.share, state.step, task.budget) ** (1 / rank)
         inside = torch.ones(len(state), len(task.grid), dtype=torch.bool, device=draw.device)

@@ -102,7 +102,7 @@ def _both(x: Tensor) -> tuple[Tensor, Tensor]:
 
 def projection(directions: Tensor, change: Tensor, grid: PatchGrid) -> Tensor:
     """directions (n, k, c, *size), change (n, f, c, *size) -> (n, f, k, p): how far each change goes along each."""
-    parts = [grid.total((change * directions[:, k, None]).sum(2)) for k in range(directions.shape[1])]
+    parts = [grid.collect(change * directions[:, k, None]) for k in range(directions.shape[1])]
     return torch.stack(parts, 2)
 
 

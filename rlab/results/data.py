@@ -59,8 +59,13 @@ class AttackedSample:
 
     @property
     def mask(self) -> Tensor:
-        """(*size) bool: where the input is distorted."""
-        return self.setting.grid.expand(self.entries != 0)
+        """(*size) bool: where the input is distorted, in any channel."""
+        return self.setting.grid.cover(self.entries != 0)
+
+    @property
+    def channel_mask(self) -> Tensor:
+        """(c, *size) bool: where each channel is distorted."""
+        return self.setting.grid.spread(self.entries != 0).expand(self.inputs.shape[1:])
 
     @property
     def predicted_before(self) -> Classes:
@@ -150,8 +155,13 @@ class ResultData:
 
     @property
     def masks(self) -> Tensor:
-        """(n, *size) bool: where the input is distorted."""
-        return self.setting.grid.expand(self.assignment != 0)
+        """(n, *size) bool: where the input is distorted, in any channel."""
+        return self.setting.grid.cover(self.assignment != 0)
+
+    @property
+    def channel_masks(self) -> Tensor:
+        """(n, c, *size) bool: where each channel is distorted."""
+        return self.setting.grid.spread(self.assignment != 0).expand(self.inputs.shape)
 
     def best_within(self, queries: int) -> Tensor:
         """(n,): the distance of the best flip within this number of queries, the clean one included; infinite without one."""

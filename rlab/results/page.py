@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rlab.core.setting import Setting
 from rlab.core.trace import DISTANCE_NAMES
 from rlab.data.kinds import kind_of
 from rlab.present.chart import Chart, Curve
@@ -90,6 +91,7 @@ def _settings(result: ResultData, config: Path | None) -> Section:
         "samples": f"{len(result)} of size {' × '.join(map(str, s.size))}",
         "palette": ", ".join(s.palette),
         "patches": f"{' × '.join(map(str, s.patch))}, {len(s.grid)} in total",
+        **({"channels": "; ".join(s.groups)} if s.groups else {}),
         "goal": s.goal,
         "policy": s.policy,
         "budget": f"{s.budget} queries per sample",
@@ -142,11 +144,11 @@ def summary_blocks(result: ResultData) -> list[Block]:
 
 
 def _share(result: ResultData) -> Floats | None:
-    """The share of flipped samples that distort each patch, in the grid's shape; None without flips."""
+    """The share of flipped samples that distort each place, in the shape of the grid's cells; None without flips."""
     assignment = result.assignment[result.succeeded]
     if not (assignment != 0).any():
         return None
-    share: Floats = (assignment != 0).double().mean(0).reshape(result.setting.grid.shape).numpy()
+    share: Floats = result.setting.grid.places(assignment != 0).double().mean(0).numpy()
     return share
 
 
@@ -175,7 +177,19 @@ def _places(result: ResultData) -> list[Block]:
     order = sorted((k for k in range(len(counts)) if counts[k]), key=lambda k: -counts[k])[:12]
     bars = [Bar(setting.palette[k], counts[k] / max(counts), f"{counts[k]:,}", hue(k + 1)) for k in order]
     filters = Bars("Filters: patches of flipped samples", bars)
-    return [Beside([Gallery(where), filters])] if where else [filters]
+    shown: list[Block] = [Gallery(where)] if where else []
+    shown += [filters, *_channel_bars(setting, assignment)]
+    return [Beside(shown)] if len(shown) > 1 else shown
+
+
+def _channel_bars(setting: Setting, assignment: Tensor) -> list[Bars]:
+    """How many patches of each group of channels are distorted; nothing if all channels go together."""
+    if not setting.groups:
+        return []
+    counts = (assignment != 0).sum(0).view(len(setting.groups), -1).sum(1).tolist()
+    most = max(counts)
+    bars = [Bar(name, count / most, f"{count:,}", hue(1)) for name, count in zip(setting.groups, counts, strict=True)]
+    return [Bars("Channels: patches of flipped samples", bars)]
 
 
 def stages_section(result: ResultData, stages: Sequence[StageFacts]) -> Section:

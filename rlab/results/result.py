@@ -157,6 +157,7 @@ def check_whole(result: ResultData) -> None:
         "an id is not text": not all(isinstance(name, str) for name in result.ids),
         "scores differ in shape": not tuple(result.before.shape) == tuple(result.after.shape) == (n, k),
         "the assignment does not fit the grid": tuple(result.assignment.shape) != (n, len(grid)),
+        "groups do not fit the channels": len(grid.channels) not in (0, result.inputs.shape[1]),
         "inputs do not fit the grid": result.inputs.shape[:1] + result.inputs.shape[2:] != (n, *grid.size),
         "the assignment names entries beyond the palette": int(result.assignment.max()) > len(result.setting.palette),
         "a label is beyond the classes": bool((result.labels < 0).any()) or int(result.labels.max()) >= k,

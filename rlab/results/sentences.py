@@ -148,7 +148,9 @@ def _done(sample: AttackedSample, distance: bool) -> str:
         case (_,):
             return f"{_amount(sample)} {_listed(names)} {_when(sample)}{_leads(sample)}"
         case (frames, *_):
-            patches = f"{_listed(names)} in {int((sample.entries != 0).sum())} of {len(setting.grid)} patches"
+            patches = (
+                f"{_listed(names)} in {int((sample.entries != 0).sum())} of {len(setting.grid)} patches{_bands(sample)}"
+            )
             place = f"{_where(sample)}{_frames(sample, frames) if setting.grid.rank > 2 else ''}"
             return f"{patches}, {place}{far}"
     raise AssertionError(setting.size)
@@ -169,18 +171,21 @@ def _amount(sample: AttackedSample) -> str:
     return f"a change of {largest:.2g} by"
 
 
-def _stretches(sample: AttackedSample) -> list[tuple[int, int]]:
-    """Return (start, stop) of every distorted stretch of a signal, the one with the largest change first."""
-    on = sample.mask.int().tolist()
-    edges = [i for i, (a, b) in enumerate(pairwise([0, *on, 0])) if a != b]
-    size = (sample.perturbed - sample.x).abs().amax(0)
-    return sorted(zip(edges[::2], edges[1::2], strict=True), key=lambda at: -float(size[at[0] : at[1]].max()))
+def _stretches(sample: AttackedSample) -> list[tuple[int, int, int]]:
+    """Return (start, stop, group of channels) of every distorted stretch, the one with the largest change first."""
+    grid, change, found = sample.setting.grid, (sample.perturbed - sample.x).abs(), []
+    for group, on in enumerate(grid.expand(sample.entries != 0).view(-1, *grid.size).int().tolist()):
+        edges = [i for i, (a, b) in enumerate(pairwise([0, *on, 0])) if a != b]
+        size = change[list(grid.groups[group])].amax(0) if grid.groups else change.amax(0)
+        stretches = zip(edges[::2], edges[1::2], strict=True)
+        found += [(float(size[start:stop].max()), (start, stop, group)) for start, stop in stretches]
+    return [stretch for _, stretch in sorted(found, key=lambda each: -each[0])]
 
 
 def _when(sample: AttackedSample) -> str:
     """Describe the time relative to the nearest R peak, else in seconds or points."""
     setting, stretches = sample.setting, _stretches(sample)
-    (start, stop), rate = stretches[0], sample.setting.rate
+    (start, stop, _), rate = stretches[0], sample.setting.rate
     several = f"in {len(stretches)} places, the strongest " if len(stretches) > 1 else ""
     peaks = [at for at in sample.r_peaks if 0 <= at < setting.size[0]]
     if not peaks:
@@ -201,7 +206,9 @@ def _span(near: int, far: int, rate: float | None) -> str:
 
 
 def _leads(sample: AttackedSample) -> str:
-    """Name the changed leads if there are several."""
+    """Name the changed leads if there are several; of groups, the one with the largest change."""
+    if groups := sample.setting.groups:
+        return f" in {groups[_stretches(sample)[0][2]]}"
     changed = (sample.perturbed != sample.x).flatten(1).any(1)
     count, names = len(changed), sample.setting.leads
     which = changed.nonzero().flatten().tolist()
@@ -213,6 +220,13 @@ def _leads(sample: AttackedSample) -> str:
         return f" in {len(which)} of {count} leads"
     word = "leads " if len(which) > 1 else "lead "
     return f" in {word}{_listed([names[k] if names else str(k + 1) for k in which])}"
+
+
+def _bands(sample: AttackedSample) -> str:
+    """Name the distorted groups of channels of a picture, where there are groups."""
+    groups, grid = sample.setting.groups, sample.setting.grid
+    held = sorted({grid.group(patch) for patch in sample.entries.nonzero().flatten().tolist()})
+    return f" of channel{'s' if len(held) > 1 else ''} {_listed([groups[group] for group in held])}" if groups else ""
 
 
 def _where(sample: AttackedSample) -> str:

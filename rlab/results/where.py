@@ -25,7 +25,7 @@ SIDE = 384  # pixels
 
 
 def where_picture(result: ResultData, share: Floats) -> Picture:
-    """`share` has the grid's shape: the share of flipped samples that distort each patch."""
+    """`share` has the shape of the grid's cells: the share of flipped samples that distort each place."""
     setting = result.setting
     flat = share.reshape(-1, *share.shape[-2:]).sum(0)
     most = float(flat.max())

@@ -19,7 +19,6 @@ from pydantic import Field
 from torch import Tensor
 
 from rlab.core import defaults
-from rlab.core.grid import PatchGrid
 from rlab.data.batch import Batch, Samples
 from rlab.data.eight_bit import EightBit
 from rlab.data.load import DataOptions
@@ -36,7 +35,7 @@ from rlab.runs.fingerprint import check_resumable, data_fingerprint, inputs_of
 from rlab.runs.inputs import Data, Model, plain_input, taken
 from rlab.runs.learning_options import FEWEST_QUERIES
 from rlab.runs.options import AttackOptions
-from rlab.runs.palette_options import PaletteOptions, make_palette
+from rlab.runs.palette_options import PaletteOptions, make_grid, make_palette
 from rlab.runs.understood import Understood, show
 from rlab.storage.config import check, check_keywords, takes, write_config
 from rlab.storage.digest import digest
@@ -115,7 +114,8 @@ def learn_first(
 ) -> Simulator:
     """The simulator of an attack with the option `learn`, learned from its own samples, or read from its folder."""
     own = tuple(spec for spec in options.palette or () if not by_gradient(spec) and spec != PIXELS)
-    given = {"queries": options.learn, "palette": own or None, "patch": options.patch, "seed": options.seed}
+    given: dict[str, Any] = {"queries": options.learn, "palette": own or None, "seed": options.seed}
+    given |= {"patch": options.patch, "channels": options.channels}
     declared = check(LearnOptions, given, "the options of learning")
     lessons = Lessons(declared, victim, samples, None, lambda line: progress(Said(line)))
     return lessons.run(folder, {"model": config.get("model"), **declared.plain()})
@@ -165,7 +165,7 @@ class Lessons:
         specs = defaults.palette(samples) if options.palette is None else options.palette
         rounded = EightBit(samples.bounds) if samples.eight_bit else None  # as attacks query the model
         palette = make_palette(specs, samples, rounded=rounded)
-        grid = PatchGrid.of(samples.size, defaults.patch(samples) if options.patch is None else options.patch)
+        grid = make_grid(samples, options.patch, options.channels)
         if options.queries > len(batch):
             check_palette(palette, batch[:4].x, batch.bounds)
         self._check_same(batch)

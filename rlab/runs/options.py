@@ -10,10 +10,11 @@ from pydantic import Field, InstanceOf, field_serializer, field_validator
 
 from rlab.core import defaults
 from rlab.core.attack import Attack
+from rlab.core.channels import TOGETHER, parse_channels
 from rlab.core.distances import Measure
 from rlab.core.env import Accepting
 from rlab.core.goals import Goal, MultiLabel, Untargeted, parse_goal
-from rlab.core.grid import PatchGrid
+from rlab.core.grid import UNTOUCHED
 from rlab.core.setting import Learned
 from rlab.core.trace import Until
 from rlab.data.batch import Samples
@@ -34,7 +35,7 @@ from rlab.priors.gradients import gradient_filters
 from rlab.priors.surrogates import Surrogate, SurrogatePrior, load_surrogates, surrogate_name
 from rlab.results.kept import Keep
 from rlab.runs.learning_options import LearningOptions
-from rlab.runs.palette_options import PaletteOptions, is_whole, make_palette, refuse_parts
+from rlab.runs.palette_options import PaletteOptions, is_whole, make_grid, make_palette, refuse_parts
 from rlab.runs.sharing import WorkerOptions
 from rlab.storage.config import Accepts, check
 from rlab.victims.options import ModelOptions
@@ -116,7 +117,7 @@ class AttackOptions(LearningOptions, PaletteOptions):
         return policy_spec(value)
 
     def filled(self, batch: Samples) -> tuple[Self, dict[str, Any]]:
-        """Return the effective options for this data, and the defaults among them except the distance."""
+        """Return the effective options for this data, and the defaults among them that users should see."""
         palette = defaults.palette(batch) if self.palette is None else self.palette
         none = self.surrogate is None and self.simulator is None
         gradients = None if none else gradient_filters(None, batch.bounds)
@@ -127,7 +128,12 @@ class AttackOptions(LearningOptions, PaletteOptions):
         if batch.y.dim() > 1 and str(self.goal) == str(Untargeted()):
             defaulted["goal"] = str(MultiLabel())  # with several labels per sample, any of them may flip
         distance = self.distance or ("l2" if tuple(palette) == (PIXELS,) else defaults.DISTANCES[batch.kind])
-        return self.model_copy(update=defaulted | {"distance": distance}), defaulted
+        usual_channels = TOGETHER if whole else defaults.channels(batch)
+        channels = usual_channels if self.channels is None else self.channels
+        if self.channels is None and channels != TOGETHER:
+            defaulted["channels"] = channels
+        parse_channels(channels, batch.shape[0], batch.leads)  # refuses unknown channels early
+        return self.model_copy(update=defaulted | {"distance": distance, "channels": channels}), defaulted
 
     def build(self, batch: Samples) -> Attack:
         """Build the attack for data like this batch."""
@@ -143,8 +149,12 @@ class AttackOptions(LearningOptions, PaletteOptions):
         )
         chunk = defaults.chunk(batch, entries) if whole.chunk is None else whole.chunk
         defaults.check_room(batch, min(chunk, len(batch)), entries)
-        grid = PatchGrid.of(batch.size, whole.patch)
+        grid = make_grid(batch, whole.patch, whole.channels)
         refuse_parts(palette, grid)
+        if isinstance(palette, FreePixels) and UNTOUCHED in grid.channels:
+            raise OptionError(
+                f"the palette 'pixels' changes every channel, but channels={whole.channels!r} leaves some out: name them all"
+            )
         policy = whole._pixels(batch, prior) if isinstance(palette, FreePixels) else whole._policy(batch, prior)
         return Attack(
             policy=policy,

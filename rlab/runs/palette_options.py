@@ -8,6 +8,8 @@ from typing import Annotated, Any
 
 from pydantic import Field, field_serializer, field_validator
 
+from rlab.core import defaults
+from rlab.core.channels import parse_channels
 from rlab.core.grid import PatchGrid
 from rlab.data.batch import Samples
 from rlab.data.noise import read_noise
@@ -32,6 +34,12 @@ class PaletteOptions(Options):
     patch: Annotated[int | tuple[int, ...] | None, Accepts(int | str | Sequence[int] | None)] = Field(
         None, description="patch size, one number or one per axis: 8 or 2,8,8 (default: depends on the data)"
     )
+    channels: Annotated[str | None, Accepts(str | Sequence[str] | Sequence[Sequence[str | int]] | None)] = Field(
+        None,
+        description="channels that a patch distorts together: together, each (every channel alone), or groups such as "
+        "'I,II,III;V1-V3' by name, '1-3;4' by number; channels left out stay untouched (default: together; four groups of "
+        "three leads for a 12-lead ECG). Not -D channels, which reads images in colour or grey",
+    )
 
     @field_validator("palette", mode="before")
     @classmethod
@@ -55,6 +63,14 @@ class PaletteOptions(Options):
         """Accept '8' or '2,8,8', as on the command line."""
         sides = parse_numbers(value, "a patch like 8 or 2,8,8")
         return sides[0] if isinstance(value, str) and len(sides) == 1 else sides
+
+    @field_validator("channels", mode="before")
+    @classmethod
+    def _groups(cls, value: Any) -> Any:
+        """Accept a list of groups, each a text or a list of channels."""
+        if not isinstance(value, list | tuple):
+            return value
+        return ";".join(group if isinstance(group, str) else ",".join(map(str, group)) for group in value)
 
     @field_serializer("palette", when_used="json")
     def _names(self, palette: tuple[Spec, ...] | None) -> list[str] | None:
@@ -102,11 +118,20 @@ def is_whole(palette: Palette) -> bool:
 
 
 def refuse_parts(palette: Palette, grid: PatchGrid) -> None:
-    """Raise an error if a filter is for whole records only and a patch is a part of a record."""
-    if is_whole(palette) and grid.patch != grid.size:
+    """Raise an error if a filter is for whole records only and a patch is a part of a record or holds only some channels."""
+    if is_whole(palette) and (grid.patch != grid.size or grid.channels):
         kind = next(entry.filter for entry in palette.entries if entry.filter.whole)
         patch = ",".join(map(str, grid.size))
-        raise kind.error(f"happens to a whole record, not to a part of it: pass --patch {patch}, or name other filters")
+        raise kind.error(
+            f"happens to a whole record, not to a part of it: pass --patch {patch} --channels together, or name other filters"
+        )
+
+
+def make_grid(batch: Samples, patch: int | Sequence[int] | None, channels: str | None) -> PatchGrid:
+    """The patches for data like this batch; None stands for the default of the data."""
+    sides = defaults.patch(batch) if patch is None else patch
+    spec = defaults.channels(batch) if channels is None else channels
+    return PatchGrid.of(batch.size, sides, parse_channels(spec, batch.shape[0], batch.leads))
 
 
 def spec_name(spec: Spec) -> str:

@@ -106,7 +106,7 @@ def _written(
     x, change = state.x0, state.bank[:, 1:] - state.bank[:, :1]
     scale = state.scale.view(-1, *(1,) * (x.dim() - 1))
     unit_change = change / scale[:, None]
-    cost = grid.total(unit_change.square().sum(2)).sqrt()[:, :, None]
+    cost = grid.collect(unit_change.square()).sqrt()[:, :, None]
     usual = cost.mean()  # of the whole batch
     x, change, scale, unit_change, cost = (each[own] for each in (x, change, scale, unit_change, cost))
     lead = projection(_directions(prior, x / scale), unit_change, grid)  # (n, f, k, p)
@@ -114,7 +114,7 @@ def _written(
     low, high = config.shares
     share = low * (high / low) ** torch.rand(config.batch, device=x.device)[own]
     weight = soft_choice(merit, share)
-    moved = [x + (grid.expand(weight[:, :, k])[:, :, None] * change).sum(1) for k in range(weight.shape[2])]
+    moved = [x + (grid.spread(weight[:, :, k]) * change).sum(1) for k in range(weight.shape[2])]
     return torch.stack(moved, 1).clamp(*sampler.bounds), state.y[own]
 
 

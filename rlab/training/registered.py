@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Unpack
 
 from rlab.core.env import Task
 from rlab.core.goals import parse_goal
-from rlab.core.grid import PatchGrid
 from rlab.errors import MissingExtra, OptionError
 from rlab.filters.palette import Palette
 from rlab.runs.inputs import Data, Model, taken
 from rlab.runs.options import AttackOptions
+from rlab.runs.palette_options import make_grid
 from rlab.storage.config import check, did_you_mean, takes
 from rlab.training.episodes import EpisodeSampler, teachable
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from rlab.training.environments import GymnasiumEnv
 
 NAME = "rlab/Attack-v0"
-TAKEN = ("palette", "patch", "goal", "budget", "accept", "distance", "seed")  # options of an attack
+TAKEN = ("palette", "patch", "channels", "goal", "budget", "accept", "distance", "seed")  # options of an attack
 
 
 def register() -> None:
@@ -64,7 +64,7 @@ def make_environment(
             raise OptionError("an environment takes filters by name: register your function with rlab.register")
         entries = len(Palette.of(specs, batch.rank, batch.x.shape[1], batch.rate, batch.unit))
         aim = parse_goal(filled.goal) if isinstance(filled.goal, str) else filled.goal
-        grid = PatchGrid.of(batch.size, filled.patch)
+        grid = make_grid(batch, filled.patch, filled.channels)
         task = Task(grid, entries, aim, filled.budget, filled.accept, distance=filled.distance)
         x, y = batch.x.to(victim.device), batch.y.to(victim.device)
         rows, rng = teachable(victim, x, y, task), random.Random(filled.seed)

@@ -14,13 +14,15 @@ from torch import Tensor, nn
 
 from benchmarks import beats as packed
 from benchmarks import data
-from benchmarks.ecg import cases, smooth_pgd
+from benchmarks.ecg import cases, leads, smooth_pgd
 from benchmarks.ecg import run as ecg
 from benchmarks.victims import BEAT_NETS, beat_victim, train_beats
 from benchmarks.victims.beat_nets import beat_cnn
 from rlab.data.batch import UNBOUNDED, Batch
+from rlab.data.load import load
 from rlab.data.wfdb_records import SPLITS
 from rlab.filters.palette import Palette
+from rlab.runs.options import make_attack
 from rlab.training.directions import PriorOptions
 from rlab.victims.torch_module import TorchVictim
 
@@ -240,3 +242,24 @@ def test_shipped_weights_reach_what_the_page_says(name: str, real: Path, root: P
     row = next(line for line in said.splitlines() if line.startswith(f"| {name} |"))
     assert found.accuracy == pytest.approx(float(row.split("|")[3].strip(" %")) / 100, abs=0.03)
     assert np.isfinite(found.macro())
+
+
+def test_figures_of_lead_groups() -> None:
+    """Curves (queries, distance) of two records; groups halve the distance at 100 queries."""
+    alone = {"together": (((2, 4.0), (90, 2.0)), ((3, 8.0),)), "groups": (((2, 5.0), (95, 1.0)), ((5, 4.0),))}
+    found = {case: alone[case.channels] for case in leads.QUICK}
+    figures = leads.lead_figures(found)
+    assert figures["lead_groups_ratio_100"] == pytest.approx(0.5)
+    assert figures["leads_cnn7_together_20"] == pytest.approx(6.0)
+    assert figures["leads_cnn7_groups_60"] == pytest.approx(4.5)
+    assert "leads_cnn7_groups_200" not in figures  # beyond the budget
+    assert "| cnn7, groups | 2 |" in leads.lead_section(found)
+
+
+@pytest.mark.real
+def test_records_of_twelve_leads_are_grouped_by_default(real: Path) -> None:
+    batch = load(real / "ptbxl", split="train", limit=2)
+    assert batch.shape == (12, 1000)
+    grid = make_attack(batch, patch=leads.PATCH).grid
+    assert grid.groups == ((1, 2, 5), (0, 3, 4), (6, 7, 8), (9, 10, 11))
+    assert grid.cells == (34,)

@@ -88,3 +88,41 @@ def test_patches_that_do_not_fit_are_refused(size: tuple[int, ...], patch: tuple
 def test_a_box_outside_the_grid(index: int) -> None:
     with pytest.raises(IndexError):
         PatchGrid((4, 4), (2, 2)).box(index)
+
+
+GROUPED = PatchGrid((3, 5), (2, 2), (1, -1, 0, 1))
+
+
+def test_groups_of_channels_by_hand() -> None:
+    assert GROUPED.shape == (2, 2, 3)
+    assert GROUPED.cells == (2, 3)
+    assert GROUPED.groups == ((2,), (0, 3))
+    assert GROUPED.box(11) == (slice(2, 3), slice(4, 5))
+    assert [GROUPED.group(patch) for patch in (0, 5, 6, 11)] == [0, 0, 1, 1]
+    assert [GROUPED.holds(6, channel) for channel in range(4)] == [True, False, False, True]
+    full = GROUPED.spread(torch.arange(1, 13))
+    assert full[:, 0, 0].tolist() == [7, 0, 1, 7]
+    assert full[:, 2, 4].tolist() == [12, 0, 6, 12]
+    assert GROUPED.collect(torch.ones(4, 3, 5)).tolist() == [4, 4, 2, 2, 2, 1, 8, 8, 4, 4, 4, 2]
+    assert GROUPED.points().tolist() == [4, 4, 2, 2, 2, 1, 8, 8, 4, 4, 4, 2]
+    marked = torch.arange(12) == 7
+    assert GROUPED.places(marked).tolist() == [[False, True, False], [False] * 3]
+    assert GROUPED.cover(marked)[0].tolist() == [False, False, True, True, False]
+
+
+@given(grids(), st.lists(st.integers(-1, 2), min_size=1, max_size=4), st.integers(0, 2**32 - 1))
+def test_what_is_collected_in_a_patch_is_what_is_spread_from_it(grid: PatchGrid, own: list[int], seed: int) -> None:
+    known = sorted({group for group in own if group >= 0})
+    if not known:
+        return
+    grouped = PatchGrid(grid.size, grid.patch, tuple(known.index(group) if group >= 0 else -1 for group in own))
+    values = torch.rand(len(own), *grid.size, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+    where = grouped.spread(torch.eye(len(grouped), dtype=torch.float64))  # (p, c, *size)
+    torch.testing.assert_close(grouped.collect(values), (where * values).flatten(1).sum(1))
+    torch.testing.assert_close(grouped.points().double(), where.flatten(1).sum(1))
+    assert torch.equal(grouped.cover(torch.eye(len(grouped)) > 0), (where > 0).any(1))
+
+
+def test_groups_with_a_gap_are_refused() -> None:
+    with pytest.raises(OptionError, match="without a gap"):
+        PatchGrid((4,), (2,), (0, 2))

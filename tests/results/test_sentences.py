@@ -42,7 +42,7 @@ def made(
     for patch, (entry, size) in patches.items():
         entries[0, patch], change[0, patch] = entry, size
     x0 = torch.full((1, len(channels), *setting.size), 0.25)
-    x = x0 + grid.expand(change)[:, None] * torch.tensor(channels).view(1, -1, *(1,) * grid.rank)
+    x = x0 + grid.spread(change) * torch.tensor(channels).view(1, -1, *(1,) * grid.rank)
     distances = measure(x0, x, entries, setting.bounds)
     won = status is Status.SUCCEEDED
     return AttackResult(
@@ -72,6 +72,20 @@ def test_a_beat_is_described_relative_to_its_r_peak() -> None:
     assert said(ECG, {3: (1, 0.1)}, peaks=(120,)).endswith("over the R peak")
     assert said(ECG, {3: (1, 0.1)}, peaks=(30, 180, -5)).endswith("103 to 200 ms before the R peak at 0.50 s")
     assert said(ECG, {3: (1, 0.1)}, peaks=(-5,)).endswith("from 0.3 to 0.4 s")  # none within the window
+
+
+def test_a_signal_names_the_group_of_leads() -> None:
+    names, groups = ("I", "II", "V1", "V2", "V3"), (0, 0, 1, 1, 1)
+    leads = replace(ECG, leads=names, channels=groups)
+    assert said(leads, {13: (1, 0.1)}, channels=(True,) * 5).endswith("mains hum from 0.3 to 0.4 s in V1-V3")
+    words = said(leads, {3: (1, 0.4), 13: (1, 0.1)}, channels=(True,) * 5)
+    assert words.endswith("in 2 places, the strongest from 0.3 to 0.4 s in I, II")
+
+
+def test_a_picture_names_its_channels() -> None:
+    each = replace(IMAGE, channels=(0, 1, 1))
+    assert "blur in 1 of 128 patches of channel 1, upper left" in said(each, {0: (1, 0.1)}, channels=(True,) * 3)
+    assert "patches of channels 1 and 2, 3, upper left" in said(each, {0: (1, 0.1), 64: (1, 0.1)}, channels=(True,) * 3)
 
 
 def test_a_signal_names_the_strongest_of_several_places() -> None:

@@ -55,7 +55,7 @@ def make_geometry(
     gram = change.new_zeros(n, len(grid), f + 1, f + 1)
     for i in range(f):
         for j in range(i, f):
-            gram[:, :, i + 1, j + 1] = gram[:, :, j + 1, i + 1] = grid.total((change[:, i] * change[:, j]).sum(1))
+            gram[:, :, i + 1, j + 1] = gram[:, :, j + 1, i + 1] = grid.collect(change[:, i] * change[:, j])
     squared = gram.diagonal(dim1=2, dim2=3)[:, :, 1:]  # (n, p, f)
     unopposed, last = _unopposed(gram[:, :, 1:, 1:]), len(group_levels(grid)) - 1
     level = torch.where(unopposed.mean((1, 2)) > ONE_SIDED, 0, last)
@@ -80,9 +80,9 @@ def _weight(directions: Tensor | None, grid: PatchGrid, relevance: float, square
     """(n, p): how much the rest may vary at each patch, 1 on average."""
     if directions is None or not relevance:
         return torch.ones_like(squared[..., 0])
-    energy = grid.total(unit(directions, 2).square().sum(2).mean(1))  # (n, p)
-    points = grid.total(torch.ones_like(directions[:, 0, 0]))
-    density = energy / points * (points.sum(1, keepdim=True) / energy.sum(1, keepdim=True).clamp(min=1e-12))
+    energy = grid.total(grid.merge(unit(directions, 2).square()).mean(1))  # (n, p)
+    points = grid.points().to(energy)
+    density = energy / points * (points.sum() / energy.sum(1, keepdim=True).clamp(min=1e-12))
     return (1 - relevance) + relevance * density
 
 
@@ -94,11 +94,11 @@ def _evened(squared: Tensor, grouped: Tensor) -> Tensor:
 
 def _centre(grid: PatchGrid, central: float) -> Tensor:
     """(p,): how much of the margin's fall is expected at each patch, 1 on average: objects are mostly in the middle."""
-    bump, rank = torch.ones(grid.shape), grid.rank
+    bump, axes = torch.ones(grid.shape), len(grid.shape)
     for axis in grid.picture:
         count = grid.shape[axis]
         along = ((torch.arange(count) + 0.5) / count * 2 - 1).square().mul(-2).exp()
-        bump = bump * along.view([-1 if a == axis else 1 for a in range(rank)])
+        bump = bump * along.view([-1 if a == axis else 1 for a in range(axes)])
     bump = bump.flatten() / bump.mean()
     return (1 - central) + central * bump
 
@@ -118,7 +118,7 @@ def make_projection(change: Tensor, directions: Tensor | None, grid: PatchGrid) 
     out = change.new_zeros(n, f + 1, k, len(grid))
     for i in range(k):
         assert directions is not None
-        out[:, 1:, i] = grid.total((change * directions[:, i, None]).sum(2))
+        out[:, 1:, i] = grid.collect(change * directions[:, i, None])
     return out
 
 
@@ -128,8 +128,8 @@ def _cost(change: Tensor, squared: Tensor, grid: PatchGrid, measure: Measure) ->
     if power == 2:
         return squared.transpose(1, 2).contiguous()
     if power == 0:
-        return grid.total((change != 0).any(2).to(change.dtype))
-    return torch.stack([grid.total(one.abs().pow(power).sum(1)) for one in change.unbind(1)], 1)
+        return grid.total((grid.merge(change != 0) > 0).to(change.dtype))
+    return torch.stack([grid.collect(one.abs().pow(power)) for one in change.unbind(1)], 1)
 
 
 def cost_of(distance: Tensor, measure: Measure, values: int) -> Tensor:

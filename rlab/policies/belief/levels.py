@@ -23,22 +23,26 @@ CPU = torch.device("cpu")
 def blocks(grid: PatchGrid, parts: int | Sequence[int]) -> Tensor:
     """(p,): the region of each patch when every axis is cut into `parts`, one number for all axes or one for each."""
     index = torch.zeros(grid.shape, dtype=torch.long)
-    wanted = (parts,) * grid.rank if isinstance(parts, int) else parts
+    axes = len(grid.shape)
+    wanted = (parts,) * axes if isinstance(parts, int) else parts
     for axis, count in enumerate(grid.shape):
         cut = min(wanted[axis], count)
         part = torch.arange(count) * cut // count
-        index = index * cut + part.view([-1 if a == axis else 1 for a in range(grid.rank)])
+        index = index * cut + part.view([-1 if a == axis else 1 for a in range(axes)])
     return index.flatten()
 
 
 @cache
 def region_levels(grid: PatchGrid, device: torch.device = CPU) -> tuple[Tensor, ...]:
     """Regions whose effects are believed to vary together: the whole, halves and quarters along every axis. Video treats time
-    and space apart: frames and runs of frames, cells over all frames down to single places, and cells of runs of frames."""
-    if grid.kind != "video":
-        return tuple(blocks(grid, parts).to(device) for parts in (1, 2, 4))
-    frames, rows, columns = grid.shape
-    cuts = ((1, 1, 1), (4, 1, 1), (frames, 1, 1), (1, 2, 2), (1, 4, 4), (1, rows, columns), (4, 4, 4))
+    and space apart: frames and runs of frames, cells over all frames down to single places, and cells of runs of frames.
+    Groups of channels have such regions each, besides those that they share."""
+    cuts: list[tuple[int, ...]] = [(parts,) * grid.rank for parts in (1, 2, 4)]
+    if grid.kind == "video":
+        frames, rows, columns = grid.cells
+        cuts = [(1, 1, 1), (4, 1, 1), (frames, 1, 1), (1, 2, 2), (1, 4, 4), (1, rows, columns), (4, 4, 4)]
+    if grid.channels:
+        cuts = [(groups, *cut) for groups in dict.fromkeys((1, len(grid.groups))) for cut in cuts]
     return tuple(blocks(grid, parts).to(device) for parts in cuts)
 
 

@@ -42,5 +42,5 @@ def perturb(state: State, delta: Tensor, values: Values) -> tuple[Tensor, Tensor
 
 def propose_values(state: State, x: Tensor, memory: S, task: Task) -> Proposal[S]:
     """The input x (n, c, *size), accepted if it flips at a smaller distance; the assignment marks the changed patches."""
-    changed = (task.grid.total((x != state.x0).any(1).to(torch.float32)) > 0).to(torch.int64)
+    changed = (task.grid.collect((x != state.x0).to(torch.float32)) > 0).to(torch.int64)
     return Proposal(changed, torch.full_like(state.sample, Accept.IF_NEARER), memory, x)

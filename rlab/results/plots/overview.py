@@ -126,7 +126,7 @@ def _draw_places(figure: Figure, cell: SubplotSpec, result: ResultData) -> None:
         ax.set_title("where")
         tidy(ax)
         return say(ax, "no patch is distorted")
-    share = (assignment != 0).double().mean(0).reshape(grid.shape).cpu().numpy()
+    share = grid.places(assignment != 0).double().mean(0).cpu().numpy()
     if grid.rank == 1:
         _draw_line(figure.add_subplot(cell), result, share, f"where, in {who} samples")
     elif grid.rank == 2:
@@ -158,7 +158,7 @@ def _draw_line(ax: Axes, result: ResultData, share: Floats, title: str) -> None:
 
 def _draw_map(figure: Figure, ax: Axes, result: ResultData, share: Floats, title: str, what: str) -> None:
     setting = result.setting
-    counts, sides, lengths = (part[-2:] for part in (setting.grid.shape, setting.patch, setting.size))
+    counts, sides, lengths = (part[-2:] for part in (setting.grid.cells, setting.patch, setting.size))
     rows, columns = (
         np.append(np.arange(count) * side, length) for count, side, length in zip(counts, sides, lengths, strict=True)
     )

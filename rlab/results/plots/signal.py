@@ -138,7 +138,7 @@ def _draw_lead(ax: Axes, sample: Sample, lead: int, duration: float, span: float
         ax.grid(color="#EEEEEE", linewidth=0.6)
     ax.set_axisbelow(True)
     time = np.arange(sample.x0.shape[1]) / (sample.setting.rate or 1.0)
-    _shade(ax, sample)
+    _shade(ax, sample, lead)
     thin = 1.0 if len(time) < 1500 else 0.7
     ax.plot(time, sample.x[lead], color=AFTER, linewidth=thin, gid="after", zorder=3)
     ax.plot(time, _where_changed(sample, lead), color=BEFORE, linewidth=1.5 * thin, gid="before", zorder=4)
@@ -157,10 +157,10 @@ def _where_changed(sample: Sample, lead: int) -> Array:
     return np.where(near, sample.x0[lead], np.nan).astype(np.float32)
 
 
-def _shade(ax: Axes, sample: Sample) -> None:
-    rate = sample.setting.rate or 1.0
-    for patch, entry in sample.touched:
-        (box,) = sample.setting.grid.box(patch)
+def _shade(ax: Axes, sample: Sample, lead: int) -> None:
+    rate, grid = sample.setting.rate or 1.0, sample.setting.grid
+    for patch, entry in ((patch, entry) for patch, entry in sample.touched if grid.holds(patch, lead)):
+        (box,) = grid.box(patch)
         ax.axvspan(
             box.start / rate, box.stop / rate, facecolor=(hue(entry), 0.28), edgecolor=(hue(entry), 0.6), linewidth=0,
             hatch=hatch(entry), gid=f"patch-{patch}", zorder=2,

@@ -143,9 +143,10 @@ def _thinned(values: Array, step: int) -> Array:
 
 
 def _shades(sample: Sample, places: Places) -> list[Mark]:
-    """Distorted ranges of time, over every lead."""
-    points, paths = sample.x0.shape[1], defaultdict[int, str](str)
+    """Distorted ranges of time, over the leads that each patch holds."""
+    points, paths, grid = sample.x0.shape[1], defaultdict[int, str](str), sample.setting.grid
     for patch, entry in sample.touched:
-        (box,) = sample.setting.grid.box(patch)
-        paths[entry] += places.stretch(box.start / points, box.stop / points)
+        (box,) = grid.box(patch)
+        own = [corner for lead, corner in enumerate(places.corners) if grid.holds(patch, lead)]
+        paths[entry] += replace(places, corners=own).stretch(box.start / points, box.stop / points)
     return [entry_mark(sample, entry, path) for entry, path in sorted(paths.items())]
