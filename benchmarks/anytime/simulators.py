@@ -19,15 +19,19 @@ from benchmarks.anytime.cases import Load, beats, cifar, photos
 from benchmarks.attacks import NATURAL, SURROGATES, flips, within
 from benchmarks.beats import balanced
 from benchmarks.beats import beats as all_beats
-from benchmarks.data import WEIGHTS, cifar_test, spread_clips
+from benchmarks.data import WEIGHTS, cifar_test, real, spread_clips
 from benchmarks.ecg.cases import PALETTE
+from benchmarks.ecg.leads import PALETTE as LEAD_PALETTE
+from benchmarks.ecg.leads import PATCH as LEAD_PATCH
 from benchmarks.harness import Piece
 from benchmarks.raw import Curves, Improvements, Store
 from benchmarks.tables import interval, table
 from benchmarks.tables import section as section_of
 from benchmarks.victims import CLIP_NETS, cifar_victim, clip_victim, photo_victim
+from benchmarks.victims.twelve_leads import CLASSES, TWELVE_LEAD_NETS, twelve_lead_victim
 from benchmarks.video.cases import PALETTE as CLIP_PALETTE
 from rlab.data.batch import Batch
+from rlab.data.load import load
 from rlab.learning.answers import Answers
 from rlab.learning.distil import distil
 from rlab.learning.simulator import Simulator, read_simulator
@@ -93,6 +97,17 @@ def _packed_clips() -> Path | None:
     return packed if packed.exists() else None
 
 
+def twelve_leads(name: str) -> Load:
+    """The first records of fold 9 of PTB-XL, all labels of which the network gets right."""
+
+    def loaded(samples: int, device: str) -> tuple[Victim, Batch]:
+        victim, batch = twelve_lead_victim(name, device), load(real("ptbxl"), folds="9", classes=CLASSES)
+        right = ((victim(batch.x.to(victim.device)).cpu() > 0) == (batch.y > 0)).all(1)
+        return victim, batch[right.nonzero()[:samples, 0].tolist()]
+
+    return loaded
+
+
 _FULL = ("belief", "auto", "rule", "imagine", "students")
 CASES = (
     SimulatorCase("vgg", cifar("vgg"), 256, (*_FULL, "analytic", "no-plan", "one"), NATURAL, 4, "images"),
@@ -102,6 +117,8 @@ CASES = (
     SimulatorCase("beats_cnn", beats("cnn"), 150, ("belief", "auto", "students"), PALETTE, 10, "beats"),
     SimulatorCase("beats_transformer", beats("transformer"), 150, ("belief", "auto", "students"), PALETTE, 10, "beats"),
     SimulatorCase("lite1", photos(1), 12, ("belief", "rule", "imagine"), NATURAL, 14, queries=20),
+    SimulatorCase("cnn7", twelve_leads("cnn7"), 24, ("belief", "imagine"), LEAD_PALETTE, LEAD_PATCH),
+    SimulatorCase("cnn3", twelve_leads("cnn3"), 24, ("belief", "imagine"), LEAD_PALETTE, LEAD_PATCH),
     *(SimulatorCase(name, clips(name), 24, ("auto", "rule", "imagine"), CLIP_PALETTE, (1, 8, 8)) for name in CLIP_NETS),
 )
 
@@ -109,6 +126,8 @@ CASES = (
 def surrogates(case: SimulatorCase, row: str, device: str) -> tuple[Victim, ...]:
     if case.name in CLIP_NETS:
         return tuple(clip_victim(name, device) for name in CLIP_NETS if name != case.name)
+    if case.name in TWELVE_LEAD_NETS:
+        return tuple(twelve_lead_victim(name, device) for name in TWELVE_LEAD_NETS if name != case.name)
     if case.name == "lite1":
         return photo_victim(device, 0), photo_victim(device, 2)
     names = SURROGATES[:1] if row == "one" else SURROGATES
