@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 
 import numpy as np
@@ -11,11 +12,14 @@ from torch import Tensor
 
 from rlab.data.batch import Batch
 from rlab.errors import DataError, MissingExtra, OptionError
+from rlab.present.waves import waves
 
 QRS = 0.05  # seconds on either side of R; a convention, because annotations mark only R
 WAVES = {"P": ("P_Onsets", "P_Offsets"), "QRS": ("R_Onsets", "R_Offsets"), "T": ("T_Onsets", "T_Offsets")}
 _LEAST = 2.0  # seconds; neurokit2 finds no reliable waves in shorter windows
 _LONGEST = {"P": 0.25, "QRS": 0.25, "T": 0.5}  # seconds; anything longer is two waves merged into one
+SEGMENTS = ("P", "QRS", "ST", "T")
+ST = (0.08, 0.25)  # seconds from the end of QRS: the least of ST, where its level is read, and the latest start of T
 
 
 def qrs_masks(batch: Batch, half_width: float = QRS) -> Tensor:
@@ -42,6 +46,13 @@ def wave_masks(batch: Batch, lead: int | str = 0) -> dict[str, Tensor]:
 
     Uses the annotated R peaks, or lets neurokit2 detect them if there are none.
     """
+    masks = _wave_masks(batch, lead)
+    if not any(bool(mask.any()) for mask in masks.values()):
+        raise DataError(f"neurokit2 delineated no wave in {len(batch)} samples: choose another lead or longer windows")
+    return masks
+
+
+def _wave_masks(batch: Batch, lead: int | str) -> dict[str, Tensor]:
     rate = batch.rate
     if batch.kind != "signal" or rate is None:
         raise DataError("delineation needs signals with a known sampling rate: pass rate when you load them")
@@ -55,9 +66,46 @@ def wave_masks(batch: Batch, lead: int | str = 0) -> dict[str, Tensor]:
         for wave, spans in _delineate(x, peaks, rate).items():
             for start, stop in spans:
                 masks[wave][row, start : stop + 1] = True
-    if not any(bool(mask.any()) for mask in masks.values()):
-        raise DataError(f"neurokit2 delineated no wave in {len(batch)} samples: choose another lead or longer windows")
     return masks
+
+
+def segment_masks(batch: Batch, lead: int | str | None = None) -> dict[str, Tensor]:
+    """Masks (n, time) of P, QRS, ST and T, none of which overlap; empty where a wave is not found.
+
+    Windows shorter than 2 s have fixed windows around their annotated R peaks. Otherwise neurokit2 delineates one lead, by
+    default II or else the first. ST begins where QRS ends and lasts until T begins, at least 80 ms.
+    """
+    rate, peaks = batch.rate, batch.r_peaks
+    if batch.kind != "signal" or rate is None:
+        raise DataError("the waves of an ECG need signals with a known sampling rate: pass rate when you load them")
+    if batch.size[0] < _LEAST * rate and peaks is not None:
+        found = window_masks(peaks, batch.size[0], rate)
+    else:
+        names = [name.casefold() for name in batch.leads]
+        usual = names.index("ii") if "ii" in names else 0
+        found = _wave_masks(batch, usual if lead is None else lead)
+    qrs = found["QRS"]
+    st = torch.stack([_st(*pair, rate) for pair in zip(qrs, found["T"], strict=True)]) & ~qrs
+    return {"P": found["P"] & ~qrs & ~st, "QRS": qrs, "ST": st, "T": found["T"] & ~qrs & ~st}
+
+
+def window_masks(r_peaks: Sequence[Sequence[int]], length: int, rate: float) -> dict[str, Tensor]:
+    """Masks (n, length) of each wave's usual window around the R peaks."""
+    masks = {wave: torch.zeros(len(r_peaks), length, dtype=torch.bool) for wave in WAVES}
+    for row, peaks in enumerate(r_peaks):
+        for wave, cut in waves(peaks, rate, length):
+            masks[wave][row, cut] = True
+    return masks
+
+
+def _st(qrs: Tensor, t: Tensor, rate: float) -> Tensor:
+    """QRS (time,) and T (time,) -> ST (time,)."""
+    least, latest = (round(seconds * rate) for seconds in ST)
+    mask = torch.zeros_like(qrs)
+    for end in (qrs[:-1] & ~qrs[1:]).nonzero().flatten().add(1).tolist():
+        begins = t[end : end + latest].nonzero().flatten()[:1].tolist()
+        mask[end : end + max([least, *begins])] = True
+    return mask
 
 
 def _lead(batch: Batch, lead: int | str) -> int:
@@ -76,17 +124,18 @@ def _delineate(x: NDArray[np.float64], annotated: list[int] | None, rate: float)
     except ImportError as error:
         raise MissingExtra("neurokit2", "ecg-delineate") from error
     try:
-        clean = nk.ecg_clean(x, sampling_rate=rate)
-        peaks = np.array(annotated or ())
-        if annotated is None:
-            peaks = nk.ecg_peaks(clean, sampling_rate=rate)[1]["ECG_R_Peaks"]
-        if len(peaks) < 2:
-            return {}
-        _, waves = nk.ecg_delineate(clean, peaks, sampling_rate=rate, method="dwt")
+        with warnings.catch_warnings(action="ignore"):
+            clean = nk.ecg_clean(x, sampling_rate=rate)
+            peaks = np.array(annotated or ())
+            if annotated is None:
+                peaks = nk.ecg_peaks(clean, sampling_rate=rate)[1]["ECG_R_Peaks"]
+            if len(peaks) < 2:
+                return {}
+            _, ends = nk.ecg_delineate(clean, peaks, sampling_rate=rate, method="dwt")
     except Exception:  # neurokit2 raises various errors if waves are missing or lie at a border
         return {}
     return {
-        wave: _spans(waves[f"ECG_{first}"], waves[f"ECG_{last}"], _LONGEST[wave] * rate)
+        wave: _spans(ends[f"ECG_{first}"], ends[f"ECG_{last}"], _LONGEST[wave] * rate)
         for wave, (first, last) in WAVES.items()
     }
 
