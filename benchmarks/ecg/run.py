@@ -2,7 +2,7 @@
 
 python -m benchmarks.ecg                       # run what has no raw file, then write results/ecg.md
 python -m benchmarks.ecg --only leads          # one case
-python -m benchmarks.ecg --quick               # few beats and queries, lead groups, and how fast records are read
+python -m benchmarks.ecg --quick               # few beats and queries, lead groups, plausible heat, and how fast records are read
 
 The beats are read below $RLAB_REAL, or from the files of `python -m benchmarks.beats`: three victims, 9 records of DS2. Records
 of twelve leads and their networks are below $RLAB_REAL.
@@ -20,7 +20,7 @@ from torch import Tensor
 
 from benchmarks.attacks import attack
 from benchmarks.beats import LABELS, balanced, beats
-from benchmarks.ecg import leads
+from benchmarks.ecg import leads, plausible
 from benchmarks.ecg.cases import (
     BASELINES,
     FULL,
@@ -222,7 +222,10 @@ def quick(options: Options) -> Figures:
     figures = keyed({case.name: make(case, QUICK, options.device) for case in chosen}, QUICK)
     grouped = leads.QUICK if not options.only or leads.KIND in options.only else ()
     reading = read_ms() if not options.only or "reading" in options.only else {}
-    return {**figures, **leads.lead_figures({case: leads.measure(case, options.device) for case in grouped}), **reading}
+    wanted = not options.only or plausible.KIND in options.only
+    heat = plausible.plausible_figures(plausible.measure(options.device)) if wanted else {}
+    grouped_figures = leads.lead_figures({case: leads.measure(case, options.device) for case in grouped})
+    return {**figures, **grouped_figures, **reading, **heat}
 
 
 def figures(store: Store) -> Figures:
@@ -237,5 +240,5 @@ def lead_curves(store: Store) -> dict[leads.LeadCase, Curves]:
     return {case: to_curves(store.read(case.name).numbers) for case in leads.FULL}
 
 
-CASES = ("attacks", "distortions", leads.KIND, "reading")
+CASES = ("attacks", "distortions", leads.KIND, "reading", plausible.KIND)
 CLAIM = Claim("ecg", "ECG", __doc__, RULES, quick, pieces, sections, figures, cases=CASES)

@@ -21,6 +21,7 @@ LONGEST, RHYTHM, ROWS, COLUMNS = 10.0, "ii", 3, 4  # seconds of the sheet, the l
 PULSE = 0.5  # seconds before the traces for the calibration pulse
 LOWEST, HIGHEST = 2.0, 4.0  # mV of a row; a larger wave runs into the next row, as on paper
 PRINT_DPI = 150
+STRONGEST, BANDED = 0.65, 0.9  # opacity of the highest heat, and the share of a row that heat fills
 PAPER = (
     (0.04, 0.1, "#F7DCDA", 0.3),
     (0.2, 0.5, "#EDB4AE", 0.6),
@@ -78,10 +79,18 @@ def _draw_lead(
 ) -> None:
     start, stop = cut
     if heat is not None:
-        extent = (start / rate, stop / rate, middle - row / 2, middle + row / 2)
+        extent = (start / rate, stop / rate, middle - BANDED * row / 2, middle + BANDED * row / 2)
         hot = heat[None, start:stop].clip(0, 1)
         ax.imshow(
-            hot, aspect="auto", cmap=BAND, vmin=0, vmax=1, interpolation="nearest", extent=extent, alpha=hot, zorder=2
+            hot,
+            aspect="auto",
+            cmap=BAND,
+            vmin=0,
+            vmax=1,
+            interpolation="nearest",
+            extent=extent,
+            alpha=STRONGEST * hot,
+            zorder=2,
         )
     ax.plot((np.arange(start, stop) + 0.5) / rate, values[start:stop] + middle, color=INK, linewidth=0.8, zorder=4)
     ax.vlines(start / rate, middle - 0.2, middle + 0.2, color=INK, linewidth=0.6, zorder=4)

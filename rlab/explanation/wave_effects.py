@@ -18,6 +18,7 @@ from rlab.present.table import Table
 from rlab.stats import Estimate
 
 NAMES = {"P": "the P wave", "QRS": "the QRS complex", "ST": "the ST segment", "T": "the T wave"}
+ROUNDING = 1e-6  # by which a probability may differ in another batch
 LEAST = 0.01  # smallest change of a probability worth a sentence
 SHOWN = 12  # samples with a table on a page
 Row = Mapping[str, Any]
@@ -46,7 +47,7 @@ class WaveEffects:
 
     def settled(self, level: float = LEVEL) -> Tensor:
         """(n, w, g) bool: whether the interval excludes the probability before."""
-        return (self.effect.abs() > self.half_width(level)) & self.found[:, :, None]
+        return (self.effect.abs() > self.half_width(level) + ROUNDING) & self.found[:, :, None]
 
     def statements(self, row: int, class_name: str) -> list[str]:
         """A sentence per settled part, largest effect first, and the number of parts without one."""
@@ -92,7 +93,8 @@ class WaveEffects:
     @staticmethod
     def join(parts: Sequence[WaveEffects]) -> WaveEffects:
         names = ("before", "after", "deviation", "found")
-        return replace(parts[0], **{name: torch.cat([getattr(part, name) for part in parts]) for name in names})
+        before, after, deviation, found = (torch.cat([getattr(part, name) for part in parts]) for name in names)
+        return replace(parts[0], before=before, after=after, deviation=deviation, found=found)
 
 
 def wave_tables(stored: Sequence[Row], limit: int = SHOWN) -> list[Block]:
