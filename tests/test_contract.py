@@ -17,6 +17,7 @@ from rlab.core.env import render
 from rlab.core.goals import Untargeted
 from rlab.data.batch import Batch
 from rlab.errors import OptionError
+from rlab.filters import FAMILIES
 from rlab.filters.palette import FreePixels
 from rlab.results.result import AttackResult, Status
 from rlab.runs.attack import run_attack
@@ -27,9 +28,11 @@ from tests.helpers import (
     ALL_FILTERS,
     ALL_POLICIES,
     ALL_VICTIMS,
+    CHANNELS,
     NAMED_POLICIES,
     PATCHES,
     RANKS,
+    SIZES,
     exact_victim,
     filters_for,
     labelled_by,
@@ -123,7 +126,8 @@ def test_every_policy_on_every_victim(policy: str, kind: str, rank: int) -> None
 def test_every_filter(name: str, rank: int) -> None:
     victim = exact_victim(rank)
     batch = labelled_by(victim, make_batch(rank, 5), wrong=(1,))
-    made, result = run(victim, batch, patch=PATCHES[rank], palette=[name], policy="square", budget=40)
+    patch = SIZES[rank] if FAMILIES[name](CHANNELS[rank])[0].whole else PATCHES[rank]
+    made, result = run(victim, batch, patch=patch, palette=[name], policy="square", budget=40)
     assert_kept(made, victim, batch, result)
     changed = (result.perturbed != result.original).flatten(1).any(1)
     assert not (changed & ~(result.assignment != 0).any(1)).any()

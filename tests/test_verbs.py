@@ -55,7 +55,7 @@ def digits(limit: int) -> tuple[torch.Tensor, torch.Tensor]:
 def test_the_doctor_finds_the_normalisation_a_bare_module_lacks(capsys: pytest.CaptureFixture[str]) -> None:
     net = rlab.demo_victim("digits").model
     report = rlab.doctor(net, digits(32))
-    assert "without mean and std" in " ".join(capsys.readouterr().err.split())
+    assert "no mean and std" in " ".join(capsys.readouterr().err.split())
     assert not report.healthy
     assert "mean" in str(report)
     assert "\n" not in repr(report)

@@ -7,26 +7,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from benchmarks.anytime.cases import Load, beats, cifar, photos
-from benchmarks.attacks import NATURAL, SURROGATES, flips, within
-from benchmarks.beats import balanced
-from benchmarks.beats import beats as all_beats
-from benchmarks.data import WEIGHTS, cifar_test, spread_clips
-from benchmarks.ecg.cases import PALETTE
+from benchmarks.anytime.simulator_cases import CASES, GROUP, LEARNED, QUERIES, SEED, SimulatorCase, lessons, surrogates
+from benchmarks.attacks import flips, within
+from benchmarks.data import WEIGHTS
 from benchmarks.harness import Piece
 from benchmarks.raw import Curves, Improvements, Store
 from benchmarks.tables import interval, table
 from benchmarks.tables import section as section_of
-from benchmarks.victims import CLIP_NETS, cifar_victim, clip_victim, photo_victim
-from benchmarks.video.cases import PALETTE as CLIP_PALETTE
 from rlab.data.batch import Batch
 from rlab.learning.answers import Answers
 from rlab.learning.distil import distil
@@ -38,9 +32,8 @@ from rlab.runs.options import make_attack
 from rlab.stats import Estimate, mean_estimate, ratio_over_seeds
 from rlab.victims.base import Victim
 
-GROUP, SEED, QUERIES = "simulators", 0, 50
 SHOWN = (3, 5, 8, 12, 20, 50)
-RUNS, LEARNED = (100, 500, 5000), {"images": 3500, "beats": 3000}  # samples of a run, answers that students learn from
+RUNS = (100, 500, 5000)  # samples of a run
 FAR = 30.0  # the distance of a sample without a flip in means
 STORED = WEIGHTS / "vgg_students.safetensors"  # students of the VGG's answers to images 1500-4999, for the quick run
 QUICK_SURROGATES, QUICK_STUDENTS, QUICK_QUERIES = 4, 8, 20  # samples, samples, queries
@@ -54,73 +47,6 @@ ROWS = {
     "one": "one surrogate",
     "students": "students of clean answers",
 }
-
-
-@dataclass(frozen=True)
-class SimulatorCase:
-    """A victim, the rows to measure on it, and what its simulators are made of; sizes were fixed before any result was seen."""
-
-    name: str
-    load: Load
-    samples: int
-    rows: tuple[str, ...]
-    palette: tuple[str, ...]
-    patch: int | tuple[int, ...]
-    lessons: str = ""  # what students learn from: images or beats
-    queries: int = QUERIES
-
-    def file(self, row: str) -> str:
-        return f"{self.name}-{GROUP}-{row}"
-
-    def settings(self, row: str) -> dict[str, Any]:
-        shared = {
-            "samples": self.samples,
-            "palette": self.palette,
-            "patch": self.patch,
-            "budget": self.queries,
-            "seed": SEED,
-        }
-        return {"case": self.name, "row": row, **shared}
-
-
-def clips(name: str) -> Load:
-    return lambda samples, device: (clip_victim(name, device), spread_clips(samples, _packed_clips()))
-
-
-def _packed_clips() -> Path | None:
-    """The test clips as arrays, on a machine without PyAV (`benchmarks.video --arrays`)."""
-    packed = WEIGHTS.parent.parent / "data" / "clips.npz"
-    return packed if packed.exists() else None
-
-
-_FULL = ("belief", "auto", "rule", "imagine", "students")
-CASES = (
-    SimulatorCase("vgg", cifar("vgg"), 256, (*_FULL, "analytic", "no-plan", "one"), NATURAL, 4, "images"),
-    SimulatorCase("wide_resnet", cifar("wide_resnet"), 256, _FULL, NATURAL, 4, "images"),
-    SimulatorCase("vit", cifar("vit"), 256, _FULL, NATURAL, 4, "images"),
-    SimulatorCase("cnn_a_mix", cifar("cnn_a_mix"), 256, ("belief", "auto", "rule", "imagine"), NATURAL, 4),
-    SimulatorCase("beats_cnn", beats("cnn"), 150, ("belief", "auto", "students"), PALETTE, 10, "beats"),
-    SimulatorCase("beats_transformer", beats("transformer"), 150, ("belief", "auto", "students"), PALETTE, 10, "beats"),
-    SimulatorCase("lite1", photos(1), 12, ("belief", "rule", "imagine"), NATURAL, 14, queries=20),
-    *(SimulatorCase(name, clips(name), 24, ("auto", "rule", "imagine"), CLIP_PALETTE, (1, 8, 8)) for name in CLIP_NETS),
-)
-
-
-def surrogates(case: SimulatorCase, row: str, device: str) -> tuple[Victim, ...]:
-    if case.name in CLIP_NETS:
-        return tuple(clip_victim(name, device) for name in CLIP_NETS if name != case.name)
-    if case.name == "lite1":
-        return photo_victim(device, 0), photo_victim(device, 2)
-    names = SURROGATES[:1] if row == "one" else SURROGATES
-    return tuple(cifar_victim(name, device) for name in names)
-
-
-def lessons(case: SimulatorCase) -> Batch:
-    """Inputs, none of them attacked, whose clean answers students learn from."""
-    if case.lessons == "images":
-        return cifar_test(5000)[-LEARNED["images"] :]
-    batch = all_beats("train")
-    return batch[balanced(batch.y, torch.ones(len(batch), dtype=torch.bool), LEARNED["beats"])]
 
 
 def students(victim: Victim, batch: Batch, device: str) -> Simulator:

@@ -42,7 +42,7 @@ def twelve_lead_victim(name: str, device: str = "cpu") -> TorchVictim:
     """cnn7 or cnn3, for records (12, 1000) in mV at 100 Hz; logits of several labels, in the order of CLASSES."""
     net = Ordered(translate(real(f"ecg12/{name}_ptbxl5_100hz.onnx")), TWELVE_LEAD_NETS[name])
     bounds = (-float("inf"), float("inf"))
-    return TorchVictim(net.eval(), outputs="logits", bounds=bounds, device=device)
+    return TorchVictim(net.eval(), outputs="logits", multilabel=True, bounds=bounds, device=device)
 
 
 def translate(path: Path) -> nn.Sequential:

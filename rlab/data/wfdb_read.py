@@ -80,8 +80,8 @@ def read_headers(paths: Sequence[Path], rate: float | None, annotated: bool) -> 
                 left_out.append((path.name, str(error)))
             except Exception as error:  # wfdb raises many kinds of errors on broken files
                 left_out.append((path.name, f"cannot be read: {str(error) or type(error).__name__}"))
-            if row % TOLD == TOLD - 1:
-                progress(paths[:TOLD])
+            if row % TOLD == TOLD - 1 or row == len(paths) - 1:
+                progress(paths[row - row % TOLD : row + 1])
     if not records:
         raise DataError(f"none of {len(paths)} WFDB records can be read{reason(left_out)}")
     return records, left_out

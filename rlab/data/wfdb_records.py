@@ -140,6 +140,8 @@ def read_cuts(
             if len(waiting) >= TOLD:
                 progress(waiting)
                 waiting = []
+        if waiting:
+            progress(waiting)
     return x, sorted(kept), left_out
 
 

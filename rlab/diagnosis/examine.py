@@ -17,7 +17,7 @@ from rlab.diagnosis.probe import PHASE, Probe
 from rlab.diagnosis.report import FEWEST, Check, Diagnosis, Finding, Severity, error, note, options, warning
 from rlab.errors import InputError, VictimError
 from rlab.filters import FAMILIES, Entry, Filter, Palette, check_palette
-from rlab.filters.palette import Spec
+from rlab.filters.palette import Spec, refuse_pixels
 from rlab.progress import showing
 from rlab.runs.inputs import Data, Model, taken
 from rlab.runs.options import AttackOptions
@@ -88,6 +88,7 @@ def doctor(
     progress=False prints nothing.
     """
     declared = check_keywords(doctor, AttackOptions, {"palette": palette, "seed": seed})
+    refuse_pixels(declared.palette, "the doctor")
     with showing(progress), taken(model, data, limit) as (victim, batch):
         show(Understood(batch, (victim,)))
         specs = declared.filled(batch)[0].palette or ()
