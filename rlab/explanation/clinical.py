@@ -56,7 +56,7 @@ def clinical_sheet(
             ax.plot(x_pulse, y_pulse - (at + 0.5) * row, color=INK, linewidth=0.8)
         figure.text(left, 1 - 5 / A4[1], title, fontsize=9, va="top")
         cut = "" if shown == x.shape[1] else f", the first {LONGEST:g} s of {x.shape[1] / rate:.3g} s"
-        colours = "" if heat is None else ", darker red: the decision depends more on it"
+        colours = "" if heat is None else ", darker red: stronger evidence for the class"
         below = [*notes, f"25 mm/s, 10 mm/mV{cut}{colours}"]
         figure.text(left, bottom - 4 / A4[1], "\n".join(below), fontsize=8, va="top")
         buffer = io.BytesIO()
