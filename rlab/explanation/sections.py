@@ -22,7 +22,7 @@ def maps_sections(
     batch: Batch | None,
     classes: Mapping[str, Rows],
     regions: Rows | None,
-    waves: Rows | None,
+    waves: Rows | None = None,
 ) -> list[Section]:
     """Maps over the samples of `batch`, each method's queries and masks, and the rows of the tables of classes, regions and
     waves."""
