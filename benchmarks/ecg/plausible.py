@@ -55,7 +55,7 @@ Q_WAVE = "QRS"  # of a prior infarction
 
 @dataclass(frozen=True)
 class Shares:
-    """The share of each method's heat in the region of each record's sign (n,), and in it or its Q waves."""
+    """The share of each method's heat in the region of each record's sign (n,), and in it or in QRS of its leads, which holds Q waves."""
 
     statements: tuple[str, ...]
     signs: Mapping[str, Tensor]
@@ -115,7 +115,7 @@ def over(ours: Tensor, other: Tensor) -> Estimate:
 
 
 def plausible_figures(shares: Shares) -> Figures:
-    """`plausible_over_uniform` takes the signs of an acute infarction; `_q` counts Q waves too."""
+    """`plausible_over_uniform` takes the signs of an acute infarction; `_q` counts QRS too, which holds Q waves."""
     ours = shares.signs[OURS]
     return {
         "plausible_records": len(shares.statements),
@@ -136,7 +136,7 @@ def plausible_table(shares: Shares) -> str:
             wider = shares.with_q[method][own].mean()
             times = "1" if method == UNIFORM else interval(over(values[own], shares.signs[UNIFORM][own]), 2)
             rows.append((name, str(len(own)), method, f"{values[own].mean():.1%}", f"{wider:.1%}", times))
-    return table("statement | records | method | heat at the sign | or in its Q waves | over uniform", rows)
+    return table("statement | records | method | heat at the sign | or in QRS there | over uniform", rows)
 
 
 if __name__ == "__main__":
