@@ -194,9 +194,9 @@ def _version(package: str) -> str | None:
         return None
 
 
-def origins(store: Store, command: str) -> str:
-    """Versions, commits and devices of all raw files of a page."""
-    held = [store.origin(name) for name in store.names()]
+def origins(store: Store, command: str, prefix: str = "") -> str:
+    """Versions, commits and devices of all raw files of a page, or of those whose names start with `prefix`."""
+    held = [store.origin(name) for name in store.names(prefix)]
     made = dict.fromkeys(f"rlab {o.version}{f' ({o.commit})' if o.commit else ''}" for o in held)
     devices = dict.fromkeys(o.device for o in held if o.device)
     where = f" on {' and '.join(devices)}" if devices else ""

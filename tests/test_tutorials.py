@@ -16,10 +16,11 @@ from tests.test_readme import DOCUMENTS, GUIDES, Block, blocks_of, commands_of
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
+TWELVE = "twelve-leads"  # needs real records
 PAGES = [
     DOCS / "index.md",
     *(ROOT / page for page in (*DOCUMENTS, *GUIDES)),
-    *sorted(page for page in (DOCS / "tutorials").glob("*.md") if page.stem != "few-queries"),
+    *sorted(page for page in (DOCS / "tutorials").glob("*.md") if page.stem not in ("few-queries", TWELVE)),
 ]
 LONGER = [DOCS / f"{name}.md" for name in ("benchmark", "explain", "harden", "tutorials/few-queries")]
 
@@ -60,6 +61,16 @@ def run_blocks(blocks: list[Block], page: str, folder: Path) -> int:
 )
 def test_every_block_runs(page: Path, folder: Path) -> None:
     assert run_blocks(blocks_of(page.read_text(encoding="utf-8")), str(page), folder) > 0
+
+
+@pytest.mark.real
+@pytest.mark.slow
+def test_every_block_on_real_records_runs(real: Path, folder: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    for name, file in {"ptbxl": "ptbxl", "cnn3.onnx": "ecg12/cnn3_ptbxl5_100hz.onnx"}.items():
+        (folder / name).symlink_to(real / file)
+    page = DOCS / "tutorials" / f"{TWELVE}.md"
+    assert run_blocks(blocks_of(page.read_text(encoding="utf-8")), str(page), folder) == 4
 
 
 SAMPLE = """

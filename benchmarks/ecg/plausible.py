@@ -55,7 +55,7 @@ Q_WAVE = "QRS"  # of a prior infarction
 
 @dataclass(frozen=True)
 class Shares:
-    """The share of each method's heat in the region of each record's sign (n,), and in it or in QRS of its leads, which holds Q waves."""
+    """The share of each method's heat in the region of each record's sign (n,), and in it or in QRS of the same leads."""
 
     statements: tuple[str, ...]
     signs: Mapping[str, Tensor]

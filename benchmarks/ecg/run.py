@@ -1,8 +1,8 @@
 """How few queries an attack needs on ECG beats, compared with other policies; and what groups of leads are worth.
 
 python -m benchmarks.ecg                       # run what has no raw file, then write results/ecg.md
-python -m benchmarks.ecg --only leads          # one case
-python -m benchmarks.ecg --quick               # few beats and queries, lead groups, plausible heat, and how fast records are read
+python -m benchmarks.ecg --only leads          # one case; `twelve` are policies on whole records of twelve leads
+python -m benchmarks.ecg --quick               # few beats and queries, records of twelve leads, their heat, and reading
 
 The beats are read below $RLAB_REAL, or from the files of `python -m benchmarks.beats`: three victims, 9 records of DS2. Records
 of twelve leads and their networks are below $RLAB_REAL.
@@ -20,7 +20,7 @@ from torch import Tensor
 
 from benchmarks.attacks import attack
 from benchmarks.beats import LABELS, balanced, beats
-from benchmarks.ecg import leads, plausible
+from benchmarks.ecg import leads, plausible, twelve
 from benchmarks.ecg.cases import (
     BASELINES,
     FULL,
@@ -37,7 +37,7 @@ from benchmarks.ecg.cases import (
 )
 from benchmarks.ecg.reading import read_ms
 from benchmarks.ecg.smooth_pgd import smooth_pgd_min
-from benchmarks.harness import Claim, Figures, Options, Piece
+from benchmarks.harness import Claim, Figures, Options, Piece, origins
 from benchmarks.raw import Curves, Numbers, Raw, Store, from_curves, or_nan, to_curves
 from benchmarks.tables import interval, section, share, table
 from benchmarks.victims import BEAT_NETS, beat_victim
@@ -48,15 +48,6 @@ from rlab.results.result import AttackResult
 from rlab.stats import Estimate, estimate, median
 from rlab.victims.torch_module import TorchVictim
 
-RULES = """
-No training of a prior or an agent used these victims (`benchmarks.victims.train_beats`). Beats are those of the 9
-available records of DS2 that the victim classifies correctly, with N, S and V balanced as far as there are enough.
-Queries are search and cleanup; their median is over all beats, and a beat that was not flipped counts as the whole
-budget. L2, in mV and relative to the beat's own, is after cleanup, over flipped beats. SNR compares the beat without
-its mean with the change. All attacks use the same stopping rule, and those that do not reduce the distortion themselves
-the same cleanup. Smooth PGD (Han et al. 2020) is the white-box bound: it uses the victim's own gradients and moves
-every sample freely but smoothly, so it has no queries to compare. Brackets are 95% bootstrap intervals.
-"""
 COLUMNS = ("relative", "snr_flip", "snr")
 
 
@@ -133,6 +124,7 @@ def pieces(options: Options) -> Iterator[Piece]:
     for case in cases(FULL):
         yield Piece(case.name, case.kind, case.settings, partial(make, case, FULL))
     yield from leads.pieces()
+    yield from twelve.pieces()
 
 
 Read = Callable[[str], Raw]
@@ -175,9 +167,16 @@ def distortions_table(read: Read, size: Size) -> str:
 
 
 def sections(store: Store) -> Iterator[str]:
-    """Nothing until all attacks are there."""
-    if any(case.name not in store for case in cases(FULL) if case.kind == "attacks"):
-        return
+    """Each replaces the section of its heading once all of its raw files are there; the others of the page stay."""
+    if all(case.name in store for case in cases(FULL) if case.kind == "attacks"):
+        yield from beat_sections(store)
+    if found := lead_curves(store):
+        yield leads.lead_section(found)
+    if whole := twelve.stored(store):
+        yield twelve.twelve_section(whole, origins(store, "python -m benchmarks.ecg", twelve.KIND))
+
+
+def beat_sections(store: Store) -> Iterator[str]:
     for net in BEAT_NETS:
         facts = store.facts(next(case.name for case in cases(FULL) if case.net == net))
         held = ", ".join(f"{count} {name}" for name, count in facts["beats"].items())
@@ -191,8 +190,6 @@ def sections(store: Store) -> Iterator[str]:
             f"One distortion alone, {FULL.alone} beats for each victim, budget {FULL.budget:,}, proposals by `random`."
         )
         yield section("Victims and distortions", about, distortions_table(store.read, FULL))
-    if found := lead_curves(store):
-        yield leads.lead_section(found)
 
 
 def keyed(found: Mapping[str, Raw], size: Size) -> Figures:
@@ -221,16 +218,22 @@ def quick(options: Options) -> Figures:
     chosen = [case for case in cases(QUICK) if not options.only or case.kind in options.only]
     figures = keyed({case.name: make(case, QUICK, options.device) for case in chosen}, QUICK)
     grouped = leads.QUICK if not options.only or leads.KIND in options.only else ()
+    whole = twelve.QUICK if not options.only or twelve.KIND in options.only else ()
     reading = read_ms() if not options.only or "reading" in options.only else {}
-    wanted = not options.only or plausible.KIND in options.only
-    heat = plausible.plausible_figures(plausible.measure(options.device)) if wanted else {}
-    grouped_figures = leads.lead_figures({case: leads.measure(case, options.device) for case in grouped})
-    return {**figures, **grouped_figures, **reading, **heat}
+    heat = plausible.measure(options.device) if not options.only or plausible.KIND in options.only else None
+    return {
+        **figures,
+        **leads.lead_figures({case: leads.measure(case, options.device) for case in grouped}),
+        **twelve.twelve_figures({case: twelve.measure(case, options.device) for case in whole}),
+        **reading,
+        **({} if heat is None else plausible.plausible_figures(heat)),
+    }
 
 
 def figures(store: Store) -> Figures:
-    beats = keyed({name: store.read(name) for name in store.names() if not name.startswith(leads.KIND)}, FULL)
-    return {**beats, **leads.lead_figures(lead_curves(store))}
+    records = (leads.KIND, twelve.KIND)
+    beats = keyed({name: store.read(name) for name in store.names() if not name.startswith(records)}, FULL)
+    return {**beats, **leads.lead_figures(lead_curves(store)), **twelve.twelve_figures(twelve.stored(store))}
 
 
 def lead_curves(store: Store) -> dict[leads.LeadCase, Curves]:
@@ -240,5 +243,5 @@ def lead_curves(store: Store) -> dict[leads.LeadCase, Curves]:
     return {case: to_curves(store.read(case.name).numbers) for case in leads.FULL}
 
 
-CASES = ("attacks", "distortions", leads.KIND, "reading", plausible.KIND)
-CLAIM = Claim("ecg", "ECG", __doc__, RULES, quick, pieces, sections, figures, cases=CASES)
+CASES = ("attacks", "distortions", leads.KIND, twelve.KIND, "reading", plausible.KIND)
+CLAIM = Claim("ecg", "ECG", __doc__, "", quick, pieces, sections, figures, cases=CASES, page="ecg")

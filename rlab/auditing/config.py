@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BeforeValidator, Field, field_validator, model_serializer, model_validator
 
 from rlab.benchmarking.config import BenchmarkOptions, folder_name
-from rlab.benchmarking.requirements import Requirement, parse_requirement
+from rlab.benchmarking.requirements import Requirement, parse_requirement, quantity
 from rlab.data.load import DataOptions
 from rlab.explanation import parse_methods
 from rlab.hardening.options import HardenOptions
@@ -16,9 +16,13 @@ from rlab.runs.options import AttackOptions, RunOptions, SharedRunOptions
 from rlab.runs.sharing import WorkerOptions
 from rlab.storage.config import Options, check
 
-STAGES = ("doctor", "attack", "explain", "benchmark", "harden")
-VERIFIED, FIGURES = "verified.json", "figures.json"  # files of benchmark and harden
-OPTIONAL = tuple(stage for stage in STAGES if stage != "attack")  # stages that `false` skips
+STAGES = ("doctor", "attack", "detect", "explain", "benchmark", "harden")
+DETECTION, VERIFIED, FIGURES = (
+    "detection.json",
+    "verified.json",
+    "figures.json",
+)  # files of detect, benchmark and harden
+OPTIONAL = tuple(stage for stage in STAGES if stage not in ("attack", "detect"))  # stages that `false` skips
 EXAMPLE = "{metric: success, at: {snr: 20dB}, below: 20%}"
 
 
@@ -29,6 +33,19 @@ def structured(text: Any) -> Any:
     if "=" in text and " " not in text.strip():
         return parse_requirement(text.strip())
     raise ValueError(f"requirements are fields, not sentences: write {EXAMPLE} (docs/audit.md lists them)")
+
+
+class Condition(NamedTuple):
+    """A distortion that fills one group of channels, at an SNR in dB or, without one, at the severities of the palette."""
+
+    distortion: str
+    snr: float | None
+
+    @classmethod
+    def of(cls, requirement: Requirement) -> Condition:
+        """What a requirement on `detection` is about."""
+        assert requirement.distortion is not None
+        return cls(requirement.distortion, quantity(requirement.at["snr"])[0] if requirement.at else None)
 
 
 class DoctorStage(Options):
@@ -129,7 +146,16 @@ class AuditOptions(WorkerOptions, RunOptions):
 
     @property
     def steps(self) -> tuple[str, ...]:
-        return tuple(stage for stage in STAGES if stage == "attack" or getattr(self, stage) is not None)
+        """The stages that run; `detect` runs if a requirement needs it."""
+        declared = {stage: getattr(self, stage) is not None for stage in OPTIONAL}
+        runs = {"attack": True, "detect": bool(self.conditions), **declared}
+        return tuple(stage for stage in STAGES if runs[stage])
+
+    @property
+    def conditions(self) -> tuple[Condition, ...]:
+        """The distortions under which the model has to detect something, each once."""
+        asked = (Condition.of(requirement) for requirement in self.requirements if requirement.metric == "detection")
+        return tuple(dict.fromkeys(asked))
 
     def plain(self) -> dict[str, Any]:
         return super().plain() | {stage: False for stage in OPTIONAL[:3] if getattr(self, stage) is None}

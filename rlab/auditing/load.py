@@ -18,7 +18,7 @@ from rlab.data.batch import Batch
 from rlab.errors import DataError, InputError, MissingExtra, ModelError, OptionError, VictimError
 from rlab.explanation import parse_methods
 from rlab.filters import check_palette
-from rlab.filters.palette import refuse_pixels
+from rlab.filters.palette import Palette, refuse_pixels
 from rlab.hardening.trainable import trainable
 from rlab.progress import Progress, bar, quiet
 from rlab.results.breakdown import entry_filters
@@ -31,7 +31,11 @@ from rlab.victims.torch_module import TorchVictim
 
 NEED_TRUTH, NEED_CHECKS = ("dice", "iou", "pointing", "energy"), ("stability", "sanity")
 Bars = Callable[[str, int], Progress]  # makes the progress bar of a stage with this number of parts
-UNITS = {"explain": "methods", "harden": "epochs"}  # what the bar of a stage counts, if not samples
+UNITS = {
+    "detect": "queries",
+    "explain": "methods",
+    "harden": "epochs",
+}  # what the bar of a stage counts, if not samples
 
 
 @contextmanager
@@ -81,6 +85,7 @@ class LoadedAudit:
         asked = {
             "doctor": [plain["doctor"], list(map(str, options.palette or ())), options.seed],
             "attack": attack,
+            "detect": [options.conditions, attack],
             "explain": [plain["explain"], attack],
             "benchmark": [plain["benchmark"], self.benchmark.manifest.hash if self.benchmark else attack, others],
             "harden": [plain.get("harden"), attack, data_fingerprint(self.training) if self.training else ""],
@@ -103,6 +108,7 @@ def load_audit(options: AuditOptions, folder: Path, progress: Bars = lambda stag
         check_palette(attack.palette, batch.x[:4], batch.bounds)
     benchmark = _stored_benchmark(filled, batch)
     check_names(filled, batch, attack.palette.names, benchmark)
+    _check_ratios(filled, attack.palette)
     with stopped_at("loading the model"):
         model, here = place(options, options.model)
         filled = filled.model_copy(update={"model": model})
@@ -206,6 +212,15 @@ def _check_score(requirement: Requirement, options: AuditOptions, batch: Batch) 
         why = "explain.checks is off: set 'checks: true'"
     if why:
         raise OptionError(f"the requirement '{requirement}' cannot be checked: {why}")
+
+
+def _check_ratios(options: AuditOptions, palette: Palette) -> None:
+    """Refuse a requirement with an SNR for a distortion that has none."""
+    added = {entry.filter.name for entry in palette.entries if entry.filter.additive}
+    for requirement in options.requirements:
+        if requirement.metric == "detection" and requirement.at and requirement.distortion not in added:
+            why = f"{requirement.distortion} adds nothing to the signal, so it has no SNR: leave out 'at'"
+            raise OptionError(f"the requirement '{requirement}' cannot be checked: {why}")
 
 
 def _check_unit(requirement: Requirement, batch: Batch) -> None:

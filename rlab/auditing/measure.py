@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rlab.auditing.config import Condition
 from rlab.auditing.results import StageResults, clean_correct
 from rlab.benchmarking.requirements import Requirement, Verdict, measure_benchmark, quantity
 from rlab.results.breakdown import entry_filters
@@ -18,6 +19,8 @@ from rlab.stats import NOTHING, Estimate, difference, median_estimate, share_est
 
 _HARDENED = {"clean_accuracy": "clean", "accuracy_under_attack": "agent", "accuracy_under_held_out_filters": "held_out",
              "median_l2": "agent_l2"}  # fmt: skip  # other figures: accuracy_under_NAME
+
+_TOLD = 6  # groups of channels in a note
 
 
 def judge(requirement: Requirement, results: StageResults, own: str) -> Verdict:
@@ -92,9 +95,13 @@ def of_class(result: AttackResult, name: str | None) -> Tensor:
     """(n,) samples of a class, by name or index; all if `name` is None."""
     if name is None:
         return torch.ones(len(result), dtype=torch.bool)
-    classes = result.setting.classes
-    index = classes.index(name) if name in classes else int(name)
+    index = class_index(result, name)
     return result.labels[:, index] == 1 if result.labels.shape[1:] else result.labels == index
+
+
+def class_index(result: AttackResult, name: str) -> int:
+    classes = result.setting.classes
+    return classes.index(name) if name in classes else int(name)
 
 
 def with_filter(result: AttackResult, name: str | None) -> Tensor:
@@ -110,6 +117,23 @@ def within(result: AttackResult, kind: str, bound: float) -> Tensor:
     if kind == "snr":
         return result.final["snr_db"] >= bound
     return (result.final["l2"] if kind == "l2" else result.effort) <= bound
+
+
+def _detect(requirement: Requirement, results: StageResults, own: str) -> Verdict:
+    """The group of channels with the worst share counts; the note has all groups, the worst first."""
+    assert results.detect is not None
+    assert results.attack is not None
+    label, wanted = class_index(results.attack, str(requirement.class_)), Condition.of(requirement)
+    found = [tally for tally in results.detect.tallies if (tally.label, tally.condition) == (label, wanted)]
+    if not found:
+        return Verdict(requirement, math.nan, note="the model detects this class in no unchanged sample")
+    worst_first = sorted(found, key=lambda tally: tally.still, reverse=requirement.relation in ("below", "at_most"))
+    named = "" if requirement.at else "{0.entry} in "
+    told = [f"{named}{{0.channels}}: {{0.still}} of {{0.detected}}".format(tally) for tally in worst_first]
+    more = f"; and {len(told) - _TOLD} more" if len(told) > _TOLD else ""
+    worst = worst_first[0]
+    note = "; ".join(told[:_TOLD]) + more
+    return Verdict.of(requirement, share_estimate(worst.still, worst.detected), worst.detected, note)
 
 
 def _explain(requirement: Requirement, results: StageResults, own: str) -> Verdict:
@@ -152,5 +176,5 @@ def _stored(figure: Mapping[str, Any]) -> Estimate:
 
 
 _BY_STAGE: dict[str, Callable[[Requirement, StageResults, str], Verdict]] = {
-    "doctor": _doctor, "attack": _attack, "explain": _explain, "benchmark": _benchmark, "harden": _harden,
+    "doctor": _doctor, "attack": _attack, "detect": _detect, "explain": _explain, "benchmark": _benchmark, "harden": _harden,
 }  # fmt: skip

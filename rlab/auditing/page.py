@@ -44,6 +44,7 @@ def audit_page(folder: Path, record: Mapping[str, Any], results: StageResults) -
         Section("What was tested", _tested(record)),
         *([Section("Doctor", _doctor(results.doctor))] if results.doctor is not None else []),
         *(attack_sections(results.attack) if results.attack is not None else []),
+        *([Section("Detection", _detection(results))] if results.detect is not None else []),
         *([results.explain.section()] if results.explain is not None else []),
         *([benchmark_section(results.benchmark, results.report, results.verified)] if results.benchmark else []),
         *([harden_section(results.harden, folder / "harden")] if results.harden is not None else []),
@@ -99,6 +100,19 @@ def _doctor(diagnosis: Diagnosis) -> list[Block]:
     asked += "" if share is None else f", {share:.0%} of the checked samples are classified correctly"
     told = f"{'' if findings else 'No problems were found. '}{asked}."
     return [*([findings_table(findings, passed)] if findings or passed else []), Text(told, quiet=True)]
+
+
+def _detection(results: StageResults) -> list[Block]:
+    assert results.attack is not None
+    assert results.detect is not None
+    names = results.attack.setting.classes
+    rows: list[list[Any]] = [
+        [tally.entry, tally.channels, names[tally.label] if names else tally.label, tally.detected, tally.still]
+        for tally in results.detect.tallies
+    ]
+    head = ["distortion", "in", "class", "detected unchanged", "still detected"]
+    note = "The distortion fills one group of channels over the whole length, and dB are within this group. There is no search."
+    return [Table(head, rows, "Samples whose class the model detects", words=3), Text(note, quiet=True)]
 
 
 def _cost(results: StageResults) -> list[Block]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from rlab.auditing import detection
 from rlab.auditing.config import AuditOptions
 from rlab.auditing.load import LoadedAudit
 from rlab.benchmarking.answers import corruptions_of, count_rows
@@ -21,6 +22,7 @@ def rows_at_most(audit: LoadedAudit) -> dict[str, int | None]:
     by_stage: dict[str, Callable[[], int | None]] = {
         "doctor": lambda: None,
         "attack": lambda: samples * options.build(audit.batch).budget,
+        "detect": lambda: detection.rows_at_most(options, options.build(audit.batch), samples),
         "explain": lambda: _explaining(options, audit),
         "benchmark": lambda: _benchmarking(options, audit),
         "harden": lambda: _total(hardening_job(audit).rows_at_most().values()),

@@ -15,6 +15,7 @@ from torch import Tensor
 
 import rlab
 from rlab.auditing.config import FIGURES, VERIFIED, AuditOptions
+from rlab.auditing.detection import Detection
 from rlab.auditing.load import LoadedAudit
 from rlab.benchmarking import Benchmark, BenchmarkReport, read_report
 from rlab.benchmarking.report import DEFAULT
@@ -73,6 +74,7 @@ class StageResults:
     left_out: Mapping[str, str]  # skipped stages, and why
     doctor: Diagnosis | None = None
     attack: AttackResult | None = None
+    detect: Detection | None = None
     explain: MethodComparison | None = None
     benchmark: Benchmark | None = None
     report: BenchmarkReport | None = None
@@ -94,6 +96,8 @@ def read_results(
         parts["doctor"] = read_diagnosis(stored["doctor"])
     if "attack" in stored:
         parts["attack"] = AttackResult.load(stored["attack"])
+    if "detect" in stored:
+        parts["detect"] = Detection.read(stored["detect"])
     if "explain" in stored:
         parts["explain"] = read_comparison(stored["explain"], explained_inputs(parts["attack"], explained))
     if "benchmark" in stored:
@@ -172,6 +176,8 @@ def figures(results: StageResults) -> dict[str, Any]:
             **attack.summary(), "clean_accuracy": float(clean_correct(attack).double().mean()),
             "classes": [asdict(row) for row in by_class(attack)], "distortions": by_distortion(attack),
         }  # fmt: skip
+    if results.detect is not None:
+        plain["detect"] = asdict(results.detect)
     if results.explain is not None:
         plain["explain"] = {
             method: {score: judged.mean(score).value for score in judged.scores}

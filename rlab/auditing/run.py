@@ -12,12 +12,13 @@ from collections.abc import Callable, Mapping, Sized
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import yaml
 from matplotlib.figure import Figure
 
-from rlab.auditing.config import FIGURES, VERIFIED, AuditOptions
+from rlab.auditing.config import DETECTION, FIGURES, VERIFIED, AuditOptions
+from rlab.auditing.detection import Detection, detect
 from rlab.auditing.load import Bars, LoadedAudit, load_audit, stopped_at
 from rlab.auditing.measure import judge
 from rlab.auditing.page import PAGE, VERDICT, audit_page, verdict_text
@@ -120,7 +121,7 @@ def run_audit(
 
 def _check_stages(resume: Resume, fingerprints: Mapping[str, str]) -> None:
     """Refuse the finished stages of another audit before the first query."""
-    stages = {stage: mark for stage, mark in fingerprints.items() if stage in RUN}
+    stages = {stage: mark for stage, mark in fingerprints.items() if stage in RUN and stage != "detect"}
     differs = [stage for stage, mark in stages.items() if resume.fingerprint(stage) not in (None, mark)]
     if differs:
         another = f"holds another audit ({', '.join(differs)} differs)"
@@ -137,10 +138,11 @@ def _run_stages(
         if why := _stopped(audit, finished):
             left_out[stage] = why
             continue
-        before = resume.fingerprint(stage) is not None
+        before = resume.fingerprint(stage) == fingerprints[stage]
         if not before:
             resume.create()  # marks the folder as an audit's before a stage writes into it
-        record = StageRecord.of(resume.step(stage, fingerprints[stage], partial(_timed, audit, stage)))
+        stale: Literal["refuse", "remake"] = "remake" if stage == "detect" else "refuse"  # it adds to what it has
+        record = StageRecord.of(resume.step(stage, fingerprints[stage], partial(_timed, audit, stage), stale))
         finished[stage] = replace(record, begun=resume.begun(stage))
         tell(stage, finished[stage], before)
     return finished, left_out
@@ -176,6 +178,14 @@ def run_the_attack(audit: LoadedAudit) -> StageRecord:
     workers, folder = Workers.of(options, options.model, audit.victim), audit.folder / "attack"
     result = run_attack(options, audit.victim, audit.batch, folder, options.plain(), progress, workers)
     return StageRecord(Rows(model=int(result.queries.sum())))
+
+
+def run_detect(audit: LoadedAudit) -> StageRecord:
+    """New requirements cost only the queries of their own distortions."""
+    folder = audit.folder / "detect"
+    found = detect(audit, Detection.read(folder) if (folder / DETECTION).exists() else Detection())
+    found.save(folder)
+    return StageRecord(Rows(model=found.rows))
 
 
 def run_explain(audit: LoadedAudit) -> StageRecord:
@@ -275,6 +285,6 @@ def run_harden(audit: LoadedAudit) -> StageRecord:
 
 
 RUN: dict[str, Callable[[LoadedAudit], StageRecord]] = {
-    "doctor": run_doctor, "attack": run_the_attack, "explain": run_explain, "benchmark": run_the_benchmark,
+    "doctor": run_doctor, "attack": run_the_attack, "detect": run_detect, "explain": run_explain, "benchmark": run_the_benchmark,
     "harden": run_harden,
 }  # fmt: skip

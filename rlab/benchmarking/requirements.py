@@ -25,7 +25,7 @@ _QUANTITY = re.compile(r"\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?)\s*(%|[A-Za-
 class Metric:
     """A figure that you can require: the stage that measures it, its kind, and the keys that narrow it down."""
 
-    stage: Literal["doctor", "attack", "explain", "benchmark", "harden", "audit"]
+    stage: Literal["doctor", "attack", "detect", "explain", "benchmark", "harden", "audit"]
     kind: Literal["share", "score", "number"] = "number"  # shares and scores are at most 1; shares are shown in percent
     keys: tuple[str, ...] = ()
     unit: str | None = ""  # unit that a limit may have; None: the data's own
@@ -52,6 +52,7 @@ METRICS: dict[str, Metric] = {
     "median_l2": Metric("attack", "number", _SAMPLES, None, math.inf),
     "median_snr": Metric("attack", "number", _SAMPLES, "dB", -math.inf),
     "median_patches": Metric("attack", "number", _SAMPLES, unbroken=math.inf),
+    "detection": Metric("detect", "share", (*_SAMPLES, "at")),
     **{name: Metric("explain", "score", ("method",)) for name in _SCORES},
     "sanity": Metric("explain", "number", ("method",)),
     "accuracy": Metric("benchmark", "share", ("model", "level", "distortion")),
@@ -119,6 +120,8 @@ class Requirement(Options, populate_by_name=True, serialize_by_alias=True):
             raise ValueError(f"{foreign[0]!r} does not apply to {self.metric}: leave it out")
         if self.metric == "accuracy" and self.level is None and self.distortion is None:
             raise ValueError("accuracy needs a level or a distortion: add 'level: flip' or 'distortion: gaussian_blur'")
+        if self.metric == "detection":
+            self._check_detection()
         share = self.figure.kind != "number"
         check_unit(self.metric, self.unit, "%" if share else self.figure.unit)
         if share and not -1 <= self.limit <= 1:
@@ -126,6 +129,13 @@ class Requirement(Options, populate_by_name=True, serialize_by_alias=True):
         for kind, bound in (self.at or {}).items():
             check_unit(kind, quantity(bound)[1], {"snr": "dB", "l2": None, "queries": ""}[kind])
         return self
+
+    def _check_detection(self) -> None:
+        if self.class_ is None or self.distortion is None:
+            missing = "class: MI" if self.class_ is None else "distortion: muscle_noise"
+            raise ValueError(f"detection is about one class under one distortion: add '{missing}'")
+        if foreign := [kind for kind in self.at or {} if kind != "snr"]:
+            raise ValueError(f"detection makes no search, so {foreign[0]!r} does not apply: write 'at: {{snr: 12dB}}'")
 
     @property
     def details(self) -> dict[str, Any]:

@@ -9,21 +9,24 @@ from typing import Annotated, Any
 import typer
 import yaml
 
+from rlab.auditing.load import class_indices
 from rlab.cli.declared import declared, out, tell_data
 from rlab.data.batch import UNBOUNDED, Batch
 from rlab.data.fields import ACCEPTED
 from rlab.data.load import DEMO, DataOptions, find_loader
 from rlab.diagnosis import data_findings, findings_table
 from rlab.errors import DataError, InputError
+from rlab.filters.palettes import is_ecg
 from rlab.present.table import plain, terminal
 from rlab.runs.options import RunOptions
 from rlab.runs.understood import Understood
 from rlab.storage.config import Options
-from rlab.storage.files import write_new
+from rlab.storage.files import refuse_existing, write_new
 from rlab.victims.options import ModelOptions
 
 FIRST = {"limit": 32, "shuffle": True}  # a first run is small and has all classes
 _WIDE, _MOST = 120, 20  # characters per line, classes to name
+_FEW = 100  # queries for each record of a first audit
 
 
 class InitOptions(Options):
@@ -41,6 +44,7 @@ def command(
 ) -> None:
     """Inspect your data, without querying a model, and write a commented configuration for `rlab attack --config`.
 
+    For an ECG, also write a file for `rlab audit`, with requirements such as to detect MI in noise: NAME-audit.yaml.
     DATA defaults to the .npz file in the current folder, or else to the folder itself. An existing file is not overwritten.
     """
     data = options.data or DataOptions(path=_at_hand())
@@ -51,11 +55,21 @@ def command(
     if findings := data_findings(batch):
         out.print(terminal(findings_table(findings)))
     name = data.path if model is None and data.path.startswith(DEMO) else model
-    write_new(file, configuration(data, batch, ModelOptions(name=name) if name else None))
-    then = "Next:" if name else "Enter your model there, then:"
-    out.print(f"Wrote [bold]{plain(file)}[/bold]. {then}", highlight=False)
-    for verb in ("doctor", "attack"):
-        out.print(f"  rlab {verb} --config {plain(file)}", highlight=False, soft_wrap=True)
+    named = ModelOptions(name=name) if name else None
+    texts = {file: configuration(data, batch, named)}
+    then = [f"{verb} --config {file}" for verb in ("doctor", "attack")]
+    if is_ecg(batch.rank, batch.rate, batch.unit):
+        audit = file.with_name(f"{file.stem}-audit.yaml")
+        texts[audit] = audit_configuration(data, batch, named)
+        then.append(f"audit {audit}")
+    for path in texts:
+        refuse_existing(path)
+    for path, text in texts.items():
+        write_new(path, text)
+    written = " and ".join(f"[bold]{plain(path)}[/bold]" for path in texts)
+    out.print(f"Wrote {written}. {'Next:' if name else 'Enter your model there, then:'}", highlight=False)
+    for command in then:
+        out.print(f"  rlab {plain(command)}", highlight=False, soft_wrap=True)
 
 
 def _at_hand() -> str:
@@ -73,25 +87,77 @@ def _at_hand() -> str:
 
 def configuration(data: DataOptions, batch: Batch, model: ModelOptions | None) -> str:
     """The text of the file; options without a value become comments."""
-    several = batch.y.dim() > 1  # several labels can be true at once
-    named = (model or ModelOptions(name="my_module:function")).model_copy(update={"multilabel": several})
+    several, named = _named(batch, model)
     attack, _ = RunOptions(model=named, data=data, goal="multilabel" if several else "untargeted").filled(batch)
-    applied = ("path", "kind", "limit", "shuffle", *ACCEPTED[find_loader(data.path, data.kind)])
-    sections = {"model": _lines(named, _changed(named)), "data": _lines(data, _changed(data), applied)}
-    written = {name: [f"{name}:", *(f"  {line}" for line in lines), ""] for name, lines in sections.items()}
-    if model is None:
-        commented = [f"# {line}" for line in written["model"][:-1]]
-        written["model"] = ["# Enter your model here and remove the # from these lines:", *commented, ""]
+    others = RunOptions.model_fields.keys() - {"model", "data"}
     lines = [
         "# Configuration of rlab attack. Command-line options override this file.",
         *(f"# {_printable(line)}" for line in described(batch)),
         "# Lines like '# key: ...' describe options that are not set.",
         "",
-        *written["model"],
-        *written["data"],
-        *_lines(attack, attack.model_copy(update={"chunk": None}).plain(), RunOptions.model_fields.keys() - sections),
+        *_model_and_data(data, named, model is None),
+        *_lines(attack, attack.model_copy(update={"chunk": None}).plain(), others),
     ]
     return "\n".join(lines) + "\n"
+
+
+def audit_configuration(data: DataOptions, batch: Batch, model: ModelOptions | None) -> str:
+    """The text of an audit file for an ECG: each class has to be detected in noise, in any one group of leads."""
+    several, named = _named(batch, model)
+    attack, _ = RunOptions(model=named, data=data).filled(batch)
+    plain = attack.plain() | {"budget": _FEW}
+    found = [{"class": batch.label_name(k)} for k in class_indices(batch)[:_MOST]]
+    noise, off = {"distortion": "muscle_noise", "at": {"snr": "12dB"}}, {"distortion": "lead_dropout"}
+    lines = [
+        "# An audit: rlab audit runs it, checks the requirements and writes a report. docs/audit.md explains every key.",
+        *(f"# {_printable(line)}" for line in described(batch)),
+        "# These are few records: raise data.limit until no verdict says that there are too few samples.",
+        "",
+        *_model_and_data(data, named, model is None, only_set=True),
+        *_lines(attack, plain, ("palette", "channels", "goal", "budget")),
+        *(["benchmark: false  # it needs one label per record"] if several else []),
+        "",
+        "requirements:",
+        "  # No errors in how the model and the data fit together.",
+        _required({"metric": "errors", "at_most": 0}),
+        "  # The model still detects the class with muscle noise of 12 dB in any one group of leads: the worst group counts.",
+        "  # Records count that have the class, and in which the model detects it without noise.",
+        *(_required({"metric": "detection", **one, **noise, "at_least": "80%"}) for one in found),
+        "  # The same with the leads of any one group off. Remove the # to require it:",
+        *(f"  # {_required({'metric': 'detection', **one, **off, 'at_least': '80%'}).strip()}" for one in found),
+        "  # At most half of the records flip with natural distortions that are 20 dB below the signal or quieter.",
+        _required({"metric": "success", "at": {"snr": "20dB"}, "at_most": "50%"}),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _named(batch: Batch, model: ModelOptions | None) -> tuple[bool, ModelOptions]:
+    """Whether several labels can be true at once, and the model, which has to know it."""
+    several = batch.y.dim() > 1
+    return several, (model or ModelOptions(name="my_module:function")).model_copy(update={"multilabel": several})
+
+
+def _model_and_data(data: DataOptions, named: ModelOptions, missing: bool, only_set: bool = False) -> list[str]:
+    """The sections `model` and `data`; a missing model is commented out."""
+    applied = ("path", "kind", "limit", "shuffle", *ACCEPTED[find_loader(data.path, data.kind)])
+    model, given = _changed(named), _changed(data)
+    sections = {
+        "model": _lines(named, model, model if only_set else None),
+        "data": _lines(data, given, given if only_set else applied),
+    }
+    written = {name: [f"{name}:", *(f"  {line}" for line in lines), ""] for name, lines in sections.items()}
+    if missing:
+        commented = [f"# {line}" for line in written["model"][:-1]]
+        written["model"] = ["# Enter your model here and remove the # from these lines:", *commented, ""]
+    return [*written["model"], *written["data"]]
+
+
+def _required(requirement: Mapping[str, Any]) -> str:
+    """A requirement as an item of a list on one line."""
+    written = yaml.safe_dump(
+        dict(requirement), default_flow_style=True, sort_keys=False, width=10**6, allow_unicode=True
+    )
+    return f"  - {written.strip()}"
 
 
 def described(batch: Batch) -> Iterator[str]:

@@ -61,7 +61,7 @@ class Entry:
         if not self.unit:
             return changed
         if self.unit == DECIBEL:
-            return x + (changed - x) * _strength(snr_db(x, changed) - self.severity).view_as(scale)
+            return x + (changed - x) * strength(snr_db(x, changed) - self.severity).view_as(scale)
         return x + (changed - x) * (self.severity * self.factor / scale)
 
 
@@ -187,7 +187,7 @@ def unit_scale(x: Tensor, bounds: tuple[float, float]) -> tuple[Tensor, Tensor]:
     return x.new_zeros(each), torch.where(span > 0, span, 1.0).view(each)  # a flat line has no amplitude
 
 
-def _strength(decibels: Tensor) -> Tensor:
+def strength(decibels: Tensor) -> Tensor:
     """Factor that strengthens a change by `decibels`; 0 if nothing changed or there is no signal."""
     return torch.where(decibels.isfinite(), 10 ** (decibels / 20), 0.0)
 

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 from rlab.auditing.config import FIGURES
+from rlab.auditing.detection import Detection
 from rlab.auditing.run import DECLARED
 from rlab.benchmarking.folder import MANIFEST, METADATA, Benchmark
 from rlab.benchmarking.verify import verify_benchmark
@@ -215,6 +216,7 @@ def mend_audit(resume: Resume, mended: Mended) -> None:
     checks: dict[str, Callable[[], object]] = {
         "doctor": lambda: read_diagnosis(folder / "doctor"),
         "attack": lambda: AttackResult.load(folder / "attack"),
+        "detect": lambda: Detection.read(folder / "detect"),
         "explain": lambda: explanation_page(folder / "explain"),
         "harden": lambda: files.read_json(folder / "harden" / FIGURES),
     }
@@ -228,5 +230,5 @@ def mend_audit(resume: Resume, mended: Mended) -> None:
         except InputError:
             resume.drop(stage)
             mended.lost.append(stage)
-            if stage == "explain":
+            if stage in ("detect", "explain"):
                 shutil.rmtree(folder / stage, ignore_errors=True)

@@ -68,9 +68,13 @@ def write_text(path: Path, text: str) -> None:
 
 def write_new(path: Path, text: str) -> None:
     """Write text to a new file; refuse to overwrite one."""
+    refuse_existing(path)
+    write_text(path, text)
+
+
+def refuse_existing(path: Path) -> None:
     if os.path.lexists(path):
         raise OptionError(f"{path} already exists and is not overwritten: name another file with --out, or remove it")
-    write_text(path, text)
 
 
 def copy_folder(source: Path, target: Path) -> Path:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from benchmarks import beats as packed
 from benchmarks import data
-from benchmarks.ecg import cases, leads, plausible, smooth_pgd
+from benchmarks.ecg import cases, leads, plausible, smooth_pgd, twelve
 from benchmarks.ecg import run as ecg
 from benchmarks.victims import BEAT_NETS, beat_victim, train_beats
 from benchmarks.victims.beat_nets import beat_cnn
@@ -254,6 +254,26 @@ def test_figures_of_lead_groups() -> None:
     assert figures["leads_cnn7_groups_60"] == pytest.approx(4.5)
     assert "leads_cnn7_groups_200" not in figures  # beyond the budget
     assert "| cnn7, groups | 2 |" in leads.lead_section(found)
+
+
+def test_figures_of_twelve_leads() -> None:
+    """Two records: auto ends at 1 and 3, the better of the others at 100 queries is random with 5 and 11."""
+    alone = {
+        "auto": (((2, 4.0), (90, 1.0)), ((3, 3.0),)),
+        "square": (((5, 6.0),), ((101, 1.0),)),
+        "random": (((9, 5.0),), ((99, 11.0),)),
+    }
+    found = {case: alone[case.policy] for case in twelve.QUICK}
+    figures = twelve.twelve_figures(found)
+    assert figures["twelve_ratio_100"] == pytest.approx(2 / 8)
+    assert (figures["twelve_cnn3_clinical_auto_20"], figures["twelve_cnn3_clinical_square_100"]) == (3.5, math.inf)
+    assert figures["twelve_cnn3_clinical_square_flipped_100"] == 0.5
+    assert "twelve_cnn3_clinical_auto_200" not in figures  # beyond the budget
+    text = twelve.twelve_section(found, "Measured here.")
+    assert text.startswith("## Twelve leads")
+    assert "| cnn3, clinical, random | 100.0%" in text
+    neither = {case: alone["square"] if case.policy != "auto" else curves for case, curves in found.items()}
+    assert twelve.over_better(neither, "cnn3", "clinical", 100).value == 0
 
 
 @pytest.mark.real

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -10,12 +11,19 @@ import yaml
 from PIL import Image
 
 import rlab
+from rlab.auditing import AuditOptions
 from rlab.cli.examples import FOLDERS, examples
 from rlab.runs.options import RunOptions
 from rlab.storage.config import check, read_config
 from tests.command import rlab_command
 from tests.data.test_physionet import make as make_ptbxl
 
+NET = """
+from torch import nn
+
+def net():
+    return nn.Sequential(nn.AdaptiveAvgPool1d(4), nn.Flatten(), nn.Linear(48, 5))
+"""
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -87,6 +95,35 @@ def test_several_labels_at_once_are_the_goal(here: Path):
     make_ptbxl(here / "ptbxl")
     assert rlab_command("init", "ptbxl", "--model", "my_net:net").code == 0
     assert (options().goal, options().model.multilabel) == ("multilabel", True)
+
+
+def test_an_ecg_gets_an_audit_that_runs_as_it_is(here: Path):
+    make_ptbxl(here / "ptbxl", fast=False)
+    Path("my_ecg_net.py").write_text(NET)
+    said = rlab_command("init", "ptbxl", "--model", "my_ecg_net:net")
+    assert "rlab audit rlab-audit.yaml" in said.out
+    text, batch = Path("rlab-audit.yaml").read_text(encoding="utf-8"), rlab.load("ptbxl")
+    required = check(AuditOptions, yaml.safe_load(text)).requirements
+    asked = [one for one in required if one.metric == "detection"]
+    labels = batch.y.any(0).nonzero().flatten().tolist()
+    assert [one.class_ for one in asked] == [batch.label_name(label) for label in labels]
+    assert {(one.distortion, *(one.at or {}).items()) for one in asked} == {("muscle_noise", ("snr", "12dB"))}
+    audited = rlab_command("audit", "rlab-audit.yaml", "--out", "audited")
+    assert audited.code in (0, 1), audited.err
+    stages = json.loads(Path("audited/audit.json").read_text(encoding="utf-8"))["stages"]
+    assert stages["detect"]["rows"]["model"] % 4 == 0  # four groups of leads
+    assert (
+        check(AuditOptions, yaml.safe_load(text.replace("  # - {", "  - {"))).conditions[1].distortion == "lead_dropout"
+    )
+
+
+def test_other_data_get_no_audit_and_neither_file_is_overwritten(here: Path):
+    assert rlab_command("init", "demo:digits").code == 0
+    assert sorted(path.name for path in here.iterdir()) == ["rlab.yaml"]
+    Path("rlab.yaml").unlink()
+    Path("rlab-audit.yaml").write_text("mine")
+    assert rlab_command("init", "demo:ecg").code == 2
+    assert [path.name for path in here.iterdir()] == ["rlab-audit.yaml"]
 
 
 def test_a_class_with_a_strange_name_stays_within_its_comment(here: Path):

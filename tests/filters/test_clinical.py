@@ -20,10 +20,9 @@ from rlab.filters.palettes import CLINICAL, RECORDER, named_palette
 from rlab.filters.recorded import recorded_filter
 from tests.filters.samples import millivolts, seeded
 
-NSTDB = Path(os.environ.get("RLAB_REAL", "")) / "ecg12" / "nstdb"
-recordings = pytest.mark.skipif(
-    "RLAB_REAL" not in os.environ or not NSTDB.is_dir(), reason="needs the recordings of noise below RLAB_REAL"
-)
+REAL = Path(os.environ.get("RLAB_REAL", Path(__file__).parents[2].parent / "shared" / "real"))
+NSTDB = REAL / "ecg12" / "nstdb"
+recordings = pytest.mark.skipif(not NSTDB.is_dir(), reason=f"no recordings of noise in {NSTDB}: set RLAB_REAL")
 RATE, WINDOW = 360.0, 3600
 LEADS = ("I", "II", "III", "aVR", "aVL", "aVF", "V1", "V2", "V3", "V4", "V5", "V6")
 # our filter and its weakest and strongest entry, the recording, bands in Hz

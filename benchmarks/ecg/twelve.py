@@ -1,0 +1,114 @@
+"""`auto` beside `square` and `random` on whole records of twelve leads, with the clinical palette and the papers'.
+
+The networks and records are those of `benchmarks.ecg.leads`: public networks, and records of fold 9 that they get all right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from benchmarks.attacks import attack, flipped, flips, median, ratio
+from benchmarks.ecg.leads import NETS, PATCH, RATE, SEED, SPLIT, WITHIN, records, twelve_lead_victim
+from benchmarks.harness import Figures, Piece
+from benchmarks.raw import Curves, Store, to_curves
+from benchmarks.tables import interval, section, share, table
+from rlab.core.channels import TWELVE
+from rlab.stats import Estimate
+
+KIND = "twelve"
+OURS, OTHERS = "auto", ("square", "random")
+PALETTES = ("clinical", "paper")
+AIM = 0.4  # of twelve_ratio_100
+
+
+@dataclass(frozen=True)
+class TwelveCase:
+    """One policy with one palette, against one network."""
+
+    net: str
+    palette: str
+    policy: str
+    records: int
+    budget: int
+
+    @property
+    def name(self) -> str:
+        return f"{KIND}-{self.net}-{self.palette}-{self.policy}-n{self.records}-b{self.budget}"
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return {"net": self.net, "palette": self.palette, "policy": self.policy, "channels": TWELVE, "patch": PATCH,
+                "split": SPLIT, "records": self.records, "budget": self.budget, "seed": SEED}  # fmt: skip
+
+
+FULL = tuple(
+    TwelveCase(net, palette, policy, 30, 200) for net in NETS for palette in PALETTES for policy in (OURS, *OTHERS)
+)
+QUICK = tuple(TwelveCase("cnn3", "clinical", policy, 30, 100) for policy in (OURS, *OTHERS))
+Found = Mapping[TwelveCase, Curves]
+
+
+def measure(case: TwelveCase, device: str) -> Curves:
+    """Attack until the budget is spent, with the same cleanup for every policy; the networks run on the CPU."""
+    result = attack(
+        twelve_lead_victim(case.net), records(case.net)[: case.records], goal="multilabel", palette=case.palette, patch=PATCH,
+        channels=TWELVE, policy=case.policy, budget=case.budget + 1, until="budget", seed=SEED,
+    )  # fmt: skip
+    return flips(result)
+
+
+def pieces() -> Iterator[Piece]:
+    for case in FULL:
+        yield Piece.of_curves(case.name, KIND, case.settings, partial(measure, case))
+
+
+def stored(store: Store) -> dict[TwelveCase, Curves]:
+    """All stored cases; none until they are complete."""
+    if any(case.name not in store for case in FULL):
+        return {}
+    return {case: to_curves(store.read(case.name).numbers) for case in FULL}
+
+
+def over_better(found: Found, net: str, palette: str, queries: int) -> Estimate:
+    """The median distance of `auto` over that of `square` or `random`, whichever is nearer; 0 if both are infinite."""
+    own = {case.policy: curves for case, curves in found.items() if (case.net, case.palette) == (net, palette)}
+    better = min(OTHERS, key=lambda policy: median([own[policy]], queries).value)
+    return ratio([own[OURS]], [own[better]], queries)
+
+
+def twelve_figures(found: Found) -> Figures:
+    """Medians and shares of flips, and ratios; that of cnn3 with the clinical palette is `twelve_ratio_100`."""
+    figures: dict[str, Any] = {}
+    for case, curves in found.items():
+        key = f"twelve_{case.net}_{case.palette}_{case.policy}"
+        figures |= {f"{key}_{q}": median([curves], q).value for q in WITHIN if q <= case.budget}
+        figures[f"{key}_flipped_100"] = flipped([curves], 100).value
+    for net, palette in dict.fromkeys((case.net, case.palette) for case in found):
+        first = (net, palette) == (QUICK[0].net, QUICK[0].palette)
+        name = "twelve_ratio_100" if first else f"twelve_ratio_100_{net}_{palette}"
+        figures[name] = over_better(found, net, palette, 100).value
+    return figures
+
+
+def twelve_section(found: Found, origin: str) -> str:
+    """`origin` says how the raw files were made."""
+    rows = []
+    for case, curves in found.items():
+        times = interval(over_better(found, case.net, case.palette, 100), 2) if case.policy == OURS else ""
+        cells = [interval(median([curves], q), 3) for q in WITHIN if q <= case.budget]
+        rows.append((f"{case.net}, {case.palette}, {case.policy}", share(flipped([curves], 100)), *cells, times))
+    case = next(iter(found))
+    about = (
+        f"The first {case.records} records of PTB-XL's fold 9 that the network gets all right, twelve leads, 10 s at {RATE} Hz, "
+        f"goal `multilabel` (any label flips), patches of {PATCH / RATE:g} s in the lead groups `{TWELVE}`, {case.budget} queries "
+        "for each record, the same cleanup for all policies. Median L2 in mV of the best flip within a number of queries; it is "
+        "infinite (inf) until more than half of the records are flipped. The last column is the median of `auto` over the better "
+        "one of `square` and `random` at 100 queries, 0 where both are infinite; the aim with the clinical palette is at most "
+        f"{AIM}."
+    )
+    heads = " | ".join(f"within {q}" for q in WITHIN if q <= case.budget)
+    head = f"network, palette, policy | flipped within 100 | {heads} | over the better"
+    return section("Twelve leads", about, table(head, rows), origin)

@@ -1,0 +1,142 @@
+"""Does the model still detect a class when a distortion fills one group of channels? The stage behind the metric `detection`.
+
+Every sample with a class that the model detects unchanged is distorted in one group at a time over its whole length, and asked
+once. No search takes place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from rlab.auditing.config import DETECTION, AuditOptions, Condition
+from rlab.auditing.load import LoadedAudit
+from rlab.core.attack import Attack
+from rlab.core.channels import group_names
+from rlab.core.rng import sample_seeds
+from rlab.data.batch import Batch
+from rlab.filters.palette import DECIBEL, Entry, Palette, strength
+from rlab.filters.snr import snr_db
+from rlab.results.breakdown import entry_filters
+from rlab.results.result import AttackResult
+from rlab.storage.files import read_json, write_json
+
+_CHUNK = 64  # samples that are distorted at once
+_ALL = "all channels"
+
+
+@dataclass(frozen=True)
+class Tally:
+    """Samples of one class that the model detects unchanged, and how many of them with a distortion in a group of channels."""
+
+    distortion: str
+    snr: float | None  # dB within the group; None: the severity of the palette
+    entry: str  # the distortion with its severity
+    channels: str  # the group in words
+    label: int
+    detected: int
+    still: int
+
+    @property
+    def condition(self) -> Condition:
+        return Condition(self.distortion, self.snr)
+
+
+@dataclass(frozen=True)
+class Detection:
+    """All tallies of an audit's folder, and the queries that they took."""
+
+    tallies: tuple[Tally, ...] = ()
+    rows: int = 0
+
+    @property
+    def conditions(self) -> set[Condition]:
+        return {tally.condition for tally in self.tallies}
+
+    @classmethod
+    def read(cls, folder: Path) -> Detection:
+        held = read_json(folder / DETECTION)
+        return cls(tuple(Tally(**tally) for tally in held["tallies"]), held["rows"])
+
+    def save(self, folder: Path) -> None:
+        write_json(folder / DETECTION, {"tallies": [asdict(tally) for tally in self.tallies], "rows": self.rows})
+
+
+def detect(audit: LoadedAudit, before: Detection) -> Detection:
+    """Measure the conditions that `before` does not have, and add them to it."""
+    attack, batch, victim = audit.options.build(audit.batch), audit.batch, audit.victim
+    right = detected(AttackResult.load(audit.folder / "attack").before.double(), batch.y)
+    rows = right.any(1).nonzero().flatten()
+    if not len(rows):
+        return before
+    seeds = sample_seeds(audit.options.seed, 0, len(batch))
+    tallies, asked, names = list(before.tallies), victim.rows.total(), groups_of(attack, batch)
+    progress = audit.progress("detect", rows_at_most(audit.options, attack, len(rows)))
+    for condition in (each for each in audit.options.conditions if each not in before.conditions):
+        for entry in entries_of(condition, attack.palette):
+            alone = replace(attack.palette, entries=(entry,))
+            for group, channels in names.items():
+                found = torch.zeros_like(right)
+                for some in rows.split(_CHUNK):
+                    x = distorted(batch.x[some], alone, channels, condition.snr, batch.bounds, seeds[some].tolist())
+                    scores = victim(x.to(victim.device), "verify").cpu()
+                    found[some] = detected(victim.probabilities(scores), batch.y[some])
+                    progress(some)
+                kept, of = (right & found).sum(0).tolist(), right.sum(0).tolist()
+                about = (condition.distortion, condition.snr, entry.name, group)
+                tallies += [Tally(*about, label, of[label], kept[label]) for label in range(len(of)) if of[label]]
+    return Detection(tuple(tallies), before.rows + victim.rows.total() - asked)
+
+
+def detected(probabilities: Tensor, labels: Tensor) -> Tensor:
+    """(n, k), labels (n,) or (n, k) -> (n, k) bool: classes of each sample that the model finds; never where it returned NaN."""
+    if labels.shape[1:]:
+        return (probabilities > 0.5) & (labels == 1)
+    own = torch.zeros_like(probabilities, dtype=torch.bool).scatter(1, labels[:, None], True)
+    first = torch.zeros_like(own).scatter(1, probabilities.argmax(1, keepdim=True), True)
+    return own & first & ~probabilities.isnan()
+
+
+def distorted(
+    x: Tensor,
+    palette: Palette,
+    channels: Sequence[int],
+    snr: float | None,
+    bounds: tuple[float, float],
+    seeds: Sequence[int],
+) -> Tensor:
+    """x: (b, c, *size) with these channels of the palette's one entry; `snr` is the ratio within these channels alone."""
+    own, out = list(channels), x.clone()
+    changed = palette.bank(x, bounds, seeds)[:, 1, own]
+    if snr is not None:
+        louder = strength(snr_db(x[:, own], changed) - snr).view(-1, *(1,) * (x.dim() - 1))
+        changed = (x[:, own] + (changed - x[:, own]) * louder).clamp(*bounds)
+    out[:, own] = changed
+    return out if snr is None or palette.rounded is None else palette.rounded(out)
+
+
+def entries_of(condition: Condition, palette: Palette) -> Iterator[Entry]:
+    """The entries of the palette with this filter, or the filter at the given SNR."""
+    own = [palette.entries[at - 1] for at in entry_filters(palette.names)[condition.distortion]]
+    if condition.snr is None:
+        yield from own
+    else:
+        yield replace(own[0], severity=condition.snr, unit=DECIBEL, factor=1.0, draw=0)
+
+
+def groups_of(attack: Attack, batch: Batch) -> dict[str, tuple[int, ...]]:
+    """The channels of each group, by its name."""
+    groups = attack.grid.groups
+    if not groups:
+        return {_ALL: tuple(range(batch.shape[0]))}
+    return dict(zip(group_names(groups, batch.leads), groups, strict=True))
+
+
+def rows_at_most(options: AuditOptions, attack: Attack, samples: int) -> int:
+    """Queries if the model detects a class in every sample."""
+    entries = sum(len(list(entries_of(condition, attack.palette))) for condition in options.conditions)
+    return samples * entries * max(1, len(attack.grid.groups))
