@@ -2,7 +2,7 @@
 
 python -m benchmarks.ecg                       # run what has no raw file, then write results/ecg.md
 python -m benchmarks.ecg --only leads          # one case; `twelve` are policies on whole records of twelve leads
-python -m benchmarks.ecg --quick               # few beats and queries, records of twelve leads, and how fast they are read
+python -m benchmarks.ecg --quick               # few beats and queries, records of twelve leads, their heat, and reading
 
 The beats are read below $RLAB_REAL, or from the files of `python -m benchmarks.beats`: three victims, 9 records of DS2. Records
 of twelve leads and their networks are below $RLAB_REAL.
@@ -20,7 +20,7 @@ from torch import Tensor
 
 from benchmarks.attacks import attack
 from benchmarks.beats import LABELS, balanced, beats
-from benchmarks.ecg import leads, twelve
+from benchmarks.ecg import leads, plausible, twelve
 from benchmarks.ecg.cases import (
     BASELINES,
     FULL,
@@ -220,11 +220,13 @@ def quick(options: Options) -> Figures:
     grouped = leads.QUICK if not options.only or leads.KIND in options.only else ()
     whole = twelve.QUICK if not options.only or twelve.KIND in options.only else ()
     reading = read_ms() if not options.only or "reading" in options.only else {}
+    heat = plausible.measure(options.device) if not options.only or plausible.KIND in options.only else None
     return {
         **figures,
         **leads.lead_figures({case: leads.measure(case, options.device) for case in grouped}),
         **twelve.twelve_figures({case: twelve.measure(case, options.device) for case in whole}),
         **reading,
+        **({} if heat is None else plausible.plausible_figures(heat)),
     }
 
 
@@ -241,5 +243,5 @@ def lead_curves(store: Store) -> dict[leads.LeadCase, Curves]:
     return {case: to_curves(store.read(case.name).numbers) for case in leads.FULL}
 
 
-CASES = ("attacks", "distortions", leads.KIND, twelve.KIND, "reading")
+CASES = ("attacks", "distortions", leads.KIND, twelve.KIND, "reading", plausible.KIND)
 CLAIM = Claim("ecg", "ECG", __doc__, "", quick, pieces, sections, figures, cases=CASES, page="ecg")

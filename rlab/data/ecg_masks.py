@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -11,11 +13,15 @@ from torch import Tensor
 
 from rlab.data.batch import Batch
 from rlab.errors import DataError, MissingExtra, OptionError
+from rlab.present.waves import waves
 
 QRS = 0.05  # seconds on either side of R; a convention, because annotations mark only R
 WAVES = {"P": ("P_Onsets", "P_Offsets"), "QRS": ("R_Onsets", "R_Offsets"), "T": ("T_Onsets", "T_Offsets")}
 _LEAST = 2.0  # seconds; neurokit2 finds no reliable waves in shorter windows
 _LONGEST = {"P": 0.25, "QRS": 0.25, "T": 0.5}  # seconds; anything longer is two waves merged into one
+_BEFORE_R = 0.06  # seconds
+SEGMENTS = ("P", "QRS", "ST", "T")
+ST = (0.08, 0.25)  # seconds from the end of QRS: the least of ST, where its level is read, and the latest start of T
 
 
 def qrs_masks(batch: Batch, half_width: float = QRS) -> Tensor:
@@ -42,22 +48,88 @@ def wave_masks(batch: Batch, lead: int | str = 0) -> dict[str, Tensor]:
 
     Uses the annotated R peaks, or lets neurokit2 detect them if there are none.
     """
+    values, rate = _leads_to_delineate(batch, lead)
+    masks = {wave: torch.zeros(len(batch), batch.size[0], dtype=torch.bool) for wave in WAVES}
+    for row, x in enumerate(values):
+        for wave, spans in _delineate(x, _annotated(batch, row), rate).spans.items():
+            for start, stop in spans:
+                masks[wave][row, start : stop + 1] = True
+    if not any(bool(mask.any()) for mask in masks.values()):
+        raise DataError(f"neurokit2 delineated no wave in {len(batch)} samples: choose another lead or longer windows")
+    return masks
+
+
+def _leads_to_delineate(batch: Batch, lead: int | str) -> tuple[NDArray[np.float64], float]:
+    """The lead of every sample (n, time), and the rate."""
     rate = batch.rate
     if batch.kind != "signal" or rate is None:
         raise DataError("delineation needs signals with a known sampling rate: pass rate when you load them")
     if batch.size[0] < _LEAST * rate:
         need = f"windows of at least {_LEAST:g} s, got {batch.size[0] / rate:.2g} s"
         raise DataError(f"delineation needs {need}: load longer ones with beats=False, or use qrs_masks")
-    values = batch.x[:, _lead(batch, lead)].double().numpy()
-    masks = {wave: torch.zeros(len(batch), batch.size[0], dtype=torch.bool) for wave in WAVES}
+    return batch.x[:, _lead(batch, lead)].double().numpy(), rate
+
+
+def _annotated(batch: Batch, row: int) -> list[int] | None:
+    return None if batch.r_peaks is None else [at for at in batch.r_peaks[row] if 0 <= at < batch.size[0]]
+
+
+def segment_masks(batch: Batch, lead: int | str | None = None) -> dict[str, Tensor]:
+    """Masks (n, time) of P, QRS, ST and T, none of which overlap; empty where a wave is not found.
+
+    Windows shorter than 2 s have fixed windows around their annotated R peaks. Otherwise neurokit2 delineates one lead, by
+    default II or else the first, and every beat gets the median distances of the waves from R. QRS begins at most 60 ms before R,
+    because neurokit2 often begins it in P. ST begins where QRS ends and lasts until T begins, at least 80 ms.
+    """
+    rate, peaks = batch.rate, batch.r_peaks
+    if batch.kind != "signal" or rate is None:
+        raise DataError("the waves of an ECG need signals with a known sampling rate: pass rate when you load them")
+    if batch.size[0] < _LEAST * rate and peaks is not None:
+        found = window_masks(peaks, batch.size[0], rate)
+    else:
+        names = [name.casefold() for name in batch.leads]
+        usual = names.index("ii") if "ii" in names else 0
+        found = _median_masks(batch, usual if lead is None else lead)
+    qrs = found["QRS"]
+    st = torch.stack([_st(*pair, rate) for pair in zip(qrs, found["T"], strict=True)]) & ~qrs
+    return {"P": found["P"] & ~qrs & ~st, "QRS": qrs, "ST": st, "T": found["T"] & ~qrs & ~st}
+
+
+def _median_masks(batch: Batch, lead: int | str) -> dict[str, Tensor]:
+    """Masks (n, time) of P, QRS and T at their median distances from every R."""
+    values, rate = _leads_to_delineate(batch, lead)
+    length = batch.size[0]
+    masks = {wave: torch.zeros(len(batch), length, dtype=torch.bool) for wave in WAVES}
     for row, x in enumerate(values):
-        peaks = None if batch.r_peaks is None else [at for at in batch.r_peaks[row] if 0 <= at < batch.size[0]]
-        for wave, spans in _delineate(x, peaks, rate).items():
-            for start, stop in spans:
-                masks[wave][row, start : stop + 1] = True
-    if not any(bool(mask.any()) for mask in masks.values()):
-        raise DataError(f"neurokit2 delineated no wave in {len(batch)} samples: choose another lead or longer windows")
+        found = _delineate(x, _annotated(batch, row), rate)
+        for wave, spans in found.spans.items():
+            if len(spans) and len(found.peaks):
+                ends = np.array(spans)
+                nearest = np.abs(ends.mean(1)[:, None] - found.peaks).argmin(1)
+                start, stop = np.median(ends - found.peaks[nearest][:, None], axis=0).round().astype(int).tolist()
+                first = max(start, -round(_BEFORE_R * rate)) if wave == "QRS" else start
+                for r in found.peaks.tolist():
+                    masks[wave][row, max(0, r + first) : max(0, r + stop + 1)] = True
     return masks
+
+
+def window_masks(r_peaks: Sequence[Sequence[int]], length: int, rate: float) -> dict[str, Tensor]:
+    """Masks (n, length) of each wave's usual window around the R peaks."""
+    masks = {wave: torch.zeros(len(r_peaks), length, dtype=torch.bool) for wave in WAVES}
+    for row, peaks in enumerate(r_peaks):
+        for wave, cut in waves(peaks, rate, length):
+            masks[wave][row, cut] = True
+    return masks
+
+
+def _st(qrs: Tensor, t: Tensor, rate: float) -> Tensor:
+    """QRS (time,) and T (time,) -> ST (time,)."""
+    least, latest = (round(seconds * rate) for seconds in ST)
+    mask = torch.zeros_like(qrs)
+    for end in (qrs[:-1] & ~qrs[1:]).nonzero().flatten().add(1).tolist():
+        begins = t[end : end + latest].nonzero().flatten()[:1].tolist()
+        mask[end : end + max([least, *begins])] = True
+    return mask
 
 
 def _lead(batch: Batch, lead: int | str) -> int:
@@ -69,26 +141,37 @@ def _lead(batch: Batch, lead: int | str) -> int:
     return names.index(str(lead))
 
 
-def _delineate(x: NDArray[np.float64], annotated: list[int] | None, rate: float) -> dict[str, list[tuple[int, int]]]:
-    """Spans (first, last) of each wave in x: (time,); empty if the delineation fails."""
+@dataclass(frozen=True)
+class Delineation:
+    """The R peaks, and spans (first, last) of each wave; nothing if the delineation fails."""
+
+    peaks: NDArray[np.int64]
+    spans: dict[str, list[tuple[int, int]]]
+
+
+def _delineate(x: NDArray[np.float64], annotated: list[int] | None, rate: float) -> Delineation:
+    """x: (time,)."""
+    nothing = Delineation(np.zeros(0, np.int64), {})
     try:
         import neurokit2 as nk
     except ImportError as error:
         raise MissingExtra("neurokit2", "ecg-delineate") from error
     try:
-        clean = nk.ecg_clean(x, sampling_rate=rate)
-        peaks = np.array(annotated or ())
-        if annotated is None:
-            peaks = nk.ecg_peaks(clean, sampling_rate=rate)[1]["ECG_R_Peaks"]
-        if len(peaks) < 2:
-            return {}
-        _, waves = nk.ecg_delineate(clean, peaks, sampling_rate=rate, method="dwt")
+        with warnings.catch_warnings(action="ignore"):
+            clean = nk.ecg_clean(x, sampling_rate=rate)
+            peaks = np.array(annotated or ())
+            if annotated is None:
+                peaks = nk.ecg_peaks(clean, sampling_rate=rate)[1]["ECG_R_Peaks"]
+            if len(peaks) < 2:
+                return nothing
+            _, ends = nk.ecg_delineate(clean, peaks, sampling_rate=rate, method="dwt")
     except Exception:  # neurokit2 raises various errors if waves are missing or lie at a border
-        return {}
-    return {
-        wave: _spans(waves[f"ECG_{first}"], waves[f"ECG_{last}"], _LONGEST[wave] * rate)
+        return nothing
+    spans = {
+        wave: _spans(ends[f"ECG_{first}"], ends[f"ECG_{last}"], _LONGEST[wave] * rate)
         for wave, (first, last) in WAVES.items()
     }
+    return Delineation(np.asarray(peaks, np.int64), spans)
 
 
 def _spans(onsets: Sequence[float], offsets: Sequence[float], longest: float) -> list[tuple[int, int]]:

@@ -17,6 +17,7 @@ from rlab.errors import DataError, ModelError, OptionError
 from rlab.explanation.explanation import Explanation
 from rlab.explanation.maps import hiding_bank, mean_fill, threshold
 from rlab.explanation.regions import RegionEffects
+from rlab.explanation.wave_effects import WaveEffects
 from rlab.progress import bar
 from rlab.runs.options import AttackOptions
 from rlab.storage.config import check_options
@@ -40,6 +41,8 @@ class Drawn:
     deviation: Tensor | None = None  # (n, *size)
     regions: RegionEffects | None = None
     mask: Tensor | None = None  # (n, *size) bool if queries decided the mask's size; used with the default rule
+    by_lead: Tensor | None = None  # (n, c, *size)
+    waves: WaveEffects | None = None
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,8 @@ class ExplanationTask:
     bounds: tuple[float, float]
     instead: Tensor | None = None  # (n, c, *size) replaces removed parts; None leaves the choice to the method
     leads: tuple[str, ...] = ()  # names of the channels, if any
+    rate: float | None = None  # samples per second of a signal
+    r_peaks: tuple[tuple[int, ...], ...] | None = None  # annotated in each input
 
     def __len__(self) -> int:
         return len(self.x0)
@@ -61,6 +66,12 @@ class ExplanationTask:
     @property
     def size(self) -> tuple[int, ...]:
         return tuple(self.x0.shape[2:])
+
+    @property
+    def inputs(self) -> Batch:
+        """The inputs with the explained classes as labels."""
+        known: dict[str, Any] = {"bounds": self.bounds, "leads": self.leads, "rate": self.rate, "r_peaks": self.r_peaks}
+        return Batch(x=self.x0.cpu(), y=self.labels.cpu(), **known)
 
     @property
     def victim(self) -> Victim:
@@ -173,7 +184,8 @@ class Method(ABC):
         chosen = clean.argmax(1) if labels is None else labels.to(x0.device)
         _check_labels(victim, clean, chosen, batch.ids, self.flips)
         fill = None if instead is None else instead.to(x0.device)
-        return ExplanationTask(meter, x0, chosen, clean, seeds.to(x0.device), batch.bounds, fill, batch.leads)
+        known = (batch.bounds, fill, batch.leads, batch.rate, batch.r_peaks)
+        return ExplanationTask(meter, x0, chosen, clean, seeds.to(x0.device), *known)
 
     def _explain(self, task: ExplanationTask, rule: str) -> Explanation:
         began = time.perf_counter()
@@ -196,6 +208,8 @@ class Method(ABC):
             gradients=self.gradients,
             deviation=None if drawn.deviation is None else drawn.deviation.cpu(),
             regions=drawn.regions,
+            by_lead=None if drawn.by_lead is None else drawn.by_lead.cpu(),
+            waves=drawn.waves,
             probabilities=task.victim.probabilities(task.clean).cpu(),
         )
 

@@ -19,6 +19,7 @@ from rlab.explanation.pictures import draw_maps, save_overlays
 from rlab.explanation.regions import RegionEffects
 from rlab.explanation.sections import maps_sections
 from rlab.explanation.viewers import legend, sample_viewers
+from rlab.explanation.wave_effects import WaveEffects, wave_tables
 from rlab.present.notebook import SAMPLES, blocks_html, maps_html
 from rlab.present.page import Block, Number, Page, Text
 from rlab.present.result import PathLike, Result
@@ -42,6 +43,8 @@ class Explanation(Result):
     gradients: bool = False  # whether the method used the model's gradients or layers
     deviation: Tensor | None = None  # (n, *size) standard deviation of the maps, if the method knows it
     regions: RegionEffects | None = None  # effect of removing each region, if the method knows it
+    by_lead: Tensor | None = None  # (n, c, *size) the map of each lead, if the method tells leads apart
+    waves: WaveEffects | None = None  # effect of removing each wave in each group of leads, if the method knows it
     probabilities: Tensor | None = None  # (n, k) of the clean inputs
     inputs: Batch | None = None  # what was explained; None if it was not kept
 
@@ -62,7 +65,7 @@ class Explanation(Result):
 
     @property
     def arrays(self) -> dict[str, Tensor]:
-        names = ("maps", "mask", "labels", "queries", "deviation", "probabilities")
+        names = ("maps", "mask", "labels", "queries", "deviation", "by_lead", "probabilities")
         return {name: array for name in names if (array := getattr(self, name)) is not None}
 
     @staticmethod
@@ -71,6 +74,8 @@ class Explanation(Result):
         whole: dict[str, Any] = {name: torch.cat([part.arrays[name] for part in parts]) for name in parts[0].arrays}
         regions = [part.regions for part in parts if part.regions is not None]
         whole["regions"] = RegionEffects.join(regions) if regions else None
+        waves = [part.waves for part in parts if part.waves is not None]
+        whole["waves"] = WaveEffects.join(waves) if waves else None
         return replace(parts[0], **whole, seconds=sum(part.seconds for part in parts))
 
     @property
@@ -106,8 +111,9 @@ class Explanation(Result):
     def make_page(self) -> Page:
         classes = {self.method: class_rows(self, self.batch)}
         regions = None if self.regions is None else self.regions.rows(self.batch, self.labels)
+        waves = None if self.waves is None else self.waves.rows(self.batch, self.labels)
         shown = self.batch[: min(len(self.batch), PICTURED)]
-        sections = maps_sections({self.method: self}, shown, classes, regions)
+        sections = maps_sections({self.method: self}, shown, classes, regions, waves)
         return Page(f"Explanation by {self.method}", sections, numbers=self._numbers())
 
     def _numbers(self) -> list[Number]:
@@ -134,4 +140,6 @@ class Explanation(Result):
         blocks: list[Block] = [Text(f"What decides, by the method {self.method}."), *legend(self.batch)]
         for row in range(count):
             blocks += sample_viewers({self.method: self}, self.batch, row, 2 * count, cell=cell)
+        if self.waves is not None:
+            blocks += wave_tables(self.waves.rows(self.batch, self.labels), count)
         return blocks_html(blocks, self._numbers())

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rlab.explanation.method_comparison import MethodComparison
 
 SCORES, GALLERY, ARRAYS = "scores.csv", "gallery.html", "arrays"
-REGIONS, CLASSES, REPORT = "regions.csv", "_by_class.csv", "report.html"
+REGIONS, WAVES, CLASSES, REPORT = "regions.csv", "waves.csv", "_by_class.csv", "report.html"
 
 
 def class_rows(explanation: Explanation, batch: Batch) -> list[dict[str, Any]]:
@@ -53,6 +53,8 @@ def save_explanation(explanation: Explanation, batch: Batch, folder: Path, shown
         save_inputs(batch, folder, shown)
         if explanation.regions is not None:
             write_csv(folder / REGIONS, explanation.regions.rows(batch, explanation.labels))
+        if explanation.waves is not None:
+            write_csv(folder / WAVES, explanation.waves.rows(batch, explanation.labels))
         write_csv(folder / f"{file_name(explanation.method)}{CLASSES}", class_rows(explanation, batch))
         return save_arrays(explanation, batch, folder)
 

@@ -28,12 +28,13 @@ COMPARED_LAYERS = ("gradcam", "gradcam++", "ablationcam", "scorecam")  # and tho
 
 
 class ExplainOptions(RunOptions):
-    """Methods, the class they explain, and how maps become masks and scores; attack options are for the method 'mask'."""
+    """Methods, the class they explain, and how maps become masks and scores; attack options are for the method 'mask', and
+    `channels` for 'waves' too."""
 
     method: Annotated[tuple[str, ...] | None, Accepts(str | Sequence[str] | None)] = Field(
         None,
-        description="methods: belief, credit, mask, rise, occlusion, gradcam, ..., repeated or separated by commas, with options "
-        "in brackets (default: belief; several with --compare)",
+        description="methods: belief, waves, credit, mask, rise, occlusion, gradcam, ..., repeated or separated by commas, with "
+        "options in brackets (default: belief; several with --compare)",
     )
     label: int | None = Field(
         None,

@@ -13,7 +13,7 @@ from torch import Tensor
 from rlab.data.batch import Batch
 from rlab.errors import FolderError
 from rlab.explanation.explanation import Explanation
-from rlab.explanation.files import ARRAYS, CLASSES, REGIONS, SCORES
+from rlab.explanation.files import ARRAYS, CLASSES, REGIONS, SCORES, WAVES
 from rlab.explanation.method_comparison import RULES, MethodComparison, ScoredMethod, score_table
 from rlab.explanation.method_comparison import SCORES as KNOWN
 from rlab.explanation.sections import maps_sections
@@ -37,9 +37,9 @@ def maps_page(folder: Path) -> Page:
     stored = sorted(path for path in folder.glob("*.safetensors") if path.name != INPUTS)
     explained = {path.stem: _read_explanation(path, path.stem) for path in stored}
     classes = {path.name.removesuffix(CLASSES): read_csv(path) for path in sorted(folder.glob(f"*{CLASSES}"))}
-    regions = read_csv(folder / REGIONS) if (folder / REGIONS).exists() else None
+    regions, waves = (read_csv(path) if (path := folder / name).exists() else None for name in (REGIONS, WAVES))
     batch = read_inputs(folder) if has_inputs(folder) else None
-    return Page(f"What decides: {folder.name}", maps_sections(explained, batch, classes, regions))
+    return Page(f"What decides: {folder.name}", maps_sections(explained, batch, classes, regions, waves))
 
 
 def read_scores(folder: Path) -> dict[str, dict[str, Tensor]]:

@@ -18,11 +18,14 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from PIL import Image
+from torch import Tensor
 
+from rlab.core.channels import is_twelve_lead
 from rlab.data.batch import Batch
 from rlab.data.kinds import kind_of
+from rlab.explanation.clinical import clinical_sheet
 from rlab.explanation.maps import to_unit
-from rlab.explanation.words import frame_shares
+from rlab.explanation.words import frame_shares, statements
 from rlab.present.colours import scaled, to_colours, value_range
 from rlab.present.style import DPI, STYLE, new_figure, tidy
 from rlab.present.waves import waves
@@ -36,7 +39,8 @@ if TYPE_CHECKING:
 
 SIDE, FRAMES = 224, 4  # pixels of an image's longer side; frames of a clip side by side
 LINE, MASKED = np.array([0.0, 0.95, 0.85]), "#0072B2"
-STRIP = (4.2, 2.1)  # inches
+STRIP, LEAD = (4.2, 2.1), 0.45  # inches of a strip, and of each of many leads
+NOTES = 3  # sentences below a sheet of twelve leads
 
 
 @dataclass(frozen=True)
@@ -52,6 +56,9 @@ class Overlay:
     r_peaks: tuple[int, ...] = ()
     paler: bool = False  # whether the method knows how sure it is
     frames: Array | None = None  # (t,) share of the map in each frame of a clip
+    leads: tuple[str, ...] = ()  # names of the channels
+    by_lead: Array | None = None  # (c, *size) in [0, 1], if the method tells leads apart
+    notes: tuple[str, ...] = ()  # sentences below a sheet of twelve leads
 
     @classmethod
     def of(cls, explanation: Explanation, batch: Batch, row: int) -> Overlay:
@@ -69,11 +76,29 @@ class Overlay:
             batch.r_peaks[row] if batch.r_peaks is not None else (),
             explanation.deviation is not None,
             frame_shares(explanation.maps[row]).float().numpy() if batch.kind == "video" else None,
+            batch.leads,
+            None if explanation.by_lead is None else _positive(explanation.by_lead[row]),
+            tuple(statements(explanation, batch, row)[:NOTES]),
         )
 
     @property
     def title(self) -> str:
         return "\n".join(line for line in (self.classes, self.explained) if line)
+
+    @property
+    def clinical(self) -> bool:
+        """Whether to draw twelve leads as clinicians read them."""
+        return is_twelve_lead(self.leads) and bool(self.rate) and self.unit == "mV"
+
+    def over_leads(self, count: int) -> Array:
+        """(c, *size): the map of each lead, which is the same for all leads if the method does not tell them apart."""
+        return self.heat[None].repeat(count, 0) if self.by_lead is None else self.by_lead
+
+
+def _positive(by_lead: Tensor) -> Array:
+    """(c, *size) -> the positive values over the highest."""
+    heat: Array = (by_lead.clamp(min=0) / by_lead.max().clamp(min=1e-12)).numpy()
+    return heat
 
 
 def _classes(explanation: Explanation, batch: Batch, row: int) -> str:
@@ -88,6 +113,8 @@ def _classes(explanation: Explanation, batch: Batch, row: int) -> str:
 
 def picture(x: Array, bounds: tuple[float, float], over: Overlay | None = None) -> Image.Image:
     """Draw x (c, *size) with its map and mask, if any."""
+    if over is not None and over.clinical:
+        return clinical_sheet(x, over.over_leads(len(x)), over.leads, over.rate or 1.0, over.title, over.notes)
     return _strip(x, over) if kind_of(x.shape[1:]) == "signal" else _sheet(x, bounds, over)
 
 
@@ -169,17 +196,18 @@ def _strip(x: Array, over: Overlay | None) -> Image.Image:
     step, paper = 1 / (rate or 1.0), bool(rate) and unit == "mV"
     at, end = (np.arange(x.shape[1]) + 0.5) * step, x.shape[1] * step
     with matplotlib.rc_context(STYLE):
-        figure = new_figure(*STRIP)
+        figure = new_figure(STRIP[0], max(STRIP[1], 1.0 + LEAD * len(x)))
         rows = figure.subplots(len(x), 1, sharex=True, squeeze=False)[:, 0]
-        for ax, lead in zip(rows, x, strict=True):
+        heats = [None] * len(x) if over is None else over.over_leads(len(x))
+        for ax, lead, heat in zip(rows, x, heats, strict=True):
             pad = 0.12 * (float(np.ptp(lead)) or 1.0)
             low, high = float(lead.min()) - pad, float(lead.max()) + pad
             if paper:
                 _draw_paper(ax, end, low, high)
-            if over is not None:
+            if over is not None and heat is not None:
                 ax.imshow(
-                    over.heat[None], aspect="auto", cmap=BAND, vmin=0, vmax=1, interpolation="nearest", zorder=1,
-                    extent=(0, end, low, high), alpha=over.heat[None].clip(0, 1),
+                    heat[None], aspect="auto", cmap=BAND, vmin=0, vmax=1, interpolation="nearest", zorder=1,
+                    extent=(0, end, low, high), alpha=heat[None].clip(0, 1),
                 )  # fmt: skip
                 ax.fill_between(at, low, low + 0.6 * pad, where=over.mask.tolist(), color=MASKED, step="mid")
             ax.plot(at, lead, color="#222222", linewidth=1.0)

@@ -19,6 +19,7 @@ from rlab.explanation.captum_methods import CaptumOcclusion, KernelShap, Lime
 from rlab.explanation.credit import Credit, fine_grid
 from rlab.explanation.explanation import Explanation
 from rlab.explanation.maps import each, hiding_filter
+from rlab.explanation.waves import Waves
 from rlab.explanation.white_box import AblationCam, GradCam, GradCamPlusPlus, IntegratedGradients, ScoreCam
 from rlab.filters.palette import refuse_pixels
 from rlab.progress import showing
@@ -55,7 +56,7 @@ class MinimalMask(Method):
 
     def draw(self, task: ExplanationTask) -> Tensor:
         """1 in the set, 0 elsewhere; zeros if the model did not flip within the budget."""
-        batch = Batch(x=task.x0.cpu(), y=task.labels.cpu(), bounds=task.bounds, leads=task.leads)
+        batch = task.inputs
         own = {"palette": (hiding_filter(task.size),), "patch": fine_grid(task.size).patch, "budget": BUDGET}
         own |= {"channels": TOGETHER}  # a map is over positions
         own = {name: value for name, value in own.items() if getattr(self.attack, name) is None}
@@ -72,7 +73,7 @@ class MinimalMask(Method):
         return extent > 0
 
 
-OURS = (Belief, Credit, MinimalMask)
+OURS = (Belief, Waves, Credit, MinimalMask)
 BLACK_BOX = (Rise, Sobol, Hsic, KernelShap, Lime, Occlusion, CaptumOcclusion, Middle)
 WHITE_BOX = (GradCam, GradCamPlusPlus, AblationCam, ScoreCam, IntegratedGradients)
 METHODS: dict[str, type[Method]] = {method.name: method for method in (*OURS, *BLACK_BOX, *WHITE_BOX)}

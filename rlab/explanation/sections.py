@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlab.data.batch import Batch
 from rlab.explanation.viewers import legend, sample_viewers
+from rlab.explanation.wave_effects import wave_tables
 from rlab.present.page import Block, Section, Text
 from rlab.present.table import Share, Table
 
@@ -17,9 +18,14 @@ Rows = Sequence[Mapping[str, Any]]
 
 
 def maps_sections(
-    explained: Mapping[str, Explanation], batch: Batch | None, classes: Mapping[str, Rows], regions: Rows | None
+    explained: Mapping[str, Explanation],
+    batch: Batch | None,
+    classes: Mapping[str, Rows],
+    regions: Rows | None,
+    waves: Rows | None = None,
 ) -> list[Section]:
-    """Maps over the samples of `batch`, each method's queries and masks, and the rows of the tables of classes and regions."""
+    """Maps over the samples of `batch`, each method's queries and masks, and the rows of the tables of classes, regions and
+    waves."""
     rows: list[list[str | float | Share]] = [
         [name, len(each), each.mean_queries, Share(each.mask_share)] for name, each in explained.items()
     ]
@@ -32,6 +38,7 @@ def maps_sections(
         for row in range(min(len(batch), *map(len, fitting.values()))):
             shown += sample_viewers(fitting, batch, row, len(batch) * len(fitting))
     sections = [*([Section("Samples", shown)] if shown else []), Section("Methods", tables)]
+    sections += [] if waves is None else [Section("Waves", wave_tables(waves))]
     return [*sections, *([Section("Regions", _regions(regions))] if regions is not None else [])]
 
 

@@ -12,12 +12,13 @@ from torch import Tensor
 
 from rlab.data.batch import Batch
 from rlab.errors import FolderError
-from rlab.explanation.pictures import Overlay
-from rlab.present.page import Block, Text, Viewers
+from rlab.explanation.pictures import Overlay, picture
+from rlab.present.page import Block, Folded, Gallery, Picture, Text, Viewers
 from rlab.present.viewer import Viewer
 from rlab.results.plots.moving import can_encode
 from rlab.results.viewers import NO_FILM
 from rlab.results.viewers.heat import Heat, heat_stage
+from rlab.results.viewers.pixels import small_address
 from rlab.storage.files import finite, read_arrays, write_arrays
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ def sample_viewers(
     overs = {name: Overlay.of(explanation, batch, row) for name, explanation in explanations.items()}
     stages = {"input": heat_stage(Heat(batch.x[row].numpy(), None, None, **known), 1, moving=False)}
     for name, over in overs.items():
-        view = Heat(batch.x[row].numpy(), over.heat, over.mask, frames=over.frames, **known)
+        view = Heat(batch.x[row].numpy(), over.heat, over.mask, frames=over.frames, by_lead=over.by_lead, **known)
         stages[name] = heat_stage(view, among, moving)
     shown = [
         Viewer(f"{cell}map-{row}-{number}", name, "", "", (notes or {}).get(name, ""), (), stage)
@@ -92,7 +93,16 @@ def sample_viewers(
     classes, label = next(iter(overs.values())).classes, int(next(iter(explanations.values())).labels[row])
     facts = ", ".join(part for part in (classes, f"explained: {batch.label_name(label)}") if part)
     columns = min(len(shown), 2 if batch.kind == "signal" else COLUMNS)
-    return [Text(f"{batch.ids[row]}: {facts}."), Viewers(shown, columns, small=batch.kind != "signal")]
+    viewers = Viewers(shown, columns, small=batch.kind != "signal")
+    if not next(iter(overs.values())).clinical:
+        return [Text(f"{batch.ids[row]}: {facts}."), viewers]
+    sheets = [
+        Picture(
+            small_address(picture(batch.x[row].numpy(), batch.bounds, over), among), f"{name}: twelve leads with heat"
+        )
+        for name, over in overs.items()
+    ]
+    return [Text(f"{batch.ids[row]}: {facts}."), Gallery(sheets), Folded("Every lead in full length", [viewers])]
 
 
 def legend(batch: Batch) -> list[Block]:

@@ -54,7 +54,7 @@ def waves_of(explanation: Explanation, batch: Batch, row: int) -> dict[str, floa
 def statements(explanation: Explanation, batch: Batch, row: int) -> list[str]:
     """Sentences about one sample, the most important first."""
     name, lines = batch.label_name(int(explanation.labels[row])), []
-    shares = waves_of(explanation, batch, row)
+    shares = waves_of(explanation, batch, row) if explanation.waves is None else {}
     if shares:
         order = sorted(shares, key=lambda wave: -shares[wave])
         parts = [f"{shares[wave]:.0%} {'' if wave == 'elsewhere' else 'in '}{wave}" for wave in order]
@@ -66,4 +66,6 @@ def statements(explanation: Explanation, batch: Batch, row: int) -> list[str]:
         )
     if explanation.regions is not None:
         lines += explanation.regions.statements(row, name, batch.rate if batch.kind == "signal" else None)
+    if explanation.waves is not None:
+        lines += explanation.waves.statements(row, name)
     return lines

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from benchmarks import beats as packed
 from benchmarks import data
-from benchmarks.ecg import cases, leads, smooth_pgd, twelve
+from benchmarks.ecg import cases, leads, plausible, smooth_pgd, twelve
 from benchmarks.ecg import run as ecg
 from benchmarks.victims import BEAT_NETS, beat_victim, train_beats
 from benchmarks.victims.beat_nets import beat_cnn
@@ -283,3 +283,19 @@ def test_records_of_twelve_leads_are_grouped_by_default(real: Path) -> None:
     grid = make_attack(batch, patch=leads.PATCH).grid
     assert grid.groups == ((1, 2, 5), (0, 3, 4), (6, 7, 8), (9, 10, 11))
     assert grid.cells == (34,)
+
+
+def test_heat_at_a_sign_is_the_share_of_the_positive_heat_in_its_wave_and_leads():
+    masks = {wave: torch.zeros(2, 10, dtype=torch.bool) for wave in ("QRS", "ST")}
+    masks["QRS"][:, 2:4], masks["ST"][:, 4:6] = True, True
+    signs = [plausible.SIGNS["CRBBB"], plausible.SIGNS["IMI"]]
+    acute, prior = (plausible.region(masks, signs, ("II", "V1"), q) for q in (False, True))
+    assert acute.nonzero().tolist() == [[0, 1, 2], [0, 1, 3], [1, 0, 4], [1, 0, 5]]
+    assert prior[1].nonzero().tolist() == [[0, 2], [0, 3], [0, 4], [0, 5]]
+    heat = torch.zeros(2, 2, 10)
+    heat[0, 1, 2], heat[0, 0, 2], heat[:, :, 9] = 3.0, 1.0, -5.0
+    assert plausible.heat_share(heat, acute).tolist() == [0.75, 0.0]
+    assert plausible.heat_share(torch.ones(2, 2, 10), acute).tolist() == pytest.approx([0.1, 0.1])
+    times = plausible.over(torch.tensor([0.2, 0.4]), torch.tensor([0.1, 0.1]))
+    assert times.value == pytest.approx(3.0)
+    assert times.low <= 3.0 <= times.high

@@ -108,7 +108,7 @@ def test_explanations_stay_within_what_was_told() -> None:
     assert 3 < rows_of(*EXPLAIN) <= plan["rows_at_most"]
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", sorted({*METHODS} - {"waves"}))  # which explains ECGs only, in its own tests
 def test_a_method_asks_no_more_than_it_says(name: str) -> None:
     method = SMALL.get(name) or parse_method(name)
     told = method.most(SIZE[2])

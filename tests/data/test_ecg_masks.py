@@ -12,7 +12,7 @@ import torch
 
 from rlab.data import Batch, load
 from rlab.data.batch import UNBOUNDED
-from rlab.data.ecg_masks import qrs_masks, wave_masks
+from rlab.data.ecg_masks import qrs_masks, segment_masks, wave_masks
 from rlab.errors import DataError, InputError, MissingExtra, OptionError
 
 RATE = 250.0
@@ -68,6 +68,33 @@ def test_delineated_waves_lie_where_they_were_simulated(marked: bool):
         assert sum(hits) >= len(hits) - 1, wave
         assert 0.02 < waves[wave].float().mean() < 0.35
     assert not (waves["P"] & waves["T"]).any()
+
+
+@pytest.mark.parametrize("marked", [True, False])
+def test_every_beat_has_four_parts_that_do_not_overlap(marked: bool):
+    parts = segment_masks(beats(1, marked))
+    assert list(parts) == ["P", "QRS", "ST", "T"]
+    assert torch.stack(list(parts.values())).sum(0).max() == 1
+    for wave, offset in (
+        ("P", -40),
+        ("QRS", 0),
+        ("QRS", -10),
+        ("ST", 30),
+        ("T", 70),
+    ):  # 120 ms after R is neither QRS nor T
+        assert all(parts[wave][0, peak + offset] for peak in PEAKS[1:-1]), (wave, offset)
+    ends = (parts["QRS"][0, :-1] & parts["ST"][0, 1:]).sum()
+    assert ends == parts["QRS"][0].int().diff().eq(-1).sum() >= len(PEAKS) - 1  # ST begins where QRS ends
+
+
+def test_the_parts_of_a_short_window_have_fixed_distances_from_r():
+    batch = Batch(x=torch.zeros(1, 1, 200), **SHORT)
+    spans = {wave: mask[0].nonzero().flatten().tolist() for wave, mask in segment_masks(batch).items()}
+    assert {wave: (own[0], own[-1] + 1) for wave, own in spans.items()} == {
+        "P": (50, 85), "QRS": (85, 115), "ST": (115, 135), "T": (135, 200),
+    }  # fmt: skip
+    flat = Batch(x=torch.zeros(1, 1, 2500), **SHORT)
+    assert not any(mask.any() for mask in segment_masks(flat).values())
 
 
 SHORT: dict[str, Any] = {

@@ -234,7 +234,7 @@ def test_any_class_can_be_explained_without_a_flip_and_the_default_is_the_predic
 def test_methods_by_name():
     listed = parse_methods(["credit,rise(masks=10, cells=3)", "gradcam"])
     assert [method.name for method in listed] == ["credit", "rise", "gradcam"]
-    assert {*SMALL, *WHITE, "belief", "middle"} == set(METHODS)
+    assert {*SMALL, *WHITE, "belief", "middle", "waves"} == set(METHODS)
 
 
 def test_the_mask_takes_its_attack_from_the_run():

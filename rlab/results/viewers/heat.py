@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import matplotlib
 import numpy as np
@@ -43,6 +43,7 @@ class Heat:
     leads: Sequence[str] = ()
     r_peaks: Sequence[int] = ()
     frames: Array | None = None  # (t,): the share of the map in each frame of a clip
+    by_lead: Array | None = None  # (c, time) in [0, 1]: the map of each lead of a signal, in place of `heat`
 
     @property
     def outlines(self) -> list[tuple[tuple[str, str], Mask]]:
@@ -58,9 +59,14 @@ def _band(shown: Heat, among: int) -> Stage:
     stage, places = draw_traces(Traces(shown.x, shown.x, shown.rate, shown.unit, shown.leads, shown.r_peaks), among)
     points, marks = shown.x.shape[1], []
     if shown.heat is not None:
-        level = (shown.heat * LEVELS).astype(int).clip(0, LEVELS - 1)
+        own = [(places, shown.heat)]
+        if shown.by_lead is not None:
+            own = [
+                (replace(places, corners=[at]), heat) for at, heat in zip(places.corners, shown.by_lead, strict=True)
+            ]
+        levels = [(where, (heat * LEVELS).astype(int).clip(0, LEVELS - 1)) for where, heat in own]
         for k in range(1, LEVELS):
-            path = "".join(places.stretch(a / points, b / points) for a, b in runs(level == k))
+            path = "".join(at.stretch(a / points, b / points) for at, level in levels for a, b in runs(level == k))
             colour = to_hex(matplotlib.colormaps[BAND]((k + 0.5) / LEVELS))
             marks += [Mark(colour, f"above {k / LEVELS:.0%} of the highest", path, band=True)] if path else []
     for number, ((colour, name), mask) in enumerate(shown.outlines):

@@ -1,0 +1,102 @@
+"""Twelve leads as clinicians read them: three rows of four leads and a rhythm strip, at 25 mm/s and 10 mm/mV on A4, with heat."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Sequence
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from PIL import Image
+
+from rlab.core.channels import LEADS
+from rlab.present.style import INK, STYLE, new_figure
+from rlab.results.viewers.heat import BAND, Array
+
+A4 = (297.0, 210.0)  # mm
+SPEED, GAIN = 25.0, 10.0  # mm per second and per millivolt
+LONGEST, RHYTHM, ROWS, COLUMNS = 10.0, "ii", 3, 4  # seconds of the sheet, the lead of the strip, and the other leads
+PULSE = 0.5  # seconds before the traces for the calibration pulse
+LOWEST, HIGHEST = 2.0, 4.0  # mV of a row; a larger wave runs into the next row, as on paper
+PRINT_DPI = 150
+STRONGEST, BANDED = 0.65, 0.9  # opacity of the highest heat, and the share of a row that heat fills
+PAPER = (
+    (0.04, 0.1, "#F7DCDA", 0.3),
+    (0.2, 0.5, "#EDB4AE", 0.6),
+)  # seconds, mV, colour and width of small and large boxes
+
+
+def clinical_sheet(
+    x: Array, heat: Array | None, leads: Sequence[str], rate: float, title: str, notes: Sequence[str]
+) -> Image.Image:
+    """x (12, time) in mV and heat (12, time) in [0, 1] -> a page to print; only the first 10 s of a longer record."""
+    shown = min(x.shape[1], round(LONGEST * rate))
+    centred = x[:, :shown] - np.median(x[:, :shown], axis=1, keepdims=True)
+    row = float(np.clip(math.ceil(np.ptp(centred, axis=1).max() * 2) / 2, LOWEST, HIGHEST))
+    end, tall = shown / rate, (ROWS + 1) * row
+    with matplotlib.rc_context(STYLE):
+        figure = new_figure(A4[0] / 25.4, A4[1] / 25.4)
+        figure.set_layout_engine("none")
+        wide, high = SPEED * (PULSE + end), GAIN * tall
+        left, bottom = (A4[0] - wide) / 2 / A4[0], (A4[1] - 22 - high) / A4[1]
+        ax = figure.add_axes((left, bottom, wide / A4[0], high / A4[1]))
+        ax.set(xlim=(-PULSE, end), ylim=(-tall, 0))
+        ax.set_axis_off()
+        _draw_boxes(ax, end, tall)
+        for lead, at, start, stop in _places(leads, shown):
+            middle = -(at + 0.5) * row
+            _draw_lead(ax, centred[lead], None if heat is None else heat[lead], (start, stop), rate, middle, row)
+            ax.text(
+                start / rate + 0.05, middle + 0.42 * row, leads[lead], fontsize=9, fontweight="bold", va="top", zorder=5
+            )
+        for at in range(ROWS + 1):
+            x_pulse, y_pulse = np.array([0.1, 0.15, 0.15, 0.35, 0.35, 0.4]) - PULSE, np.array([0, 0, 1, 1, 0, 0])
+            ax.plot(x_pulse, y_pulse - (at + 0.5) * row, color=INK, linewidth=0.8)
+        figure.text(left, 1 - 5 / A4[1], title, fontsize=9, va="top")
+        cut = "" if shown == x.shape[1] else f", the first {LONGEST:g} s of {x.shape[1] / rate:.3g} s"
+        colours = "" if heat is None else ", darker red: stronger evidence for the class"
+        below = [*notes, f"25 mm/s, 10 mm/mV{cut}{colours}"]
+        figure.text(left, bottom - 4 / A4[1], "\n".join(below), fontsize=8, va="top")
+        buffer = io.BytesIO()
+        figure.savefig(buffer, format="png", dpi=PRINT_DPI)
+    return Image.open(buffer).convert("RGB")
+
+
+def _places(leads: Sequence[str], shown: int) -> list[tuple[int, int, int, int]]:
+    """(lead, row, start, stop) of every trace; in the last row the rhythm strip."""
+    names, quarter = [name.casefold() for name in leads], shown / COLUMNS
+    cells = [
+        (names.index(name.casefold()), i % ROWS, round(i // ROWS * quarter), round((i // ROWS + 1) * quarter))
+        for i, name in enumerate(LEADS)
+    ]
+    return [*cells, (names.index(RHYTHM), ROWS, 0, shown)]
+
+
+def _draw_lead(
+    ax: Axes, values: Array, heat: Array | None, cut: tuple[int, int], rate: float, middle: float, row: float
+) -> None:
+    start, stop = cut
+    if heat is not None:
+        extent = (start / rate, stop / rate, middle - BANDED * row / 2, middle + BANDED * row / 2)
+        hot = heat[None, start:stop].clip(0, 1)
+        ax.imshow(
+            hot,
+            aspect="auto",
+            cmap=BAND,
+            vmin=0,
+            vmax=1,
+            interpolation="nearest",
+            extent=extent,
+            alpha=STRONGEST * hot,
+            zorder=2,
+        )
+    ax.plot((np.arange(start, stop) + 0.5) / rate, values[start:stop] + middle, color=INK, linewidth=0.8, zorder=4)
+    ax.vlines(start / rate, middle - 0.2, middle + 0.2, color=INK, linewidth=0.6, zorder=4)
+
+
+def _draw_boxes(ax: Axes, end: float, tall: float) -> None:
+    for across, down, colour, width in PAPER:
+        ax.vlines(np.arange(-PULSE, end + 1e-6, across), -tall, 0, colors=colour, linewidth=width, zorder=1)
+        ax.hlines(-np.arange(0, tall + 1e-6, down), -PULSE, end, colors=colour, linewidth=width, zorder=1)

@@ -1,0 +1,118 @@
+"""The effect of removing each wave in each group of leads on the class's probability, with an interval; and sentences about it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from typing import Any
+
+import torch
+from scipy.stats import t as student
+from torch import Tensor
+
+from rlab.data.batch import Batch
+from rlab.explanation.regions import LEVEL
+from rlab.present.page import Block, Text
+from rlab.present.table import Table
+from rlab.stats import Estimate
+
+NAMES = {"P": "the P wave", "QRS": "the QRS complex", "ST": "the ST segment", "T": "the T wave"}
+ROUNDING = 1e-6  # by which a probability may differ in another batch
+LEAST = 0.01  # smallest change of a probability worth a sentence
+SHOWN = 12  # samples with a table on a page
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class WaveEffects:
+    """The class's probability before and after a wave was removed in a group of leads: mean and deviation over its cuts."""
+
+    waves: tuple[str, ...]  # w
+    groups: tuple[str, ...]  # g
+    before: Tensor  # (n,)
+    after: Tensor  # (n, w, g)
+    deviation: Tensor  # (n, w, g) of the mean
+    found: Tensor  # (n, w) bool: whether the record has the wave
+    freedom: int  # degrees of freedom
+
+    @property
+    def effect(self) -> Tensor:
+        """(n, w, g): by how much removing the wave lowers the probability."""
+        return self.before[:, None, None] - self.after
+
+    def half_width(self, level: float = LEVEL) -> Tensor:
+        """(n, w, g): the interval is `after` ± this, within 0 and 1."""
+        return float(student.ppf(0.5 + level / 2, self.freedom)) * self.deviation
+
+    def settled(self, level: float = LEVEL) -> Tensor:
+        """(n, w, g) bool: whether the interval excludes the probability before."""
+        return (self.effect.abs() > self.half_width(level) + ROUNDING) & self.found[:, :, None]
+
+    def statements(self, row: int, class_name: str) -> list[str]:
+        """A sentence per settled part, largest effect first, and the number of parts without one."""
+        parts = sorted(self._parts(row), key=lambda part: -abs(part["before"] - part["after"]))
+        told = [part for part in parts if part["settled"] and abs(part["before"] - part["after"]) >= LEAST]
+        lines = [
+            f"removing {NAMES[part['wave']]} in {part['leads']} "
+            f"{'lowers' if part['after'] < part['before'] else 'raises'} P({class_name}) from {part['before']:.2f} to "
+            f"{part['after']:.2f} ({LEVEL:.0%} interval {part['low']:.2f} to {part['high']:.2f})"
+            for part in told
+        ]
+        missing = [NAMES[wave] for wave, found in zip(self.waves, self.found[row].tolist(), strict=True) if not found]
+        absent = [f"no place was found for {' and '.join(missing)}"] if missing else []
+        rest = f"removing any of the other {len(parts) - len(told)} parts changes it by less than {LEAST} or is not settled"
+        return [*lines, *absent, *([rest] if len(told) < len(parts) else [])]
+
+    def rows(self, batch: Batch, labels: Tensor) -> list[dict[str, Any]]:
+        """One table row per sample, wave and group of leads; waves that were not found are left out."""
+        return [
+            {"id": batch.ids[row], "class": batch.label_name(int(labels[row])), **part}
+            for row in range(len(batch))
+            for part in self._parts(row)
+        ]
+
+    def _parts(self, row: int) -> list[dict[str, Any]]:
+        width, settled = self.half_width()[row], self.settled()[row]
+        low, high = (self.after[row] - width).clamp(min=0), (self.after[row] + width).clamp(max=1)
+        return [
+            {
+                "wave": wave,
+                "leads": leads,
+                "before": round(float(self.before[row]), 7),
+                "after": round(float(self.after[row, w, g]), 7),
+                "low": round(float(low[w, g]), 7),
+                "high": round(float(high[w, g]), 7),
+                "settled": bool(settled[w, g]),
+            }
+            for w, wave in enumerate(self.waves)
+            for g, leads in enumerate(self.groups)
+            if self.found[row, w]
+        ]
+
+    @staticmethod
+    def join(parts: Sequence[WaveEffects]) -> WaveEffects:
+        names = ("before", "after", "deviation", "found")
+        before, after, deviation, found = (torch.cat([getattr(part, name) for part in parts]) for name in names)
+        return replace(parts[0], before=before, after=after, deviation=deviation, found=found)
+
+
+def wave_tables(stored: Sequence[Row], limit: int = SHOWN) -> list[Block]:
+    """For each of the first samples a table of waves and groups of leads: the class's probability after the removal."""
+    blocks: list[Block] = []
+    for (sample, name), parts in groupby(stored, key=lambda row: (row["id"], row["class"])):
+        own = {(row["wave"], row["leads"]): row for row in parts}
+        waves, leads = (list(dict.fromkeys(key[axis] for key in own)) for axis in (0, 1))
+        before = float(next(iter(own.values()))["before"])
+        rows = [[wave, *(_estimate(own[wave, group]) for group in leads)] for wave in waves]
+        blocks.append(
+            Table(
+                ["removed", *leads], rows, f"{sample}: P({name}) is {before:.2f}; after removing a wave in some leads"
+            )
+        )
+    about = f"Brackets hold {LEVEL:.0%} intervals over ways to cut the wave. The file waves.csv has all samples."
+    return [*blocks[:limit], Text(about, quiet=True)]
+
+
+def _estimate(row: Row) -> Estimate:
+    return Estimate(float(row["after"]), float(row["low"]), float(row["high"]))

@@ -1,0 +1,117 @@
+"""The method 'waves': how much removing P, QRS, ST or T in a group of leads lowers the class's probability of an ECG.
+
+A removed wave becomes the isoelectric line of its lead. Each part is removed several times, with every edge moved at random by up
+to 20 ms, because no delineation is exact. The interval is that of the mean over these cuts. A part's effect is shared equally by
+its points, so that sums over a map are effects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import avg_pool1d, interpolate
+
+from rlab.core.channels import EACH, TWELVE, group_names, is_twelve_lead, parse_channels
+from rlab.core.rng import uniform
+from rlab.data.ecg_masks import SEGMENTS, segment_masks
+from rlab.errors import OptionError
+from rlab.explanation.base import Drawn, ExplanationTask, Method, removed
+from rlab.explanation.wave_effects import WaveEffects
+from rlab.runs.options import AttackOptions
+
+ISOELECTRIC = "isoelectric"
+FEWEST = 3  # cuts per part, for an interval
+EDGE, KNOT = 0.02, 0.1  # seconds by which edges move, and over which they move alike
+LEVEL_OVER = 0.1  # seconds over which the isoelectric line is a mean
+
+
+@dataclass(frozen=True)
+class Waves(Method):
+    """`channels` are the groups of leads (default: four groups of twelve leads, otherwise each lead); `remove` says what
+    replaces a wave: 'isoelectric', or what other methods take."""
+
+    name = "waves"
+    queries: int = 385  # at most, including the clean prediction
+    channels: str | None = None
+    remove: str = ISOELECTRIC
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any], attack: AttackOptions) -> Method:
+        given = {} if attack.channels is None else {"channels": attack.channels}
+        return super().of({**given, **options}, attack)
+
+    def most(self, size: tuple[int, ...]) -> int:
+        return self.queries
+
+    def draw(self, task: ExplanationTask) -> Drawn:
+        batch = task.inputs
+        groups = self._groups(task)
+        masks = torch.stack(list(segment_masks(batch).values()), 1).to(task.x0.device)  # (n, w, time)
+        fill = (
+            isoelectric(task.x0, masks.any(1), task.rate or 1)
+            if self.remove == ISOELECTRIC
+            else removed(task, self.remove)
+        )
+        after = self._after(task, masks, groups, fill)  # (n, w, g, cuts)
+        cuts, before = after.shape[3], task.victim.probabilities(task.clean_score)
+        effects = WaveEffects(
+            SEGMENTS, group_names([g.nonzero().flatten().tolist() for g in groups], task.leads), before.float().cpu(),
+            after.mean(3).cpu(), (after.std(3) / cuts**0.5).cpu(), masks.any(2).cpu(), cuts - 1,
+        )  # fmt: skip
+        points = masks.sum(2)[:, :, None] * groups.sum(1)  # (n, w, g)
+        density = effects.effect.to(points.device) / points.clamp(min=1)
+        by_lead = torch.einsum("nwg,nwt,gc->nct", density, masks.float(), groups.float())
+        return Drawn(by_lead.sum(1), by_lead.sum(1).clamp(min=0), by_lead=by_lead, waves=effects)
+
+    def _groups(self, task: ExplanationTask) -> Tensor:
+        """(g, c) bool: the leads of each group."""
+        leads = task.x0.shape[1]
+        spec = self.channels or (TWELVE if is_twelve_lead(task.leads) else EACH)
+        own = torch.tensor(parse_channels(spec, leads, task.leads) or (0,) * leads, device=task.x0.device)
+        return own == torch.arange(int(own.max()) + 1, device=own.device)[:, None]
+
+    def _after(self, task: ExplanationTask, masks: Tensor, groups: Tensor, fill: Tensor) -> Tensor:
+        """(n, w, g, cuts): the class's probability after each cut of each part."""
+        parts = len(SEGMENTS) * len(groups)
+        cuts = (self.queries - 1) // parts
+        if cuts < FEWEST:
+            least = f"expected at least {1 + FEWEST * parts} queries of the method 'waves' for {len(groups)} groups of leads"
+            raise OptionError(f"{least}, got {self.queries}: raise queries, or name fewer groups with channels")
+
+        def answer(samples: Tensor, items: Tensor) -> Tensor:
+            part, cut = items // cuts, items % cuts
+            hidden = moved(masks[samples, part // len(groups)], task.seeds[samples], cut, task.rate or 1)
+            chosen = hidden[:, None] & groups[part % len(groups)][:, :, None]
+            return task.probability(torch.where(chosen, fill[samples], task.x0[samples]), samples)
+
+        return task.answers(parts * cuts, answer).view(len(task), len(SEGMENTS), len(groups), cuts)
+
+
+def moved(mask: Tensor, seeds: Tensor, cuts: Tensor, rate: float) -> Tensor:
+    """mask (m, time) bool -> the same with every edge moved at random by up to EDGE seconds, by seed (m,) and cut (m,)."""
+    time = mask.shape[1]
+    draws = 2 * uniform(seeds, cuts, 2 + int(time / (KNOT * rate))) - 1
+    shift = interpolate(draws[:, None], size=time, mode="linear", align_corners=True)[:, 0] * EDGE * rate
+    at = (torch.arange(time, device=mask.device) + shift.round().long()).clamp(0, time - 1)
+    return mask.gather(1, at)
+
+
+def isoelectric(x0: Tensor, waves: Tensor, rate: float) -> Tensor:
+    """x0 (n, c, time), waves (n, time) bool -> (n, c, time): lines between the local means of what lies between the waves.
+
+    A record whose waves leave nothing between them gets the median of each lead.
+    """
+    between, reach = (~waves).float()[:, None], 2 * round(LEVEL_OVER * rate / 2) + 1
+    total, count = (avg_pool1d(each, reach, 1, reach // 2) for each in (x0 * between, between))
+    level, at = total / count.clamp(min=1e-6), torch.arange(x0.shape[2], device=x0.device)
+    last = torch.where(waves, -1, at).cummax(1).values
+    following = torch.where(waves, len(at), at).flip(1).cummin(1).values.flip(1)
+    first, second = (torch.where(last < 0, following, last), torch.where(following == len(at), last, following))
+    way = ((at - first) / (second - first).clamp(min=1)).clamp(0, 1)[:, None]
+    ends = [level.gather(2, end.clamp(0, len(at) - 1)[:, None].expand_as(x0)) for end in (first, second)]
+    line = ends[0] + way * (ends[1] - ends[0])
+    return torch.where(waves.all(1)[:, None, None], x0.median(2, keepdim=True).values, line)

@@ -1,0 +1,171 @@
+"""The method 'waves' on models that read one wave in one lead, its tables and sentences, and the sheet of twelve leads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from PIL import ImageChops
+
+from rlab.core.channels import LEADS
+from rlab.data import load
+from rlab.data.batch import UNBOUNDED, Batch
+from rlab.errors import DataError, InputError, OptionError
+from rlab.explanation.clinical import PRINT_DPI, clinical_sheet
+from rlab.explanation.options import ExplainOptions
+from rlab.explanation.page import maps_page
+from rlab.explanation.pictures import Overlay, picture
+from rlab.explanation.run import explain_batch
+from rlab.explanation.waves import Waves, isoelectric
+from rlab.explanation.words import statements
+from rlab.present.page import render
+from rlab.storage.config import check
+from rlab.victims.callables import CallableVictim
+
+RATE, R = 250.0, 100  # samples per second, and the R peak
+READ = {"P": (65, 80), "QRS": (95, 105), "ST": (120, 130), "T": (150, 180)}  # well inside each wave's window
+GROUPS = {"II": "II, III, aVF", "aVL": "I, aVR, aVL", "V2": "V1-V3", "V5": "V4-V6"}  # by a lead that each holds
+
+
+def windows(n: int = 2, level: float = 0.3) -> Batch:
+    """Windows of 1 s: `level` mV in every wave of every lead, above an isoelectric line at 0.05 mV."""
+    x = torch.full((n, 12, 250), 0.05)
+    x[:, :, 50:200] += level
+    known: dict[str, Any] = {"rate": RATE, "unit": "mV", "leads": LEADS, "classes": ("other", "MI")}
+    return Batch(x, torch.ones(n, dtype=torch.int64), bounds=UNBOUNDED, r_peaks=((R,),) * n, **known)
+
+
+def reader(lead: str, start: int, stop: int) -> CallableVictim:
+    """The log-odds of MI are ten times the mean of some points of one lead."""
+
+    def scores(x: NDArray[np.float32]) -> NDArray[np.float32]:
+        level = 10 * x[:, LEADS.index(lead), start:stop].mean(1)
+        return np.stack([np.zeros_like(level), level], 1)
+
+    return CallableVictim(scores, outputs="logits", bounds=UNBOUNDED)
+
+
+@pytest.mark.parametrize("lead", GROUPS)
+@pytest.mark.parametrize("wave", READ)
+def test_only_the_wave_and_the_leads_that_a_model_reads_have_an_effect(wave: str, lead: str):
+    victim, batch = reader(lead, *READ[wave]), windows()
+    found = Waves(queries=65)(victim, batch)
+    assert found.queries.tolist() == [65, 65]
+    assert victim.rows.total() == 130
+    assert found.waves is not None
+    before, after = torch.tensor(3.5).sigmoid().item(), torch.tensor(0.5).sigmoid().item()
+    for row in found.waves.rows(batch, found.labels):
+        mine = (row["wave"], row["leads"]) == (wave, GROUPS[lead])
+        assert row["before"] == pytest.approx(before, abs=1e-5)
+        assert row["after"] == pytest.approx(after if mine else before, abs=1e-5)
+        assert row["low"] - 1e-5 <= row["after"] <= row["high"] + 1e-5
+    first, *rest = statements(found, batch, 0)
+    assert all(part in first for part in (f"the {wave} ", f" in {GROUPS[lead]} ", f"from {before:.2f} to {after:.2f}"))
+    assert len(rest) == 1
+
+
+def test_each_lead_alone_and_the_map_of_each_lead():
+    found = explain_batch(reader("V2", *READ["ST"]), windows(1), "waves(channels='each', queries=193)")
+    assert found.waves is not None
+    assert found.by_lead is not None
+    assert found.waves.groups == LEADS
+    heat, effect = found.by_lead[0], float(found.waves.effect.max())
+    assert float(heat.sum()) == pytest.approx(effect, rel=1e-4)  # sums of heat are effects
+    assert float(heat[LEADS.index("V2"), 115:135].sum()) == pytest.approx(effect, rel=1e-4)
+    torch.testing.assert_close(found.maps[0], heat.sum(0))
+
+
+def test_the_interval_holds_the_mean_over_all_cuts():
+    victim, batch = reader("V2", 110, 120), windows(1)  # at the edge of ST, which each cut moves
+    many = Waves(queries=4801, channels="V1-V3")(victim, batch).waves
+    assert many is not None
+    truth, held = float(many.after[0, 2, 0]), 0
+    for seed in range(20):
+        few = Waves(queries=41, channels="V1-V3")(victim, batch, seed=seed + 1).waves
+        assert few is not None
+        assert float(few.deviation[0, 2, 0]) > 0
+        held += abs(float(few.after[0, 2, 0]) - truth) <= float(few.half_width()[0, 2, 0])
+    assert held >= 14
+
+
+def test_an_elevated_segment_goes_down_to_the_isoelectric_line():
+    batch = windows(1)
+    waves = torch.zeros(1, 250, dtype=torch.bool)
+    waves[:, 50:200] = True
+    torch.testing.assert_close(isoelectric(batch.x, waves, RATE), torch.full_like(batch.x, 0.05))
+    median = isoelectric(batch.x, torch.ones_like(waves), RATE)
+    torch.testing.assert_close(median, batch.x.median(2, keepdim=True).values.expand_as(batch.x))
+
+
+def test_channels_of_the_command_are_the_groups_of_leads():
+    options = check(ExplainOptions, {"model": "demo:ecg", "data": "demo:ecg", "method": "waves", "channels": "V1;V6"})
+    found = explain_batch(reader("V1", *READ["QRS"]), windows(1), options.methods()[0])
+    assert found.waves is not None
+    assert found.waves.groups == ("V1", "V6")
+    assert found.waves.settled()[0].nonzero().tolist() == [[1, 0]]
+
+
+def test_a_folder_has_the_table_of_waves_and_leads(tmp_path: Path):
+    found = explain_batch(reader("V2", *READ["ST"]), windows(1), "waves")
+    page = render(maps_page(found.save(tmp_path)))
+    for text in (page, render(found.make_page()), found._repr_html_()):
+        assert all(part in text for part in ("P(MI) is 0.97", "QRS", "V1-V3", "0.62"))
+    assert len((tmp_path / "waves.csv").read_text().splitlines()) == 1 + 4 * 4
+
+
+def test_a_record_without_waves_says_so():
+    flat = Batch(torch.zeros(1, 12, 1250), torch.zeros(1, dtype=torch.int64), bounds=UNBOUNDED, rate=RATE, leads=LEADS)
+    found = explain_batch(reader("V2", 0, 9), flat, "waves(queries=49)")
+    assert found.waves is not None
+    assert found.waves.rows(flat, found.labels) == []
+    assert "no place was found for the P wave" in statements(found, flat, 0)[0]
+
+
+IMAGE = Batch(torch.rand(1, 3, 8, 8), torch.zeros(1, dtype=torch.int64))
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "sentence"),
+    [
+        (lambda: explain_batch(reader("I", 0, 9), windows(1), "waves(queries=48)"), OptionError, "at least 49 queries"),
+        (lambda: explain_batch(reader("I", 0, 9), windows(1), "waves(channels='V9')"), OptionError, "V9"),
+        (lambda: explain_batch(CallableVictim(lambda x: x[:, :, 0, 0]), IMAGE, "waves"), DataError, "sampling rate"),
+    ],
+)
+def test_errors(call: Callable[[], object], error: type[InputError], sentence: str):
+    with pytest.raises(error, match=sentence):
+        call()
+
+
+@pytest.mark.parametrize(("lead", "column", "row"), [("aVF", 1, 2), ("II", 0, 1)])
+def test_the_heat_of_a_lead_lies_in_its_place_on_the_sheet(lead: str, column: int, row: int):
+    time = np.arange(1000, dtype=np.float32)
+    x = np.stack([np.sin(time / 9) * 0.5] * 12).astype(np.float32)
+    heat = np.zeros_like(x)
+    cold = clinical_sheet(x, heat, LEADS, 100.0, "", ())
+    heat[LEADS.index(lead)] = 1.0
+    hot = clinical_sheet(x, heat, LEADS, 100.0, "", ())
+    assert cold.size == (round(297 / 25.4 * PRINT_DPI) - 1, round(210 / 25.4 * PRINT_DPI))
+    mm = PRINT_DPI / 25.4
+    left, top, right, bottom = (edge / mm for edge in ImageChops.difference(cold, hot).getbbox() or (0, 0, 0, 0))
+    start = (297 - 25 * 10.5) / 2 + 25 * 0.5
+    strip = lead == "II"  # which is also the rhythm strip
+    assert (left, right) == pytest.approx(
+        (start, start + 250) if strip else (start + 62.5 * column, start + 62.5 * (column + 1)), abs=1
+    )
+    assert (top, bottom) == pytest.approx((22 + 20 * row + 1, 22 + (80 if strip else 20 * (row + 1)) - 1), abs=1)
+
+
+@pytest.mark.real
+def test_a_twelve_lead_record_of_ptb_xl(real: Path):
+    batch = load(real / "ptbxl", limit=1, order="first")
+    found = explain_batch(reader("V2", 0, 1000), batch, "waves(queries=49)", labels=torch.tensor([1]))
+    assert found.waves is not None
+    assert found.waves.found.all()
+    drawn = picture(batch.x[0].numpy(), batch.bounds, Overlay.of(found, batch, 0))
+    assert drawn.width > 1.4 * drawn.height > 1500
