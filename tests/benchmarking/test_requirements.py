@@ -63,8 +63,9 @@ def test_an_invalid_requirement_is_one_sentence(fields: dict[str, Any], why: str
 def test_every_metric_can_be_required() -> None:
     for when, metrics in ((None, METRICS), ("after hardening", HARDENED)):
         for name, metric in metrics.items():
-            level = "flip" if "level" in metric.keys else None
-            requirement = check(Requirement, {"metric": name, "when": when, "level": level, "at_most": 1})
+            values = {"level": "flip", "class": "MI", "distortion": "muscle_noise"}
+            needed = {key: value for key, value in values.items() if key in metric.keys}
+            requirement = check(Requirement, {"metric": name, "when": when, **needed, "at_most": 1})
             assert requirement.figure is metric
 
 
