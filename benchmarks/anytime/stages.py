@@ -27,6 +27,7 @@ from rlab.victims.base import Victim
 GROUP, SEED, QUERIES = "stages", 0, 20
 SHOWN = (3, 5, 8, 12, 20)
 BLOCKS = 8  # of samples, in the picture
+PICTURES = RESULTS.parent.parent / "docs" / "images"
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,7 @@ def figures(store: Store) -> dict[str, float]:
 def sections(store: Store) -> Iterator[str]:
     for case in CASES:
         if (held := kept(store, case)) is not None:
-            draw(case, *held, RESULTS / f"stages-{case.name}.png")
+            draw(case, *held, PICTURES / f"stages-{case.name}.png")
             yield _section(case, *held)
 
 
@@ -129,7 +130,7 @@ def _section(case: StagedCase, on: Curves, off: Curves) -> str:
     note = (
         f"{case.name}: {case.samples:,} samples, {len(on):,} of them attacked with {QUERIES} queries each. Students are distilled "
         f"from the clean answers first, and again after {edges} samples (dotted lines). Below 1 is better.\n\n"
-        f"![Median distance over the samples of the run, with and without learning](stages-{case.name}.png)"
+        f"![Median distance over the samples of the run, with and without learning](../../docs/images/stages-{case.name}.png)"
     )
     return section_of(
         f"Learning from the run's own answers: {case.name}", table(("within", *map(str, SHOWN)), rows), note
