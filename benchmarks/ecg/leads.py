@@ -15,13 +15,12 @@ from benchmarks.data import real
 from benchmarks.harness import Figures, Piece
 from benchmarks.raw import Curves
 from benchmarks.tables import interval, section, table
+from benchmarks.victims.twelve_leads import TWELVE_LEAD_NETS, twelve_lead_file
 from rlab.core.channels import EACH, TOGETHER, TWELVE
-from rlab.data.batch import UNBOUNDED, Batch
+from rlab.data.batch import Batch
 from rlab.data.load import load
-from rlab.victims.callables import OnnxVictim
 
 KIND = "leads"
-NETS = {"cnn7": ("CD", "HYP", "MI", "NORM", "STTC"), "cnn3": ("NORM", "MI", "STTC", "CD", "HYP")}  # classes by output
 CHANNELS = {"together": TOGETHER, "groups": TWELVE, "each": EACH}
 PALETTE = ("gaussian_noise@0.1mV", "dropout@1")
 PATCH, RATE = 30, 100  # samples, and samples per second
@@ -49,28 +48,22 @@ class LeadCase:
                 "records": self.records, "budget": self.budget, "seed": SEED}  # fmt: skip
 
 
-FULL = tuple(LeadCase(net, channels, None, 200) for net in NETS for channels in CHANNELS)
+FULL = tuple(LeadCase(net, channels, None, 200) for net in TWELVE_LEAD_NETS for channels in CHANNELS)
 QUICK = tuple(LeadCase("cnn7", channels, 24, 100) for channels in ("together", "groups"))
-
-
-def twelve_lead_victim(net: str) -> OnnxVictim:
-    return OnnxVictim(
-        real(f"ecg12/{net}_ptbxl5_100hz.onnx"), output="logits", outputs="logits", multilabel=True, bounds=UNBOUNDED
-    )
 
 
 @cache
 def records(net: str) -> Batch:
     """The records of fold 9 whose labels the network gets all right, in the order of the table."""
-    batch = load(real("ptbxl"), split=SPLIT, classes=NETS[net])
-    right = ((twelve_lead_victim(net)(batch.x) > 0) == (batch.y > 0)).all(1)
+    batch = load(real("ptbxl"), split=SPLIT, classes=TWELVE_LEAD_NETS[net])
+    right = ((twelve_lead_file(net)(batch.x) > 0) == (batch.y > 0)).all(1)
     return batch[right.nonzero().flatten().tolist()]
 
 
 def measure(case: LeadCase, device: str) -> Curves:
     """Attack until the budget is spent; the networks run on the CPU."""
     result = attack(
-        twelve_lead_victim(case.net), records(case.net)[: case.records], goal="multilabel", palette=PALETTE, patch=PATCH,
+        twelve_lead_file(case.net), records(case.net)[: case.records], goal="multilabel", palette=PALETTE, patch=PATCH,
         channels=CHANNELS[case.channels], budget=case.budget + 1, until="budget", seed=SEED,
     )  # fmt: skip
     return flips(result)

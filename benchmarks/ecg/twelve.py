@@ -11,10 +11,11 @@ from functools import partial
 from typing import Any
 
 from benchmarks.attacks import attack, flipped, flips, median, ratio
-from benchmarks.ecg.leads import NETS, PATCH, RATE, SEED, SPLIT, WITHIN, records, twelve_lead_victim
+from benchmarks.ecg.leads import PATCH, RATE, SEED, SPLIT, WITHIN, records
 from benchmarks.harness import Figures, Piece
 from benchmarks.raw import Curves, Store, to_curves
 from benchmarks.tables import interval, section, share, table
+from benchmarks.victims.twelve_leads import TWELVE_LEAD_NETS, twelve_lead_file
 from rlab.core.channels import TWELVE
 from rlab.stats import Estimate
 
@@ -45,7 +46,10 @@ class TwelveCase:
 
 
 FULL = tuple(
-    TwelveCase(net, palette, policy, 30, 200) for net in NETS for palette in PALETTES for policy in (OURS, *OTHERS)
+    TwelveCase(net, palette, policy, 30, 200)
+    for net in TWELVE_LEAD_NETS
+    for palette in PALETTES
+    for policy in (OURS, *OTHERS)
 )
 QUICK = tuple(TwelveCase("cnn3", "clinical", policy, 30, 100) for policy in (OURS, *OTHERS))
 Found = Mapping[TwelveCase, Curves]
@@ -54,7 +58,7 @@ Found = Mapping[TwelveCase, Curves]
 def measure(case: TwelveCase, device: str) -> Curves:
     """Attack until the budget is spent, with the same cleanup for every policy; the networks run on the CPU."""
     result = attack(
-        twelve_lead_victim(case.net), records(case.net)[: case.records], goal="multilabel", palette=case.palette, patch=PATCH,
+        twelve_lead_file(case.net), records(case.net)[: case.records], goal="multilabel", palette=case.palette, patch=PATCH,
         channels=TWELVE, policy=case.policy, budget=case.budget + 1, until="budget", seed=SEED,
     )  # fmt: skip
     return flips(result)

@@ -1,4 +1,4 @@
-"""Two public networks for twelve-lead ECGs as torch modules, whose gradients surrogates and CAMs need.
+"""Two public networks for twelve-lead ECGs: as their files run, and as torch modules, whose gradients surrogates and CAMs need.
 
 Both files are chains of convolutions, so their graphs translate node by node; one begins by standardising each lead.
 """
@@ -12,6 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.data import Absent, real
+from rlab.data.batch import UNBOUNDED
+from rlab.victims.callables import OnnxVictim
 from rlab.victims.torch_module import TorchVictim
 
 CLASSES = ("NORM", "MI", "STTC", "CD", "HYP")
@@ -41,8 +43,13 @@ class Ordered(nn.Module):
 def twelve_lead_victim(name: str, device: str = "cpu") -> TorchVictim:
     """cnn7 or cnn3, for records (12, 1000) in mV at 100 Hz; logits of several labels, in the order of CLASSES."""
     net = Ordered(translate(real(f"ecg12/{name}_ptbxl5_100hz.onnx")), TWELVE_LEAD_NETS[name])
-    bounds = (-float("inf"), float("inf"))
-    return TorchVictim(net.eval(), outputs="logits", multilabel=True, bounds=bounds, device=device)
+    return TorchVictim(net.eval(), outputs="logits", multilabel=True, bounds=UNBOUNDED, device=device)
+
+
+def twelve_lead_file(name: str) -> OnnxVictim:
+    """cnn7 or cnn3 run by ONNX Runtime: faster than the module, without gradients, in the order of its own outputs."""
+    path = real(f"ecg12/{name}_ptbxl5_100hz.onnx")
+    return OnnxVictim(path, output="logits", outputs="logits", multilabel=True, bounds=UNBOUNDED)
 
 
 def translate(path: Path) -> nn.Sequential:
