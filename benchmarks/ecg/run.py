@@ -20,7 +20,7 @@ from torch import Tensor
 
 from benchmarks.attacks import attack
 from benchmarks.beats import LABELS, balanced, beats
-from benchmarks.ecg import leads, plausible, twelve
+from benchmarks.ecg import harden, leads, plausible, twelve
 from benchmarks.ecg.cases import (
     BASELINES,
     FULL,
@@ -125,6 +125,7 @@ def pieces(options: Options) -> Iterator[Piece]:
         yield Piece(case.name, case.kind, case.settings, partial(make, case, FULL))
     yield from leads.pieces()
     yield from twelve.pieces()
+    yield from harden.pieces()
 
 
 Read = Callable[[str], Raw]
@@ -174,6 +175,8 @@ def sections(store: Store) -> Iterator[str]:
         yield leads.lead_section(found)
     if whole := twelve.stored(store):
         yield twelve.twelve_section(whole, origins(store, "python -m benchmarks.ecg", twelve.KIND))
+    if hardened := harden.stored(store):
+        yield harden.harden_section(hardened, origins(store, "python -m benchmarks.ecg", harden.KIND))
 
 
 def beat_sections(store: Store) -> Iterator[str]:
@@ -231,9 +234,10 @@ def quick(options: Options) -> Figures:
 
 
 def figures(store: Store) -> Figures:
-    records = (leads.KIND, twelve.KIND)
+    records = (leads.KIND, twelve.KIND, harden.KIND)
     beats = keyed({name: store.read(name) for name in store.names() if not name.startswith(records)}, FULL)
-    return {**beats, **leads.lead_figures(lead_curves(store)), **twelve.twelve_figures(twelve.stored(store))}
+    of_leads, of_policies = leads.lead_figures(lead_curves(store)), twelve.twelve_figures(twelve.stored(store))
+    return {**beats, **of_leads, **of_policies, **harden.harden_figures(harden.stored(store))}
 
 
 def lead_curves(store: Store) -> dict[leads.LeadCase, Curves]:
@@ -243,5 +247,5 @@ def lead_curves(store: Store) -> dict[leads.LeadCase, Curves]:
     return {case: to_curves(store.read(case.name).numbers) for case in leads.FULL}
 
 
-CASES = ("attacks", "distortions", leads.KIND, twelve.KIND, "reading", plausible.KIND)
+CASES = ("attacks", "distortions", leads.KIND, twelve.KIND, harden.KIND, "reading", plausible.KIND)
 CLAIM = Claim("ecg", "ECG", __doc__, "", quick, pieces, sections, figures, cases=CASES, page="ecg")
