@@ -160,8 +160,8 @@ def harden_section(found: Found, origin: str) -> str:
         f"Our network `{OURS}` before and after `rlab.harden` with the {PALETTE} palette, on fold 9, whose records took no part in "
         f"training or in the choice of settings. Detection: the share of labels detected before that are still detected with noise "
         f"of {SNR:g} dB in one group of leads, the mean of {', '.join(NOISES)} and the four groups. Distance: median L2 in mV of "
-        f"the best flip within {QUERIES} queries of `auto`, on the {RECORDS} first records that the network gets all right before; a "
-        "record that is wrong afterwards counts as 0."
+        f"the best flip within {QUERIES} queries of `auto`, on the first {RECORDS} records that the network gets all right before; "
+        "a record that is wrong afterwards counts as 0."
     )
     head = f"network | macro AUC | labels right | records right | detection | L2 within {QUERIES} | times before"
     more = table("noise at 12 dB | detected before | after, mean of the seeds", each)

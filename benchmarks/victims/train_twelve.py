@@ -27,7 +27,7 @@ from rlab.data.batch import Batch
 from rlab.data.load import load
 from rlab.victims.base import Victim
 
-BATCH, EPOCHS, PEAK, SEED = 32, 60, 3e-3, 0
+BATCH, EPOCHS, PEAK, SEED = 32, 30, 3e-3, 0
 MICROVOLT = 1e-3  # in mV
 
 
