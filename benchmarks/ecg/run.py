@@ -126,6 +126,7 @@ def pieces(options: Options) -> Iterator[Piece]:
     yield from leads.pieces()
     yield from twelve.pieces()
     yield from harden.pieces()
+    yield from plausible.pieces()
 
 
 Read = Callable[[str], Raw]
@@ -177,6 +178,8 @@ def sections(store: Store) -> Iterator[str]:
         yield twelve.twelve_section(whole, origins(store, "python -m benchmarks.ecg", twelve.KIND))
     if hardened := harden.stored(store):
         yield harden.harden_section(hardened, origins(store, "python -m benchmarks.ecg", harden.KIND))
+    if heat := plausible.stored(store):
+        yield plausible.plausible_section(heat, origins(store, "python -m benchmarks.ecg", plausible.KIND))
 
 
 def beat_sections(store: Store) -> Iterator[str]:
@@ -223,21 +226,24 @@ def quick(options: Options) -> Figures:
     grouped = leads.QUICK if not options.only or leads.KIND in options.only else ()
     whole = twelve.QUICK if not options.only or twelve.KIND in options.only else ()
     reading = read_ms() if not options.only or "reading" in options.only else {}
-    heat = plausible.measure(options.device) if not options.only or plausible.KIND in options.only else None
+    explained = (plausible.QUICK,) if not options.only or plausible.KIND in options.only else ()
     return {
         **figures,
         **leads.lead_figures({case: leads.measure(case, options.device) for case in grouped}),
         **twelve.twelve_figures({case: twelve.measure(case, options.device) for case in whole}),
         **reading,
-        **({} if heat is None else plausible.plausible_figures(heat)),
+        **plausible.plausible_figures(
+            {case: plausible.measure(case, options.device, (plausible.OURS,)) for case in explained}
+        ),
     }
 
 
 def figures(store: Store) -> Figures:
-    records = (leads.KIND, twelve.KIND, harden.KIND)
+    records = (leads.KIND, twelve.KIND, harden.KIND, plausible.KIND)
     beats = keyed({name: store.read(name) for name in store.names() if not name.startswith(records)}, FULL)
     of_leads, of_policies = leads.lead_figures(lead_curves(store)), twelve.twelve_figures(twelve.stored(store))
-    return {**beats, **of_leads, **of_policies, **harden.harden_figures(harden.stored(store))}
+    heat = plausible.plausible_figures(plausible.stored(store))
+    return {**beats, **of_leads, **of_policies, **harden.harden_figures(harden.stored(store)), **heat}
 
 
 def lead_curves(store: Store) -> dict[leads.LeadCase, Curves]:

@@ -1,6 +1,7 @@
 """WFDB records whose headers list diagnoses as SNOMED CT codes: the PhysioNet/CinC challenges 2020 and 2021, with CPSC 2018.
 
-https://doi.org/10.13026/f4ab-0814 (2020), https://doi.org/10.13026/34va-7q14 (2021).
+https://doi.org/10.13026/f4ab-0814 (2020), https://doi.org/10.13026/34va-7q14 (2021). CPSC 2018 is also read as its authors
+published it, as MATLAB files beside a table.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from pathlib import Path
 
 from rlab.data.batch import Batch
 from rlab.data.fields import DataFields, reads
-from rlab.data.labels import class_names
+from rlab.data.labels import class_names, read_cells
+from rlab.data.matlab import SUFFIX
 from rlab.data.physionet import SEVERAL, WINDOW, labelled_source
 from rlab.data.snomed import SNOMED
 from rlab.data.source import Loss, Source
@@ -24,6 +26,25 @@ from rlab.errors import DataError, MissingExtra, OptionError
 COLUMNS = ("name", "abbreviation", "code")  # how a diagnosis is called
 _DIAGNOSES = re.compile(r"^#?\s*Dx:\s*(?P<codes>[0-9, ]+)\s*$", re.IGNORECASE | re.MULTILINE)
 _LARGEST = 2**20  # bytes of a header
+REFERENCE = "REFERENCE.csv"
+CPSC = dict(
+    zip(
+        "123456789",
+        (
+            "426783006",
+            "164889003",
+            "270492004",
+            "164909002",
+            "59118001",
+            "284470004",
+            "164884008",
+            "429622005",
+            "164931005",
+        ),
+        strict=True,
+    )
+)  # SNOMED CT codes of the nine labels, as the challenge of 2020 translates them
+Labels = dict[Path, tuple[str, ...]]
 
 
 def is_cinc2020(folder: Path) -> bool:
@@ -53,12 +74,15 @@ def cinc2020(source: DataFields) -> Batch:
 
 def cinc2020_source(source: DataFields) -> Source:
     """Like `cinc2020`, but records are read on demand."""
-    column, wanted = source.label_column or COLUMNS[0], class_names(source.classes)
-    if column not in COLUMNS:
-        raise OptionError(f"expected label_column {', '.join(COLUMNS)} for SNOMED diagnoses, got {column!r}")
+    column, wanted = _column(source), class_names(source.classes)
     paths = [path.with_suffix("") for path in _headers(source.location)]
     paths = [path for path in paths if source.records is None or path.name in source.records]
     labels, left_out = _labels(paths, column, wanted)
+    return _diagnosed(source, labels, left_out, wanted)
+
+
+def _diagnosed(source: DataFields, labels: Labels, left_out: list[Loss], wanted: Sequence[str]) -> Source:
+    """The records with their labels; `left_out` are those that have none."""
     if source.multilabel is False:
         left_out += [(path.name, SEVERAL) for path, own in labels.items() if len(own) > 1]
         labels = {path: own for path, own in labels.items() if len(own) == 1}
@@ -72,6 +96,47 @@ def cinc2020_source(source: DataFields) -> Source:
     found.left_out[:0] = left_out
     names = wanted or tuple(sorted({label for own in labels.values() for label in own}))
     return labelled_source(source, found, [labels[cut.record.path] for cut in found.cuts], names)
+
+
+def is_cpsc2018(folder: Path) -> bool:
+    """Whether there is a table of labels, and MATLAB files without headers."""
+    return (folder / REFERENCE).is_file() and any(folder.rglob(f"*{SUFFIX}")) and not any(folder.rglob("*.hea"))
+
+
+@reads("label_column", "classes", "multilabel", "rate", "window", "leads", "records", "scaling")
+def cpsc2018(source: DataFields) -> Batch:
+    """Load signals (b, leads, t) in mV of the challenge as published (http://2018.icbeb.org/Challenge.html), like `cinc2020`.
+
+    REFERENCE.csv lists up to three of nine diagnoses for each MATLAB file, in the folder or below it.
+    """
+    return in_memory(cpsc2018_source(source))
+
+
+def cpsc2018_source(source: DataFields) -> Source:
+    """Like `cpsc2018`, but records are read on demand."""
+    column, wanted = _column(source), class_names(source.classes)
+    table = {
+        row[0]: [CPSC[cell] for cell in row[1:] if cell in CPSC] for row in read_cells(source.location / REFERENCE)
+    }
+    labels: Labels = {}
+    left_out: list[Loss] = []
+    for path in sorted(file.with_suffix("") for file in source.location.rglob(f"*{SUFFIX}")):
+        if source.records is not None and path.name not in source.records:
+            continue
+        every = {_called(code, column) for code in table.get(path.name, ())}
+        own = tuple(sorted(every & set(wanted) if wanted else every))
+        if own:
+            labels[path] = own
+        else:
+            left_out.append((path.name, "has none of the labels"))
+    return _diagnosed(source, labels, left_out, wanted)
+
+
+def _column(source: DataFields) -> str:
+    column = source.label_column or COLUMNS[0]
+    if column not in COLUMNS:
+        raise OptionError(f"expected label_column {', '.join(COLUMNS)} for SNOMED diagnoses, got {column!r}")
+    return column
 
 
 def _labels(
