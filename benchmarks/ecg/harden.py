@@ -14,7 +14,7 @@ from benchmarks.ecg.leads import PATCH
 from benchmarks.harness import Figures, Piece
 from benchmarks.raw import Raw, Store, from_curves, to_curves
 from benchmarks.tables import interval, section, table
-from benchmarks.victims.train_twelve import measured, records, training_records
+from benchmarks.victims.train_twelve import measured, records, training_records, varied
 from benchmarks.victims.twelve_leads import OURS, twelve_lead_victim
 from rlab.auditing.detection import detected, distorted, groups_of
 from rlab.core.channels import TWELVE
@@ -31,9 +31,10 @@ SEEDS = (0, 1, 2)
 RECORDS, QUERIES, SNR = 30, 100, 12.0  # attacked records, queries for each, dB within a group of leads
 NOISES = ("muscle_noise", "baseline_wander", "electrode_motion")
 PALETTE = "clinical"
+# The radii are about those of an attack; three times as much cost clean accuracy on the records left out, and gained nothing.
 OPTIONS: dict[str, Any] = {
-    "palettes": [[PALETTE]], "patches": [PATCH, 100], "rounds": 1, "epochs": 12, "batch_size": 32, "learning_rate": 1e-3,
-    "radius_range": (0.02, 0.3), "max_clean_drop": 0.03,
+    "palettes": [[PALETTE]], "patches": [PATCH, 100], "rounds": 1, "epochs": 8, "batch_size": 32, "learning_rate": 1e-3,
+    "radius_range": (0.005, 0.05), "max_clean_drop": 0.05,
 }  # fmt: skip
 
 
@@ -62,9 +63,8 @@ def network(seed: int | None) -> TorchVictim:
     if seed is None:
         return victim
     train, validation = training_records()
-    return harden(
-        victim, train, validation=validation, progress=quiet, announce=say_nothing, seed=seed, **OPTIONS
-    ).victim
+    options = {**OPTIONS, "seed": seed, "augment": varied}
+    return harden(victim, train, options, validation=validation, progress=quiet, announce=say_nothing).victim
 
 
 def attacked() -> Batch:
