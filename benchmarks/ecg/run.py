@@ -190,7 +190,9 @@ def beat_sections(store: Store) -> Iterator[str]:
             f"{FULL.samples} beats ({held}), budget {FULL.budget:,} queries for each beat, palette `{' '.join(PALETTE)}`, patch "
             f"{PATCH}. Greedy's budget is {4 * FULL.budget:,}, on the first {GREEDY_BEATS} beats."
         )
-        yield section(net, about, attack_table(net, store.read, FULL))
+        yield section(
+            net, about, attack_table(net, store.read, FULL), origins(store, "python -m benchmarks.ecg", f"{net}-")
+        )
     if all(case.name in store for case in cases(FULL)):
         about = (
             f"One distortion alone, {FULL.alone} beats for each victim, budget {FULL.budget:,}, proposals by `random`."
