@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -163,7 +164,11 @@ def over(ours: Tensor, other: Tensor) -> Estimate:
 
 def pieces() -> Iterator[Piece]:
     for case in FULL:
-        yield Piece(case.name, KIND, case.settings, lambda device, case=case: measure(case, device).raw())
+        yield Piece(case.name, KIND, case.settings, partial(make, case))
+
+
+def make(case: PlausibleCase, device: str) -> Raw:
+    return measure(case, device).raw()
 
 
 Found = Mapping[PlausibleCase, Shares]
