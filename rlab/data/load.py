@@ -10,7 +10,7 @@ from typing import Any, Literal, Self, overload
 
 from rlab.data.arrays import csv_signals, npy, npy_source, npz, npz_source
 from rlab.data.batch import Batch, Kind, Samples
-from rlab.data.cinc import cinc2020, cinc2020_source, is_cinc2020
+from rlab.data.cinc import cinc2020, cinc2020_source, cpsc2018, cpsc2018_source, is_cinc2020, is_cpsc2018
 from rlab.data.clips import VIDEOS, clip_source, video_folder
 from rlab.data.embedded import embedded
 from rlab.data.fields import ACCEPTED, DataFields, Loader, reads
@@ -42,7 +42,7 @@ BY_KIND: dict[Kind, tuple[tuple[str, ...], Loader]] = {
 }
 STREAMS: dict[Loader, Callable[[DataFields], Source]] = {
     image_folder: image_source, video_folder: clip_source, wfdb_records: wfdb_source,
-    ptbxl: ptbxl_source, cinc2017: cinc2017_source, cinc2020: cinc2020_source,
+    ptbxl: ptbxl_source, cinc2017: cinc2017_source, cinc2020: cinc2020_source, cpsc2018: cpsc2018_source,
     npz: npz_source, npy: npy_source, parquet: parquet_source, webdataset: webdataset_source,
 }  # fmt: skip
 
@@ -147,7 +147,12 @@ def find_loader(path: str, kind: Kind | None = None) -> Loader:
 
 def _folder_loader(folder: Path, kind: Kind | None) -> Loader:
     """The loader for the contents of the folder."""
-    for recognised, loader in ((is_cifar, cifar10), (is_ptbxl, ptbxl), (is_cinc2017, cinc2017)):
+    for recognised, loader in (
+        (is_cifar, cifar10),
+        (is_ptbxl, ptbxl),
+        (is_cinc2017, cinc2017),
+        (is_cpsc2018, cpsc2018),
+    ):
         if recognised(folder):
             return loader
     endings = endings_below(folder)
