@@ -30,6 +30,8 @@ from rlab.data.eight_bit import to_float
 from rlab.data.fields import check_room
 from rlab.data.take import ALL, Take
 from rlab.errors import DataError
+from rlab.predictions.kinds import Prediction
+from rlab.predictions.targets import check_targets
 from rlab.progress import PATIENCE, bar
 from rlab.storage.config import Bounds
 from rlab.storage.outside import is_text, short
@@ -71,6 +73,7 @@ class Source(Samples):
     numbered: bool = False
     one_label: bool = False
     take: Take = ALL
+    target: Prediction = "classes"  # what `y` holds
     stamps: tuple[tuple[int, int], ...] = ()  # size and modification time of each file at the start
 
     def __post_init__(self) -> None:
@@ -78,6 +81,7 @@ class Source(Samples):
             raise DataError("expected at least one sample, got none")
         if wrong := [name for name in (*self.ids, *self.classes) if not is_text(name)]:
             raise DataError(f"expected names that can be written as UTF-8, got {short(wrong[0])}: rename it")
+        check_targets(self.target, self.y, self.size, self.ids)
         if not self.stamps:
             object.__setattr__(self, "stamps", tuple(map(_stamp, self.files)))
 
@@ -138,6 +142,7 @@ class Source(Samples):
             numbered=self.numbered,
             one_label=self.one_label,
             take=self.take,
+            target=self.target,
             **values.more,
         )
         check_same_shape(batch.shape, self.shape, batch.ids[0])
@@ -152,6 +157,7 @@ class Source(Samples):
         """Hash of all labels and ids and of the names, sizes and modification times of the files, without reading them."""
         whole = hashlib.sha256(self.y.numpy().tobytes())
         facts = [*self.shape, *self.bounds, *self.ids, *self.classes, *(file.name for file in self.files), *self.stamps]
+        facts += [] if self.target == "classes" else [self.target]
         whole.update(json.dumps(facts).encode())
         return whole.hexdigest()[:24]
 
