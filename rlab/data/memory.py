@@ -18,11 +18,13 @@ from rlab.data.fields import UNIT, DataFields, check_room
 from rlab.data.labels import by_name, class_names, encode, encode_array
 from rlab.data.numpy_files import Array
 from rlab.data.take import Labels, Take
+from rlab.data.target_arrays import encode_targets
 from rlab.errors import DataError
 from rlab.storage.config import Bounds
 
 InMemory = Dataset[Any] | DataLoader[Any] | Sequence[Any] | Iterable[Any]
 READ = (
+    "target",
     "kind",
     "classes",
     "bounds",
@@ -51,8 +53,11 @@ def in_memory(data: object, source: DataFields) -> Batch:
     shaped = channels_first(x, kind)
     known = {"kind": KINDS[shaped.ndim - 3], "bounds": source.bounds or _bounds(shaped)}
     rest = {"limit": left.limit, "order": left.order, "shuffle": left.shuffle}
-    labels, classes = _labels(y, _class_names(data), source)
-    numbered = by_name(classes, source.classes)
+    if source.target not in (None, "classes"):
+        labels, classes, numbered = encode_targets(y, source.target), class_names(source.classes), False
+    else:
+        labels, classes = _labels(y, _class_names(data), source)
+        numbered = by_name(classes, source.classes)
     return replace(as_batch(source.model_copy(update=known | rest), shaped, labels, classes, numbered), take=take)
 
 

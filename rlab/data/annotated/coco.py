@@ -27,7 +27,9 @@ def find_json(folder: Path, split: str | None = None) -> Path | None:
         found = [path for path in found if split in path.relative_to(folder).as_posix()]
     if len(found) > 1:
         names = ", ".join(path.relative_to(folder).as_posix() for path in found[:5])
-        raise OptionError(f"the folder {str(folder)!r} holds several COCO files ({names}): pass the file as labels, or a split")
+        raise OptionError(
+            f"the folder {str(folder)!r} holds several COCO files ({names}): pass the file as labels, or a split"
+        )
     return found[0] if found else None
 
 
@@ -53,9 +55,9 @@ def read_coco(path: Path, images: Path | None = None) -> Annotations:
         things.setdefault(_whole(row, "image_id", path), []).append(_thing(row, names, path))
     pictures = []
     for row in content["images"]:
-        name = str(row.get("file_name", ""))
+        number, name = _whole(row, "id", path), str(row.get("file_name", ""))
         file = find_image(folders, name, path.name) or folders[0] / name
-        pictures.append(Picture(file, name, tuple(things.get(_whole(row, "id", path), ())), _size(row)))
+        pictures.append(Picture(file, name, tuple(things.get(number, ())), _size(row)))
     return Annotations(tuple(pictures), tuple(name for _, name in categories))
 
 
@@ -75,11 +77,12 @@ def _parse(path: Path) -> Mapping[str, Sequence[Mapping[str, Any]]]:
 def _thing(row: Mapping[str, Any], names: Mapping[int, str], path: Path) -> Thing:
     label = names.get(_whole(row, "category_id", path))
     if label is None:
-        raise DataError(f"{path.name!r} uses the category {row['category_id']}, which its categories do not list: add it")
+        raise DataError(
+            f"{path.name!r} uses the category {row['category_id']}, which its categories do not list: add it"
+        )
     box = row.get("bbox")
-    x, y, *sides = box if isinstance(box, list) and len(box) == 4 else (None,) * 4
-    known = all(isinstance(number, int | float) for number in (x, y, *sides))
-    corners = (x, y, x + sides[0], y + sides[1]) if known else (None,) * 4
+    numbers = [n for n in box if isinstance(n, int | float)] if isinstance(box, list) and len(box) == 4 else []
+    corners = (*numbers[:2], numbers[0] + numbers[2], numbers[1] + numbers[3]) if len(numbers) == 4 else ()
     return thing(label, corners, CROWD if row.get("iscrowd") else "")
 
 
