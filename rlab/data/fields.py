@@ -12,6 +12,7 @@ from pydantic import BeforeValidator, Field, PositiveFloat, PositiveInt, field_v
 from rlab.data.batch import Batch, Kind
 from rlab.data.take import Order, Take
 from rlab.errors import DataError
+from rlab.predictions.kinds import Prediction
 from rlab.storage.config import Bounds, Options
 
 
@@ -36,6 +37,8 @@ Size = int | tuple[int, int]
 Channels = Literal[1, 3]
 Sampling = Literal["uniform", "dense"]
 Scaling = Literal["record", "window"]
+Resizing = Literal["crop", "stretch", "pad"]
+Objects = Literal["each", "largest", "all"]
 Text = Annotated[str, BeforeValidator(str)]  # YAML reads the record 100 as a number
 UNIT = (0.0, 1.0)
 MOST_FRAMES, MOST_SIDE = 10_000, 16_384  # limits on the frames of a clip and the side of an image in pixels
@@ -47,6 +50,9 @@ class DataFields(Options):
     path: str = Field(description="file, folder, WFDB record, or demo:digits, demo:ecg or demo:clips")
     kind: Kind | None = Field(
         None, description="kind of data, needed if a folder holds several kinds or the axes of an array are ambiguous"
+    )
+    target: Prediction | None = Field(
+        None, description="what to predict: classes, boxes, map (a class per pixel) or numbers (default: what is there)"
     )
     labels: str | None = Field(
         None, description="file with a name and label per line, or with one label per line in order"
@@ -67,6 +73,17 @@ class DataFields(Options):
     )
     split: str | None = Field(None, description="split: train or test, if the source has them; PTB-XL also has val")
     size: Size | None = Field(None, description="images, video: resize to this side or (height, width)")
+    resize: Resizing | None = Field(
+        None, description="images: how to reach the size: crop the centre, stretch, or pad with grey (default: crop)"
+    )
+    objects: Objects | None = Field(
+        None, description="boxes: a sample for each object, for the largest of each image, or for all together (default: each)"
+    )
+    images: str | None = Field(None, description="boxes, maps: folder of the images (default: searched for)")
+    masks: str | None = Field(None, description="maps: folder of mask files (default: masks, SegmentationClass, ...)")
+    trimap: bool | None = Field(
+        None, description="maps: masks mark object 1, background 2 and border 3, as in Oxford-IIIT Pet"
+    )
     channels: Channels | None = Field(None, description="images: 3 for colour, 1 for grey")
     frames: PositiveInt | None = Field(None, le=MOST_FRAMES, description="video: frames per clip (default: 16)")
     sampling: Sampling | None = Field(None, description="video: sample frames uniformly or densely around the middle")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
@@ -217,12 +218,22 @@ def _files(folder: Path) -> Iterator[Path]:
                 yield Path(parent, name)
 
 
+def numbers(cells: Sequence[str], where: str) -> Tensor:
+    """Texts -> (n, 1) float32."""
+    wrong = [cell for cell in cells if not (is_number(cell) and math.isfinite(float(cell)))]
+    if wrong:
+        raise DataError(f"expected a finite number for every sample in {where!r}, got {wrong[0]!r}: correct the cell")
+    return torch.tensor([[float(cell)] for cell in cells])
+
+
 def labels_of(source: DataFields, names: Sequence[str]) -> tuple[Tensor, tuple[str, ...]]:
     """Labels of files, from the table, or else from labels.csv in the folder, or else from the names of their folders.
 
-    Integer folder names are class indices; other names are sorted.
+    Integer folder names are class indices; other names are sorted. The target 'numbers' needs a table.
     """
     table = Path(source.labels) if source.labels is not None else source.location / "labels.csv"
+    if source.target == "numbers":
+        return numbers(look_up(read_table(table, source.label_column), names, table.name), table.name), ()
     if source.labels is not None or table.is_file():
         labels = read_table(table, source.label_column)
         return encode(look_up(labels, names, table.name), source.classes, tuple(labels.values()))

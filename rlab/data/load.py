@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, Self, overload
 
+from rlab.data.annotated.boxes import boxes, boxes_source, has_boxes
+from rlab.data.annotated.maps import has_maps, maps, maps_source
 from rlab.data.arrays import csv_signals, npy, npy_source, npz, npz_source
 from rlab.data.batch import Batch, Kind, Samples
 from rlab.data.cinc import cinc2020, cinc2020_source, is_cinc2020
@@ -22,6 +24,7 @@ from rlab.data.shards import parquet, parquet_source, webdataset, webdataset_sou
 from rlab.data.source import Source
 from rlab.data.wfdb_records import wfdb_records, wfdb_source
 from rlab.errors import DataError, OptionError
+from rlab.predictions.kinds import Prediction
 from rlab.progress import showing
 from rlab.storage.config import check_keywords
 from rlab.storage.outside import regular, short
@@ -40,10 +43,11 @@ BY_KIND: dict[Kind, tuple[tuple[str, ...], Loader]] = {
     "video": (VIDEOS, video_folder),
     "signal": ((".hea",), wfdb_records),
 }
+TARGETS: dict[Loader, Prediction] = {boxes: "boxes", maps: "map"}  # of loaders that know no other
 STREAMS: dict[Loader, Callable[[DataFields], Source]] = {
     image_folder: image_source, video_folder: clip_source, wfdb_records: wfdb_source,
     ptbxl: ptbxl_source, cinc2017: cinc2017_source, cinc2020: cinc2020_source,
-    npz: npz_source, npy: npy_source, parquet: parquet_source, webdataset: webdataset_source,
+    boxes: boxes_source, maps: maps_source, npz: npz_source, npy: npy_source, parquet: parquet_source, webdataset: webdataset_source,
 }  # fmt: skip
 
 
@@ -75,9 +79,10 @@ class DataOptions(DataFields):
         return self.model_copy(update={"multilabel": several}) if open_question else self
 
     def _loader(self) -> Loader:
-        loader = find_loader(self.path, self.kind)
+        loader = find_loader(self)
         accepted = ACCEPTED[loader]
-        foreign = [name for name, value in self if value is not None and name not in (*_COMMON, *accepted)]
+        usual = {"target": TARGETS.get(loader, "classes")}  # what the loader does anyway
+        foreign = [name for name, value in self if value not in (None, usual.get(name)) and name not in (*_COMMON, *accepted)]
         if foreign:
             options = ", ".join(accepted)
             raise OptionError(f"the option {foreign[0]!r} does not apply to {self.path!r}: its options are {options}")
@@ -127,14 +132,17 @@ def demo(source: DataFields) -> Batch:
     return embedded(source.path.removeprefix(DEMO), split=source.split or "test", take=source.take)
 
 
-def find_loader(path: str, kind: Kind | None = None) -> Loader:
-    """The loader for the data at `path`."""
+def find_loader(source: DataFields) -> Loader:
+    """The loader for the data at `source.path`."""
+    path, kind = source.path, source.kind
     if path.startswith(DEMO):
         return demo
     file = Path(path)
     if file.suffix.lower() in PICKLED or is_pickled_cifar(file):
         advice = "save it as .npz with x and y (for CIFAR-10, get the binary version, whose files end in .bin)"
         raise DataError(f"{path!r} is a pickle, which can run any code when loaded: {advice}")
+    if by_target := _by_target(source):
+        return by_target
     if file.is_dir():
         return _folder_loader(file, kind)
     if file.with_name(file.name + ".hea").is_file():
@@ -143,6 +151,20 @@ def find_loader(path: str, kind: Kind | None = None) -> Loader:
     if file.suffix.lower() not in BY_ENDING:
         raise DataError(f"cannot tell what {path!r} is: expected a folder or a file ending in {', '.join(BY_ENDING)}")
     return BY_ENDING[file.suffix.lower()]
+
+
+def _by_target(source: DataFields) -> Loader | None:
+    """The loader of boxes or maps, if the options ask for it, or the folder holds annotations and no labels of another kind."""
+    folder, table = source.location, source.labels or ""
+    if source.target == "map":
+        return maps
+    if source.target == "boxes" or (source.target is None and table.endswith(".json")):
+        return boxes
+    if source.target is not None or table or (folder / "labels.csv").is_file():
+        return None
+    if has_boxes(folder):
+        return boxes
+    return maps if folder.is_dir() and has_maps(folder) else None
 
 
 def _folder_loader(folder: Path, kind: Kind | None) -> Loader:
