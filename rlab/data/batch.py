@@ -41,6 +41,7 @@ class Samples(ABC):
     one_label: bool
     take: Take
     target: Prediction
+    aims: Tensor | None
 
     @property
     @abstractmethod
@@ -107,6 +108,14 @@ def _check_labels(y: Tensor) -> None:
         raise DataError(f"expected labels (n,), or (n, k) of zeros and ones, got shape {tuple(y.shape)}")
 
 
+def check_aims(aims: Tensor | None, samples: int) -> None:
+    """Refuse target classes that are not one for each sample."""
+    if aims is not None and (aims.dtype != torch.int64 or aims.shape != (samples,)):
+        raise DataError(
+            f"expected one target class as int64 for each of {samples} samples, got {aims.dtype} of shape {tuple(aims.shape)}"
+        )
+
+
 def _numbers(rows: Sequence[int], samples: int) -> list[int]:
     """Row numbers from row numbers or a boolean mask."""
     index = torch.as_tensor(rows)
@@ -134,6 +143,7 @@ class Batch(Samples):
     one_label: bool = False  # samples with several labels were left out
     take: Take = ALL  # how the samples were selected
     target: Prediction = "classes"  # what `y` holds
+    aims: Tensor | None = None  # (b,) int64: the class that a targeted attack aims at, if each sample has its own
 
     def __post_init__(self) -> None:
         if not self.ids:
@@ -149,6 +159,7 @@ class Batch(Samples):
         check_targets(self.target, self.y, self.size, self.ids)
         if self.target == "classes":
             _check_labels(self.y)
+        check_aims(self.aims, len(self.x))
         if self.masks is not None and self.masks.shape != (len(self.x), *self.size):
             raise DataError(f"expected masks of shape {(len(self.x), *self.size)}, got {tuple(self.masks.shape)}")
         if self.r_peaks is not None and len(self.r_peaks) != len(self.x):
@@ -211,6 +222,7 @@ class Batch(Samples):
             "x": self.x[index],
             "y": self.y[index],
             "ids": tuple(self.ids[i] for i in chosen),
+            "aims": None if self.aims is None else self.aims[index],
             "masks": None if self.masks is None else self.masks[index],
             "r_peaks": None if self.r_peaks is None else tuple(self.r_peaks[i] for i in chosen),
         }

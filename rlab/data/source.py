@@ -25,7 +25,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rlab.data.batch import Batch, Samples
+from rlab.data.batch import Batch, Samples, check_aims
 from rlab.data.eight_bit import to_float
 from rlab.data.fields import check_room
 from rlab.data.take import ALL, Take
@@ -74,6 +74,7 @@ class Source(Samples):
     one_label: bool = False
     take: Take = ALL
     target: Prediction = "classes"  # what `y` holds
+    aims: Tensor | None = None
     stamps: tuple[tuple[int, int], ...] = ()  # size and modification time of each file at the start
 
     def __post_init__(self) -> None:
@@ -82,6 +83,7 @@ class Source(Samples):
         if wrong := [name for name in (*self.ids, *self.classes) if not is_text(name)]:
             raise DataError(f"expected names that can be written as UTF-8, got {short(wrong[0])}: rename it")
         check_targets(self.target, self.y, self.size, self.ids)
+        check_aims(self.aims, len(self.ids))
         if not self.stamps:
             object.__setattr__(self, "stamps", tuple(map(_stamp, self.files)))
 
@@ -106,6 +108,7 @@ class Source(Samples):
             self,
             read=lambda wanted: read([rows[i] for i in wanted]),
             y=self.y[rows],
+            aims=None if self.aims is None else self.aims[rows],
             ids=tuple(self.ids[i] for i in rows),
             files=tuple(self.files[i] for i in held),
             stamps=tuple(self.stamps[i] for i in held),
@@ -143,6 +146,7 @@ class Source(Samples):
             one_label=self.one_label,
             take=self.take,
             target=self.target,
+            aims=None if self.aims is None else self.aims[chosen],
             **values.more,
         )
         check_same_shape(batch.shape, self.shape, batch.ids[0])
@@ -158,6 +162,7 @@ class Source(Samples):
         whole = hashlib.sha256(self.y.numpy().tobytes())
         facts = [*self.shape, *self.bounds, *self.ids, *self.classes, *(file.name for file in self.files), *self.stamps]
         facts += [] if self.target == "classes" else [self.target]
+        facts += [] if self.aims is None else self.aims.tolist()
         whole.update(json.dumps(facts).encode())
         return whole.hexdigest()[:24]
 
