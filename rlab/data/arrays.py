@@ -153,6 +153,7 @@ def _source(
         eight_bit=holds_bytes(x.dtype, limits),
         numbered=numbered,
         take=source.take,
+        target=source.target or "classes",
     )
 
 

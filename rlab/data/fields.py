@@ -77,7 +77,8 @@ class DataFields(Options):
         None, description="images: how to reach the size: crop the centre, stretch, or pad with grey (default: crop)"
     )
     objects: Objects | None = Field(
-        None, description="boxes: a sample for each object, for the largest of each image, or for all together (default: each)"
+        None,
+        description="boxes: a sample for each object, for the largest of each image, or for all together (default: each)",
     )
     images: str | None = Field(None, description="boxes, maps: folder of the images (default: searched for)")
     masks: str | None = Field(None, description="maps: folder of mask files (default: masks, SegmentationClass, ...)")

@@ -52,7 +52,9 @@ def image_source(source: DataFields) -> Source:
     """Like `image_folder`, but each image is decoded on demand."""
     ids, y, classes = _listed(source)
     files = tuple(source.location / name for name in ids)
-    return picture_source(source, lambda rows: [files[i] for i in rows], ids, y, classes, files, True, source.target or "classes")
+    return picture_source(
+        source, lambda rows: [files[i] for i in rows], ids, y, classes, files, True, source.target or "classes"
+    )
 
 
 def _listed(source: DataFields) -> tuple[tuple[str, ...], Tensor, tuple[str, ...]]:

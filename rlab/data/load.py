@@ -82,7 +82,9 @@ class DataOptions(DataFields):
         loader = find_loader(self)
         accepted = ACCEPTED[loader]
         usual = {"target": TARGETS.get(loader, "classes")}  # what the loader does anyway
-        foreign = [name for name, value in self if value not in (None, usual.get(name)) and name not in (*_COMMON, *accepted)]
+        foreign = [
+            name for name, value in self if value not in (None, usual.get(name)) and name not in (*_COMMON, *accepted)
+        ]
         if foreign:
             options = ", ".join(accepted)
             raise OptionError(f"the option {foreign[0]!r} does not apply to {self.path!r}: its options are {options}")

@@ -10,6 +10,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor, uint8
 
+from rlab.core.checks import need_classes
 from rlab.data.batch import Batch
 from rlab.diagnosis import outputs
 from rlab.diagnosis.inputs import failure, input_checks, input_findings, other_layout
@@ -90,6 +91,7 @@ def doctor(
     declared = check_keywords(doctor, AttackOptions, {"palette": palette, "seed": seed})
     refuse_pixels(declared.palette, "the doctor")
     with showing(progress), taken(model, data, limit) as (victim, batch):
+        need_classes(victim, "doctor")
         show(Understood(batch, (victim,)))
         specs = declared.filled(batch)[0].palette or ()
         wanted = make_palette(specs, batch)

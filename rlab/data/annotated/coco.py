@@ -27,7 +27,9 @@ def find_json(folder: Path, split: str | None = None) -> Path | None:
         found = [path for path in found if split in path.relative_to(folder).as_posix()]
     if len(found) > 1:
         names = ", ".join(path.relative_to(folder).as_posix() for path in found[:5])
-        raise OptionError(f"the folder {str(folder)!r} holds several COCO files ({names}): pass the file as labels, or a split")
+        raise OptionError(
+            f"the folder {str(folder)!r} holds several COCO files ({names}): pass the file as labels, or a split"
+        )
     return found[0] if found else None
 
 
@@ -75,7 +77,9 @@ def _parse(path: Path) -> Mapping[str, Sequence[Mapping[str, Any]]]:
 def _thing(row: Mapping[str, Any], names: Mapping[int, str], path: Path) -> Thing:
     label = names.get(_whole(row, "category_id", path))
     if label is None:
-        raise DataError(f"{path.name!r} uses the category {row['category_id']}, which its categories do not list: add it")
+        raise DataError(
+            f"{path.name!r} uses the category {row['category_id']}, which its categories do not list: add it"
+        )
     box = row.get("bbox")
     x, y, *sides = box if isinstance(box, list) and len(box) == 4 else (None,) * 4
     known = all(isinstance(number, int | float) for number in (x, y, *sides))

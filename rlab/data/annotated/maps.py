@@ -50,7 +50,9 @@ def maps_source(source: DataFields) -> Source:
     """Like `maps`, but each image is decoded on demand; the masks are read at once."""
     folder, masks = _images(source.location, source.images), _masks(source.location, source.masks)
     if masks is None:
-        raise DataError(f"{source.path!r} has no folder of masks: expected one of {', '.join(MASK_FOLDERS)}, or pass masks")
+        raise DataError(
+            f"{source.path!r} has no folder of masks: expected one of {', '.join(MASK_FOLDERS)}, or pass masks"
+        )
     wanted = _listed(source.location, source.split)
     names = [name for name in files_below(folder, IMAGES, "images") if wanted is None or Path(name).stem in wanted]
     losses: list[Loss] = []
@@ -70,7 +72,9 @@ def maps_source(source: DataFields) -> Source:
     y = torch.cat([encode_map(each[None], tuple(each.shape)) for _, each in found])
     classes = class_names(source.classes) or _usual(source, masks, y)
     if classes and int(y.max()) >= len(classes):
-        raise DataError(f"the masks hold the class {int(y.max())}, but there are {len(classes)} classes: correct classes")
+        raise DataError(
+            f"the masks hold the class {int(y.max())}, but there are {len(classes)} classes: correct classes"
+        )
     ids = tuple(name for name, _ in found)
     files = tuple(folder / name for name in ids)
     made = picture_source(source, lambda rows: [files[i] for i in rows], ids, y, classes, files, True, "map")

@@ -17,7 +17,21 @@ from rlab.storage.names import inside
 from rlab.storage.outside import read_text, regular
 
 CLASSES = (
-    *("aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair", "cow", "diningtable", "dog", "horse"),
+    *(
+        "aeroplane",
+        "bicycle",
+        "bird",
+        "boat",
+        "bottle",
+        "bus",
+        "car",
+        "cat",
+        "chair",
+        "cow",
+        "diningtable",
+        "dog",
+        "horse",
+    ),
     *("motorbike", "person", "pottedplant", "sheep", "sofa", "train", "tvmonitor"),
 )
 MOST_XML = 2**22  # bytes
@@ -34,7 +48,11 @@ def read_voc(folder: Path, split: str | None = None, images: Path | None = None)
     home = find_xml(folder)
     if home is None:
         raise DataError(f"the folder {str(folder)!r} holds no XML files: expected Annotations/*.xml")
-    files = sorted(home.glob("*.xml")) if split is None else [inside(home, f"{stem}.xml") for stem in _listed(folder, split)]
+    files = (
+        sorted(home.glob("*.xml"))
+        if split is None
+        else [inside(home, f"{stem}.xml") for stem in _listed(folder, split)]
+    )
     places = [images] if images is not None else [folder / "JPEGImages", folder / "images", home, folder]
     pictures = tuple(_picture(file, places) for file in files)
     found = {each.label for picture in pictures for each in picture.things}
@@ -54,7 +72,9 @@ def _picture(file: Path, places: Sequence[Path]) -> Picture:
     image = find_image(places, name, file.name) if name else None
     image = image or next((path for place in places if place.is_dir() and (path := with_stem(place, file.stem))), None)
     things = tuple(_thing(each) for each in root.iter("object"))
-    return Picture(image or places[0] / (name or file.stem), image.name if image else name or file.stem, things, _size(root))
+    return Picture(
+        image or places[0] / (name or file.stem), image.name if image else name or file.stem, things, _size(root)
+    )
 
 
 def _thing(each: ElementTree.Element) -> Thing:
