@@ -14,7 +14,9 @@ from torch import Tensor
 
 from rlab.data.fields import DataFields
 from rlab.data.numpy_files import Array, read_npy, texts
+from rlab.data.target_arrays import encode_targets
 from rlab.errors import DataError, OptionError
+from rlab.predictions.kinds import Prediction
 from rlab.storage.outside import read_text
 
 KEY_NAMES = ("file", "filename", "file_name", "name", "id", "image", "clip", "video", "path", "sample", "record")
@@ -143,7 +145,9 @@ def encode_array(labels: Array, classes: Classes = None) -> tuple[Tensor, tuple[
     return _in_range(torch.from_numpy(labels.astype(np.int64)), names), names
 
 
-def read_list(path: str | Path, count: int, classes: Classes = None) -> tuple[Tensor, tuple[str, ...]]:
+def read_list(
+    path: str | Path, count: int, classes: Classes = None, target: Prediction = "classes"
+) -> tuple[Tensor, tuple[str, ...]]:
     """Read one label for each of `count` samples, in order, from an .npy file or from the last cell of each line of text."""
     path = Path(path)
     if path.suffix == ".npy":
@@ -155,7 +159,11 @@ def read_list(path: str | Path, count: int, classes: Classes = None) -> tuple[Te
     rows = len(labels) if labels.ndim else 0
     if rows != count:
         raise DataError(f"{path.name!r} holds {rows} labels for {count} samples: expected one label per sample")
-    return encode_array(labels, classes)
+    if target == "classes":
+        return encode_array(labels, classes)
+    if labels.dtype.kind in "US" and target == "numbers":
+        return numbers(texts(labels, "numbers"), path.name), ()
+    return encode_targets(labels, target), class_names(classes)
 
 
 def class_names(classes: Classes) -> tuple[str, ...]:

@@ -10,10 +10,11 @@ from typing import Any, Literal, Self, overload
 
 from rlab.data.annotated.boxes import boxes, boxes_source, has_boxes
 from rlab.data.annotated.maps import has_maps, maps, maps_source
-from rlab.data.arrays import csv_signals, npy, npy_source, npz, npz_source
+from rlab.data.arrays import npy, npy_source, npz, npz_source
 from rlab.data.batch import Batch, Kind, Samples
 from rlab.data.cinc import cinc2020, cinc2020_source, is_cinc2020
 from rlab.data.clips import VIDEOS, clip_source, video_folder
+from rlab.data.csv_signals import csv_signals
 from rlab.data.embedded import embedded
 from rlab.data.fields import ACCEPTED, DataFields, Loader, reads
 from rlab.data.images import IMAGES, cifar10, image_folder, image_source, is_cifar, is_pickled_cifar
@@ -47,7 +48,8 @@ TARGETS: dict[Loader, Prediction] = {boxes: "boxes", maps: "map"}  # of loaders 
 STREAMS: dict[Loader, Callable[[DataFields], Source]] = {
     image_folder: image_source, video_folder: clip_source, wfdb_records: wfdb_source,
     ptbxl: ptbxl_source, cinc2017: cinc2017_source, cinc2020: cinc2020_source,
-    boxes: boxes_source, maps: maps_source, npz: npz_source, npy: npy_source, parquet: parquet_source, webdataset: webdataset_source,
+    boxes: boxes_source, maps: maps_source, npz: npz_source, npy: npy_source, parquet: parquet_source,
+    webdataset: webdataset_source,
 }  # fmt: skip
 
 
@@ -158,6 +160,8 @@ def find_loader(source: DataFields) -> Loader:
 def _by_target(source: DataFields) -> Loader | None:
     """The loader of boxes or maps, if the options ask for it, or the folder holds annotations and no labels of another kind."""
     folder, table = source.location, source.labels or ""
+    if folder.suffix.lower() in (".npz", ".npy"):
+        return None  # arrays hold every kind of target
     if source.target == "map":
         return maps
     if source.target == "boxes" or (source.target is None and table.endswith(".json")):

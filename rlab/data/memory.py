@@ -18,16 +18,16 @@ from rlab.data.fields import UNIT, DataFields, check_room
 from rlab.data.labels import by_name, class_names, encode, encode_array
 from rlab.data.numpy_files import Array
 from rlab.data.take import Labels, Take
+from rlab.data.target_arrays import encode_targets
 from rlab.errors import DataError
 from rlab.predictions.boxes import TargetBoxes
 from rlab.predictions.kinds import Prediction
-from rlab.predictions.maps import encode_map
 from rlab.storage.config import Bounds
 
 InMemory = Dataset[Any] | DataLoader[Any] | Sequence[Any] | Iterable[Any]
 READ = (
-    "kind",
     "target",
+    "kind",
     "classes",
     "bounds",
     "rate",
@@ -56,12 +56,12 @@ def in_memory(data: object, source: DataFields) -> Batch:
     shaped = channels_first(x, kind)
     known = {"kind": KINDS[shaped.ndim - 3], "bounds": source.bounds or _bounds(shaped)}
     rest = {"limit": left.limit, "order": left.order, "shuffle": left.shuffle}
-    filled = source.model_copy(update=known | rest)
-    if source.target in (None, "classes"):
+    if source.target not in (None, "classes"):
+        labels, classes, numbered = encode_targets(y, source.target), class_names(source.classes), False
+    else:
         labels, classes = _labels(y, _class_names(data), source)
-        return replace(as_batch(filled, shaped, labels, classes, by_name(classes, source.classes)), take=take)
-    rows = target_rows(source.target, y, shaped.shape[2:])
-    return replace(as_batch(filled, shaped, rows, class_names(source.classes)), take=take)
+        numbered = by_name(classes, source.classes)
+    return replace(as_batch(source.model_copy(update=known | rest), shaped, labels, classes, numbered), take=take)
 
 
 def _with_rows(data: object, target: Prediction | None) -> object:
@@ -84,19 +84,6 @@ def _split(objects: Any) -> tuple[Array, Array]:
     if rows.ndim != 2 or rows.shape[1] != 5:
         raise DataError(f"expected the objects of a sample as rows x1, y1, x2, y2, class, got shape {rows.shape}")
     return rows[:, :4], rows[:, 4]
-
-
-def target_rows(target: Prediction, y: Array, size: Sequence[int]) -> Tensor:
-    """Targets in memory -> rows: boxes (n, m, 5) or (n, 5 m), maps (n, *size), numbers (n,) or (n, k)."""
-    if y.dtype.kind not in "biuf":
-        raise DataError(f"expected {target} as numbers, got {y.dtype}")
-    values = torch.from_numpy(np.ascontiguousarray(y))
-    if target == "map":
-        whole = values.long()
-        if whole.dim() == len(size) + 1:
-            return encode_map(whole, size)
-        return whole.flatten(1)
-    return values.float().reshape(len(values), -1)
 
 
 def _labels(y: Array, own: tuple[str, ...] | None, source: DataFields) -> tuple[Tensor, tuple[str, ...]]:

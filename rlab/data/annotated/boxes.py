@@ -61,7 +61,7 @@ def has_boxes(path: Path) -> bool:
     return is_yolo(path) or find_xml(path) is not None or bool(coco_files(path))
 
 
-def annotations(source: DataFields) -> Annotations:
+def read_annotations(source: DataFields) -> Annotations:
     """Read the annotations of whichever kind they are."""
     path, images = source.location, None if source.images is None else Path(source.images)
     if source.labels is not None and source.labels.endswith(".json"):
@@ -80,7 +80,7 @@ def annotations(source: DataFields) -> Annotations:
 
 def boxes_source(source: DataFields) -> Source:
     """Like `boxes`, but each image is decoded on demand."""
-    known = annotations(source)
+    known = read_annotations(source)
     losses: list[Loss] = []
     shots = [shot for picture in known.pictures for shot in _shots(picture, source.objects or "each", losses)]
     if not shots:

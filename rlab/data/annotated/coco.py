@@ -55,9 +55,9 @@ def read_coco(path: Path, images: Path | None = None) -> Annotations:
         things.setdefault(_whole(row, "image_id", path), []).append(_thing(row, names, path))
     pictures = []
     for row in content["images"]:
-        name = str(row.get("file_name", ""))
+        number, name = _whole(row, "id", path), str(row.get("file_name", ""))
         file = find_image(folders, name, path.name) or folders[0] / name
-        pictures.append(Picture(file, name, tuple(things.get(_whole(row, "id", path), ())), _size(row)))
+        pictures.append(Picture(file, name, tuple(things.get(number, ())), _size(row)))
     return Annotations(tuple(pictures), tuple(name for _, name in categories))
 
 
@@ -81,9 +81,8 @@ def _thing(row: Mapping[str, Any], names: Mapping[int, str], path: Path) -> Thin
             f"{path.name!r} uses the category {row['category_id']}, which its categories do not list: add it"
         )
     box = row.get("bbox")
-    x, y, *sides = box if isinstance(box, list) and len(box) == 4 else (None,) * 4
-    known = all(isinstance(number, int | float) for number in (x, y, *sides))
-    corners = (x, y, x + sides[0], y + sides[1]) if known else (None,) * 4
+    numbers = [n for n in box if isinstance(n, int | float)] if isinstance(box, list) and len(box) == 4 else []
+    corners = (*numbers[:2], numbers[0] + numbers[2], numbers[1] + numbers[3]) if len(numbers) == 4 else ()
     return thing(label, corners, CROWD if row.get("iscrowd") else "")
 
 

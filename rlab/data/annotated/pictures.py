@@ -64,12 +64,10 @@ def thing(label: str, numbers: Sequence[object], fault: str = "") -> Thing:
 
 def find_image(folders: Sequence[Path], name: str, where: str) -> Path | None:
     """The image that an annotation names, in the first of the folders that holds it; None if it is missing."""
-    for folder in folders:
-        if folder.is_dir() and (path := inside(folder, name)).is_file():
-            return path
     if not name:
         raise DataError(f"an image of {where!r} has no file name: add it")
-    return None
+    paths = (inside(folder, name) for folder in folders if folder.is_dir())
+    return next((path for path in paths if path.is_file()), None)
 
 
 def with_stem(folder: Path, stem: str) -> Path | None:
