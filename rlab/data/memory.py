@@ -20,7 +20,7 @@ from rlab.data.numpy_files import Array
 from rlab.data.take import Labels, Take
 from rlab.data.target_arrays import encode_targets
 from rlab.errors import DataError
-from rlab.predictions.boxes import TargetBoxes
+from rlab.predictions.boxes import TARGET_COLUMNS, TargetBoxes
 from rlab.predictions.kinds import Prediction
 from rlab.storage.config import Bounds
 
@@ -75,7 +75,7 @@ def _with_rows(data: object, target: Prediction | None) -> object:
         return data
     each = [one if isinstance(one, tuple | list) and len(one) == 2 else _split(one) for one in data[1]]
     pairs = [(torch.as_tensor(boxes), torch.as_tensor(labels)) for boxes, labels in each]
-    return data[0], TargetBoxes.of(pairs).encode()
+    return data[0], TargetBoxes.of(pairs).encode().view(len(pairs), -1, TARGET_COLUMNS)
 
 
 def _split(objects: Any) -> tuple[Array, Array]:
