@@ -24,7 +24,10 @@ def yolox(path: str) -> rlab.CallableVictim:
     import onnxruntime
 
     session = onnxruntime.InferenceSession(path)
-    grids = [np.stack(np.meshgrid(np.arange(n), np.arange(n)), -1).reshape(-1, 2) for n in (SIDE // 8, SIDE // 16, SIDE // 32)]
+    grids = [
+        np.stack(np.meshgrid(np.arange(n), np.arange(n)), -1).reshape(-1, 2)
+        for n in (SIDE // 8, SIDE // 16, SIDE // 32)
+    ]
     cells, strides = np.concatenate(grids), np.repeat([8, 16, 32], [len(grid) for grid in grids])[:, None]
 
     def detect(x: np.ndarray) -> np.ndarray:

@@ -174,7 +174,7 @@ def test_a_target_class_for_each_sample(tmp_path: Path) -> None:
     victim = exact_victim(2)
     batch = labelled_by(victim, make_batch(2, 6))
     classes = (batch.y + 1) % 3
-    options = {"budget": 200, "progress": False, "palette": "pixels"}
+    options: dict[str, Any] = {"budget": 200, "progress": False, "palette": "pixels"}
     result = rlab.attack(victim, batch, goal=rlab.Targeted(classes.tolist()), out=tmp_path / "run", **options)
     assert result.setting.goal == "targeted:data"
     assert result.succeeded.any()
@@ -195,3 +195,17 @@ def test_the_objects_of_the_result_can_be_read() -> None:
     assert (before.score >= 0.3).sum() == 2
     assert result[0].label == "dog + cat"
     assert not ((after.score >= 0.3) & (after.label == 0) & (after.xyxy[..., 0] == 1)).any()
+
+
+def test_a_column_names_the_class_to_aim_at(tmp_path: Path) -> None:
+    from PIL import Image
+
+    for name, grey in (("a", 20), ("b", 200)):
+        Image.new("RGB", (8, 8), (grey, grey, grey)).save(tmp_path / f"{name}.png")
+    (tmp_path / "labels.csv").write_text("file,label,wanted\na.png,0,2\nb.png,1,0\n")
+    for stream in (None, True):
+        data = rlab.load(tmp_path, targets="wanted", label_column="label", stream=stream)[:]
+        assert data.y.tolist() == [0, 1]
+        assert data.aims is not None
+        assert data.aims.tolist() == [2, 0]
+        assert data[1:].aims is not None

@@ -10,7 +10,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import onnx
 import pytest
 import torch
@@ -20,10 +19,8 @@ from torch import Tensor, nn
 import rlab
 from rlab.data.batch import Batch
 from rlab.errors import InputError, VictimError
-from rlab.results.result import AttackResult
 from rlab.victims import CallableVictim, OnnxVictim, TorchVictim, Victim
 from rlab.victims.wire import decode
-from tests.command import rlab_command
 from tests.victims.makers import inputs, linear, onnx_graph
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
@@ -252,7 +249,9 @@ def test_the_example_hides_a_cat_from_a_real_detector(tmp_path: Path, monkeypatc
     assert "class 15" in (tmp_path / "detector.html").read_text()
 
 
-def test_the_example_skips_without_its_file(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_example_skips_without_its_file(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.syspath_prepend(str(EXAMPLES))
     importlib.import_module("detector").main("no_such_file.onnx")
     assert capsys.readouterr().out.startswith("skipped: there is no file")
