@@ -37,6 +37,7 @@ def examine(
     victim: Victim, batch: Batch, palette: Palette | None = None, *, samples: int = 16, seed: int = 0
 ) -> Diagnosis:
     """Examine `samples` samples of the batch with at most twelve queries per sample (thirteen for video)."""
+    need_classes(victim, "doctor")
     before = victim.rows.total()
     probe = Probe.of(victim, batch, samples, seed)
     findings, checks = [*_agreement(victim, batch), *data_findings(batch)], _data_checks(batch)
@@ -91,7 +92,6 @@ def doctor(
     declared = check_keywords(doctor, AttackOptions, {"palette": palette, "seed": seed})
     refuse_pixels(declared.palette, "the doctor")
     with showing(progress), taken(model, data, limit) as (victim, batch):
-        need_classes(victim, "doctor")
         show(Understood(batch, (victim,)))
         specs = declared.filled(batch)[0].palette or ()
         wanted = make_palette(specs, batch)

@@ -24,6 +24,7 @@ OPTIONS: dict[str, Any] = {
     "budget": 60,
     "patch": 4,
     "palette": ["illuminate+@0.9", "illuminate-@0.9"],
+    "until": "flip",
     "progress": False,
 }
 ONE_EACH: dict[Prediction, str] = {"boxes": "vanish", "map": "lose:1", "numbers": "deviate:+5"}
@@ -174,7 +175,7 @@ def test_a_target_class_for_each_sample(tmp_path: Path) -> None:
     victim = exact_victim(2)
     batch = labelled_by(victim, make_batch(2, 6))
     classes = (batch.y + 1) % 3
-    options: dict[str, Any] = {"budget": 200, "progress": False, "palette": "pixels"}
+    options: dict[str, Any] = {"budget": 100, "progress": False, "palette": "pixels", "until": "flip"}
     result = rlab.attack(victim, batch, goal=rlab.Targeted(classes.tolist()), out=tmp_path / "run", **options)
     assert result.setting.goal == "targeted:data"
     assert result.succeeded.any()
