@@ -14,6 +14,7 @@ from rlab.benchmarking.folder import Benchmark
 from rlab.benchmarking.goals import errs
 from rlab.benchmarking.make import check_names as check_folder_names
 from rlab.benchmarking.requirements import Requirement, quantity
+from rlab.core.checks import need_classes
 from rlab.data.batch import Batch
 from rlab.errors import DataError, InputError, MissingExtra, ModelError, OptionError, VictimError
 from rlab.explanation import parse_methods
@@ -114,6 +115,7 @@ def load_audit(options: AuditOptions, folder: Path, progress: Bars = lambda stag
         filled = filled.model_copy(update={"model": model})
         victim = load_model(here, batch.bounds)
         victim.rows.clear()
+        need_classes(victim, "audit")
     others = {}
     for name, model in (options.benchmark.models if options.benchmark else {}).items():
         with stopped_at(f"loading the model {name!r} of the benchmark"):

@@ -11,6 +11,7 @@ from torch import Tensor
 from rlab.core.goals import Below, Targeted, check_kinds, refuse_other_labels
 from rlab.data.batch import Batch
 from rlab.errors import ModelError, OptionError
+from rlab.predictions.kinds import WORDS
 from rlab.victims.base import Victim
 
 if TYPE_CHECKING:
@@ -44,6 +45,15 @@ def _check_scores(attack: Attack, victim: Victim, batch: Batch, clean: Tensor) -
             "use the policy auto and the goal untargeted"
         )
     batch.check_numbers(clean.shape[1])
+
+
+def need_classes(victim: Victim, command: str) -> None:
+    """Refuse a model that does not return scores of classes."""
+    if victim.prediction != "classes":
+        raise ModelError(
+            f"`rlab {command}` takes models that return scores of classes, but this one returns {WORDS[victim.prediction]}: "
+            "`rlab attack` takes all kinds"
+        )
 
 
 def refuse_nan(clean: Tensor, ids: Sequence[str]) -> None:

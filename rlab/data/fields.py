@@ -58,6 +58,9 @@ class DataFields(Options):
         None, description="file with a name and label per line, or with one label per line in order"
     )
     label_column: str | None = Field(None, description="column name; for signals also '0' (first) or '-1' (last)")
+    targets: str | None = Field(
+        None, description="images: column of the table of labels with the class that --goal targeted:data aims at"
+    )
     classes: str | tuple[str, ...] | None = Field(
         None, description="class names by index, or a text file with one name per line"
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import IO
 
@@ -17,7 +18,7 @@ from rlab.data.batch import Batch
 from rlab.data.eight_bit import finite, to_float
 from rlab.data.fields import UNIT, Channels, DataFields, Resizing, Size, check_room, reads
 from rlab.data.fitting import fit, sides
-from rlab.data.labels import by_name, files_below, labels_of
+from rlab.data.labels import aims_of, by_name, files_below, labels_of
 from rlab.data.source import Decoded, Pixels, Source, decode
 from rlab.errors import DataError, InputError, OptionError
 from rlab.predictions.kinds import Prediction
@@ -31,7 +32,7 @@ SHAPE, RECORD = (3, 32, 32), 1 + 3 * 32 * 32
 FILES = {"train": "data_batch_*.bin", "test": "test_batch.bin"}
 
 
-@reads("target", "labels", "label_column", "classes", "size", "resize", "channels", "bounds")
+@reads("target", "labels", "label_column", "targets", "classes", "size", "resize", "channels", "bounds")
 def image_folder(source: DataFields) -> Batch:
     """Load images (b, channels, h, w).
 
@@ -45,6 +46,7 @@ def image_folder(source: DataFields) -> Batch:
     return Batch(
         x=x, y=y, ids=ids, bounds=bounds, classes=classes, eight_bit=finite(bounds),
         numbered=by_name(classes, source.classes), take=source.take, target=source.target or "classes",
+        aims=aims_of(source, ids, classes),
     )  # fmt: skip
 
 
@@ -52,9 +54,9 @@ def image_source(source: DataFields) -> Source:
     """Like `image_folder`, but each image is decoded on demand."""
     ids, y, classes = _listed(source)
     files = tuple(source.location / name for name in ids)
-    return picture_source(
-        source, lambda rows: [files[i] for i in rows], ids, y, classes, files, True, source.target or "classes"
-    )
+    target, aims = source.target or "classes", aims_of(source, ids, classes)
+    made = picture_source(source, lambda rows: [files[i] for i in rows], ids, y, classes, files, True, target)
+    return replace(made, aims=aims)
 
 
 def _listed(source: DataFields) -> tuple[tuple[str, ...], Tensor, tuple[str, ...]]:

@@ -234,12 +234,24 @@ def numbers(cells: Sequence[str], where: str) -> Tensor:
     return torch.tensor([[float(cell)] for cell in cells])
 
 
+def aims_of(source: DataFields, names: Sequence[str], classes: Sequence[str]) -> Tensor | None:
+    """The class to aim at for each sample, from the column `targets` of the table of labels."""
+    if source.targets is None:
+        return None
+    table = _table(source)
+    return encode(look_up(read_table(table, source.targets), names, table.name), tuple(classes) or None)[0]
+
+
+def _table(source: DataFields) -> Path:
+    return Path(source.labels) if source.labels is not None else source.location / "labels.csv"
+
+
 def labels_of(source: DataFields, names: Sequence[str]) -> tuple[Tensor, tuple[str, ...]]:
     """Labels of files, from the table, or else from labels.csv in the folder, or else from the names of their folders.
 
     Integer folder names are class indices; other names are sorted. The target 'numbers' needs a table.
     """
-    table = Path(source.labels) if source.labels is not None else source.location / "labels.csv"
+    table = _table(source)
     if source.target == "numbers":
         return numbers(look_up(read_table(table, source.label_column), names, table.name), table.name), ()
     if source.labels is not None or table.is_file():

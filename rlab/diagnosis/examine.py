@@ -10,6 +10,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor, uint8
 
+from rlab.core.checks import need_classes
 from rlab.data.batch import Batch
 from rlab.diagnosis import outputs
 from rlab.diagnosis.inputs import failure, input_checks, input_findings, other_layout
@@ -36,6 +37,7 @@ def examine(
     victim: Victim, batch: Batch, palette: Palette | None = None, *, samples: int = 16, seed: int = 0
 ) -> Diagnosis:
     """Examine `samples` samples of the batch with at most twelve queries per sample (thirteen for video)."""
+    need_classes(victim, "doctor")
     before = victim.rows.total()
     probe = Probe.of(victim, batch, samples, seed)
     findings, checks = [*_agreement(victim, batch), *data_findings(batch)], _data_checks(batch)

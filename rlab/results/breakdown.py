@@ -11,7 +11,7 @@ from torch import Tensor
 
 from rlab.errors import OptionError
 from rlab.results.data import ResultData
-from rlab.results.sentences import class_words
+from rlab.results.predicted import class_words
 from rlab.stats import median_of
 
 
@@ -43,8 +43,8 @@ class LabelRow:
 
 
 def has_classes(result: ResultData) -> bool:
-    """Whether the labels contain more than one class."""
-    return sum(bool(held.any()) for _, held in class_members(result)) > 1
+    """Whether the labels contain more than one class; boxes, maps and numbers are not broken down."""
+    return result.setting.target == "classes" and sum(bool(held.any()) for _, held in class_members(result)) > 1
 
 
 def by_class(result: ResultData) -> list[ClassRow]:

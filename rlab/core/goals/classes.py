@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -49,7 +50,7 @@ class Targeted(Goal):
     Samples of the target class are not attacked.
     """
 
-    target: int | Relative | Tensor  # a tensor (n,) or another list of classes, one for each sample
+    target: int | Relative | Tensor | Sequence[int]  # a tensor (n,) or another list of classes: one for each sample
 
     def __post_init__(self) -> None:
         if isinstance(self.target, int) or self.target in get_args(Relative):

@@ -1,0 +1,116 @@
+"""Detectors, segmenters and regressors: how small a distortion makes each fail within few queries.
+
+python -m benchmarks.beyond                        # run the rows that have no raw file, then write results/beyond.md
+python -m benchmarks.beyond --only regression      # one case
+python -m benchmarks.beyond --quick                # a few samples of the detector, a small segmenter and the regressor
+
+Pets, records and published models are below $RLAB_REAL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+
+from benchmarks.attacks import attack, flipped, flips, median, ratio
+from benchmarks.beyond.cases import CASES, Case
+from benchmarks.harness import Claim, Figures, Options, Piece
+from benchmarks.raw import Curves, Store
+from benchmarks.tables import interval, section, share, table
+
+OURS, BASELINES = "auto", ("square", "random")
+POLICIES = (OURS, *BASELINES)
+SEED = 0
+RULES = """
+A figure is the median L2 (values in [0, 1]; millivolts for ECG) of the best flip within q queries, over samples on which the
+model is right at first; a sample without a flip counts as infinitely far. The clean prediction counts as a query. `auto` is
+the default of `rlab attack`; `square` and `random` stop at their first flip and spend what is left of the budget on the same
+cleanup. Brackets are 95% bootstrap intervals over samples. A ratio is our median over that of the better baseline at the same
+q.
+"""
+
+
+def curves(case: Case, policy: str, count: int) -> Curves:
+    """The flips of the first `count` samples on which the model is right."""
+    victim, batch = case.load(count)
+    result = attack(
+        victim, batch, goal=case.goal, policy=policy, patch=case.patch, palette=case.palette, budget=case.budget, seed=SEED,
+        until="budget",
+    )  # fmt: skip
+    return flips(result)[:count]
+
+
+def pieces(options: Options) -> Iterator[Piece]:
+    for name, case in CASES.items():
+        for policy in POLICIES:
+            settings = {
+                "goal": case.goal,
+                "policy": policy,
+                "samples": case.samples,
+                "budget": case.budget,
+                "patch": case.patch,
+            }
+            make = partial(_make, case, policy)
+            yield Piece.of_curves(f"{name}-{policy}", name, settings, make)
+
+
+def _make(case: Case, policy: str, device: str) -> Curves:
+    return curves(case, policy, case.samples)
+
+
+def kept(store: Store, name: str) -> dict[str, Curves]:
+    return store.curves({policy: f"{name}-{policy}" for policy in POLICIES})
+
+
+def ratio_at(rows: Mapping[str, Curves], queries: int) -> float:
+    """Our median over that of the better baseline."""
+    return max(ratio([rows[OURS]], [rows[name]], queries).value for name in BASELINES if name in rows)
+
+
+def part(name: str, rows: Mapping[str, Curves]) -> str:
+    case = CASES[name]
+    body = [
+        (
+            policy,
+            *(interval(median([curves], q)) for q in case.at),
+            share(flipped([curves], case.budget)),
+            str(len(curves)),
+        )
+        for policy, curves in rows.items()
+    ]
+    if OURS in rows and len(rows) > 1:
+        body.append((f"{OURS} ÷ better baseline", *(f"{ratio_at(rows, q):.3g}" for q in case.at), "", ""))
+    return section(case.title, table(("L2 within", *map(str, case.at), "flipped", "samples"), body))
+
+
+def sections(store: Store) -> Iterator[str]:
+    for name in CASES:
+        if rows := kept(store, name):
+            yield part(name, rows)
+
+
+def figures(store: Store) -> Figures:
+    held = {name: kept(store, name) for name in CASES}
+    return {
+        f"{name}_ratio_{CASES[name].budget}": ratio_at(rows, CASES[name].budget)
+        for name, rows in held.items()
+        if set(rows) == set(POLICIES)
+    }
+
+
+def quick(options: Options) -> Figures:
+    found = {}
+    for name, case in CASES.items():
+        if not case.quick or (options.only and name not in options.only):
+            continue
+        rows = {policy: curves(case, policy, case.quick) for policy in POLICIES}
+        for policy, each in rows.items():
+            print(
+                f"{name} {policy}: {len(each)} samples, L2 {median([each], case.budget).value:.3f} within {case.budget}",
+                flush=True,
+            )
+        found[f"{name}_ratio_{case.budget}"] = ratio_at(rows, case.budget)
+    return found
+
+
+CLAIM = Claim("beyond", "Beyond classifiers", __doc__, RULES, quick, pieces, sections, figures, cases=tuple(CASES))
