@@ -65,7 +65,8 @@ def keep_found(victim: Victim, batch: Batch, label: int | None) -> Batch:
     if victim.prediction == "classes":
         return batch
     clean = victim(batch.x.to(victim.device), SCORE)
-    found = find_subject(victim, clean, batch, None if label is None else torch.full((len(batch),), label))[1]
+    chosen = None if label is None else torch.full((len(batch),), label)
+    subject, found = find_subject(victim, clean, batch, chosen)
     rows = found.nonzero().flatten().tolist()
     if not rows:
         what = "an object" if victim.prediction == "boxes" else "a class other than 0"
@@ -73,7 +74,8 @@ def keep_found(victim: Victim, batch: Batch, label: int | None) -> Batch:
             f"the model finds {what} to explain in none of {len(batch)} samples: check the data and the class"
         )
     lost = [(name, NOT_FOUND) for name, there in zip(batch.ids, found.tolist(), strict=True) if not there]
-    return replace(batch[rows], left_out=(*batch.left_out, *lost))
+    masks = subject.truth(batch.size) if batch.masks is None else batch.masks
+    return replace(replace(batch, masks=masks)[rows], left_out=(*batch.left_out, *lost))
 
 
 @dataclass(frozen=True)
