@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 
 from benchmarks.attacks import attack, flipped, flips, median, ratio
+from benchmarks.beyond import explain
 from benchmarks.beyond.cases import CASES, Case
 from benchmarks.harness import Claim, Figures, Options, Piece
 from benchmarks.raw import Curves, Store
@@ -52,6 +53,7 @@ def pieces(options: Options) -> Iterator[Piece]:
             }
             make = partial(_make, case, policy)
             yield Piece.of_curves(f"{name}-{policy}", name, settings, make)
+    yield from explain.pieces()
 
 
 def _make(case: Case, policy: str, device: str) -> Curves:
@@ -87,11 +89,12 @@ def sections(store: Store) -> Iterator[str]:
     for name in CASES:
         if rows := kept(store, name):
             yield part(name, rows)
+    yield from explain.sections(store)
 
 
 def figures(store: Store) -> Figures:
     held = {name: kept(store, name) for name in CASES}
-    return {
+    return explain.figures(store) | {
         f"{name}_ratio_{CASES[name].budget}": ratio_at(rows, CASES[name].budget)
         for name, rows in held.items()
         if set(rows) == set(POLICIES)
@@ -99,7 +102,7 @@ def figures(store: Store) -> Figures:
 
 
 def quick(options: Options) -> Figures:
-    found = {}
+    found: dict[str, float] = {}
     for name, case in CASES.items():
         if not case.quick or (options.only and name not in options.only):
             continue
@@ -110,7 +113,9 @@ def quick(options: Options) -> Figures:
                 flush=True,
             )
         found[f"{name}_ratio_{case.budget}"] = ratio_at(rows, case.budget)
-    return found
+    return {**found, **(explain.quick() if not options.only or explain.CASE in options.only else {})}
 
 
-CLAIM = Claim("beyond", "Beyond classifiers", __doc__, RULES, quick, pieces, sections, figures, cases=tuple(CASES))
+CLAIM = Claim(
+    "beyond", "Beyond classifiers", __doc__, RULES, quick, pieces, sections, figures, cases=(*CASES, explain.CASE)
+)
