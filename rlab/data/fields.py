@@ -89,14 +89,19 @@ class DataFields(Options):
         None, description="maps: masks mark object 1, background 2 and border 3, as in Oxford-IIIT Pet"
     )
     channels: Channels | None = Field(None, description="images: 3 for colour, 1 for grey")
-    frames: PositiveInt | None = Field(None, le=MOST_FRAMES, description="video: frames per clip (default: 16)")
+    frames: PositiveInt | None = Field(
+        None, le=MOST_FRAMES, description="video: frames per clip (default: 16); volumes: slices"
+    )
+    slice: int | None = Field(
+        None, ge=0, description="volumes, with kind=image: number of the slice, from 0 (default: the middle)"
+    )
     sampling: Sampling | None = Field(None, description="video: sample frames uniformly or densely around the middle")
     fold: PositiveInt | None = Field(None, description="video: number of the official split (default: 1)")
     splits: str | None = Field(None, description="video: folder with the official split lists")
     folds: int | str | None = Field(None, description="PTB-XL: folds, e.g. 9 or 1-8 (folds share no patient)")
     groups: int | str | None = Field(None, description="video: groups of UCF-101, e.g. 4-7")
     rate: PositiveFloat | None = Field(
-        None, description="signals: sampling rate in Hz; WFDB records are resampled to it"
+        None, description="signals: sampling rate in Hz; WFDB records and sounds are resampled to it"
     )
     unit: str | None = Field(None, max_length=20, description="arrays of signals: unit of the values, e.g. mV")
     scaling: Scaling | None = Field(None, description="WFDB: standardise each lead over the record or the window")
@@ -105,7 +110,7 @@ class DataFields(Options):
         description="PTB-XL, CinC 2020: several labels per record, or only records with one (default: as the model has)",
     )
     beats: bool | None = Field(None, description="WFDB: cut beats, or consecutive windows")
-    window: PositiveFloat | None = Field(None, description="WFDB: window length in seconds")
+    window: PositiveFloat | None = Field(None, description="WFDB, sounds: window length in seconds")
     leads: tuple[str, ...] | None = Field(
         None, description="WFDB: leads to use (default: those that all records share); arrays: names of the channels"
     )

@@ -11,6 +11,7 @@ from typing import Any, Literal, Self, overload
 from rlab.data.annotated.boxes import boxes, boxes_source, has_boxes
 from rlab.data.annotated.maps import has_maps, maps, maps_source
 from rlab.data.arrays import npy, npy_source, npz, npz_source
+from rlab.data.audio import SOUNDS, audio, audio_source
 from rlab.data.batch import Batch, Kind, Samples
 from rlab.data.cinc import cinc2020, cinc2020_source, is_cinc2020
 from rlab.data.clips import VIDEOS, clip_source, video_folder
@@ -23,6 +24,7 @@ from rlab.data.memory import READ, InMemory, in_memory
 from rlab.data.physionet import cinc2017, cinc2017_source, is_cinc2017, is_ptbxl, ptbxl, ptbxl_source
 from rlab.data.shards import parquet, parquet_source, webdataset, webdataset_source
 from rlab.data.source import Source
+from rlab.data.volumes import DICOM, NIFTI, volumes, volumes_source
 from rlab.data.wfdb_records import wfdb_records, wfdb_source
 from rlab.errors import DataError, OptionError
 from rlab.predictions.kinds import Prediction
@@ -48,7 +50,8 @@ TARGETS: dict[Loader, Prediction] = {boxes: "boxes", maps: "map"}  # of loaders 
 STREAMS: dict[Loader, Callable[[DataFields], Source]] = {
     image_folder: image_source, video_folder: clip_source, wfdb_records: wfdb_source,
     ptbxl: ptbxl_source, cinc2017: cinc2017_source, cinc2020: cinc2020_source,
-    boxes: boxes_source, maps: maps_source, npz: npz_source, npy: npy_source, parquet: parquet_source,
+    audio: audio_source, volumes: volumes_source, boxes: boxes_source, maps: maps_source,
+    npz: npz_source, npy: npy_source, parquet: parquet_source,
     webdataset: webdataset_source,
 }  # fmt: skip
 
@@ -184,11 +187,16 @@ def _folder_loader(folder: Path, kind: Kind | None) -> Loader:
             return loader
     if ".hea" in endings and kind in (None, "signal") and is_cinc2020(folder):
         return cinc2020
+    pictures = endings & {*IMAGES, *VIDEOS}
+    if endings & {*NIFTI, *DICOM} and kind != "signal" and not pictures:
+        return volumes
+    if endings & set(SOUNDS) and ".hea" not in endings and (kind == "signal" or (kind is None and not pictures)):
+        return audio
     kinds = [name for name, (usual, _) in BY_KIND.items() if endings & set(usual)]
     if kind is not None and kind not in kinds:
         raise DataError(f"the folder {str(folder)!r} holds no {kind} files: expected {', '.join(BY_KIND[kind][0])}")
     if not kinds:
-        kinds_read = "images, clips, WFDB records or CIFAR-10 batches"
+        kinds_read = "images, clips, sounds, volumes, WFDB records or CIFAR-10 batches"
         raise DataError(f"the folder {str(folder)!r} holds no {kinds_read}: check the path")
     if kind is None and len(kinds) > 1:
         advice = f"pass kind, one of {', '.join(kinds)}"

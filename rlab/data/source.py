@@ -176,7 +176,7 @@ def _stamp(path: Path) -> tuple[int, int]:
 
 
 def decode(
-    function: Callable[[Item], Pixels | str], items: Sequence[Item], ids: Sequence[str], bounds: Bounds
+    function: Callable[[Item], NDArray[np.generic] | str], items: Sequence[Item], ids: Sequence[str], bounds: Bounds
 ) -> Decoded:
     """Decode items in several threads and stack the samples (c, *size); a string is the reason why there is no sample."""
 
@@ -198,6 +198,14 @@ def decode(
             x[len(kept)] = sample
             kept.append(row)
     return Decoded(None if x is None else x[: len(kept)], kept, losses)
+
+
+def read_all(found: Source) -> Batch:
+    """All samples that can be read, with the reasons why others cannot."""
+    batch, losses = found.chunk(range(len(found)))
+    if batch is None:
+        raise DataError(f"none of {len(losses)} samples can be read, first {losses[0][0]!r} ({losses[0][1]})")
+    return replace(batch, left_out=(*found.left_out, *losses))
 
 
 def check_same_shape(shape: Sequence[int], expected: Sequence[int], name: str) -> None:

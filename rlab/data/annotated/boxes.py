@@ -18,7 +18,7 @@ from rlab.data.fields import DataFields, Objects, Resizing, Size, reads
 from rlab.data.fitting import place
 from rlab.data.images import picture_source
 from rlab.data.labels import by_name, encode
-from rlab.data.source import Loss, Source
+from rlab.data.source import Loss, Source, read_all
 from rlab.errors import DataError
 from rlab.predictions.boxes import TargetBoxes
 
@@ -44,14 +44,6 @@ def boxes(source: DataFields) -> Batch:
     Crowds, difficult objects, and objects that a crop cuts off are left out and counted.
     """
     return read_all(boxes_source(source))
-
-
-def read_all(found: Source) -> Batch:
-    """All samples that can be read, with the reasons why others cannot."""
-    batch, losses = found.chunk(range(len(found)))
-    if batch is None:
-        raise DataError(f"none of {len(losses)} images can be read, first {losses[0][0]!r} ({losses[0][1]})")
-    return replace(batch, left_out=(*found.left_out, *losses))
 
 
 def has_boxes(path: Path) -> bool:

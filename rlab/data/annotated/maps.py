@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 
-from rlab.data.annotated.boxes import header, read_all
+from rlab.data.annotated.boxes import header
 from rlab.data.annotated.pictures import with_stem
 from rlab.data.annotated.voc import CLASSES
 from rlab.data.batch import Batch
@@ -19,7 +19,7 @@ from rlab.data.fields import DataFields, check_room, reads
 from rlab.data.fitting import place
 from rlab.data.images import IMAGES, picture_source
 from rlab.data.labels import class_names, files_below
-from rlab.data.source import Loss, Source
+from rlab.data.source import Loss, Source, read_all
 from rlab.errors import DataError
 from rlab.predictions.maps import IGNORED, encode_map
 from rlab.storage.outside import read_text
