@@ -32,14 +32,17 @@ class Case:
     """A model with its data, the goal of the attack, and how many samples and queries it gets."""
 
     title: str
-    load: Callable[[int], tuple[Victim, Batch]]  # for this number of samples
+    load: Callable[[slice], tuple[Victim, Batch]]  # for these samples
     goal: str
     patch: tuple[int, ...]
     budget: int
-    samples: int
+    samples: int  # those on which the model is wrong from the start included
     quick: int  # samples of the quick run; 0: none
     at: tuple[int, ...]  # queries at which the page reports
-    palette: tuple[str, ...] | None = None
+    part: int = 10**6  # samples of one raw file
+
+    def parts(self) -> list[slice]:
+        return [slice(at, min(at + self.part, self.samples)) for at in range(0, self.samples, self.part)]
 
 
 def _names() -> list[tuple[str, str]]:
@@ -78,8 +81,8 @@ def pets_with_boxes() -> Batch:
     return _batch(names, YOLOX_SIDE, TargetBoxes.of(objects).encode(), "boxes")
 
 
-def detector(count: int) -> tuple[Victim, Batch]:
-    return yolox(), pets_with_boxes()[: count + count // 4]  # about a fifth is not found
+def detector(rows: slice) -> tuple[Victim, Batch]:
+    return yolox(), pets_with_boxes()[rows]
 
 
 def pets_with_maps(side: int, rows: slice, of: dict[str, int]) -> Batch:
@@ -92,26 +95,27 @@ def pets_with_maps(side: int, rows: slice, of: dict[str, int]) -> Batch:
     return _batch(names, side, encode_map(torch.stack(maps), (side, side)), "map")
 
 
-def small_segmenter(count: int) -> tuple[Victim, Batch]:
+def small_segmenter(rows: slice) -> tuple[Victim, Batch]:
     both = {"cat": 1, "dog": 1}
     victim = segmenter(pets_with_maps(SMALL_SIDE, slice(TRAINED_ON), both))
-    return victim, pets_with_maps(SMALL_SIDE, slice(TRAINED_ON, TRAINED_ON + count), both)
+    return victim, pets_with_maps(SMALL_SIDE, slice(TRAINED_ON + rows.start, TRAINED_ON + rows.stop), both)
 
 
-def large_segmenter(count: int) -> tuple[Victim, Batch]:
-    return deeplab(), pets_with_maps(DEEPLAB_SIDE, slice(count), VOC)
+def large_segmenter(rows: slice) -> tuple[Victim, Batch]:
+    return deeplab(), pets_with_maps(DEEPLAB_SIDE, rows, VOC)
 
 
-def age(count: int) -> tuple[Victim, Batch]:
+def age(rows: slice) -> tuple[Victim, Batch]:
     """The age of patients whose records, of fold 9, the network was not trained on."""
     folder = str(real("ptbxl"))
     train = load(folder, target="numbers", label_column="age", folds="1-8")
-    return regressor(train), load(folder, target="numbers", label_column="age", folds=9, limit=count)
+    return regressor(train), load(folder, target="numbers", label_column="age", folds=9)[rows]
 
 
 CASES = {
     "detector": Case(
-        "A pet vanishes from YOLOX-nano (416 pixels, patches of 32)", detector, "vanish", (32, 32), 100, 60, 8, (10, 20, 50, 100)
+        "A pet vanishes from YOLOX-nano (416 pixels, patches of 32)", detector, "vanish", (32, 32), 100, 75, 10,
+        (10, 20, 50, 100), 15,
     ),
     "segmenter": Case(
         "IoU of a pet below one half, a U-Net of 96 pixels trained here (patches of 8)", small_segmenter, "iou:1:0.5", (8, 8),
@@ -119,9 +123,10 @@ CASES = {
     ),
     "deeplab": Case(
         "A fifth of the pixels change class, DeepLabv3 (513 pixels, patches of 64)", large_segmenter, "pixels:0.2", (64, 64),
-        40, 12, 0, (10, 20, 40),
+        40, 12, 0, (10, 20, 40), 4,
     ),
     "regression": Case(
-        "Age from an ECG of twelve leads moves by 10 years (PTB-XL, fold 9)", age, "deviate:10", (40,), 50, 48, 16, (5, 10, 20, 50)
+        "Age from an ECG of twelve leads moves by 10 years (PTB-XL, fold 9)", age, "deviate:10", (40,), 50, 48, 16,
+        (5, 10, 20, 50),
     ),
 }  # fmt: skip

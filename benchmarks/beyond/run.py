@@ -31,37 +31,48 @@ q.
 """
 
 
-def curves(case: Case, policy: str, count: int) -> Curves:
-    """The flips of the first `count` samples on which the model is right."""
-    victim, batch = case.load(count)
-    result = attack(
-        victim, batch, goal=case.goal, policy=policy, patch=case.patch, palette=case.palette, budget=case.budget, seed=SEED,
-        until="budget",
-    )  # fmt: skip
-    return flips(result)[:count]
+def curves(case: Case, policy: str, rows: slice) -> Curves:
+    """The flips of those of the samples on which the model is right."""
+    victim, batch = case.load(rows)
+    return flips(
+        attack(
+            victim,
+            batch,
+            goal=case.goal,
+            policy=policy,
+            patch=case.patch,
+            budget=case.budget,
+            seed=SEED,
+            until="budget",
+        )
+    )
+
+
+def file(name: str, policy: str, rows: slice) -> str:
+    return f"{name}-{policy}-{rows.start}"
 
 
 def pieces(options: Options) -> Iterator[Piece]:
     for name, case in CASES.items():
-        for policy in POLICIES:
-            settings = {
-                "goal": case.goal,
-                "policy": policy,
-                "samples": case.samples,
-                "budget": case.budget,
-                "patch": case.patch,
-            }
-            make = partial(_make, case, policy)
-            yield Piece.of_curves(f"{name}-{policy}", name, settings, make)
+        for rows in case.parts():
+            for policy in POLICIES:
+                settings = {
+                    "goal": case.goal, "policy": policy, "samples": [rows.start, rows.stop], "budget": case.budget,
+                    "patch": list(case.patch),
+                }  # fmt: skip
+                yield Piece.of_curves(file(name, policy, rows), name, settings, partial(_make, case, policy, rows))
     yield from explain.pieces()
 
 
-def _make(case: Case, policy: str, device: str) -> Curves:
-    return curves(case, policy, case.samples)
+def _make(case: Case, policy: str, rows: slice, device: str) -> Curves:
+    return curves(case, policy, rows)
 
 
 def kept(store: Store, name: str) -> dict[str, Curves]:
-    return store.curves({policy: f"{name}-{policy}" for policy in POLICIES})
+    """The flips of each policy, over the parts of which all policies have a raw file."""
+    parts = [store.curves({policy: file(name, policy, rows) for policy in POLICIES}) for rows in CASES[name].parts()]
+    whole = [part for part in parts if set(part) == set(POLICIES)]
+    return {policy: tuple(flips for part in whole for flips in part[policy]) for policy in POLICIES} if whole else {}
 
 
 def ratio_at(rows: Mapping[str, Curves], queries: int) -> float:
@@ -106,7 +117,7 @@ def quick(options: Options) -> Figures:
     for name, case in CASES.items():
         if not case.quick or (options.only and name not in options.only):
             continue
-        rows = {policy: curves(case, policy, case.quick) for policy in POLICIES}
+        rows = {policy: curves(case, policy, slice(0, case.quick)) for policy in POLICIES}
         for policy, each in rows.items():
             print(
                 f"{name} {policy}: {len(each)} samples, L2 {median([each], case.budget).value:.3f} within {case.budget}",

@@ -141,7 +141,7 @@ def test_data_that_do_not_fit_are_one_sentence() -> None:
         rlab.attack(planted_victim("numbers"), two, **OPTIONS)
 
 
-@pytest.mark.parametrize("verb", ["harden", "learn", "benchmark", "doctor"])
+@pytest.mark.parametrize("verb", ["harden", "learn", "benchmark"])
 def test_commands_that_need_classes_say_so(verb: str, tmp_path: Path) -> None:
     class Mean(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
@@ -152,7 +152,6 @@ def test_commands_that_need_classes_say_so(verb: str, tmp_path: Path) -> None:
         "harden": lambda: rlab.harden(model, batch, epochs=1),
         "learn": lambda: rlab.learn(model, batch, out=tmp_path / "out", queries=64),
         "benchmark": lambda: rlab.benchmark(model, batch, tmp_path / "out"),
-        "doctor": lambda: rlab.doctor(model, batch),
     }
     with pytest.raises(InputError, match=r"classes"):
         calls[verb]()
