@@ -18,6 +18,7 @@ from rlab.victims.callables import CallableVictim
 from tests.auditing.cases import undrawn
 from tests.predictions.planted import SIZE, planted_batch, planted_victim
 
+GOALS: dict[Prediction, str] = {"boxes": "map50:0.9", "map": "pixels:0.05", "numbers": "deviate:10%"}
 METRICS: dict[Prediction, tuple[str, float]] = {"boxes": ("map50", 1.0), "map": ("miou", 1.0), "numbers": ("mae", 0.0)}
 
 
@@ -46,7 +47,8 @@ def declared(folder, kind: Prediction, **more: Any) -> dict[str, Any]:
     return {
         "model": f"tests.auditing.test_kinds:find_{kind}",
         "data": {"path": str(folder / "data.npz"), "target": kind, "kind": "image"},
-        "goal": {"boxes": "vanish", "map": "pixels:0.05", "numbers": "deviate:10%"}[kind], "patch": 4, "budget": 30, "palette": ["dead_pixel@1"], "doctor": False, "benchmark": False, "explain": False,
+        "goal": GOALS[kind], "patch": 4, "budget": 30,
+        "palette": ["dead_pixel@1", "illuminate@0.5"], "doctor": False, "benchmark": False, "explain": False,
     } | more  # fmt: skip
 
 
