@@ -141,6 +141,7 @@ def compare(
     declared.contenders()  # refuse unknown names before loading anything
     named, here = _placed(declared, model)
     with showing(progress), taken(here, data, limit) as (victim, batch):
+        batch = with_aims(batch, declared.goal)
         contenders = declared.contenders(None if named is None else Workers.of(declared, named, victim))
         filled, defaulted = declared.filled(batch)
         announce(Understood(batch, (victim,), defaulted))

@@ -9,8 +9,11 @@ Pets, records and published models are below $RLAB_REAL.
 
 from __future__ import annotations
 
+import argparse
+import math
 from collections.abc import Iterator, Mapping
 from functools import partial
+from pathlib import Path
 
 from benchmarks.attacks import attack, flipped, flips, median, ratio
 from benchmarks.beyond import explain
@@ -21,7 +24,8 @@ from benchmarks.tables import interval, section, share, table
 
 OURS, BASELINES = "auto", ("square", "random")
 POLICIES = (OURS, *BASELINES)
-SEED = 0
+SEED, PICTURED = 0, 3
+IMAGES = Path(__file__).parents[2] / "docs" / "images"
 RULES = """
 A figure is the median L2 (values in [0, 1]; millivolts for ECG) of the best flip within q queries, over samples on which the
 model is right at first; a sample without a flip counts as infinitely far. The clean prediction counts as a query. `auto` is
@@ -93,7 +97,9 @@ def part(name: str, rows: Mapping[str, Curves]) -> str:
     ]
     if OURS in rows and len(rows) > 1:
         body.append((f"{OURS} ÷ better baseline", *(f"{ratio_at(rows, q):.3g}" for q in case.at), "", ""))
-    return section(case.title, table(("L2 within", *map(str, case.at), "flipped", "samples"), body))
+    picture = f"![One sample, before and after](../../docs/images/beyond-{name}.png)"
+    shown = [picture] if (IMAGES / f"beyond-{name}.png").exists() else []
+    return section(case.title, *shown, table(("L2 within", *map(str, case.at), "flipped", "samples"), body))
 
 
 def sections(store: Store) -> Iterator[str]:
@@ -127,6 +133,34 @@ def quick(options: Options) -> Figures:
     return {**found, **(explain.quick() if not options.only or explain.CASE in options.only else {})}
 
 
+def add_flags(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--pictures", action="store_true", help="draw one sample of each case into docs/images; run nothing else"
+    )
+
+
+def pictures(options: Options) -> Figures:
+    """Draw the easiest of a few samples of each case."""
+    for name, case in CASES.items():
+        if options.only and name not in options.only:
+            continue
+        victim, batch = case.load(slice(0, PICTURED))
+        result = attack(victim, batch, goal=case.goal, patch=case.patch, budget=case.budget, seed=SEED, until="budget")
+        far = result.final["l2"].masked_fill(~result.succeeded, math.inf)
+        result.plot(int(far.argmin())).savefig(IMAGES / f"beyond-{name}.png", dpi=100)
+    return {}
+
+
 CLAIM = Claim(
-    "beyond", "Beyond classifiers", __doc__, RULES, quick, pieces, sections, figures, cases=(*CASES, explain.CASE)
+    "beyond",
+    "Beyond classifiers",
+    __doc__,
+    RULES,
+    quick,
+    pieces,
+    sections,
+    figures,
+    cases=(*CASES, explain.CASE),
+    flags=add_flags,
+    commands={"pictures": pictures},
 )

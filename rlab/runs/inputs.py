@@ -18,7 +18,7 @@ from rlab.data.memory import InMemory
 from rlab.data.source import Source
 from rlab.data.take import Take
 from rlab.predictions.kinds import Prediction
-from rlab.runs.own_classes import own_classes, position_array, relabelled
+from rlab.runs.own_classes import Labelled, own_classes, position_array, relabelled
 from rlab.storage.config import Bounds, check
 from rlab.victims.base import Victim
 from rlab.victims.callables import Classifier, is_regressor
@@ -111,12 +111,12 @@ def _as_victim(model: Model, batch: Samples) -> Victim:
     return wrap(model, check(ModelOptions, options))
 
 
-def with_aims(samples: Samples, goal: str | Goal) -> Samples:
+def with_aims(samples: Labelled, goal: str | Goal) -> Labelled:
     """The samples with the target class of each, if the goal lists them."""
-    if not isinstance(goal, Targeted) or not isinstance(goal.target, Tensor):
+    target = goal.target if isinstance(goal, Targeted) else None
+    if not isinstance(target, Tensor) or not isinstance(samples, Batch | Source):
         return samples
-    assert isinstance(samples, Batch | Source)
-    return replace(samples, aims=goal.target.cpu())
+    return replace(samples, aims=target.cpu())
 
 
 def plain_input(thing: object, key: str) -> dict[str, Any]:
