@@ -84,7 +84,7 @@ def _at_hand() -> str:
     if files:
         return files[0]
     try:
-        find_loader(".")
+        find_loader(DataOptions(path="."))
     except InputError as error:
         raise DataError(f"{error}, or name your data: rlab init DATA, e.g. rlab init demo:digits") from error
     return "."
@@ -146,7 +146,7 @@ def _named(batch: Batch, model: ModelOptions | None) -> tuple[bool, ModelOptions
 
 def _model_and_data(data: DataOptions, named: ModelOptions, missing: bool, only_set: bool = False) -> list[str]:
     """The sections `model` and `data`; a missing model is commented out."""
-    applied = ("path", "kind", "limit", "shuffle", *ACCEPTED[find_loader(data.path, data.kind)])
+    applied = ("path", "kind", "limit", "shuffle", *ACCEPTED[find_loader(data)])
     model, given = _changed(named), _changed(data)
     sections = {
         "model": _lines(named, model, model if only_set else None),

@@ -15,6 +15,7 @@ from rlab.diagnosis import outputs
 from rlab.diagnosis.inputs import failure, input_checks, input_findings, other_layout
 from rlab.diagnosis.probe import PHASE, Probe
 from rlab.diagnosis.report import FEWEST, Check, Diagnosis, Finding, Severity, error, note, options, warning
+from rlab.diagnosis.rows import row_findings
 from rlab.errors import InputError, VictimError
 from rlab.filters import FAMILIES, Entry, Filter, Palette, check_palette
 from rlab.filters.palette import Spec, refuse_pixels
@@ -98,6 +99,8 @@ def doctor(
 
 def _model_findings(probe: Probe, batch: Batch) -> tuple[list[Finding], float | None, list[Check]]:
     """Findings, accuracy, and all checks made."""
+    if probe.victim.prediction != "classes":
+        return row_findings(probe)
     x = probe.batch.x
     try:
         raw = probe.raw(x)
@@ -157,7 +160,7 @@ def _agreement(victim: Victim, batch: Batch) -> list[Finding]:
 
 
 def _one_class(batch: Batch) -> list[Finding]:
-    if len(batch) < 2 or not (batch.y == batch.y[0]).all():
+    if len(batch) < 2 or batch.target != "classes" or not (batch.y == batch.y[0]).all():
         return []
     what = f"all {len(batch)} samples have the same label"
     return [warning("one-class", what, "use samples of several classes: spread the limit over them", "-D order=spread")]

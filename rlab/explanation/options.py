@@ -14,7 +14,8 @@ from pydantic import AliasChoices, Field, ValidationInfo, field_validator, model
 from torch import Tensor
 
 from rlab.data.batch import Batch
-from rlab.data.images import IMAGES, fit
+from rlab.data.fitting import fit
+from rlab.data.images import IMAGES
 from rlab.errors import DataError, OptionError
 from rlab.explanation.base import RULE, Method
 from rlab.explanation.method_comparison import ScoredMethod

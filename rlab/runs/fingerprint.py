@@ -33,7 +33,8 @@ def data_fingerprint(batch: Samples) -> str:
     if isinstance(batch, Source):
         return batch.fingerprint()
     assert isinstance(batch, Batch)
-    return digest(batch.x, batch.y, list(batch.ids))
+    more = ([] if batch.target == "classes" else [batch.target]) + ([] if batch.aims is None else [batch.aims])
+    return digest(batch.x, batch.y, list(batch.ids), *more)
 
 
 def weights_fingerprint(weights: Mapping[str, Tensor]) -> str:
@@ -46,6 +47,8 @@ def model_fingerprint(name: str, victim: Victim, options: Mapping[str, Any] | No
     Benchmark folders store these digests to recognise their victims, so the digested bytes must not change.
     """
     facts = {"kind": type(victim).__name__, "bounds": victim.bounds, "multilabel": victim.multilabel}
+    if victim.prediction != "classes":
+        facts |= {"outputs": victim.outputs, "boxes": victim.boxes}
     known = json.dumps(facts, default=str).encode()
     if isinstance(victim, TorchVictim):
         layers = f"{victim.model}{victim.normalise}{victim.layout}{victim.autocast}"

@@ -29,8 +29,9 @@ class PaletteOptions(Options):
 
     palette: Annotated[tuple[Any, ...] | None, Accepts(Spec | Sequence[Spec] | None)] = Field(
         None,
-        description="filters, e.g. gaussian_noise@0.2 or module:function (see `rlab filters`); clinical, recorder or paper for "
-        "a set of them; nstdb:FOLDER for recorded noise; or pixels for any values (default: clinical for ECG)",
+        description="filters, e.g. gaussian_noise@0.2 or module:function (see `rlab filters`); clinical, recorder, audio or "
+        "paper for a set of them; nstdb:FOLDER for recorded noise; or pixels for any values (default: clinical for ECG, "
+        "audio for sound)",
     )
     patch: Annotated[int | tuple[int, ...] | None, Accepts(int | str | Sequence[int] | None)] = Field(
         None, description="patch size, one number or one per axis: 8 or 2,8,8 (default: depends on the data)"

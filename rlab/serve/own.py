@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from rlab.core.checks import need_classes
 from rlab.data.batch import Batch
 from rlab.data.own import read_own
 from rlab.errors import InputError, MissingExtra, VictimError
@@ -28,6 +29,7 @@ from rlab.victims.resolve import load_model
 
 
 def predicted(victim: Victim, batch: Batch) -> Batch:
+    need_classes(victim, "serve")
     scores = victim(batch.x.to(victim.device), "search").cpu()
     y = (scores >= 0.5).long() if victim.multilabel else scores.argmax(1)
     return replace(batch, y=y)

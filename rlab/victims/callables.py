@@ -13,8 +13,7 @@ from torch import Tensor
 
 from rlab.errors import MissingExtra, ModelError
 from rlab.storage.config import named_keywords
-from rlab.victims.answers import read_answer
-from rlab.victims.base import Common, Victim
+from rlab.victims.base import Common, Outputs, Victim
 from rlab.victims.torch_module import Channels, Layout, Normalise, arrange, known_layout, preprocessing
 
 Function = Callable[[NDArray[np.float32]], Any]
@@ -44,7 +43,7 @@ class CallableVictim(Victim):
         return f"the function {getattr(self.function, '__name__', type(self.function).__name__)}"
 
     def _predict(self, x: Tensor) -> Tensor:
-        return self._read(self.function(as_array(x)))
+        return self._read(self.function(as_array(x)), x, self.output)
 
 
 def _refuse_method(function: Function) -> None:
@@ -63,7 +62,7 @@ def as_array(x: Tensor) -> NDArray[np.float32]:
 @final
 @named_keywords
 class SklearnVictim(Victim):
-    """`estimator` is a classifier or a pipeline that ends in one, with `predict_proba`.
+    """`estimator` is a classifier or a pipeline that ends in one, with `predict_proba`, or a regressor with `predict`.
 
     Labels of data that are its own classes, such as names, become positions in `estimator.classes_`.
     """
@@ -77,8 +76,10 @@ class SklearnVictim(Victim):
         chunk: int = 4096,
         timeout: float | None = None,
     ) -> None:
-        _check(estimator, multilabel)
-        super().__init__(bounds=bounds, outputs="probabilities", multilabel=multilabel, chunk=chunk, timeout=timeout)
+        outputs: Outputs = "numbers" if is_regressor(estimator) else "probabilities"
+        if outputs == "probabilities":
+            _check(estimator, multilabel)
+        super().__init__(bounds=bounds, outputs=outputs, multilabel=multilabel, chunk=chunk, timeout=timeout)
         self.estimator = estimator
         self.own_classes = class_texts(estimator)
 
@@ -86,10 +87,20 @@ class SklearnVictim(Victim):
         return type(self.estimator).__name__
 
     def _predict(self, x: Tensor) -> Tensor:
+        if self.prediction == "numbers":
+            return self._read(self.estimator.predict(as_array(x.flatten(1))), x)
         answer = self.estimator.predict_proba(as_array(x.flatten(1)))
         if isinstance(answer, list):  # one (b, 2) array for each label, as random forests return
             answer = np.stack([label[:, 1] for label in answer], axis=1)
-        return self._read(answer)
+        return self._read(answer, x)
+
+
+def is_regressor(model: object) -> bool:
+    """Whether a model is a regressor of scikit-learn."""
+    from sklearn.base import BaseEstimator  # slow, and rarely needed
+    from sklearn.base import is_regressor as is_one
+
+    return isinstance(model, BaseEstimator) and bool(is_one(model))
 
 
 def _check(estimator: Any, multilabel: bool) -> None:
@@ -142,7 +153,7 @@ class OnnxVictim(Victim):
         super().__init__(**common)
         self.session = _session(Path(model), providers) if isinstance(model, str | Path) else model
         self.input = _input(self.session)
-        self.names = _outputs(self.session, self.output, self.score is not None)
+        self.names = _outputs(self.session, self.output, self.score is not None or self.prediction == "boxes")
         self.normalise = Normalise.of(mean, std)
         self.inputs = preprocessing(self.normalise)
         self.layout = known_layout(layout)
@@ -153,13 +164,13 @@ class OnnxVictim(Victim):
     def _predict(self, x: Tensor) -> Tensor:
         array = as_array(arrange(x, self.normalise, self.layout)).astype(_TYPES[self.input.type], copy=False)
         if self.input.shape[0] != 1:
-            return self._feed(array)
-        return torch.cat([self._feed(array[row : row + 1]) for row in range(len(array))])
+            return self._feed(array, x)
+        return torch.cat([self._feed(array[row : row + 1], x[row : row + 1]) for row in range(len(array))])
 
-    def _feed(self, array: np.ndarray[Any, Any]) -> Tensor:
+    def _feed(self, array: np.ndarray[Any, Any], x: Tensor) -> Tensor:
         answers = self.session.run(self.names, {self.input.name: array})
         answer = answers[0] if len(answers) == 1 else dict(zip(self.names, answers, strict=True))
-        return read_answer(answer, None, self.score)
+        return self._read(answer, x)
 
 
 def _session(path: Path, providers: Sequence[str]) -> Any:
@@ -193,7 +204,7 @@ def _input(session: Any) -> Any:
 
 
 def _outputs(session: Any, wanted: str | int | None, scored: bool) -> list[str]:
-    """The name of the output with the scores, or all names for a custom score."""
+    """The name of the output with the scores, or all names if `scored` by a function or read as boxes."""
     names = [str(each.name) for each in session.get_outputs()]
     named = names[wanted] if isinstance(wanted, int) and -len(names) <= wanted < len(names) else wanted
     if named is not None and named not in names:

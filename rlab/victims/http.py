@@ -60,6 +60,10 @@ class HttpVictim(Victim):
         **common: Unpack[Common],
     ) -> None:
         super().__init__(**common)
+        if self.prediction not in ("classes", "numbers"):
+            raise OptionError(
+                f"an HTTP model returns rows of numbers, not outputs={self.outputs!r}: wrap the request in a function"
+            )
         _check(body, retries, backoff, rate, concurrency, headers or {})
         given = dict(headers or {})
         _warn_of_secrets(url, given)

@@ -10,6 +10,7 @@ from rlab.errors import OptionError
 from rlab.redact import HIDDEN, PLAIN_HEADERS, address, stored
 from rlab.storage.config import Bounds, Options
 from rlab.victims.base import Outputs
+from rlab.victims.readers import BoxColumns, BoxFormat, BoxLayout, BoxOutputs, BoxScale
 from rlab.victims.torch_module import Channels, Layout
 
 
@@ -30,7 +31,28 @@ class ModelOptions(Options):
     bounds: Bounds | None = Field(None, description="range of values the model expects (default: the data's)")
     outputs: Outputs = Field(
         "auto",
-        description="what the model returns: logits, probabilities, labels or topk (default: auto, which checks)",
+        description="what the model returns: logits, probabilities, labels or topk of classes, or boxes, a map of classes, or "
+        "numbers (default: auto, which checks whether classes have logits or probabilities)",
+    )
+    box_format: BoxFormat | None = Field(
+        None, description="boxes in arrays: corners (xyxy), or centre and size (xywh) (default: xyxy)"
+    )
+    box_scale: BoxScale | None = Field(
+        None, description="boxes in arrays: in pixels, or as a share of the input (unit) (default: pixels)"
+    )
+    box_columns: BoxColumns | None = Field(
+        None,
+        description="boxes in arrays: after the place follow scores of all classes (scores), an objectness before them "
+        "(objectness), or one score and the class number (class) (default: scores)",
+    )
+    box_layout: BoxLayout | None = Field(
+        None, description="boxes in arrays: a box is one of the rows, or of the columns (default: rows)"
+    )
+    box_overlap: float | None = Field(
+        None,
+        gt=0,
+        le=1,
+        description="boxes in arrays: of boxes of a class that overlap more, keep the best; 1 keeps all (default: 0.5)",
     )
     multilabel: bool = Field(False, description="several classes can be true at once (default: no)")
     classes: int | None = Field(
@@ -67,6 +89,15 @@ class ModelOptions(Options):
     @classmethod
     def _named(cls, values: Any) -> Any:
         return {"name": values} if isinstance(values, str) else values
+
+    @property
+    def boxes(self) -> BoxOutputs | None:
+        """How arrays of boxes are read, if these options say so."""
+        given = {name: getattr(self, f"box_{name}") for name in BoxOutputs.__dataclass_fields__}
+        stated = {name: value for name, value in given.items() if value is not None}
+        if stated and self.outputs != "boxes":
+            raise OptionError(f"the option box_{next(iter(stated))} needs outputs=boxes, got outputs={self.outputs}")
+        return BoxOutputs(**stated) if stated else None
 
     @field_serializer("http", when_used="json")
     def _without_secrets(self, http: dict[str, Any] | None) -> dict[str, Any] | None:

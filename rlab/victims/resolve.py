@@ -13,7 +13,7 @@ from rlab.errors import ModelError, OptionError
 from rlab.guard import contained, import_named
 from rlab.storage.config import check_keywords
 from rlab.victims.base import Victim
-from rlab.victims.callables import CallableVictim, OnnxVictim, SklearnVictim
+from rlab.victims.callables import CallableVictim, OnnxVictim, SklearnVictim, is_regressor
 from rlab.victims.http import HttpVictim
 from rlab.victims.options import ModelOptions
 from rlab.victims.torch_module import TorchVictim
@@ -26,7 +26,8 @@ FORMS = (
 )
 _UNIT = (0.0, 1.0)
 _SENT = ("bounds", "outputs", "multilabel", "classes", "chunk", "timeout")
-_READ = (*_SENT, "output", "score")
+_BOXES = ("box_format", "box_scale", "box_columns", "box_layout", "box_overlap")
+_READ = (*_SENT, "output", "score", *_BOXES)
 _TORCH = (*_READ, "mean", "std", "device", "autocast", "compile", "layout")
 # What to pass in place of objects that predict on tables of their own.
 _INSTEAD = {
@@ -50,8 +51,9 @@ def load_model(options: ModelOptions, bounds: tuple[float, float] = _UNIT) -> Vi
 
 
 def _only(options: ModelOptions, *names: str) -> dict[str, Any]:
-    """The given options among `names`, with the score as a function."""
-    arguments = options.only(*names)
+    """The given options among `names`, with the score as a function, and the way to read boxes as one value."""
+    arguments = {name: value for name, value in options.only(*names).items() if name not in _BOXES}
+    arguments |= {} if options.boxes is None else {"outputs": options.boxes}
     return arguments | ({"score": find_function(arguments["score"])} if "score" in arguments else {})
 
 
@@ -77,13 +79,22 @@ def wrap(model: object, options: ModelOptions) -> Victim:
     from sklearn.base import BaseEstimator  # slow, and rarely needed
 
     if isinstance(model, BaseEstimator):
-        return SklearnVictim(model, **options.only("bounds", "multilabel", "chunk", "timeout"))
+        return SklearnVictim(model, **_of_estimator(model, options))
     if callable(model):
         return CallableVictim(model, **_only(options, *_READ))
     kinds = "a torch module, a Victim, a scikit-learn classifier or a function of a numpy array"
     package, name = type(model).__module__.partition(".")[0], type(model).__name__
     advice = _INSTEAD.get((package, name), "wrap it in a function")
     raise ModelError(f"expected {options.name} to be {kinds}, got {name}: {advice}")
+
+
+def _of_estimator(model: object, options: ModelOptions) -> dict[str, Any]:
+    """Options of a scikit-learn model; outputs=numbers goes without saying for a regressor."""
+    arguments = options.only("bounds", "multilabel", "chunk", "timeout", "outputs")
+    wanted = arguments.pop("outputs", None)
+    if wanted is not None and not (wanted == "numbers" and is_regressor(model)):
+        raise OptionError(f"the model {options.name!r} does not take outputs: omit it")
+    return arguments
 
 
 def _ready(victim: Victim, options: ModelOptions, *names: str) -> Victim:

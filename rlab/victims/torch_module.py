@@ -116,7 +116,7 @@ class TorchVictim(Victim):
             self.model.eval()
         own = x.to(self.device, copy=self.normalise is None)  # the model may modify it
         with torch.inference_mode(), self._precision():
-            return self._read(self._callable(arrange(own, self.normalise, self.layout).to(self.dtype)))
+            return self._read(self._callable(arrange(own, self.normalise, self.layout).to(self.dtype)), x, self.output)
 
     @property
     def _callable(self) -> Callable[[Tensor], object]:
@@ -135,7 +135,7 @@ class TorchVictim(Victim):
         self.rows[phase] += len(x)
         with self._sentences(x), time_limit(self.timeout), self._precision():
             own = arrange(x.clone(), self.normalise, self.layout).to(self.dtype)  # the model may modify it
-            return self._shaped(self._read(self.model(own)), len(x))
+            return self._shaped(self._read(self.model(own), x, self.output), len(x))
 
     def scores_with_grad(self, x: Tensor, phase: str) -> Tensor:
         """Scores (b, k) with gradients by x: for training agents and white-box baselines."""
