@@ -52,8 +52,10 @@ def main(path: str) -> None:
     from skimage.data import chelsea
     from skimage.transform import resize
 
-    victim = yolox(path)
-    x = torch.tensor(np.rint(255 * resize(chelsea(), (SIDE, SIDE))) / 255).permute(2, 0, 1)[None].float()
+    victim, cat = yolox(path), chelsea()
+    image = np.full((SIDE, SIDE, 3), 114 / 255)  # grey below the picture, as in the network's training
+    image[: SIDE * cat.shape[0] // cat.shape[1]] = resize(cat, (SIDE * cat.shape[0] // cat.shape[1], SIDE))
+    x = torch.tensor(np.rint(255 * image) / 255).permute(2, 0, 1)[None].float()
     result = rlab.attack(victim, seen_by(victim, x), goal="vanish", patch=32, budget=100)
     print(result[0])
     result.report("detector.html")
