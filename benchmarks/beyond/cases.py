@@ -1,4 +1,4 @@
-"""What is attacked: pets that a detector finds, pets that segmenters mark, and the age read from an ECG."""
+"""What is attacked: pets that a detector finds or segmenters mark, the age read from an ECG, and spoken words."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import torch
 from PIL import Image
 from PIL.Image import Resampling
 
+from benchmarks.beyond.keywords import keywords
 from benchmarks.beyond.models import DEEPLAB_SIDE, YOLOX_SIDE, deeplab, regressor, segmenter, yolox
 from benchmarks.data import real
 from rlab.data.batch import Batch
@@ -135,5 +136,9 @@ CASES = {
     "regression": Case(
         "Age from an ECG of twelve leads moves by 10 years (PTB-XL, fold 9)", age, "deviate:10", (40,), 50, 48, 16,
         (5, 10, 20, 50),
+    ),
+    "keywords": Case(
+        "A spoken word is taken for another, keyword network of MLPerf Tiny (16,000 values, patches of 500)", keywords,
+        "untargeted", (500,), 100, 12, 0, (10, 20, 50, 100),
     ),
 }  # fmt: skip

@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks.attacks import attack, flipped, flips, median, ratio
+from benchmarks.beyond import explain
 from benchmarks.beyond.cases import CASES, Case
 from benchmarks.harness import Claim, Figures, Options, Piece
 from benchmarks.raw import Curves, Store
@@ -64,6 +65,7 @@ def pieces(options: Options) -> Iterator[Piece]:
                     "patch": list(case.patch),
                 }  # fmt: skip
                 yield Piece.of_curves(file(name, policy, rows), name, settings, partial(_make, case, policy, rows))
+    yield from explain.pieces()
 
 
 def _make(case: Case, policy: str, rows: slice, device: str) -> Curves:
@@ -104,11 +106,12 @@ def sections(store: Store) -> Iterator[str]:
     for name in CASES:
         if rows := kept(store, name):
             yield part(name, rows)
+    yield from explain.sections(store)
 
 
 def figures(store: Store) -> Figures:
     held = {name: kept(store, name) for name in CASES}
-    return {
+    return explain.figures(store) | {
         f"{name}_ratio_{CASES[name].budget}": ratio_at(rows, CASES[name].budget)
         for name, rows in held.items()
         if set(rows) == set(POLICIES)
@@ -116,7 +119,7 @@ def figures(store: Store) -> Figures:
 
 
 def quick(options: Options) -> Figures:
-    found = {}
+    found: dict[str, float] = {}
     for name, case in CASES.items():
         if not case.quick or (options.only and name not in options.only):
             continue
@@ -127,7 +130,7 @@ def quick(options: Options) -> Figures:
                 flush=True,
             )
         found[f"{name}_ratio_{case.budget}"] = ratio_at(rows, case.budget)
-    return found
+    return {**found, **(explain.quick() if not options.only or explain.CASE in options.only else {})}
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -157,7 +160,7 @@ CLAIM = Claim(
     pieces,
     sections,
     figures,
-    cases=tuple(CASES),
+    cases=(*CASES, explain.CASE),
     flags=add_flags,
     commands={"pictures": pictures},
 )

@@ -112,7 +112,9 @@ def _label_row(result: ResultData, k: int, name: str) -> LabelRow:
 
 
 def class_members(result: ResultData) -> list[tuple[str, Tensor]]:
-    """For each class, its name and which samples (n,) have it."""
+    """For each class, its name and which samples (n,) have it; nothing if the model does not return scores of classes."""
+    if result.setting.target != "classes":
+        return []
     several = result.labels.dim() == 2
     members = (
         (result.labels == 1).T if several else result.labels == torch.arange(int(result.labels.max()) + 1)[:, None]
