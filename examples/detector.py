@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 import rlab
+from rlab.predictions.targets import own_targets
 
 SIDE = 416
 
@@ -40,9 +41,7 @@ def yolox(path: str) -> rlab.CallableVictim:
 
 def seen_by(victim: rlab.Victim, x: torch.Tensor) -> rlab.Batch:
     """Images with the objects that the model finds in them as the truth; use `rlab.load` for COCO, VOC or YOLO annotations."""
-    found = rlab.Boxes.decode(victim(x))
-    sure = torch.where(found.score >= 0.5, found.label, -1)
-    return rlab.Batch(x, rlab.TargetBoxes(found.xyxy.clamp(0, SIDE), sure).encode(), target="boxes", eight_bit=True)
+    return rlab.Batch(x, own_targets("boxes", victim(x), x.shape[2:], score=0.5), target="boxes", eight_bit=True)
 
 
 def main(path: str) -> None:
