@@ -79,7 +79,14 @@ _NESTED: dict[str, tuple[type[Options], str, str]] = {
     "data": (DataOptions, "path", "-D"),
 }
 _OWN_FLAGS: dict[str, dict[str, str]] = {
-    "model": {"device": "device", "batch_size": "chunk", "timeout": "timeout"},
+    "model": {
+        "device": "device",
+        "batch_size": "chunk",
+        "timeout": "timeout",
+        "rate": "rate",
+        "price": "price",
+        "max_cost": "max_cost",
+    },
     "data": {"labels": "labels", "size": "size", "limit": "limit"},
 }  # fields with a flag besides -M and -D
 
@@ -152,6 +159,8 @@ def _parameters(kind: type[Options], without: Sequence[str]) -> Iterator[inspect
     for name, (section, _, _) in _NESTED.items():
         if name in kind.model_fields:
             for own, key in _OWN_FLAGS[name].items():
+                if own in without:
+                    continue
                 yield _parameter(own, str, _option(own, section.model_fields[key], str))
             yield _parameter(f"{name}_option", list[str], option_flag(name))
 

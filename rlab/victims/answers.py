@@ -17,6 +17,14 @@ LABELS = ("labels", "topk")  # kinds of outputs that name classes without scores
 Score = Callable[[Any], Any]  # what a model returns -> (b,), above 0 if the searched-for class is present, or (b, k)
 
 
+class Unanswered(VictimError):
+    """Rows were sent without a usable answer; they may be sent, and are then counted, again."""
+
+    def __init__(self, sentence: str, details: str = "") -> None:
+        super().__init__(sentence)
+        self.details = details  # what was sent and received, in further lines
+
+
 def read_answer(answer: object, output: str | int | None, score: Score | None) -> Tensor:
     """What a model returned -> a tensor of any shape; `output` selects a part, `score` turns it into numbers."""
     part = answer if output is None else _part(answer, output)
