@@ -42,16 +42,15 @@ def tell_plan(
     lines["time at most"] = (
         "not measured (only torch models are)" if seconds is None else f"{_rounded(seconds)} for the model alone"
     )
-    prices = [victim.bill.price for victim in victims if isinstance(victim, HttpVictim)]
-    cost = total * max(prices) if prices and max(prices) else None
-    if cost is not None:
-        lines["cost at most"] = f"{cost:.6g}"
+    price = max([0.0, *(victim.bill.price for victim in victims if isinstance(victim, HttpVictim))])
+    if price:
+        lines["cost at most"] = f"{total * price:.6g}"
     lines["out"] = str(folder or "a new folder below runs/")
     for name, value in lines.items():
         shown = ", ".join(map(str, value)) if isinstance(value, list | tuple) else value
         out.print(f"{name}: {plain(shown)}", highlight=False)
     figures = {**facts, "rows at most": total, "rows": dict(rows), "seconds at most": seconds, "out": lines["out"]}
-    figures |= {} if cost is None else {"cost at most": cost}
+    figures |= {"cost at most": total * price} if price else {}
     summary(dry_run=True, **{name.replace(" ", "_"): value for name, value in figures.items()})
 
 

@@ -43,16 +43,17 @@ def spoken_at(url: str, template: str | Template | None) -> tuple[str, Template]
     if not at or protocol in ("http", "https"):
         return url, chosen or load_template(DEFAULT)
     if protocol not in shipped() or transport not in ("", "http", "https"):
-        known = ", ".join(f"{name}://" for name in shipped())
-        raise OptionError(f"expected an address like http://host:8000/predict or one of {known}, got {protocol!r}")
+        schemes = ", ".join(f"{name}://" for name in shipped())
+        raise OptionError(f"expected an address like http://host:8000/predict or one of {schemes}, got {protocol!r}")
     chosen = chosen or load_template(protocol)
     place, _, query = rest.partition("?")
     host, _, model = place.partition("/")
     if MODEL in chosen.names and not model:
         raise OptionError(f"expected an address with the model's name, such as {protocol}://host:8000/MODEL")
-    path = re.sub(r"\{(\w+)\}", lambda match: str({**chosen.settings, MODEL: model}[match[1]]), chosen.path)
-    known = chosen.changed(model=model) if model else chosen
-    return f"{transport or 'http'}://{host}{path}{'?' if query else ''}{query}", known
+    if MODEL in chosen.names:
+        chosen, place = chosen.changed(model=model), host
+    path = chosen.filled(chosen.path)
+    return f"{transport or 'http'}://{place.rstrip('/') if path else place}{path}{'?' if query else ''}{query}", chosen
 
 
 def check_sending(retries: int, backoff: float, concurrency: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +24,7 @@ class AnswerCache:
         try:
             self.file = sqlite3.connect(path, timeout=60, isolation_level=None, check_same_thread=False)
             self.file.execute("PRAGMA journal_mode=WAL")
+            self.file.execute("PRAGMA synchronous=NORMAL")  # a crash of the machine may cost the last answers
             self.file.execute(_SCHEMA)
         except sqlite3.Error as error:
             raise OptionError(f"cannot use {str(path)!r} as a cache ({error}): name a new file") from None
@@ -43,10 +44,9 @@ class AnswerCache:
                 found[key] = torch.frombuffer(bytearray(row[0]), dtype=torch.float32)
         return found
 
-    def write(self, keys: Sequence[bytes], answers: Tensor) -> None:
-        """Store answers (b, k); rows that are not finite are left out, so that they are queried again."""
-        finite = zip(keys, answers.cpu().float().numpy(), answers.isfinite().all(1).tolist(), strict=True)
-        rows = [(key, row.tobytes()) for key, row, known in finite if known]
+    def write(self, answers: Mapping[bytes, Tensor]) -> None:
+        """Store answers (k,); those that are not finite are left out, so that they are queried again."""
+        rows = [(key, row.cpu().float().numpy().tobytes()) for key, row in answers.items() if row.isfinite().all()]
         self.file.execute("BEGIN")
         self.file.executemany("INSERT OR REPLACE INTO answers VALUES (?, ?)", rows)
         self.file.execute("COMMIT")

@@ -126,15 +126,17 @@ class HttpVictim(Victim):
         try:
             self._exchange(x, unknown, count) if unknown else None
         finally:
+            fresh = dict[bytes, Tensor]()
             for request, rest, keys, known in left:
                 if rest.answer is not None:
-                    new = [key for key in keys if key not in known]
-                    self.cache.write(new, rest.answer)
-                    known |= dict(zip(new, rest.answer, strict=True))
+                    new = dict(zip([key for key in keys if key not in known], rest.answer, strict=True))
+                    known |= new
+                    fresh |= new
                 request.sent, request.error = max(rest.sent, 1), rest.error
                 if len(known) and all(key in known for key in keys):
                     request.answer = torch.stack([known[key] for key in keys])
                     self.classes = self.classes or request.answer.shape[1]
+            self.cache.write(fresh)
 
     def _exchange(self, x: Tensor, requests: Sequence[Request], count: Callable[..., None]) -> None:
         """Send as many requests at once as the flow allows; give up each when its whole time is over.
@@ -164,12 +166,12 @@ class HttpVictim(Victim):
                 if who is None or result is None or who not in on_their_way:  # time to send, or a late answer
                     continue
                 request, began = on_their_way.pop(who)
-                error = self._noted(request, result, began, len(on_their_way))
-                missed = missed + 1 if isinstance(error, Unanswered) else 0
-                if isinstance(error, InputError):
+                wrong = self._noted(request, result, began, len(on_their_way))
+                missed = missed + 1 if isinstance(wrong, Unanswered) else 0
+                if isinstance(wrong, InputError):
                     count(request.rows, times=-1)  # refused before it was sent
-                if error is not None and not isinstance(error, Unanswered):
-                    refused[int(request.every[0])] = error
+                if wrong is not None and not isinstance(wrong, Unanswered):
+                    refused[int(request.every[0])] = wrong
                 if refused or missed >= int(self._flow.limit):
                     waiting.clear()
         finally:

@@ -36,7 +36,9 @@ class Template(Options):
     body: Any = Field(description="JSON body with placeholders, or one placeholder such as {png} for its bytes")
     row: Any = Field("{list}", description="what each input becomes in the list that {rows} stands for")
     batch: bool = Field(False, description="a request holds several inputs in one array (default: one input)")
-    layout: Literal["channels_first", "channels_last"] = Field("channels_first", description="axis order of arrays")
+    layout: Literal["channels_first", "channels_last", "flat"] = Field(
+        "channels_first", description="axis order of arrays; flat: one row of values per input"
+    )
     values: tuple[float, float] | None = Field(
         None, description="range of values in arrays, e.g. [0, 255] (default: the data's)"
     )
@@ -70,7 +72,7 @@ class Template(Options):
 
     def filled(self, text: str) -> str:
         """A path with the settings in place of their names."""
-        return _PLACEHOLDER.sub(lambda match: str(self.settings[match[1]]), text)
+        return _PLACEHOLDER.sub(lambda match: str(self.settings.get(match[1], match[0])), text)
 
     @property
     def names(self) -> list[str]:
@@ -96,10 +98,13 @@ class Template(Options):
     @property
     def words(self) -> str:
         """How the model gets its inputs."""
-        kinds = {"list": "JSON lists", "flat": "flat JSON lists"}
+        kinds = {"list": "JSON lists", "flat": "flat JSON lists", "npy": ".npy", "raw": "raw bytes"}
         how = " and ".join(kinds.get(name, name.upper() if name in FILES else name) for name in self.encodings)
-        last = ", channels last" * (self.layout == "channels_last" and not set(self.encodings) <= set(FILES))
-        return f"as {how}{last}{'' if self.many else ', one per request'}"
+        arranged = {"channels_first": "", "channels_last": ", channels last", "flat": ", one row per input"}[
+            self.layout
+        ]
+        files = set(self.encodings) <= set(FILES)
+        return f"as {how}{'' if files else arranged}{'' if self.many else ', one per request'}"
 
     def keys(self) -> tuple[str, ...]:
         """What stands for each class in {options}: letters, or numbers if there are too many classes."""
@@ -181,8 +186,9 @@ class Writer:
         body, whole = self.template.body, Inputs(x, 1) if self.template.many else Inputs(x[0], 0)
         if isinstance(body, str) and (match := _PLACEHOLDER.fullmatch(body)) and match[1] in _PACKED:
             content = self._value(match[1], whole)
-            kind = "text/plain" if isinstance(content, str) else content_type(match[1])
-            return Sent(content.encode() if isinstance(content, str) else bytes(content), kind)  # type: ignore[call-overload]
+            if isinstance(content, str):
+                return Sent(content.encode(), "text/plain")
+            return Sent(bytes(content), content_type(match[1]))
         filled = self._fill(body, whole)
         try:
             return Sent(json.dumps(filled, separators=(",", ":"), allow_nan=False).encode(), "application/json")
@@ -224,4 +230,6 @@ class Writer:
             array = array.round().clip(0, 255)
         if template.layout == "channels_last":
             array = np.moveaxis(array, x.channels, -1)
+        elif template.layout == "flat":
+            array = array.reshape(*array.shape[: x.channels], -1)
         return np.ascontiguousarray(array, dtype=template.dtype)

@@ -179,11 +179,12 @@ def test_keys_in_a_template_or_an_address_of_any_protocol_stay_secret(
     (tmp_path / "mine.yaml").write_text(
         'body: {inputs: "{list}"}\nbatch: true\nanswers: $.outputs\nheaders: {X-Api-Key: "${MY_KEY}"}\n'
     )
-    address = server.url.replace("http://", "rlab://me:pass-word@").replace("/predict", "/?token=query-secret")
+    address = server.url.replace("http://", "rlab://me:pass-word@").replace("/predict", "/predict?token=query-secret")
     model = ["-M", f"template={tmp_path / 'mine.yaml'}", "-M", f"cache={tmp_path / 'answers.db'}"]
     said = rlab_command("attack", address, save_data(tmp_path, 2), *ATTACK, *model, "-o", tmp_path / "run")
     assert said.code == 0, said.err
     assert {one.headers["X-Api-Key"] for one in server.received} == {"hunter2-key"}
+    assert {one.path for one in server.received} == {"/predict?token=query-secret"}
     kept = [file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()] + [
         said.out.encode(),
         said.err.encode(),
