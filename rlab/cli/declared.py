@@ -67,7 +67,7 @@ Device = Annotated[str | None, typer.Option(help="Device for the models: cpu, cu
 BatchSize = Annotated[int | None, typer.Option(min=1, help="Maximum batch size for the models")]
 MODEL = (
     "module:function that returns a model, timm:NAME, torchvision:NAME, hf:NAME, model.onnx, weights.safetensors with -M "
-    "factory=module:function, an http(s):// address, or demo:digits, demo:ecg, demo:clips"
+    "factory=module:function, an http(s)://, kserve:// or other address (docs/endpoints.md), or demo:digits, demo:ecg, demo:clips"
 )
 DATA = (
     "Image folder (with --labels labels.csv, or one sub-folder per class), .npz with x and y, .csv or .npy signals, WFDB "

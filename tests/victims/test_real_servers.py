@@ -1,6 +1,7 @@
 """Real servers, started and stopped here: MLServer, MLflow and Ray Serve, each around a planted scikit-learn model.
 
-They want packages that contradict each other, so they may live in other environments: RLAB_MLSERVER=/path/to/its/python.
+They want packages that contradict each other, so they may live in other environments: RLAB_MLSERVER=/path/to/its/python, or
+.servers/mlserver, which `make test-all` fills.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 
 import httpx
@@ -116,16 +116,14 @@ SERVERS = {
 
 
 def python_with(package: str) -> str:
+    """A Python that can import the package."""
     top = package.partition(".")[0]
-    if other := os.environ.get(f"RLAB_{top.upper()}"):
-        return other
-    try:
-        found = find_spec(package)
-    except ModuleNotFoundError:
-        found = None
-    if found is None:
-        pytest.skip(f"{top} is not installed; RLAB_{top.upper()} may name a Python that has it")
-    return sys.executable
+    own = Path(__file__).parents[2] / ".servers" / top / "bin" / "python"
+    pythons = [os.environ.get(f"RLAB_{top.upper()}"), str(own) if own.exists() else None, sys.executable]
+    for python in filter(None, pythons):
+        if subprocess.run([python, "-c", f"import {package}"], capture_output=True).returncode == 0:
+            return python
+    pytest.skip(f"{top} is not installed; RLAB_{top.upper()} may name a Python that has it")
 
 
 def free_ports() -> int:
