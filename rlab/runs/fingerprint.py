@@ -23,6 +23,7 @@ from rlab.storage.ledger import LEDGER
 from rlab.victims.base import Victim
 from rlab.victims.callables import CallableVictim, SklearnVictim
 from rlab.victims.http import HttpVictim
+from rlab.victims.template import DEFAULT, load_template
 from rlab.victims.torch_module import TorchVictim
 
 _NO_INPUTS = ("data", "test", "validation", "saliency")  # keys for data, and for files that a training writes
@@ -61,6 +62,8 @@ def model_fingerprint(name: str, victim: Victim, options: Mapping[str, Any] | No
     plain = {key: value for key, value in (options or {}).items() if key not in ("device", "chunk")}
     if isinstance(victim, HttpVictim) and victim.query:
         plain["query"] = victim.query
+    if isinstance(victim, HttpVictim) and victim.template != load_template(DEFAULT):
+        plain["template"] = victim.template.plain()
     named = [Path(value) for value in plain.values() if isinstance(value, str) and Path(value).is_file()]
     return digest(known, plain or {"name": name}, *named)
 

@@ -80,6 +80,25 @@ class ModelOptions(Options):
     concurrency: int | None = Field(
         None, ge=1, exclude=True, description="maximum concurrent requests to an HTTP model (default: 32)"
     )  # not stored either
+    template: str | None = Field(
+        None,
+        description="protocol of a model behind an address, such as kserve(input='x') or openai(classes=['cat','dog']), or a .yaml "
+        "file (default: by the address)",
+    )
+    rate: float | str | None = Field(
+        None, exclude=True, description="maximum requests to an HTTP model, such as 10/s or 600/min (default: no limit)"
+    )
+    price: float | str | None = Field(
+        None, exclude=True, description="price of a query to an HTTP model, such as 0.0015/query (default: none)"
+    )
+    max_cost: float | None = Field(
+        None, gt=0, exclude=True, description="stop before the queries of this command cost more (default: no limit)"
+    )
+    cache: str | None = Field(
+        None,
+        exclude=True,
+        description="file of answers, so that no input is sent twice to an HTTP model (default: none)",
+    )
     layout: Layout = Field(
         "channels_first", description="axis order that a video model expects (default: channels_first)"
     )
@@ -112,7 +131,7 @@ class ModelOptions(Options):
 
     @field_serializer("name", when_used="json")
     def _without_password(self, name: str) -> str:
-        return address(name) if name.startswith(("http://", "https://")) else name
+        return address(name) if "://" in name else name
 
     @model_validator(mode="after")
     def _secrets_are_given(self) -> ModelOptions:

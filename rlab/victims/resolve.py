@@ -11,7 +11,7 @@ from torch import nn
 
 from rlab.errors import ModelError, OptionError
 from rlab.guard import contained, import_named
-from rlab.storage.config import check_keywords
+from rlab.storage.config import check_keywords, did_you_mean
 from rlab.victims.base import Victim
 from rlab.victims.callables import CallableVictim, OnnxVictim, SklearnVictim, is_regressor
 from rlab.victims.http import HttpVictim
@@ -22,7 +22,7 @@ from rlab.victims.zoo import demo_victim
 
 FORMS = (
     "module:function, timm:NAME, torchvision:NAME, hf:NAME, a .onnx file, a .safetensors file with a factory, "
-    "http(s)://address or demo:digits"
+    "http(s)://address, kserve://host:8080/MODEL or another protocol, or demo:digits"
 )
 _UNIT = (0.0, 1.0)
 _SENT = ("bounds", "outputs", "multilabel", "classes", "chunk", "timeout")
@@ -35,7 +35,8 @@ _INSTEAD = {
     "booster.predict(xgboost.DMatrix(x.reshape(len(x), -1)))",
     ("lightgbm", "Booster"): "pass lambda x: booster.predict(x.reshape(len(x), -1))",
 }
-_HTTP = ("body", "timeout", "retries", "backoff", "rate", "headers")
+_ASKED = ("concurrency", "template", "rate", "price", "max_cost", "cache")
+_HTTP = ("timeout", "retries", "backoff", "headers", *_ASKED)
 
 
 def load_victim(spec: str, **options: Any) -> Victim:
@@ -59,6 +60,8 @@ def _only(options: ModelOptions, *names: str) -> dict[str, Any]:
 
 def _branch(name: str) -> Callable[[ModelOptions], Victim]:
     prefix, suffix = name.partition(":")[0], Path(name).suffix.lower()
+    if "://" in name:
+        return _from_http
     if prefix in _PREFIXES:
         return _PREFIXES[prefix]
     if suffix in _SUFFIXES:
@@ -149,10 +152,11 @@ def _from_state_dict(options: ModelOptions) -> Victim:
 
 
 def _from_http(options: ModelOptions) -> Victim:
-    arguments = options.only("http", "concurrency", *_SENT)
+    arguments = options.only("http", *_ASKED, *_SENT)
     further = dict(arguments.pop("http", None) or {})
     if unknown := sorted(set(further) - set(_HTTP)):
-        raise OptionError(f"unknown option {unknown[0]!r} of an HTTP model: expected {', '.join(_HTTP)}")
+        hint = did_you_mean(unknown[0], _HTTP, 0.6)
+        raise OptionError(f"unknown option {unknown[0]!r} of an HTTP model.{hint} Expected one of {', '.join(_HTTP)}")
     return HttpVictim(options.name, **further | arguments)
 
 
@@ -162,7 +166,6 @@ def _refuse_pickle(options: ModelOptions) -> Victim:
 
 _PREFIXES: dict[str, Callable[[ModelOptions], Victim]] = {
     **dict.fromkeys(HUBS, _from_hub),
-    **dict.fromkeys(("http", "https"), _from_http),
     "demo": _from_demo,
 }
 _SUFFIXES: dict[str, Callable[[ModelOptions], Victim]] = {
