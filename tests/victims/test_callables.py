@@ -136,7 +136,6 @@ def of_two_inputs() -> onnx.ModelProto:
 
 
 GRAPHS: dict[str, tuple[Callable[[], onnx.ModelProto | bytes | None], dict[str, Any], str]] = {
-    "a batch of four": (lambda: onnx_graph(linear(), 2, 4), {}, "dynamic batch axis"),
     "several outputs": (lambda: onnx_graph(linear(), 2, outputs=2), {}, "one of scores, again"),
     "another output": (lambda: onnx_graph(linear(), 2, outputs=2), {"output": "logits"}, "one of scores, again"),
     "bytes": (of_bytes, {}, r"tensor\(uint8\)"),
