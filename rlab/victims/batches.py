@@ -11,8 +11,8 @@ SIZES = (1, 8, 64, 256)
 
 
 def sizes_below(most: int) -> tuple[int, ...]:
-    """The fixed sizes below `most`, and `most` itself if it is not above them."""
-    return (*(size for size in SIZES if size < most), min(most, SIZES[-1]))
+    """The fixed sizes up to `most`, and `most` itself if it is not above them."""
+    return tuple(sorted({*(size for size in SIZES if size <= most), min(most, SIZES[-1])}))
 
 
 def in_sizes(x: Tensor, sizes: Sequence[int], feed: Callable[[Tensor], Tensor]) -> Tensor:
