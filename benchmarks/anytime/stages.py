@@ -40,11 +40,12 @@ class StagedCase:
     stages: tuple[int, ...]
     palette: tuple[str, ...] | None = None
     patch: int | None = None
+    chunk: int | None = None
 
     def settings(self, learns: bool) -> dict[str, Any]:
         stages = {"stages": self.stages} if learns else {"learn": "off"}
         shared = {"palette": self.palette, "patch": self.patch, "budget": QUERIES + 1, "until": "budget", "seed": SEED}
-        return shared | stages
+        return shared | stages | ({} if self.chunk is None else {"chunk": self.chunk})
 
     def file(self, learns: bool) -> str:
         return f"{self.name}-{GROUP}-{'on' if learns else 'off'}"
@@ -56,7 +57,7 @@ def later_images(samples: int, device: str) -> tuple[Victim, Batch]:
 
 
 QUICK = StagedCase("digits", demo("digits"), 500, (64, 192))
-FULL = StagedCase("vgg", later_images, 3000, (256, 1024), NATURAL, 4)
+FULL = StagedCase("vgg", later_images, 3000, (256, 1024), NATURAL, 4, chunk=256)
 CASES = (QUICK, FULL)
 
 

@@ -27,7 +27,8 @@ ARCHITECTURES: dict[Kind, tuple[Architecture, ...]] = {
     "video": ("frames", "factored", "plain"),
 }
 WIDTHS: dict[Kind, int] = {"signal": 24, "image": 24, "video": 12}
-LONGEST: dict[Kind, int] = {"signal": 128, "image": 24, "video": 16}  # after the stem; frames are not reduced
+WIDER: dict[Kind, int] = WIDTHS | {"image": 48}  # on a GPU
+SIDES: dict[Kind, int] = {"signal": 128, "image": 32, "video": 16}  # the longest after the stem; frames are not reduced
 STAGES = 3
 MOST_WIDTH, MOST_SIDE, MOST_CLASSES = 512, 2**20, 2**20  # of a network that a header describes
 NORM: dict[int, type[nn.Module]] = {1: nn.BatchNorm1d, 2: nn.BatchNorm2d, 3: nn.BatchNorm3d}
@@ -40,12 +41,14 @@ class StudentShape(BaseModel):
 
     architecture: Architecture
     width: int = Field(ge=1, le=MOST_WIDTH)
+    side: int = Field(ge=1, le=MOST_SIDE)  # the longest after the stem
 
 
-def shapes_for(size: tuple[int, ...]) -> tuple[StudentShape, ...]:
-    """The students for inputs of this size."""
+def shapes_for(size: tuple[int, ...], device: torch.device) -> tuple[StudentShape, ...]:
+    """The students for inputs of this size, which learn on this device."""
     kind = kind_of(size)
-    return tuple(StudentShape(architecture=name, width=WIDTHS[kind]) for name in ARCHITECTURES[kind])
+    width = (WIDTHS if device.type == "cpu" else WIDER)[kind]
+    return tuple(StudentShape(architecture=name, width=width, side=SIDES[kind]) for name in ARCHITECTURES[kind])
 
 
 class Student(nn.Module):
@@ -61,7 +64,7 @@ class Student(nn.Module):
         each = (shape[0], *(1,) * rank)
         self.register_buffer("mean", torch.zeros(each))
         self.register_buffer("std", torch.ones(each))
-        self.stem = _stem(shape, width, flat=about.architecture == "frames")
+        self.stem = _stem(shape, about)
         widths = [width * 2**at for at in range(STAGES)]
         strides = [
             2 if about.architecture == "inverted" else 1,
@@ -88,13 +91,13 @@ def _conv(
     return nn.Sequential(conv, NORM[rank](after), *([nn.ReLU()] if act else []))
 
 
-def _stem(shape: tuple[int, ...], width: int, flat: bool) -> nn.Module:
-    """Reduces each side but frames to at most LONGEST; `flat` looks at one frame at a time."""
-    kind, size = kind_of(shape[1:]), shape[1:]
-    reduced = [2 ** max(0, ceil(length / LONGEST[kind]) - 1).bit_length() for length in size]
+def _stem(shape: tuple[int, ...], about: StudentShape) -> nn.Module:
+    """Reduces each side but frames to at most `about.side`; the kind "frames" looks at one frame at a time."""
+    kind, size, flat = kind_of(shape[1:]), shape[1:], about.architecture == "frames"
+    reduced = [2 ** max(0, ceil(length / about.side) - 1).bit_length() for length in size]
     strides = tuple(1 if kind == "video" and axis == 0 else stride for axis, stride in enumerate(reduced))
     kernel = tuple(1 if flat and axis == 0 else max(3, 2 * stride - 1) for axis, stride in enumerate(strides))
-    return _conv(len(size), shape[0], width, kernel, strides)
+    return _conv(len(size), shape[0], about.width, kernel, strides)
 
 
 class Residual(nn.Module):

@@ -14,7 +14,7 @@ from rlab.storage.ledger import read_steps, reading
 STAGES = "stage"  # how the keys of stages begin
 FOLDER = "stages"
 WITHIN = (5, 20)  # queries
-ENOUGH = 0.8  # agreement of the students with the model; below it a stage does not use them
+ENOUGH = 0.75  # agreement of the students with the model; below it a stage does not use them
 
 
 @dataclass(frozen=True)

@@ -92,8 +92,9 @@ def test_agreement_counts_decisions() -> None:
 
 
 def test_steps_depend_on_counts_only() -> None:
-    assert steps_for(100) <= steps_for(3500) <= steps_for(100_000)
-    assert steps_for(3500, again=True) == steps_for(3500) // 2
+    cpu = torch.device("cpu")
+    assert steps_for(100, cpu) <= steps_for(3500, cpu) <= steps_for(100_000, cpu)
+    assert steps_for(3500, cpu, again=True) == steps_for(3500, cpu) // 2
 
 
 @pytest.mark.parametrize("size", [(16,), (8, 16), (4, 8, 16)])

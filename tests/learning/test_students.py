@@ -21,7 +21,7 @@ SHAPES = {
 
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
 def test_at_least_three_different_small_networks(shape: tuple[int, ...]) -> None:
-    abouts = shapes_for(shape[1:])
+    abouts = shapes_for(shape[1:], torch.device("cpu"))
     assert len({about.architecture for about in abouts}) >= 3
     for about in abouts:
         student = Student(about, shape, 5).eval()
