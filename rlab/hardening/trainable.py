@@ -28,7 +28,7 @@ from rlab.victims.torch_module import TorchVictim
 Consistency = Literal["jsd", "kl"]
 Weights = dict[str, Tensor]
 INSTEAD: dict[type[object], str] = {
-    GraphVictim: "a model of another runtime cannot be trained: harden the torch model that it was exported from, and export "
+    GraphVictim: "an ONNX file or another graph cannot be trained: harden the torch model that it was exported from, and export "
     "it again",
     HttpVictim: "a model behind an address cannot be trained from here: harden its torch model where it is stored, "
     "or give the samples of `rlab attack` to the people who train it",

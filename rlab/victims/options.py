@@ -47,7 +47,9 @@ class ModelOptions(Options):
         None,
         description="module:function that turns the output, e.g. a detector's, into a score above 0 if it is correct",
     )
-    device: str | None = Field(None, description="device: cpu, cuda or cuda:1 (default: where the model is)")
+    device: str | None = Field(
+        None, description="device: cpu, cuda or cuda:1, for ONNX also tensorrt (default: where the model is)"
+    )
     autocast: bool = Field(False, description="run in half precision (default: no)")
     compile: bool | None = Field(None, description="use torch.compile: a slow start, but faster in long runs on a GPU")
     chunk: int | None = Field(None, ge=1, description="maximum batch size for the model")

@@ -154,12 +154,9 @@ def _from_openvino(options: ModelOptions) -> Victim:
     return OpenVinoVictim(options.name, **_only(options, "device", *_GRAPH))
 
 
-def _from_tflite(options: ModelOptions) -> Victim:
-    return TfliteVictim(options.name, **_only(options, *_GRAPH))
-
-
-def _from_coreml(options: ModelOptions) -> Victim:
-    return CoreMLVictim(options.name, **_only(options, *_GRAPH))
+def _from_graph(options: ModelOptions) -> Victim:
+    kind = TfliteVictim if options.name.lower().endswith(".tflite") else CoreMLVictim
+    return kind(options.name, **_only(options, *_GRAPH))
 
 
 def _from_program(options: ModelOptions) -> Victim:
@@ -204,9 +201,8 @@ _PREFIXES: dict[str, Callable[[ModelOptions], Victim]] = {
 }
 _SUFFIXES: dict[str, Callable[[ModelOptions], Victim]] = {
     ".onnx": _from_onnx,
-    ".tflite": _from_tflite,
     ".xml": _from_openvino,
-    **dict.fromkeys((".mlpackage", ".mlmodel"), _from_coreml),
+    **dict.fromkeys((".tflite", ".mlpackage", ".mlmodel"), _from_graph),
     **dict.fromkeys((".pt2", ".ts", ".torchscript"), _from_program),
     **dict.fromkeys((".safetensors", *TORCH_FILES), _from_state_dict),
     **dict.fromkeys(PICKLES, _refuse_pickle),

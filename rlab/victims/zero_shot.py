@@ -63,7 +63,8 @@ def load_clip(name: str, classes: Sequence[str], prompt: str) -> tuple[nn.Module
         steps = hf_part(spec, "AutoImageProcessor").from_pretrained(name).to_dict()
         sentences = [prompt.format(each) for each in classes]
         with torch.inference_mode(False), torch.no_grad():
-            texts = _features(model.get_text_features(**tokens(sentences, padding=True, return_tensors="pt")))
+            words = tokens(sentences, padding=True, truncation=True, return_tensors="pt")
+            texts = _features(model.get_text_features(words["input_ids"], attention_mask=words["attention_mask"]))
     except ModelError:
         raise
     except Exception as error:  # lost connections, missing files and models of another kind
