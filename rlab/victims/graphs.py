@@ -88,11 +88,9 @@ class GraphVictim(Victim):
         if self.outputs == "auto" and self.score is None and self.ports[0].has_probabilities():
             self.outputs = "probabilities"  # rounded ones do not sum to 1
         self.normalise, self.layout = Normalise.of(mean, std), known_layout(layout)
-        stretched = (
-            source.dtype.kind != "f" and self.normalise is None and math.isfinite(self.bounds[1] - self.bounds[0])
-        )
-        self.span = self.bounds if stretched else None
-        self.inputs = preprocessing(self.normalise) + f", as {source.dtype}" * (source.dtype.kind != "f")
+        bounded = self.normalise is None and math.isfinite(self.bounds[1] - self.bounds[0])
+        self.span = self.bounds if bounded and source.dtype.kind != "f" else None
+        self.inputs = f"spread over all integers of {source.dtype}" if self.span else preprocessing(self.normalise)
 
     @abstractmethod
     def _infer(self, array: Array) -> Sequence[Array]:

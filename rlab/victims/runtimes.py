@@ -116,9 +116,10 @@ class TfliteVictim(GraphVictim):
     kind, compiles = "TFLite model", True
 
     def __init__(self, path: str | Path, **common: Unpack[Prepared]) -> None:
-        interpreter = _package("ai_edge_litert.interpreter", MissingExtra("ai_edge_litert", "tflite")).Interpreter
+        litert = _package("ai_edge_litert.interpreter", MissingExtra("ai_edge_litert", "tflite"))
+        file = _existing(path)
         try:
-            self.interpreter = interpreter(str(_existing(path)), num_threads=torch.get_num_threads())
+            self.interpreter = litert.Interpreter(str(file), num_threads=torch.get_num_threads())
         except (RuntimeError, ValueError) as error:
             raise ModelError(f"cannot read {path} as a TFLite model: {first_line(error)}") from error
         inputs, outputs = self.interpreter.get_input_details(), self.interpreter.get_output_details()

@@ -47,7 +47,8 @@ def class_names(names: Sequence[str] | str | None) -> tuple[str, ...]:
         names = Path(names).read_text(encoding="utf-8").split("\n")
     named = tuple(name.strip() for name in names or () if name.strip())
     if len(named) < 2 or len(set(named)) < len(named):
-        raise OptionError("expected names=, at least two different names of classes or a file with one a line")
+        some = f"expected names of at least two different classes, got {len(named)}"
+        raise OptionError(f"{some}: pass names=[cat,dog], or names=classes.txt with one name a line")
     return named
 
 
