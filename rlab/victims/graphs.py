@@ -152,6 +152,8 @@ class GraphVictim(Victim):
 
 
 def _real(port: Port, stored: Array) -> Array:
+    """Stored values as real ones. A probability of 0 means less than half a step, and becomes a quarter of one."""
     if port.dtype.kind == "f" or (port.scale, port.zero) == (1, 0):
         return stored
-    return ((stored.astype(np.float32) - port.zero) * port.scale).astype(np.float32)
+    real = (stored.astype(np.float32) - port.zero) * np.float32(port.scale)
+    return np.maximum(real, np.float32(port.scale / 4)) if port.has_probabilities() else real

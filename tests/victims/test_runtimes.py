@@ -192,6 +192,16 @@ def test_tflite_of_eight_bits(tmp_path: Path, unsigned: bool) -> None:
     assert torch.allclose(own.exp(), model.scores(real).exp(), atol=0.5 / 256 + 1e-4)
 
 
+def test_a_probability_that_was_rounded_to_zero_is_small_but_possible(tmp_path: Path) -> None:
+    pytest.importorskip("ai_edge_litert")
+    model, path = linear(), tmp_path / "model.tflite"
+    sure = 50 * channels_last(model, 2)
+    path.write_bytes(tflite_file(sure, model.bias, (*SIZES[2], CHANNELS), -1, (1 / 255, 0)))
+    probabilities = load_victim(str(path))(inputs(2)).exp()
+    assert float(probabilities.min()) == pytest.approx(0.25 / 256)
+    assert float(probabilities.max()) == pytest.approx(255 / 256)
+
+
 def openvino_file(graph: onnx.ModelProto, folder: Path) -> Path:
     openvino = pytest.importorskip("openvino")
     onnx.save(graph, folder / "linear.onnx")
