@@ -66,8 +66,9 @@ Wait = Annotated[bool, typer.Option("--wait", help="Wait while another process u
 Device = Annotated[str | None, typer.Option(help="Device for the models: cpu, cuda or cuda:1")]
 BatchSize = Annotated[int | None, typer.Option(min=1, help="Maximum batch size for the models")]
 MODEL = (
-    "module:function that returns a model, timm:NAME, torchvision:NAME, hf:NAME, model.onnx, weights.safetensors with -M "
-    "factory=module:function, an http(s)://, kserve:// or other address (docs/endpoints.md), or demo:digits, demo:ecg, demo:clips"
+    "module:function that returns a model, timm:NAME, torchvision:NAME, hf:NAME, clip:NAME, model.onnx, model.tflite, model.xml, "
+    "model.pt2, weights.safetensors with -M factory=module:function, an http(s)://, kserve:// or other address "
+    "(docs/endpoints.md), or demo:digits, demo:ecg, demo:clips"
 )
 DATA = (
     "Image folder (with --labels labels.csv, or one sub-folder per class), .npz with x and y, .csv or .npy signals, WFDB "

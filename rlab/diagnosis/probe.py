@@ -13,12 +13,12 @@ from torch import Generator, Tensor
 from rlab.data.batch import UNBOUNDED, Batch
 from rlab.errors import InputError
 from rlab.victims.base import Victim
-from rlab.victims.callables import OnnxVictim
+from rlab.victims.graphs import GraphVictim
 from rlab.victims.http import HttpVictim
 from rlab.victims.torch_module import Normalise, TorchVictim
 
 PHASE = "doctor"
-Normalising = TorchVictim | OnnxVictim  # the victims that take mean, std and layout
+Normalising = TorchVictim | GraphVictim  # the victims that take mean, std and layout
 
 
 @dataclass(frozen=True)

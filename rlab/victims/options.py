@@ -17,7 +17,9 @@ from rlab.victims.torch_module import Channels, Layout
 class ModelOptions(Options):
     """A model as `rlab.load_victim` takes it; a bare string is its name."""
 
-    name: str = Field(description="module:function, timm:NAME, model.onnx, weights.safetensors, a URL or demo:digits")
+    name: str = Field(
+        description="module:function, timm:NAME, model.onnx, model.tflite, weights.safetensors, a URL or demo:digits"
+    )
     weights: str | None = Field(None, description="file with weights for the named model")
     factory: str | None = Field(
         None, description="module:function that builds the model when the name is a weights file"
@@ -67,7 +69,9 @@ class ModelOptions(Options):
         None,
         description="module:function that turns the output, e.g. a detector's, into a score above 0 if it is correct",
     )
-    device: str | None = Field(None, description="device: cpu, cuda or cuda:1 (default: where the model is)")
+    device: str | None = Field(
+        None, description="device: cpu, cuda or cuda:1, for ONNX also tensorrt (default: where the model is)"
+    )
     autocast: bool = Field(False, description="run in half precision (default: no)")
     compile: bool | None = Field(None, description="use torch.compile: a slow start, but faster in long runs on a GPU")
     chunk: int | None = Field(None, ge=1, description="maximum batch size for the model")
@@ -100,7 +104,17 @@ class ModelOptions(Options):
         description="file of answers, so that no input is sent twice to an HTTP model (default: none)",
     )
     layout: Layout = Field(
-        "channels_first", description="axis order that a video model expects (default: channels_first)"
+        "channels_first",
+        description="axis order that the model expects: channels_first (default), channels_last, frames_first or no_channels",
+    )
+    pad: bool | None = Field(
+        None, description="send a function batches of 1, 8, 64 or 256 rows (default: only functions of jax.jit)"
+    )
+    names: tuple[str, ...] | str | None = Field(
+        None, description="class names of a clip: model in order, or a file with one name a line"
+    )
+    prompt: str | None = Field(
+        None, description="sentence that a clip: model gets for a class (default: a photo of a {})"
     )
     http: dict[str, Any] | None = Field(None, description="further arguments for rlab.HttpVictim")
 
