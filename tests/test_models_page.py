@@ -105,6 +105,7 @@ FILES: dict[str, Callable[[Path], None]] = {
 SERVED = ("kserve:", "tfserving:", "mlflow:")  # by a stand-in
 DOWNLOADS = {"timm, published", "torchvision, published"}
 SLOW = {
+    "TorchScript",
     "torch.export",
     "OpenVINO",
     "timm, your weights",
