@@ -76,10 +76,9 @@ def _batch(names: Sequence[tuple[str, str]], side: int, y: torch.Tensor, target:
     return Batch(x, y, ids, target="boxes" if target == "boxes" else "map", eight_bit=True)
 
 
-@cache
-def pets_with_boxes() -> Batch:
-    """All pets at the side of YOLOX, each with the box around the object of its trimap."""
-    names, objects = _names(), []
+def pets_with_boxes(rows: slice = slice(None)) -> Batch:
+    """Pets at the side of YOLOX, each with the box around the object of its trimap."""
+    names, objects = _names()[rows], []
     for name, species in names:
         down, across = (_trimap(name, YOLOX_SIDE) != BACKGROUND).nonzero().T
         corners = [across.min(), down.min(), across.max() + 1, down.max() + 1]
@@ -88,7 +87,7 @@ def pets_with_boxes() -> Batch:
 
 
 def detector(rows: slice) -> tuple[Victim, Batch]:
-    return yolox(), pets_with_boxes()[rows]
+    return yolox(), pets_with_boxes(rows)
 
 
 def pets_with_maps(side: int, rows: slice, of: dict[str, int]) -> Batch:
