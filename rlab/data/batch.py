@@ -88,7 +88,7 @@ class Samples(ABC):
             )
 
     def label_name(self, label: int) -> str:
-        return self.classes[label] if self.classes else str(label)
+        return self.classes[label] if label < len(self.classes) else str(label)
 
 
 def summarise_losses(left_out: Sequence[tuple[str, str]], most: int = 4) -> str:
