@@ -17,7 +17,7 @@ from benchmarks.victims.beat_nets import BeatResidual
 from benchmarks.victims.compact import expanding
 from rlab.data.batch import UNBOUNDED
 from rlab.victims.base import Victim
-from rlab.victims.callables import OnnxVictim
+from rlab.victims.runtimes import OnnxVictim
 from rlab.victims.torch_module import TorchVictim
 from rlab.victims.weights import load_weights
 
