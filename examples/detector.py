@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 import rlab
+from rlab.predictions.targets import own_targets
 
 SIDE = 416
 
@@ -40,9 +41,7 @@ def yolox(path: str) -> rlab.CallableVictim:
 
 def seen_by(victim: rlab.Victim, x: torch.Tensor) -> rlab.Batch:
     """Images with the objects that the model finds in them as the truth; use `rlab.load` for COCO, VOC or YOLO annotations."""
-    found = rlab.Boxes.decode(victim(x))
-    sure = torch.where(found.score >= 0.5, found.label, -1)
-    return rlab.Batch(x, rlab.TargetBoxes(found.xyxy.clamp(0, SIDE), sure).encode(), target="boxes", eight_bit=True)
+    return rlab.Batch(x, own_targets("boxes", victim(x), x.shape[2:], score=0.5), target="boxes", eight_bit=True)
 
 
 def main(path: str) -> None:
@@ -52,8 +51,10 @@ def main(path: str) -> None:
     from skimage.data import chelsea
     from skimage.transform import resize
 
-    victim = yolox(path)
-    x = torch.tensor(np.rint(255 * resize(chelsea(), (SIDE, SIDE))) / 255).permute(2, 0, 1)[None].float()
+    victim, cat = yolox(path), chelsea()
+    image = np.full((SIDE, SIDE, 3), 114 / 255)  # grey below the picture, as in the network's training
+    image[: SIDE * cat.shape[0] // cat.shape[1]] = resize(cat, (SIDE * cat.shape[0] // cat.shape[1], SIDE))
+    x = torch.tensor(np.rint(255 * image) / 255).permute(2, 0, 1)[None].float()
     result = rlab.attack(victim, seen_by(victim, x), goal="vanish", patch=32, budget=100)
     print(result[0])
     result.report("detector.html")

@@ -79,11 +79,14 @@ if TYPE_CHECKING:  # mypy resolves the imports between these files and the packa
     from rlab.verbs import train as train
     from rlab.victims.base import Victim as Victim
     from rlab.victims.callables import CallableVictim as CallableVictim
-    from rlab.victims.callables import OnnxVictim as OnnxVictim
     from rlab.victims.callables import SklearnVictim as SklearnVictim
     from rlab.victims.http import HttpVictim as HttpVictim
     from rlab.victims.readers import BoxOutputs as BoxOutputs
     from rlab.victims.resolve import load_victim as load_victim
+    from rlab.victims.runtimes import KerasVictim as KerasVictim
+    from rlab.victims.runtimes import OnnxVictim as OnnxVictim
+    from rlab.victims.runtimes import OpenVinoVictim as OpenVinoVictim
+    from rlab.victims.runtimes import TfliteVictim as TfliteVictim
     from rlab.victims.torch_module import TorchVictim as TorchVictim
     from rlab.victims.zoo import demo_victim as demo_victim
 

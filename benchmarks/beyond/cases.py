@@ -24,7 +24,8 @@ from rlab.victims.base import Victim
 CATS = ("Egyptian_Mau", "Persian", "Siamese")
 COCO = {"cat": 15, "dog": 16}
 VOC = {"cat": 8, "dog": 12}
-SMALL_SIDE, TRAINED_ON = 96, 120
+ONE = {"cat": 1, "dog": 1}  # class of the segmenter that is trained here
+SMALL_SIDE, TRAINED_ON = 64, 120
 OBJECT, BACKGROUND, BORDER = 1, 2, 3  # of a trimap
 
 
@@ -46,12 +47,16 @@ class Case:
         return [slice(at, min(at + self.part, self.samples)) for at in range(0, self.samples, self.part)]
 
 
+EMPTY = ("Egyptian_Mau_20", "japanese_chin_199", "wheaten_terrier_195")  # their trimaps mark no object
+
+
+@cache
 def _names() -> list[tuple[str, str]]:
-    """The name and species of each pet, spread over the breeds."""
+    """The name and species of each pet, shuffled."""
     with (real("pets") / "labels.csv").open(encoding="utf-8") as file:
         rows = [(row["image"], "cat" if row["breed"] in CATS else "dog") for row in csv.DictReader(file)]
     order = np.random.default_rng(0).permutation(len(rows))
-    return [rows[i] for i in order]
+    return [rows[i] for i in order if rows[i][0] not in EMPTY]
 
 
 def _picture(name: str, side: int) -> torch.Tensor:
@@ -71,10 +76,9 @@ def _batch(names: Sequence[tuple[str, str]], side: int, y: torch.Tensor, target:
     return Batch(x, y, ids, target="boxes" if target == "boxes" else "map", eight_bit=True)
 
 
-@cache
-def pets_with_boxes() -> Batch:
-    """All pets at the side of YOLOX, each with the box around the object of its trimap."""
-    names, objects = _names(), []
+def pets_with_boxes(rows: slice = slice(None)) -> Batch:
+    """Pets at the side of YOLOX, each with the box around the object of its trimap."""
+    names, objects = _names()[rows], []
     for name, species in names:
         down, across = (_trimap(name, YOLOX_SIDE) != BACKGROUND).nonzero().T
         corners = [across.min(), down.min(), across.max() + 1, down.max() + 1]
@@ -83,7 +87,7 @@ def pets_with_boxes() -> Batch:
 
 
 def detector(rows: slice) -> tuple[Victim, Batch]:
-    return yolox(), pets_with_boxes()[rows]
+    return yolox(), pets_with_boxes(rows)
 
 
 def pets_with_maps(side: int, rows: slice, of: dict[str, int]) -> Batch:
@@ -96,21 +100,27 @@ def pets_with_maps(side: int, rows: slice, of: dict[str, int]) -> Batch:
     return _batch(names, side, encode_map(torch.stack(maps), (side, side)), "map")
 
 
+@cache
+def _small_segmenter() -> Victim:
+    return segmenter(pets_with_maps(SMALL_SIDE, slice(TRAINED_ON), ONE))
+
+
 def small_segmenter(rows: slice) -> tuple[Victim, Batch]:
-    both = {"cat": 1, "dog": 1}
-    victim = segmenter(pets_with_maps(SMALL_SIDE, slice(TRAINED_ON), both))
-    return victim, pets_with_maps(SMALL_SIDE, slice(TRAINED_ON + rows.start, TRAINED_ON + rows.stop), both)
+    return _small_segmenter(), pets_with_maps(SMALL_SIDE, slice(TRAINED_ON + rows.start, TRAINED_ON + rows.stop), ONE)
 
 
 def large_segmenter(rows: slice) -> tuple[Victim, Batch]:
     return deeplab(), pets_with_maps(DEEPLAB_SIDE, rows, VOC)
 
 
+@cache
+def _age() -> Victim:
+    return regressor(load(str(real("ptbxl")), target="numbers", label_column="age", folds="1-8"))
+
+
 def age(rows: slice) -> tuple[Victim, Batch]:
     """The age of patients whose records, of fold 9, the network was not trained on."""
-    folder = str(real("ptbxl"))
-    train = load(folder, target="numbers", label_column="age", folds="1-8")
-    return regressor(train), load(folder, target="numbers", label_column="age", folds=9)[rows]
+    return _age(), load(str(real("ptbxl")), target="numbers", label_column="age", folds=9)[rows]
 
 
 CASES = {
@@ -119,7 +129,7 @@ CASES = {
         (10, 20, 50, 100), 15,
     ),
     "segmenter": Case(
-        "IoU of a pet below one half, a U-Net of 96 pixels trained here (patches of 8)", small_segmenter, "iou:1:0.5", (8, 8),
+        "Half of a pet is lost, a U-Net of 64 pixels trained here (patches of 8)", small_segmenter, "lose:1:0.5", (8, 8),
         100, 24, 8, (10, 20, 50, 100),
     ),
     "deeplab": Case(

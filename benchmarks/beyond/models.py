@@ -19,7 +19,7 @@ from rlab.victims.torch_module import TorchVictim
 
 Floats = NDArray[np.float32]
 YOLOX_SIDE, STRIDES = 416, (8, 16, 32)
-EPOCHS, RATE = 24, 3e-3  # of the segmenter
+EPOCHS, RATE = 14, 4e-3  # of the segmenter
 AGE_EPOCHS = 12
 DEEPLAB_SIDE = 513
 
@@ -84,7 +84,7 @@ def deeplab() -> CallableVictim:
 class Segmenter(nn.Module):
     """A small U-Net: images (n, 3, h, w) -> scores (n, 2, h, w) of background and pet."""
 
-    def __init__(self, width: int = 16) -> None:
+    def __init__(self, width: int = 12) -> None:
         super().__init__()
         widths = [width, 2 * width, 4 * width, 4 * width]
         self.down = nn.ModuleList(_block(i, o) for i, o in zip([3, *widths], widths, strict=False))

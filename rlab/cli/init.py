@@ -10,17 +10,17 @@ import typer
 import yaml
 
 from rlab.auditing.load import class_indices
-from rlab.cli.declared import declared, out, tell_data
+from rlab.cli.declared import declared, option_flag, out, pairs, tell_data
 from rlab.data.batch import UNBOUNDED, Batch
 from rlab.data.fields import ACCEPTED
 from rlab.data.load import DEMO, DataOptions, find_loader
 from rlab.diagnosis import data_findings, findings_table
-from rlab.errors import DataError, InputError
+from rlab.errors import DataError, InputError, OptionError
 from rlab.filters.palettes import is_ecg
 from rlab.present.table import plain, terminal
 from rlab.runs.options import RunOptions
 from rlab.runs.understood import Understood
-from rlab.storage.config import Options
+from rlab.storage.config import Options, check
 from rlab.storage.files import refuse_existing, write_new
 from rlab.victims.options import ModelOptions
 
@@ -40,6 +40,7 @@ def command(
         str | None,
         typer.Option(help="Model to write into the file; it is not queried (default for demo data: the demo model)"),
     ] = None,
+    words: Annotated[list[str] | None, option_flag("model")] = None,
     file: Annotated[Path, typer.Option("--out", "-o", help="File to write")] = Path("rlab.yaml"),
 ) -> None:
     """Inspect your data, without querying a model, and write a commented configuration for `rlab attack --config`.
@@ -55,7 +56,11 @@ def command(
     if findings := data_findings(batch):
         out.print(terminal(findings_table(findings)))
     name = data.path if model is None and data.path.startswith(DEMO) else model
-    named = ModelOptions(name=name) if name else None
+    if words and not name:
+        raise OptionError(
+            "expected --model with -M, got -M alone: name the model too, e.g. --model model.onnx -M output=logits"
+        )
+    named = check(ModelOptions, {"name": name} | pairs(words, "-M"), "the model") if name else None
     texts = {file: configuration(data, batch, named)}
     then = [f"{verb} --config {file}" for verb in ("doctor", "attack")]
     if is_ecg(batch.rank, batch.rate, batch.unit):
@@ -134,7 +139,9 @@ def audit_configuration(data: DataOptions, batch: Batch, model: ModelOptions | N
 def _named(batch: Batch, model: ModelOptions | None) -> tuple[bool, ModelOptions]:
     """Whether several labels can be true at once, and the model, which has to know it."""
     several = batch.y.dim() > 1
-    return several, (model or ModelOptions(name="my_module:function")).model_copy(update={"multilabel": several})
+    named = model or ModelOptions(name="my_module:function")
+    known = {} if "multilabel" in named.model_fields_set else {"multilabel": several}
+    return several, named.model_copy(update=known)
 
 
 def _model_and_data(data: DataOptions, named: ModelOptions, missing: bool, only_set: bool = False) -> list[str]:

@@ -13,7 +13,7 @@ from rlab.data.annotated.maps import has_maps, maps, maps_source
 from rlab.data.arrays import npy, npy_source, npz, npz_source
 from rlab.data.audio import SOUNDS, audio, audio_source
 from rlab.data.batch import Batch, Kind, Samples
-from rlab.data.cinc import cinc2020, cinc2020_source, is_cinc2020
+from rlab.data.cinc import cinc2020, cinc2020_source, cpsc2018, cpsc2018_source, is_cinc2020, is_cpsc2018
 from rlab.data.clips import VIDEOS, clip_source, video_folder
 from rlab.data.csv_signals import csv_signals
 from rlab.data.embedded import embedded
@@ -49,10 +49,9 @@ BY_KIND: dict[Kind, tuple[tuple[str, ...], Loader]] = {
 TARGETS: dict[Loader, Prediction] = {boxes: "boxes", maps: "map"}  # of loaders that know no other
 STREAMS: dict[Loader, Callable[[DataFields], Source]] = {
     image_folder: image_source, video_folder: clip_source, wfdb_records: wfdb_source,
-    ptbxl: ptbxl_source, cinc2017: cinc2017_source, cinc2020: cinc2020_source,
+    ptbxl: ptbxl_source, cinc2017: cinc2017_source, cinc2020: cinc2020_source, cpsc2018: cpsc2018_source,
     audio: audio_source, volumes: volumes_source, boxes: boxes_source, maps: maps_source,
-    npz: npz_source, npy: npy_source, parquet: parquet_source,
-    webdataset: webdataset_source,
+    npz: npz_source, npy: npy_source, parquet: parquet_source, webdataset: webdataset_source,
 }  # fmt: skip
 
 
@@ -178,7 +177,12 @@ def _by_target(source: DataFields) -> Loader | None:
 
 def _folder_loader(folder: Path, kind: Kind | None) -> Loader:
     """The loader for the contents of the folder."""
-    for recognised, loader in ((is_cifar, cifar10), (is_ptbxl, ptbxl), (is_cinc2017, cinc2017)):
+    for recognised, loader in (
+        (is_cifar, cifar10),
+        (is_ptbxl, ptbxl),
+        (is_cinc2017, cinc2017),
+        (is_cpsc2018, cpsc2018),
+    ):
         if recognised(folder):
             return loader
     endings = endings_below(folder)

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, final
 import torch
 from torch import Tensor
 
+from rlab.core.channels import parse_channels
 from rlab.core.rng import sample_seeds, uniform
 from rlab.data.batch import Batch
 from rlab.errors import DataError, ModelError, OptionError
@@ -230,6 +231,33 @@ class Method(ABC):
             probabilities=task.victim.probabilities(task.clean).cpu() if task.victim.prediction == "classes" else None,
             subject=task.subject,
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ByLead(Method):
+    """A method that can tell groups of channels apart; `channels` names them, by default those of the run."""
+
+    channels: str | None = None
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any], attack: AttackOptions) -> Method:
+        given = {} if attack.channels is None else {"channels": attack.channels}
+        return super().of({**given, **options}, attack)
+
+
+def lead_groups(task: ExplanationTask, spec: str) -> Tensor:
+    """(g, c) bool: the channels of each group."""
+    count = task.x0.shape[1]
+    own = torch.tensor(parse_channels(spec, count, task.leads) or (0,) * count, device=task.x0.device)
+    return own == torch.arange(int(own.max()) + 1, device=own.device)[:, None]
+
+
+def grouped_maps(maps: Tensor, groups: Tensor) -> Drawn:
+    """Maps (n, g, *size) of groups (g, c) of channels -> their mean over the channels, and the map of each if there are groups."""
+    if bool(groups[0].all()):
+        return Drawn(maps[:, 0], maps[:, 0])
+    by_lead = torch.einsum("ng...,gc->nc...", maps, groups.to(maps))
+    return Drawn(by_lead.mean(1), by_lead.mean(1), by_lead=by_lead)
 
 
 def refuse_unscored(methods: Iterable[Method]) -> None:

@@ -30,7 +30,7 @@ COMPARED_LAYERS = ("gradcam", "gradcam++", "ablationcam", "scorecam")  # and tho
 
 class ExplainOptions(RunOptions):
     """Methods, the class they explain, and how maps become masks and scores; attack options are for the method 'mask', and
-    `channels` for 'waves' too."""
+    `channels` for 'waves', 'rise' and 'occlusion' too."""
 
     method: Annotated[tuple[str, ...] | None, Accepts(str | Sequence[str] | None)] = Field(
         None,

@@ -80,5 +80,5 @@ def needs_more(name: str) -> str | None:
             f"the filter {name!r} needs the limb leads I, II and III by name, but the data have none: load WFDB records"
         )
     if name.startswith("nstdb:"):
-        return f"recorded noise ({name!r}) works in attacks, explanations and comparisons: name built-in filters here"
+        return f"recorded noise ({name!r}) works in attacks, comparisons, hardening and gradings: name built-in filters here"
     return None

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from rlab.errors import DataError
-from rlab.predictions.boxes import NOBODY, TARGET_COLUMNS, TargetBoxes
+from rlab.predictions.boxes import NOBODY, TARGET_COLUMNS, Boxes, TargetBoxes, area
 from rlab.predictions.kinds import Prediction
 from rlab.predictions.maps import IGNORED, sampled
 
@@ -22,6 +22,19 @@ def check_targets(kind: Prediction, y: Tensor, size: Sequence[int], ids: Sequenc
         if y.dim() != 2 or not y.numel():
             raise DataError(f"expected a row of {kind} for each sample, got shape {tuple(y.shape)}")
         _CHECKS[kind](y, size, ids)
+
+
+def own_targets(kind: Prediction, rows: Tensor, size: Sequence[int], score: float = 0.3) -> Tensor:
+    """A model's own answers (n, k) as what is true; of boxes, those with at least this score, cut at the edges of the input."""
+    if kind == "map":
+        return rows.long()
+    if kind == "numbers":
+        return rows.float()
+    found = Boxes.decode(rows)
+    most = torch.tensor([size[-1], size[-2]] * 2, dtype=rows.dtype, device=rows.device)
+    xyxy = torch.minimum(found.xyxy.clamp(min=0), most)
+    sure = (found.score >= score) & (area(xyxy) > 0)
+    return TargetBoxes(xyxy, found.label).only(sure).encode()
 
 
 def _check_boxes(y: Tensor, size: Sequence[int], ids: Sequence[str]) -> None:

@@ -78,6 +78,11 @@ class Sheet:
     waves: Sequence[tuple[str, float, float]] = ()  # name, left, width
     times: Sequence[tuple[str, float]] = ()  # text, left
 
+    @property
+    def columns(self) -> list[float]:
+        """The left edges of the columns of leads, each of which spans the whole time."""
+        return sorted({lead.left for lead in self.leads})
+
 
 @dataclass(frozen=True)
 class Timeline:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -17,11 +18,14 @@ from rlab.data.load import DataOptions, load
 from rlab.data.memory import InMemory
 from rlab.data.source import Source
 from rlab.data.take import Take
+from rlab.errors import Notice
 from rlab.predictions.kinds import Prediction
+from rlab.progress import silent
 from rlab.runs.own_classes import Labelled, own_classes, position_array, relabelled
 from rlab.storage.config import Bounds, check
 from rlab.victims.base import Victim
 from rlab.victims.callables import Classifier, is_regressor
+from rlab.victims.http import HttpVictim
 from rlab.victims.options import ModelOptions
 from rlab.victims.readers import PREDICTED
 from rlab.victims.resolve import load_model, wrap
@@ -44,10 +48,13 @@ def taken(model: Model, data: Data, limit: int | None = None, stream: bool = Fal
         bounds = model.bounds if isinstance(model, Victim) else None
         batch = as_batch(data, limit, bounds, own_classes(model), predicted_by(model))
     modes = {part: part.training for part in model.modules()} if isinstance(model, nn.Module) else {}
+    victim: Victim | None = None
     try:
         victim = _as_victim(model, batch)
         yield victim, relabelled(batch, victim.own_classes)
     finally:
+        if isinstance(victim, HttpVictim) and str(victim.bill) and not silent.get():
+            warnings.warn(f"the model at {victim.name}: {victim.bill}", Notice, stacklevel=3)
         for part, training in modes.items():
             part.training = training
 

@@ -200,7 +200,7 @@ class Victim(ABC):
         answer, every, rows, error = request.answer, request.every, request.rows, request.error
         if answer is None and error is not None and (len(rows) or self.width is None):
             attempts = "1 attempt" if request.sent == 1 else f"{request.sent} attempts"
-            raise VictimError(f"{error} ({attempts})") from error
+            raise VictimError(f"{error} ({attempts})\n{error.details}".rstrip()) from error
         if answer is None and self.width is None:
             raise VictimError("the model runs out of memory, and the budget is too small to retry with fewer inputs")
         if answer is not None and len(rows) == len(every):
@@ -235,8 +235,8 @@ class Victim(ABC):
                 raise
             raise VictimError(f"the model failed {where}: {first_line(error)}") from error
 
-    def _count(self, rows: Tensor, times: int = 1, *, phase: str, charge: Charge | None) -> None:
-        self.rows[phase] += times * len(rows)
+    def _count(self, rows: Tensor, times: int = 1, reached: bool = True, *, phase: str, charge: Charge | None) -> None:
+        self.rows[phase] += times * len(rows) * reached
         if charge is not None:
             charge.add(rows, times)
 

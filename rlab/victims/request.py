@@ -13,6 +13,10 @@ from rlab.errors import VictimError
 class Unanswered(VictimError):
     """Rows were sent without a usable answer; they may be sent, and are then counted, again."""
 
+    def __init__(self, sentence: str, details: str = "") -> None:
+        super().__init__(sentence)
+        self.details = details  # what was sent and received, in further lines
+
 
 @final
 @dataclass

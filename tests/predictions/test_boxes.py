@@ -13,6 +13,7 @@ from rlab.errors import DataError
 from rlab.predictions.boxes import MOST, Boxes, TargetBoxes, overlaps, remaining
 from rlab.predictions.kinds import Prediction
 from rlab.predictions.maps import decode_map, encode_map, sampled
+from rlab.predictions.targets import own_targets
 
 
 def some_boxes(count: int, seed: int) -> Tensor:
@@ -137,3 +138,14 @@ def test_targets_are_checked(target: Prediction, y: Tensor, words: str) -> None:
 def test_an_image_without_objects_is_allowed() -> None:
     y = TargetBoxes.of([(torch.zeros(0, 4), torch.zeros(0))]).encode()
     assert Batch(torch.zeros(1, 1, 8, 8), y, target="boxes").y.shape == (1, 5)
+
+
+def test_a_model_s_own_answers_are_targets_of_a_batch() -> None:
+    place = torch.tensor([[-4.0, 1, 6, 12], [9, 9, 12, 12], [1, 1, 3, 3]])
+    rows = Boxes.of([(place, torch.tensor([0.9, 0.8, 0.1]), torch.tensor([2, 1, 0]))]).encode()
+    y = own_targets("boxes", rows, (8, 8))
+    batch = Batch(torch.zeros(1, 1, 8, 8), y, target="boxes")  # the second lies outside, the third is weak
+    objects = TargetBoxes.decode(batch.y)
+    assert objects.xyxy[objects.there].tolist() == [[0, 1, 6, 8]]
+    Batch(torch.zeros(1, 1, 8, 8), own_targets("map", torch.ones(1, 64), (8, 8)), target="map")
+    Batch(torch.zeros(1, 1, 8, 8), own_targets("numbers", torch.ones(1, 2), (8, 8)), target="numbers")

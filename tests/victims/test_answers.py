@@ -20,6 +20,7 @@ import rlab
 from rlab.data.batch import Batch
 from rlab.errors import InputError, VictimError
 from rlab.victims import CallableVictim, OnnxVictim, TorchVictim, Victim
+from rlab.victims.template import load_template
 from rlab.victims.wire import decode
 from tests.victims.makers import inputs, linear, onnx_graph
 
@@ -187,9 +188,10 @@ def test_an_onnx_graph_may_return_class_numbers(tmp_path: Path) -> None:
 
 def test_a_server_may_return_class_numbers() -> None:
     body = json.dumps({"outputs": WINNER.tolist()}).encode()
-    assert decode(body, "application/json", len(X), labels=True).flatten().tolist() == WINNER.tolist()
+    template = load_template("rlab")
+    assert decode(body, template, len(X), labels=True).flatten().tolist() == WINNER.tolist()
     with pytest.raises(ValueError, match="labels"):
-        decode(body, "application/json", len(X))
+        decode(body, template, len(X), labels=False)
 
 
 def surest(found: list[dict[str, Tensor]]) -> Tensor:
