@@ -50,7 +50,7 @@ def _picture(content: bytes) -> Array:
 
 def kserve(content: bytes) -> object:
     (given,) = json.loads(content)["inputs"]
-    if given["name"] != "input":
+    if given["name"] != "pixels":
         raise BadRequest(400, {"error": f"unexpected inference input '{given['name']}' for model 'pets'"})
     assert set(given) == {"name", "shape", "datatype", "data"}
     assert given["datatype"] == "FP32"
@@ -153,7 +153,7 @@ def create_app(seen: Requests) -> FastAPI:
 
     @app.get("/v2/models/pets")
     async def metadata() -> JSONResponse:
-        inputs = [{"name": "input", "datatype": "FP32", "shape": [-1, *SHAPE]}]
+        inputs = [{"name": "pixels", "datatype": "FP32", "shape": [-1, *SHAPE]}]
         outputs = [{"name": "probs", "datatype": "FP32", "shape": [-1, 3]}]
         return JSONResponse({"name": "pets", "platform": "onnx", "inputs": inputs, "outputs": outputs})
 
