@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from string import ascii_uppercase
 from typing import Any, Literal
@@ -79,12 +79,12 @@ class Template(Options):
         """All placeholders."""
         return _names([self.body, self.row, self.path, *self._paths()])
 
-    @property
+    @cached_property
     def many(self) -> bool:
         """Whether a request may hold several inputs."""
         return self.batch or ROWS in _names(self.body)
 
-    @property
+    @cached_property
     def asks(self) -> bool:
         """Whether the request lists the classes to choose from."""
         return CHOICES in _names(self.body)
