@@ -29,7 +29,8 @@ from rlab.present.result import PathLike, Result
 from rlab.storage import files
 from rlab.storage.digest import digest
 from rlab.storage.ledger import LEDGER
-from rlab.storage.names import inside, refuse_links
+from rlab.storage.names import inside, refuse_strange
+from rlab.storage.stored import read_stored
 
 if TYPE_CHECKING:
     from rlab.benchmarking.report import BenchmarkReport
@@ -112,13 +113,13 @@ class Benchmark(Result):
     def load(cls, folder: str | Path) -> Benchmark:
         """Read the manifest and the rows; samples are read on demand."""
         folder = Path(folder)
-        refuse_links(folder)
+        refuse_strange(folder)
         if not (folder / MANIFEST).is_file() or not (folder / METADATA).is_file():
             begun = (folder / LEDGER).exists()
             why = "is not finished: run its command again to resume it" if begun else "is not a benchmark folder"
             raise FolderError(f"{folder} {why}")
         try:
-            manifest = Manifest.from_plain(json.loads((folder / MANIFEST).read_text(encoding="utf-8")))
+            manifest = Manifest.from_plain(json.loads(read_stored(folder / MANIFEST)))
         except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
             why = f"is damaged or from another version: {type(error).__name__} {error}"
             raise FolderError(f"{folder / MANIFEST} {why}") from error

@@ -18,8 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from rlab.errors import FolderError
+from rlab.storage.stored import check_regular, read_stored, stored
 
 LOCK = "run.lock"
+MOST_SIGNED = 4096  # bytes of it
 Waiting = Callable[[str], None]  # called with the owner's description before the process waits for it
 _thread = threading.local()  # .held: see `held_locks`
 
@@ -69,10 +71,14 @@ def _acquire(where: Path, folder: Path, wait: Waiting | None) -> int:
     while True:
         where.mkdir(parents=True, exist_ok=True)
         try:
-            file = os.open(where / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+            file = os.open(where / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
         except FileNotFoundError:
             continue
+        except OSError:
+            stored(where / LOCK)  # raises a sentence if it is no regular file
+            raise
         try:
+            check_regular(file, where / LOCK)
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -101,7 +107,7 @@ def _sign(file: int, command: str, fingerprint: str) -> None:
 def owner(folder: Path) -> str:
     """Describe the process that holds the folder's lock."""
     try:
-        who: dict[str, Any] = json.loads((folder / LOCK).read_text())
+        who: dict[str, Any] = json.loads(read_stored(folder / LOCK, MOST_SIGNED))
         return f"`rlab {who['command']}` (process {who['pid']} on {who['host']}, since {who['since']})"
     except (OSError, ValueError, KeyError, TypeError):
         return "another process"
