@@ -23,6 +23,7 @@ from rlab.benchmarking.page import benchmark_page, draw_distances
 from rlab.benchmarking.single import Format, Shape
 from rlab.benchmarking.tables import record_of
 from rlab.core.goals import Goal, parse_goal
+from rlab.data.fields import check_room
 from rlab.errors import DataError, FolderError, InputError, OptionError
 from rlab.present.page import Page
 from rlab.present.result import PathLike, Result
@@ -235,7 +236,9 @@ class Benchmark(Result):
 
     def read(self, rows: Sequence[Row]) -> Tensor:
         """The samples of these rows (n, c, *size); raises `Edited` if a file differs."""
-        x = torch.empty(len(rows), self.manifest.shape.channels, *self.manifest.shape.size)
+        shape = (self.manifest.shape.channels, *self.manifest.shape.size)
+        check_room(len(rows), shape)
+        x = torch.empty(len(rows), *shape)
         for at, (row, values) in enumerate(self.each(rows)):
             if isinstance(values, str):
                 path = self.folder / str(row["file"])

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from rlab.errors import FolderError
+from rlab.storage.ledger import LEDGER
 from rlab.storage.stored import check_regular, read_stored, stored
 
 LOCK = "run.lock"
@@ -38,7 +39,8 @@ def hold(
 ) -> Iterator[None]:
     """Create the folder if needed and keep other processes out of it; `new` raises FileExistsError if it exists.
 
-    If another process holds it, call `wait` with a description of that process and wait; without `wait`, raise FolderError.
+    A run on a read-only medium needs no lock, since nobody writes there. If another process holds the folder, call `wait`
+    with a description of that process and wait; without `wait`, raise FolderError.
     """
     held = held_locks()
     where = folder.resolve()
@@ -52,6 +54,9 @@ def hold(
         raise FolderError(f"{folder} exists and holds something else: name another folder with --out")
     if new:
         where.mkdir(parents=True)
+    if is_read_only(where):
+        yield
+        return
     try:
         held[where] = _acquire(where, folder, wait)
         _sign(held[where], command, fingerprint)
@@ -64,6 +69,11 @@ def hold(
         for path in created:
             with suppress(OSError):  # it is no longer empty
                 path.rmdir()
+
+
+def is_read_only(folder: Path) -> bool:
+    """Whether the folder holds a run and nothing can be written there."""
+    return (folder / LEDGER).is_file() and not os.access(folder, os.W_OK)
 
 
 def _acquire(where: Path, folder: Path, wait: Waiting | None) -> int:
