@@ -209,6 +209,7 @@ def read_only(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "--lazy", run], check=True)
 
 
+@pytest.mark.slow
 def test_a_finished_run_on_a_read_only_medium(read_only: Path, tmp_path: Path) -> None:
     """Reading needs no lock: a repeated command shows the result, and a page can be written elsewhere."""
     again = rlab_command("attack", *QUICK, "--out", read_only)
