@@ -140,9 +140,9 @@ class Batch(Samples):
     take: Take = ALL  # how the samples were selected
 
     def __post_init__(self) -> None:
-        if wrong := [value for value in (self.x, self.y) if not _is_dense(value)]:
+        if strange := [value for value in (self.x, self.y) if not _is_dense(value)]:
             raise DataError(
-                f"expected x and y as dense tensors of at least one dimension, got {_described(wrong[0])}: pass lists and "
+                f"expected x and y as dense tensors of at least one dimension, got {_described(strange[0])}: pass lists and "
                 "arrays as rlab.load((x, y))"
             )
         if not self.ids:

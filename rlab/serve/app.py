@@ -111,7 +111,7 @@ def _add_pages(app: FastAPI, site: Site, jobs: Jobs) -> None:
 
 def _runs_page(site: Site) -> bytes:
     listed = [(run, *_glance(site.root, run)) for run in list_runs(site.root)]
-    return site.show("runs", f"{len(listed):,} run{'' if len(listed) == 1 else 's'}", runs=listed).body
+    return bytes(site.show("runs", f"{len(listed):,} run{'' if len(listed) == 1 else 's'}", runs=listed).body)
 
 
 def _glance(root: Path, run: RunEntry) -> tuple[Glance | None, tuple[int, int] | None]:

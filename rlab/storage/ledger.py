@@ -9,7 +9,7 @@ import platform
 import shutil
 import sqlite3
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,7 +39,7 @@ _SUPER_JOURNAL = bytes.fromhex("d9d505f920a163d7")  # ends a journal that names 
 class BoundedConnection(sqlite3.Connection):
     """A connection whose queries end with an error after PATIENCE."""
 
-    def execute(self, query: str, values: Sequence[Any] = (), /) -> sqlite3.Cursor:
+    def execute(self, query: str, values: Any = (), /) -> sqlite3.Cursor:
         end = time.monotonic() + PATIENCE
         self.set_progress_handler(lambda: time.monotonic() > end, 10**5)
         return super().execute(query, values)

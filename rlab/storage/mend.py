@@ -37,14 +37,14 @@ def mend_ledger(folder: Path) -> list[str]:
         raise _lost(folder) from None
     beside = folder / f"{LEDGER}{LEFTOVER}"
     beside.unlink(missing_ok=True)
-    with closing(sqlite3.connect(beside)) as db, db:
-        db.executescript(TABLES)
+    with closing(sqlite3.connect(beside)) as new, new:
+        new.executescript(TABLES)
         stored = (json.dumps(plain, sort_keys=True) for plain in (question.values, question.versions))
-        db.execute("insert into asked values (?, ?)", tuple(stored))
+        new.execute("insert into asked values (?, ?)", tuple(stored))
         for step in steps:
             with suppress(sqlite3.Error):  # the row is too damaged to be a step
-                db.execute(f"insert into steps values ({', '.join('?' * len(step))})", step)
-        db.executemany("insert or ignore into files values (?, ?)", [file for file in files if None not in file])
+                new.execute(f"insert into steps values ({', '.join('?' * len(step))})", step)
+        new.executemany("insert or ignore into files values (?, ?)", [file for file in files if None not in file])
     (folder / f"{LEDGER}-journal").unlink(missing_ok=True)
     beside.replace(folder / LEDGER)
     return [f"rewrote {LEDGER} with {len(steps)} readable steps"]

@@ -9,15 +9,15 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO
 
 from rlab.errors import FolderError
 
 MOST = 2**30  # bytes that are read into memory at once
 
 
-def open_stored(path: Path) -> BinaryIO:
+def open_stored(path: Path) -> BufferedReader:
     """Open the file for reading without ever waiting; OSError if it is missing, FolderError if it is no regular file."""
     try:
         number = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
