@@ -155,11 +155,7 @@ def test_options_that_do_not_fit_are_one_sentence() -> None:
         "tests.victims.test_readers:detector", outputs="boxes", box_format="xywh", box_scale="unit"
     )
     assert victim.boxes == BoxOutputs("xywh", "unit")
-<<<<<<< HEAD
     with pytest.raises(InputError, match="wrap the request in a function"):
-=======
-    with pytest.raises(InputError, match="HTTP model"):
->>>>>>> main
         rlab.HttpVictim("http://127.0.0.1:9", outputs="boxes")
 
 
