@@ -11,12 +11,14 @@ import yaml
 
 from rlab.auditing.load import class_indices
 from rlab.cli.declared import declared, option_flag, out, pairs, tell_data
+from rlab.core.goals import USUAL
 from rlab.data.batch import UNBOUNDED, Batch
 from rlab.data.fields import ACCEPTED
 from rlab.data.load import DEMO, DataOptions, find_loader
 from rlab.diagnosis import data_findings, findings_table
 from rlab.errors import DataError, InputError, OptionError
 from rlab.filters.palettes import is_ecg
+from rlab.predictions.kinds import WORDS
 from rlab.present.table import plain, terminal
 from rlab.runs.options import RunOptions
 from rlab.runs.understood import Understood
@@ -93,7 +95,7 @@ def _at_hand() -> str:
 def configuration(data: DataOptions, batch: Batch, model: ModelOptions | None) -> str:
     """The text of the file; options without a value become comments."""
     several, named = _named(batch, model)
-    attack, _ = RunOptions(model=named, data=data, goal="multilabel" if several else "untargeted").filled(batch)
+    attack, _ = RunOptions(model=named, data=data, goal="multilabel" if several else USUAL[batch.target]).filled(batch)
     others = RunOptions.model_fields.keys() - {"model", "data"}
     lines = [
         "# Configuration of rlab attack. Command-line options override this file.",
@@ -138,9 +140,11 @@ def audit_configuration(data: DataOptions, batch: Batch, model: ModelOptions | N
 
 def _named(batch: Batch, model: ModelOptions | None) -> tuple[bool, ModelOptions]:
     """Whether several labels can be true at once, and the model, which has to know it."""
-    several = batch.y.dim() > 1
+    several = batch.target == "classes" and batch.y.dim() > 1
     named = model or ModelOptions(name="my_module:function")
-    known = {} if "multilabel" in named.model_fields_set else {"multilabel": several}
+    known: dict[str, object] = {} if "multilabel" in named.model_fields_set else {"multilabel": several}
+    if batch.target != "classes" and "outputs" not in named.model_fields_set:
+        known["outputs"] = batch.target
     return several, named.model_copy(update=known)
 
 
@@ -175,6 +179,9 @@ def described(batch: Batch) -> Iterator[str]:
     least, most = (float(end) for end in batch.x.aminmax())
     bounds = "no bounds" if batch.bounds == UNBOUNDED else f"bounds {batch.bounds[0]:g} and {batch.bounds[1]:g}"
     yield f"Values from {least:.4g} to {most:.4g}{batch.unit and f' {batch.unit}'}, {bounds}."
+    if batch.target != "classes":
+        yield f"What is true of a sample: {WORDS[batch.target]}."
+        return
     labels = batch.y.any(0).nonzero().flatten().tolist() if batch.y.dim() > 1 else batch.y.unique().tolist()
     more = f" and {len(labels) - _MOST} more" if len(labels) > _MOST else ""
     yield f"Classes: {', '.join(map(batch.label_name, labels[:_MOST]))}{more}."

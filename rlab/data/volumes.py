@@ -108,9 +108,7 @@ def _read(study: Study, source: DataFields) -> Floats | str:
     """Values (c, slices, h, w) or (c, h, w) within the bounds, or the reason why the files cannot be read."""
     try:
         whole = _dicom(study.files) if study.files[0].suffix.lower() in DICOM else _nifti(study.files[0])
-    except InputError:
-        raise
-    except MissingExtra:
+    except (InputError, MissingExtra):
         raise
     except Exception as error:  # the readers raise many kinds of errors on broken files
         return f"cannot be read: {(str(error) or type(error).__name__).splitlines()[0]}"
@@ -156,11 +154,8 @@ def _sized(values: Floats, source: DataFields) -> Floats:
 def _nifti(file: Path) -> Floats:
     """(c, slices, rows, columns); a fourth axis counts channels."""
     regular(file)
-    try:
-        import nibabel
-    except ImportError as error:
-        raise MissingExtra("nibabel", "medical") from error
-    image: Any = nibabel.load(file)
+    nibabel = _nibabel()
+    image = nibabel.load(file)
     shape = tuple(int(length) for length in image.shape)
     if len(shape) not in (3, 4) or not all(shape):
         raise ValueError(f"it has shape {shape}, not three axes or four")
@@ -205,6 +200,14 @@ def _pixels(dataset: Any, sizes: tuple[int, int, int]) -> Floats:
         float(dataset.get(name, usual)) for name, usual in (("RescaleSlope", 1), ("RescaleIntercept", 0))
     )
     return np.moveaxis(values * slope + intercept, -1, 0)
+
+
+def _nibabel() -> Any:
+    try:
+        import nibabel
+    except ImportError as error:
+        raise MissingExtra("nibabel", "medical") from error
+    return nibabel
 
 
 def _pydicom() -> Any:

@@ -20,7 +20,7 @@ from torch import Tensor
 from rlab.core.grid import PatchGrid
 from rlab.errors import OptionError
 from rlab.explanation.base import Drawn, ExplanationTask, Method, random_sets, removed
-from rlab.explanation.erasing import deal, erase
+from rlab.explanation.erasing import Erasing, deal
 from rlab.explanation.maps import BY_RANK, Cells, even_grid, extent, raise_patches, top_share
 from rlab.explanation.regions import RegionEffects
 from rlab.explanation.regression import (
@@ -45,6 +45,7 @@ ERASED, WIDTH, UNTIL = (
     0.01,
 )  # share of queries that hide patches, patches tried in each step, and what may be left
 HOPE = 0.2  # expected of the most promising patch: by how much it lowers the logarithm of what is shown
+LEAST = 0.02  # a patch that lowers the logarithm by less is not hidden
 NEARLY = 0.9  # the mask is the smallest size with this share of the best gain
 BEFORE = (REACHES[1], 1.0)  # length scale and noise before the first answers
 
@@ -112,7 +113,8 @@ class Belief(Method):
             hope / hope.amax(1, keepdim=True).clamp(min=1e-12) * HOPE
         )  # of the logarithm, as the drops of `erase` are
         none = torch.zeros_like(hope, dtype=torch.bool)
-        return deal(maps, grid.expand(erase(task, bank, grid, hope, none, WIDTH, self._steps(task), UNTIL)))
+        erase = Erasing(WIDTH, self._steps(task), UNTIL, LEAST)
+        return deal(maps, grid.expand(erase(task, bank, grid, hope, none)))
 
     def _measure(self, task: ExplanationTask, cells: Cells, places: PatchGrid, blank: Tensor) -> list[list[Hypothesis]]:
         """The hypotheses about each sample after all its pairs."""

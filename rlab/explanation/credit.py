@@ -19,7 +19,7 @@ from rlab.core.env import render
 from rlab.core.grid import PatchGrid
 from rlab.errors import OptionError
 from rlab.explanation.base import Drawn, ExplanationTask, Method, random_sets
-from rlab.explanation.erasing import deal, erase
+from rlab.explanation.erasing import Erasing, deal
 from rlab.explanation.maps import BY_RANK, Cells, even_grid, extent, hiding_bank, raise_patches
 from rlab.explanation.regression import kernel
 
@@ -84,7 +84,7 @@ class Credit(Method):
         promise = grid.reduce(influence)
         used, total = torch.zeros_like(promise, dtype=torch.bool), torch.zeros_like(promise)
         for number in range(self.episodes):
-            earned = erase(task, bank, grid, promise, used, self.width, self.steps, self.until)
+            earned = Erasing(self.width, self.steps, self.until)(task, bank, grid, promise, used)
             total += earned * 0.5**number
             used |= earned > 0
         return grid.expand(total)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Literal
 
 Prediction = Literal["classes", "boxes", "map", "numbers"]
-PREDICTIONS: tuple[Prediction, ...] = get_args(Prediction)
 WORDS: dict[Prediction, str] = {
     "classes": "scores of classes",
     "boxes": "boxes",

@@ -51,7 +51,9 @@ class SurrogatePrior(Prior):
         return [torch.cat([net(part, "surrogate").to(x.device) for part in x.split(rows)]) for net in self.surrogates]
 
     def mean_scores(self, x: Tensor) -> Tensor:
-        """(n, k): the mean of the surrogates' scores."""
+        """(n, k): the mean of the surrogates' scores; boxes and maps have no mean, so that the first surrogate answers."""
+        if self.surrogates[0].prediction in ("boxes", "map"):
+            return SurrogatePrior(self.surrogates[:1]).scores(x)[0]
         return torch.stack(self.scores(x)).mean(0)
 
     def alike(self, x: Tensor, y: Tensor, goal: Goal) -> Tensor:

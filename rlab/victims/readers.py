@@ -135,7 +135,7 @@ def _corners(place: Tensor, shape: tuple[int, ...], how: BoxOutputs) -> Tensor:
 
 
 def _check_scores(scores: Tensor) -> None:
-    seen = scores[~scores.isnan()]
+    seen = scores.detach()[~scores.isnan()]
     if len(seen) and (float(seen.min()) < -_SLACK or float(seen.max()) > 1 + _SLACK):
         span = f"{float(seen.min()):.4g} to {float(seen.max()):.4g}"
         raise VictimError(

@@ -54,7 +54,11 @@ def declared(folder, kind: Prediction, **more: Any) -> dict[str, Any]:
 
 def measured(folder, kind: Prediction, **more: Any) -> dict[str, float]:
     name = METRICS[kind][0]
-    limits = [{"metric": f"clean_{name}"}, {"metric": name}, {"metric": name, "at": {"snr": "200dB"}}]
+    limits: list[dict[str, Any]] = [
+        {"metric": f"clean_{name}"},
+        {"metric": name},
+        {"metric": name, "at": {"snr": "200dB"}},
+    ]
     values = declared(folder, kind, requirements=[{**limit, "at_least": 0} for limit in limits], **more)
     with undrawn():
         result = run_audit(AuditOptions.model_validate(values), folder / "out")

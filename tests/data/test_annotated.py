@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -84,7 +85,7 @@ def write_yolo(folder: Path) -> Path:
 WRITERS = {"coco": write_coco, "voc": write_voc, "yolo": write_yolo}
 
 
-def things(batch) -> list[list[tuple[str, list[float]]]]:
+def things(batch) -> list[list[tuple[str, Any]]]:
     """The objects of each sample, by class name."""
     found = TargetBoxes.decode(batch.y)
     return [
@@ -99,7 +100,7 @@ def test_every_format_gives_the_same_samples(tmp_path, kind):
     batch = load(tmp_path, classes=CLASSES)
     assert (batch.target, batch.shape, batch.numbered) == ("boxes", (3, HEIGHT, WIDTH), False)
     assert [Path(name).name for name in batch.ids] == ["a.png#1", "a.png#2", "b.png#1"]
-    expected = [[(label, [float(v) for v in box])] for rows in SCENE.values() for label, *box in rows]
+    expected: Any = [[(label, [float(v) for v in box])] for rows in SCENE.values() for label, *box in rows]
     assert [[(k, pytest.approx(box, abs=1e-4))] for ((k, box),) in things(batch)] == expected
     assert [reason for _, reason in batch.left_out] == ["shows no object"]
     assert torch.equal(batch.x, load(tmp_path, classes=CLASSES, stream=True)[:].x)

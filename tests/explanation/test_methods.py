@@ -29,6 +29,7 @@ SPECS = [
     "credit(sets=60, episodes=1, width=4, steps=4)",
     "mask(policy='square', patch=4, budget=150)",
     "rise(masks=200, cells=5)",
+    "drise(masks=200, cells=5)",
     "occlusion(along=8)",
     "captum_occlusion(along=8)",
 ]

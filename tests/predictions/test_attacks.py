@@ -18,7 +18,17 @@ from rlab.predictions.kinds import Prediction
 from rlab.results.rows import to_rows
 from rlab.victims import CallableVictim, TorchVictim
 from tests.helpers import exact_victim, labelled_by, make_batch
-from tests.predictions.planted import DARK, REACHABLE, planted_batch, planted_victim, squares
+from tests.predictions.planted import (
+    CLASSES,
+    DARK,
+    PLACES,
+    REACHABLE,
+    SIDE,
+    boxes_of,
+    planted_batch,
+    planted_victim,
+    squares,
+)
 
 OPTIONS: dict[str, Any] = {
     "budget": 60,
@@ -157,6 +167,19 @@ def test_commands_that_need_classes_say_so(verb: str, tmp_path: Path) -> None:
         calls[verb]()
 
 
+class Lamps(nn.Module):
+    """The planted detector as a network, with boxes as torchvision's detectors return them."""
+
+    def __init__(self, gain: float = 1.0) -> None:
+        super().__init__()
+        self.gain = gain
+
+    def forward(self, x: Tensor) -> list[dict[str, Tensor]]:
+        means = [x[:, 0, top : top + SIDE, left : left + SIDE].mean((1, 2)) for left, top in PLACES]
+        scores = (self.gain * torch.stack(means, 1)).clamp(max=1)
+        return [{"boxes": boxes_of((0, 1, 2)), "scores": row, "labels": torch.tensor(CLASSES)} for row in scores]
+
+
 def test_a_surrogate_of_the_same_kind_helps_and_another_is_refused() -> None:
     class Mean(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
@@ -165,6 +188,9 @@ def test_a_surrogate_of_the_same_kind_helps_and_another_is_refused() -> None:
     batch = planted_batch("numbers", 2)
     result = rlab.attack(planted_victim("numbers"), batch, goal="deviate:+5", surrogate=Mean(), **OPTIONS)
     assert result.succeeded.all()
+    lamps = [Lamps(), Lamps(1.1)]
+    hidden = rlab.attack(planted_victim("boxes"), planted_batch("boxes", 2), surrogate=lamps, **OPTIONS)
+    assert hidden.succeeded.all()
     surrogate = TorchVictim(Mean(), outputs="numbers")
     with pytest.raises(InputError, match="predicts numbers and the model boxes"):
         rlab.attack(planted_victim("boxes"), planted_batch("boxes"), surrogate=surrogate, **OPTIONS)

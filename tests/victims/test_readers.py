@@ -155,7 +155,7 @@ def test_options_that_do_not_fit_are_one_sentence() -> None:
         "tests.victims.test_readers:detector", outputs="boxes", box_format="xywh", box_scale="unit"
     )
     assert victim.boxes == BoxOutputs("xywh", "unit")
-    with pytest.raises(InputError, match="HTTP model returns rows of numbers"):
+    with pytest.raises(InputError, match="wrap the request in a function"):
         rlab.HttpVictim("http://127.0.0.1:9", outputs="boxes")
 
 
