@@ -1,10 +1,12 @@
 """Natural distortions: built-in filters by name or as objects, and your own as functions."""
 
-from rlab.filters import clinical, image, signal, values  # noqa: F401  # the import registers the built-in filters
+from rlab.filters import audio, clinical, image, signal, values  # noqa: F401  # the import registers the built-in filters
 from rlab.filters.base import FAMILIES, Filter, register
 from rlab.filters.check import check_filter, check_palette
 from rlab.filters.named import (
     AmplitudeScaling,
+    BackgroundNoise,
+    BandLimit,
     BaselineWander,
     ChannelShift,
     Contrast,
@@ -13,6 +15,7 @@ from rlab.filters.named import (
     DistortionFamily,
     Dropout,
     ElectrodeMotion,
+    FewBits,
     Fgsm,
     Flicker,
     FrozenFrame,
@@ -24,10 +27,12 @@ from rlab.filters.named import (
     LeadDropout,
     MotionBlur,
     MuscleNoise,
+    PacketLoss,
     Pgd,
     Pixelate,
     PowerlineHum,
     Resampling,
+    Reverberation,
     SaltAndPepper,
     Saturation,
     Smoothing,
@@ -37,6 +42,8 @@ from rlab.filters.palette import Entry, Palette, find
 __all__ = [
     "FAMILIES",
     "AmplitudeScaling",
+    "BackgroundNoise",
+    "BandLimit",
     "BaselineWander",
     "ChannelShift",
     "Contrast",
@@ -46,6 +53,7 @@ __all__ = [
     "Dropout",
     "ElectrodeMotion",
     "Entry",
+    "FewBits",
     "Fgsm",
     "Filter",
     "Flicker",
@@ -58,11 +66,13 @@ __all__ = [
     "LeadDropout",
     "MotionBlur",
     "MuscleNoise",
+    "PacketLoss",
     "Palette",
     "Pgd",
     "Pixelate",
     "PowerlineHum",
     "Resampling",
+    "Reverberation",
     "SaltAndPepper",
     "Saturation",
     "Smoothing",

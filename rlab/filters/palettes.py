@@ -1,4 +1,4 @@
-"""Palettes with a name: what goes wrong with an ECG, what a recorder does to a whole record, and the papers' four distortions."""
+"""Palettes with a name: for an ECG, for whole records of it, for sound, and the papers' four distortions."""
 
 from __future__ import annotations
 
@@ -28,14 +28,25 @@ RECORDER = (
     "high_pass@0.5,1Hz",
     "smoothing@3.3ms",
 )
+# Street and office noise, a reverberant room, an overdriven microphone, a telephone line, lost packets, and a coder.
+AUDIO = (
+    *("background_noise@20,10dB", "reverberation@10,3dB", "saturation@0.75", "band_limit@1.2,2.5", "packet_loss@1"),
+    "few_bits@8",
+)
 PAPER = ("gaussian_noise", "gaussian_blur", "dead_pixel", "illuminate")
-PALETTES = {"clinical": CLINICAL, "recorder": RECORDER, "paper": PAPER}
+PALETTES = {"clinical": CLINICAL, "recorder": RECORDER, "audio": AUDIO, "paper": PAPER}
 _HUM = "powerline_hum"
+_SOUND = 4000.0  # Hz; signals with such a rate, in no other unit, are sound
 
 
 def is_ecg(rank: int, rate: float | None, unit: str) -> bool:
     """Whether the clinical palette applies: signals in volts with a known rate."""
     return rank == 1 and rate is not None and unit in VOLTS
+
+
+def is_audio(rank: int, rate: float | None, unit: str) -> bool:
+    """Whether the audio palette applies: signals without a unit, with a rate that only sound has."""
+    return rank == 1 and rate is not None and rate >= _SOUND and not unit
 
 
 def named_palette(name: str, rank: int, rate: float | None, unit: str, own: Collection[str] = ()) -> tuple[str, ...]:
@@ -69,5 +80,5 @@ def needs_more(name: str) -> str | None:
             f"the filter {name!r} needs the limb leads I, II and III by name, but the data have none: load WFDB records"
         )
     if name.startswith("nstdb:"):
-        return f"recorded noise ({name!r}) works in attacks, explanations and comparisons: name built-in filters here"
+        return f"recorded noise ({name!r}) works in attacks, comparisons, hardening and gradings: name built-in filters here"
     return None

@@ -155,6 +155,8 @@ def read_simulator(path: Path) -> Simulator:
 def with_students(given: SurrogatePrior | None, simulator: Simulator, batch: Samples) -> SurrogatePrior:
     """The surrogates that are given, then the students, for data like this batch."""
     card = simulator.card
+    if batch.target != "classes":
+        raise ModelError("students learn scores of classes, but these data have none: leave out the simulator")
     if card.shape != batch.shape:
         raise ModelError(
             f"the simulator learned from inputs of shape {card.shape}, but these have shape {batch.shape}: "

@@ -43,6 +43,7 @@ from rlab.storage.config import write_config
 from rlab.storage.ledger import PARTS
 from rlab.storage.resume import Resume, open_run
 from rlab.victims.base import Victim
+from rlab.victims.http import HttpVictim
 
 Chunks = dict[str, slice]  # rows of the data, by the chunk's key
 WORK, LEAST = 2**24, 8  # values times queries that take seconds on a CPU; fewest samples of a chunk
@@ -67,6 +68,8 @@ def run_attack(
     attack = built(recipe if lesson is None else lesson.model_copy(update={"learn": None}), samples)
     if options is not None and options.stages is not None:
         check_stages(options, attack)
+    if attack.noisy and isinstance(victim, HttpVictim) and victim.cache is not None:
+        raise OptionError("a cache hides how much answers vary: leave out noisy or the cache")
     job = AttackJob(attack, victim, samples, workers or InProcess(victim), options, progress, keep, lesson)
     return job.in_memory() if folder is None else job.in_folder(folder, config or {})
 

@@ -18,6 +18,7 @@ from rlab.data.own import read_own
 from rlab.errors import InputError, MissingExtra, VictimError
 from rlab.explanation.declared import ExplainJob
 from rlab.explanation.options import ExplainOptions
+from rlab.predictions.targets import own_targets
 from rlab.progress import bar
 from rlab.redact import redact
 from rlab.runs.attack import run_attack
@@ -29,6 +30,8 @@ from rlab.victims.resolve import load_model
 
 def predicted(victim: Victim, batch: Batch) -> Batch:
     scores = victim(batch.x.to(victim.device), "search").cpu()
+    if victim.prediction != "classes":
+        return replace(batch, y=own_targets(victim.prediction, scores, batch.size), target=victim.prediction)
     y = (scores >= 0.5).long() if victim.multilabel else scores.argmax(1)
     return replace(batch, y=y)
 

@@ -185,6 +185,8 @@ def _ordered(table: pa.Table, chosen: NDArray[np.int64], wanted: SampleFilter) -
 
 def _labels(table: pa.Table) -> list[int]:
     label = table["label"]
+    if pa.types.is_string(table["predicted_before"].type):
+        return []
     if pa.types.is_list(label.type):
         return list(range(len(label[0]) if len(label) else 0))
     return sorted(pc.unique(label).to_pylist())
@@ -198,7 +200,7 @@ def _row(at: int, values: Mapping[str, Any], names: Sequence[str], pictured: boo
         id=str(values["id"]),
         status=status.label.split(" because")[0],
         tone=STATUS_TONES[status],
-        label=", ".join(_name(names, k) for k in several),
+        label=", ".join(_name(names, k) for k in several) if isinstance(values["predicted_before"], int) else "",
         before=_name(names, values["predicted_before"]),
         after=_name(names, values["predicted_after"]),
         queries=int(values["queries"]),
@@ -208,7 +210,10 @@ def _row(at: int, values: Mapping[str, Any], names: Sequence[str], pictured: boo
     )
 
 
-def _name(names: Sequence[str], label: int) -> str:
+def _name(names: Sequence[str], label: int | str) -> str:
+    """The name of a class; words for boxes, maps and numbers stand as they are."""
+    if isinstance(label, str):
+        return label
     return names[label] if label < len(names) else f"class {label}"
 
 

@@ -163,12 +163,12 @@ def _onnx(model: Linear, rank: int, batch: str | int, options: dict[str, Any]) -
     return OnnxVictim(CountingSession(onnx_graph(model, rank, batch), model.seen), **options)
 
 
-def _http(body: Literal["json", "npy"]) -> Kind:
+def _http(template: Literal["rlab", "npy"]) -> Kind:
     @contextmanager
     def kind(model: Linear, rank: int) -> Iterator[Make]:
         served = TorchVictim(LinearModule(model), bounds=(-math.inf, math.inf))
         with serving(example_server().create_app(served)) as address:
-            yield lambda **options: HttpVictim(f"{address}/predict", body=body, backoff=0.01, **options)
+            yield lambda **options: HttpVictim(f"{address}/predict", template=template, backoff=0.01, **options)
 
     return kind
 
@@ -179,6 +179,6 @@ ALL_VICTIMS: dict[str, Kind] = {
     "onnx": _local(lambda model, rank, options: _onnx(model, rank, "b", options)),
     "onnx of one": _local(lambda model, rank, options: _onnx(model, rank, 1, options)),
     "sklearn": _local(lambda model, rank, options: SklearnVictim(regression(model), **options)),
-    "http json": _http("json"),
+    "http json": _http("rlab"),
     "http npy": _http("npy"),
 }
