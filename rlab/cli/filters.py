@@ -25,6 +25,7 @@ def command(
     )
     out.print(
         "Palettes with a name: clinical (the default for ECG), recorder (whole records), paper (the papers' four), "
+        "corruptions (the common corruptions at level 3), "
         "nstdb:FOLDER (recorded noise). limb_lead_reversal, _ra_ll and _la_ll swap cables of records with named limb leads."
     )
     for name, about in GRADIENTS.items():
