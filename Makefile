@@ -2,13 +2,14 @@
 PYTHON ?= python3
 VENV := .venv
 JOBS ?= 2
+MINUTES ?= 10
 BIN := $(VENV)/bin
 DEMO := $(VENV)/.demo-stamp
 DEV := $(VENV)/.dev-stamp
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-victims stubs test test-all lint format docs hooks clean
+.PHONY: help demo demo-victims stubs test test-all fuzz lint format docs hooks clean
 .DELETE_ON_ERROR:
 
 help: ## List the commands
@@ -29,9 +30,21 @@ test: lint ## Check format, lint, types and import layers, then run the tests an
 test-all: lint ## Run all tests, including slow ones and those of pages in Chromium if it is available
 	@$(INSTALL) '.[browser]'
 	@$(INSTALL) '.[ray]' || echo "Ray is not available for this machine: its tests are skipped"
+	@$(PYTHON) -m venv .servers/mlserver && .servers/mlserver/bin/pip install -q mlserver mlserver-sklearn \
+	  || echo "MLServer is not available: its tests are skipped"
+	@$(PYTHON) -m venv .servers/mlflow && .servers/mlflow/bin/pip install -q mlflow scikit-learn \
+	  || echo "MLflow is not available: its tests are skipped"
+	@$(PYTHON) -m venv .servers/ray && .servers/ray/bin/pip install -q 'ray[serve]' scikit-learn \
+	  || echo "Ray Serve is not available: its tests are skipped"
+	@$(INSTALL) '.[tflite,openvino,models,lightning]' || echo "Some runtimes are not available for this machine: their tests are skipped"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt jax keras lightgbm monai xgboost-cpu \
+	  || echo "Some frameworks are not available for this machine: their tests are skipped"
 	@command -v chromium >/dev/null || command -v google-chrome >/dev/null || apt-get install -y -qq chromium >/dev/null 2>&1 \
 	  || echo "Chromium is not available: the browser tests are skipped"
 	$(BIN)/python -m pytest -n $(JOBS)
+
+fuzz: $(DEV) ## Damage inputs and requests for MINUTES (default 10); keep what fails as a test
+	$(BIN)/python -m tests.mutation.fuzz --minutes $(MINUTES)
 
 lint: $(DEV) ## Check only format, lint, types and import layers
 	$(BIN)/ruff format --check .

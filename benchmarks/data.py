@@ -103,6 +103,9 @@ TRAINED = {
     "slowfast": Source(_CLIPS, "7c8dc6407cf297b3c5608b6ca1fd94ee6a2245a63dbf33daaa71d6357693d2a0"),
     "tsm": Source(_CLIPS, "9a56be322b83262d7d626580d8a4eddcc801f65c17165caf537264ae5312c8ea"),
     "tsn": Source(_CLIPS, "36c3d178374bd669c9b77c1ae3767206caa6ca8a1bbff805c341883992e345d7"),
+    "twelve_resnet": Source(
+        "python -m benchmarks.victims.train_twelve", "70ed870641331ef89fead85d6217939296788573b56176673b6eff2ca6368b8a"
+    ),
     "vgg": Source(_CIFAR, "65120b647ec3d4148b0f5137172122085c706d3e8b7b4a72cc2d6d8a37cda7e0"),
     "vgg_students": Source(
         "benchmarks.anytime.simulators.students", "aee531190a43ec2e8412a0a3743ee09e732597da0846e1261431d0d02f64b492"

@@ -1,71 +1,64 @@
-"""Attack a small object detector with your own score function: the attack hides the disc that the detector finds.
+"""Hide a cat from a real detector, YOLOX-nano: how little distortion makes it vanish within 100 queries?
 
-    python examples/detector.py               # writes scenes.npz, attacks it, prints how little distortion hides a disc
-    rlab attack --config detector.yaml        # the same on the command line, in a folder with all three files
+    python examples/detector.py yolox_nano.onnx          # any ONNX file of YOLOX; the picture comes with scikit-image
 
-A detector returns boxes instead of a class, so `surest` turns them into one number, which is above 0 while the detector
-finds a disc. For the attack this is class 1, and the goal is class 0. You can attack any detector or segmenter in this way;
-only `surest` depends on its output.
+The network's outputs are relative to the cells of its grid, so `yolox` decodes them. Files exported by ultralytics need no code:
+`rlab attack yolo.onnx FOLDER -M outputs=boxes -M box_format=xywh -M box_layout=columns`.
 """
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import numpy as np
 import torch
-from torch import Tensor, nn
-from torch.nn import functional as F
 
 import rlab
+from rlab.predictions.targets import own_targets
 
-SIZE, RADIUS, BOXES = 32, 4, 3
-
-
-class DiscDetector(nn.Module):
-    """Images (b, 3, h, w) -> one dict per image: `boxes` (k, 4) and `scores` (k,), like torchvision's detectors."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        away = torch.linspace(-2, 2, 4 * RADIUS + 1).square()
-        inside = (away[:, None] + away < 1).float()
-        ring = (away[:, None] + away < 4).float() - inside
-        self.register_buffer("template", (inside / inside.sum() - ring / ring.sum())[None, None])
-
-    def forward(self, images: Tensor) -> list[dict[str, Tensor]]:
-        contrast = F.conv2d(images.mean(1, keepdim=True), self.get_buffer("template"), padding=2 * RADIUS)
-        peaks = contrast.masked_fill(contrast < F.max_pool2d(contrast, 5, 1, 2), -1.0)  # keep local maxima only
-        height, place = peaks.flatten(1).topk(BOXES, 1)
-        corner = torch.stack([place % images.shape[3], place // images.shape[3]], 2) - RADIUS
-        boxes = torch.cat([corner, corner + 2 * RADIUS], 2).float()
-        scores = (20 * (height - 0.25)).sigmoid()
-        return [{"boxes": one, "scores": sure} for one, sure in zip(boxes, scores, strict=True)]
+SIDE = 416
 
 
-def model() -> nn.Module:
-    """Build the model that detector.yaml names as detector:model."""
-    return DiscDetector()
+def yolox(path: str) -> rlab.CallableVictim:
+    """Images (n, 3, 416, 416) in [0, 1], red first -> boxes."""
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(path)
+    grids = [
+        np.stack(np.meshgrid(np.arange(n), np.arange(n)), -1).reshape(-1, 2)
+        for n in (SIDE // 8, SIDE // 16, SIDE // 32)
+    ]
+    cells, strides = np.concatenate(grids), np.repeat([8, 16, 32], [len(grid) for grid in grids])[:, None]
+
+    def detect(x: np.ndarray) -> np.ndarray:
+        images = np.ascontiguousarray(255 * x[:, ::-1])
+        out = np.concatenate([session.run(None, {"images": image[None]})[0] for image in images])
+        return np.concatenate([(out[..., :2] + cells) * strides, np.exp(out[..., 2:4]) * strides, out[..., 4:]], -1)
+
+    return rlab.CallableVictim(detect, outputs=rlab.BoxOutputs("xywh", columns="objectness"))
 
 
-def surest(outputs: list[dict[str, Tensor]]) -> Tensor:
-    """Detector output -> (b,): log-odds of the most confident box."""
-    return torch.stack([image["scores"].amax() for image in outputs]).logit(1e-6)
+def seen_by(victim: rlab.Victim, x: torch.Tensor) -> rlab.Batch:
+    """Images with the objects that the model finds in them as the truth; use `rlab.load` for COCO, VOC or YOLO annotations."""
+    return rlab.Batch(x, own_targets("boxes", victim(x), x.shape[2:], score=0.5), target="boxes", eight_bit=True)
 
 
-def scenes(count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Make dark noise with one bright disc, (n, 3, h, w) in [0, 1], and labels of 1: a disc is present."""
-    draw = np.random.default_rng(0)
-    x = 0.2 + 0.1 * draw.random((count, 3, SIZE, SIZE))
-    centre = draw.uniform(2 * RADIUS, SIZE - 2 * RADIUS, (count, 2, 1, 1))
-    grid = np.arange(SIZE)
-    disc = (grid[:, None] - centre[:, 0]) ** 2 + (grid - centre[:, 1]) ** 2 < RADIUS**2
-    return np.where(disc[:, None], x + 0.5, x).astype(np.float32), np.ones(count, dtype=np.int64)
+def main(path: str) -> None:
+    if not Path(path).is_file():
+        print(f"skipped: there is no file {path}")
+        return
+    from skimage.data import chelsea
+    from skimage.transform import resize
 
-
-def main() -> None:
-    x, y = scenes(12)
-    np.savez("scenes.npz", x=x, y=y)
-    victim = rlab.TorchVictim(model(), score=surest)
-    print(rlab.attack(victim, (x, y), patch=4, budget=200))
+    victim, cat = yolox(path), chelsea()
+    image = np.full((SIDE, SIDE, 3), 114 / 255)  # grey below the picture, as in the network's training
+    image[: SIDE * cat.shape[0] // cat.shape[1]] = resize(cat, (SIDE * cat.shape[0] // cat.shape[1], SIDE))
+    x = torch.tensor(np.rint(255 * image) / 255).permute(2, 0, 1)[None].float()
+    result = rlab.attack(victim, seen_by(victim, x), goal="vanish", patch=32, budget=100)
+    print(result[0])
+    result.report("detector.html")
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1] if len(sys.argv) > 1 else "yolox_nano.onnx")

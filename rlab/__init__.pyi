@@ -17,11 +17,23 @@ if TYPE_CHECKING:  # mypy resolves the imports between these files and the packa
     from rlab.comparison.comparison import Comparison as Comparison
     from rlab.comparison.outcome import AttackOutcome as AttackOutcome
     from rlab.core.attack import Attack as Attack
+    from rlab.core.goals import Above as Above
+    from rlab.core.goals import Appear as Appear
     from rlab.core.goals import Below as Below
+    from rlab.core.goals import Deviate as Deviate
     from rlab.core.goals import Goal as Goal
+    from rlab.core.goals import Grow as Grow
+    from rlab.core.goals import Lose as Lose
+    from rlab.core.goals import MapIoU as MapIoU
+    from rlab.core.goals import Misclassify as Misclassify
+    from rlab.core.goals import Move as Move
     from rlab.core.goals import MultiLabel as MultiLabel
+    from rlab.core.goals import Pixels as Pixels
+    from rlab.core.goals import Precision as Precision
     from rlab.core.goals import Targeted as Targeted
+    from rlab.core.goals import Under as Under
     from rlab.core.goals import Untargeted as Untargeted
+    from rlab.core.goals import Vanish as Vanish
     from rlab.core.grid import PatchGrid as PatchGrid
     from rlab.core.setting import Setting as Setting
     from rlab.core.status import Status as Status
@@ -56,6 +68,8 @@ if TYPE_CHECKING:  # mypy resolves the imports between these files and the packa
     from rlab.policies.greedy import Greedy as Greedy
     from rlab.policies.random import Random as Random
     from rlab.policies.square import Square as Square
+    from rlab.predictions.boxes import Boxes as Boxes
+    from rlab.predictions.boxes import TargetBoxes as TargetBoxes
     from rlab.present.result import Result as Result
     from rlab.priors.base import Prior as Prior
     from rlab.results.data import AttackedSample as AttackedSample
@@ -68,10 +82,14 @@ if TYPE_CHECKING:  # mypy resolves the imports between these files and the packa
     from rlab.verbs import train as train
     from rlab.victims.base import Victim as Victim
     from rlab.victims.callables import CallableVictim as CallableVictim
-    from rlab.victims.callables import OnnxVictim as OnnxVictim
     from rlab.victims.callables import SklearnVictim as SklearnVictim
     from rlab.victims.http import HttpVictim as HttpVictim
+    from rlab.victims.readers import BoxOutputs as BoxOutputs
     from rlab.victims.resolve import load_victim as load_victim
+    from rlab.victims.runtimes import KerasVictim as KerasVictim
+    from rlab.victims.runtimes import OnnxVictim as OnnxVictim
+    from rlab.victims.runtimes import OpenVinoVictim as OpenVinoVictim
+    from rlab.victims.runtimes import TfliteVictim as TfliteVictim
     from rlab.victims.torch_module import TorchVictim as TorchVictim
     from rlab.victims.zoo import demo_victim as demo_victim
 

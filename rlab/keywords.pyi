@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 if TYPE_CHECKING:  # mypy resolves the imports between these files and the package last
     from collections.abc import Callable
     from collections.abc import Sequence
-    from rlab.core.goals import Goal
+    from rlab.core.goals.base import Goal
     from rlab.filters.base import Filter
     from rlab.filters.named import Distortion
     from rlab.hardening.adversaries import AdversaryGenerator

@@ -16,7 +16,7 @@ REFERENCE = re.compile(r"\$\{(\w+)\}")
 SECRET_NAMES = re.compile(r"http|header|pass|token|secret|key|auth|credential|cookie", re.IGNORECASE)  # of options
 PLAIN_HEADERS = ("accept", "accept-language", "content-type", "user-agent")  # other headers may carry tokens
 _STORED = re.compile(r"([A-Za-z]{1,10}[ =])?\$\{\w+\}")  # a reference, possibly after a word such as Bearer
-_ADDRESS = re.compile(r"https?://[^\s'\"<>`]+", re.IGNORECASE)
+_ADDRESS = re.compile(r"[a-z][a-z0-9+-]*://[^\s'\"<>`]+", re.IGNORECASE)
 _HOST = re.compile(r"(\[[^\]]*\]|[^:/?#@\s]+)(:\d*)?(?=[/?#]|$)")
 _NUMBERS = {int, float, bool, type(None)}
 _SHORTEST = 6  # characters; shorter secrets would match ordinary words

@@ -29,7 +29,7 @@ from rlab.results.kept import Keep
 from rlab.results.result import AttackResult
 from rlab.runs.attack import run_attack
 from rlab.runs.executor import Workers, place
-from rlab.runs.inputs import Data, Model, as_batch, plain_input, taken
+from rlab.runs.inputs import Data, Model, as_batch, plain_input, taken, with_aims
 from rlab.runs.options import SharedAttackOptions
 from rlab.runs.sharing import WorkerOptions
 from rlab.runs.stages import choose_stages, stages_words
@@ -82,6 +82,7 @@ def attack(
         raise OptionError(f"expected keep, which needs a folder `out`, to be one of {', '.join(kinds)}, got {keep!r}")
     named, here = _placed(declared, model)
     with showing(progress), taken(here, data, limit, stream=True) as (victim, samples):
+        samples = with_aims(samples, declared.goal)
         filled, defaulted = declared.filled(samples)
         announce(Understood(samples, (victim,), defaulted))
         stages = choose_stages(filled, samples, victim)
@@ -140,6 +141,7 @@ def compare(
     declared.contenders()  # refuse unknown names before loading anything
     named, here = _placed(declared, model)
     with showing(progress), taken(here, data, limit) as (victim, batch):
+        batch = with_aims(batch, declared.goal)
         contenders = declared.contenders(None if named is None else Workers.of(declared, named, victim))
         filled, defaulted = declared.filled(batch)
         announce(Understood(batch, (victim,), defaulted))

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from torch import Tensor, nn
 
@@ -189,3 +194,28 @@ def assert_same(one: AttackResult, other: AttackResult) -> None:
             torch.testing.assert_close(value, theirs[name], rtol=0, atol=0, equal_nan=True, msg=f"{name} differs")
         else:
             assert value == theirs[name], name
+
+
+def real_package(name: str) -> Any:
+    """A package that some users have; the test is skipped without it."""
+    if importlib.util.find_spec(name.partition(".")[0]) is None:
+        pytest.skip(f"{name} is not installed")
+    _declare_torchvision()
+    return importlib.import_module(name)
+
+
+@cache
+def _declare_torchvision() -> torch.library.Library | None:
+    """torchvision built for another torch than this one fails at import, unless its operators are declared before."""
+    spec = importlib.util.find_spec("torchvision")
+    if spec is None or spec.origin is None:
+        return None
+    try:
+        for library in Path(spec.origin).parent.glob("_C*.so"):
+            torch.ops.load_library(library)
+        return None
+    except OSError:
+        declared = torch.library.Library("torchvision", "DEF")
+        for name in ("nms", "qnms"):
+            declared.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+        return declared

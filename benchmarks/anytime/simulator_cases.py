@@ -17,7 +17,7 @@ from benchmarks.ecg.cases import PALETTE
 from benchmarks.ecg.leads import PALETTE as LEAD_PALETTE
 from benchmarks.ecg.leads import PATCH as LEAD_PATCH
 from benchmarks.victims import CLIP_NETS, cifar_victim, clip_victim, photo_victim
-from benchmarks.victims.twelve_leads import CLASSES, TWELVE_LEAD_NETS, twelve_lead_victim
+from benchmarks.victims.twelve_leads import CLASSES, PUBLIC, twelve_lead_victim
 from benchmarks.video.cases import PALETTE as CLIP_PALETTE
 from rlab.data.batch import Batch
 from rlab.data.load import load
@@ -93,8 +93,8 @@ CASES = (
 def surrogates(case: SimulatorCase, row: str, device: str) -> tuple[Victim, ...]:
     if case.name in CLIP_NETS:
         return tuple(clip_victim(name, device) for name in CLIP_NETS if name != case.name)
-    if case.name in TWELVE_LEAD_NETS:
-        return tuple(twelve_lead_victim(name, device) for name in TWELVE_LEAD_NETS if name != case.name)
+    if case.name in PUBLIC:
+        return tuple(twelve_lead_victim(name, device) for name in PUBLIC if name != case.name)
     if case.name == "lite1":
         return photo_victim(device, 0), photo_victim(device, 2)
     names = SURROGATES[:1] if row == "one" else SURROGATES

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from benchmarks.attacks import attack
 from benchmarks.beats import LABELS, balanced, beats
-from benchmarks.ecg import leads, plausible, twelve
+from benchmarks.ecg import harden, leads, plausible, twelve
 from benchmarks.ecg.cases import (
     BASELINES,
     FULL,
@@ -125,6 +125,8 @@ def pieces(options: Options) -> Iterator[Piece]:
         yield Piece(case.name, case.kind, case.settings, partial(make, case, FULL))
     yield from leads.pieces()
     yield from twelve.pieces()
+    yield from harden.pieces()
+    yield from plausible.pieces()
 
 
 Read = Callable[[str], Raw]
@@ -174,6 +176,10 @@ def sections(store: Store) -> Iterator[str]:
         yield leads.lead_section(found)
     if whole := twelve.stored(store):
         yield twelve.twelve_section(whole, origins(store, "python -m benchmarks.ecg", twelve.KIND))
+    if hardened := harden.stored(store):
+        yield harden.harden_section(hardened, origins(store, "python -m benchmarks.ecg", harden.KIND))
+    if heat := plausible.stored(store):
+        yield plausible.plausible_section(heat, origins(store, "python -m benchmarks.ecg", plausible.KIND))
 
 
 def beat_sections(store: Store) -> Iterator[str]:
@@ -184,7 +190,9 @@ def beat_sections(store: Store) -> Iterator[str]:
             f"{FULL.samples} beats ({held}), budget {FULL.budget:,} queries for each beat, palette `{' '.join(PALETTE)}`, patch "
             f"{PATCH}. Greedy's budget is {4 * FULL.budget:,}, on the first {GREEDY_BEATS} beats."
         )
-        yield section(net, about, attack_table(net, store.read, FULL))
+        yield section(
+            net, about, attack_table(net, store.read, FULL), origins(store, "python -m benchmarks.ecg", f"{net}-")
+        )
     if all(case.name in store for case in cases(FULL)):
         about = (
             f"One distortion alone, {FULL.alone} beats for each victim, budget {FULL.budget:,}, proposals by `random`."
@@ -220,20 +228,24 @@ def quick(options: Options) -> Figures:
     grouped = leads.QUICK if not options.only or leads.KIND in options.only else ()
     whole = twelve.QUICK if not options.only or twelve.KIND in options.only else ()
     reading = read_ms() if not options.only or "reading" in options.only else {}
-    heat = plausible.measure(options.device) if not options.only or plausible.KIND in options.only else None
+    explained = (plausible.QUICK,) if not options.only or plausible.KIND in options.only else ()
     return {
         **figures,
         **leads.lead_figures({case: leads.measure(case, options.device) for case in grouped}),
         **twelve.twelve_figures({case: twelve.measure(case, options.device) for case in whole}),
         **reading,
-        **({} if heat is None else plausible.plausible_figures(heat)),
+        **plausible.plausible_figures(
+            {case: plausible.measure(case, options.device, (plausible.OURS,)) for case in explained}
+        ),
     }
 
 
 def figures(store: Store) -> Figures:
-    records = (leads.KIND, twelve.KIND)
+    records = (leads.KIND, twelve.KIND, harden.KIND, plausible.KIND)
     beats = keyed({name: store.read(name) for name in store.names() if not name.startswith(records)}, FULL)
-    return {**beats, **leads.lead_figures(lead_curves(store)), **twelve.twelve_figures(twelve.stored(store))}
+    of_leads, of_policies = leads.lead_figures(lead_curves(store)), twelve.twelve_figures(twelve.stored(store))
+    heat = plausible.plausible_figures(plausible.stored(store))
+    return {**beats, **of_leads, **of_policies, **harden.harden_figures(harden.stored(store)), **heat}
 
 
 def lead_curves(store: Store) -> dict[leads.LeadCase, Curves]:
@@ -243,5 +255,5 @@ def lead_curves(store: Store) -> dict[leads.LeadCase, Curves]:
     return {case: to_curves(store.read(case.name).numbers) for case in leads.FULL}
 
 
-CASES = ("attacks", "distortions", leads.KIND, twelve.KIND, "reading", plausible.KIND)
+CASES = ("attacks", "distortions", leads.KIND, twelve.KIND, harden.KIND, "reading", plausible.KIND)
 CLAIM = Claim("ecg", "ECG", __doc__, "", quick, pieces, sections, figures, cases=CASES, page="ecg")

@@ -53,15 +53,29 @@ def served() -> Iterator[str]:
 def http_rows(few: int = 24, many: int = 1920) -> dict[str, Any]:
     """Rows per second of one-row requests, one at a time and up to 32 at once, and whether the scores are equal."""
     x = torch.rand(many, 1, 4, 4, generator=torch.Generator().manual_seed(0))
-    with served() as address:
+    with served() as address, TemporaryDirectory() as folder:
         with HttpVictim(address, chunk=1, concurrency=1) as one:
             alone, slow = timed(one, x[:few])
         with HttpVictim(address, chunk=1, concurrency=CONCURRENCY) as victim:
             victim(x[:256])  # the first responses set the number of requests at once
             together, quick = timed(victim, x)
+        model = f"{address.replace('http://', 'kserve://')}model"
+        with HttpVictim(model, chunk=1, concurrency=1) as one:
+            alone_v2, slow_v2 = timed(one, x[:few])
+        with HttpVictim(model, chunk=1, concurrency=CONCURRENCY, price=1, cache=Path(folder) / "answers") as victim:
+            victim(x[:256])
+            together_v2, quick_v2 = timed(victim, x[256:])
+            paid = victim.bill.answered
+            again = victim(x)
+            hits_paid = victim.bill.answered - paid
+    faster_v2 = (many - 256) / quick_v2 / (few / slow_v2)
+    equal = (
+        torch.equal(alone_v2, again[:few]) and torch.equal(together_v2, again[256:]) and torch.equal(again, together)
+    )
     rates = {"http_rows_per_second": many / quick, "http_rows_per_second_alone": few / slow}
     faster = rates["http_rows_per_second"] / rates["http_rows_per_second_alone"]
-    return {"http_speedup": faster, "bit_equal": torch.equal(alone, together[:few]), **rates}
+    others = {"kserve_speedup": faster_v2, "cache_hits_paid": hits_paid}
+    return {"http_speedup": faster, "bit_equal": torch.equal(alone, together[:few]) and equal, **others, **rates}
 
 
 def timed(victim: HttpVictim, x: torch.Tensor) -> tuple[torch.Tensor, float]:

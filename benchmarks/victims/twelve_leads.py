@@ -1,6 +1,7 @@
-"""Two public networks for twelve-lead ECGs: as their files run, and as torch modules, whose gradients surrogates and CAMs need.
+"""Networks for twelve-lead ECGs: two public ones, as their files run and as torch modules, and a residual network of ours.
 
-Both files are chains of convolutions, so their graphs translate node by node; one begins by standardising each lead.
+Surrogates and CAMs need the gradients of modules. Both files are chains of convolutions, so their graphs translate node by node;
+one begins by standardising each lead. `benchmarks.victims.train_twelve` trains ours.
 """
 
 from __future__ import annotations
@@ -11,13 +12,19 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from benchmarks.data import Absent, real
+from benchmarks.data import WEIGHTS, Absent, real, weights
+from benchmarks.victims.beat_nets import BeatResidual
+from benchmarks.victims.compact import expanding
 from rlab.data.batch import UNBOUNDED
-from rlab.victims.callables import OnnxVictim
+from rlab.victims.base import Victim
+from rlab.victims.runtimes import OnnxVictim
 from rlab.victims.torch_module import TorchVictim
+from rlab.victims.weights import load_weights
 
 CLASSES = ("NORM", "MI", "STTC", "CD", "HYP")
-TWELVE_LEAD_NETS = {"cnn7": ("CD", "HYP", "MI", "NORM", "STTC"), "cnn3": CLASSES}  # the order of each network's outputs
+PUBLIC = {"cnn7": ("CD", "HYP", "MI", "NORM", "STTC"), "cnn3": CLASSES}  # the order of each network's outputs
+OURS = "twelve_resnet"
+TWELVE_LEAD_NETS = {**PUBLIC, OURS: CLASSES}
 EPSILON = 1e-8  # beside the standard deviation
 
 
@@ -40,14 +47,28 @@ class Ordered(nn.Module):
         return scores
 
 
-def twelve_lead_victim(name: str, device: str = "cpu") -> TorchVictim:
-    """cnn7 or cnn3, for records (12, 1000) in mV at 100 Hz; logits of several labels, in the order of CLASSES."""
-    net = Ordered(translate(real(f"ecg12/{name}_ptbxl5_100hz.onnx")), TWELVE_LEAD_NETS[name])
+@expanding
+def twelve_resnet() -> nn.Module:
+    """A strided convolution and four residual blocks, 380,000 parameters; the mean over time decides."""
+    stem = [nn.BatchNorm1d(12), nn.Conv1d(12, 32, 15, 2, 7, bias=False), nn.BatchNorm1d(32), nn.ReLU()]
+    blocks = [BeatResidual(*size) for size in ((32, 32, 1), (32, 64, 2), (64, 96, 2), (96, 128, 2))]
+    head = [nn.AdaptiveAvgPool1d(1), nn.Flatten(), nn.Dropout(0.3), nn.Linear(128, len(CLASSES))]
+    return nn.Sequential(*stem, *blocks, *head)
+
+
+def twelve_lead_victim(name: str, device: str = "cpu", folder: Path = WEIGHTS) -> TorchVictim:
+    """A network for records (12, 1000) in mV at 100 Hz; logits of several labels, in the order of CLASSES."""
+    if name == OURS:
+        net = load_weights(twelve_resnet(), weights(OURS, folder))
+    else:
+        net = Ordered(translate(real(f"ecg12/{name}_ptbxl5_100hz.onnx")), PUBLIC[name])
     return TorchVictim(net.eval(), outputs="logits", multilabel=True, bounds=UNBOUNDED, device=device)
 
 
-def twelve_lead_file(name: str) -> OnnxVictim:
-    """cnn7 or cnn3 run by ONNX Runtime: faster than the module, without gradients, in the order of its own outputs."""
+def twelve_lead_file(name: str) -> Victim:
+    """A public network run by ONNX Runtime, faster than its module and in the order of its own outputs; ours as it is."""
+    if name == OURS:
+        return twelve_lead_victim(name)
     path = real(f"ecg12/{name}_ptbxl5_100hz.onnx")
     return OnnxVictim(path, output="logits", outputs="logits", multilabel=True, bounds=UNBOUNDED)
 

@@ -23,6 +23,7 @@ from rlab.filters import check_palette
 from rlab.filters.palette import Palette, refuse_pixels
 from rlab.filters.palettes import corruptions
 from rlab.hardening.trainable import trainable
+from rlab.predictions.kinds import WORDS
 from rlab.progress import Progress, bar, quiet
 from rlab.results.breakdown import entry_filters
 from rlab.runs.executor import place
@@ -124,6 +125,7 @@ def load_audit(options: AuditOptions, folder: Path, progress: Bars = lambda stag
         filled = filled.model_copy(update={"model": model})
         victim = load_model(here, batch.bounds)
         victim.rows.clear()
+        _check_kind(filled, victim)
     others = {}
     for name, model in (options.benchmark.models if options.benchmark else {}).items():
         with stopped_at(f"loading the model {name!r} of the benchmark"):
@@ -135,6 +137,15 @@ def load_audit(options: AuditOptions, folder: Path, progress: Bars = lambda stag
     audit = LoadedAudit(filled, folder, batch, victim, others, training, progress, benchmark)
     _check_stages(audit)
     return audit
+
+
+def _check_kind(options: AuditOptions, victim: Victim) -> None:
+    """Refuse stages that only a model with scores of classes has."""
+    foreign = [stage for stage in ("detect", "benchmark", "harden") if stage in options.steps]
+    if victim.prediction != "classes" and foreign:
+        advice = "drop the requirement on 'detection'" if foreign[0] == "detect" else f"set '{foreign[0]}: false'"
+        returns = f"the model returns {WORDS[victim.prediction]}"
+        raise ModelError(f"the stage {foreign[0]!r} needs scores of classes, but {returns}: {advice}")
 
 
 def _stored_benchmark(options: AuditOptions, batch: Batch) -> Benchmark | None:
@@ -217,6 +228,8 @@ def _corruption_names(batch: Batch) -> dict[str, tuple[str, ...]]:
 
 
 def class_indices(batch: Batch) -> list[int]:
+    if batch.target != "classes":
+        return []
     if batch.y.shape[1:]:
         return [k for k in range(batch.y.shape[1]) if (batch.y[:, k] == 1).any()]
     return [int(k) for k in batch.y.unique()]
@@ -224,7 +237,7 @@ def class_indices(batch: Batch) -> list[int]:
 
 def _check_score(requirement: Requirement, options: AuditOptions, batch: Batch) -> None:
     why = ""
-    if requirement.metric in NEED_TRUTH and batch.masks is None:
+    if requirement.metric in NEED_TRUTH and batch.masks is None and batch.target not in ("boxes", "map"):
         why = "the data have no ground truth"
     if requirement.metric in NEED_CHECKS and not (options.explain and options.explain.checks):
         why = "explain.checks is off: set 'checks: true'"

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -14,13 +15,16 @@ from rlab.auditing.config import Condition
 from rlab.auditing.corruption import judge_corruption
 from rlab.auditing.results import StageResults, clean_correct
 from rlab.benchmarking.requirements import Requirement, Verdict, measure_benchmark, quantity
+from rlab.predictions.kinds import WORDS
+from rlab.predictions.metrics import FIGURES
 from rlab.results.breakdown import entry_filters
 from rlab.results.result import AttackResult, Status
-from rlab.stats import NOTHING, Estimate, difference, median_estimate, share_estimate
+from rlab.stats import NOTHING, Estimate, difference, estimate, median_estimate, share_estimate
 
 _HARDENED = {"clean_accuracy": "clean", "accuracy_under_attack": "agent", "accuracy_under_held_out_filters": "held_out",
              "median_l2": "agent_l2"}  # fmt: skip  # other figures: accuracy_under_NAME
 
+CLEAN = "clean_"  # before a metric of untouched inputs
 _TOLD = 6  # groups of channels in a note
 
 
@@ -51,6 +55,8 @@ def _doctor(requirement: Requirement, results: StageResults, own: str) -> Verdic
 def _attack(requirement: Requirement, results: StageResults, own: str) -> Verdict:
     assert results.attack is not None
     result, metric = results.attack, requirement.metric
+    if metric.removeprefix(CLEAN) in FIGURES:
+        return _whole(requirement, result)
     members = of_class(result, requirement.class_)
     if metric == "clean_accuracy":
         correct = clean_correct(result)[members]
@@ -70,6 +76,23 @@ def _attack(requirement: Requirement, results: StageResults, own: str) -> Verdic
         return Verdict(requirement, value, int(attacked.sum()), note or "no sample was flipped")
     measured = median_estimate(_VALUES[metric](result)[flipped])
     return Verdict.of(requirement, measured, int(flipped.sum()), note)
+
+
+def _whole(requirement: Requirement, result: AttackResult) -> Verdict:
+    """A figure of all samples together, such as the mean average precision; samples without such a flip count untouched."""
+    name = requirement.metric
+    kind, figure = FIGURES[name.removeprefix(CLEAN)]
+    if result.setting.target != kind:
+        note = f"{name} is for models that predict {WORDS[kind]}, but this one predicts {WORDS[result.setting.target]}"
+        return Verdict(requirement, math.nan, note=note)
+    flipped = result.succeeded & (not name.startswith(CLEAN))
+    for by, bound in (requirement.at or {}).items():
+        flipped &= within(result, by, quantity(bound)[0])
+    of = figure(torch.where(flipped[:, None], result.after, result.before), result.labels)
+    measured = estimate(lambda draws: np.array([of(rows) for rows in draws]), len(result))
+    return Verdict.of(
+        requirement, measured, len(result), f"{int(flipped.sum())} samples changed" if flipped.any() else ""
+    )
 
 
 def _failures(result: AttackResult, attacked: Tensor) -> tuple[Tensor, str]:

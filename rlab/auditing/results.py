@@ -124,12 +124,14 @@ def explained_inputs(result: AttackResult, samples: int) -> Batch:
     chosen, s = result.where(torch.tensor(explained_rows(result, samples), dtype=torch.int64)), result.setting
     return Batch(
         chosen.original, chosen.labels, chosen.ids, bounds=s.bounds, classes=s.classes, unit=s.unit, rate=s.rate,
-        r_peaks=chosen.r_peaks, leads=s.leads,
+        r_peaks=chosen.r_peaks, leads=s.leads, target=s.target,
     )  # fmt: skip
 
 
 def clean_correct(result: AttackResult) -> Tensor:
-    """(n,) whether the model classifies the original correctly."""
+    """(n,) whether the model is right about the original."""
+    if result.setting.target != "classes":
+        return result.attacked
     if result.labels.shape[1:]:
         return ((result.before > 0.5) == (result.labels == 1)).all(1)
     return (result.before.argmax(1) == result.labels) & ~result.before.isnan().any(1)

@@ -24,6 +24,7 @@ from rlab.errors import InputError, OptionError
 from rlab.filters.base import Filter
 from rlab.filters.palette import Palette, Spec, bounded, by_gradient, unit_scale
 from rlab.progress import Progress, quiet
+from rlab.runs.palette_options import with_recordings
 from rlab.storage.resume import Resume
 from rlab.victims.base import Victim
 
@@ -157,7 +158,8 @@ def corruptions_of(
     if not names:
         return ()
     try:
-        palette = Palette.of(names, len(shape.size), shape.channels, shape.rate, shape.unit)
+        single, own_filters = with_recordings(names, shape.rate)
+        palette = Palette.of(single, len(shape.size), shape.channels, shape.rate, shape.unit, own_filters)
     except InputError as error:
         raise OptionError(f"cannot build the corruptions to compare with: {error}") from error
     return tuple({entry.filter.name: entry.filter for entry in palette.entries}.values())

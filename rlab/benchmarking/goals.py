@@ -16,7 +16,7 @@ _LOST = 100.0  # log-probability added if the model recovered
 
 def errs(goal: Goal) -> bool:
     """Whether reaching the goal means a wrong prediction."""
-    return isinstance(goal, Untargeted | Targeted)
+    return isinstance(goal, Untargeted) or (isinstance(goal, Targeted) and isinstance(goal.target, int))
 
 
 def true_class(scores: Tensor, labels: Tensor) -> Tensor:

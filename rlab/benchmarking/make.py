@@ -26,6 +26,7 @@ from rlab.benchmarking.sample_files import SetPlan
 from rlab.benchmarking.sets import Agreement, Making, make_sets, stored_attack
 from rlab.benchmarking.single import Shape
 from rlab.benchmarking.whole import Scale, write_whole
+from rlab.core.checks import need_classes
 from rlab.data.batch import Batch
 from rlab.errors import DataError, ModelError, OptionError
 from rlab.filters import check_palette
@@ -99,6 +100,8 @@ def _make_rows(making: Making, ladder: Ladder, executors: Mapping[str, Executor]
 def _check_models(options: BenchmarkOptions, victims: Mapping[str, Victim]) -> None:
     check_targets(options, victims)
     check_names(victims)
+    for victim in victims.values():
+        need_classes(victim, "benchmark")
     if mute := [name for name, victim in victims.items() if victim.tells_labels and options.by_confidence]:
         needs = f"needs probabilities, but the model {mute[0]!r} returns only labels"
         raise ModelError(f"the ladder {options.ladder!r} {needs}: use a ladder of distances such as times:1.5,2")

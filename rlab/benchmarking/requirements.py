@@ -42,6 +42,7 @@ class Metric:
 
 _SAMPLES = ("class", "distortion")
 _SCORES = ("dice", "iou", "pointing", "energy", "deletion", "insertion", "stability")
+_WHOLE, _WHEN = ("map50", "map", "miou"), (("clean_", ()), ("", ("at",)))
 _MEASURED = ("attack", "square", "pgd", "corruptions", "held_out_filters")  # accuracies before and after hardening
 METRICS: dict[str, Metric] = {
     "errors": Metric("doctor"),
@@ -52,6 +53,9 @@ METRICS: dict[str, Metric] = {
     "median_l2": Metric("attack", "number", _SAMPLES, None, math.inf),
     "median_snr": Metric("attack", "number", _SAMPLES, "dB", -math.inf),
     "median_patches": Metric("attack", "number", _SAMPLES, unbroken=math.inf),
+    # of all samples together: untouched, and with the flips of the attack, or those within the bound of `at`
+    **{f"{when}{name}": Metric("attack", "score", keys) for name in _WHOLE for when, keys in _WHEN},
+    **{f"{when}mae": Metric("attack", "number", keys, None) for when, keys in _WHEN},
     "detection": Metric("detect", "share", (*_SAMPLES, "at")),
     "corruption_accuracy": Metric("corrupt", "share", ("distortion", "level")),
     **{name: Metric("explain", "score", ("method",)) for name in _SCORES},

@@ -64,8 +64,8 @@ class Agreement(Victim):
     def _about(self) -> str:
         return f"the agreement of {', '.join(self.members)}"
 
-    def _count(self, rows: Tensor, times: int = 1, *, phase: str, charge: Charge | None) -> None:
-        super()._count(rows, times, phase=phase, charge=charge)
+    def _count(self, rows: Tensor, times: int = 1, reached: bool = True, *, phase: str, charge: Charge | None) -> None:
+        super()._count(rows, times, reached, phase=phase, charge=charge)
         self._phase = phase  # the models count the same rows under it
 
     def _predict(self, x: Tensor) -> Tensor:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from typing import Any, get_args
 
 from pydantic.fields import FieldInfo
 
+from rlab.core.goals import FORMS
 from rlab.filters import FAMILIES
 from rlab.policies import NAMED
 
 DEMOS = ("demo:digits", "demo:ecg", "demo:clips")
-_GOALS = ("untargeted", "targeted:", "below:", "multilabel")
+_GOALS = [re.sub("[^a-z0-9:-].*", "", form) for forms in FORMS.values() for form in forms]  # without their values
 _VALUES: dict[str, Iterable[str]] = {"policy": NAMED, "policies": NAMED, "palette": FAMILIES, "goal": _GOALS}
 
 

@@ -66,8 +66,9 @@ Wait = Annotated[bool, typer.Option("--wait", help="Wait while another process u
 Device = Annotated[str | None, typer.Option(help="Device for the models: cpu, cuda or cuda:1")]
 BatchSize = Annotated[int | None, typer.Option(min=1, help="Maximum batch size for the models")]
 MODEL = (
-    "module:function that returns a model, timm:NAME, torchvision:NAME, hf:NAME, model.onnx, weights.safetensors with -M "
-    "factory=module:function, an http(s):// address, or demo:digits, demo:ecg, demo:clips"
+    "module:function that returns a model, timm:NAME, torchvision:NAME, hf:NAME, clip:NAME, model.onnx, model.tflite, model.xml, "
+    "model.pt2, weights.safetensors with -M factory=module:function, an http(s)://, kserve:// or other address "
+    "(docs/endpoints.md), or demo:digits, demo:ecg, demo:clips"
 )
 DATA = (
     "Image folder (with --labels labels.csv, or one sub-folder per class), .npz with x and y, .csv or .npy signals, WFDB "
@@ -79,7 +80,14 @@ _NESTED: dict[str, tuple[type[Options], str, str]] = {
     "data": (DataOptions, "path", "-D"),
 }
 _OWN_FLAGS: dict[str, dict[str, str]] = {
-    "model": {"device": "device", "batch_size": "chunk", "timeout": "timeout"},
+    "model": {
+        "device": "device",
+        "batch_size": "chunk",
+        "timeout": "timeout",
+        "rate": "rate",
+        "price": "price",
+        "max_cost": "max_cost",
+    },
     "data": {"labels": "labels", "size": "size", "limit": "limit"},
 }  # fields with a flag besides -M and -D
 
@@ -152,6 +160,8 @@ def _parameters(kind: type[Options], without: Sequence[str]) -> Iterator[inspect
     for name, (section, _, _) in _NESTED.items():
         if name in kind.model_fields:
             for own, key in _OWN_FLAGS[name].items():
+                if own in without:
+                    continue
                 yield _parameter(own, str, _option(own, section.model_fields[key], str))
             yield _parameter(f"{name}_option", list[str], option_flag(name))
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from rlab.cli.declared import declared, out, prepare
 from rlab.diagnosis import examine, findings_table
+from rlab.diagnosis.protocols import configuration, find_protocol, is_open
 from rlab.present.table import plain, terminal
 from rlab.runs.options import RunOptions
+from rlab.runs.own_classes import relabelled
 from rlab.runs.palette_options import make_palette
+from rlab.storage.files import write_text
 
 
 @declared(
@@ -30,10 +34,25 @@ from rlab.runs.palette_options import make_palette
     ),
 )
 def command(
-    options: RunOptions, samples: Annotated[int, typer.Option(min=2, help="Number of samples to check")] = 16
+    options: RunOptions,
+    samples: Annotated[int, typer.Option(min=2, help="Number of samples to check")] = 16,
+    write: Annotated[Path | None, typer.Option(help="File for the configuration of a model behind an address")] = None,
 ) -> None:
-    """Check normalisation, channel order, model mode, labels and filters before you spend queries."""
+    """Check normalisation, channel order, model mode, labels and filters before you spend queries.
+
+    For an http(s) address, this also finds out which protocol the server speaks.
+    """
     options, batch, victim = prepare(options)
+    tried = 0
+    if is_open(options.model):
+        protocol = find_protocol(options.model, batch)
+        victim, tried = protocol.victim, protocol.queries
+        batch = relabelled(batch, victim.own_classes)
+        template = f' -M "template={protocol.model.template}"' if protocol.model.template else ""
+        out.print(plain(f"protocol: {protocol.model.name}{template}"), highlight=False, soft_wrap=True)
+        options = options.model_copy(update={"model": protocol.model})
+    if write is not None:
+        write_text(write, configuration(options.model, options.data))
     own = options.gradients(batch)
     palette = make_palette(options.palette or (), batch, own)
     report = examine(victim, batch, palette, samples=samples)
@@ -47,6 +66,6 @@ def command(
         if finding.flag:
             out.print(plain(f"{finding.name}: add {finding.flag}"), highlight=False, soft_wrap=True)
     accuracy = "" if report.accuracy is None else f", accuracy {report.accuracy:.0%}"
-    out.print(f"{report.queries} queries used{accuracy}. {report.sentence}")
+    out.print(f"{report.queries + tried} queries used{accuracy}. {report.sentence}")
     if not report.healthy:
         raise typer.Exit(1)

@@ -24,9 +24,9 @@ def command(
         "Filters that add noise also take name@20dB (signal-to-noise ratio) and name@0.1mV (the data's unit)."
     )
     out.print(
-        "Palettes with a name: clinical (the default for ECG), recorder (whole records), paper (the papers' four), "
-        "corruptions (the common corruptions at level 3), "
-        "nstdb:FOLDER (recorded noise). limb_lead_reversal, _ra_ll and _la_ll swap cables of records with named limb leads."
+        "Palettes with a name: clinical (the default for ECG), recorder (whole records), audio (the default for "
+        "sound), corruptions (the common corruptions at level 3), paper (the papers' four), nstdb:FOLDER (recorded noise). "
+        "limb_lead_reversal, _ra_ll and _la_ll swap cables of records with named limb leads."
     )
     for name, about in GRADIENTS.items():
         out.print(f"With --surrogate MODEL you can also use {name}@0.01: {about}.", highlight=False)

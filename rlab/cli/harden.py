@@ -78,7 +78,7 @@ class HardenFlags:
         return [name.strip() for name in self.methods.split(",") if name.strip()]
 
 
-@declared(HardenRunOptions, without=("keep",))
+@declared(HardenRunOptions, without=("keep", "rate", "price", "max_cost"))
 def command(
     options: HardenRunOptions,
     flags: HardenFlags,

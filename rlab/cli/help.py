@@ -16,7 +16,9 @@ from rlab.cli.usage import EXAMPLES
 LEFT, WIDEST = 30, 110  # characters before a description, and of a whole line
 OWN = "Options"  # the group of options that only one command has
 GROUPS: dict[str, tuple[str, ...]] = {
-    "Model": ("model", "models", "device", "batch_size", "timeout", "model_option", "words"),
+    "Model": (
+        "model", "models", "device", "batch_size", "timeout", "rate", "price", "max_cost", "model_option", "words",
+    ),
     "Data": ("data", "limit", "labels", "size", "test", "masks", "mask_values", "data_option", "test_option"),
     OWN: (),
     "Attack": (
@@ -29,6 +31,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
 _VALUES = {
     "palette": "FILTER", "patch": "SIZE", "channels": "GROUPS",
     "limit": "N", "batch_size": "N", "timeout": "SECONDS", "labels": "FILE", "size": "N",
+    "rate": "N/s", "price": "X/query", "max_cost": "X",
 }  # of flags that take any text, so that the options model refuses a wrong one  # fmt: skip
 _METAVARS = {"int": "N", "float": "X", "path": "PATH"}  # by a part of the type's name
 Row = tuple[str, str]  # flags and description

@@ -10,17 +10,19 @@ import typer
 import yaml
 
 from rlab.auditing.load import class_indices
-from rlab.cli.declared import declared, out, tell_data
+from rlab.cli.declared import declared, option_flag, out, pairs, tell_data
+from rlab.core.goals import USUAL
 from rlab.data.batch import UNBOUNDED, Batch
 from rlab.data.fields import ACCEPTED
 from rlab.data.load import DEMO, DataOptions, find_loader
 from rlab.diagnosis import data_findings, findings_table
-from rlab.errors import DataError, InputError
+from rlab.errors import DataError, InputError, OptionError
 from rlab.filters.palettes import is_ecg
+from rlab.predictions.kinds import WORDS
 from rlab.present.table import plain, terminal
 from rlab.runs.options import RunOptions
 from rlab.runs.understood import Understood
-from rlab.storage.config import Options
+from rlab.storage.config import Options, check
 from rlab.storage.files import refuse_existing, write_new
 from rlab.victims.options import ModelOptions
 
@@ -40,6 +42,7 @@ def command(
         str | None,
         typer.Option(help="Model to write into the file; it is not queried (default for demo data: the demo model)"),
     ] = None,
+    words: Annotated[list[str] | None, option_flag("model")] = None,
     file: Annotated[Path, typer.Option("--out", "-o", help="File to write")] = Path("rlab.yaml"),
 ) -> None:
     """Inspect your data, without querying a model, and write a commented configuration for `rlab attack --config`.
@@ -55,7 +58,11 @@ def command(
     if findings := data_findings(batch):
         out.print(terminal(findings_table(findings)))
     name = data.path if model is None and data.path.startswith(DEMO) else model
-    named = ModelOptions(name=name) if name else None
+    if words and not name:
+        raise OptionError(
+            "expected --model with -M, got -M alone: name the model too, e.g. --model model.onnx -M output=logits"
+        )
+    named = check(ModelOptions, {"name": name} | pairs(words, "-M"), "the model") if name else None
     texts = {file: configuration(data, batch, named)}
     then = [f"{verb} --config {file}" for verb in ("doctor", "attack")]
     if is_ecg(batch.rank, batch.rate, batch.unit):
@@ -79,7 +86,7 @@ def _at_hand() -> str:
     if files:
         return files[0]
     try:
-        find_loader(".")
+        find_loader(DataOptions(path="."))
     except InputError as error:
         raise DataError(f"{error}, or name your data: rlab init DATA, e.g. rlab init demo:digits") from error
     return "."
@@ -88,7 +95,7 @@ def _at_hand() -> str:
 def configuration(data: DataOptions, batch: Batch, model: ModelOptions | None) -> str:
     """The text of the file; options without a value become comments."""
     several, named = _named(batch, model)
-    attack, _ = RunOptions(model=named, data=data, goal="multilabel" if several else "untargeted").filled(batch)
+    attack, _ = RunOptions(model=named, data=data, goal="multilabel" if several else USUAL[batch.target]).filled(batch)
     others = RunOptions.model_fields.keys() - {"model", "data"}
     lines = [
         "# Configuration of rlab attack. Command-line options override this file.",
@@ -133,13 +140,17 @@ def audit_configuration(data: DataOptions, batch: Batch, model: ModelOptions | N
 
 def _named(batch: Batch, model: ModelOptions | None) -> tuple[bool, ModelOptions]:
     """Whether several labels can be true at once, and the model, which has to know it."""
-    several = batch.y.dim() > 1
-    return several, (model or ModelOptions(name="my_module:function")).model_copy(update={"multilabel": several})
+    several = batch.target == "classes" and batch.y.dim() > 1
+    named = model or ModelOptions(name="my_module:function")
+    known: dict[str, object] = {} if "multilabel" in named.model_fields_set else {"multilabel": several}
+    if batch.target != "classes" and "outputs" not in named.model_fields_set:
+        known["outputs"] = batch.target
+    return several, named.model_copy(update=known)
 
 
 def _model_and_data(data: DataOptions, named: ModelOptions, missing: bool, only_set: bool = False) -> list[str]:
     """The sections `model` and `data`; a missing model is commented out."""
-    applied = ("path", "kind", "limit", "shuffle", *ACCEPTED[find_loader(data.path, data.kind)])
+    applied = ("path", "kind", "limit", "shuffle", *ACCEPTED[find_loader(data)])
     model, given = _changed(named), _changed(data)
     sections = {
         "model": _lines(named, model, model if only_set else None),
@@ -168,6 +179,9 @@ def described(batch: Batch) -> Iterator[str]:
     least, most = (float(end) for end in batch.x.aminmax())
     bounds = "no bounds" if batch.bounds == UNBOUNDED else f"bounds {batch.bounds[0]:g} and {batch.bounds[1]:g}"
     yield f"Values from {least:.4g} to {most:.4g}{batch.unit and f' {batch.unit}'}, {bounds}."
+    if batch.target != "classes":
+        yield f"What is true of a sample: {WORDS[batch.target]}."
+        return
     labels = batch.y.any(0).nonzero().flatten().tolist() if batch.y.dim() > 1 else batch.y.unique().tolist()
     more = f" and {len(labels) - _MOST} more" if len(labels) > _MOST else ""
     yield f"Classes: {', '.join(map(batch.label_name, labels[:_MOST]))}{more}."

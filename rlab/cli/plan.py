@@ -16,6 +16,7 @@ from rlab.core.channels import TOGETHER, group_names
 from rlab.present.table import plain
 from rlab.runs.options import RunOptions
 from rlab.victims.base import Victim
+from rlab.victims.http import HttpVictim
 from rlab.victims.torch_module import TorchVictim
 
 _HELP = "Print the plan, the maximum number of queries and the time; write nothing. Only torch models are queried, to time them"
@@ -41,11 +42,15 @@ def tell_plan(
     lines["time at most"] = (
         "not measured (only torch models are)" if seconds is None else f"{_rounded(seconds)} for the model alone"
     )
+    price = max([0.0, *(victim.bill.price for victim in victims if isinstance(victim, HttpVictim))])
+    if price:
+        lines["cost at most"] = f"{total * price:.6g}"
     lines["out"] = str(folder or "a new folder below runs/")
     for name, value in lines.items():
         shown = ", ".join(map(str, value)) if isinstance(value, list | tuple) else value
         out.print(f"{name}: {plain(shown)}", highlight=False)
     figures = {**facts, "rows at most": total, "rows": dict(rows), "seconds at most": seconds, "out": lines["out"]}
+    figures |= {"cost at most": total * price} if price else {}
     summary(dry_run=True, **{name.replace(" ", "_"): value for name, value in figures.items()})
 
 

@@ -189,6 +189,10 @@ def run_recorded(
 
     `run` gets a recorder and the indices (m,) of its samples in the batch. Clean predictions do not count as queries.
     """
+    if batch.target != "classes":
+        raise DataError(
+            "this attack from a paper or library needs classes: compare policies, such as belief and square"
+        )
     began, before, n = time.perf_counter(), victim.rows.total(), len(batch)
     low, span = check_unit(batch)
     x = ((batch.x - low) / span).to(victim.device).contiguous()  # libraries view rows flat

@@ -11,10 +11,11 @@ import torch
 from torch import Tensor
 
 from rlab.core.batched import Rows
+from rlab.core.checks import check_clean, refuse_nan
 from rlab.core.cleanup import clean_up
 from rlab.core.distances import Measure
 from rlab.core.env import Accepting, AttackEnv, State, Task, snapshot
-from rlab.core.goals import Below, Goal, refuse_other_labels
+from rlab.core.goals import Goal
 from rlab.core.grid import PatchGrid
 from rlab.core.heard import CleanAnswers, Heard, Listener, first_answers
 from rlab.core.rng import sample_seeds
@@ -22,7 +23,7 @@ from rlab.core.setting import Learned, Setting
 from rlab.core.status import Status
 from rlab.core.trace import WINDOW, WINDOW_OF_LABELS, Trace, Until
 from rlab.data.batch import Batch
-from rlab.errors import ModelError, OptionError
+from rlab.errors import OptionError
 from rlab.filters.palette import FreePixels, Palette, unit_scale
 from rlab.progress import Progress, quiet
 from rlab.victims.base import PHASES, QueryMeter, Victim
@@ -107,7 +108,7 @@ class Attack:
         """Query the untouched inputs, and check goal, policy and all labels of the run against the answers."""
         meter = QueryMeter(victim, len(batch), self.budget)
         scores = first_answers(meter, batch.x.contiguous().to(victim.device), batch)
-        self._check_clean(victim, batch, scores, batch.y if labels is None else labels)
+        check_clean(self, victim, batch, scores, batch.y if labels is None else labels)
         return CleanAnswers(scores, meter.counts.sum(1), victim.outputs)
 
     def search(
@@ -134,7 +135,8 @@ class Attack:
         status, flipped = [Status.SKIPPED] * n, None
         assignment = torch.zeros(n, len(self.grid), dtype=torch.uint8)
         perturbed, scores = x0.clone(), clean.cpu().clone()
-        attacked = self.goal.correct(clean, y) & ~self.goal.reached(clean, y)
+        aimed = self.goal.aim(clean, y, batch.aims)
+        attacked = self.goal.correct(clean, y) & ~self.goal.reached(clean, aimed)
         policy = self.policy.by_labels() or self.policy if victim.tells_labels else self.policy
         cleanup = self.cleanup and self.until != "flip" and not policy.reduces
         window = WINDOW_OF_LABELS if victim.tells_labels else WINDOW
@@ -142,7 +144,7 @@ class Attack:
         trace = Trace(n, batch.bounds, self.distance, progress, window, cleanup, listener)
         if attacked.any():
             env = AttackEnv(meter, replace(self.task, labels=victim.tells_labels))
-            start = self._start(env, meter, batch, x0, attacked, seeds.to(x0.device), clean)
+            start = self._start(env, meter, batch, x0, attacked, seeds.to(x0.device), clean, aimed)
             flipped, spent, failed = self._steps(policy, env, meter, start, trace)
             for ended, word in ((flipped, Status.SUCCEEDED), (spent, Status.SPENT), (failed, Status.FAILED)):
                 for i in ended.sample.tolist():
@@ -174,43 +176,28 @@ class Attack:
             scores[rows] = torch.where(meter.lost[rows][:, None], scores[rows], answers)
             low, high = outcome.batch.bounds
             inside = ((stored[rows] >= low) & (stored[rows] <= high)).flatten(1).all(1)
-            reached = self.goal.reached(answers, outcome.batch.y[rows]) & inside
+            aimed = self.goal.aim(outcome.clean, outcome.batch.y, outcome.batch.aims)
+            reached = self.goal.reached(answers, aimed[rows]) & inside
             for i, holds in zip(rows.tolist(), reached.tolist(), strict=True):
                 status[i] = Status.SUCCEEDED if holds else Status.UNVERIFIED
         for i in meter.lost.nonzero().flatten().tolist():
             status[i] = Status.LOST
         return replace(outcome, status=tuple(status), scores=scores)
 
-    def _check_clean(self, victim: Victim, batch: Batch, clean: Tensor, labels: Tensor) -> None:
-        assert victim.classes is not None
-        if self.goal.multilabel != victim.multilabel:
-            want = "multilabel=True" if self.goal.multilabel else "multilabel=False"
-            raise ModelError(f"the goal {str(self.goal)!r} needs a model declared with {want} (-M {want.lower()})")
-        refuse_other_labels(clean, victim.multilabel, batch.one_label, victim.outputs)
-        if victim.tells_labels and (
-            isinstance(self.goal, Below) or (self.policy.by_labels() is None and self.accept != "always")
-        ):
-            goal, policy = f"goal {str(self.goal)!r}", f"policy {self.label or str(self.policy)!r}"
-            raise OptionError(
-                f"the {goal if isinstance(self.goal, Below) else policy} needs scores, but the model returns only labels: "
-                "use the policy auto and the goal untargeted"
-            )
-        batch.check_numbers(victim.classes)
-        self.goal.check(labels, victim.classes)
-        _refuse_nan(clean, batch.ids)
-
     def _start(
-        self, env: AttackEnv, meter: QueryMeter, batch: Batch, x: Tensor, attacked: Tensor, seeds: Tensor, clean: Tensor
-    ) -> State:
+        self, env: AttackEnv, meter: QueryMeter, batch: Batch, x: Tensor, attacked: Tensor, seeds: Tensor, clean: Tensor,
+        aimed: Tensor,
+    ) -> State:  # fmt: skip
         """Return the first state of the attacked rows; x (n, c, *size) holds all inputs on the model's device."""
         rows = attacked.nonzero().flatten()
-        x0, y, scores = x[rows], batch.y.to(rows.device)[rows], clean[rows]
+        x0, y, scores = x[rows], aimed[rows], clean[rows]
         bank = self.palette.bank(x0, batch.bounds, seeds[rows].tolist())
         scale = unit_scale(x0, batch.bounds)[1].flatten()
         again = self._once_more(meter, x0, rows, scores) if self.noisy else scores
-        _refuse_nan(again, [batch.ids[i] for i in rows.tolist()])
+        refuse_nan(again, [batch.ids[i] for i in rows.tolist()])
         noise = _deviation(self.goal.alternatives(scores, y), self.goal.alternatives(again, y)) if self.noisy else 0.0
-        return env.start(y, rows, seeds[rows], bank, scale, (scores + again) / 2 if self.noisy else scores, noise)
+        mean = (scores + again) / 2 if self.noisy and self.goal.averages else scores
+        return env.start(y, rows, seeds[rows], bank, scale, mean, noise)
 
     def _once_more(self, meter: QueryMeter, x0: Tensor, rows: Tensor, scores: Tensor) -> Tensor:
         """Query untouched inputs again and return scores (n, k); keep the first scores if the budget does not allow it."""
@@ -269,6 +256,7 @@ class Attack:
             distance=self.distance,
             learned=self.learned,
             channels=self.grid.channels,
+            target=batch.target,
         )
 
 
@@ -279,15 +267,6 @@ def _in_order(ended: Sequence[State]) -> State:
         return some[0]
     rows = State.cat(some)
     return rows[rows.sample.argsort()]
-
-
-def _refuse_nan(clean: Tensor, ids: Sequence[str]) -> None:
-    bad = torch.isnan(clean).any(1)
-    if bad.any():
-        raise ModelError(
-            f"the model answered NaN for {int(bad.sum())} of {len(ids)} untouched samples, "
-            f"first {ids[int(bad.nonzero()[0])]!r}: fix the model or its input range"
-        )
 
 
 def _deviation(first: Tensor, second: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from rlab.core.distances import Measure
 from rlab.data.batch import Kind, Samples
 from rlab.data.fields import free_bytes
 from rlab.errors import OptionError
-from rlab.filters.palettes import is_ecg, named_palette
+from rlab.filters.palettes import AUDIO, is_audio, is_ecg, named_palette
 
 PALETTES: dict[Kind, tuple[str, ...]] = {
     "signal": ("gaussian_noise", "baseline_wander", "powerline_hum60", "muscle_noise", "gaussian_blur", "dropout"),
@@ -23,9 +23,11 @@ _BANK_BYTES, _FLOAT = 2**28, 4  # bytes of a chunk's bank, and of a value
 
 
 def palette(batch: Samples) -> tuple[str, ...]:
-    """Return the default palette, clinical for ECG, without mains hum if the sampling rate is too low for it."""
+    """Return the default palette: clinical for ECG, audio for sound, and no mains hum at a low sampling rate."""
     if is_ecg(batch.rank, batch.rate, batch.unit):
         return named_palette("clinical", batch.rank, batch.rate, batch.unit)
+    if is_audio(batch.rank, batch.rate, batch.unit):
+        return AUDIO
     slow = batch.kind == "signal" and batch.rate is not None and batch.rate <= 2 * 60
     return tuple(one for one in PALETTES[batch.kind] if not (slow and one.startswith("powerline_hum")))
 

@@ -13,6 +13,7 @@ from rlab.core.channels import group_names
 from rlab.core.distances import Measure
 from rlab.core.grid import PatchGrid
 from rlab.core.status import Status as Status
+from rlab.predictions.kinds import Prediction
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,7 @@ class Setting:
     leads: tuple[str, ...] = ()
     distance: Measure = "l2"  # the distance that the attack minimised
     learned: Learned | None = None  # the simulator, if the attack used one that learned from the model's answers
+    target: Prediction = "classes"  # what the model predicts
     channels: tuple[int, ...] = ()  # the group of each channel as in the grid; () if all channels go together
 
     @property

@@ -1,4 +1,4 @@
-"""Load arrays (.npz, .npy) and signals from text files (.csv, one sample per row)."""
+"""Load arrays (.npz, .npy)."""
 
 from __future__ import annotations
 
@@ -7,18 +7,22 @@ from typing import TypeVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from rlab.data.batch import KINDS, UNBOUNDED, Batch, Kind
 from rlab.data.eight_bit import holds_bytes, to_float
 from rlab.data.fields import UNIT, DataFields, reads
-from rlab.data.labels import KEY_NAMES, LABEL_NAMES, by_name, encode, encode_array, is_number, read_cells, read_list
+from rlab.data.labels import (
+    by_name,
+    class_names,
+    encode_array,
+    read_list,
+)
 from rlab.data.numpy_files import Array, StoredArray, npz_names, open_npy, open_npz, read_npy, read_npz, texts
 from rlab.data.source import Decoded, Source
-from rlab.errors import DataError, OptionError
+from rlab.data.target_arrays import encode_targets
+from rlab.errors import DataError
 
-Rows = Sequence[Sequence[str]]
 Stored = TypeVar("Stored", Array, StoredArray, Array | StoredArray)
 FEW, LONG = 4, 4  # more channels than that, and fewer values than that times the channels, may be a picture
 DARKEST = 32  # of uint8
@@ -26,7 +30,7 @@ X_NAMES = ("x", "data", "images", "signals", "clips", "inputs", "arr_0")
 Y_NAMES = ("y", "labels", "label", "targets", "arr_1")
 
 
-@reads("kind", "labels", "classes", "bounds", "rate", "unit", "leads", "split")
+@reads("target", "labels", "classes", "bounds", "rate", "unit", "leads", "split")
 def npz(source: DataFields) -> Batch:
     """Load x and y (or X and labels, x_test and y_test, ...) and, if present, ids, masks and classes from an .npz file."""
     x_name, y_name = _names(source)
@@ -65,16 +69,18 @@ def _labels(
         raise DataError(f"expected one row per sample in {source.path!r}, got a single value")
     stored = texts(arrays["classes"], "classes") if "classes" in arrays else None
     names = stored if source.classes is None else source.classes
+    if y_name is not None and source.target not in (None, "classes"):
+        return encode_targets(_same(arrays[y_name], shape[0], "y"), source.target), class_names(names), False
     if y_name is not None:
         y, classes = encode_array(_same(arrays[y_name], shape[0], "y"), names)
         return y, classes, by_name(classes, names)
     if source.labels is None:
         raise DataError(f"{name!r} holds no labels: pass labels, a .npy or .csv file with one label per sample")
-    y, classes = read_list(source.labels, shape[0], names)
+    y, classes = read_list(source.labels, shape[0], names, source.target or "classes")
     return y, classes, by_name(classes, names)
 
 
-@reads("kind", "labels", "classes", "bounds", "rate", "unit", "leads")
+@reads("target", "labels", "classes", "bounds", "rate", "unit", "leads")
 def npy(source: DataFields) -> Batch:
     """Load signals (n, t) or (n, c, t), images (n, c, h, w) or clips (n, c, t, h, w) from .npy, with labels from a second file."""
     x = read_npy(source.location)
@@ -153,6 +159,7 @@ def _source(
         eight_bit=holds_bytes(x.dtype, limits),
         numbered=numbered,
         take=source.take,
+        target=source.target or "classes",
     )
 
 
@@ -207,81 +214,3 @@ def _masks(masks: Array, size: tuple[int, ...]) -> Tensor:
         expected = f"numeric masks of shape (n, {', '.join(map(str, size))})"
         raise DataError(f"expected {expected}, got {masks.dtype} of shape {masks.shape}")
     return torch.from_numpy(shaped != 0)
-
-
-@reads("labels", "label_column", "classes", "bounds", "rate", "unit", "leads")
-def csv_signals(source: DataFields) -> Batch:
-    """Load signals (b, 1, t), one per row, with labels from a second file or from a column.
-
-    `label_column` is a name in the header or a position ('0' is the first, '-1' the last). Without it, the label is the
-    column that the header calls label, class, ...; or the first or last column, if only that one holds names or integers.
-    """
-    file, labels = source.location, source.labels
-    rows = read_cells(file)
-    header = _header(rows)
-    rows = rows[1:] if header else rows
-    if not rows:
-        raise DataError(f"{file.name!r} has a header but no samples: expected one line per sample")
-    at = None if labels is not None else _label_at(rows, header, source.label_column, file.name)
-    key = next((header.index(name) for name in KEY_NAMES if name in header), None)
-    values = [i for i in range(len(rows[0])) if i not in (at, key)]
-    x = read_numbers(rows, values, file.name, first=2 if header else 1)
-    if labels is not None:
-        y, classes = read_list(labels, len(x), source.classes)
-    else:
-        assert at is not None
-        y, classes = encode([row[at] for row in rows], source.classes)
-    ids = None if key is None else np.array([row[key] for row in rows])
-    numbered = by_name(classes, source.classes)
-    return as_batch(source.model_copy(update={"kind": "signal"}), x, y, classes, numbered, ids)
-
-
-def read_numbers(rows: Rows, columns: Sequence[int], name: str, first: int = 1) -> NDArray[np.float32]:
-    """The cells of these columns as (n, t); an error names the first cell that is not a number."""
-    x = np.empty((len(rows), len(columns)), np.float32)
-    for number, row in enumerate(rows):
-        try:
-            x[number] = [float(row[i]) for i in columns]
-        except ValueError:
-            bad = next(i for i in columns if not is_number(row[i]))
-            cell = f"{row[bad]!r} in line {first + number}, column {bad + 1}"
-            raise DataError(f"expected numbers in {name!r}, got {cell}: correct the cell or remove the line") from None
-    return x
-
-
-def _header(rows: Rows) -> tuple[str, ...]:
-    """The first row in lower case, if it holds a known name or if all its inner cells are text above numbers; else ()."""
-    names = tuple(cell.lower() for cell in rows[0])
-    inner = range(1, len(names) - 1)
-    named = any(name in KEY_NAMES + LABEL_NAMES for name in names)
-    texts_only = bool(inner) and all(names[i] and not is_number(names[i]) for i in inner)
-    return names if named or (len(rows) > 1 and texts_only and any(is_number(rows[1][i]) for i in inner)) else ()
-
-
-def _label_at(rows: Rows, header: Sequence[str], column: str | None, name: str) -> int:
-    if column is not None:
-        return _named(len(rows[0]), header, column, name)
-    named = [header.index(label) for label in LABEL_NAMES if label in header]
-    if named:
-        return named[0]
-    last = len(rows[0]) - 1
-    likely = [at for at in (0, last) if all(_is_label(row[at]) for row in rows)]
-    if len(likely) != 1 or last == 0:
-        advice = "pass label_column ('0' is the first, '-1' the last) or labels, a file with one label per line"
-        raise DataError(f"cannot tell which column of {name!r} is the label: {advice}")
-    return likely[0]
-
-
-def _named(width: int, header: Sequence[str], column: str, name: str) -> int:
-    if column.lower() in header:
-        return header.index(column.lower())
-    try:
-        return range(width)[int(column)]
-    except (ValueError, IndexError):
-        names = f"the names {', '.join(header)} or " if header else ""
-        raise OptionError(f"{name!r} has no column {column!r}: expected {names}a position in 0..{width - 1}") from None
-
-
-def _is_label(cell: str) -> bool:
-    """Whether the cell holds an integer or a name; an empty cell holds neither."""
-    return float(cell).is_integer() if is_number(cell) else bool(cell)

@@ -17,6 +17,8 @@ from rlab.data.kinds import KINDS as KINDS
 from rlab.data.kinds import Kind as Kind
 from rlab.data.take import ALL, Take
 from rlab.errors import DataError
+from rlab.predictions.kinds import Prediction
+from rlab.predictions.targets import check_targets
 from rlab.storage.outside import is_text, short
 
 UNBOUNDED = (-math.inf, math.inf)
@@ -38,6 +40,8 @@ class Samples(ABC):
     numbered: bool
     one_label: bool
     take: Take
+    target: Prediction
+    aims: Tensor | None
 
     @property
     @abstractmethod
@@ -84,7 +88,7 @@ class Samples(ABC):
             )
 
     def label_name(self, label: int) -> str:
-        return self.classes[label] if self.classes else str(label)
+        return self.classes[label] if label < len(self.classes) else str(label)
 
 
 def summarise_losses(left_out: Sequence[tuple[str, str]], most: int = 4) -> str:
@@ -96,6 +100,22 @@ def summarise_losses(left_out: Sequence[tuple[str, str]], most: int = 4) -> str:
     return f"{len(left_out)} left out: " + "; ".join([*parts, *([f"{more} for other reasons"] if more else [])])
 
 
+def _check_labels(y: Tensor) -> None:
+    if y.dtype != torch.int64 or not y.numel() or int(y.min()) < 0:
+        lowest = f" from {y.min()}" if y.numel() else ""
+        raise DataError(f"expected int64 labels of at least 0, got {y.dtype}{lowest}")
+    if y.dim() > 1 and (y.dim() > 2 or int(y.max()) > 1):
+        raise DataError(f"expected labels (n,), or (n, k) of zeros and ones, got shape {tuple(y.shape)}")
+
+
+def check_aims(aims: Tensor | None, samples: int) -> None:
+    """Refuse target classes that are not one for each sample."""
+    if aims is not None and (aims.dtype != torch.int64 or aims.shape != (samples,)):
+        raise DataError(
+            f"expected one target class as int64 for each of {samples} samples, got {aims.dtype} of shape {tuple(aims.shape)}"
+        )
+
+
 def _numbers(rows: Sequence[int], samples: int) -> list[int]:
     """Row numbers from row numbers or a boolean mask."""
     index = torch.as_tensor(rows)
@@ -103,12 +123,28 @@ def _numbers(rows: Sequence[int], samples: int) -> list[int]:
     return numbers
 
 
+def _is_dense(value: object) -> bool:
+    return (
+        isinstance(value, Tensor)
+        and value.layout == torch.strided
+        and not (value.is_nested or value.is_quantized or value.is_meta)
+        and value.dim() > 0
+    )
+
+
+def _described(value: object) -> str:
+    if not isinstance(value, Tensor):
+        return f"a value of type {type(value).__name__}"
+    kind = "nested" if value.is_nested else "meta" if value.is_meta else str(value.layout).removeprefix("torch.")
+    return f"a {kind} tensor of {value.dtype} with {value.dim()} dimensions"
+
+
 @dataclass(frozen=True, repr=False)
 class Batch(Samples):
     """Inputs of one shape. `bounds` is the range of allowed values; signals in a physical unit have none."""
 
     x: Tensor  # (b, c, *size) float32
-    y: Tensor  # (b,) int64, or (b, k) of zeros and ones if samples have several labels
+    y: Tensor  # (b,) int64, or (b, k) of zeros and ones if samples have several labels; for other targets, rows of them
     ids: tuple[str, ...] = ()  # default: positions
     bounds: tuple[float, float] = (0.0, 1.0)
     classes: tuple[str, ...] = ()  # names by class index; empty if unknown
@@ -122,8 +158,15 @@ class Batch(Samples):
     numbered: bool = False  # whether the class numbers follow from the names alone, e.g. those of folders
     one_label: bool = False  # samples with several labels were left out
     take: Take = ALL  # how the samples were selected
+    target: Prediction = "classes"  # what `y` holds
+    aims: Tensor | None = None  # (b,) int64: the class that a targeted attack aims at, if each sample has its own
 
     def __post_init__(self) -> None:
+        if strange := [value for value in (self.x, self.y) if not _is_dense(value)]:
+            raise DataError(
+                f"expected x and y as dense tensors of at least one dimension, got {_described(strange[0])}: pass lists and "
+                "arrays as rlab.load((x, y))"
+            )
         if not self.ids:
             object.__setattr__(self, "ids", tuple(str(i) for i in range(len(self.x))))
         if self.rank not in range(1, len(KINDS) + 1):
@@ -134,11 +177,10 @@ class Batch(Samples):
         if not len(self.x) == len(self.y) == len(self.ids):
             counts = f"{len(self.x)} inputs, {len(self.y)} labels and {len(self.ids)} ids"
             raise DataError(f"got {counts}: expected the same number of each")
-        if self.y.dtype != torch.int64 or not self.y.numel() or int(self.y.min()) < 0:
-            lowest = f" from {self.y.min()}" if self.y.numel() else ""
-            raise DataError(f"expected int64 labels of at least 0, got {self.y.dtype}{lowest}")
-        if self.y.dim() > 1 and (self.y.dim() > 2 or int(self.y.max()) > 1):
-            raise DataError(f"expected labels (n,), or (n, k) of zeros and ones, got shape {tuple(self.y.shape)}")
+        check_targets(self.target, self.y, self.size, self.ids)
+        if self.target == "classes":
+            _check_labels(self.y)
+        check_aims(self.aims, len(self.x))
         if self.masks is not None and self.masks.shape != (len(self.x), *self.size):
             raise DataError(f"expected masks of shape {(len(self.x), *self.size)}, got {tuple(self.masks.shape)}")
         if self.r_peaks is not None and len(self.r_peaks) != len(self.x):
@@ -177,7 +219,8 @@ class Batch(Samples):
             "values": f"{low:.3g} to {high:.3g} {self.unit}".rstrip(),
         }
         facts |= {"rate": f"{self.rate:g} Hz"} if self.rate else {}
-        facts |= {"classes": self._class_counts()} | ({"left out": f"{len(self.left_out)}"} if self.left_out else {})
+        facts |= {"targets": self.target} if self.target != "classes" else {"classes": self._class_counts()}
+        facts |= {"left out": f"{len(self.left_out)}"} if self.left_out else {}
         return data_html(facts, self.x, self.ids, (low, high), self.rate)
 
     def _class_counts(self) -> str:
@@ -200,6 +243,7 @@ class Batch(Samples):
             "x": self.x[index],
             "y": self.y[index],
             "ids": tuple(self.ids[i] for i in chosen),
+            "aims": None if self.aims is None else self.aims[index],
             "masks": None if self.masks is None else self.masks[index],
             "r_peaks": None if self.r_peaks is None else tuple(self.r_peaks[i] for i in chosen),
         }

@@ -1,18 +1,20 @@
 """WFDB records whose headers list diagnoses as SNOMED CT codes: the PhysioNet/CinC challenges 2020 and 2021, with CPSC 2018.
 
-https://doi.org/10.13026/f4ab-0814 (2020), https://doi.org/10.13026/34va-7q14 (2021).
+https://doi.org/10.13026/f4ab-0814 (2020), https://doi.org/10.13026/34va-7q14 (2021). CPSC 2018 is also read as its authors
+published it, as MATLAB files beside a table.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from rlab.data.batch import Batch
 from rlab.data.fields import DataFields, reads
-from rlab.data.labels import class_names
+from rlab.data.labels import class_names, read_cells
+from rlab.data.matlab import SUFFIX
 from rlab.data.physionet import SEVERAL, WINDOW, labelled_source
 from rlab.data.snomed import SNOMED
 from rlab.data.source import Loss, Source
@@ -24,6 +26,21 @@ from rlab.errors import DataError, MissingExtra, OptionError
 COLUMNS = ("name", "abbreviation", "code")  # how a diagnosis is called
 _DIAGNOSES = re.compile(r"^#?\s*Dx:\s*(?P<codes>[0-9, ]+)\s*$", re.IGNORECASE | re.MULTILINE)
 _LARGEST = 2**20  # bytes of a header
+REFERENCE = "REFERENCE.csv"
+_CODES = [
+    "426783006",
+    "164889003",
+    "270492004",
+    "164909002",
+    "59118001",
+    "284470004",
+    "164884008",
+    "429622005",
+    "164931005",
+]
+CPSC = {
+    str(number): code for number, code in enumerate(_CODES, 1)
+}  # its nine labels, as the challenge of 2020 translates them
 
 
 def is_cinc2020(folder: Path) -> bool:
@@ -53,33 +70,40 @@ def cinc2020(source: DataFields) -> Batch:
 
 def cinc2020_source(source: DataFields) -> Source:
     """Like `cinc2020`, but records are read on demand."""
-    column, wanted = source.label_column or COLUMNS[0], class_names(source.classes)
-    if column not in COLUMNS:
-        raise OptionError(f"expected label_column {', '.join(COLUMNS)} for SNOMED diagnoses, got {column!r}")
     paths = [path.with_suffix("") for path in _headers(source.location)]
-    paths = [path for path in paths if source.records is None or path.name in source.records]
-    labels, left_out = _labels(paths, column, wanted)
-    if source.multilabel is False:
-        left_out += [(path.name, SEVERAL) for path, own in labels.items() if len(own) > 1]
-        labels = {path: own for path, own in labels.items() if len(own) == 1}
-    if not labels:
-        raise DataError(f"no record of {source.path!r} has a usable label{reason(left_out)}")
-    rows = list(labels)
-    rows = [rows[i] for i in source.take.rows([",".join(labels[path]) for path in rows])]
-    found = find_cuts(
-        source, rows, source.window or WINDOW, lambda cuts: [i for i, cut in enumerate(cuts) if not cut.start]
-    )
-    found.left_out[:0] = left_out
-    names = wanted or tuple(sorted({label for own in labels.values() for label in own}))
-    return labelled_source(source, found, [labels[cut.record.path] for cut in found.cuts], names)
+    return _diagnosed(source, *_codes([path for path in paths if _is_wanted(path, source)]))
 
 
-def _labels(
-    paths: Sequence[Path], column: str, wanted: Sequence[str]
-) -> tuple[dict[Path, tuple[str, ...]], list[Loss]]:
-    """The labels of each record, and (name, reason) of those without."""
+def is_cpsc2018(folder: Path) -> bool:
+    """Whether there is a table of labels, and MATLAB files without headers."""
+    return (folder / REFERENCE).is_file() and any(folder.rglob(f"*{SUFFIX}")) and not any(folder.rglob("*.hea"))
+
+
+@reads("label_column", "classes", "multilabel", "rate", "window", "leads", "records", "scaling")
+def cpsc2018(source: DataFields) -> Batch:
+    """Load signals (b, leads, t) in mV of the challenge as published (http://2018.icbeb.org/Challenge.html), like `cinc2020`.
+
+    REFERENCE.csv lists up to three of nine diagnoses for each MATLAB file, in the folder or below it.
+    """
+    return in_memory(cpsc2018_source(source))
+
+
+def cpsc2018_source(source: DataFields) -> Source:
+    """Like `cpsc2018`, but records are read on demand."""
+    table = {row[0]: row[1:] for row in read_cells(source.location / REFERENCE)}
+    paths = sorted(file.with_suffix("") for file in source.location.rglob(f"*{SUFFIX}"))
+    codes = {path: [CPSC[cell] for cell in table.get(path.name, ()) if cell in CPSC] for path in paths}
+    return _diagnosed(source, {path: own for path, own in codes.items() if _is_wanted(path, source)}, [])
+
+
+def _is_wanted(path: Path, source: DataFields) -> bool:
+    return source.records is None or path.name in source.records
+
+
+def _codes(paths: Sequence[Path]) -> tuple[dict[Path, list[str]], list[Loss]]:
+    """The SNOMED CT codes of each record, and (name, reason) of those that cannot be read."""
     read_ahead_of_time(paths)
-    labels: dict[Path, tuple[str, ...]] = {}
+    codes: dict[Path, list[str]] = {}
     left_out: list[Loss] = []
     for path in paths:
         try:
@@ -90,14 +114,31 @@ def _labels(
             left_out.append((path.name, f"cannot be read: {str(error) or type(error).__name__}"))
             continue
         match = _DIAGNOSES.search("\n".join(comments))
-        codes = [] if match is None else [code.strip() for code in match["codes"].split(",") if code.strip()]
-        every = {_called(code, column) for code in codes}
-        own = tuple(sorted(every & set(wanted) if wanted else every))
-        if own:
-            labels[path] = own
-        else:
-            left_out.append((path.name, "has none of the labels"))
-    return labels, left_out
+        codes[path] = [] if match is None else [code.strip() for code in match["codes"].split(",") if code.strip()]
+    return codes, left_out
+
+
+def _diagnosed(source: DataFields, codes: Mapping[Path, Sequence[str]], unreadable: Sequence[Loss]) -> Source:
+    """The records with their diagnoses; those without any are left out too."""
+    column, wanted = source.label_column or COLUMNS[0], class_names(source.classes)
+    if column not in COLUMNS:
+        raise OptionError(f"expected label_column {', '.join(COLUMNS)} for SNOMED diagnoses, got {column!r}")
+    named = {path: {_called(code, column) for code in own} for path, own in codes.items()}
+    labels = {path: tuple(sorted(every & set(wanted) if wanted else every)) for path, every in named.items()}
+    left_out = [*unreadable, *((path.name, "has none of the labels") for path, own in labels.items() if not own)]
+    if source.multilabel is False:
+        left_out += [(path.name, SEVERAL) for path, own in labels.items() if len(own) > 1]
+    labels = {path: own for path, own in labels.items() if len(own) == 1 or (own and source.multilabel is not False)}
+    if not labels:
+        raise DataError(f"no record of {source.path!r} has a usable label{reason(left_out)}")
+    rows = list(labels)
+    rows = [rows[i] for i in source.take.rows([",".join(labels[path]) for path in rows])]
+    found = find_cuts(
+        source, rows, source.window or WINDOW, lambda cuts: [i for i, cut in enumerate(cuts) if not cut.start]
+    )
+    found.left_out[:0] = left_out
+    names = wanted or tuple(sorted({label for own in labels.values() for label in own}))
+    return labelled_source(source, found, [labels[cut.record.path] for cut in found.cuts], names)
 
 
 def _called(code: str, column: str) -> str:

@@ -14,7 +14,7 @@ from rlab.data.batch import Batch
 from rlab.data.decode import BadClip, read_clip
 from rlab.data.eight_bit import finite
 from rlab.data.fields import UNIT, DataFields, Sampling, Size, reads
-from rlab.data.images import sides
+from rlab.data.fitting import sides
 from rlab.data.labels import by_name, files_below, labels_of, look_up, read_cells, read_table
 from rlab.data.source import Decoded, Loss, Pixels, Source, decode
 from rlab.data.take import ALL, Take, parse_ranges

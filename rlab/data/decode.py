@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlab.data.fields import Sampling, Size, check_room
-from rlab.data.images import fit, sides, to_pixels
+from rlab.data.fitting import fit, sides
+from rlab.data.images import to_pixels
 from rlab.errors import InputError, MissingExtra
 
 Pixels = NDArray[np.uint8]

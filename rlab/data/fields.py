@@ -12,6 +12,7 @@ from pydantic import BeforeValidator, Field, PositiveFloat, PositiveInt, field_v
 from rlab.data.batch import Batch, Kind
 from rlab.data.take import Order, Take
 from rlab.errors import DataError
+from rlab.predictions.kinds import Prediction
 from rlab.storage.config import Bounds, Options
 
 
@@ -36,6 +37,8 @@ Size = int | tuple[int, int]
 Channels = Literal[1, 3]
 Sampling = Literal["uniform", "dense"]
 Scaling = Literal["record", "window"]
+Resizing = Literal["crop", "stretch", "pad"]
+Objects = Literal["each", "largest", "all"]
 Text = Annotated[str, BeforeValidator(str)]  # YAML reads the record 100 as a number
 UNIT = (0.0, 1.0)
 MOST_FRAMES, MOST_SIDE = 10_000, 16_384  # limits on the frames of a clip and the side of an image in pixels
@@ -48,10 +51,16 @@ class DataFields(Options):
     kind: Kind | None = Field(
         None, description="kind of data, needed if a folder holds several kinds or the axes of an array are ambiguous"
     )
+    target: Prediction | None = Field(
+        None, description="what to predict: classes, boxes, map (a class per pixel) or numbers (default: what is there)"
+    )
     labels: str | None = Field(
         None, description="file with a name and label per line, or with one label per line in order"
     )
     label_column: str | None = Field(None, description="column name; for signals also '0' (first) or '-1' (last)")
+    targets: str | None = Field(
+        None, description="images: column of the table of labels with the class that --goal targeted:data aims at"
+    )
     classes: str | tuple[str, ...] | None = Field(
         None, description="class names by index, or a text file with one name per line"
     )
@@ -67,15 +76,32 @@ class DataFields(Options):
     )
     split: str | None = Field(None, description="split: train or test, if the source has them; PTB-XL also has val")
     size: Size | None = Field(None, description="images, video: resize to this side or (height, width)")
+    resize: Resizing | None = Field(
+        None, description="images: how to reach the size: crop the centre, stretch, or pad with grey (default: crop)"
+    )
+    objects: Objects | None = Field(
+        None,
+        description="boxes: a sample for each object, for the largest of each image, or for all together (default: each)",
+    )
+    images: str | None = Field(None, description="boxes, maps: folder of the images (default: searched for)")
+    masks: str | None = Field(None, description="maps: folder of mask files (default: masks, SegmentationClass, ...)")
+    trimap: bool | None = Field(
+        None, description="maps: masks mark object 1, background 2 and border 3, as in Oxford-IIIT Pet"
+    )
     channels: Channels | None = Field(None, description="images: 3 for colour, 1 for grey")
-    frames: PositiveInt | None = Field(None, le=MOST_FRAMES, description="video: frames per clip (default: 16)")
+    frames: PositiveInt | None = Field(
+        None, le=MOST_FRAMES, description="video: frames per clip (default: 16); volumes: slices"
+    )
+    slice: int | None = Field(
+        None, ge=0, description="volumes, with kind=image: number of the slice, from 0 (default: the middle)"
+    )
     sampling: Sampling | None = Field(None, description="video: sample frames uniformly or densely around the middle")
     fold: PositiveInt | None = Field(None, description="video: number of the official split (default: 1)")
     splits: str | None = Field(None, description="video: folder with the official split lists")
     folds: int | str | None = Field(None, description="PTB-XL: folds, e.g. 9 or 1-8 (folds share no patient)")
     groups: int | str | None = Field(None, description="video: groups of UCF-101, e.g. 4-7")
     rate: PositiveFloat | None = Field(
-        None, description="signals: sampling rate in Hz; WFDB records are resampled to it"
+        None, description="signals: sampling rate in Hz; WFDB records and sounds are resampled to it"
     )
     unit: str | None = Field(None, max_length=20, description="arrays of signals: unit of the values, e.g. mV")
     scaling: Scaling | None = Field(None, description="WFDB: standardise each lead over the record or the window")
@@ -84,7 +110,7 @@ class DataFields(Options):
         description="PTB-XL, CinC 2020: several labels per record, or only records with one (default: as the model has)",
     )
     beats: bool | None = Field(None, description="WFDB: cut beats, or consecutive windows")
-    window: PositiveFloat | None = Field(None, description="WFDB: window length in seconds")
+    window: PositiveFloat | None = Field(None, description="WFDB, sounds: window length in seconds")
     leads: tuple[str, ...] | None = Field(
         None, description="WFDB: leads to use (default: those that all records share); arrays: names of the channels"
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import IO
 
@@ -15,10 +16,12 @@ from torch import Tensor
 
 from rlab.data.batch import Batch
 from rlab.data.eight_bit import finite, to_float
-from rlab.data.fields import MOST_SIDE, UNIT, Channels, DataFields, Size, check_room, reads
-from rlab.data.labels import by_name, files_below, labels_of
+from rlab.data.fields import UNIT, Channels, DataFields, Resizing, Size, check_room, reads
+from rlab.data.fitting import fit, sides
+from rlab.data.labels import aims_of, by_name, files_below, labels_of
 from rlab.data.source import Decoded, Pixels, Source, decode
 from rlab.errors import DataError, InputError, OptionError
+from rlab.predictions.kinds import Prediction
 from rlab.storage.config import Bounds
 from rlab.storage.outside import regular
 
@@ -29,19 +32,21 @@ SHAPE, RECORD = (3, 32, 32), 1 + 3 * 32 * 32
 FILES = {"train": "data_batch_*.bin", "test": "test_batch.bin"}
 
 
-@reads("labels", "label_column", "classes", "size", "channels", "bounds")
+@reads("target", "labels", "label_column", "targets", "classes", "size", "resize", "channels", "bounds")
 def image_folder(source: DataFields) -> Batch:
     """Load images (b, channels, h, w).
 
     Labels come from a table, or else from `labels.csv` in the folder, or else from the names of the class folders.
-    `size` (a side, or (height, width)) scales each image to cover it and crops the centre.
+    `size` (a side, or (height, width)) resizes each image; `resize` says how (default: cover the size and crop the centre).
     """
     ids, y, classes = _listed(source)
     bounds = source.bounds or UNIT
-    x = read_images([source.location / name for name in ids], ids, source.size, source.channels or 3, bounds)
+    files, resize = [source.location / name for name in ids], source.resize or "crop"
+    x = read_images(files, ids, source.size, source.channels or 3, bounds, resize)
     return Batch(
         x=x, y=y, ids=ids, bounds=bounds, classes=classes, eight_bit=finite(bounds),
-        numbered=by_name(classes, source.classes), take=source.take,
+        numbered=by_name(classes, source.classes), take=source.take, target=source.target or "classes",
+        aims=aims_of(source, ids, classes),
     )  # fmt: skip
 
 
@@ -49,7 +54,9 @@ def image_source(source: DataFields) -> Source:
     """Like `image_folder`, but each image is decoded on demand."""
     ids, y, classes = _listed(source)
     files = tuple(source.location / name for name in ids)
-    return picture_source(source, lambda rows: [files[i] for i in rows], ids, y, classes, files, one_each=True)
+    target, aims = source.target or "classes", aims_of(source, ids, classes)
+    made = picture_source(source, lambda rows: [files[i] for i in rows], ids, y, classes, files, True, target)
+    return replace(made, aims=aims)
 
 
 def _listed(source: DataFields) -> tuple[tuple[str, ...], Tensor, tuple[str, ...]]:
@@ -67,12 +74,13 @@ def picture_source(
     classes: tuple[str, ...],
     files: tuple[Path, ...],
     one_each: bool = False,
+    target: Prediction = "classes",
 ) -> Source:
     """Encoded images that `open_rows` opens; the default size is the size of the first image."""
     bounds, channels = source.bounds or UNIT, source.channels or 3
 
     def decode_one(file: Path | IO[bytes]) -> Pixels | str:
-        return _read(file, source.size, channels)
+        return _read(file, source.size, channels, source.resize or "crop")
 
     def read(rows: Sequence[int]) -> Decoded:
         return decode(decode_one, open_rows(rows), [ids[i] for i in rows], bounds)
@@ -85,19 +93,24 @@ def picture_source(
         shape = first.shape
     return Source(
         read, shape, y, ids, files, one_each, bounds, classes, eight_bit=finite(bounds),
-        numbered=by_name(classes, source.classes), take=source.take,
+        numbered=by_name(classes, source.classes), take=source.take, target=target,
     )  # fmt: skip
 
 
 def read_images(
-    paths: Sequence[Path], ids: Sequence[str], size: Size | None, channels: Channels, bounds: Bounds
+    paths: Sequence[Path],
+    ids: Sequence[str],
+    size: Size | None,
+    channels: Channels,
+    bounds: Bounds,
+    resizing: Resizing = "crop",
 ) -> Tensor:
     """Read files into (b, channels, h, w); one error counts all files that cannot be read."""
     if size is not None:
         check_room(len(paths), (channels, *sides(size)))
     with warnings.catch_warnings():  # not in `_read`, which several threads call
         warnings.simplefilter("ignore")  # one error below covers all files
-        values = decode(lambda file: _read(file, size, channels), paths, ids, bounds)
+        values = decode(lambda file: _read(file, size, channels, resizing), paths, ids, bounds)
     if values.losses or values.x is None:
         name, reason = values.losses[0]
         count = f"{len(values.losses)} of {len(paths)} images cannot be read"
@@ -105,13 +118,13 @@ def read_images(
     return values.x
 
 
-def _read(file: Path | IO[bytes], size: Size | None, channels: Channels) -> Pixels | str:
+def _read(file: Path | IO[bytes], size: Size | None, channels: Channels, resizing: Resizing) -> Pixels | str:
     """Pixels (c, h, w), or the reason why the file cannot be read."""
     try:
         with Image.open(file) as image:
             check_room(1, (channels, image.height, image.width))
             image.load()
-            return to_pixels(fit(as_mode(ImageOps.exif_transpose(image), channels), size))
+            return to_pixels(fit(as_mode(ImageOps.exif_transpose(image), channels), size, resizing))
     except InputError:  # too large for this machine
         raise
     except UnidentifiedImageError:
@@ -133,31 +146,6 @@ def as_mode(image: Image.Image, channels: Channels) -> Image.Image:
             raise ValueError("values beyond 16 bits: save it with 8 or 16 bits")
         image = Image.fromarray(wide.round().clip(0, 255).astype(np.uint8))
     return image.convert("RGB" if channels == 3 else "L")
-
-
-def sides(size: Size | None) -> tuple[int, int]:
-    """Height and width; (0, 0) if `size` is None."""
-    if size is None:
-        return 0, 0
-    height, width = (size, size) if isinstance(size, int) else size
-    if not 1 <= min(height, width) <= max(height, width) <= MOST_SIDE:
-        raise OptionError(f"expected a size of 1 to {MOST_SIDE} pixels per side, got {size}")
-    return height, width
-
-
-def fit(image: Image.Image, size: Size | None) -> Image.Image:
-    """Scale the image, with its aspect ratio, until it covers `size`, then crop the centre."""
-    if size is None:
-        return image
-    height, width = sides(size)
-    if image.size == (width, height):
-        return image
-    scale = max(width / image.width, height / image.height)
-    wide, high = max(width, round(image.width * scale)), max(height, round(image.height * scale))
-    check_room(1, (3, high, wide))
-    left, top = (wide - width) // 2, (high - height) // 2
-    scaled = image.resize((wide, high), Image.Resampling.BILINEAR)
-    return scaled.crop((left, top, left + width, top + height))
 
 
 def to_pixels(image: Image.Image) -> Pixels:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
@@ -13,7 +14,9 @@ from torch import Tensor
 
 from rlab.data.fields import DataFields
 from rlab.data.numpy_files import Array, read_npy, texts
+from rlab.data.target_arrays import encode_targets
 from rlab.errors import DataError, OptionError
+from rlab.predictions.kinds import Prediction
 from rlab.storage.outside import read_text
 
 KEY_NAMES = ("file", "filename", "file_name", "name", "id", "image", "clip", "video", "path", "sample", "record")
@@ -142,7 +145,9 @@ def encode_array(labels: Array, classes: Classes = None) -> tuple[Tensor, tuple[
     return _in_range(torch.from_numpy(labels.astype(np.int64)), names), names
 
 
-def read_list(path: str | Path, count: int, classes: Classes = None) -> tuple[Tensor, tuple[str, ...]]:
+def read_list(
+    path: str | Path, count: int, classes: Classes = None, target: Prediction = "classes"
+) -> tuple[Tensor, tuple[str, ...]]:
     """Read one label for each of `count` samples, in order, from an .npy file or from the last cell of each line of text."""
     path = Path(path)
     if path.suffix == ".npy":
@@ -154,7 +159,11 @@ def read_list(path: str | Path, count: int, classes: Classes = None) -> tuple[Te
     rows = len(labels) if labels.ndim else 0
     if rows != count:
         raise DataError(f"{path.name!r} holds {rows} labels for {count} samples: expected one label per sample")
-    return encode_array(labels, classes)
+    if target == "classes":
+        return encode_array(labels, classes)
+    if labels.dtype.kind in "US" and target == "numbers":
+        return numbers(texts(labels, "numbers"), path.name), ()
+    return encode_targets(labels, target), class_names(classes)
 
 
 def class_names(classes: Classes) -> tuple[str, ...]:
@@ -217,12 +226,34 @@ def _files(folder: Path) -> Iterator[Path]:
                 yield Path(parent, name)
 
 
+def numbers(cells: Sequence[str], where: str) -> Tensor:
+    """Texts -> (n, 1) float32."""
+    wrong = [cell for cell in cells if not (is_number(cell) and math.isfinite(float(cell)))]
+    if wrong:
+        raise DataError(f"expected a finite number for every sample in {where!r}, got {wrong[0]!r}: correct the cell")
+    return torch.tensor([[float(cell)] for cell in cells])
+
+
+def aims_of(source: DataFields, names: Sequence[str], classes: Sequence[str]) -> Tensor | None:
+    """The class to aim at for each sample, from the column `targets` of the table of labels."""
+    if source.targets is None:
+        return None
+    table = _table(source)
+    return encode(look_up(read_table(table, source.targets), names, table.name), tuple(classes) or None)[0]
+
+
+def _table(source: DataFields) -> Path:
+    return Path(source.labels) if source.labels is not None else source.location / "labels.csv"
+
+
 def labels_of(source: DataFields, names: Sequence[str]) -> tuple[Tensor, tuple[str, ...]]:
     """Labels of files, from the table, or else from labels.csv in the folder, or else from the names of their folders.
 
-    Integer folder names are class indices; other names are sorted.
+    Integer folder names are class indices; other names are sorted. The target 'numbers' needs a table.
     """
-    table = Path(source.labels) if source.labels is not None else source.location / "labels.csv"
+    table = _table(source)
+    if source.target == "numbers":
+        return numbers(look_up(read_table(table, source.label_column), names, table.name), table.name), ()
     if source.labels is not None or table.is_file():
         labels = read_table(table, source.label_column)
         return encode(look_up(labels, names, table.name), source.classes, tuple(labels.values()))

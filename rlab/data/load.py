@@ -8,10 +8,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, Self, overload
 
-from rlab.data.arrays import csv_signals, npy, npy_source, npz, npz_source
+from rlab.data.annotated.boxes import boxes, boxes_source, has_boxes
+from rlab.data.annotated.maps import has_maps, maps, maps_source
+from rlab.data.arrays import npy, npy_source, npz, npz_source
+from rlab.data.audio import SOUNDS, audio, audio_source
 from rlab.data.batch import Batch, Kind, Samples
-from rlab.data.cinc import cinc2020, cinc2020_source, is_cinc2020
+from rlab.data.cinc import cinc2020, cinc2020_source, cpsc2018, cpsc2018_source, is_cinc2020, is_cpsc2018
 from rlab.data.clips import VIDEOS, clip_source, video_folder
+from rlab.data.csv_signals import csv_signals
 from rlab.data.embedded import embedded
 from rlab.data.fields import ACCEPTED, DataFields, Loader, reads
 from rlab.data.images import IMAGES, cifar10, image_folder, image_source, is_cifar, is_pickled_cifar
@@ -20,8 +24,10 @@ from rlab.data.memory import READ, InMemory, in_memory
 from rlab.data.physionet import cinc2017, cinc2017_source, is_cinc2017, is_ptbxl, ptbxl, ptbxl_source
 from rlab.data.shards import parquet, parquet_source, webdataset, webdataset_source
 from rlab.data.source import Source
+from rlab.data.volumes import DICOM, NIFTI, volumes, volumes_source
 from rlab.data.wfdb_records import wfdb_records, wfdb_source
 from rlab.errors import DataError, OptionError
+from rlab.predictions.kinds import Prediction
 from rlab.progress import showing
 from rlab.storage.config import check_keywords
 from rlab.storage.outside import regular, short
@@ -40,9 +46,11 @@ BY_KIND: dict[Kind, tuple[tuple[str, ...], Loader]] = {
     "video": (VIDEOS, video_folder),
     "signal": ((".hea",), wfdb_records),
 }
+TARGETS: dict[Loader, Prediction] = {boxes: "boxes", maps: "map"}  # of loaders that know no other
 STREAMS: dict[Loader, Callable[[DataFields], Source]] = {
     image_folder: image_source, video_folder: clip_source, wfdb_records: wfdb_source,
-    ptbxl: ptbxl_source, cinc2017: cinc2017_source, cinc2020: cinc2020_source,
+    ptbxl: ptbxl_source, cinc2017: cinc2017_source, cinc2020: cinc2020_source, cpsc2018: cpsc2018_source,
+    audio: audio_source, volumes: volumes_source, boxes: boxes_source, maps: maps_source,
     npz: npz_source, npy: npy_source, parquet: parquet_source, webdataset: webdataset_source,
 }  # fmt: skip
 
@@ -75,9 +83,12 @@ class DataOptions(DataFields):
         return self.model_copy(update={"multilabel": several}) if open_question else self
 
     def _loader(self) -> Loader:
-        loader = find_loader(self.path, self.kind)
+        loader = find_loader(self)
         accepted = ACCEPTED[loader]
-        foreign = [name for name, value in self if value is not None and name not in (*_COMMON, *accepted)]
+        usual = {"target": TARGETS.get(loader, "classes")}  # what the loader does anyway
+        foreign = [
+            name for name, value in self if value not in (None, usual.get(name)) and name not in (*_COMMON, *accepted)
+        ]
         if foreign:
             options = ", ".join(accepted)
             raise OptionError(f"the option {foreign[0]!r} does not apply to {self.path!r}: its options are {options}")
@@ -127,14 +138,17 @@ def demo(source: DataFields) -> Batch:
     return embedded(source.path.removeprefix(DEMO), split=source.split or "test", take=source.take)
 
 
-def find_loader(path: str, kind: Kind | None = None) -> Loader:
-    """The loader for the data at `path`."""
+def find_loader(source: DataFields) -> Loader:
+    """The loader for the data at `source.path`."""
+    path, kind = source.path, source.kind
     if path.startswith(DEMO):
         return demo
     file = Path(path)
     if file.suffix.lower() in PICKLED or is_pickled_cifar(file):
         advice = "save it as .npz with x and y (for CIFAR-10, get the binary version, whose files end in .bin)"
         raise DataError(f"{path!r} is a pickle, which can run any code when loaded: {advice}")
+    if by_target := _by_target(source):
+        return by_target
     if file.is_dir():
         return _folder_loader(file, kind)
     if file.with_name(file.name + ".hea").is_file():
@@ -145,9 +159,30 @@ def find_loader(path: str, kind: Kind | None = None) -> Loader:
     return BY_ENDING[file.suffix.lower()]
 
 
+def _by_target(source: DataFields) -> Loader | None:
+    """The loader of boxes or maps, if the options ask for it, or the folder holds annotations and no labels of another kind."""
+    folder, table = source.location, source.labels or ""
+    if folder.suffix.lower() in (".npz", ".npy"):
+        return None  # arrays hold every kind of target
+    if source.target == "map":
+        return maps
+    if source.target == "boxes" or (source.target is None and table.endswith(".json")):
+        return boxes
+    if source.target is not None or table or (folder / "labels.csv").is_file():
+        return None
+    if has_boxes(folder):
+        return boxes
+    return maps if folder.is_dir() and has_maps(folder) else None
+
+
 def _folder_loader(folder: Path, kind: Kind | None) -> Loader:
     """The loader for the contents of the folder."""
-    for recognised, loader in ((is_cifar, cifar10), (is_ptbxl, ptbxl), (is_cinc2017, cinc2017)):
+    for recognised, loader in (
+        (is_cifar, cifar10),
+        (is_ptbxl, ptbxl),
+        (is_cinc2017, cinc2017),
+        (is_cpsc2018, cpsc2018),
+    ):
         if recognised(folder):
             return loader
     endings = endings_below(folder)
@@ -156,11 +191,16 @@ def _folder_loader(folder: Path, kind: Kind | None) -> Loader:
             return loader
     if ".hea" in endings and kind in (None, "signal") and is_cinc2020(folder):
         return cinc2020
+    pictures = endings & {*IMAGES, *VIDEOS}
+    if endings & {*NIFTI, *DICOM} and kind != "signal" and not pictures:
+        return volumes
+    if endings & set(SOUNDS) and ".hea" not in endings and (kind == "signal" or (kind is None and not pictures)):
+        return audio
     kinds = [name for name, (usual, _) in BY_KIND.items() if endings & set(usual)]
     if kind is not None and kind not in kinds:
         raise DataError(f"the folder {str(folder)!r} holds no {kind} files: expected {', '.join(BY_KIND[kind][0])}")
     if not kinds:
-        kinds_read = "images, clips, WFDB records or CIFAR-10 batches"
+        kinds_read = "images, clips, sounds, volumes, WFDB records or CIFAR-10 batches"
         raise DataError(f"the folder {str(folder)!r} holds no {kinds_read}: check the path")
     if kind is None and len(kinds) > 1:
         advice = f"pass kind, one of {', '.join(kinds)}"

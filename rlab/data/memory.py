@@ -18,11 +18,15 @@ from rlab.data.fields import UNIT, DataFields, check_room
 from rlab.data.labels import by_name, class_names, encode, encode_array
 from rlab.data.numpy_files import Array
 from rlab.data.take import Labels, Take
+from rlab.data.target_arrays import encode_targets
 from rlab.errors import DataError
+from rlab.predictions.boxes import TARGET_COLUMNS, TargetBoxes
+from rlab.predictions.kinds import Prediction
 from rlab.storage.config import Bounds
 
 InMemory = Dataset[Any] | DataLoader[Any] | Sequence[Any] | Iterable[Any]
 READ = (
+    "target",
     "kind",
     "classes",
     "bounds",
@@ -44,16 +48,44 @@ def in_memory(data: object, source: DataFields) -> Batch:
     uint8 is divided by 255 (or scaled to the bounds), other numbers become float32. The default bounds are [0, 1] if all values
     lie in it, 0..255 if they reach beyond its half, and their own range if some are negative; signals have none.
     """
+    data = _with_rows(data, source.target)
     x, y, take, left = _arrays(data, source.take)
+    if y.dtype == object and not y.ndim and y.item() is None:
+        raise DataError("expected labels beside the samples, got None: pass (x, y) with the true class of each sample")
     if not y.ndim or not x.ndim or len(x) != len(y):
         raise DataError(f"expected as many labels as samples, got x of shape {x.shape} and y of shape {y.shape}")
     kind = "signal" if source.kind is None and source.rate is not None else source.kind
     shaped = channels_first(x, kind)
     known = {"kind": KINDS[shaped.ndim - 3], "bounds": source.bounds or _bounds(shaped)}
     rest = {"limit": left.limit, "order": left.order, "shuffle": left.shuffle}
-    labels, classes = _labels(y, _class_names(data), source)
-    numbered = by_name(classes, source.classes)
+    if source.target not in (None, "classes"):
+        labels, classes, numbered = encode_targets(y, source.target), class_names(source.classes), False
+    else:
+        labels, classes = _labels(y, _class_names(data), source)
+        numbered = by_name(classes, source.classes)
     return replace(as_batch(source.model_copy(update=known | rest), shaped, labels, classes, numbered), take=take)
+
+
+def _with_rows(data: object, target: Prediction | None) -> object:
+    """Data in which the boxes of each sample, (m, 5) or (boxes, classes), stand as one array."""
+    if (
+        target != "boxes"
+        or not isinstance(data, tuple | list)
+        or len(data) != 2
+        or not isinstance(data[1], list | tuple)
+    ):
+        return data
+    each = [one if isinstance(one, tuple | list) and len(one) == 2 else _split(one) for one in data[1]]
+    pairs = [(torch.as_tensor(boxes), torch.as_tensor(labels)) for boxes, labels in each]
+    return data[0], TargetBoxes.of(pairs).encode().view(len(pairs), -1, TARGET_COLUMNS)
+
+
+def _split(objects: Any) -> tuple[Array, Array]:
+    """Objects (m, 5) -> boxes (m, 4) and classes (m,)."""
+    rows = _array(objects)
+    if rows.ndim != 2 or rows.shape[1] != 5:
+        raise DataError(f"expected the objects of a sample as rows x1, y1, x2, y2, class, got shape {rows.shape}")
+    return rows[:, :4], rows[:, 4]
 
 
 def _labels(y: Array, own: tuple[str, ...] | None, source: DataFields) -> tuple[Tensor, tuple[str, ...]]:
@@ -155,10 +187,10 @@ def _pair(sample: Any) -> tuple[Any, Any]:
 
 
 def _array(value: Any) -> Array:
-    if isinstance(value, Tensor):
-        value = value.detach().cpu()
-        return np.asarray(value.float() if value.dtype in (torch.bfloat16, torch.float16) else value)
     try:
+        if isinstance(value, Tensor):
+            value = value.detach().cpu()
+            return np.asarray(value.float() if value.dtype in (torch.bfloat16, torch.float16) else value)
         return np.asarray(value)
-    except ValueError as error:
+    except (ValueError, TypeError, RuntimeError) as error:  # sparse, nested, quantized and meta tensors
         raise DataError(f"expected an array, got {type(value).__name__}: {error}") from error

@@ -8,9 +8,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from rlab.data.arrays import channels_first, read_numbers
+from rlab.data.arrays import channels_first
 from rlab.data.batch import Batch
 from rlab.data.clips import VIDEOS
+from rlab.data.csv_signals import read_numbers
 from rlab.data.decode import BadClip, read_clip
 from rlab.data.eight_bit import EightBit, to_float
 from rlab.data.images import IMAGES, read_images

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import csv
 import io
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,7 +14,7 @@ import torch
 
 from rlab.data.batch import Batch
 from rlab.data.fields import DataFields, reads
-from rlab.data.labels import class_names, encode, read_cells
+from rlab.data.labels import class_names, encode, is_number, read_cells
 from rlab.data.source import Loss, Source
 from rlab.data.take import parse_ranges
 from rlab.data.wfdb_read import reason
@@ -31,6 +32,7 @@ SLOW = 100.0  # Hz
 REFERENCES = ("REFERENCE-v3.csv", "REFERENCE.csv")  # of CinC 2017; version 3 corrects labels
 CLASSES = {"N": "normal", "A": "atrial fibrillation", "O": "other rhythm", "~": "noisy"}
 SEVERAL = "has several labels"
+OLDEST = 89  # years; PTB-XL writes 300 for patients who are older
 WINDOW = 10.0  # seconds, the length of a PTB-XL record; CinC 2017 records last 9 to 61
 
 
@@ -48,7 +50,7 @@ def is_ptbxl(folder: Path) -> bool:
     return (folder / DATABASE).is_file()
 
 
-@reads("split", "folds", "label_column", "classes", "multilabel", "rate", "window", "leads", "scaling")
+@reads("target", "split", "folds", "label_column", "classes", "multilabel", "rate", "window", "leads", "scaling")
 def ptbxl(source: DataFields) -> Batch:
     """Load signals (b, leads, t) in mV at `rate` (default: 100 Hz; 500 Hz is also stored), labels (b, k) of zeros and ones.
 
@@ -56,13 +58,15 @@ def ptbxl(source: DataFields) -> Batch:
     `folds` chooses folds of `strat_fold`, which share no patient; `split` train, val and test are folds 1-8, 9 and 10.
     `label_column` is diagnostic_class (superclasses NORM, MI, STTC, CD, HYP), diagnostic_subclass, or diagnostic, form, rhythm
     or scp for single SCP statements. `classes` keeps only these labels. multilabel=False keeps records with exactly one
-    label, as (b,).
+    label, as (b,). With target='numbers', `label_column` is a column of the database, such as age.
     """
     return in_memory(ptbxl_source(source))
 
 
 def ptbxl_source(source: DataFields) -> Source:
     """Like `ptbxl`, but records are read on demand."""
+    if source.target == "numbers":
+        return _numbers_source(source)
     folder, column, wanted = source.location, source.label_column or GROUPS[0], class_names(source.classes)
     rows, unlabelled = _rows(folder, _folds(source), _label_map(folder, column), wanted)
     labels = {label for row in rows for label in row.labels}
@@ -74,11 +78,41 @@ def ptbxl_source(source: DataFields) -> Source:
         raise DataError(f"no record of {source.path!r} has a usable label{reason(unlabelled)}")
     rows = [rows[i] for i in source.take.rows([",".join(row.labels) for row in rows])]
     labels_of = {row.name: row.labels for row in rows}
-    fast = source.rate not in (None, SLOW)  # use the 500 Hz record, if there is one
+    found = _found(source, rows, unlabelled)
+    return labelled_source(source, found, [labels_of[_stem(cut.record.name)] for cut in found.cuts], wanted or usual)
+
+
+def _found(source: DataFields, rows: Sequence[Row], left_out: Sequence[Loss]) -> Found:
+    """The windows of these records."""
+    folder, fast = source.location, source.rate not in (None, SLOW)  # use the 500 Hz record, if there is one
     paths = [inside(folder, r.fast if fast and inside(folder, f"{r.fast}.hea").is_file() else r.slow) for r in rows]
     found = find_cuts(source, paths, source.window or WINDOW, lambda cuts: range(len(cuts))[: source.limit])
-    found.left_out[:0] = unlabelled
-    return labelled_source(source, found, [labels_of[_stem(cut.record.name)] for cut in found.cuts], wanted or usual)
+    found.left_out[:0] = left_out
+    return found
+
+
+def _numbers_source(source: DataFields) -> Source:
+    """The records with the number in a column of the database, such as age or weight; those without one are left out."""
+    column, folds = source.label_column or "age", _folds(source)
+    rows: list[Row] = []
+    left_out: list[Loss] = []
+    for record in _read(source.location / DATABASE, (column, "strat_fold", "filename_lr", "filename_hr")):
+        name = _stem(Path(record["filename_lr"] or "").name)
+        if folds is not None and (record["strat_fold"] or "").removesuffix(".0") not in map(str, folds):
+            continue
+        cell = record[column] or ""
+        if not is_number(cell) or not math.isfinite(float(cell)):
+            left_out.append((name, f"has no {column}"))
+        elif column == "age" and float(cell) > OLDEST:
+            left_out.append((name, f"has a hidden age, over {OLDEST}"))
+        else:
+            rows.append(Row(name, record["filename_lr"], record["filename_hr"], (cell,)))
+    if not rows:
+        raise DataError(f"no record of {source.path!r} has a number in the column {column!r}{reason(left_out)}")
+    value = {row.name: float(row.labels[0]) for row in rows}
+    found = _found(source, [rows[i] for i in source.take.rows([row.labels[0] for row in rows])], left_out)
+    y = torch.tensor([[value[_stem(cut.record.name)]] for cut in found.cuts])
+    return replace(cut_source(source, found, y, ()), target="numbers")
 
 
 def labelled_source(source: DataFields, found: Found, labels: Sequence[Sequence[str]], names: Sequence[str]) -> Source:

@@ -30,7 +30,7 @@ IMAGE_NAMES = ("image", "img", "picture", "jpg", "png", "bytes")
 MOST_IMAGE, MOST_LABEL = 2**28, 2**16  # limits in bytes on an encoded image and a label
 ROWS = 32  # rows of a Parquet file in memory at once
 _FEATURES = b"huggingface"
-_OPTIONS = ("label_column", "classes", "size", "channels", "bounds", "split")
+_OPTIONS = ("label_column", "classes", "size", "resize", "channels", "bounds", "split")
 
 
 @reads(*_OPTIONS)

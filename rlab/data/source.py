@@ -25,11 +25,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rlab.data.batch import Batch, Samples
+from rlab.data.batch import Batch, Samples, check_aims
 from rlab.data.eight_bit import to_float
 from rlab.data.fields import check_room
 from rlab.data.take import ALL, Take
 from rlab.errors import DataError
+from rlab.predictions.kinds import Prediction
+from rlab.predictions.targets import check_targets
 from rlab.progress import PATIENCE, bar
 from rlab.storage.config import Bounds
 from rlab.storage.outside import is_text, short
@@ -71,6 +73,8 @@ class Source(Samples):
     numbered: bool = False
     one_label: bool = False
     take: Take = ALL
+    target: Prediction = "classes"  # what `y` holds
+    aims: Tensor | None = None
     stamps: tuple[tuple[int, int], ...] = ()  # size and modification time of each file at the start
 
     def __post_init__(self) -> None:
@@ -78,6 +82,8 @@ class Source(Samples):
             raise DataError("expected at least one sample, got none")
         if wrong := [name for name in (*self.ids, *self.classes) if not is_text(name)]:
             raise DataError(f"expected names that can be written as UTF-8, got {short(wrong[0])}: rename it")
+        check_targets(self.target, self.y, self.size, self.ids)
+        check_aims(self.aims, len(self.ids))
         if not self.stamps:
             object.__setattr__(self, "stamps", tuple(map(_stamp, self.files)))
 
@@ -102,6 +108,7 @@ class Source(Samples):
             self,
             read=lambda wanted: read([rows[i] for i in wanted]),
             y=self.y[rows],
+            aims=None if self.aims is None else self.aims[rows],
             ids=tuple(self.ids[i] for i in rows),
             files=tuple(self.files[i] for i in held),
             stamps=tuple(self.stamps[i] for i in held),
@@ -138,6 +145,8 @@ class Source(Samples):
             numbered=self.numbered,
             one_label=self.one_label,
             take=self.take,
+            target=self.target,
+            aims=None if self.aims is None else self.aims[chosen],
             **values.more,
         )
         check_same_shape(batch.shape, self.shape, batch.ids[0])
@@ -152,6 +161,8 @@ class Source(Samples):
         """Hash of all labels and ids and of the names, sizes and modification times of the files, without reading them."""
         whole = hashlib.sha256(self.y.numpy().tobytes())
         facts = [*self.shape, *self.bounds, *self.ids, *self.classes, *(file.name for file in self.files), *self.stamps]
+        facts += [] if self.target == "classes" else [self.target]
+        facts += [] if self.aims is None else self.aims.tolist()
         whole.update(json.dumps(facts).encode())
         return whole.hexdigest()[:24]
 
@@ -165,7 +176,7 @@ def _stamp(path: Path) -> tuple[int, int]:
 
 
 def decode(
-    function: Callable[[Item], Pixels | str], items: Sequence[Item], ids: Sequence[str], bounds: Bounds
+    function: Callable[[Item], NDArray[np.generic] | str], items: Sequence[Item], ids: Sequence[str], bounds: Bounds
 ) -> Decoded:
     """Decode items in several threads and stack the samples (c, *size); a string is the reason why there is no sample."""
 
@@ -187,6 +198,14 @@ def decode(
             x[len(kept)] = sample
             kept.append(row)
     return Decoded(None if x is None else x[: len(kept)], kept, losses)
+
+
+def read_all(found: Source) -> Batch:
+    """All samples that can be read, with the reasons why others cannot."""
+    batch, losses = found.chunk(range(len(found)))
+    if batch is None:
+        raise DataError(f"none of {len(losses)} samples can be read, first {losses[0][0]!r} ({losses[0][1]})")
+    return replace(batch, left_out=(*found.left_out, *losses))
 
 
 def check_same_shape(shape: Sequence[int], expected: Sequence[int], name: str) -> None:

@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rlab.data.matlab import SUFFIX, read_matlab
 from rlab.data.wfdb_files import Recording, read_files, signal_files
 from rlab.progress import PATIENCE, bar
 from rlab.storage.files import write_atomically
@@ -54,17 +55,23 @@ def read_recording(path: Path) -> Recording:
     """The record at `path` (without suffix), from the cache if it holds the record as it is now."""
     file = kept_file(path)
     if file is None:
-        return read_files(path)
+        return _read(path)
     kept = _read_kept(file, path)
     if kept is not None:
         return kept
-    names = (f"{path.name}.hea", f"{path.name}.atr", *signal_files(path))
+    names = (f"{path.name}.hea", f"{path.name}.atr", *(signal_files(path) or (path.name + SUFFIX,)))
     before = _stamps(path, names)
-    made = read_files(path)
+    made = _read(path)
     if _stamps(path, names) == before:  # not written to while it was read
         with suppress(OSError):  # a cache that cannot be written only costs time
             _keep(file, made, before)
     return made
+
+
+def _read(path: Path) -> Recording:
+    """The record from its WFDB files or, if it has no header, from a MATLAB file."""
+    bare = not path.with_name(f"{path.name}.hea").exists() and path.with_name(path.name + SUFFIX).exists()
+    return read_matlab(path) if bare else read_files(path)
 
 
 def kept_file(path: Path) -> str | None:

@@ -14,17 +14,21 @@ from rlab.data.batch import Batch
 from rlab.diagnosis import outputs
 from rlab.diagnosis.inputs import failure, input_checks, input_findings, other_layout
 from rlab.diagnosis.probe import PHASE, Probe
+from rlab.diagnosis.protocols import encoding_findings, find_protocol, is_open
 from rlab.diagnosis.report import FEWEST, Check, Diagnosis, Finding, Severity, error, note, options, warning
+from rlab.diagnosis.rows import row_findings
 from rlab.errors import InputError, VictimError
 from rlab.filters import FAMILIES, Entry, Filter, Palette, check_palette
 from rlab.filters.palette import Spec, refuse_pixels
 from rlab.progress import showing
 from rlab.runs.inputs import Data, Model, taken
 from rlab.runs.options import AttackOptions
+from rlab.runs.own_classes import relabelled
 from rlab.runs.palette_options import make_palette
 from rlab.runs.understood import Understood, show
-from rlab.storage.config import check_keywords
+from rlab.storage.config import check, check_keywords
 from rlab.victims.base import Victim
+from rlab.victims.options import ModelOptions
 
 _TWICE = 1.001 / 255  # share of the range that values divided by 255 once too often fill
 _NARROW = 0.05  # share of the range
@@ -35,7 +39,7 @@ _USELESS = ("nan", "random", "batch", "training-mode")  # such answers cannot be
 def examine(
     victim: Victim, batch: Batch, palette: Palette | None = None, *, samples: int = 16, seed: int = 0
 ) -> Diagnosis:
-    """Examine `samples` samples of the batch with at most twelve queries per sample (thirteen for video)."""
+    """Examine `samples` samples of the batch with at most twelve queries per sample (one more for video, and for JPEG)."""
     before = victim.rows.total()
     probe = Probe.of(victim, batch, samples, seed)
     findings, checks = [*_agreement(victim, batch), *data_findings(batch)], _data_checks(batch)
@@ -90,6 +94,10 @@ def doctor(
     declared = check_keywords(doctor, AttackOptions, {"palette": palette, "seed": seed})
     refuse_pixels(declared.palette, "the doctor")
     with showing(progress), taken(model, data, limit) as (victim, batch):
+        named = check(ModelOptions, {"name": model}) if isinstance(model, str) else model
+        if isinstance(named, ModelOptions) and is_open(named):
+            victim = find_protocol(named, batch).victim
+            batch = relabelled(batch, victim.own_classes)
         show(Understood(batch, (victim,)))
         specs = declared.filled(batch)[0].palette or ()
         wanted = make_palette(specs, batch)
@@ -98,6 +106,8 @@ def doctor(
 
 def _model_findings(probe: Probe, batch: Batch) -> tuple[list[Finding], float | None, list[Check]]:
     """Findings, accuracy, and all checks made."""
+    if probe.victim.prediction != "classes":
+        return row_findings(probe)
     x = probe.batch.x
     try:
         raw = probe.raw(x)
@@ -105,7 +115,7 @@ def _model_findings(probe: Probe, batch: Batch) -> tuple[list[Finding], float | 
         scores = probe.victim(x, PHASE)
     except (VictimError, InputError) as problem:
         return [failure(probe, problem)], None, []
-    findings += outputs.output_findings(probe, raw, scores)
+    findings += outputs.output_findings(probe, raw, scores) + encoding_findings(probe, scores)
     checks = outputs.output_checks(probe, scores)
     if misfit := outputs.label_range(batch, probe.victim.multilabel, scores.shape[1]):
         return [*findings, *misfit, *outputs.constant(probe, scores)], None, checks
@@ -157,7 +167,7 @@ def _agreement(victim: Victim, batch: Batch) -> list[Finding]:
 
 
 def _one_class(batch: Batch) -> list[Finding]:
-    if len(batch) < 2 or not (batch.y == batch.y[0]).all():
+    if len(batch) < 2 or batch.target != "classes" or not (batch.y == batch.y[0]).all():
         return []
     what = f"all {len(batch)} samples have the same label"
     return [warning("one-class", what, "use samples of several classes: spread the limit over them", "-D order=spread")]

@@ -13,11 +13,12 @@ from torch import Generator, Tensor
 from rlab.data.batch import UNBOUNDED, Batch
 from rlab.errors import InputError
 from rlab.victims.base import Victim
-from rlab.victims.callables import OnnxVictim
+from rlab.victims.graphs import GraphVictim
+from rlab.victims.http import HttpVictim
 from rlab.victims.torch_module import Normalise, TorchVictim
 
 PHASE = "doctor"
-Normalising = TorchVictim | OnnxVictim  # the victims that take mean, std and layout
+Normalising = TorchVictim | GraphVictim  # the victims that take mean, std and layout
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,8 @@ class Probe:
         rows = pick(batch.y, samples, seed)
         rest = sorted(set(range(len(batch))).difference(rows))
         others = [rest[row] for row in pick(batch.y[rest], 2 * samples, seed)]
-        return cls(copy.copy(victim), batch[rows], batch[others] if others else None)
+        asked = changed(victim, cache=None) if isinstance(victim, HttpVictim) else copy.copy(victim)  # each row anew
+        return cls(asked, batch[rows], batch[others] if others else None)
 
     @property
     def normalise(self) -> Normalise | None:

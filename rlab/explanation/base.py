@@ -11,13 +11,16 @@ from typing import Any, ClassVar, final
 import torch
 from torch import Tensor
 
+from rlab.core.channels import parse_channels
 from rlab.core.rng import sample_seeds, uniform
 from rlab.data.batch import Batch
 from rlab.errors import DataError, ModelError, OptionError
 from rlab.explanation.explanation import Explanation
 from rlab.explanation.maps import hiding_bank, mean_fill, threshold
 from rlab.explanation.regions import RegionEffects
+from rlab.explanation.subject import Subject, check_found, find_subject
 from rlab.explanation.wave_effects import WaveEffects
+from rlab.predictions.kinds import WORDS
 from rlab.progress import bar
 from rlab.runs.options import AttackOptions
 from rlab.storage.config import check_options
@@ -51,8 +54,8 @@ class ExplanationTask:
 
     meter: QueryMeter
     x0: Tensor  # (n, c, *size) on the victim's device
-    labels: Tensor  # (n,)
-    clean: Tensor  # (n, k) scores of x0
+    subject: Subject  # what is explained in each input
+    clean: Tensor  # (n, k) answers to x0
     seeds: Tensor  # (n,) random seed of each sample
     bounds: tuple[float, float]
     instead: Tensor | None = None  # (n, c, *size) replaces removed parts; None leaves the choice to the method
@@ -68,6 +71,11 @@ class ExplanationTask:
         return tuple(self.x0.shape[2:])
 
     @property
+    def labels(self) -> Tensor:
+        """(n,) the explained classes."""
+        return self.subject.labels
+
+    @property
     def inputs(self) -> Batch:
         """The inputs with the explained classes as labels."""
         known: dict[str, Any] = {"bounds": self.bounds, "leads": self.leads, "rate": self.rate, "r_peaks": self.r_peaks}
@@ -79,16 +87,16 @@ class ExplanationTask:
 
     @property
     def clean_score(self) -> Tensor:
-        """(n,) score of the explained class."""
-        return self.clean.gather(1, self.labels[:, None]).squeeze(1)
+        """(n,) score of what is explained."""
+        return self.subject.score(self.clean, torch.arange(len(self), device=self.clean.device))
 
     def query(self, x: Tensor, samples: Tensor) -> Tensor:
-        """Rows x (m, c, *size) of these samples (m,) -> the explained class's score (m,)."""
-        return self.meter(x, samples, "search").gather(1, self.labels[samples][:, None]).squeeze(1)
+        """Rows x (m, c, *size) of these samples (m,) -> the score (m,) of what is explained."""
+        return self.subject.score(self.meter(x, samples, "search"), samples)
 
     def probability(self, x: Tensor, samples: Tensor) -> Tensor:
-        """Rows x (m, c, *size) of these samples (m,) -> the explained class's probability (m,)."""
-        return self.victim.probabilities(self.query(x, samples))
+        """Rows x (m, c, *size) of these samples (m,) -> the class's probability, or the share of the object shown (m,)."""
+        return self.subject.share(self.meter(x, samples, "search"), samples)
 
     def shown(self, visible: Tensor, fill: Tensor, samples: Tensor) -> Tensor:
         """The class's probability (m,) when only `visible` (m, *size) in [0, 1] shows and `fill` (n, c, *size) hides the rest."""
@@ -125,6 +133,7 @@ class Method(ABC):
     name: ClassVar[str]
     gradients: ClassVar[bool] = False  # needs a torch module, not only its scores
     flips: ClassVar[bool] = False  # searches for a flip, so it can explain only the predicted class
+    classes_only: ClassVar[bool] = False  # cannot explain an object or a class of a map
     scored: ClassVar[bool] = True  # can be scored beside other methods
     together: int = 16  # samples per call of `draw`
 
@@ -133,7 +142,7 @@ class Method(ABC):
         """The method with its own options; `attack` holds the run's options, for methods that attack."""
         check_options(cls, options, f"the method {cls.name!r}")
         for name, value in options.items():
-            least = int(type(value) is int and name != "episodes")
+            least = int(type(value) is int and name not in ("episodes", "erase"))
             if isinstance(value, int | float) and not least <= value <= MOST:
                 raise OptionError(f"expected {name} of the method {cls.name!r} from {least} to {MOST:,}, got {value!r}")
         return cls(**options)
@@ -165,6 +174,11 @@ class Method(ABC):
         if self.gradients and not isinstance(victim, TorchVictim):
             needs = f"the method {self.name!r} needs the model's gradients or layers, not a {type(victim).__name__}"
             raise ModelError(f"{needs}: omit it, or pass the torch module as a TorchVictim")
+        if victim.prediction != "classes" and (self.gradients or self.classes_only):
+            advice = "use 'belief', 'drise' or 'occlusion'"
+            raise ModelError(
+                f"the method {self.name!r} explains classes, but the model predicts {WORDS[victim.prediction]}: {advice}"
+            )
         parts = []
         with bar(len(batch), f"explaining by {self.name}") as progress:
             for at in range(0, len(batch), self.together):
@@ -181,11 +195,15 @@ class Method(ABC):
         """Query the clean inputs and check the classes to explain."""
         meter, x0 = QueryMeter(victim, len(batch)), batch.x.to(victim.device)
         clean = meter(x0, torch.arange(len(batch)), "search")
-        chosen = clean.argmax(1) if labels is None else labels.to(x0.device)
-        _check_labels(victim, clean, chosen, batch.ids, self.flips)
+        if torch.isnan(clean).any():
+            raise ModelError("the model returned NaN for a clean sample: repair the model or its input range")
+        subject, found = find_subject(victim, clean, batch, labels)
+        if victim.prediction == "classes":
+            _check_labels(victim, clean, subject.labels, batch.ids, self.flips)
+        check_found(found, batch.ids, victim.prediction)
         fill = None if instead is None else instead.to(x0.device)
         known = (batch.bounds, fill, batch.leads, batch.rate, batch.r_peaks)
-        return ExplanationTask(meter, x0, chosen, clean, seeds.to(x0.device), *known)
+        return ExplanationTask(meter, x0, subject, clean, seeds.to(x0.device), *known)
 
     def _explain(self, task: ExplanationTask, rule: str) -> Explanation:
         began = time.perf_counter()
@@ -210,8 +228,36 @@ class Method(ABC):
             regions=drawn.regions,
             by_lead=None if drawn.by_lead is None else drawn.by_lead.cpu(),
             waves=drawn.waves,
-            probabilities=task.victim.probabilities(task.clean).cpu(),
+            probabilities=task.victim.probabilities(task.clean).cpu() if task.victim.prediction == "classes" else None,
+            subject=task.subject,
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ByLead(Method):
+    """A method that can tell groups of channels apart; `channels` names them, by default those of the run."""
+
+    channels: str | None = None
+
+    @classmethod
+    def of(cls, options: Mapping[str, Any], attack: AttackOptions) -> Method:
+        given = {} if attack.channels is None else {"channels": attack.channels}
+        return super().of({**given, **options}, attack)
+
+
+def lead_groups(task: ExplanationTask, spec: str) -> Tensor:
+    """(g, c) bool: the channels of each group."""
+    count = task.x0.shape[1]
+    own = torch.tensor(parse_channels(spec, count, task.leads) or (0,) * count, device=task.x0.device)
+    return own == torch.arange(int(own.max()) + 1, device=own.device)[:, None]
+
+
+def grouped_maps(maps: Tensor, groups: Tensor) -> Drawn:
+    """Maps (n, g, *size) of groups (g, c) of channels -> their mean over the channels, and the map of each if there are groups."""
+    if bool(groups[0].all()):
+        return Drawn(maps[:, 0], maps[:, 0])
+    by_lead = torch.einsum("ng...,gc->nc...", maps, groups.to(maps))
+    return Drawn(by_lead.mean(1), by_lead.mean(1), by_lead=by_lead)
 
 
 def refuse_unscored(methods: Iterable[Method]) -> None:
@@ -229,8 +275,6 @@ def _check_labels(victim: Victim, clean: Tensor, labels: Tensor, ids: Sequence[s
     if int(labels.min()) < 0 or int(labels.max()) >= classes:
         outside = int(labels[(labels < 0) | (labels >= classes)][0])
         raise OptionError(f"class {outside} is not one of the model's 0..{classes - 1}")
-    if torch.isnan(clean).any():
-        raise ModelError("the model returned NaN for a clean sample: repair the model or its input range")
     predicted = clean.gather(1, labels[:, None]).squeeze(1) > 0 if victim.multilabel else clean.argmax(1) == labels
     if flips and not predicted.all():
         row = int((~predicted).nonzero()[0])

@@ -4,6 +4,10 @@ Each pair of queries removes a set of patches and then its complement; `regressi
 correlates neighbours. Of several random sets, over grids from coarse to fine, the next pair uses the one that leaves the least
 uncertainty. The map is the posterior mean, with its standard deviation. A few more queries remove each region as a whole:
 that keeps the intervals valid where a region's effect is not the sum of its places.
+
+Half of an image removed hides most objects, so the pairs say which parts suffice to show an object, and little about the
+smallest part that hides it. For objects and for classes of a map, a share of the queries therefore hides patches one by one, the
+most promising first; these patches come first in the map, in this order.
 """
 
 from __future__ import annotations
@@ -16,6 +20,7 @@ from torch import Tensor
 from rlab.core.grid import PatchGrid
 from rlab.errors import OptionError
 from rlab.explanation.base import Drawn, ExplanationTask, Method, random_sets, removed
+from rlab.explanation.erasing import Erasing, deal
 from rlab.explanation.maps import BY_RANK, Cells, even_grid, extent, raise_patches, top_share
 from rlab.explanation.regions import RegionEffects
 from rlab.explanation.regression import (
@@ -29,10 +34,18 @@ from rlab.explanation.regression import (
     next_contrast,
     reconcile,
 )
+from rlab.explanation.subject import ClassSubject
 
 FIRST = 16  # pairs before the belief chooses the next ones
 DIRECT, FEWEST = 0.2, 3  # share of queries for direct contrasts of regions; minimum per region
 SIZES = (0.05, 0.1, 0.17, 0.25, 0.35, 0.5)  # possible mask sizes of a small image, as shares of its points
+ERASED, WIDTH, UNTIL = (
+    0.3,
+    8,
+    0.01,
+)  # share of queries that hide patches, patches tried in each step, and what may be left
+HOPE = 0.2  # expected of the most promising patch: by how much it lowers the logarithm of what is shown
+LEAST = 0.02  # a patch that lowers the logarithm by less is not hidden
 NEARLY = 0.9  # the mask is the smallest size with this share of the best gain
 BEFORE = (REACHES[1], 1.0)  # length scale and noise before the first answers
 
@@ -45,16 +58,29 @@ class Belief(Method):
     queries: int | None = None  # including the clean prediction (default: 500 for signals, 700 for images and clips)
     remove: str = "blur"
     candidates: int = 4  # random sets per grid to choose each pair from
+    erase: float | None = None  # share of queries that hide patches one by one (default: 0.3, but 0 for classes)
+
+    def __post_init__(self) -> None:
+        if self.erase is not None and not 0 <= self.erase <= 0.5:
+            raise OptionError(f"expected erase of the method 'belief' from 0 to 0.5, got {self.erase}")
 
     def most(self, size: tuple[int, ...]) -> int:
         pairs, contrasts = self._shares(size)
         return 1 + _sizes(size) + 2 * pairs + 2 * contrasts * len(_regions(size))
 
-    def _shares(self, size: tuple[int, ...]) -> tuple[int, int]:
-        """The number of pairs of sets, and of direct contrasts per region."""
-        total, regions = self.queries or BY_RANK[len(size) - 1].queries, len(_regions(size))
-        least = 1 + 2 * FIRST + 2 * FEWEST * regions
-        if total < least:
+    def _steps(self, task: ExplanationTask) -> int:
+        """The number of steps that hide a patch."""
+        usual, total = 0.0 if isinstance(task.subject, ClassSubject) else ERASED, self._total(task.size)
+        share = usual if self.erase is None else self.erase
+        return max(0, min(int(share * total), total - _least(task.size))) // WIDTH
+
+    def _total(self, size: tuple[int, ...]) -> int:
+        return self.queries or BY_RANK[len(size) - 1].queries
+
+    def _shares(self, size: tuple[int, ...], steps: int = 0) -> tuple[int, int]:
+        """The number of pairs of sets, and of direct contrasts per region, beside the steps that hide a patch."""
+        total, regions = self._total(size) - WIDTH * steps, len(_regions(size))
+        if total < (least := _least(size)):
             raise OptionError(
                 f"expected at least {least} queries of the method 'belief' here, got {total}: raise queries"
             )
@@ -73,9 +99,22 @@ class Belief(Method):
         effect, deviation = (torch.stack(part).float() for part in zip(*at_regions, strict=True))
         effects = RegionEffects(regions, effect, deviation, direct.shape[2] - 1 + POOLED)
         maps = raise_patches(means, places)
+        if self._steps(task):
+            maps = self._erased(maps, task, blank, cells)
         mask = _sized(maps, task, blank) if _sizes(task.size) else None
         cover = extent(maps, task.x0, task.bounds)
         return Drawn(maps, cover, raise_patches(deviations, places), effects, mask)
+
+    def _erased(self, maps: Tensor, task: ExplanationTask, blank: Tensor, cells: Cells) -> Tensor:
+        """The maps (n, *size) with the patches first that hide what is explained."""
+        grid, bank = even_grid(task.size, cells.sets[-1]), torch.stack([task.x0, blank], 1)
+        hope = grid.reduce(maps).clamp(min=0)
+        hope = (
+            hope / hope.amax(1, keepdim=True).clamp(min=1e-12) * HOPE
+        )  # of the logarithm, as the drops of `erase` are
+        none = torch.zeros_like(hope, dtype=torch.bool)
+        erase = Erasing(WIDTH, self._steps(task), UNTIL, LEAST)
+        return deal(maps, grid.expand(erase(task, bank, grid, hope, none)))
 
     def _measure(self, task: ExplanationTask, cells: Cells, places: PatchGrid, blank: Tensor) -> list[list[Hypothesis]]:
         """The hypotheses about each sample after all its pairs."""
@@ -86,7 +125,7 @@ class Belief(Method):
         empty, answers = torch.zeros(0, len(places), dtype=torch.float64), torch.zeros(0, dtype=torch.float64)
         contrast, drop = [empty] * len(task), [answers] * len(task)
         beliefs: list[list[Hypothesis]] = [[] for _ in range(len(task))]
-        total, done = self._shares(task.size)[0], 0
+        total, done = self._shares(task.size, self._steps(task))[0], 0
         while done < total:
             count = min(max(FIRST, done), total - done)
             chosen = []
@@ -106,7 +145,7 @@ class Belief(Method):
 
     def _contrasts(self, task: ExplanationTask, cells: Cells, regions: PatchGrid, blank: Tensor) -> Tensor:
         """(n, g, k): the drop when a whole region is removed, in the context of random sets of other places."""
-        count, boxes = self._shares(task.size)[1], regions.expand(torch.eye(len(regions))).bool()
+        count, boxes = self._shares(task.size, self._steps(task))[1], regions.expand(torch.eye(len(regions))).bool()
         grids = [even_grid(task.size, along) for along in cells.sets]
         steps = torch.arange(len(regions) * count)
         beside = []
@@ -146,6 +185,11 @@ def _sets(seed: Tensor, steps: Tensor, grid: PatchGrid) -> Tensor:
 
 def _regions(size: tuple[int, ...]) -> PatchGrid:
     return even_grid(size, BY_RANK[len(size) - 1].regions)
+
+
+def _least(size: tuple[int, ...]) -> int:
+    """The smallest number of queries for a map, the clean prediction included."""
+    return 1 + 2 * FIRST + 2 * FEWEST * len(_regions(size))
 
 
 def _sizes(size: tuple[int, ...]) -> int:

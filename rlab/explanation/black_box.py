@@ -1,4 +1,4 @@
-"""Baselines that need only scores, for inputs of any rank: RISE, occlusion, Sobol indices, HSIC, a bump in the middle."""
+"""Baselines that need only scores, for any rank: RISE and D-RISE, occlusion, Sobol indices, HSIC, a bump in the middle."""
 
 from __future__ import annotations
 
@@ -8,17 +8,19 @@ import torch
 from torch import Tensor
 from torch.nn.functional import interpolate, one_hot
 
+from rlab.core.channels import TOGETHER
 from rlab.core.rng import uniform
 from rlab.errors import OptionError
-from rlab.explanation.base import ExplanationTask, Method, removed
+from rlab.explanation.base import ByLead, Drawn, ExplanationTask, Method, grouped_maps, lead_groups, removed
 from rlab.explanation.maps import LINEAR, each, even_grid, mean_fill, raise_patches
 
 
 @dataclass(frozen=True)
-class Rise(Method):
+class Rise(ByLead):
     """The mean of random soft masks, weighted by the class's probability when only the mask shows.
 
-    Petsiuk et al. 2018, https://arxiv.org/abs/1806.07421: 8,000 masks of 7 x 7 cells, each visible with probability 0.5.
+    Petsiuk et al. 2018, https://arxiv.org/abs/1806.07421: 8,000 masks of 7 x 7 cells, each visible with probability 0.5. Groups of
+    `channels` have masks of their own.
     """
 
     name = "rise"
@@ -29,17 +31,22 @@ class Rise(Method):
 
     def __post_init__(self) -> None:
         if not 0 < self.chance < 1:
-            raise OptionError(f"expected chance of the method 'rise' above 0 and below 1, got {self.chance}")
+            raise OptionError(f"expected chance of the method {self.name!r} above 0 and below 1, got {self.chance}")
 
     def most(self, size: tuple[int, ...]) -> int:
         return 1 + self.masks
 
-    def draw(self, task: ExplanationTask) -> Tensor:
-        total, fill = torch.zeros(len(task), *task.size, device=task.x0.device), removed(task, self.remove)
+    def draw(self, task: ExplanationTask) -> Drawn:
+        groups, fill = lead_groups(task, self.channels or TOGETHER), removed(task, self.remove)
+        total = torch.zeros(len(task), len(groups), *task.size, device=task.x0.device)
         for samples, steps in task.pairs(self.masks):
-            visible = self._masks(task.seeds[samples], steps, task.size)
-            total.index_add_(0, samples, visible * each(task.shown(visible, fill, samples), visible))
-        return total / (self.masks * self.chance)
+            own = [self._masks(task.seeds[samples], steps * len(groups) + g, task.size) for g in range(len(groups))]
+            visible, hidden = torch.stack(own, 1), fill[samples]
+            untouched = each((~groups.any(0)).to(visible), visible[0])  # channels of no group stay visible
+            by_lead = torch.einsum("mg...,gc->mc...", visible, groups.to(visible)) + untouched
+            shown = hidden + by_lead * (task.x0[samples] - hidden)
+            total.index_add_(0, samples, visible * each(task.probability(shown, samples), visible))
+        return grouped_maps(total / (self.masks * self.chance), groups)
 
     def _masks(self, seeds: Tensor, steps: Tensor, size: tuple[int, ...]) -> Tensor:
         """(m, *size) in [0, 1]: random cells, smoothed and shifted by a random part of a cell."""
@@ -57,8 +64,20 @@ class Rise(Method):
 
 
 @dataclass(frozen=True)
-class Occlusion(Method):
-    """The drop of the class's log-probability when one patch is hidden.
+class Drise(Rise):
+    """`Rise` with the settings for detectors, where the overlap of boxes times their score replaces the class's probability.
+
+    Petsiuk et al. 2021, https://arxiv.org/abs/2006.03204: 5,000 masks of 16 x 16 cells.
+    """
+
+    name = "drise"
+    masks: int = 5000
+    cells: int = 16
+
+
+@dataclass(frozen=True)
+class Occlusion(ByLead):
+    """The drop of the class's log-probability when one patch is hidden, in one group of `channels` after the other.
 
     Zeiler and Fergus 2014, https://arxiv.org/abs/1311.2901.
     """
@@ -66,18 +85,21 @@ class Occlusion(Method):
     name = "occlusion"
     along: int = 14  # patches per axis
 
-    def most(self, size: tuple[int, ...]) -> int:
-        return 1 + len(even_grid(size, self.along))
+    def most(self, size: tuple[int, ...]) -> int | None:
+        return 1 + len(even_grid(size, self.along)) if self.channels in (None, TOGETHER) else None
 
-    def draw(self, task: ExplanationTask) -> Tensor:
+    def draw(self, task: ExplanationTask) -> Drawn:
         grid, fill = even_grid(task.size, self.along), mean_fill(task.x0)
+        groups = lead_groups(task, self.channels or TOGETHER)
 
-        def without(samples: Tensor, patches: Tensor) -> Tensor:
-            box = grid.expand(one_hot(patches, len(grid)).float()) > 0
-            return task.query(task.hidden(box, fill, samples), samples)
+        def without(samples: Tensor, items: Tensor) -> Tensor:
+            box = grid.expand(one_hot(items % len(grid), len(grid)).float()) > 0
+            inside = groups[items // len(grid)].view(len(box), -1, *(1,) * len(task.size)) & box[:, None]
+            return task.query(torch.where(inside, fill[samples], task.x0[samples]), samples)
 
-        scores = task.answers(len(grid), without)
-        return raise_patches(task.clean_score[:, None] - scores, grid)
+        drops = task.clean_score[:, None] - task.answers(len(groups) * len(grid), without)
+        maps = raise_patches(drops.view(-1, len(grid)), grid)
+        return grouped_maps(maps.view(len(task), len(groups), *task.size), groups)
 
 
 @dataclass(frozen=True)

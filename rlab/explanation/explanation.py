@@ -18,6 +18,7 @@ from rlab.explanation.files import class_rows, save_explanation
 from rlab.explanation.pictures import draw_maps, save_overlays
 from rlab.explanation.regions import RegionEffects
 from rlab.explanation.sections import maps_sections
+from rlab.explanation.subject import Subject
 from rlab.explanation.viewers import legend, sample_viewers
 from rlab.explanation.wave_effects import WaveEffects, wave_tables
 from rlab.present.notebook import SAMPLES, blocks_html, maps_html
@@ -46,6 +47,7 @@ class Explanation(Result):
     by_lead: Tensor | None = None  # (n, c, *size) the map of each lead, if the method tells leads apart
     waves: WaveEffects | None = None  # effect of removing each wave in each group of leads, if the method knows it
     probabilities: Tensor | None = None  # (n, k) of the clean inputs
+    subject: Subject | None = None  # what was explained, to score the maps; None if it was not kept
     inputs: Batch | None = None  # what was explained; None if it was not kept
 
     def __len__(self) -> int:
@@ -74,6 +76,8 @@ class Explanation(Result):
         whole: dict[str, Any] = {name: torch.cat([part.arrays[name] for part in parts]) for name in parts[0].arrays}
         regions = [part.regions for part in parts if part.regions is not None]
         whole["regions"] = RegionEffects.join(regions) if regions else None
+        subjects = [part.subject for part in parts if part.subject is not None]
+        whole["subject"] = type(subjects[0]).cat(subjects) if subjects else None
         waves = [part.waves for part in parts if part.waves is not None]
         whole["waves"] = WaveEffects.join(waves) if waves else None
         return replace(parts[0], **whole, seconds=sum(part.seconds for part in parts))

@@ -14,7 +14,8 @@ from pydantic import AliasChoices, Field, ValidationInfo, field_validator, model
 from torch import Tensor
 
 from rlab.data.batch import Batch
-from rlab.data.images import IMAGES, fit
+from rlab.data.fitting import fit
+from rlab.data.images import IMAGES
 from rlab.errors import DataError, OptionError
 from rlab.explanation.base import RULE, Method
 from rlab.explanation.method_comparison import ScoredMethod
@@ -29,7 +30,7 @@ COMPARED_LAYERS = ("gradcam", "gradcam++", "ablationcam", "scorecam")  # and tho
 
 class ExplainOptions(RunOptions):
     """Methods, the class they explain, and how maps become masks and scores; attack options are for the method 'mask', and
-    `channels` for 'waves' too."""
+    `channels` for 'waves', 'rise' and 'occlusion' too."""
 
     method: Annotated[tuple[str, ...] | None, Accepts(str | Sequence[str] | None)] = Field(
         None,

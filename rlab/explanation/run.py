@@ -14,7 +14,7 @@ from rlab.data.batch import Batch
 from rlab.errors import DataError, OptionError
 from rlab.explanation.base import RULE, ExplanationTask, Method, refuse_unscored
 from rlab.explanation.belief import Belief
-from rlab.explanation.black_box import Hsic, Middle, Occlusion, Rise, Sobol
+from rlab.explanation.black_box import Drise, Hsic, Middle, Occlusion, Rise, Sobol
 from rlab.explanation.captum_methods import CaptumOcclusion, KernelShap, Lime
 from rlab.explanation.credit import Credit, fine_grid
 from rlab.explanation.explanation import Explanation
@@ -42,6 +42,7 @@ class MinimalMask(Method):
 
     name = "mask"
     flips = True
+    classes_only = True
     scored = False
     attack: AttackOptions = field(default_factory=lambda: check(AttackOptions, {}))
 
@@ -74,7 +75,7 @@ class MinimalMask(Method):
 
 
 OURS = (Belief, Waves, Credit, MinimalMask)
-BLACK_BOX = (Rise, Sobol, Hsic, KernelShap, Lime, Occlusion, CaptumOcclusion, Middle)
+BLACK_BOX = (Rise, Drise, Sobol, Hsic, KernelShap, Lime, Occlusion, CaptumOcclusion, Middle)
 WHITE_BOX = (GradCam, GradCamPlusPlus, AblationCam, ScoreCam, IntegratedGradients)
 METHODS: dict[str, type[Method]] = {method.name: method for method in (*OURS, *BLACK_BOX, *WHITE_BOX)}
 DEFAULT = "belief"

@@ -21,6 +21,7 @@ from rlab.explanation.base import ROWS, RULE, SCORE, Method, refuse_unscored
 from rlab.explanation.explanation import Explanation
 from rlab.explanation.maps import each, hiding_bank, ranks, to_unit
 from rlab.explanation.method_comparison import MethodComparison, ScoredMethod
+from rlab.explanation.subject import ClassSubject, Subject
 from rlab.victims.base import Victim
 from rlab.victims.torch_module import TorchVictim
 
@@ -61,22 +62,29 @@ def against_truth(explanation: Explanation, truth: Tensor) -> dict[str, Tensor]:
 
 
 def curves(
-    victim: Victim, x0: Tensor, blank: Tensor, maps: Tensor, labels: Tensor, steps: int = STEPS, insert: bool = False
+    victim: Victim,
+    x0: Tensor,
+    blank: Tensor,
+    maps: Tensor,
+    subject: Subject | Tensor,
+    steps: int = STEPS,
+    insert: bool = False,
 ) -> Tensor:
-    """(n, steps + 1) the class's probability as more of the highest points are hidden, or shown.
+    """(n, steps + 1) how much is left of what is explained (a tensor (n,) names classes: their probability) as more of the
+    highest points are hidden, or shown.
 
     The steps + 1 queries per sample count in the victim's phase 'score', not as the map's.
     """
     count, rank = maps[0].numel(), ranks(maps.to(x0.device))
     probability = torch.empty(len(x0), steps + 1)
     limits = torch.arange(steps + 1, device=x0.device) * count / steps
+    what = ClassSubject(subject, victim.multilabel) if isinstance(subject, Tensor) else subject
     start, end = (blank, x0) if insert else (x0, blank)
     for rows in torch.arange(len(x0), device=x0.device).split(max(1, ROWS // (steps + 1))):
         whose = rows.repeat_interleave(steps + 1)
         limit = each(limits.repeat(len(rows)), maps)
         x = torch.where((rank[whose] < limit)[:, None], end[whose], start[whose])
-        scores = victim(x, SCORE).gather(1, labels.to(x0.device)[whose][:, None])
-        probability[rows.cpu()] = victim.probabilities(scores).view(len(rows), -1).cpu()
+        probability[rows.cpu()] = what.share(victim(x, SCORE), whose).view(len(rows), -1).cpu()
     return probability
 
 
@@ -119,7 +127,7 @@ class MethodJudge:
         before = victim.rows.total()
         shuffled = shuffle_weights(victim, seed) if self.checks and isinstance(victim, TorchVictim) else None
         left_out = []
-        if batch.masks is None:
+        if batch.masks is None and batch.target == "classes":
             left_out.append("There is no ground truth, so there are no scores for Dice, IoU, pointing game and energy")
         if self.checks and shuffled is None:
             left_out.append(f"The weights of a {type(victim).__name__} cannot be shuffled, so there is no sanity check")
@@ -140,13 +148,15 @@ class MethodJudge:
         self, victim: Victim, batch: Batch, method: Method, labels: Tensor | None, seed: int, shuffled: Victim | None
     ) -> ScoredMethod:
         explanation = method(victim, batch, labels, seed, self.rule)
+        subject = explanation.labels if explanation.subject is None else explanation.subject
         scores = {"queries": explanation.queries.double()}
-        if batch.masks is not None:
-            scores |= against_truth(explanation, batch.masks)
+        truth = batch.masks if batch.masks is not None or isinstance(subject, Tensor) else subject.truth(batch.size)
+        if truth is not None:
+            scores |= against_truth(explanation, truth)
         x0 = batch.x.to(victim.device)
         hidden = hiding_bank(x0, batch.bounds, [0] * len(batch))[:, 1]
         for name, insert in (("deletion", False), ("insertion", True)):
-            scores[name] = area(curves(victim, x0, hidden, explanation.maps, explanation.labels, self.steps, insert))
+            scores[name] = area(curves(victim, x0, hidden, explanation.maps, subject, self.steps, insert))
 
         def correlation(other: Victim, labels: Tensor | None, seed: int) -> Tensor:
             """(n,) rank correlation with the maps of another run; NaN for samples that do not run again."""

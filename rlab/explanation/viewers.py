@@ -31,7 +31,7 @@ LEGEND = (
 )
 COLUMNS = 6  # maximum per row
 FILMS = 24  # maximum per page; with more maps of clips, none moves
-_FACTS = ("ids", "bounds", "classes", "unit", "rate", "r_peaks", "leads")
+_FACTS = ("ids", "bounds", "classes", "unit", "rate", "r_peaks", "leads", "target")
 
 
 def save_inputs(batch: Batch, folder: Path, limit: int) -> None:
@@ -60,7 +60,8 @@ def read_inputs(folder: Path) -> Batch:
 
 
 def _batch(arrays: Mapping[str, Tensor], text: str | None) -> Batch:
-    facts: dict[str, Any] = {name: json.loads(text or "{}")[name] for name in _FACTS}
+    stored = {"target": "classes"} | json.loads(text or "{}")  # folders of 0.2.0 name no target
+    facts: dict[str, Any] = {name: stored[name] for name in _FACTS}
     low, high = map(float, facts["bounds"])
     x = arrays["x"].float() / 255 * (high - low) + low if arrays["x"].dtype == torch.uint8 else arrays["x"]
     facts |= {name: tuple(facts[name]) for name in ("ids", "classes", "leads")} | {"bounds": (low, high)}

@@ -7,21 +7,18 @@ its points, so that sums over a map are effects.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import avg_pool1d, interpolate
 
-from rlab.core.channels import EACH, TWELVE, group_names, is_twelve_lead, parse_channels
+from rlab.core.channels import EACH, TWELVE, group_names, is_twelve_lead
 from rlab.core.rng import uniform
 from rlab.data.ecg_masks import SEGMENTS, segment_masks
 from rlab.errors import OptionError
-from rlab.explanation.base import Drawn, ExplanationTask, Method, removed
+from rlab.explanation.base import ByLead, Drawn, ExplanationTask, lead_groups, removed
 from rlab.explanation.wave_effects import WaveEffects
-from rlab.runs.options import AttackOptions
 
 ISOELECTRIC = "isoelectric"
 FEWEST = 3  # cuts per part, for an interval
@@ -30,26 +27,20 @@ LEVEL_OVER = 0.1  # seconds over which the isoelectric line is a mean
 
 
 @dataclass(frozen=True)
-class Waves(Method):
+class Waves(ByLead):
     """`channels` are the groups of leads (default: four groups of twelve leads, otherwise each lead); `remove` says what
     replaces a wave: 'isoelectric', or what other methods take."""
 
     name = "waves"
     queries: int = 385  # at most, including the clean prediction
-    channels: str | None = None
     remove: str = ISOELECTRIC
-
-    @classmethod
-    def of(cls, options: Mapping[str, Any], attack: AttackOptions) -> Method:
-        given = {} if attack.channels is None else {"channels": attack.channels}
-        return super().of({**given, **options}, attack)
 
     def most(self, size: tuple[int, ...]) -> int:
         return self.queries
 
     def draw(self, task: ExplanationTask) -> Drawn:
         batch = task.inputs
-        groups = self._groups(task)
+        groups = lead_groups(task, self.channels or (TWELVE if is_twelve_lead(task.leads) else EACH))
         masks = torch.stack(list(segment_masks(batch).values()), 1).to(task.x0.device)  # (n, w, time)
         fill = (
             isoelectric(task.x0, masks.any(1), task.rate or 1)
@@ -66,13 +57,6 @@ class Waves(Method):
         density = effects.effect.to(points.device) / points.clamp(min=1)
         by_lead = torch.einsum("nwg,nwt,gc->nct", density, masks.float(), groups.float())
         return Drawn(by_lead.sum(1), by_lead.sum(1).clamp(min=0), by_lead=by_lead, waves=effects)
-
-    def _groups(self, task: ExplanationTask) -> Tensor:
-        """(g, c) bool: the leads of each group."""
-        leads = task.x0.shape[1]
-        spec = self.channels or (TWELVE if is_twelve_lead(task.leads) else EACH)
-        own = torch.tensor(parse_channels(spec, leads, task.leads) or (0,) * leads, device=task.x0.device)
-        return own == torch.arange(int(own.max()) + 1, device=own.device)[:, None]
 
     def _after(self, task: ExplanationTask, masks: Tensor, groups: Tensor, fill: Tensor) -> Tensor:
         """(n, w, g, cuts): the class's probability after each cut of each part."""

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from rlab.errors import ModelError
-from rlab.explanation.base import ExplanationTask, Method
+from rlab.explanation.base import Drawn, ExplanationTask, Method
 from rlab.explanation.captum_methods import captum
 from rlab.explanation.maps import mean_fill, resize, to_unit
 from rlab.victims.torch_module import TorchVictim
@@ -39,11 +39,13 @@ class IntegratedGradients(Method):
     def most(self, size: tuple[int, ...]) -> int:
         return 1 + self.steps
 
-    def draw(self, task: ExplanationTask) -> Tensor:
+    def draw(self, task: ExplanationTask) -> Drawn:
         baseline, every = mean_fill(task.x0).expand_as(task.x0).contiguous(), torch.arange(len(task))
         attribution = captum().IntegratedGradients(lambda x: task.forward(x, every.repeat(len(x) // len(task))))
         maps = attribution.attribute(task.x0, baseline, task.labels, n_steps=self.steps, internal_batch_size=64)
-        return torch.as_tensor(maps).detach().abs().sum(1)
+        by_lead = torch.as_tensor(maps).detach().abs().float()
+        whole = by_lead.sum(1)
+        return Drawn(whole, whole, by_lead=by_lead if len(task.leads) > 1 else None)
 
 
 @dataclass(frozen=True)

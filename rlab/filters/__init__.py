@@ -1,10 +1,12 @@
 """Natural distortions: built-in filters by name or as objects, and your own as functions."""
 
-from rlab.filters import clinical, clips, corruptions, elastic, image, signal, values, weather  # noqa: F401
+from rlab.filters import audio, clinical, clips, corruptions, elastic, image, signal, values, weather  # noqa: F401
 from rlab.filters.base import FAMILIES, Filter, register
 from rlab.filters.check import check_filter, check_palette
 from rlab.filters.named import (
     AmplitudeScaling,
+    BackgroundNoise,
+    BandLimit,
     BaselineWander,
     ChannelShift,
     Contrast,
@@ -14,6 +16,7 @@ from rlab.filters.named import (
     DistortionFamily,
     Dropout,
     ElectrodeMotion,
+    FewBits,
     Fgsm,
     Flicker,
     FrozenFrame,
@@ -25,10 +28,12 @@ from rlab.filters.named import (
     LeadDropout,
     MotionBlur,
     MuscleNoise,
+    PacketLoss,
     Pgd,
     Pixelate,
     PowerlineHum,
     Resampling,
+    Reverberation,
     SaltAndPepper,
     Saturation,
     Smoothing,
@@ -38,6 +43,8 @@ from rlab.filters.palette import Entry, Palette, find
 __all__ = [
     "FAMILIES",
     "AmplitudeScaling",
+    "BackgroundNoise",
+    "BandLimit",
     "BaselineWander",
     "ChannelShift",
     "Contrast",
@@ -48,6 +55,7 @@ __all__ = [
     "Dropout",
     "ElectrodeMotion",
     "Entry",
+    "FewBits",
     "Fgsm",
     "Filter",
     "Flicker",
@@ -60,11 +68,13 @@ __all__ = [
     "LeadDropout",
     "MotionBlur",
     "MuscleNoise",
+    "PacketLoss",
     "Palette",
     "Pgd",
     "Pixelate",
     "PowerlineHum",
     "Resampling",
+    "Reverberation",
     "SaltAndPepper",
     "Saturation",
     "Smoothing",

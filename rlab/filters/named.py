@@ -147,6 +147,26 @@ class HighPass(Distortion):
     """A recorder's baseline filter, which bends ST segments; severity is its cut-off in Hz (diagnostic 0.05, monitor 0.5)."""
 
 
+class BackgroundNoise(Distortion):
+    """Noise behind a sound, pink as in rooms and streets; severity is its standard deviation, also in dB of SNR."""
+
+
+class Reverberation(Distortion):
+    """A room that echoes for half a second; severity is the loudness of the echoes, also in dB below the sound."""
+
+
+class BandLimit(Distortion):
+    """A telephone or a small microphone, high tones lost; severity is how many octaves at the top."""
+
+
+class PacketLoss(Distortion):
+    """Packets of 20 ms of a sound that are lost, silent in all channels; severity is their share."""
+
+
+class FewBits(Distortion):
+    """A coder with few bits, with finer steps for soft sound (mu-law); severity is how many of 12 bits are lost."""
+
+
 class Fgsm(Distortion):
     """One step against the gradient of the surrogates' margins; severity is the step. It needs `surrogate`."""
 

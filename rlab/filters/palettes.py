@@ -1,4 +1,4 @@
-"""Palettes with a name: what goes wrong with an ECG, what a recorder does to a whole record, and the papers' four distortions."""
+"""Palettes with a name: for an ECG, for whole records of it, for sound, and the papers' four distortions."""
 
 from __future__ import annotations
 
@@ -29,6 +29,11 @@ RECORDER = (
     "high_pass@0.5,1Hz",
     "smoothing@3.3ms",
 )
+# Street and office noise, a reverberant room, an overdriven microphone, a telephone line, lost packets, and a coder.
+AUDIO = (
+    *("background_noise@20,10dB", "reverberation@10,3dB", "saturation@0.75", "band_limit@1.2,2.5", "packet_loss@1"),
+    "few_bits@8",
+)
 # The fifteen kinds of ImageNet-C in the papers' order, four more that the papers keep for validation, and their counterparts
 # for signals: the ratios of signal to noise of the Noise Stress Test Database, and faults of recorders, from weak to strong.
 COMMON = (
@@ -58,9 +63,10 @@ _SIGNALS = {
 }
 _RECORDS = ("resampling", "high_pass")  # happen to a whole record, so a palette for patches has no use for them
 PAPER = ("gaussian_noise", "gaussian_blur", "dead_pixel", "illuminate")
-PALETTES = {"clinical": CLINICAL, "recorder": RECORDER, "paper": PAPER}
+PALETTES = {"clinical": CLINICAL, "recorder": RECORDER, "audio": AUDIO, "paper": PAPER}
 CORRUPTIONS = "corruptions"  # the palette of the common corruptions at level 3
 _HUM = "powerline_hum"
+_SOUND = 4000.0  # Hz; signals with such a rate, in no other unit, are sound
 
 
 def is_ecg(rank: int, rate: float | None, unit: str) -> bool:
@@ -75,6 +81,11 @@ def corruptions(rank: int, rate: float | None = None, extra: bool = False) -> di
         return {kind: specs for kind, specs in listed.items() if _possible(kind, rate, ())}
     kinds = (*COMMON, *(CLIPS if rank == 3 else ()), *(VALIDATION if extra else ()))
     return {kind: tuple(f"{PREFIX}{kind}@{level}" for level in LEVELS) for kind in kinds}
+
+
+def is_audio(rank: int, rate: float | None, unit: str) -> bool:
+    """Whether the audio palette applies: signals without a unit, with a rate that only sound has."""
+    return rank == 1 and rate is not None and rate >= _SOUND and not unit
 
 
 def named_palette(name: str, rank: int, rate: float | None, unit: str, own: Collection[str] = ()) -> tuple[str, ...]:
@@ -111,5 +122,5 @@ def needs_more(name: str) -> str | None:
             f"the filter {name!r} needs the limb leads I, II and III by name, but the data have none: load WFDB records"
         )
     if name.startswith("nstdb:"):
-        return f"recorded noise ({name!r}) works in attacks, explanations and comparisons: name built-in filters here"
+        return f"recorded noise ({name!r}) works in attacks, comparisons, hardening and gradings: name built-in filters here"
     return None

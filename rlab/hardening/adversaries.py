@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -21,6 +21,7 @@ from rlab.core.goals import Goal
 from rlab.core.grid import PatchGrid
 from rlab.core.rng import sample_seeds, uniform
 from rlab.data.batch import Batch
+from rlab.filters.base import Filter
 from rlab.filters.palette import unit_scale
 from rlab.hardening.trainable import divergence, goal_of
 from rlab.policies.base import Policy
@@ -92,12 +93,16 @@ class PerturbationSpace:
     entries: int
     goal: Goal
     channels: tuple[int, ...] = ()  # the group of each channel as in the grid; () if all channels go together
+    rate: float | None = None  # samples per second of signals, for filters that depend on frequency
+    unit: str = ""  # of the data, for severities given in it
+    own: Mapping[str, Filter] = field(default_factory=dict)  # further filters by name, built for the data
 
     def draw(self, x: Tensor, seed: int) -> tuple[PatchGrid, Tensor]:
         """Draw a grid, and a palette as its bank (n, f + 1, c, *size) for these inputs."""
         rng = random.Random(seed)
         grid = PatchGrid.of(tuple(x.shape[2:]), rng.choice(list(self.patches)), self.channels)
-        palette = draw_palette(rng.choice(list(self.palettes)), self.entries, grid.rank, x.shape[1], rng)
+        template = rng.choice(list(self.palettes))
+        palette = draw_palette(template, self.entries, grid.rank, x.shape[1], rng, self.rate, self.unit, self.own)
         bank = x[:, None].repeat(1, len(palette) + 1, *(1,) * (x.dim() - 1))
         palette.fill(bank, self.bounds, rng.getrandbits(40))
         return grid, bank

@@ -22,6 +22,7 @@ from rlab.hardening.baselines import Norm
 from rlab.hardening.trainable import Consistency
 from rlab.policies import parse_policy
 from rlab.runs.options import AttackOptions, RunOptions
+from rlab.runs.palette_options import single_filters
 from rlab.storage.config import Accepts, Options, check
 
 GRADIENT = "gradient"
@@ -132,7 +133,10 @@ class HardenOptions(Options):
     def space(self, batch: Batch, goal: Goal) -> PerturbationSpace:
         palettes, patches = self.palettes or (defaults.palette(batch),), self.patches or (defaults.patch(batch),)
         groups = parse_channels(self.channels or defaults.channels(batch), batch.shape[0], batch.leads)
-        return PerturbationSpace(batch.bounds, palettes, patches, self.entries, goal, groups)
+        found = [single_filters(specs, batch) for specs in palettes]
+        names = [[str(spec) for spec in single] for single, _ in found]
+        own = {name: filter for _, filters in found for name, filter in filters.items()}
+        return PerturbationSpace(batch.bounds, names, patches, self.entries, goal, groups, batch.rate, batch.unit, own)
 
     def generator(self, batch: Batch, goal: Goal) -> AdversaryGenerator:
         if isinstance(self.adversary, AdversaryGenerator):

@@ -17,6 +17,7 @@ from matplotlib.figure import Figure
 from safetensors.torch import save as to_bytes
 from torch import Tensor, nn
 
+from rlab.core.checks import need_classes
 from rlab.data.batch import Batch
 from rlab.errors import DataError, MissingExtra, ModelError
 from rlab.hardening.batches import imbalance
@@ -64,6 +65,7 @@ def harden(
     check_keywords(harden, HardenOptions, fields)
     chosen = chosen.updated(fields)
     with showing(progress is not False), taken(model, data, limit) as (victim, batch):
+        need_classes(victim, "harden")
         announce(Understood(batch, (victim,)))
         original = twin(trainable(victim, batch))
         unseen = None if validation is None else as_batch(validation, bounds=batch.bounds)

@@ -20,14 +20,16 @@ from rlab.data.batch import Batch
 from rlab.errors import ModelError
 from rlab.runs.stages import fixed_threads
 from rlab.victims.base import Victim
-from rlab.victims.callables import CallableVictim, OnnxVictim, SklearnVictim
+from rlab.victims.callables import CallableVictim, SklearnVictim
+from rlab.victims.graphs import GraphVictim
 from rlab.victims.http import HttpVictim
 from rlab.victims.torch_module import TorchVictim
 
 Consistency = Literal["jsd", "kl"]
 Weights = dict[str, Tensor]
-INSTEAD: dict[type[Victim], str] = {
-    OnnxVictim: "an ONNX file cannot be trained: harden the torch model that it was exported from, and export it again",
+INSTEAD: dict[type[object], str] = {
+    GraphVictim: "an ONNX file or another graph cannot be trained: harden the torch model that it was exported from, and export "
+    "it again",
     HttpVictim: "a model behind an address cannot be trained from here: harden its torch model where it is stored, "
     "or give the samples of `rlab attack` to the people who train it",
     SklearnVictim: "a scikit-learn model cannot be fine-tuned: fit it again with the samples of `rlab attack` added",

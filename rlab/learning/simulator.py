@@ -32,7 +32,7 @@ _Share = Annotated[float, Field(ge=0, le=1)]
 class SimulatorCard(BaseModel):
     """What a simulator is for, what it learned from, and how well it agrees with its victim."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, hide_input_in_errors=True)
 
     students: tuple[StudentShape, ...] = Field(min_length=1, max_length=64)
     shape: tuple[_Side, ...] = Field(min_length=2, max_length=4)  # (c, *size) of an input
@@ -155,6 +155,8 @@ def read_simulator(path: Path) -> Simulator:
 def with_students(given: SurrogatePrior | None, simulator: Simulator, batch: Samples) -> SurrogatePrior:
     """The surrogates that are given, then the students, for data like this batch."""
     card = simulator.card
+    if batch.target != "classes":
+        raise ModelError("students learn scores of classes, but these data have none: leave out the simulator")
     if card.shape != batch.shape:
         raise ModelError(
             f"the simulator learned from inputs of shape {card.shape}, but these have shape {batch.shape}: "

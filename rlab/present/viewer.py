@@ -29,14 +29,28 @@ class Mark:
     last: int = 0
     dashed: bool = False  # for entries that share a colour with another
     band: bool = False  # a part of a map, which the ramp explains
+    frame: bool = False  # an outline, such as the box of an object
 
 
 @dataclass(frozen=True)
 class Answer:
+    """A figure before and after, as bars within `range`."""
+
     name: str
     true: bool
     before: float
     after: float
+    range: tuple[float, ...] = (0.0, 1.0)
+
+    def width(self, value: float) -> float:
+        """The length of a bar in percent; from zero, unless that would hide the difference."""
+        low, high = min(0.0, *self.range), max(0.0, *self.range)
+        return 100 * (value - low) / (high - low) if high > low else 0.0
+
+    @property
+    def words(self) -> str:
+        shown = [f"{value:.2f}" if self.range == (0.0, 1.0) else f"{value:.4g}" for value in (self.before, self.after)]
+        return " → ".join(shown)
 
 
 @dataclass(frozen=True)
@@ -63,6 +77,11 @@ class Sheet:
     paper: bool
     waves: Sequence[tuple[str, float, float]] = ()  # name, left, width
     times: Sequence[tuple[str, float]] = ()  # text, left
+
+    @property
+    def columns(self) -> list[float]:
+        """The left edges of the columns of leads, each of which spans the whole time."""
+        return sorted({lead.left for lead in self.leads})
 
 
 @dataclass(frozen=True)

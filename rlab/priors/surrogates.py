@@ -14,8 +14,10 @@ from rlab.core.vectors import wide
 from rlab.data.batch import Samples
 from rlab.data.kinds import kind_of
 from rlab.errors import InputError, ModelError, VictimError
+from rlab.predictions.kinds import WORDS
 from rlab.priors.base import Prior
 from rlab.priors.copies import ITSELF, MIRRORED, MOVED, Copy, agree
+from rlab.victims.base import Outputs
 from rlab.victims.options import ModelOptions
 from rlab.victims.resolve import load_model
 from rlab.victims.torch_module import TorchVictim
@@ -49,7 +51,9 @@ class SurrogatePrior(Prior):
         return [torch.cat([net(part, "surrogate").to(x.device) for part in x.split(rows)]) for net in self.surrogates]
 
     def mean_scores(self, x: Tensor) -> Tensor:
-        """(n, k): the mean of the surrogates' scores."""
+        """(n, k): the mean of the surrogates' scores; boxes and maps have no mean, so that the first surrogate answers."""
+        if self.surrogates[0].prediction in ("boxes", "map"):
+            return SurrogatePrior(self.surrogates[:1]).scores(x)[0]
         return torch.stack(self.scores(x)).mean(0)
 
     def alike(self, x: Tensor, y: Tensor, goal: Goal) -> Tensor:
@@ -89,9 +93,9 @@ class SurrogatePrior(Prior):
 
     def check_classes(self, classes: int) -> None:
         for number, surrogate in enumerate(self.surrogates):
-            if surrogate.classes not in (None, classes):
+            if surrogate.width not in (None, classes):
                 raise ModelError(
-                    f"the surrogate {self._name(number)} has {surrogate.classes} classes and the model {classes}: "
+                    f"the surrogate {self._name(number)} has {surrogate.width} classes and the model {classes}: "
                     "name one trained for the same classes"
                 )
 
@@ -136,7 +140,8 @@ def _agree(own: Tensor, other: Tensor) -> Tensor:
 
 def load_surrogates(named: Sequence[Surrogate], batch: Samples) -> SurrogatePrior:
     """Models by name (as for `rlab.load_victim`), torch modules or victims; each is queried once on the data."""
-    surrogates = [_load(model, batch.bounds) for model in named]
+    outputs: Outputs = "auto" if batch.target == "classes" else batch.target
+    surrogates = [_load(model, batch.bounds, outputs) for model in named]
     prior = SurrogatePrior(surrogates, tuple(surrogate_name(model) for model in named))
     for name, surrogate in zip(prior.names, surrogates, strict=True):
         check_surrogate(name, surrogate, batch)
@@ -149,10 +154,10 @@ def surrogate_name(model: Surrogate) -> str:
     return inner if isinstance(inner, str) else type(inner).__name__
 
 
-def _load(model: Surrogate, bounds: tuple[float, float]) -> TorchVictim:
+def _load(model: Surrogate, bounds: tuple[float, float], outputs: Outputs) -> TorchVictim:
     if isinstance(model, nn.Module):
-        return TorchVictim(model, bounds=bounds)
-    loaded = load_model(ModelOptions(name=model), bounds) if isinstance(model, str) else model
+        return TorchVictim(model, bounds=bounds, outputs=outputs)
+    loaded = load_model(ModelOptions(name=model, outputs=outputs), bounds) if isinstance(model, str) else model
     if not isinstance(loaded, TorchVictim):
         raise ModelError(
             f"the surrogate {model!r} is not a torch model and has no gradients: name a torch model, "
@@ -167,6 +172,11 @@ def check_surrogate(name: str, surrogate: TorchVictim, batch: Samples) -> None:
         classes = surrogate(batch[:1].x, "surrogate").shape[1]
     except (InputError, VictimError) as error:
         raise ModelError(f"the surrogate {name} fails on these data: {error}") from error
+    if surrogate.prediction != batch.target:
+        both = f"predicts {WORDS[surrogate.prediction]} and the model {WORDS[batch.target]}"
+        raise ModelError(f"the surrogate {name} {both}: name one for the same task")
+    if batch.target != "classes":
+        return
     wanted = batch.y.shape[1] if batch.y.dim() > 1 else max(int(batch.y.max()) + 1, len(batch.classes))
     if classes < wanted or (batch.classes and classes != wanted):
         raise ModelError(f"the surrogate {name} has {classes} classes and the data {wanted}: name one trained for them")

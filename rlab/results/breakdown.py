@@ -11,7 +11,7 @@ from torch import Tensor
 
 from rlab.errors import OptionError
 from rlab.results.data import ResultData
-from rlab.results.sentences import class_words
+from rlab.results.predicted import class_words
 from rlab.stats import median_of
 
 
@@ -43,8 +43,8 @@ class LabelRow:
 
 
 def has_classes(result: ResultData) -> bool:
-    """Whether the labels contain more than one class."""
-    return sum(bool(held.any()) for _, held in class_members(result)) > 1
+    """Whether the labels contain more than one class; boxes, maps and numbers are not broken down."""
+    return result.setting.target == "classes" and sum(bool(held.any()) for _, held in class_members(result)) > 1
 
 
 def by_class(result: ResultData) -> list[ClassRow]:
@@ -112,7 +112,9 @@ def _label_row(result: ResultData, k: int, name: str) -> LabelRow:
 
 
 def class_members(result: ResultData) -> list[tuple[str, Tensor]]:
-    """For each class, its name and which samples (n,) have it."""
+    """For each class, its name and which samples (n,) have it; nothing if the model does not return scores of classes."""
+    if result.setting.target != "classes":
+        return []
     several = result.labels.dim() == 2
     members = (
         (result.labels == 1).T if several else result.labels == torch.arange(int(result.labels.max()) + 1)[:, None]

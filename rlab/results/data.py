@@ -17,12 +17,12 @@ from rlab.core.status import Status
 from rlab.core.trace import DISTANCE_NAMES, Improvements, best_within, tally_of
 from rlab.progress import Tally
 from rlab.results.kept import HeldInputs, Inputs, Pair
-from rlab.results.sentences import class_words, sample_sentence
+from rlab.results.predicted import Label, class_words, predicted, true_label
+from rlab.results.sentences import sample_sentence
 from rlab.stats import mean_of, median_of
 from rlab.victims.base import PHASES
 
 WITHIN = (5, 20, 50, 200)  # numbers of queries at which tables report the best flip so far
-Classes = int | tuple[int, ...]  # several classes where a sample has several labels
 
 
 @dataclass(frozen=True, repr=False)
@@ -30,16 +30,17 @@ class AttackedSample:
     """One sample of a result: its label, its status and its cost."""
 
     id: str
-    label: Classes
+    label: Label
     status: Status
     queries: int  # from the clean prediction to the end of cleanup; the verification is not counted here
     distance: float  # of the nearest flip, by the minimised distance; infinite without a verified flip
     l2: float  # between the untouched and the perturbed input, as in every table
-    before: Tensor  # (k,) probabilities of the untouched input
-    after: Tensor  # (k,) probabilities of the perturbed input
+    before: Tensor  # (k,) probabilities of the untouched input, or its row of boxes, points or numbers
+    after: Tensor  # (k,) the same of the perturbed input
     inputs: Inputs  # of this sample only, read when first used
     entries: Tensor  # (p,) the palette entry of every patch, 0 if untouched
     setting: Setting
+    truth: Tensor  # its row of labels
     r_peaks: tuple[int, ...] = ()
 
     @property
@@ -68,16 +69,12 @@ class AttackedSample:
         return self.setting.grid.spread(self.entries != 0).expand(self.inputs.shape[1:])
 
     @property
-    def predicted_before(self) -> Classes:
-        return self._predicted(self.before)
+    def predicted_before(self) -> Label:
+        return predicted(self.setting, self.before, self.truth)
 
     @property
-    def predicted_after(self) -> Classes:
-        return self._predicted(self.after)
-
-    def _predicted(self, p: Tensor) -> Classes:
-        several = isinstance(self.label, tuple)
-        return tuple((p > 0.5).nonzero().flatten().tolist()) if several else int(p.argmax())
+    def predicted_after(self) -> Label:
+        return predicted(self.setting, self.after, self.truth)
 
     @property
     def sentence(self) -> str:
@@ -263,7 +260,8 @@ class ResultData:
         label = self.labels[i]
         return AttackedSample(
             id=self.ids[i],
-            label=tuple(label.nonzero().flatten().tolist()) if label.dim() else int(label),
+            label=true_label(self.setting, label),
+            truth=label,
             status=self.status[i],
             queries=int(self.effort[i]),
             distance=self.improvements[i][-1][1] if self.status[i] is Status.SUCCEEDED else math.inf,

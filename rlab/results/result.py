@@ -23,7 +23,8 @@ from rlab.core.setting import Setting as Setting
 from rlab.core.status import Status as Status
 from rlab.core.trace import DISTANCE_NAMES
 from rlab.data.batch import Samples
-from rlab.errors import FolderError
+from rlab.errors import DataError, FolderError
+from rlab.predictions.targets import check_targets
 from rlab.present.result import PathLike, Result
 from rlab.results.data import WITHIN as WITHIN
 from rlab.results.data import ResultData
@@ -160,12 +161,22 @@ def check_whole(result: ResultData) -> None:
         "groups do not fit the channels": len(grid.channels) not in (0, result.inputs.shape[1]),
         "inputs do not fit the grid": result.inputs.shape[:1] + result.inputs.shape[2:] != (n, *grid.size),
         "the assignment names entries beyond the palette": int(result.assignment.max()) > len(result.setting.palette),
-        "a label is beyond the classes": bool((result.labels < 0).any()) or int(result.labels.max()) >= k,
+        "a label is beyond the classes": not _labels_fit(result, k),
         "a count is below 0": bool((result.queries < 0).any()),
         "a flip has no distance": any(won and not improved for won, improved in flips),
     }
     if wrong := [fact for fact, holds in facts.items() if holds]:
         raise FolderError(f"the run folder is damaged or was edited: {wrong[0]}")
+
+
+def _labels_fit(result: ResultData, k: int) -> bool:
+    if result.setting.target == "classes":
+        return not bool((result.labels < 0).any()) and int(result.labels.max()) < k
+    try:
+        check_targets(result.setting.target, result.labels, result.setting.size, result.ids)
+    except DataError:
+        return False
+    return True
 
 
 def to_arrays(result: ResultData) -> dict[str, Tensor]:

@@ -17,7 +17,7 @@ from rlab.core.distances import NAMES
 from rlab.core.status import Status
 from rlab.redact import redact
 from rlab.results.data import ResultData
-from rlab.results.sentences import class_words
+from rlab.results.predicted import class_words, predicted
 from rlab.storage.tables import StoredTable
 from rlab.victims.base import PHASES
 
@@ -31,8 +31,8 @@ def to_table(result: ResultData, marks: Sequence[str] | None = None) -> pa.Table
         "id": _texts(result.ids),
         "status": _texts([status.value for status in result.status]),
         "label": _column(result.labels),
-        "predicted_before": _column(result.before.argmax(1)),
-        "predicted_after": _column(result.after.argmax(1)),
+        "predicted_before": _predictions(result, result.before),
+        "predicted_after": _predictions(result, result.after),
         **{f"queries_{phase}": _column(result.queries[:, j]) for j, phase in enumerate(PHASES[:3])},
         **{f"flip_{name}": _column(result.flip[name]) for name in NAMES},
         **{f"final_{name}": _column(result.final[name]) for name in NAMES},
@@ -45,6 +45,14 @@ def to_table(result: ResultData, marks: Sequence[str] | None = None) -> pa.Table
         "improved_to": _lists([[to for _, to in flips] for flips in result.improvements], np.float64),
     } | ({} if marks is None else {MARK: _texts(marks)})
     return pa.Table.from_arrays(list(columns.values()), list(columns))
+
+
+def _predictions(result: ResultData, answers: Tensor) -> pa.Array:
+    """The class with the highest probability, or words for boxes, maps and numbers."""
+    if result.setting.target == "classes":
+        return _column(answers.argmax(1))
+    pairs = zip(answers, result.labels, strict=True)
+    return _texts([str(predicted(result.setting, answer, label)) for answer, label in pairs])
 
 
 # Columns are built from buffers, since `pa.array` would import pandas.
@@ -108,7 +116,7 @@ def losses_of(table: pa.Table) -> list[tuple[str, str]]:
 def from_rows(table: pa.Table | StoredTable) -> dict[str, Any]:
     """Invert `to_table`, column by column; return fields of `ResultData`."""
 
-    def numbers(name: str, whole: bool = False) -> Tensor:
+    def numbers(name: str, whole: bool | None = False) -> Tensor:
         return _read_numbers(table[name].combine_chunks(), name, whole)
 
     def lists(name: str) -> list[Any]:
@@ -118,7 +126,7 @@ def from_rows(table: pa.Table | StoredTable) -> dict[str, Any]:
     counts = [numbers(f"queries_{phase}", whole=True) for phase in PHASES[:3]]
     return {
         "ids": tuple(table["id"].to_pylist()),
-        "labels": numbers("label", whole=True),
+        "labels": numbers("label", whole=None),
         "status": tuple(map(statuses.__getitem__, table["status"].to_pylist())),
         "queries": torch.cat(
             [torch.stack(counts, 1), torch.zeros(table.num_rows, len(PHASES) - 3, dtype=torch.int64)], 1
@@ -137,8 +145,8 @@ def from_rows(table: pa.Table | StoredTable) -> dict[str, Any]:
     }
 
 
-def _read_numbers(column: pa.Array, name: str, whole: bool) -> Tensor:
-    """Read a column of floats or integers as (n,), or lists of equal length as (n, k)."""
+def _read_numbers(column: pa.Array, name: str, whole: bool | None) -> Tensor:
+    """Read a column of floats or integers as (n,), or lists of equal length as (n, k); with None, as what is stored."""
     listed = pa.types.is_list(column.type)
     values, offsets = _parts(column) if listed else (column, np.arange(0))
     if column.null_count or values.null_count:
@@ -147,6 +155,7 @@ def _read_numbers(column: pa.Array, name: str, whole: bool) -> Tensor:
         raise ValueError(f"rows of {name} differ in length")
     if not (pa.types.is_integer(values.type) or (pa.types.is_floating(values.type) and not whole)):
         raise ValueError(f"values of {name} are not numbers")
+    whole = pa.types.is_integer(values.type) if whole is None else whole
     array = np.array(np.from_dlpack(values), dtype=np.int64 if whole else np.float32)
     return torch.from_numpy(array.reshape(len(column), -1) if listed else array)
 

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from rlab.core.setting import Setting, Status
 from rlab.core.trace import DISTANCE_NAMES
+from rlab.results.predicted import class_words
 from rlab.stats import median_of
 
 if TYPE_CHECKING:
@@ -45,11 +46,12 @@ def filter_words(entry: str) -> str:
     return _WORDS.get(name, family)
 
 
-def class_words(setting: Setting, classes: int | tuple[int, ...]) -> str:
-    """Join class names, or numbers without names; 'nothing' if there are no classes."""
-    listed = classes if isinstance(classes, tuple) else (classes,)
-    names = [setting.classes[k] if k < len(setting.classes) else f"class {k}" for k in listed]
-    return " + ".join([*names[:_MOST], *([f"{len(names) - _MOST} more"] if len(names) > _MOST else [])]) or "nothing"
+# About boxes, maps and numbers; the other words for a sample's end are the same for all.
+_ROW_SENTENCES = {
+    Status.SUCCEEDED: "{label}: {before} became {after} after {done}",
+    Status.SPENT: "{label} held: still {after} within {spent}",
+    Status.SKIPPED: "{label} was not attacked: {before} untouched, where there is nothing left to break",
+}
 
 
 def sample_sentence(sample: AttackedSample, distance: bool = True) -> str:
@@ -58,15 +60,20 @@ def sample_sentence(sample: AttackedSample, distance: bool = True) -> str:
     label, after = class_words(setting, sample.label), class_words(setting, sample.predicted_after)
     before, spent = class_words(setting, sample.predicted_before), _many(sample.queries, "query", "queries")
     kind, _, target = setting.goal.partition(":")
+    if setting.target != "classes" and status in _ROW_SENTENCES:
+        return _ROW_SENTENCES[status].format(
+            label=label, before=before, after=after, spent=spent, done=_done(sample, distance)
+        )
     match status:
-        case Status.SUCCEEDED if kind == "below":
-            k = sample.label if isinstance(sample.label, int) else sample.label[0]
+        case Status.SUCCEEDED if kind == "below" and isinstance(sample.label, int):
+            k = sample.label
             fall = f"{label}: its probability fell from {float(sample.before[k]):.2g} to {float(sample.after[k]):.2g}"
             return f"{fall} after {_done(sample, distance)}"
         case Status.SUCCEEDED:
             return f"{label} read as {after}{', the target,' * (kind == 'targeted')} after {_done(sample, distance)}"
         case Status.SPENT if kind == "targeted":
-            return f"{label} held: not read as {class_words(setting, int(target))}, the target, within {spent}"
+            aim = class_words(setting, int(target)) if target.isdecimal() else "its target class"
+            return f"{label} held: not read as {aim}{', the target,' * target.isdecimal()} within {spent}"
         case Status.SPENT:
             return f"{label} held: still read as {after} within {spent}"
         case Status.SKIPPED if sample.predicted_before == sample.label:
@@ -99,25 +106,32 @@ def run_sentence(result: ResultData) -> str:
     size = f"{patches:g} of {_many(len(setting.grid), 'patch', 'patches')}"
     cost = f"{median_of(result.effort, won):g} queries"
     facts = f"{flipped} of {_many(attacked, 'attacked sample')} flipped, {near}, {size} and {cost}"
-    return f"{facts}; {_commonest(result)}{failed}{left}"
+    commonest = _commonest(result)
+    return f"{facts}{f'; {commonest}' if commonest else ''}{failed}{left}"
 
 
 def _commonest(result: ResultData) -> str:
     """Name the most common confusion and the distortion that most flips use."""
     won = result.succeeded
-    labels, after = result.labels[won], result.after[won]
-    several = labels.dim() > 1
-    read = (after > 0.5).int() if several else after.argmax(1)
-    (pair, count), *_ = Counter(zip(_classes(labels), _classes(read), strict=True)).most_common(1)
-    words = [class_words(result.setting, k) for k in pair]
     entries: dict[str, list[int]] = {}
     for entry, name in enumerate(result.setting.palette, 1):
         entries.setdefault(filter_words(name), []).append(entry)
     chosen = result.assignment[won]
     used = {name: int(torch.isin(chosen, chosen.new_tensor(own)).any(1).sum()) for name, own in entries.items()}
     most = max(used, key=lambda name: used[name])
-    by = f", most often by {most}" if used[most] else ""
-    return f"most often {words[0]} read as {words[1]} ({count} of {len(labels)}){by}"
+    by = f"most often by {most}" if used[most] else ""
+    return ", ".join(part for part in (_confusion(result), by) if part)
+
+
+def _confusion(result: ResultData) -> str:
+    """The most common confusion of classes; empty for boxes, maps and numbers."""
+    if result.setting.target != "classes":
+        return ""
+    labels, after = result.labels[result.succeeded], result.after[result.succeeded]
+    read = (after > 0.5).int() if labels.dim() > 1 else after.argmax(1)
+    (pair, count), *_ = Counter(zip(_classes(labels), _classes(read), strict=True)).most_common(1)
+    words = [class_words(result.setting, k) for k in pair]
+    return f"most often {words[0]} read as {words[1]} ({count} of {len(labels)})"
 
 
 def _classes(labels: Tensor) -> list[int | tuple[int, ...]]:

@@ -18,7 +18,7 @@ from rlab.present.style import BEFORE, INK
 from rlab.results.data import ResultData
 from rlab.results.plots.pixels import SMOOTH_FROM, magnification, magnify, to_unit
 from rlab.results.plots.sample import Array, Sample
-from rlab.results.sentences import class_words
+from rlab.results.predicted import class_words
 
 SHOWN = 6  # triples
 SIDE = 224  # pixels; larger pictures are reduced

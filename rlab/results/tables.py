@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 import torch
+from torch import Tensor
 
 from rlab.core.distances import frames
 from rlab.core.status import Status
@@ -16,6 +17,7 @@ from rlab.filters import FAMILIES
 from rlab.present.table import Cell, Cells, Share, Table, number
 from rlab.results.breakdown import by_class, by_distortion, by_label, has_classes
 from rlab.results.data import WITHIN, ResultData
+from rlab.results.predicted import predicted, true_label
 from rlab.results.tones import STATUS_TONES
 from rlab.stats import mean_of, median_of
 
@@ -67,13 +69,11 @@ def detail_table(result: ResultData, limit: int = 20, links: Mapping[int, str] =
     """One row per sample, up to `limit`; `links` holds ids on the page by sample."""
     rows: list[Cells] = []
     for i in range(min(limit, len(result))):
-        before, after = int(result.before[i].argmax()), int(result.after[i].argmax())
-        was = f"{_name(result, before)} {result.before[i, before]:.2f}"
         rows.append([
             Cell(result.ids[i], link=links.get(i, "")),
             status_cell(result.status[i]),
             _label(result, i),
-            f"{was} → {_name(result, after)} {result.after[i, after]:.2f}",
+            f"{_answer(result, result.before[i], i)} → {_answer(result, result.after[i], i)}",
             int(result.effort[i]),
             float(result.final["l2"][i]),
             int(result.final["l0_patches"][i]),
@@ -90,8 +90,18 @@ def _name(result: ResultData, label: int) -> str:
     return result.setting.classes[label] if result.setting.classes else str(label)
 
 
+def _answer(result: ResultData, answer: Tensor, i: int) -> str:
+    """The class with the highest probability, and this, or words for boxes, maps and numbers."""
+    if result.setting.target != "classes":
+        return str(predicted(result.setting, answer, result.labels[i]))
+    best = int(answer.argmax())
+    return f"{_name(result, best)} {answer[best]:.2f}"
+
+
 def _label(result: ResultData, i: int) -> str:
     label = result.labels[i]
+    if result.setting.target != "classes":
+        return str(true_label(result.setting, label))
     several = label.nonzero().flatten().tolist() if label.shape else [int(label)]
     return ", ".join(_name(result, k) for k in several)
 

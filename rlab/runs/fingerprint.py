@@ -21,8 +21,10 @@ from rlab.errors import FolderError
 from rlab.storage.digest import digest
 from rlab.storage.ledger import LEDGER
 from rlab.victims.base import Victim
-from rlab.victims.callables import CallableVictim, SklearnVictim
+from rlab.victims.callables import CallableVictim, SklearnVictim, is_jitted
+from rlab.victims.graphs import GraphVictim
 from rlab.victims.http import HttpVictim
+from rlab.victims.template import DEFAULT, load_template
 from rlab.victims.torch_module import TorchVictim
 
 _NO_INPUTS = ("data", "test", "validation", "saliency")  # keys for data, and for files that a training writes
@@ -33,7 +35,8 @@ def data_fingerprint(batch: Samples) -> str:
     if isinstance(batch, Source):
         return batch.fingerprint()
     assert isinstance(batch, Batch)
-    return digest(batch.x, batch.y, list(batch.ids))
+    more = ([] if batch.target == "classes" else [batch.target]) + ([] if batch.aims is None else [batch.aims])
+    return digest(batch.x, batch.y, list(batch.ids), *more)
 
 
 def weights_fingerprint(weights: Mapping[str, Tensor]) -> str:
@@ -46,6 +49,8 @@ def model_fingerprint(name: str, victim: Victim, options: Mapping[str, Any] | No
     Benchmark folders store these digests to recognise their victims, so the digested bytes must not change.
     """
     facts = {"kind": type(victim).__name__, "bounds": victim.bounds, "multilabel": victim.multilabel}
+    if victim.prediction != "classes":
+        facts |= {"outputs": victim.outputs, "boxes": victim.boxes}
     known = json.dumps(facts, default=str).encode()
     if isinstance(victim, TorchVictim):
         layers = f"{victim.model}{victim.normalise}{victim.layout}{victim.autocast}"
@@ -58,8 +63,11 @@ def model_fingerprint(name: str, victim: Victim, options: Mapping[str, Any] | No
     plain = {key: value for key, value in (options or {}).items() if key not in ("device", "chunk")}
     if isinstance(victim, HttpVictim) and victim.query:
         plain["query"] = victim.query
+    if isinstance(victim, HttpVictim) and victim.template != load_template(DEFAULT):
+        plain["template"] = victim.template.plain()
     named = [Path(value) for value in plain.values() if isinstance(value, str) and Path(value).is_file()]
-    return digest(known, plain or {"name": name}, *named)
+    more = victim.contents() if isinstance(victim, GraphVictim) else ()
+    return digest(known, plain or {"name": name}, *named, *more)
 
 
 def inputs_of(victim: Victim, config: Mapping[str, Any]) -> dict[str, str]:
@@ -83,7 +91,11 @@ def check_resumable(victim: Victim, config: Mapping[str, Any], folder: Path) -> 
 def _code_in_memory(victim: Victim, config: Mapping[str, Any]) -> Any | None:
     """Return the user's function or victim unless the configuration names it: `files_of` digests the module of a name."""
     model = config.get("model")
-    code = victim.function if isinstance(victim, CallableVictim) else victim
+    code = (
+        inspect.unwrap(victim.function, stop=lambda f: not is_jitted(f))
+        if isinstance(victim, CallableVictim)
+        else victim
+    )
     named = isinstance(model, Mapping) and ":" in str(model.get("name"))
     return None if named or type(code).__module__.startswith("rlab.") else code
 

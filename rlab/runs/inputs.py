@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from torch import nn
+from torch import Tensor, nn
 
+from rlab.core.goals import Goal, Targeted
 from rlab.data.batch import Batch, Samples
 from rlab.data.load import DataOptions, load
 from rlab.data.memory import InMemory
 from rlab.data.source import Source
 from rlab.data.take import Take
-from rlab.runs.own_classes import own_classes, position_array, relabelled
+from rlab.errors import Notice
+from rlab.predictions.kinds import Prediction
+from rlab.progress import silent
+from rlab.runs.own_classes import Labelled, own_classes, position_array, relabelled
 from rlab.storage.config import Bounds, check
 from rlab.victims.base import Victim
-from rlab.victims.callables import Classifier
+from rlab.victims.callables import Classifier, is_regressor
+from rlab.victims.http import HttpVictim
 from rlab.victims.options import ModelOptions
+from rlab.victims.readers import PREDICTED
 from rlab.victims.resolve import load_model, wrap
 
 Model = Victim | nn.Module | Classifier | Callable[..., Any] | str | ModelOptions
@@ -38,12 +45,16 @@ def taken(model: Model, data: Data, limit: int | None = None, stream: bool = Fal
     elif isinstance(data, DataOptions):
         batch = data.open() if stream else data.load()
     else:
-        batch = as_batch(data, limit, model.bounds if isinstance(model, Victim) else None, own_classes(model))
+        bounds = model.bounds if isinstance(model, Victim) else None
+        batch = as_batch(data, limit, bounds, own_classes(model), predicted_by(model))
     modes = {part: part.training for part in model.modules()} if isinstance(model, nn.Module) else {}
+    victim: Victim | None = None
     try:
         victim = _as_victim(model, batch)
         yield victim, relabelled(batch, victim.own_classes)
     finally:
+        if isinstance(victim, HttpVictim) and str(victim.bill) and not silent.get():
+            warnings.warn(f"the model at {victim.name}: {victim.bill}", Notice, stacklevel=3)
         for part, training in modes.items():
             part.training = training
 
@@ -58,9 +69,24 @@ def _suited(data: Data, model: Model, limit: int | None) -> Data:
     return data.suited(model.multilabel) if isinstance(data, DataOptions) else data
 
 
-def as_batch(data: Data, limit: int | None = None, bounds: Bounds | None = None, own: tuple[str, ...] = ()) -> Batch:
-    """Return at most `limit` samples, spread over the classes, as a batch; `bounds` are those of arrays (see `rlab.load`), and
-    `own` the model's own classes, which the labels of arrays name."""
+def predicted_by(model: Model) -> Prediction | None:
+    """What a model predicts, if it says so."""
+    if isinstance(model, Victim):
+        return model.prediction
+    if isinstance(model, ModelOptions):
+        return PREDICTED.get(model.outputs)
+    return "numbers" if hasattr(model, "predict") and is_regressor(model) else None
+
+
+def as_batch(
+    data: Data,
+    limit: int | None = None,
+    bounds: Bounds | None = None,
+    own: tuple[str, ...] = (),
+    target: Prediction | None = None,
+) -> Batch:
+    """Return at most `limit` samples, spread over the classes, as a batch; `bounds` and `target` are those of arrays (see
+    `rlab.load`), and `own` the model's own classes, which the labels of arrays name."""
     if isinstance(data, Source):
         return (data if limit is None else data.select(Take(limit)))[:]
     if isinstance(data, Batch):
@@ -70,6 +96,7 @@ def as_batch(data: Data, limit: int | None = None, bounds: Bounds | None = None,
     assert not isinstance(data, Samples)
     named = isinstance(data, str | os.PathLike)
     options: dict[str, Any] = {"limit": limit, "bounds": None if named else bounds}
+    options["target"] = None if named else target
     if own and isinstance(data, tuple | list) and len(data) == 2:
         data, options["classes"] = (data[0], position_array(np.asarray(data[1]), own)), own
     return load(data, **{name: value for name, value in options.items() if value is not None})
@@ -83,8 +110,20 @@ def _as_victim(model: Model, batch: Samples) -> Victim:
     if isinstance(model, str):
         return load_model(check(ModelOptions, {"name": model}, f"the model {model!r}"), batch.bounds)
     name = type(model).__name__
-    options = {"name": f"the model, a {name},", "bounds": batch.bounds, "multilabel": batch.y.dim() > 1}
+    options: dict[str, Any] = {"name": f"the model, a {name},", "bounds": batch.bounds}
+    if batch.target == "classes":
+        options["multilabel"] = batch.y.dim() > 1
+    else:
+        options["outputs"] = batch.target
     return wrap(model, check(ModelOptions, options))
+
+
+def with_aims(samples: Labelled, goal: str | Goal) -> Labelled:
+    """The samples with the target class of each, if the goal lists them."""
+    target = goal.target if isinstance(goal, Targeted) else None
+    if not isinstance(target, Tensor) or not isinstance(samples, Batch | Source):
+        return samples
+    return replace(samples, aims=target.cpu())
 
 
 def plain_input(thing: object, key: str) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from pydantic import Field
 from torch import Tensor
 
 from rlab.core import defaults
+from rlab.core.checks import need_classes
 from rlab.data.batch import Batch, Samples
 from rlab.data.eight_bit import EightBit
 from rlab.data.load import DataOptions
@@ -99,6 +100,7 @@ def learn(
         return Lessons(declared, None, None, stored, tell).run(folder, config)
     inputs = (data, np.zeros(len(data), np.int64)) if isinstance(data, Tensor | np.ndarray) else data
     with showing(progress), taken(model, inputs, limit, stream=True) as (victim, samples):
+        need_classes(victim, "learn")
         show(Understood(samples, (victim,)))
         config = {"model": plain_input(model, "name"), "data": plain_input(data, "path"), **config}
         return Lessons(declared, victim, samples, stored, tell, shown=True).run(folder, config)

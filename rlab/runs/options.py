@@ -13,7 +13,7 @@ from rlab.core.attack import Attack
 from rlab.core.channels import TOGETHER, parse_channels
 from rlab.core.distances import Measure
 from rlab.core.env import Accepting
-from rlab.core.goals import Goal, MultiLabel, Untargeted, parse_goal
+from rlab.core.goals import USUAL, Goal, MultiLabel, Untargeted, parse_goal
 from rlab.core.grid import UNTOUCHED
 from rlab.core.setting import Learned
 from rlab.core.trace import Until
@@ -48,7 +48,10 @@ class AttackOptions(LearningOptions, PaletteOptions):
 
     goal: str | InstanceOf[Goal] = Field(
         "untargeted",
-        description="goal: untargeted, targeted:CLASS, below:PROBABILITY, multilabel or multilabel:LABEL (default: untargeted)",
+        description="goal: untargeted, targeted:CLASS (or second-best, least-likely, data), below:PROBABILITY, multilabel[:LABEL]; "
+        "for boxes vanish[:SCORE], vanish-all, misclassify, move:IOU, appear[:CLASS], map50:VALUE; for maps iou:CLASS:VALUE, "
+        "pixels:SHARE, lose:CLASS, grow:CLASS; for numbers deviate:AMOUNT, deviate:10%, above:VALUE, under:VALUE "
+        "(default: untargeted; vanish, pixels:0.2, deviate:10%)",
     )
     budget: int | None = Field(
         None,
@@ -125,8 +128,8 @@ class AttackOptions(LearningOptions, PaletteOptions):
         patch = batch.size if whole else defaults.patch(batch)
         usual = {"palette": palette, "patch": patch, "budget": defaults.BUDGETS[batch.kind]}
         defaulted: dict[str, Any] = {name: value for name, value in usual.items() if getattr(self, name) is None}
-        if batch.y.dim() > 1 and str(self.goal) == str(Untargeted()):
-            defaulted["goal"] = str(MultiLabel())  # with several labels per sample, any of them may flip
+        if str(self.goal) == str(Untargeted()) and (goal := usual_goal(batch)) != self.goal:
+            defaulted["goal"] = goal
         distance = self.distance or ("l2" if tuple(palette) == (PIXELS,) else defaults.DISTANCES[batch.kind])
         usual_channels = TOGETHER if whole else defaults.channels(batch)
         channels = usual_channels if self.channels is None else self.channels
@@ -257,6 +260,11 @@ class SharedRunOptions(WorkerOptions, RunOptions):
 def make_attack(batch: Samples, **options: Any) -> Attack:
     """Build an attack for data like this batch; the options are the fields of `AttackOptions`."""
     return check(AttackOptions, options, "the attack's options").build(batch)
+
+
+def usual_goal(batch: Samples) -> str:
+    """The goal for data like these, if the user names none; with several labels per sample, any of them may flip."""
+    return str(MultiLabel()) if batch.target == "classes" and batch.y.dim() > 1 else USUAL[batch.target]
 
 
 def guided(policy: Policy[Any]) -> bool:

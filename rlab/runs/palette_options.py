@@ -17,6 +17,7 @@ from rlab.filters.base import Filter
 from rlab.filters.clinical import reversal_filters
 from rlab.filters.named import Distortion
 from rlab.filters.palette import PIXELS, FreePixels, Palette, Round, Spec
+from rlab.filters.palettes import members
 from rlab.filters.recorded import recorded_filter
 from rlab.storage.config import Accepts, Options
 
@@ -28,8 +29,9 @@ class PaletteOptions(Options):
 
     palette: Annotated[tuple[Any, ...] | None, Accepts(Spec | Sequence[Spec] | None)] = Field(
         None,
-        description="filters, e.g. gaussian_noise@0.2 or module:function (see `rlab filters`); clinical, recorder or paper for "
-        "a set of them; nstdb:FOLDER for recorded noise; or pixels for any values (default: clinical for ECG)",
+        description="filters, e.g. gaussian_noise@0.2 or module:function (see `rlab filters`); clinical, recorder, audio or "
+        "paper for a set of them; nstdb:FOLDER for recorded noise; or pixels for any values (default: clinical for ECG, "
+        "audio for sound)",
     )
     patch: Annotated[int | tuple[int, ...] | None, Accepts(int | str | Sequence[int] | None)] = Field(
         None, description="patch size, one number or one per axis: 8 or 2,8,8 (default: depends on the data)"
@@ -93,9 +95,16 @@ def make_palette(
     """The palette for data like this batch; `own` holds further filters by name, `rounded` rounds distorted inputs."""
     if tuple(specs) == (PIXELS,):
         return FreePixels(rounded)
+    single, made = single_filters(specs, batch)
+    built = Palette.of(single, batch.rank, batch.shape[0], batch.rate, batch.unit, {**made, **(own or {})})
+    return replace(built, rounded=rounded)
+
+
+def single_filters(specs: Sequence[Spec], batch: Samples) -> tuple[list[Spec], dict[str, Filter]]:
+    """Single filters in place of named palettes and recordings, and the filters by name that are built for these data."""
     single, recorded = with_recordings(specs, batch.rate)
-    own = {**reversal_filters(batch.leads), **recorded, **(own or {})}
-    return replace(Palette.of(single, batch.rank, batch.shape[0], batch.rate, batch.unit, own), rounded=rounded)
+    own = {**reversal_filters(batch.leads), **recorded}
+    return [one for spec in single for one in members(spec, batch.rank, batch.rate, batch.unit, own)], own
 
 
 def with_recordings(specs: Sequence[Spec], rate: float | None) -> tuple[list[Spec], dict[str, Filter]]:

@@ -55,12 +55,17 @@ def choose_stages(options: AttackOptions, samples: Samples, victim: Victim) -> t
     assert options.budget is not None
     asked = options.learn is None and options.simulator is None and options.surrogate is None
     able = is_auto(parse_policy(options.policy)) and options.palette != (PIXELS,) and not victim.tells_labels
+    able = able and victim.prediction == "classes"
     pays = len(samples) >= FEWEST and options.budget <= MOST and victim.device.type != "cpu"
     return BOUNDARIES if asked and able and pays else None
 
 
 def check_stages(options: AttackOptions, attack: Attack) -> None:
     """Refuse before the first query what cannot learn."""
+    if attack.goal.fits != "classes":
+        raise OptionError(
+            f"students learn scores of classes, but the goal {str(attack.goal)!r} has none: leave out the stages"
+        )
     if isinstance(attack.palette, FreePixels):
         raise OptionError("the palette 'pixels' does not learn in stages: leave out the stages, or choose filters")
     if not guided(parse_policy(options.policy)):

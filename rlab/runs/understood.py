@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rlab.data.batch import Batch, Kind, Samples
+from rlab.predictions.boxes import TargetBoxes
+from rlab.predictions.kinds import Prediction
 from rlab.progress import showing, silent
 from rlab.redact import redact
 from rlab.victims.base import Victim
@@ -44,9 +46,13 @@ class Understood:
             lines["left out"] = samples.losses(2).partition(": ")[2]
         if samples.one_label:
             lines["labels"] = "one per sample, as the model has; -M multilabel=true takes several"
+        elif samples.target != "classes":
+            lines["targets"] = _TARGETS[samples.target](samples)
         elif samples.y.dim() > 1:
             lines["labels"] = "several per sample; -D multilabel=false keeps samples with one"
-        lines |= {"values": self._values(), "classes": _classes(samples)}
+        lines["values"] = self._values()
+        if samples.target == "classes" or samples.classes:
+            lines["classes"] = _classes(samples)
         if self.victims:
             more = f"; and {len(self.victims) - 1} more" if len(self.victims) > 1 else ""
             lines["model"] = redact(self.victims[0].describe()) + more
@@ -95,6 +101,8 @@ def _data(samples: Samples) -> str:
 
 def _selection(samples: Samples) -> str:
     take, count = samples.take, len(samples.y.unique(dim=0))
+    if samples.target != "classes" and not take.shuffle and take.order != "first":
+        return f"limit {take.limit}: drawn at random (seed {take.seed}); order=first takes the first"
     most = f"limit {take.limit}"
     if take.shuffle:
         return f"{most}: drawn at random (seed {take.seed})"
@@ -103,6 +111,20 @@ def _selection(samples: Samples) -> str:
     return (
         f"{most}: spread over {count} class{'es' if count > 1 else ''} (seed {take.seed}); order=first takes the first"
     )
+
+
+def _objects(samples: Samples) -> str:
+    there = TargetBoxes.decode(samples.y).there.sum(1)
+    return f"{int(there.sum())} boxes, up to {int(there.max())} per sample"
+
+
+_TARGETS: dict[Prediction, Callable[[Samples], str]] = {
+    "boxes": _objects,
+    "map": lambda samples: f"a class for each of {samples.y.shape[1]} points (-1: unknown)",
+    "numbers": lambda samples: (
+        f"{samples.y.shape[1]} per sample, {float(samples.y.min()):.4g} to {float(samples.y.max()):.4g}"
+    ),
+}
 
 
 def _classes(samples: Samples) -> str:

@@ -65,8 +65,7 @@ def _add_error_pages(app: FastAPI, site: Site) -> None:
 def _add_pages(app: FastAPI, site: Site, jobs: Jobs) -> None:
     @app.get("/")
     def runs() -> Response:
-        listed = [(run, *_glance(site.root, run)) for run in list_runs(site.root)]
-        return site.show("runs", f"{len(listed):,} run{'' if len(listed) == 1 else 's'}", runs=listed)
+        return HTMLResponse(site.index.get(lambda: _runs_page(site)))
 
     @app.get("/picture/{which}/{row:int}/{name:path}")
     def picture(which: Literal["original", "perturbed"], row: int, name: str) -> Response:
@@ -108,6 +107,11 @@ def _add_pages(app: FastAPI, site: Site, jobs: Jobs) -> None:
     @app.get("/sample/{row:int}/{name:path}")
     def sample(row: int, name: str) -> Response:
         return HTMLResponse(_sample_page(site.run(name), row, name, site.back(name)))
+
+
+def _runs_page(site: Site) -> bytes:
+    listed = [(run, *_glance(site.root, run)) for run in list_runs(site.root)]
+    return bytes(site.show("runs", f"{len(listed):,} run{'' if len(listed) == 1 else 's'}", runs=listed).body)
 
 
 def _glance(root: Path, run: RunEntry) -> tuple[Glance | None, tuple[int, int] | None]:

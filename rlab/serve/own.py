@@ -18,6 +18,7 @@ from rlab.data.own import read_own
 from rlab.errors import InputError, MissingExtra, VictimError
 from rlab.explanation.declared import ExplainJob
 from rlab.explanation.options import ExplainOptions
+from rlab.predictions.targets import own_targets
 from rlab.progress import bar
 from rlab.redact import redact
 from rlab.runs.attack import run_attack
@@ -29,6 +30,8 @@ from rlab.victims.resolve import load_model
 
 def predicted(victim: Victim, batch: Batch) -> Batch:
     scores = victim(batch.x.to(victim.device), "search").cpu()
+    if victim.prediction != "classes":
+        return replace(batch, y=own_targets(victim.prediction, scores, batch.size), target=victim.prediction)
     y = (scores >= 0.5).long() if victim.multilabel else scores.argmax(1)
     return replace(batch, y=y)
 
@@ -49,12 +52,17 @@ def examine(spec: Mapping[str, Any], folder: Path) -> None:
 
 
 def main() -> None:
+    spec = None
     try:
         spec = json.loads(sys.stdin.read() or "null")  # empty if the server ended first
         if spec is not None:
             examine(spec, Path(spec["out"]))
     except (InputError, VictimError, MissingExtra, OSError, MemoryError) as error:
-        sys.stderr.write(str(redact(f"error: {error}")) + "\n")
+        text = str(redact(f"error: {error}"))
+        named = (
+            text.replace(spec["file"], spec["name"]) if spec else text
+        )  # the server keeps the file under another name
+        sys.stderr.write(named + "\n")
         raise SystemExit(2) from None
     except KeyboardInterrupt:
         raise SystemExit(130) from None

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from urllib.parse import quote
 
 from jinja2 import Environment
@@ -20,7 +22,26 @@ from rlab.serve.runs import find_run, read_entry
 if TYPE_CHECKING:
     from rlab.present.page import Section
 
+Made = TypeVar("Made")
 KEPT = 4  # rendered pages to keep
+
+
+@dataclass
+class Shared(Generic[Made]):
+    """A value that requests at the same time share; it is never older than a request."""
+
+    made: Made | None = None
+    begun: float = -math.inf
+    busy: Lock = field(default_factory=Lock)
+
+    def get(self, make: Callable[[], Made]) -> Made:
+        arrived = time.monotonic()
+        with self.busy:
+            if self.made is None or self.begun <= arrived:
+                begun = time.monotonic()
+                self.made = make()
+                self.begun = begun
+            return self.made
 
 
 @dataclass
@@ -32,6 +53,7 @@ class Site:
     models: Sequence[str] = ()  # names of models that runs can be started with
     rendered: dict[Any, str] = field(default_factory=dict)
     busy: Lock = field(default_factory=Lock)
+    index: Shared[bytes] = field(default_factory=Shared)
 
     @cached_property
     def templates(self) -> Environment:

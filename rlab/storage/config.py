@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, get_args, get_type_hints
+from typing import Annotated, Any, TypeVar, Unpack, get_args, get_origin, get_type_hints
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator
@@ -25,7 +25,10 @@ _KEY = "[key]"  # pydantic's mark for a key of a mapping
 _LONGEST = 4000  # characters of 'name(option=value)'
 _CONTROLLER = "The controller was removed: the fixed rule of 'belief' and 'auto' is as good"
 _DEFAULT = "The option was removed: the belief search keeps its default behaviour"
-_REMOVED = {"controller": _CONTROLLER, "tolerance": _CONTROLLER, "changes": _DEFAULT, "coarse": _DEFAULT}  # of 0.2.0
+_BODY = "Pass template='npy' instead of body='npy'"
+_REMOVED = {  # of 0.2.0
+    "controller": _CONTROLLER, "tolerance": _CONTROLLER, "changes": _DEFAULT, "coarse": _DEFAULT, "body": _BODY,
+}  # fmt: skip
 Edge = Annotated[float, Field(allow_inf_nan=True)]
 Bounds = tuple[Edge, Edge]  # a range may be open; no other number may be infinite
 Declared = TypeVar("Declared", bound=BaseModel)
@@ -36,7 +39,9 @@ Made = TypeVar("Made")
 class Options(BaseModel):
     """Declared options: the fields are YAML keys, function keywords and command-line flags."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True, allow_inf_nan=False)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, arbitrary_types_allowed=True, allow_inf_nan=False, hide_input_in_errors=True
+    )
 
     @field_validator("*")
     @classmethod
@@ -82,6 +87,8 @@ def named_keywords(kind: type[Made]) -> type[Made]:
     ]
     parameters = [each for init in inits for each in inspect.signature(init).parameters.values()]
     known = [each.name for each in parameters if each.kind is not inspect.Parameter.VAR_KEYWORD]
+    packed = [get_args(hint) for hint in get_type_hints(inits[0]).values() if get_origin(hint) is Unpack]
+    known += [name for (keywords,) in packed for name in get_type_hints(keywords)]
     made = inits[0]
 
     @functools.wraps(made)
@@ -216,7 +223,9 @@ def check_options(kind: type, options: Mapping[str, Any], what: str, without: Se
         if name not in names:
             hint = did_you_mean(name, names, 0.6)
             raise OptionError(f"{what} does not take the options {name}.{hint} It has {', '.join(names) or 'none'}")
-        rule = TypeAdapter(hints[name], config=ConfigDict(arbitrary_types_allowed=True, allow_inf_nan=False))
+        rule = TypeAdapter(
+            hints[name], config=ConfigDict(arbitrary_types_allowed=True, allow_inf_nan=False, hide_input_in_errors=True)
+        )
         try:
             rule.validate_python(checked(value), strict=True)
         except (ValidationError, InputError) as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -13,10 +13,11 @@ from torch import Tensor
 
 from rlab.core.env import AttackEnv, State, Task
 from rlab.errors import ModelError
+from rlab.filters.base import Filter
 from rlab.filters.palette import Entry, Palette, unit_scale
 from rlab.victims.base import Victim
 
-_RANGE = re.compile(r"(?P<name>[^@]+)@(?P<low>[.0-9e-]+)\.\.(?P<high>[.0-9e-]+)$")
+_RANGE = re.compile(r"(?P<name>[^@]+)@(?P<low>[.0-9e-]+)\.\.(?P<high>[.0-9e-]+)(?P<unit>[A-Za-zµ]*)$")
 
 
 def draw_palette(
@@ -27,12 +28,13 @@ def draw_palette(
     rng: random.Random,
     rate: float | None = None,
     unit: str = "",
+    own: Mapping[str, Filter] | None = None,
 ) -> Palette:
     """Exactly `entries` entries from specs like 'gaussian_noise@0.05..0.4'; a range gives one severity per family."""
     drawn: list[Entry] = []
     while len(drawn) < entries:
         for spec in rng.sample(list(template), len(template)):
-            family = Palette.of([_fix(spec, rng)], rank, channels, rate, unit).entries
+            family = Palette.of([_fix(spec, rng)], rank, channels, rate, unit, own).entries
             drawn.extend(replace(entry, draw=len(drawn) + i) for i, entry in enumerate(family))
     return Palette(tuple(drawn[:entries]))
 
@@ -42,7 +44,7 @@ def _fix(spec: str, rng: random.Random) -> str:
     if match is None:
         return spec
     low, high = math.log(float(match["low"])), math.log(float(match["high"]))
-    return f"{match['name']}@{math.exp(rng.uniform(low, high)):.4f}"
+    return f"{match['name']}@{math.exp(rng.uniform(low, high)):.4f}{match['unit']}"
 
 
 @dataclass

@@ -12,17 +12,22 @@ from torch.nn.functional import one_hot
 
 from rlab.errors import OptionError, VictimError
 
-Outputs = Literal["auto", "logits", "probabilities", "labels", "topk"]
+Outputs = Literal["auto", "logits", "probabilities", "labels", "topk", "boxes", "map", "numbers"]
 LABELS = ("labels", "topk")  # kinds of outputs that name classes without scores
 Score = Callable[[Any], Any]  # what a model returns -> (b,), above 0 if the searched-for class is present, or (b, k)
 
 
+def select_part(answer: object, output: str | int | None) -> object:
+    """The part of what a model returned that `output` names."""
+    return answer if output is None else _part(answer, output)
+
+
 def read_answer(answer: object, output: str | int | None, score: Score | None) -> Tensor:
     """What a model returned -> a tensor of any shape; `output` selects a part, `score` turns it into numbers."""
-    part = answer if output is None else _part(answer, output)
+    part = select_part(answer, output)
     if score is None:
-        return _numbers(part)
-    scored = _numbers(score(part))
+        return to_numbers(part)
+    scored = to_numbers(score(part))
     return torch.stack([torch.zeros_like(scored), scored], 1) if scored.dim() == 1 else scored
 
 
@@ -38,7 +43,7 @@ def _part(answer: object, output: str | int) -> object:
     raise VictimError(f"the model's output has no part {output!r}; it is {_kind(answer)}")
 
 
-def _numbers(answer: object) -> Tensor:
+def to_numbers(answer: object) -> Tensor:
     """A tensor, an array of real numbers, or an object with `logits` such as those of Hugging Face models."""
     match answer:
         case Tensor():

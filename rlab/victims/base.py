@@ -8,7 +8,6 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from typing import TypedDict, final, get_args
 
@@ -17,13 +16,17 @@ from torch import Tensor
 
 from rlab.errors import DataError, InputError, OptionError, VictimError
 from rlab.guard import TimeUp, contained, time_limit
-from rlab.victims.answers import LABELS, Score, check_reading, ranked_classes, read_answer
+from rlab.predictions.kinds import Prediction
+from rlab.victims.answers import LABELS, Score, check_reading, ranked_classes, read_answer, select_part
 from rlab.victims.answers import Outputs as Outputs
 from rlab.victims.meter import PHASES as PHASES
 from rlab.victims.meter import Charge
 from rlab.victims.meter import QueryMeter as QueryMeter
+from rlab.victims.readers import PREDICTED, BoxOutputs, read_rows
+from rlab.victims.request import Request as Request
+from rlab.victims.request import Unanswered as Unanswered
+from rlab.victims.scores import TOLERANCE, recognise, to_scores
 
-_TOLERANCE = 1e-3  # rounding allowed for sums of probabilities and for bounds
 _LONGEST = 10**6  # seconds
 _CHUNK_BYTES = 2**27  # of inputs at once, so that long clips go a few at a time
 # In the words of torch on a GPU, torch on a CPU, ONNX Runtime, and cuDNN or cuBLAS.
@@ -34,33 +37,13 @@ class Common(TypedDict, total=False):
     """Keywords that every victim takes."""
 
     bounds: tuple[float, float]
-    outputs: Outputs
+    outputs: Outputs | BoxOutputs
     multilabel: bool
     classes: int | None
     output: str | int | None
     score: Score | None
     chunk: int | None
     timeout: float | None
-
-
-class Unanswered(VictimError):
-    """Rows were sent without a usable answer; they may be sent, and are then counted, again."""
-
-
-@final
-@dataclass
-class Request:
-    """Rows of an input that are sent together until they are answered."""
-
-    every: Tensor  # (m,) indices
-    rows: Tensor  # those of them that the budget allows
-    sent: int = 0  # times
-    answer: Tensor | None = None  # (len(rows), k)
-    error: Unanswered | None = None
-
-    def part(self, x: Tensor) -> Tensor:
-        """The request's rows of x, if possible as a slice, which is not a copy."""
-        return x[int(self.every[0]) : int(self.every[-1]) + 1] if len(self.rows) == len(self.every) else x[self.rows]
 
 
 class Victim(ABC):
@@ -85,7 +68,7 @@ class Victim(ABC):
         self,
         *,
         bounds: tuple[float, float] = (0.0, 1.0),
-        outputs: Outputs = "auto",
+        outputs: Outputs | BoxOutputs = "auto",
         multilabel: bool = False,
         classes: int | None = None,
         output: str | int | None = None,
@@ -95,6 +78,8 @@ class Victim(ABC):
     ) -> None:
         if not bounds[0] < bounds[1]:
             raise OptionError(f"expected bounds (low, high) with low below high, got {tuple(bounds)}")
+        self.boxes = outputs if isinstance(outputs, BoxOutputs) else BoxOutputs()  # how arrays of boxes are read
+        outputs = "boxes" if isinstance(outputs, BoxOutputs) else outputs
         if outputs not in get_args(Outputs):
             raise OptionError(f"expected outputs to be one of {', '.join(get_args(Outputs))}, got {outputs!r}")
         check_reading(outputs, multilabel, classes, output, score)
@@ -104,7 +89,8 @@ class Victim(ABC):
             raise OptionError(f"expected a timeout above 0 and up to {_LONGEST} seconds, got {timeout!r}")
         self.bounds, self.outputs, self.multilabel, self.output, self.score = bounds, outputs, multilabel, output, score
         self.chunk, self.timeout = chunk or self.first_chunk, timeout or self.first_timeout
-        self.classes = classes  # None until the first answer
+        self.classes = classes  # None until the first answer, and if the model does not return scores of classes
+        self.width: int | None = None  # of a row of scores, boxes, a map or numbers; None until the first answer
         self.rows: Counter[str] = Counter()  # phase -> rows that reached the model
 
     @property
@@ -112,9 +98,20 @@ class Victim(ABC):
         """Whether the model returns classes without scores."""
         return self.outputs in LABELS
 
-    def read_like(self, outputs: Outputs, classes: int) -> None:
+    @property
+    def prediction(self) -> Prediction:
+        """What the model predicts."""
+        return PREDICTED.get(self.outputs, "classes")
+
+    def read_like(self, outputs: Outputs, width: int) -> None:
         """Read answers as earlier ones were read, perhaps in another process."""
-        self.outputs, self.classes = outputs, classes
+        self.outputs = outputs
+        self._set_width(width)
+
+    def _set_width(self, width: int) -> None:
+        self.width = width
+        if self.prediction == "classes":
+            self.classes = width
 
     @abstractmethod
     def _predict(self, x: Tensor) -> Tensor:
@@ -159,7 +156,7 @@ class Victim(ABC):
         if x.dim() < 3 or not x.numel():
             raise DataError(f"expected at least one input of shape (rows, channels, *size), got {tuple(x.shape)}")
         low, high = (float(end) for end in x.aminmax())
-        slack = _TOLERANCE * min(1.0, self.bounds[1] - self.bounds[0])
+        slack = TOLERANCE * min(1.0, self.bounds[1] - self.bounds[0])
         if not (self.bounds[0] - slack <= low and high <= self.bounds[1] + slack and math.isfinite(high - low)):
             raise DataError(f"the model expects values in {list(self.bounds)}, got {low:.4g} to {high:.4g}")
 
@@ -201,18 +198,18 @@ class Victim(ABC):
     def _placed(self, request: Request, charge: Charge | None) -> Tensor:
         """The answers (m, k) to a request; rows that the budget did not allow are marked as lost, and NaN."""
         answer, every, rows, error = request.answer, request.every, request.rows, request.error
-        if answer is None and error is not None and (len(rows) or self.classes is None):
+        if answer is None and error is not None and (len(rows) or self.width is None):
             attempts = "1 attempt" if request.sent == 1 else f"{request.sent} attempts"
-            raise VictimError(f"{error} ({attempts})") from error
-        if answer is None and self.classes is None:
+            raise VictimError(f"{error} ({attempts})\n{error.details}".rstrip()) from error
+        if answer is None and self.width is None:
             raise VictimError("the model runs out of memory, and the budget is too small to retry with fewer inputs")
         if answer is not None and len(rows) == len(every):
             return answer
         assert charge is not None
-        assert self.classes is not None
+        assert self.width is not None
         answered = torch.isin(every, rows)
         charge.lose(every[~answered])
-        whole = torch.full((len(every), self.classes), math.nan, device=self.device)
+        whole = torch.full((len(every), self.width), math.nan, device=self.device)
         if answer is not None:
             whole[answered] = answer
         return whole
@@ -238,55 +235,50 @@ class Victim(ABC):
                 raise
             raise VictimError(f"the model failed {where}: {first_line(error)}") from error
 
-    def _count(self, rows: Tensor, times: int = 1, *, phase: str, charge: Charge | None) -> None:
-        self.rows[phase] += times * len(rows)
+    def _count(self, rows: Tensor, times: int = 1, reached: bool = True, *, phase: str, charge: Charge | None) -> None:
+        self.rows[phase] += times * len(rows) * reached
         if charge is not None:
             charge.add(rows, times)
 
-    def _read(self, answer: object) -> Tensor:
-        return read_answer(answer, self.output, self.score)
+    def _read(self, answer: object, x: Tensor, output: str | int | None = None) -> Tensor:
+        """What the model returned for x (b, c, *size), or its part `output` -> a tensor, of rows unless of scores."""
+        if self.prediction == "classes":
+            return read_answer(answer, output, self.score)
+        part = select_part(answer, output)
+        return read_rows(part if self.score is None else self.score(part), self.outputs, tuple(x.shape), self.boxes)
 
     def _shaped(self, answer: Tensor, rows: int) -> Tensor:
-        """Check that the answer is real scores (rows, k), with as many classes as before."""
+        """Check that the answer is real numbers (rows, k), of the same width as before."""
         if answer.is_complex() or answer.is_meta or answer.layout != torch.strided:
             kind = f"{answer.dtype}, {answer.layout} on {answer.device}"
             raise VictimError(f"expected the model to return a tensor of real scores, got {kind}")
         if self.tells_labels and not self.multilabel:
             answer = ranked_classes(answer.to(self.device, torch.float32), rows, self.classes, self.outputs)
-        fewest = 1 if self.multilabel else 2
+        fewest = 1 if self.multilabel or self.prediction != "classes" else 2
         if answer.dim() != 2 or len(answer) != rows or answer.shape[1] < fewest:
             wanted = f"one row of at least {fewest} scores for each of {rows} inputs"
             advice = ": if these are class numbers, pass outputs='labels' and classes=" * (answer.shape == (rows,))
+            if answer.dim() > 2:
+                advice = ": if these are boxes or maps of classes, pass outputs='boxes' or outputs='map'"
             raise VictimError(f"expected the model to return {wanted}, got shape {tuple(answer.shape)}{advice}")
-        if self.classes is None:
-            self.classes = answer.shape[1]
-        if answer.shape[1] != self.classes:
-            raise VictimError(f"the model returned {answer.shape[1]} scores per row, and {self.classes} before")
+        before = self.width or self.classes
+        if before not in (None, answer.shape[1]):
+            raise VictimError(f"the model returned {answer.shape[1]} scores per row, and {before} before")
+        self._set_width(answer.shape[1])
         return answer.to(self.device, torch.float32)
 
     def _scores(self, answer: Tensor) -> Tensor:
+        if self.prediction != "classes":
+            return answer
         if self.outputs == "auto":
-            clear = answer[torch.isfinite(answer).all(1)]
-            if len(clear):
-                self.outputs = "probabilities" if looks_like_probabilities(clear, self.multilabel) else "logits"
-        if self.outputs not in ("probabilities", *LABELS):
-            return answer if self.multilabel else answer.log_softmax(1)
-        seen = answer[~answer.isnan()]
-        if len(seen) and (seen.min() < -_TOLERANCE or seen.max() > 1 + _TOLERANCE):
-            span = f"{seen.min():.4g} to {seen.max():.4g}"
-            raise VictimError(f"expected probabilities, got values from {span}: pass outputs='logits'")
-        sure = answer.clamp(1e-12, 1 - 1e-7) if self.multilabel else answer.clamp(1e-12, 1)
-        return sure.logit() if self.multilabel else sure.log()
+            self.outputs = recognise(answer, self.multilabel)
+        return to_scores(answer, self.outputs, self.multilabel)
 
     def probabilities(self, scores: Tensor) -> Tensor:
-        """Scores (b, k) -> probabilities (b, k)."""
+        """Scores (b, k) -> probabilities (b, k); rows of boxes, maps or numbers stay as they are."""
+        if self.prediction != "classes":
+            return scores
         return scores.sigmoid() if self.multilabel else scores.exp()
-
-
-def looks_like_probabilities(answer: Tensor, multilabel: bool) -> bool:
-    """Whether rows (b, k) are probabilities; logits practically never sum to 1 by chance."""
-    inside = bool(((answer >= -_TOLERANCE) & (answer <= 1 + _TOLERANCE)).all())
-    return inside and (multilabel or bool((answer.sum(1) - 1).abs().max() < _TOLERANCE))
 
 
 def first_line(error: Exception) -> str:

@@ -1,21 +1,19 @@
-"""Models called with numpy arrays: functions, fitted scikit-learn classifiers and ONNX files."""
+"""Models called with numpy arrays: functions and fitted scikit-learn classifiers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any, Protocol, Unpack, final, runtime_checkable
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rlab.errors import MissingExtra, ModelError
+from rlab.errors import ModelError
 from rlab.storage.config import named_keywords
-from rlab.victims.answers import read_answer
-from rlab.victims.base import Common, Victim
-from rlab.victims.torch_module import Channels, Layout, Normalise, arrange, known_layout, preprocessing
+from rlab.victims.base import Common, Outputs, Victim
+from rlab.victims.batches import in_sizes, sizes_below
+from rlab.victims.torch_module import Layout, arrange, known_layout
 
 Function = Callable[[NDArray[np.float32]], Any]
 
@@ -31,20 +29,41 @@ class Classifier(Protocol):
 @final
 @named_keywords
 class CallableVictim(Victim):
-    """`function` takes float32 (b, c, *size) in `bounds` and returns scores (b, k), or what the options turn into scores."""
+    """`function` takes float32 (b, c, *size) in `bounds` and returns scores (b, k), or what the options turn into scores.
 
-    def __init__(self, function: Function, **common: Unpack[Common]) -> None:
+    `layout="channels_last"` is for functions that take (b, *size, c). `pad` sends batches of 1, 8, 64 or 256 rows, for functions
+    that compile anew for each number of rows; without it, this is done for functions of `jax.jit`.
+    """
+
+    def __init__(
+        self,
+        function: Function,
+        *,
+        layout: Layout = "channels_first",
+        pad: bool | None = None,
+        **common: Unpack[Common],
+    ) -> None:
         if not callable(function):
             raise ModelError(f"expected a function of a numpy array, got {type(function).__name__}")
         _refuse_method(function)
         super().__init__(**common)
-        self.function = function
+        self.function, self.layout = function, known_layout(layout)
+        self.pad = is_jitted(function) if pad is None else pad
 
     def _about(self) -> str:
         return f"the function {getattr(self.function, '__name__', type(self.function).__name__)}"
 
     def _predict(self, x: Tensor) -> Tensor:
-        return self._read(self.function(as_array(x)))
+        sizes = sizes_below(self.chunk) if self.pad else ()
+        return in_sizes(x, sizes, self._answer)
+
+    def _answer(self, x: Tensor) -> Tensor:
+        return self._read(self.function(as_array(arrange(x, None, self.layout))), x, self.output)
+
+
+def is_jitted(function: object) -> bool:
+    """Whether `jax.jit` made the function; JAX itself is not imported."""
+    return type(function).__module__.partition(".")[0] in ("jax", "jaxlib")
 
 
 def _refuse_method(function: Function) -> None:
@@ -63,7 +82,7 @@ def as_array(x: Tensor) -> NDArray[np.float32]:
 @final
 @named_keywords
 class SklearnVictim(Victim):
-    """`estimator` is a classifier or a pipeline that ends in one, with `predict_proba`.
+    """`estimator` is a classifier or a pipeline that ends in one, with `predict_proba`, or a regressor with `predict`.
 
     Labels of data that are its own classes, such as names, become positions in `estimator.classes_`.
     """
@@ -77,8 +96,10 @@ class SklearnVictim(Victim):
         chunk: int = 4096,
         timeout: float | None = None,
     ) -> None:
-        _check(estimator, multilabel)
-        super().__init__(bounds=bounds, outputs="probabilities", multilabel=multilabel, chunk=chunk, timeout=timeout)
+        outputs: Outputs = "numbers" if is_regressor(estimator) else "probabilities"
+        if outputs == "probabilities":
+            _check(estimator, multilabel)
+        super().__init__(bounds=bounds, outputs=outputs, multilabel=multilabel, chunk=chunk, timeout=timeout)
         self.estimator = estimator
         self.own_classes = class_texts(estimator)
 
@@ -86,10 +107,20 @@ class SklearnVictim(Victim):
         return type(self.estimator).__name__
 
     def _predict(self, x: Tensor) -> Tensor:
+        if self.prediction == "numbers":
+            return self._read(self.estimator.predict(as_array(x.flatten(1))), x)
         answer = self.estimator.predict_proba(as_array(x.flatten(1)))
         if isinstance(answer, list):  # one (b, 2) array for each label, as random forests return
             answer = np.stack([label[:, 1] for label in answer], axis=1)
-        return self._read(answer)
+        return self._read(answer, x)
+
+
+def is_regressor(model: object) -> bool:
+    """Whether a model is a regressor of scikit-learn."""
+    from sklearn.base import BaseEstimator  # slow, and rarely needed
+    from sklearn.base import is_regressor as is_one
+
+    return isinstance(model, BaseEstimator) and bool(is_one(model))
 
 
 def _check(estimator: Any, multilabel: bool) -> None:
@@ -119,85 +150,3 @@ def class_texts(estimator: object) -> tuple[str, ...]:
 def class_text(label: object) -> str:
     """A class as text: whole numbers without a point."""
     return str(int(label)) if isinstance(label, int | float) and float(label).is_integer() else str(label)
-
-
-_TYPES = {"tensor(float)": np.float32, "tensor(double)": np.float64, "tensor(float16)": np.float16}
-
-
-@final
-@named_keywords
-class OnnxVictim(Victim):
-    """`model` is a path or an onnxruntime.InferenceSession; a graph with a fixed batch of 1 gets one input at a time."""
-
-    def __init__(
-        self,
-        model: str | Path | Any,
-        *,
-        providers: Sequence[str] = ("CPUExecutionProvider",),
-        mean: Channels | None = None,
-        std: Channels | None = None,
-        layout: Layout = "channels_first",
-        **common: Unpack[Common],
-    ) -> None:
-        super().__init__(**common)
-        self.session = _session(Path(model), providers) if isinstance(model, str | Path) else model
-        self.input = _input(self.session)
-        self.names = _outputs(self.session, self.output, self.score is not None)
-        self.normalise = Normalise.of(mean, std)
-        self.inputs = preprocessing(self.normalise)
-        self.layout = known_layout(layout)
-
-    def _about(self) -> str:
-        return "an ONNX model"
-
-    def _predict(self, x: Tensor) -> Tensor:
-        array = as_array(arrange(x, self.normalise, self.layout)).astype(_TYPES[self.input.type], copy=False)
-        if self.input.shape[0] != 1:
-            return self._feed(array)
-        return torch.cat([self._feed(array[row : row + 1]) for row in range(len(array))])
-
-    def _feed(self, array: np.ndarray[Any, Any]) -> Tensor:
-        answers = self.session.run(self.names, {self.input.name: array})
-        answer = answers[0] if len(answers) == 1 else dict(zip(self.names, answers, strict=True))
-        return read_answer(answer, None, self.score)
-
-
-def _session(path: Path, providers: Sequence[str]) -> Any:
-    try:
-        import onnxruntime
-    except ImportError as error:
-        raise MissingExtra("onnxruntime", "onnx") from error
-    if not path.is_file():
-        raise ModelError(f"no such file: {path}")
-    available = onnxruntime.get_available_providers()
-    if missing := [name for name in providers if name not in available]:
-        raise ModelError(f"ONNX Runtime has no {missing[0]} here: choose one of {', '.join(available)}")
-    try:
-        return onnxruntime.InferenceSession(str(path), providers=list(providers))
-    except Exception as error:  # ONNX Runtime's own errors share no base class
-        raise ModelError(f"cannot read {path} as an ONNX model: {str(error).splitlines()[0]}") from error
-
-
-def _input(session: Any) -> Any:
-    """The graph's only input: .name, .type and .shape, in which free axes have names."""
-    inputs = session.get_inputs()
-    if len(inputs) != 1:
-        names = ", ".join(each.name for each in inputs)
-        raise ModelError(f"expected an ONNX model with one input, got {len(inputs)}: {names}")
-    kind, batch = inputs[0].type, inputs[0].shape[0] if inputs[0].shape else None
-    if kind not in _TYPES:
-        raise ModelError(f"expected an ONNX model with floating-point input, got {kind}: convert it inside the graph")
-    if isinstance(batch, int) and batch > 1:
-        raise ModelError(f"the ONNX model takes exactly {batch} inputs at a time: export it with a dynamic batch axis")
-    return inputs[0]
-
-
-def _outputs(session: Any, wanted: str | int | None, scored: bool) -> list[str]:
-    """The name of the output with the scores, or all names for a custom score."""
-    names = [str(each.name) for each in session.get_outputs()]
-    named = names[wanted] if isinstance(wanted, int) and -len(names) <= wanted < len(names) else wanted
-    if named is not None and named not in names:
-        raise ModelError(f"the ONNX model has no output {named!r}: choose one of {', '.join(names)}")
-    if named is None and len(names) > 1 and not scored:
-        raise ModelError(f"the ONNX model has several outputs: pass output=, one of {', '.join(names)}")
-    return names if named is None else [str(named)]

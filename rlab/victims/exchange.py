@@ -8,9 +8,12 @@ import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 from rlab.errors import MissingExtra
+from rlab.victims.request import Unanswered
+from rlab.victims.template import Sent
 
 Answer = tuple[int, Mapping[str, str], bytes]  # status, headers, content
 _FEW = 4  # concurrent requests at the start
@@ -51,9 +54,10 @@ class Clients:
             client.close()
 
 
-def read(client: Any, url: Any, body: bytes, most: int) -> Answer:
+def read(client: Any, url: Any, sent: Sent, most: int) -> Answer:
     """Send a request and read the answer; OverflowError if it is larger than `most` bytes after decompression."""
-    with client.stream("POST", url, content=body) as response:
+    kind = client.headers.get("content-type", sent.kind)
+    with client.stream("POST", url, content=sent.content, headers={"Content-Type": kind}) as response:
         coding, content = response.headers.get("content-encoding", "identity").lower(), bytearray()
         if coding not in ("identity", "gzip"):
             raise httpx_package().DecodingError(f"expected content-encoding gzip or none, got {coding[:40]!r}")
@@ -102,6 +106,20 @@ class Flow:
         self.free = max(self.free, now + wait)
         if began > self.halved:
             self.limit, self.halved = max(1.0, self.limit / 2), now
+
+
+class Busy(Unanswered):
+    """The server is overloaded; `wait` is the pause in seconds that it asked for."""
+
+    def __init__(self, sentence: str, details: str, wait: float) -> None:
+        super().__init__(sentence, details)
+        self.wait = wait
+
+
+@cache
+def certificates() -> Any:
+    """The authorities that connections trust, which are slow to read."""
+    return httpx_package().create_ssl_context()
 
 
 def httpx_package() -> Any:

@@ -10,13 +10,16 @@ from rlab.errors import OptionError
 from rlab.redact import HIDDEN, PLAIN_HEADERS, address, stored
 from rlab.storage.config import Bounds, Options
 from rlab.victims.base import Outputs
+from rlab.victims.readers import BoxColumns, BoxFormat, BoxLayout, BoxOutputs, BoxScale
 from rlab.victims.torch_module import Channels, Layout
 
 
 class ModelOptions(Options):
     """A model as `rlab.load_victim` takes it; a bare string is its name."""
 
-    name: str = Field(description="module:function, timm:NAME, model.onnx, weights.safetensors, a URL or demo:digits")
+    name: str = Field(
+        description="module:function, timm:NAME, model.onnx, model.tflite, weights.safetensors, a URL or demo:digits"
+    )
     weights: str | None = Field(None, description="file with weights for the named model")
     factory: str | None = Field(
         None, description="module:function that builds the model when the name is a weights file"
@@ -30,7 +33,28 @@ class ModelOptions(Options):
     bounds: Bounds | None = Field(None, description="range of values the model expects (default: the data's)")
     outputs: Outputs = Field(
         "auto",
-        description="what the model returns: logits, probabilities, labels or topk (default: auto, which checks)",
+        description="what the model returns: logits, probabilities, labels or topk of classes, or boxes, a map of classes, or "
+        "numbers (default: auto, which checks whether classes have logits or probabilities)",
+    )
+    box_format: BoxFormat | None = Field(
+        None, description="boxes in arrays: corners (xyxy), or centre and size (xywh) (default: xyxy)"
+    )
+    box_scale: BoxScale | None = Field(
+        None, description="boxes in arrays: in pixels, or as a share of the input (unit) (default: pixels)"
+    )
+    box_columns: BoxColumns | None = Field(
+        None,
+        description="boxes in arrays: after the place follow scores of all classes (scores), an objectness before them "
+        "(objectness), or one score and the class number (class) (default: scores)",
+    )
+    box_layout: BoxLayout | None = Field(
+        None, description="boxes in arrays: a box is one of the rows, or of the columns (default: rows)"
+    )
+    box_overlap: float | None = Field(
+        None,
+        gt=0,
+        le=1,
+        description="boxes in arrays: of boxes of a class that overlap more, keep the best; 1 keeps all (default: 0.5)",
     )
     multilabel: bool = Field(False, description="several classes can be true at once (default: no)")
     classes: int | None = Field(
@@ -45,7 +69,9 @@ class ModelOptions(Options):
         None,
         description="module:function that turns the output, e.g. a detector's, into a score above 0 if it is correct",
     )
-    device: str | None = Field(None, description="device: cpu, cuda or cuda:1 (default: where the model is)")
+    device: str | None = Field(
+        None, description="device: cpu, cuda or cuda:1, for ONNX also tensorrt (default: where the model is)"
+    )
     autocast: bool = Field(False, description="run in half precision (default: no)")
     compile: bool | None = Field(None, description="use torch.compile: a slow start, but faster in long runs on a GPU")
     chunk: int | None = Field(None, ge=1, description="maximum batch size for the model")
@@ -58,8 +84,37 @@ class ModelOptions(Options):
     concurrency: int | None = Field(
         None, ge=1, exclude=True, description="maximum concurrent requests to an HTTP model (default: 32)"
     )  # not stored either
+    template: str | None = Field(
+        None,
+        description="protocol of a model behind an address, such as kserve(input='x') or openai(classes=['cat','dog']), or a .yaml "
+        "file (default: by the address)",
+    )
+    rate: float | str | None = Field(
+        None, exclude=True, description="maximum requests to an HTTP model, such as 10/s or 600/min (default: no limit)"
+    )
+    price: float | str | None = Field(
+        None, exclude=True, description="price of a query to an HTTP model, such as 0.0015/query (default: none)"
+    )
+    max_cost: float | None = Field(
+        None, gt=0, exclude=True, description="stop before the queries of this command cost more (default: no limit)"
+    )
+    cache: str | None = Field(
+        None,
+        exclude=True,
+        description="file of answers, so that no input is sent twice to an HTTP model (default: none)",
+    )
     layout: Layout = Field(
-        "channels_first", description="axis order that a video model expects (default: channels_first)"
+        "channels_first",
+        description="axis order that the model expects: channels_first (default), channels_last, frames_first or no_channels",
+    )
+    pad: bool | None = Field(
+        None, description="send a function batches of 1, 8, 64 or 256 rows (default: only functions of jax.jit)"
+    )
+    names: tuple[str, ...] | str | None = Field(
+        None, description="class names of a clip: model in order, or a file with one name a line"
+    )
+    prompt: str | None = Field(
+        None, description="sentence that a clip: model gets for a class (default: a photo of a {})"
     )
     http: dict[str, Any] | None = Field(None, description="further arguments for rlab.HttpVictim")
 
@@ -67,6 +122,15 @@ class ModelOptions(Options):
     @classmethod
     def _named(cls, values: Any) -> Any:
         return {"name": values} if isinstance(values, str) else values
+
+    @property
+    def boxes(self) -> BoxOutputs | None:
+        """How arrays of boxes are read, if these options say so."""
+        given = {name: getattr(self, f"box_{name}") for name in BoxOutputs.__dataclass_fields__}
+        stated = {name: value for name, value in given.items() if value is not None}
+        if stated and self.outputs != "boxes":
+            raise OptionError(f"the option box_{next(iter(stated))} needs outputs=boxes, got outputs={self.outputs}")
+        return BoxOutputs(**stated) if stated else None
 
     @field_serializer("http", when_used="json")
     def _without_secrets(self, http: dict[str, Any] | None) -> dict[str, Any] | None:
@@ -81,7 +145,7 @@ class ModelOptions(Options):
 
     @field_serializer("name", when_used="json")
     def _without_password(self, name: str) -> str:
-        return address(name) if name.startswith(("http://", "https://")) else name
+        return address(name) if "://" in name else name
 
     @model_validator(mode="after")
     def _secrets_are_given(self) -> ModelOptions:

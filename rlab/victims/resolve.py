@@ -11,30 +11,45 @@ from torch import nn
 
 from rlab.errors import ModelError, OptionError
 from rlab.guard import contained, import_named
-from rlab.storage.config import check_keywords
+from rlab.storage.config import check_keywords, did_you_mean
 from rlab.victims.base import Victim
-from rlab.victims.callables import CallableVictim, OnnxVictim, SklearnVictim
+from rlab.victims.callables import CallableVictim, SklearnVictim, is_regressor
 from rlab.victims.http import HttpVictim
 from rlab.victims.options import ModelOptions
-from rlab.victims.torch_module import TorchVictim
+from rlab.victims.programs import is_torchscript, load_exported, load_torchscript
+from rlab.victims.runtimes import (
+    CoreMLVictim,
+    KerasVictim,
+    OnnxVictim,
+    OpenVinoVictim,
+    TfliteVictim,
+    is_keras,
+    onnx_providers,
+)
+from rlab.victims.torch_module import Normalise, TorchVictim
 from rlab.victims.weights import AROUND, HUBS, PICKLES, TORCH_FILES, load_weights
+from rlab.victims.zero_shot import PROMPT, class_names, load_clip
 from rlab.victims.zoo import demo_victim
 
 FORMS = (
-    "module:function, timm:NAME, torchvision:NAME, hf:NAME, a .onnx file, a .safetensors file with a factory, "
-    "http(s)://address or demo:digits"
+    "module:function, timm:NAME, torchvision:NAME, hf:NAME, clip:NAME, a .onnx, .tflite, .xml (OpenVINO), .pt2, TorchScript or "
+    ".mlpackage file, a .safetensors file with a factory, http(s)://address, kserve://host:8080/MODEL or another protocol, "
+    "or demo:digits"
 )
 _UNIT = (0.0, 1.0)
 _SENT = ("bounds", "outputs", "multilabel", "classes", "chunk", "timeout")
-_READ = (*_SENT, "output", "score")
-_TORCH = (*_READ, "mean", "std", "device", "autocast", "compile", "layout")
+_BOXES = ("box_format", "box_scale", "box_columns", "box_layout", "box_overlap")
+_READ = (*_SENT, "output", "score", *_BOXES)
+_GRAPH = (*_READ, "mean", "std", "layout")
+_TORCH = (*_GRAPH, "device", "autocast", "compile")
 # What to pass in place of objects that predict on tables of their own.
 _INSTEAD = {
     ("xgboost", "Booster"): "load its file into xgboost.XGBClassifier, or pass lambda x: "
     "booster.predict(xgboost.DMatrix(x.reshape(len(x), -1)))",
     ("lightgbm", "Booster"): "pass lambda x: booster.predict(x.reshape(len(x), -1))",
 }
-_HTTP = ("body", "timeout", "retries", "backoff", "rate", "headers")
+_ASKED = ("concurrency", "template", "rate", "price", "max_cost", "cache")
+_HTTP = ("timeout", "retries", "backoff", "headers", *_ASKED)
 
 
 def load_victim(spec: str, **options: Any) -> Victim:
@@ -50,13 +65,16 @@ def load_model(options: ModelOptions, bounds: tuple[float, float] = _UNIT) -> Vi
 
 
 def _only(options: ModelOptions, *names: str) -> dict[str, Any]:
-    """The given options among `names`, with the score as a function."""
-    arguments = options.only(*names)
+    """The given options among `names`, with the score as a function, and the way to read boxes as one value."""
+    arguments = {name: value for name, value in options.only(*names).items() if name not in _BOXES}
+    arguments |= {} if options.boxes is None else {"outputs": options.boxes}
     return arguments | ({"score": find_function(arguments["score"])} if "score" in arguments else {})
 
 
 def _branch(name: str) -> Callable[[ModelOptions], Victim]:
     prefix, suffix = name.partition(":")[0], Path(name).suffix.lower()
+    if "://" in name:
+        return _from_http
     if prefix in _PREFIXES:
         return _PREFIXES[prefix]
     if suffix in _SUFFIXES:
@@ -68,6 +86,8 @@ def _branch(name: str) -> Callable[[ModelOptions], Victim]:
 
 def wrap(model: object, options: ModelOptions) -> Victim:
     """A victim around a model in memory, by its type; `options.name` is for errors."""
+    if is_keras(model):
+        return KerasVictim(model, **_only(options, *_GRAPH))
     if isinstance(model, nn.Module):
         arguments = _only(options, "weights", *_TORCH)
         weights = arguments.pop("weights", None)
@@ -77,13 +97,22 @@ def wrap(model: object, options: ModelOptions) -> Victim:
     from sklearn.base import BaseEstimator  # slow, and rarely needed
 
     if isinstance(model, BaseEstimator):
-        return SklearnVictim(model, **options.only("bounds", "multilabel", "chunk", "timeout"))
+        return SklearnVictim(model, **_of_estimator(model, options))
     if callable(model):
-        return CallableVictim(model, **_only(options, *_READ))
-    kinds = "a torch module, a Victim, a scikit-learn classifier or a function of a numpy array"
+        return CallableVictim(model, **_only(options, "layout", "pad", *_READ))
+    kinds = "a torch or Keras model, a Victim, a scikit-learn classifier or a function of a numpy array"
     package, name = type(model).__module__.partition(".")[0], type(model).__name__
     advice = _INSTEAD.get((package, name), "wrap it in a function")
     raise ModelError(f"expected {options.name} to be {kinds}, got {name}: {advice}")
+
+
+def _of_estimator(model: object, options: ModelOptions) -> dict[str, Any]:
+    """Options of a scikit-learn model; outputs=numbers goes without saying for a regressor."""
+    arguments = options.only("bounds", "multilabel", "chunk", "timeout", "outputs")
+    wanted = arguments.pop("outputs", None)
+    if wanted is not None and not (wanted == "numbers" and is_regressor(model)):
+        raise OptionError(f"the model {options.name!r} does not take outputs: omit it")
+    return arguments
 
 
 def _ready(victim: Victim, options: ModelOptions, *names: str) -> Victim:
@@ -106,20 +135,48 @@ def _from_hub(options: ModelOptions) -> Victim:
         raise ModelError("you can set the number of classes only together with weights=")
     hub, _, name = options.name.partition(":")
     model, own = HUBS[hub](name, None if file is None else Path(file), classes, options.layout == "frames_first")
+    return _normalised(model, own, options, arguments)
+
+
+def _normalised(
+    model: nn.Module, own: Callable[[], Normalise | None], options: ModelOptions, arguments: dict[str, Any]
+) -> Victim:
+    """A published model with its own normalisation, unless the options have another."""
     if options.mean is None and options.std is None:
         plain = own()
         if plain is None:
             raise ModelError(f"{options.name} has no published normalisation: pass mean and std")
         scaled = plain.within(options.bounds or _UNIT)
-        arguments |= {"mean": scaled.mean, "std": scaled.std}
+        arguments = arguments | {"mean": scaled.mean, "std": scaled.std}
     return TorchVictim(model, **arguments)
 
 
+def _from_clip(options: ModelOptions) -> Victim:
+    arguments = _only(options, "names", "prompt", *_TORCH)
+    classes = class_names(arguments.pop("names", None))
+    model, plain = load_clip(options.name.partition(":")[2], classes, arguments.pop("prompt", PROMPT))
+    victim = _normalised(model, lambda: plain, options, arguments)
+    victim.own_classes = classes
+    return victim
+
+
 def _from_onnx(options: ModelOptions) -> Victim:
-    arguments = _only(options, "device", "mean", "std", "layout", *_READ)
-    on_gpu = str(arguments.pop("device", "cpu")).startswith("cuda")
-    provider = "CUDAExecutionProvider" if on_gpu else "CPUExecutionProvider"
-    return OnnxVictim(options.name, providers=(provider,), **arguments)
+    arguments = _only(options, "device", *_GRAPH)
+    return OnnxVictim(options.name, providers=onnx_providers(arguments.pop("device", "cpu")), **arguments)
+
+
+def _from_openvino(options: ModelOptions) -> Victim:
+    return OpenVinoVictim(options.name, **_only(options, "device", *_GRAPH))
+
+
+def _from_graph(options: ModelOptions) -> Victim:
+    kind = TfliteVictim if options.name.lower().endswith(".tflite") else CoreMLVictim
+    return kind(options.name, **_only(options, *_GRAPH))
+
+
+def _from_program(options: ModelOptions) -> Victim:
+    load, file = load_exported if options.name.lower().endswith(".pt2") else load_torchscript, Path(options.name)
+    return TorchVictim(load(file), **_only(options, *_TORCH))
 
 
 def _from_state_dict(options: ModelOptions) -> Victim:
@@ -127,6 +184,8 @@ def _from_state_dict(options: ModelOptions) -> Victim:
     if not file.is_file():
         raise ModelError(f"no such file: {file}")
     factory = arguments.pop("factory", None)
+    if factory is None and is_torchscript(file):
+        return _from_program(options)
     if factory is None:
         raise ModelError(
             f"{file} contains only weights: pass the function that builds the model, factory='module:function'"
@@ -138,10 +197,11 @@ def _from_state_dict(options: ModelOptions) -> Victim:
 
 
 def _from_http(options: ModelOptions) -> Victim:
-    arguments = options.only("http", "concurrency", *_SENT)
+    arguments = options.only("http", *_ASKED, *_SENT)
     further = dict(arguments.pop("http", None) or {})
     if unknown := sorted(set(further) - set(_HTTP)):
-        raise OptionError(f"unknown option {unknown[0]!r} of an HTTP model: expected {', '.join(_HTTP)}")
+        hint = did_you_mean(unknown[0], _HTTP, 0.6)
+        raise OptionError(f"unknown option {unknown[0]!r} of an HTTP model.{hint} Expected one of {', '.join(_HTTP)}")
     return HttpVictim(options.name, **further | arguments)
 
 
@@ -151,11 +211,14 @@ def _refuse_pickle(options: ModelOptions) -> Victim:
 
 _PREFIXES: dict[str, Callable[[ModelOptions], Victim]] = {
     **dict.fromkeys(HUBS, _from_hub),
-    **dict.fromkeys(("http", "https"), _from_http),
+    "clip": _from_clip,
     "demo": _from_demo,
 }
 _SUFFIXES: dict[str, Callable[[ModelOptions], Victim]] = {
     ".onnx": _from_onnx,
+    ".xml": _from_openvino,
+    **dict.fromkeys((".tflite", ".mlpackage", ".mlmodel"), _from_graph),
+    **dict.fromkeys((".pt2", ".ts", ".torchscript"), _from_program),
     **dict.fromkeys((".safetensors", *TORCH_FILES), _from_state_dict),
     **dict.fromkeys(PICKLES, _refuse_pickle),
 }

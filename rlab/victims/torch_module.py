@@ -69,7 +69,8 @@ def _values(channels: Channels) -> tuple[float, ...]:
     return (float(channels),) if isinstance(channels, int | float) else tuple(float(value) for value in channels)
 
 
-Layout = Literal["channels_first", "frames_first"]
+# (b, c, *size), (b, *size, c), for clips (b, t, c, h, w), and (b, *size) for data of one channel
+Layout = Literal["channels_first", "channels_last", "frames_first", "no_channels"]
 
 
 @final
@@ -78,7 +79,8 @@ class TorchVictim(Victim):
     """`mean` and `std` are in the units of the data; without `device` the model stays where it is.
 
     `compile` uses `torch.compile`, which takes a minute, speeds up long runs on a GPU and changes the last bits.
-    `layout="frames_first"` is for video models that take (b, t, c, h, w).
+    `layout` is the order of axes that the model expects: "channels_first", "channels_last", "frames_first" for video models
+    that take (b, t, c, h, w), or "no_channels" for models that take data of one channel as (b, *size).
     """
 
     def __init__(
@@ -116,7 +118,7 @@ class TorchVictim(Victim):
             self.model.eval()
         own = x.to(self.device, copy=self.normalise is None)  # the model may modify it
         with torch.inference_mode(), self._precision():
-            return self._read(self._callable(arrange(own, self.normalise, self.layout).to(self.dtype)))
+            return self._read(self._callable(arrange(own, self.normalise, self.layout).to(self.dtype)), x, self.output)
 
     @property
     def _callable(self) -> Callable[[Tensor], object]:
@@ -135,7 +137,7 @@ class TorchVictim(Victim):
         self.rows[phase] += len(x)
         with self._sentences(x), time_limit(self.timeout), self._precision():
             own = arrange(x.clone(), self.normalise, self.layout).to(self.dtype)  # the model may modify it
-            return self._shaped(self._read(self.model(own)), len(x))
+            return self._shaped(self._read(self.model(own), x, self.output), len(x))
 
     def scores_with_grad(self, x: Tensor, phase: str) -> Tensor:
         """Scores (b, k) with gradients by x: for training agents and white-box baselines."""
@@ -171,7 +173,16 @@ def preprocessing(normalise: Normalise | None) -> str:
 def arrange(x: Tensor, normalise: Normalise | None, layout: Layout) -> Tensor:
     """x: (b, c, *size) -> the same, normalised and in the layout of the model."""
     x = x if normalise is None else normalise(x)
-    return x.transpose(1, 2) if layout == "frames_first" else x
+    match layout:
+        case "channels_first":
+            return x
+        case "channels_last":
+            return x.movedim(1, -1)
+        case "frames_first":
+            return x.transpose(1, 2)
+    if x.shape[1] != 1:
+        raise OptionError(f"expected data with 1 channel for layout='no_channels', got {x.shape[1]} channels")
+    return x.squeeze(1)
 
 
 def _moved(model: nn.Module, device: str | torch.device) -> nn.Module:

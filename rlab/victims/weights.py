@@ -117,13 +117,13 @@ def from_torchvision(name: str, weights: Path | None, classes: int | None, video
 def from_hf(name: str, weights: Path | None, classes: int | None, video: bool) -> Published:
     """https://huggingface.co/docs/transformers/model_doc/auto; `name` may also be a local folder."""
     spec = f"hf:{name}"
-    kind = _hf_part(spec, "AutoModelForVideoClassification" if video else "AutoModelForImageClassification")
+    kind = hf_part(spec, "AutoModelForVideoClassification" if video else "AutoModelForImageClassification")
     if weights is None:
         model, about = _get(spec, kind.from_pretrained, name, use_safetensors=True, output_loading_info=True)
         _check_names(spec, sorted(about["missing_keys"]), ())  # they would be random
     else:
         count = {} if classes is None else {"num_labels": classes}
-        config = _get(spec, _hf_part(spec, "AutoConfig").from_pretrained, name, **count)
+        config = _get(spec, hf_part(spec, "AutoConfig").from_pretrained, name, **count)
         # transformers itself loads the weights, because it knows the names of its earlier versions
         options = {"config": config, "state_dict": read_state_dict(weights), "output_loading_info": True}
         empty = _get(spec, kind.from_config, config)
@@ -131,8 +131,8 @@ def from_hf(name: str, weights: Path | None, classes: int | None, video: bool) -
         _check_names(weights, sorted(about["missing_keys"]), sorted(about["unexpected_keys"]))
 
     def own() -> Normalise | None:
-        steps = _get(spec, _hf_part(spec, "AutoImageProcessor").from_pretrained, name)
-        return _hf_normalise(spec, steps.to_dict())
+        steps = _get(spec, hf_part(spec, "AutoImageProcessor").from_pretrained, name)
+        return hf_normalise(spec, steps.to_dict())
 
     return model, own
 
@@ -161,12 +161,12 @@ def _get(spec: str, build: Any, *args: Any, **options: Any) -> Any:
         raise ModelError(f"cannot load the model {spec}: {first_line(error)}") from error
 
 
-def _hf_part(spec: str, part: str) -> Any:
+def hf_part(spec: str, part: str) -> Any:
     """transformers imports its parts on first use, so missing packages show here."""
     return _get(spec, getattr, load_package("transformers"), part)
 
 
-def _hf_normalise(spec: str, steps: dict[str, Any]) -> Normalise | None:
+def hf_normalise(spec: str, steps: dict[str, Any]) -> Normalise | None:
     """An image processor's normalisation of pixels in 0..255, converted to data in [0, 1]."""
     if steps.get("do_flip_channel_order") or steps.get("rescale_offset"):
         raise ModelError(f"{spec} reorders or shifts its pixels: wrap it in a module:function of your own")

@@ -24,6 +24,7 @@ from rlab.runs.fingerprint import model_fingerprint
 from rlab.victims import CallableVictim
 from tests.benchmarking.cases import Brightness, Case, brightness, made_once, reached
 from tests.helpers import exact_victim
+from tests.noise import write_noise
 
 
 def test_accuracy_is_what_the_files_say(tmp_path: Path):
@@ -160,6 +161,20 @@ def test_corruptions_are_uniform_and_at_the_sets_mean_l2(tmp_path: Path):
     assert not strength(benchmark, noise, x0, seeds, 1e6)["near"]
     named = run_benchmark([benchmark], {"victim": exact_victim(2)}, corruptions=["illuminate"])
     assert {row["corruption"] for row in named.corruptions} == {"illuminate+", "illuminate-"}
+
+
+def test_recorded_noise_is_a_corruption_like_others(tmp_path: Path):
+    case = Case(1)
+    case.batch = replace(case.batch, rate=360.0)
+    benchmark, noise = case.make(tmp_path / "b"), write_noise(tmp_path)
+    report = run_benchmark([benchmark], {"victim": case.victim}, corruptions=[f"nstdb:{noise}"])
+    assert {row["corruption"] for row in report.corruptions} == {
+        "recorded_baseline_wander",
+        "recorded_electrode_motion",
+    }
+    near = [row for row in report.corruptions if not math.isnan(row["uniform"])]
+    assert [row["uniform_l2"] for row in near] == pytest.approx([row["l2"] for row in near], rel=0.05)
+    assert near
 
 
 def test_an_edited_file_is_never_graded(tmp_path: Path):

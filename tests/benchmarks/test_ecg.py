@@ -14,15 +14,13 @@ from torch import Tensor, nn
 
 from benchmarks import beats as packed
 from benchmarks import data
-from benchmarks.ecg import cases, leads, plausible, smooth_pgd, twelve
+from benchmarks.ecg import cases, smooth_pgd
 from benchmarks.ecg import run as ecg
 from benchmarks.victims import BEAT_NETS, beat_victim, train_beats
 from benchmarks.victims.beat_nets import beat_cnn
 from rlab.data.batch import UNBOUNDED, Batch
-from rlab.data.load import load
 from rlab.data.wfdb_records import SPLITS
 from rlab.filters.palette import Palette
-from rlab.runs.options import make_attack
 from rlab.training.directions import PriorOptions
 from rlab.victims.torch_module import TorchVictim
 
@@ -242,60 +240,3 @@ def test_shipped_weights_reach_what_the_page_says(name: str, real: Path, root: P
     row = next(line for line in said.splitlines() if line.startswith(f"| {name} |"))
     assert found.accuracy == pytest.approx(float(row.split("|")[3].strip(" %")) / 100, abs=0.03)
     assert np.isfinite(found.macro())
-
-
-def test_figures_of_lead_groups() -> None:
-    """Curves (queries, distance) of two records; groups halve the distance at 100 queries."""
-    alone = {"together": (((2, 4.0), (90, 2.0)), ((3, 8.0),)), "groups": (((2, 5.0), (95, 1.0)), ((5, 4.0),))}
-    found = {case: alone[case.channels] for case in leads.QUICK}
-    figures = leads.lead_figures(found)
-    assert figures["lead_groups_ratio_100"] == pytest.approx(0.5)
-    assert figures["leads_cnn7_together_20"] == pytest.approx(6.0)
-    assert figures["leads_cnn7_groups_60"] == pytest.approx(4.5)
-    assert "leads_cnn7_groups_200" not in figures  # beyond the budget
-    assert "| cnn7, groups | 2 |" in leads.lead_section(found)
-
-
-def test_figures_of_twelve_leads() -> None:
-    """Two records: auto ends at 1 and 3, the better of the others at 100 queries is random with 5 and 11."""
-    alone = {
-        "auto": (((2, 4.0), (90, 1.0)), ((3, 3.0),)),
-        "square": (((5, 6.0),), ((101, 1.0),)),
-        "random": (((9, 5.0),), ((99, 11.0),)),
-    }
-    found = {case: alone[case.policy] for case in twelve.QUICK}
-    figures = twelve.twelve_figures(found)
-    assert figures["twelve_ratio_100"] == pytest.approx(2 / 8)
-    assert (figures["twelve_cnn3_clinical_auto_20"], figures["twelve_cnn3_clinical_square_100"]) == (3.5, math.inf)
-    assert figures["twelve_cnn3_clinical_square_flipped_100"] == 0.5
-    assert "twelve_cnn3_clinical_auto_200" not in figures  # beyond the budget
-    text = twelve.twelve_section(found, "Measured here.")
-    assert text.startswith("## Twelve leads")
-    assert "| cnn3, clinical, random | 100.0%" in text
-    neither = {case: alone["square"] if case.policy != "auto" else curves for case, curves in found.items()}
-    assert twelve.over_better(neither, "cnn3", "clinical", 100).value == 0
-
-
-@pytest.mark.real
-def test_records_of_twelve_leads_are_grouped_by_default(real: Path) -> None:
-    batch = load(real / "ptbxl", split="train", limit=2)
-    assert batch.shape == (12, 1000)
-    grid = make_attack(batch, patch=leads.PATCH).grid
-    assert grid.groups == ((1, 2, 5), (0, 3, 4), (6, 7, 8), (9, 10, 11))
-    assert grid.cells == (34,)
-
-
-def test_heat_at_a_sign_is_the_share_of_the_positive_heat_in_its_wave_and_leads():
-    masks = {wave: torch.zeros(2, 10, dtype=torch.bool) for wave in ("QRS", "ST")}
-    masks["QRS"][:, 2:4], masks["ST"][:, 4:6] = True, True
-    signs = [plausible.SIGNS["CRBBB"], plausible.SIGNS["IMI"]]
-    acute, prior = (plausible.region(masks, signs, ("II", "V1"), q) for q in (False, True))
-    assert acute.nonzero().tolist() == [[0, 1, 2], [0, 1, 3], [1, 0, 4], [1, 0, 5]]
-    assert prior[1].nonzero().tolist() == [[0, 2], [0, 3], [0, 4], [0, 5]]
-    heat = torch.zeros(2, 2, 10)
-    heat[0, 1, 2], heat[0, 0, 2], heat[:, :, 9] = 3.0, 1.0, -5.0
-    assert plausible.heat_share(heat, acute).tolist() == [0.75, 0.0]
-    assert plausible.heat_share(torch.ones(2, 2, 10), acute).tolist() == pytest.approx([0.1, 0.1])
-    times = plausible.over(torch.tensor([0.2, 0.4]), torch.tensor([0.1, 0.1]))
-    assert times.value == pytest.approx(3.0)
-    assert times.low <= 3.0 <= times.high

@@ -146,8 +146,28 @@ def test_bad_data_are_one_sentence_and_no_file(words: list[str], here: Path):
     assert sorted(here.iterdir()) == before
 
 
+def test_options_of_the_model_are_in_both_files(here: Path):
+    given = ("init", "demo:ecg", "--model", "model.onnx", "-M", "output=logits", "-M", "mean=[0.5]")
+    assert rlab_command(*given).code == 0
+    audited = yaml.safe_load(Path("rlab-audit.yaml").read_text(encoding="utf-8"))["model"]
+    assert audited == {"name": "model.onnx", "output": "logits", "mean": [0.5]}
+    assert (options().model.output, options().model.mean) == ("logits", [0.5])
+    assert not options().model.multilabel
+
+
+@pytest.mark.parametrize(
+    "words", [["-M", "output=logits"], ["--model", "m:net", "-M", "no_such=1"], ["--model", "m:net", "-M", "output"]]
+)
+def test_options_without_a_model_and_unknown_ones_are_one_sentence(words: list[str], here: Path):
+    np.savez("data.npz", x=np.zeros((2, 1, 4, 4), np.float32), y=[0, 1])
+    said = rlab_command("init", "data.npz", *words)
+    assert (said.code, said.err.count("\n")) == (2, 1)
+    assert not Path("rlab.yaml").exists()
+
+
 def test_no_secret_of_a_model_is_written(here: Path):
-    assert rlab_command("init", "demo:digits", "--model", "http://me:hush@host:8000/predict").code == 0
+    secret = ("--model", "http://me:hush@host:8000/predict", "-M", "http={headers: {Authorization: hush}}")
+    assert rlab_command("init", "demo:digits", *secret).code == 0
     assert "hush" not in Path("rlab.yaml").read_text(encoding="utf-8")
 
 
@@ -185,3 +205,14 @@ def test_an_unknown_example_is_told(here: Path):
     assert said.code == 2
     assert "audit.yaml" in said.err
     assert not list(here.iterdir())
+
+
+def test_init_on_numbers_names_the_goal_and_the_outputs(here: Path):
+    np.savez("ages.npz", x=np.random.default_rng(0).random((6, 3, 8, 8), np.float32), y=np.array([3.5, 2, 8, 1, 9, 4]))
+    assert rlab_command("init", "ages.npz", "-D", "target=numbers", "--model", "my_module:net").code == 0
+    written = options()
+    assert (written.goal.partition(":")[0], written.model.outputs, written.model.multilabel) == (
+        "deviate",
+        "numbers",
+        False,
+    )

@@ -46,7 +46,7 @@ def test_kind_settles_the_axes(tmp_path):
 def test_every_loader_is_a_function_of_its_own(tmp_path):
     np.savez(tmp_path / "a.npz", x=np.zeros((2, 8), np.float32), y=np.array([0, 1]))
     source = DataOptions(path=str(tmp_path / "a.npz"))
-    assert torch.equal(find_loader(source.path)(source).y, torch.tensor([0, 1]))
+    assert torch.equal(find_loader(source)(source).y, torch.tensor([0, 1]))
 
 
 PICKLE = "is a pickle, .* save it as .npz with x and y"
@@ -59,7 +59,7 @@ PICKLE = "is a pickle, .* save it as .npz with x and y"
         ("demo:ecg", {"limit": 0}, InputError, "'limit' .*is not valid: .* got 0"),
         ("demo:ecg", {"frames": 8}, OptionError, "the option 'frames' does not apply to 'demo:ecg'"),
         ("none.npz", {}, InputError, "there is no file or folder .*: check the path"),
-        ("empty", {}, DataError, "holds no images, clips, WFDB records or CIFAR-10 batches"),
+        ("empty", {}, DataError, "holds no images, clips, sounds, volumes, WFDB records or CIFAR-10 batches"),
         ("empty", {"kind": "video"}, DataError, "holds no video files: expected .avi, .mp4"),
         *[(name, {}, DataError, PICKLE) for name in ("a.pkl", "a.pt", "a.PTH", "a.joblib")],
         ("a.xyz", {}, DataError, "cannot tell what .* expected a folder or a file ending in .npz"),

@@ -12,6 +12,7 @@ from rlab.explanation.credit import Credit
 from rlab.explanation.maps import resize
 from rlab.explanation.run import METHODS, MinimalMask, explain_batch, parse_method, parse_methods
 from rlab.explanation.scores import MethodJudge, against_truth
+from rlab.explanation.subject import ClassSubject
 from rlab.explanation.white_box import last_features
 from rlab.runs.options import AttackOptions
 from rlab.victims import CallableVictim, QueryMeter
@@ -28,6 +29,7 @@ SPECS = [
     "credit(sets=60, episodes=1, width=4, steps=4)",
     "mask(policy='square', patch=4, budget=150)",
     "rise(masks=200, cells=5)",
+    "drise(masks=200, cells=5)",
     "occlusion(along=8)",
     "captum_occlusion(along=8)",
 ]
@@ -128,7 +130,7 @@ def test_gradcam_agrees_with_captum(rank):
     net = nn.Sequential(*features, pool(1), nn.Flatten(), nn.Linear(5, 3))
     victim, x = TorchVictim(net, outputs="logits"), torch.rand(2, CHANNELS[rank], *SIZES[rank])
     none = torch.zeros(2, dtype=torch.int64)
-    layer, _, _ = last_features(ExplanationTask(QueryMeter(victim, 2), x, none, none, none, (0, 1)), x)
+    layer, _, _ = last_features(ExplanationTask(QueryMeter(victim, 2), x, ClassSubject(none), none, none, (0, 1)), x)
     assert layer.module is net[3]
     explained = explain_batch(victim, Batch(x=x, y=none), "gradcam")
     theirs = LayerGradCam(net, net[3]).attribute(x, target=explained.labels, relu_attributions=True)

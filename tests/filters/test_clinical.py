@@ -59,6 +59,47 @@ def test_the_spectrum_is_near_that_of_the_recordings(name: str):
     assert (made <= real.max(0) + 0.15).all(), (made, real)
 
 
+def opposites(name: str) -> list[tuple[NDArray[np.float64], NDArray[np.float64]]]:
+    """Band shares of each half of each channel, and of the other half of the other channel, which shares no sample with it."""
+    recorded, edges = PAIRS[name]
+    noise = read_noise(str(NSTDB), RATE)[recorded].double().numpy()
+    half = noise.shape[1] // 2
+    part = {(c, h): bands(noise[c, h * half : (h + 1) * half], edges)[0] for c in (0, 1) for h in (0, 1)}
+    return [(part[c, h], part[1 - c, 1 - h]) for c, h in part]
+
+
+def apart(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
+    """The share of the power that lies in other bands."""
+    return float(np.abs(a - b).sum() / 2)
+
+
+def muscle_model(corner: float, edges: tuple[float, ...]) -> NDArray[np.float64]:
+    """Band shares of the model of Shwedyk et al. 1977 with both corners at `corner` Hz."""
+    hertz = np.arange(5.0, 150.0, 0.1)
+    power = (hertz * corner**2 / (np.sqrt(hertz**2 + corner**2) * (hertz**2 + corner**2))) ** 2
+    parts = np.array([power[(hertz >= low) & (hertz < high)].sum() for low, high in pairwise(edges)])
+    return parts / parts.sum()
+
+
+@recordings
+def test_muscle_noise_is_as_near_to_a_recording_as_its_model_fitted_to_another():
+    """The filter was fitted to all of the excerpts; the model here only to the half of the channel that is not judged."""
+    edges = PAIRS["muscle_noise"][1]
+    made = bands(ours("muscle_noise")[-1], edges).mean(0)
+    for judged, fitted_to in opposites("muscle_noise"):
+        corner = min(range(5, 80), key=lambda hertz: apart(muscle_model(hertz, edges), fitted_to))
+        unseen = apart(muscle_model(corner, edges), judged)
+        assert unseen < 0.2
+        assert apart(made, judged) < unseen + 0.03
+
+
+@recordings
+def test_electrode_motion_is_as_near_to_a_recording_as_another_recording():
+    made = bands(ours("electrode_motion")[-1], PAIRS["electrode_motion"][1]).mean(0)
+    pairs = opposites("electrode_motion")
+    assert np.mean([apart(made, judged) for judged, _ in pairs]) <= np.mean([apart(*pair) for pair in pairs])
+
+
 @recordings
 @pytest.mark.parametrize("name", PAIRS)
 def test_the_amplitude_in_millivolts_is_within_that_of_the_recordings(name: str):

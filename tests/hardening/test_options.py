@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
+from rlab.data.batch import UNBOUNDED, Batch
 from rlab.errors import InputError
+from rlab.filters.snr import snr_db
 from rlab.hardening.adversaries import GradientAdversary, PolicyAdversary
 from rlab.hardening.baselines import ProjectedGradient
 from rlab.hardening.options import HardenOptions, HardenRunOptions
@@ -14,6 +18,7 @@ from rlab.hardening.trainable import goal_of
 from rlab.runs.options import RunOptions
 from rlab.storage.config import Options, check
 from tests.hardening.toys import PALETTE, shortcut
+from tests.noise import write_noise
 
 
 def test_clean_accuracy_can_be_a_percentage() -> None:
@@ -68,3 +73,27 @@ def test_the_generator_of_samples() -> None:
 def test_invalid_options_are_named(kind: type[Options], values: dict[str, Any], sentence: str) -> None:
     with pytest.raises(InputError, match=sentence):
         check(kind, values)
+
+
+def ecg() -> Batch:
+    x = torch.randn(3, 4, 720, generator=torch.Generator().manual_seed(0))
+    leads = ("I", "II", "III", "V1")
+    return Batch(x, torch.tensor([0, 1, 0]), bounds=UNBOUNDED, unit="mV", rate=360.0, leads=leads)
+
+
+def test_an_ecg_is_hardened_with_the_clinical_palette_in_millivolts() -> None:
+    batch, goal = ecg(), goal_of(shortcut(1, n=4).victim)
+    space, named = (check(HardenOptions, values).space(batch, goal) for values in ({}, {"palettes": [["clinical"]]}))
+    assert space.palettes == named.palettes
+    hum = check(HardenOptions, {"palettes": [["powerline_hum50@0.1..0.4mV"]], "entries": 1}).space(batch, goal)
+    peaks = [float((bank[:, 1] - batch.x).abs().max()) for _, bank in (hum.draw(batch.x, seed) for seed in range(8))]
+    assert 0.09 < min(peaks) < max(peaks) < 0.41
+    assert max(peaks) > 1.2 * min(peaks)  # a range, not one severity
+
+
+def test_recorded_noise_hardens_at_its_ratio_to_the_signal(tmp_path: Path) -> None:
+    batch, goal = ecg(), goal_of(shortcut(1, n=4).victim)
+    values = {"palettes": [[f"nstdb:{write_noise(tmp_path)}@12dB"]], "entries": 2}
+    _, bank = check(HardenOptions, values).space(batch, goal).draw(batch.x, 0)
+    ratios = torch.stack([snr_db(batch.x, bank[:, entry]) for entry in (1, 2)])
+    assert torch.allclose(ratios, torch.full((2, 3), 12.0, dtype=ratios.dtype), atol=0.1)

@@ -149,7 +149,8 @@ def test_the_table_of_several_labels_names_all_of_them() -> None:
     result = make_result(Recipe((8, 8), (4, 4), n=3, multilabel=True))
     for record, sample in zip(result.records(), result, strict=True):
         assert record["label"] == sample.label
-        assert all(result.setting.classes[k] in record["label_name"] for k in sample.label)  # type: ignore[union-attr]
+        assert isinstance(sample.label, tuple)
+        assert all(result.setting.classes[k] in record["label_name"] for k in sample.label)
 
 
 def test_a_cell_lays_the_map_over_the_picture() -> None:

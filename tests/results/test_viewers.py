@@ -22,7 +22,8 @@ from rlab.results.plots.sample import Sample
 from rlab.results.result import Status
 from rlab.results.viewers import make_viewer, viewer_blocks
 from rlab.results.viewers import pixels as pixel_stages
-from rlab.results.viewers.heat import MASK, TRUTH, Heat, heat_stage, outline
+from rlab.results.viewers.heat import MASK, TRUTH, Heat, heat_stage
+from rlab.results.viewers.pixels import outline
 from tests.results.plots.fixtures import Recipe, make_result
 
 WON = (Status.SUCCEEDED,)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
-import wfdb
 
 from rlab.data.batch import UNBOUNDED, Batch
 from rlab.errors import InputError, OptionError
 from rlab.runs.options import make_attack
+from tests.noise import write_noise
 
 LEADS = ("I", "II", "III", "V1")
 X = torch.randn(3, 4, 720, generator=torch.Generator().manual_seed(0))
@@ -51,19 +50,7 @@ def test_what_happens_to_a_record_happens_to_all_of_it():
 
 @pytest.fixture
 def noise(tmp_path: Path) -> Path:
-    draw = np.random.default_rng(0)
-    for name in ("bw", "em_60s"):
-        values = draw.normal(0, 0.2, (5000, 2))
-        wfdb.wrsamp(
-            name,
-            fs=500,
-            units=["mV"] * 2,
-            sig_name=["n1", "n2"],
-            p_signal=values,
-            write_dir=str(tmp_path),
-            fmt=["16"] * 2,
-        )
-    return tmp_path
+    return write_noise(tmp_path)
 
 
 def test_recorded_noise_comes_from_a_folder(noise: Path):

@@ -132,9 +132,9 @@ def example_server() -> ModuleType:
 
 
 @contextmanager
-def serving(app: Any) -> Iterator[str]:
+def serving(app: Any, config: Callable[..., uvicorn.Config] = uvicorn.Config) -> Iterator[str]:
     """A real server on a free port of this machine -> its address."""
-    server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=0, log_level="critical"))
+    server = uvicorn.Server(config(app, host="127.0.0.1", port=0, log_level="critical"))
     thread = threading.Thread(target=server.run)
     thread.start()
     while not server.started:
@@ -163,12 +163,12 @@ def _onnx(model: Linear, rank: int, batch: str | int, options: dict[str, Any]) -
     return OnnxVictim(CountingSession(onnx_graph(model, rank, batch), model.seen), **options)
 
 
-def _http(body: Literal["json", "npy"]) -> Kind:
+def _http(template: Literal["rlab", "npy"]) -> Kind:
     @contextmanager
     def kind(model: Linear, rank: int) -> Iterator[Make]:
         served = TorchVictim(LinearModule(model), bounds=(-math.inf, math.inf))
         with serving(example_server().create_app(served)) as address:
-            yield lambda **options: HttpVictim(f"{address}/predict", body=body, backoff=0.01, **options)
+            yield lambda **options: HttpVictim(f"{address}/predict", template=template, backoff=0.01, **options)
 
     return kind
 
@@ -179,6 +179,6 @@ ALL_VICTIMS: dict[str, Kind] = {
     "onnx": _local(lambda model, rank, options: _onnx(model, rank, "b", options)),
     "onnx of one": _local(lambda model, rank, options: _onnx(model, rank, 1, options)),
     "sklearn": _local(lambda model, rank, options: SklearnVictim(regression(model), **options)),
-    "http json": _http("json"),
+    "http json": _http("rlab"),
     "http npy": _http("npy"),
 }

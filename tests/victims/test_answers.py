@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import onnx
 import pytest
 import torch
@@ -19,10 +19,9 @@ from torch import Tensor, nn
 import rlab
 from rlab.data.batch import Batch
 from rlab.errors import InputError, VictimError
-from rlab.results.result import AttackResult
 from rlab.victims import CallableVictim, OnnxVictim, TorchVictim, Victim
+from rlab.victims.template import load_template
 from rlab.victims.wire import decode
-from tests.command import rlab_command
 from tests.victims.makers import inputs, linear, onnx_graph
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
@@ -189,9 +188,10 @@ def test_an_onnx_graph_may_return_class_numbers(tmp_path: Path) -> None:
 
 def test_a_server_may_return_class_numbers() -> None:
     body = json.dumps({"outputs": WINNER.tolist()}).encode()
-    assert decode(body, "application/json", len(X), labels=True).flatten().tolist() == WINNER.tolist()
+    template = load_template("rlab")
+    assert decode(body, template, len(X), labels=True).flatten().tolist() == WINNER.tolist()
     with pytest.raises(ValueError, match="labels"):
-        decode(body, "application/json", len(X))
+        decode(body, template, len(X), labels=False)
 
 
 def surest(found: list[dict[str, Tensor]]) -> Tensor:
@@ -239,16 +239,21 @@ def test_an_onnx_score_receives_all_outputs(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_example_detector_loses_its_discs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("detector.py", "detector.yaml"):
-        (tmp_path / name).write_text((EXAMPLES / name).read_text())
+def test_the_example_hides_a_cat_from_a_real_detector(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = Path(os.environ.get("RLAB_REAL", "")) / "detectors/yolox_nano.onnx"
+    if not file.is_file():
+        pytest.skip("yolox_nano.onnx is not on this machine")
+    pytest.importorskip("skimage")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.syspath_prepend(str(EXAMPLES))
     detector = importlib.import_module("detector")
-    x, y = detector.scenes(4)
-    np.savez("scenes.npz", x=x, y=y)
-    assert (detector.surest(detector.model()(torch.from_numpy(x))) > 0).all()
-    assert rlab_command("attack", "--config", "detector.yaml", "--out", "run").code == 0
-    result = AttackResult.load(tmp_path / "run")
-    assert result.succeeded.all()
-    assert (detector.surest(detector.model()(result.perturbed)) < 0).all()
+    detector.main(str(file))
+    assert "class 15" in (tmp_path / "detector.html").read_text()
+
+
+def test_the_example_skips_without_its_file(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    importlib.import_module("detector").main("no_such_file.onnx")
+    assert capsys.readouterr().out.startswith("skipped: there is no file")

@@ -1,17 +1,13 @@
-"""Functions, scikit-learn classifiers and ONNX files as victims."""
+"""Functions and scikit-learn classifiers as victims."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
 import torch
-from onnx import TensorProto
 from sklearn.datasets import load_digits
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
@@ -20,9 +16,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
 
-from rlab.errors import InputError, MissingExtra
-from rlab.victims import CallableVictim, OnnxVictim, SklearnVictim
-from tests.victims.makers import inputs, linear, onnx_graph
+from rlab.errors import InputError
+from rlab.victims import CallableVictim, SklearnVictim
 
 X = torch.rand(4, 2, 3)
 
@@ -91,75 +86,3 @@ def test_unusable_classifiers_are_refused_with_advice(name: str) -> None:
     make, words = UNUSABLE[name]
     with pytest.raises(InputError, match=words):
         SklearnVictim(make())
-
-
-def saved(graph: onnx.ModelProto, folder: Path) -> Path:
-    path = folder / "model.onnx"
-    onnx.save(graph, path)
-    return path
-
-
-def test_a_file_is_read_and_normalised(tmp_path: Path) -> None:
-    model, x = linear(), inputs(2)
-    victim = OnnxVictim(saved(onnx_graph(model, 2), tmp_path), mean=(0.5, 0.4), std=(0.2, 0.3))
-    normal = (x - torch.tensor([0.5, 0.4]).view(2, 1, 1)) / torch.tensor([0.2, 0.3]).view(2, 1, 1)
-    assert torch.allclose(victim(x), model.scores(normal), atol=1e-4)
-
-
-def test_of_several_outputs_one_is_named(tmp_path: Path) -> None:
-    path = saved(onnx_graph(linear(), 2, outputs=2), tmp_path)
-    assert torch.allclose(OnnxVictim(path, output="again")(inputs(2)), linear().scores(inputs(2)), atol=1e-5)
-
-
-def test_double_precision_graphs_work(tmp_path: Path) -> None:
-    graph = onnx_graph(linear(), 1)
-    for value in (*graph.graph.input, *graph.graph.output):
-        value.type.tensor_type.elem_type = TensorProto.DOUBLE
-    for index, weight in enumerate(list(graph.graph.initializer)):
-        array = onnx.numpy_helper.to_array(weight).astype("float64")
-        graph.graph.initializer[index].CopyFrom(onnx.numpy_helper.from_array(array, weight.name))
-    assert torch.allclose(OnnxVictim(saved(graph, tmp_path))(inputs(1)), linear().scores(inputs(1)), atol=1e-5)
-
-
-def of_bytes() -> onnx.ModelProto:
-    graph = onnx_graph(linear(), 1)
-    graph.graph.node.insert(0, onnx.helper.make_node("Cast", ["raw"], ["x"], to=TensorProto.FLOAT))
-    graph.graph.input[0].name = "raw"
-    graph.graph.input[0].type.tensor_type.elem_type = TensorProto.UINT8
-    return graph
-
-
-def of_two_inputs() -> onnx.ModelProto:
-    graph = onnx_graph(linear(), 1)
-    graph.graph.input.append(onnx.helper.make_tensor_value_info("mask", TensorProto.FLOAT, [1]))
-    return graph
-
-
-GRAPHS: dict[str, tuple[Callable[[], onnx.ModelProto | bytes | None], dict[str, Any], str]] = {
-    "a batch of four": (lambda: onnx_graph(linear(), 2, 4), {}, "dynamic batch axis"),
-    "several outputs": (lambda: onnx_graph(linear(), 2, outputs=2), {}, "one of scores, again"),
-    "another output": (lambda: onnx_graph(linear(), 2, outputs=2), {"output": "logits"}, "one of scores, again"),
-    "bytes": (of_bytes, {}, r"tensor\(uint8\)"),
-    "two inputs": (of_two_inputs, {}, "x, mask"),
-    "missing": (lambda: None, {}, "no such file"),
-    "damaged": (lambda: b"no model at all", {}, "ONNX"),
-    "another provider": (lambda: onnx_graph(linear(), 1), {"providers": ["TensorrtExecutionProvider"]}, "Tensorrt"),
-}
-
-
-@pytest.mark.parametrize("name", GRAPHS)
-def test_unusable_graphs_are_refused(tmp_path: Path, name: str) -> None:
-    make, options, words = GRAPHS[name]
-    path, graph = tmp_path / "model.onnx", make()
-    if isinstance(graph, onnx.ModelProto):
-        onnx.save(graph, path)
-    elif graph is not None:
-        path.write_bytes(graph)
-    with pytest.raises(InputError, match=words):
-        OnnxVictim(path, **options)
-
-
-def test_without_the_package_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    with pytest.raises(MissingExtra, match=r"\[onnx\]"):
-        OnnxVictim(saved(onnx_graph(linear(), 1), tmp_path))

@@ -83,12 +83,12 @@ def test_inputs_of_no_known_shape_are_refused(case: Case, shape: tuple[int, ...]
     assert not model.seen
 
 
-def test_a_wrong_size_is_a_one_line_error(case: Case) -> None:
+def test_a_wrong_size_is_a_short_error(case: Case) -> None:
     make, _, rank = case
     victim = make(chunk=4)
     with pytest.raises(VictimError) as caught:
         victim(torch.zeros(2, CHANNELS, *(side + 1 for side in SIZES[rank])))
-    assert "\n" not in str(caught.value)
+    assert len(str(caught.value).splitlines()) <= 3
     assert victim.rows["search"] >= 2
 
 

@@ -46,8 +46,8 @@ def outputs(text: str, rest: str = "[1, 2], [1, 2]") -> bytes:
 
 ANSWERS = {
     "json": ({}, Reply()),
-    "json for npy": ({"body": "npy"}, Reply()),
-    "npy": ({"body": "npy"}, Reply(body=npy(linear_scores(X.numpy())), kind=NPY)),
+    "json for npy": ({"template": "npy"}, Reply()),
+    "npy": ({"template": "npy"}, Reply(body=npy(linear_scores(X.numpy())), kind=NPY)),
     "gzip": ({}, Reply(body=gzip.compress(b'{"outputs": ' + str(SCORES.tolist()).encode() + b"}"),
                        headers={"Content-Encoding": "gzip"})),
 }  # fmt: skip
@@ -107,9 +107,13 @@ NO_SCORES = {
     "a complex npy": Reply(body=npy(np.array([[1 + 1j, 2]] * 3)), kind=NPY),
     "an npy of objects": Reply(body=npy(np.array([[{}, 1]] * 3, dtype=object)), kind=NPY),
 }
+UNREADABLE = (  # perhaps because something went wrong on the way; other answers would be the same the next time
+    "html", "not json", "empty", "bottomless", "too long to parse", "a zip", "a truncated npy",
+    "an npy that claims to be huge", "an npy of objects",
+)  # fmt: skip
 # fault: (reply, words of the error, whether the request is sent again)
 FAULTS: dict[str, tuple[Reply, str, bool]] = {
-    **{name: (reply, "did not return scores", True) for name, reply in NO_SCORES.items()},
+    **{name: (reply, "did not return scores", name in UNREADABLE) for name, reply in NO_SCORES.items()},
     "server error": (Reply(500), "status 500", True),
     "overloaded": (Reply(503), "status 503", True),
     "hangs up": (Reply(hang_up=True), "could not be reached", True),
@@ -121,8 +125,8 @@ FAULTS: dict[str, tuple[Reply, str, bool]] = {
     "three times gzip": (coded("gzip, gzip, gzip", 3), "decompressed", True),
     "gzip bomb": (coded("gzip"), "more than", False),
     "endless": (Reply(endless=True, body=b""), "more than", False),
-    "refuses": (Reply(400, b"inputs must be 28x28 " * 50, "text/plain"), "status 400: inputs must be 28x28", False),
-    "refuses for lack of memory": (Reply(413, b"out of memory", "text/plain"), "413: out of memory", False),
+    "refuses": (Reply(400, b"inputs must be 28x28 " * 50, "text/plain"), "received: inputs must be 28x28", False),
+    "refuses for lack of memory": (Reply(413, b"out of memory", "text/plain"), "received: out of memory", False),
     "redirects": (Reply(307, headers={"Location": "http://elsewhere.example/x"}), "to http://elsewhere", False),
     "asks for an hour": (Reply(429, headers={"Retry-After": "3600"}), "3600 s", False),
 }
@@ -144,8 +148,8 @@ def test_faults(server: Server, name: str) -> None:
     said = str(caught.value)
     assert words in said
     assert ("2 attempts" in said) == again
-    assert "\n" not in said
-    assert len(said) < 400
+    assert len(said.splitlines()) <= 3
+    assert len(said) < 700
     assert peak < 2**25 or name == "an npy that claims to be huge"  # memory that is never touched
     assert time.monotonic() - began < 8
     assert victim.rows["search"] == server.rows == 3 * attempts
@@ -191,10 +195,14 @@ def test_errors_quote_a_server_without_secrets_and_escapes(server: Server, statu
         ("http://host:port", {}, "address"),
         ("http://me:hun/ter2@host", {}, "address"),
         ("http://host:99999/?k=hunter2", {}, "address"),
-        ("http://host", {"body": "xml"}, "'json' or 'npy'"),
-        ("http://host", {"body": 5}, "'json' or 'npy'"),
+        ("http://host", {"template": "xml"}, "unknown protocol 'xml'"),
+        ("smtp://host", {}, "kserve://"),
+        ("kserve://host:8080", {}, "the model's name"),
+        ("openai://host:8080/gpt", {}, "the classes to choose from"),
+        ("http://host", {"max_cost": 5}, "price"),
+        *[("http://host", {"price": value}, "0.0015/query") for value in ("x", "3/hour", -1)],
         *[("http://host", {"timeout": value}, "timeout") for value in (0, "x")],
-        *[("http://host", {"rate": value}, "rate=") for value in (0, "x")],
+        *[("http://host", {"rate": value}, "10/s") for value in (0, "x", "3/query", True)],
         *[("http://host", {"retries": value}, "retries=") for value in (-1, "x")],
         ("http://host", {"backoff": "x"}, "backoff="),
         *[("http://host", {"concurrency": value}, "concurrency") for value in (0, -1, 2.5, True, "8", None)],

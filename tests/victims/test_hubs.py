@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +16,7 @@ from torch import Tensor, nn
 from rlab.errors import InputError, MissingExtra
 from rlab.victims import TorchVictim
 from rlab.victims.resolve import load_victim
+from tests.helpers import real_package
 
 X = torch.rand(2, 3, 4, 4, generator=torch.Generator().manual_seed(0))
 MEAN, STD = (0.5, 0.4, 0.3), (0.2, 0.3, 0.1)
@@ -202,13 +202,7 @@ def test_a_published_model_without_a_trained_head_is_refused(hub: Hub) -> None:
         load_victim("hf:net")
 
 
-def real_package(name: str) -> Any:
-    try:
-        return importlib.import_module(name)
-    except Exception as error:
-        pytest.skip(f"{name} is not installed, or does not load with this torch: {error}")
-
-
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["timm", "torchvision"])
 def test_the_real_packages(name: str, tmp_path: Path) -> None:
     package = real_package(name)
@@ -221,6 +215,7 @@ def test_the_real_packages(name: str, tmp_path: Path) -> None:
     assert torch.allclose(victim(x), want(model, (0.485, 0.456, 0.406), (0.229, 0.224, 0.225), x), atol=1e-4)
 
 
+@pytest.mark.slow
 def test_the_real_transformers_from_a_local_folder(tmp_path: Path) -> None:
     package = real_package("transformers")
     sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}

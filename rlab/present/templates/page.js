@@ -138,6 +138,7 @@ for (const viewer of document.querySelectorAll(".viewer")) {
   const stage = viewer.querySelector(".stage"), box = fetched.content.cloneNode(true).firstElementChild;
   const input = name => box.querySelector(`.${name} input`), leads = stage.classList.contains("leads");
   const wipe = input("wipe"), set = (name, value) => stage.style.setProperty(name, value);
+  const get = name => Number(stage.style.getPropertyValue(name));
   const bind = (name, property, value, unit = "") => {
     const range = input(name);
     range.value = value;
@@ -163,7 +164,8 @@ for (const viewer of document.querySelectorAll(".viewer")) {
   const drag = event => {
     if (event.pointerType === "touch" || !(event.buttons & 1)) return;
     const area = stage.getBoundingClientRect();
-    wipe.value = Math.round(100 * (event.clientX - area.left) / area.width);
+    const at = Math.min(1, Math.max(0, (event.clientX - area.left) / area.width)); // each column of leads spans the whole time
+    wipe.value = Math.round(100 * (leads ? Math.min(1, at % get("--pitch") / get("--part")) : at));
     wipe.dispatchEvent(new Event("input"));
   };
   if (!heat) for (const name of ["pointerdown", "pointermove"]) stage.addEventListener(name, drag);

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from rlab.present.colours import scaled, to_colours, value_range
 from rlab.present.style import BEFORE, STYLE, WIDE, hatch, headed_figure, hue, list_below, new_figure, swatch, tidy
+from rlab.results.plots.predicted import draw_predictions
 from rlab.results.plots.sample import Array, Sample, draw_bars
 
 SMOOTH_FROM = 160  # pixels per side; smaller pictures show their pixels as squares
@@ -91,6 +92,8 @@ def draw_image(sample: Sample) -> Figure:
         ax = figure.add_subplot(panels[i // columns, i % columns])
         show(ax, picture)
         ax.set_title(title)
+        if i < 2:
+            draw_predictions(ax, sample, after=i == 1)
     outline(ax, sample, side)
     draw_bars(figure.add_subplot(body[1]), sample)
     list_below(figure, [swatch(entry, name) for entry, name in sample.used])

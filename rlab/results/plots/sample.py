@@ -9,14 +9,19 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
+from torch import Tensor
 
 from rlab.core.setting import Setting
 from rlab.core.status import Status
 from rlab.errors import OptionError
+from rlab.predictions.kinds import Prediction
 from rlab.present.style import AFTER, BEFORE, TITLE_SIZE, flow, plain, tidy
+from rlab.present.viewer import Answer
 from rlab.results.data import ResultData
+from rlab.results.predicted import figures, predicted, true_label
 from rlab.results.sentences import sample_sentence
 from rlab.victims.base import PHASES
 
@@ -31,8 +36,9 @@ class Sample:
     setting: Setting
     id: str
     status: Status
-    true: tuple[int, ...]  # classes; any number for multilabel data
+    true: tuple[int, ...]  # classes; any number for multilabel data, none for boxes, maps and numbers
     several: bool  # multilabel
+    label: Tensor  # the row of labels
     before: Array  # (k,) probabilities
     after: Array  # (k,)
     queries: dict[str, int]  # by phase
@@ -49,15 +55,17 @@ class Sample:
         if not 0 <= index < len(result):
             raise OptionError(f"expected the index of a sample in 0..{len(result) - 1}, got {index}")
         label = result.labels[index]
-        several = label.dim() == 1
+        classes = result.setting.target == "classes"
+        several = classes and label.dim() == 1
         counts = result.queries[index].tolist()
         x0, x = result.inputs.read([index])
         return cls(
             setting=result.setting,
             id=result.ids[index],
             status=result.status[index],
-            true=tuple(label.nonzero().flatten().tolist()) if several else (int(label),),
+            true=tuple(label.nonzero().flatten().tolist()) if several else (int(label),) if classes else (),
             several=several,
+            label=label,
             before=result.before[index].float().cpu().numpy(),
             after=result.after[index].float().cpu().numpy(),
             queries=dict(zip(PHASES[:3], counts, strict=False)),
@@ -83,13 +91,27 @@ class Sample:
 
     def title(self, inches: float, more: Sequence[str] = ()) -> list[str]:
         """Lines for id and label, the sentence, and then predictions, status, queries and distances."""
-        first, *rest = flow([plain(self.id), f"true: {self._names(self.true)}"], inches, TITLE_SIZE, "bold")
+        first, *rest = flow([plain(self.id), self._truth()], inches, TITLE_SIZE, "bold")
         facts = [self._answers(), self.status.label, self._cost(), *self._distances(), self._patches(), *more]
         return [first, *flow([*rest, plain(self.sentence, 300)], inches), *flow(facts, inches)]
 
     def headline(self) -> list[str]:
         """A shorter title, for films."""
-        return [plain(self.id), f"true: {self._names(self.true)}", self._answers(), self._cost(), self._patches()]
+        return [plain(self.id), self._truth(), self._answers(), self._cost(), self._patches()]
+
+    def _truth(self) -> str:
+        if self.setting.target != "classes":
+            return f"true: {plain(str(true_label(self.setting, self.label)), 60)}"
+        return f"true: {self._names(self.true)}"
+
+    def figures(self) -> list[Answer]:
+        """Figures before and after: of the first classes and the true ones, of objects, of classes in a map, or numbers."""
+        if self.setting.target != "classes":
+            return figures(self.setting, self.label, torch.from_numpy(self.before), torch.from_numpy(self.after))
+        before, after = np.nan_to_num(self.before), np.nan_to_num(self.after)
+        order = np.argsort(-np.maximum(before, after), kind="stable").tolist()
+        shown = [*order[:TOP], *(k for k in order[TOP:] if k in self.true)]
+        return [Answer(class_name(self.setting, k), k in self.true, float(before[k]), float(after[k])) for k in shown]
 
     def _answers(self) -> str:
         return f"predicted {self._prediction(self.before)} → {self._prediction(self.after)}"
@@ -97,6 +119,8 @@ class Sample:
     def _prediction(self, p: Array) -> str:
         if np.isnan(p).any():
             return "NaN"
+        if self.setting.target != "classes":
+            return plain(str(predicted(self.setting, torch.from_numpy(p), self.label)), 60)
         if self.several:
             return self._names(tuple(np.flatnonzero(p > 0.5).tolist()), p)
         return self._names((int(p.argmax()),), p)
@@ -141,20 +165,29 @@ def entry_name(setting: Setting, entry: int) -> str:
     return plain(setting.palette[entry - 1], 36)
 
 
+_AXES: dict[Prediction, str] = {
+    "classes": "probability",
+    "boxes": "score of the object",
+    "map": "intersection over union",
+    "numbers": "value",
+}
+
+
 def draw_bars(ax: Axes, sample: Sample) -> None:
     """Bars of the classes with the highest probabilities before or after; true classes are marked."""
-    before, after = np.nan_to_num(sample.before), np.nan_to_num(sample.after)
-    shown = np.argsort(-np.maximum(before, after), kind="stable")[:TOP]
+    shown = sample.figures()[:TOP]
     at = np.arange(len(shown))
+    before, after = [one.before for one in shown], [one.after for one in shown]
     for offset, values, colour, name in ((-0.2, before, BEFORE, "before"), (0.2, after, AFTER, "after")):
-        bars = ax.barh(at + offset, values[shown], 0.36, color=colour, label=name)
-        ax.bar_label(bars, [f"{value:.2f}" for value in values[shown]], padding=3, fontsize=8)
-    names = [class_name(sample.setting, int(k)) + (" ✓" if k in sample.true else "") for k in shown]
-    ax.set_yticks(at, [_broken(name) for name in names])
-    for label, k in zip(ax.get_yticklabels(), shown, strict=True):
-        label.set_fontweight("bold" if k in sample.true else "normal")
-    ax.set(xlim=(0, 1.16), xticks=[0, 0.5, 1], ylim=(max(len(shown), 3) - 0.4, -0.6))
-    ax.set_xlabel("probability")
+        bars = ax.barh(at + offset, values, 0.36, color=colour, label=name)
+        ax.bar_label(bars, [f"{value:.2f}" for value in values], padding=3, fontsize=8)
+    ax.set_yticks(at, [_broken(one.name + (" ✓" if one.true else "")) for one in shown])
+    for label, one in zip(ax.get_yticklabels(), shown, strict=True):
+        label.set_fontweight("bold" if one.true else "normal")
+    ax.set(ylim=(max(len(shown), 3) - 0.4, -0.6))
+    if sample.setting.target != "numbers":
+        ax.set(xlim=(0, 1.16), xticks=[0, 0.5, 1])
+    ax.set_xlabel(_AXES[sample.setting.target])
     above: dict[str, Any] = {"loc": "lower right", "bbox_to_anchor": (1.0, 0.985), "ncols": 2, "borderaxespad": 0.0}
     ax.legend(fontsize=8.5, handlelength=0.9, columnspacing=1.0, handletextpad=0.4, borderpad=0.2, **above)
     tidy(ax)

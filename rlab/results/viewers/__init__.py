@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from rlab.data.kinds import Kind, kind_of
 from rlab.present.page import Block, Text, Viewers
 from rlab.present.table import number
-from rlab.present.viewer import Answer, Viewer
+from rlab.present.viewer import Viewer
 from rlab.progress import PATIENCE, bar
 from rlab.results.data import ResultData
 from rlab.results.plots.moving import can_encode
 from rlab.results.plots.pixels import channel_note
-from rlab.results.plots.sample import TOP, Sample, class_name
+from rlab.results.plots.sample import Sample
 from rlab.results.tones import STATUS_TONES
 from rlab.results.viewers.pixels import picture_stage
 from rlab.results.viewers.signal import signal_stage
@@ -47,16 +45,6 @@ def make_viewer(sample: Sample, name: str, among: int = 1, title: str = "", movi
         status=sample.status.label.split(" because")[0],
         tone=STATUS_TONES[sample.status],
         sentence=sample.sentence + ("" if signal else channel_note(sample.x0)),
-        answers=_answers(sample),
+        answers=sample.figures(),
         stage=signal_stage(sample, among) if signal else picture_stage(sample, among, moving),
-    )
-
-
-def _answers(sample: Sample) -> tuple[Answer, ...]:
-    """The classes with the highest probabilities before or after, and the true classes."""
-    before, after = np.nan_to_num(sample.before), np.nan_to_num(sample.after)
-    order = np.argsort(-np.maximum(before, after), kind="stable").tolist()
-    shown = [*order[:TOP], *(k for k in order[TOP:] if k in sample.true)]
-    return tuple(
-        Answer(class_name(sample.setting, k), k in sample.true, float(before[k]), float(after[k])) for k in shown
     )

@@ -15,7 +15,7 @@ from rlab.present.colours import scaled, to_colours, value_range
 from rlab.present.viewer import Mark, Ramp, Stage, Timeline
 from rlab.results.plots.moving import SLOW, can_encode
 from rlab.results.plots.pixels import SMOOTH_FROM
-from rlab.results.viewers.pixels import bars, film, small_address, to_bytes
+from rlab.results.viewers.pixels import bars, film, outline, runs, small_address, to_bytes
 from rlab.results.viewers.signal import Traces, draw_traces
 
 Array = NDArray[np.float32]
@@ -123,17 +123,3 @@ def ramp() -> Ramp:
 def _strength(heat: Array) -> Array:
     """Opacity by value; squared, so that a map that is low everywhere does not tint its input."""
     return STRONGEST * heat**2
-
-
-def runs(on: Mask) -> list[tuple[int, int]]:
-    """(n,) -> start and stop of every run of true values."""
-    edges = np.diff(np.concatenate([[0], on.astype(np.int8), [0]])).nonzero()[0].reshape(-1, 2)
-    return [(int(start), int(stop)) for start, stop in edges]
-
-
-def outline(mask: Mask) -> str:
-    """(h, w) -> a path along the edges of the mask."""
-    wide = np.pad(mask, 1)
-    across, down = wide[1:, 1:-1] != wide[:-1, 1:-1], wide[1:-1, 1:] != wide[1:-1, :-1]
-    path = "".join(f"M{a} {y}h{b - a}" for y, row in enumerate(across) for a, b in runs(row))
-    return path + "".join(f"M{x} {a}v{b - a}" for x, column in enumerate(down.T) for a, b in runs(column))

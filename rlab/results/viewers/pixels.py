@@ -20,6 +20,7 @@ from rlab.present.style import HUES, hue
 from rlab.present.viewer import Mark, Stage, Timeline
 from rlab.results.plots.moving import SLOW, can_encode, encode, touched_by_frame
 from rlab.results.plots.pixels import SMOOTH_FROM, magnification, to_unit
+from rlab.results.plots.predicted import FATES, boxes_of, changed_points
 from rlab.results.plots.sample import Array, Sample, entry_name
 
 PIXELS = 30e6  # maximum of all pictures on a page, which keeps it below 20 MB
@@ -46,7 +47,7 @@ def picture_stage(sample: Sample, among: int, moving: bool = True) -> Stage:
     return Stage(
         width,
         height,
-        [mark for mark in _marks(sample) if moving or mark.first <= frame <= mark.last],
+        [mark for mark in (*_marks(sample), *prediction_marks(sample)) if moving or mark.first <= frame <= mark.last],
         magnification(float(np.abs(x - x0).max())),
         small_address(before, among),
         small_address(layer, among),
@@ -66,6 +67,33 @@ def _marks(sample: Sample) -> tuple[Mark, ...]:
     return tuple(
         entry_mark(sample, entry, "".join(parts), first, last) for (entry, first, last), parts in sorted(paths.items())
     )
+
+
+def prediction_marks(sample: Sample) -> list[Mark]:
+    """The boxes that are kept, lost and new, and the edges of where a map changes."""
+    marks = []
+    for box in boxes_of(sample):
+        x1, y1, x2, y2 = box.xyxy
+        path = f"M{x1:.1f} {y1:.1f}h{x2 - x1:.1f}v{y2 - y1:.1f}h-{x2 - x1:.1f}z"
+        marks.append(Mark(FATES[box.fate], f"{box.fate}: {box.words}", path, frame=True))
+    changed = changed_points(sample)
+    if changed is not None and changed.ndim == 2 and changed.any():
+        marks.append(Mark(FATES["lost"], "class changed", outline(changed), frame=True))
+    return marks
+
+
+def runs(on: NDArray[np.bool_]) -> list[tuple[int, int]]:
+    """(n,) -> start and stop of every run of true values."""
+    edges = np.diff(np.concatenate([[0], on.astype(np.int8), [0]])).nonzero()[0].reshape(-1, 2)
+    return [(int(start), int(stop)) for start, stop in edges]
+
+
+def outline(mask: NDArray[np.bool_]) -> str:
+    """(h, w) -> a path along the edges of the mask."""
+    wide = np.pad(mask, 1)
+    across, down = wide[1:, 1:-1] != wide[:-1, 1:-1], wide[1:-1, 1:] != wide[1:-1, :-1]
+    path = "".join(f"M{a} {y}h{b - a}" for y, row in enumerate(across) for a, b in runs(row))
+    return path + "".join(f"M{x} {a}v{b - a}" for x, column in enumerate(down.T) for a, b in runs(column))
 
 
 def small_address(image: Image.Image, among: int) -> str:

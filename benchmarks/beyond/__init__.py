@@ -1,0 +1,1 @@
+"""Detectors, segmenters and regressors."""

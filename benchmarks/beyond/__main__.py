@@ -1,0 +1,3 @@
+from benchmarks.beyond.run import CLAIM
+
+CLAIM.main()

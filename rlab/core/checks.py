@@ -1,0 +1,66 @@
+"""Checks of goal, policy and labels against a model's first answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from rlab.core.goals import Below, Targeted, check_kinds, refuse_other_labels
+from rlab.data.batch import Batch
+from rlab.errors import ModelError, OptionError
+from rlab.predictions.kinds import WORDS
+from rlab.victims.base import Victim
+
+if TYPE_CHECKING:
+    from rlab.core.attack import Attack
+
+
+def check_clean(attack: Attack, victim: Victim, batch: Batch, clean: Tensor, labels: Tensor) -> None:
+    """Refuse a goal, a policy or labels (n, ...) of the whole run that do not fit the clean answers (b, k)."""
+    goal = attack.goal
+    check_kinds(goal, victim.prediction, batch.target)
+    if victim.prediction == "classes":
+        _check_scores(attack, victim, batch, clean)
+    goal.check(labels, clean.shape[1])
+    if isinstance(goal, Targeted) and batch.aims is not None:
+        goal.check_aims(batch.aims, clean.shape[1])
+    refuse_nan(clean, batch.ids)
+
+
+def _check_scores(attack: Attack, victim: Victim, batch: Batch, clean: Tensor) -> None:
+    goal = attack.goal
+    if goal.multilabel != victim.multilabel:
+        want = "multilabel=True" if goal.multilabel else "multilabel=False"
+        raise ModelError(f"the goal {str(goal)!r} needs a model declared with {want} (-M {want.lower()})")
+    refuse_other_labels(clean, victim.multilabel, batch.one_label, victim.outputs)
+    if victim.tells_labels and (
+        isinstance(goal, Below) or (attack.policy.by_labels() is None and attack.accept != "always")
+    ):
+        named, policy = f"goal {str(goal)!r}", f"policy {attack.label or str(attack.policy)!r}"
+        raise OptionError(
+            f"the {named if isinstance(goal, Below) else policy} needs scores, but the model returns only labels: "
+            "use the policy auto and the goal untargeted"
+        )
+    batch.check_numbers(clean.shape[1])
+
+
+def need_classes(victim: Victim, command: str) -> None:
+    """Refuse a model that does not return scores of classes."""
+    if victim.prediction != "classes":
+        raise ModelError(
+            f"`rlab {command}` takes models that return scores of classes, but this one returns {WORDS[victim.prediction]}: "
+            "`rlab attack` takes all kinds"
+        )
+
+
+def refuse_nan(clean: Tensor, ids: Sequence[str]) -> None:
+    """Refuse answers (n, k) with NaN to untouched samples."""
+    bad = torch.isnan(clean).any(1)
+    if bad.any():
+        raise ModelError(
+            f"the model answered NaN for {int(bad.sum())} of {len(ids)} untouched samples, "
+            f"first {ids[int(bad.nonzero()[0])]!r}: fix the model or its input range"
+        )

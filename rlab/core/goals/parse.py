@@ -1,0 +1,90 @@
+"""Goals from text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import get_args
+
+from rlab.core.goals.base import Goal
+from rlab.core.goals.boxes import SCORE, Appear, Misclassify, Move, Precision, Vanish
+from rlab.core.goals.classes import Below, MultiLabel, Relative, Targeted, Untargeted
+from rlab.core.goals.maps import Grow, Lose, MapIoU, Pixels
+from rlab.core.goals.numbers import Above, Deviate, Direction, Under
+from rlab.errors import InputError, OptionError
+from rlab.predictions.kinds import Prediction
+
+# How each goal is written, for help and errors.
+FORMS: dict[Prediction, tuple[str, ...]] = {
+    "classes": (
+        "untargeted",
+        "targeted:CLASS",
+        *(f"targeted:{name}" for name in get_args(Relative)),
+        "below:PROBABILITY",
+        "multilabel[:LABEL]",
+    ),
+    "boxes": (
+        "vanish[:SCORE]",
+        "vanish-all[:SCORE]",
+        "misclassify[:SCORE]",
+        "move:IOU",
+        "appear[:CLASS]",
+        "map50:VALUE",
+    ),
+    "map": ("iou:CLASS:VALUE", "pixels:SHARE", "lose:CLASS[:SHARE]", "grow:CLASS[:SHARE]"),
+    "numbers": ("deviate:[+-]AMOUNT[%]", "above:VALUE", "under:VALUE"),
+}
+USUAL: dict[Prediction, str] = {
+    "classes": "untargeted",
+    "boxes": "vanish",
+    "map": "pixels:0.2",
+    "numbers": "deviate:10%",
+}
+
+
+def parse_goal(text: str) -> Goal:
+    """Parse 'untargeted', 'targeted:3', 'vanish:0.5' or 'deviate:10%'; the inverse of `str(goal)`."""
+    name, *values = text.split(":")
+    try:
+        if name in _MAKERS and all(values):
+            return _MAKERS[name](*values)
+    except InputError:
+        raise
+    except (TypeError, ValueError):
+        pass
+    raise OptionError(
+        "expected a goal like untargeted, targeted:3, below:0.2 or multilabel:2, of a detector vanish or move:0.5, of a map "
+        f"pixels:0.2 or iou:12:0.5, of numbers deviate:10% or above:70, got {text!r}"
+    )
+
+
+def _targeted(target: str) -> Goal:
+    return Targeted(_RELATIVE[target] if target in _RELATIVE else int(target))
+
+
+def _deviate(text: str) -> Goal:
+    directions: dict[str, Direction] = {"+": "up", "-": "down"}
+    amount, relative = text.lstrip("+-").removesuffix("%"), text.endswith("%")
+    value = float(amount)
+    return Deviate(value / 100 if relative else value, relative, directions.get(text[0], "both"))
+
+
+_RELATIVE: dict[str, Relative] = {name: name for name in get_args(Relative)}
+_MAKERS: dict[str, Callable[..., Goal]] = {
+    "untargeted": Untargeted,
+    "targeted": _targeted,
+    "below": lambda probability: Below(float(probability)),
+    "multilabel": lambda label=None: MultiLabel(None if label is None else int(label)),
+    "vanish": lambda score=SCORE: Vanish(float(score)),
+    "vanish-all": lambda score=SCORE: Vanish(float(score), every=True),
+    "misclassify": lambda score=SCORE: Misclassify(float(score)),
+    "move": lambda overlap: Move(overlap=float(overlap)),
+    "appear": lambda label=None: Appear(label=None if label is None else int(label)),
+    "map50": lambda value: Precision(value=float(value)),
+    "iou": lambda label, value: MapIoU(int(label), float(value)),
+    "pixels": lambda share: Pixels(float(share)),
+    "lose": lambda label, share=0.5: Lose(int(label), float(share)),
+    "grow": lambda label, share=0.1: Grow(int(label), float(share)),
+    "deviate": _deviate,
+    "above": lambda value: Above(float(value)),
+    "under": lambda value: Under(float(value)),
+}

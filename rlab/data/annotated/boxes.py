@@ -1,0 +1,159 @@
+"""Load images with boxes: a sample for each object, for the largest object of each image, or for all of them together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from PIL import Image, UnidentifiedImageError
+
+from rlab.data.annotated.coco import coco_files, find_json, read_coco
+from rlab.data.annotated.pictures import Annotations, Box, Picture, Thing
+from rlab.data.annotated.voc import find_xml, read_voc
+from rlab.data.annotated.yolo import is_yolo, read_yolo
+from rlab.data.batch import Batch
+from rlab.data.fields import DataFields, Objects, Resizing, Size, reads
+from rlab.data.fitting import place
+from rlab.data.images import picture_source
+from rlab.data.labels import by_name, encode
+from rlab.data.source import Loss, Source, read_all
+from rlab.errors import DataError
+from rlab.predictions.boxes import TargetBoxes
+
+VISIBLE = 0.5  # an object of which the crop leaves a smaller share is left out
+ORIENTATION, SWAPPED = 274, (5, 6, 7, 8)  # an EXIF tag, and its values for which height and width are exchanged
+
+
+@dataclass(frozen=True)
+class Shot:
+    """A sample before its image is read: some objects of one picture."""
+
+    picture: Picture
+    things: tuple[Thing, ...]
+    name: str
+    size: tuple[int, int] = (0, 0)  # (height, width), once it is known
+
+
+@reads("labels", "images", "objects", "classes", "size", "resize", "channels", "bounds", "split")
+def boxes(source: DataFields) -> Batch:
+    """Load images (b, channels, h, w) with boxes in pixels of the sample, from COCO JSON, Pascal VOC XML or YOLO text files.
+
+    `labels` names a COCO file for the images of a folder. `objects` is each (a sample `name#2` for each object), largest or all.
+    Crowds, difficult objects, and objects that a crop cuts off are left out and counted.
+    """
+    return read_all(boxes_source(source))
+
+
+def has_boxes(path: Path) -> bool:
+    """Whether the path is a COCO file or a folder with annotations of one of the three kinds."""
+    if not path.is_dir():
+        return path.suffix.lower() == ".json"
+    return is_yolo(path) or find_xml(path) is not None or bool(coco_files(path))
+
+
+def read_annotations(source: DataFields) -> Annotations:
+    """Read the annotations of whichever kind they are."""
+    path, images = source.location, None if source.images is None else Path(source.images)
+    if source.labels is not None and source.labels.endswith(".json"):
+        return read_coco(Path(source.labels), images or (path if path.is_dir() else None))
+    if path.is_file():
+        return read_coco(path, images)
+    if is_yolo(path):
+        return read_yolo(path, source.split)
+    if find_xml(path) is not None:
+        return read_voc(path, source.split, images)
+    if (file := find_json(path, source.split)) is not None:
+        return read_coco(file, images)
+    expected = "a COCO file (labels=FILE.json), Annotations/*.xml, or labels/*.txt beside images"
+    raise DataError(f"the folder {source.path!r} holds no boxes: expected {expected}")
+
+
+def boxes_source(source: DataFields) -> Source:
+    """Like `boxes`, but each image is decoded on demand."""
+    known = read_annotations(source)
+    losses: list[Loss] = []
+    shots = [shot for picture in known.pictures for shot in _shots(picture, source.objects or "each", losses)]
+    if not shots:
+        raise DataError(f"no image of {source.path!r} has an object that can be used{_first(losses)}")
+    every = [",".join(sorted({each.label for each in shot.things})) for shot in shots]
+    placed = [_placed(shots[i], source.size, source.resize or "crop", losses) for i in source.take.rows(every)]
+    kept = [shot for shot in placed if shot is not None]
+    if not kept:
+        raise DataError(f"no object of {source.path!r} can be used{_first(losses)}")
+    if source.size is None and len(sizes := sorted({shot.size for shot in kept})) > 1:
+        raise DataError(f"expected images of one size, got {sizes[0]} and {sizes[1]}: pass a size")
+    order = source.classes or known.classes or None
+    labels = [each.label for shot in kept for each in shot.things]
+    others = [each.label for shot in shots for each in shot.things]
+    numbers, classes = encode(labels, order, others)
+    parts = numbers.split([len(shot.things) for shot in kept])
+    corners = [torch.tensor([each.box for each in shot.things]) for shot in kept]
+    y = TargetBoxes.of(list(zip(corners, parts, strict=True))).encode()
+    files, ids = tuple(shot.picture.file for shot in kept), tuple(shot.name for shot in kept)
+    made = picture_source(source, lambda wanted: [files[i] for i in wanted], ids, y, classes, files, True, "boxes")
+    return replace(made, left_out=tuple(losses), numbered=by_name(classes, order))
+
+
+def _shots(picture: Picture, objects: Objects, losses: list[Loss]) -> Iterator[Shot]:
+    """The samples of one image; `losses` gets what cannot be used."""
+    if not picture.file.is_file():
+        losses.append((picture.name, "is missing"))
+        return
+    usable = [(number, each) for number, each in enumerate(picture.things, 1) if not each.fault]
+    losses += [(f"{picture.name}#{number}", each.fault) for number, each in enumerate(picture.things, 1) if each.fault]
+    if not usable:
+        losses += [] if picture.things else [(picture.name, "shows no object")]
+    elif objects == "all":
+        yield Shot(picture, tuple(each for _, each in usable), picture.name)
+    else:
+        chosen = usable if objects == "each" else [max(usable, key=lambda pair: pair[1].area)]
+        yield from (Shot(picture, (each,), f"{picture.name}#{number}") for number, each in chosen)
+
+
+def _placed(shot: Shot, size: Size | None, resizing: Resizing, losses: list[Loss]) -> Shot | None:
+    """The sample with its boxes in pixels of the resized image; None, and a loss, if none of them can be used."""
+    actual, declared = header(shot.picture.file), shot.picture.size
+    if isinstance(actual, str):
+        losses.append((shot.name, actual))
+        return None
+    if declared is not None and declared != actual:
+        sizes = f"has {actual[0]} x {actual[1]} pixels, but its annotations say {declared[0]} x {declared[1]}"
+        losses.append((shot.name, sizes))
+        return None
+    (height, width), put, things = actual, place(actual, size, resizing), []
+    for each in shot.things:
+        x1, y1, x2, y2 = each.box
+        whole = (x1 * width, y1 * height, x2 * width, y2 * height) if shot.picture.fractions else each.box
+        box = _visible(put.box(whole), put.size)
+        if box is not None:
+            things.append(Thing(each.label, box))
+    if not things:
+        losses.append((shot.name, "lies outside the image, or outside its crop"))
+        return None
+    return replace(shot, things=tuple(things), size=put.size)
+
+
+def _visible(box: Box, size: tuple[int, int]) -> Box | None:
+    """The part of a box inside the picture (height, width); None if that is less than `VISIBLE` of it."""
+    x1, x2 = (min(max(x, 0.0), size[1]) for x in box[::2])
+    y1, y2 = (min(max(y, 0.0), size[0]) for y in box[1::2])
+    inside = max(x2 - x1, 0) * max(y2 - y1, 0)
+    return (x1, y1, x2, y2) if inside >= VISIBLE * (box[2] - box[0]) * (box[3] - box[1]) else None
+
+
+def header(file: Path) -> tuple[int, int] | str:
+    """Height and width of an upright image, or the reason why its header cannot be read."""
+    try:
+        with Image.open(file) as image:
+            turned = image.getexif().get(ORIENTATION) in SWAPPED
+            return (image.width, image.height) if turned else (image.height, image.width)
+    except UnidentifiedImageError:
+        return "is not an image"
+    except Exception as error:  # Pillow's plug-ins raise many kinds of errors on broken files
+        return f"cannot be read: {str(error) or type(error).__name__}"
+
+
+def _first(losses: Sequence[Loss]) -> str:
+    return f": {losses[0][0]} {losses[0][1]}" if losses else ""

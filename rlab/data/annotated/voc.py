@@ -1,0 +1,121 @@
+"""Read Pascal VOC: one XML per image in `Annotations`, images in `JPEGImages`, lists of names in `ImageSets/Main`.
+
+The parser refuses document types, so that no entity can be declared: XML needs none of them, and they can read files or
+fill the memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from xml.etree import ElementTree
+from xml.parsers import expat
+
+from rlab.data.annotated.pictures import DIFFICULT, Annotations, Picture, Thing, find_image, thing, with_stem
+from rlab.errors import DataError, OptionError
+from rlab.storage.names import inside
+from rlab.storage.outside import read_text, regular
+
+CLASSES = (
+    *(
+        "aeroplane",
+        "bicycle",
+        "bird",
+        "boat",
+        "bottle",
+        "bus",
+        "car",
+        "cat",
+        "chair",
+        "cow",
+        "diningtable",
+        "dog",
+        "horse",
+    ),
+    *("motorbike", "person", "pottedplant", "sheep", "sofa", "train", "tvmonitor"),
+)
+MOST_XML = 2**22  # bytes
+FOLDERS = ("Annotations", "annotations", "annotations/xmls", "xmls", "labels", ".")
+
+
+def find_xml(folder: Path) -> Path | None:
+    """The folder of the XML files; None if there is none."""
+    return next((folder / name for name in FOLDERS if any((folder / name).glob("*.xml"))), None)
+
+
+def read_voc(folder: Path, split: str | None = None, images: Path | None = None) -> Annotations:
+    """Read every XML, or those that ImageSets/Main/<split>.txt lists."""
+    home = find_xml(folder)
+    if home is None:
+        raise DataError(f"the folder {str(folder)!r} holds no XML files: expected Annotations/*.xml")
+    files = (
+        sorted(home.glob("*.xml"))
+        if split is None
+        else [inside(home, f"{stem}.xml") for stem in _listed(folder, split)]
+    )
+    places = [images] if images is not None else [folder / "JPEGImages", folder / "images", home, folder]
+    pictures = tuple(_picture(file, places) for file in files)
+    found = {each.label for picture in pictures for each in picture.things}
+    return Annotations(pictures, CLASSES if found <= set(CLASSES) else ())
+
+
+def _listed(folder: Path, split: str) -> list[str]:
+    path = inside(folder, f"ImageSets/Main/{split}.txt")
+    if not path.is_file():
+        raise OptionError(f"{str(folder)!r} has no split {split!r}: expected the file ImageSets/Main/{split}.txt")
+    return [line.split()[0] for line in read_text(path).splitlines() if line.strip()]
+
+
+def _picture(file: Path, places: Sequence[Path]) -> Picture:
+    root = parse_xml(file)
+    name = (root.findtext("filename") or "").strip()
+    image = find_image(places, name, file.name) if name else None
+    image = image or next((path for place in places if place.is_dir() and (path := with_stem(place, file.stem))), None)
+    things = tuple(_thing(each) for each in root.iter("object"))
+    return Picture(
+        image or places[0] / (name or file.stem), image.name if image else name or file.stem, things, _size(root)
+    )
+
+
+def _thing(each: ElementTree.Element) -> Thing:
+    label, box = (each.findtext("name") or "").strip(), each.find("bndbox")
+    if not label:
+        return Thing("", fault="has no class name")
+    numbers = [box.findtext(name) if box is not None else None for name in ("xmin", "ymin", "xmax", "ymax")]
+    return thing(label, numbers, DIFFICULT if (each.findtext("difficult") or "0").strip() == "1" else "")
+
+
+def _size(root: ElementTree.Element) -> tuple[int, int] | None:
+    height, width = (root.findtext(f"size/{name}") or "" for name in ("height", "width"))
+    return (int(height), int(width)) if height.isdigit() and width.isdigit() and int(height) and int(width) else None
+
+
+def parse_xml(path: Path) -> ElementTree.Element:
+    """Parse a small XML file without a document type."""
+    if (size := regular(path)) > MOST_XML:
+        raise DataError(f"{str(path)!r} has {size:,} bytes, more than {MOST_XML:,}: expected the objects of one image")
+    text, builder, parser = path.read_bytes(), ElementTree.TreeBuilder(), expat.ParserCreate()
+    depth = 0
+
+    def refuse(*_: object) -> None:
+        raise DataError(f"{str(path)!r} declares a document type or entities, which rlab does not read: remove them")
+
+    def start(tag: str, attributes: dict[str, str]) -> None:
+        nonlocal depth
+        depth += 1
+        if depth > 20:
+            raise DataError(f"{str(path)!r} is nested more than 20 levels deep: expected the objects of one image")
+        builder.start(tag, attributes)
+
+    def end(tag: str) -> None:
+        nonlocal depth
+        depth -= 1
+        builder.end(tag)
+
+    parser.StartDoctypeDeclHandler = parser.EntityDeclHandler = refuse
+    parser.StartElementHandler, parser.EndElementHandler, parser.CharacterDataHandler = start, end, builder.data
+    try:
+        parser.Parse(text, True)
+    except expat.ExpatError as error:
+        raise DataError(f"cannot read {str(path)!r} as XML ({error}): correct or remove the file") from error
+    return builder.close()

@@ -1,0 +1,134 @@
+"""Load folders of sounds, with a table of labels or one folder per class."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlab.data.batch import Batch
+from rlab.data.fields import DataFields, check_room, reads
+from rlab.data.labels import by_name, files_below, labels_of
+from rlab.data.source import Decoded, Loss, Source, decode, read_all
+from rlab.errors import DataError, InputError, MissingExtra
+from rlab.storage.outside import regular
+
+SOUNDS = (".wav", ".flac", ".ogg", ".aiff", ".aif", ".au")
+BOUNDS = (-1.0, 1.0)  # of a sound, by the convention of its files
+MOST_RATE = 768_000  # samples per second
+Floats = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Header:
+    """The rate of a file in samples per second, its length in samples, and the number of its channels."""
+
+    rate: int
+    length: int
+    channels: int
+
+
+@reads("target", "labels", "label_column", "classes", "rate", "window")
+def audio(source: DataFields) -> Batch:
+    """Load sounds (b, 1, t) in [-1, 1], the mean of their channels.
+
+    `rate` resamples them (default: the rate that all files share). `window` is the length in seconds (default: that of the
+    longest file); longer sounds are cut, shorter ones end in silence.
+    """
+    return read_all(audio_source(source))
+
+
+def audio_source(source: DataFields) -> Source:
+    """Like `audio`, but each sound is read on demand."""
+    names = files_below(source.location, SOUNDS, "sounds")
+    labels, classes = labels_of(source, names)
+    rows, headers, losses = list[int](), list[Header](), list[Loss]()
+    for row in source.take.rows(labels):
+        header = read_header(source.location / names[row])
+        if isinstance(header, str):
+            losses.append((names[row], header))
+        else:
+            rows.append(row)
+            headers.append(header)
+    if not rows:
+        raise DataError(f"no sound in {source.path!r} can be read, first {losses[0][0]!r}, which {losses[0][1]}")
+    rate = source.rate or _shared(headers)
+    seconds = source.window or max(header.length / header.rate for header in headers)
+    length = max(1, round(seconds * rate))
+    ids = tuple(names[row] for row in rows)
+    files = tuple(source.location / name for name in ids)
+
+    def read(wanted: Sequence[int]) -> Decoded:
+        items = [(files[i], headers[i]) for i in wanted]
+        return decode(lambda item: read_sound(*item, rate, length), items, [ids[i] for i in wanted], BOUNDS)
+
+    return Source(
+        read, (1, length), labels[rows], ids, files, True, BOUNDS, classes, rate=rate, left_out=tuple(losses),
+        numbered=by_name(classes, source.classes), take=source.take, target=source.target or "classes",
+    )  # fmt: skip
+
+
+def _shared(headers: Sequence[Header]) -> float:
+    rates = sorted({header.rate for header in headers})
+    if len(rates) > 1:
+        raise DataError(f"expected sounds of one rate, got {rates[0]} and {rates[-1]} Hz: pass rate, to resample them")
+    return float(rates[0])
+
+
+def read_header(file: Path) -> Header | str:
+    """The header of a file, or the reason why it cannot be used."""
+    try:
+        regular(file)
+        info = _soundfile().info(str(file))
+    except (InputError, MissingExtra):
+        raise
+    except Exception as error:  # libsndfile raises its own errors on broken files
+        return _reason(error)
+    if not info.frames or not 0 < info.samplerate <= MOST_RATE:
+        return "holds no sound"
+    return Header(info.samplerate, info.frames, info.channels)
+
+
+def read_sound(file: Path, header: Header, rate: float, length: int) -> Floats | str:
+    """Values (1, length) at `rate`, or the reason why the file cannot be read."""
+    first = int(np.ceil(length * header.rate / rate))  # what is needed of a longer file
+    check_room(2, (header.channels, min(first, header.length)))
+    try:
+        values, _ = _soundfile().read(str(file), frames=min(first, header.length), dtype="float32", always_2d=True)
+    except Exception as error:
+        return _reason(error)
+    sound = resample(values.mean(1), header.rate, rate)[:length]
+    if not np.isfinite(sound).all():
+        return "holds NaN or infinite values"
+    padded = np.zeros((1, length), np.float32)
+    padded[0, : len(sound)] = np.clip(sound, *BOUNDS)
+    return padded
+
+
+def resample(sound: Floats, before: float, after: float) -> Floats:
+    """Resample (t,) by a polyphase filter."""
+    if before == after:
+        return sound
+    from fractions import Fraction
+
+    from scipy.signal import resample_poly
+
+    ratio = Fraction(after / before).limit_denominator(1000)
+    resampled: Floats = resample_poly(sound.astype(np.float64), ratio.numerator, ratio.denominator).astype(np.float32)
+    return resampled
+
+
+def _soundfile() -> ModuleType:
+    try:
+        import soundfile
+    except (ImportError, OSError) as error:  # OSError: libsndfile is missing
+        raise MissingExtra("soundfile", "audio") from error
+    return soundfile
+
+
+def _reason(error: Exception) -> str:
+    return f"cannot be read: {(str(error) or type(error).__name__).splitlines()[0]}"

@@ -1,0 +1,97 @@
+"""Load signals from text files, one sample per row (.csv, .tsv, .txt)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlab.data.arrays import as_batch
+from rlab.data.batch import Batch
+from rlab.data.fields import DataFields, reads
+from rlab.data.labels import KEY_NAMES, LABEL_NAMES, by_name, encode, is_number, numbers, read_cells, read_list
+from rlab.errors import DataError, OptionError
+
+Rows = Sequence[Sequence[str]]
+
+
+@reads("target", "labels", "label_column", "classes", "bounds", "rate", "unit", "leads")
+def csv_signals(source: DataFields) -> Batch:
+    """Load signals (b, 1, t), one per row, with labels from a second file or from a column.
+
+    `label_column` is a name in the header or a position ('0' is the first, '-1' the last). Without it, the label is the
+    column that the header calls label, class, ...; or the first or last column, if only that one holds names or integers.
+    """
+    file, labels = source.location, source.labels
+    rows = read_cells(file)
+    header = _header(rows)
+    rows = rows[1:] if header else rows
+    if not rows:
+        raise DataError(f"{file.name!r} has a header but no samples: expected one line per sample")
+    at = None if labels is not None else _label_at(rows, header, source.label_column, file.name)
+    key = next((header.index(name) for name in KEY_NAMES if name in header), None)
+    values = [i for i in range(len(rows[0])) if i not in (at, key)]
+    x = read_numbers(rows, values, file.name, first=2 if header else 1)
+    if labels is not None:
+        y, classes = read_list(labels, len(x), source.classes, source.target or "classes")
+    elif source.target == "numbers":
+        assert at is not None
+        y, classes = numbers([row[at] for row in rows], file.name), ()
+    else:
+        assert at is not None
+        y, classes = encode([row[at] for row in rows], source.classes)
+    ids = None if key is None else np.array([row[key] for row in rows])
+    numbered = by_name(classes, source.classes)
+    return as_batch(source.model_copy(update={"kind": "signal"}), x, y, classes, numbered, ids)
+
+
+def read_numbers(rows: Rows, columns: Sequence[int], name: str, first: int = 1) -> NDArray[np.float32]:
+    """The cells of these columns as (n, t); an error names the first cell that is not a number."""
+    x = np.empty((len(rows), len(columns)), np.float32)
+    for number, row in enumerate(rows):
+        try:
+            x[number] = [float(row[i]) for i in columns]
+        except ValueError:
+            bad = next(i for i in columns if not is_number(row[i]))
+            cell = f"{row[bad]!r} in line {first + number}, column {bad + 1}"
+            raise DataError(f"expected numbers in {name!r}, got {cell}: correct the cell or remove the line") from None
+    return x
+
+
+def _header(rows: Rows) -> tuple[str, ...]:
+    """The first row in lower case, if it holds a known name or if all its inner cells are text above numbers; else ()."""
+    names = tuple(cell.lower() for cell in rows[0])
+    inner = range(1, len(names) - 1)
+    named = any(name in KEY_NAMES + LABEL_NAMES for name in names)
+    texts_only = bool(inner) and all(names[i] and not is_number(names[i]) for i in inner)
+    return names if named or (len(rows) > 1 and texts_only and any(is_number(rows[1][i]) for i in inner)) else ()
+
+
+def _label_at(rows: Rows, header: Sequence[str], column: str | None, name: str) -> int:
+    if column is not None:
+        return _named(len(rows[0]), header, column, name)
+    named = [header.index(label) for label in LABEL_NAMES if label in header]
+    if named:
+        return named[0]
+    last = len(rows[0]) - 1
+    likely = [at for at in (0, last) if all(_is_label(row[at]) for row in rows)]
+    if len(likely) != 1 or last == 0:
+        advice = "pass label_column ('0' is the first, '-1' the last) or labels, a file with one label per line"
+        raise DataError(f"cannot tell which column of {name!r} is the label: {advice}")
+    return likely[0]
+
+
+def _named(width: int, header: Sequence[str], column: str, name: str) -> int:
+    if column.lower() in header:
+        return header.index(column.lower())
+    try:
+        return range(width)[int(column)]
+    except (ValueError, IndexError):
+        names = f"the names {', '.join(header)} or " if header else ""
+        raise OptionError(f"{name!r} has no column {column!r}: expected {names}a position in 0..{width - 1}") from None
+
+
+def _is_label(cell: str) -> bool:
+    """Whether the cell holds an integer or a name; an empty cell holds neither."""
+    return float(cell).is_integer() if is_number(cell) else bool(cell)

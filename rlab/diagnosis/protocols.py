@@ -1,0 +1,142 @@
+"""Models behind an address: which protocol the server speaks, and what the encoding of inputs alone does to the scores."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+import torch
+import yaml
+from torch import Tensor
+
+from rlab.data.batch import Batch
+from rlab.data.load import DataOptions
+from rlab.diagnosis.probe import PHASE, Probe, changed
+from rlab.diagnosis.report import Finding, note, warning
+from rlab.errors import InputError, VictimError
+from rlab.redact import redact
+from rlab.victims.http import HttpVictim
+from rlab.victims.options import ModelOptions
+from rlab.victims.paths import find
+from rlab.victims.resolve import load_model
+from rlab.victims.template import DEFAULT, MODEL, Template, Writer, shipped
+
+_ROWS = 2  # samples that each protocol is tried on
+_CLEAR = 0.01  # change of a probability that is worth a warning
+_LOSSY, _LOSSLESS = ("{jpeg", "image/jpeg"), ("{png", "image/png")
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """The protocol that a server answered."""
+
+    model: ModelOptions
+    victim: HttpVictim
+    queries: int  # to find out
+
+
+def is_open(model: ModelOptions) -> bool:
+    """Whether the address leaves the protocol open."""
+    named = model.template or (model.http or {}).get("template")
+    return model.name.startswith(("http://", "https://")) and named is None
+
+
+def find_protocol(model: ModelOptions, batch: Batch) -> Protocol:
+    """Try the known protocols on two samples until one gives scores; refusals are quoted if none does."""
+    queries, reasons = 0, dict[str, str]()
+    for name, candidate in _candidates(model, batch.classes):
+        try:
+            victim = load_model(candidate, batch.bounds)
+            assert isinstance(victim, HttpVictim)
+            if name.startswith("kserve"):
+                candidate, victim = _with_names(candidate, victim, batch)
+            once = changed(victim, retries=0, cache=None)
+            scores = once(batch.x[:_ROWS], PHASE)
+        except (VictimError, InputError) as error:
+            reasons[name] = str(error).splitlines()[0]
+        else:
+            if scores.isfinite().all() and scores.shape[1] > int(batch.y.max() if batch.y.dim() == 1 else 0):
+                return Protocol(candidate, victim, queries + victim.rows.total())
+            reasons[name] = f"it returned {scores.shape[1]} scores, which do not fit the data"
+        queries += victim.rows.total()
+    best = next((n for n, why in reasons.items() if "did not return scores" in why or "do not fit" in why), DEFAULT)
+    raise VictimError(
+        f"none of {len(reasons)} protocols gives scores for inputs of shape {batch.shape}; as {best}: {reasons[best]}; describe "
+        "the server in a template: docs/endpoints.md"
+    )
+
+
+def _candidates(model: ModelOptions, classes: tuple[str, ...]) -> Iterator[tuple[str, ModelOptions]]:
+    """The model by each protocol: first its address as it is, then the path of the address as the name of a model."""
+    scheme, _, rest = model.name.partition("://")
+    host, _, name = rest.partition("/")
+    secure = "+https" if scheme == "https" else ""
+    specs = {
+        protocol: protocol if template.many or not classes else f"{protocol}(classes={list(classes)})"
+        for protocol, template in shipped().items()
+    }
+    for protocol, template in shipped().items():
+        if not template.asks:  # a chat API needs the name of a model
+            yield protocol, model.model_copy(update={"template": specs[protocol]} if protocol != DEFAULT else {})
+    for protocol, template in shipped().items():
+        if template.path and bool(name) == (MODEL in template.names):
+            spec = None if specs[protocol] == protocol else specs[protocol]
+            address = f"{protocol}{secure}://{host}/{name}".rstrip("/")
+            yield f"{protocol}://", model.model_copy(update={"name": address, "template": spec})
+
+
+def _with_names(model: ModelOptions, victim: HttpVictim, batch: Batch) -> tuple[ModelOptions, HttpVictim]:
+    """The model with the names of its input and output, if the server tells them."""
+    known = victim.look_up(urlsplit(victim.name).path.removesuffix("/infer"))
+    try:
+        names = {"input": find(known, "$.inputs[0].name"), "datatype": find(known, "$.inputs[0].datatype")}
+    except KeyError:
+        return model, victim
+    other = {name: value for name, value in names.items() if value != victim.template.settings[name]}
+    if not other:
+        return model, victim
+    spec = ", ".join(f"{name}={value!r}" for name, value in other.items())
+    named = model.model_copy(update={"template": f"kserve({spec})"})
+    again = load_model(named, batch.bounds)
+    assert isinstance(again, HttpVictim)
+    return named, again
+
+
+def configuration(model: ModelOptions, data: DataOptions) -> str:
+    """The text of a file for --config."""
+    values = {"model": model.plain(), "data": data.plain()}
+    return yaml.safe_dump(redact(values), sort_keys=False, allow_unicode=True)
+
+
+def encoding_findings(probe: Probe, scores: Tensor) -> list[Finding]:
+    """What JPEG alone does to the scores, from the same inputs as PNG."""
+    victim = probe.victim
+    if not isinstance(victim, HttpVictim) or "jpeg" not in victim.template.encodings:
+        return []
+    template = lossless(victim.template)
+    other = changed(victim, template=template, writer=Writer(template, victim.writer.bounds), retries=0)
+    change = "write png instead of jpeg in the template: small distortions survive it"
+    try:
+        exact = other(probe.batch.x, PHASE)
+    except (VictimError, InputError):
+        return [
+            note("encoding", "inputs travel as JPEG, and the server takes no PNG to compare with", "expect more noise")
+        ]
+    moved = (victim.probabilities(scores) - victim.probabilities(exact)).abs().amax(1)
+    flips = int((scores.argmax(1) != exact.argmax(1)).sum())
+    what = (
+        f"JPEG alone changes probabilities by {float(moved.median()):.2g} (median) to {float(moved.max()):.2g}, and the "
+        f"prediction of {flips} of {len(moved)} samples"
+    )
+    serious = flips or float(torch.nan_to_num(moved, 1.0).max()) > _CLEAR
+    return [(warning if serious else note)("encoding", what, change)]
+
+
+def lossless(template: Template) -> Template:
+    """The template with PNG instead of JPEG."""
+    text = json.dumps({"body": template.body, "row": template.row})
+    for lossy, exact in zip(_LOSSY, _LOSSLESS, strict=True):
+        text = text.replace(lossy, exact)
+    return template.changed(**json.loads(text))

@@ -1,0 +1,131 @@
+"""Checks of models that return boxes, maps or numbers: do the answers fit what is true, or would they in another reading?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from rlab.core.goals.boxes import OVERLAP, SCORE
+from rlab.diagnosis.probe import PHASE, Probe
+from rlab.diagnosis.report import FEWEST, RISE, Check, Finding, error, note, options, warning
+from rlab.errors import InputError, VictimError
+from rlab.predictions.boxes import Boxes, TargetBoxes, overlaps
+from rlab.predictions.kinds import WORDS, Prediction
+from rlab.predictions.maps import IGNORED
+
+_FEW = 0.3  # share of objects found, or of points right, below which results would say little
+_EQUAL = 1e-4  # difference allowed between two answers to the same inputs, relative to their range
+Found = tuple[list[Finding], float | None, list[Check]]
+
+
+def row_findings(probe: Probe) -> Found:
+    """Findings, the share that is right (None for numbers), and all checks made."""
+    kind, x, y = probe.victim.prediction, probe.batch.x, probe.batch.y
+    if probe.batch.target != kind:
+        what = f"the model returns {WORDS[kind]}, but the data hold {WORDS[probe.batch.target]}"
+        return [error("targets", what, "load data with such targets", f"-D target={kind}")], None, []
+    try:
+        rows = probe.victim(x.to(probe.victim.device), PHASE).cpu()
+        again = probe.victim(x.to(probe.victim.device), PHASE).cpu()
+    except (VictimError, InputError) as problem:
+        return [error("model", str(problem), "fix the model, or how its outputs are read")], None, []
+    if rows.isnan().any():
+        what = f"{int(rows.isnan().any(1).sum())} of {len(rows)} answers hold NaN"
+        return [error("nan", what, "fix the model or its input range")], None, []
+    findings, share, checks = _KINDS[kind](rows, y, probe)
+    scale = float(rows.max() - rows.min()) or 1.0
+    if float((rows - again).abs().max()) > _EQUAL * scale:
+        findings.append(warning("random", "two answers to the same inputs differ", "pass --noisy", "--noisy"))
+    else:
+        checks.append(Check("random", f"two answers to {len(rows)} inputs are equal"))
+    return findings, share, checks
+
+
+def _boxes(rows: Tensor, y: Tensor, probe: Probe) -> Found:
+    boxes, objects = Boxes.decode(rows), TargetBoxes.decode(y)
+    share = found_share(boxes.xyxy, boxes, objects)
+    height, width = probe.batch.size[-2:]
+    readings: dict[str, tuple[Tensor, str, str]] = {
+        "box-scale": (
+            boxes.xyxy * torch.tensor([width, height] * 2),
+            "the boxes are shares of the input",
+            options(box_scale="unit"),
+        ),
+        "box-format": (_from_centre(boxes.xyxy), "the boxes are centre and size", options(box_format="xywh")),
+        "box-corner": (
+            torch.cat([boxes.xyxy[..., :2], boxes.xyxy[..., :2] + boxes.xyxy[..., 2:]], -1),
+            "the boxes are a corner and the size; convert them to corners with score=",
+            "",
+        ),
+        "box-order": (
+            boxes.xyxy[..., [1, 0, 3, 2]],
+            "the boxes are top, left, bottom, right; reorder them with score=",
+            "",
+        ),
+    }
+    for name, (xyxy, cause, flag) in readings.items():
+        other = found_share(xyxy, boxes, objects)
+        if other > share + RISE:
+            what = f"the model finds {share:.0%} of the objects, and {other:.0%} if {cause.partition(';')[0]}"
+            return [error(name, what, cause, flag)], share, []
+    for shift in (-1, 1):
+        moved = Boxes(boxes.xyxy, boxes.score, torch.where(boxes.label < 0, boxes.label, boxes.label + shift))
+        other = found_share(boxes.xyxy, moved, objects)
+        if other > share + RISE:
+            what = f"the model finds {share:.0%} of the objects, and {other:.0%} if its class numbers are {-shift} too high"
+            change = "correct the numbers of classes: some models count the background as class 0"
+            return [error("label-offset", what, change)], share, []
+    return _judged(share, "objects", "found"), share, [Check("found", f"{share:.0%} of the objects are found")]
+
+
+def _from_centre(place: Tensor) -> Tensor:
+    """Boxes (..., 4) of centre and size -> corners."""
+    return torch.cat([place[..., :2] - place[..., 2:] / 2, place[..., :2] + place[..., 2:] / 2], -1)
+
+
+def found_share(xyxy: Tensor, boxes: Boxes, objects: TargetBoxes) -> float:
+    """The share of objects that a box at `xyxy` (n, m, 4), with the scores and classes of `boxes`, finds."""
+    same = (objects.label[:, :, None] == boxes.label[:, None]) & (boxes.score >= SCORE)[:, None]
+    hit = ((overlaps(objects.xyxy, xyxy) >= OVERLAP) & same).any(2)
+    return float(hit[objects.there].float().mean()) if objects.there.any() else 0.0
+
+
+def _map(rows: Tensor, y: Tensor, probe: Probe) -> Found:
+    known = y != IGNORED
+    share = float((rows == y)[known].float().mean()) if known.any() else 0.0
+    for shift in (-1, 1):
+        other = float((rows + shift == y)[known].float().mean()) if known.any() else 0.0
+        if other > share + RISE:
+            what = f"{share:.0%} of the pixels are right, and {other:.0%} if the class numbers were {-shift} lower"
+            return [error("label-offset", what, "correct the numbers of classes in the masks or the model")], share, []
+    return _judged(share, "pixels", "right"), share, [Check("found", f"{share:.0%} of the pixels are right")]
+
+
+def _numbers(rows: Tensor, y: Tensor, probe: Probe) -> Found:
+    if rows.shape[1] != y.shape[1]:
+        what = f"the model predicts {rows.shape[1]} numbers per sample, but the data have {y.shape[1]}"
+        return [error("targets", what, "select an output of the model, or other targets")], None, []
+    off, guess = (rows - y).abs().mean(), (y - y.mean(0)).abs().mean()
+    seen = f"the mean error is {float(off):.3g}; always answering the mean gives {float(guess):.3g}"
+    if len(rows) >= FEWEST and not (rows.amax(0) > rows.amin(0)).any():
+        return (
+            [error("constant", "the model gives every sample the same answer", "check its weights and inputs")],
+            None,
+            [],
+        )
+    if len(rows) >= FEWEST and off > guess:
+        return [warning("error", seen, "check the scale of the inputs and the unit of the targets")], None, []
+    return [], None, [Check("error", seen)]
+
+
+def _judged(share: float, what: str, how: str) -> list[Finding]:
+    if share < _FEW:
+        return [
+            warning("found", f"only {share:.0%} of the {what} are {how}", "check the inputs' range and the classes")
+        ]
+    return [note("found", f"{share:.0%} of the {what} are {how}", "the others are not attacked")] if share < 1 else []
+
+
+_KINDS: dict[Prediction, Callable[[Tensor, Tensor, Probe], Found]] = {"boxes": _boxes, "map": _map, "numbers": _numbers}

@@ -1,0 +1,119 @@
+"""Options of HTTP models: which are valid, which protocol an address names, and which words are secret."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Mapping
+
+from rlab.errors import Notice, OptionError
+from rlab.redact import PLAIN_HEADERS, address_secrets, remember, split_address, stored
+from rlab.victims.base import Common
+from rlab.victims.exchange import httpx_package
+from rlab.victims.template import DEFAULT, MODEL, Template, load_template, shipped
+
+MOST = 1024  # concurrent requests: each has a thread and a connection
+
+
+class Sending(Common, total=False):
+    """Keywords about requests, besides those of every victim."""
+
+    retries: int
+    backoff: float
+    concurrency: int
+
+
+def suited(common: Common, template: Template) -> Common:
+    """Options as the template needs them: one row per request, or classes without scores."""
+    if template.asks and not template.classes:
+        raise OptionError(
+            "the request lists the classes to choose from: pass them, e.g. openai(classes=['cat', 'dog'])"
+        )
+    changes: Common = {}
+    if not template.many:
+        changes["chunk"] = 1
+    if template.scores is None:
+        changes["outputs"] = "labels"
+        if template.classes:
+            changes["classes"] = len(template.classes)
+    return {**common, **changes}
+
+
+def spoken_at(url: str, template: str | Template | None) -> tuple[str, Template]:
+    """The http(s) address and the template; kserve://host:8080/MODEL or kserve+https://... name a protocol and a model."""
+    scheme, at, rest = url.partition("://")
+    protocol, _, transport = scheme.partition("+")
+    chosen = load_template(template) if isinstance(template, str) else template
+    if not at or protocol in ("http", "https"):
+        return url, chosen or load_template(DEFAULT)
+    if protocol not in shipped() or transport not in ("", "http", "https"):
+        schemes = ", ".join(f"{name}://" for name in shipped())
+        raise OptionError(f"expected an address like http://host:8000/predict or one of {schemes}, got {protocol!r}")
+    chosen = chosen or load_template(protocol)
+    place, _, query = rest.partition("?")
+    host, _, model = place.partition("/")
+    if MODEL in chosen.names and not model:
+        raise OptionError(f"expected an address with the model's name, such as {protocol}://host:8000/MODEL")
+    if MODEL in chosen.names:
+        chosen, place = chosen.changed(model=model), host
+    path = chosen.filled(chosen.path)
+    return f"{transport or 'http'}://{place.rstrip('/') if path else place}{path}{'?' if query else ''}{query}", chosen
+
+
+def check_sending(retries: int, backoff: float, concurrency: int) -> None:
+    if type(retries) is not int or type(backoff) not in (int, float) or retries < 0 or backoff < 0:
+        raise OptionError(f"expected retries and backoff of at least 0, got retries={retries!r}, backoff={backoff!r}")
+    if type(concurrency) is not int or not 1 <= concurrency <= MOST:
+        raise OptionError(f"expected a concurrency of 1 to {MOST} requests, got {concurrency!r}")
+
+
+def check_headers(headers: Mapping[str, str]) -> None:
+    if not isinstance(headers, Mapping):
+        raise OptionError(f"expected headers by name, got {type(headers).__name__}")
+    for name, value in headers.items():
+        if not re.fullmatch(r"[\w!#$%&'*+.^`|~-]+", str(name), re.ASCII):
+            raise OptionError("expected header names such as Authorization, got a name that is not valid")
+        if not isinstance(value, str) or not value.isascii() or not value.isprintable():
+            raise OptionError(f"expected the header {name!r} to be one line of ASCII text: put it in quotes")
+
+
+def checked_address(url: str) -> tuple[str, str]:
+    """The address, and the same without user, password and query for errors; an invalid address is not repeated."""
+    httpx, form = httpx_package(), "expected an address like http://host:8000/predict"
+    for secret in address_secrets(url):
+        remember(secret)
+    try:
+        parsed = httpx.URL(url)
+    except httpx.InvalidURL:
+        raise OptionError(f"cannot read the model's address: {form}") from None
+    if parsed.scheme not in ("http", "https") or not parsed.host or (parsed.port or 0) > 65535:
+        raise OptionError(f"{form}, got an address without http(s)://, a host or a valid port")
+    port = "" if parsed.port is None else f":{parsed.port}"
+    return url, f"{parsed.scheme}://{parsed.host}{port}{parsed.path}"
+
+
+def secret_words(url: str, headers: Mapping[str, str]) -> list[str]:
+    """Words from the headers, the password and the query that no error may repeat, longest first."""
+    parsed = httpx_package().URL(url)
+    words = [word for value in headers.values() for word in (value, *value.split())]
+    words += [parsed.password, *(value for _, value in parsed.params.multi_items())]
+    return sorted({word for word in words if len(word) > 3}, key=len, reverse=True)
+
+
+def warn_of_secrets(url: str, headers: Mapping[str, str]) -> None:
+    """Literal secrets are not stored, so they must be given again to resume a run."""
+    _, user, _, query, _ = split_address(url)
+    open_ones = [
+        f"the header {name}"
+        for name, value in headers.items()
+        if name.lower() not in PLAIN_HEADERS and value != stored(value)
+    ]
+    if user and any(part != stored(part) for part in user.split(":", 1)):
+        open_ones.append("the address's user or password")
+    if any((value := part.partition("=")[2]) != stored(value) for part in query.split("&") if "=" in part):
+        open_ones.append("the address's query")
+    if open_ones:
+        warnings.warn(
+            f"{' and '.join(open_ones)} may contain a secret and will not be stored, so you must give it again to resume a run: "
+            "write ${NAME} and export NAME to store only the reference", Notice, stacklevel=4,
+        )  # fmt: skip

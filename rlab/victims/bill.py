@@ -1,0 +1,73 @@
+"""What queries cost: rows that were answered, lost or taken from a cache, and their price."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from rlab.errors import OptionError
+
+_SECONDS = {"s": 1.0, "second": 1.0, "min": 60.0, "minute": 60.0, "h": 3600.0, "hour": 3600.0}
+
+
+def per_second(rate: float | str | None) -> float | None:
+    """10, '10/s', '600/min' or '5000/h' -> requests per second."""
+    if rate is None:
+        return None
+    number, unit = _number(rate, "/s", "rate", "10, 10/s or 600/min")
+    if unit not in _SECONDS or number == 0:
+        raise OptionError(f"expected a rate above 0 such as 10, 10/s or 600/min, got {rate!r}")
+    return number / _SECONDS[unit]
+
+
+def per_query(price: float | str | None) -> float:
+    """0.0015 or '0.0015/query' -> the price of a query."""
+    number, unit = _number(price or 0, "/query", "price", "0.0015 or 0.0015/query")
+    if unit not in ("query", "row"):
+        raise OptionError(f"expected a price per query such as 0.0015 or 0.0015/query, got {price!r}")
+    return number
+
+
+def _number(value: object, unit: str, what: str, examples: str) -> tuple[float, str]:
+    match = re.fullmatch(r"\s*(\d+\.?\d*(?:e-?\d+)?|\.\d+)\s*/\s*(\w+)\s*", str(value) + unit * ("/" not in str(value)))
+    if match is None or isinstance(value, bool):
+        raise OptionError(f"expected a {what} such as {examples}, got {value!r}")
+    return float(match[1]), match[2]
+
+
+@dataclass
+class Bill:
+    """Counts of one victim and its copies. Servers charge for answers, and perhaps for requests whose answer was lost."""
+
+    price: float = 0.0  # of a query
+    most: float | None = None  # cost
+    answered: int = 0  # rows
+    refused: int = 0  # rows that the server put off, e.g. with status 429 or 503
+    lost: int = 0  # rows without an answer
+    cached: int = 0  # rows whose answer came from the cache
+
+    def __post_init__(self) -> None:
+        if self.most is not None and not self.price:
+            raise OptionError(f"a maximum cost of {self.most:g} needs the price of a query: pass price=0.0015, too")
+
+    @property
+    def cost(self) -> float:
+        return self.price * self.answered
+
+    def check(self, rows: int) -> None:
+        """Refuse to have this many more rows under way if they could cost too much."""
+        if self.most is not None and self.price * (self.answered + self.lost + rows) > self.most * (1 + 1e-9):
+            raise OptionError(
+                f"the next request could raise the cost above {self.most:g}, after {self.cost:.6g} for {self.answered:,} "
+                "queries: pass a larger --max-cost to go on"
+            )
+
+    def __str__(self) -> str:
+        """One sentence; empty if there is nothing to say beyond the number of queries."""
+        parts = [f"{self.answered:,} answered queries cost {self.cost:.6g}"] if self.price else []
+        if again := self.refused + self.lost:
+            unsure = f" (those without an answer may have cost up to {self.price * self.lost:.6g} more)"
+            parts.append(f"{again:,} rows were sent again{unsure if self.price and self.lost else ''}")
+        if self.cached:
+            parts.append(f"{self.cached:,} answers came from the cache")
+        return "; ".join(parts)

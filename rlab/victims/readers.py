@@ -1,0 +1,179 @@
+"""From what a detector, a segmentation network or a regressor returns to rows of fixed width (`rlab.predictions`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+from rlab.errors import OptionError, VictimError
+from rlab.predictions.boxes import Boxes
+from rlab.predictions.kinds import Prediction
+from rlab.predictions.maps import encode_map
+from rlab.victims.answers import Outputs, to_numbers
+
+BoxFormat = Literal["xyxy", "xywh"]
+BoxScale = Literal["pixels", "unit"]
+BoxColumns = Literal["scores", "objectness", "class"]
+BoxLayout = Literal["rows", "columns"]
+_SLACK = 1e-3  # by which scores may leave 0..1
+
+
+@dataclass(frozen=True)
+class BoxOutputs:
+    """How to read the boxes of a detector that returns arrays.
+
+    `format` are the corners (xyxy) or the centre and the size (xywh), in `scale` pixels or as a share of the input (unit). A
+    box is one of the `rows` (n, k, 4 + c) or of the `columns` (n, 4 + c, k). After its place follow, by `columns`, a `score` for
+    each class, an `objectness` and a score for each class, or its score and the number of its `class`. Boxes of one class that
+    overlap by more than `overlap` are removed but for the best; 1 removes none.
+    """
+
+    format: BoxFormat = "xyxy"
+    scale: BoxScale = "pixels"
+    columns: BoxColumns = "scores"
+    layout: BoxLayout = "rows"
+    overlap: float = 0.5
+
+    def __post_init__(self) -> None:
+        choices = {"format": BoxFormat, "scale": BoxScale, "columns": BoxColumns, "layout": BoxLayout}
+        for field in fields(self)[:4]:
+            if (value := getattr(self, field.name)) not in (known := get_args(choices[field.name])):
+                raise OptionError(f"expected {field.name} of boxes to be one of {', '.join(known)}, got {value!r}")
+        if not 0 < self.overlap <= 1:
+            raise OptionError(f"expected an overlap of boxes above 0 and up to 1, got {self.overlap}")
+
+
+Reader = Callable[[object, tuple[int, ...], BoxOutputs], Tensor]  # an answer to inputs of this shape -> rows (n, k)
+
+
+def read_rows(answer: object, outputs: Outputs, shape: tuple[int, ...], boxes: BoxOutputs) -> Tensor:
+    """What a model returned for inputs of `shape` (n, c, *size) -> rows (n, k)."""
+    return _READERS[outputs](answer, shape, boxes)
+
+
+def _read_boxes(answer: object, shape: tuple[int, ...], how: BoxOutputs) -> Tensor:
+    listed = _listed(answer)
+    if listed is not None:
+        found = Boxes.of(listed)
+    elif (pair := _pair(answer)) is not None:
+        found = _of_arrays(*pair, shape, how)
+    else:
+        found = _of_array(to_numbers(answer), shape, how)
+    if len(found.score) != shape[0]:
+        raise VictimError(f"expected the boxes of {shape[0]} inputs, got those of {len(found.score)}")
+    return found.encode()
+
+
+def _listed(answer: object) -> list[tuple[Tensor, Tensor, Tensor]] | None:
+    """Boxes, scores and classes of each input in a list as torchvision's or ultralytics' detectors return it."""
+    if not isinstance(answer, Sequence) or not answer:
+        return None
+    if all(isinstance(one, Mapping) and {"boxes", "scores", "labels"} <= one.keys() for one in answer):
+        return [_triple(one["boxes"], one["scores"], one["labels"]) for one in answer]
+    parts = [getattr(one, "boxes", None) for one in answer]
+    if all(hasattr(part, "xyxy") and hasattr(part, "conf") and hasattr(part, "cls") for part in parts):
+        return [_triple(part.xyxy, part.conf, part.cls) for part in parts]  # type: ignore[union-attr]
+    return None
+
+
+def _triple(boxes: object, scores: object, labels: object) -> tuple[Tensor, Tensor, Tensor]:
+    place, score, label = (to_numbers(part) for part in (boxes, scores, labels))
+    if place.shape != (len(score), 4) or label.shape != score.shape:
+        shapes = ", ".join(str(tuple(part.shape)) for part in (place, score, label))
+        raise VictimError(f"expected boxes (k, 4), scores (k,) and classes (k,) for each input, got shapes {shapes}")
+    _check_scores(score)
+    return place, score, label
+
+
+def _pair(answer: object) -> tuple[Tensor, Tensor] | None:
+    """Boxes (n, k, 4) and scores (n, k, c) as two arrays, in either order, or as Hugging Face's detectors return them."""
+    if hasattr(answer, "pred_boxes") and hasattr(answer, "logits"):
+        return to_numbers(answer.pred_boxes), to_numbers(answer.logits).softmax(-1)[..., :-1]
+    parts = list(answer.values()) if isinstance(answer, Mapping) else answer
+    if not isinstance(parts, Sequence) or len(parts) != 2:
+        return None
+    first, second = map(to_numbers, parts)
+    if not first.dim() == second.dim() == 3 or first.shape[:2] != second.shape[:2]:
+        return None
+    return (first, second) if first.shape[2] == 4 else (second, first)
+
+
+def _of_array(answer: Tensor, shape: tuple[int, ...], how: BoxOutputs) -> Boxes:
+    """(n, k, 4 + c), or the same with columns for boxes."""
+    values = answer.transpose(1, 2) if how.layout == "columns" and answer.dim() == 3 else answer
+    fewest = {"scores": 5, "objectness": 6, "class": 6}[how.columns]
+    if values.dim() != 3 or values.shape[2] < fewest:
+        wanted = f"an array (n, boxes, {fewest} or more)" if how.layout == "rows" else "an array (n, values, boxes)"
+        raise VictimError(f"expected the model to return {wanted}, got shape {tuple(answer.shape)}")
+    place, rest = values[..., :4], values[..., 4:]
+    if how.columns == "class":
+        _check_scores(rest[..., 0])
+        corners = _corners(place, shape, how)
+        return Boxes.of([(corners[row], rest[row, :, 0], rest[row, :, 1]) for row in range(len(values))])
+    scores = rest[..., :1] * rest[..., 1:] if how.columns == "objectness" else rest
+    return _of_arrays(place, scores, shape, how)
+
+
+def _of_arrays(place: Tensor, scores: Tensor, shape: tuple[int, ...], how: BoxOutputs) -> Boxes:
+    """Boxes (n, k, 4) and scores (n, k, c)."""
+    if place.shape[2] != 4:
+        raise VictimError(f"expected boxes of 4 values, got shape {tuple(place.shape)}")
+    _check_scores(scores)
+    return Boxes.of_candidates(_corners(place, shape, how), scores, how.overlap)
+
+
+def _corners(place: Tensor, shape: tuple[int, ...], how: BoxOutputs) -> Tensor:
+    """Boxes (..., 4) as left, top, right and bottom in pixels."""
+    if how.format == "xywh":
+        middle, half = place[..., :2], place[..., 2:] / 2
+        place = torch.cat([middle - half, middle + half], -1)
+    return place if how.scale == "pixels" else place * torch.tensor([*shape[:-3:-1]] * 2, device=place.device)
+
+
+def _check_scores(scores: Tensor) -> None:
+    seen = scores.detach()[~scores.isnan()]
+    if len(seen) and (float(seen.min()) < -_SLACK or float(seen.max()) > 1 + _SLACK):
+        span = f"{float(seen.min()):.4g} to {float(seen.max()):.4g}"
+        raise VictimError(
+            f"expected scores of boxes in 0..1, got values from {span}: check the columns of boxes, or convert with score="
+        )
+
+
+def _read_map(answer: object, shape: tuple[int, ...], how: BoxOutputs) -> Tensor:
+    """Classes (n, *size) or scores (n, c, *size), also as "out" of torchvision's networks."""
+    values = to_numbers(answer["out"] if isinstance(answer, Mapping) and "out" in answer else answer)
+    rank = len(shape) - 2
+    if values.dim() not in (rank + 1, rank + 2) or len(values) != shape[0]:
+        wanted = f"a map of classes ({shape[0]}, *size) or of scores ({shape[0]}, classes, *size)"
+        raise VictimError(f"expected the model to return {wanted}, got shape {tuple(values.shape)}")
+    lost = values.isnan().flatten(1).any(1)
+    if values.dim() == rank + 2:
+        values = values.argmax(1) if values.shape[1] > 1 else _is_on(values[:, 0])
+    elif not torch.equal(values.nan_to_num(), values.nan_to_num().round()):
+        raise VictimError("expected class numbers in a map, got fractions: return scores (n, classes, *size)")
+    rows = encode_map(values, shape[2:]).float()
+    return torch.where(lost[:, None], torch.nan, rows)
+
+
+def _is_on(values: Tensor) -> Tensor:
+    """Class 0 or 1 of each point, from a single probability or logit."""
+    probable = bool(((values >= 0) & (values <= 1)).all())
+    return (values > (0.5 if probable else 0.0)).long()
+
+
+def _read_numbers(answer: object, shape: tuple[int, ...], how: BoxOutputs) -> Tensor:
+    values = to_numbers(answer)
+    rows = values[:, None] if values.dim() == 1 else values
+    if rows.dim() != 2 or len(rows) != shape[0]:
+        raise VictimError(
+            f"expected one or more numbers for each of {shape[0]} inputs, got shape {tuple(values.shape)}"
+        )
+    return rows
+
+
+_READERS: dict[str, Reader] = {"boxes": _read_boxes, "map": _read_map, "numbers": _read_numbers}
+PREDICTED: dict[str, Prediction] = {"boxes": "boxes", "map": "map", "numbers": "numbers"}

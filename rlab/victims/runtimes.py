@@ -1,0 +1,250 @@
+"""Files of ONNX Runtime, TFLite, OpenVINO and Core ML, and Keras models in memory."""
+
+from __future__ import annotations
+
+import importlib
+import platform
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Unpack, final
+
+import numpy as np
+import torch
+
+from rlab.errors import MissingExtra, ModelError
+from rlab.storage.config import named_keywords
+from rlab.victims.base import first_line
+from rlab.victims.graphs import Array, GraphVictim, Port, Prepared
+
+Provider = str | tuple[str, dict[str, Any]]
+# Device -> what ONNX Runtime calls it. TensorRT leaves what it cannot run to CUDA, and CUDA to the CPU.
+PROVIDERS = {
+    "cpu": ("CPUExecutionProvider",),
+    "cuda": ("CUDAExecutionProvider",),
+    "tensorrt": ("TensorrtExecutionProvider", "CUDAExecutionProvider"),
+    "coreml": ("CoreMLExecutionProvider",),
+}
+_ONNX_TYPES = {"float": "float32", "double": "float64"}  # the others have numpy's names
+
+
+def _package(name: str, missing: MissingExtra) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise missing from error
+
+
+def _existing(path: str | Path) -> Path:
+    if not Path(path).exists():
+        raise ModelError(f"no such file: {path}")
+    return Path(path)
+
+
+def _only(kind: str, inputs: Sequence[Any], names: Sequence[str]) -> Any:
+    if len(inputs) != 1:
+        raise ModelError(f"expected an {kind} with one input, got {len(inputs)}: {', '.join(names)}")
+    return inputs[0]
+
+
+def onnx_providers(device: str) -> tuple[Provider, ...]:
+    """'cuda:1' -> the providers of ONNX Runtime for this device, best first."""
+    kind, _, number = device.partition(":")
+    if kind not in PROVIDERS or not (number or "0").isdigit():
+        raise ModelError(f"ONNX Runtime has no device {device!r} here: choose one of {', '.join(PROVIDERS)}, or cuda:1")
+    return tuple((name, {"device_id": int(number)}) if number else name for name in PROVIDERS[kind])
+
+
+@final
+@named_keywords
+class OnnxVictim(GraphVictim):
+    """`model` is a path or an onnxruntime.InferenceSession; `providers` run it, in this order."""
+
+    kind = "ONNX model"
+
+    def __init__(
+        self,
+        model: str | Path | Any,
+        *,
+        providers: Sequence[Provider] = ("CPUExecutionProvider",),
+        **common: Unpack[Prepared],
+    ) -> None:
+        self.session = _session(_existing(model), providers) if isinstance(model, str | Path) else model
+        self.compiles = "TensorrtExecutionProvider" in map(_provider, providers)
+        inputs = self.session.get_inputs()
+        source = _onnx_port(_only(self.kind, inputs, [each.name for each in inputs]))
+        super().__init__(source, [Port(str(each.name)) for each in self.session.get_outputs()], **common)
+
+    def _infer(self, array: Array) -> Sequence[Array]:
+        answers: list[Array] = self.session.run([port.name for port in self.ports], {self.source.name: array})
+        return answers
+
+
+def _provider(provider: Provider) -> str:
+    return provider if isinstance(provider, str) else provider[0]
+
+
+def _session(path: Path, providers: Sequence[Provider]) -> Any:
+    onnxruntime = _package("onnxruntime", MissingExtra("onnxruntime", "onnx"))
+    available, names = onnxruntime.get_available_providers(), [_provider(each) for each in providers]
+    if missing := [name for name in names if name not in available]:
+        raise ModelError(f"ONNX Runtime has no {missing[0]} here: choose one of {', '.join(available)}")
+    try:
+        session = onnxruntime.InferenceSession(str(path), providers=list(providers))
+    except Exception as error:  # ONNX Runtime's own errors share no base class
+        raise ModelError(f"cannot read {path} as an ONNX model: {str(error).splitlines()[0]}") from error
+    if names[0] not in session.get_providers():  # ONNX Runtime would continue on the CPU
+        raise ModelError(f"{names[0]} does not start here: check its driver, or choose the device cpu")
+    return session
+
+
+def _onnx_port(port: Any) -> Port:
+    """From .name, .type such as tensor(float), and .shape, in which free axes have names."""
+    name = port.type.removeprefix("tensor(").removesuffix(")")
+    try:
+        dtype = np.dtype(_ONNX_TYPES.get(name, name))
+    except TypeError as error:
+        raise ModelError(f"expected an ONNX model with floating-point or 8-bit input, got {port.type}") from error
+    return Port(port.name, tuple(side if isinstance(side, int) else None for side in port.shape or ()), dtype)
+
+
+@final
+@named_keywords
+class TfliteVictim(GraphVictim):
+    """`path` is a .tflite file, run by LiteRT on the CPU."""
+
+    kind, compiles = "TFLite model", True
+
+    def __init__(self, path: str | Path, **common: Unpack[Prepared]) -> None:
+        litert = _package("ai_edge_litert.interpreter", MissingExtra("ai_edge_litert", "tflite"))
+        file = _existing(path)
+        try:
+            self.interpreter = litert.Interpreter(str(file), num_threads=torch.get_num_threads())
+        except (RuntimeError, ValueError) as error:
+            raise ModelError(f"cannot read {path} as a TFLite model: {first_line(error)}") from error
+        inputs, outputs = self.interpreter.get_input_details(), self.interpreter.get_output_details()
+        self.at = _only(self.kind, inputs, [each["name"] for each in inputs])["index"]
+        self.outputs_at = {each["name"]: each["index"] for each in outputs}
+        self.allocated: tuple[int, ...] = ()
+        super().__init__(_tflite_port(inputs[0]), [_tflite_port(each) for each in outputs], **common)
+
+    def _infer(self, array: Array) -> Sequence[Array]:
+        if array.shape != self.allocated:
+            if tuple(self.interpreter.get_input_details()[0]["shape"]) != array.shape:
+                self.interpreter.resize_tensor_input(self.at, array.shape)
+            self.interpreter.allocate_tensors()
+            self.allocated = array.shape
+        self.interpreter.set_tensor(self.at, array)
+        self.interpreter.invoke()
+        return [self.interpreter.get_tensor(self.outputs_at[port.name]) for port in self.ports]
+
+
+def _tflite_port(details: dict[str, Any]) -> Port:
+    scale, zero = details["quantization"]
+    shape = tuple(None if side < 0 else int(side) for side in details["shape_signature"])
+    return Port(details["name"], shape, np.dtype(details["dtype"]), float(scale) or 1.0, int(zero))
+
+
+@final
+@named_keywords
+class OpenVinoVictim(GraphVictim):
+    """`path` is the .xml file of an OpenVINO model, beside its .bin; `device` is one of OpenVINO's, such as CPU or GPU."""
+
+    kind, compiles = "OpenVINO model", True
+
+    def __init__(self, path: str | Path, *, device: str = "CPU", **common: Unpack[Prepared]) -> None:
+        core, self.path = _package("openvino", MissingExtra("openvino", "openvino")).Core(), _existing(path)
+        exact = {"INFERENCE_PRECISION_HINT": "f32", "PERFORMANCE_HINT": "LATENCY"}
+        threads = {"INFERENCE_NUM_THREADS": torch.get_num_threads()} if device.upper() == "CPU" else {}
+        try:
+            self.model = core.compile_model(str(path), device.upper(), exact | threads)
+        except Exception as error:  # OpenVINO raises RuntimeError of several lines
+            raise ModelError(f"cannot read {path} as an OpenVINO model: {_last_line(error)}") from error
+        outputs = [Port(_openvino_name(each, number)) for number, each in enumerate(self.model.outputs)]
+        self.order = {port.name: number for number, port in enumerate(outputs)}
+        inputs = self.model.inputs
+        source = _only(self.kind, inputs, [_openvino_name(each, number) for number, each in enumerate(inputs)])
+        shape = tuple(side.get_length() if side.is_static else None for side in source.get_partial_shape())
+        super().__init__(
+            Port(_openvino_name(source, 0), shape, source.get_element_type().to_dtype()), outputs, **common
+        )
+
+    def _infer(self, array: Array) -> Sequence[Array]:
+        answers = self.model(array)
+        return [np.array(answers[self.order[port.name]]) for port in self.ports]
+
+    def contents(self) -> Iterator[Path | bytes]:
+        if (weights := self.path.with_suffix(".bin")).is_file():
+            yield weights
+
+
+def _openvino_name(port: Any, number: int) -> str:
+    return min(port.get_names(), default=str(number))
+
+
+def _last_line(error: Exception) -> str:
+    return [line for line in str(error).splitlines() if line.strip()][-1].strip()
+
+
+@final
+@named_keywords
+class CoreMLVictim(GraphVictim):
+    """`path` is an .mlpackage or .mlmodel with an array as input, run by Core ML on macOS."""
+
+    kind = "Core ML model"
+
+    def __init__(self, path: str | Path, **common: Unpack[Prepared]) -> None:
+        if platform.system() != "Darwin":
+            raise ModelError(f"{path} runs on macOS only: export the model to ONNX, and run that")
+        self.path = _existing(path)
+        self.model = _package("coremltools", MissingExtra("coremltools", "coreml")).models.MLModel(str(path))
+        about = self.model.get_spec().description
+        source = _only(self.kind, about.input, [each.name for each in about.input])
+        if not source.type.HasField("multiArrayType"):
+            raise ModelError(
+                f"expected {path} to take an array, got a picture: convert it with inputs=[TensorType(...)]"
+            )
+        shape = tuple(int(side) for side in source.type.multiArrayType.shape)
+        super().__init__(Port(source.name, shape), [Port(each.name) for each in about.output], **common)
+
+    def _infer(self, array: Array) -> Sequence[Array]:
+        answer = self.model.predict({self.source.name: array})
+        return [answer[port.name] for port in self.ports]
+
+    def contents(self) -> Iterator[Path | bytes]:
+        yield from sorted(file for file in self.path.rglob("*") if file.is_file())
+
+
+@final
+@named_keywords
+class KerasVictim(GraphVictim):
+    """`model` is a Keras 3 model on any backend."""
+
+    kind = "Keras model"
+
+    def __init__(self, model: Any, **common: Unpack[Prepared]) -> None:
+        keras = sys.modules["keras"]
+        self.model, self.compiles = model, keras.backend.backend() != "torch"
+        shape = getattr(model, "input_shape", None) or ()
+        if not all(side is None or isinstance(side, int) for side in shape):
+            raise ModelError("expected a Keras model with one input, got several: wrap it in a function")
+        if not shape and "layout" not in common:
+            common["layout"] = keras.config.image_data_format()
+        names = getattr(model, "output_names", None) or ["output"]
+        super().__init__(Port("input", tuple(shape)), [Port(name) for name in names], **common)
+        self.names = names
+
+    def _infer(self, array: Array) -> Sequence[Array]:
+        answer = self.model.predict_on_batch(array)
+        parts = list(answer.values()) if isinstance(answer, dict) else answer if isinstance(answer, list) else [answer]
+        return [parts[self.names.index(port.name)] for port in self.ports]
+
+    def contents(self) -> Iterator[Path | bytes]:
+        yield self.model.to_json().encode() if self.source.shape else type(self.model).__name__.encode()
+        yield from (np.asarray(array).tobytes() for array in self.model.get_weights())
+
+
+def is_keras(model: object) -> bool:
+    """Whether this is a Keras model; Keras itself is not imported. With the torch backend it is a torch module too."""
+    keras = sys.modules.get("keras")
+    return keras is not None and isinstance(model, keras.Model)

@@ -1,0 +1,92 @@
+"""The doctor and models behind an address: which protocol a server speaks, and what JPEG alone does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import rlab
+from rlab.data.batch import Batch
+from rlab.diagnosis import Severity, examine
+from rlab.diagnosis.protocols import find_protocol
+from rlab.errors import VictimError
+from rlab.victims import HttpVictim
+from rlab.victims.options import ModelOptions
+from rlab.victims.template import Template
+from tests.command import rlab_command
+from tests.victims.makers import serving
+from tests.victims.standins import CLASSES, SHAPE, Requests, create_app, expected
+
+
+@pytest.fixture(scope="module")
+def host() -> Iterator[str]:
+    with serving(create_app(Requests())) as address:
+        yield address
+
+
+def make_data(rows: int = 12) -> Batch:
+    x = torch.from_numpy(np.random.default_rng(7).integers(0, 256, (rows, *SHAPE)).astype(np.float32) / 255)
+    return rlab.load((x, expected(x).argmax(1)), classes=CLASSES)
+
+
+# path of an http address: the address and the template that the doctor writes
+FOUND = {
+    "/pets": ("kserve://", "kserve(input='pixels')"),
+    "/v2/models/pets/infer": ("http://", "kserve(input='pixels')"),
+    "/v1/models/pets:predict": ("http://", "tfserving"),
+    "/classify": ("http://", "bentoml"),
+    "/serve": ("http://", "rayserve"),
+    "/gpt": ("openai://", f"openai(classes={list(CLASSES)})"),
+    "/org/pets": ("huggingface://", f"huggingface(classes={list(CLASSES)})"),
+    "/predictions/pets": ("http://", f"torchserve(classes={list(CLASSES)})"),
+}
+
+
+@pytest.mark.parametrize("path", FOUND)
+def test_the_protocol_of_a_server_is_found(host: str, path: str) -> None:
+    batch = make_data()
+    scheme, template = FOUND[path]
+    found = find_protocol(ModelOptions(name=host + path), batch)
+    assert (found.model.name.partition("://")[0] + "://", found.model.template) == (scheme, template)
+    torch.testing.assert_close(found.victim(batch.x), expected(batch.x), atol=1e-5, rtol=1e-5)
+    assert 2 <= found.queries <= 2 * 2 * 13
+
+
+def test_a_server_that_speaks_no_known_protocol(host: str) -> None:
+    with pytest.raises(VictimError, match=r"none of \d+ protocols.*docs/endpoints.md"):
+        find_protocol(ModelOptions(name=f"{host}/nothing/here"), make_data())
+
+
+def test_the_configuration_that_the_doctor_writes_runs(host: str, tmp_path: Path) -> None:
+    batch = make_data()
+    np.savez(tmp_path / "data.npz", x=batch.x.numpy(), y=batch.y.numpy())
+    file = tmp_path / "model.yaml"
+    said = rlab_command("doctor", f"{host}/v1/models/pets:predict", tmp_path / "data.npz", "--write", file)
+    assert said.code == 0, said.out + said.err
+    assert "template=tfserving" in said.out
+    words = ["--limit", 2, "--budget", 5, "--patch", 2, "-p", "gaussian_noise@0.3", "--no-page"]
+    ran = rlab_command("attack", "--config", file, *words, "-o", tmp_path / "run")
+    assert ran.code == 0, ran.err
+
+
+def classify(jpeg: bool) -> Any:
+    """A body that both encodings fit, for the stand-in of Hugging Face."""
+    body = "{jpeg}" if jpeg else "{png}"
+    return Template(body=body, scores="$[*].score", labels="$[*].label", classes=CLASSES)
+
+
+@pytest.mark.parametrize("jpeg", [True, False])
+def test_the_doctor_measures_what_jpeg_alone_does(host: str, jpeg: bool) -> None:
+    batch = make_data()
+    with HttpVictim(f"{host}/models/org/pets", template=classify(jpeg)) as victim:
+        report = examine(victim, batch, samples=8)
+        sent = [finding for finding in report.findings if finding.name == "encoding"]
+        lossless = HttpVictim(f"{host}/models/org/pets", template=classify(False))(batch.x)
+        moved = float((victim(batch.x).exp() - lossless.exp()).abs().max())
+    assert (len(sent), moved > 0.01) == (jpeg, jpeg)  # noise of single pixels does not survive JPEG
+    assert all(finding.level is Severity.WARNING and "JPEG alone" in finding.what for finding in sent)
