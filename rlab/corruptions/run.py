@@ -141,22 +141,17 @@ class Job:
     baseline: CorruptionReport | None = None
 
     def __post_init__(self) -> None:
-        if self.victim.multilabel:
-            raise ModelError(
-                "expected a model with one label per sample to corrupt its inputs, got a multi-label model"
-            )
-        known = {} if self.baseline is None else self.baseline.kinds
-        if self.baseline is None:
+        if self.victim.multilabel or self.victim.prediction != "classes":
+            got = "a multi-label model" if self.victim.multilabel else f"one that returns {self.victim.prediction}"
+            raise ModelError(f"expected a classifier with one label per sample to corrupt its inputs, got {got}")
+        before, named = self.baseline, f"the baseline {self.options.baseline}"
+        if before is None:
             return
-        if self.baseline.data != data_fingerprint(self.batch):
-            raise FolderError(
-                f"the baseline {self.options.baseline} is about other data: run it on the same samples first"
-            )
-        if not set(self.specs) <= set(known) or self.baseline.levels != self.options.levels:
-            lacks = "other levels" if self.baseline.levels != self.options.levels else "other kinds"
-            raise FolderError(
-                f"the baseline {self.options.baseline} has {lacks} than this run: run both with the same options"
-            )
+        if before.data != data_fingerprint(self.batch):
+            raise FolderError(f"{named} is about other data: run it on the same samples first")
+        if before.levels != self.options.levels or not set(self.specs) <= set(before.kinds):
+            lacks = "levels" if before.levels != self.options.levels else "kinds"
+            raise FolderError(f"{named} has other {lacks} than this run: run both with the same options")
 
     @property
     def specs(self) -> dict[str, tuple[str, ...]]:
