@@ -2,13 +2,14 @@
 PYTHON ?= python3
 VENV := .venv
 JOBS ?= 2
+MINUTES ?= 10
 BIN := $(VENV)/bin
 DEMO := $(VENV)/.demo-stamp
 DEV := $(VENV)/.dev-stamp
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-victims stubs test test-all lint format docs hooks clean
+.PHONY: help demo demo-victims stubs test test-all fuzz lint format docs hooks clean
 .DELETE_ON_ERROR:
 
 help: ## List the commands
@@ -41,6 +42,9 @@ test-all: lint ## Run all tests, including slow ones and those of pages in Chrom
 	@command -v chromium >/dev/null || command -v google-chrome >/dev/null || apt-get install -y -qq chromium >/dev/null 2>&1 \
 	  || echo "Chromium is not available: the browser tests are skipped"
 	$(BIN)/python -m pytest -n $(JOBS)
+
+fuzz: $(DEV) ## Damage inputs and requests for MINUTES (default 10); keep what fails as a test
+	$(BIN)/python -m tests.mutation.fuzz --minutes $(MINUTES)
 
 lint: $(DEV) ## Check only format, lint, types and import layers
 	$(BIN)/ruff format --check .

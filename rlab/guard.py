@@ -23,6 +23,8 @@ def contained() -> Iterator[None]:
     """Turn sys.exit() and the like into a RuntimeError; Ctrl-C passes."""
     try:
         yield
+    except StopIteration as error:  # a context manager would let it pass, and it would end a loop of rlab
+        raise RuntimeError(f"it raised StopIteration({error})") from None
     except (Exception, KeyboardInterrupt, TimeUp):
         raise
     except BaseException as error:

@@ -14,7 +14,7 @@ from torch import nn
 
 import rlab
 from rlab.auditing.config import AuditOptions
-from rlab.errors import DataError, KeywordError, ModelError, OptionError
+from rlab.errors import DataError, KeywordError, ModelError, OptionError, VictimError
 from rlab.storage.config import check, named_keywords
 from rlab.victims.options import ModelOptions
 from tests.auditing.cases import declared
@@ -202,3 +202,41 @@ def test_a_command_without_data_asks_for_data() -> None:
     assert printed.code == 2
     assert "expected data" in printed.err
     assert "a data" not in printed.err
+
+
+def stops(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    raise StopIteration("no more")
+
+
+FEW, NUMBERS = torch.from_numpy(X[:4]), torch.arange(4) % 3
+STRANGE: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
+    "a model that stops": (lambda: rlab.attack(stops, (X, Y), budget=3), VictimError, "StopIteration"),
+    "no labels": (lambda: rlab.attack(stops, (X, None)), DataError, "labels"),
+    "sparse inputs": (lambda: rlab.attack(stops, (FEW.to_sparse(), Y[:4])), DataError, "array"),
+    "sparse labels": (lambda: rlab.attack(stops, (X[:4], NUMBERS.to_sparse())), DataError, "array"),
+    "one number": (lambda: rlab.attack(stops, (torch.tensor(1.0), torch.tensor(1))), DataError, "labels"),
+    "a batch of lists": (lambda: rlab.Batch([[1.0]], [0]), DataError, "rlab.load"),  # type: ignore[arg-type]
+    "a batch of arrays": (lambda: rlab.Batch(X, Y), DataError, "rlab.load"),  # type: ignore[arg-type]
+    "a batch with a list of labels": (lambda: rlab.Batch(FEW, [0, 1, 2, 0]), DataError, "list"),  # type: ignore[arg-type]
+    "a sparse batch": (lambda: rlab.Batch(FEW.to_sparse(), NUMBERS), DataError, "sparse"),
+    "a batch of one number": (lambda: rlab.Batch(torch.tensor(1.0), torch.tensor(0)), DataError, "dimension"),
+    "too many beats": (lambda: rlab.load("demo:ecg", limit=10**8), OptionError, "100,000"),
+    "too many clips": (lambda: rlab.load("demo:clips", limit=10**8), OptionError, "10,000"),
+    "too many workers": (lambda: attack(workers=10**9), OptionError, "1024"),
+}
+
+
+@pytest.mark.parametrize("name", STRANGE)
+def test_strange_inputs_get_one_sentence(name: str) -> None:
+    use, kind, word = STRANGE[name]
+    with pytest.raises(kind) as caught:
+        use()
+    assert word in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_debug_does_not_print_the_value_of_an_option() -> None:
+    said = rlab_command("attack", *DEMO, "-M", "api_key=0123456789abcdef", "--debug")
+    assert said.code == 2
+    assert "Traceback" in said.err
+    assert "0123456789abcdef" not in said.err

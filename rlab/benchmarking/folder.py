@@ -23,13 +23,15 @@ from rlab.benchmarking.page import benchmark_page, draw_distances
 from rlab.benchmarking.single import Format, Shape
 from rlab.benchmarking.tables import record_of
 from rlab.core.goals import Goal, parse_goal
+from rlab.data.fields import check_room
 from rlab.errors import DataError, FolderError, InputError, OptionError
 from rlab.present.page import Page
 from rlab.present.result import PathLike, Result
 from rlab.storage import files
 from rlab.storage.digest import digest
 from rlab.storage.ledger import LEDGER
-from rlab.storage.names import inside, refuse_links
+from rlab.storage.names import inside, refuse_strange
+from rlab.storage.stored import read_stored
 
 if TYPE_CHECKING:
     from rlab.benchmarking.report import BenchmarkReport
@@ -112,13 +114,13 @@ class Benchmark(Result):
     def load(cls, folder: str | Path) -> Benchmark:
         """Read the manifest and the rows; samples are read on demand."""
         folder = Path(folder)
-        refuse_links(folder)
+        refuse_strange(folder)
         if not (folder / MANIFEST).is_file() or not (folder / METADATA).is_file():
             begun = (folder / LEDGER).exists()
             why = "is not finished: run its command again to resume it" if begun else "is not a benchmark folder"
             raise FolderError(f"{folder} {why}")
         try:
-            manifest = Manifest.from_plain(json.loads((folder / MANIFEST).read_text(encoding="utf-8")))
+            manifest = Manifest.from_plain(json.loads(read_stored(folder / MANIFEST)))
         except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
             why = f"is damaged or from another version: {type(error).__name__} {error}"
             raise FolderError(f"{folder / MANIFEST} {why}") from error
@@ -234,7 +236,9 @@ class Benchmark(Result):
 
     def read(self, rows: Sequence[Row]) -> Tensor:
         """The samples of these rows (n, c, *size); raises `Edited` if a file differs."""
-        x = torch.empty(len(rows), self.manifest.shape.channels, *self.manifest.shape.size)
+        shape = (self.manifest.shape.channels, *self.manifest.shape.size)
+        check_room(len(rows), shape)
+        x = torch.empty(len(rows), *shape)
         for at, (row, values) in enumerate(self.each(rows)):
             if isinstance(values, str):
                 path = self.folder / str(row["file"])

@@ -64,12 +64,14 @@ def _leave(error: BaseException, debug: bool) -> NoReturn:
 
 
 def _told(error: BaseException) -> tuple[int, str]:
-    """The exit code and the one-line error."""
+    """The exit code and the error: one line, or three if a server refused a request."""
     from rlab.errors import InputError, MissingExtra, VictimError
 
     text = " ".join(str(error).split())  # errors of user code may have several lines
     match error:
-        case InputError() | VictimError() | MissingExtra():
+        case VictimError():
+            return 2, "\n".join(" ".join(line.split()) for line in f"error: {error}".splitlines()[:3])
+        case InputError() | MissingExtra():
             return 2, f"error: {text}"
         case KeyboardInterrupt():
             return 130, text or "stopped"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -49,7 +48,7 @@ def command(
         protocol = find_protocol(options.model, batch)
         victim, tried = protocol.victim, protocol.queries
         batch = relabelled(batch, victim.own_classes)
-        template = f" -M template={shlex.quote(protocol.model.template)}" if protocol.model.template else ""
+        template = f' -M "template={protocol.model.template}"' if protocol.model.template else ""
         out.print(plain(f"protocol: {protocol.model.name}{template}"), highlight=False, soft_wrap=True)
         options = options.model_copy(update={"model": protocol.model})
     if write is not None:

@@ -10,13 +10,14 @@ import typer
 from rlab.cli.spoken import out
 from rlab.data.batch import Samples
 from rlab.present.table import plain
+from rlab.storage.lock import is_read_only
 
 Paged = Annotated[bool, typer.Option("--page/--no-page", help="Write report.html, a page about the run")]
 
 
 def write_report(folder: Path, wanted: bool, data: Samples | None = None) -> Path | None:
-    """Write the page of a finished run; inputs that an attack did not store are rebuilt from `data`."""
-    if not wanted:
+    """Write the page of a finished run, unless its medium is read-only; `data` rebuild inputs that an attack did not store."""
+    if not wanted or is_read_only(folder):
         return None
     from rlab.folders.reports import report_run  # imports matplotlib
 

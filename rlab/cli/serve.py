@@ -40,6 +40,7 @@ def command(
         from rlab.serve.access import LOOPBACK
         from rlab.serve.app import make_app
         from rlab.serve.jobs import read_models
+        from rlab.serve.server import server_config
     except ModuleNotFoundError as error:
         raise MissingExtra(error.name or "fastapi", "serve") from error
     if not runs.is_dir():
@@ -55,10 +56,7 @@ def command(
     if given is not None:
         remember(given)  # keeps it out of pages, errors and logs
     summary(command="serve", address=address, runs=runs)
-    config = uvicorn.Config(
-        app, log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=1
-    )
-    uvicorn.Server(config).run(sockets=[listening])
+    uvicorn.Server(server_config(app)).run(sockets=[listening])
     out.print("stopped")
 
 

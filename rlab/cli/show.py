@@ -17,7 +17,7 @@ from rlab.results.stages import read_stages, stages_line
 from rlab.results.tables import MEDIANS, breakdown_tables, detail_table, figures_line, reach_line, summary_table
 from rlab.storage.ledger import read_versions
 from rlab.storage.lock import hold
-from rlab.storage.names import refuse_links
+from rlab.storage.names import refuse_strange
 
 if TYPE_CHECKING:  # pages import matplotlib, which is slow
     from rlab.present.page import Block, Page
@@ -70,7 +70,7 @@ def command(
 
 
 def _load(run: Path, data: Path | None) -> AttackResult:
-    refuse_links(run)
+    refuse_strange(run)
     if data is None:
         return AttackResult.load(run)
     from rlab.folders.reports import data_of

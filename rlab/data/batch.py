@@ -123,6 +123,22 @@ def _numbers(rows: Sequence[int], samples: int) -> list[int]:
     return numbers
 
 
+def _is_dense(value: object) -> bool:
+    return (
+        isinstance(value, Tensor)
+        and value.layout == torch.strided
+        and not (value.is_nested or value.is_quantized or value.is_meta)
+        and value.dim() > 0
+    )
+
+
+def _described(value: object) -> str:
+    if not isinstance(value, Tensor):
+        return f"a value of type {type(value).__name__}"
+    kind = "nested" if value.is_nested else "meta" if value.is_meta else str(value.layout).removeprefix("torch.")
+    return f"a {kind} tensor of {value.dtype} with {value.dim()} dimensions"
+
+
 @dataclass(frozen=True, repr=False)
 class Batch(Samples):
     """Inputs of one shape. `bounds` is the range of allowed values; signals in a physical unit have none."""
@@ -146,6 +162,11 @@ class Batch(Samples):
     aims: Tensor | None = None  # (b,) int64: the class that a targeted attack aims at, if each sample has its own
 
     def __post_init__(self) -> None:
+        if strange := [value for value in (self.x, self.y) if not _is_dense(value)]:
+            raise DataError(
+                f"expected x and y as dense tensors of at least one dimension, got {_described(strange[0])}: pass lists and "
+                "arrays as rlab.load((x, y))"
+            )
         if not self.ids:
             object.__setattr__(self, "ids", tuple(str(i) for i in range(len(self.x))))
         if self.rank not in range(1, len(KINDS) + 1):

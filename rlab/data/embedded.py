@@ -19,6 +19,7 @@ from rlab.errors import OptionError
 TEST_DIGITS = 500
 DIGITS_ORDER = 7  # seed of the permutation that splits the digits; the shipped victim was trained on the rest
 SIMULATED = {"test": (400, 1), "train": (2000, 2)}  # default number of samples and seed of each split
+MOST_SIMULATED = {"ecg": 100_000, "clips": 10_000}  # samples
 RATE, LENGTH, QRS = 360, 288, 0.05  # of the beats: Hz, values, seconds on either side of R
 BEATS = ("normal", "atrial premature", "ventricular premature", "ST elevation")
 LEADS = ("II", "V1")
@@ -43,6 +44,10 @@ def embedded(name: str, *, split: str = "test", take: Take | None = None) -> Bat
         return digits(split, take)
     count, seed = SIMULATED[split]
     if take.limit is not None and not take.shuffle:
+        if take.limit > MOST_SIMULATED[name]:
+            raise OptionError(
+                f"demo:{name} has at most {MOST_SIMULATED[name]:,} samples, got a limit of {take.limit:,}: pass a smaller one"
+            )
         count = max(count, take.limit)
     labels = torch.tensor([_first_draw(seed, row) for row in range(count)])
     return replace(simulate[name](np.array(take.rows(labels), np.int64), split), take=take)

@@ -50,6 +50,8 @@ def in_memory(data: object, source: DataFields) -> Batch:
     """
     data = _with_rows(data, source.target)
     x, y, take, left = _arrays(data, source.take)
+    if y.dtype == object and not y.ndim and y.item() is None:
+        raise DataError("expected labels beside the samples, got None: pass (x, y) with the true class of each sample")
     if not y.ndim or not x.ndim or len(x) != len(y):
         raise DataError(f"expected as many labels as samples, got x of shape {x.shape} and y of shape {y.shape}")
     kind = "signal" if source.kind is None and source.rate is not None else source.kind
@@ -185,10 +187,10 @@ def _pair(sample: Any) -> tuple[Any, Any]:
 
 
 def _array(value: Any) -> Array:
-    if isinstance(value, Tensor):
-        value = value.detach().cpu()
-        return np.asarray(value.float() if value.dtype in (torch.bfloat16, torch.float16) else value)
     try:
+        if isinstance(value, Tensor):
+            value = value.detach().cpu()
+            return np.asarray(value.float() if value.dtype in (torch.bfloat16, torch.float16) else value)
         return np.asarray(value)
-    except ValueError as error:
+    except (ValueError, TypeError, RuntimeError) as error:  # sparse, nested, quantized and meta tensors
         raise DataError(f"expected an array, got {type(value).__name__}: {error}") from error

@@ -91,10 +91,14 @@ def _with_names(model: ModelOptions, victim: HttpVictim, batch: Batch) -> tuple[
     """The model with the names of its input and output, if the server tells them."""
     known = victim.look_up(urlsplit(victim.name).path.removesuffix("/infer"))
     try:
-        spec = f"kserve(input={find(known, '$.inputs[0].name')!r}, datatype={find(known, '$.inputs[0].datatype')!r})"
+        names = {"input": find(known, "$.inputs[0].name"), "datatype": find(known, "$.inputs[0].datatype")}
     except KeyError:
         return model, victim
-    named = model.model_copy(update={"template": spec})
+    other = {name: value for name, value in names.items() if value != victim.template.settings[name]}
+    if not other:
+        return model, victim
+    spec = ", ".join(f"{name}={value!r}" for name, value in other.items())
+    named = model.model_copy(update={"template": f"kserve({spec})"})
     again = load_model(named, batch.bounds)
     assert isinstance(again, HttpVictim)
     return named, again

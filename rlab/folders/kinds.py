@@ -11,8 +11,8 @@ from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
 from rlab.errors import FolderError, InputError
-from rlab.storage.ledger import LEDGER, read_question, reading
-from rlab.storage.names import ARRAYS, CURVES, SAMPLES, inside, refuse_links
+from rlab.storage.ledger import LEDGER, connect, read_question, reading
+from rlab.storage.names import ARRAYS, CURVES, SAMPLES, refuse_strange
 
 if TYPE_CHECKING:  # `rlab serve` lists runs without importing torch, so functions are named here and imported on use
     from matplotlib.figure import Figure
@@ -85,6 +85,7 @@ KINDS = (
         f"{_RECORDS}:harden_compare",
     ),
     RunKind("harden", ("log.json",), "rlab.hardening.sections:hardening_page", f"{_RECORDS}:harden"),
+    RunKind("corrupt", ("results.json", "corruptions.png"), "rlab.corruptions.report:corruption_page"),
     RunKind("benchmark run", ("report.json",), f"{_PAGES}:benchmark_run"),
     RunKind("benchmark verify", ("verification.json",), "rlab.benchmarking.verification:verification_page"),
     RunKind("doctor", ("doctor.json",), "rlab.diagnosis.report:diagnosis_page"),
@@ -105,7 +106,7 @@ def finished_kind(folder: Path) -> RunKind:
     """The kind of a finished run; FolderError if the folder is no run or the run is not finished."""
     if not folder.is_dir():
         raise FolderError(f"there is no folder {folder}: name a run folder of rlab")
-    refuse_links(folder)
+    refuse_strange(folder)
     kind = kind_of(folder)
     if kind is not None and kind.is_finished(folder):
         return kind
@@ -127,13 +128,8 @@ def stored_command(folder: Path) -> str | None:
     if not (folder / LEDGER).is_file():
         return None
     try:
-        with closing(open_ledger(folder)) as db:
+        with closing(connect(folder)) as db:
             question = read_question(db, folder)
     except (InputError, sqlite3.Error):
         return None
     return "" if question is None else str(question.values.get("command", ""))
-
-
-def open_ledger(folder: Path) -> sqlite3.Connection:
-    """Open the ledger for reading only, so that a run that is writing does not wait."""
-    return sqlite3.connect(f"{inside(folder, LEDGER).resolve().as_uri()}?mode=ro", uri=True, timeout=1)

@@ -7,13 +7,14 @@ from pathlib import Path
 
 from rlab.data.batch import Samples
 from rlab.data.load import DataOptions
+from rlab.errors import FolderError
 from rlab.folders.kinds import finished_kind
 from rlab.folders.pages import PageOptions
 from rlab.present.page import Page, write_page
 from rlab.results.plots.save import save_vector
 from rlab.storage.config import check, read_config
 from rlab.storage.ledger import reading
-from rlab.storage.lock import hold
+from rlab.storage.lock import hold, is_read_only
 from rlab.storage.names import CONFIG
 
 PAGE = "report.html"
@@ -25,6 +26,8 @@ def report_run(
     """Write `report.html` into the run folder, or write `out`; inputs that an attack did not store are rebuilt from `data`."""
     run = Path(folder)
     kind = finished_kind(run)
+    if out is None and is_read_only(run):
+        raise FolderError(f"{run} is read-only, so the page cannot be written there: name another place with --out")
     with nullcontext() if out else hold(run, "report"), reading(run):
         return write_page(kind.make_page(run, PageOptions(samples, data)), Path(out) if out else run / PAGE)
 

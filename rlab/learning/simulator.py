@@ -32,7 +32,7 @@ _Share = Annotated[float, Field(ge=0, le=1)]
 class SimulatorCard(BaseModel):
     """What a simulator is for, what it learned from, and how well it agrees with its victim."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, hide_input_in_errors=True)
 
     students: tuple[StudentShape, ...] = Field(min_length=1, max_length=64)
     shape: tuple[_Side, ...] = Field(min_length=2, max_length=4)  # (c, *size) of an input

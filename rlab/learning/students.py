@@ -37,7 +37,7 @@ NORM: dict[int, type[nn.Module]] = {1: nn.BatchNorm1d, 2: nn.BatchNorm2d, 3: nn.
 class StudentShape(BaseModel):
     """The arguments of a student, as the header of its file holds them."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, hide_input_in_errors=True)
 
     architecture: Architecture
     width: int = Field(ge=1, le=MOST_WIDTH)

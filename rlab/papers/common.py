@@ -60,7 +60,7 @@ class PaperOptions(TrainingOptions):
 class NetworkShape(BaseModel):
     """The arguments of a network, as the header of its file holds them; subclasses add theirs."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, hide_input_in_errors=True)
 
     width: int = Field(32, ge=1, le=MOST_WIDTH)
 

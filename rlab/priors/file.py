@@ -38,6 +38,8 @@ def write_weights(path: Path, kind: str, weights: Mapping[str, Tensor], shape: M
 class Header(BaseModel):
     """The description of a network beside its weights."""
 
+    model_config = ConfigDict(hide_input_in_errors=True)
+
     version: int | None = None
     kind: str = PRIOR
     network: dict[str, Any] = {}
@@ -117,7 +119,7 @@ def read_prior(path: Path) -> tuple[TrainedPrior, dict[str, Any]]:
 class PriorShape(BaseModel):
     """The arguments of a `DirectionPrior`, within limits."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config = ConfigDict(extra="forbid", strict=True, hide_input_in_errors=True)
 
     rank: int = Field(ge=1, le=3)
     channels: int = Field(ge=1, le=MOST_WIDTH)

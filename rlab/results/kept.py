@@ -30,6 +30,7 @@ from rlab.storage.config import read_config
 from rlab.storage.files import ORIGINAL, PERTURBED, Index
 from rlab.storage.ledger import check_shard, reading
 from rlab.storage.names import CONFIG, inside
+from rlab.storage.stored import stored
 
 Keep = Literal["everything", "flips", "assignments"]
 Pair = tuple[Tensor, Tensor]  # original and perturbed, (n, c, *size) each
@@ -203,7 +204,7 @@ class StoredInputs(Inputs):
             check_shard(self.folder, path)
             self.checked.add(name)
         try:
-            with safe_open(path, framework="pt") as file:
+            with safe_open(stored(path), framework="pt") as file:
                 return file.get_slice(ORIGINAL)[rows], file.get_slice(PERTURBED)[rows]
         except (OSError, SafetensorError) as error:
             raise FolderError(f"cannot read {path}: {error}") from error

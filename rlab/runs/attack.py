@@ -33,7 +33,7 @@ from rlab.runs.chunk_work import SentChunk, ask_clean, attack_in_memory, built, 
 from rlab.runs.clean import CleanChunk, CleanTable, places
 from rlab.runs.executor import Executor, InProcess, MakeWork, Workers
 from rlab.runs.fingerprint import check_resumable, data_fingerprint, inputs_of
-from rlab.runs.joined import FinishedRows, chunk_tables, join_chunks, left_out, samples_of
+from rlab.runs.joined import FinishedRows, chunk_tables, join_chunks, left_out, queries_of, samples_of
 from rlab.runs.learn import learn_first
 from rlab.runs.messages import HandOut
 from rlab.runs.options import AttackOptions
@@ -209,11 +209,12 @@ class AttackJob:
     def _make_chunks(self, resume: Resume, config: Mapping[str, Any]) -> tuple[list[str], list[str]]:
         """Run the missing chunks; return the keys of all chunks, and of those that an earlier process finished."""
         all_, todo, saved = self._plan(resume)
-        keys = list(all_)
+        keys, twice = list(all_), {key: count for key in todo if (count := resume.begun(key))}
         make = send_chunk if isinstance(self.executor, Workers) and self.executor.options.cluster else write_chunk
         create = partial(_create, resume, config)
         doing = Doing(make, (resume.folder, self.keep), resume.begin, lambda key: create())
         chunks = self._attacked(all_, todo, FolderStore(resume, create), doing)
+        repeated = 0
         try:
             with closing(chunks):
                 for key, part, losses in chunks:
@@ -223,9 +224,16 @@ class AttackJob:
                     table = with_losses(rows, losses)
                     resume.record(key, "", table, part=rows.num_rows > 0)
                     saved += samples_of(table)
+                    repeated += twice.get(key, 0) * queries_of(table)
                     self.progress(FinishedRows(table, recalled=False))
         except KeyboardInterrupt as stop:
             raise KeyboardInterrupt(f"{saved} of {len(self.samples)} samples are saved in {resume.folder}") from stop
+        if repeated:
+            warnings.warn(
+                f"a stopped run had begun {len(twice)} of these chunks, so up to {repeated:,} queries were paid twice",
+                Notice,
+                stacklevel=2,
+            )
         return keys, [key for key in keys if key not in todo]
 
     def _plan(self, resume: Resume) -> tuple[Chunks, Chunks, int]:

@@ -10,7 +10,7 @@ from rlab.errors import DataError
 from rlab.learning.answers import Answers
 from rlab.results.result import AttackResult
 from rlab.runs.answers import paid_answers
-from rlab.storage.names import refuse_links
+from rlab.storage.names import refuse_strange
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,6 @@ def answers_of(folders: Sequence[Path]) -> EarlierAnswers:
 
 
 def _read(folder: Path) -> EarlierAnswers:
-    refuse_links(folder)
+    refuse_strange(folder)
     setting = AttackResult.load(folder).setting
     return EarlierAnswers(paid_answers(folder), setting.bounds, setting.goal.startswith("multilabel"))

@@ -30,6 +30,11 @@ def samples_of(rows: pa.Table) -> int:
     return int(rows.num_rows) + len(losses_of(rows))
 
 
+def queries_of(rows: pa.Table) -> int:
+    """Count the queries of a chunk in all phases."""
+    return sum(sum(rows[name].to_pylist()) for name in rows.column_names if name.startswith("queries_"))
+
+
 def left_out(resume: Resume) -> list[Loss]:
     """List (id, reason) of the samples that could not be read."""
     return [loss for rows in chunk_tables(resume) for loss in losses_of(rows)]

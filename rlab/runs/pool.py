@@ -7,9 +7,11 @@ runs once more; only complete results are kept.
 from __future__ import annotations
 
 import multiprocessing
+import os
 import pickle
 import signal
 import sys
+import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -117,9 +119,18 @@ def _send(worker: Process, message: bytes) -> None:
         worker.pipe.send_bytes(message)
 
 
+def _end_with_owner() -> None:
+    """End this worker at once when its owner has died, even in the middle of a task: nobody would keep the result."""
+    owner = multiprocessing.parent_process()
+    assert owner is not None
+    wait([owner.sentinel])
+    os._exit(1)
+
+
 def _serve(pipe: Connection) -> None:
-    """Run in the worker until the owner closes the pipe."""
+    """Run in the worker until the owner closes the pipe or dies."""
     be_quiet()
+    threading.Thread(target=_end_with_owner, daemon=True).start()
 
     def ask_to_write() -> None:
         pipe.send_bytes(pickle.dumps((WRITING, None)))

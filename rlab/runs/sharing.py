@@ -10,6 +10,8 @@ from pydantic import Field, field_validator, model_validator
 from rlab.runs.cluster import check_address
 from rlab.storage.config import Accepts, Options
 
+MOST_WORKERS = 1024
+
 
 class WorkerOptions(Options):
     """Who does the work; it does not change the results and is not stored, so a stopped run may resume with other workers."""
@@ -17,6 +19,7 @@ class WorkerOptions(Options):
     workers: int | None = Field(
         None,
         ge=1,
+        le=MOST_WORKERS,
         exclude=True,
         description="number of parallel processes, each with a copy of the model; it does not change the results",
     )

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import secrets
 import sys
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -22,6 +24,8 @@ COOKIE, CSRF = "rlab-token", "csrf"
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 MOST_FORM = 2**16  # bytes
 SAFE = ("GET", "HEAD")
+EVENTS = "/events/"  # addresses of answers that last as long as a run
+LONGEST = 330  # maximum seconds of any other answer; a preview takes up to 300
 
 
 @dataclass(frozen=True)
@@ -35,6 +39,8 @@ class Access:
         """The answer to a refused request; a token in a page's address becomes a cookie."""
         headers = Headers(scope=scope)
         host = headers.get("host", "")
+        if not (_is_address(f"//{host}") and _is_address(headers.get("origin", ""))):
+            return _refused(400, "The Host or Origin of the request is not an address.")
         if self.token is None and urlsplit(f"//{host}").hostname not in LOOPBACK:
             return _refused(421, "This server answers only to the names of its own machine.")
         if self.token is not None and (refused := self._without_token(scope, headers, self.token)):
@@ -77,6 +83,14 @@ class Access:
 def same_text(given: str, wanted: str) -> bool:
     """Compare in constant time."""
     return hmac.compare_digest(given.encode("utf-8", "replace"), wanted.encode())
+
+
+def _is_address(text: str) -> bool:
+    try:
+        urlsplit(text)
+        return True
+    except ValueError:
+        return False
 
 
 def _same_origin(headers: Headers, host: str) -> bool:
@@ -130,9 +144,18 @@ class Gate:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return await self.app(scope, receive, send)
-        refused = self.access.refusal(scope)
+        sending = self._with_headers(send)
+        limit = None if scope["path"].startswith(EVENTS) else LONGEST
         try:
-            await (refused or self.app)(scope, receive, self._with_headers(send))
+            async with asyncio.timeout(limit):  # frees the place of a request whose thread is slow
+                await (self.access.refusal(scope) or self.app)(scope, receive, sending)
+        except ClientDisconnect:
+            return  # nobody waits for an answer
+        except TimeoutError:
+            with suppress(RuntimeError):  # the answer had begun
+                await _refused(503, f"The answer took longer than {LONGEST} s: try again later.")(
+                    scope, receive, sending
+                )
         except Exception as error:  # the answer is 500; log one line without secrets
             sys.stderr.write(redact(f"error: a bug in rlab at {scope['path']!r}: {type(error).__name__}: {error}\n"))
 

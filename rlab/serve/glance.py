@@ -22,6 +22,7 @@ from rlab.serve.runs import NoSuchRun
 from rlab.serve.samples import kept_rows, look_of, read_sample
 from rlab.storage.names import CONFIG, SAMPLES, SETTING, inside
 from rlab.storage.outside import read_text
+from rlab.storage.stored import stored
 
 Version = Literal["original", "perturbed"]
 _QUERIES = "queries_"  # columns that count them, by phase
@@ -43,8 +44,7 @@ class Glance:
 def glance_at(run: Path) -> Glance | None:
     """The figures of an attack; None if its table cannot be read."""
     try:
-        path = inside(run, SAMPLES)
-        return _glance(run, path.stat().st_mtime_ns)
+        return _glance(run, (run / SAMPLES).lstat().st_mtime_ns)
     except (OSError, InputError, pa.ArrowException, KeyError, ValueError):
         return None  # the run's own page says what is wrong
 
@@ -60,7 +60,7 @@ def requirements_met(audit: Path) -> tuple[int, int] | None:
 
 @lru_cache(maxsize=512)
 def _glance(run: Path, changed: int) -> Glance:
-    file = pq.ParquetFile(inside(run, SAMPLES))
+    file = pq.ParquetFile(stored(inside(run, SAMPLES)))
     counts = [name for name in file.schema_arrow.names if name.startswith(_QUERIES)]
     table = file.read(columns=["status", "final_l2", *counts])
     setting = json.loads((file.schema_arrow.metadata or {})[SETTING.encode()])

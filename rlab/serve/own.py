@@ -52,12 +52,17 @@ def examine(spec: Mapping[str, Any], folder: Path) -> None:
 
 
 def main() -> None:
+    spec = None
     try:
         spec = json.loads(sys.stdin.read() or "null")  # empty if the server ended first
         if spec is not None:
             examine(spec, Path(spec["out"]))
     except (InputError, VictimError, MissingExtra, OSError, MemoryError) as error:
-        sys.stderr.write(str(redact(f"error: {error}")) + "\n")
+        text = str(redact(f"error: {error}"))
+        named = (
+            text.replace(spec["file"], spec["name"]) if spec else text
+        )  # the server keeps the file under another name
+        sys.stderr.write(named + "\n")
         raise SystemExit(2) from None
     except KeyboardInterrupt:
         raise SystemExit(130) from None

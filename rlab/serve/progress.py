@@ -15,8 +15,7 @@ from typing import Any
 
 from rlab.core.status import Status
 from rlab.errors import InputError
-from rlab.folders.kinds import open_ledger
-from rlab.storage.ledger import LEDGER, from_stored
+from rlab.storage.ledger import LEDGER, connect, from_stored
 
 LEAST, EVERY, BEAT = 5, 0.5, 15.0  # distances shown; seconds between reads; seconds between keep-alive comments
 _CHUNK = "chunk-"  # prefix of the keys of an attack's steps
@@ -47,7 +46,7 @@ class Follower:
     def _read(self) -> None:
         if not (self.folder / LEDGER).is_file():
             return
-        with closing(open_ledger(self.folder)) as db:
+        with closing(connect(self.folder)) as db:
             keys = [str(key) for (key,) in db.execute("select key from steps where finished = 1 order by key")]
             for key in (key for key in keys if key not in self.seen):
                 self.seen.add(key)

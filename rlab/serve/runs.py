@@ -8,17 +8,21 @@ import platform
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
 from rlab.errors import InputError
 from rlab.folders.kinds import kind_of, stored_command
 from rlab.storage.ledger import LEDGER
-from rlab.storage.lock import LOCK
+from rlab.storage.lock import LOCK, MOST_SIGNED
 from rlab.storage.names import SAMPLES, inside
+from rlab.storage.stored import read_stored
 
 State = Literal["finished", "running", "stopped"]
 DEEPEST, MOST = 4, 5000  # maximum depth of a run, and maximum number of runs in the list
+
+Stamp = tuple[tuple[str, int, int], ...]  # name, time of the last change and size of what decides a run's row
 
 
 class NoSuchRun(Exception):
@@ -62,8 +66,25 @@ def find_run(root: Path, name: str) -> Path:
 
 
 def read_entry(root: Path, folder: Path) -> RunEntry | None:
-    """The run's row in the list; None if the folder is not a run."""
-    kind, running = kind_of(folder), is_running(folder)
+    """The run's row in the list; None if the folder is not a run. Folders that did not change are not read again."""
+    with os.scandir(folder) as entries:
+        inner = [(each.name, each.is_dir(follow_symlinks=False)) for each in entries]
+    names = {name for name, _ in inner}
+    told = [".", *sorted(name for name, is_folder in inner if is_folder), *({LEDGER} & names)]
+    stamp = tuple((name, status.st_mtime_ns, status.st_size) for name in told if (status := _status(folder / name)))
+    return _read_entry(root, folder, stamp, LOCK in names and is_running(folder))
+
+
+def _status(path: Path) -> os.stat_result | None:
+    try:
+        return path.lstat()
+    except FileNotFoundError:
+        return None  # removed in the meantime
+
+
+@lru_cache(maxsize=2 * MOST)
+def _read_entry(root: Path, folder: Path, stamp: Stamp, running: bool) -> RunEntry | None:
+    kind = kind_of(folder)
     if kind is not None:
         command = kind.command
     elif (folder / LEDGER).is_file():
@@ -91,7 +112,7 @@ def _attack(folder: Path, name: str, command: str) -> str:
 def signed(folder: Path) -> dict[str, Any]:
     """The process that holds the folder's lock; empty if none does."""
     try:
-        who = json.loads((folder / LOCK).read_text(encoding="utf-8")[:4096])
+        who = json.loads(read_stored(folder / LOCK, MOST_SIGNED))
         return who if isinstance(who, dict) else {}
     except (OSError, ValueError):
         return {}

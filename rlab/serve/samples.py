@@ -23,6 +23,7 @@ from rlab.results.tones import STATUS_TONES
 from rlab.serve.jobs import Form
 from rlab.storage.ledger import reading
 from rlab.storage.names import ARRAYS, SAMPLES, SETTING, inside
+from rlab.storage.stored import stored
 
 if TYPE_CHECKING:
     from rlab.results.result import AttackResult
@@ -111,7 +112,7 @@ def look_of(size: Sequence[int]) -> str:
 def find_samples(run: Path, wanted: SampleFilter) -> SamplePage:
     with reading(run):
         try:
-            file = pq.ParquetFile(inside(run, SAMPLES))
+            file = pq.ParquetFile(stored(inside(run, SAMPLES)))
             table = file.read(columns=[*COLUMNS, *EFFORT])
             setting = json.loads((file.schema_arrow.metadata or {})[SETTING.encode()])
         except (OSError, pa.ArrowException) as error:
@@ -232,7 +233,7 @@ def used_entries(run: Path) -> NDArray[np.bool_]:
 def _used_entries(path: Path, changed: int, size: int) -> NDArray[np.bool_]:
     from safetensors import safe_open
 
-    with safe_open(path, framework="np") as file:
+    with safe_open(stored(path), framework="np") as file:
         held = file.get_slice("assignment")
         n = held.get_shape()[0]
         used = np.zeros((n, 256), dtype=bool)
@@ -255,8 +256,8 @@ def read_sample(run: Path, row: int) -> AttackResult:
 
     with reading(run):
         try:
-            rows = ds.dataset(inside(run, SAMPLES)).take([row])
-            with safe_open(inside(run, ARRAYS), framework="pt") as file:
+            rows = ds.dataset(stored(inside(run, SAMPLES))).take([row])
+            with safe_open(stored(inside(run, ARRAYS)), framework="pt") as file:
                 assignment = file.get_slice("assignment")[row : row + 1]
                 setting = (file.metadata() or {})[SETTING]
         except (OSError, pa.ArrowException, SafetensorError) as error:

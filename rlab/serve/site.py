@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from urllib.parse import quote
 
 from jinja2 import Environment
+from starlette.concurrency import run_in_threadpool
 from starlette.responses import HTMLResponse
 
 from rlab.present.environment import make_environment
@@ -20,7 +22,26 @@ from rlab.serve.runs import find_run, read_entry
 if TYPE_CHECKING:
     from rlab.present.page import Section
 
+Made = TypeVar("Made")
 KEPT = 4  # rendered pages to keep
+
+
+@dataclass
+class Shared(Generic[Made]):
+    """A value that requests share if they wait for it at the same time; it is never older than a request."""
+
+    busy: asyncio.Lock = field(default_factory=asyncio.Lock)
+    next: asyncio.Task[Made] | None = None  # has not begun
+
+    async def get(self, make: Callable[[], Made]) -> Made:
+        if self.next is None:
+            self.next = asyncio.create_task(self._make(make))
+        return await asyncio.shield(self.next)  # a request that is ended does not end the others
+
+    async def _make(self, make: Callable[[], Made]) -> Made:
+        async with self.busy:
+            self.next = None  # later requests may need a later value
+            return await run_in_threadpool(make)
 
 
 @dataclass
@@ -32,6 +53,7 @@ class Site:
     models: Sequence[str] = ()  # names of models that runs can be started with
     rendered: dict[Any, str] = field(default_factory=dict)
     busy: Lock = field(default_factory=Lock)
+    index: Shared[bytes] = field(default_factory=Shared)
 
     @cached_property
     def templates(self) -> Environment:

@@ -39,7 +39,9 @@ Made = TypeVar("Made")
 class Options(BaseModel):
     """Declared options: the fields are YAML keys, function keywords and command-line flags."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True, allow_inf_nan=False)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, arbitrary_types_allowed=True, allow_inf_nan=False, hide_input_in_errors=True
+    )
 
     @field_validator("*")
     @classmethod
@@ -221,7 +223,9 @@ def check_options(kind: type, options: Mapping[str, Any], what: str, without: Se
         if name not in names:
             hint = did_you_mean(name, names, 0.6)
             raise OptionError(f"{what} does not take the options {name}.{hint} It has {', '.join(names) or 'none'}")
-        rule = TypeAdapter(hints[name], config=ConfigDict(arbitrary_types_allowed=True, allow_inf_nan=False))
+        rule = TypeAdapter(
+            hints[name], config=ConfigDict(arbitrary_types_allowed=True, allow_inf_nan=False, hide_input_in_errors=True)
+        )
         try:
             rule.validate_python(checked(value), strict=True)
         except (ValidationError, InputError) as error:

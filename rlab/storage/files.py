@@ -27,6 +27,7 @@ from rlab.redact import redact
 from rlab.storage.names import ARRAYS as ARRAYS
 from rlab.storage.names import SAMPLES as SAMPLES
 from rlab.storage.names import SETTING as SETTING
+from rlab.storage.stored import open_stored, read_stored, stored
 
 _TENSOR = "__tensor__"
 ASSIGNMENT, ORIGINAL, PERTURBED = "assignment", "original", "perturbed"  # the arrays of an attack
@@ -104,10 +105,12 @@ def write_json(path: Path, value: Any) -> None:
 
 def read_json(path: Path) -> Any:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(read_stored(path))
     except FileNotFoundError:
         raise FolderError(f"{path} is missing: the folder is incomplete, so run its command again") from None
     except (OSError, ValueError) as error:
+        if isinstance(error, InputError):
+            raise
         raise FolderError(f"cannot read {path}: {error}") from error
 
 
@@ -133,7 +136,7 @@ def _as_text(cell: Any) -> Any:
 
 def read_csv(path: Path) -> list[dict[str, str]]:
     try:
-        with path.open(encoding="utf-8", newline="") as file:
+        with io.TextIOWrapper(open_stored(path), encoding="utf-8", newline="") as file:
             return [{key: _as_given(cell) for key, cell in row.items()} for row in csv.DictReader(file)]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise FolderError(f"cannot read {path}: {error}") from error
@@ -208,7 +211,7 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
 @contextmanager
 def opened_parquet(path: Path) -> Iterator[pq.ParquetFile]:
     """Open a Parquet file without pq.read_table, which would import pandas."""
-    with _readable(path), pq.ParquetFile(path, pre_buffer=False) as file:
+    with _readable(path), pq.ParquetFile(stored(path), pre_buffer=False) as file:
         yield file
 
 
@@ -287,5 +290,5 @@ def read_heard(path: Path) -> tuple[Tensor, ...] | None:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[Any]:
-    with _readable(path), safe_open(path, framework="pt") as file:
+    with _readable(path), safe_open(stored(path), framework="pt") as file:
         yield file

@@ -8,14 +8,16 @@ import os
 import platform
 import shutil
 import sqlite3
+import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from rlab import __version__
 from rlab.errors import FolderError, InputError
+from rlab.storage.stored import open_stored
 
 LEDGER, PARTS, LEFTOVER = "ledger.sqlite", "parts", ".part"
 TABLES = """
@@ -26,6 +28,65 @@ create table if not exists steps (
 );
 create table if not exists files (name text primary key, digest text not null);
 """
+_SCHEMA = "select type, name, sql from sqlite_master"
+
+
+PATIENCE = 60.0  # seconds for one query of a ledger, which may be a stranger's
+MOST_VALUE = 2**29  # bytes of one value
+_SUPER_JOURNAL = bytes.fromhex("d9d505f920a163d7")  # ends a journal that names other files, which SQLite would delete
+
+
+class BoundedConnection(sqlite3.Connection):
+    """A connection whose queries end with an error after PATIENCE."""
+
+    def execute(self, query: str, values: Any = (), /) -> sqlite3.Cursor:
+        end = time.monotonic() + PATIENCE
+        self.set_progress_handler(lambda: time.monotonic() > end, 10**5)
+        return super().execute(query, values)
+
+
+def connect(folder: Path, write: bool = False) -> BoundedConnection:
+    """Open a folder's ledger, for reading only unless `write` is set or a killed process left a journal to undo.
+
+    A stranger's ledger runs no code of its own: it holds the expected tables or is refused.
+    """
+    path = folder / LEDGER
+    for beside in ("", "-journal", "-wal", "-shm"):
+        with suppress(FileNotFoundError), open_stored(path.with_name(LEDGER + beside)) as file:
+            if beside == "-journal" and _ends_in(file, _SUPER_JOURNAL):
+                raise FolderError(f"{file.name} names other files, which rlab never writes: remove it")
+    mode = "rwc" if write else "rw" if path.with_name(f"{LEDGER}-journal").exists() else "ro"
+    with one_sentence(folder):
+        db = sqlite3.connect(
+            f"{path.resolve().as_uri()}?mode={mode}", timeout=5 if write else 1, uri=True, factory=BoundedConnection
+        )
+        try:
+            db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MOST_VALUE)
+            db.execute("pragma trusted_schema = off")
+            _check_schema(db, folder)
+        except BaseException:
+            db.close()
+            raise
+        return db
+
+
+def _ends_in(file: BinaryIO, mark: bytes) -> bool:
+    file.seek(max(0, file.seek(0, os.SEEK_END) - len(mark)))
+    return file.read() == mark
+
+
+def _check_schema(db: sqlite3.Connection, folder: Path) -> None:
+    """Refuse views, triggers and tables that rlab does not make; an empty ledger is fine."""
+    with closing(sqlite3.connect(":memory:")) as own:
+        own.executescript(TABLES)
+        expected = set(own.execute(_SCHEMA))
+    found = set(db.execute(_SCHEMA))
+    if found <= expected:
+        return
+    columns = {row[1] for row in db.execute("pragma table_info(asked)")}
+    if "versions" not in columns and {kind for kind, *_ in found} <= {"table", "index"}:
+        raise FolderError(f"{folder} was made by rlab 0.2.0 or earlier: run the command again with this version")
+    raise FolderError(f"{folder / LEDGER} is not a ledger of rlab: it holds other tables, so rlab does not read it")
 
 
 @dataclass(frozen=True)
@@ -41,8 +102,6 @@ def read_question(db: sqlite3.Connection, folder: Path) -> Question | None:
     with one_sentence(folder):
         if not db.execute("select 1 from sqlite_master").fetchone():
             return None
-        if not any(row[1] == "versions" for row in db.execute("pragma table_info(asked)")):
-            raise FolderError(f"{folder} was made by rlab 0.2.0 or earlier: run the command again with this version")
         row = db.execute("select value, versions from asked").fetchone()
         return None if row is None else parse_question(*row)
 
@@ -128,8 +187,8 @@ def check_shard(folder: Path, path: Path) -> None:
 @contextmanager
 def _opened(folder: Path) -> Iterator[tuple[sqlite3.Connection, Question | None]]:
     """Yield the ledger and its question, None if the folder has no ledger or a killed process never wrote the question."""
-    path = folder / LEDGER
-    with one_sentence(folder), closing(sqlite3.connect(path if path.is_file() else ":memory:")) as db:
+    found = os.path.lexists(folder / LEDGER)
+    with one_sentence(folder), closing(connect(folder) if found else sqlite3.connect(":memory:")) as db:
         yield db, read_question(db, folder)
 
 
@@ -149,7 +208,7 @@ def remove_leftovers(folder: Path) -> list[str]:
 
 
 def file_digest(path: Path) -> str:
-    with path.open("rb") as file:
+    with open_stored(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 

@@ -18,8 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from rlab.errors import FolderError
+from rlab.storage.ledger import LEDGER
+from rlab.storage.stored import check_regular, read_stored, stored
 
 LOCK = "run.lock"
+MOST_SIGNED = 4096  # bytes of it
 Waiting = Callable[[str], None]  # called with the owner's description before the process waits for it
 _thread = threading.local()  # .held: see `held_locks`
 
@@ -36,7 +39,8 @@ def hold(
 ) -> Iterator[None]:
     """Create the folder if needed and keep other processes out of it; `new` raises FileExistsError if it exists.
 
-    If another process holds it, call `wait` with a description of that process and wait; without `wait`, raise FolderError.
+    A run on a read-only medium needs no lock, since nobody writes there. If another process holds the folder, call `wait`
+    with a description of that process and wait; without `wait`, raise FolderError.
     """
     held = held_locks()
     where = folder.resolve()
@@ -50,6 +54,9 @@ def hold(
         raise FolderError(f"{folder} exists and holds something else: name another folder with --out")
     if new:
         where.mkdir(parents=True)
+    if is_read_only(where):
+        yield
+        return
     try:
         held[where] = _acquire(where, folder, wait)
         _sign(held[where], command, fingerprint)
@@ -64,15 +71,24 @@ def hold(
                 path.rmdir()
 
 
+def is_read_only(folder: Path) -> bool:
+    """Whether the folder holds a run and nothing can be written there."""
+    return (folder / LEDGER).is_file() and not os.access(folder, os.W_OK)
+
+
 def _acquire(where: Path, folder: Path, wait: Waiting | None) -> int:
     """Lock the file and return its descriptor; start over if file or folder was removed in the meantime."""
     while True:
         where.mkdir(parents=True, exist_ok=True)
         try:
-            file = os.open(where / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+            file = os.open(where / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
         except FileNotFoundError:
             continue
+        except OSError:
+            stored(where / LOCK)  # raises a sentence if it is no regular file
+            raise
         try:
+            check_regular(file, where / LOCK)
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -101,7 +117,7 @@ def _sign(file: int, command: str, fingerprint: str) -> None:
 def owner(folder: Path) -> str:
     """Describe the process that holds the folder's lock."""
     try:
-        who: dict[str, Any] = json.loads((folder / LOCK).read_text())
+        who: dict[str, Any] = json.loads(read_stored(folder / LOCK, MOST_SIGNED))
         return f"`rlab {who['command']}` (process {who['pid']} on {who['host']}, since {who['since']})"
     except (OSError, ValueError, KeyError, TypeError):
         return "another process"

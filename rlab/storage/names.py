@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import stat
 from collections.abc import Collection
 from pathlib import Path, PurePosixPath
 
@@ -47,13 +48,19 @@ def inside(folder: Path, name: object) -> Path:
     return path
 
 
-def refuse_links(folder: Path) -> None:
-    """Refuse a folder with a link that points outside: files elsewhere could be read or overwritten through it."""
+def refuse_strange(folder: Path) -> None:
+    """Refuse a folder with a link that points outside, through which files elsewhere could be read or overwritten, and one
+    with a pipe, a socket or a device, which could block."""
     home = folder.resolve()
     for parent, folders, files in os.walk(home):
         for path in (Path(parent, name) for name in (*folders, *files)):
-            if path.is_symlink() and not Path(os.path.realpath(path)).is_relative_to(home):
-                at = path.relative_to(home)
+            try:
+                at, mode = str(path.relative_to(home)), path.lstat().st_mode
+            except FileNotFoundError:
+                continue  # a running command replaced it
+            if stat.S_ISLNK(mode) and not Path(os.path.realpath(path)).is_relative_to(home):
                 raise FolderError(
-                    f"{folder} contains the link {str(at)!r}, which points outside: remove it, or copy the file here"
+                    f"{folder} contains the link {at!r}, which points outside: remove it, or copy the file here"
                 )
+            if not (stat.S_ISLNK(mode) or stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+                raise FolderError(f"{folder} contains {at!r}, which is a pipe, a socket or a device: remove it")

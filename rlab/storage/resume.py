@@ -28,7 +28,7 @@ from rlab.errors import FolderError
 from rlab.redact import redact
 from rlab.storage import files, ledger
 from rlab.storage.lock import LOCK, hold
-from rlab.storage.names import refuse_links
+from rlab.storage.names import refuse_strange
 from rlab.storage.tables import redact_table
 
 Value = TypeVar("Value")
@@ -56,7 +56,8 @@ class Resume:
         self.folder = folder
         self.question: dict[str, Any] = json.loads(json.dumps(redact(dict(question)), default=str))
         self.db: sqlite3.Connection | None = None
-        refuse_links(folder)
+        self.early: list[str] = []  # steps begun before there was a ledger to note them in
+        refuse_strange(folder)
         if (folder / ledger.LEDGER).exists():
             self._open()
         elif _is_foreign(folder):
@@ -134,6 +135,8 @@ class Resume:
         if self.db is None:
             self.folder.mkdir(parents=True, exist_ok=True)
             self._open()
+            for key in self.early:
+                self.begin(key)
 
     def close(self) -> None:
         if self.db is not None:
@@ -176,7 +179,9 @@ class Resume:
 
     def begin(self, key: str) -> None:
         """Note that the step has begun, so that an interruption shows."""
-        if self.db is not None:
+        if self.db is None:
+            self.early.append(key)
+        else:
             insert = "insert into steps (key, fingerprint, begun, finished) values (?, '', 1, 0) on conflict (key)"
             self.write_ledger(f"{insert} do update set begun = begun + 1, finished = 0", key)
 
@@ -203,7 +208,7 @@ class Resume:
         return part if digest is None else part.with_name(f"{part.stem}-{digest[:16]}{part.suffix}")
 
     def _open(self) -> None:
-        self.db = sqlite3.connect(self.folder / ledger.LEDGER)
+        self.db = ledger.connect(self.folder, write=True)
         before = ledger.read_question(self.db, self.folder)
         if before is not None:
             self._check_same(before)

@@ -25,6 +25,10 @@ class Sending(Common, total=False):
 
 def suited(common: Common, template: Template) -> Common:
     """Options as the template needs them: one row per request, or classes without scores."""
+    if template.asks and not template.classes:
+        raise OptionError(
+            "the request lists the classes to choose from: pass them, e.g. openai(classes=['cat', 'dog'])"
+        )
     changes: Common = {}
     if not template.many:
         changes["chunk"] = 1

@@ -86,9 +86,7 @@ class HttpVictim(Victim):
         check_headers(self.template.headers)
         super().__init__(**suited(sending, self.template))
         if self.prediction not in ("classes", "numbers"):
-            raise OptionError(
-                f"expected scores or numbers over HTTP, got outputs={self.outputs!r}: wrap the request in a function"
-            )
+            raise OptionError(f"an HTTP model returns numbers, not {self.outputs}: wrap the request in a function")
         self._flow, self.bill = Flow(self.concurrency, per_second(rate)), Bill(per_query(price), max_cost)
         self.own_classes, self.inputs = self.template.classes, self.template.words
         self.writer = Writer(self.template, self.bounds)

@@ -106,7 +106,7 @@ def _row(item: object, template: Template, multilabel: bool) -> object:
 
 def _class_of(label: object, template: Template) -> float:
     """The number of a class; NaN for a text that names none of those the request listed."""
-    number = _position(label, template)
+    number = _position(label, template, _places(template))
     if number is None and not template.asks:
         raise ValueError(_unknown(label, template))
     return math.nan if number is None else number
@@ -114,7 +114,8 @@ def _class_of(label: object, template: Template) -> float:
 
 def _by_class(labels: list[object], scores: list[object], template: Template, multilabel: bool) -> list[object]:
     """Scores in the order of the classes; classes that are missing share what is left of 1."""
-    numbers = [_position(label, template) for label in labels]
+    places = _places(template)
+    numbers = [_position(label, template, places) for label in labels]
     if None in numbers and not template.logarithms:
         raise ValueError(_unknown(labels[numbers.index(None)], template))
     count = len(template.classes) or len(set(numbers))
@@ -140,21 +141,22 @@ def _by_class(labels: list[object], scores: list[object], template: Template, mu
     return [score / total for score in whole]
 
 
-def _position(label: object, template: Template) -> int | None:
-    """The number of a class from its name, its key among the choices, or its number."""
-    if not template.classes:
-        match = _NUMBERED.fullmatch(str(label).strip())
-        return int(match[1]) if match else None
-    text = str(label).strip()
-    places = {name.casefold(): number for number, name in enumerate(template.classes)}
-    if text in template.classes:
-        return template.classes.index(text)
+def _places(template: Template) -> dict[str, int]:
+    """The numbers of classes by name in any case, and by their keys among the choices; exact names come first."""
     keys = {key.casefold(): number for number, key in enumerate(template.keys())} if template.asks else {}
-    first = re.match(r"\W*(\w+)", text)
-    words = [text, text.strip(".:;,!\"' ")] + ([first[1]] if first and template.asks else [])
-    return next(
-        (n for word in words for n in (places.get(word.casefold()), keys.get(word.casefold())) if n is not None), None
-    )
+    names = dict(zip(template.classes, range(len(template.classes)), strict=True))
+    return keys | {name.casefold(): number for name, number in names.items()} | names
+
+
+def _position(label: object, template: Template, places: Mapping[str, int]) -> int | None:
+    """The number of a class from its name, its key among the choices, or its number."""
+    text = str(label).strip()
+    if not template.classes:
+        match = _NUMBERED.fullmatch(text)
+        return int(match[1]) if match else None
+    first = re.match(r"\W*(\w+)", text) if template.asks else None
+    words = (text, text.casefold(), text.strip(".:;,!\"' ").casefold(), first[1].casefold() if first else text)
+    return next((places[word] for word in words if word in places), None)
 
 
 def _unknown(label: object, template: Template) -> str:

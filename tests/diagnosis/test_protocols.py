@@ -36,8 +36,8 @@ def make_data(rows: int = 12) -> Batch:
 
 # path of an http address: the address and the template that the doctor writes
 FOUND = {
-    "/pets": ("kserve://", "kserve(input='input', datatype='FP32')"),
-    "/v2/models/pets/infer": ("http://", "kserve(input='input', datatype='FP32')"),
+    "/pets": ("kserve://", "kserve(input='pixels')"),
+    "/v2/models/pets/infer": ("http://", "kserve(input='pixels')"),
     "/v1/models/pets:predict": ("http://", "tfserving"),
     "/classify": ("http://", "bentoml"),
     "/serve": ("http://", "rayserve"),

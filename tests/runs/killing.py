@@ -20,6 +20,7 @@ from typing import Any
 from unittest import mock
 
 from rlab.benchmarking import Benchmark
+from rlab.errors import InputError
 from rlab.hardening.run import harden
 from rlab.learning.simulator import FILE
 from rlab.progress import quiet
@@ -49,10 +50,14 @@ class Killed(BaseException):
 
 
 class Trouble:
-    """Counts accesses to files below `folder`; from the `at`-th on (0: never) each raises `raised`."""
+    """Counts accesses to files below `folder`; from the `at`-th on (0: never) each raises `raised`, with `once` only that one.
+
+    A failing fsync leaves half of its file, as a short write or a loss of power does.
+    """
 
     folder: str | None = None
     raised: BaseException = Killed()
+    once = False
 
     def __init__(self) -> None:
         self.count, self.at = 0, 0
@@ -74,7 +79,7 @@ class Trouble:
 
     def touch(self, ledger: bool = False) -> None:
         self.count += 1
-        if self.folder is not None and self.at and self.at <= self.count:
+        if self.folder is not None and self.at and (self.at == self.count or (self.at < self.count and not self.once)):
             if ledger and isinstance(self.raised, OSError):
                 raise sqlite3.OperationalError("database or disk is full")
             raise self.raised
@@ -84,10 +89,19 @@ TROUBLE = Trouble()
 
 
 @contextmanager
-def trouble(folder: Path, at: int = 0, raised: BaseException | None = None) -> Iterator[Trouble]:
+def trouble(folder: Path, at: int = 0, raised: BaseException | None = None, once: bool = False) -> Iterator[Trouble]:
     """Raise `raised` (default: a kill) from the `at`-th access to the folder on, and release the locks at the end."""
     TROUBLE.folder, TROUBLE.count, TROUBLE.at, TROUBLE.raised = str(folder), 0, at, raised or Killed()
-    write = Resume.write_ledger
+    TROUBLE.once = once
+    write, sync = Resume.write_ledger, os.fsync
+
+    def syncing(number: int) -> None:
+        try:
+            TROUBLE.touch()
+        except BaseException:
+            os.ftruncate(number, os.fstat(number).st_size // 2)
+            raise
+        sync(number)
 
     def writing(self: Resume, query: str, *values: Any) -> None:
         with one_sentence(self.folder):
@@ -95,7 +109,7 @@ def trouble(folder: Path, at: int = 0, raised: BaseException | None = None) -> I
         write(self, query, *values)
 
     try:
-        with mock.patch.object(Resume, "write_ledger", writing):
+        with mock.patch.object(Resume, "write_ledger", writing), mock.patch.object(os, "fsync", syncing):
             yield TROUBLE
     finally:
         TROUBLE.folder = None
@@ -218,3 +232,34 @@ def unbroken(name: str) -> tuple[int, Any, list[str]]:
 def names(folder: Path) -> list[str]:
     """List all files, without the digests in the names of parts."""
     return sorted(path.relative_to(folder).as_posix().partition("-")[0] for path in folder.rglob("*"))
+
+
+def disk_error(number: int) -> OSError:
+    return OSError(number, os.strerror(number), "a file of the run")
+
+
+FAULTS: dict[str, tuple[BaseException, bool]] = {  # what is raised, and whether only once
+    "killed": (Killed(), False),
+    "disk full": (disk_error(errno.ENOSPC), False),
+    "disk full for a moment": (disk_error(errno.ENOSPC), True),
+    "read-only": (disk_error(errno.EROFS), False),
+    "input/output error": (disk_error(errno.EIO), True),
+}
+
+
+def faulty(name: str, fault: str, moment: int, folder: Path) -> str:
+    """Let the fault happen at this moment of a command, then resume; return what is wrong, or an empty string."""
+    command, (_, outcome, files) = COMMANDS[name], unbroken(name)
+    raised, once = FAULTS[fault]
+    try:
+        with trouble(folder, moment, raised, once):
+            command.run(folder)
+    except Killed:
+        pass
+    except (InputError, OSError) as error:
+        if "\n" in str(error):
+            return f"more than one line: {error}"
+    command.run(folder)
+    if names(folder) != files:
+        return f"other files: {sorted(set(names(folder)) ^ set(files))}"
+    return "" if command.outcome(folder) == outcome else "another outcome"

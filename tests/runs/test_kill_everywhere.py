@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from rlab.errors import InputError
-from tests.runs.killing import COMMANDS, Killed, names, trouble, unbroken
+from rlab.errors import InputError, Notice
+from tests.runs.killing import COMMANDS, FAULTS, Killed, faulty, names, trouble, unbroken
 
 FEW = {
     "attack": 10, "learn": 5, "stages": 3, "train": 2, "benchmark png": 2, "benchmark npz": 3, "harden": 3, "audit": 2
@@ -48,6 +48,30 @@ def test_an_unwritable_disk(name: str, number: int, tmp_path: Path) -> None:
     command.run(folder)
     assert command.outcome(folder) == outcome
     assert names(folder) == files
+
+
+@pytest.mark.parametrize("fault", ["disk full for a moment", "input/output error"])
+def test_a_fault_at_some_moments(fault: str, tmp_path: Path) -> None:
+    moments = unbroken("attack")[0]
+    tried = (moments // 4, moments // 2, moments - 2)
+    assert not {moment: said for moment in tried if (said := faulty("attack", fault, moment, tmp_path / str(moment)))}
+
+
+def test_a_resumed_run_says_what_was_paid_twice(tmp_path: Path) -> None:
+    with pytest.raises(Killed), trouble(tmp_path / "run", unbroken("attack")[0] // 2):
+        COMMANDS["attack"].run(tmp_path / "run")
+    with pytest.warns(Notice, match="queries were paid twice"):
+        COMMANDS["attack"].run(tmp_path / "run")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("name", FEW)
+def test_every_fault_at_every_moment(name: str, fault: str, tmp_path: Path) -> None:
+    """As the tests of SQLite do: the k-th access to the disk fails, for every k."""
+    moments = range(1, unbroken(name)[0] + 1)
+    wrong = {moment: said for moment in moments if (said := faulty(name, fault, moment, tmp_path / str(moment)))}
+    assert not wrong
 
 
 def mount(folder: Path, options: str) -> bool:

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from rlab.folders.kinds import open_ledger
+from rlab.errors import FolderError
 from rlab.results.result import AttackResult
+from rlab.storage.ledger import connect
 from tests.command import rlab_command
 from tests.helpers import assert_same
 
@@ -25,10 +26,10 @@ COMMAND += ["--palette", "dead_pixel@0.5", "--pictures", "0"]
 def count_chunks(folder: Path) -> tuple[int, int]:
     """How often chunks were begun, and how many are finished."""
     try:
-        with closing(open_ledger(folder)) as db:
+        with closing(connect(folder)) as db:
             begun, finished = db.execute("select sum(begun), sum(finished) from steps").fetchone()
             return begun or 0, finished or 0
-    except sqlite3.OperationalError:  # the process is still creating it
+    except (sqlite3.OperationalError, FolderError):  # the process is still creating it
         return 0, 0
 
 

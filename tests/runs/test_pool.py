@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -195,3 +198,44 @@ def test_a_cluster_that_starts_no_worker_is_given_up(tmp_path: Path, monkeypatch
     with pytest.raises(InputError):
         run(tmp_path, SQUARES, ray=ray)
     assert ray.killed == 2
+
+
+ORPHANS = """
+import os, sys
+from functools import partial
+from rlab.runs.messages import Start
+from rlab.runs.pool import hand_out
+from tests.runs.test_pool import querying
+starts = [Start(f"worker {n}", querying, (sys.argv[1],)) for n in range(2)]
+list(hand_out(starts, {str(n): partial(str, n) for n in range(4)}, lambda key: None))
+"""
+
+
+def querying(path: str) -> Work:
+    """Work that queries a model for ever, a batch every few milliseconds."""
+
+    def work(task: str, agree: Agree) -> str:
+        while True:
+            with Path(path).open("a") as file:
+                file.write(".")
+            time.sleep(0.02)
+
+    return work
+
+
+def test_workers_end_with_their_owner(tmp_path: Path, root: Path) -> None:
+    """After kill -9 of the owner, each of two workers sends at most the batch it is at."""
+    queries = tmp_path / "queries"
+    environment = {**os.environ, "PYTHONPATH": str(root)}
+    with subprocess.Popen([sys.executable, "-c", ORPHANS, str(queries)], env=environment) as owner:
+        until = time.monotonic() + 60
+        while not queries.exists() or queries.stat().st_size < 6:
+            assert time.monotonic() < until
+            time.sleep(0.01)
+        owner.kill()
+        killed = queries.stat().st_size
+    time.sleep(0.5)
+    settled = queries.stat().st_size
+    time.sleep(0.1)
+    assert queries.stat().st_size == settled
+    assert settled - killed <= 10  # without a watch it would be fifty

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlab.errors import FolderError
-from rlab.storage.names import file_name, inside, refuse_links
+from rlab.storage.names import file_name, inside, refuse_strange
 
 
 @given(st.text(st.characters(), max_size=400))
@@ -46,7 +46,7 @@ def test_a_path_that_leaves_its_folder_is_refused(name: object, tmp_path: Path) 
     with pytest.raises(FolderError):
         inside(folder, name)
     with pytest.raises(FolderError):
-        refuse_links(folder)
+        refuse_strange(folder)
 
 
 def test_a_folder_may_itself_be_a_link(tmp_path: Path) -> None:
@@ -54,4 +54,4 @@ def test_a_folder_may_itself_be_a_link(tmp_path: Path) -> None:
     (tmp_path / "run").symlink_to(tmp_path / "real")
     (tmp_path / "real" / "loop").symlink_to("loop")
     assert inside(tmp_path / "run", "a/b.png") == tmp_path / "run" / "a" / "b.png"
-    refuse_links(tmp_path / "run")
+    refuse_strange(tmp_path / "run")

@@ -19,6 +19,7 @@ from rlab.runs.attack import run_attack
 from rlab.runs.options import RunOptions
 from rlab.serve.app import make_app
 from rlab.serve.jobs import Job, Jobs
+from rlab.serve.server import server_config
 from rlab.storage.config import check
 from rlab.victims import demo_victim
 from tests.victims.makers import serving
@@ -61,7 +62,10 @@ def only_wait(patch: pytest.MonkeyPatch) -> None:
 @contextmanager
 def served(root: Path, token: str | None = None, **options: Any) -> Iterator[httpx.Client]:
     """A client of a real server."""
-    with serving(make_app(root, token, **options)) as address, httpx.Client(base_url=address, timeout=60) as client:
+    with (
+        serving(make_app(root, token, **options), server_config) as address,
+        httpx.Client(base_url=address, timeout=60) as client,
+    ):
         yield client
 
 

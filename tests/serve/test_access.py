@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
+import socket
+import threading
 from collections.abc import Iterator
 from contextlib import closing
 from html.parser import HTMLParser
@@ -75,6 +78,17 @@ def test_a_run_with_a_link_out_of_it_is_not_reported(client: httpx.Client, root:
     stored.write_bytes(kept)
 
 
+def test_pipes_in_a_run_use_up_no_thread(root: Path, tmp_path: Path):
+    stored = copy_runs(tmp_path) / "run_digits"
+    for name in ("samples.parquet", "arrays.safetensors"):
+        (stored / name).unlink()
+        os.mkfifo(stored / name)
+    with served(tmp_path) as client:
+        for address in 15 * ("/run/run_digits", "/samples/run_digits", "/sample/0/run_digits"):
+            assert client.get(address).status_code in (404, 422)
+        assert client.get("/").status_code == 200
+
+
 def test_requests_without_the_token_are_refused(guarded: httpx.Client):
     for address in ("/", "/run/run_ecg", "/serve.js", "/nowhere"):
         assert guarded.get(address).status_code == 401
@@ -101,6 +115,45 @@ def test_other_names_of_this_machine_are_refused(client: httpx.Client):
     for host in ("evil.example", "evil.example:80", "127.0.0.1.evil.example", ""):
         assert client.get("/", headers={"Host": host}).status_code in (400, 421)
     assert client.get("/", headers={"Host": "localhost:8321"}).status_code == 200
+
+
+@pytest.mark.parametrize("header", ["Host", "Origin"])
+def test_headers_that_are_no_address_are_a_bad_request(client: httpx.Client, header: str):
+    for value in ("[", "[::1") if header == "Host" else ("http://[", "http://[::1"):
+        answer = ask(client, "/", **{header: value})
+        assert answer.status == 400
+        assert answer.headers["x-content-type-options"] == "nosniff"
+
+
+def test_half_open_connections_are_closed(client: httpx.Client, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("rlab.serve.server.HEAD", 0.2)
+    for sent in (b"", b"GET / HTTP/1.1\r\nHost: localh"):
+        with socket.create_connection((client.base_url.host, client.base_url.port or 80), timeout=20) as half:
+            half.sendall(sent)
+            while half.recv(2**16):
+                pass  # ends when the server closes the connection
+
+
+def test_a_client_that_hangs_up_is_no_defect(client: httpx.Client, capfd: pytest.CaptureFixture[str]):
+    host, port = client.base_url.host, client.base_url.port or 80
+    head = f"POST /stop/run_ecg HTTP/1.1\r\nHost: {host}:{port}\r\nOrigin: http://{host}:{port}\r\nContent-Length: 100\r\n\r\n"
+    with socket.create_connection((host, port), timeout=20) as gone:
+        gone.sendall(head.encode() + b"csrf=")
+    assert client.get("/").status_code == 200
+    assert "bug" not in capfd.readouterr().err
+
+
+def test_an_answer_that_takes_too_long_is_ended(client: httpx.Client, monkeypatch: pytest.MonkeyPatch):
+    wait = threading.Event()
+    monkeypatch.setattr("rlab.serve.access.LONGEST", 0.2)
+    monkeypatch.setattr("rlab.serve.app.list_runs", lambda root: wait.wait(20) and [])
+    try:
+        answer = client.get("/")
+        assert answer.status_code == 503
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert client.get("/serve.js").status_code == 200
+    finally:
+        wait.set()
 
 
 def test_pages_run_only_their_own_scripts(client: httpx.Client):

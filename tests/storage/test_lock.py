@@ -195,3 +195,27 @@ def test_two_different_attacks_on_one_folder_at_the_same_time(tmp_path: Path) ->
     won = AttackResult.load(tmp_path / "run").setting.seed
     subprocess.run(command(won, tmp_path / "alone"), check=True, capture_output=True)
     assert_same(AttackResult.load(tmp_path / "run"), AttackResult.load(tmp_path / "alone"))
+
+
+@pytest.fixture
+def read_only(tmp_path: Path) -> Iterator[Path]:
+    """A finished run on a medium that cannot be written."""
+    run = tmp_path / "run"
+    assert rlab_command("attack", *QUICK, "--no-page", "--out", run).code == 0
+    bound = subprocess.run(["mount", "--bind", run, run], capture_output=True).returncode == 0
+    if not bound or subprocess.run(["mount", "-o", "remount,bind,ro", run], capture_output=True).returncode:
+        pytest.skip("mounting is not permitted here")
+    yield run
+    subprocess.run(["umount", "--lazy", run], check=True)
+
+
+@pytest.mark.slow
+def test_a_finished_run_on_a_read_only_medium(read_only: Path, tmp_path: Path) -> None:
+    """Reading needs no lock: a repeated command shows the result, and a page can be written elsewhere."""
+    again = rlab_command("attack", *QUICK, "--out", read_only)
+    assert again.code == 0, again.err
+    assert rlab_command("show", read_only).code == 0
+    assert rlab_command("report", read_only, "--out", tmp_path / "page.html").code == 0
+    refused = rlab_command("report", read_only)
+    assert refused.code == 2
+    assert "--out" in refused.err

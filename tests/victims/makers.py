@@ -132,9 +132,9 @@ def example_server() -> ModuleType:
 
 
 @contextmanager
-def serving(app: Any) -> Iterator[str]:
+def serving(app: Any, config: Callable[..., uvicorn.Config] = uvicorn.Config) -> Iterator[str]:
     """A real server on a free port of this machine -> its address."""
-    server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=0, log_level="critical"))
+    server = uvicorn.Server(config(app, host="127.0.0.1", port=0, log_level="critical"))
     thread = threading.Thread(target=server.run)
     thread.start()
     while not server.started:

@@ -50,7 +50,7 @@ def _picture(content: bytes) -> Array:
 
 def kserve(content: bytes) -> object:
     (given,) = json.loads(content)["inputs"]
-    if given["name"] != "input":
+    if given["name"] != "pixels":
         raise BadRequest(400, {"error": f"unexpected inference input '{given['name']}' for model 'pets'"})
     assert set(given) == {"name", "shape", "datatype", "data"}
     assert given["datatype"] == "FP32"
@@ -97,6 +97,16 @@ def mlflow(content: bytes) -> object:
     return {"predictions": [{"score": row.tolist(), "predicted_label": int(row.argmax())} for row in scores]}
 
 
+def upload(content: bytes) -> object:
+    """A form with an image and a number."""
+    limit = content.split(b"\r\n", 1)[0]
+    fields = {part.split(b'name="', 1)[1].split(b'"', 1)[0]: part for part in content.split(limit)[1:-1]}
+    assert fields[b"top"].endswith(b"\r\n\r\n2\r\n")
+    assert b"Content-Type: image/png" in fields[b"file"]
+    top = _top(_picture(fields[b"file"].split(b"\r\n\r\n", 1)[1]))
+    return {"predictions": [{"name": label, "confidence": score} for label, score in top]}
+
+
 def bentoml(content: bytes) -> object:
     return probabilities(np.array(json.loads(content)["inputs"])).tolist()
 
@@ -134,6 +144,7 @@ ROUTES: dict[str, Callable[[bytes], object]] = {
     "/models/org/sounds": huggingface_audio,
     "/predictions/pets": torchserve,
     "/invocations": mlflow,
+    "/upload": upload,
     "/classify": bentoml,
     "/serve": rayserve,
     "/v1/chat/completions": chat,
@@ -153,7 +164,7 @@ def create_app(seen: Requests) -> FastAPI:
 
     @app.get("/v2/models/pets")
     async def metadata() -> JSONResponse:
-        inputs = [{"name": "input", "datatype": "FP32", "shape": [-1, *SHAPE]}]
+        inputs = [{"name": "pixels", "datatype": "FP32", "shape": [-1, *SHAPE]}]
         outputs = [{"name": "probs", "datatype": "FP32", "shape": [-1, 3]}]
         return JSONResponse({"name": "pets", "platform": "onnx", "inputs": inputs, "outputs": outputs})
 

@@ -125,6 +125,16 @@ def test_a_run_tells_at_its_end_what_it_cost(server: Server, tmp_path: Path) -> 
     assert "--max-cost" in stopped.err
 
 
+def test_a_refusal_takes_three_lines_of_the_terminal(server: Server, tmp_path: Path) -> None:
+    server.fail(Reply(422, b'{"detail": [{"msg": "Field required", "input": [[0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7]]}]}'))
+    said = rlab_command("attack", server.url, save_data(tmp_path, 2), *ATTACK, "-o", tmp_path / "run")
+    first, sent, received = said.err.splitlines()[-3:]
+    assert (said.code, server.rows) == (2, 2)
+    assert first.endswith("refused the request with status 422")
+    assert sent.startswith("sent: 2 inputs of shape (1, 8, 8) as JSON lists")
+    assert received == 'received: {"detail": [{"msg": "Field required", "input": […}]}'
+
+
 def test_a_known_input_is_neither_sent_nor_paid(server: Server, tmp_path: Path) -> None:
     server.fail(Reply(), Reply(503))
     file = tmp_path / "answers.db"

@@ -198,6 +198,7 @@ def test_errors_quote_a_server_without_secrets_and_escapes(server: Server, statu
         ("http://host", {"template": "xml"}, "unknown protocol 'xml'"),
         ("smtp://host", {}, "kserve://"),
         ("kserve://host:8080", {}, "the model's name"),
+        ("openai://host:8080/gpt", {}, "the classes to choose from"),
         ("http://host", {"max_cost": 5}, "price"),
         *[("http://host", {"price": value}, "0.0015/query") for value in ("x", "3/hour", -1)],
         *[("http://host", {"timeout": value}, "timeout") for value in (0, "x")],

@@ -37,6 +37,7 @@ def exported(free: bool = True, rows: int = 4) -> bytes:
     return file.getvalue()
 
 
+@pytest.mark.slow  # torch takes seconds to import what it exports with
 @pytest.mark.parametrize("free", [True, False])
 def test_an_exported_program(tmp_path: Path, free: bool) -> None:
     """With a fixed number of rows, batches are filled up."""
@@ -137,6 +138,7 @@ CHANGES: dict[str, Change] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CHANGES)
 def test_an_exported_program_that_could_run_code_is_refused(tmp_path: Path, name: str) -> None:
     mark, path = tmp_path / "mark", tmp_path / "model.pt2"
@@ -152,6 +154,7 @@ def test_an_exported_program_that_could_run_code_is_refused(tmp_path: Path, name
     assert not mark.exists()
 
 
+@pytest.mark.slow
 def test_two_parts_of_one_name_are_refused(tmp_path: Path) -> None:
     (tmp_path / "model.pt2").write_bytes(exported())
     with zipfile.ZipFile(tmp_path / "model.pt2", "a") as archive, pytest.warns(UserWarning, match="Duplicate"):

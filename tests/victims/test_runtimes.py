@@ -22,6 +22,7 @@ from rlab.runs.fingerprint import model_fingerprint
 from rlab.victims import OnnxVictim
 from rlab.victims.resolve import load_victim
 from rlab.victims.runtimes import PROVIDERS
+from rlab.victims.torch_module import Layout
 from tests.victims.makers import CHANNELS, CLASSES, RANKS, SIZES, Linear, inputs, linear, onnx_graph
 from tests.victims.tflite_file import tflite_file
 
@@ -79,7 +80,8 @@ def test_eight_bits_span_the_range_of_the_data(tmp_path: Path, kind: int, low: i
 def test_channels_last_is_found_from_the_shape(tmp_path: Path, rank: int, free: bool) -> None:
     model, x = linear(), inputs(rank)
     path = saved(last(model, rank, free), tmp_path)
-    for layout in ("channels_first", "channels_last")[free and SIZES[rank][-1] == CHANNELS :]:
+    layouts: tuple[Layout, ...] = ("channels_first", "channels_last")
+    for layout in layouts[free and SIZES[rank][-1] == CHANNELS :]:
         assert torch.allclose(OnnxVictim(path, layout=layout)(x), model.scores(x), atol=1e-5)
 
 

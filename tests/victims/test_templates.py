@@ -38,7 +38,7 @@ def asked(url: str, template: str | Template | None = None, **options: Any) -> H
 
 # protocol: (the rest of its address, template, rows of a request)
 FULL = {
-    "kserve": ("pets", "kserve(output='probs')", 5),
+    "kserve": ("pets", "kserve(input='pixels', output='probs')", 5),
     "tfserving": ("pets", None, 5),
     "mlflow": ("", None, 5),
     "sagemaker-json": ("", None, 5),
@@ -101,7 +101,7 @@ def test_labels_of_the_data_become_the_servers_classes(host: str) -> None:
 
 TEMPLATES: dict[str, tuple[str, dict[str, Any]]] = {
     "the last item but one": ("/v2/models/pets/infer", {
-        "body": {"inputs": [{"name": "input", "shape": "{shape}", "datatype": "FP32", "data": "{flat}"}]}, "batch": True,
+        "body": {"inputs": [{"name": "pixels", "shape": "{shape}", "datatype": "FP32", "data": "{flat}"}]}, "batch": True,
         "answers": "$.outputs[-2].data", "shape": "$.outputs[-2].shape"}),
     "rows": ("/v1/models/pets:predict", {
         "body": {"instances": "{rows}"}, "row": "{list}", "layout": "channels_last", "answers": "$.predictions"}),
@@ -110,6 +110,9 @@ TEMPLATES: dict[str, tuple[str, dict[str, Any]]] = {
             {"text": "Choose\n{options}"}, {"image_url": {"url": "data:image/png;base64,{png_base64}"}}]}]},
         "scores": "$.choices[0].logprobs.content[0].top_logprobs[*].logprob",
         "labels": "$.choices[0].logprobs.content[0].top_logprobs[*].token", "logarithms": True, "classes": CLASSES}),
+    "a form": ("/upload", {
+        "body": {"file": "{png}", "top": 2}, "form": True, "scores": "$.predictions[*].confidence",
+        "labels": "$.predictions[*].name", "classes": CLASSES}),
     "by file": ("/models/org/pets", {
         "body": "{png}", "scores": "$[*].score", "labels": "$[*].label", "classes": CLASSES}),
 }  # fmt: skip
@@ -137,7 +140,7 @@ REFUSED = {
     "another input name": ("kserve", "pets", "kserve(input='x')", ["status 400", "'x'", "(3, 4, 4)", "flat JSON", '"name":"x"']),
     "no such model": ("kserve", "cows", None, ["status 404", "Not Found"]),
     "another protocol": ("mlflow", "", "mlflow(path='/v1/models/pets:predict')", ["Missing 'inputs' or 'instances'"]),
-    "another output": ("kserve", "pets", "kserve(output='logits')", ["did not return scores", "$.outputs[logits]"]),
+    "another output": ("kserve", "pets", "kserve(input='pixels', output='logits')", ["did not return scores", "$.outputs[logits]"]),
     "unknown classes": ("huggingface", "org/pets", None, ["names classes such as", "classes=[...]"]),
     "another class": ("huggingface", "org/pets", "huggingface(classes=['cow', 'owl'])", ["'dog'", "not among the 2"]),
     "not an image": ("torchserve", "pets", "torchserve(body='{wav}')", ["a signal"]),
@@ -170,6 +173,7 @@ def test_what_cannot_succeed_is_not_repeated_and_shows_what_was_sent(host: str, 
         ({"body": "{list}", "scores": "predictions"}, "a path such as"),
         ({"body": "{list}", "scores": None}, "scores, labels or both"),
         ({"body": "{list}", "response": "$"}, "'response'"),
+        ({"body": "{png}", "form": True}, "fields by name"),
         ({"body": "{list}", "layout": "last"}, "channels_last"),
     ],
 )
