@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -23,9 +24,11 @@ from rlab.hardening.trainable import fitting_threads
 from rlab.policies.belief import BeliefPolicy
 from rlab.priors.trained import TrainedPrior
 from rlab.storage.config import check
+from rlab.storage.files import write_tree
 from rlab.victims.torch_module import TorchVictim
 from tests.hardening.toys import PALETTE, evaluation, measured_toy, shortcut
 from tests.helpers import PATCHES, RANKS, assert_same
+from tests.results.plots.fixtures import CASES, make_result
 
 
 @pytest.mark.parametrize("rank", RANKS)
@@ -123,3 +126,12 @@ def test_small_models_use_one_thread(values: int, inside: int) -> None:
         assert torch.get_num_threads() == 3
     finally:
         torch.set_num_threads(before)
+
+
+def test_a_stored_measurement_does_not_depend_on_the_clock(tmp_path: Path) -> None:
+    """The names of its files are digests, so two runs would have other files."""
+    attack = make_result(next(iter(CASES.values())))
+    for name, seconds in (("quick", 0.1), ("slow", 9.0)):
+        measured = RobustnessMeasurement({}, {}, 0, replace(attack, seconds=torch.full_like(attack.seconds, seconds)))
+        write_tree(tmp_path / name, measured.tree())
+    assert (tmp_path / "quick").read_bytes() == (tmp_path / "slow").read_bytes()
