@@ -27,7 +27,7 @@ def suited(common: Common, template: Template) -> Common:
     """Options as the template needs them: one row per request, or classes without scores."""
     if template.asks and not template.classes:
         raise OptionError(
-            "the request lists the classes to choose from: pass them, e.g. openai(classes=['cat', 'dog'])"
+            "the request lists the classes to choose from: pass them, e.g. -M names=[cat,dog] or openai(classes=['cat', 'dog'])"
         )
     changes: Common = {}
     if not template.many:

@@ -111,7 +111,8 @@ class ModelOptions(Options):
         None, description="send a function batches of 1, 8, 64 or 256 rows (default: only functions of jax.jit)"
     )
     names: tuple[str, ...] | str | None = Field(
-        None, description="class names of a clip: model in order, or a file with one name a line"
+        None,
+        description="class names in order, for a clip: model or a server that names classes; or a file with one name a line",
     )
     prompt: str | None = Field(
         None, description="sentence that a clip: model gets for a class (default: a photo of a {})"

@@ -26,6 +26,7 @@ from rlab.victims.runtimes import (
     is_keras,
     onnx_providers,
 )
+from rlab.victims.template import DEFAULT, load_template
 from rlab.victims.torch_module import Normalise, TorchVictim
 from rlab.victims.weights import AROUND, HUBS, PICKLES, TORCH_FILES, load_weights
 from rlab.victims.zero_shot import PROMPT, class_names, load_clip
@@ -197,12 +198,17 @@ def _from_state_dict(options: ModelOptions) -> Victim:
 
 
 def _from_http(options: ModelOptions) -> Victim:
-    arguments = options.only("http", *_ASKED, *_SENT)
+    arguments = options.only("http", "names", *_ASKED, *_SENT)
     further = dict(arguments.pop("http", None) or {})
     if unknown := sorted(set(further) - set(_HTTP)):
         hint = did_you_mean(unknown[0], _HTTP, 0.6)
         raise OptionError(f"unknown option {unknown[0]!r} of an HTTP model.{hint} Expected one of {', '.join(_HTTP)}")
-    return HttpVictim(options.name, **further | arguments)
+    given = further | arguments
+    if (names := given.pop("names", None)) is not None:
+        protocol = re.split(r"[+:]", options.name)[0]
+        spec = given.get("template") or (DEFAULT if protocol.startswith("http") else protocol)
+        given["template"] = load_template(spec).changed(classes=class_names(names))
+    return HttpVictim(options.name, **given)
 
 
 def _refuse_pickle(options: ModelOptions) -> Victim:

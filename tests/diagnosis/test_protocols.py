@@ -36,8 +36,9 @@ def make_data(rows: int = 12) -> Batch:
 
 # path of an http address: the address and the template that the doctor writes
 FOUND = {
-    "/pets": ("kserve://", "kserve(input='pixels')"),
-    "/v2/models/pets/infer": ("http://", "kserve(input='pixels')"),
+    "/pets": ("kserve://", None),
+    "/named": ("kserve://", "kserve(input='pixels')"),
+    "/v2/models/named/infer": ("http://", "kserve(input='pixels')"),
     "/v1/models/pets:predict": ("http://", "tfserving"),
     "/classify": ("http://", "bentoml"),
     "/serve": ("http://", "rayserve"),

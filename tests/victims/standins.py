@@ -8,6 +8,7 @@ import json
 import wave
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -48,9 +49,9 @@ def _picture(content: bytes) -> Array:
     return np.moveaxis(np.asarray(Image.open(io.BytesIO(content)), dtype=np.float64) / 255, -1, 0)[None]
 
 
-def kserve(content: bytes) -> object:
+def kserve(content: bytes, name: str = "input") -> object:
     (given,) = json.loads(content)["inputs"]
-    if given["name"] != "pixels":
+    if given["name"] != name:
         raise BadRequest(400, {"error": f"unexpected inference input '{given['name']}' for model 'pets'"})
     assert set(given) == {"name", "shape", "datatype", "data"}
     assert given["datatype"] == "FP32"
@@ -139,6 +140,7 @@ def chat(content: bytes) -> object:
 
 ROUTES: dict[str, Callable[[bytes], object]] = {
     "/v2/models/pets/infer": kserve,
+    "/v2/models/named/infer": partial(kserve, name="pixels"),
     "/v1/models/pets:predict": tfserving,
     "/models/org/pets": huggingface,
     "/models/org/sounds": huggingface_audio,
@@ -162,11 +164,11 @@ class Requests:
 def create_app(seen: Requests) -> FastAPI:
     app = FastAPI()
 
-    @app.get("/v2/models/pets")
+    @app.get("/v2/models/named")
     async def metadata() -> JSONResponse:
         inputs = [{"name": "pixels", "datatype": "FP32", "shape": [-1, *SHAPE]}]
         outputs = [{"name": "probs", "datatype": "FP32", "shape": [-1, 3]}]
-        return JSONResponse({"name": "pets", "platform": "onnx", "inputs": inputs, "outputs": outputs})
+        return JSONResponse({"name": "named", "platform": "onnx", "inputs": inputs, "outputs": outputs})
 
     @app.post("/{path:path}")
     async def answer(path: str, request: Request) -> JSONResponse:

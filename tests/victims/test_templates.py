@@ -17,6 +17,7 @@ from rlab.errors import InputError, VictimError
 from rlab.runs.inputs import taken
 from rlab.victims import HttpVictim
 from rlab.victims.paths import find, parse_path
+from rlab.victims.resolve import load_victim
 from rlab.victims.template import Template, load_template, shipped
 from rlab.victims.wire import decode
 from tests.victims.makers import serving
@@ -38,7 +39,7 @@ def asked(url: str, template: str | Template | None = None, **options: Any) -> H
 
 # protocol: (the rest of its address, template, rows of a request)
 FULL = {
-    "kserve": ("pets", "kserve(input='pixels', output='probs')", 5),
+    "kserve": ("pets", "kserve(output='probs')", 5),
     "tfserving": ("pets", None, 5),
     "mlflow": ("", None, 5),
     "sagemaker-json": ("", None, 5),
@@ -99,9 +100,17 @@ def test_labels_of_the_data_become_the_servers_classes(host: str) -> None:
         assert batch.y.tolist() == [2] * 5
 
 
+@pytest.mark.parametrize(("scheme", "options"), [("huggingface", {}), ("http", {"template": "huggingface"})])
+def test_class_names_may_be_an_option(host: str, scheme: str, options: dict[str, str]) -> None:
+    address = f"{scheme}://{host}/{'org/pets' if scheme == 'huggingface' else 'models/org/pets'}"
+    victim = load_victim(address, names=list(CLASSES), **options)
+    torch.testing.assert_close(victim(X), expected(X), atol=1e-5, rtol=1e-5)
+    assert victim.own_classes == CLASSES
+
+
 TEMPLATES: dict[str, tuple[str, dict[str, Any]]] = {
     "the last item but one": ("/v2/models/pets/infer", {
-        "body": {"inputs": [{"name": "pixels", "shape": "{shape}", "datatype": "FP32", "data": "{flat}"}]}, "batch": True,
+        "body": {"inputs": [{"name": "input", "shape": "{shape}", "datatype": "FP32", "data": "{flat}"}]}, "batch": True,
         "answers": "$.outputs[-2].data", "shape": "$.outputs[-2].shape"}),
     "rows": ("/v1/models/pets:predict", {
         "body": {"instances": "{rows}"}, "row": "{list}", "layout": "channels_last", "answers": "$.predictions"}),
@@ -140,8 +149,8 @@ REFUSED = {
     "another input name": ("kserve", "pets", "kserve(input='x')", ["status 400", "'x'", "(3, 4, 4)", "flat JSON", '"name":"x"']),
     "no such model": ("kserve", "cows", None, ["status 404", "Not Found"]),
     "another protocol": ("mlflow", "", "mlflow(path='/v1/models/pets:predict')", ["Missing 'inputs' or 'instances'"]),
-    "another output": ("kserve", "pets", "kserve(input='pixels', output='logits')", ["did not return scores", "$.outputs[logits]"]),
-    "unknown classes": ("huggingface", "org/pets", None, ["names classes such as", "classes=[...]"]),
+    "another output": ("kserve", "pets", "kserve(output='logits')", ["did not return scores", "$.outputs[logits]"]),
+    "unknown classes": ("huggingface", "org/pets", None, ["names classes such as", "names=[...]"]),
     "another class": ("huggingface", "org/pets", "huggingface(classes=['cow', 'owl'])", ["'dog'", "not among the 2"]),
     "not an image": ("torchserve", "pets", "torchserve(body='{wav}')", ["a signal"]),
 }  # fmt: skip
