@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from rlab.hardening.evaluation import (
     RobustnessMeasurement,
     adaptive_policy,
     all_filters,
+    corruption_curves,
     distort,
     measure_before_after,
     measure_robustness,
@@ -22,10 +24,12 @@ from rlab.hardening.options import HardenOptions
 from rlab.hardening.trainable import fitting_threads
 from rlab.policies.belief import BeliefPolicy
 from rlab.priors.trained import TrainedPrior
+from rlab.runs.options import make_attack
 from rlab.storage.config import check
 from rlab.victims.torch_module import TorchVictim
 from tests.hardening.toys import PALETTE, evaluation, measured_toy, shortcut
 from tests.helpers import PATCHES, RANKS, assert_same
+from tests.noise import write_noise
 
 
 @pytest.mark.parametrize("rank", RANKS)
@@ -123,3 +127,14 @@ def test_small_models_use_one_thread(values: int, inside: int) -> None:
         assert torch.get_num_threads() == 3
     finally:
         torch.set_num_threads(before)
+
+
+def test_filters_that_are_not_built_in_count_as_those_of_the_palette(tmp_path: Path) -> None:
+    toy = shortcut(1, n=8)
+    test = replace(toy.test[:4], rate=360.0)
+    palette = (f"nstdb:{write_noise(tmp_path)}@0dB",)
+    attack = make_attack(test, palette=palette, patch=PATCHES[1], budget=5)
+    curves = corruption_curves(toy.victim, test, attack.palette, 0)
+    assert curves["corruptions"].shape == curves["held_out"].shape == (5, 4)
+    named = corruption_curves(toy.victim, test, Palette.of(PALETTE, 1, 1), 0)
+    assert named["held_out"].shape == (5, 4)
