@@ -121,8 +121,7 @@ def measure_robustness(
         result = run_attack(attack, victim, few, progress=progress)
     first = original or result
     attacked, flipped = result.attacked.numpy(), result.succeeded.numpy()
-    in_palette = {entry.filter.name for entry in attack.palette.entries}
-    curves = corruption_curves(victim, batch, in_palette, attack.seed)
+    curves = corruption_curves(victim, batch, attack.palette, attack.seed)
     figures = {
         "clean": correct(victim, batch.x, batch.y).double().numpy(),
         "agent": _held(result),
@@ -199,11 +198,13 @@ def _pgd(victim: TorchVictim, batch: Batch, options: EvaluationOptions) -> Float
     return (correct(victim, batch.x, batch.y) & ~flipped).double().numpy()
 
 
-def corruption_curves(victim: TorchVictim, batch: Batch, in_palette: set[str], seed: int) -> dict[str, Floats]:
+def corruption_curves(victim: TorchVictim, batch: Batch, palette: Palette, seed: int) -> dict[str, Floats]:
     """Accuracy (levels, n) over the palette's filters, and over all other filters for this rank."""
     groups: dict[str, list[Filter]] = {"corruptions": [], "held_out": []}
-    for filter in all_filters(batch.rank, batch.x.shape[1]):
-        groups["corruptions" if filter.name in in_palette else "held_out"].append(filter)
+    own = {entry.filter.name: entry.filter for entry in palette.entries}
+    built_in = {filter.name: filter for filter in all_filters(batch.rank, batch.x.shape[1])}
+    for name, filter in {**own, **built_in}.items():
+        groups["corruptions" if name in own else "held_out"].append(filter)
     return {
         name: np.stack([_at_level(victim, batch, filters, level, seed) for level in range(LEVELS)])
         for name, filters in groups.items()

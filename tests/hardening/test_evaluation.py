@@ -15,6 +15,7 @@ from rlab.hardening.evaluation import (
     RobustnessMeasurement,
     adaptive_policy,
     all_filters,
+    corruption_curves,
     distort,
     measure_before_after,
     measure_robustness,
@@ -23,11 +24,13 @@ from rlab.hardening.options import HardenOptions
 from rlab.hardening.trainable import fitting_threads
 from rlab.policies.belief import BeliefPolicy
 from rlab.priors.trained import TrainedPrior
+from rlab.runs.options import make_attack
 from rlab.storage.config import check
 from rlab.storage.files import write_tree
 from rlab.victims.torch_module import TorchVictim
 from tests.hardening.toys import PALETTE, evaluation, measured_toy, shortcut
 from tests.helpers import PATCHES, RANKS, assert_same
+from tests.noise import write_noise
 from tests.results.plots.fixtures import CASES, make_result
 
 
@@ -135,3 +138,14 @@ def test_a_stored_measurement_does_not_depend_on_the_clock(tmp_path: Path) -> No
         measured = RobustnessMeasurement({}, {}, 0, replace(attack, seconds=torch.full_like(attack.seconds, seconds)))
         write_tree(tmp_path / name, measured.tree())
     assert (tmp_path / "quick").read_bytes() == (tmp_path / "slow").read_bytes()
+
+
+def test_filters_that_are_not_built_in_count_as_those_of_the_palette(tmp_path: Path) -> None:
+    toy = shortcut(1, n=8)
+    test = replace(toy.test[:4], rate=360.0)
+    palette = (f"nstdb:{write_noise(tmp_path)}@0dB",)
+    attack = make_attack(test, palette=palette, patch=PATCHES[1], budget=5)
+    curves = corruption_curves(toy.victim, test, attack.palette, 0)
+    assert curves["corruptions"].shape == curves["held_out"].shape == (5, 4)
+    named = corruption_curves(toy.victim, test, Palette.of(PALETTE, 1, 1), 0)
+    assert named["held_out"].shape == (5, 4)
