@@ -67,8 +67,11 @@ def find_run(root: Path, name: str) -> Path:
 
 def read_entry(root: Path, folder: Path) -> RunEntry | None:
     """The run's row in the list; None if the folder is not a run. Folders that did not change are not read again."""
-    with os.scandir(folder) as entries:
-        inner = [(each.name, each.is_dir(follow_symlinks=False)) for each in entries]
+    try:
+        with os.scandir(folder) as entries:
+            inner = [(each.name, each.is_dir(follow_symlinks=False)) for each in entries]
+    except OSError:
+        return None  # it may not be read, or is gone
     names = {name for name, _ in inner}
     told = [".", *sorted(name for name, is_folder in inner if is_folder), *({LEDGER} & names)]
     stamp = tuple((name, status.st_mtime_ns, status.st_size) for name in told if (status := _status(folder / name)))

@@ -8,16 +8,17 @@ import os
 import platform
 import shutil
 import sqlite3
+import stat
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from rlab import __version__
 from rlab.errors import FolderError, InputError
-from rlab.storage.stored import open_stored
+from rlab.storage.stored import open_stored, strange
 
 LEDGER, PARTS, LEFTOVER = "ledger.sqlite", "parts", ".part"
 TABLES = """
@@ -29,8 +30,6 @@ create table if not exists steps (
 create table if not exists files (name text primary key, digest text not null);
 """
 _SCHEMA = "select type, name, sql from sqlite_master"
-
-
 PATIENCE = 60.0  # seconds for one query of a ledger, which may be a stranger's
 MOST_VALUE = 2**29  # bytes of one value
 _SUPER_JOURNAL = bytes.fromhex("d9d505f920a163d7")  # ends a journal that names other files, which SQLite would delete
@@ -51,10 +50,7 @@ def connect(folder: Path, write: bool = False) -> BoundedConnection:
     A stranger's ledger runs no code of its own: it holds the expected tables or is refused.
     """
     path = folder / LEDGER
-    for beside in ("", "-journal", "-wal", "-shm"):
-        with suppress(FileNotFoundError), open_stored(path.with_name(LEDGER + beside)) as file:
-            if beside == "-journal" and _ends_in(file, _SUPER_JOURNAL):
-                raise FolderError(f"{file.name} names other files, which rlab never writes: remove it")
+    _check_files(path)
     mode = "rwc" if write else "rw" if path.with_name(f"{LEDGER}-journal").exists() else "ro"
     with one_sentence(folder):
         db = sqlite3.connect(
@@ -70,9 +66,24 @@ def connect(folder: Path, write: bool = False) -> BoundedConnection:
         return db
 
 
-def _ends_in(file: BinaryIO, mark: bytes) -> bool:
-    file.seek(max(0, file.seek(0, os.SEEK_END) - len(mark)))
-    return file.read() == mark
+def _check_files(path: Path) -> None:
+    """Refuse files that SQLite would open if they could block, and a journal that names other files.
+
+    The ledger itself is not opened: closing it would release the locks of other connections of this process.
+    """
+    journal = path.with_name(f"{LEDGER}-journal")
+    try:
+        for each in (path, journal, path.with_name(f"{LEDGER}-wal"), path.with_name(f"{LEDGER}-shm")):
+            if os.path.lexists(each) and not stat.S_ISREG(each.lstat().st_mode):
+                raise strange(each)
+        with open_stored(journal) as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - len(_SUPER_JOURNAL)))
+            if file.read() == _SUPER_JOURNAL:
+                raise FolderError(f"{journal} names other files, which rlab never writes: remove it")
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise FolderError(f"cannot read {path}: {error.strerror}") from error
 
 
 def _check_schema(db: sqlite3.Connection, folder: Path) -> None:

@@ -24,7 +24,7 @@ def open_stored(path: Path) -> BufferedReader:
     except OSError as error:
         if error.errno not in (errno.ELOOP, errno.ENXIO):  # a link; a socket or a device without a driver
             raise
-        raise _strange(path) from None
+        raise strange(path) from None
     try:
         check_regular(number, path)
     except FolderError:
@@ -36,10 +36,11 @@ def open_stored(path: Path) -> BufferedReader:
 def check_regular(number: int, path: Path) -> None:
     """Refuse an open file that is not a regular one."""
     if not stat.S_ISREG(os.fstat(number).st_mode):
-        raise _strange(path)
+        raise strange(path)
 
 
-def _strange(path: Path) -> FolderError:
+def strange(path: Path) -> FolderError:
+    """Return the error for a file that rlab does not open."""
     return FolderError(
         f"expected {path} to be a regular file, but it is a link, a folder, a pipe or a device: remove it"
     )
