@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 if TYPE_CHECKING:  # mypy resolves the imports between these files and the package last
+    from rlab import corruptions as corruptions
     from rlab import filters as filters
     from rlab.auditing import audit as audit
     from rlab.auditing.run import AuditResult as AuditResult
@@ -36,6 +37,8 @@ if TYPE_CHECKING:  # mypy resolves the imports between these files and the packa
     from rlab.core.grid import PatchGrid as PatchGrid
     from rlab.core.setting import Setting as Setting
     from rlab.core.status import Status as Status
+    from rlab.corruptions.report import CorruptionReport as CorruptionReport
+    from rlab.corruptions.run import corrupt as corrupt
     from rlab.data.batch import Batch as Batch
     from rlab.data.load import load as load
     from rlab.data.source import Source as Source

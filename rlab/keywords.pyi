@@ -130,6 +130,15 @@ class BenchmarkKeywords(TypedDict, total=False):
     per_class: int | None
     format: Literal['png', 'npz', 'wfdb', 'mp4', 'frames', 'webdataset', 'parquet'] | None
 
+class CorruptKeywords(TypedDict, total=False):
+    kinds: str | Sequence[str] | list[str]
+    levels: str | Sequence[int] | list[int]
+    extra: bool
+    baseline: str | None
+    worst: bool
+    budget: int
+    seed: int
+
 class HardenKeywords(TypedDict, total=False):
     mode: Literal['live', 'rounds']
     rounds: int

@@ -23,6 +23,7 @@ FUNCTIONS: dict[str, Callable[..., object]] = {
     "CompareKeywords": rlab.compare,
     "ExplainKeywords": rlab.explain,
     "BenchmarkKeywords": rlab.benchmark,
+    "CorruptKeywords": rlab.corrupt,
     "HardenKeywords": rlab.harden,
     "LearnKeywords": rlab.learn,
     "EnvironmentKeywords": make_environment,

@@ -9,6 +9,7 @@ import pytest
 
 import rlab
 from rlab import filters
+from rlab.corruptions import CLIPS, EXTRA, KINDS
 from rlab.errors import OptionError
 from rlab.filters.base import FAMILIES, GRADIENTS
 from rlab.filters.named import Distortion, DistortionFamily
@@ -38,6 +39,7 @@ FILTERS = {
     "illuminate-@0.2": filters.Illuminate(0.2, only="-"),
     "powerline_hum50": filters.PowerlineHum(only="50"),
     "jpeg@70": filters.Jpeg(70),
+    "c_fog@3": filters.Corruption(3, kind="fog"),
     "pgd@0.05": filters.Pgd(0.05),
 }
 
@@ -62,8 +64,9 @@ def test_a_filter_and_its_name(name: str) -> None:
 def test_every_filter_has_an_object_with_a_docstring() -> None:
     listed = [getattr(filters, name) for name in filters.__all__]
     made = {kind for kind in listed if isinstance(kind, type) and issubclass(kind, Distortion)}
-    made -= {Distortion, DistortionFamily}
-    assert {str(kind()) for kind in made} == {*FAMILIES, *GRADIENTS}
+    made -= {Distortion, DistortionFamily, filters.Corruption}
+    common = {str(filters.Corruption(kind=kind)) for kind in (*KINDS, *EXTRA, *CLIPS)}
+    assert {str(kind()) for kind in made} | common == {*FAMILIES, *GRADIENTS}
     assert all(kind.__doc__ and "severity" in kind.__doc__ for kind in made)
     several = {name for name, family in FAMILIES.items() if len(family(3)) > 1}
     assert {str(kind()) for kind in made if issubclass(kind, DistortionFamily)} == several

@@ -125,7 +125,7 @@ def age(rows: slice) -> tuple[Victim, Batch]:
 
 CASES = {
     "detector": Case(
-        "A pet vanishes from YOLOX-nano (416 pixels, patches of 32)", detector, "vanish", (32, 32), 100, 75, 10,
+        "A pet vanishes from YOLOX-nano (416 pixels, patches of 32)", detector, "vanish", (32, 32), 100, 90, 10,
         (10, 20, 50, 100), 15,
     ),
     "segmenter": Case(

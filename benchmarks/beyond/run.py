@@ -84,6 +84,11 @@ def ratio_at(rows: Mapping[str, Curves], queries: int) -> float:
     return max(ratio([rows[OURS]], [rows[name]], queries).value for name in BASELINES if name in rows)
 
 
+def figure(value: float) -> str:
+    """A ratio, or a dash where a median is infinite."""
+    return f"{value:.3g}" if 0 < value < math.inf else "–"
+
+
 def part(name: str, rows: Mapping[str, Curves]) -> str:
     case = CASES[name]
     body = [
@@ -96,7 +101,7 @@ def part(name: str, rows: Mapping[str, Curves]) -> str:
         for policy, curves in rows.items()
     ]
     if OURS in rows and len(rows) > 1:
-        body.append((f"{OURS} ÷ better baseline", *(f"{ratio_at(rows, q):.3g}" for q in case.at), "", ""))
+        body.append((f"{OURS} ÷ better baseline", *(figure(ratio_at(rows, q)) for q in case.at), "", ""))
     picture = f"![One sample, before and after](../../docs/images/beyond-{name}.png)"
     shown = [picture] if (IMAGES / f"beyond-{name}.png").exists() else []
     return section(case.title, *shown, table(("L2 within", *map(str, case.at), "flipped", "samples"), body))

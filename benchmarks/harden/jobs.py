@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from benchmarks.harden.cases import Section
-from benchmarks.harden.corruptions import KINDS, LEVELS, corrupt
 from benchmarks.harness import machine
 from benchmarks.raw import Raw
+from rlab.corruptions import KINDS, LEVELS, corrupt
 from rlab.data.batch import Batch
 from rlab.hardening.comparison import OURS, UNCHANGED, Splits, parse_method
 from rlab.hardening.evaluation import measure_robustness
@@ -155,7 +155,7 @@ def common_corruptions(victim: TorchVictim, batch: Batch) -> dict[str, list[floa
         part = _corrupted(batch.x, kind, level, victim.device)
         return float(correct(victim, part.float() / 255, batch.y).float().mean())
 
-    return {kind: [right(kind, level) for level in range(1, LEVELS + 1)] for kind in KINDS}
+    return {kind: [right(kind, level) for level in LEVELS] for kind in KINDS}
 
 
 @cache

@@ -30,7 +30,7 @@ absolute change: the median of the best flip within a number of queries of `auto
 the model classifies correctly; no flip counts as infinitely far. Times unchanged is the ratio within 200 queries, and
 so is ours over it. Square and PGD: share of samples that stay correct. Corruptions: the palette's filters over the
 whole input; held-out: all other filters; common: the kinds of CIFAR-10-C that are not in the palette (13 of 15,
-`benchmarks/harden/corruptions.py`). Brackets are 95% bootstrap intervals over seeds and samples.
+`rlab.corruptions` before it matched the published code). Brackets are 95% bootstrap intervals over seeds and samples.
 """
 CONFIG = (
     "palettes", "patches", "radius_range", "aimed_share", "gradient_steps", "consistency", "consistency_weight",

@@ -16,13 +16,13 @@ from rlab.runs.options import AttackOptions, RunOptions, SharedRunOptions
 from rlab.runs.sharing import WorkerOptions
 from rlab.storage.config import Options, check
 
-STAGES = ("doctor", "attack", "detect", "explain", "benchmark", "harden")
+STAGES = ("doctor", "attack", "detect", "corrupt", "explain", "benchmark", "harden")
 DETECTION, VERIFIED, FIGURES = (
     "detection.json",
     "verified.json",
     "figures.json",
 )  # files of detect, benchmark and harden
-OPTIONAL = tuple(stage for stage in STAGES if stage not in ("attack", "detect"))  # stages that `false` skips
+OPTIONAL = tuple(stage for stage in STAGES if stage not in ("attack", "detect", "corrupt"))  # stages that `false` skips
 EXAMPLE = "{metric: success, at: {snr: 20dB}, below: 20%}"
 
 
@@ -146,9 +146,10 @@ class AuditOptions(WorkerOptions, RunOptions):
 
     @property
     def steps(self) -> tuple[str, ...]:
-        """The stages that run; `detect` runs if a requirement needs it."""
+        """The stages that run; `detect` and `corrupt` run if a requirement needs them."""
         declared = {stage: getattr(self, stage) is not None for stage in OPTIONAL}
-        runs = {"attack": True, "detect": bool(self.conditions), **declared}
+        asked = {requirement.figure.stage for requirement in self.requirements}
+        runs = {"attack": True, "detect": "detect" in asked, "corrupt": "corrupt" in asked, **declared}
         return tuple(stage for stage in STAGES if runs[stage])
 
     @property

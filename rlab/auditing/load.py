@@ -14,17 +14,21 @@ from rlab.benchmarking.folder import Benchmark
 from rlab.benchmarking.goals import errs
 from rlab.benchmarking.make import check_names as check_folder_names
 from rlab.benchmarking.requirements import Requirement, quantity
+from rlab.corruptions.kinds import LEVELS
+from rlab.corruptions.run import CorruptOptions, Job
 from rlab.data.batch import Batch
 from rlab.errors import DataError, InputError, MissingExtra, ModelError, OptionError, VictimError
 from rlab.explanation import parse_methods
 from rlab.filters import check_palette
 from rlab.filters.palette import Palette, refuse_pixels
+from rlab.filters.palettes import corruptions
 from rlab.hardening.trainable import trainable
 from rlab.predictions.kinds import WORDS
 from rlab.progress import Progress, bar, quiet
 from rlab.results.breakdown import entry_filters
 from rlab.runs.executor import place
 from rlab.runs.fingerprint import agent_fingerprint, data_fingerprint, model_fingerprint
+from rlab.storage.config import check
 from rlab.storage.digest import digest
 from rlab.victims.base import Victim
 from rlab.victims.resolve import load_model
@@ -34,6 +38,7 @@ NEED_TRUTH, NEED_CHECKS = ("dice", "iou", "pointing", "energy"), ("stability", "
 Bars = Callable[[str, int], Progress]  # makes the progress bar of a stage with this number of parts
 UNITS = {
     "detect": "queries",
+    "corrupt": "queries",
     "explain": "methods",
     "harden": "epochs",
 }  # what the bar of a stage counts, if not samples
@@ -77,6 +82,10 @@ class LoadedAudit:
     progress: Bars
     benchmark: Benchmark | None = None  # an existing one that the file names
 
+    def corruption_job(self) -> Job:
+        """All kinds and levels of corruptions on the audit's samples."""
+        return Job(check(CorruptOptions, {"seed": self.options.seed}), self.victim, self.batch)
+
     def fingerprints(self) -> dict[str, str]:
         """Fingerprints of the model, the data and each stage; a changed option changes the fingerprint of its stages."""
         options, plain = self.options, self.options.plain()
@@ -87,6 +96,7 @@ class LoadedAudit:
             "doctor": [plain["doctor"], list(map(str, options.palette or ())), options.seed],
             "attack": attack,
             "detect": [options.conditions, attack],
+            "corrupt": [options.seed],
             "explain": [plain["explain"], attack],
             "benchmark": [plain["benchmark"], self.benchmark.manifest.hash if self.benchmark else attack, others],
             "harden": [plain.get("harden"), attack, data_fingerprint(self.training) if self.training else ""],
@@ -168,6 +178,9 @@ def _check_stages(audit: LoadedAudit) -> None:
                 "a benchmark needs one label per sample and the goal untargeted or targeted:CLASS: set 'benchmark: false', or "
                 "another goal in the section 'benchmark'"
             )
+    if "corrupt" in options.steps:
+        with stopped_at("corrupt"):
+            audit.corruption_job()
     if options.harden is not None:
         with stopped_at("harden"):
             trainable(victim, audit.batch)
@@ -179,6 +192,7 @@ def check_names(options: AuditOptions, batch: Batch, entries: Sequence[str], sto
     for requirement in options.requirements:
         stage = requirement.figure.stage
         names = every | (_graded_names(stored) if stored and stage == "benchmark" else {})
+        names |= _corruption_names(batch) if stage == "corrupt" else {}
         if stage not in ("audit", *options.steps):
             advice = f"declare the section '{stage}:' or drop the requirement"
             raise OptionError(f"'{requirement}' is about the stage {stage!r}, which this audit skips: {advice}")
@@ -207,6 +221,10 @@ def _graded_names(benchmark: Benchmark) -> dict[str, tuple[str, ...]]:
     """Levels and distortions of an existing benchmark."""
     filters = dict.fromkeys(row["distortion"] for row in benchmark.rows if row["reached"] and row["victim"])
     return {"level": (ORIGINAL, *benchmark.ladder.names), "distortion": tuple(filters)}
+
+
+def _corruption_names(batch: Batch) -> dict[str, tuple[str, ...]]:
+    return {"level": tuple(map(str, LEVELS)), "distortion": tuple(corruptions(batch.rank, batch.rate))}
 
 
 def class_indices(batch: Batch) -> list[int]:

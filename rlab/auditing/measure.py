@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from rlab.auditing.config import Condition
+from rlab.auditing.corruption import judge_corruption
 from rlab.auditing.results import StageResults, clean_correct
 from rlab.benchmarking.requirements import Requirement, Verdict, measure_benchmark, quantity
 from rlab.predictions.kinds import WORDS
@@ -199,5 +200,6 @@ def _stored(figure: Mapping[str, Any]) -> Estimate:
 
 
 _BY_STAGE: dict[str, Callable[[Requirement, StageResults, str], Verdict]] = {
-    "doctor": _doctor, "attack": _attack, "detect": _detect, "explain": _explain, "benchmark": _benchmark, "harden": _harden,
+    "doctor": _doctor, "attack": _attack, "detect": _detect, "corrupt": judge_corruption, "explain": _explain,
+    "benchmark": _benchmark, "harden": _harden,
 }  # fmt: skip

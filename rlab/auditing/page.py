@@ -45,6 +45,7 @@ def audit_page(folder: Path, record: Mapping[str, Any], results: StageResults) -
         *([Section("Doctor", _doctor(results.doctor))] if results.doctor is not None else []),
         *(attack_sections(results.attack) if results.attack is not None else []),
         *([Section("Detection", _detection(results))] if results.detect is not None else []),
+        *([Section("Corruptions", results.corrupt.blocks())] if results.corrupt is not None else []),
         *([results.explain.section()] if results.explain is not None else []),
         *([benchmark_section(results.benchmark, results.report, results.verified)] if results.benchmark else []),
         *([harden_section(results.harden, folder / "harden")] if results.harden is not None else []),

@@ -23,6 +23,7 @@ def rows_at_most(audit: LoadedAudit) -> dict[str, int | None]:
         "doctor": lambda: None,
         "attack": lambda: samples * options.build(audit.batch).budget,
         "detect": lambda: detection.rows_at_most(options, options.build(audit.batch), samples),
+        "corrupt": lambda: audit.corruption_job().inputs,
         "explain": lambda: _explaining(options, audit),
         "benchmark": lambda: _benchmarking(options, audit),
         "harden": lambda: _total(hardening_job(audit).rows_at_most().values()),

@@ -21,6 +21,7 @@ from rlab.benchmarking import Benchmark, BenchmarkReport, read_report
 from rlab.benchmarking.report import DEFAULT
 from rlab.benchmarking.requirements import Verdict
 from rlab.benchmarking.whole import versions
+from rlab.corruptions.report import CorruptionReport, read_corruptions
 from rlab.data.batch import Batch
 from rlab.diagnosis.report import Diagnosis, read_diagnosis
 from rlab.errors import FolderError
@@ -75,6 +76,7 @@ class StageResults:
     doctor: Diagnosis | None = None
     attack: AttackResult | None = None
     detect: Detection | None = None
+    corrupt: CorruptionReport | None = None
     explain: MethodComparison | None = None
     benchmark: Benchmark | None = None
     report: BenchmarkReport | None = None
@@ -98,6 +100,8 @@ def read_results(
         parts["attack"] = AttackResult.load(stored["attack"])
     if "detect" in stored:
         parts["detect"] = Detection.read(stored["detect"])
+    if "corrupt" in stored:
+        parts["corrupt"] = read_corruptions(stored["corrupt"])
     if "explain" in stored:
         parts["explain"] = read_comparison(stored["explain"], explained_inputs(parts["attack"], explained))
     if "benchmark" in stored:
@@ -180,6 +184,8 @@ def figures(results: StageResults) -> dict[str, Any]:
         }  # fmt: skip
     if results.detect is not None:
         plain["detect"] = asdict(results.detect)
+    if results.corrupt is not None:
+        plain["corrupt"] = results.corrupt.plain()
     if results.explain is not None:
         plain["explain"] = {
             method: {score: judged.mean(score).value for score in judged.scores}

@@ -18,6 +18,7 @@ import yaml
 from matplotlib.figure import Figure
 
 from rlab.auditing.config import DETECTION, FIGURES, VERIFIED, AuditOptions
+from rlab.auditing.corruption import run_corrupt
 from rlab.auditing.detection import Detection, detect
 from rlab.auditing.load import Bars, LoadedAudit, load_audit, stopped_at
 from rlab.auditing.measure import judge
@@ -285,6 +286,6 @@ def run_harden(audit: LoadedAudit) -> StageRecord:
 
 
 RUN: dict[str, Callable[[LoadedAudit], StageRecord]] = {
-    "doctor": run_doctor, "attack": run_the_attack, "detect": run_detect, "explain": run_explain, "benchmark": run_the_benchmark,
-    "harden": run_harden,
+    "doctor": run_doctor, "attack": run_the_attack, "detect": run_detect, "corrupt": run_corrupt, "explain": run_explain,
+    "benchmark": run_the_benchmark, "harden": run_harden,
 }  # fmt: skip

@@ -177,10 +177,10 @@ def strength(
             return math.inf
 
     low, high = 0.0, corruption.severities[-1]
-    while reach(high) < target and high < 64 * corruption.severities[-1]:
+    tries = {level: reach(level) for level in corruption.severities if corruption.levels}
+    while not tries and reach(high) < target and high < 64 * corruption.severities[-1]:
         low, high = high, 2 * high
-    tries = dict[float, float]()
-    for _ in range(_HALVINGS):
+    for _ in range(0 if tries else _HALVINGS):
         middle = (low + high) / 2
         tries[middle] = reach(middle)
         if abs(tries[middle] - target) < 0.002 * target:

@@ -25,7 +25,7 @@ _QUANTITY = re.compile(r"\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?)\s*(%|[A-Za-
 class Metric:
     """A figure that you can require: the stage that measures it, its kind, and the keys that narrow it down."""
 
-    stage: Literal["doctor", "attack", "detect", "explain", "benchmark", "harden", "audit"]
+    stage: Literal["doctor", "attack", "detect", "corrupt", "explain", "benchmark", "harden", "audit"]
     kind: Literal["share", "score", "number"] = "number"  # shares and scores are at most 1; shares are shown in percent
     keys: tuple[str, ...] = ()
     unit: str | None = ""  # unit that a limit may have; None: the data's own
@@ -57,6 +57,7 @@ METRICS: dict[str, Metric] = {
     **{f"{when}{name}": Metric("attack", "score", keys) for name in _WHOLE for when, keys in _WHEN},
     **{f"{when}mae": Metric("attack", "number", keys, None) for when, keys in _WHEN},
     "detection": Metric("detect", "share", (*_SAMPLES, "at")),
+    "corruption_accuracy": Metric("corrupt", "share", ("distortion", "level")),
     **{name: Metric("explain", "score", ("method",)) for name in _SCORES},
     "sanity": Metric("explain", "number", ("method",)),
     "accuracy": Metric("benchmark", "share", ("model", "level", "distortion")),

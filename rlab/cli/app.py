@@ -25,6 +25,7 @@ COMMANDS = {
     "compare": "Run several attacks on the same model, samples and budget.",
     "explain": "Show which regions decide: a heat map and a mask for every sample.",
     "benchmark": "Make and verify robustness benchmarks, and grade models on them.",
+    "corrupt": "Measure accuracy and calibration under the common corruptions.",
     "harden": "Train a torch model on its own failures and measure it before and after.",
     "audit": "Run the whole pipeline from one file and check its requirements.",
     "report": "Make an HTML page from a finished run, or compare several runs.",

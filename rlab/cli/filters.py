@@ -25,7 +25,7 @@ def command(
     )
     out.print(
         "Palettes with a name: clinical (the default for ECG), recorder (whole records), audio (the default for "
-        "sound), paper (the papers' four), nstdb:FOLDER (recorded noise). "
+        "sound), corruptions (the common corruptions at level 3), paper (the papers' four), nstdb:FOLDER (recorded noise). "
         "limb_lead_reversal, _ra_ll and _la_ll swap cables of records with named limb leads."
     )
     for name, about in GRADIENTS.items():

@@ -47,6 +47,10 @@ EXAMPLES: dict[str, tuple[tuple[str, str], ...]] = {
         ("rlab benchmark run bench/digits -m my=my_module:net", "Grade a model."),
         ("rlab benchmark run bench/digits -m my_module:net --require flip=0.5", "Exit with 1 if it has less accuracy."),
     ),
+    "corrupt": (
+        ("rlab corrupt demo:digits demo:digits", "Measure a model under fifteen kinds of corruptions."),
+        ("rlab corrupt my_module:net photos --baseline runs/old --worst", "Show mCE, and the worst case beside it."),
+    ),
     "harden": (
         ("rlab harden demo:digits demo:digits", "Train a model on its failures, and measure it before and after."),
         ("rlab harden my_module:net photos --epochs 5 --test held-out", "Train longer, and test on other data."),

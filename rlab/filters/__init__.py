@@ -1,6 +1,6 @@
 """Natural distortions: built-in filters by name or as objects, and your own as functions."""
 
-from rlab.filters import audio, clinical, image, signal, values  # noqa: F401  # the import registers the built-in filters
+from rlab.filters import audio, clinical, clips, corruptions, elastic, image, signal, values, weather  # noqa: F401
 from rlab.filters.base import FAMILIES, Filter, register
 from rlab.filters.check import check_filter, check_palette
 from rlab.filters.named import (
@@ -10,6 +10,7 @@ from rlab.filters.named import (
     BaselineWander,
     ChannelShift,
     Contrast,
+    Corruption,
     DeadPixel,
     Distortion,
     DistortionFamily,
@@ -47,6 +48,7 @@ __all__ = [
     "BaselineWander",
     "ChannelShift",
     "Contrast",
+    "Corruption",
     "DeadPixel",
     "Distortion",
     "DistortionFamily",

@@ -50,6 +50,7 @@ class Filter:
     # Each row depends on itself alone and draws its random numbers with `draw`. Rows can then share a batch, each with its
     # own generator, and give exactly the result of filtering them one by one.
     rowwise: bool = False
+    levels: bool = False  # a severity is one of these levels of a published definition; a higher one may change less
 
     def __post_init__(self) -> None:
         ladder = self.severities
@@ -68,6 +69,7 @@ class Filter:
 
     def __call__(self, x: Tensor, severity: float, generator: Chance) -> Tensor:
         """Run `apply` and check its result: same shape and type, finite values, x unchanged."""
+        self.check_level(severity)
         version = x._version  # torch increments it with every in-place change
         try:
             with contained():
@@ -91,6 +93,12 @@ class Filter:
         if not torch.isfinite(result).all():
             raise self.error("returned NaN or infinite values for finite inputs")
         return result
+
+    def check_level(self, severity: float) -> None:
+        """Raise an error if the filter has levels and the severity is none of them."""
+        if self.levels and severity not in self.severities:
+            ends = f"{self.severities[0]:g} to {self.severities[-1]:g}"
+            raise self.error(f"takes a level, a whole number from {ends}, got {severity:g}: name one of these")
 
     def error(self, why: str) -> OptionError:
         """Return an error that says what is wrong with this filter."""

@@ -29,7 +29,7 @@ def check_filter(
     if kind.additive:
         _check_additive(kind, x, bounds)
     for (weak, before), (strong, after) in pairwise(zip(ladder, distances, strict=True)):
-        if after < before * (1 - _TOLERANCE):
+        if not kind.levels and after < before * (1 - _TOLERANCE):
             pair = f"at severity {strong:g} (mean L2 {after:.4g}) than at {weak:g} (mean L2 {before:.4g})"
             raise kind.error(f"distorts less {pair}: a larger severity must not give a smaller change")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from io import BytesIO
 
 import numpy as np
@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Generator, Tensor
 
-from rlab.filters.base import CLIPS, PICTURES, built_in
+from rlab.filters.base import CLIPS, PICTURES, Chance, built_in
 
 Pixels = NDArray[np.uint8]
-_REACH = 4  # standard deviations at which a Gaussian kernel is cut off
+Extend = Callable[[Tensor, int, int], Tensor]  # (x, radius, axis) -> x, longer by `radius` at both ends of `axis`
 
 
 @built_in(
@@ -28,17 +28,16 @@ _REACH = 4  # standard deviations at which a Gaussian kernel is cut off
 )
 def gaussian_blur(x: Tensor, severity: float, generator: Generator) -> Tensor:
     """Blur x: (b, c, *size) along its last two axes (signals: one), so that the frames of a clip do not mix."""
-    kernel = _gaussian(severity)
     for axis in range(max(2, x.dim() - 2), x.dim()):
-        x = _weighted(x, (axis,), (((at,), weight) for at, weight in kernel))
+        x = weighted(x, (axis,), gaussian_taps(severity))
     return x
 
 
-def _gaussian(sigma: float) -> list[tuple[int, float]]:
-    """Pairs (distance, weight) that sum to 1."""
-    radius = int(_REACH * sigma + 0.5)
+def gaussian_taps(sigma: float, reach: float = 4) -> list[tuple[tuple[int], float]]:
+    """Pairs (offset, weight) along one axis, up to `reach` standard deviations away; the weights sum to 1."""
+    radius = int(reach * sigma + 0.5)
     weights = [math.exp(-0.5 * (at / sigma) ** 2) for at in range(-radius, radius + 1)]
-    return [(at - radius, weight / sum(weights)) for at, weight in enumerate(weights)]
+    return [((at - radius,), weight / sum(weights)) for at, weight in enumerate(weights)]
 
 
 @built_in(
@@ -50,7 +49,7 @@ def _gaussian(sigma: float) -> list[tuple[int, float]]:
 def motion_blur(x: Tensor, severity: float, generator: Generator) -> Tensor:
     """Smear x: (b, c, ..., h, w) along a line of `severity` pixels, in one direction for the whole batch."""
     angle = math.pi * torch.rand((), generator=generator, device=generator.device).item()
-    return _weighted(x, (x.dim() - 2, x.dim() - 1), line_weights(severity, angle).items())
+    return weighted(x, (x.dim() - 2, x.dim() - 1), line_weights(severity, angle).items())
 
 
 def line_weights(length: float, angle: float) -> dict[tuple[int, int], float]:
@@ -67,26 +66,28 @@ def line_weights(length: float, angle: float) -> dict[tuple[int, int], float]:
     return weights
 
 
-def _weighted(x: Tensor, axes: tuple[int, ...], taps: Iterable[tuple[tuple[int, ...], float]]) -> Tensor:
+def mirrored(x: Tensor, radius: int, axis: int) -> Tensor:
+    """Extend `axis` by `radius` at both ends: d c b a | a b c d | d c b a, repeated if x is shorter than `radius`."""
+    length = x.shape[axis]
+    index = torch.arange(-radius, length + radius, device=x.device) % (2 * length)
+    return x.index_select(axis, torch.where(index < length, index, 2 * length - 1 - index))
+
+
+def weighted(
+    x: Tensor, axes: tuple[int, ...], taps: Iterable[tuple[tuple[int, ...], float]], extend: Extend = mirrored
+) -> Tensor:
     """Sum of copies of x: (b, c, *size), shifted along `axes` by the offset of each tap and multiplied by its weight."""
     taps = [(offset, weight) for offset, weight in taps if weight]
     radius = max(abs(step) for offset, _ in taps for step in offset)
     wide, out = x, torch.zeros_like(x)
     for axis in axes:
-        wide = mirrored(wide, radius, axis)
+        wide = extend(wide, radius, axis)
     for offset, weight in taps:
         moved = wide
         for axis, step in zip(axes, offset, strict=True):
             moved = moved.narrow(axis, radius + step, x.shape[axis])
         out.add_(moved, alpha=weight)
     return out
-
-
-def mirrored(x: Tensor, radius: int, axis: int) -> Tensor:
-    """Extend `axis` by `radius` at both ends: d c b a | a b c d | d c b a, repeated if x is shorter than `radius`."""
-    length = x.shape[axis]
-    index = torch.arange(-radius, length + radius, device=x.device) % (2 * length)
-    return x.index_select(axis, torch.where(index < length, index, 2 * length - 1 - index))
 
 
 @built_in(
@@ -111,7 +112,7 @@ def pixelate(x: Tensor, severity: float, generator: Generator) -> Tensor:
     ranks=PICTURES,
     clip=True,
 )
-def jpeg(x: Tensor, severity: float, generator: Generator) -> Tensor:
+def jpeg(x: Tensor, severity: float, generator: Chance) -> Tensor:
     """Encode and decode each frame of x: (b, c, ..., h, w); values beyond 0..1 widen the encoded range."""
     each = (len(x), *(1,) * (x.dim() - 1))
     low = x.flatten(1).amin(1).clamp(max=0).view(each)

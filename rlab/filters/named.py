@@ -43,6 +43,18 @@ class DistortionFamily(Distortion):
         return f"{super()._name}{self.only}"
 
 
+@named_keywords
+@dataclass(frozen=True)
+class Corruption(Distortion):
+    """A common corruption, such as kind="fog"; its severity is the published level, 1 to 5."""
+
+    kind: str = "fog"
+
+    @property
+    def _name(self) -> str:
+        return f"c_{self.kind}"
+
+
 class GaussianBlur(Distortion):
     """Out-of-focus optics, a smoothed signal; severity is the standard deviation in pixels or samples."""
 

@@ -236,6 +236,7 @@ def _read(part: re.Match[str] | None, last: str, kind: Filter, unit: str, spec: 
     if given == DECIBEL and abs(value) > _DECIBELS:
         raise OptionError(f"expected an SNR within ±{_DECIBELS:g} dB, got {part.group()} in {spec!r}")
     if given in ("", kind.unit):
+        kind.check_level(value)
         if value > kind.most:
             raise kind.error(f"takes a severity up to {kind.most:g}, got {part.group()} in {spec!r}")
         return Entry(kind, value)

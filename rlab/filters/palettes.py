@@ -8,6 +8,7 @@ from typing import TypeVar
 from rlab.errors import OptionError
 from rlab.filters.base import GRADIENTS
 from rlab.filters.clinical import REVERSAL
+from rlab.filters.corruptions import LEVELS, PREFIX
 
 Spec = TypeVar("Spec")
 VOLTS = {"V": 1.0, "mV": 1e-3, "uV": 1e-6, "µV": 1e-6}
@@ -33,8 +34,37 @@ AUDIO = (
     *("background_noise@20,10dB", "reverberation@10,3dB", "saturation@0.75", "band_limit@1.2,2.5", "packet_loss@1"),
     "few_bits@8",
 )
+# The fifteen kinds of ImageNet-C in the papers' order, four more that the papers keep for validation, and their counterparts
+# for signals: the ratios of signal to noise of the Noise Stress Test Database, and faults of recorders, from weak to strong.
+COMMON = (
+    *(
+        "gaussian_noise",
+        "shot_noise",
+        "impulse_noise",
+        "defocus_blur",
+        "glass_blur",
+        "motion_blur",
+        "zoom_blur",
+        "snow",
+    ),
+    *("frost", "fog", "brightness", "contrast", "elastic_transform", "pixelate", "jpeg_compression"),
+)
+CLIPS = ("frame_drop", "freeze", "jumble", "rolling_shutter")  # for clips alone, at levels of our own
+VALIDATION = ("speckle_noise", "gaussian_blur", "spatter", "saturate")
+_NOISE = ("24dB", "18dB", "12dB", "6dB", "0dB")
+_SIGNALS = {
+    **dict.fromkeys(
+        ("gaussian_noise", "baseline_wander", "muscle_noise", "electrode_motion", "powerline_hum50"), _NOISE
+    ),
+    "lead_dropout": ("0.1", "0.25", "0.5", "0.75", "0.9"),
+    "saturation": ("0.1", "0.25", "0.5", "0.75", "0.9"),
+    "resampling": ("2", "3", "4", "6", "8"),
+    "high_pass": ("0.1", "0.25", "0.5", "1", "2"),
+}
+_RECORDS = ("resampling", "high_pass")  # happen to a whole record, so a palette for patches has no use for them
 PAPER = ("gaussian_noise", "gaussian_blur", "dead_pixel", "illuminate")
 PALETTES = {"clinical": CLINICAL, "recorder": RECORDER, "audio": AUDIO, "paper": PAPER}
+CORRUPTIONS = "corruptions"  # the palette of the common corruptions at level 3
 _HUM = "powerline_hum"
 _SOUND = 4000.0  # Hz; signals with such a rate, in no other unit, are sound
 
@@ -42,6 +72,15 @@ _SOUND = 4000.0  # Hz; signals with such a rate, in no other unit, are sound
 def is_ecg(rank: int, rate: float | None, unit: str) -> bool:
     """Whether the clinical palette applies: signals in volts with a known rate."""
     return rank == 1 and rate is not None and unit in VOLTS
+
+
+def corruptions(rank: int, rate: float | None = None, extra: bool = False) -> dict[str, tuple[str, ...]]:
+    """The corruptions for data of this rank and rate, by kind: what a palette calls levels 1 to 5."""
+    if rank == 1:
+        listed = {kind: tuple(f"{kind}@{severity}" for severity in by_level) for kind, by_level in _SIGNALS.items()}
+        return {kind: specs for kind, specs in listed.items() if _possible(kind, rate, ())}
+    kinds = (*COMMON, *(CLIPS if rank == 3 else ()), *(VALIDATION if extra else ()))
+    return {kind: tuple(f"{PREFIX}{kind}@{level}" for level in LEVELS) for kind in kinds}
 
 
 def is_audio(rank: int, rate: float | None, unit: str) -> bool:
@@ -55,12 +94,15 @@ def named_palette(name: str, rank: int, rate: float | None, unit: str, own: Coll
         have = f"rate {'unknown' if rate is None else f'{rate:g} Hz'}, unit {unit or 'unknown'}"
         advice = "pass rate and unit (-D rate=500 -D unit=mV)" if rank == 1 else "name other filters"
         raise OptionError(f"the palette 'clinical' is for signals in mV with a rate, got rank {rank}, {have}: {advice}")
+    if name == CORRUPTIONS:
+        return tuple(specs[2] for kind, specs in corruptions(rank, rate).items() if kind not in _RECORDS)
     return tuple(spec for spec in PALETTES[name] if _possible(spec, rate, own))
 
 
 def members(spec: Spec, rank: int, rate: float | None, unit: str, own: Collection[str]) -> tuple[Spec | str, ...]:
     """The filters of a named palette, or the one filter that `spec` is."""
-    return named_palette(spec, rank, rate, unit, own) if isinstance(spec, str) and spec in PALETTES else (spec,)
+    known = isinstance(spec, str) and spec in (*PALETTES, CORRUPTIONS)
+    return named_palette(str(spec), rank, rate, unit, own) if known else (spec,)
 
 
 def _possible(spec: str, rate: float | None, own: Collection[str]) -> bool:

@@ -21,6 +21,7 @@ from rlab.auditing.detection import Detection
 from rlab.auditing.run import DECLARED
 from rlab.benchmarking.folder import MANIFEST, METADATA, Benchmark
 from rlab.benchmarking.verify import verify_benchmark
+from rlab.corruptions.report import read_corruptions
 from rlab.data.numpy_files import read_npz
 from rlab.diagnosis.report import read_diagnosis
 from rlab.errors import FolderError, InputError
@@ -217,6 +218,7 @@ def mend_audit(resume: Resume, mended: Mended) -> None:
         "doctor": lambda: read_diagnosis(folder / "doctor"),
         "attack": lambda: AttackResult.load(folder / "attack"),
         "detect": lambda: Detection.read(folder / "detect"),
+        "corrupt": lambda: read_corruptions(folder / "corrupt"),
         "explain": lambda: explanation_page(folder / "explain"),
         "harden": lambda: files.read_json(folder / "harden" / FIGURES),
     }
@@ -230,5 +232,5 @@ def mend_audit(resume: Resume, mended: Mended) -> None:
         except InputError:
             resume.drop(stage)
             mended.lost.append(stage)
-            if stage in ("detect", "explain"):
+            if stage in ("detect", "corrupt", "explain"):
                 shutil.rmtree(folder / stage, ignore_errors=True)

@@ -213,8 +213,9 @@ def corruption_curves(victim: TorchVictim, batch: Batch, palette: Palette, seed:
 
 
 def all_filters(rank: int, channels: int) -> list[Filter]:
+    """All filters for this rank but the common corruptions, which have a command of their own."""
     by_name = {filter.name: filter for family in FAMILIES.values() for filter in family(channels)}
-    return [filter for filter in by_name.values() if rank in filter.ranks]
+    return [filter for filter in by_name.values() if rank in filter.ranks and not filter.levels]
 
 
 def _at_level(victim: TorchVictim, batch: Batch, filters: Sequence[Filter], level: int, seed: int) -> Floats:

@@ -9,6 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from anyio.to_thread import current_default_thread_limiter
 from fastapi import FastAPI, Request
 from fastapi.responses import HTMLResponse, Response
 from starlette.exceptions import HTTPException
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from rlab.serve.glance import Glance
 
 MOST_COMPARED = 12
+THREADS = 8  # that answer requests; each may keep some memory
 
 
 def make_app(root: Path, token: str | None = None, models: Mapping[str, Mapping[str, Any]] | None = None) -> ASGIApp:
@@ -37,6 +39,7 @@ def make_app(root: Path, token: str | None = None, models: Mapping[str, Mapping[
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        current_default_thread_limiter().total_tokens = THREADS
         yield
         jobs.close()
 
@@ -64,8 +67,8 @@ def _add_error_pages(app: FastAPI, site: Site) -> None:
 
 def _add_pages(app: FastAPI, site: Site, jobs: Jobs) -> None:
     @app.get("/")
-    def runs() -> Response:
-        return HTMLResponse(site.index.get(lambda: _runs_page(site)))
+    async def runs() -> Response:
+        return HTMLResponse(await site.index.get(lambda: _runs_page(site)))
 
     @app.get("/picture/{which}/{row:int}/{name:path}")
     def picture(which: Literal["original", "perturbed"], row: int, name: str) -> Response:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-import time
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from urllib.parse import quote
 
 from jinja2 import Environment
+from starlette.concurrency import run_in_threadpool
 from starlette.responses import HTMLResponse
 
 from rlab.present.environment import make_environment
@@ -28,20 +28,20 @@ KEPT = 4  # rendered pages to keep
 
 @dataclass
 class Shared(Generic[Made]):
-    """A value that requests at the same time share; it is never older than a request."""
+    """A value that requests share if they wait for it at the same time; it is never older than a request."""
 
-    made: Made | None = None
-    begun: float = -math.inf
-    busy: Lock = field(default_factory=Lock)
+    busy: asyncio.Lock = field(default_factory=asyncio.Lock)
+    next: asyncio.Task[Made] | None = None  # has not begun
 
-    def get(self, make: Callable[[], Made]) -> Made:
-        arrived = time.monotonic()
-        with self.busy:
-            if self.made is None or self.begun <= arrived:
-                begun = time.monotonic()
-                self.made = make()
-                self.begun = begun
-            return self.made
+    async def get(self, make: Callable[[], Made]) -> Made:
+        if self.next is None:
+            self.next = asyncio.create_task(self._make(make))
+        return await asyncio.shield(self.next)  # a request that is ended does not end the others
+
+    async def _make(self, make: Callable[[], Made]) -> Made:
+        async with self.busy:
+            self.next = None  # later requests may need a later value
+            return await run_in_threadpool(make)
 
 
 @dataclass

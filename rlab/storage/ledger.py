@@ -84,7 +84,7 @@ def _check_schema(db: sqlite3.Connection, folder: Path) -> None:
     if found <= expected:
         return
     columns = {row[1] for row in db.execute("pragma table_info(asked)")}
-    if columns and "versions" not in columns and {kind for kind, *_ in found} <= {"table", "index"}:
+    if "versions" not in columns and {kind for kind, *_ in found} <= {"table", "index"}:
         raise FolderError(f"{folder} was made by rlab 0.2.0 or earlier: run the command again with this version")
     raise FolderError(f"{folder / LEDGER} is not a ledger of rlab: it holds other tables, so rlab does not read it")
 

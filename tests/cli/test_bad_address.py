@@ -1,4 +1,4 @@
-"""A model behind an address that does not answer: a one-line error, exit code 2, and no files."""
+"""A model behind an address that does not answer: an error of at most three lines, exit code 2, and no files."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_a_server_that_does_not_answer(name: str, tmp_path: Path, monkeypatch: p
     reply, words = FAULTS[name]
     with fault_server() as server:
         server.plan = lambda number, busy: reply
-        assert_refused(rlab_command("attack", server.url, DIGITS, *OPTIONS), words)
+        assert_refused(rlab_command("attack", server.url, DIGITS, *OPTIONS), words, lines=3)
     assert not contents(tmp_path)
 
 

@@ -72,7 +72,7 @@ def test_options_are_in_groups_with_the_most_used_first(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("group", "section", "own"),
-    [("Model", ModelOptions, {"name", "device", "chunk", "timeout"}),
+    [("Model", ModelOptions, {"name", "device", "chunk", "timeout", "rate", "price", "max_cost"}),
      ("Data", DataOptions, {"path", "labels", "size", "limit"})],
 )  # fmt: skip
 def test_every_key_of_a_section_is_listed(group: str, section: type[Options], own: set[str]) -> None:

@@ -211,7 +211,7 @@ def test_init_on_numbers_names_the_goal_and_the_outputs(here: Path):
     np.savez("ages.npz", x=np.random.default_rng(0).random((6, 3, 8, 8), np.float32), y=np.array([3.5, 2, 8, 1, 9, 4]))
     assert rlab_command("init", "ages.npz", "-D", "target=numbers", "--model", "my_module:net").code == 0
     written = options()
-    assert (written.goal.partition(":")[0], written.model.outputs, written.model.multilabel) == (
+    assert (str(written.goal).partition(":")[0], written.model.outputs, written.model.multilabel) == (
         "deviate",
         "numbers",
         False,

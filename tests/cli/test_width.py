@@ -31,6 +31,7 @@ COMMANDS: dict[str, tuple[object, ...]] = {
     "agents images": (),
     "examples": (),
     "doctor": (*DIGITS, "--samples", 2),
+    "corrupt": (*DIGITS, "--kinds", "fog,elastic_transform", "--extra"),
     "compare": (*DIGITS, "--budget", 20, "--attacks", "square_min"),
     "explain": (*DIGITS, "--compare", "--method", "middle,occlusion,rise(masks=8)", "--steps", 4),
 }
@@ -38,6 +39,7 @@ WHOLE = {
     "doctor": ["filter:gaussian_noise", "normalisation"],
     "agents": ["signals"],
     "compare": ["square_min"],
+    "corrupt": ["elastic_transform"],
 }  # no table goes on in a second one, and these names stay in one line
 IN_SEQUENCE = {"attack", "show", "report", "benchmark"}
 MADE_UP = {"demo", "init", "harden", "audit"}

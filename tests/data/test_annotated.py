@@ -319,6 +319,15 @@ def test_targets_that_are_not_there(tmp_path, options, sentence):
         load(tmp_path, **options)
 
 
+def test_other_files_beside_class_folders_change_nothing(tmp_path):
+    draw_scene(tmp_path / "k")
+    (tmp_path / "notes.json").write_text('{"images": 3}')
+    assert load(tmp_path).target == "classes"
+    write_coco(tmp_path)
+    assert load(tmp_path).target == "boxes"
+    assert load(tmp_path, target="classes").classes == ("images", "k")
+
+
 def test_numbers_of_images(tmp_path):
     draw_scene(tmp_path)
     (tmp_path / "labels.csv").write_text("file,label,age\na.png,x,61.5\nb.png,y,7\nc.png,x,30\n")

@@ -35,7 +35,13 @@ def all_filters(channels: int) -> list[Filter]:
 
 
 # Built on import, so that filters registered by a test do not appear.
-ALL_FILTERS = [(one, rank) for rank in RANKS for one in all_filters(CHANNELS[rank]) if rank in one.ranks]
+# Of the common corruptions, which change clips frame by frame, one runs on clips.
+ALL_FILTERS = [
+    (one, rank)
+    for rank in RANKS
+    for one in all_filters(CHANNELS[rank])
+    if rank in one.ranks and (rank == 2 or not one.levels or one.name == "c_snow" or 2 not in one.ranks)
+]
 NAMES = [f"{one.name}-{rank}d" for one, rank in ALL_FILTERS]
 
 

@@ -11,6 +11,7 @@ from rlab.auditing.results import AUDIT
 from rlab.benchmarking.folder import MANIFEST, METADATA
 from rlab.benchmarking.report import REPORT
 from rlab.benchmarking.verification import VERIFICATION
+from rlab.corruptions.report import PICTURE, RESULTS
 from rlab.diagnosis.report import DOCTOR
 from rlab.errors import FolderError, InputError
 from rlab.explanation.files import SCORES
@@ -35,6 +36,7 @@ WRITTEN = [
     ("train", {TRAINED}),
     ("harden --compare", {COMPARISON}),
     ("harden", {HARDENED}),
+    ("corrupt", {RESULTS, PICTURE}),
     ("benchmark run", {REPORT}),
     ("benchmark verify", {VERIFICATION}),
     ("doctor", {DOCTOR}),

@@ -26,10 +26,12 @@ from rlab.policies.belief import BeliefPolicy
 from rlab.priors.trained import TrainedPrior
 from rlab.runs.options import make_attack
 from rlab.storage.config import check
+from rlab.storage.files import write_tree
 from rlab.victims.torch_module import TorchVictim
 from tests.hardening.toys import PALETTE, evaluation, measured_toy, shortcut
 from tests.helpers import PATCHES, RANKS, assert_same
 from tests.noise import write_noise
+from tests.results.plots.fixtures import CASES, make_result
 
 
 @pytest.mark.parametrize("rank", RANKS)
@@ -138,3 +140,12 @@ def test_filters_that_are_not_built_in_count_as_those_of_the_palette(tmp_path: P
     assert curves["corruptions"].shape == curves["held_out"].shape == (5, 4)
     named = corruption_curves(toy.victim, test, Palette.of(PALETTE, 1, 1), 0)
     assert named["held_out"].shape == (5, 4)
+
+
+def test_a_stored_measurement_does_not_depend_on_the_clock(tmp_path: Path) -> None:
+    """The names of its files are digests, so two runs would have other files."""
+    attack = make_result(next(iter(CASES.values())))
+    for name, seconds in (("quick", 0.1), ("slow", 9.0)):
+        measured = RobustnessMeasurement({}, {}, 0, replace(attack, seconds=torch.full_like(attack.seconds, seconds)))
+        write_tree(tmp_path / name, measured.tree())
+    assert (tmp_path / "quick").read_bytes() == (tmp_path / "slow").read_bytes()

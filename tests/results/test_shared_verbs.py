@@ -40,6 +40,7 @@ MAKE: dict[str, Callable[[Path], rlab.Result]] = {
     "Benchmark": benchmark,
     "BenchmarkReport": lambda folder: rlab.run_benchmark([benchmark(folder)], {"digits": victim()}),
     "Comparison": lambda folder: rlab.compare(victim(), BATCH, policies="random,square", palette=NOISE, budget=20),
+    "CorruptionReport": lambda folder: rlab.corrupt(victim(), BATCH, kinds="fog,contrast", levels=[1, 5]),
     "Diagnosis": lambda folder: rlab.doctor(rlab.TorchVictim(victim().model, mean=[0.5], std=[0.1]), BATCH),  # type: ignore[attr-defined]
     "Explanation": lambda folder: rlab.explain(victim(), BATCH, method="occlusion"),
     "Hardened": lambda folder: rlab.harden(
@@ -65,6 +66,7 @@ COLUMNS = {  # that people need
     "Benchmark": {"id", "level", "label", "predicted", "queries", "l2"},
     "BenchmarkReport": {"set", "model", "level", "accuracy", "l2"},
     "Comparison": {"attack", "id", "succeeded", "queries", "l2"},
+    "CorruptionReport": {"kind", "level", "accuracy", "ece", "samples"},
     "Diagnosis": {"check", "outcome", "observation", "change", "flag"},
     "Explanation": {"id", "method", "explained", "probability", "mask_share", "queries"},
     "Hardened": {"number", "clean", "robust"},

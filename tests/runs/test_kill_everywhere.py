@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from rlab.errors import InputError
+from rlab.errors import InputError, Notice
 from tests.runs.killing import COMMANDS, FAULTS, Killed, faulty, names, trouble, unbroken
 
 FEW = {
@@ -55,6 +55,13 @@ def test_a_fault_at_some_moments(fault: str, tmp_path: Path) -> None:
     moments = unbroken("attack")[0]
     tried = (moments // 4, moments // 2, moments - 2)
     assert not {moment: said for moment in tried if (said := faulty("attack", fault, moment, tmp_path / str(moment)))}
+
+
+def test_a_resumed_run_says_what_was_paid_twice(tmp_path: Path) -> None:
+    with pytest.raises(Killed), trouble(tmp_path / "run", unbroken("attack")[0] // 2):
+        COMMANDS["attack"].run(tmp_path / "run")
+    with pytest.warns(Notice, match="queries were paid twice"):
+        COMMANDS["attack"].run(tmp_path / "run")
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sqlite3
 from collections.abc import Callable
@@ -10,7 +11,9 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
+from rlab.data.load import load
 from rlab.errors import InputError
 from rlab.guard import time_limit
 from rlab.results.result import AttackResult
@@ -130,3 +133,23 @@ def test_a_journal_cannot_name_files_to_delete(folder: Path) -> None:
     for command in ("show", "report", "repair"):
         assert rlab_command(command, folder).code == 2
     assert precious.read_bytes() == b"kept"
+
+
+def test_links_in_data_are_followed(tmp_path: Path) -> None:
+    """A folder of images that the user names may consist of links, as many data sets do."""
+    (tmp_path / "elsewhere").mkdir()
+    Image.new("RGB", (8, 8)).save(tmp_path / "elsewhere" / "a.png")
+    for name in ("0", "1"):
+        (tmp_path / "data" / name).mkdir(parents=True)
+        (tmp_path / "data" / name / "a.png").symlink_to(tmp_path / "elsewhere" / "a.png")
+    assert len(load(tmp_path / "data")) == 2
+
+
+def test_every_promise_names_a_test(root: Path) -> None:
+    """The table of SECURITY.md: `path::test`, or `::test` in the file before it."""
+    named, file = 0, ""
+    for path, test in re.findall(r"`([\w/.]*)::(\w+)`", (root / "SECURITY.md").read_text()):
+        file = path or file
+        assert f"def {test}(" in (root / file).read_text(), (file, test)
+        named += 1
+    assert named > 25

@@ -11,6 +11,7 @@ from rlab.data.annotated.pictures import CROWD, Annotations, Picture, Thing, fin
 from rlab.errors import DataError, OptionError
 from rlab.storage.outside import read_text, short
 
+LISTS = ("images", "annotations", "categories")
 FORMAT = "expected a COCO file with lists named images, annotations and categories"
 
 
@@ -34,14 +35,14 @@ def find_json(folder: Path, split: str | None = None) -> Path | None:
 
 
 def _looks_like(path: Path) -> bool:
-    """Whether the file names boxes or images near its start or end, without reading all of it."""
+    """Whether the file names two of the lists near its start or end, without reading all of it."""
     if not path.is_file():
         return False
     with path.open("rb") as file:
         start = file.read(2**16)
         file.seek(max(0, path.stat().st_size - 2**16))
         ends = start + file.read()
-    return b'"images"' in ends or b'"annotations"' in ends
+    return sum(f'"{name}"'.encode() in ends for name in LISTS) > 1
 
 
 def read_coco(path: Path, images: Path | None = None) -> Annotations:
@@ -67,7 +68,7 @@ def _parse(path: Path) -> Mapping[str, Sequence[Mapping[str, Any]]]:
     except (ValueError, RecursionError) as error:
         reason = "it is nested too deeply" if isinstance(error, RecursionError) else error
         raise DataError(f"cannot read {str(path)!r} as JSON ({reason}): {FORMAT}") from error
-    for name in ("images", "annotations", "categories"):
+    for name in LISTS:
         rows = content.get(name) if isinstance(content, dict) else None
         if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
             raise DataError(f"{path.name!r} has no list named {name}: {FORMAT}")

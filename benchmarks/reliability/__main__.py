@@ -1,0 +1,3 @@
+from benchmarks.reliability.run import CLAIM
+
+CLAIM.main()

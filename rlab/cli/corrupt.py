@@ -1,0 +1,36 @@
+"""`rlab corrupt`."""
+
+from __future__ import annotations
+
+from rlab.cli.declared import Out, Wait, declared, out, run_folder, tell_data
+from rlab.cli.paged import Paged, tell_page, write_report
+from rlab.cli.spoken import summary
+from rlab.corruptions.report import RULES
+from rlab.corruptions.run import CorruptRunOptions, corrupt
+from rlab.present.table import plain, terminal, text
+
+_INPUTS = ("model", "data")
+
+
+@declared(CorruptRunOptions)
+def command(options: CorruptRunOptions, folder: Out = None, page: Paged = True, wait: Wait = False) -> None:
+    """Measure a model under the common corruptions: accuracy and calibration by kind and level.
+
+    Images and clips get the fifteen kinds of ImageNet-C (up to 64 pixels with the parameters of CIFAR-10-C), signals the noise
+    and faults of recordings. With --baseline, the folder of an earlier run on the same data, the mean corruption error (mCE)
+    is shown. To resume a run that was stopped, repeat the command with the same --out.
+    """
+    given = {name: getattr(options, name) for name in options.model_fields_set - set(_INPUTS)}
+    with run_folder(folder, "corrupt", wait) as folder:
+        report = corrupt(options.model, options.data, out=folder, announce=tell_data, **given)
+        written = write_report(folder, page)
+    out.print(terminal(report.table()))
+    for number in report.numbers():
+        out.print(plain(f"{number.name}: {text(number.value)}"), highlight=False)
+    out.print(f"[dim]{RULES}[/dim]", highlight=False)
+    out.print(f"Results: [bold]{plain(folder)}[/bold]")
+    figures = {"clean": report.clean.accuracy.value, "accuracy": report.accuracy, "ece": report.ece, "mce": report.mce}
+    figures |= {"relative_mce": report.relative_mce, "rows": report.rows}
+    worst = None if report.worst is None else report.worst.median.value
+    summary(command="corrupt", out=folder, page=written, **figures, worst=worst)
+    tell_page(written)

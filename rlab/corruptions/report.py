@@ -1,0 +1,263 @@
+"""The report of `rlab corrupt`: accuracy and calibration by kind and level, as a table, a picture, files and a page."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import numpy as np
+from matplotlib.figure import Figure
+
+from rlab.errors import FolderError
+from rlab.present.inline import figure_address
+from rlab.present.page import Block, Gallery, Number, Page, Picture, Section, Text
+from rlab.present.result import PathLike, Result
+from rlab.present.style import INK, STYLE, WIDE, flow, headed_figure, plain, tidy
+from rlab.present.table import Share, Table, Value
+from rlab.results.plots.save import save_figure
+from rlab.stats import NOTHING, Estimate, share_estimate
+from rlab.storage.files import read_json, write_csv, write_json
+from rlab.storage.resume import open_run
+
+RESULTS, PICTURE = "results.json", "corruptions.png"
+CLEAN = "clean"
+RULES = (
+    "Accuracy by kind and level, each over all samples; 'mean' is over the levels. ECE is the expected calibration error in 15 "
+    "bins of confidence, over all levels. CE is the error of all levels divided by the baseline's, mCE its mean over the kinds; "
+    "relative CE does the same with what the error grows beyond the clean one."
+)
+
+
+@dataclass(frozen=True)
+class Tally:
+    """Answers to one set of inputs: how many are right, and the same in bins of confidence."""
+
+    samples: int
+    right: int
+    bins: tuple[tuple[int, int, float], ...]  # answers, right answers, sum of confidences
+
+    @property
+    def accuracy(self) -> Estimate:
+        return share_estimate(self.right, self.samples)
+
+    @property
+    def ece(self) -> float:
+        """The mean gap between confidence and accuracy, weighted by the answers in a bin."""
+        return sum(abs(right - sure) for _, right, sure in self.bins) / self.samples if self.samples else math.nan
+
+    def __add__(self, other: Tally) -> Tally:
+        pairs = zip(self.bins, other.bins, strict=True)
+        bins = tuple((a + c, b + d, e + f) for (a, b, e), (c, d, f) in pairs)
+        return Tally(self.samples + other.samples, self.right + other.right, bins)
+
+    @classmethod
+    def of(cls, value: Mapping[str, Any]) -> Tally:
+        """The inverse of `asdict`."""
+        return cls(int(value["samples"]), int(value["right"]), tuple((a, b, c) for a, b, c in value["bins"]))
+
+
+@dataclass(frozen=True)
+class Worst:
+    """The attack with the same filters: the worst case beside the averages."""
+
+    distance: str
+    median: Estimate  # of the smallest flips, over all samples that were right
+    success: Estimate
+    budget: int
+
+
+@dataclass(frozen=True)
+class CorruptionReport(Result):
+    """How right and how sure a model is under corruptions."""
+
+    clean: Tally
+    kinds: Mapping[str, tuple[Tally, ...]]  # one tally per level
+    levels: tuple[int, ...]
+    data: str  # fingerprint
+    rows: int  # queries
+    baseline: CorruptionReport | None = None
+    worst: Worst | None = None
+
+    def __repr__(self) -> str:
+        return f"CorruptionReport({len(self.kinds)} kinds, {len(self.levels)} levels, accuracy {self.accuracy:.1%})"
+
+    @property
+    def accuracy(self) -> float:
+        """The mean over kinds and levels."""
+        return 1 - float(np.mean([_error(tallies) for tallies in self.kinds.values()]))
+
+    @property
+    def ece(self) -> float:
+        """The mean over kinds of the calibration error."""
+        return float(np.mean([_all(tallies).ece for tallies in self.kinds.values()]))
+
+    def ratios(self, relative: bool = False) -> dict[str, float]:
+        """By kind: the error divided by the baseline's, or what it grows beyond the clean one; NaN where that is zero."""
+        if self.baseline is None:
+            return {}
+        own, other = ({kind: report._grown(kind, relative) for kind in self.kinds} for report in (self, self.baseline))
+        return {kind: own[kind] / other[kind] if other[kind] else math.nan for kind in self.kinds}
+
+    def _grown(self, kind: str, relative: bool) -> float:
+        return _error(self.kinds[kind]) - (1 - self.clean.accuracy.value if relative else 0.0)
+
+    @property
+    def mce(self) -> float:
+        """The mean corruption error against the baseline; NaN without one."""
+        return _mean(self.ratios())
+
+    @property
+    def relative_mce(self) -> float:
+        return _mean(self.ratios(relative=True))
+
+    def table(self) -> Table:
+        """One row per kind, below the clean accuracy and above the mean."""
+        ratios = self.ratios()
+        heads = ["corruption", *(f"{level}" for level in self.levels), "mean", "ECE", *(["CE"] if ratios else [])]
+
+        def row(name: str, accuracies: Sequence[float], ece: float, ratio: float) -> list[Value | Share]:
+            own: list[Value | Share] = [
+                name,
+                *(Share(value, 0) for value in accuracies),
+            ]  # 80 columns hold no digit more
+            own += [Share(float(np.mean(accuracies))), round(ece, 3)]
+            return [*own, round(ratio, 2)] if ratios else own
+
+        clean = self.clean.accuracy.value
+        rows = [row(CLEAN, [clean] * len(self.levels), self.clean.ece, math.nan)]
+        for kind, tallies in self.kinds.items():
+            values = [tally.accuracy.value for tally in tallies]
+            rows.append(row(kind, values, _all(tallies).ece, ratios.get(kind, math.nan)))
+        by_level = np.mean([[tally.accuracy.value for tally in tallies] for tallies in self.kinds.values()], 0).tolist()
+        return Table(heads, [*rows, row("mean", by_level, self.ece, self.mce)])
+
+    def numbers(self) -> list[Number]:
+        named: dict[str, Value | Share] = {
+            "clean accuracy": Share(self.clean.accuracy),
+            "accuracy under corruptions": Share(self.accuracy),
+            "calibration error": round(self.ece, 3),
+        }
+        if self.baseline is not None:
+            named |= {"mCE": round(self.mce, 3), "relative mCE": round(self.relative_mce, 3)}
+        if self.worst is not None:
+            named |= {f"worst case: median {self.worst.distance} of a flip": self.worst.median}
+        return [Number(name, value) for name, value in named.items()]
+
+    def plot(self) -> Figure:
+        """Draw a heat map of the accuracy, kinds by levels."""
+        return draw_accuracy(self)
+
+    def records(self) -> list[dict[str, Any]]:
+        """One row per kind and level."""
+        return [
+            {"kind": kind, "level": level, "accuracy": tally.accuracy.value, "low": tally.accuracy.low}
+            | {"high": tally.accuracy.high, "ece": tally.ece, "samples": tally.samples}
+            for kind, tallies in self.kinds.items()
+            for level, tally in zip(self.levels, tallies, strict=True)
+        ]
+
+    def blocks(self) -> list[Block]:
+        about = "Accuracy by kind of corruption and level."
+        picture = Gallery([Picture(figure_address(self.plot(), 90), about, drawn=True)])
+        return [picture, self.table(), Text(RULES, quiet=True)]
+
+    def make_page(self, title: str = "Accuracy under corruptions") -> Page:
+        return Page(
+            title, [Section("Corruptions", self.blocks())], numbers=[*self.numbers(), Number("queries", self.rows)]
+        )
+
+    def plain(self) -> dict[str, Any]:
+        """The report as JSON values, with the figures that follow from the counts."""
+        figures = {"accuracy": self.accuracy, "ece": self.ece, "mce": self.mce, "relative_mce": self.relative_mce}
+        kinds = {kind: [asdict(tally) for tally in tallies] for kind, tallies in self.kinds.items()}
+        counts = {"clean": asdict(self.clean), "levels": list(self.levels), "kinds": kinds}
+        baseline = None if self.baseline is None else self.baseline.plain()
+        worst = None if self.worst is None else asdict(self.worst)
+        return {**figures, **counts, "data": self.data, "rows": self.rows, "baseline": baseline, "worst": worst}
+
+    @classmethod
+    def of(cls, value: Mapping[str, Any]) -> CorruptionReport:
+        """The inverse of `plain`."""
+        kinds = {kind: tuple(map(Tally.of, tallies)) for kind, tallies in value["kinds"].items()}
+        baseline = None if value["baseline"] is None else cls.of(value["baseline"])
+        worst = None
+        if (found := value["worst"]) is not None:
+            median, success = (_estimate(found[name]) for name in ("median", "success"))
+            worst = Worst(found["distance"], median, success, found["budget"])
+        levels = tuple(value["levels"])
+        return cls(Tally.of(value["clean"]), kinds, levels, value["data"], value["rows"], baseline, worst)
+
+    def save(self, folder: PathLike) -> Path:
+        """Write results.json, results.csv and corruptions.png."""
+        path = Path(folder)
+        with open_run(path, {"command": "corrupt"}) as resume:
+            resume.create()
+            self.write(path)
+        return path
+
+    def write(self, folder: Path) -> None:
+        write_csv((folder / RESULTS).with_suffix(".csv"), self.records())
+        save_figure(self.plot(), folder / PICTURE)
+        write_json(folder / RESULTS, self.plain())
+
+
+def _estimate(value: Mapping[str, float | str | None]) -> Estimate:
+    """JSON has no NaN and no infinity."""
+    return Estimate(
+        *(math.nan if value[name] is None else float(value[name] or 0) for name in ("value", "low", "high"))
+    )
+
+
+def _all(tallies: Sequence[Tally]) -> Tally:
+    first, *others = tallies
+    for other in others:
+        first = first + other
+    return first
+
+
+def _error(tallies: Sequence[Tally]) -> float:
+    return 1 - _all(tallies).accuracy.value
+
+
+def _mean(ratios: Mapping[str, float]) -> float:
+    known = [ratio for ratio in ratios.values() if math.isfinite(ratio)]
+    return float(np.mean(known)) if known else NOTHING.value
+
+
+def read_corruptions(folder: Path) -> CorruptionReport:
+    """Read what `rlab corrupt` wrote."""
+    try:
+        return CorruptionReport.of(read_json(folder / RESULTS))
+    except (KeyError, TypeError, ValueError) as error:
+        raise FolderError(f"{folder / RESULTS} was not written by rlab: {type(error).__name__} {error}") from error
+
+
+def corruption_page(folder: Path) -> Page:
+    """The page of a folder that `rlab corrupt` wrote."""
+    return read_corruptions(folder).make_page(f"Accuracy under corruptions: {folder.name}")
+
+
+def draw_accuracy(report: CorruptionReport) -> Figure:
+    facts = [f"{report.clean.samples} samples", f"clean accuracy {report.clean.accuracy.value:.1%}"]
+    facts += [f"under corruptions {report.accuracy:.1%}", "a cell is the accuracy at one kind and level"]
+    values = [[tally.accuracy.value for tally in tallies] for tallies in report.kinds.values()]
+    with matplotlib.rc_context(STYLE):
+        width = WIDE * 0.6
+        lines = ["accuracy under corruptions", *flow(facts, width - 0.25)]
+        figure, (body,) = headed_figure(width, lines, [0.6 + 0.28 * len(values)], 0.3)
+        ax = figure.add_subplot(body)
+        ax.imshow(values, cmap="viridis", vmin=0, vmax=1, aspect="auto")
+        for i, row in enumerate(values):
+            for j, value in enumerate(row):
+                ax.text(
+                    j, i, f"{value:.0%}", ha="center", va="center", fontsize=9, color="white" if value < 0.6 else INK
+                )
+        ax.set_xticks(range(len(report.levels)), [f"{level}" for level in report.levels])
+        ax.set_yticks(range(len(values)), [plain(kind.replace("_", " "), 24) for kind in report.kinds])
+        ax.set(xlabel="level")
+        tidy(ax, keep=())
+        return figure

@@ -1,0 +1,243 @@
+"""`rlab.corrupt`: query a model under every kind and level of corruption; each is a step that a stopped run does not repeat."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Unpack
+
+import torch
+from pydantic import Field, field_validator
+from torch import Tensor
+
+from rlab.core.rng import sample_seeds
+from rlab.core.trace import DISTANCE_NAMES
+from rlab.corruptions.kinds import LEVELS
+from rlab.corruptions.report import CorruptionReport, Tally, Worst, read_corruptions
+from rlab.data.batch import Batch
+from rlab.data.eight_bit import EightBit
+from rlab.data.load import DataOptions
+from rlab.errors import FolderError, ModelError, OptionError
+from rlab.filters.palettes import corruptions
+from rlab.progress import Progress, bar, quiet, showing
+from rlab.runs.attack import run_attack
+from rlab.runs.fingerprint import check_resumable, data_fingerprint, inputs_of
+from rlab.runs.inputs import Data, Model, plain_input, taken
+from rlab.runs.options import AttackOptions
+from rlab.runs.palette_options import is_whole, make_palette
+from rlab.runs.understood import Announce, Understood, show
+from rlab.stats import median_estimate, share_estimate
+from rlab.storage.config import Accepts, Options, check, check_keywords, did_you_mean, takes, write_config
+from rlab.storage.resume import Resume, open_run
+from rlab.victims.base import Victim
+from rlab.victims.options import ModelOptions
+
+if TYPE_CHECKING:
+    from rlab.keywords import CorruptKeywords
+
+BINS = 15  # of confidence
+_CHUNK = 256  # inputs that are corrupted and queried at once
+_MIDDLE = 3  # the level of the worst case
+
+
+class CorruptOptions(Options):
+    """What a model is measured under."""
+
+    kinds: Annotated[tuple[str, ...], Accepts(str | tuple[str, ...] | list[str])] = Field(
+        (),
+        description="kinds of corruptions, separated by commas (default: all fifteen; those of recordings for signals)",
+    )
+    levels: Annotated[tuple[int, ...], Accepts(str | tuple[int, ...] | list[int])] = Field(
+        LEVELS, description="levels of corruption, separated by commas (default: 1,2,3,4,5)"
+    )
+    extra: bool = Field(False, description="also the four kinds that the papers keep for validation")
+    baseline: str | None = Field(
+        None, description="folder of an earlier `rlab corrupt` on the same data, to divide the errors by (mCE)"
+    )
+    worst: bool = Field(
+        False, description="also attack with these corruptions at level 3: the worst case beside the averages"
+    )
+    budget: int = Field(200, ge=2, description="queries per sample of the attack for the worst case (default: 200)")
+    seed: int = Field(0, ge=-(2**63), lt=2**63, description="random seed (default: 0)")
+
+    @field_validator("kinds", "levels", mode="before")
+    @classmethod
+    def _split(cls, value: Any) -> Any:
+        listed = value if isinstance(value, list | tuple) else [value]
+        return [
+            part
+            for each in listed
+            for part in (re.split(r"[,\s]+", each) if isinstance(each, str) else [each])
+            if part != ""
+        ]
+
+    @field_validator("levels")
+    @classmethod
+    def _known(cls, levels: tuple[int, ...]) -> tuple[int, ...]:
+        if not levels or not set(levels) <= set(LEVELS):
+            raise ValueError(
+                f"expected levels from {LEVELS[0]} to {LEVELS[-1]}, got {', '.join(map(str, levels)) or 'none'}"
+            )
+        return tuple(sorted(set(levels)))
+
+    def specs(self, batch: Batch) -> dict[str, tuple[str, ...]]:
+        """By kind, the filters of the chosen levels."""
+        known = corruptions(batch.rank, batch.rate, extra=self.extra or bool(self.kinds))
+        for kind in self.kinds:
+            if kind not in known:
+                hint = did_you_mean(kind, known)
+                raise OptionError(
+                    f"expected a corruption of {batch.kind} such as {next(iter(known))!r}, got {kind!r}.{hint}"
+                )
+        return {kind: tuple(known[kind][level - 1] for level in self.levels) for kind in self.kinds or known}
+
+
+class CorruptRunOptions(CorruptOptions):
+    """Options of `rlab corrupt`."""
+
+    model: ModelOptions
+    data: DataOptions
+
+
+@takes(CorruptOptions)
+def corrupt(
+    model: Model,
+    data: Data,
+    *,
+    limit: int | None = None,
+    out: str | os.PathLike[str] | None = None,
+    progress: bool = True,
+    announce: Announce = show,
+    **options: Unpack[CorruptKeywords],
+) -> CorruptionReport:
+    """Measure a model under the common corruptions: accuracy and calibration by kind and level.
+
+    The model and the data are as in `rlab.attack`. With `baseline`, the folder of an earlier report on the same data, the report
+    has the mean corruption error (mCE). With `worst`, the model is attacked with the same corruptions, too. With `out`, each
+    kind and level is stored in this folder as soon as it is measured, and the same call resumes there after a stop.
+    `progress` and `announce` are as in `attack`. `rlab.corruptions.corrupt` corrupts a batch without a model.
+    """
+    declared = check_keywords(corrupt, CorruptOptions, options)
+    baseline = None if declared.baseline is None else read_corruptions(Path(declared.baseline))
+    with showing(progress), taken(model, data, limit) as (victim, batch):
+        job = Job(declared, victim, batch, baseline)
+        announce(Understood(batch, (victim,)))
+        config = {"model": plain_input(model, "name"), "data": plain_input(data, "path"), **declared.plain()}
+        with bar(job.inputs, "corrupting", unit="inputs") as advance:
+            return job.run(None if out is None else Path(out), config, advance)
+
+
+@dataclass(frozen=True)
+class Job:
+    """One model under the corruptions of one configuration."""
+
+    options: CorruptOptions
+    victim: Victim
+    batch: Batch
+    baseline: CorruptionReport | None = None
+
+    def __post_init__(self) -> None:
+        if self.victim.multilabel or self.victim.prediction != "classes":
+            got = "a multi-label model" if self.victim.multilabel else f"one that returns {self.victim.prediction}"
+            raise ModelError(f"expected a classifier with one label per sample to corrupt its inputs, got {got}")
+        before, named = self.baseline, f"the baseline {self.options.baseline}"
+        if before is None:
+            return
+        if before.data != data_fingerprint(self.batch):
+            raise FolderError(f"{named} is about other data: run it on the same samples first")
+        if before.levels != self.options.levels or not set(self.specs) <= set(before.kinds):
+            lacks = "levels" if before.levels != self.options.levels else "kinds"
+            raise FolderError(f"{named} has other {lacks} than this run: run both with the same options")
+
+    @property
+    def specs(self) -> dict[str, tuple[str, ...]]:
+        return self.options.specs(self.batch)
+
+    @property
+    def inputs(self) -> int:
+        """How many inputs the model gets, without the attack."""
+        return len(self.batch) * (1 + len(self.specs) * len(self.options.levels))
+
+    def run(self, folder: Path | None, config: Mapping[str, Any], progress: Progress = quiet) -> CorruptionReport:
+        """Measure in memory, or in a folder that belongs to this configuration."""
+        if folder is None:
+            return self._measure(None, progress)
+        own = {key: value for key, value in config.items() if key != "baseline"}
+        check_resumable(self.victim, config, folder)
+        facts = {"the data": data_fingerprint(self.batch), **inputs_of(self.victim, own)}
+        with open_run(folder, {"command": "corrupt", **own, **facts}) as resume:
+            resume.create()
+            write_config(folder, config)
+            report = self._measure(resume, progress)
+            report.write(folder)
+        return report
+
+    def _measure(self, resume: Resume | None, progress: Progress) -> CorruptionReport:
+        def step(key: str, make: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any]:
+            return make() if resume is None else resume.step(key, "", make)
+
+        def tally(spec: str | None) -> Tally:
+            made = step(spec or "clean", lambda: asdict(self._tally(spec)))
+            progress(range(len(self.batch)))
+            return Tally.of(made)
+
+        clean = tally(None)
+        kinds = {kind: tuple(map(tally, specs)) for kind, specs in self.specs.items()}
+        rows, worst = self.inputs, None
+        if self.options.worst:
+            found = step("worst", self._attack)
+            rows += found["rows"]
+            median = median_estimate(torch.tensor([float(far) for far in found["distances"]]))
+            success = share_estimate(found["flipped"], len(found["distances"]))
+            worst = Worst(found["distance"], median, success, self.options.budget)
+        data = data_fingerprint(self.batch)
+        return CorruptionReport(clean, kinds, self.options.levels, data, rows, self.baseline, worst)
+
+    def _tally(self, spec: str | None) -> Tally:
+        """Query all samples under one corruption; None leaves them as they are. An answer of NaN is wrong, at no confidence."""
+        sure, right = list[Tensor](), list[Tensor]()
+        seeds = sample_seeds(self.options.seed, 0, len(self.batch)).tolist()
+        for rows in torch.arange(len(self.batch)).split(_CHUNK):
+            x = self.batch.x[rows].to(self.victim.device)
+            x = x if spec is None else self._corrupted(x, spec, [seeds[row] for row in rows.tolist()])
+            scores = self.victim(x, "search").cpu()
+            lost = scores.isnan().any(1)
+            chosen = self.victim.probabilities(scores).max(1)
+            sure.append(chosen.values.masked_fill(lost, 0.0).double())
+            right.append((chosen.indices == self.batch.y[rows].cpu()) & ~lost)
+        return tally_of(torch.cat(sure), torch.cat(right))
+
+    def _corrupted(self, x: Tensor, spec: str, seeds: list[int]) -> Tensor:
+        rounded = EightBit(self.batch.bounds) if self.batch.eight_bit else None
+        palette = make_palette([spec], self.batch, rounded=rounded)
+        return palette.bank(x, self.batch.bounds, seeds)[:, 1]
+
+    def _attack(self) -> dict[str, Any]:
+        """Attack with every corruption at level 3 that can happen to a part of an input."""
+        middle = self.options.model_copy(update={"levels": (_MIDDLE,)}).specs(self.batch)
+        parts = [spec for (spec,) in middle.values() if not is_whole(make_palette([spec], self.batch))]
+        if not parts:
+            raise OptionError(
+                "these corruptions happen to whole records, so no attack can place them: leave out `worst`"
+            )
+        given = {"palette": parts, "budget": self.options.budget, "seed": self.options.seed}
+        result = run_attack(check(AttackOptions, given, "the attack"), self.victim, self.batch)
+        far = result.best_within(self.options.budget)[result.attacked].tolist()
+        name = DISTANCE_NAMES[result.setting.distance]
+        found = {"distances": [str(one) if math.isinf(one) else one for one in far], "distance": name}
+        return found | {"flipped": int(result.succeeded.sum()), "rows": int(result.queries.sum())}
+
+
+def tally_of(sure: Tensor, right: Tensor) -> Tally:
+    """Confidences (n,) in [0, 1] and whether the answers (n,) are right -> counts in bins."""
+    at = (sure * BINS).long().clamp(0, BINS - 1)
+    counts, hits, sums = (
+        torch.zeros(BINS, dtype=torch.float64).index_add_(0, at, values.double()).tolist()
+        for values in (torch.ones_like(sure), right, sure)
+    )
+    bins = zip(map(int, counts), map(int, hits), sums, strict=True)
+    return Tally(len(sure), int(right.sum()), tuple(bins))

@@ -1,0 +1,180 @@
+"""Snow, frost, fog and spatter: the common corruptions that lay something over an image."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from rlab.filters.base import Chance
+from rlab.filters.corruptions import Parameters, blurred, corruption, normal, smeared, uniform, zoomed
+
+_LUMA = (0.299, 0.587, 0.114)
+_WATER, _MUD, _ICE = (175 / 255, 238 / 255, 238 / 255), (63 / 255, 42 / 255, 20 / 255), (0.88, 1.02, 1.09)
+_FAR = 20  # pixels; distances from the rim of a drop are cut off here
+
+
+def _coloured(x: Tensor, colour: tuple[float, float, float]) -> Tensor:
+    """A colour for x: (n, c, h, w), or its grey unless x has three channels."""
+    grey = sum(share * part for share, part in zip(_LUMA, colour, strict=True))
+    return torch.tensor(colour if x.shape[1] == 3 else (grey,), device=x.device, dtype=x.dtype).view(1, -1, 1, 1)
+
+
+def _grey(x: Tensor) -> Tensor:
+    """(n, c, h, w) -> (n, 1, h, w)."""
+    shares = _LUMA if x.shape[1] == 3 else (1 / x.shape[1],) * x.shape[1]
+    out = torch.zeros_like(x[:, :1])
+    for at, share in enumerate(shares):
+        out = out + share * x[:, at : at + 1]
+    return out
+
+
+@corruption(
+    "snowfall",
+    (
+        *((0.1, 0.2, 1, 0.6, 8, 3, 0.95), (0.1, 0.2, 1, 0.5, 10, 4, 0.9), (0.15, 0.3, 1.75, 0.55, 10, 4, 0.9)),
+        *((0.25, 0.3, 2.25, 0.6, 12, 6, 0.85), (0.3, 0.3, 1.25, 0.65, 14, 12, 0.8)),
+    ),
+    (
+        *((0.1, 0.3, 3, 0.5, 10, 4, 0.8), (0.2, 0.3, 2, 0.5, 12, 4, 0.7), (0.55, 0.3, 4, 0.9, 12, 8, 0.7)),
+        *((0.55, 0.3, 4.5, 0.85, 12, 8, 0.65), (0.55, 0.3, 2.5, 0.85, 12, 12, 0.55)),
+    ),
+)
+def snow(x: Tensor, level: Parameters, chance: Chance) -> Tensor:
+    """Enlarged noise above a threshold, smeared downwards and laid over a whitened image twice, once upside down."""
+    mean, std, zoom, threshold, radius, sigma, kept = level
+    flakes = zoomed(mean + std * normal(x, chance, 1, *x.shape[2:]), zoom)
+    flakes = torch.where(flakes < threshold, 0.0, flakes).clamp(0, 1)
+    flakes = smeared(flakes, int(radius), sigma, -math.pi * (0.75 - 0.5 * uniform(x, chance)))
+    flakes = flakes[:, :, : x.shape[2], : x.shape[3]]
+    whiter = kept * x + (1 - kept) * torch.maximum(x, _grey(x) * 1.5 + 0.5)
+    return whiter + flakes + flakes.flip((2, 3))
+
+
+def _plasma(x: Tensor, chance: Chance, decay: float) -> Tensor:
+    """(n, 1, h, w) in [0, 1]: a fractal by the diamond-square algorithm, each octave 1 / decay² as strong as the last."""
+    size = max(2, 2 ** (max(x.shape[2:]) - 1).bit_length())
+    field, step, wobble = torch.zeros(len(x), size, size, device=x.device, dtype=x.dtype), size, 100.0
+
+    def mean(total: Tensor) -> Tensor:
+        return total / 4 + wobble * wobble * (2 * uniform(x, chance, *total.shape[1:]) - 1)
+
+    while step >= 2:
+        half = step // 2
+        corner = field[:, ::step, ::step]
+        pairs = corner + corner.roll(-1, 1)
+        middle = mean(pairs + pairs.roll(-1, 2))
+        field[:, half::step, half::step] = middle
+        field[:, ::step, half::step] = mean(middle + middle.roll(1, 1) + corner + corner.roll(-1, 2))
+        field[:, half::step, ::step] = mean(middle + middle.roll(1, 2) + corner + corner.roll(-1, 1))
+        step, wobble = half, wobble / decay
+    low, high = field.amin((1, 2), keepdim=True), field.amax((1, 2), keepdim=True)
+    return ((field - low) / (high - low))[:, None, : x.shape[2], : x.shape[3]]
+
+
+@corruption(
+    "frost on the lens",
+    ((1, 0.2), (1, 0.3), (0.9, 0.4), (0.85, 0.4), (0.75, 0.45)),
+    ((1, 0.4), (0.8, 0.6), (0.7, 0.7), (0.65, 0.7), (0.6, 0.75)),
+)
+def frost(x: Tensor, level: Parameters, chance: Chance) -> Tensor:
+    """A generated texture with the mean colour and the contrast of the photographs that the published code crops."""
+    kept, added = level
+    ice = 0.25 + 0.8 * _plasma(x, chance, 1.14)
+    return kept * x + added * ice * _coloured(x, _ICE)
+
+
+@corruption(
+    "fog",
+    ((0.2, 3), (0.5, 3), (0.75, 2.5), (1, 2), (1.5, 1.75)),
+    ((1.5, 2), (2, 2), (2.5, 1.7), (2.5, 1.5), (3, 1.4)),
+)
+def fog(x: Tensor, level: Parameters, chance: Chance) -> Tensor:
+    thick, decay = level
+    brightest = x.flatten(1).amax(1).view(-1, 1, 1, 1)
+    return (x + thick * _plasma(x, chance, decay)) * brightest / (brightest + thick)
+
+
+@corruption(
+    "drops of water, from level 4 on mud",
+    (
+        *((0.62, 0.1, 0.7, 0.7, 0.5, 0), (0.65, 0.1, 0.8, 0.7, 0.5, 0), (0.65, 0.3, 1, 0.69, 0.5, 0)),
+        *((0.65, 0.1, 0.7, 0.69, 0.6, 1), (0.65, 0.1, 0.5, 0.68, 0.6, 1)),
+    ),
+    (
+        *((0.65, 0.3, 4, 0.69, 0.6, 0), (0.65, 0.3, 3, 0.68, 0.6, 0), (0.65, 0.3, 2, 0.68, 0.5, 0)),
+        *((0.65, 0.3, 1, 0.65, 1.5, 1), (0.67, 0.4, 1, 0.65, 1.5, 1)),
+    ),
+    rowwise=False,
+)
+def spatter(x: Tensor, level: Parameters, chance: Chance) -> Tensor:
+    """Blurred noise above a threshold is liquid; water shines with a relief, mud covers."""
+    mean, std, sigma, threshold, strength, mud = level
+    liquid = blurred(mean + std * normal(x, chance, 1, *x.shape[2:]), sigma)
+    if mud:
+        cover = blurred((liquid > threshold).to(x), strength)
+        cover = torch.where(cover < 0.8, 0.0, cover)
+        return x * (1 - cover) + cover * _coloured(x, _MUD)
+    liquid = torch.where(liquid < threshold, 0.0, (liquid * 255).clamp(0, 255).floor())
+    shine = liquid * _relief(liquid)
+    shine = shine / shine.amax((2, 3), keepdim=True).clamp(min=1)
+    return (x + strength * shine * _coloured(x, _WATER)).clamp(0, 1)
+
+
+def _relief(liquid: Tensor) -> Tensor:
+    """(n, 1, h, w) from 0 to 255: bright where the distance from the rim of the liquid grows to the lower right."""
+    near = _mean3(_distance(_rim(liquid))).floor()
+    return _mean3(_conv3(_equalized(near), [[-2, -1, 0], [-1, 1, 1], [0, 1, 2]]).clamp(0, 255).round()).round()
+
+
+def _conv3(x: Tensor, kernel: list[list[int]]) -> Tensor:
+    """Correlate x: (n, 1, h, w) with three by three numbers, edges mirrored without the edge itself where there is room."""
+    mode = "reflect" if min(x.shape[2:]) > 1 else "replicate"
+    return F.conv2d(F.pad(x, (1,) * 4, mode=mode), torch.tensor([[kernel]]).to(x))
+
+
+def _mean3(x: Tensor) -> Tensor:
+    return _conv3(x, [[1] * 3] * 3) / 9
+
+
+def _rim(liquid: Tensor) -> Tensor:
+    """Where the slope of the liquid is steep and the steepest across the rim, as the edges of Canny are."""
+    across, down = (
+        _conv3(liquid, kernel)
+        for kernel in ([[-1, 0, 1], [-2, 0, 2], [-1, 0, 1]], [[-1, -2, -1], [0, 0, 0], [1, 2, 1]])
+    )
+    slope = across.abs() + down.abs()
+    wide = F.pad(slope, (1,) * 4)
+
+    def at(row: int, column: int) -> Tensor:
+        return wide[:, :, 1 + row : 1 + row + slope.shape[2], 1 + column : 1 + column + slope.shape[3]]
+
+    level, upright = (
+        one.abs() * math.tan(math.pi / 8) > other.abs() for one, other in ((across, down), (down, across))
+    )
+    falling = across * down < 0
+    before = torch.where(level, at(0, -1), torch.where(upright, at(-1, 0), torch.where(falling, at(-1, 1), at(-1, -1))))
+    after = torch.where(level, at(0, 1), torch.where(upright, at(1, 0), torch.where(falling, at(1, -1), at(1, 1))))
+    return (slope > 150) & (slope > before) & torch.where(level | upright, slope >= after, slope > after)
+
+
+def _distance(rim: Tensor) -> Tensor:
+    """(n, 1, h, w): the distance in pixels from the nearest pixel of the rim, at most `_FAR`."""
+    squared = torch.where(rim, 0.0, float(_FAR**2))
+    for axis in (2, 3):
+        wide = F.pad(squared, (0, 0, _FAR, _FAR) if axis == 2 else (_FAR, _FAR), value=float(_FAR**2))
+        near = [wide.narrow(axis, _FAR + step, rim.shape[axis]) + step**2 for step in range(-_FAR, _FAR + 1)]
+        squared = torch.stack(near).amin(0)
+    return squared.clamp(max=float(_FAR**2)).sqrt()
+
+
+def _equalized(x: Tensor) -> Tensor:
+    """Whole numbers (n, 1, h, w) from 0 to 255 -> the same, spread so that each range holds as many pixels."""
+    flat = x.flatten(1).long()
+    counts = torch.zeros(len(x), 256, dtype=torch.int64, device=x.device).scatter_add_(1, flat, torch.ones_like(flat))
+    below = counts.cumsum(1)
+    first = torch.where(counts > 0, below, flat.shape[1]).amin(1, keepdim=True)  # pixels of the lowest value
+    table = ((below - first).clamp(min=0) * 255 / (flat.shape[1] - first).clamp(min=1)).round()
+    return table.gather(1, flat).view_as(x).to(x)

@@ -1,0 +1,176 @@
+"""`rlab corrupt`: planted models with known answers, files, resuming and what goes wrong."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import rlab
+from rlab.corruptions import KINDS, LEVELS
+from rlab.corruptions.report import read_corruptions
+from rlab.corruptions.run import tally_of
+from rlab.data.batch import Batch
+from rlab.errors import FolderError, InputError, ModelError
+from rlab.victims.base import Victim
+from tests.command import rlab_command
+
+QUIET: dict[str, Any] = {"progress": False, "announce": lambda understood: None}
+
+
+class Mean(Victim):
+    """Class 1 where the mean of an image is above a half; sure to a fixed degree."""
+
+    def __init__(self, sure: float = 0.8) -> None:
+        super().__init__(outputs="logits")
+        self.sure = sure
+
+    def _predict(self, x: Tensor) -> Tensor:
+        one = (x.flatten(1).mean(1) > 0.5).to(x)
+        return torch.stack([1 - one, one], 1) * math.log(self.sure / (1 - self.sure))
+
+
+def grey(*values: float) -> Batch:
+    x = torch.tensor(values).view(-1, 1, 1, 1).expand(-1, 3, 8, 8).clone()
+    return Batch(x, (x[:, 0, 0, 0] > 0.5).long())
+
+
+def test_only_what_moves_the_mean_costs_accuracy() -> None:
+    """Brightness adds 0.05 to 0.3: at level 5 it lifts 0.25 and 0.45 above a half, at level 1 neither; blurs lift nothing."""
+    report = rlab.corrupt(Mean(), grey(0.1, 0.25, 0.45, 0.8), kinds="brightness,defocus_blur", levels="1,5", **QUIET)
+    by_kind = {kind: [tally.accuracy.value for tally in tallies] for kind, tallies in report.kinds.items()}
+    assert by_kind == {"brightness": [1.0, 0.5], "defocus_blur": [1.0, 1.0]}
+    assert report.clean.accuracy.value == 1.0
+    assert report.accuracy == pytest.approx(0.875)
+    assert report.rows == 4 * (1 + 2 * 2)
+    assert report.clean.ece == pytest.approx(0.2, abs=1e-5)  # right always, sure to 80%
+    assert [row["accuracy"] for row in report.records()] == [1.0, 0.5, 1.0, 1.0]
+
+
+def test_calibration_by_hand() -> None:
+    tally = tally_of(torch.tensor([0.9, 0.9, 0.9, 0.3]), torch.tensor([True, True, False, False]))
+    assert tally.ece == pytest.approx((abs(2 - 2.7) + 0.3) / 4)
+    assert (tally + tally).ece == pytest.approx(tally.ece)
+    assert (tally.samples, tally.right) == (4, 2)
+
+
+def test_mce_against_a_baseline_and_files(tmp_path: Path) -> None:
+    batch = grey(0.25, 0.45, 0.48, 0.8)
+    some: dict[str, Any] = {"kinds": ["brightness", "contrast"], "levels": [1, 5]}
+    worse = rlab.corrupt(Mean(), batch, out=tmp_path / "base", **some, **QUIET)
+    assert [t.accuracy.value for t in worse.kinds["brightness"]] == [0.75, 0.25]
+    same = rlab.corrupt(Mean(), batch, baseline=str(tmp_path / "base"), **some, **QUIET)
+    assert (same.mce, same.relative_mce) == (1.0, 1.0)
+    assert same.ratios()["brightness"] == 1.0
+    assert math.isnan(same.ratios()["contrast"])  # the baseline makes no error there
+    stored = read_corruptions(tmp_path / "base")
+    assert stored == worse
+    saved = same.save(tmp_path / "saved")
+    assert read_corruptions(saved) == same
+    assert json.loads((saved / "results.json").read_text())["mce"] == 1.0
+    assert "CE" in same.table().head
+    assert "CE" not in worse.table().head
+    assert worse.report(tmp_path / "page.html").read_text().count("brightness")
+    with pytest.raises(FolderError, match="other levels"):
+        rlab.corrupt(Mean(), batch, baseline=str(tmp_path / "base"), kinds="brightness", **QUIET)
+    with pytest.raises(FolderError, match="other kinds"):
+        rlab.corrupt(Mean(), batch, baseline=str(tmp_path / "base"), kinds="fog", levels=[1, 5], **QUIET)
+    with pytest.raises(FolderError, match="other data"):
+        rlab.corrupt(Mean(), batch[:2], baseline=str(tmp_path / "base"), **some, **QUIET)
+
+
+def test_a_run_that_was_stopped_goes_on_where_it_was(tmp_path: Path) -> None:
+    batch, victim, asked = rlab.load("demo:digits", limit=6), rlab.demo_victim("digits"), list[int]()
+    some: dict[str, Any] = {"kinds": "fog,snow", "levels": "2,4", "out": tmp_path / "run"}
+    whole = rlab.corrupt(victim, batch, kinds="fog,snow", levels="2,4", **QUIET)
+
+    original = type(victim)._predict
+
+    def predict(self: Any, x: Tensor) -> Tensor:
+        asked.append(len(x))
+        if len(asked) == 4:
+            raise KeyboardInterrupt
+        return original(self, x)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(victim), "_predict", predict)
+        with pytest.raises(KeyboardInterrupt):
+            rlab.corrupt(victim, batch, **some, **QUIET)
+        assert not (tmp_path / "run" / "results.json").exists()
+        before = len(asked)
+        resumed = rlab.corrupt(victim, batch, **some, **QUIET)
+    assert len(asked) - before == 2  # of five
+    assert resumed == whole
+
+
+def test_the_worst_case_is_an_attack_with_the_same_filters() -> None:
+    batch = grey(0.1, 0.45, 0.48, 0.8)
+    report = rlab.corrupt(Mean(), batch, kinds="brightness", levels=[1], worst=True, budget=10, **QUIET)
+    assert report.worst is not None
+    assert report.worst.success.value == 0.5  # level 3 adds 0.15: enough for 0.45 and 0.48
+    assert report.worst.median.value > 0
+    assert report.rows > len(batch) * 2
+
+
+def test_signals_and_clips() -> None:
+    signals = rlab.corrupt("demo:ecg", "demo:ecg", limit=3, levels=[3], **QUIET)
+    assert "baseline_wander" in signals.kinds
+    clips = rlab.corrupt("demo:clips", "demo:clips", limit=2, kinds="fog", levels=[3], **QUIET)
+    assert clips.clean.samples == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"kinds": "fogg"}, "'fog'"),
+        ({"levels": [6]}, "levels from 1 to 5"),
+        ({"levels": []}, "levels from 1 to 5"),
+        ({"baseline": "nowhere"}, "nowhere"),
+    ],
+)
+def test_one_sentence_says_what_is_wrong(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        rlab.corrupt(Mean(), grey(0.2, 0.8), **options, **QUIET)
+
+
+def test_several_labels_per_sample_are_refused() -> None:
+    victim = Mean()
+    victim.multilabel = True
+    with pytest.raises(ModelError, match="one label per sample"):
+        rlab.corrupt(victim, grey(0.2, 0.8), **QUIET)
+
+
+def test_the_command(tmp_path: Path) -> None:
+    said = rlab_command(
+        *("corrupt", "demo:digits", "demo:digits", "--limit", 5, "--kinds", "fog", "--levels", "1,2,3,4,5"),
+        *("--out", tmp_path / "run", "--json"),
+    )
+    assert said.code == 0, said.err
+    told = json.loads(said.out)
+    assert 0 <= told["accuracy"] <= told["clean"] <= 1
+    assert {path.name for path in (tmp_path / "run").iterdir()} >= {"results.json", "corruptions.png", "report.html"}
+    wrong = rlab_command("corrupt", "demo:digits", "demo:digits", "--levels", "0", "--out", tmp_path / "no")
+    assert wrong.code == 2
+    assert not (tmp_path / "no").exists()
+
+
+def test_the_table_fits_80_columns() -> None:
+    from rich.console import Console
+
+    from rlab.present.table import terminal
+
+    tally = tally_of(torch.tensor([0.9, 0.3]), torch.tensor([True, True]))
+    report = rlab.CorruptionReport(tally, dict.fromkeys(KINDS, (tally,) * 5), LEVELS, "", 2)
+    both = replace(report, baseline=report)
+    console = Console(width=80, record=True, file=io.StringIO())
+    console.print(terminal(both.table()))
+    text = console.export_text()
+    assert max(map(len, text.splitlines())) <= 80
+    assert all(kind in text for kind in report.kinds)  # no name is broken
