@@ -65,10 +65,11 @@ def hold(
         if where in held:
             with suppress(OSError):  # the folder became read-only; the next process takes the file over
                 (where / LOCK).unlink()
-            os.close(held.pop(where))
         for path in created:
             with suppress(OSError):  # it is no longer empty
                 path.rmdir()
+        if where in held:  # last: a process that waits may use the folder from here on
+            os.close(held.pop(where))
 
 
 def is_read_only(folder: Path) -> bool:

@@ -80,7 +80,7 @@ class NetworkCase:
         return "" if self.run(folder) == outcome else "another outcome"
 
 
-def _scores(victim: Any, inputs: Array) -> Array:
+def _scores(victim: Any, inputs: Array) -> Any:
     return victim(torch.tensor(inputs, dtype=torch.float32)).exp().numpy()
 
 
