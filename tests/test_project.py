@@ -134,7 +134,7 @@ DISTRIBUTIONS = {
 APART = {"torchattacks", "IPython", "pandas"}
 # Modules that need an extra and are imported only with it.
 WHOLE = {"rlab/training/environments.py": "train"}
-WHOLE |= {f"rlab/serve/{name}.py": "serve" for name in ("access", "actions", "app", "site")}
+WHOLE |= {f"rlab/serve/{name}.py": "serve" for name in ("access", "actions", "app", "server", "site")}
 
 
 @pytest.mark.parametrize("source", SOURCES, ids=lambda source: str(source.relative_to(ROOT)))
