@@ -220,6 +220,7 @@ def test_a_stopped_training_ends_with_the_same_file(tmp_path: Path, monkeypatch:
     assert all(torch.equal(whole[name], again[name]) for name in whole)
 
 
+@pytest.mark.slow
 def test_the_trained_agent_finds_the_planted_patches_in_fewer_queries_than_random_steps(tmp_path: Path) -> None:
     victim = SumVictim(GRID, (1, 5, 6, 10), 1.2)  # three of four patches must go dark
     options: dict[str, Any] = {"sweep": "full", "updates": 30, "validations": 1, "gradient_steps": 4, "gamma": 0.5}

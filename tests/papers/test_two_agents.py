@@ -108,6 +108,7 @@ def first_flips(result: AttackResult) -> float:
     return float(result.queries[:, PHASES.index("search")].float().mean())
 
 
+@pytest.mark.slow
 def test_trained_agents_find_the_tube_with_fewer_queries_than_random() -> None:
     made, dead = learner(), ["dead_pixel@1.0"]
     untrained, random = (first_flips(attacked(it, n=32, palette=dead)[0]) for it in (TwoAgents(made.network), "random"))
