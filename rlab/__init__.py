@@ -33,6 +33,7 @@ PUBLIC = {
     "Goal": "rlab.core.goals",
     "Greedy": "rlab.policies.greedy",
     "Grow": "rlab.core.goals",
+    "GrpcVictim": "rlab.victims.grpc",
     "Hardened": "rlab.hardening.run",
     "HardeningComparison": "rlab.hardening.comparison",
     "HttpVictim": "rlab.victims.http",

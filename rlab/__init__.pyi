@@ -83,6 +83,7 @@ if TYPE_CHECKING:  # mypy resolves the imports between these files and the packa
     from rlab.victims.base import Victim as Victim
     from rlab.victims.callables import CallableVictim as CallableVictim
     from rlab.victims.callables import SklearnVictim as SklearnVictim
+    from rlab.victims.grpc import GrpcVictim as GrpcVictim
     from rlab.victims.http import HttpVictim as HttpVictim
     from rlab.victims.readers import BoxOutputs as BoxOutputs
     from rlab.victims.resolve import load_victim as load_victim

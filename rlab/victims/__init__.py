@@ -2,6 +2,7 @@
 
 from rlab.victims.base import QueryMeter, Victim
 from rlab.victims.callables import CallableVictim, SklearnVictim
+from rlab.victims.grpc import GrpcVictim
 from rlab.victims.http import HttpVictim
 from rlab.victims.runtimes import KerasVictim, OnnxVictim, OpenVinoVictim, TfliteVictim
 from rlab.victims.torch_module import TorchVictim
@@ -9,6 +10,7 @@ from rlab.victims.zoo import demo_victim
 
 __all__ = [
     "CallableVictim",
+    "GrpcVictim",
     "HttpVictim",
     "KerasVictim",
     "OnnxVictim",

@@ -14,6 +14,7 @@ from rlab.guard import contained, import_named
 from rlab.storage.config import check_keywords, did_you_mean
 from rlab.victims.base import Victim
 from rlab.victims.callables import CallableVictim, SklearnVictim, is_regressor
+from rlab.victims.grpc import SCHEME, GrpcVictim
 from rlab.victims.http import HttpVictim
 from rlab.victims.options import ModelOptions
 from rlab.victims.programs import is_torchscript, load_exported, load_torchscript
@@ -75,7 +76,7 @@ def _only(options: ModelOptions, *names: str) -> dict[str, Any]:
 def _branch(name: str) -> Callable[[ModelOptions], Victim]:
     prefix, suffix = name.partition(":")[0], Path(name).suffix.lower()
     if "://" in name:
-        return _from_http
+        return _from_grpc if name.startswith(SCHEME) else _from_http
     if prefix in _PREFIXES:
         return _PREFIXES[prefix]
     if suffix in _SUFFIXES:
@@ -209,6 +210,10 @@ def _from_http(options: ModelOptions) -> Victim:
         spec = given.get("template") or (DEFAULT if protocol.startswith("http") else protocol)
         given["template"] = load_template(spec).changed(classes=class_names(names))
     return HttpVictim(options.name, **given)
+
+
+def _from_grpc(options: ModelOptions) -> Victim:
+    return GrpcVictim(options.name, **_only(options, *_GRAPH))
 
 
 def _refuse_pickle(options: ModelOptions) -> Victim:

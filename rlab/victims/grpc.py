@@ -1,0 +1,84 @@
+"""Models behind the Open Inference Protocol V2 over gRPC: Triton, KServe and others, through `tritonclient`."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from typing import Any, Unpack, final
+
+import numpy as np
+
+from rlab.errors import MissingExtra, OptionError, VictimError
+from rlab.storage.config import named_keywords
+from rlab.victims.address import check_sending
+from rlab.victims.graphs import GraphVictim, Port, Prepared
+from rlab.victims.request import Unanswered
+
+SCHEME = "kserve+grpc://"
+_AGAIN = ("StatusCode.UNAVAILABLE", "StatusCode.DEADLINE_EXCEEDED", "StatusCode.RESOURCE_EXHAUSTED")
+_TYPES = {"FP16": "float16", "FP32": "float32", "FP64": "float64", "UINT8": "uint8", "INT8": "int8"}
+
+
+@final
+@named_keywords
+class GrpcVictim(GraphVictim):
+    """A model at kserve+grpc://host:8001/MODEL; the server says which inputs and outputs it has.
+
+    Requests that fail because the server is busy or away are sent again up to `retries` times.
+    """
+
+    kind = "model behind gRPC"
+    first_chunk = 64
+    first_timeout = 10.0
+    watched = False  # each request has its own deadline
+
+    def __init__(self, url: str, *, retries: int = 3, backoff: float = 0.5, **common: Unpack[Prepared]) -> None:
+        match = re.fullmatch(rf"{re.escape(SCHEME)}([\w.\[\]:-]+)/([\w.-]+)", url)
+        if match is None:
+            raise OptionError(f"expected an address such as {SCHEME}host:8001/MODEL, without user, password and query")
+        check_sending(retries, backoff, 1)
+        self.retries, self.backoff, self.name, self.model = retries, backoff, url, match[2]
+        self.triton = _package()
+        self.client = self.triton.InferenceServerClient(match[1])
+        told = self._asked(lambda: self.client.get_model_metadata(self.model, client_timeout=self.first_timeout))
+        if len(told.inputs) != 1:
+            names = ", ".join(each.name for each in told.inputs)
+            raise OptionError(f"expected a model with one input, got {len(told.inputs)} at {url}: {names}")
+        self.datatype = str(told.inputs[0].datatype)
+        if self.datatype not in _TYPES:
+            raise OptionError(f"expected a model that takes {', '.join(_TYPES)}, got {self.datatype} at {url}")
+        shape = tuple(None if side < 0 else int(side) for side in told.inputs[0].shape)
+        source = Port(str(told.inputs[0].name), shape, np.dtype(_TYPES[self.datatype]))
+        super().__init__(source, [Port(str(each.name)) for each in told.outputs], **common)
+
+    def _about(self) -> str:
+        return self.name
+
+    def _infer(self, array: np.ndarray[Any, Any]) -> list[np.ndarray[Any, Any]]:
+        given = self.triton.InferInput(self.source.name, list(array.shape), self.datatype)
+        given.set_data_from_numpy(array)
+        wanted = [self.triton.InferRequestedOutput(port.name) for port in self.ports]
+        answer = self._asked(
+            lambda: self.client.infer(self.model, [given], outputs=wanted, client_timeout=self.timeout)
+        )
+        return [answer.as_numpy(port.name) for port in self.ports]
+
+    def _asked(self, ask: Any) -> Any:
+        """The answer; an error that may go away is `Unanswered`."""
+        try:
+            return ask()
+        except self.triton.InferenceServerException as error:
+            sentence = f"the model at {self.name} answered: {str(error.message() or error.status())[:300]}"
+            raise (Unanswered if error.status() in _AGAIN else VictimError)(sentence) from None
+
+    def close(self) -> None:
+        """Close the connection; the victim cannot be used after that."""
+        self.client.close()
+
+
+def _package() -> Any:
+    try:
+        module = importlib.import_module("tritonclient.grpc")
+    except (ImportError, RuntimeError) as error:
+        raise MissingExtra("tritonclient", "grpc") from error
+    return module
