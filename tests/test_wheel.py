@@ -96,6 +96,7 @@ def python(code: str, installed: Path, folder: Path, typed: str = "") -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_a_module_and_tensors_in_five_lines(installed: Path, tmp_path: Path):
     (line,) = python(FIVE_LINES + LOOKED_AT, installed, tmp_path).splitlines()
     assert line.startswith("AttackResult(6 samples: ")
