@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 import torch
@@ -12,9 +11,10 @@ from torch import Tensor
 
 from benchmarks.data import Absent, real
 from rlab.data.audio import BOUNDS, read_header, read_sound
-from rlab.data.batch import Batch
+from rlab.data.batch import UNBOUNDED, Batch
 from rlab.victims.base import Victim
 from rlab.victims.callables import CallableVictim
+from rlab.victims.runtimes import TfliteVictim
 
 Floats = NDArray[np.float32]
 RATE, FRAME, STEP, POINTS = 16_000, 480, 320, 512
@@ -51,21 +51,10 @@ def cepstrum(x: Tensor) -> Tensor:
 
 def keyword_victim() -> CallableVictim:
     """The published network on sounds (n, 1, 16000) in [-1, 1]: probabilities of twelve words."""
-    try:
-        from ai_edge_litert.interpreter import Interpreter
-    except ImportError as error:
-        raise Absent("ai-edge-litert is not installed") from error
-    net: Any = Interpreter(str(real("audio/kws_ref_model_float32.tflite")), num_threads=1)
-    net.allocate_tensors()
-    put, get = net.get_input_details()[0]["index"], net.get_output_details()[0]["index"]
+    net = TfliteVictim(real("audio/kws_ref_model_float32.tflite"), bounds=UNBOUNDED, outputs="probabilities")
 
-    def hear(x: Floats) -> Floats:
-        answers = []
-        for features in cepstrum(torch.from_numpy(x)).numpy():
-            net.set_tensor(put, features[None, :, :, None].astype(np.float32))
-            net.invoke()
-            answers.append(net.get_tensor(get)[0].copy())
-        return np.stack(answers)
+    def hear(x: Floats) -> Tensor:
+        return net(cepstrum(torch.from_numpy(x))[:, None]).exp()
 
     return CallableVictim(hear, bounds=(-1.0, 1.0), outputs="probabilities")
 

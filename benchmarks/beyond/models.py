@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
 
 import numpy as np
 import torch
@@ -15,6 +14,7 @@ from benchmarks.data import Absent, real
 from rlab.data.batch import Batch
 from rlab.victims.callables import CallableVictim
 from rlab.victims.readers import BoxOutputs
+from rlab.victims.runtimes import TfliteVictim
 from rlab.victims.torch_module import TorchVictim
 
 Floats = NDArray[np.float32]
@@ -60,25 +60,9 @@ def _cells() -> tuple[Floats, Floats]:
     return np.concatenate(cells).astype(np.float32), np.concatenate(strides).astype(np.float32)
 
 
-def deeplab() -> CallableVictim:
+def deeplab() -> TfliteVictim:
     """DeepLabv3 on images (n, 3, 513, 513) in [0, 1]: the class of each pixel, of Pascal VOC, without scores."""
-    try:
-        from ai_edge_litert.interpreter import Interpreter
-    except ImportError as error:
-        raise Absent("ai-edge-litert is not installed") from error
-    net: Any = Interpreter(str(real("segmentation/deeplabv3_mnv2_pascal_quant.tflite")), num_threads=1)
-    net.allocate_tensors()
-    put, get = net.get_input_details()[0]["index"], net.get_output_details()[0]["index"]
-
-    def segment(x: Floats) -> NDArray[np.int64]:
-        maps = []
-        for image in np.rint(255 * x.transpose(0, 2, 3, 1)).astype(np.uint8):
-            net.set_tensor(put, image[None])
-            net.invoke()
-            maps.append(np.array(net.get_tensor(get), dtype=np.int64).reshape(DEEPLAB_SIDE, DEEPLAB_SIDE))
-        return np.stack(maps)
-
-    return CallableVictim(segment, outputs="map")
+    return TfliteVictim(real("segmentation/deeplabv3_mnv2_pascal_quant.tflite"), outputs="map")
 
 
 class Segmenter(nn.Module):

@@ -24,13 +24,12 @@ from rlab.benchmarking.whole import versions
 from rlab.corruptions.report import CorruptionReport, read_corruptions
 from rlab.data.batch import Batch
 from rlab.diagnosis.report import Diagnosis, read_diagnosis
-from rlab.errors import FolderError
 from rlab.explanation import MethodComparison
 from rlab.explanation.page import read_comparison
 from rlab.redact import redact
 from rlab.results.breakdown import by_class, by_distortion
 from rlab.results.result import AttackResult
-from rlab.storage.files import finite, read_json, write_json, write_text
+from rlab.storage.files import finite, read_json, read_result, write_json, write_text
 
 AUDIT, JUNIT = "audit.json", "junit.xml"
 GRADED = "graded"  # below the benchmark's folder: manifest and metadata of an existing benchmark
@@ -242,10 +241,10 @@ def _case(suite: ElementTree.Element, group: str, name: str, seconds: float | No
 
 def read_audit(folder: Path) -> tuple[dict[str, Any], StageResults]:
     """The content of `audit.json` and the results of the stages."""
-    record = read_json(folder / AUDIT)
-    try:
+
+    def read(record: dict[str, Any]) -> tuple[dict[str, Any], StageResults]:
         finished = {stage: StageRecord.of(plain) for stage, plain in record["stages"].items()}
         explained = (record["config"].get("explain") or {}).get("samples", 0)
         return record, read_results(folder, finished, record["left_out"], explained)
-    except (KeyError, TypeError, AttributeError) as error:
-        raise FolderError(f"{folder / AUDIT} was not written by rlab: {type(error).__name__} {error}") from error
+
+    return read_result(folder / AUDIT, read)

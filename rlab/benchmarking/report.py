@@ -18,11 +18,11 @@ from rlab.benchmarking.report_files import TABLES as TABLES
 from rlab.benchmarking.report_files import save_report
 from rlab.benchmarking.scores import Standing
 from rlab.benchmarking.tables import report_blocks
-from rlab.errors import FolderError, OptionError
+from rlab.errors import OptionError
 from rlab.present.page import Facts, Page, Section
 from rlab.present.result import PathLike, Result
 from rlab.stats import Estimate
-from rlab.storage.files import read_json
+from rlab.storage.files import read_result
 
 DEFAULT = Path("results", "report")  # below the benchmark's folder
 Figure = dict[str, Any]
@@ -105,14 +105,14 @@ class BenchmarkReport(Result):
 
 def read_report(folder: Path) -> BenchmarkReport:
     """Read the report that `save_report` wrote."""
-    plain = read_json(folder / REPORT)
-    try:
-        fields: dict[str, Any] = {field: tuple(map(_with_nan, plain[name])) for name, field in TABLES.items()}
-        fields |= {"standings": tuple(map(_standing, map(_with_nan, plain["ranking"])))}
-        fields |= {name: plain[name] for name in ("asked", "seed")}
-        return BenchmarkReport(tuple(plain["models"]), **fields)
-    except (KeyError, TypeError) as error:
-        raise FolderError(f"{folder / REPORT} was not written by rlab: {type(error).__name__} {error}") from error
+    return read_result(folder / REPORT, _report)
+
+
+def _report(plain: Mapping[str, Any]) -> BenchmarkReport:
+    fields: dict[str, Any] = {field: tuple(map(_with_nan, plain[name])) for name, field in TABLES.items()}
+    fields |= {"standings": tuple(map(_standing, map(_with_nan, plain["ranking"])))}
+    fields |= {name: plain[name] for name in ("asked", "seed")}
+    return BenchmarkReport(tuple(plain["models"]), **fields)
 
 
 def _with_nan(row: Mapping[str, Any]) -> dict[str, Any]:

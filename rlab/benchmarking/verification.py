@@ -12,12 +12,11 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from rlab.errors import FolderError
 from rlab.present.page import Banner, Block, Number, Page, Section, Text
 from rlab.present.result import PathLike, Result
 from rlab.present.style import HUES, STYLE, WIDE, headed_figure, plain, tidy
 from rlab.present.table import Table
-from rlab.storage.files import read_json, write_json
+from rlab.storage.files import read_result, write_json
 from rlab.storage.resume import open_run
 
 VERIFICATION = "verification.json"
@@ -130,12 +129,9 @@ class Verification(Result):
     @classmethod
     def load(cls, folder: Path) -> Verification:
         """Read what `save` wrote."""
-        stored = read_json(folder / VERIFICATION)
-        try:
-            return cls(tuple(map(_level, stored["levels"])), tuple(stored["unasked"]))
-        except (KeyError, TypeError) as error:
-            what = f"{type(error).__name__} {error}"
-            raise FolderError(f"{folder / VERIFICATION} was not written by rlab: {what}") from error
+        return read_result(
+            folder / VERIFICATION, lambda stored: cls(tuple(map(_level, stored["levels"])), tuple(stored["unasked"]))
+        )
 
 
 def _level(stored: Mapping[str, Any]) -> CheckedLevel:

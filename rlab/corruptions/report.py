@@ -12,7 +12,6 @@ import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
 
-from rlab.errors import FolderError
 from rlab.present.inline import figure_address
 from rlab.present.page import Block, Gallery, Number, Page, Picture, Section, Text
 from rlab.present.result import PathLike, Result
@@ -20,7 +19,7 @@ from rlab.present.style import INK, STYLE, WIDE, flow, headed_figure, plain, tid
 from rlab.present.table import Share, Table, Value
 from rlab.results.plots.save import save_figure
 from rlab.stats import NOTHING, Estimate, share_estimate
-from rlab.storage.files import read_json, write_csv, write_json
+from rlab.storage.files import read_result, write_csv, write_json
 from rlab.storage.resume import open_run
 
 RESULTS, PICTURE = "results.json", "corruptions.png"
@@ -230,10 +229,7 @@ def _mean(ratios: Mapping[str, float]) -> float:
 
 def read_corruptions(folder: Path) -> CorruptionReport:
     """Read what `rlab corrupt` wrote."""
-    try:
-        return CorruptionReport.of(read_json(folder / RESULTS))
-    except (KeyError, TypeError, ValueError) as error:
-        raise FolderError(f"{folder / RESULTS} was not written by rlab: {type(error).__name__} {error}") from error
+    return read_result(folder / RESULTS, CorruptionReport.of)
 
 
 def corruption_page(folder: Path) -> Page:

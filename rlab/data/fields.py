@@ -52,7 +52,8 @@ class DataFields(Options):
         None, description="kind of data, needed if a folder holds several kinds or the axes of an array are ambiguous"
     )
     target: Prediction | None = Field(
-        None, description="what to predict: classes, boxes, map (a class per pixel) or numbers (default: what is there)"
+        None,
+        description="what to predict: classes, boxes, map (a class per pixel) or numbers (default: what the data hold)",
     )
     labels: str | None = Field(
         None, description="file with a name and label per line, or with one label per line in order"

@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from rlab.errors import FolderError
 from rlab.present.page import Banner, Block, Number, Page, Section
 from rlab.present.result import PathLike, Result
 from rlab.present.table import Cell, Share, Table, Tone, Value
-from rlab.storage.files import read_json, write_json
+from rlab.storage.files import read_result, write_json
 from rlab.storage.resume import open_run
 
 if TYPE_CHECKING:  # imported on use: `rlab doctor` draws nothing
@@ -133,10 +132,7 @@ class Diagnosis(Result):
 
 def read_diagnosis(folder: Path) -> Diagnosis:
     """Read what `Diagnosis.save` wrote."""
-    try:
-        return Diagnosis.from_plain(read_json(folder / DOCTOR))
-    except (KeyError, TypeError, ValueError) as error:
-        raise FolderError(f"{folder / DOCTOR} was not written by rlab: {type(error).__name__} {error}") from error
+    return read_result(folder / DOCTOR, Diagnosis.from_plain)
 
 
 def diagnosis_page(folder: Path) -> Page:

@@ -9,11 +9,11 @@ import math
 import os
 import secrets
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -28,6 +28,8 @@ from rlab.storage.names import ARRAYS as ARRAYS
 from rlab.storage.names import SAMPLES as SAMPLES
 from rlab.storage.names import SETTING as SETTING
 from rlab.storage.stored import open_stored, read_stored, stored
+
+T = TypeVar("T")
 
 _TENSOR = "__tensor__"
 ASSIGNMENT, ORIGINAL, PERTURBED = "assignment", "original", "perturbed"  # the arrays of an attack
@@ -112,6 +114,17 @@ def read_json(path: Path) -> Any:
         if isinstance(error, InputError):
             raise
         raise FolderError(f"cannot read {path}: {error}") from error
+
+
+def read_result(path: Path, make: Callable[[Any], T]) -> T:
+    """What `make` builds from the JSON file; one that lacks what rlab writes is refused."""
+    plain = read_json(path)
+    try:
+        return make(plain)
+    except InputError:
+        raise
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise FolderError(f"{path} was not written by rlab: {type(error).__name__} {error}") from error
 
 
 def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:

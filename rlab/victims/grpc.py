@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import importlib
 import re
+from collections.abc import Callable
 from typing import Any, Unpack, final
 
 import numpy as np
 
-from rlab.errors import MissingExtra, OptionError, VictimError
+from rlab.errors import MissingExtra, ModelError, OptionError, VictimError
 from rlab.storage.config import named_keywords
 from rlab.victims.address import check_sending
+from rlab.victims.base import first_line
 from rlab.victims.graphs import GraphVictim, Port, Prepared
 from rlab.victims.request import Unanswered
 
@@ -63,7 +65,7 @@ class GrpcVictim(GraphVictim):
         )
         return [answer.as_numpy(port.name) for port in self.ports]
 
-    def _asked(self, ask: Any) -> Any:
+    def _asked(self, ask: Callable[[], Any]) -> Any:
         """The answer; an error that may go away is `Unanswered`."""
         try:
             return ask()
@@ -78,7 +80,8 @@ class GrpcVictim(GraphVictim):
 
 def _package() -> Any:
     try:
-        module = importlib.import_module("tritonclient.grpc")
-    except (ImportError, RuntimeError) as error:
+        return importlib.import_module("tritonclient.grpc")
+    except ImportError as error:
         raise MissingExtra("tritonclient", "grpc") from error
-    return module
+    except RuntimeError as error:  # of protobuf, if its version does not fit
+        raise ModelError(f"tritonclient does not load: {first_line(error)}") from error

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from pathlib import Path
 
@@ -85,10 +84,9 @@ def test_the_default_palette_of_sounds(tmp_path):
 
 
 @pytest.mark.real
-@pytest.mark.skipif("RLAB_REAL" not in os.environ, reason="needs RLAB_REAL")
-def test_real_words(tmp_path):
+def test_real_words(tmp_path, real):
     for name in ("go", "no", "stop", "yes"):
-        shutil.copytree(Path(os.environ["RLAB_REAL"], "audio", "speech_commands_wav", name), tmp_path / name)
+        shutil.copytree(real / "audio" / "speech_commands_wav" / name, tmp_path / name)
     batch = load(tmp_path)
     assert (len(batch), batch.shape[0], batch.rate) == (12, 1, 16_000)
     assert set(batch.classes) == {"go", "no", "stop", "yes"}

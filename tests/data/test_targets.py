@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -67,9 +65,8 @@ def test_numbers_of_a_table_of_signals(tmp_path):
 
 
 @pytest.mark.real
-@pytest.mark.skipif("RLAB_REAL" not in os.environ, reason="needs RLAB_REAL")
-def test_age_from_ptbxl():
-    folder = Path(os.environ["RLAB_REAL"], "ptbxl")
+def test_age_from_ptbxl(real):
+    folder = real / "ptbxl"
     batch = load(folder, target="numbers", label_column="age", limit=12)
     assert (batch.target, batch.y.shape) == ("numbers", (12, 1))
     assert 0 < float(batch.y.min()) <= float(batch.y.max()) <= 89

@@ -7,6 +7,7 @@ untouched image are attacked; flipping one of them is enough, unless the goal sa
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -40,7 +41,7 @@ def _same(objects: TargetBoxes, boxes: Boxes) -> Tensor:
 
 @dataclass(frozen=True)
 class BoxGoal(RowGoal):
-    """A goal about each object; `score` is the lowest score of a box that counts."""
+    """A goal about boxes; `score` is the lowest score of a box that counts."""
 
     score: float = SCORE
     fits: ClassVar[Prediction] = "boxes"
@@ -53,9 +54,23 @@ class BoxGoal(RowGoal):
     def __str__(self) -> str:
         return self.name if self.score == SCORE else f"{self.name}:{self.score:g}"
 
+    def check(self, labels: Tensor, classes: int) -> None:
+        if classes != MOST * COLUMNS:
+            raise ModelError(f"expected rows of {MOST * COLUMNS} values for boxes, got {classes}")
+
+    @property
+    def threshold(self) -> float:
+        """The log-odds of the lowest score that counts."""
+        return math.log(self.score / (1 - self.score))
+
+
+@dataclass(frozen=True)
+class ObjectGoal(BoxGoal):
+    """A goal about each object that the model is right about."""
+
+    @abstractmethod
     def objects(self, boxes: Boxes, objects: TargetBoxes) -> Tensor:
         """(n, m): the margin of each object, positive while the model is right about it."""
-        raise NotImplementedError
 
     def aim(self, clean: Tensor, labels: Tensor, aims: Tensor | None = None) -> Tensor:
         """The objects about which the model is right."""
@@ -69,18 +84,9 @@ class BoxGoal(RowGoal):
     def correct(self, scores: Tensor, labels: Tensor) -> Tensor:
         return super().correct(scores, labels) & TargetBoxes.decode(self.aim(scores, labels)).there.any(1)
 
-    def check(self, labels: Tensor, classes: int) -> None:
-        if classes != MOST * COLUMNS:
-            raise ModelError(f"expected rows of {MOST * COLUMNS} values for boxes, got {classes}")
-
-    @property
-    def threshold(self) -> float:
-        """The log-odds of the lowest score that counts."""
-        return math.log(self.score / (1 - self.score))
-
 
 @dataclass(frozen=True)
-class Vanish(BoxGoal):
+class Vanish(ObjectGoal):
     """An object is no longer found; with `every`, none is."""
 
     every: bool = False
@@ -103,7 +109,7 @@ class Vanish(BoxGoal):
 
 
 @dataclass(frozen=True)
-class Misclassify(BoxGoal):
+class Misclassify(ObjectGoal):
     """The box of an object stays, but another class has the best score there."""
 
     name: ClassVar[str] = "misclassify"
@@ -119,7 +125,7 @@ class Misclassify(BoxGoal):
 
 
 @dataclass(frozen=True)
-class Move(BoxGoal):
+class Move(ObjectGoal):
     """A box of an object's class still touches it, but none overlaps it by `overlap` any longer."""
 
     overlap: float = OVERLAP
@@ -158,9 +164,6 @@ class Appear(BoxGoal):
     def __str__(self) -> str:
         return "appear" if self.label is None else f"appear:{self.label}"
 
-    def aim(self, clean: Tensor, labels: Tensor, aims: Tensor | None = None) -> Tensor:
-        return labels
-
     def margins(self, rows: Tensor, labels: Tensor) -> Tensor:
         boxes, objects = Boxes.decode(rows), TargetBoxes.decode(labels)
         touches = (overlaps(objects.xyxy, boxes.xyxy) >= _TOUCHES) & objects.there[:, :, None]
@@ -186,9 +189,6 @@ class Precision(BoxGoal):
 
     def __str__(self) -> str:
         return f"map50:{self.value:g}"
-
-    def aim(self, clean: Tensor, labels: Tensor, aims: Tensor | None = None) -> Tensor:
-        return labels
 
     def margins(self, rows: Tensor, labels: Tensor) -> Tensor:
         """The difference in precision; precision moves in steps, so the scores of the objects found are a factor."""
