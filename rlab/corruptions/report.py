@@ -59,6 +59,9 @@ class Tally:
         return cls(int(value["samples"]), int(value["right"]), tuple((a, b, c) for a, b, c in value["bins"]))
 
 
+NO_TALLY = Tally(0, 0, ())
+
+
 @dataclass(frozen=True)
 class Worst:
     """The attack with the same filters: the worst case beside the averages."""
@@ -126,8 +129,8 @@ class CorruptionReport(Result):
             own += [Share(float(np.mean(accuracies))), round(ece, 3)]
             return [*own, round(ratio, 2)] if ratios else own
 
-        clean = self.clean.accuracy.value
-        rows = [row(CLEAN, [clean] * len(self.levels), self.clean.ece, math.nan)]
+        clean = [self.clean.accuracy.value] * len(self.levels)
+        rows = [row(CLEAN, clean, self.clean.ece, math.nan)] if self.clean.samples else []
         for kind, tallies in self.kinds.items():
             values = [tally.accuracy.value for tally in tallies]
             rows.append(row(kind, values, _all(tallies).ece, ratios.get(kind, math.nan)))
@@ -136,7 +139,7 @@ class CorruptionReport(Result):
 
     def numbers(self) -> list[Number]:
         named: dict[str, Value | Share] = {
-            "clean accuracy": Share(self.clean.accuracy),
+            **({"clean accuracy": Share(self.clean.accuracy)} if self.clean.samples else {}),
             "accuracy under corruptions": Share(self.accuracy),
             "calibration error": round(self.ece, 3),
         }
@@ -238,7 +241,8 @@ def corruption_page(folder: Path) -> Page:
 
 
 def draw_accuracy(report: CorruptionReport) -> Figure:
-    facts = [f"{report.clean.samples} samples", f"clean accuracy {report.clean.accuracy.value:.1%}"]
+    facts = [f"{next(iter(report.kinds.values()))[0].samples} samples"]
+    facts += [f"clean accuracy {report.clean.accuracy.value:.1%}"] if report.clean.samples else []
     facts += [f"under corruptions {report.accuracy:.1%}", "a cell is the accuracy at one kind and level"]
     values = [[tally.accuracy.value for tally in tallies] for tallies in report.kinds.values()]
     with matplotlib.rc_context(STYLE):
