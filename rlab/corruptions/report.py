@@ -26,8 +26,11 @@ RESULTS, PICTURE = "results.json", "corruptions.png"
 CLEAN = "clean"
 RULES = (
     "Accuracy by kind and level, each over all samples; 'mean' is over the levels. ECE is the expected calibration error in 15 "
-    "bins of confidence, over all levels. CE is the error of all levels divided by the baseline's, mCE its mean over the kinds; "
-    "relative CE does the same with what the error grows beyond the clean one."
+    "bins of confidence, over all levels."
+)
+BESIDE = (
+    "CE is the error of all levels divided by the baseline's, mCE its mean over the kinds; relative CE does the same with what the "
+    "error grows beyond the clean one."
 )
 
 
@@ -165,7 +168,12 @@ class CorruptionReport(Result):
     def blocks(self) -> list[Block]:
         about = "Accuracy by kind of corruption and level."
         picture = Gallery([Picture(figure_address(self.plot(), 90), about, drawn=True)])
-        return [picture, self.table(), Text(RULES, quiet=True)]
+        return [picture, self.table(), Text(self.rules, quiet=True)]
+
+    @property
+    def rules(self) -> str:
+        """What the columns of the table mean."""
+        return RULES if self.baseline is None else f"{RULES} {BESIDE}"
 
     def make_page(self, title: str = "Accuracy under corruptions") -> Page:
         return Page(
