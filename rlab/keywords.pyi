@@ -140,6 +140,7 @@ class CorruptKeywords(TypedDict, total=False):
     seed: int
 
 class HardenKeywords(TypedDict, total=False):
+    from_scratch: bool
     mode: Literal['live', 'rounds']
     rounds: int
     epochs: int
@@ -170,6 +171,8 @@ class HardenKeywords(TypedDict, total=False):
     validation_attacked: int
     patience: int | None
     balance: bool
+    shift: float
+    mirror: bool
     amp: bool
     seed: int
     step: Callable[..., Any] | None
