@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from rlab.data.batch import Batch
 from rlab.errors import ModelError
@@ -76,7 +76,7 @@ def test_a_layer_that_cannot_draw_its_weights_is_named():
 @pytest.mark.parametrize("size", [(12,), (6, 8), (4, 6, 8)])
 def test_jitter_moves_by_at_most_the_share_and_repeats_edges(size: tuple[int, ...]):
     """Values that encode their own place show where each came from."""
-    places: list[Tensor] = torch.meshgrid(*(torch.arange(k) for k in size), indexing="ij")
+    places = torch.meshgrid(*(torch.arange(k) for k in size), indexing="ij")
     x = torch.stack(places).float()[None].repeat(16, 1, *(1,) * len(size))
     moved = jittered(x, 0.25, mirror=False, seed=3)
     for axis, length in enumerate(size):
