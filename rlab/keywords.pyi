@@ -137,6 +137,7 @@ class CorruptKeywords(TypedDict, total=False):
     baseline: str | None
     worst: bool
     budget: int
+    robustbench: Literal['cifar10', 'cifar100', 'imagenet'] | None
     seed: int
 
 class HardenKeywords(TypedDict, total=False):
