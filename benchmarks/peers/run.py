@@ -13,18 +13,35 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import chain, product, takewhile
 from typing import Any
 
 from benchmarks.attacks import flipped, median, ratio
+from benchmarks.data import Absent
 from benchmarks.harness import Claim, Figures, Options, Piece
-from benchmarks.peers.cases import CASES, CIFAR_TABLES, OTHER_TABLES, OURS, OURS_ALONE, OURS_INSIDE, Row
+from benchmarks.peers.cases import (
+    CASES,
+    CIFAR_TABLES,
+    FREE_CLIPS,
+    FREE_PHOTOS,
+    OTHER_TABLES,
+    OURS,
+    OURS_ALONE,
+    OURS_INSIDE,
+    SEEDS,
+    SMALL,
+    Row,
+)  # fmt: skip
 from benchmarks.raw import RAW, Curves, Store
 from benchmarks.tables import interval, share, table
 from benchmarks.tables import section as section_of
+from rlab.errors import MissingExtra
 from rlab.stats import Estimate
 
 QUERIES = (1, 2, 3, 4, 5, 6, 20, 50, 100, 500)
 SHARES = (1, 5, 20, 100)
+PHOTOS, CLIPS = "lite1", "slowfast"  # the victims of two figures
+QUICK_PHOTOS, QUICK_CLIPS = (4, 20), (4, 50)  # samples and queries of the quick run
 Table = Mapping[str, list[Curves]]  # by row, each seed's curves
 RULES = """
 A figure is the median L2 (values in [0, 1]) of the best flip within q queries, over the samples that the victim
@@ -50,7 +67,7 @@ on the vision transformer and the robust CNN is older than its other rows and sh
 def best_peer(rows: Table, queries: int, begins: str = "") -> str | None:
     """The row of others with the smallest median, if any has one; `begins` is how its name begins."""
     own = {OURS, OURS_ALONE, OURS_INSIDE, "auto", "belief", "hopskipjump"}
-    others = [name for name in rows if name not in own and name.startswith(begins)]
+    others = [name for name in rows if name.removesuffix(SMALL) not in own and name.startswith(begins)]
     medians = {name: median(rows[name], queries).value for name in others}
     name = min(medians, key=lambda name: medians[name], default=None)
     return name if name is not None and math.isfinite(medians[name]) else None
@@ -64,7 +81,7 @@ def section(title: str, rows: Sequence[Row], found: Table, most: int) -> str:
         seeds = found[row.name]
         cells = (interval(median(seeds, q)) for q in queries)
         body.append((row.name, *cells, str(len(seeds)), str(len(seeds[0])), row.needs))
-    if first in (OURS, OURS_INSIDE):
+    if first.removesuffix(SMALL) in (OURS, OURS_INSIDE):
         best = {q: best_peer(found, q) for q in queries}
         cells = (_versus(found[first], found[name], q, name) if name else "" for q, name in best.items())
         body.append((f"{first} ÷ best peer", *cells, "", "", ""))
@@ -80,18 +97,27 @@ def _versus(ours: Sequence[Curves], other: Sequence[Curves], queries: int, name:
 
 
 def pieces(options: Options) -> Iterator[Piece]:
+    """Every row's first part and seed come before its second."""
     chosen = {name for name in options.attacks.split(",") if name}
-    for victim in CASES:
-        for row in (row for rows in OTHER_TABLES.get(victim, CIFAR_TABLES).values() for row in rows):
-            for seed in range(row.seeds if not chosen or row.name in chosen else 0):
-                make = partial(row.curves, victim, seed, CASES[victim].samples)
-                yield Piece.of_curves(row.file(victim, seed), victim, row.settings(victim, seed), make)
+    for victim, case in CASES.items():
+        rows = [row for rows in OTHER_TABLES.get(victim, CIFAR_TABLES).values() for row in rows]
+        for part, seed, row in product(range(case.parts), range(SEEDS), rows):
+            if seed < row.seeds and (not chosen or row.name in chosen):
+                make, settings = partial(row.part, victim, seed, part), row.settings(victim, seed, part)
+                yield Piece.of_curves(row.file(victim, seed, part), victim, settings, make)
 
 
 def kept(store: Store, rows: Sequence[Row], victim: str) -> dict[str, list[Curves]]:
-    """Each seed's curves of the rows that have raw files."""
-    seeds = {row.name: store.curves({str(i): row.file(victim, i) for i in range(row.seeds)}) for row in rows}
-    return {name: list(curves.values()) for name, curves in seeds.items() if curves}
+    """Each seed's curves of the rows that have raw files, over the parts from the first that are there."""
+    found: dict[str, list[Curves]] = {}
+    for row in rows:
+        for seed in range(row.seeds):
+            files = [row.file(victim, seed, part) for part in range(CASES[victim].parts)]
+            there = list(takewhile(store.__contains__, files))
+            whole = tuple(chain.from_iterable(store.curves({name: name for name in there}).values()))
+            if whole and (row.name not in found or len(whole) == len(found[row.name][0])):
+                found.setdefault(row.name, []).append(whole)
+    return found
 
 
 def sections(store: Store) -> Iterator[str]:
@@ -102,10 +128,11 @@ def sections(store: Store) -> Iterator[str]:
 
 
 def figures(store: Store) -> Figures:
-    return keyed(*(kept(store, rows, "vgg") for rows in CIFAR_TABLES.values()))
+    cifar = (kept(store, rows, "vgg") for rows in CIFAR_TABLES.values())
+    return keyed(*cifar, kept(store, FREE_PHOTOS, PHOTOS), kept(store, FREE_CLIPS, CLIPS))
 
 
-def keyed(free: Table, inside: Table, targeted: Table) -> dict[str, Any]:
+def keyed(free: Table, inside: Table, targeted: Table, photos: Table, clips: Table) -> dict[str, Any]:
     """Figures by the names that scripts rely on; NaN where a row is missing."""
 
     def two(rows: Table, first: str, other: str | None, queries: int) -> float:
@@ -123,6 +150,8 @@ def keyed(free: Table, inside: Table, targeted: Table) -> dict[str, Any]:
         "noprior_ratio_square_500": two(free, OURS_ALONE, best_peer(free, 500, "square_min"), 500),
         "palette_ratio_best_peer_20": two(inside, OURS_INSIDE, best_peer(inside, 20), 20),
         "targeted_ratio_square_50": two(targeted, "auto targeted", "square targeted", 50),
+        "photos_ratio_20": two(photos, OURS, best_peer(photos, 20), 20),
+        "clips_ratio_50": two(clips, OURS, best_peer(clips, 50), 50),
     }
 
 
@@ -144,7 +173,28 @@ def quick(options: Options) -> Figures:
         found.append(each)
     for name, curves in (found[0] | found[1] | found[2]).items():
         print(f"{name}: {len(curves[0])} images, L2 {median(curves, 20).value:.3f} within 20 queries")
-    return keyed(*found)
+    few_photos = _few(store, FREE_PHOTOS, PHOTOS, QUICK_PHOTOS, options.device)
+    return keyed(*found, few_photos, _few(store, FREE_CLIPS, CLIPS, QUICK_CLIPS, options.device))
+
+
+def _few(store: Store, rows: Sequence[Row], victim: str, size: tuple[int, int], device: str) -> Table:
+    """Ours on the first samples, run now; all peers that have raw files, on the same samples."""
+    samples, budget = size
+    others = {name: seeds[:1] for name, seeds in kept(store, rows[1:], victim).items()}
+    if not others:
+        print(f"skipped {victim}: no peer has a raw file")
+        return {}
+    try:
+        own = replace(rows[0], budget=budget).curves(victim, 0, samples, device)
+    except (Absent, MissingExtra) as why:
+        print(f"skipped {victim}: {why}")
+        return {}
+    found = {rows[0].name: [own]} | {name: [seeds[0][: len(own)]] for name, seeds in others.items()}
+    for name, curves in found.items():
+        print(
+            f"{victim}, {name}: {len(curves[0])} samples, L2 {median(curves, budget).value:.3f} within {budget} queries"
+        )
+    return found
 
 
 def flags(parser: argparse.ArgumentParser) -> None:
