@@ -13,6 +13,7 @@ from rlab.victims.base import Victim
 
 
 @pytest.mark.slow
+@pytest.mark.real
 @pytest.mark.parametrize("load", [squeezenet_victim, mobilenet_victim])
 def test_published_networks_recognise_photos(load: Callable[[], Victim]) -> None:
     try:
