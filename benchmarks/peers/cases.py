@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -24,6 +24,8 @@ from rlab.storage.config import check
 from rlab.victims.base import Victim
 from rlab.victims.torch_module import TorchVictim
 
+SAMPLES, SEEDS, MOST = 500, 3, 500
+SHORT, LONG = 50, 1000  # queries on photos
 CLIP_SURROGATES = ("c3d", "tsn", "tsm")
 # By victim, so that none is a surrogate of its own and one at least is of another family
 PHOTO_SURROGATES = {
@@ -78,7 +80,7 @@ def _photos(name: str, title: str) -> Case:
     def surrogates(device: str) -> tuple[TorchVictim, ...]:
         return tuple(photo_net(each, device) for each in PHOTO_SURROGATES[name])
 
-    return Case(title, load, photos, surrogates, patch=14, samples=120, most=50, part=8)
+    return Case(title, load, photos, surrogates, patch=14, samples=120, most=LONG, part=8)
 
 
 CASES = {
@@ -118,7 +120,6 @@ def averaged(victim: str, device: str) -> tuple[TorchVictim, ...]:
     return tuple(made)
 
 
-SAMPLES, SEEDS, MOST = 500, 3, 500
 OURS, OURS_ALONE, OURS_INSIDE = "pixels + surrogates", "pixels", "palette + surrogates"
 COPIES, SMALL = " of 10 copies", ", 8x8"
 Run = Callable[[Victim, Batch, int, int, str], Curves]  # budget, seed, victim's name
@@ -259,9 +260,21 @@ CIFAR_TABLES = {
     "natural palette, 4x4 patches": INSIDE_CIFAR,
     "natural palette, targeted at airplane": TARGETED,
 }
+LONG_PHOTOS = tuple(
+    Row(f"belief, {side}x{side}, to the end", ours(NATURAL, False, patch=side), INSIDE[2].needs, budget=LONG, seeds=1)
+    for side in (14, 8)
+)
+
+
+def _short(rows: Sequence[Row]) -> tuple[Row, ...]:
+    """With the budget that all rows of a table on photos have."""
+    return tuple(replace(row, budget=SHORT) for row in rows)
+
+
 PHOTO_TABLES = {
-    "free pixels": FREE_PHOTOS,
-    "natural palette, 14x14 patches": INSIDE_PHOTOS,
-    "natural palette, 8x8 patches": SMALL_PHOTOS,
+    "free pixels": _short(FREE_PHOTOS),
+    "natural palette, 14x14 patches": _short(INSIDE_PHOTOS),
+    "natural palette, 8x8 patches": _short(SMALL_PHOTOS),
+    "natural palette, to the end": LONG_PHOTOS,
 }
 OTHER_TABLES = {**dict.fromkeys(PHOTO_SURROGATES, PHOTO_TABLES), "slowfast": {"free pixels": FREE_CLIPS}}

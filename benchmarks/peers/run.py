@@ -16,7 +16,9 @@ from functools import partial
 from itertools import chain, product, takewhile
 from typing import Any
 
-from benchmarks.attacks import flipped, median, ratio
+import numpy as np
+
+from benchmarks.attacks import flipped, median, ratio, within
 from benchmarks.data import Absent
 from benchmarks.harness import Claim, Figures, Options, Piece
 from benchmarks.peers.cases import (
@@ -28,6 +30,8 @@ from benchmarks.peers.cases import (
     OURS,
     OURS_ALONE,
     OURS_INSIDE,
+    PHOTO_SURROGATES,
+    PHOTO_TABLES,
     SEEDS,
     SMALL,
     Row,
@@ -38,8 +42,13 @@ from benchmarks.tables import section as section_of
 from rlab.errors import MissingExtra
 from rlab.stats import Estimate
 
+MISSING = (
+    "Missing: the rest of the 120 photos and the 500 sample photos, which take a GPU; a MobileNet or ResNet of torchvision's own "
+    "weights, which are not on the machine."
+)
 QUERIES = (1, 2, 3, 4, 5, 6, 20, 50, 100, 500)
 SHARES = (1, 5, 20, 100)
+OWN = ("pixels", "palette", "auto", "belief")  # how the names of our rows begin
 PHOTOS, CLIPS = "lite1", "slowfast"  # the victims of two figures
 QUICK_PHOTOS, QUICK_CLIPS = (4, 20), (4, 50)  # samples and queries of the quick run
 Table = Mapping[str, list[Curves]]  # by row, each seed's curves
@@ -50,24 +59,27 @@ far. A query is any row that reaches the victim during the search and the reduct
 for the clean prediction, which tells all attacks where to start, for the prediction that verifies a flip, or for
 queries to surrogates. Brackets are 95% bootstrap intervals over images and seeds. A ratio is our median over that of
 the best other row at the same q; if its interval includes 1 there is no difference. Surrogates are ResNet-20,
-ConvMixer, an all-convolutional net, the same trained against perturbations, and inverted residuals; for photos
-EfficientNet-Lite0 and Lite2 (the victim's family), for clips C3D, TSN and TSM. No victim is among them. Ours shows each
-surrogate moved and mirrored copies of the input; a peer "of 10 copies" has gradients averaged over all of them. Peers
-are written from their papers (`rlab/comparison`), with their usual step scaled to the data. Those that stop at their
-flip continue by bisection towards the original (inside a palette, along their own push), because ours reduces its flip
-too. Inside the palette, each step of a peer is followed by the assignment of palette entries that gains most along it
-for its squared L2. Rows that stop early keep what they reached: ours with surrogates or inside the palette at 100
-queries, `bases` at 50. Deterministic attacks (ours on free pixels, `ensemble_pgd`, `bases`) have seed 0 only. Rows with
-fewer samples than the others ran on 2 CPU cores, the others on an H200. Our settings were chosen on test images
-1000-1399; steps and strengths of peers are those of their papers, or the better of the two shown. Ours with surrogates
-on the vision transformer and the robust CNN is older than its other rows and shows surrogates no copies.
+ConvMixer, an all-convolutional net, the same trained against perturbations, and inverted residuals; for the photos'
+SqueezeNet EfficientNet-Lite0 and Lite2, for their other victims Lite0 and SqueezeNet; for clips C3D, TSN and TSM. No
+victim is among its own surrogates. Ours shows each surrogate moved and mirrored copies of the input; a peer "of 10
+copies" has gradients averaged over all of them. Peers are written from their papers (`rlab/comparison`,
+`benchmarks/peers`), with their usual step scaled to the data. `sparse_rs` changes few pixels and `patch_rs` one square
+as much as they like, so that their L2 shows what they change and not how well they search; V-BAD has 10 queries for an
+estimate instead of 48. Photos are of the NIPS 2017 challenge at 224 pixels, which MobileNet shrinks to 192 itself, and
+all rows have the first of them; on photos and clips, all rows of a table have the same samples and budget. Those that
+stop at their flip continue by bisection towards the original (inside a palette, along their own push), because ours
+reduces its flip too. Inside the palette, each step of a peer is followed by the assignment of palette entries that
+gains most along it for its squared L2. Rows that stop early keep what they reached: ours with surrogates or inside the
+palette at 100 queries, `bases` at 50. Deterministic attacks (ours on free pixels, `ensemble_pgd`, `bases`) have seed 0
+only. Rows with fewer samples than the others ran on 2 CPU cores, the others on an H200. Our settings were chosen on
+test images 1000-1399; steps and strengths of peers are those of their papers, or the better of the two shown. Ours with
+surrogates on the vision transformer and the robust CNN is older than its other rows and shows surrogates no copies.
 """
 
 
 def best_peer(rows: Table, queries: int, begins: str = "") -> str | None:
     """The row of others with the smallest median, if any has one; `begins` is how its name begins."""
-    own = {OURS, OURS_ALONE, OURS_INSIDE, "auto", "belief", "hopskipjump"}
-    others = [name for name in rows if name.removesuffix(SMALL) not in own and name.startswith(begins)]
+    others = [name for name in rows if not name.startswith((*OWN, "hopskipjump")) and name.startswith(begins)]
     medians = {name: median(rows[name], queries).value for name in others}
     name = min(medians, key=lambda name: medians[name], default=None)
     return name if name is not None and math.isfinite(medians[name]) else None
@@ -85,10 +97,11 @@ def section(title: str, rows: Sequence[Row], found: Table, most: int) -> str:
         best = {q: best_peer(found, q) for q in queries}
         cells = (_versus(found[first], found[name], q, name) if name else "" for q, name in best.items())
         body.append((f"{first} ÷ best peer", *cells, "", "", ""))
-    shares = [(row.name, *(share(flipped(found[row.name], q)) for q in SHARES)) for row in shown]
+    counts = [q for q in SHARES if q <= most]
+    shares = [(row.name, *(share(flipped(found[row.name], q)) for q in counts)) for row in shown]
     far = table(("L2 within", *map(str, queries), "seeds", "samples", "needs"), body)
     note = f"{len(found[first][0])} samples that the victim classifies correctly."
-    return section_of(title, far, table(("flipped within", *map(str, SHARES)), shares), note)
+    return section_of(title, far, table(("flipped within", *map(str, counts)), shares), note)
 
 
 def _versus(ours: Sequence[Curves], other: Sequence[Curves], queries: int, name: str) -> str:
@@ -108,7 +121,7 @@ def pieces(options: Options) -> Iterator[Piece]:
 
 
 def kept(store: Store, rows: Sequence[Row], victim: str) -> dict[str, list[Curves]]:
-    """Each seed's curves of the rows that have raw files, over the parts from the first that are there."""
+    """Each seed's curves of the rows that have raw files; where a case has parts, over those that all these rows have."""
     found: dict[str, list[Curves]] = {}
     for row in rows:
         for seed in range(row.seeds):
@@ -117,14 +130,34 @@ def kept(store: Store, rows: Sequence[Row], victim: str) -> dict[str, list[Curve
             whole = tuple(chain.from_iterable(store.curves({name: name for name in there}).values()))
             if whole and (row.name not in found or len(whole) == len(found[row.name][0])):
                 found.setdefault(row.name, []).append(whole)
-    return found
+    least = min((len(seeds[0]) for seeds in found.values()), default=0) if CASES[victim].part else None
+    return {name: [curves[:least] for curves in seeds] for name, seeds in found.items()}
 
 
 def sections(store: Store) -> Iterator[str]:
     for victim, case in CASES.items():
         for what, rows in OTHER_TABLES.get(victim, CIFAR_TABLES).items():
             if found := kept(store, rows, victim):
-                yield section(f"{case.title}, {what}", rows, found, case.most)
+                yield section(f"{case.title}, {what}", rows, found, min(case.most, max(row.budget for row in rows)))
+    yield from paper_section(store)
+
+
+def paper_section(store: Store) -> Iterator[str]:
+    """Our distances on photos, next to those of the paper."""
+    body = []
+    for victim in PHOTO_SURROGATES:
+        rows = [row for rows in PHOTO_TABLES.values() for row in rows if row.name.startswith(OWN)]
+        for row in (row for row in rows if row.file(victim, 0) in store):
+            for queries in (q for q in (20, 50, 200, 1000) if q <= row.budget):
+                far = within(kept(store, [row], victim)[row.name][:1], queries)[0]
+                won = far[np.isfinite(far)]
+                figures = (f"{value:.3g}" for value in (won.mean(), np.median(won), won.max())) if len(won) else "–––"
+                title = f"{CASES[victim].title}, {row.name}"
+                body.append((title, f"{queries}", f"{len(won)} of {len(far)}", *figures))
+    if body:
+        body.append(("RLAB paper, ImageNet (other photos and networks)", "", "", "2.48", "", "4.74"))
+        heads = " | within | flipped | average L2 of flips | median | largest"
+        yield section_of("Photos and the paper's figure", table(heads, body), MISSING)
 
 
 def figures(store: Store) -> Figures:

@@ -76,3 +76,9 @@ def test_parts_are_joined_from_the_first_and_seeds_with_fewer_samples_are_left_o
     for seed, part, far in ((0, 0, 1.0), (0, 1, 2.0), (0, 3, 4.0), (1, 0, 5.0)):
         store.write(row.file("lite1", seed, part), Raw(from_curves((((1, far),),))), Origin())
     assert peers.kept(store, FREE_PHOTOS, "lite1") == {row.name: [(((1, 1.0),), ((1, 2.0),))]}
+    store.write(FREE_PHOTOS[0].file("lite1", 0), Raw(from_curves((((1, 3.0),),))), Origin())  # one part alone
+    both = {FREE_PHOTOS[0].name: [(((1, 3.0),),)], row.name: [(((1, 1.0),),)]}
+    assert peers.kept(store, FREE_PHOTOS, "lite1") == both
+    (section,) = peers.paper_section(store)
+    assert "pixels + surrogates | 20 | 1 of 1 | 3 | 3 | 3 |" in section
+    assert "2.48" in section
