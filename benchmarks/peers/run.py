@@ -110,11 +110,11 @@ def _versus(ours: Sequence[Curves], other: Sequence[Curves], queries: int, name:
 
 
 def pieces(options: Options) -> Iterator[Piece]:
-    """Every row's first part and seed come before its second."""
+    """The first part of every row comes before the second of any, and all parts before a second seed."""
     chosen = {name for name in options.attacks.split(",") if name}
     for victim, case in CASES.items():
         rows = [row for rows in OTHER_TABLES.get(victim, CIFAR_TABLES).values() for row in rows]
-        for part, seed, row in product(range(case.parts), range(SEEDS), rows):
+        for seed, part, row in product(range(SEEDS), range(case.parts), rows):
             if seed < row.seeds and (not chosen or row.name in chosen):
                 make, settings = partial(row.part, victim, seed, part), row.settings(victim, seed, part)
                 yield Piece.of_curves(row.file(victim, seed, part), victim, settings, make)
