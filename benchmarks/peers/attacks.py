@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from benchmarks.peers.bases import bases_linf
 from benchmarks.peers.clips import geo_trap, vbad
 from benchmarks.peers.pbo import pbo
 from benchmarks.peers.sparse import patch_rs, sparse_rs
@@ -11,6 +12,7 @@ from rlab.comparison.peers import Peer
 
 MORE: dict[str, Peer] = {
     "pbo": Peer(pbo, 1.0),
+    "bases_linf": Peer(bases_linf, 16 / 255),
     "sparse_rs": Peer(sparse_rs, 24.0, surrogates=False),  # pixels
     "patch_rs": Peer(patch_rs, 20.0, surrogates=False),  # pixels along each side
     "surfree": Peer(surfree, None, surrogates=False, until="budget", answers="labels"),

@@ -219,7 +219,7 @@ FREE_CIFAR = (
 )
 FREE_PHOTOS = (
     *FREE,
-    *map(peer, ("gfcs@2", "gfcs@1.1", "simba_ods@2", "pbo@7", "ensemble_pgd@7", "ensemble_pgd_min@3.5", "bases@7")),
+    *map(peer, ("gfcs@2", "gfcs@1.1", "simba_ods@2", "pbo@7", "ensemble_pgd@7", "ensemble_pgd_min@3.5", "bases_linf")),
     peer("ensemble_pgd_min@3.5", copies=True),
     *map(peer, ("simba_dct@1", "square_min@20", "square_min@5", "sparse_rs@500", "patch_rs@56")),
 )

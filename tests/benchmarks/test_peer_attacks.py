@@ -87,6 +87,17 @@ def test_pbo_trusts_a_surrogate_that_is_right_and_learns_from_answers_where_it_i
     assert not wrong.succeeded.all() or int(wrong.queries.min()) > int(near.queries.max())
 
 
+def test_bases_keeps_every_value_within_its_bound_and_finds_the_right_surrogate() -> None:
+    others = [Linear(margin=2.0, seed=seed) for seed in (7, 8)]
+    model = Watching(margin=2.0)
+    least = float(2.0 / model.weight.detach().abs().sum())  # the smallest bound that flips
+    result = attack(f"bases_linf@{1.2 * least}", model, *others, Linear(margin=2.0), budget=60)
+    assert result.succeeded.all()
+    assert int(result.queries.min()) > 1
+    assert all(float((x - greys(len(x)).x).abs().max()) < 1.201 * least for x in model.rows if len(x) == 3)
+    assert not attack(f"bases_linf@{0.9 * least}", Linear(margin=2.0), Linear(margin=2.0), budget=9).succeeded.any()
+
+
 def test_surfree_comes_nearer_by_labels_alone() -> None:
     model = Linear(margin=2.0)
     by_labels = contender("surfree")(TorchVictim(model, outputs="labels"), greys(2), 120, 0)
