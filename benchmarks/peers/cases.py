@@ -144,7 +144,8 @@ class Row:
 
     def curves(self, victim: str, seed: int, samples: int, device: str) -> Curves:
         """Of the first samples."""
-        return self._of(victim, seed, CASES[victim].data(min(samples, self.samples, CASES[victim].samples)), device)
+        case = CASES[victim]
+        return self._of(victim, seed, case.data(case.samples)[: min(samples, self.samples)], device)
 
     def part(self, victim: str, seed: int, part: int, device: str) -> Curves:
         """Of one part of the samples."""
