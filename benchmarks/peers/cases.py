@@ -25,7 +25,7 @@ from rlab.victims.base import Victim
 from rlab.victims.torch_module import TorchVictim
 
 SAMPLES, SEEDS, MOST = 500, 3, 500
-SHORT, LONG = 50, 1000  # queries on photos
+SHORT, LONG = 20, 1000  # queries on photos
 CLIP_SURROGATES = ("c3d", "tsn", "tsm")
 # By victim, so that none is a surrogate of its own and one at least is of another family
 PHOTO_SURROGATES = {
@@ -80,7 +80,7 @@ def _photos(name: str, title: str) -> Case:
     def surrogates(device: str) -> tuple[TorchVictim, ...]:
         return tuple(photo_net(each, device) for each in PHOTO_SURROGATES[name])
 
-    return Case(title, load, photos, surrogates, patch=14, samples=120, most=LONG, part=8)
+    return Case(title, load, photos, surrogates, patch=14, samples=120, most=LONG, part=6)
 
 
 CASES = {
@@ -220,15 +220,15 @@ FREE_CIFAR = (
 )
 FREE_PHOTOS = (
     *FREE,
-    *map(peer, ("gfcs@2", "gfcs@1.1", "simba_ods@2", "pbo@7", "ensemble_pgd@7", "ensemble_pgd_min@3.5", "bases_linf")),
+    *map(peer, ("ensemble_pgd_min@3.5", "gfcs@2", "ensemble_pgd@7", "square_min@20", "sparse_rs@500", "patch_rs@56")),
+    *map(peer, ("gfcs@1.1", "simba_ods@2", "pbo@7", "bases_linf", "simba_dct@1", "square_min@5")),
     peer("ensemble_pgd_min@3.5", copies=True),
-    *map(peer, ("simba_dct@1", "square_min@20", "square_min@5", "sparse_rs@500", "patch_rs@56")),
 )
 FREE_CLIPS = (
     FREE[0],
-    *map(peer, ("gfcs@2", "simba_ods@2", "pbo@10", "ensemble_pgd@10", "ensemble_pgd_min@5")),
+    *map(peer, ("ensemble_pgd_min@5", "gfcs@2", "vbad@5", "geo_trap@5", "ensemble_pgd@10", "simba_ods@2")),
+    *map(peer, ("geo_trap@10", "vbad@2", "pbo@10")),
     peer("ensemble_pgd_min@5", copies=True),
-    *map(peer, ("vbad@2", "vbad@5", "geo_trap@5", "geo_trap@10")),
 )
 INSIDE = (
     Row(OURS_INSIDE, ours(NATURAL, True), "scores, surrogates' gradients, a palette", budget=100),
