@@ -27,7 +27,7 @@ def divisor(step: int, budget: int) -> int:
 
 
 def sparse_rs(trial: Trial) -> NoReturn:
-    """`strength` pixels (one per frame and place in clips) have random corner colours; each step exchanges some of them."""
+    """`strength` pixels have random corner colours; each step exchanges some of them."""
     recorder, x0 = trial.recorder, trial.x
     places = x0[0, 0].numel()
     count = min(int(trial.strength), places // 2)
@@ -96,11 +96,10 @@ def _painted(trial: Trial, samples: Tensor, patch: Tensor, step: int, side: int)
 
 
 def _pasted(x: Tensor, patch: Tensor, corner: Tensor) -> Tensor:
-    """Samples (m, c, *frames, h, w) with the patch (m, c, s, s) at the corner (m, 2), in every frame."""
-    out, side = x.clone(), torch.arange(patch.shape[-1], device=x.device)
+    """Images (m, c, h, w) with the patch (m, c, s, s) at the corner (m, 2)."""
+    out, side = x.clone(), patch.shape[-1]
     for row, (top, left) in enumerate(corner.tolist()):
-        target = out[row, ..., top : top + len(side), left : left + len(side)]
-        target[:] = patch[row].view(-1, *(1,) * (target.dim() - 3), *patch.shape[-2:])
+        out[row, :, top : top + side, left : left + side] = patch[row]
     return out
 
 
