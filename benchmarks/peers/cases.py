@@ -198,11 +198,11 @@ def peer(spec: str, copies: bool = False, patch: int = 0) -> Row:
         return tuple(flips if won else () for flips, attacked, won in held if attacked)
 
     few: dict[str, int] = {}
-    if spec.startswith("bases"):
+    if spec.startswith(("bases", "pbo")):
         few["budget"] = 50
     if spec == "hopskipjump":
         few["samples"] = 100
-    if spec.startswith(("ensemble", "bases", "hop")) or copies:
+    if spec.startswith(("ensemble", "bases", "pbo", "hop")) or copies:
         few["seeds"] = 1
     needs = ", ".join(contender(spec, ()).needs)
     return Row(f"{spec}{COPIES if copies else ''}{SMALL if patch else ''}", run, needs, **few)

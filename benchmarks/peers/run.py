@@ -70,10 +70,11 @@ all rows have the first of them; on photos and clips, all rows of a table have t
 stop at their flip continue by bisection towards the original (inside a palette, along their own push), because ours
 reduces its flip too. Inside the palette, each step of a peer is followed by the assignment of palette entries that
 gains most along it for its squared L2. Rows that stop early keep what they reached: ours with surrogates or inside the
-palette at 100 queries, `bases` at 50. Deterministic attacks (ours on free pixels, `ensemble_pgd`, `bases`) have seed 0
-only. Rows with fewer samples than the others ran on 2 CPU cores, the others on an H200. Our settings were chosen on
-test images 1000-1399; steps and strengths of peers are those of their papers, or the better of the two shown. Ours with
-surrogates on the vision transformer and the robust CNN is older than its other rows and shows surrogates no copies.
+palette at 100 queries, `bases` and `pbo` at 50. Deterministic attacks (ours on free pixels, `ensemble_pgd`, `bases`,
+`pbo`) have seed 0 only. Rows with fewer samples than the others ran on 2 CPU cores, the others on an H200. Our settings
+were chosen on test images 1000-1399; steps and strengths of peers are those of their papers, or the better of the two
+shown. Ours with surrogates on the vision transformer and the robust CNN is older than its other rows and shows
+surrogates no copies.
 """
 
 
