@@ -1,7 +1,8 @@
 """Build the release candidate into `dist/` and try it: `make release`.
 
-The wheel is built from the source archive, which therefore holds everything; both depend only on the commit. Each is installed into
-a fresh environment of the oldest and of the newest Python that `pyproject.toml` names, and runs the first lines of README there.
+The wheel is built from the source archive, which therefore holds everything; both depend only on the commit. They are installed,
+one after the other, into fresh environments of the oldest and the newest Python that `pyproject.toml` names, and run README's first
+lines there.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -29,8 +31,8 @@ def main() -> None:
     pythons = {version: _interpreter(version) for version in (versions[0], versions[-1])}
     archives = build()
     for version, python in pythons.items():
-        for archive in archives:
-            print(f"Python {version}, {archive.name}: {try_out(python, archive)}", flush=True)
+        for archive, printed in try_out(python, archives):
+            print(f"Python {version}, {archive.name}: {printed}", flush=True)
     sums = [f"{hashlib.sha256(archive.read_bytes()).hexdigest()}  {archive.name}\n" for archive in archives]
     (DIST / "SHA256SUMS").write_text("".join(sums))
     print("".join(sums), end="")
@@ -49,19 +51,20 @@ def build() -> list[Path]:
     return sorted(DIST.iterdir(), reverse=True)  # a wheel's name is the source archive's and more
 
 
-def try_out(python: str, archive: Path) -> str:
-    """-> what `rlab --version` prints in a fresh environment, after README's first lines of Python ran there."""
+def try_out(python: str, archives: Sequence[Path]) -> Iterator[tuple[Path, str]]:
+    """-> each archive and what its `rlab --version` prints, after README's first lines of Python ran with it."""
     (first, *_) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         _output(python, "-m", "venv", str(folder / "venv"))
-        pinned = [
-            "--constraint",
-            str(ROOT / "constraints.txt"),
-        ]  # for torch's sake: another version may bring gigabytes
-        _output(str(folder / "venv/bin/pip"), "install", "--quiet", *pinned, str(archive))
-        _output(str(folder / "venv/bin/python"), "-c", first, folder=folder)
-        return _output(str(folder / "venv/bin/rlab"), "--version", folder=folder)
+        install = [str(folder / "venv/bin/pip"), "install", "--quiet"]
+        for number, archive in enumerate(archives):  # a torch that is not pinned may bring gigabytes
+            pinned = (
+                ["--constraint", str(ROOT / "constraints.txt")] if not number else ["--no-deps", "--force-reinstall"]
+            )
+            _output(*install, *pinned, str(archive))
+            _output(str(folder / "venv/bin/python"), "-c", first, folder=Path(tempfile.mkdtemp(dir=folder)))
+            yield archive, _output(str(folder / "venv/bin/rlab"), "--version", folder=folder)
 
 
 def _interpreter(version: str) -> str:
