@@ -23,8 +23,7 @@ TUTORIALS = [page for page in sorted((DOCS / "tutorials").glob("*.md")) if page.
 MORE = ("index", "benchmark", "explain", "harden")
 PAGES = [*(ROOT / page for page in (*DOCUMENTS, *GUIDES)), *(DOCS / f"{name}.md" for name in MORE), *TUTORIALS]
 QUICK = (  # the others are slow
-    "README", "models-and-data", "run-folders", "search", "image", "ecg", "filter", "http", "audit", "detector", "regression",
-    "segmentation", "surrogates", "video",
+    "README", "models-and-data", "run-folders", "search", "image", "filter", "http", "audit", "detector", "regression",
 )  # fmt: skip
 COMMANDS = dict(commands())
 
@@ -61,8 +60,7 @@ def run_blocks(blocks: list[Block], page: str, folder: Path) -> int:
 
 
 def slow_or_not(page: Path) -> Any:
-    quick = page.stem in QUICK and page != DOCS / "ecg.md"  # the tutorial of that name is quick
-    return pytest.param(page, marks=() if quick else (pytest.mark.slow,))
+    return pytest.param(page, marks=() if page.stem in QUICK else (pytest.mark.slow,))
 
 
 @pytest.mark.parametrize("page", [*map(slow_or_not, PAGES)], ids=lambda page: page.stem)
