@@ -16,8 +16,9 @@ from rlab.data.batch import Batch, Kind, Samples
 from rlab.data.cinc import cinc2020, cinc2020_source, cpsc2018, cpsc2018_source, is_cinc2020, is_cpsc2018
 from rlab.data.clips import VIDEOS, clip_source, video_folder
 from rlab.data.csv_signals import csv_signals
-from rlab.data.embedded import embedded
-from rlab.data.fields import ACCEPTED, DataFields, Loader, reads
+from rlab.data.embedded import DEMO as DEMO
+from rlab.data.embedded import demo, demo_source
+from rlab.data.fields import ACCEPTED, DataFields, Loader
 from rlab.data.images import IMAGES, cifar10, image_folder, image_source, is_cifar, is_pickled_cifar
 from rlab.data.labels import endings_below
 from rlab.data.memory import READ, InMemory, in_memory
@@ -32,7 +33,6 @@ from rlab.progress import showing
 from rlab.storage.config import check_keywords
 from rlab.storage.outside import regular, short
 
-DEMO = "demo:"
 _COMMON = ("path", "kind", "limit", "order", "shuffle", "seed", "stream")
 HELD = 2**26  # bytes; larger data are streamed by default
 PICKLED = (".pkl", ".pickle", ".pt", ".pth", ".joblib")
@@ -51,7 +51,7 @@ STREAMS: dict[Loader, Callable[[DataFields], Source]] = {
     image_folder: image_source, video_folder: clip_source, wfdb_records: wfdb_source,
     ptbxl: ptbxl_source, cinc2017: cinc2017_source, cinc2020: cinc2020_source, cpsc2018: cpsc2018_source,
     audio: audio_source, volumes: volumes_source, boxes: boxes_source, maps: maps_source,
-    npz: npz_source, npy: npy_source, parquet: parquet_source, webdataset: webdataset_source,
+    demo: demo_source, npz: npz_source, npy: npy_source, parquet: parquet_source, webdataset: webdataset_source,
 }  # fmt: skip
 
 
@@ -130,12 +130,6 @@ def load(
     declared = check_keywords(load, DataOptions, values)
     with showing(progress):
         return declared.open() if stream else declared.load()
-
-
-@reads("split")
-def demo(source: DataFields) -> Batch:
-    """Load embedded demo data."""
-    return embedded(source.path.removeprefix(DEMO), split=source.split or "test", take=source.take)
 
 
 def find_loader(source: DataFields) -> Loader:
