@@ -49,6 +49,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(absent)
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print how many faults of the disk and the network were tried."""
+    reports = [each for kind in ("passed", "failed") for each in terminalreporter.stats.get(kind, [])]
+    if faults := sum(value for report in reports for name, value in report.user_properties if name == "faults"):
+        terminalreporter.write_line(f"{faults:,} faults of the disk and the network tried")
+
+
 @pytest.fixture(scope="session")
 def root() -> Path:
     """The repository."""

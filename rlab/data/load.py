@@ -16,8 +16,9 @@ from rlab.data.batch import Batch, Kind, Samples
 from rlab.data.cinc import cinc2020, cpsc2018, is_cinc2020, is_cpsc2018
 from rlab.data.clips import VIDEOS, video_folder
 from rlab.data.csv_signals import csv_signals
-from rlab.data.embedded import embedded
-from rlab.data.fields import ACCEPTED, DataFields, Loader, reads
+from rlab.data.embedded import DEMO as DEMO
+from rlab.data.embedded import demo
+from rlab.data.fields import ACCEPTED, DataFields, Loader
 from rlab.data.images import CIFAR10C, IMAGES, cifar10, cifar10c, image_folder, is_cifar, is_pickled_cifar
 from rlab.data.labels import endings_below
 from rlab.data.memory import READ, InMemory, in_memory
@@ -32,7 +33,6 @@ from rlab.progress import showing
 from rlab.storage.config import check_keywords
 from rlab.storage.outside import regular, short
 
-DEMO = "demo:"
 _COMMON = ("path", "kind", "limit", "order", "shuffle", "seed", "stream")
 HELD = 2**26  # bytes; larger data are streamed by default
 PICKLED = (".pkl", ".pickle", ".pt", ".pth", ".joblib")
@@ -131,12 +131,6 @@ def load(
     declared = check_keywords(load, DataOptions, values)
     with showing(progress):
         return declared.open() if stream else declared.load()
-
-
-@reads("split")
-def demo(source: DataFields) -> Batch:
-    """Load embedded demo data."""
-    return embedded(source.path.removeprefix(DEMO), split=source.split or "test", take=source.take)
 
 
 def find_loader(source: DataFields) -> Loader:

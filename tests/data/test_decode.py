@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlab.data import DataOptions, decode, load
+from rlab.data import decode
 from rlab.data.clips import ClipSource
 from rlab.data.decode import BadClip, frame_indices, pick, read_clip
+from rlab.data.load import DataOptions, load
 from rlab.data.take import parse_ranges
 from rlab.errors import DataError, OptionError
 from tests.data.clip_files import write

@@ -10,8 +10,8 @@ import pytest
 import torch
 from PIL import Image
 
-from rlab.data import load
 from rlab.data.images import CLASSES
+from rlab.data.load import load
 from rlab.errors import DataError, InputError, OptionError
 
 DRAW = np.random.default_rng(0)

@@ -18,9 +18,8 @@ import pytest
 import torch
 from PIL import Image
 
-from rlab.data import load
 from rlab.data.batch import Batch
-from rlab.data.load import DataOptions
+from rlab.data.load import DataOptions, load
 from rlab.data.source import Source, read_ahead
 from rlab.errors import DataError, InputError, OptionError
 from tests.data.clip_files import write_counted as write_clip

@@ -44,6 +44,13 @@ def test_the_budget_is_spent_exactly(queries: int, tmp_path: Path) -> None:
     assert (card.queries, card.clean, card.distorted) == (queries, min(queries, 40), max(0, queries - 40))
 
 
+def test_too_few_inputs_are_refused_before_the_first_query() -> None:
+    victim = linear_victim()
+    with pytest.raises(InputError, match="at least 8 inputs"):
+        rlab.learn(victim, bright_batch(2, 7), queries=32, **HOW)
+    assert not victim.rows
+
+
 def test_inputs_need_no_labels() -> None:
     x = bright_batch(2, 40).x
     card = rlab.learn(linear_victim(), x, queries=32, **HOW).card
