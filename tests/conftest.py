@@ -24,7 +24,7 @@ if os.environ.get("RLAB_TEST_MKLDNN") == "0":
 ROOT = Path(__file__).resolve().parent.parent
 REAL = Path(os.environ.get("RLAB_REAL", ROOT.parent / "shared" / "real"))
 
-settings.register_profile("rlab", deadline=None, print_blob=True)  # a busy machine is no failure
+settings.register_profile("rlab", deadline=None, print_blob=True, max_examples=50)  # a busy machine is no failure
 settings.load_profile("rlab")
 
 

@@ -43,13 +43,8 @@ def embedded(name: str, *, split: str = "test", take: Take | None = None) -> Bat
 
 
 @reads("split")
-def demo(source: DataFields) -> Batch:
-    """Load embedded demo data."""
-    return read_all(demo_source(source))
-
-
-def demo_source(source: DataFields) -> Source:
-    """The same samples, which are made when they are read."""
+def demo(source: DataFields) -> Source:
+    """Embedded demo data, which are made when they are read."""
     return embedded_source(source.path.removeprefix(DEMO), source.split or "test", source.take)
 
 

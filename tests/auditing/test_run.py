@@ -203,6 +203,7 @@ def test_a_stopped_audit_resumes_without_repeating_finished_stages(unbroken: Aud
     assert resumed.record == unbroken.record
 
 
+@pytest.mark.slow
 def test_a_kill_inside_the_benchmark_counts_the_same_rows(unbroken: AuditResult, tmp_path: Path) -> None:
     values = declared()
     with mock.patch("rlab.auditing.run.save_report", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
@@ -225,6 +226,7 @@ def test_doctor_errors_skip_the_other_stages_and_fail_their_requirements(tmp_pat
     assert "the doctor found errors" in Links.of(audit.page).text
 
 
+@pytest.mark.slow
 def test_an_audit_with_the_belief_search_runs_every_stage(tmp_path: Path) -> None:
     values = declared(
         policy="belief", data={"path": "demo:digits", "limit": 4},
