@@ -72,7 +72,7 @@ def test_a_finished_folder_holds_these_files_and_no_pickle(rank: int, tmp_path: 
     case = Case(rank)
     result = case.run(tmp_path / "a" / "run")
     parts = ["parts", *(f"parts/chunk-{first:08d}.safetensors" for first in (0, 3, 6))]
-    usual = ["arrays.safetensors", "config.yaml", "ledger.sqlite", *parts, "samples.parquet"]
+    usual = ["arrays.safetensors", "config.yaml", "ledger.sqlite", *parts, "samples.parquet", "times.parquet"]
     assert names(tmp_path / "a" / "run") == usual
     start = {path.name: path.read_bytes()[:16] for path in (tmp_path / "a" / "run").rglob("*.*")}
     assert start["samples.parquet"].startswith(b"PAR1")

@@ -19,6 +19,7 @@ from rlab.folders.reports import report_run
 from rlab.results.result import AttackResult, to_rows
 from rlab.storage import files
 from rlab.storage.ledger import LEDGER, PARTS
+from rlab.storage.names import TIMES
 from tests.command import rlab_command
 from tests.results.plots.fixtures import CASES, make_result
 from tests.runs.killing import COMMANDS, Killed, difference, trouble, unbroken, unbroken_root
@@ -182,7 +183,7 @@ def test_rows_edited_by_hand(edit: str, tmp_path: Path) -> None:
     for command in ("show", "report"):
         run = rlab_command(command, tmp_path / "run")
         assert (run.code, run.err.count("\n")) == (2, 1), run.err
-    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == [files.ARRAYS, files.SAMPLES]
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == [files.ARRAYS, files.SAMPLES, TIMES]
 
 
 @pytest.mark.parametrize("name", ["audit", "benchmark png", "harden"])

@@ -19,8 +19,8 @@ from tests.runs.killing import COMMANDS, FAULTS, Killed, difference, faulty, tro
 
 Record = Callable[[str, object], None]
 FEW = {
-    "attack": 8, "two workers": 3, "learn": 4, "stages": 3, "explain": 3, "compare": 2, "train": 2, "benchmark png": 2,
-    "benchmark npz": 2, "harden": 3, "audit": 2,
+    "attack": 6, "two workers": 2, "learn": 2, "stages": 2, "explain": 3, "compare": 2, "train": 2, "benchmark png": 2,
+    "benchmark npz": 2, "harden": 2, "audit": 2,
 }  # fmt: skip
 
 
