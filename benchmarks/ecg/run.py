@@ -247,7 +247,10 @@ def figures(store: Store) -> Figures:
     records = (leads.KIND, twelve.KIND, harden.KIND, held_out.KIND, plausible.KIND)
     beats = keyed({name: store.read(name) for name in store.names() if not name.startswith(records)}, FULL)
     of_leads, of_policies = leads.lead_figures(lead_curves(store)), twelve.twelve_figures(twelve.stored(store))
-    heat = plausible.plausible_figures(plausible.stored(store)) | held_out.held_out_figures(held_out.stored(store))
+    heat = {
+        **plausible.plausible_figures(plausible.stored(store)),
+        **held_out.held_out_figures(held_out.stored(store)),
+    }
     return {**beats, **of_leads, **of_policies, **harden.harden_figures(harden.stored(store)), **heat}
 
 
