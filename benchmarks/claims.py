@@ -128,13 +128,13 @@ def peers() -> Source:
         rows = {name: cells for name, cells in page.rows(section).items() if "÷" not in name}
         for name, cells in rows.items():
             values = [f"{column}: {cell}" for column, cell in cells.items() if column != NEEDS]
-            claims.append(Claim(f"{section}: `{name}`", values, NEVER, cells[NEEDS]))
+            claims.append(Claim(f"{section}: `{name}`", values, NEVER, cells.get(NEEDS, "as its row says")))
         others = [cells for name, cells in rows.items() if not name.startswith(OURS)]
         columns = [column for column in next(iter(rows.values())) if re.fullmatch(r"L2.* \d+", column)]
         if others:
             best = [f"{column}: {_best(others, column)}" for column in columns]
             claims.append(Claim(f"{section}: best peer at each number of queries", best, NEVER, "as its row says"))
-    data = "CIFAR-10 test images 0-499; no victim is among the surrogates"
+    data = "CIFAR-10 test images 0-499, the first photos of NIPS 2017, UCF-101 clips; no victim is among its surrogates"
     return _source("peers", data, "H200 and CPU", claims)
 
 
