@@ -108,7 +108,7 @@ def claim_failures(document: Path, text: str, found: Sequence[Section]) -> Itera
 
     The links are those of the same part of the document. README may only use sections that this version measured.
     """
-    for part in re.sub(rf"```.*?```|{GENERATED}", "", text, flags=re.S).split("\n## "):
+    for part in re.sub(rf"```.*?```|!\[[^\]]*\]|{GENERATED}", "", text, flags=re.S).split("\n## "):
         linked = [s for s in found if s.page in LINK.findall(part) and (document != README or s.current)]
         held = [number for section in linked for number in numbers(section.text)] + list(SETTINGS)
         said = [
@@ -127,8 +127,8 @@ def claim_failures(document: Path, text: str, found: Sequence[Section]) -> Itera
 
 
 def numbers(text: str) -> list[str]:
-    """Figures in a text, without those in code, captions, link targets, intervals, and names such as ResNet-20."""
-    plain = re.sub(r"`[^`]*`|!\[[^\]]*\]|\]\([^)]*\)|\[[-+\d., inf]+\]|<!--.*?-->", " ", text, flags=re.S)
+    """Figures in a text, without those in code, link targets, intervals, and names such as ResNet-20."""
+    plain = re.sub(r"`[^`]*`|\]\([^)]*\)|\[[-+\d., inf]+\]|<!--.*?-->", " ", text, flags=re.S)
     return NUMBER.findall(plain)
 
 

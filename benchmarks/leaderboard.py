@@ -13,6 +13,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,6 @@ from benchmarks.papers import run as papers
 from benchmarks.peers import run as peers
 from benchmarks.raw import HERE, RAW, Curves, Store, to_curves
 from benchmarks.tables import table as markdown
-from benchmarks.victims import CLIP_NETS
 from benchmarks.video import curves as video
 from rlab.comparison.recorder import QueryRecorder, run_recorded
 from rlab.policies.base import Policy
@@ -83,6 +83,9 @@ class Row:
             return math.nan
         return float(np.median(within(self.seeds, queries).mean(0)))
 
+    def flipped(self, queries: int) -> float:
+        return float(np.isfinite(within(self.seeds, queries)).mean())
+
     def first(self) -> float:
         """The median number of queries to the first flip."""
         return float(np.median([flips[0][0] if flips else math.inf for seed in self.seeds for flips in seed]))
@@ -90,8 +93,9 @@ class Row:
 
 def _policies(store: Store) -> Iterator[Row]:
     for case in TASKS:
-        for policy, curves in anytime.kept(store, case, case.policy, *BASELINES).items():
-            yield Row(case.raw.replace("_", " "), policy, [curves], case.budget)
+        for policy in (case.policy, *BASELINES):
+            for curves in anytime.kept(store, case, policy).values():
+                yield Row(case.raw.replace("_", " "), policy, [curves], case.budget)
 
 
 def _peers(store: Store) -> Iterator[Row]:
@@ -103,15 +107,15 @@ def _peers(store: Store) -> Iterator[Row]:
 
 
 def _labels(store: Store) -> Iterator[Row]:
-    for victim in labels.VICTIMS:
-        for row, curves in labels.kept(store, victim).items():
+    for victim, row in product(labels.VICTIMS, labels.ROWS):
+        for curves in store.curves({row: labels.file(row, victim)}).values():
             yield Row(f"{peers.CASES[victim].title}, labels only", row, [curves], labels.QUERIES[-1])
 
 
 def _clips(store: Store) -> Iterator[Row]:
-    for victim in CLIP_NETS:
-        for curve in video.kept(store, "curves", victim):
-            yield Row(f"{victim} on clips", curve.attack, [curve.reached], curve.budget, "MAP")
+    for case in (case for case in video.cases() if case.section == "curves" and case.name in store):
+        curve = video.read(store, case)
+        yield Row(f"{case.victim} on clips", curve.attack, [curve.reached], curve.budget, "MAP")
 
 
 def _beyond(store: Store) -> Iterator[Row]:
@@ -149,10 +153,11 @@ def read_rows(raw: Path = RAW) -> dict[str, list[Row]]:
     """By task, each method once, with the versions of rlab that measured it; the nearest comes first."""
     tasks: dict[str, dict[str, Row]] = {}
     for name, source in SOURCES.items():
-        store = Store(raw / name)
+        store, files = Store(raw / name), list[str]()
         for row in source(store):
-            versions = sorted({store.origin(file).version for file in store.used})
+            files = list(store.used) or files  # some sources read all rows of a task at once
             store.used.clear()
+            versions = sorted({store.origin(file).version for file in files})
             tasks.setdefault(row.task, {})[row.method] = replace(row, version=" and ".join(versions))
     return {task: sorted(held.values(), key=_rank) for task, held in tasks.items()}
 
@@ -161,15 +166,21 @@ def _rank(row: Row) -> tuple[float, float]:
     return row.median(min(row.budget, SHORT[-1])), row.median(min(row.budget, SHORT[1]))
 
 
-def chart(task: str, rows: Sequence[Row]) -> Chart:
-    lines = []
-    for row in rows:
-        shown = [q for q in QUERIES if q <= row.budget]
-        lines.append(Curve(row.method, shown, [row.median(q) for q in shown]))
-    return Chart("", lines, "queries", f"median {rows[0].distance}", log_x=True, log_y=True, steps=True)
+def _lines(rows: Sequence[Row], of: Callable[[Row, int], float]) -> list[Curve]:
+    shown = [(row, [q for q in QUERIES if q <= row.budget]) for row in rows]
+    return [Curve(row.method, queries, [of(row, q) for q in queries]) for row, queries in shown]
 
 
-def tables(task: str, rows: Sequence[Row]) -> Table:
+def chart(rows: Sequence[Row]) -> Chart:
+    lines = _lines(rows, Row.median)
+    return Chart("Median distance", lines, "queries", rows[0].distance, log_x=True, log_y=True, steps=True)
+
+
+def flips_chart(rows: Sequence[Row]) -> Chart:
+    return Chart("Share of samples flipped", _lines(rows, Row.flipped), "queries", log_x=True, percent=True, steps=True)
+
+
+def table_of(rows: Sequence[Row]) -> Table:
     columns = [q for q in QUERIES if q <= max(row.budget for row in rows) and q >= 5]
     head = ["method", "first flip", *(f"{rows[0].distance} within {q}" for q in columns), "samples", "seeds", "rlab"]
     return Table(
@@ -182,7 +193,7 @@ def tables(task: str, rows: Sequence[Row]) -> Table:
 
 
 def page(tasks: dict[str, list[Row]]) -> Page:
-    parts = [Section(task, [Charts([chart(task, rows)]), tables(task, rows)]) for task, rows in tasks.items()]
+    parts = [Section(task, [Charts([chart(rows), flips_chart(rows)]), table_of(rows)]) for task, rows in tasks.items()]
     how = Section("Submit yours", [Text(HOW), Code(EXAMPLE.read_text(encoding="utf-8")), Code(COMMANDS)])
     return Page("Leaderboard", [how, *parts], lead=ABOUT.format(SHORT[-1]))
 
@@ -206,16 +217,20 @@ def document(tasks: dict[str, list[Row]]) -> str:
 def draw(tasks: dict[str, list[Row]], path: Path) -> None:
     """One small plot for each task."""
     from matplotlib.figure import Figure
+    from matplotlib.ticker import NullFormatter
 
     figure = Figure((12, 2.4 * math.ceil(len(tasks) / 4)), layout="constrained")
     for place, (task, rows) in enumerate(tasks.items(), 1):
         axes = figure.add_subplot(math.ceil(len(tasks) / 4), 4, place)
-        for line in chart(task, rows[:BEST]).curves:
+        for line in chart(rows[:BEST]).curves:
             y: Floats = np.asarray(line.y, dtype=np.float64)
             axes.loglog(
                 line.x, np.where(np.isfinite(y), y, np.nan), label=line.name, drawstyle="steps-post", linewidth=1
             )
         axes.set_title(task if len(task) < 42 else f"{task[:40]}…", fontsize=7)
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_major_formatter("{x:g}")
+            axis.set_minor_formatter(NullFormatter())
         axes.tick_params(labelsize=6)
         axes.legend(fontsize=5, frameon=False)
     figure.savefig(path, dpi=90, metadata={"Software": None})

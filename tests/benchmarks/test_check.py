@@ -117,7 +117,7 @@ def test_a_sentence_may_show_only_figures_of_linked_pages_and_settings(tmp_path:
         written(tmp_path / name, {"a": Origin(version)}, TABLE) for name, version in (("n", NOW), ("o", "0.1.9"))
     )
     assert list(check.claim_failures(HERE, said, new)) == []
-    (failure,) = check.claim_failures(HERE, f"{link} It is 3.6 to 5.2 times quicker.", new)
+    (failure,) = check.claim_failures(HERE, f"It is 3.6 to 5.2 times quicker. {link}", new)
     assert failure.row == "3.6, 5.2 in: It is 3.6 to 5.2 times quicker."
     assert list(check.claim_failures(RESULTS_PAGE, said, old)) == []
     assert list(check.claim_failures(README, said, old))  # README shows nothing of an older version

@@ -35,7 +35,7 @@ def test_rows_are_medians_within_their_budget_and_the_nearest_comes_first(tmp_pa
     text = document(tasks)
     assert "| auto | 2.5 | 3.5 | 3.5 | 2 | 0.3.1 |" in text
     html = render(page(tasks))
-    assert html.count("<svg") == 1
+    assert html.count("<svg") == 2
     assert "Submit yours" in html
 
 
@@ -64,7 +64,7 @@ def test_the_example_gets_a_row(
     assert (row.method, row.version, len(row.seeds[0])) == (name, rlab.__version__, 6)
     assert math.isfinite(row.median(40))
     assert max(q for flips in row.seeds[0] for q, _ in flips) <= 41
-    assert isinstance(leaderboard.tables("demo digits", [row]), Table)
+    assert isinstance(leaderboard.table_of([row]), Table)
 
 
 def test_each_example_has_at_most_thirty_lines() -> None:
