@@ -78,10 +78,9 @@ class Row:
     version: str = ""
 
     def median(self, queries: int) -> float:
-        """NaN beyond the budget."""
-        if queries > self.budget:
-            return math.nan
-        return float(np.median(within(self.seeds, queries).mean(0)))
+        """NaN beyond the budget; of an even number, the smaller of the two in the middle, as one may be infinite."""
+        values = np.sort(within(self.seeds, queries), axis=None)
+        return float(values[(len(values) - 1) // 2]) if queries <= self.budget else math.nan
 
     def flipped(self, queries: int) -> float:
         return float(np.isfinite(within(self.seeds, queries)).mean())
@@ -195,7 +194,7 @@ def table_of(rows: Sequence[Row]) -> Table:
 def page(tasks: dict[str, list[Row]]) -> Page:
     parts = [Section(task, [Charts([chart(rows), flips_chart(rows)]), table_of(rows)]) for task, rows in tasks.items()]
     how = Section("Submit yours", [Text(HOW), Code(EXAMPLE.read_text(encoding="utf-8")), Code(COMMANDS)])
-    return Page("Leaderboard", [how, *parts], lead=ABOUT.format(SHORT[-1]))
+    return Page("Leaderboard", [*parts, how], lead=ABOUT.format(SHORT[-1]))
 
 
 def document(tasks: dict[str, list[Row]]) -> str:
@@ -205,13 +204,13 @@ def document(tasks: dict[str, list[Row]]) -> str:
         f"{ABOUT.format(SHORT[-1])} This page has the first {BEST} rows of each task; `python -m benchmarks --leaderboard` writes "
         "all of them into `build/leaderboard.html`, with tables that you can sort and one plot for each task.",
         "![Median distance by queries of the best rows of each task](images/leaderboard.png)",
-        f"## Submit yours\n\n{HOW}\n\n```python\n{EXAMPLE.read_text(encoding='utf-8')}```\n\n<!-- skip -->\n```bash\n{COMMANDS}```",
     ]
     for task, rows in tasks.items():
         head = ("method", "first flip", *(f"{rows[0].distance} within {q}" for q in SHORT), "rlab")
         body = [(r.method, number(r.first()), *(number(r.median(q)) for q in SHORT), r.version) for r in rows[:BEST]]
         parts.append(f"## {task[0].upper()}{task[1:]}\n\n{markdown(head, body)}")
-    return "\n\n".join(parts) + "\n"
+    code = f"```python\n{EXAMPLE.read_text(encoding='utf-8')}```\n\n<!-- skip -->\n```bash\n{COMMANDS}```"
+    return "\n\n".join([*parts, "## Submit yours", HOW, code]) + "\n"
 
 
 def draw(tasks: dict[str, list[Row]], path: Path) -> None:

@@ -29,11 +29,11 @@ def test_rows_are_medians_within_their_budget_and_the_nearest_comes_first(tmp_pa
     tasks = read_rows(tmp_path)
     rows = tasks["demo digits"]
     assert [(row.method, row.version) for row in rows] == [("auto", "0.3.1"), ("mine", "0.3.2"), ("square", "0.3.1")]
-    assert [rows[0].median(q) for q in (1, 5, 100)] == [math.inf, 3.5, 2.0]
+    assert [rows[0].median(q) for q in (1, 5, 100)] == [math.inf, 3.0, 1.0]
     assert math.isnan(rows[1].median(50))  # beyond its budget
-    assert (rows[0].first(), rows[2].median(100)) == (2.5, math.inf)
+    assert (rows[0].first(), rows[2].median(5), rows[2].median(100)) == (2.5, math.inf, 8.0)
     text = document(tasks)
-    assert "| auto | 2.5 | 3.5 | 3.5 | 2 | 0.3.1 |" in text
+    assert "| auto | 2.5 | 3 | 3 | 1 | 0.3.1 |" in text
     html = render(page(tasks))
     assert html.count("<svg") == 2
     assert "Submit yours" in html
