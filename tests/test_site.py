@@ -29,6 +29,7 @@ def build(folder: Path, site: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=folder, env=quiet, capture_output=True, text=True, timeout=300)
 
 
+@pytest.mark.slow
 @built
 def test_the_site_builds_without_a_broken_link_and_fetches_nothing(root: Path, tmp_path: Path) -> None:
     done = build(root, tmp_path)

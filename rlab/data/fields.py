@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, PositiveFloat, PositiveInt, field_validator, model_validator
 
-from rlab.data.batch import Batch, Kind
+from rlab.data.batch import Kind, Samples
 from rlab.data.take import Order, Take
 from rlab.errors import DataError
 from rlab.predictions.kinds import Prediction
@@ -147,7 +147,7 @@ class DataFields(Options):
         return Take(self.limit, self.shuffle, self.seed, self.order)
 
 
-Loader = Callable[[DataFields], Batch]
+Loader = Callable[[DataFields], Samples]  # a `Source`, or a `Batch` of what has to be read at once
 ACCEPTED: dict[Loader, tuple[str, ...]] = {}  # the fields that each loader reads, besides those that all share
 
 

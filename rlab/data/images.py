@@ -35,37 +35,20 @@ CIFAR10C, LABELS, LEVELS = "cifar10c:", "labels.npy", 5
 
 
 @reads("target", "labels", "label_column", "targets", "classes", "size", "resize", "channels", "bounds")
-def image_folder(source: DataFields) -> Batch:
+def image_folder(source: DataFields) -> Source:
     """Load images (b, channels, h, w).
 
     Labels come from a table, or else from `labels.csv` in the folder, or else from the names of the class folders.
     `size` (a side, or (height, width)) resizes each image; `resize` says how (default: cover the size and crop the centre).
     """
-    ids, y, classes = _listed(source)
-    bounds = source.bounds or UNIT
-    files, resize = [source.location / name for name in ids], source.resize or "crop"
-    x = read_images(files, ids, source.size, source.channels or 3, bounds, resize)
-    return Batch(
-        x=x, y=y, ids=ids, bounds=bounds, classes=classes, eight_bit=finite(bounds),
-        numbered=by_name(classes, source.classes), take=source.take, target=source.target or "classes",
-        aims=aims_of(source, ids, classes),
-    )  # fmt: skip
-
-
-def image_source(source: DataFields) -> Source:
-    """Like `image_folder`, but each image is decoded on demand."""
-    ids, y, classes = _listed(source)
-    files = tuple(source.location / name for name in ids)
-    target, aims = source.target or "classes", aims_of(source, ids, classes)
-    made = picture_source(source, lambda rows: [files[i] for i in rows], ids, y, classes, files, True, target)
-    return replace(made, aims=aims)
-
-
-def _listed(source: DataFields) -> tuple[tuple[str, ...], Tensor, tuple[str, ...]]:
     names = files_below(source.location, IMAGES, "images")
     y, classes = labels_of(source, names)
     rows = source.take.rows(y)
-    return tuple(names[i] for i in rows), y[rows], classes
+    ids = tuple(names[i] for i in rows)
+    files = tuple(source.location / name for name in ids)
+    target, aims = source.target or "classes", aims_of(source, ids, classes)
+    made = picture_source(source, lambda rows: [files[i] for i in rows], ids, y[rows], classes, files, True, target)
+    return replace(made, aims=aims, whole=True)
 
 
 def picture_source(

@@ -12,12 +12,11 @@ import torch
 from numpy.typing import NDArray
 from torch.nn.functional import interpolate, pad
 
-from rlab.data.batch import Batch
 from rlab.data.decode import frame_indices
 from rlab.data.fields import UNIT, DataFields, check_room, reads
 from rlab.data.fitting import place
 from rlab.data.labels import by_name, files_below, labels_of
-from rlab.data.source import Decoded, Source, decode, read_all
+from rlab.data.source import Decoded, Source, decode
 from rlab.errors import DataError, InputError, MissingExtra
 from rlab.storage.config import Bounds
 from rlab.storage.outside import regular
@@ -35,7 +34,7 @@ class Study:
 
 
 @reads("target", "labels", "label_column", "classes", "bounds", "size", "resize", "frames", "slice")
-def volumes(source: DataFields) -> Batch:
+def volumes(source: DataFields) -> Source:
     """Load volumes (b, channels, slices, h, w), or with kind='image' one slice of each (b, channels, h, w).
 
     A NIfTI file (.nii, .nii.gz) is a volume, in the orientation right, anterior, superior. DICOM files in one folder that belong
@@ -43,11 +42,6 @@ def volumes(source: DataFields) -> Batch:
     `bounds` is a window of intensities (Hounsfield units, for CT): values outside it are cut. Without it, each sample is
     scaled to [0, 1] by its own range. `frames` is the number of slices, spread evenly; `slice` counts from 0 (default: the middle).
     """
-    return read_all(volumes_source(source))
-
-
-def volumes_source(source: DataFields) -> Source:
-    """Like `volumes`, but each volume is read on demand."""
     studies = find_studies(source.location)
     labels, classes = labels_of(source, [study.name for study in studies])
     rows = source.take.rows(labels)

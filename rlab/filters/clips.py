@@ -111,6 +111,7 @@ def _coded(frames: NDArray[np.uint8], crf: int) -> NDArray[np.uint8]:
             container.mux(stream.encode(av.VideoFrame.from_ndarray(frame, format="rgb24")))
         container.mux(stream.encode())
     file.seek(0)
-    with av.open(file, format="h264") as container:
-        shown = [frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)]
-    return np.stack(shown)[:, :height, :width]
+    with av.open(file, "r", format="h264") as coded:
+        shown = [frame.to_ndarray(format="rgb24") for frame in coded.decode(video=0)]
+    stored: NDArray[np.uint8] = np.stack(shown).astype(np.uint8)[:, :height, :width]
+    return stored

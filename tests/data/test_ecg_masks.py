@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import torch
 
-from rlab.data import Batch, load
-from rlab.data.batch import UNBOUNDED
+from rlab.data.batch import UNBOUNDED, Batch
 from rlab.data.ecg_masks import qrs_masks, segment_masks, wave_masks
+from rlab.data.load import load
 from rlab.errors import DataError, InputError, MissingExtra, OptionError
 
 RATE = 250.0

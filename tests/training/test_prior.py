@@ -80,7 +80,7 @@ def cosines(prior: DirectionPrior, module: Region) -> Tensor:
 CONFIG = PriorConfig(batch=16, learning_rate=1e-2, lengths=(0.2, 0.8), through=0.0)  # every step is free
 
 
-@pytest.mark.parametrize("region", [LEFT, RIGHT], ids=["left", "right"])
+@pytest.mark.parametrize("region", [LEFT, pytest.param(RIGHT, marks=pytest.mark.slow)], ids=["left", "right"])
 def test_it_learns_to_point_where_the_model_is_weak(region: slice) -> None:
     prior, module = made(1), Region(region)
     before = cosines(prior, module).abs().mean()
@@ -222,7 +222,7 @@ def test_a_choice_takes_the_best_entries_of_the_best_patches_and_lets_a_gradient
     assert torch.equal(soft_choice(merit.detach(), torch.tensor([0.0])).sum(), torch.tensor(1.0))
 
 
-@pytest.mark.parametrize("through", [0.5, 1.0])
+@pytest.mark.parametrize("through", [pytest.param(0.5, marks=pytest.mark.slow), 1.0])
 def test_through_a_palette_it_learns_which_patches_to_write(through: float) -> None:
     prior, module = made(1), Region(LEFT)
     config = PriorConfig(batch=16, learning_rate=1e-2, lengths=(0.2, 0.8), through=through, shares=(0.15, 0.2))
