@@ -58,6 +58,14 @@ REAL = {
         "120 photos of the NIPS 2017 adversarial challenge, development set",
         "a32c7f665e33e2f302b24f64d674d8b3ea050528dd87ed4734012764e65527da",
     ),
+    "classifiers/squeezenet_v1.1_fp16.safetensors": Source(
+        "github.com/nihui/ncnn-assets, converted",
+        "9bee05fb67d8513c0bdc78f4e091b27501c0dcafa227fe93055598b364eeaa41",
+    ),
+    "classifiers/mobilenet_v1_0.75_192_quant.tflite": Source(
+        "github.com/google-coral/test_data, Apache-2",
+        "41daeb22fdcf947e0e5ec32373aa9df7c31f3ef45dbd0ef7b5940fbce3c20f6a",
+    ),
     "pets": Source(
         "144 images and trimaps of Oxford-IIIT Pet, 512 x 512",
         "35201bfb7651264da1a232c62377a0655c01be1de38d92e317c30c48f7abd550",

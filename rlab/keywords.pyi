@@ -82,9 +82,11 @@ class CorruptKeywords(TypedDict, total=False):
     baseline: str | None
     worst: bool
     budget: int
+    robustbench: Literal['cifar10', 'cifar100', 'imagenet'] | None
     seed: int
 
 class HardenKeywords(TypedDict, total=False):
+    from_scratch: bool
     mode: Literal['live', 'rounds']
     rounds: int
     epochs: int
@@ -115,6 +117,8 @@ class HardenKeywords(TypedDict, total=False):
     validation_attacked: int
     patience: int | None
     balance: bool
+    shift: float
+    mirror: bool
     amp: bool
     seed: int
     step: Callable[..., Any] | None

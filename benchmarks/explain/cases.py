@@ -11,6 +11,8 @@ from torch import Tensor
 
 from benchmarks.beats import beats
 from benchmarks.data import pets, real
+from benchmarks.explain.smdl import Smdl
+from benchmarks.explain.smdl import along as most_regions
 from benchmarks.victims import BEAT_NETS, beat_victim, photo_victim
 from rlab.data.batch import Batch
 from rlab.data.load import load
@@ -45,7 +47,7 @@ class Spreading(Method):
         return extent(self.inner.draw(task), task.x0, task.bounds)
 
 
-def methods(size: tuple[int, ...], channels: bool) -> dict[str, Method]:
+def methods(size: tuple[int, ...]) -> dict[str, Method]:
     """All methods by the name of their row; those 'at equal queries' get as many as ours."""
     rank = len(size)
     equal, along = BY_RANK[rank - 1].queries - 1, PATCHES[rank - 1]
@@ -62,9 +64,10 @@ def methods(size: tuple[int, ...], channels: bool) -> dict[str, Method]:
         "gradcam++": GradCamPlusPlus(),
         "gradcam, spread as ours": Spreading(),
         "middle": Middle(),
+        "ablationcam": AblationCam(),
+        "scorecam": ScoreCam(),
+        "smdl": Smdl(most_regions(size, equal + 1)),
     }
-    if channels:  # one pass for each channel
-        found |= {"ablationcam": AblationCam(), "scorecam": ScoreCam()}
     try:
         captum()
     except MissingExtra as error:
@@ -77,11 +80,10 @@ def methods(size: tuple[int, ...], channels: bool) -> dict[str, Method]:
 
 @dataclass(frozen=True)
 class Case:
-    """A victim, the samples it classifies correctly, and whether methods with one pass for each channel take part."""
+    """A victim and the samples it classifies correctly."""
 
     title: str
     load: Callable[[str], tuple[TorchVictim, Batch]]  # device
-    channels: bool = True
 
 
 def correct(victim: Victim, batch: Batch) -> Batch:
@@ -121,7 +123,7 @@ def load_clips(device: str) -> tuple[TorchVictim, Batch]:
 
 
 CASES = {
-    "pets": Case("Pets", load_pets, channels=False),
+    "pets": Case("Pets", load_pets),
     **{f"beats_{name}": Case(f"Beats, {name}", partial(load_beats, name)) for name in BEAT_NETS},
     "clips": Case("Clips", load_clips),
 }

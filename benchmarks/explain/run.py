@@ -60,7 +60,7 @@ def compete(key: str, number: int, parts: int, samples: int | None, device: str)
         print(f"{case.title}: {method}, {scored.explanation.seconds:.0f} s", flush=True)
 
     judge = MethodJudge(steps=STEPS, checked=checked, tell=say)
-    found = judge(victim, batch, methods(batch.size, case.channels), batch.y, SEED)
+    found = judge(victim, batch, methods(batch.size), batch.y, SEED)
     scores: dict[str, Any] = {"methods": plain_scores(more_scores(found, victim))}
     scores["within"] = within(victim, batch[:shorter], SEED, PATCHES[batch.rank - 1])
     some = batch[:measured]

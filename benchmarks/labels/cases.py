@@ -14,16 +14,16 @@ from rlab.policies.pixels import PixelPolicy
 from rlab.priors.base import NoPrior
 from rlab.runs.attack import run_attack
 from rlab.runs.options import make_attack
-from rlab.victims.torch_module import TorchVictim
+from rlab.victims.base import Victim
 
-OURS, UNTRAINED, PEER = "labels", "labels, nothing trained", "hopskipjump"
+OURS, UNTRAINED, PEER, SURFREE = "labels", "labels, nothing trained", "hopskipjump", "surfree"
 VICTIMS, SAMPLES, QUERIES = ("vgg", "wide_resnet"), 24, (20, 50, 100, 200, 500, 1000)
 QUICK_IMAGES, QUICK_QUERIES = 4, 500
-Run = Callable[[TorchVictim, Batch, int], Curves]  # budget
+Run = Callable[[Victim, Batch, int], Curves]  # budget
 
 
 def ours(trained: bool = True) -> Run:
-    def run(victim: TorchVictim, batch: Batch, budget: int) -> Curves:
+    def run(victim: Victim, batch: Batch, budget: int) -> Curves:
         # The clean prediction and the verification of the flip are not counted.
         attack = make_attack(batch, palette="pixels", budget=budget + 2, until="budget", chunk=len(batch))
         if not trained:
@@ -34,16 +34,19 @@ def ours(trained: bool = True) -> Run:
     return run
 
 
-def hop_skip_jump(victim: TorchVictim, batch: Batch, budget: int) -> Curves:
-    outcome = contender(PEER, ())(victim, batch, budget, 0)
-    pairs = zip(outcome.improvements, outcome.attacked.tolist(), strict=True)
-    return tuple(curve for curve, attacked in pairs if attacked)
+def peer(spec: str) -> Run:
+    def run(victim: Victim, batch: Batch, budget: int) -> Curves:
+        outcome = contender(spec, ())(victim, batch, budget, 0)
+        pairs = zip(outcome.improvements, outcome.attacked.tolist(), strict=True)
+        return tuple(curve for curve, attacked in pairs if attacked)
+
+    return run
 
 
-ROWS: Mapping[str, Run] = {OURS: ours(), UNTRAINED: ours(trained=False), PEER: hop_skip_jump}
+ROWS: Mapping[str, Run] = {OURS: ours(), UNTRAINED: ours(trained=False), PEER: peer(PEER), SURFREE: peer(SURFREE)}
 
 
-def curves(row: str, load: Callable[[], TorchVictim], samples: int, budget: int) -> Curves:
+def curves(row: str, load: Callable[[], Victim], samples: int, budget: int) -> Curves:
     """Attack a victim whose scores are hidden."""
     victim = load()
     victim.outputs = "labels"

@@ -1,4 +1,4 @@
-"""Models that return only labels: our search of free pixels next to HopSkipJump, on CIFAR-10.
+"""Models that return only labels: our search of free pixels next to HopSkipJump and SurFree, on CIFAR-10.
 
 python -m benchmarks.labels                                # run the rows that have no raw file, then write results/labels.md
 python -m benchmarks.labels --page                         # write the page from the raw files
@@ -14,7 +14,7 @@ from typing import Any
 from benchmarks.attacks import median, ratio
 from benchmarks.harness import Claim, Figures, Options, Piece
 from benchmarks.labels import cases
-from benchmarks.labels.cases import OURS, PEER, QUERIES, ROWS, SAMPLES, UNTRAINED, VICTIMS
+from benchmarks.labels.cases import OURS, PEER, QUERIES, ROWS, SAMPLES, SURFREE, UNTRAINED, VICTIMS
 from benchmarks.peers.cases import CASES
 from benchmarks.raw import Curves, Store
 from benchmarks.tables import interval, table
@@ -25,14 +25,14 @@ RULES = """
 A figure is the median L2 (values in [0, 1]) of the best flip within q queries, over test images that the victim
 classifies correctly; an image without a flip counts as infinitely far. A query is any row that reaches the victim
 during the search; nobody is charged for the clean prediction and for the one that verifies a flip. Every attack sees
-the winning class and nothing else. Brackets are 95% bootstrap intervals over images. A ratio is our median over
-HopSkipJump's at the same q; if its interval includes 1 there is no difference. `labels` is
-`rlab.attack(palette="pixels")` with default settings: it starts with the directions of the shipped prior for small
-images, which was trained on other models (ResNet-20 among them, neither VGG nor WRN). `labels, nothing trained` starts
-with noise of high frequencies, stronger in the middle of the picture. `hopskipjump` is written from its paper, with its
-constants. Our settings were chosen on test images 1000-1399 of ResNet-20. The spectrum of the noise is that of
-gradients of ResNet-20, ConvMixer, VGG and WRN on images 1000-1099, so the victims were seen but the reported images
-were not.
+the winning class and nothing else. Brackets are 95% bootstrap intervals over images. A ratio is our median over the
+peer's at the same q; if its interval includes 1 there is no difference. `labels` is `rlab.attack(palette="pixels")`
+with default settings: it starts with the directions of the shipped prior for small images, which was trained on other
+models (ResNet-20 among them, neither VGG nor WRN). `labels, nothing trained` starts with noise of high frequencies,
+stronger in the middle of the picture. `hopskipjump` and `surfree` are written from their papers, with their constants;
+SurFree's directions are plain noise of low frequencies. Our settings were chosen on test images 1000-1399 of ResNet-20.
+The spectrum of the noise is that of gradients of ResNet-20, ConvMixer, VGG and WRN on images 1000-1099, so the victims
+were seen but the reported images were not.
 """
 
 
@@ -58,14 +58,15 @@ def kept(store: Store, victim: str) -> dict[str, Curves]:
 
 def section(victim: str, rows: Mapping[str, Curves]) -> str:
     body = [(row, *(interval(median([curves], q)) for q in QUERIES), str(len(curves))) for row, curves in rows.items()]
-    for row, ratios in _ratios(rows).items():
-        body.append((f"{row} ÷ {PEER}", *map(interval, ratios.values()), ""))
+    for peer in (PEER, SURFREE):
+        for row, ratios in _ratios(rows, peer).items():
+            body.append((f"{row} ÷ {peer}", *map(interval, ratios.values()), ""))
     return section_of(CASES[victim].title, table(("L2 within", *map(str, QUERIES), "images"), body))
 
 
-def _ratios(rows: Mapping[str, Curves]) -> dict[str, dict[int, Any]]:
-    own = [row for row in rows if PEER in rows and row.startswith(OURS)]
-    return {row: {q: ratio([rows[row]], [rows[PEER]], q) for q in QUERIES} for row in own}
+def _ratios(rows: Mapping[str, Curves], peer: str = PEER) -> dict[str, dict[int, Any]]:
+    own = [row for row in rows if peer in rows and row.startswith(OURS)]
+    return {row: {q: ratio([rows[row]], [rows[peer]], q) for q in QUERIES} for row in own}
 
 
 def sections(store: Store) -> Iterator[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -12,16 +12,27 @@ from torch import Tensor, nn
 
 import rlab
 from benchmarks.attacks import NATURAL, SURROGATES, flips
-from benchmarks.data import cifar_test, photos_and_pets, spread_clips
+from benchmarks.data import cifar_test, photos, spread_clips
+from benchmarks.peers.attacks import KNOWN
 from benchmarks.raw import Curves
 from benchmarks.victims import cifar_victim, clip_victim, photo_victim
-from rlab.comparison import CompareOptions, Contender
+from benchmarks.victims.photo_nets import mobilenet_victim, squeezenet_victim
+from rlab.comparison import CompareOptions, Contender, SurrogateSet, parse_peer
 from rlab.data.batch import KINDS, Batch
 from rlab.priors.copies import moved_copies
 from rlab.storage.config import check
+from rlab.victims.base import Victim
 from rlab.victims.torch_module import TorchVictim
 
-CLIP_SURROGATES, PHOTO_SURROGATES = ("c3d", "tsn", "tsm"), (0, 2)
+SAMPLES, SEEDS, MOST = 500, 3, 500
+SHORT, LONG = 20, 1000  # queries on photos
+CLIP_SURROGATES = ("c3d", "tsn", "tsm")
+# By victim, so that none is a surrogate of its own and one at least is of another family
+PHOTO_SURROGATES = {
+    "squeezenet": ("lite0", "lite2"),
+    "mobilenet": ("lite0", "squeezenet"),
+    "lite1": ("lite0", "squeezenet"),
+}
 
 
 @dataclass(frozen=True)
@@ -29,13 +40,17 @@ class Case:
     """A victim, its data, its surrogates and the limits of a run."""
 
     title: str
-    load: Callable[[str], TorchVictim]  # device
+    load: Callable[[str], Victim]  # device
     data: Callable[[int], Batch]  # samples
     surrogates: Callable[[str], tuple[TorchVictim, ...]]  # device
     patch: int = 4
     samples: int = 500
     most: int = 500  # queries
-    near: float = 1.0  # the L2 of `ensemble_pgd`: each value changes as much as at 1.0 on a CIFAR-10 image
+    part: int = 0  # samples of a piece, if a row runs in several
+
+    @property
+    def parts(self) -> int:
+        return -(-self.samples // self.part) if self.part else 1
 
 
 @cache
@@ -44,8 +59,9 @@ def cifar_surrogates(device: str) -> tuple[TorchVictim, ...]:
 
 
 @cache
-def photo_surrogates(device: str) -> tuple[TorchVictim, ...]:
-    return tuple(photo_victim(device, number) for number in PHOTO_SURROGATES)
+def photo_net(name: str, device: str) -> TorchVictim:
+    """'lite0' or 'squeezenet'."""
+    return squeezenet_victim(device) if name == "squeezenet" else photo_victim(device, int(name.removeprefix("lite")))
 
 
 @cache
@@ -57,18 +73,27 @@ def _cifar(name: str, title: str) -> Case:
     return Case(title, lambda device: cifar_victim(name, device), cifar_test, cifar_surrogates)
 
 
+def _photos(name: str, title: str) -> Case:
+    def load(device: str) -> Victim:
+        return mobilenet_victim() if name == "mobilenet" else photo_net(name, device)
+
+    def surrogates(device: str) -> tuple[TorchVictim, ...]:
+        return tuple(photo_net(each, device) for each in PHOTO_SURROGATES[name])
+
+    return Case(title, load, photos, surrogates, patch=14, samples=120, most=LONG, part=6)
+
+
 CASES = {
     "vgg": _cifar("vgg", "VGG"),
     "wide_resnet": _cifar("wide_resnet", "WRN"),
     "vit": _cifar("vit", "vision transformer"),
     "cnn_a_mix": _cifar("cnn_a_mix", "robust CNN"),
-    "lite1": Case(
-        "EfficientNet-Lite1 on photos", lambda device: photo_victim(device, 1), photos_and_pets, photo_surrogates,
-        patch=14, samples=120, most=200, near=7.0,
-    ),
+    "lite1": _photos("lite1", "EfficientNet-Lite1 on photos"),
+    "squeezenet": _photos("squeezenet", "SqueezeNet 1.1 on photos"),
+    "mobilenet": _photos("mobilenet", "MobileNet-V1 in eight bits on photos"),
     "slowfast": Case(
         "SlowFast on clips", lambda device: clip_victim("slowfast", device), spread_clips, clip_surrogates,
-        patch=8, samples=48, most=50, near=10.0,
+        patch=8, samples=48, most=50, part=8,
     ),
 }  # fmt: skip
 
@@ -95,10 +120,9 @@ def averaged(victim: str, device: str) -> tuple[TorchVictim, ...]:
     return tuple(made)
 
 
-SAMPLES, SEEDS, MOST = 500, 3, 500
 OURS, OURS_ALONE, OURS_INSIDE = "pixels + surrogates", "pixels", "palette + surrogates"
-COPIES = " of 10 copies"
-Run = Callable[[TorchVictim, Batch, int, int, str], Curves]  # budget, seed, victim's name
+COPIES, SMALL = " of 10 copies", ", 8x8"
+Run = Callable[[Victim, Batch, int, int, str], Curves]  # budget, seed, victim's name
 
 
 @dataclass(frozen=True)
@@ -112,27 +136,42 @@ class Row:
     samples: int = SAMPLES
     seeds: int = SEEDS
 
-    def settings(self, victim: str, seed: int) -> dict[str, Any]:
+    def settings(self, victim: str, seed: int, part: int = 0) -> dict[str, Any]:
         case = CASES[victim]
         samples, budget = min(self.samples, case.samples), min(self.budget, case.most)
-        return {"victim": victim, "attack": self.name, "samples": samples, "budget": budget, "seed": seed}
+        settings = {"victim": victim, "attack": self.name, "samples": samples, "budget": budget, "seed": seed}
+        return settings | ({"part": part} if case.part else {})
 
     def curves(self, victim: str, seed: int, samples: int, device: str) -> Curves:
+        """Of the first samples."""
         case = CASES[victim]
-        batch = case.data(min(samples, self.samples, case.samples))
+        return self._of(victim, seed, case.data(case.samples)[: min(samples, self.samples)], device)
+
+    def part(self, victim: str, seed: int, part: int, device: str) -> Curves:
+        """Of one part of the samples."""
+        case = CASES[victim]
+        if not case.part:
+            return self.curves(victim, seed, case.samples, device)
+        return self._of(victim, seed, case.data(case.samples)[part * case.part : (part + 1) * case.part], device)
+
+    def _of(self, victim: str, seed: int, batch: Batch, device: str) -> Curves:
+        case = CASES[victim]
         return self.run(case.load(device), batch, min(self.budget, case.most), seed, victim)
 
-    def file(self, victim: str, seed: int) -> str:
-        return f"{victim}-{self.name.replace(' ', '')}-s{seed}"
+    def file(self, victim: str, seed: int, part: int = 0) -> str:
+        behind = f"-p{part}" if CASES[victim].part else ""
+        return f"{victim}-{self.name.replace(' ', '')}-s{seed}{behind}"
 
 
-def ours(palette: str | Sequence[str], guided: bool, policy: str = "belief", goal: str = "untargeted") -> Run:
-    """Our attack as any user calls it, until the budget is spent."""
+def ours(
+    palette: str | Sequence[str], guided: bool, policy: str = "belief", goal: str = "untargeted", patch: int = 0
+) -> Run:
+    """Our attack as any user calls it, until the budget is spent; without `patch`, the case says which."""
 
-    def run(victim: TorchVictim, batch: Batch, budget: int, seed: int, name: str) -> Curves:
+    def run(victim: Victim, batch: Batch, budget: int, seed: int, name: str) -> Curves:
         options: dict[str, Any] = {"surrogate": CASES[name].surrogates(str(victim.device))} if guided else {}
         if palette != "pixels":
-            options["patch"] = CASES[name].patch
+            options["patch"] = patch or CASES[name].patch
         if victim.device.type != "cpu":
             options["chunk"] = len(batch)
         options |= {"palette": palette, "policy": policy, "goal": goal, "until": "budget", "seed": seed}
@@ -143,30 +182,30 @@ def ours(palette: str | Sequence[str], guided: bool, policy: str = "belief", goa
 
 
 def contender(spec: str, models: Sequence[TorchVictim], patch: int = 4) -> Contender:
-    values = {"model": "none", "data": "none", "policies": (), "attacks": (spec,), "reduce": True}
-    natural = {"palette": NATURAL, "patch": patch, "surrogate": models or None}
-    return check(CompareOptions, values | natural).contenders()[spec]
+    natural = {"palette": NATURAL, "patch": patch, "surrogate": models or None, "distance": "l2"}
+    options = check(CompareOptions, {"model": "none", "data": "none"} | natural).attack_options()
+    return parse_peer(spec, options, SurrogateSet(options), reduce=True, peers=KNOWN)
 
 
-def peer(spec: str, copies: bool = False) -> Row:
+def peer(spec: str, copies: bool = False, patch: int = 0) -> Row:
     """`copies`: average the surrogates' gradients over ten copies of the input, as ours does over some of them."""
 
-    def run(victim: TorchVictim, batch: Batch, budget: int, seed: int, name: str) -> Curves:
+    def run(victim: Victim, batch: Batch, budget: int, seed: int, name: str) -> Curves:
         case, device = CASES[name], str(victim.device)
         models = averaged(name, device) if copies else case.surrogates(device)
-        outcome = contender(spec, models, case.patch)(victim, batch, budget, seed)
+        outcome = contender(spec, models, patch or case.patch)(victim, batch, budget, seed)
         held = zip(outcome.improvements, outcome.attacked.tolist(), outcome.succeeded.tolist(), strict=True)
         return tuple(flips if won else () for flips, attacked, won in held if attacked)
 
     few: dict[str, int] = {}
-    if spec.startswith("bases"):
+    if spec.startswith(("bases", "pbo")):
         few["budget"] = 50
     if spec == "hopskipjump":
         few["samples"] = 100
-    if spec.startswith(("ensemble", "bases", "hop")) or copies:
+    if spec.startswith(("ensemble", "bases", "pbo", "hop")) or copies:
         few["seeds"] = 1
     needs = ", ".join(contender(spec, ()).needs)
-    return Row(f"{spec}{COPIES}" if copies else spec, run, needs, **few)
+    return Row(f"{spec}{COPIES if copies else ''}{SMALL if patch else ''}", run, needs, **few)
 
 
 FREE = (
@@ -175,19 +214,20 @@ FREE = (
 )
 FREE_CIFAR = (
     *FREE,
-    *map(peer, ("gfcs", "gfcs@0.33", "simba_ods", "prgf", "ensemble_pgd@1", "ensemble_pgd_min", "bases@1")),
+    *map(peer, ("pbo", "gfcs", "gfcs@0.33", "simba_ods", "prgf", "ensemble_pgd@1", "ensemble_pgd_min", "bases@1")),
     *(peer(spec, copies=True) for spec in ("gfcs", "gfcs@0.33", "ensemble_pgd_min")),
-    *map(peer, ("simba_dct", "square_min", "square_min@1.5", "hopskipjump")),
+    *map(peer, ("simba_dct", "square_min", "square_min@1.5", "sparse_rs@24", "patch_rs@8", "hopskipjump")),
 )
 FREE_PHOTOS = (
     *FREE,
-    *map(peer, ("gfcs@2", "gfcs@1.1", "simba_ods@2", "ensemble_pgd@7", "ensemble_pgd_min@3.5")),
-    *(peer(spec, copies=True) for spec in ("gfcs@1.1", "ensemble_pgd_min@3.5")),
-    *map(peer, ("simba_dct@1", "square_min@20", "square_min@5")),
+    *map(peer, ("ensemble_pgd_min@3.5", "gfcs@2", "ensemble_pgd@7", "square_min@20", "sparse_rs@500", "patch_rs@56")),
+    *map(peer, ("gfcs@1.1", "simba_ods@2", "pbo@7", "bases_linf", "simba_dct@1", "square_min@5")),
+    peer("ensemble_pgd_min@3.5", copies=True),
 )
 FREE_CLIPS = (
     FREE[0],
-    *map(peer, ("gfcs@2", "simba_ods@2", "ensemble_pgd@10", "ensemble_pgd_min@5")),
+    *map(peer, ("ensemble_pgd_min@5", "gfcs@2", "vbad@5", "geo_trap@5", "ensemble_pgd@10", "simba_ods@2")),
+    *map(peer, ("geo_trap@10", "vbad@2", "pbo@10")),
     peer("ensemble_pgd_min@5", copies=True),
 )
 INSIDE = (
@@ -205,7 +245,11 @@ INSIDE_PHOTOS = (
     INSIDE[0],
     INSIDE[2],
     *map(peer, ("gfcs+palette@7", "ensemble_pgd+palette@28", "ensemble_pgd_min+palette@28")),
-    peer("ensemble_pgd_min+palette@28", copies=True),
+)
+SMALL_PHOTOS = (
+    Row(f"{OURS_INSIDE}{SMALL}", ours(NATURAL, True, patch=8), INSIDE[0].needs, budget=100),
+    Row(f"belief{SMALL}", ours(NATURAL, False, patch=8), INSIDE[2].needs, budget=100),
+    peer("ensemble_pgd_min+palette@28", patch=8),
 )
 TOWARDS = "targeted:0"  # without images of that class
 TARGETED = tuple(
@@ -217,7 +261,21 @@ CIFAR_TABLES = {
     "natural palette, 4x4 patches": INSIDE_CIFAR,
     "natural palette, targeted at airplane": TARGETED,
 }
-OTHER_TABLES = {
-    "lite1": {"free pixels": FREE_PHOTOS, "natural palette, 14x14 patches": INSIDE_PHOTOS},
-    "slowfast": {"free pixels": FREE_CLIPS},
+LONG_PHOTOS = tuple(
+    Row(f"belief, {side}x{side}, to the end", ours(NATURAL, False, patch=side), INSIDE[2].needs, budget=LONG, seeds=1)
+    for side in (14, 8)
+)
+
+
+def _short(rows: Sequence[Row]) -> tuple[Row, ...]:
+    """With the budget that all rows of a table on photos have."""
+    return tuple(replace(row, budget=SHORT) for row in rows)
+
+
+PHOTO_TABLES = {
+    "free pixels": _short(FREE_PHOTOS),
+    "natural palette, 14x14 patches": _short(INSIDE_PHOTOS),
+    "natural palette, 8x8 patches": _short(SMALL_PHOTOS),
+    "natural palette, to the end": LONG_PHOTOS,
 }
+OTHER_TABLES = {**dict.fromkeys(PHOTO_SURROGATES, PHOTO_TABLES), "slowfast": {"free pixels": FREE_CLIPS}}

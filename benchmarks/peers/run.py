@@ -13,18 +13,44 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import chain, product, takewhile
 from typing import Any
 
-from benchmarks.attacks import flipped, median, ratio
+import numpy as np
+
+from benchmarks.attacks import flipped, median, ratio, within
+from benchmarks.data import Absent
 from benchmarks.harness import Claim, Figures, Options, Piece
-from benchmarks.peers.cases import CASES, CIFAR_TABLES, OTHER_TABLES, OURS, OURS_ALONE, OURS_INSIDE, Row
+from benchmarks.peers.cases import (
+    CASES,
+    CIFAR_TABLES,
+    FREE_CLIPS,
+    FREE_PHOTOS,
+    OTHER_TABLES,
+    OURS,
+    OURS_ALONE,
+    OURS_INSIDE,
+    PHOTO_SURROGATES,
+    PHOTO_TABLES,
+    SEEDS,
+    SMALL,
+    Row,
+)  # fmt: skip
 from benchmarks.raw import RAW, Curves, Store
 from benchmarks.tables import interval, share, table
 from benchmarks.tables import section as section_of
+from rlab.errors import MissingExtra
 from rlab.stats import Estimate
 
+MISSING = (
+    "Missing: the rest of the 120 photos and the 500 sample photos, which take a GPU; a MobileNet or ResNet of torchvision's own "
+    "weights, which are not on the machine."
+)
 QUERIES = (1, 2, 3, 4, 5, 6, 20, 50, 100, 500)
 SHARES = (1, 5, 20, 100)
+OWN = ("pixels", "palette", "auto", "belief")  # how the names of our rows begin
+PHOTOS, CLIPS = "lite1", "slowfast"  # the victims of two figures
+QUICK_PHOTOS, QUICK_CLIPS = (4, 20), (4, 50)  # samples and queries of the quick run
 Table = Mapping[str, list[Curves]]  # by row, each seed's curves
 RULES = """
 A figure is the median L2 (values in [0, 1]) of the best flip within q queries, over the samples that the victim
@@ -33,24 +59,28 @@ far. A query is any row that reaches the victim during the search and the reduct
 for the clean prediction, which tells all attacks where to start, for the prediction that verifies a flip, or for
 queries to surrogates. Brackets are 95% bootstrap intervals over images and seeds. A ratio is our median over that of
 the best other row at the same q; if its interval includes 1 there is no difference. Surrogates are ResNet-20,
-ConvMixer, an all-convolutional net, the same trained against perturbations, and inverted residuals; for photos
-EfficientNet-Lite0 and Lite2 (the victim's family), for clips C3D, TSN and TSM. No victim is among them. Ours shows each
-surrogate moved and mirrored copies of the input; a peer "of 10 copies" has gradients averaged over all of them. Peers
-are written from their papers (`rlab/comparison`), with their usual step scaled to the data. Those that stop at their
-flip continue by bisection towards the original (inside a palette, along their own push), because ours reduces its flip
-too. Inside the palette, each step of a peer is followed by the assignment of palette entries that gains most along it
-for its squared L2. Rows that stop early keep what they reached: ours with surrogates or inside the palette at 100
-queries, `bases` at 50. Deterministic attacks (ours on free pixels, `ensemble_pgd`, `bases`) have seed 0 only. Rows with
-fewer samples than the others ran on 2 CPU cores, the others on an H200. Our settings were chosen on test images
-1000-1399; steps and strengths of peers are those of their papers, or the better of the two shown. Ours with surrogates
-on the vision transformer and the robust CNN is older than its other rows and shows surrogates no copies.
+ConvMixer, an all-convolutional net, the same trained against perturbations, and inverted residuals; for the photos'
+SqueezeNet EfficientNet-Lite0 and Lite2, for their other victims Lite0 and SqueezeNet; for clips C3D, TSN and TSM. No
+victim is among its own surrogates. Ours shows each surrogate moved and mirrored copies of the input; a peer "of 10
+copies" has gradients averaged over all of them. Peers are written from their papers (`rlab/comparison`,
+`benchmarks/peers`), with their usual step scaled to the data. `sparse_rs` changes few pixels and `patch_rs` one square
+as much as they like, so that their L2 shows what they change and not how well they search; V-BAD has 10 queries for an
+estimate instead of 48. Photos are of the NIPS 2017 challenge at 224 pixels, which MobileNet shrinks to 192 itself, and
+all rows have the first of them; on photos and clips, all rows of a table have the same samples and budget. Those that
+stop at their flip continue by bisection towards the original (inside a palette, along their own push), because ours
+reduces its flip too. Inside the palette, each step of a peer is followed by the assignment of palette entries that
+gains most along it for its squared L2. Rows that stop early keep what they reached: ours with surrogates or inside the
+palette at 100 queries, `bases` and `pbo` at 50. Deterministic attacks (ours on free pixels, `ensemble_pgd`, `bases`,
+`pbo`) have seed 0 only. Rows with fewer samples than the others ran on 2 CPU cores, the others on an H200. Our settings
+were chosen on test images 1000-1399; steps and strengths of peers are those of their papers, or the better of the two
+shown. Ours with surrogates on the vision transformer and the robust CNN is older than its other rows and shows
+surrogates no copies.
 """
 
 
 def best_peer(rows: Table, queries: int, begins: str = "") -> str | None:
     """The row of others with the smallest median, if any has one; `begins` is how its name begins."""
-    own = {OURS, OURS_ALONE, OURS_INSIDE, "auto", "belief", "hopskipjump"}
-    others = [name for name in rows if name not in own and name.startswith(begins)]
+    others = [name for name in rows if not name.startswith((*OWN, "hopskipjump")) and name.startswith(begins)]
     medians = {name: median(rows[name], queries).value for name in others}
     name = min(medians, key=lambda name: medians[name], default=None)
     return name if name is not None and math.isfinite(medians[name]) else None
@@ -64,14 +94,15 @@ def section(title: str, rows: Sequence[Row], found: Table, most: int) -> str:
         seeds = found[row.name]
         cells = (interval(median(seeds, q)) for q in queries)
         body.append((row.name, *cells, str(len(seeds)), str(len(seeds[0])), row.needs))
-    if first in (OURS, OURS_INSIDE):
+    if first.removesuffix(SMALL) in (OURS, OURS_INSIDE):
         best = {q: best_peer(found, q) for q in queries}
         cells = (_versus(found[first], found[name], q, name) if name else "" for q, name in best.items())
         body.append((f"{first} ÷ best peer", *cells, "", "", ""))
-    shares = [(row.name, *(share(flipped(found[row.name], q)) for q in SHARES)) for row in shown]
+    counts = [q for q in SHARES if q <= most]
+    shares = [(row.name, *(share(flipped(found[row.name], q)) for q in counts)) for row in shown]
     far = table(("L2 within", *map(str, queries), "seeds", "samples", "needs"), body)
     note = f"{len(found[first][0])} samples that the victim classifies correctly."
-    return section_of(title, far, table(("flipped within", *map(str, SHARES)), shares), note)
+    return section_of(title, far, table(("flipped within", *map(str, counts)), shares), note)
 
 
 def _versus(ours: Sequence[Curves], other: Sequence[Curves], queries: int, name: str) -> str:
@@ -80,32 +111,62 @@ def _versus(ours: Sequence[Curves], other: Sequence[Curves], queries: int, name:
 
 
 def pieces(options: Options) -> Iterator[Piece]:
+    """The first part of every row comes before the second of any, and all parts before a second seed."""
     chosen = {name for name in options.attacks.split(",") if name}
-    for victim in CASES:
-        for row in (row for rows in OTHER_TABLES.get(victim, CIFAR_TABLES).values() for row in rows):
-            for seed in range(row.seeds if not chosen or row.name in chosen else 0):
-                make = partial(row.curves, victim, seed, CASES[victim].samples)
-                yield Piece.of_curves(row.file(victim, seed), victim, row.settings(victim, seed), make)
+    for victim, case in CASES.items():
+        rows = [row for rows in OTHER_TABLES.get(victim, CIFAR_TABLES).values() for row in rows]
+        for seed, part, row in product(range(SEEDS), range(case.parts), rows):
+            if seed < row.seeds and (not chosen or row.name in chosen):
+                make, settings = partial(row.part, victim, seed, part), row.settings(victim, seed, part)
+                yield Piece.of_curves(row.file(victim, seed, part), victim, settings, make)
 
 
 def kept(store: Store, rows: Sequence[Row], victim: str) -> dict[str, list[Curves]]:
-    """Each seed's curves of the rows that have raw files."""
-    seeds = {row.name: store.curves({str(i): row.file(victim, i) for i in range(row.seeds)}) for row in rows}
-    return {name: list(curves.values()) for name, curves in seeds.items() if curves}
+    """Each seed's curves of the rows that have raw files; where a case has parts, over those that all these rows have."""
+    found: dict[str, list[Curves]] = {}
+    for row in rows:
+        for seed in range(row.seeds):
+            files = [row.file(victim, seed, part) for part in range(CASES[victim].parts)]
+            there = list(takewhile(store.__contains__, files))
+            whole = tuple(chain.from_iterable(store.curves({name: name for name in there}).values()))
+            if whole and (row.name not in found or len(whole) == len(found[row.name][0])):
+                found.setdefault(row.name, []).append(whole)
+    least = min((len(seeds[0]) for seeds in found.values()), default=0) if CASES[victim].part else None
+    return {name: [curves[:least] for curves in seeds] for name, seeds in found.items()}
 
 
 def sections(store: Store) -> Iterator[str]:
     for victim, case in CASES.items():
         for what, rows in OTHER_TABLES.get(victim, CIFAR_TABLES).items():
             if found := kept(store, rows, victim):
-                yield section(f"{case.title}, {what}", rows, found, case.most)
+                yield section(f"{case.title}, {what}", rows, found, min(case.most, max(row.budget for row in rows)))
+    yield from paper_section(store)
+
+
+def paper_section(store: Store) -> Iterator[str]:
+    """Our distances on photos, next to those of the paper."""
+    body = []
+    for victim in PHOTO_SURROGATES:
+        rows = [row for rows in PHOTO_TABLES.values() for row in rows if row.name.startswith(OWN)]
+        for row in (row for row in rows if row.file(victim, 0) in store):
+            for queries in (q for q in (20, 50, 200, 1000) if q <= row.budget):
+                far = within(kept(store, [row], victim)[row.name][:1], queries)[0]
+                won = far[np.isfinite(far)]
+                figures = (f"{value:.3g}" for value in (won.mean(), np.median(won), won.max())) if len(won) else "–––"
+                title = f"{CASES[victim].title}, {row.name}"
+                body.append((title, f"{queries}", f"{len(won)} of {len(far)}", *figures))
+    if body:
+        body.append(("RLAB paper, ImageNet (other photos and networks)", "", "", "2.48", "", "4.74"))
+        heads = " | within | flipped | average L2 of flips | median | largest"
+        yield section_of("Photos and the paper's figure", table(heads, body), MISSING)
 
 
 def figures(store: Store) -> Figures:
-    return keyed(*(kept(store, rows, "vgg") for rows in CIFAR_TABLES.values()))
+    cifar = (kept(store, rows, "vgg") for rows in CIFAR_TABLES.values())
+    return keyed(*cifar, kept(store, FREE_PHOTOS, PHOTOS), kept(store, FREE_CLIPS, CLIPS))
 
 
-def keyed(free: Table, inside: Table, targeted: Table) -> dict[str, Any]:
+def keyed(free: Table, inside: Table, targeted: Table, photos: Table, clips: Table) -> dict[str, Any]:
     """Figures by the names that scripts rely on; NaN where a row is missing."""
 
     def two(rows: Table, first: str, other: str | None, queries: int) -> float:
@@ -123,6 +184,8 @@ def keyed(free: Table, inside: Table, targeted: Table) -> dict[str, Any]:
         "noprior_ratio_square_500": two(free, OURS_ALONE, best_peer(free, 500, "square_min"), 500),
         "palette_ratio_best_peer_20": two(inside, OURS_INSIDE, best_peer(inside, 20), 20),
         "targeted_ratio_square_50": two(targeted, "auto targeted", "square targeted", 50),
+        "photos_ratio_20": two(photos, OURS, best_peer(photos, 20), 20),
+        "clips_ratio_50": two(clips, OURS, best_peer(clips, 50), 50),
     }
 
 
@@ -144,7 +207,28 @@ def quick(options: Options) -> Figures:
         found.append(each)
     for name, curves in (found[0] | found[1] | found[2]).items():
         print(f"{name}: {len(curves[0])} images, L2 {median(curves, 20).value:.3f} within 20 queries")
-    return keyed(*found)
+    few_photos = _few(store, FREE_PHOTOS, PHOTOS, QUICK_PHOTOS, options.device)
+    return keyed(*found, few_photos, _few(store, FREE_CLIPS, CLIPS, QUICK_CLIPS, options.device))
+
+
+def _few(store: Store, rows: Sequence[Row], victim: str, size: tuple[int, int], device: str) -> Table:
+    """Ours on the first samples, run now; all peers that have raw files, on the same samples."""
+    samples, budget = size
+    others = {name: seeds[:1] for name, seeds in kept(store, rows[1:], victim).items()}
+    if not others:
+        print(f"skipped {victim}: no peer has a raw file")
+        return {}
+    try:
+        own = replace(rows[0], budget=budget).curves(victim, 0, samples, device)
+    except (Absent, MissingExtra) as why:
+        print(f"skipped {victim}: {why}")
+        return {}
+    found = {rows[0].name: [own]} | {name: [seeds[0][: len(own)]] for name, seeds in others.items()}
+    for name, curves in found.items():
+        print(
+            f"{victim}, {name}: {len(curves[0])} samples, L2 {median(curves, budget).value:.3f} within {budget} queries"
+        )
+    return found
 
 
 def flags(parser: argparse.ArgumentParser) -> None:

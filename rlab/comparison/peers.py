@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Literal
@@ -55,8 +55,15 @@ PEERS: dict[str, Peer] = {
     "square_min": Peer(square_min, 3.0, surrogates=False, until="budget", images_only=True),
     "hopskipjump": Peer(hop_skip_jump, None, surrogates=False, until="budget", answers="labels"),
 }
-NAMES = {name: peer.strength for name, peer in PEERS.items()}
-NAMES |= {f"{name}{INSIDE}": peer.palette for name, peer in PEERS.items() if peer.palette is not None}
+
+
+def strengths(peers: Mapping[str, Peer]) -> dict[str, float | None]:
+    """The default strength of each name, free or inside a palette."""
+    inside = {f"{name}{INSIDE}": peer.palette for name, peer in peers.items() if peer.palette is not None}
+    return {name: peer.strength for name, peer in peers.items()} | inside
+
+
+NAMES = strengths(PEERS)
 
 
 class SurrogateSet:
@@ -79,17 +86,14 @@ class SurrogateSet:
 
 @dataclass(frozen=True)
 class PeerContender(Contender):
-    """An attack of `PEERS` at a strength; surrogates, palette and patch come from the options."""
+    """An attack from a paper at a strength; surrogates, palette and patch come from the options."""
 
     name: str
     strength: float
+    peer: Peer
     options: AttackOptions
     surrogates: SurrogateSet = field(compare=False)
     reduce: bool = False  # bisect towards the original in attacks that stop at the flip
-
-    @property
-    def peer(self) -> Peer:
-        return PEERS[self.name.removesuffix(INSIDE)]
 
     @property
     def inside(self) -> bool:
@@ -146,6 +150,13 @@ class PeerContender(Contender):
         return palette, make_grid(batch, whole.patch, whole.channels)
 
 
-def parse_peer(spec: str, options: AttackOptions, surrogates: SurrogateSet, reduce: bool = False) -> PeerContender:
-    """'gfcs', 'gfcs@0.16' or 'gfcs+palette@1'."""
-    return PeerContender(*parse_strength(spec, NAMES), options, surrogates, reduce)
+def parse_peer(
+    spec: str,
+    options: AttackOptions,
+    surrogates: SurrogateSet,
+    reduce: bool = False,
+    peers: Mapping[str, Peer] = PEERS,
+) -> PeerContender:
+    """'gfcs', 'gfcs@0.16' or 'gfcs+palette@1'; `peers`: the attacks to choose from."""
+    name, strength = parse_strength(spec, strengths(peers))
+    return PeerContender(name, strength, peers[name.removesuffix(INSIDE)], options, surrogates, reduce)

@@ -150,8 +150,8 @@ def hop_skip_jump(trial: Trial) -> NoReturn:
     """
     x0, values = trial.x, trial.x[0].numel()
     nearest = values**-1.5
-    x = _halved(trial, x0, _noise(trial), _BLEND)
-    x, round_ = _halved(trial, x0, x, nearest), 1
+    x = bisected(trial, x0, flipping_noise(trial), _BLEND)
+    x, round_ = bisected(trial, x0, x, nearest), 1
     while True:
         trial.recorder.live()
         distance = lengths(x - x0)
@@ -163,7 +163,7 @@ def hop_skip_jump(trial: Trial) -> NoReturn:
             won = flips(trial, tried[left], left)
             stride[left[~won]] /= 2
             left = trial.recorder.still_open(left[~won])
-        x, round_ = _halved(trial, x0, tried, nearest), round_ + 1
+        x, round_ = bisected(trial, x0, tried, nearest), round_ + 1
 
 
 def flips(trial: Trial, x: Tensor, samples: Tensor) -> Tensor:
@@ -171,7 +171,7 @@ def flips(trial: Trial, x: Tensor, samples: Tensor) -> Tensor:
     return trial.recorder.margins(x, samples)[0] < 0
 
 
-def _noise(trial: Trial) -> Tensor:
+def flipping_noise(trial: Trial) -> Tensor:
     """Uniform noise (n, c, *size), drawn until it flips."""
     x, left, step = trial.x.clone(), trial.recorder.live(), 0
     while len(left):
@@ -182,7 +182,7 @@ def _noise(trial: Trial) -> Tensor:
     return x
 
 
-def _halved(trial: Trial, x0: Tensor, flip: Tensor, nearest: float) -> Tensor:
+def bisected(trial: Trial, x0: Tensor, flip: Tensor, nearest: float) -> Tensor:
     """Bisect from flips (n, c, *size) towards the originals until within the share `nearest` of the boundary."""
     high, low = x0.new_ones(len(x0)), x0.new_zeros(len(x0))
     while float((high - low).amax()) > nearest:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import NoReturn
 
 import torch
@@ -185,18 +186,24 @@ def ensemble_pgd_min(trial: Trial) -> None:
         radius[rows] = between[rows]
 
 
-def bases(trial: Trial) -> NoReturn:
-    """BASES: search for surrogate weights (Cai et al. 2022, https://arxiv.org/abs/2208.03610) within an L2 of `strength`.
+Descend = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]  # samples, weights, push -> x and its new push
 
-    The first query uses equal weights. Then each surrogate in turn gets more weight and less, with one query each, and the
+
+def bases(trial: Trial) -> NoReturn:
+    """BASES: search for surrogate weights (Cai et al. 2022, https://arxiv.org/abs/2208.03610) within an L2 of `strength`."""
+    radius = trial.x.new_full((len(trial.x),), trial.strength)
+    search_weights(trial, lambda rows, weights, push: descend(trial, rows, radius[rows], weights, push))
+
+
+def search_weights(trial: Trial, step: Descend) -> NoReturn:
+    """The first query uses equal weights. Then each surrogate in turn gets more weight and less, with one query each, and the
     better weights stay; each perturbation continues from the last.
     """
     rows, turn = trial.recorder.live(), 0
     weights, change = even(trial, rows), _CHANGE / len(trial.ensemble)
-    radius = trial.x.new_full((len(rows),), trial.strength)
 
     def ask(rows: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
-        x, after = descend(trial, rows, radius[rows], weights, push[rows])
+        x, after = step(rows, weights, push[rows])
         margin, _ = trial.recorder.margins(x, rows)
         trial.space.keep(rows[margin < 0])
         return margin, after

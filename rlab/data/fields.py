@@ -47,7 +47,9 @@ MOST_FRAMES, MOST_SIDE = 10_000, 16_384  # limits on the frames of a clip and th
 class DataFields(Options):
     """A source of samples. None stands for the default of the loader; a loader refuses options it does not have."""
 
-    path: str = Field(description="file, folder, WFDB record, or demo:digits, demo:ecg or demo:clips")
+    path: str = Field(
+        description="file, folder, WFDB record, demo:digits, demo:ecg or demo:clips, or cifar10c:FOLDER/fog@3"
+    )
     kind: Kind | None = Field(
         None, description="kind of data, needed if a folder holds several kinds or the axes of an array are ambiguous"
     )

@@ -18,7 +18,7 @@ from rlab.data.clips import VIDEOS, video_folder
 from rlab.data.csv_signals import csv_signals
 from rlab.data.embedded import embedded
 from rlab.data.fields import ACCEPTED, DataFields, Loader, reads
-from rlab.data.images import IMAGES, cifar10, image_folder, is_cifar, is_pickled_cifar
+from rlab.data.images import CIFAR10C, IMAGES, cifar10, cifar10c, image_folder, is_cifar, is_pickled_cifar
 from rlab.data.labels import endings_below
 from rlab.data.memory import READ, InMemory, in_memory
 from rlab.data.physionet import cinc2017, is_cinc2017, is_ptbxl, ptbxl
@@ -142,8 +142,9 @@ def demo(source: DataFields) -> Batch:
 def find_loader(source: DataFields) -> Loader:
     """The loader for the data at `source.path`."""
     path, kind = source.path, source.kind
-    if path.startswith(DEMO):
-        return demo
+    for prefix, loader in ((DEMO, demo), (CIFAR10C, cifar10c)):
+        if path.startswith(prefix):
+            return loader
     file = Path(path)
     if file.suffix.lower() in PICKLED or is_pickled_cifar(file):
         advice = "save it as .npz with x and y (for CIFAR-10, get the binary version, whose files end in .bin)"

@@ -7,11 +7,13 @@ import math
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import rlab
 from benchmarks import __main__ as command
 from benchmarks import data
+from benchmarks.attacks import Pairs
 from benchmarks.harness import Claim, Figures, Options, Piece
 from benchmarks.raw import RAW, Origin, Raw, Store, from_curves, to_curves
 from benchmarks.tables import replace_section
@@ -139,3 +141,18 @@ def test_missing_data_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 def test_stored_raw_files_can_be_read(name: str) -> None:
     store = Store(RAW / name)
     assert all(store.origin(file).version for file in store.names())
+
+
+def test_the_pairs_that_tell_a_ratio_tell_it_four_times_in_five() -> None:
+    rng = np.random.default_rng(0)
+    sample = Pairs.of(np.exp(rng.normal(0.0, 0.6, 4000)), np.ones(4000))
+    assert sample.spread == pytest.approx(0.6, rel=0.05)
+    count = sample.needed(1.2)
+    logs = rng.normal(np.log(1.2), 0.6, (2000, count))
+    ranks = np.abs(logs).argsort(1).argsort(1) + 1
+    score = np.abs((np.sign(logs) * ranks).sum(1)) / np.sqrt(count * (count + 1) * (2 * count + 1) / 6)
+    assert np.mean(score > 1.96) == pytest.approx(0.8, abs=0.05)
+    assert Pairs(count, sample.spread).least == pytest.approx(1.2, rel=0.01)
+    some = Pairs.of(np.array([np.inf, 1.0, 2.0, 3.0, np.nan, np.inf]), np.array([1.0, 1.0, 1.0, 1.0, 1.0, np.inf]))
+    assert some.count == 4  # attacked under both, and flipped under one at least
+    assert np.isfinite(some.spread)

@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import math
 import re
+from pathlib import Path
 
 import pytest
 
 from benchmarks.attacks import SURROGATES, flipped, median
+from benchmarks.labels import cases as labels
 from benchmarks.peers import run as peers
+from benchmarks.peers.attacks import MORE
 from benchmarks.peers.cases import (
     CASES,
+    CIFAR_TABLES,
     CLIP_SURROGATES,
     FREE_CIFAR,
-    INSIDE_CIFAR,
+    FREE_PHOTOS,
+    OTHER_TABLES,
     OURS,
     OURS_ALONE,
     OURS_INSIDE,
     PHOTO_SURROGATES,
 )  # fmt: skip
-from benchmarks.raw import Curves
+from benchmarks.raw import Curves, Origin, Raw, Store, from_curves
 from rlab.comparison import NAMES
 from rlab.core.trace import Improvements
 
@@ -34,13 +39,16 @@ def test_figures_of_planted_curves_by_hand() -> None:
     inside: dict[str, list[Curves]] = {OURS_INSIDE: [near], "gfcs+palette": [far]}
     inside |= {"bases+palette": [(((1, 0.5),),) * 3]}
     targeted = {"auto targeted": [near], "square targeted": [far]}
-    assert peers.keyed(free, inside, targeted) == {
+    photos: dict[str, list[Curves]] = {OURS: [near], "pbo@7": [far], OURS_ALONE: [near]}
+    clips: dict[str, list[Curves]] = {OURS: [near], "vbad@2": [far], "geo_trap@5": [(NEVER,) * 3]}
+    assert peers.keyed(free, inside, targeted, photos, clips) == {
         "vgg_l2_at_3": 0.25, "vgg_gfcs_l2_at_4": 1.0, "vgg_ratio_gfcs_20": 0.25, "vgg_success_5": 1.0,
         "noprior_ratio_square_500": 0.25, "palette_ratio_best_peer_20": 0.5, "targeted_ratio_square_50": 0.25,
+        "photos_ratio_20": 0.25, "clips_ratio_50": 0.25,
     }  # fmt: skip
     assert flipped(free["gfcs"], 5).value == pytest.approx(2 / 3)
     assert math.isinf(median([(NEVER, NEVER, FAR)], 500).value)
-    assert all(math.isnan(value) for value in peers.keyed({}, {}, {}).values())
+    assert all(math.isnan(value) for value in peers.keyed({}, {}, {}, {}, {}).values())
 
 
 def test_a_section_names_the_best_peer_and_where_there_is_no_difference() -> None:
@@ -52,8 +60,25 @@ def test_a_section_names_the_best_peer_and_where_there_is_no_difference() -> Non
 
 
 def test_rows_have_names_of_their_own_and_know_their_attacks() -> None:
-    rows = [*FREE_CIFAR, *INSIDE_CIFAR]
-    assert len({row.file("vgg", 0) for row in rows}) == len(rows)
-    known = {re.split("[@ ]", row.name)[0] for row in rows} & NAMES.keys()
-    assert known == NAMES.keys()  # every attack from a paper has its row
-    assert not set(CASES) & {*SURROGATES, *CLIP_SURROGATES, *(f"lite{number}" for number in PHOTO_SURROGATES)}
+    tables = {victim: OTHER_TABLES.get(victim, CIFAR_TABLES) for victim in CASES}
+    held = {victim: [row for rows in tables[victim].values() for row in rows] for victim in CASES}
+    for victim, rows in held.items():
+        assert len({row.file(victim, 0) for row in rows}) == len(rows)
+    known = {re.split("[@ ,]", row.name)[0] for rows in held.values() for row in rows}
+    known |= set(labels.ROWS)
+    assert known >= NAMES.keys() | MORE.keys()  # every attack from a paper has its row
+    assert not set(CASES) & {*SURROGATES, *CLIP_SURROGATES}
+    assert not any(victim in surrogates for victim, surrogates in PHOTO_SURROGATES.items())
+
+
+def test_parts_are_joined_from_the_first_and_seeds_with_fewer_samples_are_left_out(tmp_path: Path) -> None:
+    store, row = Store(tmp_path), FREE_PHOTOS[2]
+    for seed, part, far in ((0, 0, 1.0), (0, 1, 2.0), (0, 3, 4.0), (1, 0, 5.0)):
+        store.write(row.file("lite1", seed, part), Raw(from_curves((((1, far),),))), Origin())
+    assert peers.kept(store, FREE_PHOTOS, "lite1") == {row.name: [(((1, 1.0),), ((1, 2.0),))]}
+    store.write(FREE_PHOTOS[0].file("lite1", 0), Raw(from_curves((((1, 3.0),),))), Origin())  # one part alone
+    both = {FREE_PHOTOS[0].name: [(((1, 3.0),),)], row.name: [(((1, 1.0),),)]}
+    assert peers.kept(store, FREE_PHOTOS, "lite1") == both
+    (section,) = peers.paper_section(store)
+    assert "pixels + surrogates | 20 | 1 of 1 | 3 | 3 | 3 |" in section
+    assert "2.48" in section
