@@ -49,13 +49,10 @@ def embedded(name: str, *, split: str = "test", take: Take | None = None) -> Bat
                 f"demo:{name} has at most {MOST_SIMULATED[name]:,} samples, got a limit of {take.limit:,}: pass a smaller one"
             )
         count = max(count, take.limit)
-    labels = torch.tensor([_first_draw(seed, row) for row in range(count)])
+    labels = torch.tensor(
+        [int(np.random.default_rng((seed, row)).integers(CLASSES)) for row in range(count)]
+    )  # the first draws
     return replace(simulate[name](np.array(take.rows(labels), np.int64), split), take=take)
-
-
-def _first_draw(seed: int, row: int) -> int:
-    """The class of a simulated sample, which is its first random number."""
-    return int(np.random.default_rng((seed, row)).integers(CLASSES))
 
 
 def digits(split: str, take: Take) -> Batch:

@@ -151,7 +151,8 @@ class OpenVinoVictim(GraphVictim):
         try:
             self.model = core.compile_model(str(path), device.upper(), exact | threads)
         except Exception as error:  # OpenVINO raises RuntimeError of several lines
-            raise ModelError(f"cannot read {path} as an OpenVINO model: {_last_line(error)}") from error
+            last = [line for line in str(error).splitlines() if line.strip()][-1].strip()
+            raise ModelError(f"cannot read {path} as an OpenVINO model: {last}") from error
         outputs = [Port(_openvino_name(each, number)) for number, each in enumerate(self.model.outputs)]
         self.order = {port.name: number for number, port in enumerate(outputs)}
         inputs = self.model.inputs
@@ -172,10 +173,6 @@ class OpenVinoVictim(GraphVictim):
 
 def _openvino_name(port: Any, number: int) -> str:
     return min(port.get_names(), default=str(number))
-
-
-def _last_line(error: Exception) -> str:
-    return [line for line in str(error).splitlines() if line.strip()][-1].strip()
 
 
 @final
