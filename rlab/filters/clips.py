@@ -113,4 +113,5 @@ def _coded(frames: NDArray[np.uint8], crf: int) -> NDArray[np.uint8]:
     file.seek(0)
     with av.open(file, "r", format="h264") as coded:
         shown = [frame.to_ndarray(format="rgb24") for frame in coded.decode(video=0)]
-    return np.stack(shown)[:, :height, :width]
+    stored: NDArray[np.uint8] = np.stack(shown).astype(np.uint8)[:, :height, :width]
+    return stored

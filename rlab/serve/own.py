@@ -52,10 +52,10 @@ def examine(spec: Mapping[str, Any], folder: Path) -> None:
 
 
 def main() -> None:
-    spec = None
+    spec: dict[str, Any] = {}
     try:
-        spec = json.loads(sys.stdin.read() or "null")  # empty if the server ended first
-        if spec is not None:
+        spec = json.loads(sys.stdin.read() or "{}")  # empty if the server ended first
+        if spec:
             examine(spec, Path(spec["out"]))
     except (InputError, VictimError, MissingExtra, OSError, MemoryError) as error:
         text = str(redact(f"error: {error}"))

@@ -149,6 +149,8 @@ def test_samples_beyond_the_usual_number_are_made_when_they_are_read():
     few = source[1:3]
     assert torch.equal(few.x, alone.x[1:])
     assert torch.equal(few.y, alone.y[1:])
+    assert few.masks is not None
+    assert alone.masks is not None
     assert torch.equal(few.masks, alone.masks[1:])
     assert few.ids == alone.ids[1:]
 
