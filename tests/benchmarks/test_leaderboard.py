@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -52,7 +53,7 @@ def test_the_example_gets_a_row(
     name: str, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.syspath_prepend(str(root / "examples"))
-    few = [leaderboard.replace(case, samples=6, budget=40) for case in CASES if case.name == "demo digits"]
+    few = [replace(case, samples=6, budget=40) for case in CASES if case.name == "demo digits"]
     monkeypatch.setattr(leaderboard, "TASKS", few)
     words = ["--submit", f"leaderboard_entries:{name}", "--task", "demo digits"]
     assert submit([*words, "--samples", "2"], tmp_path) == 0
