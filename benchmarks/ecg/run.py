@@ -20,7 +20,7 @@ from torch import Tensor
 
 from benchmarks.attacks import attack
 from benchmarks.beats import LABELS, balanced, beats
-from benchmarks.ecg import harden, leads, networks, plausible, twelve
+from benchmarks.ecg import harden, held_out, leads, networks, plausible, twelve
 from benchmarks.ecg.cases import (
     BASELINES,
     FULL,
@@ -135,6 +135,7 @@ def pieces(options: Options) -> Iterator[Piece]:
     yield from leads.pieces()
     yield from twelve.pieces()
     yield from harden.pieces()
+    yield from held_out.pieces()
     yield from plausible.pieces()
     yield from networks.pieces()
 
@@ -188,6 +189,8 @@ def sections(store: Store) -> Iterator[str]:
         yield twelve.twelve_section(whole)
     if hardened := harden.stored(store):
         yield harden.harden_section(hardened)
+    if beyond := held_out.stored(store):
+        yield held_out.held_out_section(beyond)
     if heat := plausible.stored(store):
         yield plausible.plausible_section(heat)
     if nets := networks.stored(store):
@@ -251,10 +254,10 @@ def quick(options: Options) -> Figures:
 
 
 def figures(store: Store) -> Figures:
-    records = (leads.KIND, twelve.KIND, harden.KIND, plausible.KIND, networks.KIND)
+    records = (leads.KIND, twelve.KIND, harden.KIND, held_out.KIND, plausible.KIND, networks.KIND)
     beats = keyed({name: store.read(name) for name in store.names() if not name.startswith(records)}, FULL)
     of_leads, of_policies = leads.lead_figures(lead_curves(store)), twelve.twelve_figures(twelve.stored(store))
-    heat = plausible.plausible_figures(plausible.stored(store))
+    heat = plausible.plausible_figures(plausible.stored(store)) | held_out.held_out_figures(held_out.stored(store))
     return {**beats, **of_leads, **of_policies, **harden.harden_figures(harden.stored(store)), **heat}
 
 
@@ -265,5 +268,7 @@ def lead_curves(store: Store) -> dict[leads.LeadCase, Curves]:
     return {case: to_curves(store.read(case.name).numbers) for case in leads.FULL}
 
 
-CASES = ("attacks", "distortions", leads.KIND, twelve.KIND, harden.KIND, "reading", plausible.KIND, networks.KIND)
+CASES = (
+    "attacks", "distortions", leads.KIND, twelve.KIND, harden.KIND, held_out.KIND, "reading", plausible.KIND, networks.KIND
+)  # fmt: skip
 CLAIM = Claim("ecg", "ECG", __doc__, RULES, quick, pieces, sections, figures, cases=CASES)

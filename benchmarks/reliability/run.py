@@ -39,7 +39,7 @@ with seven faults of the network. A fault is lost if the command does not end wi
 folder that differs from an undisturbed one. A damaged input is bad if a command does not end with one line, leaves something
 behind, or takes more than 30 s or 1 GB; a damaged request, if the answer is an error of the server. Clients of the server look
 at the list of 50 runs once a second."""
-NETWORK = "attack over HTTP"
+NETWORK, FAULT = "attack over HTTP", "faults-"
 FEW = 10  # moments of each command and fault in a quick run
 RUNS, CLIENTS, SECONDS = 50, 200, 10  # of the server
 MODEL = """
@@ -197,11 +197,15 @@ def in_folder(measure: Callable[[Path], Numbers]) -> Numbers:
 def parts(most: int | None = None) -> Iterator[tuple[str, str, Callable[[Path], Numbers]]]:
     """Case, name of the raw file, and what is measured."""
     for name in COMMANDS:
-        yield "faults", f"faults {name}", partial(measure_faults, name=name, most=most)
-    yield "faults", f"faults {NETWORK}", measure_network
+        yield "faults", _file(name), partial(measure_faults, name=name, most=most)
+    yield "faults", _file(NETWORK), measure_network
     yield "mutations", "mutations", measure_mutations
     yield "orphans", "orphans", measure_orphans
     yield "serve", "serve", measure_server
+
+
+def _file(command: str) -> str:
+    return FAULT + command.replace(" ", "-")
 
 
 def pieces(options: Options) -> Iterator[Piece]:
@@ -210,7 +214,7 @@ def pieces(options: Options) -> Iterator[Piece]:
 
 
 def collected(numbers: Mapping[str, Numbers]) -> Figures:
-    faults = [own for name, own in numbers.items() if name.startswith("faults ")]
+    faults = [own for name, own in numbers.items() if name.startswith(FAULT)]
     figures = {f"faults_{key}": sum(own[key] for own in faults) for key in ("tried", "lost")} if faults else {}
     return {**figures, **{key: value for own in numbers.values() if own not in faults for key, value in own.items()}}
 
@@ -231,9 +235,9 @@ def figures(store: Store) -> Figures:
 def sections(store: Store) -> Iterator[str]:
     numbers, all_ = stored(store), dict(figures(store))
     rows = [
-        [name.removeprefix("faults "), *(f"{own[key]:,.0f}" for key in ("moments", "tried", "lost"))]
-        for name, own in numbers.items()
-        if name.startswith("faults ")
+        [name, *(f"{numbers[_file(name)][key]:,.0f}" for key in ("moments", "tried", "lost"))]
+        for name in (*COMMANDS, NETWORK)
+        if _file(name) in numbers
     ]
     rows.append(["all", "", *(f"{all_[f'faults_{key}']:,.0f}" for key in ("tried", "lost"))])
     yield tables.section("Faults", tables.table("command | accesses or requests | faults tried | lost", rows))
