@@ -34,11 +34,11 @@ from tests.runs.killing import COMMANDS, FAULTS, faulty, unbroken
 from tests.victims.network import network_case
 
 RULES = """The k-th access of a command to the disk fails: its process is killed, the disk is full, for a moment or for good,
-or read-only, or reports an error; a failing fsync leaves half of its file. Every access is tried, or ten of each slow command. The same for requests to a model behind an address,
-with seven faults of the network. A fault is lost if the command does not end with one line, or if the resumed run writes a
-folder that differs from an undisturbed one. A damaged input is bad if a command does not end with one line, leaves something
-behind, or takes more than 30 s or 1 GB; a damaged request, if the answer is an error of the server. Clients of the server look
-at the list of 50 runs once a second."""
+or read-only, or reports an error; a failing fsync leaves half of its file. Every access is tried, or ten of each slow
+command. The same for requests to a model behind an address, with seven faults of the network. A fault is lost if the command
+does not end with one line, or if the resumed run writes a folder that differs from an undisturbed one. A damaged input is
+bad if a command does not end with one line, leaves something behind, or takes more than 30 s or 1 GB; a damaged request, if
+the answer is an error of the server. Clients of the server look at the list of 50 runs once a second."""
 NETWORK, FAULT = "attack over HTTP", "faults-"
 FEW = 10  # moments of each command and fault in a quick run, and of slow commands; the slow tests try all of them
 SLOW = ("learn", "stages", "benchmark png", "benchmark npz", "audit")
