@@ -9,7 +9,7 @@ DEV := $(VENV)/.dev-stamp
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-victims stubs test test-all fuzz lint format docs hooks clean
+.PHONY: help demo demo-victims stubs test test-all fuzz lint format docs release hooks clean
 .DELETE_ON_ERROR:
 
 help: ## List the commands
@@ -58,6 +58,9 @@ format: $(DEV) ## Format the code and fix what ruff can fix
 
 docs: $(DEV) ## Build the documentation site into build/site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
+release: $(DEV) ## Build wheel and source archive into dist/, try both in fresh environments, write their checksums
+	$(BIN)/python scripts/release.py
 
 hooks: $(DEV) ## Install a hook that runs the checks before every commit
 	$(BIN)/pre-commit install

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -51,3 +53,38 @@ def ratio(ours: Sequence[Curves], other: Sequence[Curves], queries: int) -> Esti
     count, seeds = min(len(ours[0]), len(other[0])), min(len(ours), len(other))
     cut = [[curves[:count] for curves in each[:seeds]] for each in (ours, other)]
     return ratio_over_seeds(within(cut[0], queries), within(cut[1], queries), "median")
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """What a signed-rank test of paired distances can tell, two-sided at 5% and with a power of 80%."""
+
+    count: int
+    spread: float  # standard deviation of the logarithm of a pair's ratio
+
+    @classmethod
+    def of(cls, ours: Floats, other: Floats) -> Pairs:
+        """ours, other: (n,) distances, NaN where a sample was not attacked; the spread from quartiles, which may be infinite."""
+        both = ~np.isnan(ours) & ~np.isnan(other) & ~(np.isinf(ours) & np.isinf(other))
+        with np.errstate(divide="ignore"):
+            logs = np.log(ours[both] / other[both])
+        low, high = np.percentile(logs, [25, 75], method="nearest")
+        return cls(len(logs), float(high - low) / 1.349)
+
+    def needed(self, ratio: float) -> int:
+        """How many pairs tell this ratio of distances from 1."""
+        return math.ceil((_POWER * self.spread / math.log(ratio)) ** 2)
+
+    @property
+    def least(self) -> float:
+        """The smallest ratio above 1 that so many pairs tell."""
+        return math.exp(_POWER * self.spread / math.sqrt(self.count))
+
+    def sentence(self, samples: str, ratio: float = 1.2) -> str:
+        tell = (
+            f"{self.count} {samples} that both nets classify correctly tell a ratio of {self.least:.2f} or more from 1"
+        )
+        return f"{tell} (signed ranks, 5%, power 80%); a ratio of {ratio:g} needs {self.needed(ratio)}."
+
+
+_POWER = math.sqrt(math.pi / 3) * (1.96 + 0.8416)  # ranks need pi/3 times as many normal values as means do

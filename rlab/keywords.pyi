@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # mypy resolves the imports between these files and the packa
     from torch import Tensor
     from torch.nn.modules.module import Module
 
-class AttackKeywords(TypedDict, total=False):
+class SharedKeywords(TypedDict, total=False):
     palette: str | Distortion | Filter | Callable[..., Tensor] | Sequence[str | Distortion | Filter | Callable[..., Tensor]] | None
     patch: int | str | Sequence[int] | None
     channels: str | Sequence[str] | Sequence[Sequence[str | int]] | None
@@ -24,7 +24,6 @@ class AttackKeywords(TypedDict, total=False):
     stages: int | str | Sequence[int] | None
     goal: str | Goal
     budget: int | None
-    policy: str | Policy[Any]
     surrogate: str | Module | TorchVictim | Sequence[str | Module | TorchVictim] | None
     accept: Literal['better', 'always']
     l2_penalty: float | None
@@ -36,30 +35,14 @@ class AttackKeywords(TypedDict, total=False):
     patience: int | None
     chunk: int | None
     seed: int
+
+class AttackKeywords(SharedKeywords, total=False):
+    policy: str | Policy[Any]
     workers: int | None
     devices: str | Sequence[str] | None
     cluster: str | None
 
-class CompareKeywords(TypedDict, total=False):
-    palette: str | Distortion | Filter | Callable[..., Tensor] | Sequence[str | Distortion | Filter | Callable[..., Tensor]] | None
-    patch: int | str | Sequence[int] | None
-    channels: str | Sequence[str] | Sequence[Sequence[str | int]] | None
-    simulator: str | Simulator | None
-    learn: int | Literal['off'] | None
-    stages: int | str | Sequence[int] | None
-    goal: str | Goal
-    budget: int | None
-    surrogate: str | Module | TorchVictim | Sequence[str | Module | TorchVictim] | None
-    accept: Literal['better', 'always']
-    l2_penalty: float | None
-    until: Literal['flip', 'steady', 'budget']
-    distance: Literal['l2', 'map', 'l0', 'linf'] | None
-    quantize: bool
-    noisy: bool
-    cleanup: bool
-    patience: int | None
-    chunk: int | None
-    seed: int
+class CompareKeywords(SharedKeywords, total=False):
     workers: int | None
     devices: str | Sequence[str] | None
     cluster: str | None
@@ -67,27 +50,8 @@ class CompareKeywords(TypedDict, total=False):
     attacks: str | Sequence[str]
     reduce: bool
 
-class ExplainKeywords(TypedDict, total=False):
-    palette: str | Distortion | Filter | Callable[..., Tensor] | Sequence[str | Distortion | Filter | Callable[..., Tensor]] | None
-    patch: int | str | Sequence[int] | None
-    channels: str | Sequence[str] | Sequence[Sequence[str | int]] | None
-    simulator: str | Simulator | None
-    learn: int | Literal['off'] | None
-    stages: int | str | Sequence[int] | None
-    goal: str | Goal
-    budget: int | None
+class ExplainKeywords(SharedKeywords, total=False):
     policy: str | Policy[Any]
-    surrogate: str | Module | TorchVictim | Sequence[str | Module | TorchVictim] | None
-    accept: Literal['better', 'always']
-    l2_penalty: float | None
-    until: Literal['flip', 'steady', 'budget']
-    distance: Literal['l2', 'map', 'l0', 'linf'] | None
-    quantize: bool
-    noisy: bool
-    cleanup: bool
-    patience: int | None
-    chunk: int | None
-    seed: int
     method: str | Sequence[str] | None
     label: int | None
     masks: str | None
@@ -96,27 +60,8 @@ class ExplainKeywords(TypedDict, total=False):
     steps: int
     checks: bool
 
-class BenchmarkKeywords(TypedDict, total=False):
-    palette: str | Distortion | Filter | Callable[..., Tensor] | Sequence[str | Distortion | Filter | Callable[..., Tensor]] | None
-    patch: int | str | Sequence[int] | None
-    channels: str | Sequence[str] | Sequence[Sequence[str | int]] | None
-    simulator: str | Simulator | None
-    learn: int | Literal['off'] | None
-    stages: int | str | Sequence[int] | None
-    goal: str | Goal
-    budget: int | None
+class BenchmarkKeywords(SharedKeywords, total=False):
     policy: str | Policy[Any]
-    surrogate: str | Module | TorchVictim | Sequence[str | Module | TorchVictim] | None
-    accept: Literal['better', 'always']
-    l2_penalty: float | None
-    until: Literal['flip', 'steady', 'budget']
-    distance: Literal['l2', 'map', 'l0', 'linf'] | None
-    quantize: bool
-    noisy: bool
-    cleanup: bool
-    patience: int | None
-    chunk: int | None
-    seed: int
     workers: int | None
     devices: str | Sequence[str] | None
     cluster: str | None
@@ -137,9 +82,11 @@ class CorruptKeywords(TypedDict, total=False):
     baseline: str | None
     worst: bool
     budget: int
+    robustbench: Literal['cifar10', 'cifar100', 'imagenet'] | None
     seed: int
 
 class HardenKeywords(TypedDict, total=False):
+    from_scratch: bool
     mode: Literal['live', 'rounds']
     rounds: int
     epochs: int
@@ -170,6 +117,8 @@ class HardenKeywords(TypedDict, total=False):
     validation_attacked: int
     patience: int | None
     balance: bool
+    shift: float
+    mirror: bool
     amp: bool
     seed: int
     step: Callable[..., Any] | None

@@ -6,10 +6,13 @@ import math
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
+
+if TYPE_CHECKING:  # torch is slow to import and large, and the server can do without
+    from torch import Tensor
 
 Floats = NDArray[np.float64]
 Rows = NDArray[np.int64]

@@ -28,6 +28,12 @@ FUNCTIONS: dict[str, Callable[..., object]] = {
     "LearnKeywords": rlab.learn,
     "EnvironmentKeywords": make_environment,
 }
+SHARING = (
+    "AttackKeywords",
+    "CompareKeywords",
+    "ExplainKeywords",
+    "BenchmarkKeywords",
+)  # that attack with the same options
 
 
 def stubs() -> dict[Path, str]:
@@ -43,16 +49,24 @@ def _names() -> str:
 
 def _keywords() -> str:
     needed = set[str]()
-    classes = [_class(name, function, needed) for name, function in FUNCTIONS.items()]
+    every = {name: _lines(function, needed) for name, function in FUNCTIONS.items()}
+    shared = [line for line in every["AttackKeywords"] if all(line in every[name] for name in SHARING)]
+    classes = [_class("SharedKeywords", "TypedDict", shared)]
+    for name, lines in every.items():
+        base = "SharedKeywords" if name in SHARING else "TypedDict"
+        classes.append(_class(name, base, [line for line in lines if name not in SHARING or line not in shared]))
     return "\n".join([HEAD, *sorted(needed), "", *classes])
 
 
-def _class(name: str, function: Callable[..., object], needed: set[str]) -> str:
+def _class(name: str, base: str, lines: Sequence[str]) -> str:
+    return f"class {name}({base}, total=False):\n{''.join(lines)}"
+
+
+def _lines(function: Callable[..., object], needed: set[str]) -> list[str]:
     code = function.__code__  # type: ignore[attr-defined]
     own = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
     fields = {key: each.annotation for key, each in inspect.signature(function).parameters.items() if key not in own}
-    lines = (f"    {key}: {_shown(kind, needed)}\n" for key, kind in fields.items())
-    return f"class {name}(TypedDict, total=False):\n{''.join(lines)}"
+    return [f"    {key}: {_shown(kind, needed)}\n" for key, kind in fields.items()]
 
 
 def _shown(kind: Any, needed: set[str]) -> str:

@@ -24,7 +24,7 @@ if os.environ.get("RLAB_TEST_MKLDNN") == "0":
 ROOT = Path(__file__).resolve().parent.parent
 REAL = Path(os.environ.get("RLAB_REAL", ROOT.parent / "shared" / "real"))
 
-settings.register_profile("rlab", deadline=None, print_blob=True)  # a busy machine is no failure
+settings.register_profile("rlab", deadline=None, print_blob=True, max_examples=50)  # a busy machine is no failure
 settings.load_profile("rlab")
 
 
@@ -47,6 +47,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if item.get_closest_marker("real"):
             item.add_marker(absent)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print how many faults of the disk and the network were tried."""
+    reports = [each for kind in ("passed", "failed") for each in terminalreporter.stats.get(kind, [])]
+    if faults := sum(value for report in reports for name, value in report.user_properties if name == "faults"):
+        terminalreporter.write_line(f"{faults:,} faults of the disk and the network tried")
 
 
 @pytest.fixture(scope="session")

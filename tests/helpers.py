@@ -196,12 +196,18 @@ def assert_same(one: AttackResult, other: AttackResult) -> None:
             assert value == theirs[name], name
 
 
-def real_package(name: str) -> Any:
-    """A package that some users have; the test is skipped without it."""
+def real_package(name: str, *parts: str) -> Any:
+    """A package that some users have; the test is skipped without it, or where `parts` of it fail with what is installed beside."""
     if importlib.util.find_spec(name.partition(".")[0]) is None:
         pytest.skip(f"{name} is not installed")
     _declare_torchvision()
-    return importlib.import_module(name)
+    try:
+        package = importlib.import_module(name)
+        for part in parts:  # of transformers, which imports a part when it is named
+            getattr(package, part)
+    except (ImportError, RuntimeError) as error:  # RuntimeError: a torchvision that does not fit torch
+        pytest.skip(f"{name} cannot be imported: {error}")
+    return package
 
 
 @cache

@@ -89,12 +89,16 @@ BUDGETS = {"pixels": 60, "pixels by labels": 100}  # more than others need
 
 
 def product(policies: Iterable[str], *others: Iterable[Any]) -> list[Any]:
-    """All combinations with rank last; the searches beside the named policies run in one rank, and the one that imagines
-    with the first of the others too. The rest is slow."""
-    first = [next(iter(each)) for each in others[:-1]]
+    """All combinations with rank last. Those that are not slow hold every pair of a policy, one of the others and a rank, the
+    searches beside the named policies in one rank, and the one that imagines with the first of the others too."""
+    every = [list(each) for each in others[:-1]]
+    first = [each[0] for each in every]
 
     def quick(policy: str, rest: list[Any]) -> bool:
-        return policy in NAMED_POLICIES or (rest[-1] == 2 and (policy != "auto with a surrogate" or rest[:-1] == first))
+        if policy not in NAMED_POLICIES:
+            return rest[-1] == 2 and (policy != "auto with a surrogate" or rest[:-1] == first)
+        at = NAMED_POLICIES.index(policy) + sum(each.index(one) for each, one in zip(every, rest, strict=False))
+        return bool(rest[-1] == RANKS[at % len(RANKS)])
 
     return [
         pytest.param(policy, *rest, marks=() if quick(policy, rest) else (pytest.mark.slow,))

@@ -148,7 +148,7 @@ def test_harden() -> None:
     assert hardened.rows + measured.rows == Counted.seen
 
 
-@pytest.mark.parametrize("model", ["plain", "cramped"])
+@pytest.mark.parametrize("model", [pytest.param("plain", marks=pytest.mark.slow), "cramped"])
 def test_audit(model: str, tmp_path: Path) -> None:
     batch = samples(4)
     np.savez(tmp_path / "data.npz", x=batch.x.numpy(), y=batch.y.numpy())

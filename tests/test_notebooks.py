@@ -24,7 +24,7 @@ def run_cell(code: str, names: dict[str, Any]) -> Any:
     return None if last is None else eval(compile(ast.Expression(last.value), "cell", "eval"), names)  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("kind", ["image", "ecg", pytest.param("video", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", ["image", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("ecg", "video"))])
 def test_a_notebook_for_each_kind_of_data_runs_and_displays_its_results(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,21 +8,24 @@ import shlex
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from scripts.commands_page import commands
 from tests.command import rlab_command
 from tests.test_readme import DOCUMENTS, GUIDES, Block, blocks_of, commands_of
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 TWELVE = "twelve-leads"  # needs real records
-PAGES = [
-    DOCS / "index.md",
-    *(ROOT / page for page in (*DOCUMENTS, *GUIDES)),
-    *sorted(page for page in (DOCS / "tutorials").glob("*.md") if page.stem not in ("few-queries", TWELVE)),
-]
-LONGER = [DOCS / f"{name}.md" for name in ("benchmark", "explain", "harden", "tutorials/few-queries")]
+TUTORIALS = [page for page in sorted((DOCS / "tutorials").glob("*.md")) if page.stem != TWELVE]
+MORE = ("index", "benchmark", "explain", "harden")
+PAGES = [*(ROOT / page for page in (*DOCUMENTS, *GUIDES)), *(DOCS / f"{name}.md" for name in MORE), *TUTORIALS]
+QUICK = (  # the others are slow
+    "README", "models-and-data", "run-folders", "search", "image", "filter", "http", "audit", "detector", "regression",
+)  # fmt: skip
+COMMANDS = dict(commands())
 
 
 @pytest.fixture
@@ -56,11 +59,22 @@ def run_blocks(blocks: list[Block], page: str, folder: Path) -> int:
     return count
 
 
-@pytest.mark.parametrize(
-    "page", [*PAGES, *(pytest.param(page, marks=pytest.mark.slow) for page in LONGER)], ids=lambda page: page.stem
-)
+def slow_or_not(page: Path) -> Any:
+    return pytest.param(page, marks=() if page.stem in QUICK else (pytest.mark.slow,))
+
+
+@pytest.mark.parametrize("page", [*map(slow_or_not, PAGES)], ids=lambda page: page.stem)
 def test_every_block_runs(page: Path, folder: Path) -> None:
     assert run_blocks(blocks_of(page.read_text(encoding="utf-8")), str(page), folder) > 0
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_every_command_has_its_options(page: Path) -> None:
+    for line in commands_of(blocks_of(page.read_text(encoding="utf-8"))):
+        words = shlex.split(line, comments=True)[1:]
+        name = " ".join(words[:2]) if words[0] == "benchmark" else words[0]
+        if "--help" not in words:
+            COMMANDS[name].make_context(name, words[len(name.split()) :])
 
 
 @pytest.mark.real

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy.signal import welch
 
 from benchmarks.data import real
-from rlab.data import load
+from rlab.data.load import load
 from rlab.data.noise import KINDS, read_noise
 from rlab.filters import Palette
 from rlab.filters.clinical import reversal_filters

@@ -9,7 +9,7 @@ from unittest.mock import patch
 
 from benchmarks.data import real
 from benchmarks.harness import Figures
-from rlab.data import load
+from rlab.data.load import load
 from rlab.progress import showing
 
 REPEATS = 3  # the fastest counts

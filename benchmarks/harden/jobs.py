@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,6 @@ from rlab.hardening.evaluation import measure_robustness
 from rlab.hardening.options import EvaluationOptions, HardenOptions
 from rlab.hardening.run import harden
 from rlab.hardening.trainable import Weights, blend, correct, goal_of, take, twin
-from rlab.progress import quiet
 from rlab.results.result import AttackResult
 from rlab.runs.attack import run_attack
 from rlab.storage.config import check
@@ -58,12 +58,30 @@ class Job:
     @property
     def settings(self) -> dict[str, Any]:
         spec = self.spec or self.method
-        return {"section": self.section, "spec": spec, "values": dict(self.values), "seed": self.seed}
+        values = {name: value for name, value in self.values if name != "step"}
+        return {"section": self.section, "spec": spec, "values": values, "seed": self.seed}
 
 
-def run(job: Job, section: Section) -> tuple[Raw, Weights]:
-    """Harden, draw the weights back until clean accuracy holds, and measure; returns the weights at that point too."""
-    began, final = time.monotonic(), job.trial is None
+class Clock:
+    """The seconds of training, over all calls that share the file."""
+
+    def __init__(self, path: Path | None) -> None:
+        self.path, self.since = path, time.monotonic()
+        self.seconds = float(path.read_text()) if path is not None and path.exists() else 0.0
+
+    def __call__(self, epoch: object) -> None:
+        now = time.monotonic()
+        self.seconds, self.since = self.seconds + now - self.since, now
+        if self.path is not None:
+            self.path.write_text(str(self.seconds))
+
+
+def run(job: Job, section: Section, folder: Path | None = None) -> tuple[Raw, Weights]:
+    """Harden, draw the weights back until clean accuracy holds, and measure; returns the weights at that point too.
+
+    From scratch, all of the change is kept. A folder keeps finished epochs, so that the next call goes on after them.
+    """
+    final = job.trial is None
     section = section if final else to_choose_by(section, TRIAL_SAMPLES.get(job.section))
     victim, data = section.victim, section.data
     validation = data.validation
@@ -75,8 +93,9 @@ def run(job: Job, section: Section) -> tuple[Raw, Weights]:
     full, seconds, numbers = start, 0.0, dict[str, Any]()
     if options is not None:
         chosen = options.updated(dict(job.values) | {"augment": section.augment})
-        hardened = harden(victim, data.train, chosen, validation=validation, progress=quiet)
-        full, seconds = take(hardened.model), time.monotonic() - began
+        out, clock = folder and folder / job.name, Clock(folder and folder / f"{job.name}.seconds")
+        hardened = harden(victim, data.train, chosen, validation=validation, progress=clock, out=out)
+        full, seconds = take(hardened.model), clock.seconds
         facts["kept_epoch"] = hardened.best.number
         history = {name: [getattr(e, name) for e in hardened.history[1:]] for name in ("loss", "clean", "robust")}
         numbers |= {"rows": hardened.rows, "history": history}
@@ -90,16 +109,18 @@ def run(job: Job, section: Section) -> tuple[Raw, Weights]:
         return float(correct(at(share), validation.x, validation.y).float().mean())
 
     least = clean(0.0) - KEEP
-    share = 0.0 if options is None else next((s for s in SHARES if clean(s) >= least), 0.0)
+    kept = 1.0 if section.scratch else next((s for s in SHARES if clean(s) >= least), 0.0)
+    share = 0.0 if options is None else kept
     points = [measure(at(share), section, job, share, final)]
-    if final and options is not None and not job.seed:  # the curve of one seed
+    if final and options is not None and not job.seed and not section.scratch:  # the curve of one seed
         points += [measure(at(s), section, job, s, False) for s in STRENGTHS if s != share]
     numbers |= {"seconds": seconds, "share": share, "points": {str(i): point for i, point in enumerate(points)}}
+    values = {name: value for name, value in job.values if name != "step"}
     facts |= {
         "section": job.section, "method": job.method, "seed": job.seed, "maker": maker(job.method, base),
         "train": len(data.train), "validation": len(validation), "test": len(data.test), "config": base.plain(),
         "epochs": base.total_epochs, "device": machine(str(victim.device)), "spec": job.spec or job.method,
-        "values": dict(job.values), "trial": job.trial,
+        "values": values, "trial": job.trial,
     }  # fmt: skip
     return Raw(numbers, facts), take(at(share).model)
 
@@ -164,6 +185,6 @@ def _corrupted(x: Tensor, kind: str, level: int, device: torch.device) -> Tensor
     return (corrupt(x.to(device), kind, level) * 255).round().to(torch.uint8)
 
 
-def mean_common(point: Mapping[str, Any]) -> float:
-    """Mean accuracy under the common corruptions that are not in the palette."""
-    return float(np.mean([v for kind, values in point["common"].items() if kind not in TRAINED_KINDS for v in values]))
+def mean_common(point: Mapping[str, Any], without: Sequence[str] = TRAINED_KINDS) -> float:
+    """Mean accuracy under the common corruptions, without those in the palette."""
+    return float(np.mean([v for kind, values in point["common"].items() if kind not in without for v in values]))

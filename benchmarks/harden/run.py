@@ -24,7 +24,7 @@ from benchmarks.attacks import attack
 from benchmarks.beats import beats, of_records
 from benchmarks.data import Absent, cifar_test, weights
 from benchmarks.harden import trials
-from benchmarks.harden.cases import METHODS, SECTIONS, SEEDS, Section, cifar
+from benchmarks.harden.cases import FROM_SCRATCH, METHODS, SECTIONS, SEEDS, SEEDS_FROM_SCRATCH, Section
 from benchmarks.harden.jobs import TRAINED_KINDS, Job, run
 from benchmarks.harden.page import RULES, figures, sections
 from benchmarks.harden.published import differences, images_per_second
@@ -56,8 +56,11 @@ def jobs(options: Options) -> Iterator[Job]:
     if options.trials:
         yield from trials.jobs(store)
         return
+    for method, values in FROM_SCRATCH.items():
+        for seed in SEEDS_FROM_SCRATCH.get(method, SEEDS[:1]):
+            yield Job("scratch", method, seed, tuple(values.items()), "ours" if method == "rlat" else "")
     for seed in SEEDS:
-        for section in SECTIONS:
+        for section in (name for name in SECTIONS if name != "scratch"):
             for method in options.methods.split(","):
                 if method != "belief" or (section == "ecg" and not seed):  # slow: beats only, one seed
                     yield trials.chosen(store, section, method, seed)
@@ -71,11 +74,11 @@ def pieces(options: Options) -> Iterator[Piece]:
 
 @cache
 def section(name: str, device: str, train: Path | None) -> Section:
-    return cifar(device, train) if name == "cifar" and train else SECTIONS[name](device)
+    return SECTIONS[name](device, train) if name in ("cifar", "scratch") and train else SECTIONS[name](device)
 
 
 def make(job: Job, options: Options, device: str) -> Raw:
-    raw, state = run(job, section(job.section, device, options.cifar))
+    raw, state = run(job, section(job.section, device, options.cifar), options.keep)
     if job.name in KEPT_WEIGHTS:
         save_file(compact(state, eight_bits=False), options.raw / f"{KEPT_WEIGHTS[job.name]}.safetensors")
     return raw
@@ -154,6 +157,7 @@ def flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--trials", action="store_true", help="run each method with all its settings")
     parser.add_argument("--choose", action="store_true", help="choose the best settings among the trials and stop")
     parser.add_argument("--cifar", type=Path, help="CIFAR-10 training images, .npz")
+    parser.add_argument("--keep", type=Path, help="folder for finished epochs, so that a stopped training goes on")
 
 
 CLAIM = Claim(

@@ -43,8 +43,8 @@ from rlab.errors import MissingExtra
 from rlab.stats import Estimate
 
 MISSING = (
-    "Missing: most of the 120 photos, SqueezeNet as a victim where no row shows it, and the 500 sample photos, which may be training "
-    "images; they take hours without a GPU."
+    "Missing: most of the 120 photos, SqueezeNet as a victim where no row shows it, and the 500 sample photos, which may be "
+    "training images; they take hours without a GPU."
 )
 QUERIES = (1, 2, 3, 4, 5, 6, 20, 50, 100, 500)
 SHARES = (1, 5, 20, 100)

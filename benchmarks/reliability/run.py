@@ -1,15 +1,14 @@
 """How rlab bears faults: of the disk, of the network, of its inputs, of its own process, and many clients at once.
 
-python -m benchmarks.reliability --quick                 # ten minutes on an idle machine
+python -m benchmarks.reliability                         # twenty minutes; then write results/reliability.md
+python -m benchmarks.reliability --quick                 # ten minutes, with fewer moments of each command
 python -m benchmarks.reliability --quick --only serve    # one part: faults, mutations, orphans or serve
-
-A fault counts as lost if the command does not end with one line, or if the resumed run differs from an undisturbed one. The
-clients of the server look at the list of runs once a second. This benchmark has no page.
 """
 
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import os
 import signal
@@ -19,21 +18,30 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr
+from functools import partial
 from pathlib import Path
 
 import httpx
 import numpy as np
 
-from benchmarks.harness import Claim, Figures, Options
+from benchmarks import tables
+from benchmarks.harness import Claim, Figures, Options, Piece
+from benchmarks.raw import Numbers, Raw, Store
 from benchmarks.serve.cases import made_up
 from tests.mutation.fuzz import fuzzing
-from tests.runs.killing import FAULTS, faulty, unbroken
+from tests.runs.killing import COMMANDS, FAULTS, faulty, unbroken
 from tests.victims.network import network_case
 
-COMMANDS = ("attack", "learn", "harden", "benchmark npz", "stages")
-PER_FAULT = 20  # moments of each command and fault; all of them are in the slow tests
-MUTATION_SECONDS = 240.0
+RULES = """The k-th access of a command to the disk fails: its process is killed, the disk is full, for a moment or for good,
+or read-only, or reports an error; a failing fsync leaves half of its file. Every access is tried, or ten of each slow
+command. The same for requests to a model behind an address, with seven faults of the network. A fault is lost if the command
+does not end with one line, or if the resumed run writes a folder that differs from an undisturbed one. A damaged input is
+bad if a command does not end with one line, leaves something behind, or takes more than 30 s or 1 GB; a damaged request, if
+the answer is an error of the server. Clients of the server look at the list of 50 runs once a second."""
+NETWORK, FAULT = "attack over HTTP", "faults-"
+FEW = 10  # moments of each command and fault in a quick run, and of slow commands; the slow tests try all of them
+SLOW = ("learn", "stages", "benchmark png", "benchmark npz", "audit")
 RUNS, CLIENTS, SECONDS = 50, 200, 10  # of the server
 MODEL = """
 import os, time
@@ -49,36 +57,41 @@ def slow():
 """
 
 
-def measure_faults(folder: Path) -> dict[str, float]:
+def measure_faults(folder: Path, name: str, most: int | None = None) -> Numbers:
+    """Faults of the disk at every access of a command, or at `most` of them."""
     tried = lost = 0
-    for name in COMMANDS:
-        moments = unbroken(name)[0]
-        for fault in FAULTS:
-            for moment in sorted({1 + number * (moments - 1) // PER_FAULT for number in range(PER_FAULT + 1)}):
+    moments = unbroken(name)[0]
+    few = range(1, moments + 1) if most is None else sorted({1 + k * (moments - 1) // (most - 1) for k in range(most)})
+    for fault in FAULTS:
+        for moment in few:
+            with redirect_stderr(io.StringIO()):
                 said = faulty(name, fault, moment, folder / f"{tried}")
-                tried, lost = tried + 1, lost + bool(said)
-                if said:
-                    print(f"{name}, {fault} at {moment} of {moments}: {said}")
-        print(f"{name}: {tried} faults so far, {lost} lost", flush=True)
-    with network_case() as case:
-        requests, outcome = case.unbroken(folder / "unbroken")
-        for point in case.points(requests):
-            said = case.faulty(point, folder / str(point), outcome)
             tried, lost = tried + 1, lost + bool(said)
             if said:
-                print(f"{point}: {said}")
-    return {"faults_tried": tried, "faults_lost": lost}
+                print(f"{name}, {fault} at {moment} of {moments}: {said}")
+    return {"moments": moments, "tried": tried, "lost": lost}
 
 
-def measure_mutations(folder: Path) -> dict[str, float]:
+def measure_network(folder: Path) -> Numbers:
+    with network_case() as case:
+        requests, outcome = case.unbroken(folder / "unbroken")
+        points = case.points(requests)
+        said = {point: case.faulty(point, folder / str(point), outcome) for point in points}
+    for point, words in said.items():
+        if words:
+            print(f"{point}: {words}")
+    return {"moments": requests, "tried": len(points), "lost": sum(map(bool, said.values()))}
+
+
+def measure_mutations(folder: Path, seconds: float = 150) -> Numbers:
     with fuzzing() as fuzzer:
-        fuzzer.run(MUTATION_SECONDS, 0)
+        fuzzer.run(seconds, 0)
     for name, damages in fuzzer.bad.items():
         print(f"{name}: {damages}")
-    return {"mutations_tried": fuzzer.tried, "mutations_bad": len(fuzzer.bad)}
+    return {"mutations_tried": fuzzer.tried, "mutations_bad": len(fuzzer.bad), "mutations_kinds": len(fuzzer.subjects)}
 
 
-def measure_orphans(folder: Path) -> dict[str, float]:
+def measure_orphans(folder: Path) -> Numbers:
     """Rows that reach the model after a kill -9 of the process that owns two workers, over the rows of one batch of each."""
     (folder / "my_model.py").write_text(MODEL)
     x = np.random.default_rng(0).random((64, 1, 8, 8), np.float32)
@@ -86,7 +99,8 @@ def measure_orphans(folder: Path) -> dict[str, float]:
     queries = folder / "queries"
     words = "attack my_model:slow x.npz --budget 500 --policy random --palette dead_pixel --workers 2 --chunk 8 --no-page --out run"
     environment = {**_environment(), "QUERIES": str(queries)}
-    with subprocess.Popen([sys.executable, "-m", "rlab", *words.split()], cwd=folder, env=environment) as process:
+    call, quiet = [sys.executable, "-m", "rlab", *words.split()], subprocess.DEVNULL
+    with subprocess.Popen(call, cwd=folder, env=environment, stdout=quiet, stderr=quiet) as process:
         while len(_sent(queries)) < 20:
             if process.poll() is not None:
                 raise RuntimeError("the attack ended before it could be killed")
@@ -120,7 +134,7 @@ def serving(folder: Path) -> Iterator[tuple[str, int]]:
             process.send_signal(signal.SIGINT)
 
 
-def measure_server(folder: Path) -> dict[str, float]:
+def measure_server(folder: Path) -> Numbers:
     result = made_up((8, 8), (2, 2), 1, 50)
     for number in range(RUNS):
         result.save(folder / "runs" / f"run-{number:02d}")
@@ -129,12 +143,21 @@ def measure_server(folder: Path) -> dict[str, float]:
             alone = [_milliseconds(client) for _ in range(23)][3:]  # the first ones load the code
         one = statistics.median(alone)
         many = sorted(asyncio.run(_clients(address)))
-        rss = next(
-            int(line.split()[1]) for line in Path(f"/proc/{pid}/status").read_text().splitlines() if "VmRSS" in line
-        )
+        rss = _megabytes(pid)
+        with httpx.Client(base_url=address, timeout=60) as client:
+            for page in ("/run/run-00", "/samples/run-00", "/sample/0/run-00", "/picture/original/0/run-00"):
+                client.get(page).raise_for_status()
+        drawn = _megabytes(pid)
     p99 = many[int(0.99 * len(many))]
-    print(f"one client: p50 {one:.1f} ms; {CLIENTS} clients: {len(many)} answers, p50 {statistics.median(many):.1f} ms")
-    return {"serve_p50_ms": one, "serve_p99_ms": p99, "serve_ratio": p99 / one, "serve_rss_mb": rss / 1024}
+    return {
+        "serve_p50_ms": one, "serve_many_p50_ms": statistics.median(many), "serve_p99_ms": p99, "serve_ratio": p99 / one,
+        "serve_rss_mb": rss, "serve_pages_rss_mb": drawn,
+    }  # fmt: skip
+
+
+def _megabytes(pid: int) -> float:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if "VmRSS" in line) / 1024
 
 
 def _milliseconds(client: httpx.Client) -> float:
@@ -164,22 +187,77 @@ async def _clients(address: str) -> list[float]:
     return times
 
 
-PARTS: Mapping[str, Callable[[Path], dict[str, float]]] = {
-    "faults": measure_faults,
-    "mutations": measure_mutations,
-    "orphans": measure_orphans,
-    "serve": measure_server,
-}
+def in_folder(measure: Callable[[Path], Numbers]) -> Numbers:
+    memory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
+        numbers = measure(Path(folder))
+    print(f"{numbers}", flush=True)
+    return numbers
+
+
+def parts(quick: bool = False) -> Iterator[tuple[str, str, Callable[[Path], Numbers]]]:
+    """Case, name of the raw file, and what is measured."""
+    for name in COMMANDS:
+        most = FEW if quick or name in SLOW else None
+        yield "faults", _file(name), partial(measure_faults, name=name, most=most)
+    yield "faults", _file(NETWORK), measure_network
+    yield "mutations", "mutations", measure_mutations
+    yield "orphans", "orphans", measure_orphans
+    yield "serve", "serve", measure_server
+
+
+def _file(command: str) -> str:
+    return FAULT + command.replace(" ", "-")
+
+
+def pieces(options: Options) -> Iterator[Piece]:
+    for case, name, measure in parts():
+        yield Piece(name, case, {}, lambda device, measure=measure: Raw(in_folder(measure)))
+
+
+def collected(numbers: Mapping[str, Numbers]) -> Figures:
+    faults = [own for name, own in numbers.items() if name.startswith(FAULT)]
+    figures = {f"faults_{key}": sum(own[key] for own in faults) for key in ("tried", "lost")} if faults else {}
+    return {**figures, **{key: value for own in numbers.values() if own not in faults for key, value in own.items()}}
 
 
 def quick(options: Options) -> Figures:
-    figures: dict[str, float] = {}
-    memory = Path("/dev/shm")
-    for name, part in PARTS.items():
-        if name in (options.only or PARTS):
-            with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
-                figures |= part(Path(folder))
-    return figures
+    chosen = [(name, measure) for case, name, measure in parts(quick=True) if case in (options.only or CASES)]
+    return collected({name: in_folder(measure) for name, measure in chosen})
 
 
-CLAIM = Claim("reliability", "Faults", __doc__, "", quick, cases=tuple(PARTS))
+def stored(store: Store) -> dict[str, Numbers]:
+    return {name: store.read(name).numbers for _, name, _ in parts() if name in store}
+
+
+def figures(store: Store) -> Figures:
+    return collected(stored(store))
+
+
+def sections(store: Store) -> Iterator[str]:
+    numbers, all_ = stored(store), dict(figures(store))
+    rows = [
+        [name, *(f"{numbers[_file(name)][key]:,.0f}" for key in ("moments", "tried", "lost"))]
+        for name in (*COMMANDS, NETWORK)
+        if _file(name) in numbers
+    ]
+    rows.append(["all", "", *(f"{all_[f'faults_{key}']:,.0f}" for key in ("tried", "lost"))])
+    yield tables.section("Faults", tables.table("command | accesses or requests | faults tried | lost", rows))
+    names = {
+        "mutations_kinds": "kinds of inputs and requests",
+        "mutations_tried": "damages tried",
+        "mutations_bad": "bad",
+        "orphan_queries": "queries by workers after their owner was killed",
+        "serve_p50_ms": "server, one client: median, ms",
+        "serve_many_p50_ms": f"server, {CLIENTS} clients: median, ms",
+        "serve_p99_ms": f"server, {CLIENTS} clients: 99th percentile, ms",
+        "serve_ratio": "the latter over the median of one client",
+        "serve_rss_mb": "memory of the server after that, MB",
+        "serve_pages_rss_mb": "memory after it drew the pages of a run and of a sample, MB",
+    }
+    shown = [[words, f"{all_[key]:,.{all_[key] % 1 > 0:d}f}"] for key, words in names.items() if key in all_]
+    yield tables.section("Damages, kills and clients", tables.table(" | figure", shown))
+
+
+CASES = ("faults", "mutations", "orphans", "serve")
+CLAIM = Claim("reliability", "Reliability", __doc__, RULES, quick, pieces, sections, figures, cases=CASES)

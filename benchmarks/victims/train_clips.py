@@ -31,9 +31,9 @@ from benchmarks.harness import command, finish
 from benchmarks.victims.clips import CLIP_MEAN, CLIP_NETS, CLIP_STD
 from benchmarks.victims.compact import save
 from benchmarks.victims.training import accuracy, normalised, step_through
-from rlab.data import DataOptions
 from rlab.data.batch import Batch
 from rlab.data.clips import ClipSource
+from rlab.data.load import DataOptions
 from rlab.errors import MissingExtra
 
 STORED, SIDES = 24, (84, 112)  # frames of a clip and their size in a pack, with room to shift and crop

@@ -23,8 +23,8 @@ from benchmarks.data import CLIP_SIZE
 from benchmarks.harness import command, finish
 from benchmarks.processes import measured_alone, peak, start_peak
 from benchmarks.victims.clips import CLIP_MEAN, CLIP_NETS, CLIP_STD
-from rlab.data import DataOptions
 from rlab.data.clips import ClipSource
+from rlab.data.load import DataOptions
 from rlab.runs.attack import run_attack
 from rlab.runs.options import make_attack
 from rlab.victims.torch_module import TorchVictim

@@ -119,15 +119,11 @@ def _detection(results: StageResults) -> list[Block]:
 def _cost(results: StageResults) -> list[Block]:
     rows: list[list[Any]] = []
     for stage, record in results.finished.items():
-        tries = f"started {record.begun} times; queries of interrupted tries are not counted"
-        counts = record.rows.model, record.rows.others, record.rows.copies
-        note = record.note or (tries if record.begun > 1 else "")
-        rows.append([stage, note, *counts, round(record.seconds, 1)])
-    rows += [[stage, why, 0, 0, 0, None] for stage, why in results.left_out.items()]
-    seconds = sum(record.seconds for record in results.finished.values())
-    rows.append(["total", "", results.rows.model, results.rows.others, results.rows.copies, round(seconds, 1)])
-    head = ["stage", "", "audited model", "other models", "copies", "seconds"]
-    note = "A query is one input that reaches a model, for any purpose."
+        rows.append([stage, record.note, record.rows.model, record.rows.others, record.rows.copies])
+    rows += [[stage, why, 0, 0, 0] for stage, why in results.left_out.items()]
+    rows.append(["total", "", results.rows.model, results.rows.others, results.rows.copies])
+    head = ["stage", "", "audited model", "other models", "copies"]
+    note = "A query is one input that reaches a model, for any purpose. Queries of a stage that was interrupted are not counted."
     return [Table(head, rows, "Queries to models", words=2), Text(note, quiet=True)]
 
 

@@ -56,14 +56,13 @@ class StageRecord:
     """The cost of a finished stage."""
 
     rows: Rows = Rows()
-    seconds: float = 0.0
+    seconds: float = 0.0  # 0 if read from audit.json, in which equal audits are equal; junit.xml has it
     note: str = ""  # why it has no results
-    begun: int = 1  # more than 1 if it was interrupted
 
     @classmethod
     def of(cls, plain: Mapping[str, Any]) -> StageRecord:
-        """The inverse of `asdict`."""
-        return cls(**{**plain, "rows": Rows(**plain["rows"])})
+        """The inverse of `asdict`, with or without the seconds."""
+        return cls(Rows(**plain["rows"]), plain.get("seconds", 0.0), plain["note"])
 
 
 @dataclass(frozen=True)
@@ -147,7 +146,7 @@ def write_audit(
         "passed": all(verdict.passed for verdict in verdicts),
         "requirements": [_requirement(verdict) for verdict in verdicts],
         "rows": {**asdict(results.rows), "total": results.rows.total},
-        "stages": {stage: asdict(finished) for stage, finished in results.finished.items()},
+        "stages": {stage: {"rows": asdict(done.rows), "note": done.note} for stage, done in results.finished.items()},
         "left_out": dict(results.left_out),
         "figures": figures(results),
         "model": {"name": options.own, "fingerprint": fingerprints["model"]},

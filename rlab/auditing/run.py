@@ -144,8 +144,8 @@ def _run_stages(
             resume.create()  # marks the folder as an audit's before a stage writes into it
         stale: Literal["refuse", "remake"] = "remake" if stage == "detect" else "refuse"  # it adds to what it has
         record = StageRecord.of(resume.step(stage, fingerprints[stage], partial(_timed, audit, stage), stale))
-        finished[stage] = replace(record, begun=resume.begun(stage))
-        tell(stage, finished[stage], before)
+        finished[stage] = record
+        tell(stage, record, before)
     return finished, left_out
 
 

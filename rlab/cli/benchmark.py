@@ -39,6 +39,7 @@ from rlab.cli.declared import (
 from rlab.cli.help import Command, Group
 from rlab.cli.plan import TIMED, DryRun, tell_plan
 from rlab.cli.spoken import spoken, summary
+from rlab.data.images import CIFAR10C
 from rlab.data.load import DataOptions
 from rlab.errors import OptionError
 from rlab.present.table import plain, terminal
@@ -216,6 +217,10 @@ def run(
 
     Answers are stored in the benchmark folder, so adding a model later costs only the queries to that model.
     """
+    if given := [str(path) for path in folders if str(path).startswith(CIFAR10C)]:
+        raise OptionError(
+            f"expected benchmark folders, got the corrupted images {given[0]}: rlab corrupt MODEL {given[0]}"
+        )
     benchmarks = [Benchmark.load(path) for path in folders]
     requirements = [parse_requirement(text) for text in flags.require or []]
     named = models.named()

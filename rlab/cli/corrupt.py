@@ -5,7 +5,6 @@ from __future__ import annotations
 from rlab.cli.declared import Out, Wait, declared, out, run_folder, tell_data
 from rlab.cli.paged import Paged, tell_page, write_report
 from rlab.cli.spoken import summary
-from rlab.corruptions.report import RULES
 from rlab.corruptions.run import CorruptRunOptions, corrupt
 from rlab.present.table import plain, terminal, text
 
@@ -17,8 +16,9 @@ def command(options: CorruptRunOptions, folder: Out = None, page: Paged = True, 
     """Measure a model under the common corruptions: accuracy and calibration by kind and level.
 
     Images and clips get the fifteen kinds of ImageNet-C (up to 64 pixels with the parameters of CIFAR-10-C), signals the noise
-    and faults of recordings. With --baseline, the folder of an earlier run on the same data, the mean corruption error (mCE)
-    is shown. To resume a run that was stopped, repeat the command with the same --out.
+    and faults of recordings. The data cifar10c:FOLDER are files of CIFAR-10-C, which are measured as they are. With --baseline, the
+    folder of an earlier run on the same data, the mean corruption error (mCE) is shown. To resume a run that was stopped, repeat
+    the command with the same --out.
     """
     given = {name: getattr(options, name) for name in options.model_fields_set - set(_INPUTS)}
     with run_folder(folder, "corrupt", wait) as folder:
@@ -27,7 +27,7 @@ def command(options: CorruptRunOptions, folder: Out = None, page: Paged = True, 
     out.print(terminal(report.table()))
     for number in report.numbers():
         out.print(plain(f"{number.name}: {text(number.value)}"), highlight=False)
-    out.print(f"[dim]{RULES}[/dim]", highlight=False)
+    out.print(f"[dim]{report.rules}[/dim]", highlight=False)
     out.print(f"Results: [bold]{plain(folder)}[/bold]")
     figures = {"clean": report.clean.accuracy.value, "accuracy": report.accuracy, "ece": report.ece, "mce": report.mce}
     figures |= {"relative_mce": report.relative_mce, "rows": report.rows}

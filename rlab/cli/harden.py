@@ -34,6 +34,7 @@ class HardenFlags:
     """Flags of the command beside the generated ones; None leaves the value of the section 'harden'."""
 
     test: Annotated[str | None, typer.Option(help="Data to measure on (default: a fifth of DATA)")] = None
+    from_scratch: Annotated[bool | None, _flag("from_scratch")] = None
     mode: Annotated[str | None, _flag("mode")] = None
     rounds: Annotated[int | None, _flag("rounds")] = None
     epochs: Annotated[int | None, _flag("epochs")] = None

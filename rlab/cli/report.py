@@ -30,7 +30,12 @@ def command(
         ),
     ],
     page: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Page to write (default: report.html in the run folder)")
+        Path | None,
+        typer.Option(
+            "--out",
+            "-o",
+            help="Page to write (default: report.html in the run folder, or RUN.html here if that is read-only)",
+        ),
     ] = None,
     samples: Annotated[int, typer.Option(min=0, help="Number of attacked samples to show")] = 24,
     pdf: Annotated[bool, typer.Option("--pdf", help="Also print the page as PDF; needs Chromium or Chrome")] = False,

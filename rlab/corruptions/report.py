@@ -26,8 +26,11 @@ RESULTS, PICTURE = "results.json", "corruptions.png"
 CLEAN = "clean"
 RULES = (
     "Accuracy by kind and level, each over all samples; 'mean' is over the levels. ECE is the expected calibration error in 15 "
-    "bins of confidence, over all levels. CE is the error of all levels divided by the baseline's, mCE its mean over the kinds; "
-    "relative CE does the same with what the error grows beyond the clean one."
+    "bins of confidence, over all levels."
+)
+BESIDE = (
+    "CE is the error of all levels divided by the baseline's, mCE its mean over the kinds; relative CE does the same with what the "
+    "error grows beyond the clean one."
 )
 
 
@@ -57,6 +60,9 @@ class Tally:
     def of(cls, value: Mapping[str, Any]) -> Tally:
         """The inverse of `asdict`."""
         return cls(int(value["samples"]), int(value["right"]), tuple((a, b, c) for a, b, c in value["bins"]))
+
+
+NO_TALLY = Tally(0, 0, ())
 
 
 @dataclass(frozen=True)
@@ -126,8 +132,8 @@ class CorruptionReport(Result):
             own += [Share(float(np.mean(accuracies))), round(ece, 3)]
             return [*own, round(ratio, 2)] if ratios else own
 
-        clean = self.clean.accuracy.value
-        rows = [row(CLEAN, [clean] * len(self.levels), self.clean.ece, math.nan)]
+        clean = [self.clean.accuracy.value] * len(self.levels)
+        rows = [row(CLEAN, clean, self.clean.ece, math.nan)] if self.clean.samples else []
         for kind, tallies in self.kinds.items():
             values = [tally.accuracy.value for tally in tallies]
             rows.append(row(kind, values, _all(tallies).ece, ratios.get(kind, math.nan)))
@@ -136,7 +142,7 @@ class CorruptionReport(Result):
 
     def numbers(self) -> list[Number]:
         named: dict[str, Value | Share] = {
-            "clean accuracy": Share(self.clean.accuracy),
+            **({"clean accuracy": Share(self.clean.accuracy)} if self.clean.samples else {}),
             "accuracy under corruptions": Share(self.accuracy),
             "calibration error": round(self.ece, 3),
         }
@@ -162,7 +168,12 @@ class CorruptionReport(Result):
     def blocks(self) -> list[Block]:
         about = "Accuracy by kind of corruption and level."
         picture = Gallery([Picture(figure_address(self.plot(), 90), about, drawn=True)])
-        return [picture, self.table(), Text(RULES, quiet=True)]
+        return [picture, self.table(), Text(self.rules, quiet=True)]
+
+    @property
+    def rules(self) -> str:
+        """What the columns of the table mean."""
+        return RULES if self.baseline is None else f"{RULES} {BESIDE}"
 
     def make_page(self, title: str = "Accuracy under corruptions") -> Page:
         return Page(
@@ -238,7 +249,8 @@ def corruption_page(folder: Path) -> Page:
 
 
 def draw_accuracy(report: CorruptionReport) -> Figure:
-    facts = [f"{report.clean.samples} samples", f"clean accuracy {report.clean.accuracy.value:.1%}"]
+    facts = [f"{next(iter(report.kinds.values()))[0].samples} samples"]
+    facts += [f"clean accuracy {report.clean.accuracy.value:.1%}"] if report.clean.samples else []
     facts += [f"under corruptions {report.accuracy:.1%}", "a cell is the accuracy at one kind and level"]
     values = [[tally.accuracy.value for tally in tallies] for tallies in report.kinds.values()]
     with matplotlib.rc_context(STYLE):

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Unpack
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Unpack
 
 import torch
 from pydantic import Field, field_validator
@@ -16,8 +16,10 @@ from torch import Tensor
 
 from rlab.core.rng import sample_seeds
 from rlab.core.trace import DISTANCE_NAMES
+from rlab.corruptions.files import files_of, stored
 from rlab.corruptions.kinds import LEVELS
-from rlab.corruptions.report import CorruptionReport, Tally, Worst, read_corruptions
+from rlab.corruptions.report import NO_TALLY, CorruptionReport, Tally, Worst, read_corruptions
+from rlab.corruptions.robustbench import check_robustbench, write_robustbench
 from rlab.data.batch import Batch
 from rlab.data.eight_bit import EightBit
 from rlab.data.load import DataOptions
@@ -62,6 +64,9 @@ class CorruptOptions(Options):
         False, description="also attack with these corruptions at level 3: the worst case beside the averages"
     )
     budget: int = Field(200, ge=2, description="queries per sample of the attack for the worst case (default: 200)")
+    robustbench: Literal["cifar10", "cifar100", "imagenet"] | None = Field(
+        None, description="also write files for RobustBench's table of these data: cifar10, cifar100 or imagenet"
+    )
     seed: int = Field(0, ge=-(2**63), lt=2**63, description="random seed (default: 0)")
 
     @field_validator("kinds", "levels", mode="before")
@@ -84,9 +89,10 @@ class CorruptOptions(Options):
             )
         return tuple(sorted(set(levels)))
 
-    def specs(self, batch: Batch) -> dict[str, tuple[str, ...]]:
-        """By kind, the filters of the chosen levels."""
-        known = corruptions(batch.rank, batch.rate, extra=self.extra or bool(self.kinds))
+    def specs(self, batch: Batch, files: DataOptions | None = None) -> dict[str, tuple[str, ...]]:
+        """By kind, the filters of the chosen levels, or the data that hold the corrupted images."""
+        extra = self.extra or bool(self.kinds)
+        known = corruptions(batch.rank, batch.rate, extra) if files is None else stored(files, extra)
         for kind in self.kinds:
             if kind not in known:
                 hint = did_you_mean(kind, known)
@@ -116,15 +122,20 @@ def corrupt(
 ) -> CorruptionReport:
     """Measure a model under the common corruptions: accuracy and calibration by kind and level.
 
-    The model and the data are as in `rlab.attack`. With `baseline`, the folder of an earlier report on the same data, the report
+    The model and the data are as in `rlab.attack`; the data `cifar10c:FOLDER` are files of CIFAR-10-C, which are measured as they
+    are. With `baseline`, the folder of an earlier report on the same data, the report
     has the mean corruption error (mCE). With `worst`, the model is attacked with the same corruptions, too. With `out`, each
     kind and level is stored in this folder as soon as it is measured, and the same call resumes there after a stop.
     `progress` and `announce` are as in `attack`. `rlab.corruptions.corrupt` corrupts a batch without a model.
     """
     declared = check_keywords(corrupt, CorruptOptions, options)
     baseline = None if declared.baseline is None else read_corruptions(Path(declared.baseline))
-    with showing(progress), taken(model, data, limit) as (victim, batch):
-        job = Job(declared, victim, batch, baseline)
+    if declared.robustbench and out is None:
+        raise OptionError("expected a folder for the files of RobustBench, got none: pass out")
+    files = files_of(data, limit)
+    some = data if files is None else files.model_copy(update={"path": next(iter(stored(files, True).values()))[0]})
+    with showing(progress), taken(model, some, limit) as (victim, batch):
+        job = Job(declared, victim, batch, baseline, files)
         announce(Understood(batch, (victim,)))
         config = {"model": plain_input(model, "name"), "data": plain_input(data, "path"), **declared.plain()}
         with bar(job.inputs, "corrupting", unit="inputs") as advance:
@@ -137,13 +148,20 @@ class Job:
 
     options: CorruptOptions
     victim: Victim
-    batch: Batch
+    batch: Batch  # to corrupt, or the first of the corrupted files
     baseline: CorruptionReport | None = None
+    files: DataOptions | None = None
 
     def __post_init__(self) -> None:
         if self.victim.multilabel or self.victim.prediction != "classes":
             got = "a multi-label model" if self.victim.multilabel else f"one that returns {self.victim.prediction}"
             raise ModelError(f"expected a classifier with one label per sample to corrupt its inputs, got {got}")
+        if self.files is not None and self.options.worst:
+            raise OptionError(
+                "the worst case is an attack on images that are not corrupted: leave out worst, or pass them as data"
+            )
+        if self.options.robustbench:
+            check_robustbench(self.batch, self.specs, self.options.levels)
         before, named = self.baseline, f"the baseline {self.options.baseline}"
         if before is None:
             return
@@ -155,18 +173,18 @@ class Job:
 
     @property
     def specs(self) -> dict[str, tuple[str, ...]]:
-        return self.options.specs(self.batch)
+        return self.options.specs(self.batch, self.files)
 
     @property
     def inputs(self) -> int:
         """How many inputs the model gets, without the attack."""
-        return len(self.batch) * (1 + len(self.specs) * len(self.options.levels))
+        return len(self.batch) * ((self.files is None) + len(self.specs) * len(self.options.levels))
 
     def run(self, folder: Path | None, config: Mapping[str, Any], progress: Progress = quiet) -> CorruptionReport:
         """Measure in memory, or in a folder that belongs to this configuration."""
         if folder is None:
             return self._measure(None, progress)
-        own = {key: value for key, value in config.items() if key != "baseline"}
+        own = {key: value for key, value in config.items() if key not in ("baseline", "robustbench")}
         check_resumable(self.victim, config, folder)
         facts = {"the data": data_fingerprint(self.batch), **inputs_of(self.victim, own)}
         with open_run(folder, {"command": "corrupt", **own, **facts}) as resume:
@@ -174,18 +192,23 @@ class Job:
             write_config(folder, config)
             report = self._measure(resume, progress)
             report.write(folder)
+            if self.options.robustbench is not None:
+                made = "of the published files, rlab" if self.files else "corrupted by rlab"
+                write_robustbench(report, self.options.robustbench, made, self.victim, folder)
         return report
 
     def _measure(self, resume: Resume | None, progress: Progress) -> CorruptionReport:
         def step(key: str, make: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any]:
             return make() if resume is None else resume.step(key, "", make)
 
+        self._check()
+
         def tally(spec: str | None) -> Tally:
             made = step(spec or "clean", lambda: asdict(self._tally(spec)))
             progress(range(len(self.batch)))
             return Tally.of(made)
 
-        clean = tally(None)
+        clean = tally(None) if self.files is None else NO_TALLY
         kinds = {kind: tuple(map(tally, specs)) for kind, specs in self.specs.items()}
         rows, worst = self.inputs, None
         if self.options.worst:
@@ -200,10 +223,7 @@ class Job:
     def _tally(self, spec: str | None) -> Tally:
         """Query all samples under one corruption; None leaves them as they are. An answer of NaN is wrong, at no confidence."""
         sure, right = list[Tensor](), list[Tensor]()
-        seeds = sample_seeds(self.options.seed, 0, len(self.batch)).tolist()
-        for rows in torch.arange(len(self.batch)).split(_CHUNK):
-            x = self.batch.x[rows].to(self.victim.device)
-            x = x if spec is None else self._corrupted(x, spec, [seeds[row] for row in rows.tolist()])
+        for rows, x in self._chunks(spec):
             scores = self.victim(x, "search").cpu()
             lost = scores.isnan().any(1)
             chosen = self.victim.probabilities(scores).max(1)
@@ -211,7 +231,23 @@ class Job:
             right.append((chosen.indices == self.batch.y[rows].cpu()) & ~lost)
         return tally_of(torch.cat(sure), torch.cat(right))
 
-    def _corrupted(self, x: Tensor, spec: str, seeds: list[int]) -> Tensor:
+    def _chunks(self, spec: str | None) -> Iterator[tuple[Tensor, Tensor]]:
+        """All rows and inputs: corrupted by a filter, read from a file, or as they are."""
+        whole = self.batch.x if spec is None or self.files is None else _load(self.files, spec).x
+        for rows in torch.arange(len(self.batch)).split(_CHUNK):
+            x = whole[rows].to(self.victim.device)
+            yield rows, x if spec is None or self.files is not None else self._corrupted(x, spec, rows)
+
+    def _check(self) -> None:
+        """Corrupt or read one input of every kind: what must fail should fail before the first query."""
+        for first, *_ in self.specs.values():
+            if self.files is None:
+                self._corrupted(self.batch.x[:1], first, torch.arange(1))
+            else:
+                _load(self.files, first, limit=1)
+
+    def _corrupted(self, x: Tensor, spec: str, rows: Tensor) -> Tensor:
+        seeds = sample_seeds(self.options.seed, 0, len(self.batch))[rows].tolist()
         rounded = EightBit(self.batch.bounds) if self.batch.eight_bit else None
         palette = make_palette([spec], self.batch, rounded=rounded)
         return palette.bank(x, self.batch.bounds, seeds)[:, 1]
@@ -230,6 +266,10 @@ class Job:
         name = DISTANCE_NAMES[result.setting.distance]
         found = {"distances": [str(one) if math.isinf(one) else one for one in far], "distance": name}
         return found | {"flipped": int(result.succeeded.sum()), "rows": int(result.queries.sum())}
+
+
+def _load(files: DataOptions, path: str, **values: int) -> Batch:
+    return files.model_copy(update={"path": path, **values}).load()
 
 
 def tally_of(sure: Tensor, right: Tensor) -> Tally:

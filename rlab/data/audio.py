@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rlab.data.batch import Batch
 from rlab.data.fields import DataFields, check_room, reads
 from rlab.data.labels import by_name, files_below, labels_of
-from rlab.data.source import Decoded, Loss, Source, decode, read_all
-from rlab.errors import DataError, InputError, MissingExtra
+from rlab.data.source import Decoded, Loss, Source, decode
+from rlab.errors import DataError, InputError, MissingExtra, optional
 from rlab.storage.outside import regular
 
 SOUNDS = (".wav", ".flac", ".ogg", ".aiff", ".aif", ".au")
@@ -33,17 +32,12 @@ class Header:
 
 
 @reads("target", "labels", "label_column", "classes", "rate", "window")
-def audio(source: DataFields) -> Batch:
+def audio(source: DataFields) -> Source:
     """Load sounds (b, 1, t) in [-1, 1], the mean of their channels.
 
     `rate` resamples them (default: the rate that all files share). `window` is the length in seconds (default: that of the
     longest file); longer sounds are cut, shorter ones end in silence.
     """
-    return read_all(audio_source(source))
-
-
-def audio_source(source: DataFields) -> Source:
-    """Like `audio`, but each sound is read on demand."""
     names = files_below(source.location, SOUNDS, "sounds")
     labels, classes = labels_of(source, names)
     rows, headers, losses = list[int](), list[Header](), list[Loss]()
@@ -122,12 +116,8 @@ def resample(sound: Floats, before: float, after: float) -> Floats:
     return resampled
 
 
-def _soundfile() -> ModuleType:
-    try:
-        import soundfile
-    except (ImportError, OSError) as error:  # OSError: libsndfile is missing
-        raise MissingExtra("soundfile", "audio") from error
-    return soundfile
+def _soundfile() -> Any:
+    return optional("soundfile", MissingExtra("soundfile", "audio"))
 
 
 def _reason(error: Exception) -> str:

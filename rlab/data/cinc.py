@@ -11,7 +11,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from rlab.data.batch import Batch
 from rlab.data.fields import DataFields, reads
 from rlab.data.labels import class_names, read_cells
 from rlab.data.matlab import SUFFIX
@@ -20,27 +19,16 @@ from rlab.data.snomed import SNOMED
 from rlab.data.source import Loss, Source
 from rlab.data.wfdb_cache import read_ahead_of_time, read_recording
 from rlab.data.wfdb_read import reason
-from rlab.data.wfdb_records import find_cuts, in_memory
+from rlab.data.wfdb_records import find_cuts
 from rlab.errors import DataError, MissingExtra, OptionError
 
 COLUMNS = ("name", "abbreviation", "code")  # how a diagnosis is called
 _DIAGNOSES = re.compile(r"^#?\s*Dx:\s*(?P<codes>[0-9, ]+)\s*$", re.IGNORECASE | re.MULTILINE)
 _LARGEST = 2**20  # bytes of a header
 REFERENCE = "REFERENCE.csv"
-_CODES = [
-    "426783006",
-    "164889003",
-    "270492004",
-    "164909002",
-    "59118001",
-    "284470004",
-    "164884008",
-    "429622005",
-    "164931005",
-]
-CPSC = {
-    str(number): code for number, code in enumerate(_CODES, 1)
-}  # its nine labels, as the challenge of 2020 translates them
+# the nine labels of CPSC 2018, as the challenge of 2020 translates them
+_CODES = "426783006 164889003 270492004 164909002 59118001 284470004 164884008 429622005 164931005"
+CPSC = {str(number): code for number, code in enumerate(_CODES.split(), 1)}
 
 
 def is_cinc2020(folder: Path) -> bool:
@@ -59,17 +47,12 @@ def _headers(folder: Path) -> Iterator[Path]:
 
 
 @reads("label_column", "classes", "multilabel", "rate", "window", "leads", "records", "scaling")
-def cinc2020(source: DataFields) -> Batch:
+def cinc2020(source: DataFields) -> Source:
     """Load signals (b, leads, t) in mV, the first `window` seconds (default: 10) of each record, labels (b, k) of zeros and ones.
 
     `label_column` calls a diagnosis by its name (default), its abbreviation or its SNOMED CT code; codes without a name keep
     their number. `classes` keeps only these labels. multilabel=False keeps records with exactly one label, as (b,).
     """
-    return in_memory(cinc2020_source(source))
-
-
-def cinc2020_source(source: DataFields) -> Source:
-    """Like `cinc2020`, but records are read on demand."""
     paths = [path.with_suffix("") for path in _headers(source.location)]
     return _diagnosed(source, *_codes([path for path in paths if _is_wanted(path, source)]))
 
@@ -80,16 +63,11 @@ def is_cpsc2018(folder: Path) -> bool:
 
 
 @reads("label_column", "classes", "multilabel", "rate", "window", "leads", "records", "scaling")
-def cpsc2018(source: DataFields) -> Batch:
+def cpsc2018(source: DataFields) -> Source:
     """Load signals (b, leads, t) in mV of the challenge as published (http://2018.icbeb.org/Challenge.html), like `cinc2020`.
 
     REFERENCE.csv lists up to three of nine diagnoses for each MATLAB file, in the folder or below it.
     """
-    return in_memory(cpsc2018_source(source))
-
-
-def cpsc2018_source(source: DataFields) -> Source:
-    """Like `cpsc2018`, but records are read on demand."""
     table = {row[0]: row[1:] for row in read_cells(source.location / REFERENCE)}
     paths = sorted(file.with_suffix("") for file in source.location.rglob(f"*{SUFFIX}"))
     codes = {path: [CPSC[cell] for cell in table.get(path.name, ()) if cell in CPSC] for path in paths}

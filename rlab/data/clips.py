@@ -16,7 +16,7 @@ from rlab.data.eight_bit import finite
 from rlab.data.fields import UNIT, DataFields, Sampling, Size, reads
 from rlab.data.fitting import sides
 from rlab.data.labels import by_name, files_below, labels_of, look_up, read_cells, read_table
-from rlab.data.source import Decoded, Loss, Pixels, Source, decode
+from rlab.data.source import Decoded, Pixels, Source, decode, read_all
 from rlab.data.take import ALL, Take, parse_ranges
 from rlab.errors import DataError, OptionError
 from rlab.storage.config import Bounds
@@ -148,24 +148,40 @@ class ClipSource:
     def __len__(self) -> int:
         return len(self.ids)
 
-    def __getitem__(self, rows: slice) -> ClipSource:
-        """Some of the clips, without decoding them."""
-        return replace(self, ids=self.ids[rows], y=self.y[rows], missing=())
-
     def pixels(
         self, frames: int, size: Size | None = None, sampling: Sampling = "uniform"
     ) -> Iterator[tuple[int, Pixels | str]]:
         """Each row with its clip (3, frames, h, w), or with the reason why it cannot be decoded."""
         return enumerate(map(_decoder(self.folder, frames, size, sampling), self.ids))
 
+    def source(
+        self, frames: int = 16, size: Size | None = None, sampling: Sampling = "uniform", bounds: Bounds = UNIT
+    ) -> Source:
+        """The clips (3, frames, h, w), each decoded on demand; the default size is that of the first clip."""
+        decode_one = _decoder(self.folder, frames, size, sampling)
+
+        def read(rows: Sequence[int]) -> Decoded:
+            names = [self.ids[i] for i in rows]
+            return decode(decode_one, names, names, bounds)
+
+        shape: tuple[int, ...] = (3, frames, *sides(size))
+        if size is None:
+            first = next((clip for clip in map(decode_one, self.ids) if not isinstance(clip, str)), None)
+            if first is None:
+                reason = decode_one(self.ids[0])
+                raise DataError(f"none of {len(self)} clips can be decoded, first {self.ids[0]!r} ({reason})")
+            shape = first.shape
+        files = tuple(self.folder / name for name in self.ids)
+        return Source(
+            read, shape, self.y, self.ids, files, True, bounds, self.classes, left_out=self.missing,
+            eight_bit=finite(bounds), numbered=self.numbered, take=self.take,
+        )  # fmt: skip
+
     def load(
         self, frames: int = 16, size: Size | None = None, sampling: Sampling = "uniform", bounds: Bounds = UNIT
     ) -> Batch:
         """Load all clips as one batch (b, 3, frames, h, w); `left_out` names those that cannot be decoded."""
-        batch, left_out = self._decoded(frames, size, sampling, bounds)
-        if batch is None:
-            raise DataError(f"none of {len(self)} clips can be decoded, first {left_out[0][0]!r} ({left_out[0][1]})")
-        return replace(batch, left_out=(*self.missing, *left_out))
+        return read_all(self.source(frames, size, sampling, bounds))
 
     def batches(
         self,
@@ -178,27 +194,14 @@ class ClipSource:
         """Yield `chunk` clips at a time, for folders that exceed the memory; `left_out` names those that cannot be decoded."""
         if chunk < 1:
             raise OptionError(f"expected a chunk of at least 1 clip, got {chunk}")
+        source = self.source(frames, size, sampling, bounds)
         carried: tuple[tuple[str, str], ...] = self.missing
         for at in range(0, len(self), chunk):
-            batch, left_out = self[at : at + chunk]._decoded(frames, size, sampling, bounds)
+            batch, left_out = source.chunk(range(len(self))[at : at + chunk])
             carried = (*carried, *left_out)
             if batch is not None:
                 yield replace(batch, left_out=carried)
                 carried = ()
-
-    def _decoded(
-        self, frames: int, size: Size | None, sampling: Sampling, bounds: Bounds
-    ) -> tuple[Batch | None, Sequence[Loss]]:
-        """The clips that can be decoded, if any, and (id, reason) of the others."""
-        values = decode(_decoder(self.folder, frames, size, sampling), self.ids, self.ids, bounds)
-        if values.x is None:
-            return None, values.losses
-        ids = tuple(self.ids[i] for i in values.kept)
-        batch = Batch(
-            values.x, self.y[list(values.kept)], ids, bounds=bounds, classes=self.classes, eight_bit=finite(bounds),
-            numbered=self.numbered, take=self.take,
-        )  # fmt: skip
-        return batch, values.losses
 
 
 def _decoder(folder: Path, frames: int, size: Size | None, sampling: Sampling) -> Callable[[str], Pixels | str]:
@@ -216,35 +219,13 @@ def _decoder(folder: Path, frames: int, size: Size | None, sampling: Sampling) -
     return decode_one
 
 
-def clip_source(source: DataFields) -> Source:
-    """Like `video_folder`, but each clip is decoded on demand."""
-    clips, bounds, frames, size = ClipSource.of(source), source.bounds or UNIT, source.frames or 16, source.size
-    decode_one = _decoder(clips.folder, frames, size, source.sampling or "uniform")
-
-    def read(rows: Sequence[int]) -> Decoded:
-        names = [clips.ids[i] for i in rows]
-        return decode(decode_one, names, names, bounds)
-
-    shape: tuple[int, ...] = (3, frames, *sides(size))
-    if size is None:
-        first = next((clip for clip in map(decode_one, clips.ids) if not isinstance(clip, str)), None)
-        if first is None:
-            raise DataError(f"none of {len(clips)} clips can be decoded, first {clips.ids[0]!r}")
-        shape = first.shape
-    files = tuple(clips.folder / name for name in clips.ids)
-    return Source(
-        read, shape, clips.y, clips.ids, files, True, bounds, clips.classes, left_out=clips.missing,
-        eight_bit=finite(bounds), numbered=clips.numbered, take=clips.take,
-    )  # fmt: skip
-
-
 @reads(
     *("labels", "label_column", "classes", "size", "frames", "sampling", "split", "fold", "splits", "groups", "bounds")
 )
-def video_folder(source: DataFields) -> Batch:
+def video_folder(source: DataFields) -> Source:
     """Load clips (b, 3, frames, h, w) from one folder per class, or from one folder with a table of labels.
 
     A clip that cannot be decoded is skipped and listed; a clip shorter than `frames` repeats frames (see `frame_indices`).
     """
     clips = ClipSource.of(source)
-    return clips.load(source.frames or 16, source.size, source.sampling or "uniform", source.bounds or UNIT)
+    return clips.source(source.frames or 16, source.size, source.sampling or "uniform", source.bounds or UNIT)

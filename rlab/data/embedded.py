@@ -5,21 +5,26 @@ A simulated sample depends only on its row and the seed, whatever other samples 
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
 from functools import cache
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from rlab.data.batch import UNBOUNDED, Batch
+from rlab.data.fields import DataFields, reads
+from rlab.data.source import Decoded, Source, read_all
 from rlab.data.take import Take
 from rlab.errors import OptionError
 
+DEMO = "demo:"  # a path that starts with it names embedded data
 TEST_DIGITS = 500
 DIGITS_ORDER = 7  # seed of the permutation that splits the digits; the shipped victim was trained on the rest
 SIMULATED = {"test": (400, 1), "train": (2000, 2)}  # default number of samples and seed of each split
 MOST_SIMULATED = {"ecg": 100_000, "clips": 10_000}  # samples
+IDS = {"digits": "digit", "ecg": "simulated", "clips": "moving"}
 RATE, LENGTH, QRS = 360, 288, 0.05  # of the beats: Hz, values, seconds on either side of R
 BEATS = ("normal", "atrial premature", "ventricular premature", "ST elevation")
 LEADS = ("II", "V1")
@@ -34,14 +39,40 @@ _TIME = np.arange(LENGTH) / RATE
 
 def embedded(name: str, *, split: str = "test", take: Take | None = None) -> Batch:
     """Load digits (real), ecg (simulated) or clips (real digits that move), from the train or the test split."""
-    simulate = {"ecg": ecg, "clips": clips}
-    if name not in ("digits", *simulate):
-        raise OptionError(f"unknown demo data {name!r}: expected one of digits, {', '.join(simulate)}")
+    return read_all(embedded_source(name, split, take or Take()))
+
+
+@reads("split")
+def demo(source: DataFields) -> Source:
+    """Embedded demo data, which are made when they are read."""
+    return embedded_source(source.path.removeprefix(DEMO), source.split or "test", source.take)
+
+
+def embedded_source(name: str, split: str, take: Take) -> Source:
+    makers = {"digits": digits, "ecg": ecg, "clips": clips}
+    if name not in makers:
+        raise OptionError(f"unknown demo data {name!r}: expected one of {', '.join(makers)}")
     if split not in SIMULATED:
         raise OptionError(f"expected split train or test, got {split!r}")
-    take = take or Take()
+    labels = _labels(name, split, take)
+    chosen, make = take.rows(labels), makers[name]
+    rows = np.array(_part(split)[chosen] if name == "digits" else chosen, np.int64)
+    one = make(rows[:1], split)
+
+    def read(wanted: Sequence[int]) -> Decoded:
+        made = make(rows[list(wanted)], split)
+        return Decoded(made.x, range(len(wanted)), more={"masks": made.masks, "r_peaks": made.r_peaks})
+
+    return Source(
+        read, one.shape, labels[chosen], _ids(name, rows), files=(), bounds=one.bounds, classes=one.classes, unit=one.unit,
+        rate=one.rate, leads=one.leads, take=take,
+    )  # fmt: skip
+
+
+def _labels(name: str, split: str, take: Take) -> Tensor:
+    """The class of each sample that there is (n,), with more simulated samples where the limit asks for them."""
     if name == "digits":
-        return digits(split, take)
+        return torch.from_numpy(_read_digits()[1][_part(split)])
     count, seed = SIMULATED[split]
     if take.limit is not None and not take.shuffle:
         if take.limit > MOST_SIMULATED[name]:
@@ -49,8 +80,11 @@ def embedded(name: str, *, split: str = "test", take: Take | None = None) -> Bat
                 f"demo:{name} has at most {MOST_SIMULATED[name]:,} samples, got a limit of {take.limit:,}: pass a smaller one"
             )
         count = max(count, take.limit)
-    labels = torch.tensor([_first_draw(seed, row) for row in range(count)])
-    return replace(simulate[name](np.array(take.rows(labels), np.int64), split), take=take)
+    return torch.tensor([_first_draw(seed, row) for row in range(count)])
+
+
+def _ids(name: str, rows: NDArray[np.int64]) -> tuple[str, ...]:
+    return tuple(f"{IDS[name]}-{row:04d}" for row in rows)
 
 
 def _first_draw(seed: int, row: int) -> int:
@@ -58,13 +92,12 @@ def _first_draw(seed: int, row: int) -> int:
     return int(np.random.default_rng((seed, row)).integers(CLASSES))
 
 
-def digits(split: str, take: Take) -> Batch:
+def digits(rows: NDArray[np.int64], split: str) -> Batch:
     """Handwritten digits of scikit-learn, (b, 1, 8, 8) in [0, 1]: 500 for testing, 1,297 for training."""
     x, y = _read_digits()
-    part = _part(split)
-    rows = part[take.rows(torch.from_numpy(y[part]))]
-    ids = tuple(f"digit-{i:04d}" for i in rows)
-    return Batch(torch.from_numpy(x[rows]), torch.from_numpy(y[rows]), ids, classes=tuple("0123456789"), take=take)
+    return Batch(
+        torch.from_numpy(x[rows]), torch.from_numpy(y[rows]), _ids("digits", rows), classes=tuple("0123456789")
+    )
 
 
 @cache
@@ -89,7 +122,7 @@ def ecg(rows: NDArray[np.int64], split: str) -> Batch:
     return Batch(
         x=torch.from_numpy(np.stack(beats).astype(np.float32)),
         y=torch.tensor(labels),
-        ids=tuple(f"simulated-{row:04d}" for row in rows),
+        ids=_ids("ecg", rows),
         bounds=UNBOUNDED,
         classes=BEATS,
         masks=torch.from_numpy(np.stack([np.abs(_TIME - r) <= QRS for r in peaks])),
@@ -148,7 +181,7 @@ def clips(rows: NDArray[np.int64], split: str) -> Batch:
     return Batch(
         x=torch.from_numpy(np.stack(values).astype(np.float32)),
         y=torch.tensor(labels),
-        ids=tuple(f"moving-{row:04d}" for row in rows),
+        ids=_ids("clips", rows),
         classes=tuple(MOVES),
         masks=torch.from_numpy(np.stack(masks)),
         rate=FRAME_RATE,

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, PositiveFloat, PositiveInt, field_validator, model_validator
 
-from rlab.data.batch import Batch, Kind
+from rlab.data.batch import Kind, Samples
 from rlab.data.take import Order, Take
 from rlab.errors import DataError
 from rlab.predictions.kinds import Prediction
@@ -47,7 +47,9 @@ MOST_FRAMES, MOST_SIDE = 10_000, 16_384  # limits on the frames of a clip and th
 class DataFields(Options):
     """A source of samples. None stands for the default of the loader; a loader refuses options it does not have."""
 
-    path: str = Field(description="file, folder, WFDB record, or demo:digits, demo:ecg or demo:clips")
+    path: str = Field(
+        description="file, folder, WFDB record, demo:digits, demo:ecg or demo:clips, or cifar10c:FOLDER/fog@3"
+    )
     kind: Kind | None = Field(
         None, description="kind of data, needed if a folder holds several kinds or the axes of an array are ambiguous"
     )
@@ -145,7 +147,7 @@ class DataFields(Options):
         return Take(self.limit, self.shuffle, self.seed, self.order)
 
 
-Loader = Callable[[DataFields], Batch]
+Loader = Callable[[DataFields], Samples]  # a `Source`, or a `Batch` of what has to be read at once
 ACCEPTED: dict[Loader, tuple[str, ...]] = {}  # the fields that each loader reads, besides those that all share
 
 

@@ -1,4 +1,4 @@
-"""Load folders of images, with a table of labels or one folder per class, and the binary version of CIFAR-10."""
+"""Load folders of images, with a table of labels or one folder per class, the binary version of CIFAR-10, and CIFAR-10-C."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from rlab.data.eight_bit import finite, to_float
 from rlab.data.fields import UNIT, Channels, DataFields, Resizing, Size, check_room, reads
 from rlab.data.fitting import fit, sides
 from rlab.data.labels import aims_of, by_name, files_below, labels_of
+from rlab.data.numpy_files import open_npy, read_npy
 from rlab.data.source import Decoded, Pixels, Source, decode
 from rlab.errors import DataError, InputError, OptionError
 from rlab.predictions.kinds import Prediction
@@ -30,40 +31,24 @@ IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".p
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 SHAPE, RECORD = (3, 32, 32), 1 + 3 * 32 * 32
 FILES = {"train": "data_batch_*.bin", "test": "test_batch.bin"}
+CIFAR10C, LABELS, LEVELS = "cifar10c:", "labels.npy", 5
 
 
 @reads("target", "labels", "label_column", "targets", "classes", "size", "resize", "channels", "bounds")
-def image_folder(source: DataFields) -> Batch:
+def image_folder(source: DataFields) -> Source:
     """Load images (b, channels, h, w).
 
     Labels come from a table, or else from `labels.csv` in the folder, or else from the names of the class folders.
     `size` (a side, or (height, width)) resizes each image; `resize` says how (default: cover the size and crop the centre).
     """
-    ids, y, classes = _listed(source)
-    bounds = source.bounds or UNIT
-    files, resize = [source.location / name for name in ids], source.resize or "crop"
-    x = read_images(files, ids, source.size, source.channels or 3, bounds, resize)
-    return Batch(
-        x=x, y=y, ids=ids, bounds=bounds, classes=classes, eight_bit=finite(bounds),
-        numbered=by_name(classes, source.classes), take=source.take, target=source.target or "classes",
-        aims=aims_of(source, ids, classes),
-    )  # fmt: skip
-
-
-def image_source(source: DataFields) -> Source:
-    """Like `image_folder`, but each image is decoded on demand."""
-    ids, y, classes = _listed(source)
-    files = tuple(source.location / name for name in ids)
-    target, aims = source.target or "classes", aims_of(source, ids, classes)
-    made = picture_source(source, lambda rows: [files[i] for i in rows], ids, y, classes, files, True, target)
-    return replace(made, aims=aims)
-
-
-def _listed(source: DataFields) -> tuple[tuple[str, ...], Tensor, tuple[str, ...]]:
     names = files_below(source.location, IMAGES, "images")
     y, classes = labels_of(source, names)
     rows = source.take.rows(y)
-    return tuple(names[i] for i in rows), y[rows], classes
+    ids = tuple(names[i] for i in rows)
+    files = tuple(source.location / name for name in ids)
+    target, aims = source.target or "classes", aims_of(source, ids, classes)
+    made = picture_source(source, lambda rows: [files[i] for i in rows], ids, y[rows], classes, files, True, target)
+    return replace(made, aims=aims, whole=True)
 
 
 def picture_source(
@@ -171,6 +156,49 @@ def cifar10(source: DataFields) -> Batch:
         x=to_float(pixels, bounds), y=labels[rows], ids=tuple(ids[i] for i in rows), bounds=bounds, classes=CLASSES,
         eight_bit=finite(bounds), take=source.take,
     )  # fmt: skip
+
+
+@reads("bounds")
+def cifar10c(source: DataFields) -> Batch:
+    """Load the images of one kind and level, cifar10c:FOLDER/fog@3: each file of CIFAR-10-C has five levels after one another.
+
+    https://zenodo.org/records/2535967
+    """
+    folder, _, chosen = source.path.removeprefix(CIFAR10C).rpartition("/")
+    kind, _, level = chosen.partition("@")
+    if level not in [str(level) for level in range(1, LEVELS + 1)]:
+        example = f"{source.path}/fog@3, or pass the folder to `rlab corrupt`"
+        raise DataError(f"expected a kind and a level from 1 to {LEVELS}, got {source.path!r}: name both, {example}")
+    kinds_in(Path(folder))  # refuses another folder
+    labels, pixels = read_npy(Path(folder, LABELS)), open_npy(Path(folder, f"{kind}.npy"))
+    count, rest = divmod(len(labels), LEVELS)
+    same = not rest and labels.ndim == 1 and bool((labels.reshape(LEVELS, count) == labels[:count]).all())
+    if not same or len(pixels.shape) != 4 or pixels.shape[0] != len(labels) or pixels.dtype != np.uint8:
+        got = f"{len(labels)} labels and {kind}.npy of shape {pixels.shape} and type {pixels.dtype}"
+        wanted = f"the same labels {LEVELS} times and as many images (n, h, w, 3) of type uint8"
+        raise DataError(f"expected {wanted}, got {got}: get the files of CIFAR-10-C again")
+    y, first, bounds = (
+        torch.from_numpy(labels[:count].astype(np.int64)),
+        (int(level) - 1) * count,
+        source.bounds or UNIT,
+    )
+    rows = source.take.rows(y)
+    images = np.moveaxis(pixels[[first + row for row in rows]], -1, 1)
+    return Batch(
+        x=to_float(images, bounds), y=y[rows], ids=tuple(f"{row:05d}" for row in rows), bounds=bounds,
+        classes=CLASSES if int(y.max()) < len(CLASSES) else (), eight_bit=finite(bounds), take=source.take,
+    )  # fmt: skip
+
+
+def kinds_in(folder: Path) -> tuple[str, ...]:
+    """The kinds of corruptions in a folder like CIFAR-10-C, in alphabetical order."""
+    kinds = tuple(sorted(file.stem for file in folder.glob("*.npy") if file.name != LABELS))
+    if not kinds or not (folder / LABELS).is_file():
+        lacks = "no folder" if not folder.is_dir() else f"no {LABELS}" if kinds else "no images"
+        raise DataError(
+            f"expected a folder with {LABELS} and fog.npy, ... of CIFAR-10-C, got {lacks} at {str(folder)!r}: check the path"
+        )
+    return kinds
 
 
 def read_records(path: Path) -> NDArray[np.uint8]:

@@ -8,31 +8,31 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, Self, overload
 
-from rlab.data.annotated.boxes import boxes, boxes_source, has_boxes
-from rlab.data.annotated.maps import has_maps, maps, maps_source
+from rlab.data.annotated.boxes import boxes, has_boxes
+from rlab.data.annotated.maps import has_maps, maps
 from rlab.data.arrays import npy, npy_source, npz, npz_source
-from rlab.data.audio import SOUNDS, audio, audio_source
+from rlab.data.audio import SOUNDS, audio
 from rlab.data.batch import Batch, Kind, Samples
-from rlab.data.cinc import cinc2020, cinc2020_source, cpsc2018, cpsc2018_source, is_cinc2020, is_cpsc2018
-from rlab.data.clips import VIDEOS, clip_source, video_folder
+from rlab.data.cinc import cinc2020, cpsc2018, is_cinc2020, is_cpsc2018
+from rlab.data.clips import VIDEOS, video_folder
 from rlab.data.csv_signals import csv_signals
-from rlab.data.embedded import embedded
-from rlab.data.fields import ACCEPTED, DataFields, Loader, reads
-from rlab.data.images import IMAGES, cifar10, image_folder, image_source, is_cifar, is_pickled_cifar
+from rlab.data.embedded import DEMO as DEMO
+from rlab.data.embedded import demo
+from rlab.data.fields import ACCEPTED, DataFields, Loader
+from rlab.data.images import CIFAR10C, IMAGES, cifar10, cifar10c, image_folder, is_cifar, is_pickled_cifar
 from rlab.data.labels import endings_below
 from rlab.data.memory import READ, InMemory, in_memory
-from rlab.data.physionet import cinc2017, cinc2017_source, is_cinc2017, is_ptbxl, ptbxl, ptbxl_source
-from rlab.data.shards import parquet, parquet_source, webdataset, webdataset_source
-from rlab.data.source import Source
-from rlab.data.volumes import DICOM, NIFTI, volumes, volumes_source
-from rlab.data.wfdb_records import wfdb_records, wfdb_source
+from rlab.data.physionet import cinc2017, is_cinc2017, is_ptbxl, ptbxl
+from rlab.data.shards import parquet, webdataset
+from rlab.data.source import Source, read_all
+from rlab.data.volumes import DICOM, NIFTI, volumes
+from rlab.data.wfdb_records import wfdb_records
 from rlab.errors import DataError, OptionError
 from rlab.predictions.kinds import Prediction
 from rlab.progress import showing
 from rlab.storage.config import check_keywords
 from rlab.storage.outside import regular, short
 
-DEMO = "demo:"
 _COMMON = ("path", "kind", "limit", "order", "shuffle", "seed", "stream")
 HELD = 2**26  # bytes; larger data are streamed by default
 PICKLED = (".pkl", ".pickle", ".pt", ".pth", ".joblib")
@@ -48,11 +48,9 @@ BY_KIND: dict[Kind, tuple[tuple[str, ...], Loader]] = {
 }
 TARGETS: dict[Loader, Prediction] = {boxes: "boxes", maps: "map"}  # of loaders that know no other
 STREAMS: dict[Loader, Callable[[DataFields], Source]] = {
-    image_folder: image_source, video_folder: clip_source, wfdb_records: wfdb_source,
-    ptbxl: ptbxl_source, cinc2017: cinc2017_source, cinc2020: cinc2020_source, cpsc2018: cpsc2018_source,
-    audio: audio_source, volumes: volumes_source, boxes: boxes_source, maps: maps_source,
-    npz: npz_source, npy: npy_source, parquet: parquet_source, webdataset: webdataset_source,
-}  # fmt: skip
+    npz: npz_source,
+    npy: npy_source,
+}  # arrays that stay in their file
 
 
 class DataOptions(DataFields):
@@ -63,19 +61,18 @@ class DataOptions(DataFields):
         if self.stream:
             raise OptionError("this needs all samples in memory: remove stream, which works only in attacks")
         with _readable(self.path):
-            return self._loader()(self)
+            return _held(self._loader()(self))
 
     def open(self) -> Samples:
         """Load the samples, or return a source that reads chunks, if `stream` is set or the data are large."""
         with _readable(self.path):
             loader = self._loader()
-            if self.stream and loader not in STREAMS:
+            found = (loader if self.stream is False else STREAMS.get(loader, loader))(self)
+            if isinstance(found, Source) and (self.stream or (self.stream is None and found.bytes > HELD)):
+                return found
+            if self.stream:
                 raise OptionError(f"{self.path!r} cannot be read in chunks: remove stream")
-            if self.stream is not False and loader in STREAMS:
-                source = STREAMS[loader](self)
-                if self.stream or source.bytes > HELD:
-                    return source
-            return loader(self)
+            return loader(self) if loader in STREAMS else _held(found)
 
     def suited(self, several: bool) -> Self:
         """These options for a model with several labels per sample, or one, where the data can be read either way."""
@@ -93,6 +90,10 @@ class DataOptions(DataFields):
             options = ", ".join(accepted)
             raise OptionError(f"the option {foreign[0]!r} does not apply to {self.path!r}: its options are {options}")
         return loader
+
+
+def _held(found: Samples) -> Batch:
+    return found if isinstance(found, Batch) else read_all(found)  # type: ignore[arg-type]
 
 
 @contextmanager
@@ -132,17 +133,12 @@ def load(
         return declared.open() if stream else declared.load()
 
 
-@reads("split")
-def demo(source: DataFields) -> Batch:
-    """Load embedded demo data."""
-    return embedded(source.path.removeprefix(DEMO), split=source.split or "test", take=source.take)
-
-
 def find_loader(source: DataFields) -> Loader:
     """The loader for the data at `source.path`."""
     path, kind = source.path, source.kind
-    if path.startswith(DEMO):
-        return demo
+    for prefix, loader in ((DEMO, demo), (CIFAR10C, cifar10c)):
+        if path.startswith(prefix):
+            return loader
     file = Path(path)
     if file.suffix.lower() in PICKLED or is_pickled_cifar(file):
         advice = "save it as .npz with x and y (for CIFAR-10, get the binary version, whose files end in .bin)"

@@ -25,19 +25,8 @@ from rlab.predictions.kinds import Prediction
 from rlab.storage.config import Bounds
 
 InMemory = Dataset[Any] | DataLoader[Any] | Sequence[Any] | Iterable[Any]
-READ = (
-    "target",
-    "kind",
-    "classes",
-    "bounds",
-    "rate",
-    "unit",
-    "leads",
-    "limit",
-    "order",
-    "shuffle",
-    "seed",
-)  # the fields that apply here
+# the fields that apply here
+READ = ("target", "kind", "classes", "bounds", "rate", "unit", "leads", "limit", "order", "shuffle", "seed")
 _FORMS = "a Batch, a pair (x, y) of arrays, a Dataset or DataLoader of such pairs, or a path"
 _BYTE = 255.0
 

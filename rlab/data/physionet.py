@@ -12,13 +12,12 @@ from pathlib import Path
 
 import torch
 
-from rlab.data.batch import Batch
 from rlab.data.fields import DataFields, reads
 from rlab.data.labels import class_names, encode, is_number, read_cells
 from rlab.data.source import Loss, Source
 from rlab.data.take import parse_ranges
 from rlab.data.wfdb_read import reason
-from rlab.data.wfdb_records import Found, cut_source, find_cuts, in_memory
+from rlab.data.wfdb_records import Found, cut_source, find_cuts
 from rlab.errors import DataError, OptionError
 from rlab.storage.names import inside
 from rlab.storage.outside import read_text
@@ -51,7 +50,7 @@ def is_ptbxl(folder: Path) -> bool:
 
 
 @reads("target", "split", "folds", "label_column", "classes", "multilabel", "rate", "window", "leads", "scaling")
-def ptbxl(source: DataFields) -> Batch:
+def ptbxl(source: DataFields) -> Source:
     """Load signals (b, leads, t) in mV at `rate` (default: 100 Hz; 500 Hz is also stored), labels (b, k) of zeros and ones.
 
     The path is the folder of https://doi.org/10.13026/kfzx-aw45: 12 leads of 10 s, several SCP statements per record.
@@ -60,11 +59,6 @@ def ptbxl(source: DataFields) -> Batch:
     or scp for single SCP statements. `classes` keeps only these labels. multilabel=False keeps records with exactly one
     label, as (b,). With target='numbers', `label_column` is a column of the database, such as age.
     """
-    return in_memory(ptbxl_source(source))
-
-
-def ptbxl_source(source: DataFields) -> Source:
-    """Like `ptbxl`, but records are read on demand."""
     if source.target == "numbers":
         return _numbers_source(source)
     folder, column, wanted = source.location, source.label_column or GROUPS[0], class_names(source.classes)
@@ -203,17 +197,12 @@ def is_cinc2017(folder: Path) -> bool:
 
 
 @reads("window", "rate", "leads", "records", "scaling", "labels", "classes")
-def cinc2017(source: DataFields) -> Batch:
+def cinc2017(source: DataFields) -> Source:
     """Load signals (b, 1, t) in mV: consecutive windows of `window` seconds, each with the label of its recording.
 
     Labels come from `labels`, or else from REFERENCE-v3.csv, or else from REFERENCE.csv
     (https://doi.org/10.22489/CinC.2017.065-469).
     """
-    return in_memory(cinc2017_source(source))
-
-
-def cinc2017_source(source: DataFields) -> Source:
-    """Like `cinc2017`, but records are read on demand."""
     folder, records = source.location, source.records
     usual = next((folder / name for name in REFERENCES if (folder / name).is_file()), folder)
     reference = Path(source.labels) if source.labels else usual

@@ -18,7 +18,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from rlab.data.batch import Batch
 from rlab.data.fields import DataFields, reads
 from rlab.data.images import IMAGES, picture_source
 from rlab.data.labels import LABEL_NAMES, encode, encode_array
@@ -34,13 +33,9 @@ _OPTIONS = ("label_column", "classes", "size", "resize", "channels", "bounds", "
 
 
 @reads(*_OPTIONS)
-def parquet(source: DataFields) -> Batch:
-    """Load images (b, channels, h, w) from a .parquet file or a folder of them (see `parquet_source`)."""
-    return parquet_source(source)[:]
-
-
-def parquet_source(source: DataFields) -> Source:
-    """Read a column of encoded images (bytes, or {bytes, path} of Hugging Face) and the column of labels, `label_column`.
+def parquet(source: DataFields) -> Source:
+    """Load images (b, channels, h, w) from a column of encoded images (bytes, or {bytes, path} of Hugging Face), and labels from
+    the column `label_column`.
 
     A folder contributes all its files, or with `split` those whose names begin with it.
     """
@@ -166,14 +161,9 @@ def _content(cell: Any) -> bytes:
 
 
 @reads(*_OPTIONS)
-def webdataset(source: DataFields) -> Batch:
-    """Load images (b, channels, h, w) from a .tar file or a folder of them (see `webdataset_source`)."""
-    return webdataset_source(source)[:]
-
-
-def webdataset_source(source: DataFields) -> Source:
-    """Read samples from members with the same name: NAME.jpg (or another image) with NAME.cls (a number or a name) or
-    NAME.json (with the label under the key `label_column`).
+def webdataset(source: DataFields) -> Source:
+    """Load images (b, channels, h, w) from members with the same name: NAME.jpg (or another image) with NAME.cls (a number or
+    a name) or NAME.json (with the label under the key `label_column`).
 
     A folder contributes all its files, or with `split` those whose names begin with it.
     """

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -75,6 +76,7 @@ class Source(Samples):
     take: Take = ALL
     target: Prediction = "classes"  # what `y` holds
     aims: Tensor | None = None
+    whole: bool = False  # in memory, a sample that cannot be read is an error
     stamps: tuple[tuple[int, int], ...] = ()  # size and modification time of each file at the start
 
     def __post_init__(self) -> None:
@@ -202,9 +204,11 @@ def decode(
 
 def read_all(found: Source) -> Batch:
     """All samples that can be read, with the reasons why others cannot."""
-    batch, losses = found.chunk(range(len(found)))
-    if batch is None:
-        raise DataError(f"none of {len(losses)} samples can be read, first {losses[0][0]!r} ({losses[0][1]})")
+    with warnings.catch_warnings(action="ignore"):  # of broken files, which the losses name
+        batch, losses = found.chunk(range(len(found)))
+    if batch is None or (found.whole and losses):
+        count = f"{len(losses)} of {len(found)} {found.kind} samples cannot be read"
+        raise DataError(f"{count}, first {losses[0][0]!r} ({losses[0][1]}): replace them")
     return replace(batch, left_out=(*found.left_out, *losses))
 
 

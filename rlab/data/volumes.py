@@ -12,13 +12,12 @@ import torch
 from numpy.typing import NDArray
 from torch.nn.functional import interpolate, pad
 
-from rlab.data.batch import Batch
 from rlab.data.decode import frame_indices
 from rlab.data.fields import UNIT, DataFields, check_room, reads
 from rlab.data.fitting import place
 from rlab.data.labels import by_name, files_below, labels_of
-from rlab.data.source import Decoded, Source, decode, read_all
-from rlab.errors import DataError, InputError, MissingExtra
+from rlab.data.source import Decoded, Source, decode
+from rlab.errors import DataError, InputError, MissingExtra, optional
 from rlab.storage.config import Bounds
 from rlab.storage.outside import regular
 
@@ -35,7 +34,7 @@ class Study:
 
 
 @reads("target", "labels", "label_column", "classes", "bounds", "size", "resize", "frames", "slice")
-def volumes(source: DataFields) -> Batch:
+def volumes(source: DataFields) -> Source:
     """Load volumes (b, channels, slices, h, w), or with kind='image' one slice of each (b, channels, h, w).
 
     A NIfTI file (.nii, .nii.gz) is a volume, in the orientation right, anterior, superior. DICOM files in one folder that belong
@@ -43,11 +42,6 @@ def volumes(source: DataFields) -> Batch:
     `bounds` is a window of intensities (Hounsfield units, for CT): values outside it are cut. Without it, each sample is
     scaled to [0, 1] by its own range. `frames` is the number of slices, spread evenly; `slice` counts from 0 (default: the middle).
     """
-    return read_all(volumes_source(source))
-
-
-def volumes_source(source: DataFields) -> Source:
-    """Like `volumes`, but each volume is read on demand."""
     studies = find_studies(source.location)
     labels, classes = labels_of(source, [study.name for study in studies])
     rows = source.take.rows(labels)
@@ -154,7 +148,7 @@ def _sized(values: Floats, source: DataFields) -> Floats:
 def _nifti(file: Path) -> Floats:
     """(c, slices, rows, columns); a fourth axis counts channels."""
     regular(file)
-    nibabel = _nibabel()
+    nibabel = optional("nibabel", MissingExtra("nibabel", "medical"))
     image = nibabel.load(file)
     shape = tuple(int(length) for length in image.shape)
     if len(shape) not in (3, 4) or not all(shape):
@@ -202,17 +196,5 @@ def _pixels(dataset: Any, sizes: tuple[int, int, int]) -> Floats:
     return np.moveaxis(values * slope + intercept, -1, 0)
 
 
-def _nibabel() -> Any:
-    try:
-        import nibabel
-    except ImportError as error:
-        raise MissingExtra("nibabel", "medical") from error
-    return nibabel
-
-
 def _pydicom() -> Any:
-    try:
-        import pydicom
-    except ImportError as error:
-        raise MissingExtra("pydicom", "medical") from error
-    return pydicom
+    return optional("pydicom", MissingExtra("pydicom", "medical"))

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rlab.data.batch import UNBOUNDED, Batch
+from rlab.data.batch import UNBOUNDED
 from rlab.data.ecg_masks import QRS, mark_masks
 from rlab.data.fields import DataFields, Scaling, check_room, reads
 from rlab.data.labels import by_name, encode, look_up, read_table
@@ -176,7 +175,7 @@ def _fault(record: Values, cut: Cut, leads: tuple[str, ...]) -> str:
 
 
 @reads(*("beats", "window", "leads", "records", "split", "labels", "label_column", "classes", "rate", "scaling"))
-def wfdb_records(source: DataFields) -> Batch:
+def wfdb_records(source: DataFields) -> Source:
     """Load signals (b, leads, t) from one record or a folder of them, with ids 'record:sample' and masks at R ± 50 ms.
 
     With `beats`, each sample is `window` seconds (default: 0.72) around an annotated R, labelled with the AAMI class N,
@@ -185,13 +184,12 @@ def wfdb_records(source: DataFields) -> Batch:
     `leads` defaults to those that all records share. `split` train and test are the usual patient-disjoint halves of the
     MIT-BIH arrhythmia database. `rate` resamples every record; `scaling` standardises each lead per record or window.
     """
-    return in_memory(wfdb_source(source))
-
-
-def wfdb_source(source: DataFields) -> Source:
-    """Like `wfdb_records`, but records are read on demand."""
     paths, seconds, beats = _plan(source)
-    choose, labelled = partial(_choose, source), source.labels is None
+    labelled = source.labels is None
+
+    def choose(cuts: Sequence[Cut]) -> list[int]:
+        return source.take.rows(_labels(source, cuts)[0])
+
     found = find_cuts(source, paths, seconds, choose, beats=beats, labelled=labelled)
     y, classes = _labels(source, found.cuts)
     return cut_source(
@@ -235,18 +233,6 @@ def cut_source(source: DataFields, found: Found, y: Tensor, classes: Sequence[st
         numbered=numbered,
         take=source.take,
     )
-
-
-def in_memory(source: Source) -> Batch:
-    """Read all samples."""
-    batch, losses = source.chunk(range(len(source)))
-    if batch is None:
-        raise DataError(f"none of {len(source)} samples can be used{reason(losses)}")
-    return replace(batch, left_out=(*source.left_out, *losses))
-
-
-def _choose(source: DataFields, cuts: Sequence[Cut]) -> list[int]:
-    return source.take.rows(_labels(source, cuts)[0])
 
 
 def _plan(source: DataFields) -> tuple[list[Path], float, bool]:

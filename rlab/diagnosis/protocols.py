@@ -20,6 +20,7 @@ from rlab.redact import redact
 from rlab.victims.http import HttpVictim
 from rlab.victims.options import ModelOptions
 from rlab.victims.paths import find
+from rlab.victims.request import NoScores
 from rlab.victims.resolve import load_model
 from rlab.victims.template import DEFAULT, MODEL, Template, Writer, shipped
 
@@ -45,7 +46,7 @@ def is_open(model: ModelOptions) -> bool:
 
 def find_protocol(model: ModelOptions, batch: Batch) -> Protocol:
     """Try the known protocols on two samples until one gives scores; refusals are quoted if none does."""
-    queries, reasons = 0, dict[str, str]()
+    queries, reasons = 0, dict[str, VictimError | InputError]()
     for name, candidate in _candidates(model, batch.classes):
         try:
             victim = load_model(candidate, batch.bounds)
@@ -55,15 +56,16 @@ def find_protocol(model: ModelOptions, batch: Batch) -> Protocol:
             once = changed(victim, retries=0, cache=None)
             scores = once(batch.x[:_ROWS], PHASE)
         except (VictimError, InputError) as error:
-            reasons[name] = str(error).splitlines()[0]
+            reasons[name] = error
         else:
             if scores.isfinite().all() and scores.shape[1] > int(batch.y.max() if batch.y.dim() == 1 else 0):
                 return Protocol(candidate, victim, queries + victim.rows.total())
-            reasons[name] = f"it returned {scores.shape[1]} scores, which do not fit the data"
+            reasons[name] = NoScores(f"it returned {scores.shape[1]} scores, which do not fit the data")
         queries += victim.rows.total()
-    best = next((n for n, why in reasons.items() if "did not return scores" in why or "do not fit" in why), DEFAULT)
+    best = next((name for name, why in reasons.items() if isinstance(why, NoScores)), DEFAULT)
+    why = str(reasons[best]).splitlines()[0]
     raise VictimError(
-        f"none of {len(reasons)} protocols gives scores for inputs of shape {batch.shape}; as {best}: {reasons[best]}; describe "
+        f"none of {len(reasons)} protocols gives scores for inputs of shape {batch.shape}; as {best}: {why}; describe "
         "the server in a template: docs/endpoints.md"
     )
 

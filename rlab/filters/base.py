@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Generator, Tensor
 
-from rlab.errors import InputError, OptionError
+from rlab.errors import InputError, MissingExtra, OptionError
 from rlab.guard import contained, import_named
 
 Apply = Callable[[Tensor, float, Generator], Tensor]
@@ -74,7 +74,7 @@ class Filter:
         try:
             with contained():
                 result: object = self.apply(x, severity, generator)  # type: ignore[arg-type]  # `rowwise` filters take both
-        except (InputError, MemoryError, torch.OutOfMemoryError):
+        except (InputError, MissingExtra, MemoryError, torch.OutOfMemoryError):
             raise
         except Exception as error:  # the user's function may raise anything
             call = f"inputs of shape {tuple(x.shape)} at severity {severity:g}"

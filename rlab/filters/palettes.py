@@ -49,7 +49,7 @@ COMMON = (
     ),
     *("frost", "fog", "brightness", "contrast", "elastic_transform", "pixelate", "jpeg_compression"),
 )
-CLIPS = ("frame_drop", "freeze", "jumble", "rolling_shutter")  # for clips alone, at levels of our own
+CLIPS = ("frame_drop", "freeze", "jumble", "rolling_shutter", "h264")  # for clips alone
 VALIDATION = ("speckle_noise", "gaussian_blur", "spatter", "saturate")
 _NOISE = ("24dB", "18dB", "12dB", "6dB", "0dB")
 _SIGNALS = {

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import warnings
 from contextlib import nullcontext
 from pathlib import Path
 
 from rlab.data.batch import Samples
 from rlab.data.load import DataOptions
-from rlab.errors import FolderError
+from rlab.errors import Notice
 from rlab.folders.kinds import finished_kind
 from rlab.folders.pages import PageOptions
 from rlab.present.page import Page, write_page
 from rlab.results.plots.save import save_vector
 from rlab.storage.config import check, read_config
+from rlab.storage.files import refuse_existing
 from rlab.storage.ledger import reading
 from rlab.storage.lock import hold, is_read_only
 from rlab.storage.names import CONFIG
@@ -23,11 +25,16 @@ PAGE = "report.html"
 def report_run(
     folder: str | Path, out: str | Path | None = None, samples: int = 24, data: Samples | None = None
 ) -> Path:
-    """Write `report.html` into the run folder, or write `out`; inputs that an attack did not store are rebuilt from `data`."""
+    """Write `report.html` into the run folder, or write `out`; inputs that an attack did not store are rebuilt from `data`.
+
+    The page of a run on a read-only medium goes to the current folder.
+    """
     run = Path(folder)
     kind = finished_kind(run)
     if out is None and is_read_only(run):
-        raise FolderError(f"{run} is read-only, so the page cannot be written there: name another place with --out")
+        out = Path(f"{run.resolve().name}.html")
+        refuse_existing(out)
+        warnings.warn(f"{run} is read-only, so the page goes to the current folder, as {out}", Notice, stacklevel=2)
     with nullcontext() if out else hold(run, "report"), reading(run):
         return write_page(kind.make_page(run, PageOptions(samples, data)), Path(out) if out else run / PAGE)
 

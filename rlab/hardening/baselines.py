@@ -12,10 +12,11 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from rlab.core.goals import Goal
+from rlab.data.batch import Batch
 from rlab.data.kinds import kind_of
 from rlab.errors import OptionError
 from rlab.filters.palette import unit_scale
-from rlab.hardening.adversaries import AdversaryGenerator, Bounds, PerturbationSpace, mixed, random_weights
+from rlab.hardening.adversaries import Adversaries, AdversaryGenerator, Bounds, PerturbationSpace, mixed, random_weights
 from rlab.victims.torch_module import TorchVictim
 
 Norm = Literal["l2", "linf"]
@@ -90,6 +91,24 @@ class AugMix(AdversaryGenerator):
         for number, new in changed.items():
             out = torch.where(_rows(kind == number), new, out)
         return out
+
+
+@dataclass(frozen=True)
+class InTurn(AdversaryGenerator):
+    """The views of a sample by one generator after the other; whole batches are attacked by the first."""
+
+    generators: tuple[AdversaryGenerator, ...]
+
+    @property
+    def most(self) -> int | None:
+        each = [generator.most for generator in self.generators]
+        return None if None in each else max(most for most in each if most is not None)
+
+    def make(self, victim: TorchVictim, x: Tensor, y: Tensor, seed: int) -> Tensor:
+        return self.generators[seed % len(self.generators)].make(victim, x, y, seed)
+
+    def over(self, victim: TorchVictim, batch: Batch, chunk: int, seed: int) -> Adversaries:
+        return self.generators[0].over(victim, batch, chunk, seed)
 
 
 def _rows(values: Tensor) -> Tensor:

@@ -11,6 +11,7 @@ from torch import Generator, Tensor
 from rlab.data.batch import Batch
 from rlab.hardening.adversaries import AdversaryGenerator
 from rlab.hardening.options import HardenOptions
+from rlab.hardening.scratch import jittered
 from rlab.victims.torch_module import TorchVictim
 
 _MOST = 4.0  # maximum ratio between the weight of a class and the median weight
@@ -24,7 +25,7 @@ class TrainingBatch:
     x0: Tensor  # (b, c, *size)
     y: Tensor  # (b,) or (b, k)
     rows: Tensor  # (m,) inputs that have a harder version
-    views: tuple[Tensor, ...]  # one or more versions, each (m, c, *size)
+    views: tuple[Tensor, ...]  # versions, each (m, c, *size)
     flipped: Tensor | None = None  # (m,) where the model errs on the first version, if known
 
 
@@ -56,6 +57,8 @@ class BatchSource:
             return TrainingBatch(x0, y, twins, (self.pool.x[chosen].to(x0),), torch.ones_like(twins, dtype=torch.bool))
         x0, y = self._inputs(victim, rows)
         x0 = x0 if self.options.augment is None else self.options.augment(x0)
+        if self.options.shift or self.options.mirror:
+            x0 = jittered(x0, self.options.shift, self.options.mirror, seed)
         drawn = draw(row_weights(y.cpu(), weights), count, rng) if count < len(x0) else torch.arange(len(x0))
         twins = drawn.to(x0.device)
         x, labels = x0[twins], y[twins]

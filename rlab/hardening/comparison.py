@@ -19,7 +19,7 @@ from rlab.core.goals import Goal
 from rlab.data.batch import Batch
 from rlab.errors import DataError, OptionError
 from rlab.hardening.adversaries import GradientAdversary
-from rlab.hardening.baselines import AugmentationGenerator, AugMix, Norm, ProjectedGradient
+from rlab.hardening.baselines import AugmentationGenerator, Norm, ProjectedGradient
 from rlab.hardening.evaluation import (
     RADII,
     Figures,
@@ -153,11 +153,13 @@ def parse_method(spec: str, options: HardenOptions, batch: Batch, goal: Goal) ->
             return options
         case "belief":
             return options.updated({"adversary": defaults.POLICY})
+        case "standard":
+            return options.updated({"views": 0})
         case "augment":
             return options.updated(plain | {"adversary": AugmentationGenerator(space)})
         case "augmix":
             loss = {"views": 2, "distorted_weight": 0.0, "consistency": "jsd", "consistency_weight": 12.0}
-            return options.updated(loss | {"adversary": AugMix(batch.bounds)})
+            return options.updated(loss | {"adversary": "augmix"})
         case "trades":
             steps = max(1, options.gradient_steps)
             aimed = GradientAdversary(space, options.radius_range, steps, 1.0, from_clean=True)
@@ -165,7 +167,8 @@ def parse_method(spec: str, options: HardenOptions, batch: Batch, goal: Goal) ->
             return options.updated(loss | {"adversary": aimed})
     match = _STRENGTH.match(spec)
     if match is None:
-        raise OptionError(f"unknown method {spec!r}: expected {', '.join(METHODS)}, or a radius as in pgd_l2@0.5")
+        known = ", ".join((*METHODS, "standard", "belief"))
+        raise OptionError(f"unknown method {spec!r}: expected {known}, or a radius as in pgd_l2@0.5")
     radius = float(match["radius"]) if match["radius"] else 2 * RADII[batch.kind]
     norm: Norm = "l2" if match["norm"] == "l2" else "linf"
     fgsm = match["name"] == "fgsm"

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import is_dataclass
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, InstanceOf, field_serializer, field_validator
+from pydantic import Field, InstanceOf, field_serializer, field_validator, model_validator
 from torch import Tensor
 
 from rlab.core import defaults
@@ -18,7 +18,8 @@ from rlab.data.load import DataOptions
 from rlab.data.take import Take
 from rlab.filters.named import Distortion
 from rlab.hardening.adversaries import AdversaryGenerator, GradientAdversary, PerturbationSpace, PolicyAdversary
-from rlab.hardening.baselines import Norm
+from rlab.hardening.baselines import AugMix, InTurn, Norm
+from rlab.hardening.scratch import RECIPE
 from rlab.hardening.trainable import Consistency
 from rlab.policies import parse_policy
 from rlab.runs.options import AttackOptions, RunOptions
@@ -31,11 +32,14 @@ GRADIENT = "gradient"
 class HardenOptions(Options):
     """Training takes `rounds` * `epochs` passes over the data; None means a default for the kind of data."""
 
+    from_scratch: bool = Field(
+        False, description="train the network from random weights with SGD, instead of fine-tuning its own"
+    )
     mode: Literal["live", "rounds"] = Field(
         "live", description="when to attack: live (each batch) or rounds (all data before each round) (default: live)"
     )
-    rounds: int = Field(3, ge=1, description="number of rounds of `epochs` each (default: 3)")
-    epochs: int = Field(3, ge=1, description="epochs per round (default: 3)")
+    rounds: int = Field(3, ge=1, description="number of rounds of `epochs` each (default: 3; from scratch 1)")
+    epochs: int = Field(3, ge=1, description="epochs per round (default: 3; from scratch 30)")
     fresh: bool = Field(True, description="with mode rounds: attack the data again before every round")
     adversarial_share: float = Field(1.0, gt=0, le=1, description="share of each batch to attack (default: 1)")
     palettes: Annotated[tuple[tuple[str, ...], ...] | None, Accepts(Sequence[Sequence[str | Distortion]] | None)] = (
@@ -47,7 +51,9 @@ class HardenOptions(Options):
         None, description="channels that a patch distorts together: together, each, or groups (default: as in attacks)"
     )
     adversary: str | InstanceOf[AdversaryGenerator] = Field(
-        GRADIENT, description="source of training samples: gradient, a policy or an agent's file (default: gradient)"
+        GRADIENT,
+        description="source of training samples: gradient, augmix, augmix+gradient, a policy or an agent's file "
+        "(default: gradient)",
     )
     adversary_budget: int = Field(24, ge=2, description="queries per sample if the adversary is a policy (default: 24)")
     overshoot: float = Field(1.0, ge=0, description="continue after a flip for this multiple of the queries it took")
@@ -59,16 +65,18 @@ class HardenOptions(Options):
     aimed_share: float = Field(
         0.5, ge=0, le=1, description="share of samples that follow the gradient; others are random"
     )
-    views: int = Field(1, ge=1, le=4, description="adversarial versions of each sample in a batch")
+    views: int = Field(
+        1, ge=0, le=4, description="adversarial versions of each sample in a batch; 0 trains on clean samples alone"
+    )
     distorted_weight: float = Field(1.0, ge=0, description="weight of the cross-entropy on adversarial samples")
     consistency: Consistency = Field(
         "jsd", description="loss between clean and adversarial outputs: jsd, or kl (TRADES)"
     )
     consistency_weight: float = Field(4.0, ge=0, description="weight of the consistency loss")
     learning_rate: float = Field(
-        1e-3, gt=0, description="peak learning rate of AdamW, cosine schedule (default: 0.001)"
+        1e-3, gt=0, description="peak learning rate of AdamW, or SGD from scratch (default: 0.001; from scratch 0.1)"
     )
-    weight_decay: float = Field(1e-4, ge=0, description="weight decay of AdamW")
+    weight_decay: float = Field(1e-4, ge=0, description="weight decay of the optimizer")
     batch_size: int = Field(128, ge=2, description="training batch size (default: 128)")
     distillation_weight: float = Field(
         0.5, ge=0, le=1, description="weight of the original model's output in the targets"
@@ -80,7 +88,11 @@ class HardenOptions(Options):
     validation_attacked: int = Field(512, ge=1, description="validation samples attacked after each epoch")
     patience: int | None = Field(None, ge=1, description="stop after this many epochs without gain (default: never)")
     balance: bool = Field(True, description="attack or draw classes less often if they flip more often")
-    amp: bool = Field(False, description="use bfloat16 if the device supports it")
+    shift: float = Field(
+        0.0, ge=0, le=0.5, description="move inputs at random by up to this share of their size (from scratch: 0.125)"
+    )
+    mirror: bool = Field(False, description="mirror half of the inputs along their last axis")
+    amp: bool = Field(False, description="train in bfloat16 on a GPU (default: only from scratch)")
     seed: int = Field(0, ge=0, lt=2**31, description="random seed")
     step: Callable[..., Any] | None = Field(
         None, exclude=True, description="your own training step(model, x, y, optimizer) -> loss"
@@ -88,6 +100,13 @@ class HardenOptions(Options):
     augment: Callable[[Tensor], Tensor] | None = Field(
         None, exclude=True, description="your own augmentation, applied before the attack"
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _recipe(cls, values: Any) -> Any:
+        """From scratch, the recipe's values replace the defaults."""
+        scratch = isinstance(values, Mapping) and values.get("from_scratch") is True
+        return {**RECIPE, **values} if scratch else values
 
     @field_validator("palettes", mode="before")
     @classmethod
@@ -141,8 +160,12 @@ class HardenOptions(Options):
     def generator(self, batch: Batch, goal: Goal) -> AdversaryGenerator:
         if isinstance(self.adversary, AdversaryGenerator):
             return self.adversary
-        if self.adversary == GRADIENT:
-            return GradientAdversary(self.space(batch, goal), self.radius_range, self.gradient_steps, self.aimed_share)
+        gradient = GradientAdversary(self.space(batch, goal), self.radius_range, self.gradient_steps, self.aimed_share)
+        own = {GRADIENT: gradient, "augmix": AugMix(batch.bounds)}
+        if self.adversary in own:
+            return own[self.adversary]
+        if self.adversary == f"augmix+{GRADIENT}":
+            return InTurn(tuple(own.values()))
         policy = parse_policy(self.adversary)
         return PolicyAdversary(self.space(batch, goal), policy, self.adversary_budget, self.overshoot)
 

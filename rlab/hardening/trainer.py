@@ -11,7 +11,7 @@ import math
 from dataclasses import replace
 
 import torch
-from torch import Generator, Tensor
+from torch import Generator, Tensor, nn
 from torch.nn import functional as F
 
 from rlab.core.rng import seeded_globals
@@ -19,6 +19,7 @@ from rlab.data.batch import Batch
 from rlab.errors import ModelError, OptionError
 from rlab.hardening.batches import AdversaryPool, BatchSource, TrainingBatch, class_counts, class_weights
 from rlab.hardening.options import HardenOptions
+from rlab.hardening.scratch import draw_weights
 from rlab.hardening.trainable import (
     Epoch,
     TrainerState,
@@ -56,10 +57,14 @@ class HardeningTrainer:
         self.goal = goal_of(original)
         self.generator = options.generator(train, self.goal)
         self.victim, self.kept = twin(original), twin(original)  # the model in training; the model to keep
-        self.victim.autocast = False  # half precision loses small gradients; `amp` does not
-        parameters = [p for p in self.victim.model.parameters() if p.requires_grad]
-        self.optimizer = torch.optim.AdamW(parameters, options.learning_rate, weight_decay=options.weight_decay)
-        self.start = take(original.model)
+        fast = options.amp and original.device.type == "cuda"
+        self.victim.autocast, self.victim.half = fast, torch.bfloat16  # float16 loses small gradients
+        if fast and train.rank == 2:
+            self.victim.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        if options.from_scratch:
+            draw_weights(self.victim.model, options.seed)
+        self.optimizer = optimizer_for(self.victim.model, options)
+        self.start = take(self.victim.model)
         self.steps = math.ceil(len(train) / options.batch_size)
         self.decay = min(options.ema_decay, max(0.0, 1 - _AVERAGED / (self.steps * options.total_epochs)))
         self.pool: AdversaryPool | None = None
@@ -91,7 +96,7 @@ class HardeningTrainer:
             part.check_numbers(classes)
             self.goal.check(part.y, classes)
         clean = self._accuracy(self.start)
-        if not clean > 0:
+        if not clean > 0 and not self.options.from_scratch:
             raise ModelError(
                 f"the model is wrong on all {len(self.validation)} validation samples, so there is nothing to harden: "
                 "check the model and the labels with `rlab doctor`"
@@ -125,13 +130,15 @@ class HardeningTrainer:
     def _evaluate(self, state: TrainerState, loss: float, flipped: int) -> None:
         """Evaluate the weights to keep of this epoch, and keep them if they are the best so far."""
         best, base = best_epoch(state.history), state.history[0]
-        if not state.epochs and (fell_to := self._accuracy(state.ema)) < _KEPT_AT_FIRST * base.clean:
+        scratch = self.options.from_scratch
+        if not scratch and not state.epochs and (fell_to := self._accuracy(state.ema)) < _KEPT_AT_FIRST * base.clean:
             state.stopped = (
                 f"clean accuracy fell from {base.clean:.1%} to {fell_to:.1%} in the first epoch, so training stopped and the "
                 f"original weights are kept: lower the learning rate from {self.options.learning_rate:g}"
             )
             return
-        share, clean, kept = self._interpolate(state.ema, base.clean - self.options.max_clean_drop)
+        least = -math.inf if scratch else base.clean - self.options.max_clean_drop
+        share, clean, kept = self._interpolate(state.ema, least)
         robust = self._robust() if share else base.robust
         rows = self._rows() + self.earlier_rows
         state.history.append(Epoch(state.epochs + 1, loss, clean, robust, share, flipped, rows))
@@ -210,20 +217,21 @@ class HardeningTrainer:
             assert batch.flipped is not None
             return _as_loss(self.options.step(self.victim.model, own, labels, self.optimizer)), batch.flipped
         target = self._targets(batch)
-        with torch.autocast(self.victim.device.type, torch.bfloat16, enabled=self.options.amp):
-            scores = self.victim.scores_with_grad(x, "train").float()
-        clean, views = scores[: len(batch.x0)], scores[len(batch.x0) :].split(len(batch.rows))
+        scores = self.victim.scores_with_grad(x, "train").float()
+        clean, harder = scores[: len(batch.x0)], scores[len(batch.x0) :]
+        views = harder.split(len(batch.rows)) if batch.views else ()
         loss, multilabel = cross_entropy(clean, target, self.victim.multilabel), self.victim.multilabel
-        if self.options.distorted_weight:
-            harder = [cross_entropy(view, target[batch.rows], multilabel) for view in views]
-            loss = loss + self.options.distorted_weight * torch.stack(harder).mean()
-        if self.options.consistency_weight:
-            apart = disagreement(self.options.consistency, clean[batch.rows], views, multilabel)
-            loss = loss + self.options.consistency_weight * apart
+        if views and self.options.distorted_weight:
+            losses = [cross_entropy(view, target[batch.rows], multilabel) for view in views]
+            loss = loss + self.options.distorted_weight * torch.stack(losses).mean()
+        if views and self.options.consistency_weight:
+            divergence = disagreement(self.options.consistency, clean[batch.rows], views, multilabel)
+            loss = loss + self.options.consistency_weight * divergence
         self.optimizer.zero_grad()
         loss.backward()
         self.optimizer.step()
-        return float(loss.detach()), self.goal.reached(views[0].detach(), batch.y[batch.rows])
+        wrong = self.goal.reached(views[0].detach(), batch.y[batch.rows]) if views else batch.rows[:0]
+        return float(loss.detach()), wrong
 
     def _targets(self, batch: TrainingBatch) -> Tensor:
         """(b, k): between the labels and the original model's output for the clean inputs."""
@@ -250,6 +258,14 @@ class HardeningTrainer:
 
     def _seed(self, number: int) -> int:
         return (self.options.seed * 1_000_003 + (number + 2) * 7_919_000) % 2**62
+
+
+def optimizer_for(model: nn.Module, options: HardenOptions) -> torch.optim.Optimizer:
+    """AdamW to fine-tune, SGD with Nesterov momentum from scratch."""
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    if options.from_scratch:
+        return torch.optim.SGD(parameters, options.learning_rate, 0.9, weight_decay=options.weight_decay, nesterov=True)
+    return torch.optim.AdamW(parameters, options.learning_rate, weight_decay=options.weight_decay)
 
 
 def _as_loss(answer: object) -> float:

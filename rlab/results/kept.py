@@ -27,7 +27,7 @@ from rlab.errors import DataError, FolderError
 from rlab.filters.clinical import reversal_filters
 from rlab.filters.palette import Palette
 from rlab.storage.config import read_config
-from rlab.storage.files import ORIGINAL, PERTURBED, Index
+from rlab.storage.index import ORIGINAL, PERTURBED, Index
 from rlab.storage.ledger import check_shard, reading
 from rlab.storage.names import CONFIG, inside
 from rlab.storage.stored import stored

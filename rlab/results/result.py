@@ -29,13 +29,14 @@ from rlab.present.result import PathLike, Result
 from rlab.results.data import WITHIN as WITHIN
 from rlab.results.data import ResultData
 from rlab.results.kept import HeldInputs, Remake, StoredInputs, palette_of
-from rlab.results.rows import MARK, from_rows, to_records, to_table
+from rlab.results.rows import MARK, from_rows, read_times, to_records, to_table, write_samples
 from rlab.results.rows import to_rows as to_rows
 from rlab.results.sentences import learning_lines, run_sentence
 from rlab.stats import median_of
 from rlab.storage import files
+from rlab.storage.index import read_index
 from rlab.storage.ledger import LEDGER, check_files, reading
-from rlab.storage.tables import StoredTable, redact_table, write_tables
+from rlab.storage.tables import StoredTable, redact_table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -121,7 +122,7 @@ class AttackResult(ResultData, Result):
         files.refuse_filled(path)
         path.mkdir(parents=True, exist_ok=True)
         files.write_arrays(path / files.ARRAYS, to_arrays(self), self.setting.to_json())
-        write_tables(path / files.SAMPLES, [redact_table(to_table(self))], self.setting.to_json())
+        write_samples(path, [redact_table(to_table(self))], self.setting.to_json())
         return path
 
     @classmethod
@@ -139,7 +140,8 @@ class AttackResult(ResultData, Result):
         assignment, setting = files.read_assignment(path / files.ARRAYS)
         with files.opened_parquet(path / files.SAMPLES) as file, reading(path):
             table = StoredTable(file)
-            index, made, columns = files.read_index(path / files.ARRAYS), Setting.from_json(setting), from_rows(table)
+            index, made = read_index(path / files.ARRAYS), Setting.from_json(setting)
+            columns = from_rows(table, read_times(path))
             marks = table[MARK].to_pylist() if MARK in table.column_names else [""] * len(assignment)
             facts = (columns["ids"], columns["seeds"], assignment, tuple(marks))
             remake = None if data is None else Remake(data, palette_of(path, data, made.palette), made.grid, *facts)
@@ -155,6 +157,7 @@ def check_whole(result: ResultData) -> None:
     flips = zip(result.succeeded.tolist(), result.improvements, strict=True)
     facts = {
         f"{n} rows but {len(result.assignment)} arrays": n != len(result.assignment),
+        f"{n} rows but {len(result.seconds)} times": n != len(result.seconds),
         "an id is not text": not all(isinstance(name, str) for name in result.ids),
         "scores differ in shape": not tuple(result.before.shape) == tuple(result.after.shape) == (n, k),
         "the assignment does not fit the grid": tuple(result.assignment.shape) != (n, len(grid)),

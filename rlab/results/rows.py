@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,9 +19,12 @@ from rlab.core.status import Status
 from rlab.redact import redact
 from rlab.results.data import ResultData
 from rlab.results.predicted import class_words, predicted
-from rlab.storage.tables import StoredTable
+from rlab.storage.files import opened_parquet
+from rlab.storage.names import SAMPLES, TIMES
+from rlab.storage.tables import StoredTable, write_tables
 from rlab.victims.base import PHASES
 
+SECONDS = "seconds"
 MARK = "input_digest"  # column: digest of a flipped input that was not stored
 LEFT_OUT = b"left_out"  # metadata of a chunk's table: samples that could not be read
 
@@ -36,7 +40,7 @@ def to_table(result: ResultData, marks: Sequence[str] | None = None) -> pa.Table
         **{f"queries_{phase}": _column(result.queries[:, j]) for j, phase in enumerate(PHASES[:3])},
         **{f"flip_{name}": _column(result.flip[name]) for name in NAMES},
         **{f"final_{name}": _column(result.final[name]) for name in NAMES},
-        "seconds": _column(result.seconds),
+        SECONDS: _column(result.seconds),
         "seed": _column(result.seeds),
         "r_peaks": _lists(result.r_peaks, np.int64),
         "scores_before": _column(result.before),
@@ -113,8 +117,29 @@ def losses_of(table: pa.Table) -> list[tuple[str, str]]:
     return [(name, why) for name, why in json.loads((table.schema.metadata or {}).get(LEFT_OUT, "[]"))]
 
 
-def from_rows(table: pa.Table | StoredTable) -> dict[str, Any]:
-    """Invert `to_table`, column by column; return fields of `ResultData`."""
+def write_samples(folder: Path, tables: Iterable[pa.Table], setting: str) -> None:
+    """Write the table of samples; their seconds are in a file of their own, which is complete first."""
+
+    def timeless() -> Iterator[pa.Table]:
+        times = list[pa.Table]()
+        for table in tables:
+            times.append(table.select([SECONDS]))
+            yield table.drop_columns([SECONDS])
+        write_tables(folder / TIMES, times, "")
+
+    write_tables(folder / SAMPLES, timeless(), setting)
+
+
+def read_times(folder: Path) -> Tensor | None:
+    """The seconds of each sample (n,), or None if there is no such file."""
+    if not (folder / TIMES).exists():
+        return None
+    with opened_parquet(folder / TIMES) as file:
+        return _read_numbers(file.read()[SECONDS].combine_chunks(), SECONDS, whole=False)
+
+
+def from_rows(table: pa.Table | StoredTable, seconds: Tensor | None = None) -> dict[str, Any]:
+    """Invert `to_table`, column by column; return fields of `ResultData`. Without a column of seconds, take `seconds`."""
 
     def numbers(name: str, whole: bool | None = False) -> Tensor:
         return _read_numbers(table[name].combine_chunks(), name, whole)
@@ -122,6 +147,8 @@ def from_rows(table: pa.Table | StoredTable) -> dict[str, Any]:
     def lists(name: str) -> list[Any]:
         return _read_lists(table[name].combine_chunks())
 
+    if SECONDS in table.column_names:
+        seconds = numbers(SECONDS)
     statuses = {status.value: status for status in Status}
     counts = [numbers(f"queries_{phase}", whole=True) for phase in PHASES[:3]]
     return {
@@ -135,7 +162,7 @@ def from_rows(table: pa.Table | StoredTable) -> dict[str, Any]:
         "after": numbers("scores_after"),
         "flip": {name: numbers(f"flip_{name}") for name in NAMES},
         "final": {name: numbers(f"final_{name}") for name in NAMES},
-        "seconds": numbers("seconds"),
+        "seconds": torch.full((table.num_rows,), torch.nan) if seconds is None else seconds,
         "seeds": numbers("seed", whole=True),
         "improvements": tuple(
             tuple(zip(when, far, strict=True)) if when or far else ()

@@ -27,6 +27,7 @@ from rlab.runs.clean import CleanTable
 from rlab.runs.messages import Agree, HandOut, Work
 from rlab.runs.options import AttackOptions
 from rlab.storage import files
+from rlab.storage.index import ASSIGNMENT, KEPT, PERTURBED
 from rlab.storage.ledger import PARTS
 from rlab.storage.resume import part_path
 from rlab.victims.base import Victim
@@ -161,8 +162,8 @@ def _write(outcome: SearchOutcome, part: Path, keep: Keep) -> None:
     rows = {"everything": torch.arange(count), "flips": outcome.rows, "assignments": outcome.rows[:0]}[keep]
     kept = torch.zeros(count, dtype=torch.uint8)
     kept[rows] = 1
-    inputs = {name: array[rows] for name, array in outcome.arrays.items() if name != files.ASSIGNMENT}
-    arrays = {files.ASSIGNMENT: outcome.assignment, files.KEPT: kept, **inputs}
+    inputs = {name: array[rows] for name, array in outcome.arrays.items() if name != ASSIGNMENT}
+    arrays = {ASSIGNMENT: outcome.assignment, KEPT: kept, **inputs}
     if heard := outcome.heard:
         arrays |= dict(zip(files.HEARD, (heard.sample.int(), heard.assignment, heard.scores), strict=True))
     files.write_arrays(part, arrays, outcome.setting.to_json())
@@ -171,9 +172,9 @@ def _write(outcome: SearchOutcome, part: Path, keep: Keep) -> None:
 def _verified(attack: Attack, outcome: SearchOutcome, arrays: Mapping[str, Tensor], keep: Keep) -> pa.Table:
     """Return the rows of a chunk, verified with the stored inputs or with inputs rebuilt from the assignments."""
     stored, flips, batch = outcome.perturbed.clone(), outcome.rows, outcome.batch
-    stored[arrays[files.KEPT].bool()] = arrays[files.PERTURBED]
+    stored[arrays[KEPT].bool()] = arrays[PERTURBED]
     if keep == "assignments":
-        chosen = arrays[files.ASSIGNMENT][flips]
+        chosen = arrays[ASSIGNMENT][flips]
         x, seeds = batch.x[flips], outcome.seeds[flips]
         stored[flips] = rendered(attack.palette, attack.grid, x, batch.bounds, seeds, chosen)
     marks = [""] * len(stored)

@@ -14,11 +14,11 @@ from rlab.data.batch import summarise_losses
 from rlab.data.source import Loss
 from rlab.errors import DataError
 from rlab.progress import Tally
-from rlab.results.rows import losses_of
+from rlab.results.rows import losses_of, write_samples
 from rlab.storage import files
+from rlab.storage.index import Index, read_index
 from rlab.storage.ledger import PARTS
 from rlab.storage.resume import Resume
-from rlab.storage.tables import write_tables
 
 
 def chunk_tables(resume: Resume) -> Iterator[pa.Table]:
@@ -69,7 +69,7 @@ def join_chunks(resume: Resume, keys: Sequence[str], recalled: Sequence[str] = (
         assignment.append(own)
         kept.append(files.read_kept(part))
     shards = tuple((f"{PARTS}/{part.name}", int(mask.sum())) for part, mask in zip(parts, kept, strict=True))
-    index = files.Index(tuple(shard for shard in shards if shard[1]), files.read_index(parts[0]).shape)
+    index = Index(tuple(shard for shard in shards if shard[1]), read_index(parts[0]).shape)
     files.write_index(resume.folder, torch.cat(assignment), torch.cat(kept), index, setting)
     tables = (rows for rows in chunk_tables(resume) if rows.num_rows)
-    write_tables(resume.folder / files.SAMPLES, tables, setting)
+    write_samples(resume.folder, tables, setting)

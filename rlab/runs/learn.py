@@ -28,7 +28,7 @@ from rlab.filters import check_palette
 from rlab.filters.palette import PIXELS, by_gradient, refuse_pixels
 from rlab.learning.answers import Answers
 from rlab.learning.ask import Plan, ask, shuffled
-from rlab.learning.distil import Remember, Tell, distil, make_now, say_nothing
+from rlab.learning.distil import FEWEST, Remember, Tell, distil, make_now, say_nothing
 from rlab.learning.simulator import FILE, Simulator, best_device, read_simulator
 from rlab.progress import Progress, Said, bar, quiet, showing
 from rlab.runs.earlier import EarlierAnswers, answers_of
@@ -164,6 +164,8 @@ class Lessons:
         options, samples = self.options, self.samples
         refuse_pixels(options.palette, "learning")
         batch = shuffled(samples, options.queries, options.seed)
+        if self.earlier is None and len(batch) < FEWEST:
+            raise DataError(f"expected at least {FEWEST} inputs to learn from, got {len(batch)}: pass more of them")
         specs = defaults.palette(samples) if options.palette is None else options.palette
         rounded = EightBit(samples.bounds) if samples.eight_bit else None  # as attacks query the model
         palette = make_palette(specs, samples, rounded=rounded)

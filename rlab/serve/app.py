@@ -113,8 +113,12 @@ def _add_pages(app: FastAPI, site: Site, jobs: Jobs) -> None:
 
 
 def _runs_page(site: Site) -> bytes:
-    listed = [(run, *_glance(site.root, run)) for run in list_runs(site.root)]
-    return bytes(site.show("runs", f"{len(listed):,} run{'' if len(listed) == 1 else 's'}", runs=listed).body)
+    listed = tuple((run, *_glance(site.root, run)) for run in list_runs(site.root))
+    before, page = site.listed
+    if before != listed:
+        page = bytes(site.show("runs", f"{len(listed):,} run{'' if len(listed) == 1 else 's'}", runs=listed).body)
+        site.listed = listed, page
+    return page
 
 
 def _glance(root: Path, run: RunEntry) -> tuple[Glance | None, tuple[int, int] | None]:

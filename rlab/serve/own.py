@@ -52,17 +52,16 @@ def examine(spec: Mapping[str, Any], folder: Path) -> None:
 
 
 def main() -> None:
-    spec = None
+    spec: dict[str, Any] = {}
     try:
-        spec = json.loads(sys.stdin.read() or "null")  # empty if the server ended first
-        if spec is not None:
+        spec = json.loads(sys.stdin.read() or "{}")  # empty if the server ended first
+        if spec:
             examine(spec, Path(spec["out"]))
     except (InputError, VictimError, MissingExtra, OSError, MemoryError) as error:
         text = str(redact(f"error: {error}"))
-        named = (
-            text.replace(spec["file"], spec["name"]) if spec else text
-        )  # the server keeps the file under another name
-        sys.stderr.write(named + "\n")
+        for kept in (spec["file"], Path(spec["file"]).name) if spec else ():  # the server's own name of the file
+            text = text.replace(kept, spec["name"])
+        sys.stderr.write(text + "\n")
         raise SystemExit(2) from None
     except KeyboardInterrupt:
         raise SystemExit(130) from None

@@ -21,6 +21,7 @@ from rlab.data.kinds import kind_of
 from rlab.errors import FolderError, InputError, OptionError
 from rlab.results.tones import STATUS_TONES
 from rlab.serve.jobs import Form
+from rlab.storage.index import read_index
 from rlab.storage.ledger import reading
 from rlab.storage.names import ARRAYS, SAMPLES, SETTING, inside
 from rlab.storage.stored import stored
@@ -137,8 +138,6 @@ def find_samples(run: Path, wanted: SampleFilter) -> SamplePage:
 
 def kept_rows(run: Path, rows: Sequence[int]) -> set[int]:
     """The rows whose inputs are stored; none if the arrays are damaged, which the page of a sample reports."""
-    from rlab.storage.files import read_index
-
     try:
         index = read_index(inside(run, ARRAYS))
         return {row for row in rows if index.at(row) is not None}
@@ -252,7 +251,6 @@ def read_sample(run: Path, row: int) -> AttackResult:
     from rlab.results.kept import StoredInputs
     from rlab.results.result import AttackResult, Setting, check_whole
     from rlab.results.rows import from_rows
-    from rlab.storage.files import read_index
 
     with reading(run):
         try:

@@ -54,6 +54,7 @@ class Site:
     rendered: dict[Any, str] = field(default_factory=dict)
     busy: Lock = field(default_factory=Lock)
     index: Shared[bytes] = field(default_factory=Shared)
+    listed: tuple[Any, bytes] = (None, b"")  # what the list of runs showed last, and its page
 
     @cached_property
     def templates(self) -> Environment:

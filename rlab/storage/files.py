@@ -11,19 +11,19 @@ import secrets
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from safetensors.torch import save as to_bytes
 from torch import Tensor
 
 from rlab.errors import FolderError, InputError, OptionError
 from rlab.redact import redact
+from rlab.storage.index import ASSIGNMENT, INDEX, KEPT, Index, readable
 from rlab.storage.names import ARRAYS as ARRAYS
 from rlab.storage.names import SAMPLES as SAMPLES
 from rlab.storage.names import SETTING as SETTING
@@ -32,9 +32,7 @@ from rlab.storage.stored import open_stored, read_stored, stored
 T = TypeVar("T")
 
 _TENSOR = "__tensor__"
-ASSIGNMENT, ORIGINAL, PERTURBED = "assignment", "original", "perturbed"  # the arrays of an attack
 HEARD = ("heard_sample", "heard_assignment", "heard_scores")  # answers to proposals, if a run learned from them
-KEPT, INDEX = "kept", "index"  # which samples have stored inputs, and where those are
 _RUN_BY_SPREADSHEETS = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 
@@ -224,35 +222,8 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
 @contextmanager
 def opened_parquet(path: Path) -> Iterator[pq.ParquetFile]:
     """Open a Parquet file without pq.read_table, which would import pandas."""
-    with _readable(path), pq.ParquetFile(stored(path), pre_buffer=False) as file:
+    with readable(path), pq.ParquetFile(stored(path), pre_buffer=False) as file:
         yield file
-
-
-@contextmanager
-def _readable(path: Path) -> Iterator[None]:
-    """Turn any failure to read a file into a FolderError."""
-    try:
-        yield
-    except (OSError, pa.ArrowException, SafetensorError, ValueError, KeyError, TypeError) as error:
-        if isinstance(error, InputError):
-            raise
-        raise FolderError(f"cannot read {path}: {error}") from error
-
-
-@dataclass(frozen=True)
-class Index:
-    """Where a run stores its inputs: `shards` lists files and the number of samples in each."""
-
-    shards: tuple[tuple[str, int], ...]
-    shape: tuple[int, ...]  # (c, *size) of a sample
-    places: Tensor | None = None  # (n,) each sample's position among the stored ones, -1 if not stored; None: all are
-
-    def at(self, place: int) -> int | None:
-        """Return a sample's position among the stored ones, or None."""
-        if self.places is None:
-            return place
-        stored = int(self.places[place])
-        return None if stored < 0 else stored
 
 
 def write_index(folder: Path, assignment: Tensor, kept: Tensor, index: Index, setting: str) -> None:
@@ -260,26 +231,6 @@ def write_index(folder: Path, assignment: Tensor, kept: Tensor, index: Index, se
     text = json.dumps({"shards": index.shards, "shape": index.shape}).encode()
     where = torch.frombuffer(bytearray(text), dtype=torch.uint8)  # as an array: the order of metadata keys varies
     write_arrays(folder / ARRAYS, {ASSIGNMENT: assignment, KEPT: kept.to(torch.uint8), INDEX: where}, setting)
-
-
-def read_index(path: Path) -> Index:
-    """Read where a run's inputs are; a file of `AttackResult.save` holds them itself and is the only shard."""
-    with _opened(path) as file:
-        names, samples = file.keys(), file.get_slice(ASSIGNMENT).get_shape()[0]
-        kept = file.get_tensor(KEPT).bool() if KEPT in names else torch.ones(samples, dtype=torch.bool)
-        if INDEX in names:
-            about = json.loads(file.get_tensor(INDEX).numpy().tobytes())
-            shards = tuple((str(name), int(count)) for name, count in about["shards"])
-            shape = tuple(map(int, about["shape"]))
-        else:
-            (count, *shape), other = (file.get_slice(name).get_shape() for name in (ORIGINAL, PERTURBED))
-            if other != [count, *shape]:
-                raise FolderError(f"{path} is damaged or was edited: original and perturbed inputs differ in shape")
-            shards = ((path.name, count),)
-        if len(kept) != samples or sum(count for _, count in shards) != int(kept.sum()):
-            raise FolderError(f"{path} is damaged or was edited: its inputs belong to other samples")
-        places = None if kept.all() else torch.where(kept, kept.cumsum(0) - 1, -1)
-        return Index(shards, tuple(shape), places)
 
 
 def read_assignment(path: Path) -> tuple[Tensor, str]:
@@ -303,5 +254,5 @@ def read_heard(path: Path) -> tuple[Tensor, ...] | None:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[Any]:
-    with _readable(path), safe_open(stored(path), framework="pt") as file:
+    with readable(path), safe_open(stored(path), framework="pt") as file:
         yield file

@@ -12,6 +12,7 @@ from pathlib import Path, PurePosixPath
 from rlab.errors import FolderError
 
 SAMPLES, ARRAYS, CONFIG, CURVES = "samples.parquet", "arrays.safetensors", "config.yaml", "curves.png"
+TIMES = "times.parquet"  # the seconds of each sample, apart, so that equal runs write equal tables
 PICTURES = "pictures"  # folder
 SETTING = "setting"  # a key of metadata
 _LONGEST = 64

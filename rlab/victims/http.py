@@ -37,6 +37,7 @@ from rlab.victims.bill import Bill, per_query, per_second
 from rlab.victims.cache import AnswerCache
 from rlab.victims.callables import as_array
 from rlab.victims.exchange import Answer, Busy, Clients, Flow, certificates, httpx_package, read
+from rlab.victims.request import NoScores
 from rlab.victims.template import Sent, Template, Writer
 from rlab.victims.wire import Unreadable, decode, glimpse, seconds_until
 
@@ -248,7 +249,7 @@ class HttpVictim(Victim):
             sentence = f"the model at {self.name} did not return scores: {self._quoted(str(error))}"
             if isinstance(error, Unreadable):
                 raise Unanswered(sentence, shown) from None
-            raise VictimError(f"{sentence}\n{shown}") from None
+            raise NoScores(f"{sentence}\n{shown}") from None
 
     def _post(self, sent: Sent, rows: int) -> Answer:
         httpx, most = httpx_package(), _ROOM + _SCORE * rows * (self.classes or _CLASSES)

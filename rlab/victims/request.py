@@ -18,6 +18,10 @@ class Unanswered(VictimError):
         self.details = details  # what was sent and received, in further lines
 
 
+class NoScores(VictimError):
+    """The model understood the request, but its answer holds no scores, or not as many as expected."""
+
+
 @final
 @dataclass
 class Request:

@@ -108,7 +108,7 @@ class TorchVictim(Victim):
         self.dtype = first.dtype
         self.normalise = Normalise.of(mean, std)
         self.inputs = preprocessing(self.normalise)
-        self.autocast = autocast
+        self.autocast, self.half = autocast, torch.float16 if self.device.type == "cuda" else torch.bfloat16
         self.compile = bool(compile)
         self._compiled: tuple[nn.Module, Callable[[Tensor], object]] | None = None
         self.layout = known_layout(layout)
@@ -152,8 +152,7 @@ class TorchVictim(Victim):
         return torch.autograd.grad(value, inputs)[0].to(x.device)
 
     def _precision(self) -> AbstractContextManager[object]:
-        half = torch.float16 if self.device.type == "cuda" else torch.bfloat16
-        return torch.autocast(self.device.type, half) if self.autocast else nullcontext()
+        return torch.autocast(self.device.type, self.half) if self.autocast else nullcontext()
 
 
 def known_layout(layout: Layout) -> Layout:

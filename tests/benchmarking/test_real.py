@@ -17,6 +17,7 @@ from rlab.victims.zoo import cifar_resnet
 pytestmark = pytest.mark.real
 
 
+@pytest.mark.slow
 def test_resnet20_errs_on_every_png_of_its_benchmark(real: Path, tmp_path: Path):
     net = cifar_resnet(20)
     net.load_state_dict(load_file(real / "cifar10" / "resnet20.safetensors"))

@@ -7,15 +7,17 @@ import math
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import rlab
 from benchmarks import __main__ as command
 from benchmarks import data
+from benchmarks.attacks import Pairs
 from benchmarks.harness import Claim, Figures, Options, Piece
 from benchmarks.raw import RAW, Origin, Raw, Store, from_curves, to_curves
-from benchmarks.tables import replace_section
 
+NOW = rlab.__version__
 CURVES = (((1, 2.0), (4, 0.5)), (), ((3, 1.25),))
 
 
@@ -24,16 +26,18 @@ def test_a_raw_file_keeps_numbers_facts_and_origin(tmp_path: Path) -> None:
     raw = Raw(
         {"a": {"b": [1.0, None, math.inf], "c": 2.5}, "d": [], **from_curves(CURVES)}, {"ids": ["x"], "seen": False}
     )
-    store.write("one", raw, Origin("9.9", "abc", "CPU", 1.5, {"budget": 3, "palette": ("x",)}))
+    store.write("one", raw, Origin(NOW, "abc", "CPU", 1.5, {"budget": 3, "palette": ("x",)}))
     held = store.read("one")
     assert held.numbers["a"] == {"b": [1.0, None, math.inf], "c": 2.5}
     assert held.numbers["d"] == []
     assert to_curves(held.numbers) == CURVES
     assert held.facts == {"ids": ["x"], "seen": False}
-    assert store.origin("one") == Origin("9.9", "abc", "CPU", 1.5, {"budget": 3, "palette": ["x"]})
+    assert store.origin("one") == Origin(NOW, "abc", "CPU", 1.5, {"budget": 3, "palette": ["x"]})
     assert store.matches("one", {"budget": 3, "palette": ("x",)})
     assert not store.matches("one", {"budget": 4, "palette": ("x",)})
     assert not store.matches("two", {})
+    store.write("one", raw, Origin("0.1.9", settings={"budget": 3}))
+    assert not store.matches("one", {"budget": 3})  # another version made it
 
 
 class Toy:
@@ -100,16 +104,8 @@ def test_a_page_states_version_commit_and_device(tmp_path: Path) -> None:
     claim = Claim("toy", "Toy", "", "Rules.", toy.figures, sections=lambda store: ["## One"])  # type: ignore[arg-type]
     claim.write_page(store, tmp_path / "toy.md")
     page = (tmp_path / "toy.md").read_text()
-    assert "rlab 0.2.0 and rlab 0.3.0 (abc123) on an H200 and a CPU" in page
+    assert "rlab 0.2.0 (commit unknown) and rlab 0.3.0 (abc123) on an H200 and a CPU" in page
     assert page.startswith("# Toy\n\nRules.\n")
-
-
-def test_a_section_is_written_in_place_of_the_one_so_named(tmp_path: Path) -> None:
-    page = tmp_path / "page.md"
-    page.write_text("# Title\n\nrules\n\n## One\n\nold\n\n## Two\n\nkept\n")
-    replace_section(page, "## One\n\nnew")
-    replace_section(page, "## Three\n\nlast")
-    assert page.read_text() == "# Title\n\nrules\n\n## One\n\nnew\n\n## Two\n\nkept\n\n## Three\n\nlast\n"
 
 
 def test_every_claim_has_a_command_and_every_weight_file_its_checksum() -> None:
@@ -139,3 +135,18 @@ def test_missing_data_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 def test_stored_raw_files_can_be_read(name: str) -> None:
     store = Store(RAW / name)
     assert all(store.origin(file).version for file in store.names())
+
+
+def test_the_pairs_that_tell_a_ratio_tell_it_four_times_in_five() -> None:
+    rng = np.random.default_rng(0)
+    sample = Pairs.of(np.exp(rng.normal(0.0, 0.6, 4000)), np.ones(4000))
+    assert sample.spread == pytest.approx(0.6, rel=0.05)
+    count = sample.needed(1.2)
+    logs = rng.normal(np.log(1.2), 0.6, (2000, count))
+    ranks = np.abs(logs).argsort(1).argsort(1) + 1
+    score = np.abs((np.sign(logs) * ranks).sum(1)) / np.sqrt(count * (count + 1) * (2 * count + 1) / 6)
+    assert np.mean(score > 1.96) == pytest.approx(0.8, abs=0.05)
+    assert Pairs(count, sample.spread).least == pytest.approx(1.2, rel=0.01)
+    some = Pairs.of(np.array([np.inf, 1.0, 2.0, 3.0, np.nan, np.inf]), np.array([1.0, 1.0, 1.0, 1.0, 1.0, np.inf]))
+    assert some.count == 4  # attacked under both, and flipped under one at least
+    assert np.isfinite(some.spread)

@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 from benchmarks.data import CLIP_FRAMES, CLIP_SIZE
 from benchmarks.victims import train_clips
 from benchmarks.victims.clips import CLIP_MEAN, CLIP_STD, clip_victim
-from rlab.data import load
+from rlab.data.load import load
 from rlab.results.plots.moving import encode
 
 

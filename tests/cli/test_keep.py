@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from rlab.data import load
+from rlab.data.load import load
 from rlab.results.result import AttackResult
 from tests.command import rlab_command
 from tests.helpers import assert_same

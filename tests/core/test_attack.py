@@ -208,13 +208,11 @@ def test_defaults_depend_on_the_kind_of_data(rank: int) -> None:
 @pytest.mark.parametrize("rank", RANKS)
 @pytest.mark.parametrize("policy", NAMED_POLICIES)
 def test_chunks_change_nothing_but_memory(policy: str, rank: int) -> None:
-    options: dict[str, Any] = {"n": 5, "wrong": (2,), "policy": policy, "budget": 40}
-    whole = run(rank, **options, chunk=64)
+    options: dict[str, Any] = {"n": 5, "wrong": (2,), "policy": policy, "budget": 40 if policy == "greedy" else 20}
+    whole, parts = run(rank, **options, chunk=64), run(rank, **options, chunk=2)  # the last chunk is a single sample
     assert whole.succeeded.any()
-    for chunk in (1, 3):
-        parts = run(rank, **options, chunk=chunk)
-        assert_same(parts, whole)
-        assert parts.improvements == whole.improvements
+    assert_same(parts, whole)
+    assert parts.improvements == whole.improvements
 
 
 @pytest.mark.parametrize("policy", ["square", "belief"])

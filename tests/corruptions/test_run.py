@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import math
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from rlab.corruptions import KINDS, LEVELS
 from rlab.corruptions.report import read_corruptions
 from rlab.corruptions.run import tally_of
 from rlab.data.batch import Batch
-from rlab.errors import FolderError, InputError, ModelError
+from rlab.errors import FolderError, InputError, MissingExtra, ModelError
 from rlab.victims.base import Victim
 from tests.command import rlab_command
 
@@ -145,6 +146,14 @@ def test_several_labels_per_sample_are_refused() -> None:
     victim.multilabel = True
     with pytest.raises(ModelError, match="one label per sample"):
         rlab.corrupt(victim, grey(0.2, 0.8), **QUIET)
+
+
+def test_an_extra_that_is_missing_is_named_before_the_first_query(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "av", None)
+    victim = Mean()
+    with pytest.raises(MissingExtra, match="video"):
+        rlab.corrupt(victim, Batch(torch.rand(1, 3, 2, 8, 8), torch.tensor([0])), kinds="contrast,h264", **QUIET)
+    assert not victim.rows.total()
 
 
 def test_the_command(tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ import pytest
 import torch
 from PIL import Image
 
-from rlab.data import load
 from rlab.data.annotated.voc import parse_xml
+from rlab.data.load import load
 from rlab.errors import DataError, InputError, OptionError
 from rlab.predictions.boxes import TargetBoxes
 from rlab.predictions.maps import decode_map

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from rlab.data import load
 from rlab.data.arrays import channels_first
 from rlab.data.batch import UNBOUNDED
+from rlab.data.load import load
 from rlab.errors import DataError, OptionError
 
 DRAW = np.random.default_rng(0)

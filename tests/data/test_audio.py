@@ -11,8 +11,8 @@ import torch
 
 import rlab
 from rlab.core.defaults import palette
-from rlab.data import load
 from rlab.data.audio import resample
+from rlab.data.load import load
 from rlab.errors import DataError
 from rlab.filters.palettes import AUDIO
 

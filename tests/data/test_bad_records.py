@@ -15,7 +15,7 @@ import wfdb
 from numpy.typing import NDArray
 from scipy.signal import resample_poly
 
-from rlab.data import load
+from rlab.data.load import load
 from tests.data.test_physionet import LEADS
 
 REAL = Path(os.environ.get("RLAB_REAL", Path(__file__).parents[2].parent / "shared" / "real")) / "ptbxl"

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import wfdb
 
-from rlab.data import load
+from rlab.data.load import load
 from rlab.data.snomed import SNOMED
 from rlab.errors import OptionError
 

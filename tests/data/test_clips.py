@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import rlab
-from rlab.data import load
 from rlab.data.decode import frame_indices, read_clip
+from rlab.data.load import load
 from rlab.errors import DataError, InputError, OptionError
 from tests.data.clip_files import write_counted as write
 

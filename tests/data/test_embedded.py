@@ -11,8 +11,11 @@ from sklearn.datasets import load_digits
 from sklearn.tree import DecisionTreeClassifier
 from torch.nn.functional import interpolate
 
-from rlab.data import Batch, Take, embedded, load
-from rlab.data.batch import UNBOUNDED
+from rlab.data.batch import UNBOUNDED, Batch
+from rlab.data.embedded import embedded
+from rlab.data.load import DataOptions, load
+from rlab.data.source import Source
+from rlab.data.take import Take
 from rlab.errors import OptionError
 from rlab.victims.zoo import demo_victim
 
@@ -130,11 +133,26 @@ def test_one_frame_does_not_reveal_the_direction():
     [
         ("digit", {}, "unknown demo data 'digit': expected one of digits, ecg, clips"),
         ("ecg", {"split": "val"}, "expected split train or test, got 'val'"),
+        ("ecg", {"limit": 10**8}, "at most 100,000 samples"),
     ],
 )
 def test_errors(name, options, sentence):
     with pytest.raises(OptionError, match=sentence):
         load(f"demo:{name}", **options)
+
+
+def test_samples_beyond_the_usual_number_are_made_when_they_are_read():
+    """Ten thousand clips at once would take gigabytes."""
+    source, alone = DataOptions(path="demo:clips", limit=10_000).open(), load("demo:clips", limit=3, order="first")
+    assert isinstance(source, Source)
+    assert len(source) == 10_000
+    few = source[1:3]
+    assert torch.equal(few.x, alone.x[1:])
+    assert torch.equal(few.y, alone.y[1:])
+    assert few.masks is not None
+    assert alone.masks is not None
+    assert torch.equal(few.masks, alone.masks[1:])
+    assert few.ids == alone.ids[1:]
 
 
 @pytest.mark.parametrize("name", ["digits", "ecg", pytest.param("clips", marks=pytest.mark.slow)])

@@ -8,8 +8,7 @@ from PIL import Image
 from pydantic import ValidationError
 
 import rlab
-from rlab.data import DataOptions, load
-from rlab.data.load import find_loader
+from rlab.data.load import DataOptions, find_loader, load
 from rlab.errors import DataError, InputError, OptionError
 
 

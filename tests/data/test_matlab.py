@@ -10,7 +10,8 @@ import pytest
 import torch
 from scipy.io import savemat
 
-from rlab.data import load, matlab
+from rlab.data import matlab
+from rlab.data.load import load
 from rlab.errors import InputError
 
 LINES = (

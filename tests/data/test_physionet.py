@@ -12,7 +12,7 @@ import torch
 import wfdb
 from scipy.io import savemat
 
-from rlab.data import load
+from rlab.data.load import load
 from rlab.errors import DataError, InputError, OptionError
 
 WRITTEN = ("I", "II", "III", "AVR", "AVL", "AVF", "V1", "V2", "V3", "V4", "V5", "V6")  # in the headers

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from rlab.data import DataOptions, load
 from rlab.data.clips import ClipSource
+from rlab.data.load import DataOptions, load
 
 REAL = Path(os.environ.get("RLAB_REAL", Path(__file__).parents[2].parent / "shared" / "real"))
 

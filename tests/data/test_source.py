@@ -18,9 +18,8 @@ import pytest
 import torch
 from PIL import Image
 
-from rlab.data import load
 from rlab.data.batch import Batch
-from rlab.data.load import DataOptions
+from rlab.data.load import DataOptions, load
 from rlab.data.source import Source, read_ahead
 from rlab.errors import DataError, InputError, OptionError
 from tests.data.clip_files import write_counted as write_clip
@@ -138,8 +137,9 @@ def test_small_data_are_read_at_once_by_default(tmp_path: Path, monkeypatch: pyt
     assert not isinstance(options.model_copy(update={"stream": False}).open(), Source)
     with pytest.raises(OptionError):
         options.model_copy(update={"stream": True}).load()
-    with pytest.raises(OptionError):
-        load("demo:digits", stream=True)
+    (tmp_path / "signals.csv").write_text("0,0.1,0.2,0.3\n1,0.4,0.5,0.6\n")
+    with pytest.raises(OptionError, match="chunks"):
+        load(tmp_path / "signals.csv", stream=True)
 
 
 @pytest.mark.parametrize("broken", [b"", b"no image", encoded(X[0])[:-30]])

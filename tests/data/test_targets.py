@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from rlab.data import load
+from rlab.data.load import load
 from rlab.errors import DataError, InputError
 from rlab.predictions.boxes import TargetBoxes
 from rlab.predictions.maps import decode_map

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from rlab.data import load
+from rlab.data.load import load
 from rlab.data.wfdb_cache import kept_file, read_ahead_of_time, read_recording
 from rlab.data.wfdb_files import GAP, Recording, read_files
 from tests.data.test_wfdb_records import write

@@ -5,8 +5,8 @@ import pytest
 import torch
 import wfdb
 
-from rlab.data import load
 from rlab.data.batch import UNBOUNDED
+from rlab.data.load import load
 from rlab.data.wfdb_read import CLASS_OF
 from rlab.errors import DataError, InputError, OptionError
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -58,9 +59,12 @@ def test_the_protocol_of_a_server_is_found(host: str, path: str) -> None:
     assert 2 <= found.queries <= 2 * 2 * 13
 
 
-def test_a_server_that_speaks_no_known_protocol(host: str) -> None:
-    with pytest.raises(VictimError, match=r"none of \d+ protocols.*docs/endpoints.md"):
-        find_protocol(ModelOptions(name=f"{host}/nothing/here"), make_data())
+@pytest.mark.parametrize(("path", "quoted"), [("/nothing/here", "rlab"), ("/v1/models/pets:predict", "tfserving")])
+def test_the_error_quotes_the_protocol_that_came_nearest(host: str, path: str, quoted: str) -> None:
+    """The second server understands the request, but the data have more classes than it knows."""
+    batch = make_data()
+    with pytest.raises(VictimError, match=rf"none of \d+ protocols.*as {quoted}: .*docs/endpoints.md"):
+        find_protocol(ModelOptions(name=host + path), replace(batch, y=batch.y + len(CLASSES), classes=()))
 
 
 def test_the_configuration_that_the_doctor_writes_runs(host: str, tmp_path: Path) -> None:

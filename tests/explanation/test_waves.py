@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from PIL import ImageChops
 
 from rlab.core.channels import LEADS
-from rlab.data import load
 from rlab.data.batch import UNBOUNDED, Batch
+from rlab.data.load import load
 from rlab.errors import DataError, InputError, OptionError
 from rlab.explanation.clinical import PRINT_DPI, clinical_sheet
 from rlab.explanation.options import ExplainOptions

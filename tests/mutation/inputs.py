@@ -19,6 +19,7 @@ from rlab.priors.file import save_prior
 from rlab.priors.trained import DirectionPrior
 from rlab.results.plots.moving import encode
 from tests.benchmarking.cases import Case
+from tests.learning.toys import small_students
 
 MODEL = """
 import numpy as np
@@ -27,6 +28,7 @@ def bright():
     return lambda x: np.stack([x.reshape(len(x), -1).mean(1), np.full(len(x), 0.5)], 1)
 """
 ATTACK = "--budget 5 --no-page --palette dead_pixel --policy random --out out"
+LEARNED = "attack my_model:bright x.npz --budget 5 --palette dead_pixel --policy belief"
 NO_DATA = {"path": "nowhere.npz"}  # stops the command once all options are valid
 RUN = {
     **{"model": "my_model:bright", "data": {"path": "x.npz", "limit": 2, "bounds": [0.0, 1.0], "kind": "image"}},
@@ -100,8 +102,20 @@ SUBJECTS = [
         )
     ),
     *(
+        Subject(
+            "simulator", f"{LEARNED} --simulator learned --no-page --out out", "learned/simulator.safetensors", 0, made
+        )
+        for made in ("bytes", "header")
+    ),
+    *(
         Subject(f"show {file}", "show run --samples 2", f"run/{file}", 0, made)
-        for file, made in (("samples.parquet", "bytes"), ("samples.parquet", "rows"), ("arrays.safetensors", "bytes"))
+        for file, made in (
+            ("samples.parquet", "bytes"),
+            ("samples.parquet", "rows"),
+            ("times.parquet", "bytes"),
+            ("arrays.safetensors", "bytes"),
+            ("ledger.sqlite", "bytes"),
+        )
     ),
     Subject("report samples.parquet", "report run --samples 0", "run/samples.parquet", 0, "rows"),
     Subject("report config.yaml", "report run --samples 0", "run/config.yaml"),
@@ -148,6 +162,9 @@ def make_inputs(folder: Path, command: Callable[..., Any]) -> None:
     shape = TwoAgentsShape(width=8)
     save_agent(folder / "agent.safetensors", "two_agents", AgentPair(shape), shape, {"trained": "never"})
     command("attack", "--config", "run.yaml", "--pictures", 0, "--out", "run")
+    np.savez(folder / "more.npz", x=rng.random((8, 3, 8, 8), np.float32), y=np.zeros(8, int))
+    with small_students(steps=1, width=4):
+        command("learn", "my_model:bright", "more.npz", "--queries", 60, "--palette", "dead_pixel", "--out", "learned")
     Case(2, 3).make(folder / "bench", format="png", ladder="flip")
 
 

@@ -72,7 +72,7 @@ def test_the_surrogate_of_signals_sees_values_in_their_own_unit():
     assert step.max() == pytest.approx(0.01, rel=1e-2)
 
 
-@pytest.mark.parametrize("policy", ["auto", "square"])
+@pytest.mark.parametrize("policy", [pytest.param("auto", marks=pytest.mark.slow), "square"])
 def test_an_attack_places_its_steps_by_patches_and_asks_the_victim_no_more(policy: str, batch: Batch):
     victim, surrogate = TorchVictim(Line(), outputs="logits"), TorchVictim(Line(seed=4), outputs="logits")
     result = rlab.attack(victim, batch, surrogate=surrogate, policy=policy, **OPTIONS)

@@ -37,7 +37,8 @@ def test_load_is_the_inverse_of_save(kind: str, tmp_path: Path) -> None:
     loaded = AttackResult.load(tmp_path / "run")
     assert_same(loaded, result)
     assert torch.equal(loaded.seconds, result.seconds)
-    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["arrays.safetensors", "samples.parquet"]
+    names = ["arrays.safetensors", "samples.parquet", "times.parquet"]
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == names
 
 
 @pytest.mark.parametrize("bounds", [(0.0, 1.0), UNBOUNDED, (-math.inf, 3.5), (0.0, 255.0)])

@@ -6,38 +6,46 @@ After a kill nothing runs, not even clean-up: from that moment on every access t
 from __future__ import annotations
 
 import errno
-import json
+import multiprocessing
 import os
+import signal
 import sqlite3
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from rlab.benchmarking import Benchmark
-from rlab.errors import InputError
+from matplotlib.figure import Figure
+
+from rlab.comparison.comparison import run_comparison
+from rlab.comparison.options import CompareOptions
+from rlab.errors import InputError, VictimError
+from rlab.explanation.run import explain_batch
 from rlab.hardening.run import harden
-from rlab.learning.simulator import FILE
 from rlab.progress import quiet
-from rlab.results.result import AttackResult
 from rlab.runs.attack import run_attack
+from rlab.runs.executor import Workers
 from rlab.runs.learn import learn
-from rlab.runs.options import make_attack
+from rlab.runs.options import AttackOptions, make_attack
+from rlab.runs.sharing import WorkerOptions
 from rlab.storage.config import check
-from rlab.storage.ledger import one_sentence
+from rlab.storage.ledger import LEDGER, one_sentence
 from rlab.storage.lock import held_locks
+from rlab.storage.names import TIMES
 from rlab.storage.resume import Resume
 from rlab.training.directions import PriorOptions, train
-from tests.auditing.cases import audit_options, declared, undrawn
+from rlab.victims.base import Victim
+from rlab.victims.options import ModelOptions
+from tests.auditing.cases import audit_options, undrawn
+from tests.auditing.cases import quick as small_audit
 from tests.benchmarking.cases import Case as BenchmarkCase
 from tests.hardening.toys import options as harden_options
 from tests.hardening.toys import shortcut
-from tests.helpers import PALETTE, PATCHES, exact_victim, fields_of, labelled_by, make_batch
+from tests.helpers import PALETTE, PATCHES, exact_victim, labelled_by, make_batch
 from tests.learning.toys import small_students
 from tests.runs.staged import staged_run
 
@@ -80,6 +88,8 @@ class Trouble:
     def touch(self, ledger: bool = False) -> None:
         self.count += 1
         if self.folder is not None and self.at and (self.at == self.count or (self.at < self.count and not self.once)):
+            if isinstance(self.raised, Killed) and multiprocessing.parent_process() is not None:
+                os.kill(os.getpid(), signal.SIGKILL)
             if ledger and isinstance(self.raised, OSError):
                 raise sqlite3.OperationalError("database or disk is full")
             raise self.raised
@@ -118,14 +128,6 @@ def trouble(folder: Path, at: int = 0, raised: BaseException | None = None, once
         held_locks().clear()
 
 
-@dataclass(frozen=True)
-class Command:
-    """A command that resumes; `outcome` must be the same in the end, bit by bit."""
-
-    run: Callable[[Path], object]
-    outcome: Callable[[Path], Any]
-
-
 @cache
 def _attacked() -> tuple[Any, ...]:
     victim = exact_victim(2)
@@ -138,9 +140,45 @@ def _attack(folder: Path) -> object:
     return run_attack(attack, victim, batch, folder, {"model": {"name": "exact"}})
 
 
-def _stages_outcome(folder: Path) -> Any:
-    students = [path.read_bytes() for path in sorted((folder / "stages").iterdir())]
-    return students, {name: str(value) for name, value in fields_of(AttackResult.load(folder)).items()}
+def exact() -> Victim:
+    return exact_victim(2)
+
+
+@contextmanager
+def _forking() -> Iterator[None]:
+    """Start workers as copies of this process, which takes no time and gives each of them the trouble of this process."""
+    with mock.patch.object(multiprocessing, "get_context", return_value=multiprocessing.get_context("fork")):
+        yield
+
+
+def _share(folder: Path) -> object:
+    """Two workers; the k-th access is that of the owner or of a worker, whichever comes to it."""
+    _, victim, batch = _attacked()
+    model = check(ModelOptions, {"name": f"{__name__}:exact"})
+    values = {"patch": PATCHES[2], "palette": PALETTE, "budget": 8, "chunk": 2, "policy": "random"}
+    workers = Workers.of(check(WorkerOptions, {"workers": 2}), model, victim)
+    with _forking():
+        return run_attack(
+            check(AttackOptions, values), victim, batch, folder, {"model": model.plain()}, workers=workers
+        )
+
+
+def _explain(folder: Path) -> object:
+    return explain_batch(exact_victim(2), make_batch(2, 2), "middle", progress=False).save(folder, pictures=1)
+
+
+def _compare(folder: Path) -> object:
+    _, victim, batch = _attacked()
+    values = {
+        "model": "exact",
+        "data": "toy",
+        "policies": ["random", "square"],
+        "patch": PATCHES[2],
+        "palette": PALETTE,
+    }
+    contenders = check(CompareOptions, values).contenders()
+    with mock.patch("rlab.comparison.comparison.draw_curves", return_value=Figure((1, 1))):
+        return run_comparison(victim, batch, contenders, 8, folder=folder)
 
 
 def _train(folder: Path) -> object:
@@ -163,11 +201,6 @@ def _benchmark(form: str) -> Callable[[Path], object]:
     )
 
 
-def _benchmark_outcome(folder: Path) -> Any:
-    benchmark = Benchmark.load(folder)
-    return benchmark.manifest.hash, benchmark.read(benchmark.originals()).tolist()
-
-
 def _harden(folder: Path) -> object:
     toy = shortcut(2, n=16)
     chosen = harden_options(2, epochs=2, adversary_budget=3, mode="rounds", batch_size=16)
@@ -175,24 +208,11 @@ def _harden(folder: Path) -> object:
 
 
 def _audit(folder: Path) -> object:
+    """Doctor and attack; the other stages are commands of their own here."""
     from rlab.auditing import run_audit
 
-    small = {
-        "policy": "random",
-        "budget": 12,
-        "explain": {"methods": ["middle"], "samples": 1, "steps": 2, "checks": False},
-    }
     with undrawn():
-        return run_audit(audit_options(declared(**small)), folder)
-
-
-def _audit_outcome(folder: Path) -> Any:
-    """Everything except durations and how often a stage was begun."""
-    record = json.loads((folder / "audit.json").read_text())
-    for stage in record["stages"].values():
-        del stage["seconds"], stage["begun"]
-    record["figures"].get("attack", {}).pop("seconds", None)
-    return record
+        return run_audit(audit_options(small_audit(policy="random", budget=12)), folder)
 
 
 def _learn(folder: Path) -> object:
@@ -200,18 +220,20 @@ def _learn(folder: Path) -> object:
         return learn(exact_victim(1), make_batch(1, 32), queries=70, palette=PALETTE, patch=PATCHES[1], out=folder)
 
 
-COMMANDS = {
-    "learn": Command(_learn, lambda folder: (folder / FILE).read_bytes()),
-    "attack": Command(_attack, lambda folder: {k: str(v) for k, v in fields_of(AttackResult.load(folder)).items()}),
-    "stages": Command(staged_run, _stages_outcome),
-    "train": Command(_train, lambda folder: (folder / "prior.safetensors").read_bytes()),
-    "benchmark png": Command(_benchmark("png"), _benchmark_outcome),
-    "benchmark npz": Command(_benchmark("npz"), _benchmark_outcome),
-    "harden": Command(
-        _harden, lambda folder: [(folder / n).read_bytes() for n in ("hardened.safetensors", "log.json")]
-    ),
-    "audit": Command(_audit, _audit_outcome),
+COMMANDS: dict[str, Callable[[Path], object]] = {
+    "learn": _learn,
+    "attack": _attack,
+    "two workers": _share,
+    "stages": staged_run,
+    "explain": _explain,
+    "compare": _compare,
+    "train": _train,
+    "benchmark png": _benchmark("png"),
+    "benchmark npz": _benchmark("npz"),
+    "harden": _harden,
+    "audit": _audit,
 }
+DIFFER = {LEDGER, TIMES, "junit.xml"}  # files in which equal runs differ: times, and how often a step was begun
 
 
 @cache
@@ -220,18 +242,25 @@ def unbroken_root() -> Path:
 
 
 @cache
-def unbroken(name: str) -> tuple[int, Any, list[str]]:
-    """Return the number of accesses, the outcome, and the names of all files."""
+def unbroken(name: str) -> tuple[int, dict[str, bytes]]:
+    """Return the number of accesses, and the contents of the folder."""
     folder = unbroken_root() / name.replace(" ", "-")
     with trouble(folder) as counted:
-        COMMANDS[name].run(folder)
+        COMMANDS[name](folder)
         moments = counted.count
-    return moments, COMMANDS[name].outcome(folder), names(folder)
+    return moments, contents(folder)
 
 
-def names(folder: Path) -> list[str]:
-    """List all files, without the digests in the names of parts."""
-    return sorted(path.relative_to(folder).as_posix().partition("-")[0] for path in folder.rglob("*"))
+def contents(folder: Path) -> dict[str, bytes]:
+    """Every file and folder by name; files in which equal runs differ are as empty as folders."""
+    paths = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*"))}
+    return {n: path.read_bytes() if path.is_file() and path.name not in DIFFER else b"" for n, path in paths.items()}
+
+
+def difference(name: str, folder: Path) -> list[str]:
+    """The names of files that differ from those of an unbroken run."""
+    mine, theirs = contents(folder), unbroken(name)[1]
+    return sorted(file for file in mine.keys() | theirs.keys() if mine.get(file) != theirs.get(file))
 
 
 def disk_error(number: int) -> OSError:
@@ -249,17 +278,15 @@ FAULTS: dict[str, tuple[BaseException, bool]] = {  # what is raised, and whether
 
 def faulty(name: str, fault: str, moment: int, folder: Path) -> str:
     """Let the fault happen at this moment of a command, then resume; return what is wrong, or an empty string."""
-    command, (_, outcome, files) = COMMANDS[name], unbroken(name)
     raised, once = FAULTS[fault]
     try:
         with trouble(folder, moment, raised, once):
-            command.run(folder)
+            COMMANDS[name](folder)
     except Killed:
         pass
-    except (InputError, OSError) as error:
+    except (InputError, OSError, VictimError) as error:
         if "\n" in str(error):
             return f"more than one line: {error}"
-    command.run(folder)
-    if names(folder) != files:
-        return f"other files: {sorted(set(names(folder)) ^ set(files))}"
-    return "" if command.outcome(folder) == outcome else "another outcome"
+    COMMANDS[name](folder)
+    differs = difference(name, folder)
+    return f"these files differ: {differs}" if differs else ""

@@ -25,7 +25,7 @@ from rlab.storage.resume import Resume
 from rlab.victims import Victim
 from tests.helpers import PALETTE, PATCHES, RANKS, FlakyVictim, assert_same, exact_victim, labelled_by, make_batch
 
-CONFIGURATION = {"model": {"name": "exact"}, "budget": 40, "chunk": 3}
+CONFIGURATION = {"model": {"name": "exact"}, "budget": 20, "chunk": 3}
 
 
 class Case:
@@ -34,7 +34,7 @@ class Case:
     def __init__(self, rank: int = 2) -> None:
         self.victim: Victim = exact_victim(rank)
         self.batch = labelled_by(self.victim, make_batch(rank, 8), wrong=(1,))
-        self.attack: Attack = make_attack(self.batch, patch=PATCHES[rank], palette=PALETTE, budget=40, chunk=3, seed=4)
+        self.attack: Attack = make_attack(self.batch, patch=PATCHES[rank], palette=PALETTE, budget=20, chunk=3, seed=4)
 
     def run(self, folder: Path, victim: Victim | None = None, **other: Any) -> AttackResult:
         return run_attack(self.attack, victim or Breaking(self.victim), self.batch, folder, {**CONFIGURATION, **other})
@@ -72,7 +72,7 @@ def test_a_finished_folder_holds_these_files_and_no_pickle(rank: int, tmp_path: 
     case = Case(rank)
     result = case.run(tmp_path / "a" / "run")
     parts = ["parts", *(f"parts/chunk-{first:08d}.safetensors" for first in (0, 3, 6))]
-    usual = ["arrays.safetensors", "config.yaml", "ledger.sqlite", *parts, "samples.parquet"]
+    usual = ["arrays.safetensors", "config.yaml", "ledger.sqlite", *parts, "samples.parquet", "times.parquet"]
     assert names(tmp_path / "a" / "run") == usual
     start = {path.name: path.read_bytes()[:16] for path in (tmp_path / "a" / "run").rglob("*.*")}
     assert start["samples.parquet"].startswith(b"PAR1")

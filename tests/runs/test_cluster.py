@@ -94,7 +94,7 @@ def near(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rlab.runs.executor.hand_out_on_ray", hand_out)
 
 
-@pytest.mark.parametrize("keep", ["everything", "flips", "assignments"])
+@pytest.mark.parametrize("keep", ["everything", pytest.param("flips", marks=pytest.mark.slow), "assignments"])
 @pytest.mark.usefixtures("near")
 def test_a_cluster_sends_what_one_process_writes(keep: Keep, data: Path, tmp_path: Path) -> None:
     """From a source whose second chunk is unreadable, and its third in part."""

@@ -19,9 +19,10 @@ from rlab.folders.reports import report_run
 from rlab.results.result import AttackResult, to_rows
 from rlab.storage import files
 from rlab.storage.ledger import LEDGER, PARTS
+from rlab.storage.names import TIMES
 from tests.command import rlab_command
 from tests.results.plots.fixtures import CASES, make_result
-from tests.runs.killing import COMMANDS, Killed, names, trouble, unbroken, unbroken_root
+from tests.runs.killing import COMMANDS, Killed, difference, trouble, unbroken, unbroken_root
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -60,14 +61,12 @@ def finished(name: str, folder: Path) -> Path:
 
 def repair_and_resume(name: str, folder: Path) -> None:
     """After a repair the command ends like an unbroken one; some damage is beyond repair."""
-    command, (_, outcome, left) = COMMANDS[name], unbroken(name)
     try:
         repair_run(folder)
     except InputError:
         return
-    command.run(folder)
-    assert command.outcome(folder) == outcome
-    assert names(folder) == left
+    COMMANDS[name](folder)
+    assert not difference(name, folder)
 
 
 @pytest.mark.parametrize("damage", DAMAGES, ids=NAMES)
@@ -75,13 +74,13 @@ def repair_and_resume(name: str, folder: Path) -> None:
 def test_a_damaged_attack_is_noticed_and_repaired(file: str, damage: Callable[[Path], object], tmp_path: Path) -> None:
     folder = finished("attack", tmp_path / "run")
     damage(folder / file)
-    for look in (AttackResult.load, COMMANDS["attack"].run):
+    for look in (AttackResult.load, COMMANDS["attack"]):
         try:
             look(folder)
         except InputError:
             continue
         assert file == LEDGER or (damage is Path.unlink and file == files.SAMPLES)  # rows are in the ledger too
-        assert COMMANDS["attack"].outcome(folder) == unbroken("attack")[1]
+        assert not difference("attack", folder)
     repair_and_resume("attack", folder)
 
 
@@ -89,7 +88,7 @@ def test_a_damaged_attack_is_noticed_and_repaired(file: str, damage: Callable[[P
 def test_a_damaged_chunk_of_an_unfinished_run(part: str, tmp_path: Path) -> None:
     folder, moments = tmp_path / "run", unbroken("attack")[0]
     with pytest.raises(Killed), trouble(folder, at=round(moments * 0.7)):
-        COMMANDS["attack"].run(folder)
+        COMMANDS["attack"](folder)
     if part == "part":
         flip(folder / PARTS / "chunk-00000000.safetensors")
     elif part == "noisy pages":
@@ -99,7 +98,7 @@ def test_a_damaged_chunk_of_an_unfinished_run(part: str, tmp_path: Path) -> None
             for key, value in db.execute("select key, value from steps where finished = 1").fetchall():
                 db.execute("update steps set value = ? where key = ?", (value.replace(b"succeeded", b"failed   "), key))
     with pytest.raises(FolderError) as caught:
-        COMMANDS["attack"].run(folder)
+        COMMANDS["attack"](folder)
     assert f"Run `rlab repair {folder}`" in str(caught.value)
     repair_and_resume("attack", folder)
 
@@ -146,8 +145,7 @@ def test_rows_are_rewritten_from_the_ledger(tmp_path: Path) -> None:
     (folder / "samples.parquet.0123456789abcdef.part").write_bytes(b"half")
     run = rlab_command("repair", folder)
     assert run.code == 0, run.err
-    assert COMMANDS["attack"].outcome(folder) == unbroken("attack")[1]
-    assert names(folder) == unbroken("attack")[2]
+    assert not difference("attack", folder)
     assert rlab_command("repair", folder).out.count("\n") == 1  # nothing left to repair
 
 
@@ -185,7 +183,7 @@ def test_rows_edited_by_hand(edit: str, tmp_path: Path) -> None:
     for command in ("show", "report"):
         run = rlab_command(command, tmp_path / "run")
         assert (run.code, run.err.count("\n")) == (2, 1), run.err
-    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == [files.ARRAYS, files.SAMPLES]
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == [files.ARRAYS, files.SAMPLES, TIMES]
 
 
 @pytest.mark.parametrize("name", ["audit", "benchmark png", "harden"])

@@ -118,7 +118,7 @@ def test_what_a_function_uses_is_part_of_its_fingerprint() -> None:
 def test_resuming_does_not_read_the_arrays_of_finished_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only their rows and assignments are read."""
     with pytest.raises(Killed), trouble(tmp_path / "attacked", at=round(unbroken("attack")[0] * 0.7)):
-        COMMANDS["attack"].run(tmp_path / "attacked")
+        COMMANDS["attack"](tmp_path / "attacked")
     read, whole = list[str](), files.read_arrays
 
     def reading(path: Path) -> object:
@@ -126,7 +126,7 @@ def test_resuming_does_not_read_the_arrays_of_finished_chunks(tmp_path: Path, mo
         return whole(path)
 
     monkeypatch.setattr(files, "read_arrays", reading)
-    COMMANDS["attack"].run(tmp_path / "attacked")
+    COMMANDS["attack"](tmp_path / "attacked")
     chunks = [name for name in read if name.startswith("chunk-")]
     assert chunks
     assert not {"chunk-00000000.safetensors", "chunk-00000002.safetensors"} & set(chunks)

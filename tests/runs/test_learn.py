@@ -36,12 +36,19 @@ def samples(victim: TorchVictim, n: int = 8) -> Batch:
     return labelled_by(victim, bright_batch(2, n))
 
 
-@pytest.mark.parametrize("queries", [32, 40, 75])
+@pytest.mark.parametrize("queries", [32, 75])
 def test_the_budget_is_spent_exactly(queries: int, tmp_path: Path) -> None:
     victim = linear_victim()
     card = rlab.learn(victim, bright_batch(2, 40), queries=queries, out=tmp_path / "sim", **HOW).card
     assert dict(victim.rows) == {"learn": queries}
     assert (card.queries, card.clean, card.distorted) == (queries, min(queries, 40), max(0, queries - 40))
+
+
+def test_too_few_inputs_are_refused_before_the_first_query() -> None:
+    victim = linear_victim()
+    with pytest.raises(InputError, match="at least 8 inputs"):
+        rlab.learn(victim, bright_batch(2, 7), queries=32, **HOW)
+    assert not victim.rows
 
 
 def test_inputs_need_no_labels() -> None:
@@ -125,7 +132,7 @@ def test_a_run_belongs_to_its_simulator(tmp_path: Path) -> None:
         rlab.attack(victim, batch, simulator=str(tmp_path / "sim0"), out=tmp_path / "run", **ATTACK)
 
 
-@pytest.mark.parametrize("surrogates", [0, 1])
+@pytest.mark.parametrize("surrogates", [pytest.param(0, marks=pytest.mark.slow), 1])
 def test_students_join_surrogates_and_serve_free_pixels(surrogates: int) -> None:
     victim = linear_victim()
     batch = samples(victim)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from rlab.benchmarking.folder import MANIFEST
 from rlab.data.load import load
 from rlab.errors import InputError
 from rlab.guard import time_limit
@@ -25,7 +27,15 @@ from tests.command import rlab_command
 from tests.runs.killing import unbroken, unbroken_root
 
 SECONDS = 20  # far more than needed, far less than for ever
-FILES = ("arrays.safetensors", "samples.parquet", "run.lock", "config.yaml", "ledger.sqlite", "ledger.sqlite-journal")
+FILES = (
+    "arrays.safetensors",
+    "samples.parquet",
+    "run.lock",
+    "times.parquet",
+    "config.yaml",
+    "ledger.sqlite",
+    "ledger.sqlite-journal",
+)
 
 
 @pytest.fixture
@@ -77,6 +87,22 @@ def test_a_pipe_as_a_picture_of_a_benchmark(tmp_path: Path) -> None:
     with time_limit(SECONDS):
         for words in (("repair",), ("report",), ("benchmark", "verify")):
             assert rlab_command(*words, folder).code == 2
+
+
+def test_a_manifest_of_enormous_samples(tmp_path: Path) -> None:
+    """Its numbers decide how much memory is needed."""
+    folder = made_once(tmp_path, 2, "png").folder
+    manifest = json.loads((folder / MANIFEST).read_text())
+    manifest["shape"]["size"] = [10**8, 10**8]
+    (folder / MANIFEST).write_text(json.dumps(manifest))
+    for words in (
+        ("report", folder),
+        ("benchmark", "verify", folder),
+        ("benchmark", "run", folder, "--model", "demo:digits"),
+    ):
+        said = rlab_command(*words)
+        assert said.code in (1, 2), said
+        assert said.err.count("\n") <= 1
 
 
 ENDLESS = "with recursive more(value, versions) as (select '{}', '{}' union all select value, versions from more)"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import re
 import struct
 import zipfile
@@ -23,7 +24,7 @@ from rlab.data.own import read_own
 from rlab.errors import InputError
 from rlab.folders.reports import page_of
 from rlab.results.result import AttackResult
-from rlab.serve.own import examine
+from rlab.serve.own import examine, main
 from tests.serve.cases import served
 
 CLIPS = {
@@ -160,6 +161,36 @@ def test_a_file_that_does_not_fit_the_model_is_a_one_line_error(tmp_path: Path, 
     (tmp_path / name).write_bytes(content)
     with pytest.raises(InputError):
         read_own(tmp_path / name, "mine", load("demo:ecg", limit=1))
+
+
+UNFIT = {
+    "a short signal": ("a.csv", b"1\n2\n3", "demo:ecg"),
+    "words": ("a.csv", b"1,2\na,b\n1,2", "demo:ecg"),
+    "no array": ("a.npy", b"x", "demo:ecg"),
+    "half an array": ("a.npz", npz()[:200], "demo:ecg"),
+    "half an image": ("a.png", png()[:60], "demo:digits"),
+    "an image for a signal": ("a.png", png(), "demo:ecg"),
+    "no clip": ("a.mp4", b"no clip", "demo:clips"),
+}
+
+
+@pytest.mark.parametrize("case", UNFIT)
+def test_errors_name_the_file_as_its_owner_does(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, case: str
+) -> None:
+    """The server keeps the file under another name, in a folder that nobody should see."""
+    name, content, model = UNFIT[case]
+    file = tmp_path / f"own-20260101{Path(name).suffix}"
+    file.write_bytes(content)
+    spec = {"config": {"model": model, "data": model}, "file": str(file), "name": name, "do": "attack", "out": "run"}
+    monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps(spec)))
+    with pytest.raises(SystemExit) as ended:
+        main()
+    said = capsys.readouterr().err
+    assert (ended.value.code, said.count("\n")) == (2, 1)
+    assert str(tmp_path) not in said
+    assert file.stem not in said
+    assert " at 0x" not in said
 
 
 def test_an_uploaded_image_is_attacked_and_explained(tmp_path: Path):

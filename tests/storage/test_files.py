@@ -15,6 +15,7 @@ from torch import Tensor
 
 from rlab.errors import FolderError
 from rlab.storage import files, tables
+from rlab.storage.index import Index, read_index
 
 
 def arrays(n: int, patches: int, seed: int = 0) -> dict[str, Tensor]:
@@ -37,21 +38,21 @@ def test_arrays_come_back_with_their_setting(tmp_path: Path) -> None:
 
 
 def test_an_index_locates_inputs(tmp_path: Path) -> None:
-    index = files.Index((("parts/a.safetensors", 2), ("parts/b.safetensors", 1)), (3, 8, 8))
+    index = Index((("parts/a.safetensors", 2), ("parts/b.safetensors", 1)), (3, 8, 8))
     assignment = torch.arange(35).reshape(5, 7).to(torch.uint8)
     files.write_index(tmp_path, assignment, torch.tensor([1, 0, 1, 0, 1]), index, "the setting")
-    read = files.read_index(tmp_path / files.ARRAYS)
+    read = read_index(tmp_path / files.ARRAYS)
     assert (read.shards, read.shape) == (index.shards, index.shape)
     assert [read.at(place) for place in range(5)] == [0, None, 1, None, 2]
     files.write_index(tmp_path, assignment, torch.tensor([1, 0, 1, 1, 1]), index, "the setting")
     with pytest.raises(FolderError):
-        files.read_index(tmp_path / files.ARRAYS)
+        read_index(tmp_path / files.ARRAYS)
     found, setting = files.read_assignment(tmp_path / files.ARRAYS)
     assert torch.equal(found, assignment)
     assert setting == "the setting"
     files.write_arrays(tmp_path / "one", arrays(4, 7, 0), "")
     shape = tuple(arrays(4, 7, 0)["original"].shape[1:])
-    assert files.read_index(tmp_path / "one") == files.Index((("one", 4),), shape)
+    assert read_index(tmp_path / "one") == Index((("one", 4),), shape)
 
 
 def test_consecutive_tables_become_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,7 +87,7 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.
     assert path.read_bytes() == b"old"
 
 
-READERS = [files.read_arrays, files.read_rows, files.read_json, files.read_index, files.read_tree]
+READERS = [files.read_arrays, files.read_rows, files.read_json, read_index, files.read_tree]
 
 
 @pytest.mark.parametrize("content", [None, b"", b"PAR1 nonsense", b"\x80\x04.", b'{"l2": '])

@@ -18,9 +18,8 @@ from rlab.data.batch import UNBOUNDED
 from rlab.errors import InputError
 from rlab.priors.trained import DirectionPrior, projection
 from rlab.training.episodes import EpisodeSampler
-from rlab.training.prior import PriorConfig, _coarse, _lengths, _loss, _varied, soft_choice, train_prior
+from rlab.training.prior import PriorConfig, _lengths, _loss, _varied, soft_choice, train_prior
 from rlab.victims import CallableVictim, TorchVictim
-from tests.helpers import inside
 
 SIDE = 24
 LEFT, RIGHT = slice(4, 8), slice(15, 19)
@@ -80,7 +79,7 @@ def cosines(prior: DirectionPrior, module: Region) -> Tensor:
 CONFIG = PriorConfig(batch=16, learning_rate=1e-2, lengths=(0.2, 0.8), through=0.0)  # every step is free
 
 
-@pytest.mark.parametrize("region", [LEFT, RIGHT], ids=["left", "right"])
+@pytest.mark.parametrize("region", [LEFT, pytest.param(RIGHT, marks=pytest.mark.slow)], ids=["left", "right"])
 def test_it_learns_to_point_where_the_model_is_weak(region: slice) -> None:
     prior, module = made(1), Region(region)
     before = cosines(prior, module).abs().mean()
@@ -171,15 +170,6 @@ class _Centred(nn.Module):
         return torch.stack([lead, torch.zeros_like(lead)], 1)
 
 
-def test_coarse_directions_are_even_over_a_patch_and_one_long() -> None:
-    grid = PatchGrid((5, 7), (2, 3))
-    coarse = _coarse(torch.randn(2, 3, 2, 5, 7), grid)
-    assert torch.allclose(coarse.flatten(2).norm(dim=2), torch.ones(2, 3), atol=1e-5)
-    for patch in range(len(grid)):
-        part = coarse[inside(grid.box(patch))].flatten(3)
-        assert (part == part[..., :1]).all()
-
-
 def test_lengths_grow_with_the_points_of_a_patch() -> None:
     config = PriorConfig(lengths=(0.4, 2.0))
     for patch, factor in (((1, 1), 1.0), ((4, 4), 2.0)):
@@ -222,7 +212,7 @@ def test_a_choice_takes_the_best_entries_of_the_best_patches_and_lets_a_gradient
     assert torch.equal(soft_choice(merit.detach(), torch.tensor([0.0])).sum(), torch.tensor(1.0))
 
 
-@pytest.mark.parametrize("through", [0.5, 1.0])
+@pytest.mark.parametrize("through", [pytest.param(0.5, marks=pytest.mark.slow), 1.0])
 def test_through_a_palette_it_learns_which_patches_to_write(through: float) -> None:
     prior, module = made(1), Region(LEFT)
     config = PriorConfig(batch=16, learning_rate=1e-2, lengths=(0.2, 0.8), through=through, shares=(0.15, 0.2))

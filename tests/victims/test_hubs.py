@@ -217,7 +217,7 @@ def test_the_real_packages(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_real_transformers_from_a_local_folder(tmp_path: Path) -> None:
-    package = real_package("transformers")
+    package = real_package("transformers", "ViTForImageClassification", "ViTImageProcessor")
     sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
     config = package.ViTConfig(**sizes, image_size=4, patch_size=2, num_labels=4)
     model = package.ViTForImageClassification(config)

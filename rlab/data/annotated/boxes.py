@@ -13,12 +13,11 @@ from rlab.data.annotated.coco import coco_files, find_json, read_coco
 from rlab.data.annotated.pictures import Annotations, Box, Picture, Thing
 from rlab.data.annotated.voc import find_xml, read_voc
 from rlab.data.annotated.yolo import is_yolo, read_yolo
-from rlab.data.batch import Batch
 from rlab.data.fields import DataFields, Objects, Resizing, Size, reads
 from rlab.data.fitting import place
 from rlab.data.images import picture_source
 from rlab.data.labels import by_name, encode
-from rlab.data.source import Loss, Source, read_all
+from rlab.data.source import Loss, Source
 from rlab.errors import DataError
 from rlab.predictions.boxes import TargetBoxes
 
@@ -37,13 +36,34 @@ class Shot:
 
 
 @reads("labels", "images", "objects", "classes", "size", "resize", "channels", "bounds", "split")
-def boxes(source: DataFields) -> Batch:
+def boxes(source: DataFields) -> Source:
     """Load images (b, channels, h, w) with boxes in pixels of the sample, from COCO JSON, Pascal VOC XML or YOLO text files.
 
     `labels` names a COCO file for the images of a folder. `objects` is each (a sample `name#2` for each object), largest or all.
     Crowds, difficult objects, and objects that a crop cuts off are left out and counted.
     """
-    return read_all(boxes_source(source))
+    known = read_annotations(source)
+    losses: list[Loss] = []
+    shots = [shot for picture in known.pictures for shot in _shots(picture, source.objects or "each", losses)]
+    if not shots:
+        raise DataError(f"no image of {source.path!r} has an object that can be used{_first(losses)}")
+    every = [",".join(sorted({each.label for each in shot.things})) for shot in shots]
+    placed = [_placed(shots[i], source.size, source.resize or "crop", losses) for i in source.take.rows(every)]
+    kept = [shot for shot in placed if shot is not None]
+    if not kept:
+        raise DataError(f"no object of {source.path!r} can be used{_first(losses)}")
+    if source.size is None and len(sizes := sorted({shot.size for shot in kept})) > 1:
+        raise DataError(f"expected images of one size, got {sizes[0]} and {sizes[1]}: pass a size")
+    order = source.classes or known.classes or None
+    labels = [each.label for shot in kept for each in shot.things]
+    others = [each.label for shot in shots for each in shot.things]
+    numbers, classes = encode(labels, order, others)
+    parts = numbers.split([len(shot.things) for shot in kept])
+    corners = [torch.tensor([each.box for each in shot.things]) for shot in kept]
+    y = TargetBoxes.of(list(zip(corners, parts, strict=True))).encode()
+    files, ids = tuple(shot.picture.file for shot in kept), tuple(shot.name for shot in kept)
+    made = picture_source(source, lambda wanted: [files[i] for i in wanted], ids, y, classes, files, True, "boxes")
+    return replace(made, left_out=tuple(losses), numbered=by_name(classes, order))
 
 
 def has_boxes(path: Path) -> bool:
@@ -68,32 +88,6 @@ def read_annotations(source: DataFields) -> Annotations:
         return read_coco(file, images)
     expected = "a COCO file (labels=FILE.json), Annotations/*.xml, or labels/*.txt beside images"
     raise DataError(f"the folder {source.path!r} holds no boxes: expected {expected}")
-
-
-def boxes_source(source: DataFields) -> Source:
-    """Like `boxes`, but each image is decoded on demand."""
-    known = read_annotations(source)
-    losses: list[Loss] = []
-    shots = [shot for picture in known.pictures for shot in _shots(picture, source.objects or "each", losses)]
-    if not shots:
-        raise DataError(f"no image of {source.path!r} has an object that can be used{_first(losses)}")
-    every = [",".join(sorted({each.label for each in shot.things})) for shot in shots]
-    placed = [_placed(shots[i], source.size, source.resize or "crop", losses) for i in source.take.rows(every)]
-    kept = [shot for shot in placed if shot is not None]
-    if not kept:
-        raise DataError(f"no object of {source.path!r} can be used{_first(losses)}")
-    if source.size is None and len(sizes := sorted({shot.size for shot in kept})) > 1:
-        raise DataError(f"expected images of one size, got {sizes[0]} and {sizes[1]}: pass a size")
-    order = source.classes or known.classes or None
-    labels = [each.label for shot in kept for each in shot.things]
-    others = [each.label for shot in shots for each in shot.things]
-    numbers, classes = encode(labels, order, others)
-    parts = numbers.split([len(shot.things) for shot in kept])
-    corners = [torch.tensor([each.box for each in shot.things]) for shot in kept]
-    y = TargetBoxes.of(list(zip(corners, parts, strict=True))).encode()
-    files, ids = tuple(shot.picture.file for shot in kept), tuple(shot.name for shot in kept)
-    made = picture_source(source, lambda wanted: [files[i] for i in wanted], ids, y, classes, files, True, "boxes")
-    return replace(made, left_out=tuple(losses), numbered=by_name(classes, order))
 
 
 def _shots(picture: Picture, objects: Objects, losses: list[Loss]) -> Iterator[Shot]:

@@ -14,12 +14,11 @@ from torch import Tensor
 from rlab.data.annotated.boxes import header
 from rlab.data.annotated.pictures import with_stem
 from rlab.data.annotated.voc import CLASSES
-from rlab.data.batch import Batch
 from rlab.data.fields import DataFields, check_room, reads
 from rlab.data.fitting import place
 from rlab.data.images import IMAGES, picture_source
 from rlab.data.labels import class_names, files_below
-from rlab.data.source import Loss, Source, read_all
+from rlab.data.source import Loss, Source
 from rlab.errors import DataError
 from rlab.predictions.maps import IGNORED, encode_map
 from rlab.storage.outside import read_text
@@ -37,17 +36,12 @@ def has_maps(folder: Path) -> bool:
 
 
 @reads("images", "masks", "trimap", "classes", "size", "resize", "channels", "bounds", "split")
-def maps(source: DataFields) -> Batch:
+def maps(source: DataFields) -> Source:
     """Load images (b, channels, h, w) with a class for each pixel; 255 in a mask, or the border of a trimap, is ignored.
 
     Masks are PNG files, grey or with a palette, whose values are class numbers, in the folder `masks` (default: masks,
     SegmentationClass or trimaps beside the images). `split` reads ImageSets/Segmentation/<split>.txt of Pascal VOC.
     """
-    return read_all(maps_source(source))
-
-
-def maps_source(source: DataFields) -> Source:
-    """Like `maps`, but each image is decoded on demand; the masks are read at once."""
     folder, masks = _images(source.location, source.images), _masks(source.location, source.masks)
     if masks is None:
         raise DataError(

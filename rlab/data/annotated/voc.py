@@ -16,24 +16,11 @@ from rlab.errors import DataError, OptionError
 from rlab.storage.names import inside
 from rlab.storage.outside import read_text, regular
 
-CLASSES = (
-    *(
-        "aeroplane",
-        "bicycle",
-        "bird",
-        "boat",
-        "bottle",
-        "bus",
-        "car",
-        "cat",
-        "chair",
-        "cow",
-        "diningtable",
-        "dog",
-        "horse",
-    ),
-    *("motorbike", "person", "pottedplant", "sheep", "sofa", "train", "tvmonitor"),
+_NAMES = (
+    "aeroplane bicycle bird boat bottle bus car cat chair cow diningtable dog horse motorbike person pottedplant sheep sofa train "
+    "tvmonitor"
 )
+CLASSES = tuple(_NAMES.split())
 MOST_XML = 2**22  # bytes
 FOLDERS = ("Annotations", "annotations", "annotations/xmls", "xmls", "labels", ".")
 

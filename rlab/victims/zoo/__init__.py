@@ -1,4 +1,4 @@
-"""Small networks: one for signals, images and clips, used by the demo, and the ResNets for CIFAR-10."""
+"""Small networks: one for signals, images and clips, used by the demo, and those for CIFAR-10 in `cifar.py`."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from importlib.resources import as_file, files
 from safetensors import safe_open
 from safetensors.torch import load_file
 from torch import Tensor, nn
-from torch.nn.functional import pad, relu
 
 from rlab.errors import InputError
 from rlab.victims.torch_module import TorchVictim
+from rlab.victims.zoo.cifar import cifar_resnet as cifar_resnet
+from rlab.victims.zoo.cifar import resnet18 as resnet18
+from rlab.victims.zoo.cifar import wide_resnet as wide_resnet
 
 DEMOS = ("digits", "ecg", "clips")
 # Features of signals are longer than those of images, and so are the kernels.
@@ -61,50 +63,3 @@ def demo_victim(name: str, device: str | None = None) -> TorchVictim:
         model.load_state_dict(load_file(path))
     low, high = about["bounds"]
     return TorchVictim(model, mean=about["mean"], std=about["std"], bounds=(low, high), device=device)
-
-
-class PlainShortcut(nn.Module):
-    """Two 3x3 convolutions and a shortcut without parameters, "option A": subsample, pad channels with zeros."""
-
-    def __init__(self, inner: int, outer: int, stride: int) -> None:
-        super().__init__()
-        self.conv1 = nn.Conv2d(inner, outer, 3, stride, 1, bias=False)
-        self.bn1 = nn.BatchNorm2d(outer)
-        self.conv2 = nn.Conv2d(outer, outer, 3, 1, 1, bias=False)
-        self.bn2 = nn.BatchNorm2d(outer)
-        self.stride, self.extra = stride, (outer - inner) // 2
-
-    def forward(self, x: Tensor) -> Tensor:
-        short = x[..., :: self.stride, :: self.stride]
-        short = pad(short, (0, 0, 0, 0, self.extra, self.extra)) if self.extra else short
-        return relu(self.bn2(self.conv2(relu(self.bn1(self.conv1(x))))) + short)
-
-
-class CifarResNet(nn.Module):
-    """He et al. 2016, section 4.2 (https://arxiv.org/abs/1512.03385): (b, 3, 32, 32) -> (b, classes)."""
-
-    def __init__(self, blocks: int, classes: int) -> None:
-        super().__init__()
-        self.conv1 = nn.Conv2d(3, 16, 3, 1, 1, bias=False)
-        self.bn1 = nn.BatchNorm2d(16)
-        self.layer1 = _stage(16, 16, blocks, 1)
-        self.layer2 = _stage(16, 32, blocks, 2)
-        self.layer3 = _stage(32, 64, blocks, 2)
-        self.linear = nn.Linear(64, classes)
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = relu(self.bn1(self.conv1(x)))
-        scores: Tensor = self.linear(self.layer3(self.layer2(self.layer1(x))).mean((2, 3)))
-        return scores
-
-
-def _stage(inner: int, outer: int, blocks: int, stride: int) -> nn.Sequential:
-    rest = [PlainShortcut(outer, outer, 1) for _ in range(blocks - 1)]
-    return nn.Sequential(PlainShortcut(inner, outer, stride), *rest)
-
-
-def cifar_resnet(depth: int = 20, classes: int = 10) -> nn.Module:
-    """ResNet-20, -32, -44, -56, ...: three stages of (depth - 2) / 6 blocks, 16, 32 and 64 wide."""
-    if depth < 8 or (depth - 2) % 6:
-        raise InputError(f"expected a depth of 6 n + 2, such as 20, 32 or 56, got {depth}")
-    return CifarResNet((depth - 2) // 6, classes)

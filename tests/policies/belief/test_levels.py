@@ -103,7 +103,10 @@ def times_the_region(result: AttackResult, rank: int) -> float:
     return float(result.best_within(60).median() / (0.25 * inside.mean()))
 
 
-@pytest.mark.parametrize(("rank", "most"), [(1, 2.4), (2, 2.6), (3, 1.2)])
+@pytest.mark.parametrize(
+    ("rank", "most"),
+    [pytest.param(1, 2.4, marks=pytest.mark.slow), pytest.param(2, 2.6, marks=pytest.mark.slow), (3, 1.2)],
+)
 def test_few_frames_of_a_region_are_found(rank: int, most: float) -> None:
     assert times_the_region(attacked(rank), rank) < most
 

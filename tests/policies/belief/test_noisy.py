@@ -59,7 +59,7 @@ def test_a_model_that_repeats_itself_is_searched_as_ever() -> None:
 @pytest.mark.parametrize("policy", ["belief", "random"])
 def test_flips_of_a_noisy_model_hold_when_they_are_verified(policy: str) -> None:
     """Without it, the nearest of many lucky flips is taken, and most are gone when asked again."""
-    options: dict[str, Any] = {"n": 120, "budget": 40, "noise": NOISE, "policy": policy}
+    options: dict[str, Any] = {"n": 60, "budget": 40, "noise": NOISE, "policy": policy}
     plain, asked = (make_case(2, noisy=noisy, **options).run() for noisy in (False, True))
 
     def held(result: Any) -> float:

@@ -30,7 +30,7 @@ def test_an_observation_makes_the_belief_that_of_the_side(mean: float, variance:
     assert float(1 / precision) == pytest.approx(spread, rel=1e-2)
 
 
-@pytest.mark.parametrize("rank", [1, 2, 3])
+@pytest.mark.parametrize("rank", [pytest.param(1, marks=pytest.mark.slow), 2, pytest.param(3, marks=pytest.mark.slow)])
 def test_sets_found_by_labels_are_nearly_the_cheapest(rank: int) -> None:
     case = make_case(rank, budget=100, until="budget")
     case.victim.outputs = "labels"

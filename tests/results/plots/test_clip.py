@@ -10,6 +10,7 @@ import av
 import numpy as np
 import pytest
 import torch
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from PIL import Image
 
@@ -94,6 +95,14 @@ def test_facts_of_a_clip() -> None:
     assert said.count("L2") == 1
 
 
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Empty pictures beside the film, which other tests look at."""
+    for name in ("draw_overview", "draw_sample"):
+        monkeypatch.setattr(f"rlab.results.plots.save.{name}", lambda *given: Figure())
+
+
+@pytest.mark.usefixtures("undrawn")
 def test_clips_are_also_written_as_films(tmp_path: Path) -> None:
     assert can_encode()
     result = make_result(replace(CLIP, rate=12.5))
@@ -109,6 +118,7 @@ def test_clips_are_also_written_as_films(tmp_path: Path) -> None:
         assert np.abs(np.asarray(sheet).astype(int) - frame).mean() < 6
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_without_an_encoder_the_film_is_a_gif(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rlab.results.plots.save.can_encode", lambda: False)
     recipe = replace(CLIP, made=torch.full((4, 3, 6, 16, 24), 0.5), rate=12.5)  # frames alike: none may be merged

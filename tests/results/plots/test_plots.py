@@ -87,7 +87,7 @@ def drawn_texts(figure: Figure, monkeypatch: pytest.MonkeyPatch) -> list[tuple[s
 
     with monkeypatch.context() as patched:
         patched.setattr(Text, "draw", record)
-        figure.canvas.draw()
+        figure.draw_without_rendering()
     return seen
 
 
