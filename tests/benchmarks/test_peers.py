@@ -80,5 +80,5 @@ def test_parts_are_joined_from_the_first_and_seeds_with_fewer_samples_are_left_o
     both = {FREE_PHOTOS[0].name: [(((1, 3.0),),)], row.name: [(((1, 1.0),),)]}
     assert peers.kept(store, FREE_PHOTOS, "lite1") == both
     (section,) = peers.paper_section(store)
-    assert "pixels + surrogates | 20 | 1 of 1 | 3 | 3 | 3 |" in section
+    assert "pixels + surrogates | 1 of 1 | 3 | 3 | 3 |" in section
     assert "2.48" in section
