@@ -164,10 +164,10 @@ def paper_section(store: Store) -> Iterator[str]:
 
 def figures(store: Store) -> Figures:
     cifar = (kept(store, rows, "vgg") for rows in CIFAR_TABLES.values())
-    return keyed(*cifar, kept(store, FREE_PHOTOS, PHOTOS), kept(store, FREE_CLIPS, CLIPS))
+    return keyed(*cifar, photos=kept(store, FREE_PHOTOS, PHOTOS), clips=kept(store, FREE_CLIPS, CLIPS))
 
 
-def keyed(free: Table, inside: Table, targeted: Table, photos: Table, clips: Table) -> dict[str, Any]:
+def keyed(free: Table, inside: Table, targeted: Table, *, photos: Table, clips: Table) -> dict[str, Any]:
     """Figures by the names that scripts rely on; NaN where a row is missing."""
 
     def two(rows: Table, first: str, other: str | None, queries: int) -> float:
@@ -209,7 +209,8 @@ def quick(options: Options) -> Figures:
     for name, curves in (found[0] | found[1] | found[2]).items():
         print(f"{name}: {len(curves[0])} images, L2 {median(curves, 20).value:.3f} within 20 queries")
     few_photos = _few(store, FREE_PHOTOS, PHOTOS, QUICK_PHOTOS, options.device)
-    return keyed(*found, few_photos, _few(store, FREE_CLIPS, CLIPS, QUICK_CLIPS, options.device))
+    few_clips = _few(store, FREE_CLIPS, CLIPS, QUICK_CLIPS, options.device)
+    return keyed(*found, photos=few_photos, clips=few_clips)
 
 
 def _few(store: Store, rows: Sequence[Row], victim: str, size: tuple[int, int], device: str) -> Table:
