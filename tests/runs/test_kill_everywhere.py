@@ -52,6 +52,16 @@ def test_a_fault_at_some_moments(fault: str, tmp_path: Path) -> None:
     assert not {moment: said for moment in tried if (said := faulty("attack", fault, moment, tmp_path / str(moment)))}
 
 
+@pytest.mark.parametrize(
+    "fault", ["killed", *(pytest.param(f, marks=pytest.mark.slow) for f in FAULTS if f != "killed")]
+)
+def test_a_fault_of_a_worker_alone(fault: str, tmp_path: Path, record_property: Record) -> None:
+    """A worker writes a part in three accesses; the one that replaces a dead worker dies there too."""
+    record_property("faults", 3)
+    tried = {at: faulty("two workers", fault, at, tmp_path / str(at), of_workers=True) for at in (1, 2, 3)}
+    assert not any(tried.values()), tried
+
+
 def test_a_resumed_run_says_what_was_paid_twice(tmp_path: Path) -> None:
     with pytest.raises(Killed), trouble(tmp_path / "run", unbroken("attack")[0] // 2):
         COMMANDS["attack"](tmp_path / "run")
