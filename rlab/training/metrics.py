@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping
 from pathlib import Path
 
-from rlab.errors import MissingExtra
+from rlab.errors import MissingExtra, optional
 
 
 class MetricLogger:
@@ -16,11 +16,8 @@ class MetricLogger:
     def __init__(self, path: Path, tensorboard: bool = False) -> None:
         self.path, self.writer = path, None
         if tensorboard:
-            try:
-                from torch.utils.tensorboard import SummaryWriter
-            except ImportError as error:
-                raise MissingExtra("tensorboard", "tensorboard") from error
-            self.writer = SummaryWriter(str(path.parent / "tensorboard"))
+            module = optional("torch.utils.tensorboard", MissingExtra("tensorboard", "tensorboard"))
+            self.writer = module.SummaryWriter(str(path.parent / "tensorboard"))
 
     def note(self, figures: Mapping[str, float], seconds: float) -> None:
         """One line, and one point of each curve at `seconds` of training."""

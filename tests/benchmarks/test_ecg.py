@@ -14,12 +14,15 @@ from torch import Tensor, nn
 
 from benchmarks import beats as packed
 from benchmarks import data
-from benchmarks.ecg import cases, smooth_pgd
+from benchmarks.ecg import cases, held_out, smooth_pgd
 from benchmarks.ecg import run as ecg
+from benchmarks.raw import Raw
+from benchmarks.tables import Results, tables_in
 from benchmarks.victims import BEAT_NETS, beat_victim, train_beats
 from benchmarks.victims.beat_nets import beat_cnn
 from rlab.data.batch import UNBOUNDED, Batch
 from rlab.data.wfdb_records import SPLITS
+from rlab.filters import FAMILIES
 from rlab.filters.palette import Palette
 from rlab.training.directions import PriorOptions
 from rlab.victims.torch_module import TorchVictim
@@ -236,7 +239,37 @@ def test_shipped_weights_reach_what_the_page_says(name: str, real: Path, root: P
     test = packed.beats("test")
     few = test[list(range(0, len(test), 23))]
     found = train_beats.measure(beat_victim(name), few)
-    said = (root / "benchmarks" / "results" / "ecg_victims.md").read_text()
-    row = next(line for line in said.splitlines() if line.startswith(f"| {name} |"))
-    assert found.accuracy == pytest.approx(float(row.split("|")[3].strip(" %")) / 100, abs=0.03)
+    said = Results.read("ecg").rows("Networks for beats")[name]["network accuracy"]
+    assert found.accuracy == pytest.approx(float(said.strip("%")) / 100, abs=0.03)
     assert np.isfinite(found.macro())
+
+
+def test_gains_count_the_faults_that_matter_only() -> None:
+    """Noise costs the network before half of the beats, and hardening wins them back with every seed; a shift costs nothing."""
+
+    def raw(noise: int) -> Raw:
+        shift = {held_out.ALL: [5, 5, 5, 5], held_out.LAST: [1, 1, 1, 1]}
+        half = {held_out.ALL: [5, 5, noise, noise], held_out.LAST: [1, 1, noise // 5, noise // 5]}
+        chosen = {"noise": [1.0, 0.9, 0.8, 0.7, 0.5], "shift": [1.0] * 5}
+        numbers = {"clean": [1, 1, 1, 1], "labels": [0, 1, 2, 2], "chosen": chosen}
+        return Raw({**numbers, "reported": {"noise": half, "shift": shift}})
+
+    found = {case: raw(0 if case.method in (held_out.BEFORE, "augment") else 5) for case in held_out.FULL}
+    assert held_out.matters(found) == ["noise"]
+    figures = held_out.held_out_figures(found)
+    assert figures == pytest.approx(
+        {
+            "held_out_ours_gain": 50.0,
+            "held_out_augment_gain": 0.0,
+            "held_out_ours_gain_even": 100 / 3,  # one class of three
+            "held_out_augment_gain_even": 0.0,
+        }
+    )
+    _, rows = next(tables_in(held_out.held_out_section(found)))
+    assert [row[3] for row in rows] == ["50.0% / 66.7%", "100.0% / 100.0%", "50.0% / 66.7%"]
+    assert [row[5].split()[0] for row in rows] == ["75.0%", "100.0%", "75.0%"]
+
+
+def test_no_filter_that_the_network_is_hardened_with_is_held_out() -> None:
+    section = set(held_out.TRAINED) | {one.name for name in held_out.TRAINED for one in FAMILIES[name](1)}
+    assert not section & {one.name for one in held_out.held_out()}

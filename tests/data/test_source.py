@@ -137,8 +137,9 @@ def test_small_data_are_read_at_once_by_default(tmp_path: Path, monkeypatch: pyt
     assert not isinstance(options.model_copy(update={"stream": False}).open(), Source)
     with pytest.raises(OptionError):
         options.model_copy(update={"stream": True}).load()
-    with pytest.raises(OptionError):
-        load("demo:digits", stream=True)
+    (tmp_path / "signals.csv").write_text("0,0.1,0.2,0.3\n1,0.4,0.5,0.6\n")
+    with pytest.raises(OptionError, match="chunks"):
+        load(tmp_path / "signals.csv", stream=True)
 
 
 @pytest.mark.parametrize("broken", [b"", b"no image", encoded(X[0])[:-30]])
