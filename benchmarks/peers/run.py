@@ -43,8 +43,8 @@ from rlab.errors import MissingExtra
 from rlab.stats import Estimate
 
 MISSING = (
-    "Missing: the rest of the 120 photos and the 500 sample photos, which take a GPU; a MobileNet or ResNet of torchvision's own "
-    "weights, which are not on the machine."
+    "Missing: most of the 120 photos, SqueezeNet as a victim where no row shows it, and the 500 sample photos, which may be "
+    "training images; they take hours without a GPU."
 )
 QUERIES = (1, 2, 3, 4, 5, 6, 20, 50, 100, 500)
 SHARES = (1, 5, 20, 100)
@@ -102,6 +102,8 @@ def section(title: str, rows: Sequence[Row], found: Table, most: int) -> str:
     shares = [(row.name, *(share(flipped(found[row.name], q)) for q in counts)) for row in shown]
     far = table(("L2 within", *map(str, queries), "seeds", "samples", "needs"), body)
     note = f"{len(found[first][0])} samples that the victim classifies correctly."
+    if absent := [row.name for row in rows if row.name not in found]:
+        note += f" Not run yet: {', '.join(absent)}."
     return section_of(title, far, table(("flipped within", *map(str, counts)), shares), note)
 
 

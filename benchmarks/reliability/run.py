@@ -1,7 +1,7 @@
 """How rlab bears faults: of the disk, of the network, of its inputs, of its own process, and many clients at once.
 
-python -m benchmarks.reliability                         # every fault at every moment; then write results/reliability.md
-python -m benchmarks.reliability --quick                 # some moments: ten minutes on an idle machine
+python -m benchmarks.reliability                         # twenty minutes; then write results/reliability.md
+python -m benchmarks.reliability --quick                 # ten minutes, with fewer moments of each command
 python -m benchmarks.reliability --quick --only serve    # one part: faults, mutations, orphans or serve
 """
 
@@ -34,13 +34,14 @@ from tests.runs.killing import COMMANDS, FAULTS, faulty, unbroken
 from tests.victims.network import network_case
 
 RULES = """The k-th access of a command to the disk fails: its process is killed, the disk is full, for a moment or for good,
-or read-only, or reports an error; a failing fsync leaves half of its file. The same for requests to a model behind an address,
-with seven faults of the network. A fault is lost if the command does not end with one line, or if the resumed run writes a
-folder that differs from an undisturbed one. A damaged input is bad if a command does not end with one line, leaves something
-behind, or takes more than 30 s or 1 GB; a damaged request, if the answer is an error of the server. Clients of the server look
-at the list of 50 runs once a second."""
+or read-only, or reports an error; a failing fsync leaves half of its file. Every access is tried, or ten of each slow
+command. The same for requests to a model behind an address, with seven faults of the network. A fault is lost if the command
+does not end with one line, or if the resumed run writes a folder that differs from an undisturbed one. A damaged input is
+bad if a command does not end with one line, leaves something behind, or takes more than 30 s or 1 GB; a damaged request, if
+the answer is an error of the server. Clients of the server look at the list of 50 runs once a second."""
 NETWORK, FAULT = "attack over HTTP", "faults-"
-FEW = 10  # moments of each command and fault in a quick run
+FEW = 10  # moments of each command and fault in a quick run, and of slow commands; the slow tests try all of them
+SLOW = ("learn", "stages", "benchmark png", "benchmark npz", "audit")
 RUNS, CLIENTS, SECONDS = 50, 200, 10  # of the server
 MODEL = """
 import os, time
@@ -194,9 +195,10 @@ def in_folder(measure: Callable[[Path], Numbers]) -> Numbers:
     return numbers
 
 
-def parts(most: int | None = None) -> Iterator[tuple[str, str, Callable[[Path], Numbers]]]:
+def parts(quick: bool = False) -> Iterator[tuple[str, str, Callable[[Path], Numbers]]]:
     """Case, name of the raw file, and what is measured."""
     for name in COMMANDS:
+        most = FEW if quick or name in SLOW else None
         yield "faults", _file(name), partial(measure_faults, name=name, most=most)
     yield "faults", _file(NETWORK), measure_network
     yield "mutations", "mutations", measure_mutations
@@ -220,7 +222,7 @@ def collected(numbers: Mapping[str, Numbers]) -> Figures:
 
 
 def quick(options: Options) -> Figures:
-    chosen = [(name, measure) for case, name, measure in parts(FEW) if case in (options.only or CASES)]
+    chosen = [(name, measure) for case, name, measure in parts(quick=True) if case in (options.only or CASES)]
     return collected({name: in_folder(measure) for name, measure in chosen})
 
 
