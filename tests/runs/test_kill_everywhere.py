@@ -63,11 +63,12 @@ def test_a_fault_of_a_worker_alone(fault: str, moments: Sequence[int], tmp_path:
     assert not any(tried.values()), tried
 
 
-def test_a_resumed_run_says_what_was_paid_twice(tmp_path: Path) -> None:
-    with pytest.raises(Killed), trouble(tmp_path / "run", unbroken("attack")[0] // 2):
-        COMMANDS["attack"](tmp_path / "run")
+@pytest.mark.parametrize("name", ["attack", "benchmark npz"])
+def test_a_resumed_run_says_what_was_paid_twice(name: str, tmp_path: Path) -> None:
+    with pytest.raises(Killed), trouble(tmp_path / "run", unbroken(name)[0] // 2):
+        COMMANDS[name](tmp_path / "run")
     with pytest.warns(Notice, match="queries were paid twice"):
-        COMMANDS["attack"](tmp_path / "run")
+        COMMANDS[name](tmp_path / "run")
 
 
 @pytest.mark.slow
