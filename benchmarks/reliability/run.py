@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr
 from functools import partial
 from pathlib import Path
@@ -226,23 +226,22 @@ def quick(options: Options) -> Figures:
     return collected({name: in_folder(measure) for name, measure in chosen})
 
 
-def stored(store: Store) -> dict[str, Numbers]:
-    return {name: store.read(name).numbers for _, name, _ in parts() if name in store}
+def read(store: Store, names: Iterable[str]) -> dict[str, Numbers]:
+    return {name: store.read(name).numbers for name in names if name in store}
 
 
 def figures(store: Store) -> Figures:
-    return collected(stored(store))
+    return collected(read(store, [name for _, name, _ in parts()]))
 
 
 def sections(store: Store) -> Iterator[str]:
-    numbers, all_ = stored(store), dict(figures(store))
-    rows = [
-        [name, *(f"{numbers[_file(name)][key]:,.0f}" for key in ("moments", "tried", "lost"))]
-        for name in (*COMMANDS, NETWORK)
-        if _file(name) in numbers
-    ]
-    rows.append(["all", "", *(f"{all_[f'faults_{key}']:,.0f}" for key in ("tried", "lost"))])
+    files = {_file(name): name for name in (*COMMANDS, NETWORK)}
+    faults = read(store, files)
+    keys = ("moments", "tried", "lost")
+    rows = [[files[file], *(f"{own[key]:,.0f}" for key in keys)] for file, own in faults.items()]
+    rows.append(["all", *(f"{sum(own[key] for own in faults.values()):,.0f}" for key in keys)])
     yield tables.section("Faults", tables.table("command | accesses or requests | faults tried | lost", rows))
+    others = collected(read(store, CASES[1:]))
     names = {
         "mutations_kinds": "kinds of inputs and requests",
         "mutations_tried": "damages tried",
@@ -255,7 +254,7 @@ def sections(store: Store) -> Iterator[str]:
         "serve_rss_mb": "memory of the server after that, MB",
         "serve_pages_rss_mb": "memory after it drew the pages of a run and of a sample, MB",
     }
-    shown = [[words, f"{all_[key]:,.{all_[key] % 1 > 0:d}f}"] for key, words in names.items() if key in all_]
+    shown = [[words, f"{others[key]:,.{others[key] % 1 > 0:d}f}"] for key, words in names.items() if key in others]
     yield tables.section("Damages, kills and clients", tables.table(" | figure", shown))
 
 

@@ -86,6 +86,8 @@ def test_a_page_older_than_its_raw_files_and_an_unused_file_are_found(tmp_path: 
 def test_rows_of_a_section_have_one_budget(tmp_path: Path, budgets: tuple[int, int], failures: int) -> None:
     origins = {str(i): Origin(NOW, settings={"budget": budget}) for i, budget in enumerate(budgets)}
     assert len(list(check.page_failures(written(tmp_path, origins, TABLE)))) == failures
+    stated = "| | within | L2 |\n| --- | ---: | ---: |\n| a | 50 | 3 |\n| b | 100 | 2 |"
+    assert not list(check.page_failures(written(tmp_path, origins, stated)))
 
 
 @pytest.mark.parametrize(

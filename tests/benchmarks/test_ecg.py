@@ -251,14 +251,23 @@ def test_gains_count_the_faults_that_matter_only() -> None:
         shift = {held_out.ALL: [5, 5, 5, 5], held_out.LAST: [1, 1, 1, 1]}
         half = {held_out.ALL: [5, 5, noise, noise], held_out.LAST: [1, 1, noise // 5, noise // 5]}
         chosen = {"noise": [1.0, 0.9, 0.8, 0.7, 0.5], "shift": [1.0] * 5}
-        return Raw({"clean": [1, 1, 1, 1], "chosen": chosen, "reported": {"noise": half, "shift": shift}})
+        numbers = {"clean": [1, 1, 1, 1], "labels": [0, 1, 2, 2], "chosen": chosen}
+        return Raw({**numbers, "reported": {"noise": half, "shift": shift}})
 
     found = {case: raw(0 if case.method in (held_out.BEFORE, "augment") else 5) for case in held_out.FULL}
     assert held_out.matters(found) == ["noise"]
-    assert held_out.held_out_figures(found) == {"held_out_ours_gain": 0.5, "held_out_augment_gain": 0.0}
+    figures = held_out.held_out_figures(found)
+    assert figures == pytest.approx(
+        {
+            "held_out_ours_gain": 50.0,
+            "held_out_augment_gain": 0.0,
+            "held_out_ours_gain_even": 100 / 3,  # one class of three
+            "held_out_augment_gain_even": 0.0,
+        }
+    )
     _, rows = next(tables_in(held_out.held_out_section(found)))
-    assert [row[3] for row in rows] == ["50.0%", "100.0%", "50.0%"]
-    assert [row[5] for row in rows] == ["75.0%", "100.0%", "75.0%"]
+    assert [row[3] for row in rows] == ["50.0% / 66.7%", "100.0% / 100.0%", "50.0% / 66.7%"]
+    assert [row[5].split()[0] for row in rows] == ["75.0%", "100.0%", "75.0%"]
 
 
 def test_no_filter_that_the_network_is_hardened_with_is_held_out() -> None:
