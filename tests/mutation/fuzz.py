@@ -96,7 +96,7 @@ class Fuzzer:
         assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < MEMORY, "too much memory"
 
     def run(self, seconds: float, first: int, most: float = math.inf) -> None:
-        """Go round the subjects until the time is up or `most` cases were tried; a request takes a millisecond, so they get ten times as many cases."""
+        """Go round the subjects until the time is up or `most` cases were tried; quick requests get ten times as many cases."""
         end, number = time.monotonic() + seconds, first
         while True:
             for name in self.subjects:
