@@ -235,7 +235,7 @@ def test_the_palette_is_known_and_the_training_configuration_is_valid(root: Path
 @pytest.mark.real
 @pytest.mark.slow
 @pytest.mark.parametrize("name", BEAT_NETS)
-def test_shipped_weights_reach_what_the_page_says(name: str, real: Path, root: Path) -> None:
+def test_shipped_weights_reach_what_the_page_says(name: str, real: Path) -> None:
     test = packed.beats("test")
     few = test[list(range(0, len(test), 23))]
     found = train_beats.measure(beat_victim(name), few)
