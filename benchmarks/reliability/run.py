@@ -212,9 +212,13 @@ def _file(command: str) -> str:
     return FAULT + command.replace(" ", "-")
 
 
+def _raw(measure: Callable[[Path], Numbers], device: str) -> Raw:
+    return Raw(in_folder(measure))
+
+
 def pieces(options: Options) -> Iterator[Piece]:
     for case, name, measure in parts():
-        yield Piece(name, case, {}, lambda device, measure=measure: Raw(in_folder(measure)))
+        yield Piece(name, case, {}, partial(_raw, measure))
 
 
 def collected(numbers: Mapping[str, Numbers]) -> Figures:
