@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import math
 import os
 import signal
 import statistics
@@ -42,6 +43,7 @@ the answer is an error of the server. Clients of the server look at the list of 
 NETWORK, FAULT = "attack over HTTP", "faults-"
 FEW = 10  # moments of each command and fault in a quick run, and of slow commands; the slow tests try all of them
 SLOW = ("learn", "stages", "benchmark png", "benchmark npz", "audit")
+DAMAGES = 4000
 RUNS, CLIENTS, SECONDS = 50, 200, 10  # of the server
 MODEL = """
 import os, time
@@ -83,9 +85,9 @@ def measure_network(folder: Path) -> Numbers:
     return {"moments": requests, "tried": len(points), "lost": sum(map(bool, said.values()))}
 
 
-def measure_mutations(folder: Path, seconds: float = 150) -> Numbers:
+def measure_mutations(folder: Path) -> Numbers:
     with fuzzing() as fuzzer:
-        fuzzer.run(seconds, 0)
+        fuzzer.run(math.inf, 0, DAMAGES)
     for name, damages in fuzzer.bad.items():
         print(f"{name}: {damages}")
     return {"mutations_tried": fuzzer.tried, "mutations_bad": len(fuzzer.bad), "mutations_kinds": len(fuzzer.subjects)}
@@ -210,9 +212,13 @@ def _file(command: str) -> str:
     return FAULT + command.replace(" ", "-")
 
 
+def _raw(measure: Callable[[Path], Numbers], device: str) -> Raw:
+    return Raw(in_folder(measure))
+
+
 def pieces(options: Options) -> Iterator[Piece]:
     for case, name, measure in parts():
-        yield Piece(name, case, {}, lambda device, measure=measure: Raw(in_folder(measure)))
+        yield Piece(name, case, {}, partial(_raw, measure))
 
 
 def collected(numbers: Mapping[str, Numbers]) -> Figures:

@@ -32,7 +32,7 @@ from rlab.storage.files import write_text
 from rlab.storage.resume import Resume
 from rlab.training.config import TrainingOptions
 from rlab.training.episodes import EpisodeSampler
-from rlab.training.metrics import MetricLogger
+from rlab.training.metrics import Line, MetricLogger
 from rlab.training.trainer import LOG, Figures, Tell, Validation, make_card, samplers_for
 from rlab.victims.base import Victim
 
@@ -203,7 +203,7 @@ class Training:
             self.seconds += time.monotonic() - began
         return figures
 
-    def _record(self, log: Sequence[Figures]) -> None:
+    def _record(self, log: Sequence[Line]) -> None:
         where = {"piece": self.piece, "updates": self.updates, "seconds": self.seconds, "best": self.best, "log": log}
         self.resume.record(_STATE, "", where | {"learner": self.learner.state_dict()})
 
