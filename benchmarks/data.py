@@ -115,9 +115,6 @@ TRAINED = {
         "python -m benchmarks.victims.train_twelve", "70ed870641331ef89fead85d6217939296788573b56176673b6eff2ca6368b8a"
     ),
     "vgg": Source(_CIFAR, "65120b647ec3d4148b0f5137172122085c706d3e8b7b4a72cc2d6d8a37cda7e0"),
-    "vgg_students": Source(
-        "benchmarks.anytime.simulators.students", "f981dda1faeb072e9eb4e936bf687966a5612a321b2e48e901954fcebdb9c31f"
-    ),
     "vit": Source(_CIFAR, "8cb44297947b20621004606dbe24170800d9e893cef15ec18bb91c15c0b2dde8"),
     "wide_resnet": Source(_CIFAR, "e4209a5c79e0bde9e1e7555dfbf260bd95394b046bf55dbd3a152b99324fa85d"),
 }

@@ -1,7 +1,7 @@
 """The one runner of all benchmarks: a case is cut into pieces, each piece makes a raw file, raw files make the page.
 
-A piece fits ten minutes of a GPU. One whose raw file was made with the same settings is skipped, so a run that was
-stopped resumes, and several processes on one machine share the work.
+A piece fits ten minutes of a GPU. One whose raw file this version of rlab made with the same settings is skipped, so a run that
+was stopped resumes, and several processes on one machine share the work.
 """
 
 from __future__ import annotations
@@ -67,7 +67,6 @@ class Claim:
     figures: Callable[[Store], Figures] = lambda store: {}
     flags: Callable[[argparse.ArgumentParser], None] = lambda parser: None
     cases: Sequence[str] = ()
-    page: str = ""  # the page that gets the sections, each replacing the one with its heading (default: its own)
     commands: Mapping[str, Callable[[Options], Figures]] = field(default_factory=dict)  # flags that run something else
 
     def parser(self) -> argparse.ArgumentParser:
@@ -102,8 +101,8 @@ class Claim:
         store = Store(options.raw)
         if not options.page:
             run(self.pieces(options), store, options, began)
-        if (self.page or not options.only) and options.raw == RAW / self.name:
-            self.write_page(store, RESULTS / f"{self.page or self.name}.md")
+        if not options.only and options.raw == RAW / self.name:
+            self.write_page(store, RESULTS / f"{self.name}.md")
         finish(self.figures(store))
 
     def _quick(self, options: Options) -> Figures:
@@ -114,11 +113,7 @@ class Claim:
             return {}
 
     def write_page(self, store: Store, path: Path) -> None:
-        sections = list(self.sections(store))
-        if self.page:
-            for section in sections:
-                tables.replace_section(path, section)
-        elif sections:
+        if sections := list(traced(self.sections(store), store)):
             text = tables.page(self.title, self.rules, origins(store, f"python -m benchmarks.{self.name}"), sections)
             path.write_text(text, encoding="utf-8")
 
@@ -136,12 +131,12 @@ def run(pieces: Iterable[Piece], store: Store, options: Options, began: float) -
             continue
         with _claimed(store, piece.name) as mine:
             if mine and (options.fresh or not store.matches(piece.name, piece.settings)):
-                _make(piece, store, options.device)
+                make_piece(piece, store, options.device)
     if late:
         print(f"{late} pieces are left for the next run")
 
 
-def _make(piece: Piece, store: Store, device: str) -> None:
+def make_piece(piece: Piece, store: Store, device: str) -> None:
     start = time.monotonic()
     try:
         raw = piece.make(device)
@@ -194,13 +189,34 @@ def _version(package: str) -> str | None:
         return None
 
 
-def origins(store: Store, command: str, prefix: str = "") -> str:
-    """Versions, commits and devices of all raw files of a page, or of those whose names start with `prefix`."""
-    held = [store.origin(name) for name in store.names(prefix)]
-    made = dict.fromkeys(f"rlab {o.version}{f' ({o.commit})' if o.commit else ''}" for o in held)
+def origins(store: Store, command: str) -> str:
+    """Versions, commits and devices of all raw files of a page."""
+    held = [store.origin(name) for name in store.names()]
+    commits: dict[str, dict[str, None]] = {}
+    for o in held:
+        commits.setdefault(o.version, {})[o.commit or "commit unknown"] = None
+    made = [f"rlab {version} ({', '.join(each)})" for version, each in commits.items()]
     devices = dict.fromkeys(o.device for o in held if o.device)
     where = f" on {' and '.join(devices)}" if devices else ""
     return f"Measured with {' and '.join(made)}{where}; `{command} --page` writes this page from the raw results."
+
+
+def traced(sections: Iterable[str], store: Store) -> Iterator[str]:
+    """Each section with the raw files read for it (default: those of the section before), and a line about older ones."""
+    names = list[str]()
+    for section in sections:
+        names = sorted(set(store.used)) or names
+        store.used.clear()
+        old: dict[str, list[str]] = {}
+        for name in names:
+            if not (origin := store.origin(name)).current:
+                old.setdefault(origin.version, []).append(name)
+        lines = [f"**Measured with rlab {v}:** {_all_or(each, names)}." for v, each in old.items()]
+        yield tables.sourced("\n\n".join([section, *lines]), store.digest(names), names)
+
+
+def _all_or(some: Sequence[str], every: Sequence[str]) -> str:
+    return "all rows of this section" if len(some) == len(every) else ", ".join(f"`{name}`" for name in some)
 
 
 def plain_figures(figures: Figures) -> dict[str, Any]:

@@ -1,84 +1,124 @@
-"""Write README's table of results: six cases, each beside the strongest baseline that users can run.
+"""The tables of results in README.md and docs/results.md: our row of a page beside the best of its baselines.
 
-python -m benchmarks.headline           # writes the table from benchmarks/results into README.md
+python -m benchmarks --page        # writes them, and every page, from the raw files
+
+README shows the first six rows that this version of rlab measured; docs/results.md shows all of them with their versions.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
-from benchmarks.claims import INFINITE, OTHERS, OURS, README, WITHIN, value_of
-from benchmarks.harness import command, finish
-from benchmarks.tables import Results
+from benchmarks.raw import HERE
+from benchmarks.tables import Results, Section
 from benchmarks.tables import table as markdown
 
-BEGIN, END = "<!-- python -m benchmarks.headline: begin -->\n", "<!-- end -->\n"
+README, RESULTS_PAGE = HERE.parent / "README.md", HERE.parent / "docs" / "results.md"
+BEGIN, END, INFINITE = "<!-- python -m benchmarks --page: begin -->\n", "<!-- end -->\n", "∞"
+GENERATED = r"<!-- python -m benchmarks[^>]*: begin -->.*?<!-- end -->"
+QUERIES, SHOWN = ("20", "100"), 6
 
 
 @dataclass(frozen=True)
 class Headline:
-    """A row of README's table: our row of a results page beside the best of the baselines (default: all peers)."""
+    """Our row of a section beside the best of other rows (default: all that are not ours)."""
 
     case: str
     page: str
     section: str
     ours: str
-    baseline: str
     others: Sequence[str] = ()
+    only: str = ""
 
-    def cells(self) -> list[str]:
-        results = Results.read(self.page)
-        rows = {name: cells for name, cells in results.rows(self.section).items() if "÷" not in name}
+    @property
+    def found(self) -> Section | None:
+        """The section, if it has our row and one to compare it with."""
+        named = [each for each in Results.read(self.page).sections if each.title == self.section]
+        return next((each for each in named if {self.ours, *self.others} <= each.rows().keys()), None)
+
+    @property
+    def command(self) -> str:
+        return f"`python -m benchmarks.{self.page}{f' --only {self.only}' if self.only else ''}`"
+
+    def cells(self, found: Section) -> list[str]:
+        rows = {name: cells for name, cells in found.rows().items() if "÷" not in name}
         others = self.others or [name for name in rows if not name.startswith(OURS)]
         pairs = [(queries, names) for queries in QUERIES for names in ([self.ours], others)]
         figures = [_shown(min(_at(rows[name], queries) for name in names)) for queries, names in pairs]
-        return [self.case, self.baseline, *figures, results.match(r"\brlab (\d+\.\d+\.\d+)")]
+        return [self.case, *figures]
 
 
-QUERIES = ("20", "100")
-BASELINES = "`square`/`random`"
-HEADLINES = (
-    Headline("CIFAR-10, VGG", "anytime.md", "vgg natural", "auto", BASELINES, OTHERS),
-    Headline("CIFAR-10, vision transformer", "anytime.md", "vit natural", "auto", BASELINES, OTHERS),
-    Headline("CIFAR-10, certified CNN", "anytime.md", "robust natural", "auto", BASELINES, OTHERS),
-    Headline("ECG beats, CNN", "anytime.md", "beats cnn", "auto", BASELINES, OTHERS),
-    Headline("UCF-101 clips, SlowFast", "video.md", "SLOWFAST", "auto", "two agents", (*OTHERS, "two agents")),
-    Headline("CIFAR-10, VGG, free pixels", "peers.md", "VGG, free pixels", "pixels + surrogates", "ensemble PGD"),
-)
+OTHERS = ("square", "random")
+OURS = ("pixels", "palette", "auto", "belief")  # how our rows beside peers begin
+LEADS, OTHER_LEADS = (tuple(f"{net}, clinical, {policy}" for policy in OTHERS) for net in ("cnn3", "cnn7"))
+HEADLINES = (  # in the order in which README prefers them
+    Headline("CIFAR-10, VGG", "anytime", "vgg natural", "auto", OTHERS, "images"),
+    Headline("Photos, EfficientNet-Lite1", "anytime", "lite1 natural", "belief", OTHERS, "photos"),
+    Headline("ECG beats, CNN", "anytime", "beats cnn", "auto", OTHERS, "ecg"),
+    Headline("Twelve-lead ECG, CNN", "ecg", "Twelve leads", "cnn3, clinical, auto", LEADS, "twelve"),
+    Headline("UCF-101 clips, SlowFast", "video", "SLOWFAST", "auto", OTHERS, "curves"),
+    Headline(
+        "CIFAR-10, VGG, free pixels, strongest peer", "peers", "VGG, free pixels", "pixels + surrogates", only="vgg"
+    ),
+    Headline(
+        "Pets, YOLOX-nano detector", "beyond", "A pet vanishes from YOLOX-nano (416 pixels, patches of 32)", "auto",
+        OTHERS, "detector",
+    ),
+    Headline(
+        "Pets, U-Net segmenter", "beyond", "Half of a pet is lost, a U-Net of 64 pixels trained here (patches of 8)",
+        "auto", OTHERS, "segmenter",
+    ),
+    Headline("CIFAR-10, vision transformer", "anytime", "vit natural", "auto", OTHERS, "transformer"),
+    Headline("CIFAR-10, certified CNN", "anytime", "robust natural", "auto", OTHERS, "robust"),
+    Headline("Twelve-lead ECG, deeper CNN", "ecg", "Twelve leads", "cnn7, clinical, auto", OTHER_LEADS, "twelve"),
+    Headline("ECG beats, transformer", "anytime", "beats transformer", "auto", OTHERS, "ecg"),
+)  # fmt: skip
+
+
+def value_of(cell: str) -> float:
+    """The figure of a table's cell, without its interval."""
+    return math.inf if cell == "no flip" else float(cell.partition(" ")[0])
 
 
 def _at(cells: dict[str, str], queries: str) -> float:
     """The distance within this number of queries."""
-    columns = (f"{WITHIN} {queries}", f"L2 within {queries}", f"attack MAP within {queries}")
-    return next(value_of(cells[column]) for column in columns if column in cells)
+    return next(value_of(cells[name]) for name in cells if name.endswith(f" {queries}") and "flipped" not in name)
 
 
 def _shown(value: float) -> str:
     return INFINITE if math.isinf(value) else f"{value:.3g}"
 
 
-def table() -> str:
-    """README's table of results, between its marks."""
-    head = ["model", "strongest baseline", *(f"{who}, {q}" for q in QUERIES for who in ("rlab", "baseline"))]
-    return f"{BEGIN}{markdown((*head, 'version'), [headline.cells() for headline in HEADLINES])}\n{END}"
+def head() -> list[str]:
+    return ["model", *(f"{who}, {q}" for q in QUERIES for who in ("rlab", "baseline"))]
 
 
-def written(readme: str) -> str:
-    """README with its table of results written again."""
-    before, begin, rest = readme.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise SystemExit(f"README.md needs the lines {BEGIN.strip()} and {END.strip()}")
-    return before + table() + after
+def readme_table() -> str:
+    measured = [(each, found) for each in HEADLINES if (found := each.found) and found.current]
+    return markdown([*head(), "command"], [[*each.cells(found), each.command] for each, found in measured[:SHOWN]])
 
 
-def main() -> None:
-    command(__doc__).parse_args()
-    README.write_text(written(README.read_text(encoding="utf-8")), encoding="utf-8")
-    finish({"rows": len(HEADLINES)})
+def results_table() -> str:
+    measured = [(each, found) for each in HEADLINES if (found := each.found)]
+    rows = [[*each.cells(found), " and ".join(found.versions)] for each, found in measured]
+    return markdown([*head(), "version"], rows)
 
 
-if __name__ == "__main__":
-    main()
+TABLES = {README: readme_table, RESULTS_PAGE: results_table}
+
+
+def written(path: Path, text: str) -> str:
+    """The document's text with its table written again."""
+    marks = f"{re.escape(BEGIN)}.*?{re.escape(END)}"
+    if not re.search(marks, text, re.S):
+        raise SystemExit(f"{path.name} needs the lines {BEGIN.strip()} and {END.strip()}")
+    return re.sub(marks, lambda _: f"{BEGIN}{TABLES[path]()}\n{END}", text, count=1, flags=re.S)
+
+
+def write_tables() -> None:
+    for path in TABLES:
+        path.write_text(written(path, path.read_text(encoding="utf-8")), encoding="utf-8")

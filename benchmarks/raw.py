@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import subprocess
@@ -34,6 +35,11 @@ class Raw:
     facts: Facts = field(default_factory=dict)
 
 
+def minor(version: str) -> str:
+    """'0.3' of '0.3.0.dev0'."""
+    return ".".join(version.split(".")[:2])
+
+
 @dataclass(frozen=True)
 class Origin:
     """How a raw file was made. Empty fields are unknown: rlab 0.2.0 and earlier did not record them."""
@@ -43,6 +49,11 @@ class Origin:
     device: str = ""
     seconds: float | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def current(self) -> bool:
+        """Whether this minor version of rlab made it."""
+        return minor(self.version) == minor(rlab.__version__)
 
 
 def commit() -> str:
@@ -56,9 +67,10 @@ def commit() -> str:
 
 @dataclass(frozen=True)
 class Store:
-    """A folder of raw files, one for each piece."""
+    """A folder of raw files, one for each piece; `used` lists those read so far, so that a page can name its sources."""
 
     folder: Path
+    used: list[str] = field(default_factory=list, compare=False)
 
     def path(self, name: str) -> Path:
         return self.folder / f"{name}.parquet"
@@ -76,7 +88,12 @@ class Store:
     def origin(self, name: str) -> Origin:
         return Origin(**self._header(name, "origin"))
 
+    def digest(self, names: Sequence[str]) -> str:
+        """Eight digits that change with the files of these names."""
+        return hashlib.sha256(b"".join(self.path(name).read_bytes() for name in names)).hexdigest()[:8]
+
     def facts(self, name: str) -> Facts:
+        self.used.append(name)
         return self._header(name, "facts")
 
     def read(self, name: str) -> Raw:
@@ -100,8 +117,10 @@ class Store:
         part.replace(self.path(name))
 
     def matches(self, name: str, settings: Mapping[str, Any]) -> bool:
-        """Whether the file exists and was made with these settings."""
-        return name in self and self.origin(name).settings == json.loads(json.dumps(settings, default=list))
+        """Whether this version of rlab made the file, with these settings."""
+        if name not in self or not (origin := self.origin(name)).current:
+            return False
+        return origin.settings == json.loads(json.dumps(settings, default=list))
 
 
 def _to_row(name: str, value: Any) -> dict[str, Any]:

@@ -8,8 +8,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.raw import RESULTS
+from benchmarks.raw import RESULTS, Store
 from rlab.stats import Estimate
+
+SOURCES = re.compile(r"<!-- raw files (\w+): (.*) -->")  # below each section of a page
 
 
 def table(headings: str | Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -33,55 +35,70 @@ def section(title: str, *parts: str) -> str:
     return "\n\n".join([f"## {title}", *parts])
 
 
+def sourced(text: str, digest: str, files: Sequence[str]) -> str:
+    """A section with the raw files that it comes from."""
+    return f"{text}\n\n<!-- raw files {digest}: {', '.join(files)} -->"
+
+
 def page(title: str, rules: str, origins: str, sections: Iterable[str]) -> str:
     """A page of results: the rules its figures follow, how they were measured, then the tables."""
     return "\n\n".join([f"# {title}", " ".join(rules.split()), origins, *sections]) + "\n"
 
 
-def replace_section(path: Path, section: str) -> None:
-    """Write a section, which starts with its heading, over the section of that heading, or at the end of the page."""
-    heading, sections = section.partition("\n")[0], path.read_text(encoding="utf-8").rstrip("\n").split("\n\n## ")
-    others = [part for part in sections if f"## {part.partition(chr(10))[0]}" != heading]
-    at = next((i for i, part in enumerate(sections) if f"## {part.partition(chr(10))[0]}" == heading), len(others))
-    others.insert(at, section.removeprefix("## "))
-    path.write_text("\n\n## ".join(others) + "\n", encoding="utf-8")
-
-
 @dataclass(frozen=True)
-class Results:
-    """A page of benchmarks/results."""
+class Section:
+    """A part of a results page with its tables, and the raw files that they come from."""
 
+    page: str
+    title: str
     text: str
+    store: Store
 
-    @classmethod
-    def read(cls, name: str) -> Results:
-        return cls((RESULTS / name).read_text(encoding="utf-8"))
+    @property
+    def digest(self) -> str:
+        """Of the raw files when the section was written; see `Store.digest`."""
+        found = SOURCES.search(self.text)
+        return found[1] if found else ""
 
-    def rows(self, section: str) -> dict[str, dict[str, str]]:
-        """Cells by row and column of a section's tables; the heading of the first column starts a column's name: 'L2 within 5'."""
+    @property
+    def files(self) -> list[str]:
+        found = SOURCES.search(self.text)
+        return found[2].split(", ") if found else []
+
+    @property
+    def current(self) -> bool:
+        """Whether this version of rlab made all of its raw files, and they still exist."""
+        return all(name in self.store and self.store.origin(name).current for name in self.files)
+
+    @property
+    def versions(self) -> list[str]:
+        return sorted({self.store.origin(name).version for name in self.files if name in self.store})
+
+    def rows(self) -> dict[str, dict[str, str]]:
+        """Cells by row and column; the heading of the first column starts a column's name: 'L2 within 5'."""
         found: dict[str, dict[str, str]] = {}
-        for heading, rows in tables_in(self._section(section)):
+        for heading, rows in tables_in(self.text):
             for cells in rows:
                 row = found.setdefault(cells[0], {})
                 for column, cell in zip(heading[1:], cells[1:], strict=True):
                     row.setdefault(f"{heading[0]} {column}".strip(), cell)
         return found
 
-    def sections(self) -> list[str]:
-        return re.findall(r"^## (.+)$", self.text, re.M)
 
-    def match(self, pattern: str) -> str:
-        """The first group of a pattern in the text."""
-        found = re.search(pattern, self.text)
-        if not found:
-            raise ValueError(f"the results do not contain {pattern!r}")
-        return found.group(1)
+@dataclass(frozen=True)
+class Results:
+    """A page of benchmarks/results."""
 
-    def _section(self, name: str) -> str:
-        _before, heading, after = self.text.partition(f"\n## {name}\n")
-        if not heading:
-            raise ValueError(f"the results have no section {name!r}")
-        return after.partition("\n## ")[0]
+    sections: tuple[Section, ...]
+
+    @classmethod
+    def read(cls, name: str, folder: Path = RESULTS) -> Results:
+        text, store = (folder / f"{name}.md").read_text(encoding="utf-8"), Store(folder / "raw" / name)
+        parts = text.split("\n\n## ")[1:]
+        return cls(tuple(Section(name, part.partition("\n")[0], part, store) for part in parts))
+
+    def rows(self, title: str) -> dict[str, dict[str, str]]:
+        return next(section for section in self.sections if section.title == title).rows()
 
 
 def tables_in(text: str) -> Iterator[tuple[list[str], list[list[str]]]]:

@@ -1,5 +1,8 @@
 """What can go wrong, as sentences a user can act on: what was expected, what came, what to do."""
 
+from importlib import import_module
+from typing import Any
+
 from rlab.redact import redact
 
 
@@ -47,6 +50,14 @@ class MissingExtra(ImportError):
 
     def __init__(self, package: str, extra: str) -> None:
         super().__init__(f"the package {package!r} is not installed: pip install 'rlab-robustness[{extra}]'")
+
+
+def optional(module: str, missing: MissingExtra) -> Any:
+    """A module of an optional package, imported now; `missing` if it is not installed."""
+    try:
+        return import_module(module)
+    except (ImportError, OSError) as error:  # OSError: a library that it loads is missing
+        raise missing from error
 
 
 class Notice(UserWarning):

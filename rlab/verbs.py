@@ -222,7 +222,8 @@ def benchmark(
     """
     free: dict[str, Any] = {"sets": "free", "ladder": "severity:1..5"} if model is None else {}
     declared = check_keywords(benchmark, BenchmarkOptions, free | dict(options))
-    models = {} if model is None else model if isinstance(model, Mapping) else {_set_name(model): model}
+    name = folder_name(model) if isinstance(model, str) else "model"
+    models = {} if model is None else model if isinstance(model, Mapping) else {name: model}
     placed = {name: _placed(declared, each) for name, each in models.items()}
     source = data if isinstance(data, DataOptions) else None
     if isinstance(data, str | os.PathLike):
@@ -238,11 +239,6 @@ def benchmark(
         announce(Understood(batch, tuple(victims.values()), declared.filled(batch)[1]))
         with bar(len(batch) * (len(victims) if declared.sets == "each" else 1), "making") as advance:
             return make_benchmark(victims, batch, Path(out), declared, advance)
-
-
-def _set_name(model: Model) -> str:
-    """The name of the only model in its benchmark."""
-    return folder_name(model) if isinstance(model, str) else "model"
 
 
 def train(

@@ -29,7 +29,7 @@ def main() -> None:
         )
     versions = re.findall(r'"Programming Language :: Python :: (3\.\d+)"', (ROOT / "pyproject.toml").read_text())
     pythons = {version: _interpreter(version) for version in (versions[0], versions[-1])}
-    archives = build()
+    archives = build(DIST)
     for version, python in pythons.items():
         for archive, printed in try_out(python, archives):
             print(f"Python {version}, {archive.name}: {printed}", flush=True)
@@ -38,17 +38,17 @@ def main() -> None:
     print("".join(sums), end="")
 
 
-def build() -> list[Path]:
-    """The wheel and the source archive, in an empty `dist/`."""
+def build(dist: Path) -> list[Path]:
+    """The wheel and the source archive, in a folder that is emptied first."""
     os.environ["SOURCE_DATE_EPOCH"] = _output("git", "log", "-1", "--format=%ct")
-    shutil.rmtree(DIST, ignore_errors=True)
-    _output(sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", str(DIST))
-    (source,) = DIST.iterdir()
+    shutil.rmtree(dist, ignore_errors=True)
+    _output(sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", str(dist))
+    (source,) = dist.iterdir()
     with tempfile.TemporaryDirectory() as folder, tarfile.open(source) as packed:
         packed.extractall(folder, filter="data")
         (unpacked,) = Path(folder).iterdir()
-        _output(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(DIST), folder=unpacked)
-    return sorted(DIST.iterdir(), reverse=True)  # a wheel's name is the source archive's and more
+        _output(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(dist), folder=unpacked)
+    return sorted(dist.iterdir(), reverse=True)  # a wheel's name is the source archive's and more
 
 
 def try_out(python: str, archives: Sequence[Path]) -> Iterator[tuple[Path, str]]:

@@ -137,18 +137,18 @@ WHOLE = {"rlab/training/environments.py": "train"}
 WHOLE |= {f"rlab/serve/{name}.py": "serve" for name in ("access", "actions", "app", "server", "site")}
 
 
-@pytest.mark.parametrize("source", SOURCES, ids=lambda source: str(source.relative_to(ROOT)))
-def test_imports_are_declared(source: Path):
+def test_imports_are_declared():
     extras = {name: set(map(canonical, extra)) for name, extra in project()["optional-dependencies"].items()}
     core = {canonical(requirement) for requirement in project()["dependencies"]}
-    always = core | extras.get(WHOLE.get(source.relative_to(ROOT).as_posix(), ""), set())
     every = core.union(*extras.values())
-    tree = tree_of(source)
-    at_top = {name for node in tree.body for name in imported(node)}
-    anywhere = {name for node in ast.walk(tree) for name in imported(node)}
-    for names, declared in ((at_top, always), (anywhere, every)):
-        others = names - sys.stdlib_module_names - {"rlab"} - APART
-        assert {canonical(DISTRIBUTIONS.get(name, name)) for name in others} <= declared
+    for source in SOURCES:
+        always = core | extras.get(WHOLE.get(source.relative_to(ROOT).as_posix(), ""), set())
+        tree = tree_of(source)
+        at_top = {name for node in tree.body for name in imported(node)}
+        anywhere = {name for node in ast.walk(tree) for name in imported(node)}
+        for names, declared in ((at_top, always), (anywhere, every)):
+            others = names - sys.stdlib_module_names - {"rlab"} - APART
+            assert {canonical(DISTRIBUTIONS.get(name, name)) for name in others} <= declared, source
 
 
 def test_constraints_are_exact_pins_of_the_core_and_the_tools():

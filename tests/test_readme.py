@@ -75,7 +75,7 @@ def test_configurations_shown_are_configurations(root: Path) -> None:
 def test_the_readme_is_short_and_in_order(root: Path) -> None:
     text = (root / "README.md").read_text(encoding="utf-8")
     assert len(text.split()) in README_WORDS
-    parts = ["![", "make demo", "import rlab", "rlab doctor", "page-beat.png", "| version |"]
+    parts = ["![", "make demo", "import rlab", "rlab doctor", "page-beat.png", "| command |"]
     parts += ["## When not to use it", "## Read on"]
     places = [text.index(part) for part in parts]
     assert places == sorted(places)

@@ -37,7 +37,7 @@ def test_the_site_builds_without_a_broken_link_and_fetches_nothing(root: Path, t
     pages = {
         path.relative_to(tmp_path).as_posix(): path.read_text(encoding="utf-8") for path in tmp_path.rglob("*.html")
     }
-    assert 'href="repository/benchmarks/results/peers.html"' in pages["claims.html"]
+    assert 'href="repository/benchmarks/results/peers.html"' in pages["results.html"]
     summary = (rlab.attack.__doc__ or "").partition("\n")[0].replace("`", "")
     assert summary in html.unescape(re.sub(r"<[^>]*>", "", pages["reference.html"]))
     options = re.findall(r"<code>(--[^<]*)</code>", pages["commands.html"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -21,7 +22,10 @@ def module_name(path: Path) -> str:
     return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
 
 
-MODULES = {module_name(path): ast.parse(path.read_text(encoding="utf-8")) for path in FILES}
+@cache
+def modules() -> dict[str, ast.Module]:
+    """Every file of the package; parsed on first use, because all processes import this module."""
+    return {module_name(path): ast.parse(path.read_text(encoding="utf-8")) for path in FILES}
 
 
 def imported(tree: ast.Module) -> Iterator[str]:
@@ -37,11 +41,11 @@ def imported(tree: ast.Module) -> Iterator[str]:
         if node in skipped:
             continue
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names if alias.name in MODULES)
-        elif isinstance(node, ast.ImportFrom) and node.module in MODULES:
+            yield from (alias.name for alias in node.names if alias.name in modules())
+        elif isinstance(node, ast.ImportFrom) and node.module in modules():
             names = {f"{node.module}.{alias.name}" for alias in node.names}
-            yield from names & MODULES.keys()
-            if not names <= MODULES.keys():
+            yield from names & modules().keys()
+            if not names <= modules().keys():
                 yield node.module
 
 
@@ -55,7 +59,7 @@ def find_cycle(graph: dict[str, set[str]]) -> list[str]:
 
 
 def test_no_circular_import() -> None:
-    assert find_cycle({name: set(imported(tree)) for name, tree in MODULES.items()}) == []
+    assert find_cycle({name: set(imported(tree)) for name, tree in modules().items()}) == []
 
 
 def test_a_circular_import_inside_a_function_is_found() -> None:
@@ -71,7 +75,7 @@ def test_files_are_short() -> None:
 
 
 def functions() -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:
-    for name, tree in MODULES.items():
+    for name, tree in modules().items():
         for node in ast.walk(tree):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 yield f"{name}.{node.name}", node
@@ -100,7 +104,7 @@ def test_few_files_lie_loose_and_few_layers_have_no_exceptions() -> None:
 def test_seams_are_typed(package: str) -> None:
     """No field, parameter or result that other modules see is declared as Any; keywords that users pass on may be."""
     untyped = []
-    for name, tree in MODULES.items():
+    for name, tree in modules().items():
         for node in ast.walk(tree) if name.startswith(package) else ():
             notes: list[ast.expr | None] = []
             if isinstance(node, ast.ClassDef):

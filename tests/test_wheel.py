@@ -19,6 +19,7 @@ import pytest
 from hatchling.builders.sdist import SdistBuilder
 from PIL import Image
 
+from scripts.release import build
 from tests.test_ecg_flow import MODEL, write_records
 from tests.test_project import ROOT, project_files
 
@@ -210,3 +211,12 @@ def test_the_wheel_holds_the_package_and_the_examples_and_no_more(wheel: Path):
 def test_the_source_distribution_is_complete():
     packed = {Path(file.path) for file in SdistBuilder(str(ROOT)).recurse_included_files()}
     assert [path for path in project_files() if path not in packed and path.name != "pyproject.toml"] == []
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="not a clone")
+def test_a_release_has_the_same_bytes_if_it_is_built_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "0")  # the script sets the commit's
+    first, second = (build(tmp_path / name) for name in ("first", "second"))
+    assert [path.suffix for path in first] == [".gz", ".whl"]
+    assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]

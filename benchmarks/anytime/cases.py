@@ -18,22 +18,18 @@ from rlab.victims.zoo import demo_victim
 
 OURS, WITHOUT = "auto", "belief"
 BASELINES = ("square", "random")
-PHOTO_PRIOR = "photo_prior"  # recorded: a prior for photos that does not ship
 VARIANTS: dict[str, dict[str, Any]] = {
     "surrogates": {"policy": "belief", "surrogates": True},
     "no-draws": {"policy": "auto(temperature=0.0, warming=0.0)"},
     "one-way": {"policy": "auto(rivals=1)"},
 }
-# Rows of the table of parts. Those that no variant makes were recorded with rlab 0.2.0; later versions cannot run them.
-PARTS = {
-    "auto": "trained prior, fixed rule", "belief": "no prior, fixed rule", "surrogates": "five surrogates, fixed rule",
-    "controller": "trained prior, controller", "belief-controller": "no prior, controller",
-    "myopic": "trained prior, controller of discount 0",
-    "add": "trained prior, no restores (cleanup after the flip)", "single": "trained prior, single changes",
-    "belief-add": "no prior, no restores (cleanup after the flip)", "belief-single": "no prior, single changes",
-    "no-draws": "trained prior, mean of the belief in place of draws", "one-way": "trained prior, one class believed about",
-}  # fmt: skip
-RUNNABLE = (OURS, WITHOUT, *BASELINES, *VARIANTS)
+PARTS = {  # rows of the table of parts
+    "auto": "trained prior",
+    "belief": "no prior",
+    "surrogates": "five surrogates in place of a prior",
+    "no-draws": "trained prior, mean of the belief in place of draws",
+    "one-way": "trained prior, one class believed about",
+}
 Load = Callable[[int, str], tuple[Victim, Batch]]  # samples, device
 
 
@@ -49,18 +45,15 @@ class Case:
     samples: int
     aims: tuple[float, float, float, float]
     policy: str = OURS
-    most: int = 200  # queries of our policy; the others get 200
+    budget: int = 200  # queries
 
     @property
     def raw(self) -> str:
         """How the names of raw files begin; cases that differ in our policy alone share the baselines."""
         return self.name.partition(",")[0].replace(" ", "_")
 
-    def budget(self, policy: str) -> int:
-        return self.most if policy in (OURS, WITHOUT) else 200
-
     def file(self, policy: str) -> str:
-        return f"{self.raw}-{policy}-b{self.budget(policy)}"
+        return f"{self.raw}-{policy}-b{self.budget}"
 
 
 def cifar(name: str) -> Load:

@@ -18,6 +18,7 @@ from typing import Any
 from benchmarks.default.cases import IMAGES, NETS, command, compared, shell
 from benchmarks.harness import Claim, Figures, Options, Piece
 from benchmarks.raw import HERE, Raw, Store
+from benchmarks.tables import section
 from rlab.comparison import AttackOutcome
 from rlab.comparison import Figures as OutcomeFigures
 from rlab.present.table import Share, Table, Value, markdown, number
@@ -79,7 +80,7 @@ def sections(store: Store) -> Iterator[str]:
     if all(name in store for name in NETS):
         body = shown([line for name in NETS for line in rows(name, dict(store.read(name).numbers))])
         PAGE.write_text(written(PAGE.read_text(encoding="utf-8"), body), encoding="utf-8")
-        yield body.rstrip("\n")
+        yield section("Two networks", body.rstrip("\n"))
 
 
 def figures(store: Store) -> Figures:

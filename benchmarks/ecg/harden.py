@@ -133,8 +133,7 @@ def summary(numbers: Mapping[str, Any]) -> dict[str, float]:
     return {**numbers["quality"], "detection": float(np.mean(list(numbers["detection"].values())))}
 
 
-def harden_section(found: Found, origin: str) -> str:
-    """`origin` says how the raw files were made."""
+def harden_section(found: Found) -> str:
     rows = []
     for case, raw in found.items():
         quality, curves = raw.numbers["quality"], to_curves(raw.numbers["curves"])
@@ -166,4 +165,4 @@ def harden_section(found: Found, origin: str) -> str:
     )
     head = f"network | macro AUC | labels right | records right | detection | L2 within {QUERIES} | times before"
     more = table("noise at 12 dB | detected before | after, mean of the seeds", each)
-    return section("Hardening", about, table(head, rows), more, origin)
+    return section("Hardening", about, table(head, rows), more)

@@ -171,8 +171,7 @@ def held_out_figures(found: Found) -> Figures:
     return plain | {f"held_out_{method}_gain_even": gain(found, method, names, weights).value for method in METHODS}
 
 
-def held_out_section(found: Found, origin: str) -> str:
-    """`origin` says how the raw files were made."""
+def held_out_section(found: Found) -> str:
     names, every, weights = matters(found), list(found[FULL[0]].numbers["reported"]), even(found[FULL[0]])
     rows, each = [], []
     for method in (BEFORE, *METHODS):
@@ -193,10 +192,10 @@ def held_out_section(found: Found, origin: str) -> str:
         "at five severities. Six patients of DS2 are reported, three others chose the epoch and the settings; none of them is in "
         f"DS1. A fault matters if it costs the network more than {LOST:.0%} at its strongest level, on the patients to choose by; "
         "many cost nothing, as the network normalises each beat. After the slash: the mean over the classes N, S and V. Most beats "
-        "are N, so a network that says N too often is right more often under strong faults: trained on beats as they come, ours had 52% "
-        "and augment 70% after the slash on these patients, and the classes were made even after seeing that. Brackets: 95%, over "
-        "seeds and beats."
+        "are N, so a network that says N too often is right more often under strong faults: trained on beats as they come, ours "
+        "had 52% and augment 70% after the slash on these patients, and the classes were made even after seeing that. Brackets: "
+        "95%, over seeds and beats."
     )
     head = "network | seeds | clean | faults that matter | at the strongest level | all filters | gain, points | mean over classes"
     faults = table(f"fault | {BEFORE} | {' | '.join(METHODS)}", each)
-    return section("Beats under other faults", about, table(head, rows), faults, origin)
+    return section("Beats under other faults", about, table(head, rows), faults)

@@ -198,8 +198,7 @@ def plausible_figures(found: Found) -> Figures:
     return figures
 
 
-def plausible_section(found: Found, origin: str) -> str:
-    """`origin` says how the raw files were made."""
+def plausible_section(found: Found) -> str:
     rows = []
     for case, shares in found.items():
         about = f"{case.net}, folds {case.folds}" if "-" in case.folds else f"{case.net}, fold {case.folds}"
@@ -221,7 +220,7 @@ def plausible_section(found: Found, origin: str) -> str:
     )
     head = "network, records, method | records | heat at the sign | over uniform | with QRS, over uniform"
     by_statement = statement_table({case: shares for case, shares in found.items() if case.folds == EVERY})
-    return section("Plausible heat", about, table(head, rows), f"By statement, folds {EVERY}:", by_statement, origin)
+    return section("Plausible heat", about, table(head, rows), f"By statement, folds {EVERY}:", by_statement)
 
 
 def statement_table(found: Found) -> str:

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from benchmarks.attacks import attack
 from benchmarks.beats import LABELS, balanced, beats
-from benchmarks.ecg import harden, held_out, leads, plausible, twelve
+from benchmarks.ecg import harden, held_out, leads, networks, plausible, twelve
 from benchmarks.ecg.cases import (
     BASELINES,
     FULL,
@@ -37,7 +37,7 @@ from benchmarks.ecg.cases import (
 )
 from benchmarks.ecg.reading import read_ms
 from benchmarks.ecg.smooth_pgd import smooth_pgd_min
-from benchmarks.harness import Claim, Figures, Options, Piece, origins
+from benchmarks.harness import Claim, Figures, Options, Piece
 from benchmarks.raw import Curves, Numbers, Raw, Store, from_curves, or_nan, to_curves
 from benchmarks.tables import interval, section, share, table
 from benchmarks.victims import BEAT_NETS, beat_victim
@@ -49,6 +49,15 @@ from rlab.stats import Estimate, estimate, median
 from rlab.victims.torch_module import TorchVictim
 
 COLUMNS = ("relative", "snr_flip", "snr")
+RULES = """
+Beats: no training of a prior or an agent used these victims (`benchmarks.victims.train_beats`). Beats are those of the 9 available
+records of DS2 that the victim classifies correctly, with N, S and V balanced as far as there are enough. Queries are search and
+cleanup; their median is over all beats, and a beat that was not flipped counts as the whole budget. L2, in mV and relative to the
+beat's own, is after cleanup, over flipped beats. SNR compares the beat without its mean with the change. All attacks use the same
+stopping rule, and those that do not reduce the distortion themselves the same cleanup. Smooth PGD (Han et al. 2020) is the
+white-box bound: it uses the victim's own gradients and moves every sample freely but smoothly, so it has no queries to compare.
+[anytime.md](anytime.md) compares the policies within the same number of queries. Brackets are 95% bootstrap intervals.
+"""
 
 
 @dataclass(frozen=True)
@@ -128,6 +137,7 @@ def pieces(options: Options) -> Iterator[Piece]:
     yield from harden.pieces()
     yield from held_out.pieces()
     yield from plausible.pieces()
+    yield from networks.pieces()
 
 
 Read = Callable[[str], Raw]
@@ -170,19 +180,21 @@ def distortions_table(read: Read, size: Size) -> str:
 
 
 def sections(store: Store) -> Iterator[str]:
-    """Each replaces the section of its heading once all of its raw files are there; the others of the page stay."""
+    """Each once all of its raw files are there."""
     if all(case.name in store for case in cases(FULL) if case.kind == "attacks"):
         yield from beat_sections(store)
     if found := lead_curves(store):
         yield leads.lead_section(found)
     if whole := twelve.stored(store):
-        yield twelve.twelve_section(whole, origins(store, "python -m benchmarks.ecg", twelve.KIND))
+        yield twelve.twelve_section(whole)
     if hardened := harden.stored(store):
-        yield harden.harden_section(hardened, origins(store, "python -m benchmarks.ecg", harden.KIND))
+        yield harden.harden_section(hardened)
     if beyond := held_out.stored(store):
-        yield held_out.held_out_section(beyond, origins(store, "python -m benchmarks.ecg", held_out.KIND))
+        yield held_out.held_out_section(beyond)
     if heat := plausible.stored(store):
-        yield plausible.plausible_section(heat, origins(store, "python -m benchmarks.ecg", plausible.KIND))
+        yield plausible.plausible_section(heat)
+    if nets := networks.stored(store):
+        yield networks.network_section(nets)
 
 
 def beat_sections(store: Store) -> Iterator[str]:
@@ -191,11 +203,9 @@ def beat_sections(store: Store) -> Iterator[str]:
         held = ", ".join(f"{count} {name}" for name, count in facts["beats"].items())
         about = (
             f"{FULL.samples} beats ({held}), budget {FULL.budget:,} queries for each beat, palette `{' '.join(PALETTE)}`, patch "
-            f"{PATCH}. Greedy's budget is {4 * FULL.budget:,}, on the first {GREEDY_BEATS} beats."
+            f"{PATCH}. Greedy attacks the first {GREEDY_BEATS} beats."
         )
-        yield section(
-            net, about, attack_table(net, store.read, FULL), origins(store, "python -m benchmarks.ecg", f"{net}-")
-        )
+        yield section(net, about, attack_table(net, store.read, FULL))
     if all(case.name in store for case in cases(FULL)):
         about = (
             f"One distortion alone, {FULL.alone} beats for each victim, budget {FULL.budget:,}, proposals by `random`."
@@ -244,7 +254,7 @@ def quick(options: Options) -> Figures:
 
 
 def figures(store: Store) -> Figures:
-    records = (leads.KIND, twelve.KIND, harden.KIND, held_out.KIND, plausible.KIND)
+    records = (leads.KIND, twelve.KIND, harden.KIND, held_out.KIND, plausible.KIND, networks.KIND)
     beats = keyed({name: store.read(name) for name in store.names() if not name.startswith(records)}, FULL)
     of_leads, of_policies = leads.lead_figures(lead_curves(store)), twelve.twelve_figures(twelve.stored(store))
     heat = {
@@ -261,5 +271,7 @@ def lead_curves(store: Store) -> dict[leads.LeadCase, Curves]:
     return {case: to_curves(store.read(case.name).numbers) for case in leads.FULL}
 
 
-CASES = ("attacks", "distortions", leads.KIND, twelve.KIND, harden.KIND, held_out.KIND, "reading", plausible.KIND)
-CLAIM = Claim("ecg", "ECG", __doc__, "", quick, pieces, sections, figures, cases=CASES, page="ecg")
+CASES = (
+    "attacks", "distortions", leads.KIND, twelve.KIND, harden.KIND, held_out.KIND, "reading", plausible.KIND, networks.KIND
+)  # fmt: skip
+CLAIM = Claim("ecg", "ECG", __doc__, RULES, quick, pieces, sections, figures, cases=CASES)

@@ -97,8 +97,7 @@ def twelve_figures(found: Found) -> Figures:
     return figures
 
 
-def twelve_section(found: Found, origin: str) -> str:
-    """`origin` says how the raw files were made."""
+def twelve_section(found: Found) -> str:
     rows = []
     for case, curves in found.items():
         times = interval(over_better(found, case.net, case.palette, 100), 2) if case.policy == OURS else ""
@@ -115,4 +114,4 @@ def twelve_section(found: Found, origin: str) -> str:
     )
     heads = " | ".join(f"within {q}" for q in WITHIN if q <= case.budget)
     head = f"network, palette, policy | flipped within 100 | {heads} | over the better"
-    return section("Twelve leads", about, table(head, rows), origin)
+    return section("Twelve leads", about, table(head, rows))

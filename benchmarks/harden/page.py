@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.attacks import Pairs
 from benchmarks.harden import trials
 from benchmarks.harden.cases import FROM_SCRATCH, METHODS, SEEDS, TITLES
 from benchmarks.harden.jobs import BUDGETS, OTHERS, TRAINED_KINDS, mean_common
@@ -103,6 +104,9 @@ def section(store: Store, name: str) -> str:
     )
     heads += f" | ours over it | Square | PGD | corruptions | held-out{last} | training, s"
     parts = [table(heads, main)]
+    if "ours" in found:
+        near = (distances(jobs, BUDGETS[-1])[0] for jobs in (found["ours"], unchanged))
+        parts.append(Pairs.of(*near).sentence("samples"))
     if name == "scratch":
         missing = [method for method in methods_of(name) if method not in found]
         return section_of(

@@ -37,5 +37,5 @@ class Size:
     policies: tuple[str, ...]
 
 
-FULL = Size(64, 100, 3, ("random", "square", "belief", "auto", HALVES))
+FULL = Size(32, 50, 3, ("random", "square", "belief", "auto", HALVES))
 QUICK = Size(32, 30, 1, ("random", "square", "auto"))

@@ -21,7 +21,7 @@ import rlab
 from benchmarks.harness import Claim, Figures, Options, Piece
 from benchmarks.overhead.cases import CASES, FULL, HALVES, QUICK, Case, Size
 from benchmarks.raw import Raw, Store
-from benchmarks.tables import table
+from benchmarks.tables import section, table
 from rlab.core.defaults import PALETTES
 from rlab.runs.attack import run_attack
 from rlab.runs.options import make_attack
@@ -130,8 +130,8 @@ def sections(store: Store) -> Iterator[str]:
             times = (f"{one.attack:.2f}", f"{one.forward:.2f}", f"{one.ratio:.3f}")
             lines.append((case.name, policy, f"{one.rows:.0f}", f"{one.calls:.0f}", *times))
     if lines:
-        yield table("model and input | policy | rows | calls | attack, s | forward, s | ratio", lines)
-        yield f"Times are {' and '.join(timings)}."
+        body = table("model and input | policy | rows | calls | attack, s | forward, s | ratio", lines)
+        yield section("Three ranks", body, f"Times are {' and '.join(timings)}.")
 
 
 def figures(store: Store) -> Figures:

@@ -82,15 +82,17 @@ def pieces(options: Options) -> Iterator[Piece]:
         yield Piece(row.file(victim), case, attack_settings(row, victim), partial(attacked, row, victim))
 
 
-def kept(store: Store) -> dict[tuple[str, str, str], list[Curves]]:
-    """The curves of every seed by kind, victim and row."""
-    held: dict[tuple[str, str, str], list[Curves]] = {}
-    for row, victim in cases.rows():
-        if (name := row.file(victim)) in store:
-            curves, unit = to_curves(store.read(name).numbers), 1 if row.kind == "dual_action" else 255
-            scaled = tuple(tuple((q, unit * far) for q, far in curve) for curve in curves)
-            held.setdefault((row.kind, victim, row.name), []).append(scaled)
-    return held
+def kept(store: Store) -> Iterator[tuple[str, str, dict[str, list[Curves]]]]:
+    """Kind, victim, and the curves of every seed by row."""
+    for kind, victim in dict.fromkeys((row.kind, victim) for row, victim in cases.rows()):
+        held: dict[str, list[Curves]] = {}
+        for row in (row for row, at in cases.rows() if (row.kind, at) == (kind, victim)):
+            if (name := row.file(victim)) in store:
+                curves, unit = to_curves(store.read(name).numbers), 1 if kind == "dual_action" else 255
+                scaled = tuple(tuple((q, unit * far) for q, far in curve) for curve in curves)
+                held.setdefault(row.name, []).append(scaled)
+        if held:
+            yield kind, victim, held
 
 
 def first_flips(seeds: Sequence[Curves]) -> tuple[str, str]:
@@ -105,15 +107,13 @@ def line(kind: str, name: str, seeds: Sequence[Curves]) -> tuple[str, ...]:
 
 
 def sections(store: Store) -> Iterator[str]:
-    held = kept(store)
-    for kind in SHARED:
+    for kind, victim, held in kept(store):
         measure = "L2" if kind == "dual_action" else "MAP"
         words = [f"{what} within {q}" for q in BUDGETS[kind] for what in ("flips", measure)]
         heading = ("attack", *words, "mean queries", "median queries", "seeds")
-        for victim in dict.fromkeys(name for each, name, _ in held if each == kind):
-            seen = "seen in training" if victim in SEEN[kind] else "not seen in training"
-            body = [line(kind, name, seeds) for (each, at, name), seeds in held.items() if (each, at) == (kind, victim)]
-            yield f"## {kind} on {victim} ({seen})\n\n{table(heading, body)}"
+        seen = "seen in training" if victim in SEEN[kind] else "not seen in training"
+        body = [line(kind, name, seeds) for name, seeds in held.items()]
+        yield f"## {kind} on {victim} ({seen})\n\n{table(heading, body)}"
     if curves := learning(store):
         yield curves
 
@@ -130,12 +130,12 @@ def learning(store: Store) -> str:
 
 def figures(store: Store) -> Figures:
     """Median distance over that of random changes, by victim and budget."""
-    held, out = kept(store), dict[str, float]()
-    for (kind, victim, name), seeds in held.items():
-        other = held.get((kind, victim, "random"))
-        if name == kind and other:
+    out = dict[str, float]()
+    for kind, victim, held in kept(store):
+        if kind in held and "random" in held:
             for q in BUDGETS[kind]:
-                out[f"{kind} {victim} over random {q}"] = median(seeds, q).value / median(other, q).value
+                ratio = median(held[kind], q).value / median(held["random"], q).value
+                out[f"{kind} {victim} over random {q}"] = ratio
     return out
 
 

@@ -121,7 +121,7 @@ def averaged(victim: str, device: str) -> tuple[TorchVictim, ...]:
 
 
 OURS, OURS_ALONE, OURS_INSIDE = "pixels + surrogates", "pixels", "palette + surrogates"
-COPIES, SMALL = " of 10 copies", ", 8x8"
+COPIES, SMALL = " of 10 copies", " 8x8"
 Run = Callable[[Victim, Batch, int, int, str], Curves]  # budget, seed, victim's name
 
 
@@ -262,7 +262,7 @@ CIFAR_TABLES = {
     "natural palette, targeted at airplane": TARGETED,
 }
 LONG_PHOTOS = tuple(
-    Row(f"belief, {side}x{side}, to the end", ours(NATURAL, False, patch=side), INSIDE[2].needs, budget=LONG, seeds=1)
+    Row(f"belief {side}x{side} to the end", ours(NATURAL, False, patch=side), INSIDE[2].needs, budget=LONG, seeds=1)
     for side in (14, 8)
 )
 

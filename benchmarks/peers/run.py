@@ -43,8 +43,8 @@ from rlab.errors import MissingExtra
 from rlab.stats import Estimate
 
 MISSING = (
-    "Missing: the rest of the 120 photos and the 500 sample photos, which take a GPU; a MobileNet or ResNet of torchvision's own "
-    "weights, which are not on the machine."
+    "Missing: most of the 120 photos, SqueezeNet as a victim where no row shows it, and the 500 sample photos, which may be "
+    "training images; they take hours without a GPU."
 )
 QUERIES = (1, 2, 3, 4, 5, 6, 20, 50, 100, 500)
 SHARES = (1, 5, 20, 100)
@@ -102,6 +102,8 @@ def section(title: str, rows: Sequence[Row], found: Table, most: int) -> str:
     shares = [(row.name, *(share(flipped(found[row.name], q)) for q in counts)) for row in shown]
     far = table(("L2 within", *map(str, queries), "seeds", "samples", "needs"), body)
     note = f"{len(found[first][0])} samples that the victim classifies correctly."
+    if absent := [row.name for row in rows if row.name not in found]:
+        note += f" Not run yet: {', '.join(absent)}."
     return section_of(title, far, table(("flipped within", *map(str, counts)), shares), note)
 
 
@@ -144,29 +146,28 @@ def sections(store: Store) -> Iterator[str]:
 
 
 def paper_section(store: Store) -> Iterator[str]:
-    """Our distances on photos, next to those of the paper."""
-    body = []
-    for victim in PHOTO_SURROGATES:
-        rows = [row for rows in PHOTO_TABLES.values() for row in rows if row.name.startswith(OWN)]
-        for row in (row for row in rows if row.file(victim, 0) in store):
-            for queries in (q for q in (20, 50, 200, 1000) if q <= row.budget):
-                far = within(kept(store, [row], victim)[row.name][:1], queries)[0]
+    """Our distances on photos within each budget, next to those of the paper."""
+    rows = [row for rows in PHOTO_TABLES.values() for row in rows if row.name.startswith(OWN)]
+    for budget in sorted({row.budget for row in rows}):
+        body = []
+        for victim, row in product(PHOTO_SURROGATES, (row for row in rows if row.budget == budget)):
+            for seeds in kept(store, [row], victim).values():
+                far = within(seeds[:1], budget)[0]
                 won = far[np.isfinite(far)]
-                figures = (f"{value:.3g}" for value in (won.mean(), np.median(won), won.max())) if len(won) else "–––"
-                title = f"{CASES[victim].title}, {row.name}"
-                body.append((title, f"{queries}", f"{len(won)} of {len(far)}", *figures))
-    if body:
-        body.append(("RLAB paper, ImageNet (other photos and networks)", "", "", "2.48", "", "4.74"))
-        heads = " | within | flipped | average L2 of flips | median | largest"
-        yield section_of("Photos and the paper's figure", table(heads, body), MISSING)
+                cells = (f"{value:.3g}" for value in (won.mean(), np.median(won), won.max())) if len(won) else "–––"
+                body.append((f"{CASES[victim].title}, {row.name}", f"{len(won)} of {len(far)}", *cells))
+        if body:
+            body.append(("RLAB paper, ImageNet (other photos and networks)", "", "2.48", "", "4.74"))
+            heads = f"within {budget:,} | flipped | average L2 of flips | median | largest"
+            yield section_of(f"Photos and the paper's figure, {budget:,} queries", table(heads, body), MISSING)
 
 
 def figures(store: Store) -> Figures:
     cifar = (kept(store, rows, "vgg") for rows in CIFAR_TABLES.values())
-    return keyed(*cifar, kept(store, FREE_PHOTOS, PHOTOS), kept(store, FREE_CLIPS, CLIPS))
+    return keyed(*cifar, photos=kept(store, FREE_PHOTOS, PHOTOS), clips=kept(store, FREE_CLIPS, CLIPS))
 
 
-def keyed(free: Table, inside: Table, targeted: Table, photos: Table, clips: Table) -> dict[str, Any]:
+def keyed(free: Table, inside: Table, targeted: Table, *, photos: Table, clips: Table) -> dict[str, Any]:
     """Figures by the names that scripts rely on; NaN where a row is missing."""
 
     def two(rows: Table, first: str, other: str | None, queries: int) -> float:
@@ -208,7 +209,8 @@ def quick(options: Options) -> Figures:
     for name, curves in (found[0] | found[1] | found[2]).items():
         print(f"{name}: {len(curves[0])} images, L2 {median(curves, 20).value:.3f} within 20 queries")
     few_photos = _few(store, FREE_PHOTOS, PHOTOS, QUICK_PHOTOS, options.device)
-    return keyed(*found, few_photos, _few(store, FREE_CLIPS, CLIPS, QUICK_CLIPS, options.device))
+    few_clips = _few(store, FREE_CLIPS, CLIPS, QUICK_CLIPS, options.device)
+    return keyed(*found, photos=few_photos, clips=few_clips)
 
 
 def _few(store: Store, rows: Sequence[Row], victim: str, size: tuple[int, int], device: str) -> Table:

@@ -1,7 +1,7 @@
 """How rlab bears faults: of the disk, of the network, of its inputs, of its own process, and many clients at once.
 
-python -m benchmarks.reliability                         # every fault at every moment; then write results/reliability.md
-python -m benchmarks.reliability --quick                 # some moments: ten minutes on an idle machine
+python -m benchmarks.reliability                         # twenty minutes; then write results/reliability.md
+python -m benchmarks.reliability --quick                 # ten minutes, with fewer moments of each command
 python -m benchmarks.reliability --quick --only serve    # one part: faults, mutations, orphans or serve
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import math
 import os
 import signal
 import statistics
@@ -17,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr
 from functools import partial
 from pathlib import Path
@@ -34,13 +35,15 @@ from tests.runs.killing import COMMANDS, FAULTS, faulty, unbroken
 from tests.victims.network import network_case
 
 RULES = """The k-th access of a command to the disk fails: its process is killed, the disk is full, for a moment or for good,
-or read-only, or reports an error; a failing fsync leaves half of its file. The same for requests to a model behind an address,
-with seven faults of the network. A fault is lost if the command does not end with one line, or if the resumed run writes a
-folder that differs from an undisturbed one. A damaged input is bad if a command does not end with one line, leaves something
-behind, or takes more than 30 s or 1 GB; a damaged request, if the answer is an error of the server. Clients of the server look
-at the list of 50 runs once a second."""
-NETWORK = "attack over HTTP"
-FEW = 10  # moments of each command and fault in a quick run
+or read-only, or reports an error; a failing fsync leaves half of its file. Every access is tried, or ten of each slow
+command. The same for requests to a model behind an address, with seven faults of the network. A fault is lost if the command
+does not end with one line, or if the resumed run writes a folder that differs from an undisturbed one. A damaged input is
+bad if a command does not end with one line, leaves something behind, or takes more than 30 s or 1 GB; a damaged request, if
+the answer is an error of the server. Clients of the server look at the list of 50 runs once a second."""
+NETWORK, FAULT = "attack over HTTP", "faults-"
+FEW = 10  # moments of each command and fault in a quick run, and of slow commands; the slow tests try all of them
+SLOW = ("learn", "stages", "benchmark png", "benchmark npz", "audit")
+DAMAGES = 4000
 RUNS, CLIENTS, SECONDS = 50, 200, 10  # of the server
 MODEL = """
 import os, time
@@ -82,9 +85,9 @@ def measure_network(folder: Path) -> Numbers:
     return {"moments": requests, "tried": len(points), "lost": sum(map(bool, said.values()))}
 
 
-def measure_mutations(folder: Path, seconds: float = 150) -> Numbers:
+def measure_mutations(folder: Path) -> Numbers:
     with fuzzing() as fuzzer:
-        fuzzer.run(seconds, 0)
+        fuzzer.run(math.inf, 0, DAMAGES)
     for name, damages in fuzzer.bad.items():
         print(f"{name}: {damages}")
     return {"mutations_tried": fuzzer.tried, "mutations_bad": len(fuzzer.bad), "mutations_kinds": len(fuzzer.subjects)}
@@ -194,49 +197,57 @@ def in_folder(measure: Callable[[Path], Numbers]) -> Numbers:
     return numbers
 
 
-def parts(most: int | None = None) -> Iterator[tuple[str, str, Callable[[Path], Numbers]]]:
+def parts(quick: bool = False) -> Iterator[tuple[str, str, Callable[[Path], Numbers]]]:
     """Case, name of the raw file, and what is measured."""
     for name in COMMANDS:
-        yield "faults", f"faults {name}", partial(measure_faults, name=name, most=most)
-    yield "faults", f"faults {NETWORK}", measure_network
+        most = FEW if quick or name in SLOW else None
+        yield "faults", _file(name), partial(measure_faults, name=name, most=most)
+    yield "faults", _file(NETWORK), measure_network
     yield "mutations", "mutations", measure_mutations
     yield "orphans", "orphans", measure_orphans
     yield "serve", "serve", measure_server
 
 
+def _file(command: str) -> str:
+    return FAULT + command.replace(" ", "-")
+
+
+def _raw(measure: Callable[[Path], Numbers], device: str) -> Raw:
+    return Raw(in_folder(measure))
+
+
 def pieces(options: Options) -> Iterator[Piece]:
     for case, name, measure in parts():
-        yield Piece(name, case, {}, lambda device, measure=measure: Raw(in_folder(measure)))
+        yield Piece(name, case, {}, partial(_raw, measure))
 
 
 def collected(numbers: Mapping[str, Numbers]) -> Figures:
-    faults = [own for name, own in numbers.items() if name.startswith("faults ")]
+    faults = [own for name, own in numbers.items() if name.startswith(FAULT)]
     figures = {f"faults_{key}": sum(own[key] for own in faults) for key in ("tried", "lost")} if faults else {}
     return {**figures, **{key: value for own in numbers.values() if own not in faults for key, value in own.items()}}
 
 
 def quick(options: Options) -> Figures:
-    chosen = [(name, measure) for case, name, measure in parts(FEW) if case in (options.only or CASES)]
+    chosen = [(name, measure) for case, name, measure in parts(quick=True) if case in (options.only or CASES)]
     return collected({name: in_folder(measure) for name, measure in chosen})
 
 
-def stored(store: Store) -> dict[str, Numbers]:
-    return {name: store.read(name).numbers for _, name, _ in parts() if name in store}
+def read(store: Store, names: Iterable[str]) -> dict[str, Numbers]:
+    return {name: store.read(name).numbers for name in names if name in store}
 
 
 def figures(store: Store) -> Figures:
-    return collected(stored(store))
+    return collected(read(store, [name for _, name, _ in parts()]))
 
 
 def sections(store: Store) -> Iterator[str]:
-    numbers, all_ = stored(store), dict(figures(store))
-    rows = [
-        [name.removeprefix("faults "), *(f"{own[key]:,.0f}" for key in ("moments", "tried", "lost"))]
-        for name, own in numbers.items()
-        if name.startswith("faults ")
-    ]
-    rows.append(["all", "", *(f"{all_[f'faults_{key}']:,.0f}" for key in ("tried", "lost"))])
+    files = {_file(name): name for name in (*COMMANDS, NETWORK)}
+    faults = read(store, files)
+    keys = ("moments", "tried", "lost")
+    rows = [[files[file], *(f"{own[key]:,.0f}" for key in keys)] for file, own in faults.items()]
+    rows.append(["all", *(f"{sum(own[key] for own in faults.values()):,.0f}" for key in keys)])
     yield tables.section("Faults", tables.table("command | accesses or requests | faults tried | lost", rows))
+    others = collected(read(store, CASES[1:]))
     names = {
         "mutations_kinds": "kinds of inputs and requests",
         "mutations_tried": "damages tried",
@@ -249,7 +260,7 @@ def sections(store: Store) -> Iterator[str]:
         "serve_rss_mb": "memory of the server after that, MB",
         "serve_pages_rss_mb": "memory after it drew the pages of a run and of a sample, MB",
     }
-    shown = [[words, f"{all_[key]:,.{all_[key] % 1 > 0:d}f}"] for key, words in names.items() if key in all_]
+    shown = [[words, f"{others[key]:,.{others[key] % 1 > 0:d}f}"] for key, words in names.items() if key in others]
     yield tables.section("Damages, kills and clients", tables.table(" | figure", shown))
 
 

@@ -1,6 +1,7 @@
 """Sets of CIFAR-10 images, ImageNet photos, MIT-BIH beats and UCF-101 clips, and what every model does on all of them.
 
-python -m benchmarks.sets --only cifar            # or photos, beats, clips; writes a section of results/transfer.md too
+python -m benchmarks.sets                         # all sets, then write results/sets.md
+python -m benchmarks.sets --only cifar            # or photos, beats, clips; run what has no raw file
 python -m benchmarks.sets --only beats --quick    # few samples (default: cifar)
 
 It makes three folders: `each` (the smallest flips found, for every model), `agreement` (those that flip all three) and `free`
@@ -15,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness import Claim, Figures, Options, Piece, circumstances
+from benchmarks.harness import Claim, Figures, Options, Piece
 from benchmarks.raw import Raw, Store
 from benchmarks.sets.cases import CASES, QUICK, SEED, Case
 from benchmarks.tables import section, table
@@ -69,8 +70,7 @@ def measure(name: str, folder: Path, samples: int, budget: int) -> Raw:
         f"`{case.format}`; severities {on}. Accuracy on the files of each set; {figures['files']} files, "
         f"{figures['verified_mismatches']} of which do not hold. Made against (down), tested on (across)."
     )
-    command = circumstances(f"python -m benchmarks.sets --only {name}")
-    return Raw(figures, {"section": section(f"Sets: {case.title}", about, transfer(made, report), command)})
+    return Raw(figures, {"section": section(case.title, about, transfer(made, report))})
 
 
 def pieces(options: Options) -> Iterator[Piece]:
@@ -95,4 +95,8 @@ def quick(options: Options) -> Figures:
     return raw.numbers
 
 
-CLAIM = Claim("sets", "Sets", __doc__, "", quick, pieces, sections, cases=tuple(CASES), page="transfer")
+RULES = """
+Accuracy of three models on sets made against each of them, on samples that flip all three, and on distortions that no model
+chose.
+"""
+CLAIM = Claim("sets", "Sets of four kinds of data", __doc__, RULES, quick, pieces, sections, cases=tuple(CASES))

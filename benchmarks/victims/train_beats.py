@@ -1,7 +1,7 @@
-"""Train the networks for beats on DS1 of MIT-BIH and measure them on the 9 available records of DS2.
+"""Train the networks for beats on DS1 of MIT-BIH.
 
-python -m benchmarks.victims.train_beats              # all three, minutes on one core; weights and results/ecg_victims.md
-python -m benchmarks.victims.train_beats --measure    # measure the existing weights
+python -m benchmarks.victims.train_beats              # all three, minutes on one core
+python -m benchmarks.ecg --only networks              # measure them on DS2
 """
 
 from __future__ import annotations
@@ -13,30 +13,18 @@ from itertools import product
 from pathlib import Path
 
 import torch
-from safetensors import safe_open
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from benchmarks.beats import beats, of_records, records
 from benchmarks.data import DATA, WEIGHTS
-from benchmarks.harness import circumstances, command, finish
-from benchmarks.raw import RESULTS
-from benchmarks.tables import page, table
-from benchmarks.victims import beat_victim
+from benchmarks.harness import command
 from benchmarks.victims.beat_nets import BEAT_MEAN, BEAT_NETS, BEAT_STD, MERGED
 from benchmarks.victims.compact import save as save
 from benchmarks.victims.training import normalised, one_cycle, step_through
 from rlab.data.batch import Batch
 from rlab.victims.torch_module import TorchVictim
 
-RULES = """
-Patients are kept apart: nothing was trained or chosen on DS2. Beats of one patient and class are drawn in proportion to
-the square root of their number, so that classes and patients weigh nearly the same; how far the scores are then moved
-back towards N was chosen on beats of DS1, in three trainings that each leave out a third of the patients. Length of
-training and variations were settled on two of these thirds. DS2 has 22 records, of which 9 are available (100, 103,
-111, 200, 212, 213, 222, 228, 233). No training of a prior or an agent used these networks. The weights
-`ecg_*.safetensors` belong to earlier networks; the shipped prior for signals was trained with two of them.
-"""
 BATCH = 96
 COMMON = 3  # N, S and V: the classes with enough beats in DS1 and DS2
 FOLDS = (  # patients of DS1, each third with S and V beats and a bundle branch block
@@ -184,33 +172,6 @@ def train(name: str, batch: Batch, steps: int, seed: int, device: str) -> tuple[
     return net, reached
 
 
-def sections(qualities: dict[str, Quality], notes: dict[str, dict[str, str]], test: Batch) -> list[str]:
-    """Accuracy and F1, recall and F1 of each class, confusion."""
-    counts = [int((test.y == i).sum()) for i in range(len(test.classes))]
-    held = ", ".join(f"{name} {n:,}" for name, n in zip(test.classes, counts, strict=True))
-    sizes = {name: sum(p.numel() for p in BEAT_NETS[name]().parameters()) for name in qualities} | {"always N": 0}
-    rows, each, confusions = [], [], []
-    for name, q in (qualities | {"always N": Quality.of(test.y, torch.zeros_like(test.y), len(test.classes))}).items():
-        figures = (f"{q.accuracy:.1%}", f"{q.balanced(COMMON):.1%}", f"{q.macro(COMMON):.3f}")
-        rows.append((name, f"{sizes[name]:,}", *figures, notes.get(name, {}).get("left_out_macro_f1", "")))
-    for name, q in qualities.items():
-        of_class = zip(q.recall, q.f1, counts, strict=True)
-        each.append((name, *(f"{recall:.1%} / {f1:.2f}" if n else "–" for recall, f1, n in of_class)))
-        lines = [(true, *(f"{int(n):,}" for n in line)) for true, line in zip(test.classes, q.confusion, strict=True)]
-        confusions.append(f"{name}\n\n{table(('', *test.classes), lines)}")
-    head = ("net", "parameters", "accuracy", "balanced accuracy, N S V", "macro-F1, N S V")
-    return [
-        f"{len(test):,} beats of {len(set(records(test)))} records: {held}. Balanced accuracy is mean recall. "
-        f"Nearly all F beats in the test come from one patient (213), those in training from another (208). Two thirds of the S "
-        f"beats come from record 222, whose rhythm is atrial fibrillation and flutter for much of the time.",
-        table((*head, "the same, patients of DS1 left out"), rows),
-        "## Recall / F1 by class",
-        table(("net", *test.classes), each),
-        "## Confusion, true class by row",
-        *confusions,
-    ]
-
-
 def main() -> None:
     parser = command(__doc__)
     parser.add_argument(
@@ -222,34 +183,16 @@ def main() -> None:
     )
     parser.add_argument("--weights", type=Path, default=WEIGHTS)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--measure", action="store_true", help="only measure the existing weights")
     o = parser.parse_args()
-    if not o.measure:
-        whole = beats("train", o.data)
-        batch = replace(whole, x=merged(whole.x), masks=None, r_peaks=None)
-        for name in o.only:
-            began = time.monotonic()
-            net, reached = train(name, batch, o.steps, o.seed, o.device)
-            about = {"steps": str(o.steps), "left_out_macro_f1": f"{reached:.3f}"}
-            about |= {"trained_on": f"{len(batch)} beats of DS1"}
-            save(net, o.weights / f"beats_{name}.safetensors", about, eight_bits=False)
-            print(f"{name}: {time.monotonic() - began:.0f} s", flush=True)
-    report(o.weights, beats("test", o.data), o.device)
-
-
-def report(weights: Path, test: Batch, device: str) -> None:
-    """Measure every network that has weights, and write the page."""
-    there = [name for name in BEAT_NETS if (weights / f"beats_{name}.safetensors").exists()]
-    qualities, notes = {name: measure(beat_victim(name, device, weights), test) for name in there}, {}
-    for name in there:
-        with safe_open(weights / f"beats_{name}.safetensors", "pt") as file:
-            notes[name] = file.metadata()
-    title, made = "ECG victims on 9 of the 22 records of DS2 of MIT-BIH", "python -m benchmarks.victims.train_beats"
-    text = page(title, RULES, circumstances(made, device), sections(qualities, notes, test))
-    (RESULTS / "ecg_victims.md").write_text(text, encoding="utf-8")
-    figures = {f"{name}_accuracy": q.accuracy for name, q in qualities.items()}
-    figures |= {f"{name}_macro_f1_nsv": q.macro(COMMON) for name, q in qualities.items()}
-    finish(figures | {f"{name}_balanced_accuracy_nsv": q.balanced(COMMON) for name, q in qualities.items()})
+    whole = beats("train", o.data)
+    batch = replace(whole, x=merged(whole.x), masks=None, r_peaks=None)
+    for name in o.only:
+        began = time.monotonic()
+        net, reached = train(name, batch, o.steps, o.seed, o.device)
+        about = {"steps": str(o.steps), "left_out_macro_f1": f"{reached:.3f}"}
+        about |= {"trained_on": f"{len(batch)} beats of DS1"}
+        save(net, o.weights / f"beats_{name}.safetensors", about, eight_bits=False)
+        print(f"{name}: {time.monotonic() - began:.0f} s", flush=True)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,18 +19,8 @@ PALETTE, PATCH = ("gaussian_noise@0.2", "gaussian_blur@2.0", "dead_pixel@1.0"), 
 STUDIED = "tsm"  # the victim of all tables of parts
 COARSE = 4  # cells along each side of a frame
 SIDES = (5, 13)  # patch sizes of the papers
-OLD_AGENTS: dict[str, dict[str, Any]] = {  # recorded with the agents of rlab 0.2.0
-    "two agents, L1 + L2": {},
-    "without the temporal agent": {},
-    "L1 only": {},
-    "without reverse removal": {"cleanup": False},
-    "removal by single patches": {},
-}
-TITLES = {
-    "curves": "",
-    "ablations": "What each part of the agents contributes",
-    "beliefs": "What each part of the belief search contributes",
-}
+TITLES = {"curves": "", "beliefs": "What each part of the belief search contributes"}
+BUDGETS = {"curves": 1000, "beliefs": 200}
 
 
 def reduced(policy: str) -> Policy[Any]:
@@ -50,12 +41,12 @@ def regions(task: Task) -> list[Tensor]:
 
 @dataclass(frozen=True)
 class Case:
-    """One attack on one victim. Without a policy the row was recorded with rlab 0.2.0; later versions cannot run it."""
+    """One attack on one victim."""
 
     section: str
     victim: str
     attack: str
-    policy: Callable[[], str | Policy[Any]] | None
+    policy: Callable[[], str | Policy[Any]]
     budget: int
     options: Mapping[str, Any] = field(default_factory=dict)
 
@@ -73,29 +64,18 @@ def _said(spec: str) -> Callable[[], str]:
     return lambda: spec
 
 
-def _sides(section: str, policy: Callable[[], str | Policy[Any]] | None) -> Iterator[Case]:
-    for side in SIDES:
-        yield Case(section, STUDIED, f"patch {side} x {side}", policy, 200, {"patch": side})
-
-
 def cases() -> Iterator[Case]:
+    """All rows of a section have the same budget."""
     for victim in CLIP_NETS:
-        yield Case("curves", victim, "auto", _said("auto"), 1000)
-        yield Case("curves", victim, "square", lambda: reduced("square"), 1000)
-        yield Case("curves", victim, "two agents", None, 300)
-        yield Case("curves", victim, "random", lambda: reduced("random"), 300)
-    for attack, options in OLD_AGENTS.items():
-        yield Case("ablations", STUDIED, attack, None, 200, options)
-    yield from _sides("ablations", None)
+        yield Case("curves", victim, "auto", _said("auto"), BUDGETS["curves"])
+        for name in ("square", "random"):
+            yield Case("curves", victim, name, partial(reduced, name), BUDGETS["curves"])
     specs = {
         "auto": "auto",
         "nothing expected of the middle": "auto(central=0)",
         "nothing shared by frames and cells": "auto(shared=0)",
-        "single patches from the start": None,
-        "one change a query": None,
-        "adding alone, then reverse removal": None,
-        "along the agents' directions": None,
     }
     for attack, spec in specs.items():
-        yield Case("beliefs", STUDIED, attack, _said(spec) if spec else None, 200)
-    yield from _sides("beliefs", _said("auto"))
+        yield Case("beliefs", STUDIED, attack, _said(spec), BUDGETS["beliefs"])
+    for side in SIDES:
+        yield Case("beliefs", STUDIED, f"patch {side} x {side}", _said("auto"), BUDGETS["beliefs"], {"patch": side})

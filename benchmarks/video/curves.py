@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from benchmarks.attacks import attack, flips, median, ratio, within
-from benchmarks.data import Absent
 from benchmarks.harness import machine
 from benchmarks.raw import Curves, Raw, Store, from_curves, to_curves
 from benchmarks.tables import interval, section, share, table
@@ -67,8 +66,6 @@ def area_ratio(ours: Curve, other: Curve, queries: int) -> Estimate:
 
 def measure(case: Case, victim: Victim, batch: Batch, patch: int = PATCH) -> Curve:
     """Attack until the budget is spent or the cleanup ends."""
-    if case.policy is None:
-        raise Absent("this attack was recorded with rlab 0.2.0 and no longer exists")
     side = case.options.get("patch", patch)
     shape = (1, side, side)
     shared = {"palette": PALETTE, "until": "budget", "distance": "map", "patience": 6, "seed": 0}

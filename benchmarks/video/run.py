@@ -37,14 +37,11 @@ Six UCF-101 actions, groups 4-7, clips that the victim classifies correctly. A q
 victim, in the search and in the cleanup. MAP within q is the mean absolute change times 255 of the best flip within q
 queries, the median over attacked clips; a clip without a flip counts as infinitely far. Intervals are 95%, by bootstrap
 over clips. An area is the mean of log MAP over the first 200 queries, where no flip counts as MAP 64, and an area over
-another is the ratio of the geometric means: .8 is a MAP 20% lower all along. `square` and `random` use the agents'
-cleanup: the same regions, the same patience. `greedy` is left out: it would query every patch and entry at every step,
-over 5,000 queries for its first change. No agent was trained on a test clip, nor on SlowFast. For `auto`, 17 settings
+another is the ratio of the geometric means: .8 is a MAP 20% lower all along. `square` and `random` use the cleanup
+of the papers' agents: the same regions, the same patience. `greedy` is left out: it would query every patch and entry at
+every step, over 5,000 queries for its first change. No agent was trained on a test clip, nor on SlowFast. For `auto`, 17 settings
 were tried on 60 training clips of C3D, TSN and TSM, and one was changed; `square` and `random` have their default
-settings. TSN's rows are from a second run with the same seed, as the file of the first was lost; there its MAP within
-50 was 6.34. The rows `single patches from the start`, `one change a query` and `adding alone, then reverse removal`
-were recorded with rlab 0.2.0, which still had these options. `two agents`, the parts of the agents and `along the agents'
-directions` are the agents of rlab 0.2.0, since removed; docs/papers.md describes those that replace them.
+settings. [papers.md](papers.md) has the papers' agents.
 """
 
 
@@ -53,8 +50,7 @@ def pieces(options: Options) -> Iterator[Piece]:
         return make(case, spread_clips(None, options.packed), device)
 
     for case in cases():
-        if case.policy is not None:
-            yield Piece(case.name, case.section, case.settings, partial(run, case))
+        yield Piece(case.name, case.section, case.settings, partial(run, case))
 
 
 def sections(store: Store) -> Iterator[str]:

@@ -102,7 +102,6 @@ def card(benchmark: Benchmark) -> str:
     size = "×".join(map(str, m.shape.size))
     kind = f"{m.goal}: the model predicts {'any wrong' if m.goal == 'untargeted' else 'that'} class"
     how = f"`{m.policy}`, up to {m.budget} queries per sample for the flip and {m.steps} for each level beyond it"
-    twice = f", and {m.interrupted} interrupted chunks were queried twice"
     facts = [
         ("samples", f"{len(benchmark.originals())} {m.shape.kind}s, {m.shape.channels} × {size}, in `originals`"),
         ("victims", _victim_words(benchmark)),
@@ -120,7 +119,7 @@ def card(benchmark: Benchmark) -> str:
         ("classes", ", ".join(f"{i} {name}" for i, name in enumerate(m.classes)) or f"{m.outputs}, unnamed"),
         ("files", _LAYOUT[m.storage]),
         ("versions", ", ".join(f"{name} {number}" for name, number in m.versions.items())),
-        ("queries", f"{sum(map(queries_of, benchmark.rows)):,}{twice if m.interrupted else ''}"),
+        ("queries", f"{sum(map(queries_of, benchmark.rows)):,}; those of interrupted chunks are not counted"),
         ("hash", f"`{m.hash}`"),
     ]
     sets, table = replace(sets_table(benchmark), title=""), Table(["", ""], facts, words=2)

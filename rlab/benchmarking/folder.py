@@ -67,7 +67,6 @@ class Manifest:
     victims: tuple[tuple[str, str], ...]  # folder name of a set, fingerprints of its models joined by +
     versions: Mapping[str, str]
     reach: float  # largest L2 on the distance axis
-    interrupted: int = 0  # chunks restarted after a kill; their queries were repeated
     hash: str = ""  # of all rows and their files
     config: Mapping[str, Any] = field(default_factory=dict)
     containers: Mapping[str, str] = field(default_factory=dict)  # sha256 of each tar or Parquet file
@@ -88,6 +87,7 @@ class Manifest:
         fields = {key: _tuple(value) for key, value in plain.items()}
         if fields.pop("rlab_benchmark") != VERSION:
             raise ValueError("another version of the format")
+        fields.pop("interrupted", None)  # of rlab 0.2.0
         shape = {key: _tuple(value) for key, value in fields.pop("shape").items()}
         low, high = shape["bounds"]
         shape["bounds"] = (-math.inf if low is None else low, math.inf if high is None else high)

@@ -79,6 +79,9 @@ class Agreement(Victim):
     def _scores(self, answer: Tensor) -> Tensor:
         return answer  # log-probabilities already
 
+    def count_classes(self, scores: Tensor) -> int:
+        return scores.shape[1] // len(self.members)
+
 
 def stored_attack(batch: Batch, form: Format, options: BenchmarkOptions) -> Attack:
     """The declared attack with a bank rounded as the files round it, and a goal with a lead."""

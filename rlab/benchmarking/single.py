@@ -20,7 +20,8 @@ from rlab.data.batch import Batch, Kind
 from rlab.data.decode import BadClip, read_clip
 from rlab.data.eight_bit import EightBit, to_bytes, to_float
 from rlab.data.images import read_images
-from rlab.errors import DataError, MissingExtra, OptionError
+from rlab.data.wfdb_files import load_wfdb
+from rlab.errors import DataError, MissingExtra, OptionError, optional
 from rlab.filters.palette import bounded
 from rlab.storage.digest import digest
 from rlab.storage.files import write_atomically
@@ -164,7 +165,7 @@ class Wfdb(Format):
     def write(self, path: Path, x: Tensor) -> None:
         steps = (x.double() * self.shape.gain).round().numpy().T.astype(np.int16)
         with tempfile.TemporaryDirectory(dir=path.parent, prefix=".", suffix=".part") as beside:
-            _wfdb().wrsamp(path.stem, d_signal=np.ascontiguousarray(steps), write_dir=beside, **self._header())
+            load_wfdb().wrsamp(path.stem, d_signal=np.ascontiguousarray(steps), write_dir=beside, **self._header())
             for file in self.files(path):
                 write_atomically(file, (Path(beside) / file.name).read_bytes())
 
@@ -176,7 +177,7 @@ class Wfdb(Format):
 
     def read(self, path: Path) -> Tensor:
         try:
-            values = _wfdb().rdrecord(str(path.with_suffix(""))).p_signal
+            values = load_wfdb().rdrecord(str(path.with_suffix(""))).p_signal
         except MissingExtra:
             raise
         except Exception as error:  # wfdb raises almost anything on a broken file
@@ -186,10 +187,7 @@ class Wfdb(Format):
 
 def encode(frames: np.ndarray[Any, np.dtype[np.uint8]], rate: float, lossless: bool = True) -> bytes:
     """(t, h, w, 3) -> H.264: lossless RGB, or the lossy kind that every player and browser shows."""
-    try:
-        import av
-    except ImportError as error:
-        raise MissingExtra("av", "video") from error
+    av = optional("av", MissingExtra("av", "video"))
     out, preset = io.BytesIO(), {"preset": "ultrafast", "threads": "1"}
     codec, pixels, options = ("libx264rgb", "rgb24", {"qp": "0"}) if lossless else ("libx264", "yuv420p", {"crf": "18"})
     if not lossless:  # colours are stored for blocks of 2 x 2 pixels
@@ -227,11 +225,3 @@ def _gain(x: Tensor) -> float:
     """A gain with room for eight times the largest value, because distortions exceed the data; larger values saturate."""
     largest = float(x.abs().amax())
     return 2.0 ** math.floor(math.log2(_FULL / (8 * largest))) if largest > 0 else 1.0
-
-
-def _wfdb() -> Any:
-    try:
-        import wfdb
-    except ImportError as error:
-        raise MissingExtra("wfdb", "ecg") from error
-    return wfdb

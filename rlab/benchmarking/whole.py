@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from rlab.benchmarking.formats import Joined, Pictured
 from rlab.benchmarking.placed import PLACED
 from rlab.benchmarking.sets import Making
 from rlab.benchmarking.single import Format, Wfdb
-from rlab.errors import FolderError, OptionError
+from rlab.errors import FolderError, Notice, OptionError
 from rlab.results.result import Status
 from rlab.runs.fingerprint import agent_fingerprint
 from rlab.runs.palette_options import spec_name
@@ -56,6 +57,8 @@ def write_whole(
         tried = sum(row["level"] == FLIP and row["status"] != Status.SKIPPED.value for row in rows)
         held = f"none of {tried} attacked samples was flipped within {attack.budget} queries, so there is no benchmark"
         raise NothingFlipped(f"{held}: raise the budget or use stronger filters, and name another folder")
+    if again := making.resume.interrupted:
+        warnings.warn(f"{again} chunks were interrupted, so their queries were paid twice", Notice, stacklevel=2)
     if isinstance(form, Joined):
         rows = _join_levels(folder, rows, form)
     else:
@@ -68,7 +71,7 @@ def write_whole(
         goal=str(attack.goal), ladder=options.ladder, palette=tuple(map(spec_name, options.palette or ())),
         entries=attack.palette.names, patch=attack.grid.patch, policy=PLACED if free else attack.label or str(attack.policy),
         budget=attack.budget, steps=options.steps, lead=options.lead, seed=attack.seed, victims=tuple(victims.items()),
-        versions=versions(attack.label), interrupted=making.resume.interrupted, config=making.config,
+        versions=versions(attack.label), config=making.config,
         reach=scale.reach, sets=options.sets, distances=scale.ladder.distances, reference=scale.reference,
         members=members, containers=containers, channels=attack.grid.channels,
     )  # fmt: skip

@@ -41,7 +41,8 @@ def command(
 
     The model is a black box unless you name a method that needs its layers (gradcam, gradcam++, ablationcam, scorecam,
     integrated_gradients). With --compare, several methods are scored on the same samples; ground truth comes from the data or
-    from --masks, and scores that need it are omitted if there is none. Attack options apply to the method 'mask'.
+    from --masks, and scores that need it are omitted if there is none. Attack options apply to the method 'mask', which shows the
+    patches that an attack changed; these localise badly, so use 'belief', the default, to see where the model looks.
     """
     options = options if label is None else options.model_copy(update={"label": label})
     if dry_run:

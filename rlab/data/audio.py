@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from rlab.data.fields import DataFields, check_room, reads
 from rlab.data.labels import by_name, files_below, labels_of
 from rlab.data.source import Decoded, Loss, Source, decode
-from rlab.errors import DataError, InputError, MissingExtra
+from rlab.errors import DataError, InputError, MissingExtra, optional
 from rlab.storage.outside import regular
 
 SOUNDS = (".wav", ".flac", ".ogg", ".aiff", ".aif", ".au")
@@ -116,12 +116,8 @@ def resample(sound: Floats, before: float, after: float) -> Floats:
     return resampled
 
 
-def _soundfile() -> ModuleType:
-    try:
-        import soundfile
-    except (ImportError, OSError) as error:  # OSError: libsndfile is missing
-        raise MissingExtra("soundfile", "audio") from error
-    return soundfile
+def _soundfile() -> Any:
+    return optional("soundfile", MissingExtra("soundfile", "audio"))
 
 
 def _reason(error: Exception) -> str:

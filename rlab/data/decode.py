@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from rlab.data.fields import Sampling, Size, check_room
 from rlab.data.fitting import fit, sides
 from rlab.data.images import to_pixels
-from rlab.errors import InputError, MissingExtra
+from rlab.errors import InputError, MissingExtra, optional
 
 Pixels = NDArray[np.uint8]
 Indices = NDArray[np.int64]
@@ -154,10 +154,7 @@ def upright(frame: Any, size: Size | None) -> Pixels:
 @contextmanager
 def opened(path: Path) -> Iterator[Any]:
     """Open a container and turn its errors into `BadClip`."""
-    try:
-        import av
-    except ImportError as error:
-        raise MissingExtra("av", "video") from error
+    av = optional("av", MissingExtra("av", "video"))
     try:
         with av.open(str(path)) as container:
             if not container.streams.video:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rlab.data.batch import Batch
-from rlab.errors import DataError, MissingExtra, OptionError
+from rlab.errors import DataError, MissingExtra, OptionError, optional
 from rlab.present.waves import waves
 
 QRS = 0.05  # seconds on either side of R; a convention, because annotations mark only R
@@ -152,10 +152,7 @@ class Delineation:
 def _delineate(x: NDArray[np.float64], annotated: list[int] | None, rate: float) -> Delineation:
     """x: (time,)."""
     nothing = Delineation(np.zeros(0, np.int64), {})
-    try:
-        import neurokit2 as nk
-    except ImportError as error:
-        raise MissingExtra("neurokit2", "ecg-delineate") from error
+    nk = optional("neurokit2", MissingExtra("neurokit2", "ecg-delineate"))
     try:
         with warnings.catch_warnings(action="ignore"):
             clean = nk.ecg_clean(x, sampling_rate=rate)

@@ -17,7 +17,7 @@ from rlab.data.fields import UNIT, DataFields, check_room, reads
 from rlab.data.fitting import place
 from rlab.data.labels import by_name, files_below, labels_of
 from rlab.data.source import Decoded, Source, decode
-from rlab.errors import DataError, InputError, MissingExtra
+from rlab.errors import DataError, InputError, MissingExtra, optional
 from rlab.storage.config import Bounds
 from rlab.storage.outside import regular
 
@@ -148,7 +148,7 @@ def _sized(values: Floats, source: DataFields) -> Floats:
 def _nifti(file: Path) -> Floats:
     """(c, slices, rows, columns); a fourth axis counts channels."""
     regular(file)
-    nibabel = _nibabel()
+    nibabel = optional("nibabel", MissingExtra("nibabel", "medical"))
     image = nibabel.load(file)
     shape = tuple(int(length) for length in image.shape)
     if len(shape) not in (3, 4) or not all(shape):
@@ -196,17 +196,5 @@ def _pixels(dataset: Any, sizes: tuple[int, int, int]) -> Floats:
     return np.moveaxis(values * slope + intercept, -1, 0)
 
 
-def _nibabel() -> Any:
-    try:
-        import nibabel
-    except ImportError as error:
-        raise MissingExtra("nibabel", "medical") from error
-    return nibabel
-
-
 def _pydicom() -> Any:
-    try:
-        import pydicom
-    except ImportError as error:
-        raise MissingExtra("pydicom", "medical") from error
-    return pydicom
+    return optional("pydicom", MissingExtra("pydicom", "medical"))

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlab.data.fields import check_room
-from rlab.errors import MissingExtra
+from rlab.errors import MissingExtra, optional
 from rlab.storage.outside import short
 
 Floats = NDArray[np.float64]
@@ -184,8 +184,4 @@ def _size_of(path: Path) -> int:
 
 
 def load_wfdb() -> Any:
-    try:
-        import wfdb
-    except ImportError as error:
-        raise MissingExtra("wfdb", "ecg") from error
-    return wfdb
+    return optional("wfdb", MissingExtra("wfdb", "ecg"))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -186,7 +185,11 @@ def wfdb_records(source: DataFields) -> Source:
     MIT-BIH arrhythmia database. `rate` resamples every record; `scaling` standardises each lead per record or window.
     """
     paths, seconds, beats = _plan(source)
-    choose, labelled = partial(_choose, source), source.labels is None
+    labelled = source.labels is None
+
+    def choose(cuts: Sequence[Cut]) -> list[int]:
+        return source.take.rows(_labels(source, cuts)[0])
+
     found = find_cuts(source, paths, seconds, choose, beats=beats, labelled=labelled)
     y, classes = _labels(source, found.cuts)
     return cut_source(
@@ -230,10 +233,6 @@ def cut_source(source: DataFields, found: Found, y: Tensor, classes: Sequence[st
         numbered=numbered,
         take=source.take,
     )
-
-
-def _choose(source: DataFields, cuts: Sequence[Cut]) -> list[int]:
-    return source.take.rows(_labels(source, cuts)[0])
 
 
 def _plan(source: DataFields) -> tuple[list[Path], float, bool]:

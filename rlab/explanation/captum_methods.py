@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from rlab.errors import MissingExtra
+from rlab.errors import MissingExtra, optional
 from rlab.explanation.base import ExplanationTask, Method, removed
 from rlab.explanation.maps import even_grid, mean_fill, raise_patches
 
@@ -17,11 +17,7 @@ AT_ONCE = 64  # rows per batch in captum
 
 def captum() -> Any:
     """captum's attribution methods, from the extra 'explain'."""
-    try:
-        import captum.attr
-    except ImportError as error:
-        raise MissingExtra("captum", "explain") from error
-    return captum.attr
+    return optional("captum.attr", MissingExtra("captum", "explain"))
 
 
 @dataclass(frozen=True)

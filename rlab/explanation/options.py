@@ -35,7 +35,7 @@ class ExplainOptions(RunOptions):
     method: Annotated[tuple[str, ...] | None, Accepts(str | Sequence[str] | None)] = Field(
         None,
         description="methods: belief, waves, credit, mask, rise, occlusion, gradcam, ..., repeated or separated by commas, with "
-        "options in brackets (default: belief; several with --compare)",
+        "options in brackets (default: belief, which we recommend; several with --compare)",
     )
     label: int | None = Field(
         None,

@@ -133,7 +133,8 @@ def explain_result(
 ) -> Explanation:
     """Explain an attack by the patches that had to change or, if you pass the victim, its inputs by a method.
 
-    Without the victim, samples that were not flipped have an empty mask; with it, the predicted classes are explained.
+    Those patches show what went wrong and localise badly: pass the victim to see where it looks. Without the victim, samples that
+    were not flipped have an empty mask; with it, the predicted classes are explained.
     """
     if victim is not None:
         return explain_batch(victim, _inputs(result), method, seed=seed, rule=rule, progress=progress)

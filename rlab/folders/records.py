@@ -123,14 +123,11 @@ def harden(run: Path) -> RunRecord:
 def harden_compare(run: Path) -> RunRecord:
     stored = files.read_json(run / COMPARISON)
     rows = stored["figures"]
-    figures: dict[str, Figure] = {f"{row['method']}: {row['figure']}": _stored(row["value"]) for row in rows}
+    figures: dict[str, Figure] = {
+        f"{row['method']}: {row['figure']}": math.nan if row["value"] is None else float(row["value"]) for row in rows
+    }
     methods = list(dict.fromkeys(row["method"] for row in rows))
     return RunRecord(run, "harden", _flat({"seeds": stored["seeds"], "methods": methods}), figures)
-
-
-def _stored(value: Any) -> float:
-    """A number as JSON stores it: NaN is null, infinity is its name."""
-    return math.nan if value is None else float(value)
 
 
 def train(run: Path) -> RunRecord:

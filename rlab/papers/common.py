@@ -32,7 +32,7 @@ from rlab.storage.files import write_text
 from rlab.storage.resume import Resume
 from rlab.training.config import TrainingOptions
 from rlab.training.episodes import EpisodeSampler
-from rlab.training.metrics import MetricLogger
+from rlab.training.metrics import Line, MetricLogger
 from rlab.training.trainer import LOG, Figures, Tell, Validation, make_card, samplers_for
 from rlab.victims.base import Victim
 
@@ -160,7 +160,7 @@ class Training:
             self.learner.load_state_dict(saved["learner"])
             self.piece, self.updates = saved["piece"], saved["updates"]
             self.seconds, self.best = saved["seconds"], saved["best"]
-        logger = MetricLogger(folder / LOG, self.options.tensorboard)
+        logger = MetricLogger(folder / LOG, (saved or {}).get("log", ()), self.options.tensorboard)
         while self.piece < self.options.validations:
             figures = self._learn_a_piece()
             figures |= self._validate()
@@ -170,7 +170,7 @@ class Training:
                 save_agent(folder / AGENT, self.kind, self.learner.network, self.shape, card)
             self.best = max(self.best, score)
             self.piece += 1
-            self._record()
+            self._record([*logger.lines, figures])
             logger.note(figures, self.seconds)
             draw_learning(folder)
             self.tell(figures)
@@ -203,8 +203,8 @@ class Training:
             self.seconds += time.monotonic() - began
         return figures
 
-    def _record(self) -> None:
-        where = {"piece": self.piece, "updates": self.updates, "seconds": self.seconds, "best": self.best}
+    def _record(self, log: Sequence[Line]) -> None:
+        where = {"piece": self.piece, "updates": self.updates, "seconds": self.seconds, "best": self.best, "log": log}
         self.resume.record(_STATE, "", where | {"learner": self.learner.state_dict()})
 
 

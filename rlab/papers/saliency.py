@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from rlab.core.grid import PatchGrid
-from rlab.errors import DataError, InputError, MissingExtra, OptionError
+from rlab.errors import DataError, InputError, MissingExtra, OptionError, optional
 from rlab.storage.files import read_tree, write_tree
 
 Floats = NDArray[np.float32]
@@ -85,12 +85,10 @@ def patch_maps(x: Tensor, bounds: tuple[float, float], grid: PatchGrid, file: st
 
 def opencv() -> Any:
     """OpenCV with its contrib modules; another build installed beside it hides them."""
-    try:
-        import cv2
-    except ImportError as error:
-        raise MissingExtra("opencv-contrib-python-headless", "video") from error
+    missing = MissingExtra("opencv-contrib-python-headless", "video")
+    cv2 = optional("cv2", missing)
     if "ximgproc" not in dir(cv2):
-        raise MissingExtra("opencv-contrib-python-headless", "video")
+        raise missing
     return cv2
 
 

@@ -62,16 +62,12 @@ def policy_spec(policy: str | Policy[Any]) -> str:
     if isinstance(policy, str):
         return policy
     names = {kind: name for name, kind in BASELINES.items()} | {Auto: "auto"}
-    if type(policy) not in names or (isinstance(policy, BeliefPolicy) and not _has_its_prior(policy)):
+    if type(policy) not in names or (isinstance(policy, BeliefPolicy) and policy.prior != type(policy)().prior):
         return str(policy)
     usual = type(policy)()
     set_here = [f.name for f in fields(policy) if getattr(policy, f.name) != getattr(usual, f.name)]  # type: ignore[arg-type]
     options = ", ".join(f"{name}={getattr(policy, name)!r}" for name in set_here)
     return f"{names[type(policy)]}({options})" if options else names[type(policy)]
-
-
-def _has_its_prior(policy: BeliefPolicy) -> bool:
-    return policy.prior == type(policy)().prior
 
 
 __all__ = ["BASELINES", "NAMED", "Policy", "load_policy", "parse_policy", "policy_spec"]

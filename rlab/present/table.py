@@ -150,7 +150,10 @@ def _column(table: Table, at: int) -> _Column:
     whole = max((_unbroken(line, limit, figures) for text in shown for line in text.splitlines()), default=1)
     least = max([1, whole, *(min(cell_len(word), _SHORT) for word in heading.split())])
     most = max([least, *(cell_len(line) for text in (heading, *shown) for line in text.splitlines())])
-    coloured = [_coloured(plain(text), cell.tone) for text, cell in zip(shown, values, strict=True)]
+    coloured = [
+        f"[{TERMINAL[cell.tone]}]{plain(text)}[/]" if cell.tone else plain(text)
+        for text, cell in zip(shown, values, strict=True)
+    ]
     return _Column(heading, coloured, figures, least, most, 1 + sum(map(len, shown)))
 
 
@@ -201,10 +204,6 @@ def _rich(columns: Sequence[_Column], width: int, title: str | None) -> RichTabl
 def _without_secrets(table: Table) -> Table:
     """Redact title and headings; `text` redacts the cells."""
     return replace(table, head=[redact(heading) for heading in table.head], title=redact(table.title))
-
-
-def _coloured(shown: str, tone: Tone) -> str:
-    return f"[{TERMINAL[tone]}]{shown}[/]" if tone else shown
 
 
 def markdown(table: Table) -> str:

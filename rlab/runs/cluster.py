@@ -18,7 +18,7 @@ from time import monotonic
 from typing import Any
 from urllib.parse import urlsplit
 
-from rlab.errors import InputError, MissingExtra, OptionError, VictimError
+from rlab.errors import InputError, MissingExtra, OptionError, VictimError, optional
 from rlab.runs.messages import DONE, READY, Finished, Start, TaskQueue, Tasks, Worker, be_quiet, pack, pack_reply
 
 HERE, FOUND = "local", "auto"
@@ -175,10 +175,7 @@ def check_address(address: str) -> str:
 @contextmanager
 def joined(address: str) -> Iterator[Any]:
     """Yield the package `ray`, connected; an existing connection is used and stays open."""
-    try:
-        import ray
-    except ImportError as error:
-        raise MissingExtra("ray", "ray") from error
+    ray = optional("ray", MissingExtra("ray", "ray"))
     if ray.is_initialized():
         yield ray
         return

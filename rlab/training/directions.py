@@ -75,10 +75,10 @@ def train(
         network = make_network(options, batch).to(options.device)
         path, saved = folder / PRIOR, None
         if resume is not None:
-            logger = MetricLogger(folder / LOG, options.tensorboard)
+            saved = resume.recall(_STATE, "")
+            logger = MetricLogger(folder / LOG, (saved or {}).get("log", ()), options.tensorboard)
             resume.create()
             write_config(folder, options.plain())
-            saved = resume.recall(_STATE, "")
         saved = ranks.same(saved) or {"done": 0.0}
         done: float = saved["done"]
         if "network" in saved:
@@ -86,14 +86,17 @@ def train(
 
         def note(done: float, loss: float) -> None:
             if resume is not None:
-                resume.record(_STATE, "", {"done": done, "network": network.state_dict()})
-                logger.note({"prior": done, "prior_loss": loss}, done * options.minutes * 60)
-                tell({"prior": done, "prior_loss": loss})
+                line = {"prior": done, "prior_loss": loss}
+                log = [*logger.lines, line]
+                resume.record(_STATE, "", {"done": done, "network": network.state_dict(), "log": log})
+                logger.note(line, done * options.minutes * 60)
+                tell(line)
 
         if done < 1:
             _train_for(options, network, samplers, done, note, ranks)
         if resume is not None and done < 1:
-            resume.record(_STATE, "", {"done": 1.0, "network": network.state_dict()})
+            state = {"done": 1.0, "network": network.state_dict(), "log": list(logger.lines)}
+            resume.record(_STATE, "", state)
         if resume is not None and (done < 1 or not path.exists()):
             figures = validate(network, victims, validation, options)
             logger.note(figures, options.minutes * 60)

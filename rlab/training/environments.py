@@ -50,7 +50,9 @@ class GymnasiumEnv(gymnasium.Env):
         self.sampler = sampler
         self.render_mode = render_mode
         self.state = sampler.fresh(1)
-        boxes: dict[str, gymnasium.Space[Any]] = {key: _box(value) for key, value in self._seen().items()}
+        boxes: dict[str, gymnasium.Space[Any]] = {
+            key: gymnasium.spaces.Box(-np.inf, np.inf, value.shape, np.float32) for key, value in self._seen().items()
+        }
         self.observation_space = gymnasium.spaces.Dict(boxes)
         self.action_space = gymnasium.spaces.Discrete((sampler.task.entries + 1) * len(sampler.task.grid))
 
@@ -83,7 +85,3 @@ class GymnasiumEnv(gymnasium.Env):
 
     def _facts(self) -> dict[str, Any]:
         return {"margin": float(self.state.margin[0]), "l2": float(self.state.distance[0])}
-
-
-def _box(value: np.ndarray[Any, Any]) -> gymnasium.spaces.Box:
-    return gymnasium.spaces.Box(-np.inf, np.inf, value.shape, np.float32)

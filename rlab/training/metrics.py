@@ -4,28 +4,28 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from rlab.errors import MissingExtra
+from rlab.errors import MissingExtra, optional
+from rlab.storage.files import write_text
+
+Line = Mapping[str, float]  # figures by name
 
 
 class MetricLogger:
-    """Appends to a file, so that a resumed training continues its log."""
+    """Writes a file of `lines`; a resumed training passes those that its state holds, so that none is lost or written twice."""
 
-    def __init__(self, path: Path, tensorboard: bool = False) -> None:
-        self.path, self.writer = path, None
+    def __init__(self, path: Path, lines: Sequence[Line] = (), tensorboard: bool = False) -> None:
+        self.path, self.lines, self.writer = path, tuple(lines), None
         if tensorboard:
-            try:
-                from torch.utils.tensorboard import SummaryWriter
-            except ImportError as error:
-                raise MissingExtra("tensorboard", "tensorboard") from error
-            self.writer = SummaryWriter(str(path.parent / "tensorboard"))
+            module = optional("torch.utils.tensorboard", MissingExtra("tensorboard", "tensorboard"))
+            self.writer = module.SummaryWriter(str(path.parent / "tensorboard"))
 
-    def note(self, figures: Mapping[str, float], seconds: float) -> None:
-        """One line, and one point of each curve at `seconds` of training."""
-        with self.path.open("a") as file:
-            file.write(json.dumps(dict(figures)) + "\n")
+    def note(self, figures: Line, seconds: float) -> None:
+        """One more line, and one point of each curve at `seconds` of training."""
+        self.lines = (*self.lines, figures)
+        write_text(self.path, "".join(json.dumps(dict(line)) + "\n" for line in self.lines))
         if self.writer is not None:
             for name, value in figures.items():
                 if math.isfinite(value):

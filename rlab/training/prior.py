@@ -94,7 +94,7 @@ def _freely(
         y = sampler.victim(x, "train").argmax(1)
     scale = unit_scale(x, sampler.bounds)[1]
     length = _lengths(config.batch, grid, config)[own].to(x.device).view(-1, 1, *(1,) * (x.dim() - 1))
-    steps = _coarse(_directions(prior, x / scale), grid) * length
+    steps = unit(grid.expand(grid.reduce(_directions(prior, x / scale))), 2) * length  # averaged over patches
     return (x[:, None] + steps * scale[:, None]).clamp(*sampler.bounds), y
 
 
@@ -150,11 +150,6 @@ def _cut(x: Tensor, zoom: float) -> Tensor:
     starts = [int(torch.randint(length - side + 1, ())) for length, side in zip(size, sides, strict=True)]
     cut: Any = (..., *(slice(at, at + side) for at, side in zip(starts, sides, strict=True)))
     return F.interpolate(x[cut], size=size, mode=_MODES[kind_of(size)])
-
-
-def _coarse(directions: Tensor, grid: PatchGrid) -> Tensor:
-    """The directions averaged over patches, scaled to length one."""
-    return unit(grid.expand(grid.reduce(directions)), 2)
 
 
 def _lengths(n: int, grid: PatchGrid, config: PriorConfig) -> Tensor:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
-from rlab.errors import MissingExtra
+from rlab.errors import MissingExtra, optional
 from rlab.victims.request import Unanswered
 from rlab.victims.template import Sent
 
@@ -123,8 +123,4 @@ def certificates() -> Any:
 
 
 def httpx_package() -> Any:
-    try:
-        import httpx
-    except ImportError as error:
-        raise MissingExtra("httpx", "http") from error
-    return httpx
+    return optional("httpx", MissingExtra("httpx", "http"))

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 import re
 from collections.abc import Callable
 from typing import Any, Unpack, final
 
 import numpy as np
 
-from rlab.errors import MissingExtra, ModelError, OptionError, VictimError
+from rlab.errors import MissingExtra, ModelError, OptionError, VictimError, optional
 from rlab.storage.config import named_keywords
 from rlab.victims.address import check_sending
 from rlab.victims.base import first_line
@@ -80,8 +79,6 @@ class GrpcVictim(GraphVictim):
 
 def _package() -> Any:
     try:
-        return importlib.import_module("tritonclient.grpc")
-    except ImportError as error:
-        raise MissingExtra("tritonclient", "grpc") from error
+        return optional("tritonclient.grpc", MissingExtra("tritonclient", "grpc"))
     except RuntimeError as error:  # of protobuf, if its version does not fit
         raise ModelError(f"tritonclient does not load: {first_line(error)}") from error

@@ -30,15 +30,13 @@ def _follow(value: object, steps: tuple[str | int, ...], path: str) -> object:
             value = value[str(step)]
         elif isinstance(step, int) and isinstance(value, list) and -len(value) <= step < len(value):
             value = value[step]
-        elif isinstance(value, list) and (named := [item for item in value if _name(item) == step]):
+        elif isinstance(value, list) and (
+            named := [item for item in value if isinstance(item, Mapping) and item.get("name") == step]
+        ):
             value = named[0]
         else:
             raise KeyError(f"expected {path} in the answer, got {_kind(value)} where {str(step)!r} should be")
     return value
-
-
-def _name(item: object) -> object:
-    return item.get("name") if isinstance(item, Mapping) else None
 
 
 def _kind(value: object) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import platform
 import sys
 from collections.abc import Iterator, Sequence
@@ -12,7 +11,7 @@ from typing import Any, Unpack, final
 import numpy as np
 import torch
 
-from rlab.errors import MissingExtra, ModelError
+from rlab.errors import MissingExtra, ModelError, optional
 from rlab.storage.config import named_keywords
 from rlab.victims.base import first_line
 from rlab.victims.graphs import Array, GraphVictim, Port, Prepared
@@ -26,13 +25,6 @@ PROVIDERS = {
     "coreml": ("CoreMLExecutionProvider",),
 }
 _ONNX_TYPES = {"float": "float32", "double": "float64"}  # the others have numpy's names
-
-
-def _package(name: str, missing: MissingExtra) -> Any:
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        raise missing from error
 
 
 def _existing(path: str | Path) -> Path:
@@ -85,7 +77,7 @@ def _provider(provider: Provider) -> str:
 
 
 def _session(path: Path, providers: Sequence[Provider]) -> Any:
-    onnxruntime = _package("onnxruntime", MissingExtra("onnxruntime", "onnx"))
+    onnxruntime = optional("onnxruntime", MissingExtra("onnxruntime", "onnx"))
     available, names = onnxruntime.get_available_providers(), [_provider(each) for each in providers]
     if missing := [name for name in names if name not in available]:
         raise ModelError(f"ONNX Runtime has no {missing[0]} here: choose one of {', '.join(available)}")
@@ -116,7 +108,7 @@ class TfliteVictim(GraphVictim):
     kind, compiles = "TFLite model", True
 
     def __init__(self, path: str | Path, **common: Unpack[Prepared]) -> None:
-        litert = _package("ai_edge_litert.interpreter", MissingExtra("ai_edge_litert", "tflite"))
+        litert = optional("ai_edge_litert.interpreter", MissingExtra("ai_edge_litert", "tflite"))
         file = _existing(path)
         try:
             self.interpreter = litert.Interpreter(str(file), num_threads=torch.get_num_threads())
@@ -153,13 +145,14 @@ class OpenVinoVictim(GraphVictim):
     kind, compiles = "OpenVINO model", True
 
     def __init__(self, path: str | Path, *, device: str = "CPU", **common: Unpack[Prepared]) -> None:
-        core, self.path = _package("openvino", MissingExtra("openvino", "openvino")).Core(), _existing(path)
+        core, self.path = optional("openvino", MissingExtra("openvino", "openvino")).Core(), _existing(path)
         exact = {"INFERENCE_PRECISION_HINT": "f32", "PERFORMANCE_HINT": "LATENCY"}
         threads = {"INFERENCE_NUM_THREADS": torch.get_num_threads()} if device.upper() == "CPU" else {}
         try:
             self.model = core.compile_model(str(path), device.upper(), exact | threads)
         except Exception as error:  # OpenVINO raises RuntimeError of several lines
-            raise ModelError(f"cannot read {path} as an OpenVINO model: {_last_line(error)}") from error
+            last = [line for line in str(error).splitlines() if line.strip()][-1].strip()
+            raise ModelError(f"cannot read {path} as an OpenVINO model: {last}") from error
         outputs = [Port(_openvino_name(each, number)) for number, each in enumerate(self.model.outputs)]
         self.order = {port.name: number for number, port in enumerate(outputs)}
         inputs = self.model.inputs
@@ -182,10 +175,6 @@ def _openvino_name(port: Any, number: int) -> str:
     return min(port.get_names(), default=str(number))
 
 
-def _last_line(error: Exception) -> str:
-    return [line for line in str(error).splitlines() if line.strip()][-1].strip()
-
-
 @final
 @named_keywords
 class CoreMLVictim(GraphVictim):
@@ -197,7 +186,7 @@ class CoreMLVictim(GraphVictim):
         if platform.system() != "Darwin":
             raise ModelError(f"{path} runs on macOS only: export the model to ONNX, and run that")
         self.path = _existing(path)
-        self.model = _package("coremltools", MissingExtra("coremltools", "coreml")).models.MLModel(str(path))
+        self.model = optional("coremltools", MissingExtra("coremltools", "coreml")).models.MLModel(str(path))
         about = self.model.get_spec().description
         source = _only(self.kind, about.input, [each.name for each in about.input])
         if not source.type.HasField("multiArrayType"):

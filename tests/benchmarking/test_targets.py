@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,8 @@ PAIR = {"low": 0.35, "high": 0.45}
 
 def test_a_file_of_an_agreement_fools_every_model_and_each_counts_its_queries(tmp_path: Path):
     models = {name: brightness(cut) for name, cut in PAIR.items()}
-    made = make_benchmark(models, dark(), tmp_path / "b", sets="agreement", ladder="times:1.5", **OPTIONS)
+    data = replace(dark(), classes=("bright", "dark", "other"), numbered=True)  # as folders of classes give them
+    made = make_benchmark(models, data, tmp_path / "b", sets="agreement", ladder="times:1.5", **OPTIONS)
     assert made.victims == ("agreement",)
     assert made.manifest.members == ("low", "high")
     assert made.manifest.outputs == 3

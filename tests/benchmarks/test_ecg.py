@@ -17,7 +17,7 @@ from benchmarks import data
 from benchmarks.ecg import cases, held_out, smooth_pgd
 from benchmarks.ecg import run as ecg
 from benchmarks.raw import Raw
-from benchmarks.tables import tables_in
+from benchmarks.tables import Results, tables_in
 from benchmarks.victims import BEAT_NETS, beat_victim, train_beats
 from benchmarks.victims.beat_nets import beat_cnn
 from rlab.data.batch import UNBOUNDED, Batch
@@ -235,13 +235,12 @@ def test_the_palette_is_known_and_the_training_configuration_is_valid(root: Path
 @pytest.mark.real
 @pytest.mark.slow
 @pytest.mark.parametrize("name", BEAT_NETS)
-def test_shipped_weights_reach_what_the_page_says(name: str, real: Path, root: Path) -> None:
+def test_shipped_weights_reach_what_the_page_says(name: str, real: Path) -> None:
     test = packed.beats("test")
     few = test[list(range(0, len(test), 23))]
     found = train_beats.measure(beat_victim(name), few)
-    said = (root / "benchmarks" / "results" / "ecg_victims.md").read_text()
-    row = next(line for line in said.splitlines() if line.startswith(f"| {name} |"))
-    assert found.accuracy == pytest.approx(float(row.split("|")[3].strip(" %")) / 100, abs=0.03)
+    said = Results.read("ecg").rows("Networks for beats")[name]["network accuracy"]
+    assert found.accuracy == pytest.approx(float(said.strip("%")) / 100, abs=0.03)
     assert np.isfinite(found.macro())
 
 
@@ -266,7 +265,7 @@ def test_gains_count_the_faults_that_matter_only() -> None:
             "held_out_augment_gain_even": 0.0,
         }
     )
-    _, rows = next(tables_in(held_out.held_out_section(found, "")))
+    _, rows = next(tables_in(held_out.held_out_section(found)))
     assert [row[3] for row in rows] == ["50.0% / 66.7%", "100.0% / 100.0%", "50.0% / 66.7%"]
     assert [row[5].split()[0] for row in rows] == ["75.0%", "100.0%", "75.0%"]
 

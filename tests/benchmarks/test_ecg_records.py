@@ -39,7 +39,7 @@ def test_figures_of_twelve_leads() -> None:
     assert (figures["twelve_cnn3_clinical_auto_20"], figures["twelve_cnn3_clinical_square_100"]) == (3.5, math.inf)
     assert figures["twelve_cnn3_clinical_square_flipped_100"] == 0.5
     assert "twelve_cnn3_clinical_auto_200" not in figures  # beyond the budget
-    text = twelve.twelve_section(found, "Measured here.")
+    text = twelve.twelve_section(found)
     assert text.startswith("## Twelve leads")
     assert "| cnn3, clinical, random | 100.0%" in text
     neither = {case: alone["square"] if case.policy != "auto" else curves for case, curves in found.items()}
@@ -90,7 +90,7 @@ def test_shares_of_heat_come_back_from_raw_files_and_fill_the_section(tmp_path: 
     assert figures["plausible_over_uniform"] == pytest.approx(3.0)
     assert figures["plausible_over_uniform_in_waves"] == pytest.approx(1.5)
     assert figures["plausible_records_twelve_resnet_8-9"] == 2
-    text = plausible.plausible_section(found, "Measured here.")
+    text = plausible.plausible_section(found)
     assert "| cnn7, fold 9, waves | 2 | 30.0% | 3 [3, 3] | 3 [3, 3] |" in text
     assert text.count("| IMI, ") == 2 * 3
 
@@ -108,7 +108,7 @@ def test_figures_of_hardening() -> None:
     figures = harden.harden_figures(found)
     assert figures["harden_l2_times"] == pytest.approx(2.0)
     assert (figures["harden_before_detection"], figures["harden_after_detection"]) == (0.5, 0.75)
-    text = harden.harden_section(found, "Measured here.")
+    text = harden.harden_section(found)
     assert "| muscle_noise in V1-V3 | 50.0% | 75.0% |" in text
     assert text.count("| after, seed") == len(harden.SEEDS)
     assert harden.harden_figures({}) == {}

@@ -41,14 +41,14 @@ def test_figures_of_planted_curves_by_hand() -> None:
     targeted = {"auto targeted": [near], "square targeted": [far]}
     photos: dict[str, list[Curves]] = {OURS: [near], "pbo@7": [far], OURS_ALONE: [near]}
     clips: dict[str, list[Curves]] = {OURS: [near], "vbad@2": [far], "geo_trap@5": [(NEVER,) * 3]}
-    assert peers.keyed(free, inside, targeted, photos, clips) == {
+    assert peers.keyed(free, inside, targeted, photos=photos, clips=clips) == {
         "vgg_l2_at_3": 0.25, "vgg_gfcs_l2_at_4": 1.0, "vgg_ratio_gfcs_20": 0.25, "vgg_success_5": 1.0,
         "noprior_ratio_square_500": 0.25, "palette_ratio_best_peer_20": 0.5, "targeted_ratio_square_50": 0.25,
         "photos_ratio_20": 0.25, "clips_ratio_50": 0.25,
     }  # fmt: skip
     assert flipped(free["gfcs"], 5).value == pytest.approx(2 / 3)
     assert math.isinf(median([(NEVER, NEVER, FAR)], 500).value)
-    assert all(math.isnan(value) for value in peers.keyed({}, {}, {}, {}, {}).values())
+    assert all(math.isnan(value) for value in peers.keyed({}, {}, {}, photos={}, clips={}).values())
 
 
 def test_a_section_names_the_best_peer_and_where_there_is_no_difference() -> None:
@@ -80,5 +80,5 @@ def test_parts_are_joined_from_the_first_and_seeds_with_fewer_samples_are_left_o
     both = {FREE_PHOTOS[0].name: [(((1, 3.0),),)], row.name: [(((1, 1.0),),)]}
     assert peers.kept(store, FREE_PHOTOS, "lite1") == both
     (section,) = peers.paper_section(store)
-    assert "pixels + surrogates | 20 | 1 of 1 | 3 | 3 | 3 |" in section
+    assert "pixels + surrogates | 1 of 1 | 3 | 3 | 3 |" in section
     assert "2.48" in section

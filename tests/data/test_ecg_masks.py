@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import builtins
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -122,13 +122,6 @@ def test_errors(call: Callable[[], object], error: type[InputError], sentence: s
 
 
 def test_without_neurokit_the_extra_is_named(monkeypatch: pytest.MonkeyPatch):
-    real = builtins.__import__
-
-    def no_neurokit(name, *args, **kwargs):
-        if name == "neurokit2":
-            raise ImportError(name)
-        return real(name, *args, **kwargs)
-
-    monkeypatch.setattr(builtins, "__import__", no_neurokit)
+    monkeypatch.setitem(sys.modules, "neurokit2", None)
     with pytest.raises(MissingExtra, match=r"rlab-robustness\[ecg-delineate\]"):
         wave_masks(beats(1))

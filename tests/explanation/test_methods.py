@@ -9,11 +9,14 @@ from rlab.errors import DataError, InputError, ModelError, OptionError
 from rlab.explanation.base import ExplanationTask
 from rlab.explanation.black_box import hsic, total_sobol
 from rlab.explanation.credit import Credit
+from rlab.explanation.explanation import Explanation
 from rlab.explanation.maps import resize
 from rlab.explanation.run import METHODS, MinimalMask, explain_batch, parse_method, parse_methods
 from rlab.explanation.scores import MethodJudge, against_truth
+from rlab.explanation.sections import ATTACK_MASK, maps_sections
 from rlab.explanation.subject import ClassSubject
 from rlab.explanation.white_box import last_features
+from rlab.present.page import Text
 from rlab.runs.options import AttackOptions
 from rlab.victims import CallableVictim, QueryMeter
 from rlab.victims.torch_module import TorchVictim
@@ -288,3 +291,12 @@ def test_hsic_is_zero_where_nothing_depends_and_orders_what_does():
     assert hsic(masks[:4, :1] * 0 + torch.tensor([[0.0], [0.0], [1.0], [1.0]]), torch.tensor([0.0, 0.0, 1.0, 1.0])) == (
         pytest.approx(0.25 * (1 - torch.exp(torch.tensor(-0.5)).item()))
     )
+
+
+@pytest.mark.parametrize("name", ["mask", "belief"])
+def test_the_page_warns_of_an_attacks_patches_as_an_explanation(name):
+    explained = Explanation(
+        name, torch.ones(1, 8, 8), torch.ones(1, 8, 8).bool(), torch.zeros(1), torch.ones(1), "all", 0.0
+    )
+    warned = [block for section in maps_sections({name: explained}, None, {}, None) for block in section.blocks]
+    assert (Text(ATTACK_MASK) in warned) == (name == "mask")

@@ -66,6 +66,7 @@ class Trouble:
     folder: str | None = None
     raised: BaseException = Killed()
     once = False
+    of_workers = False  # count and raise only in processes that this one starts
 
     def __init__(self) -> None:
         self.count, self.at = 0, 0
@@ -86,6 +87,8 @@ class Trouble:
         return isinstance(self.raised, OSError) and self.raised.errno == errno.ENOSPC
 
     def touch(self, ledger: bool = False) -> None:
+        if self.of_workers and multiprocessing.parent_process() is None:
+            return
         self.count += 1
         if self.folder is not None and self.at and (self.at == self.count or (self.at < self.count and not self.once)):
             if isinstance(self.raised, Killed) and multiprocessing.parent_process() is not None:
@@ -99,10 +102,12 @@ TROUBLE = Trouble()
 
 
 @contextmanager
-def trouble(folder: Path, at: int = 0, raised: BaseException | None = None, once: bool = False) -> Iterator[Trouble]:
+def trouble(
+    folder: Path, at: int = 0, raised: BaseException | None = None, once: bool = False, of_workers: bool = False
+) -> Iterator[Trouble]:
     """Raise `raised` (default: a kill) from the `at`-th access to the folder on, and release the locks at the end."""
     TROUBLE.folder, TROUBLE.count, TROUBLE.at, TROUBLE.raised = str(folder), 0, at, raised or Killed()
-    TROUBLE.once = once
+    TROUBLE.once, TROUBLE.of_workers = once, of_workers
     write, sync = Resume.write_ledger, os.fsync
 
     def syncing(number: int) -> None:
@@ -276,11 +281,11 @@ FAULTS: dict[str, tuple[BaseException, bool]] = {  # what is raised, and whether
 }
 
 
-def faulty(name: str, fault: str, moment: int, folder: Path) -> str:
+def faulty(name: str, fault: str, moment: int, folder: Path, of_workers: bool = False) -> str:
     """Let the fault happen at this moment of a command, then resume; return what is wrong, or an empty string."""
     raised, once = FAULTS[fault]
     try:
-        with trouble(folder, moment, raised, once):
+        with trouble(folder, moment, raised, once, of_workers):
             COMMANDS[name](folder)
     except Killed:
         pass

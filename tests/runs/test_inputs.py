@@ -117,7 +117,7 @@ def test_what_a_function_uses_is_part_of_its_fingerprint() -> None:
 
 def test_resuming_does_not_read_the_arrays_of_finished_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only their rows and assignments are read."""
-    with pytest.raises(Killed), trouble(tmp_path / "attacked", at=round(unbroken("attack")[0] * 0.7)):
+    with pytest.raises(Killed), trouble(tmp_path / "attacked", at=round(unbroken("attack")[0] * 0.6)):
         COMMANDS["attack"](tmp_path / "attacked")
     read, whole = list[str](), files.read_arrays
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import errno
 import os
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -52,11 +52,23 @@ def test_a_fault_at_some_moments(fault: str, tmp_path: Path) -> None:
     assert not {moment: said for moment in tried if (said := faulty("attack", fault, moment, tmp_path / str(moment)))}
 
 
-def test_a_resumed_run_says_what_was_paid_twice(tmp_path: Path) -> None:
-    with pytest.raises(Killed), trouble(tmp_path / "run", unbroken("attack")[0] // 2):
-        COMMANDS["attack"](tmp_path / "run")
+@pytest.mark.parametrize(
+    ("fault", "moments"),
+    [("killed", (2,)), *(pytest.param(fault, (1, 2, 3), marks=pytest.mark.slow) for fault in FAULTS)],
+)
+def test_a_fault_of_a_worker_alone(fault: str, moments: Sequence[int], tmp_path: Path, record_property: Record) -> None:
+    """A worker writes a part in three accesses; the one that replaces a dead worker dies there too."""
+    record_property("faults", len(moments))
+    tried = {at: faulty("two workers", fault, at, tmp_path / str(at), of_workers=True) for at in moments}
+    assert not any(tried.values()), tried
+
+
+@pytest.mark.parametrize("name", ["attack", "benchmark npz"])
+def test_a_resumed_run_says_what_was_paid_twice(name: str, tmp_path: Path) -> None:
+    with pytest.raises(Killed), trouble(tmp_path / "run", unbroken(name)[0] // 2):
+        COMMANDS[name](tmp_path / "run")
     with pytest.warns(Notice, match="queries were paid twice"):
-        COMMANDS["attack"](tmp_path / "run")
+        COMMANDS[name](tmp_path / "run")
 
 
 @pytest.mark.slow

@@ -15,10 +15,13 @@ from rlab.training.metrics import MetricLogger
 
 def test_a_line_for_every_note(tmp_path: Path) -> None:
     path = tmp_path / "log.jsonl"
-    MetricLogger(path).note({"success": 0.5, "median_l2": 1.25}, 3.0)
-    MetricLogger(path).note({"success": 0.75}, 9.0)  # a second logger appends
+    first = MetricLogger(path)
+    first.note({"success": 0.5, "median_l2": 1.25}, 3.0)
+    path.write_text("a line of a killed training, and half of ano")
+    again = MetricLogger(path, first.lines)
+    again.note({"success": 0.75}, 9.0)
     assert path.read_text() == '{"success": 0.5, "median_l2": 1.25}\n{"success": 0.75}\n'
-    MetricLogger(path).note({"median_queries": math.nan}, 0.0)  # unknown so far
+    again.note({"median_queries": math.nan}, 0.0)  # unknown so far
     assert math.isnan(json.loads(path.read_text().splitlines()[-1])["median_queries"])
     assert [path.name for path in tmp_path.iterdir()] == ["log.jsonl"]
 

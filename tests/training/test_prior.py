@@ -18,9 +18,8 @@ from rlab.data.batch import UNBOUNDED
 from rlab.errors import InputError
 from rlab.priors.trained import DirectionPrior, projection
 from rlab.training.episodes import EpisodeSampler
-from rlab.training.prior import PriorConfig, _coarse, _lengths, _loss, _varied, soft_choice, train_prior
+from rlab.training.prior import PriorConfig, _lengths, _loss, _varied, soft_choice, train_prior
 from rlab.victims import CallableVictim, TorchVictim
-from tests.helpers import inside
 
 SIDE = 24
 LEFT, RIGHT = slice(4, 8), slice(15, 19)
@@ -169,15 +168,6 @@ class _Centred(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         lead = (x[:, 0, self.inner.region] * self.inner.weight).sum(1)
         return torch.stack([lead, torch.zeros_like(lead)], 1)
-
-
-def test_coarse_directions_are_even_over_a_patch_and_one_long() -> None:
-    grid = PatchGrid((5, 7), (2, 3))
-    coarse = _coarse(torch.randn(2, 3, 2, 5, 7), grid)
-    assert torch.allclose(coarse.flatten(2).norm(dim=2), torch.ones(2, 3), atol=1e-5)
-    for patch in range(len(grid)):
-        part = coarse[inside(grid.box(patch))].flatten(3)
-        assert (part == part[..., :1]).all()
 
 
 def test_lengths_grow_with_the_points_of_a_patch() -> None:

@@ -25,13 +25,9 @@ OVERLAP = 0.5  # intersection over union from which on a box is that of an objec
 _TOUCHES = 0.1  # overlap from which on a box has to do with an object
 
 
-def _odds(scores: Tensor) -> Tensor:
-    return scores.clamp(FLOOR, 1 - 1e-6).logit()
-
-
 def _best(boxes: Boxes, which: Tensor) -> Tensor:
     """Log-odds (n, m) of the best score among the boxes `which` (n, m, k) bool; those of the lowest score if there are none."""
-    return _odds(torch.where(which, boxes.score[:, None], 0.0).amax(2))
+    return torch.where(which, boxes.score[:, None], 0.0).amax(2).clamp(FLOOR, 1 - 1e-6).logit()
 
 
 def _same(objects: TargetBoxes, boxes: Boxes) -> Tensor:

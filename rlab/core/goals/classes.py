@@ -56,7 +56,7 @@ class Targeted(Goal):
         if isinstance(self.target, int) or self.target in get_args(Relative):
             return
         if isinstance(self.target, str):
-            raise OptionError(f"expected a target class, {_choices()}, got {self.target!r}")
+            raise OptionError(f"expected a target class, {' or '.join(get_args(Relative))}, got {self.target!r}")
         classes = torch.as_tensor(self.target)
         if classes.dim() != 1 or classes.is_floating_point() or classes.is_complex():
             raise OptionError(
@@ -103,10 +103,6 @@ class Targeted(Goal):
         low, high = int(aims.min()), int(aims.max())
         if low < 0 or high >= classes:
             raise DataError(f"expected target classes in 0..{classes - 1}, got {low} to {high}")
-
-
-def _choices() -> str:
-    return " or ".join(get_args(Relative))
 
 
 @dataclass(frozen=True)
