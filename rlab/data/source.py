@@ -26,7 +26,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rlab.data.batch import Batch, Samples, check_aims
+from rlab.data.batch import Batch, Kind, Samples, check_aims
 from rlab.data.eight_bit import to_float
 from rlab.data.fields import check_room
 from rlab.data.take import ALL, Take
@@ -39,6 +39,7 @@ from rlab.storage.outside import is_text, short
 
 Pixels = NDArray[np.uint8]
 Loss = tuple[str, str]  # (id, reason) of a skipped sample
+_PLURALS: dict[Kind, str] = {"signal": "signals", "image": "images", "video": "clips"}
 THREADS = min(8, os.cpu_count() or 1)  # used to decode a chunk
 Item = TypeVar("Item")
 Output = TypeVar("Output")
@@ -207,7 +208,7 @@ def read_all(found: Source) -> Batch:
     with warnings.catch_warnings(action="ignore"):  # of broken files, which the losses name
         batch, losses = found.chunk(range(len(found)))
     if batch is None or (found.whole and losses):
-        count = f"{len(losses)} of {len(found)} {found.kind} samples cannot be read"
+        count = f"{len(losses)} of {len(found)} {_PLURALS[found.kind]} cannot be read"
         raise DataError(f"{count}, first {losses[0][0]!r} ({losses[0][1]}): replace them")
     return replace(batch, left_out=(*found.left_out, *losses))
 
