@@ -56,7 +56,7 @@ class Section:
 
     @property
     def digest(self) -> str:
-        """Of the raw files when the section was written; see `Store.digest`."""
+        """The digest of the raw files when the section was written; see `Store.digest`."""
         found = SOURCES.search(self.text)
         return found[1] if found else ""
 

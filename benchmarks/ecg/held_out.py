@@ -105,7 +105,7 @@ def under(victim: TorchVictim, batch: Batch) -> dict[str, Floats]:
 
 
 def measure(case: HeldOutCase, device: str) -> Raw:
-    """Of the patients to choose by only the shares are kept, which say what matters."""
+    """Measure one network; for the patients to choose by, keep only the shares, which say which faults matter."""
     victim, (_, own) = network(case), data()
     assert own.validation is not None
     parts = {

@@ -134,7 +134,7 @@ def quick_pets() -> Iterator[tuple[str, float]]:
 
 
 def quick_beats() -> Iterator[tuple[str, float]]:
-    """Of the networks, the one where ours does worst; the coverage is over all."""
+    """Figures of the network where ours does worst; the coverage is over all networks."""
     raws, gaps, held = {name: recorded(f"beats_{name}") for name in BEAT_NETS}, [], []
     every = beats("test")
     for name, raw in raws.items():

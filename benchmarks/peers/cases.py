@@ -143,12 +143,12 @@ class Row:
         return settings | ({"part": part} if case.part else {})
 
     def curves(self, victim: str, seed: int, samples: int, device: str) -> Curves:
-        """Of the first samples."""
+        """Attack the first samples."""
         case = CASES[victim]
         return self._of(victim, seed, case.data(case.samples)[: min(samples, self.samples)], device)
 
     def part(self, victim: str, seed: int, part: int, device: str) -> Curves:
-        """Of one part of the samples."""
+        """Attack one part of the samples."""
         case = CASES[victim]
         if not case.part:
             return self.curves(victim, seed, case.samples, device)

@@ -63,13 +63,21 @@ def hold(
         yield
     finally:
         if where in held:
-            with suppress(OSError):  # the folder became read-only; the next process takes the file over
-                (where / LOCK).unlink()
+            _remove(where / LOCK)
         for path in created:
             with suppress(OSError):  # it is no longer empty
                 path.rmdir()
         if where in held:  # last: a process that waits may use the folder from here on
             os.close(held.pop(where))
+
+
+def _remove(path: Path) -> None:
+    """Remove the file, at a second attempt if the disk fails for a moment; the next process takes over what is left."""
+    try:
+        path.unlink()
+    except OSError:
+        with suppress(OSError):  # the folder became read-only, or the first attempt removed it
+            path.unlink()
 
 
 def is_read_only(folder: Path) -> bool:

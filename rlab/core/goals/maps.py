@@ -83,7 +83,7 @@ class Pixels(MapGoal):
 
 @dataclass(frozen=True)
 class Lose(MapGoal):
-    """Of the region of a class that the model gets right, less than `share` keeps the class."""
+    """Less than `share` of the region that the model gets right keeps its class."""
 
     label: int
     share: float = 0.5
