@@ -25,7 +25,8 @@ from rlab.victims.base import Victim
 from rlab.victims.torch_module import TorchVictim
 
 SEEDS = 3
-GUIDED, ALONE, SHORT, LONG = 50, 500, 20, 1000  # queries: with surrogates or a palette, with scores alone, on photos
+GUIDED, ALONE = 100, 500  # queries on CIFAR-10: with surrogates or a palette, and with scores alone
+TARGETED, CLIPS, SHORT, LONG = 50, 50, 20, 1000  # queries of targeted attacks, on clips, and on photos
 CLIP_SURROGATES = ("c3d", "tsn", "tsm")
 # By victim, so that none is a surrogate of its own and one at least is of another family
 PHOTO_SURROGATES = {
@@ -238,7 +239,7 @@ CIFAR_TABLES = {
         *(peer(spec, copies=True) for spec in ("gfcs+palette@2", "ensemble_pgd_min+palette")),
     ),
     "natural palette, targeted at airplane": tuple(
-        Row(f"{policy} targeted", ours(NATURAL, False, policy, TOWARDS), needs, GUIDED, 100, 1)
+        Row(f"{policy} targeted", ours(NATURAL, False, policy, TOWARDS), needs, TARGETED, 100, 1)
         for policy, needs in (("auto", AUTO.needs), ("square", BELIEF.needs))
     ),
 }
@@ -275,7 +276,7 @@ SAMPLE_TABLES = {
     "natural palette, to the end": LONG_PHOTOS,
 }
 FREE_CLIPS = within(
-    GUIDED,
+    CLIPS,
     PIXELS,
     *map(peer, ("gfcs@2", "ensemble_pgd_min@5", "vbad@5", "vbad@2", "geo_trap@5", "geo_trap@10", "ensemble_pgd@10")),
     *map(peer, ("simba_ods@2", "pbo@10")),
