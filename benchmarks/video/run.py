@@ -33,8 +33,8 @@ from rlab.policies.base import Policy
 AREA = 200  # queries
 QUICK_SIZE, QUICK_PATCH = (36, 48), 4
 RULES = """
-Six UCF-101 actions, groups 4-7, clips that the victim classifies correctly; there are no HMDB-51 clips among the data. A query is one clip that reaches the
-victim, in the search and in the cleanup. MAP within q is the mean absolute change times 255 of the best flip within q
+Six UCF-101 actions, groups 4-7, clips that the victim classifies correctly; there are no HMDB-51 clips among the data.
+A query is one clip that reaches the victim, in the search and in the cleanup. MAP within q is the mean absolute change times 255 of the best flip within q
 queries, the median over attacked clips; a clip without a flip counts as infinitely far. Intervals are 95%, by bootstrap
 over clips. An area is the mean of log MAP over the first 200 queries, where no flip counts as MAP 64, and an area over
 another is the ratio of the geometric means: .8 is a MAP 20% lower all along. `square` and `random` use the cleanup
