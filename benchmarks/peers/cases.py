@@ -256,7 +256,6 @@ FREE_PHOTOS = within(
     PIXELS_ALONE,
     *map(peer, ("gfcs@2", "gfcs@1.1", "ensemble_pgd_min@3.5", "simba_ods@2", "pbo@7", "ensemble_pgd@7", "bases_linf")),
     *map(peer, ("square_min@20", "square_min@5", "simba_dct@1", "sparse_rs@500", "patch_rs@56")),
-    peer("ensemble_pgd_min@3.5", copies=True),
 )
 LONG_PHOTOS = tuple(
     Row(f"belief {side}x{side} to the end", ours(NATURAL, False, patch=side), BELIEF.needs, LONG, seeds=1)
