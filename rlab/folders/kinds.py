@@ -84,7 +84,7 @@ KINDS = (
         "harden --compare", ("comparison.json",), "rlab.hardening.comparison:stored_comparison_page",
         f"{_RECORDS}:harden_compare",
     ),
-    RunKind("harden", ("log.json",), "rlab.hardening.sections:hardening_page", f"{_RECORDS}:harden"),
+    RunKind("harden", ("log.json",), "rlab.hardening.pages:hardening_page", f"{_RECORDS}:harden"),
     RunKind("corrupt", ("results.json", "corruptions.png"), "rlab.corruptions.report:corruption_page"),
     RunKind("benchmark run", ("report.json",), f"{_PAGES}:benchmark_run"),
     RunKind("benchmark verify", ("verification.json",), "rlab.benchmarking.verification:verification_page"),

@@ -13,7 +13,7 @@ from rlab.auditing.results import read_audit
 from rlab.comparison.comparison import Comparison
 from rlab.comparison.outcome import Figures
 from rlab.hardening.comparison import COMPARISON
-from rlab.hardening.run import LOG as HARDENED
+from rlab.hardening.pages import LOG as HARDENED
 from rlab.present.table import Share
 from rlab.results.page import key_numbers
 from rlab.results.plots.anytime import curve_of

@@ -215,8 +215,3 @@ def _loss(scores: Tensor, y: Tensor, goal: Goal) -> Tensor:
     if goal.multilabel:
         return -goal.margin(scores, y)
     return -scores.gather(1, y[:, None]).squeeze(1)
-
-
-def pgd(bounds: Bounds, goal: Goal, radius: float, norm: Norm = "linf", steps: int = 10) -> ProjectedGradient:
-    """PGD with steps of a quarter of the radius from a random start."""
-    return ProjectedGradient(bounds, goal, radius, norm, steps, random_start=True)

@@ -30,8 +30,8 @@ from rlab.hardening.evaluation import (
     measure_robustness,
 )
 from rlab.hardening.options import GRADIENT, EvaluationOptions, HardenOptions
+from rlab.hardening.pages import draw_methods, methods_page, methods_table
 from rlab.hardening.run import harden
-from rlab.hardening.tables import draw_methods, methods_page, methods_table
 from rlab.hardening.trainable import goal_of, trainable, twin
 from rlab.present.page import Page
 from rlab.present.result import PathLike, Result

@@ -19,7 +19,6 @@ from rlab.data.take import Take
 from rlab.filters.named import Distortion
 from rlab.hardening.adversaries import AdversaryGenerator, GradientAdversary, PerturbationSpace, PolicyAdversary
 from rlab.hardening.baselines import AugMix, InTurn, Norm
-from rlab.hardening.scratch import RECIPE
 from rlab.hardening.trainable import Consistency
 from rlab.policies import parse_policy
 from rlab.runs.options import AttackOptions, RunOptions
@@ -27,6 +26,18 @@ from rlab.runs.palette_options import single_filters
 from rlab.storage.config import Accepts, Options, check
 
 GRADIENT = "gradient"
+# Training from random weights: in place of the defaults for fine-tuning. Nesterov momentum and a cosine schedule come with it.
+RECIPE: Mapping[str, Any] = {
+    "rounds": 1,
+    "epochs": 30,
+    "learning_rate": 0.1,
+    "weight_decay": 5e-4,
+    "distillation_weight": 0.0,
+    "ema_decay": 0.999,
+    "validation_attacked": 2000,
+    "shift": 0.125,
+    "amp": True,
+}
 
 
 class HardenOptions(Options):

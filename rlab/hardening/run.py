@@ -21,8 +21,8 @@ from rlab.core.checks import need_classes
 from rlab.data.batch import Batch
 from rlab.errors import DataError, MissingExtra, ModelError
 from rlab.hardening.batches import imbalance
-from rlab.hardening.epochs import draw_epochs, epochs_page
 from rlab.hardening.options import HardenOptions
+from rlab.hardening.pages import LOG, draw_epochs, epochs_page
 from rlab.hardening.trainable import Epoch, best_epoch, fitting_threads, trainable, twin
 from rlab.hardening.trainer import HardeningTrainer
 from rlab.present.page import Page
@@ -40,7 +40,7 @@ from rlab.victims.torch_module import TorchVictim, arrange
 if TYPE_CHECKING:
     from rlab.keywords import HardenKeywords
 
-WEIGHTS, LOG = "hardened.safetensors", "log.json"
+WEIGHTS = "hardened.safetensors"
 
 
 @takes(HardenOptions)
