@@ -90,12 +90,8 @@ def attack(
             if progress:
                 warnings.warn(stages_words(stages, len(samples)), Notice, stacklevel=2)
             declared, filled = (options.model_copy(update={"stages": stages}) for options in (declared, filled))
-        config = {
-            "model": plain_input(named or model, "name"),
-            "data": plain_input(data, "path"),
-            **filled.plain(),
-            "keep": keep,
-        }
+        named_inputs = {"model": plain_input(named or model, "name"), "data": plain_input(data, "path")}
+        config = named_inputs | filled.plain() | {"keep": keep}
         with bar(len(samples)) as advance:
             folder = None if out is None else Path(out)
             workers = None if named is None else Workers.of(declared, named, victim)

@@ -208,10 +208,8 @@ def compare_hardening(
                 measured[name].append(_measure(victim, data, chosen, name, out, unchanged))
                 unchanged = unchanged or measured[name][-1].attack
                 tell(name, seed, measured[name][-1])
-    figures = {
-        name: {figure: np.stack([m.figures[figure] for m in each]) for figure in each[0].figures}
-        for name, each in measured.items()
-    }
+    stack = {name: {key: [m.figures[key] for m in each] for key in each[0].figures} for name, each in measured.items()}
+    figures = {name: {key: np.stack(values) for key, values in own.items()} for name, own in stack.items()}
     return HardeningComparison(figures, options.seeds)
 
 
@@ -243,9 +241,8 @@ def _hardened(
     chosen = parse_method(method, options, data.train, goal_of(victim))
     if chosen is None:
         return twin(victim)
-    hardened = harden(
-        victim, data.train, chosen, validation=data.validation, out=folder, progress=quiet, announce=say_nothing
-    )
+    unseen = data.validation
+    hardened = harden(victim, data.train, chosen, validation=unseen, out=folder, progress=quiet, announce=say_nothing)
     if folder is not None:
         hardened.save(folder)
     return hardened.victim

@@ -88,9 +88,7 @@ class RobustnessMeasurement:
         for part, arrays in (("figures", self.figures), ("curves", self.curves)):
             tree[part] = {name: torch.from_numpy(values) for name, values in arrays.items()}
         if self.attack is not None:
-            timeless = replace(
-                self.attack, seconds=torch.zeros_like(self.attack.seconds)
-            )  # two runs store the same bytes
+            timeless = replace(self.attack, seconds=0 * self.attack.seconds)  # two runs store the same bytes
             setting, rows = self.attack.setting.to_json(), to_rows(timeless)
             tree["attack"] = {"setting": setting, "rows": rows, "arrays": to_arrays(self.attack)}
         return tree

@@ -73,15 +73,13 @@ class HardenOptions(Options):
         description="gradient adversary: L2 as a share of the data's range times the root of the number of values",
     )
     gradient_steps: int = Field(2, ge=0, description="steps of the gradient adversary; 0 distorts at random")
-    aimed_share: float = Field(
-        0.5, ge=0, le=1, description="share of samples that follow the gradient; others are random"
-    )
+    aimed_share: float = Field(0.5, ge=0, le=1, description="share of samples that follow the gradient, not chance")
     views: int = Field(
         1, ge=0, le=4, description="adversarial versions of each sample in a batch; 0 trains on clean samples alone"
     )
     distorted_weight: float = Field(1.0, ge=0, description="weight of the cross-entropy on adversarial samples")
     consistency: Consistency = Field(
-        "jsd", description="loss between clean and adversarial outputs: jsd, or kl (TRADES)"
+        "jsd", description="loss between clean and adversarial outputs: jsd or kl (TRADES)"
     )
     consistency_weight: float = Field(4.0, ge=0, description="weight of the consistency loss")
     learning_rate: float = Field(
@@ -89,9 +87,7 @@ class HardenOptions(Options):
     )
     weight_decay: float = Field(1e-4, ge=0, description="weight decay of the optimizer")
     batch_size: int = Field(128, ge=2, description="training batch size (default: 128)")
-    distillation_weight: float = Field(
-        0.5, ge=0, le=1, description="weight of the original model's output in the targets"
-    )
+    distillation_weight: float = Field(0.5, ge=0, le=1, description="weight of the original's output in the targets")
     ema_decay: float = Field(0.99, ge=0, lt=1, description="decay of the exponential moving average of the weights")
     batch_norm: Literal["frozen", "train"] = Field("train", description="freeze or train BatchNorm statistics")
     max_clean_drop: float = Field(0.01, ge=0, le=1, description="maximum loss of clean accuracy (default: 0.01 or 1%)")

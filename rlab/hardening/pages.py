@@ -170,9 +170,8 @@ def _failures(after: AttackResult, samples: int) -> list[Block]:
         f"Of {len(after)} samples, the model is wrong on {wrong} unchanged ones and {len(flipped)} more can be flipped; "
         "these need the smallest distortions."
     )
-    viewers = [
-        make_viewer(Sample.of(after, i), f"fails-{i}", len(nearest), _ending(after, i, "after")) for i in nearest
-    ]
+    ends = {i: _ending(after, i, "after") for i in nearest}
+    viewers = [make_viewer(Sample.of(after, i), f"fails-{i}", len(nearest), end) for i, end in ends.items()]
     return [Text(summary), *shelf(viewers, kind_of(after.setting.size), columns=2)]
 
 

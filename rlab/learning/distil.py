@@ -179,9 +179,8 @@ class Lesson:
 
     def _loss(self, logits: Tensor, wanted: Tensor) -> Tensor:
         """The divergence from the wanted probabilities, up to a constant."""
-        return (
-            F.binary_cross_entropy_with_logits(logits, wanted) if self.multilabel else F.cross_entropy(logits, wanted)
-        )
+        how = F.binary_cross_entropy_with_logits if self.multilabel else F.cross_entropy
+        return how(logits, wanted)
 
 
 def standard(x: Tensor) -> tuple[Tensor, Tensor]:

@@ -19,18 +19,70 @@ from rlab.core.attack import Attack, SearchOutcome
 from rlab.core.heard import CleanAnswers, Heard
 from rlab.data.batch import Batch, Samples
 from rlab.data.source import Loss, read_ahead
+from rlab.errors import DataError
 from rlab.progress import Progress
 from rlab.results.kept import Keep, mark, rendered
 from rlab.results.result import AttackResult
 from rlab.results.rows import to_table
-from rlab.runs.clean import CleanTable
 from rlab.runs.messages import Agree, HandOut, Work
 from rlab.runs.options import AttackOptions
 from rlab.storage import files
 from rlab.storage.index import ASSIGNMENT, KEPT, PERTURBED
 from rlab.storage.ledger import PARTS
 from rlab.storage.resume import part_path
-from rlab.victims.base import Victim
+from rlab.victims.base import Outputs, Victim
+
+
+@dataclass(frozen=True)
+class CleanChunk:
+    """The clean answers about the samples `rows` of a run."""
+
+    rows: Tensor  # (m,)
+    scores: Tensor  # (m, k)
+    queries: Tensor  # (m,)
+    outputs: Outputs
+
+    @classmethod
+    def of(cls, samples: Samples, rows: slice, read: Sequence[str], answers: CleanAnswers | None) -> CleanChunk:
+        """Answers about those samples in `rows` that could be read; None if there were none."""
+        at = places(samples, rows, read)
+        if answers is None:
+            return cls(at, torch.zeros(0, 0), at, "auto")
+        return cls(at, answers.scores, answers.queries, answers.outputs)
+
+
+@dataclass(frozen=True)
+class CleanTable:
+    """The clean answers of a whole run; a sample that could not be read has none."""
+
+    scores: Tensor  # (n, k)
+    queries: Tensor  # (n,); 0 without an answer
+    outputs: Outputs
+
+    @classmethod
+    def of(cls, samples: int, parts: Sequence[CleanChunk]) -> CleanTable:
+        """Join the chunks."""
+        some = [part for part in parts if len(part.rows)]
+        if not some:
+            raise DataError(f"none of {samples} samples can be read")
+        scores = torch.zeros(samples, some[0].scores.shape[1])
+        queries = torch.zeros(samples, dtype=torch.int64)
+        for part in some:
+            scores[part.rows], queries[part.rows] = part.scores, part.queries
+        return cls(scores, queries, some[0].outputs)
+
+    def of_chunk(self, samples: Samples, rows: slice, batch: Batch) -> CleanAnswers:
+        """The answers about the samples of a chunk that were read."""
+        at = places(samples, rows, batch.ids)
+        if not self.queries[at].all():
+            raise DataError(f"{batch.ids[0]!r} or its neighbours could not be read before: restore the data of the run")
+        return CleanAnswers(self.scores[at], self.queries[at], self.outputs)
+
+
+def places(samples: Samples, rows: slice, read: Sequence[str]) -> Tensor:
+    """Row numbers (b,) in the run of those samples in `rows` that could be read, by their ids, which keep their order."""
+    ids = enumerate(samples.ids[rows], rows.start)
+    return torch.tensor([next(at for at, name in ids if name == wanted) for wanted in read], dtype=torch.int64)
 
 
 @dataclass(frozen=True)

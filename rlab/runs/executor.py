@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import torch
 
 from rlab.errors import ModelError, OptionError
-from rlab.runs.cluster import Need, hand_out_on_ray
+from rlab.runs.cluster import hand_out_on_ray
 from rlab.runs.fingerprint import model_fingerprint
 from rlab.runs.messages import Finished, HandOut, Start, Tasks, Work
 from rlab.runs.pool import hand_out
@@ -95,8 +95,8 @@ class Workers:
         if self.options.cluster is not None:
             threads = torch.get_num_threads() if own else 1
             start = partial(self._start, make, arguments, threads)
-            need = Need(threads, int(self.on_gpu))
-            return partial(hand_out_on_ray, self.options.cluster, self.options.workers, need, start)
+            each = (threads, int(self.on_gpu))  # CPUs and GPUs of a worker
+            return partial(hand_out_on_ray, self.options.cluster, self.options.workers, *each, start)
         count = self.options.workers or len(self.options.devices or ())
         threads = torch.get_num_threads() if own else max(1, torch.get_num_threads() // count)
         return partial(hand_out, [self._start(make, arguments, threads, number, count) for number in range(count)])

@@ -31,7 +31,7 @@ from rlab.learning.ask import Plan, ask, shuffled
 from rlab.learning.distil import FEWEST, Remember, Tell, distil, make_now, say_nothing
 from rlab.learning.simulator import FILE, Simulator, best_device, read_simulator
 from rlab.progress import Progress, Said, bar, quiet, showing
-from rlab.runs.earlier import EarlierAnswers, answers_of
+from rlab.runs.answers import EarlierAnswers, earlier_answers
 from rlab.runs.fingerprint import check_resumable, data_fingerprint, inputs_of
 from rlab.runs.inputs import Data, Model, plain_input, taken
 from rlab.runs.learning_options import FEWEST_QUERIES
@@ -92,7 +92,7 @@ def learn(
     folder, before = None if out is None else Path(out), tuple(Path(run) for run in earlier)
     if (model is None) != (data is None) or (model is None and not before):
         raise OptionError("expected a model and data to learn from, or run folders of earlier attacks, or both")
-    stored = answers_of(before) if before else None
+    stored = earlier_answers(before) if before else None
     if stored is not None:
         tell(f"{len(stored.answers):,} answers of {len(before)} earlier runs, at no query")
     config = {**declared.plain(), **({"from": [str(run) for run in before]} if before else {})}
@@ -194,9 +194,8 @@ class Lessons:
         answers = Answers.join(parts)
         self.tell(f"training students on {len(answers):,} answers")
         bounds = plan.batch.bounds if plan is not None else self.earlier.bounds if self.earlier else (0.0, 1.0)
-        multilabel = (
-            self.victim.multilabel if self.victim is not None else bool(self.earlier and self.earlier.multilabel)
-        )
+        known = self.victim or self.earlier
+        multilabel = known is not None and known.multilabel
         return distil(
             answers, bounds, multilabel=multilabel, seed=self.options.seed, device=best_device(), progress=self.tell,
             remember=_remember(resume, answers),

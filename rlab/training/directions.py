@@ -18,12 +18,12 @@ from rlab.policies.belief import BeliefPolicy
 from rlab.priors.file import read_prior, save_prior
 from rlab.priors.trained import DirectionPrior, TrainedPrior
 from rlab.storage.config import write_config
+from rlab.training import trainer
 from rlab.training.config import TrainingOptions, hold_out
 from rlab.training.episodes import EpisodeSampler
-from rlab.training.metrics import MetricLogger
 from rlab.training.prior import PriorConfig, train_prior
 from rlab.training.ranks import ALONE, Ranks
-from rlab.training.trainer import LOG, PRIOR, Figures, Tell, Validation, make_card, open_folder, samplers_for
+from rlab.training.trainer import LOG, PRIOR, Figures, MetricLogger, Tell, Validation, open_folder
 from rlab.victims.base import Victim
 
 _GONE = {"horizon", "success", "patience", "l2_penalties", "validation_l2_penalty"}
@@ -47,9 +47,7 @@ class PriorOptions(TrainingOptions):
         """Refuse keys of rlab 0.2.0 that a prior does not have."""
         if isinstance(values, dict):
             if gone := sorted(_GONE & values.keys()):
-                raise ValueError(
-                    f"the key {gone[0]!r} was for agents of rlab 0.2.0, a prior does not use it: leave it out"
-                )
+                raise ValueError(f"the key {gone[0]!r} was for agents of rlab 0.2.0, not for priors: leave it out")
             if "prior_minutes" in values:
                 raise ValueError("the key 'prior_minutes' is now called 'minutes'")
         return values
@@ -71,7 +69,7 @@ def train(
         for victim in victims:
             victim.chunk = 8192
         grids = [PatchGrid.of(batch.size, patch) for patch in options.patches]
-        samplers = samplers_for(options, victims, batch, grids, horizon=1)
+        samplers = trainer.samplers_for(options, victims, batch, grids, horizon=1)
         network = make_network(options, batch).to(options.device)
         path, saved = folder / PRIOR, None
         if resume is not None:
@@ -100,7 +98,7 @@ def train(
         if resume is not None and (done < 1 or not path.exists()):
             figures = validate(network, victims, validation, options)
             logger.note(figures, options.minutes * 60)
-            save_prior(network, path, make_card(options, figures))
+            save_prior(network, path, trainer.make_card(options, figures))
             tell(figures)
         return path
 
@@ -134,9 +132,7 @@ def make_network(options: PriorOptions, batch: Batch) -> DirectionPrior:
         try:
             network.load_state_dict(read_prior(Path(options.start))[0].network.state_dict())
         except RuntimeError as error:
-            raise ModelError(
-                f"the prior in {options.start} does not have the shape given by heads, prior_width and prior_levels"
-            ) from error
+            raise ModelError(f"the prior in {options.start} has other heads, prior_width or prior_levels") from error
     return network
 
 

@@ -96,7 +96,5 @@ def teachable(victim: Victim, x: Tensor, y: Tensor, task: Task) -> Tensor:
         raise ModelError("the training model returns the same scores for every input: nothing can be learned from it")
     rows = (task.goal.correct(scores, y) & ~task.goal.reached(scores, y)).nonzero().flatten()
     if not len(rows):
-        raise ModelError(
-            f"the training model classifies none of the {len(x)} training inputs correctly: check labels with rlab doctor"
-        )
+        raise ModelError(f"the training model is wrong on all {len(x)} training inputs: check labels with rlab doctor")
     return rows

@@ -1,7 +1,9 @@
-"""What every training shares: samplers, validation by a real attack, cards and resumable folders."""
+"""What every training shares: samplers, validation by a real attack, logs, cards and resumable folders."""
 
 from __future__ import annotations
 
+import json
+import math
 import random
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -14,6 +16,7 @@ from rlab.core.env import Task
 from rlab.core.goals import Untargeted
 from rlab.core.grid import PatchGrid
 from rlab.data.batch import Batch
+from rlab.errors import MissingExtra, optional
 from rlab.policies.base import Policy
 from rlab.results.result import AttackResult
 from rlab.runs.attack import run_attack
@@ -21,6 +24,7 @@ from rlab.runs.fingerprint import data_fingerprint, files_of, model_fingerprint
 from rlab.runs.options import make_attack
 from rlab.stats import median_of
 from rlab.storage.digest import digest
+from rlab.storage.files import write_text
 from rlab.storage.resume import Resume, open_run
 from rlab.training.config import TrainingOptions
 from rlab.training.episodes import EpisodeSampler, teachable
@@ -62,6 +66,29 @@ def _figures(result: AttackResult) -> Figures:
     summary = result.summary()
     figures = {key: summary[key] for key in ("success", "median_queries", "median_search", "median_l2")}
     return figures | {"median_map255": median_of(result.final["map255"], result.succeeded)}
+
+
+class MetricLogger:
+    """The log of a training: lines of JSON, and TensorBoard scalars on request.
+
+    A resumed training passes the `lines` that its state holds, so that none is lost or written twice.
+    """
+
+    def __init__(self, path: Path, lines: Sequence[Figures] = (), tensorboard: bool = False) -> None:
+        self.path, self.lines, self.writer = path, tuple(lines), None
+        if tensorboard:
+            module = optional("torch.utils.tensorboard", MissingExtra("tensorboard", "tensorboard"))
+            self.writer = module.SummaryWriter(str(path.parent / "tensorboard"))
+
+    def note(self, figures: Figures, seconds: float) -> None:
+        """One more line, and one point of each curve at `seconds` of training."""
+        self.lines = (*self.lines, figures)
+        write_text(self.path, "".join(json.dumps(line) + "\n" for line in self.lines))
+        if self.writer is not None:
+            for name, value in figures.items():
+                if math.isfinite(value):
+                    self.writer.add_scalar(name, value, round(seconds))
+            self.writer.flush()
 
 
 def make_card(options: TrainingOptions, figures: Figures) -> dict[str, Any]:
