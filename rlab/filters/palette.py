@@ -290,5 +290,5 @@ def find(name: str, channels: int, own: Mapping[str, Filter] | None = None) -> t
     if name in members:
         return (members[name],)
     hint = did_you_mean(name, [*FAMILIES, *members, *GRADIENTS])
-    own = "Run `rlab filters` for a list, or pass your own as 'module:function'"
-    raise OptionError(f"unknown filter {short(name)}.{hint} {own}")
+    advice = "Run `rlab filters` for a list, or pass your own as 'module:function'"
+    raise OptionError(f"unknown filter {short(name)}.{hint} {advice}")

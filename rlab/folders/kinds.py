@@ -70,8 +70,8 @@ KINDS = (
         "compare", (SAMPLES, CURVES), "rlab.comparison.comparison:comparison_page", f"{_RECORDS}:compare",
         f"{_PAGES}:compare_figures",
     ),
-    RunKind("learn", ("simulator.safetensors",), "rlab.learning.page:simulator_page"),
-    RunKind("demo", tuple(f"{name}/{SAMPLES}" for name in ("ecg", "digits", "clips")), "rlab.folders.reports:demo_page"),
+    RunKind("learn", ("simulator.safetensors",), f"{_PAGES}:simulator"),
+    RunKind("demo", tuple(f"{name}/{SAMPLES}" for name in ("ecg", "digits", "clips")), f"{_PAGES}:demo"),
     RunKind("train", ("log.jsonl",), "rlab.training.page:training_page", f"{_RECORDS}:train"),
     RunKind(
         "harden --compare", ("comparison.json",), "rlab.hardening.comparison:stored_comparison_page",

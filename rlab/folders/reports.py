@@ -19,7 +19,9 @@ from rlab.data.kinds import kind_of
 from rlab.data.load import DataOptions
 from rlab.errors import Notice
 from rlab.folders.kinds import finished_kind
-from rlab.present.page import Block, Page, Section, Text, write_page
+from rlab.learning.simulator import read_simulator
+from rlab.present.page import Block, Facts, Number, Page, Section, Text, write_page
+from rlab.present.table import Share, Table
 from rlab.results.page import attack_page, easiest, summary_blocks
 from rlab.results.plots import choose, draw_overview, draw_sample
 from rlab.results.plots.sample import Sample
@@ -119,7 +121,31 @@ def compare_figures(folder: Path, options: PageOptions) -> dict[str, Callable[[]
     return {"curves": Comparison.load(folder).plot}
 
 
-def demo_page(folder: Path, options: PageOptions) -> Page:
+def simulator(folder: Path, options: PageOptions) -> Page:
+    """The page of `rlab learn`: how well the students agree with the model, and what they learned from."""
+    card = read_simulator(folder).card
+    students = Table(
+        ["student", "width", "agreement"],
+        [
+            [about.architecture, about.width, Share(share, 1)]
+            for about, share in zip(card.students, card.agreements, strict=True)
+        ],
+    )
+    facts = {
+        "inputs": " × ".join(map(str, card.shape)),
+        "classes": f"{card.classes}{', several per sample' if card.multilabel else ''}",
+        "answers": f"{card.clean:,} about clean inputs, {card.distorted:,} about distorted ones",
+        "from": ", ".join(card.origins),
+        "kept aside": f"{card.aside:,} answers",
+        "seed": str(card.seed),
+        "made by": f"rlab {card.version}",
+    }
+    numbers = [Number("agreement of the mean", Share(card.agreement, 1)), Number("queries", card.queries)]
+    lead = f"{len(card.students)} students of a model agree with it on {card.agreement:.1%} of inputs kept aside."
+    return Page(f"Simulator {folder.name}", [Section("Students", [students, Facts(facts)])], lead=lead, numbers=numbers)
+
+
+def demo(folder: Path, options: PageOptions) -> Page:
     """The page of `rlab demo`: its three runs, one below the other."""
     results = {name: AttackResult.load(folder / name) for name in SCENES}
     titles = {SCENES[name][0]: result for name, result in results.items()}

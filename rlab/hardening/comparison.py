@@ -71,11 +71,9 @@ class HardeningComparisonOptions(Options):
     seeds: tuple[int, ...] = (0, 1, 2)
     harden: HardenOptions = HardenOptions.model_validate({})
     evaluation: EvaluationOptions | None = Field(
-        None, description="how to measure (default: with the adversary, if it is a policy)"
+        None, description="how to measure (default: by the adversary, if a policy)"
     )
-    policy_for: PolicyFor | None = Field(
-        None, exclude=True, description="function that trains an agent against each measured model"
-    )
+    policy_for: PolicyFor | None = Field(None, exclude=True, description="trains an agent against each measured model")
 
     @property
     def measured_by(self) -> EvaluationOptions:
@@ -208,8 +206,10 @@ def compare_hardening(
                 measured[name].append(_measure(victim, data, chosen, name, out, unchanged))
                 unchanged = unchanged or measured[name][-1].attack
                 tell(name, seed, measured[name][-1])
-    stack = {name: {key: [m.figures[key] for m in each] for key in each[0].figures} for name, each in measured.items()}
-    figures = {name: {key: np.stack(values) for key, values in own.items()} for name, own in stack.items()}
+    figures = {
+        name: {figure: np.stack([m.figures[figure] for m in each]) for figure in each[0].figures}
+        for name, each in measured.items()
+    }
     return HardeningComparison(figures, options.seeds)
 
 

@@ -43,9 +43,7 @@ RECIPE: Mapping[str, Any] = {
 class HardenOptions(Options):
     """Training takes `rounds` * `epochs` passes over the data; None means a default for the kind of data."""
 
-    from_scratch: bool = Field(
-        False, description="train the network from random weights with SGD, instead of fine-tuning its own"
-    )
+    from_scratch: bool = Field(False, description="train from random weights with SGD, instead of fine-tuning")
     mode: Literal["live", "rounds"] = Field(
         "live", description="when to attack: live (each batch) or rounds (all data before each round) (default: live)"
     )
@@ -78,9 +76,7 @@ class HardenOptions(Options):
         1, ge=0, le=4, description="adversarial versions of each sample in a batch; 0 trains on clean samples alone"
     )
     distorted_weight: float = Field(1.0, ge=0, description="weight of the cross-entropy on adversarial samples")
-    consistency: Consistency = Field(
-        "jsd", description="loss between clean and adversarial outputs: jsd or kl (TRADES)"
-    )
+    consistency: Consistency = Field("jsd", description="loss between clean and adversarial outputs: jsd, kl (TRADES)")
     consistency_weight: float = Field(4.0, ge=0, description="weight of the consistency loss")
     learning_rate: float = Field(
         1e-3, gt=0, description="peak learning rate of AdamW, or SGD from scratch (default: 0.001; from scratch 0.1)"

@@ -33,15 +33,6 @@ Remember = Callable[[str, Callable[[], Weights]], Weights]  # by key: weights ma
 Tell = Callable[[str], None]
 
 
-def say_nothing(line: str) -> None:
-    """Report nothing."""
-
-
-def make_now(key: str, make: Callable[[], Weights]) -> Weights:
-    """Remember nothing."""
-    return make()
-
-
 def distil(
     answers: Answers,
     bounds: tuple[float, float],
@@ -50,8 +41,8 @@ def distil(
     seed: int,
     device: torch.device,
     start: Simulator | None = None,
-    progress: Tell = say_nothing,
-    remember: Remember = make_now,
+    progress: Tell = lambda line: None,
+    remember: Remember = lambda key, make: make(),
 ) -> Simulator:
     """Students of the victim that gave these answers; `start` goes on from earlier students in half the steps.
 

@@ -31,9 +31,8 @@ from rlab.priors.file import MOST_WIDTH, fill, first_error, read_weights, write_
 from rlab.storage.config import write_config
 from rlab.storage.files import write_text
 from rlab.storage.resume import Resume
-from rlab.training.config import TrainingOptions
 from rlab.training.episodes import EpisodeSampler
-from rlab.training.trainer import LOG, Figures, MetricLogger, Tell, Validation, make_card, samplers_for
+from rlab.training.trainer import LOG, Figures, MetricLogger, Tell, TrainingOptions, Validation, make_card, samplers_for
 from rlab.victims.base import Victim
 
 AGENT, PICTURE = "agent.safetensors", "learning.svg"

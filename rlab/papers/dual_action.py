@@ -46,9 +46,8 @@ from rlab.papers import common, sensitivity
 from rlab.papers.sensitivity import CELL, WHOLE, Analysis, Confidence, Sweep, View, dilution, log_odds, observe, plan
 from rlab.policies.base import Policy
 from rlab.storage.config import check_options
-from rlab.training.config import hold_out
 from rlab.training.episodes import EpisodeSampler
-from rlab.training.trainer import Figures, Tell, Validation, open_folder
+from rlab.training.trainer import Figures, Tell, Validation, hold_out, open_folder
 from rlab.victims.base import Victim
 
 KIND = "dual_action"
@@ -383,7 +382,9 @@ class DualAction(Policy[Analysis]):
     name: str = KIND
 
     def __post_init__(self) -> None:
-        sensitivity.checked_sweep(self.sweep)
+        share = isinstance(self.sweep, int | float) and 0 < self.sweep <= 1
+        if not share and self.sweep not in ("full", "one_filter"):
+            raise OptionError(f"expected sweep full, one_filter or a share above 0 and up to 1, got {self.sweep!r}")
         if self.add < 1 or self.remove < 1 or not 0 <= self.epsilon <= 1:
             given = f"{self.add}, {self.remove} and {self.epsilon:g}"
             raise OptionError(f"expected add and remove of at least 1 and epsilon from 0 to 1, got {given}")

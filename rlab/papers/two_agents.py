@@ -48,9 +48,8 @@ from rlab.errors import DataError, OptionError
 from rlab.papers import common, saliency
 from rlab.policies.base import Policy
 from rlab.storage.config import check, check_options
-from rlab.training.config import Patch, hold_out
 from rlab.training.episodes import EpisodeSampler
-from rlab.training.trainer import Figures, Tell, Validation, open_folder
+from rlab.training.trainer import Figures, Patch, Tell, Validation, hold_out, open_folder
 from rlab.victims.base import Victim
 
 KIND = "two_agents"  # in configurations and in the header of files

@@ -1,4 +1,4 @@
-"""One protocol for running tasks in this process, in local processes or on a Ray cluster.
+"""Run tasks in this process, in local processes or on a Ray cluster.
 
 Workers load the model by name and get their tasks from the process that owns the results.
 """
@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -27,13 +27,7 @@ from rlab.victims.resolve import load_model
 MakeWork = Callable[..., Work]  # called with a victim and further arguments
 
 
-class Executor(Protocol):
-    """Runs tasks: `hand_out(make, *arguments)` returns a function that hands them to `make(victim, *arguments)`."""
-
-    @property
-    def on_gpu(self) -> bool: ...
-
-    def hand_out(self, make: MakeWork, *arguments: Any) -> HandOut: ...
+# An executor: `hand_out(make, *arguments)` returns a function that hands tasks to `make(victim, *arguments)`.
 
 
 @dataclass(frozen=True)
@@ -107,6 +101,9 @@ class Workers:
         name = f"worker {number + 1} of {count}" + (f" on {device}" if device else "")
         model = self.model.model_copy(update={"device": device})
         return Start(name, _start, (model, self.bounds, self.fingerprint, threads, make, arguments))
+
+
+Executor = InProcess | Workers
 
 
 def _start(

@@ -28,7 +28,7 @@ from rlab.filters import check_palette
 from rlab.filters.palette import PIXELS, by_gradient, refuse_pixels
 from rlab.learning.answers import Answers
 from rlab.learning.ask import Plan, ask, shuffled
-from rlab.learning.distil import FEWEST, Remember, Tell, distil, make_now, say_nothing
+from rlab.learning.distil import FEWEST, Remember, Tell, distil
 from rlab.learning.simulator import FILE, Simulator, best_device, read_simulator
 from rlab.progress import Progress, Said, bar, quiet, showing
 from rlab.runs.answers import EarlierAnswers, earlier_answers
@@ -76,7 +76,7 @@ def learn(
     earlier: Sequence[str | os.PathLike[str]] = (),
     limit: int | None = None,
     progress: bool = True,
-    tell: Tell = say_nothing,
+    tell: Tell = lambda line: None,
     **options: Unpack[LearnKeywords],
 ) -> Simulator:
     """Learn a simulator of a model from its answers, for `rlab.attack(..., simulator=...)`.
@@ -131,7 +131,7 @@ class Lessons:
     victim: Victim | None
     samples: Samples | None
     earlier: EarlierAnswers | None
-    tell: Tell = say_nothing
+    tell: Tell = lambda line: None
     shown: bool = False  # whether a bar of its own shows the queries
 
     def run(self, folder: Path | None, config: Mapping[str, Any]) -> Simulator:
@@ -241,6 +241,6 @@ def _answered(meter: QueryMeter, x: Tensor, resume: Resume | None, key: str) -> 
 def _remember(resume: Resume | None, answers: Answers) -> Remember:
     """Students stored in the folder, as long as they learned from the same answers."""
     if resume is None:
-        return make_now
+        return lambda key, make: make()
     known = digest(answers.x, answers.scores, list(answers.source))
     return lambda key, make: resume.step(f"student-{key}", known, lambda: dict(make()), stale="remake")

@@ -19,11 +19,10 @@ from rlab.priors.file import read_prior, save_prior
 from rlab.priors.trained import DirectionPrior, TrainedPrior
 from rlab.storage.config import write_config
 from rlab.training import trainer
-from rlab.training.config import TrainingOptions, hold_out
 from rlab.training.episodes import EpisodeSampler
 from rlab.training.prior import PriorConfig, train_prior
 from rlab.training.ranks import ALONE, Ranks
-from rlab.training.trainer import LOG, PRIOR, Figures, MetricLogger, Tell, Validation, open_folder
+from rlab.training.trainer import LOG, PRIOR, Figures, Tell, TrainingOptions, Validation
 from rlab.victims.base import Victim
 
 _GONE = {"horizon", "success", "patience", "l2_penalties", "validation_l2_penalty"}
@@ -63,9 +62,9 @@ def train(
     ranks: Ranks = ALONE,
 ) -> Path:
     """Write FOLDER/prior.safetensors, or resume the training in FOLDER; a validation attack with the prior ends it."""
-    with ranks.alone(open_folder(folder, options, victims, batch)) as resume:
+    with ranks.alone(trainer.open_folder(folder, options, victims, batch)) as resume:
         torch.manual_seed(options.seed)
-        batch, validation = hold_out(batch, validation, options)
+        batch, validation = trainer.hold_out(batch, validation, options)
         for victim in victims:
             victim.chunk = 8192
         grids = [PatchGrid.of(batch.size, patch) for patch in options.patches]
@@ -74,7 +73,7 @@ def train(
         path, saved = folder / PRIOR, None
         if resume is not None:
             saved = resume.recall(_STATE, "")
-            logger = MetricLogger(folder / LOG, (saved or {}).get("log", ()), options.tensorboard)
+            logger = trainer.MetricLogger(folder / LOG, (saved or {}).get("log", ()), options.tensorboard)
             resume.create()
             write_config(folder, options.plain())
         saved = ranks.same(saved) or {"done": 0.0}
