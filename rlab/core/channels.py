@@ -33,7 +33,7 @@ def parse_channels(spec: str, count: int, names: Sequence[str] = ()) -> tuple[in
     for number, group in enumerate(groups):
         for channel in (channel for part in group for channel in _members(part, known, names)):
             if own[channel] != UNTOUCHED:
-                raise OptionError(f"channels={spec!r} names the channel {_name(channel, names)} twice: name it once")
+                raise OptionError(f"the channel {_name(channel, names)} is named twice in {spec!r}: name it once")
             own[channel] = number
     return () if set(own) == {0} else tuple(own)
 

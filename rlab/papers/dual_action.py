@@ -384,7 +384,7 @@ class DualAction(Policy[Analysis]):
     def __post_init__(self) -> None:
         share = isinstance(self.sweep, int | float) and 0 < self.sweep <= 1
         if not share and self.sweep not in ("full", "one_filter"):
-            raise OptionError(f"expected sweep full, one_filter or a share above 0 and up to 1, got {self.sweep!r}")
+            raise OptionError(f"expected sweep to be full, one_filter or a share above 0, up to 1, got {self.sweep!r}")
         if self.add < 1 or self.remove < 1 or not 0 <= self.epsilon <= 1:
             given = f"{self.add}, {self.remove} and {self.epsilon:g}"
             raise OptionError(f"expected add and remove of at least 1 and epsilon from 0 to 1, got {given}")

@@ -105,7 +105,7 @@ def test_a_training_starts_from_another_prior(tmp_path: Path, data: Batch) -> No
     for name, value in after.state_dict().items():
         assert torch.equal(value.half(), before.state_dict()[name].half())
     for more in ({"heads": 2}, {"prior_width": 16}, {"prior_levels": 2}):
-        with pytest.raises(InputError, match="does not have the shape"):
+        with pytest.raises(InputError, match="has other heads"):
             fresh(configured(start=str(path), **more), data, seed=1)
     with pytest.raises(InputError, match="there is no agent file"):
         fresh(configured(start=str(tmp_path / "none.safetensors")), data, seed=1)
