@@ -40,7 +40,7 @@ class PatchGrid:
     def __post_init__(self) -> None:
         if len(self.patch) != len(self.size):
             raise OptionError(
-                f"expected a patch with {len(self.size)} sides for inputs of {self.size}, got {self.patch}"
+                f"expected a patch with {len(self.size)} sides for the size {self.size}, got {self.patch}"
             )
         if any(side < 1 for side in self.patch):
             raise OptionError(f"expected patch sides of at least 1, got {self.patch}")

@@ -30,7 +30,7 @@ from rlab.explanation.page import explanation_page
 from rlab.folders.kinds import KINDS
 from rlab.results.result import AttackResult
 from rlab.results.stages import stage_file
-from rlab.runs.joined import join_chunks
+from rlab.runs.chunk_work import join_chunks
 from rlab.storage import files
 from rlab.storage.config import read_config, write_config
 from rlab.storage.digest import digest

@@ -30,10 +30,9 @@ from rlab.results.result import AttackResult
 from rlab.results.rows import with_losses
 from rlab.results.stages import ENOUGH
 from rlab.runs import chunk_work
-from rlab.runs.chunk_work import CleanChunk, CleanTable, SentChunk, built, each_chunk
+from rlab.runs.chunk_work import CleanChunk, CleanTable, FinishedRows, SentChunk, built, each_chunk, samples_of
 from rlab.runs.executor import Executor, InProcess, MakeWork, Workers
 from rlab.runs.fingerprint import check_resumable, data_fingerprint, inputs_of
-from rlab.runs.joined import FinishedRows, chunk_tables, join_chunks, left_out, queries_of, samples_of
 from rlab.runs.learn import learn_first
 from rlab.runs.messages import HandOut
 from rlab.runs.options import AttackOptions
@@ -132,8 +131,8 @@ class AttackJob:
                 if self.lesson is not None:
                     _create(resume, config)
                 job = self.taught(folder / SIMULATOR, config)
-                join_chunks(resume, *job._make_chunks(resume, config))
-                if lost := left_out(resume):
+                chunk_work.join_chunks(resume, *job._make_chunks(resume, config))
+                if lost := chunk_work.left_out(resume):
                     warnings.warn(summarise_losses(lost), Notice, stacklevel=2)
             kept = self.keep != "assignments" or self.learns  # answers to proposals are in the parts
             resume.finish(files.ARRAYS, files.SAMPLES, parts=kept)
@@ -222,7 +221,7 @@ class AttackJob:
                     table = with_losses(rows, losses)
                     resume.record(key, "", table, part=rows.num_rows > 0)
                     saved += samples_of(table)
-                    repeated += twice.get(key, 0) * queries_of(table)
+                    repeated += twice.get(key, 0) * chunk_work.queries_of(table)
                     self.progress(FinishedRows(table, recalled=False))
         except KeyboardInterrupt as stop:
             raise KeyboardInterrupt(f"{saved} of {len(self.samples)} samples are saved in {resume.folder}") from stop
@@ -283,7 +282,7 @@ def _room(resume: Resume, samples: int) -> Iterator[None]:
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
-        saved = sum(samples_of(rows) for rows in chunk_tables(resume))
+        saved = sum(samples_of(rows) for rows in chunk_work.chunk_tables(resume))
         state = f"{saved} of {samples} samples are saved in {resume.folder}"
         raise FolderError(f"{error.strerror}: {state}; free some space and run the same command again") from error
 

@@ -26,8 +26,7 @@ from rlab.data.load import DataOptions
 from rlab.errors import DataError, ModelError, OptionError
 from rlab.filters import check_palette
 from rlab.filters.palette import PIXELS, by_gradient, refuse_pixels
-from rlab.learning.answers import Answers
-from rlab.learning.ask import Plan, ask, shuffled
+from rlab.learning.answers import Answers, Plan, ask, shuffled
 from rlab.learning.distil import FEWEST, Remember, Tell, distil
 from rlab.learning.simulator import FILE, Simulator, best_device, read_simulator
 from rlab.progress import Progress, Said, bar, quiet, showing
