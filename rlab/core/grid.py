@@ -39,9 +39,7 @@ class PatchGrid:
 
     def __post_init__(self) -> None:
         if len(self.patch) != len(self.size):
-            raise OptionError(
-                f"expected a patch with {len(self.size)} sides for the size {self.size}, got {self.patch}"
-            )
+            raise OptionError(f"expected a patch with {len(self.size)} sides for size {self.size}, got {self.patch}")
         if any(side < 1 for side in self.patch):
             raise OptionError(f"expected patch sides of at least 1, got {self.patch}")
         if any(side > length for side, length in zip(self.patch, self.size, strict=True)):
