@@ -56,7 +56,9 @@ class Goal(ABC):
             )
         low, high = int(labels.min()), int(labels.max())
         if low < 0 or high >= classes:
-            raise DataError(f"labels run from {low} to {high} but the model has {classes} classes: number them from 0")
+            raise DataError(
+                f"labels run from {low} to {high} but the model has {classes} classes: expected labels in 0..{classes - 1}"
+            )
 
 
 @dataclass(frozen=True)
