@@ -52,8 +52,7 @@ def check_tracker(name: str) -> Any:
     """Import the tracker's package."""
     if name not in _TRACKERS:
         raise OptionError(f"expected --track to be one of {', '.join(_TRACKERS)}, got {name!r}")
-    module, package, _ = _TRACKERS[name]
-    return optional(module, MissingExtra(package, name))
+    return optional(*_TRACKERS[name][:2])
 
 
 def track_run(folder: str | Path, name: str) -> str:
@@ -113,10 +112,8 @@ def _tensorboard(tensorboard: Any, run: RunRecord) -> str:
     return f"tensorboard --logdir {where}"
 
 
-_TRACKERS: dict[
-    str, tuple[str, str, Callable[[Any, RunRecord], str]]
-] = {  # what to import, and the package that has it
-    "mlflow": ("mlflow", "mlflow-skinny", _mlflow),
-    "wandb": ("wandb", "wandb", _wandb),
-    "tensorboard": ("torch.utils.tensorboard", "tensorboard", _tensorboard),
+_TRACKERS: dict[str, tuple[str, MissingExtra, Callable[[Any, RunRecord], str]]] = {
+    "mlflow": ("mlflow", MissingExtra("mlflow-skinny", "mlflow"), _mlflow),
+    "wandb": ("wandb", MissingExtra("wandb", "wandb"), _wandb),
+    "tensorboard": ("torch.utils.tensorboard", MissingExtra("tensorboard", "tensorboard"), _tensorboard),
 }
