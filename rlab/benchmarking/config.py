@@ -22,14 +22,14 @@ from rlab.runs.sharing import WorkerOptions
 from rlab.storage.names import file_name
 from rlab.victims.options import ModelOptions
 
-LadderKind = Literal["times", "l2", "severity", "probability", "confidence"]
+LadderKind = Literal["times", "l2", "severity", "confidence"]
 FLIP, ORIGINAL = "flip", "original"
 ORIGINALS = "originals"  # folder
 SEVERITIES = (1.0, 2.0, 3.0, 4.0, 5.0)
-_PREFIX: dict[LadderKind, str] = {"times": "x", "l2": "l2-", "severity": "s", "probability": "p-", "confidence": "c-"}
+_PREFIX: dict[LadderKind, str] = {"times": "x", "l2": "l2-", "severity": "s", "confidence": "c-"}
 _FORM = (
-    "a ladder such as times:1.25,1.5,2 (multiples of the flip's L2), l2:1,2,4, severity:1..5, probability:0.5,0.25,0.1 (of the "
-    "true class) or confidence:0.9,0.7,0.5,flip,0.3,0.1 (on both sides of the flip)"
+    "a ladder such as times:1.25,1.5,2 (multiples of the flip's L2), l2:1,2,4, severity:1..5 or "
+    "confidence:0.9,0.7,0.5,flip,0.3,0.1 (of the true class, on both sides of the flip)"
 )
 
 
@@ -43,7 +43,7 @@ class LadderLevel:
 
     @property
     def target(self) -> float:
-        """The multiple, L2 or probability to reach."""
+        """The multiple, L2 or confidence to reach."""
         return self.value if self.l2 is None else self.l2
 
     @property
@@ -53,7 +53,7 @@ class LadderLevel:
 
 @dataclass(frozen=True)
 class Ladder:
-    """Values from mild to severe: multiples of the flip's L2, absolute L2, severities, or probabilities of the true class.
+    """Values from mild to severe: multiples of the flip's L2, absolute L2, severities, or confidences of the true class.
 
     The first `before` values of a `confidence` ladder lie before the flip.
     """
@@ -66,7 +66,7 @@ class Ladder:
     def __post_init__(self) -> None:
         if self.kind not in get_args(LadderKind):
             raise OptionError(f"expected {_FORM}, got the kind {self.kind!r}")
-        falls = self.kind in ("probability", "confidence")
+        falls = self.kind == "confidence"
         severity = [-v for v in self.values] if falls else list(self.values)
         if not all(math.isfinite(v) for v in self.values) or not all(a < b for a, b in pairwise(severity)):
             way = f"{'fall' if falls else 'rise'} from level to level"
@@ -135,7 +135,7 @@ class BenchmarkOptions(WorkerOptions, AttackOptions):
     data: DataOptions | None = Field(None, description="data to make the benchmark from")
     ladder: str = Field(
         str(Ladder()),
-        description="severity levels: times:1.25,1.5,2 (multiples of the flip's L2), l2:1,2,4, severity:1..5, probability:0.5,0.1, "
+        description="severity levels: times:1.25,1.5,2 (multiples of the flip's L2), l2:1,2,4, severity:1..5, "
         "confidence:0.9,0.5,flip,0.1 or flip",
     )
     sets: Literal["each", "agreement", "free"] = Field(
@@ -179,7 +179,7 @@ class BenchmarkOptions(WorkerOptions, AttackOptions):
     @property
     def by_confidence(self) -> bool:
         """Whether the ladder needs probabilities from the model."""
-        return parse_ladder(self.ladder).kind in ("probability", "confidence")
+        return parse_ladder(self.ladder).kind == "confidence"
 
     def filled(self, batch: Samples) -> tuple[Self, dict[str, Any]]:
         """The options with all defaults for these data, and the defaults alone."""
