@@ -70,7 +70,7 @@ PUBLIC = {
     "Untargeted": "rlab.core.goals",
     "Vanish": "rlab.core.goals",
     "Verdict": "rlab.benchmarking.requirements",
-    "Verification": "rlab.benchmarking.verification",
+    "Verification": "rlab.benchmarking.verify",
     "Victim": "rlab.victims.base",
     "VictimError": "rlab.errors",
     "attack": "rlab.verbs",

@@ -19,9 +19,8 @@ from torch import Tensor
 
 from rlab.benchmarking.config import FLIP, ORIGINAL, Ladder, parse_ladder
 from rlab.benchmarking.formats import Joined, make_format
-from rlab.benchmarking.page import benchmark_page, draw_distances
 from rlab.benchmarking.single import Format, Shape
-from rlab.benchmarking.tables import record_of
+from rlab.benchmarking.tables import benchmark_page, draw_distances, record_of
 from rlab.core.goals import Goal, parse_goal
 from rlab.data.fields import check_room
 from rlab.errors import DataError, FolderError, InputError, OptionError
