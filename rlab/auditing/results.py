@@ -11,6 +11,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 import torch
+from pydantic import TypeAdapter
 from torch import Tensor
 
 import rlab
@@ -58,11 +59,6 @@ class StageRecord:
     rows: Rows = Rows()
     seconds: float = 0.0  # 0 if read from audit.json, in which equal audits are equal; junit.xml has it
     note: str = ""  # why it has no results
-
-    @classmethod
-    def of(cls, plain: Mapping[str, Any]) -> StageRecord:
-        """The inverse of `asdict`, with or without the seconds."""
-        return cls(Rows(**plain["rows"]), plain.get("seconds", 0.0), plain["note"])
 
 
 @dataclass(frozen=True)
@@ -242,7 +238,7 @@ def read_audit(folder: Path) -> tuple[dict[str, Any], StageResults]:
     """The content of `audit.json` and the results of the stages."""
 
     def read(record: dict[str, Any]) -> tuple[dict[str, Any], StageResults]:
-        finished = {stage: StageRecord.of(plain) for stage, plain in record["stages"].items()}
+        finished = TypeAdapter(dict[str, StageRecord]).validate_python(record["stages"])
         explained = (record["config"].get("explain") or {}).get("samples", 0)
         return record, read_results(folder, finished, record["left_out"], explained)
 

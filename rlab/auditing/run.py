@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 import yaml
 from matplotlib.figure import Figure
+from pydantic import TypeAdapter
 
 from rlab.auditing.config import DETECTION, FIGURES, VERIFIED, AuditOptions
 from rlab.auditing.corruption import run_corrupt
@@ -143,7 +144,8 @@ def _run_stages(
         if not before:
             resume.create()  # marks the folder as an audit's before a stage writes into it
         stale: Literal["refuse", "remake"] = "remake" if stage == "detect" else "refuse"  # it adds to what it has
-        record = StageRecord.of(resume.step(stage, fingerprints[stage], partial(_timed, audit, stage), stale))
+        stored = resume.step(stage, fingerprints[stage], partial(_timed, audit, stage), stale)
+        record = TypeAdapter(StageRecord).validate_python(stored)
         finished[stage] = record
         tell(stage, record, before)
     return finished, left_out

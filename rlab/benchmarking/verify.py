@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
+from pydantic import TypeAdapter
 from torch import Tensor
 
 from rlab.benchmarking.config import ORIGINAL
@@ -143,13 +144,7 @@ class Verification(Result):
     @classmethod
     def load(cls, folder: Path) -> Verification:
         """Read what `save` wrote."""
-        return read_result(
-            folder / VERIFICATION, lambda stored: cls(tuple(map(_level, stored["levels"])), tuple(stored["unasked"]))
-        )
-
-
-def _level(stored: Mapping[str, Any]) -> CheckedLevel:
-    return CheckedLevel(**{**stored, "mismatches": tuple(Mismatch(**each) for each in stored["mismatches"])})
+        return read_result(folder / VERIFICATION, TypeAdapter(cls).validate_python)
 
 
 def verification_page(folder: Path) -> Page:

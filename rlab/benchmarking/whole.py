@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -77,7 +77,7 @@ def write_whole(
     )  # fmt: skip
     whole = Benchmark(folder, manifest, tuple(rows)).with_hash()
     files.write_text(folder / CARD, card(whole))
-    files.write_json(folder / MANIFEST, whole.manifest.plain())
+    files.write_json(folder / MANIFEST, asdict(whole.manifest))
     files.write_rows(folder / METADATA, rows, "")
 
 

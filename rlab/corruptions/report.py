@@ -6,11 +6,12 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
+from pydantic import BeforeValidator, TypeAdapter
 
 from rlab.present.inline import figure_address
 from rlab.present.page import Block, Gallery, Number, Page, Picture, Section, Text
@@ -56,13 +57,9 @@ class Tally:
         bins = tuple((a + c, b + d, e + f) for (a, b, e), (c, d, f) in pairs)
         return Tally(self.samples + other.samples, self.right + other.right, bins)
 
-    @classmethod
-    def of(cls, value: Mapping[str, Any]) -> Tally:
-        """The inverse of `asdict`."""
-        return cls(int(value["samples"]), int(value["right"]), tuple((a, b, c) for a, b, c in value["bins"]))
-
 
 NO_TALLY = Tally(0, 0, ())
+Stored = Annotated[Estimate, BeforeValidator(lambda ends: {k: math.nan if v is None else v for k, v in ends.items()})]
 
 
 @dataclass(frozen=True)
@@ -70,8 +67,8 @@ class Worst:
     """The attack with the same filters: the worst case beside the averages."""
 
     distance: str
-    median: Estimate  # of the smallest flips, over all samples that were right
-    success: Estimate
+    median: Stored  # of the smallest flips, over all samples that were right
+    success: Stored
     budget: int
 
 
@@ -189,18 +186,6 @@ class CorruptionReport(Result):
         worst = None if self.worst is None else asdict(self.worst)
         return {**figures, **counts, "data": self.data, "rows": self.rows, "baseline": baseline, "worst": worst}
 
-    @classmethod
-    def of(cls, value: Mapping[str, Any]) -> CorruptionReport:
-        """The inverse of `plain`."""
-        kinds = {kind: tuple(map(Tally.of, tallies)) for kind, tallies in value["kinds"].items()}
-        baseline = None if value["baseline"] is None else cls.of(value["baseline"])
-        worst = None
-        if (found := value["worst"]) is not None:
-            median, success = (_estimate(found[name]) for name in ("median", "success"))
-            worst = Worst(found["distance"], median, success, found["budget"])
-        levels = tuple(value["levels"])
-        return cls(Tally.of(value["clean"]), kinds, levels, value["data"], value["rows"], baseline, worst)
-
     def save(self, folder: PathLike) -> Path:
         """Write results.json, results.csv and corruptions.png."""
         path = Path(folder)
@@ -213,13 +198,6 @@ class CorruptionReport(Result):
         write_csv((folder / RESULTS).with_suffix(".csv"), self.records())
         save_figure(self.plot(), folder / PICTURE)
         write_json(folder / RESULTS, self.plain())
-
-
-def _estimate(value: Mapping[str, float | str | None]) -> Estimate:
-    """JSON has no NaN and no infinity."""
-    return Estimate(
-        *(math.nan if value[name] is None else float(value[name] or 0) for name in ("value", "low", "high"))
-    )
 
 
 def _all(tallies: Sequence[Tally]) -> Tally:
@@ -240,7 +218,7 @@ def _mean(ratios: Mapping[str, float]) -> float:
 
 def read_corruptions(folder: Path) -> CorruptionReport:
     """Read what `rlab corrupt` wrote."""
-    return read_result(folder / RESULTS, CorruptionReport.of)
+    return read_result(folder / RESULTS, TypeAdapter(CorruptionReport).validate_python)
 
 
 def corruption_page(folder: Path) -> Page:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Unpack
 
 import torch
-from pydantic import Field, field_validator
+from pydantic import Field, TypeAdapter, field_validator
 from torch import Tensor
 
 from rlab.core.rng import sample_seeds
@@ -206,7 +206,7 @@ class Job:
         def tally(spec: str | None) -> Tally:
             made = step(spec or "clean", lambda: asdict(self._tally(spec)))
             progress(range(len(self.batch)))
-            return Tally.of(made)
+            return TypeAdapter(Tally).validate_python(made)
 
         clean = tally(None) if self.files is None else NO_TALLY
         kinds = {kind: tuple(map(tally, specs)) for kind, specs in self.specs.items()}

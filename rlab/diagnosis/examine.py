@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
-from torch import Tensor, uint8
 
 from rlab.data.batch import Batch
 from rlab.diagnosis import outputs
@@ -61,7 +59,7 @@ def examine(
 
 def data_findings(batch: Batch) -> list[Finding]:
     """Findings about the data that need no model."""
-    return [*_values(batch), *_one_class(batch), *_duplicates(batch), *_flat(batch)]
+    return [*_values(batch), *_one_class(batch)]
 
 
 def _data_checks(batch: Batch) -> list[Check]:
@@ -72,8 +70,6 @@ def _data_checks(batch: Batch) -> list[Check]:
             "bounds", f"values from {least:.4g} to {most:.4g} in bounds [{low:g}, {high:g}], which the model accepts"
         ),
         Check("one-class", f"{len(batch.y.unique(dim=0))} different labels in {len(batch)} samples"),
-        Check("duplicates", f"all {len(batch)} samples differ"),
-        Check("flat", f"none of {len(batch)} samples is constant"),
     ]
 
 
@@ -128,9 +124,7 @@ def _model_findings(probe: Probe, batch: Batch) -> tuple[list[Finding], float | 
         return [*findings, *outputs.constant(probe, scores), few], accuracy, checks
     causes = outputs.shifted(probe, scores) or input_findings(probe, scores) or other_layout(probe, scores)
     if all(finding.name == "channel-order" and finding.level is Severity.WARNING for finding in causes):
-        causes += (
-            outputs.renamed(probe, scores) or outputs.constant(probe, scores) or outputs.low_accuracy(probe, scores)
-        )
+        causes += outputs.constant(probe, scores) or outputs.low_accuracy(probe, scores)
         checks += input_checks(probe, scores, accuracy)
     return findings + causes, accuracy, checks
 
@@ -171,33 +165,6 @@ def _one_class(batch: Batch) -> list[Finding]:
         return []
     what = f"all {len(batch)} samples have the same label"
     return [warning("one-class", what, "use samples of several classes: spread the limit over them", "-D order=spread")]
-
-
-def _duplicates(batch: Batch) -> list[Finding]:
-    hashes = {hashlib.blake2b(x.numpy().tobytes()).digest() for x in batch.x.cpu().contiguous().view(uint8)}
-    extra = len(batch) - len(hashes)
-    what = f"{extra} of {len(batch)} samples are exact copies of others"
-    return [warning("duplicates", what, "remove the copies, which count twice in all results")] if extra else []
-
-
-def _flat(batch: Batch) -> list[Finding]:
-    """Samples, or channels of samples, that are constant."""
-    channels = batch.x.flatten(2).amin(-1) == batch.x.flatten(2).amax(-1)
-    whole = batch.x.flatten(1).amin(-1) == batch.x.flatten(1).amax(-1)
-    partly, findings = channels.any(1) & ~whole, []
-    if whole.any():
-        what = f"{int(whole.sum())} of {len(batch)} samples are constant: {_names(batch, whole)}"
-        findings.append(warning("flat", what, "remove them: there is nothing to classify or distort"))
-    if partly.any():
-        what = f"{int(partly.sum())} of {len(batch)} samples have a constant channel: {_names(batch, partly)}"
-        findings.append(note("flat", what, "check for a disconnected lead or an empty channel"))
-    return findings
-
-
-def _names(batch: Batch, rows: Tensor) -> str:
-    """The first ids of the samples where `rows` (b,) is true."""
-    ids = [batch.ids[row] for row in rows.nonzero().flatten().tolist()]
-    return ", ".join(ids[:3]) + (", ..." if len(ids) > 3 else "")
 
 
 def _filter_findings(palette: Palette, batch: Batch, seed: int) -> list[Finding]:

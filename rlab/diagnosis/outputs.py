@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import torch
-from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
 from rlab.core.goals import MultiLabel, Untargeted
 from rlab.data.batch import Batch
 from rlab.diagnosis.probe import PHASE, Probe
-from rlab.diagnosis.report import FEWEST, RISE, Check, Finding, at_least, clear_rise, error, note, options, warning
+from rlab.diagnosis.report import FEWEST, Check, Finding, at_least, clear_rise, error, note, options, warning
 from rlab.errors import InputError, VictimError
 from rlab.victims.base import Victim
 from rlab.victims.scores import looks_like_probabilities
@@ -21,7 +20,6 @@ _GRAVE = 2e-2
 _SURE = 0.8  # the inner probability above which a row suggests two softmaxes
 _SURE_OF_MANY = 0.5  # the same for 5 classes or more; all the others must agree to within 1 / k
 _ROUND = 1e-3
-_AGREE = 0.9  # share of the samples that is needed to call labels renamed
 
 
 def declared(probe: Probe, raw: Tensor) -> list[Finding]:
@@ -208,28 +206,10 @@ def shifted(probe: Probe, scores: Tensor) -> list[Finding]:
     for shift, change in ((1, "add 1 to the labels"), (-1, "subtract 1 from the labels")):
         moved = (guess == y + shift).float()
         level = clear_rise(hits, moved)
-        if level and (float(moved.mean()) >= _AGREE or not renamed(probe, scores)):
+        if level:
             what = f"{int(moved.sum())} of {len(y)} predictions equal the label {shift:+d}, and {int(hits.sum())} the label"
             return [Finding(level, "labels", what, f"{change}: the model counts its classes from another number")]
     return []
-
-
-def renamed(probe: Probe, scores: Tensor) -> list[Finding]:
-    """Classes with swapped names. The first sample of a class proves nothing, so only further ones count."""
-    y, guess, classes = probe.batch.y, scores.argmax(1), scores.shape[1]
-    if probe.victim.multilabel or float(probe.correct(scores).mean()) > 1 - RISE:
-        return []
-    counts = torch.zeros(classes, classes, dtype=torch.int64)
-    counts.index_put_((y, guess), torch.ones_like(y), accumulate=True)
-    repeated = counts[counts.sum(1) > 1]
-    rows, named = linear_sum_assignment(repeated.numpy(), maximize=True)
-    same = int(repeated[rows, named].sum())
-    if len(repeated) < 2 or same - len(repeated) < FEWEST or same < _AGREE * int(repeated.sum()):
-        return []
-    labels = (counts.sum(1) > 1).nonzero().flatten().tolist()
-    pairs = ", ".join(f"{labels[a]} as {b}" for a, b in list(zip(rows.tolist(), named.tolist(), strict=True))[:4])
-    what = f"the model separates the classes but numbers them differently for {same} of {int(repeated.sum())} samples: {pairs}"
-    return [error("labels", what, "renumber the labels like the model's classes")]
 
 
 def low_accuracy(probe: Probe, scores: Tensor) -> list[Finding]:

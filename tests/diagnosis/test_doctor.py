@@ -92,7 +92,7 @@ def test_passed_checks_are_listed_and_those_with_findings_are_not() -> None:
     palette = Palette.of(["gaussian_blur@0.0001", "gaussian_noise@0.2"], 2, 3)
     report = examine(plain(2), samples(2), palette)
     passed = [check.name for check in report.passed]
-    assert {"bounds", "duplicates", "nan", "steady", "labels", "channel-order", "accuracy"} <= set(passed)
+    assert {"bounds", "nan", "steady", "labels", "channel-order", "accuracy"} <= set(passed)
     assert "filter:gaussian_noise" in passed
     assert "filter:gaussian_blur" not in passed
     assert len(passed) == len(set(passed))

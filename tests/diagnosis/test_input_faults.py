@@ -49,18 +49,6 @@ def symmetric() -> Tensor:
     return torch.cat([COLOURS[:4], same])[:, :, None, None].repeat(1, 1, *SIZES[2])
 
 
-def copies(rank: int) -> Batch:
-    batch = samples(rank)
-    return Batch(torch.cat([batch.x, batch.x[:5]]), torch.cat([batch.y, batch.y[:5]]))
-
-
-def with_constant(*place: int) -> Batch:
-    batch = samples(2)
-    x = batch.x.clone()
-    x[place] = 0.5
-    return Batch(x, batch.y, ids=tuple(f"s{i}" for i in range(48)))
-
-
 LAST = {rank: prototypes(rank).movedim(1, -1).contiguous() for rank in RANKS}
 FRAMES = prototypes(3).transpose(1, 2).contiguous()
 CASES: dict[str, Case] = {
@@ -185,8 +173,6 @@ CASES: dict[str, Case] = {
     "one class": Case(
         plain, "warning one-class", batch=lambda r: samples(r)[[i for i in range(48) if i % 8 == 2]]
     ),
-    "copies": Case(plain, "warning duplicates", "5 of 53", batch=copies),
-    "a constant channel": Case(plain, "note flat", "s7", batch=lambda r: with_constant(7, 1)),
 }  # fmt: skip
 
 
@@ -205,8 +191,9 @@ def test_a_sound_model_is_healthy_for_few_queries(rank: int, channels: int, trai
     assert report.queries <= 16 * 4
 
 
-@pytest.mark.parametrize("batch", [with_constant(7), Batch(samples(2).x * 0.04, samples(2).y)])
-def test_a_constant_sample_and_narrow_values_are_among_the_findings(batch: Batch) -> None:
-    found = [one for one in counted(plain(2), batch).findings if one.name in ("flat", "bounds")]
-    assert found[-1].level is Severity.WARNING
-    assert "s7" in found[-1].what or "3.9%" in found[-1].what
+def test_narrow_values_are_among_the_findings() -> None:
+    (found,) = (
+        one for one in counted(plain(2), Batch(samples(2).x * 0.04, samples(2).y)).findings if one.name == "bounds"
+    )
+    assert found.level is Severity.WARNING
+    assert "3.9%" in found.what

@@ -139,9 +139,9 @@ CASES: dict[str, Case] = {
     "labels out of range": Case(
         plain, "error labels", batch=lambda r: relabelled(lambda y: y + 2), accuracy=lambda a: a is None
     ),
-    "renamed classes": Case(plain, "error labels", "renumber", batch=lambda r: relabelled(lambda y: RENAMED[y])),
+    "renamed classes": Case(plain, "error accuracy", batch=lambda r: relabelled(lambda y: RENAMED[y])),
     "two swapped classes": Case(
-        lambda r: torch_victim(chain(sound(r), lambda s: s[:, :2])), "error labels", "renumber",
+        lambda r: torch_victim(chain(sound(r), lambda s: s[:, :2])), "error accuracy",
         batch=lambda r: relabelled(lambda y: 1 - y, only_classes(2)),
     ),
     "guessing": Case(lambda r: torch_victim(by_noise), "error accuracy"),
