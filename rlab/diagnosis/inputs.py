@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
-import torch
 from torch import Tensor
 
 from rlab.data.batch import UNBOUNDED
@@ -61,15 +60,15 @@ class VariantScores(NamedTuple):
 
 
 def input_findings(probe: Probe, scores: Tensor) -> list[Finding]:
-    """At most nine passes over the samples; one, or five in doubt, if the model is right on most of them."""
+    """At most nine passes over the samples; one if the model is right on most of them."""
     now = VariantScores(Variant("", "", "", ()), probe.correct(scores), probe.trust(scores))
     orders = _all(probe, _reversal(probe))
     if now.accuracy > 1 - RISE:
-        return _reversed(probe, now, orders, passes=2)
+        return _reversed(probe, now, orders)
     best, *equals = _ranked(now, [*orders, *_all(probe, _variants(probe))])
     level = _clear(probe, now, best)
     if level is None or best.variant.name == _ORDER:
-        return _reversed(probe, now, orders, passes=1)
+        return _reversed(probe, now, orders)
     on_top = _all(probe, _reversal(probe, *best.variant.steps))
     return [_finding(level, now, best, equals), *_reversed(probe, best, on_top)]
 
@@ -112,12 +111,11 @@ def _reversal(probe: Probe, *steps: Callable[[Tensor], Tensor]) -> list[Variant]
     return [reversal] if probe.batch.x.shape[1] == 3 else []
 
 
-def _reversed(probe: Probe, now: VariantScores, orders: list[VariantScores], passes: int = 0) -> list[Finding]:
+def _reversed(probe: Probe, now: VariantScores, orders: list[VariantScores]) -> list[Finding]:
     """Reversed channels do not change the scale, so the labels' probabilities can be compared as well as accuracy."""
     for flipped in orders:
         if level := _clear(probe, now, flipped):
             return [_finding(level, now, flipped)]
-        now, flipped = _joined(probe, now, flipped, passes)
         sound = flipped.accuracy >= max(
             now.accuracy, probe.guessing() + _ABOVE
         )  # else the labels are wrong, not the order
@@ -126,18 +124,6 @@ def _reversed(probe: Probe, now: VariantScores, orders: list[VariantScores], pas
             what = f"the probability of the label is higher for {up} of {len(now.trust)} samples {variant.how}"
             return [warning(variant.name, what, variant.change)]
     return []
-
-
-def _joined(probe: Probe, now: VariantScores, flipped: VariantScores, passes: int) -> Iterable[VariantScores]:
-    """Both on up to `passes` times as many further samples, unless the first ones contradict a reversal."""
-    against = (flipped.trust > now.trust).sum() <= (flipped.trust < now.trust).sum()
-    if against or not passes or probe.more is None:
-        return now, flipped
-    again = _all(replace(probe, batch=probe.more[:: 2 // passes]), (now.variant, flipped.variant))
-    if len(again) < 2:
-        return now, flipped
-    pairs = zip((now, flipped), again, strict=True)
-    return (VariantScores(old.variant, *map(torch.cat, zip(old[1:], new[1:], strict=True))) for old, new in pairs)
 
 
 def _variants(probe: Probe) -> Iterator[Variant]:

@@ -27,15 +27,12 @@ class Probe:
 
     victim: Victim
     batch: Batch
-    more: Batch | None = None  # up to twice as many other samples, if the first ones leave doubts
 
     @classmethod
     def of(cls, victim: Victim, batch: Batch, samples: int, seed: int) -> Probe:
         rows = pick(batch.y, samples, seed)
-        rest = sorted(set(range(len(batch))).difference(rows))
-        others = [rest[row] for row in pick(batch.y[rest], 2 * samples, seed)]
         asked = changed(victim, cache=None) if isinstance(victim, HttpVictim) else copy.copy(victim)  # each row anew
-        return cls(asked, batch[rows], batch[others] if others else None)
+        return cls(asked, batch[rows])
 
     @property
     def normalise(self) -> Normalise | None:

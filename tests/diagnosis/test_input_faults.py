@@ -135,7 +135,7 @@ CASES: dict[str, Case] = {
         "error bounds, error channel-order", batch=lambda r: Batch(*noisy(symmetric())),
     ),
     "prefers reversed channels": Case(
-        lambda r: TorchVictim(biased(reverse=False)), "warning channel-order", "24 of 24", batch=lambda r: only_classes(4)
+        lambda r: TorchVictim(biased(reverse=False)), "warning channel-order", "of 16 samples", batch=lambda r: only_classes(4)
     ),
     "wants frames first": Case(
         lambda r: TorchVictim(Nearest(FRAMES)), "error layout", "pass layout='frames_first' to TorchVictim",
