@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -86,16 +86,8 @@ def read_results(
     folder: Path, finished: Mapping[str, StageRecord], left_out: Mapping[str, str], explained: int
 ) -> StageResults:
     """Read the results of the finished stages; `explained` is the number of explained samples."""
-    parts: dict[str, Any] = {}
     stored = {stage: folder / stage for stage, record in finished.items() if not record.note}
-    if "doctor" in stored:
-        parts["doctor"] = read_diagnosis(stored["doctor"])
-    if "attack" in stored:
-        parts["attack"] = AttackResult.load(stored["attack"])
-    if "detect" in stored:
-        parts["detect"] = Detection.read(stored["detect"])
-    if "corrupt" in stored:
-        parts["corrupt"] = read_corruptions(stored["corrupt"])
+    parts: dict[str, Any] = {stage: read(stored[stage]) for stage, read in _READ.items() if stage in stored}
     if "explain" in stored:
         parts["explain"] = read_comparison(stored["explain"], explained_inputs(parts["attack"], explained))
     if "benchmark" in stored:
@@ -103,9 +95,13 @@ def read_results(
         parts["benchmark"] = Benchmark.load(graded[0] if graded else stored["benchmark"])
         parts["report"] = read_report(stored["benchmark"] / DEFAULT)
         parts["verified"] = read_json(stored["benchmark"] / "results" / VERIFIED)
-    if "harden" in stored:
-        parts["harden"] = read_json(stored["harden"] / FIGURES)
     return StageResults(dict(finished), dict(left_out), **parts)
+
+
+_READ: dict[str, Callable[[Path], Any]] = {
+    "doctor": read_diagnosis, "attack": AttackResult.load, "detect": Detection.read, "corrupt": read_corruptions,
+    "harden": lambda folder: read_json(folder / FIGURES),
+}  # fmt: skip
 
 
 def explained_rows(result: AttackResult, samples: int) -> list[int]:

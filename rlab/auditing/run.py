@@ -19,7 +19,6 @@ from matplotlib.figure import Figure
 from pydantic import TypeAdapter
 
 from rlab.auditing.config import DETECTION, FIGURES, VERIFIED, AuditOptions
-from rlab.auditing.corruption import run_corrupt
 from rlab.auditing.detection import Detection, detect
 from rlab.auditing.load import Bars, LoadedAudit, load_audit, stopped_at
 from rlab.auditing.measure import judge
@@ -189,6 +188,13 @@ def run_detect(audit: LoadedAudit) -> StageRecord:
     found = detect(audit, Detection.read(folder) if (folder / DETECTION).exists() else Detection())
     found.save(folder)
     return StageRecord(Rows(model=found.rows))
+
+
+def run_corrupt(audit: LoadedAudit) -> StageRecord:
+    job = audit.corruption_job()
+    config = {"model": audit.options.model.plain(), "data": audit.options.data.plain(), **job.options.plain()}
+    report = job.run(audit.folder / "corrupt", config, audit.progress("corrupt", job.inputs))
+    return StageRecord(Rows(model=report.rows))
 
 
 def run_explain(audit: LoadedAudit) -> StageRecord:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
 from rlab.comparison.outcome import FREE_PIXELS, AttackOutcome, Contender
-from rlab.comparison.recorder import REDUCED, VALUES, Ask, QueryRecorder, Until, check_unit, run_recorded
+from rlab.comparison.recorder import REDUCED, VALUES, QueryRecorder, Until, check_unit, run_recorded
 from rlab.core.rng import seeded_globals
 from rlab.data.batch import Batch
 from rlab.errors import DataError, InputError, MissingExtra, OptionError, VictimError
@@ -21,33 +21,20 @@ from rlab.progress import Progress, quiet
 from rlab.storage.config import did_you_mean
 from rlab.victims.base import Victim
 
-RunAttack = Callable[["LibraryCall", float, int], object]  # with a strength and a budget
-
-
-@dataclass(frozen=True)
-class LibraryCall:
-    """What a library needs for one call: the model, samples (n, c, *size) in [0, 1], labels (n,) and a seed."""
-
-    ask: Ask
-    x: Tensor
-    y: Tensor
-    seed: int
-    classes: int
-
-    def module(self) -> nn.Module:
-        return _Module(self.ask, self.x.device).eval()
+RunAttack = Callable[[QueryRecorder, float, int], object]  # the samples under attack, a strength and a seed
 
 
 class _Module(nn.Module):
     """The victim as a module; its only parameter shows libraries the device."""
 
-    def __init__(self, ask: Ask, device: torch.device) -> None:
+    def __init__(self, recorder: QueryRecorder, answer: Callable[[Tensor], Tensor] = lambda scores: scores) -> None:
         super().__init__()
-        self.ask = ask
-        self.on = nn.Parameter(torch.zeros(1, device=device), requires_grad=False)
+        self.recorder, self.answer = recorder, answer
+        self.on = nn.Parameter(torch.zeros(1, device=recorder.x.device), requires_grad=False)
+        self.eval()
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.ask(x)
+        return self.answer(self.recorder(x))
 
 
 def load_library(name: str) -> None:
@@ -78,12 +65,12 @@ class LibraryAttack:
 
 
 def _torchattacks_square(norm: str, strength: float) -> LibraryAttack:
-    def run(call: LibraryCall, eps: float, budget: int) -> object:
+    def run(recorder: QueryRecorder, eps: float, seed: int) -> object:
         from torchattacks import Square
 
         # It makes two queries, the clean prediction and a first proposal, before its loop of n_queries.
-        attack = Square(call.module(), norm=norm, eps=eps, n_queries=max(1, budget - 2), seed=call.seed)
-        return attack(call.x, call.y)
+        attack = Square(_Module(recorder), norm=norm, eps=eps, n_queries=max(1, recorder.budget - 2), seed=seed)
+        return attack(recorder.x, recorder.y)
 
     return LibraryAttack(run, strength, together=500)
 
@@ -93,13 +80,13 @@ def _foolbox(
 ) -> LibraryAttack:
     """`takes`: the option for the number of queries or steps; '' if there is none. All of them use only labels."""
 
-    def run(call: LibraryCall, eps: float, budget: int) -> object:
+    def run(recorder: QueryRecorder, eps: float, seed: int) -> object:
         from foolbox import attacks
         from foolbox.models.pytorch import PyTorchModel
 
-        model = PyTorchModel(call.module(), bounds=(0, 1), device=call.x.device)
-        attack = getattr(attacks, name)(**options, **({takes: budget} if takes else {}))
-        return attack(model, call.x, call.y, epsilons=None if math.isinf(eps) else eps)
+        model = PyTorchModel(_Module(recorder), bounds=(0, 1), device=recorder.x.device)
+        attack = getattr(attacks, name)(**options, **({takes: recorder.budget} if takes else {}))
+        return attack(model, recorder.x, recorder.y, epsilons=None if math.isinf(eps) else eps)
 
     return LibraryAttack(run, strength, until, answers="labels")
 
@@ -107,17 +94,15 @@ def _foolbox(
 def _art(name: str, strength: float, takes: str = "eps", **options: Any) -> LibraryAttack:
     """`takes`: the option for the strength."""
 
-    def run(call: LibraryCall, eps: float, budget: int) -> object:
+    def run(recorder: QueryRecorder, eps: float, seed: int) -> object:
         from art.attacks import evasion
         from art.estimators.classification import PyTorchClassifier
 
-        shape, kind = tuple(call.x.shape[1:]), "gpu" if call.x.is_cuda else "cpu"
-        net = _Module(lambda x: call.ask(x).exp(), call.x.device)  # its attacks expect probabilities
-        model = PyTorchClassifier(
-            net, nn.CrossEntropyLoss(), shape, call.classes, clip_values=(0.0, 1.0), device_type=kind
-        )
-        attack = getattr(evasion, name)(model, verbose=False, max_iter=budget, **options, **{takes: eps})
-        return attack.generate(call.x.cpu().numpy(), one_hot(call.y, call.classes).float().cpu().numpy())
+        x, classes, kind = recorder.x, recorder.clean.shape[1], "gpu" if recorder.x.is_cuda else "cpu"
+        net, loss = _Module(recorder, torch.exp), nn.CrossEntropyLoss()  # its attacks expect probabilities
+        model = PyTorchClassifier(net, loss, tuple(x.shape[1:]), classes, clip_values=(0.0, 1.0), device_type=kind)
+        attack = getattr(evasion, name)(model, verbose=False, max_iter=recorder.budget, **options, **{takes: eps})
+        return attack.generate(x.cpu().numpy(), one_hot(recorder.y, classes).float().cpu().numpy())
 
     return LibraryAttack(run, strength)
 
@@ -165,12 +150,9 @@ class LibraryContender(Contender):
         attack = ATTACKS[self.name]
 
         def run(recorder: QueryRecorder, rows: Tensor) -> None:
-            assert victim.classes is not None  # known since the clean prediction
-            sample_seed = seed + int(rows[0])
-            call = LibraryCall(recorder, recorder.x, recorder.y, sample_seed, victim.classes)
-            with seeded_globals(sample_seed):
+            with seeded_globals(seed + int(rows[0])):
                 try:
-                    attack.run(call, self.strength, budget)
+                    attack.run(recorder, self.strength, seed + int(rows[0]))
                 except (AssertionError, IndexError, TypeError, ValueError, RuntimeError) as error:
                     if isinstance(error, InputError | VictimError):
                         raise

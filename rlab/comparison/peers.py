@@ -15,7 +15,7 @@ from rlab.comparison.outcome import FREE_PIXELS, PALETTE, SURROGATES, AttackOutc
 from rlab.comparison.pixel_steps import hop_skip_jump, simba_dct, square_min
 from rlab.comparison.recorder import REDUCED, VALUES, Decided, QueryRecorder, Until, check_unit, run_recorded
 from rlab.comparison.surrogate_steps import bases, ensemble_pgd, ensemble_pgd_min, gfcs, prgf, simba_ods
-from rlab.comparison.trial import Bank, Ensemble, FreePixels, InPalette, Space, Trial
+from rlab.comparison.trial import Ensemble, FreePixels, InPalette, Space, Trial
 from rlab.core.goals import Untargeted
 from rlab.core.grid import PatchGrid
 from rlab.core.rng import sample_seeds
@@ -129,7 +129,7 @@ class PeerContender(Contender):
             if inside is not None:
                 palette, grid = inside
                 bank = palette.bank(batch.x[rows].to(recorder.x.device), batch.bounds, seeds[rows].tolist())
-                space = InPalette(Bank((bank - low) / span, grid))
+                space = InPalette((bank - low) / span, grid)
             trial = Trial(recorder, space, seeds[rows].to(recorder.x.device), self.strength, models)
             with suppress(Decided):
                 peer.run(trial)

@@ -122,12 +122,9 @@ class CorruptionReport(Result):
         heads = ["corruption", *(f"{level}" for level in self.levels), "mean", "ECE", *(["CE"] if ratios else [])]
 
         def row(name: str, accuracies: Sequence[float], ece: float, ratio: float) -> list[Value | Share]:
-            own: list[Value | Share] = [
-                name,
-                *(Share(value, 0) for value in accuracies),
-            ]  # 80 columns hold no digit more
-            own += [Share(float(np.mean(accuracies))), round(ece, 3)]
-            return [*own, round(ratio, 2)] if ratios else own
+            cells = [Share(value, 0) for value in accuracies]  # 80 columns hold no digit more
+            ends: list[Value | Share] = [Share(float(np.mean(accuracies))), round(ece, 3), round(ratio, 2)]
+            return [name, *cells, *ends[: 2 + bool(ratios)]]
 
         clean = [self.clean.accuracy.value] * len(self.levels)
         rows = [row(CLEAN, clean, self.clean.ece, math.nan)] if self.clean.samples else []
@@ -180,11 +177,7 @@ class CorruptionReport(Result):
     def plain(self) -> dict[str, Any]:
         """The report as JSON values, with the figures that follow from the counts."""
         figures = {"accuracy": self.accuracy, "ece": self.ece, "mce": self.mce, "relative_mce": self.relative_mce}
-        kinds = {kind: [asdict(tally) for tally in tallies] for kind, tallies in self.kinds.items()}
-        counts = {"clean": asdict(self.clean), "levels": list(self.levels), "kinds": kinds}
-        baseline = None if self.baseline is None else self.baseline.plain()
-        worst = None if self.worst is None else asdict(self.worst)
-        return {**figures, **counts, "data": self.data, "rows": self.rows, "baseline": baseline, "worst": worst}
+        return {**figures, **asdict(self), "baseline": self.baseline and self.baseline.plain()}
 
     def save(self, folder: PathLike) -> Path:
         """Write results.json, results.csv and corruptions.png."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,12 +15,12 @@ from torch import Tensor
 
 from rlab.core.rng import sample_seeds
 from rlab.core.trace import DISTANCE_NAMES
-from rlab.corruptions.files import files_of, stored
-from rlab.corruptions.kinds import LEVELS
+from rlab.corruptions.kinds import EXTRA, KINDS, LEVELS
 from rlab.corruptions.report import NO_TALLY, CorruptionReport, Tally, Worst, read_corruptions
 from rlab.corruptions.robustbench import check_robustbench, write_robustbench
 from rlab.data.batch import Batch
 from rlab.data.eight_bit import EightBit
+from rlab.data.images import CIFAR10C, kinds_in
 from rlab.data.load import DataOptions
 from rlab.errors import FolderError, ModelError, OptionError
 from rlab.filters.palettes import corruptions
@@ -72,13 +71,8 @@ class CorruptOptions(Options):
     @field_validator("kinds", "levels", mode="before")
     @classmethod
     def _split(cls, value: Any) -> Any:
-        listed = value if isinstance(value, list | tuple) else [value]
-        return [
-            part
-            for each in listed
-            for part in (re.split(r"[,\s]+", each) if isinstance(each, str) else [each])
-            if part != ""
-        ]
+        listed = " ".join(map(str, value if isinstance(value, list | tuple) else [value]))
+        return listed.replace(",", " ").split()
 
     @field_validator("levels")
     @classmethod
@@ -266,6 +260,21 @@ class Job:
         name = DISTANCE_NAMES[result.setting.distance]
         found = {"distances": [str(one) if math.isinf(one) else one for one in far], "distance": name}
         return found | {"flipped": int(result.succeeded.sum()), "rows": int(result.queries.sum())}
+
+
+def files_of(data: Data, limit: int | None) -> DataOptions | None:
+    """The files of CIFAR-10-C, if the data are such; None for data to corrupt."""
+    if isinstance(data, str | os.PathLike):
+        data = check(DataOptions, {"path": os.fspath(data), "limit": limit}, f"the data {str(data)!r}")
+    return data if isinstance(data, DataOptions) and data.path.startswith(CIFAR10C) else None
+
+
+def stored(files: DataOptions, extra: bool) -> dict[str, tuple[str, ...]]:
+    """By kind, the names of the data at levels 1 to 5; the papers' kinds come first, in their order."""
+    order = {kind: at for at, kind in enumerate((*KINDS, *EXTRA))}
+    kinds = sorted(kinds_in(Path(files.path.removeprefix(CIFAR10C))), key=lambda kind: order.get(kind, len(order)))
+    chosen = [kind for kind in kinds if extra or kind not in EXTRA]
+    return {kind: tuple(f"{files.path}/{kind}@{level}" for level in LEVELS) for kind in chosen}
 
 
 def _load(files: DataOptions, path: str, **values: int) -> Batch:
