@@ -58,9 +58,7 @@ class BenchmarkStage(BenchmarkOptions):
 
     folder: str | None = Field(None, description="existing benchmark, made with other models, to grade on")
     ladder: str = Field("times:1.5,2", description="severity levels, as in `rlab benchmark make`")
-    against: Literal["own", "all"] = Field(
-        "own", description="own: a set for the audited model; all: sets for `models` too"
-    )
+    against: Literal["own", "all"] = Field("own", description="own: a set for the audited model; all: for `models` too")
     corruptions: bool = Field(True, description="also grade on uniform corruptions")
 
     @field_validator("sets")

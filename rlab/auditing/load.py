@@ -169,10 +169,8 @@ def _check_stages(audit: LoadedAudit) -> None:
             check_names({options.own: victim, **audit.others})
             goal = audit.benchmark.goal if audit.benchmark else options.benchmark_options().build(audit.batch).goal
         if not errs(goal) or audit.batch.y.shape[1:] or victim.multilabel:
-            raise OptionError(
-                "a benchmark needs one label per sample and the goal untargeted or targeted:CLASS: set 'benchmark: false', or "
-                "another goal in the section 'benchmark'"
-            )
+            needs = "needs one label per sample and the goal untargeted or targeted:CLASS"
+            raise OptionError(f"a benchmark {needs}: set 'benchmark: false', or another goal in its section")
     if "corrupt" in options.steps:
         with stopped_at("corrupt"):
             audit.corruption_job()

@@ -89,9 +89,8 @@ def _whole(requirement: Requirement, result: AttackResult) -> Verdict:
         flipped &= within(result, by, quantity(bound)[0])
     of = figure(torch.where(flipped[:, None], result.after, result.before), result.labels)
     measured = estimate(lambda draws: np.array([of(rows) for rows in draws]), len(result))
-    return Verdict.of(
-        requirement, measured, len(result), f"{int(flipped.sum())} samples changed" if flipped.any() else ""
-    )
+    note = f"{int(flipped.sum())} samples changed" if flipped.any() else ""
+    return Verdict.of(requirement, measured, len(result), note)
 
 
 def _failures(result: AttackResult, attacked: Tensor) -> tuple[Tensor, str]:

@@ -74,9 +74,7 @@ class Ladder:
         low, high = (0.0, 1.0) if falls else (1.0 if self.kind == "times" else 0.0, math.inf)
         wrong = [v for v in self.values if not (low < v < high or v == 1.0 == low)]
         if self.kind == "severity" and not set(self.values) <= set(SEVERITIES):
-            raise OptionError(
-                f"expected severities from 1 to 5, such as severity:1..5 or severity:1,3,5, got {str(self)!r}"
-            )
+            raise OptionError(f"expected severities from 1 to 5, such as severity:1..5, got {str(self)!r}")
         if wrong:
             raise OptionError(f"expected values between {low:g} and {high:g} in {str(self)!r}, got {wrong[0]:g}")
 
@@ -129,9 +127,7 @@ def parse_ladder(text: str) -> Ladder:
 class BenchmarkOptions(WorkerOptions, AttackOptions):
     """The options of `rlab benchmark make`; None means a default for the kind of data, `model` is short for one of `models`."""
 
-    models: dict[str, ModelOptions] = Field(
-        default_factory=dict, description="models to attack, by the names they get in the benchmark"
-    )
+    models: dict[str, ModelOptions] = Field(default_factory=dict, description="models to attack, by their names")
     data: DataOptions | None = Field(None, description="data to make the benchmark from")
     ladder: str = Field(
         str(Ladder()),
@@ -142,16 +138,12 @@ class BenchmarkOptions(WorkerOptions, AttackOptions):
         "each",
         description="sets to make: each (one per model), agreement (one that flips all models) or free (no model) (default: each)",
     )
-    reference: str | None = Field(
-        None, description="name of the model that calibrates the severities (default: they are calibrated by distance)"
-    )
-    tolerance: float = Field(
-        0.05, gt=0, lt=1, description="maximum difference between a file's confidence and its level's"
-    )
+    reference: str | None = Field(None, description="model that calibrates the severities (default: none, by distance)")
+    tolerance: float = Field(0.05, gt=0, lt=1, description="maximum difference from a level's confidence")
     steps: int = Field(40, ge=1, description="maximum queries per sample and level beyond the flip")
     lead: float = Field(0.05, ge=0, description="log-probability by which the wrong class must lead")
     reach: float | None = Field(
-        None, gt=0, description="largest L2 on the distance axis (default: the most that the palette can reach)"
+        None, gt=0, description="largest L2 on the distance axis (default: the palette's reach)"
     )
     per_class: int | None = Field(None, ge=1, description="number of samples per class (default: all)")
     format: Literal["png", "npz", "wfdb", "mp4", "frames", "webdataset", "parquet"] | None = Field(

@@ -45,9 +45,8 @@ class LadderSearch:
         goal = DeeperError(self.goal)
         env = AttackEnv(meter, Task(self.grid, state.bank.shape[1] - 1, goal, self.steps))
         margin = goal.margin(state.scores, state.y)
-        start = replace(
-            state, margin=margin, margin0=margin.clamp(min=1e-6), l2_penalty=torch.zeros_like(state.l2_penalty)
-        )
+        free, least = torch.zeros_like(state.l2_penalty), margin.clamp(min=1e-6)
+        start = replace(state, margin=margin, margin0=least, l2_penalty=free)
         target = level.target * (flip if level.kind == "times" else torch.ones_like(flip))
         after = self._fill(env, self._add(env, start, target), target)
         reasons = self._reasons(after, target)

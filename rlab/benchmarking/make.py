@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from rlab.benchmarking.chunk import FinishedChunk
-from rlab.benchmarking.config import ORIGINALS, BenchmarkOptions, Ladder, parse_ladder
+from rlab.benchmarking.config import FLIP, ORIGINALS, BenchmarkOptions, Ladder, parse_ladder
 from rlab.benchmarking.folder import AGREEMENT, FREE, MANIFEST, METADATA, Benchmark, Row
 from rlab.benchmarking.formats import make_format
 from rlab.benchmarking.ladder_search import LadderSearch
@@ -27,10 +26,11 @@ from rlab.benchmarking.sets import Agreement, Making, make_sets, stored_attack
 from rlab.benchmarking.single import Shape
 from rlab.benchmarking.whole import Scale, write_whole
 from rlab.core.checks import need_classes
+from rlab.core.trace import tally_of
 from rlab.data.batch import Batch
 from rlab.errors import DataError, ModelError, OptionError
 from rlab.filters import check_palette
-from rlab.progress import Progress, quiet
+from rlab.progress import Progress, Settled, quiet
 from rlab.runs.executor import Executor, InProcess, Workers
 from rlab.runs.fingerprint import agent_fingerprint, data_fingerprint, files_of, model_fingerprint
 from rlab.storage.config import check_keywords
@@ -92,7 +92,8 @@ def _make_rows(making: Making, ladder: Ladder, executors: Mapping[str, Executor]
         with closing(make_sets(making, plan, executor, chunks)) as finished:
             for key, table in finished:
                 tables[key] = table
-                progress(FinishedChunk(table))
+                flips = [row["status"] for row in table if row["level"] == FLIP]  # none without a model
+                progress(Settled(tally_of(flips)) if flips else {row["place"] for row in table})
         rows += [row for key in chunks for row in tables[key]]
     return rows
 
@@ -141,22 +142,16 @@ def check_targets(options: BenchmarkOptions, victims: Collection[str]) -> None:
     ladder = parse_ladder(options.ladder)
     if options.reference is not None and (options.reference not in victims or ladder.kind != "severity"):
         how = f"pass --model {options.reference}=MODEL and --ladder severity:1..5, or leave it out"
-        raise OptionError(
-            f"the reference {options.reference!r} must name a model and needs a ladder of severities: {how}"
-        )
+        raise OptionError(f"the reference {options.reference!r} must be a model beside a ladder of severities: {how}")
     if options.sets == FREE:
         if not ladder.absolute:
-            raise OptionError(
-                f"a set without a model has no flip: expected a ladder such as severity:1..5, got {ladder}"
-            )
+            raise OptionError(f"a free set has no flip: expected a ladder such as severity:1..5, got {ladder}")
         if further := [name for name in victims if name != options.reference]:
             raise OptionError(f"a free set queries no model: leave out {further[0]!r}, or make it the reference")
     elif not victims:
         raise OptionError("expected at least one model to make the benchmark against: name one, or pass sets='free'")
     if options.shared and options.sets != "each":
-        raise OptionError(
-            f"workers make only sets='each', got {options.sets!r}: leave out workers, devices and cluster"
-        )
+        raise OptionError(f"workers make only sets='each', got {options.sets!r}: leave them out, or the option sets")
     if options.sets == AGREEMENT and (len(victims) < 2 or options.by_confidence):
         got = f"got {len(victims)} model(s) and {ladder}"
         raise OptionError(f"sets='agreement' needs several models and a ladder of distances such as times:1.5,2, {got}")

@@ -48,11 +48,8 @@ def _look(number: int) -> dict[str, Any]:
 
 def _title(report: BenchmarkReport) -> list[str]:
     facts = [f"models: {len(report.models)}", f"sets: {len(report.sets)}"]
-    facts += [
-        "a sample counts as lost from the smallest L2 that fools the model" if report.curves else "mean L2 of levels",
-        "ticks at the top: mean L2 of a level",
-        "bands: 95% intervals",
-    ]
+    axis = "a sample counts as lost from the smallest L2 that fools the model" if report.curves else "mean L2 of levels"
+    facts += [axis, "ticks at the top: mean L2 of a level", "bands: 95% intervals"]
     return ["accuracy against distance, and transfer", *flow(facts, WIDE)]
 
 
@@ -64,9 +61,8 @@ def _curves(ax: Axes, report: BenchmarkReport, graded: GradedSet) -> None:
         low, high = ([row[end] for row in rows] for end in ("low", "high"))
         ax.fill_between(l2, low, high, color=look["color"], alpha=0.1, linewidth=0)
     top = ax.secondary_xaxis("top")
-    top.set_xticks(
-        list(graded.severity), [plain(point, 12) for point in graded.points], rotation=35, ha="left", fontsize=7.5
-    )
+    points = [plain(point, 12) for point in graded.points]
+    top.set_xticks(list(graded.severity), points, rotation=35, ha="left", fontsize=7.5)
     top.tick_params(length=2, width=0.6, color="#777777")
     top.spines["top"].set_visible(False)
     ax.set(ylim=(-0.02, 1.03), xlabel="L2", ylabel="accuracy")
@@ -89,9 +85,6 @@ def _matrix(ax: Axes, report: BenchmarkReport) -> None:
     ax.set_xticks(range(len(models)), [plain(model, 16) for model in models], rotation=25, ha="right", fontsize=8)
     several = len({name.split("/")[0] for name in sets}) > 1
     ax.set_yticks(range(len(sets)), [plain(name if several else name.split("/")[1], 20) for name in sets], fontsize=8)
-    ax.set(
-        title=f"accuracy on files at {plain(report.shared_level, 12)} (• own set)",
-        xlabel="tested on",
-        ylabel="made against",
-    )
+    title = f"accuracy on files at {plain(report.shared_level, 12)} (• own set)"
+    ax.set(title=title, xlabel="tested on", ylabel="made against")
     tidy(ax, keep=())

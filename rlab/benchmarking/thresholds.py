@@ -83,10 +83,8 @@ def _cheapest(own: State | None, kept: State | None, goal: Goal, search: LadderS
         return None
     chosen = [[at for _, number, at in best.values() if number == which] for which in range(len(states))]
     device = states[0].x.device
-    parts = [
-        state[torch.tensor(at, dtype=torch.int64, device=device)] for state, at in zip(states, chosen, strict=True)
-    ]
-    rows = State.cat(parts)
+    index = [torch.tensor(at, dtype=torch.int64, device=device) for at in chosen]
+    rows = State.cat([state[at] for state, at in zip(states, index, strict=True)])
     return rows[rows.sample.argsort()]
 
 

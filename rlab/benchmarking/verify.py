@@ -127,9 +127,7 @@ class Verification(Result):
             wrong = [[each.file, each.what] for each in self.mismatches]
             blocks.append(Table(["file", "what does not hold"], wrong, "Mismatches", words=2).first(_SHOWN))
         if self.unasked:
-            blocks.append(
-                Text(f"Not queried: {', '.join(self.unasked)}. Pass these models to check that they still err.")
-            )
+            blocks.append(Text(f"Not queried: {', '.join(self.unasked)}. Pass them to check that they still err."))
         numbers = [Number("files", self.files), Number("queries", self.asked)]
         return Page(title, [Section("Files", blocks)], Banner(self.holds, str(self)), numbers=numbers)
 

@@ -128,13 +128,11 @@ class CompareOptions(WorkerOptions, RunOptions):
         """The attacks by name, policies first; only policies can share work among the workers."""
         if self.attacks and str(self.goal) != "untargeted":
             raise OptionError(
-                f"attacks from papers and other libraries are untargeted, got the goal {self.goal}: compare policies "
-                f"only, or omit the goal"
+                f"attacks of papers and libraries are untargeted, got the goal {self.goal}: omit one of both"
             )
         if self.attacks and self.distance not in (None, "l2"):
             raise OptionError(
-                f"attacks from papers and other libraries are compared by L2, got the distance {self.distance}: "
-                f"compare policies only"
+                f"attacks of papers and libraries are compared by L2, got {self.distance}: omit one of both"
             )
         options, named = self.attack_options(), dict[str, Contender]()
         free = tuple(self.palette or ()) == (PIXELS,) and "policies" not in self.model_fields_set

@@ -84,11 +84,8 @@ class QueryRecorder:
         sent = (self.open[owner] & (number <= self.budget)).nonzero().flatten()
         scores = self.clean.new_full((len(x), self.clean.shape[1]), torch.nan)
         if len(sent):
-            rows, chosen, at = (
-                self.rounded(x[sent.to(x.device)].detach()),
-                owner[sent],
-                samples[sent.to(samples.device)],
-            )
+            rows, chosen = self.rounded(x[sent.to(x.device)].detach()), owner[sent]
+            at = samples[sent.to(samples.device)]
             self.progress(UnderWay(self.tally))
             answers = self.victim(rows * self.scale[1] + self.scale[0], self.phase)
             scores[sent.to(scores.device)] = answers
@@ -174,9 +171,7 @@ def run_recorded(
     `run` gets a recorder and the indices (m,) of its samples in the batch. Clean predictions do not count as queries.
     """
     if batch.target != "classes":
-        raise DataError(
-            "this attack from a paper or library needs classes: compare policies, such as belief and square"
-        )
+        raise DataError("attacks of papers and libraries need classes: compare policies, such as belief and square")
     began, before, n = time.perf_counter(), victim.rows.total(), len(batch)
     low, span = check_unit(batch)
     x = ((batch.x - low) / span).to(victim.device).contiguous()  # libraries view rows flat
@@ -217,8 +212,6 @@ def check_unit(batch: Batch, images_only: bool = False) -> tuple[float, float]:
     low, span = batch.bounds[0], batch.bounds[1] - batch.bounds[0]
     if span == float("inf") or (images_only and batch.kind != "image"):
         wanted = "images" if images_only else "data"
-        raise DataError(
-            f"this attack from a paper or library needs {wanted} with bounds, got {batch.kind} data in "
-            f"{list(batch.bounds)}: compare policies, or name another attack"
-        )
+        got = f"got {batch.kind} data in {list(batch.bounds)}"
+        raise DataError(f"this attack needs {wanted} with bounds, {got}: compare policies, or name another attack")
     return low, span

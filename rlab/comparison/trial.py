@@ -161,9 +161,8 @@ class Trial:
         return normal(self.uniform(samples, step, count + count % 2))[:, :count].view(-1, *self.x.shape[1:]).to(self.x)
 
 
-Direct = Callable[
-    [Tensor, Tensor, Tensor, int], Tensor
-]  # samples, strongest other classes, whether the last step helped, round
+# samples, their strongest other classes, whether the last step helped, round -> directions
+Direct = Callable[[Tensor, Tensor, Tensor, int], Tensor]
 
 
 def walk(trial: Trial, direct: Direct) -> NoReturn:

@@ -170,9 +170,8 @@ class CorruptionReport(Result):
         return RULES if self.baseline is None else f"{RULES} {BESIDE}"
 
     def make_page(self, title: str = "Accuracy under corruptions") -> Page:
-        return Page(
-            title, [Section("Corruptions", self.blocks())], numbers=[*self.numbers(), Number("queries", self.rows)]
-        )
+        numbers = [*self.numbers(), Number("queries", self.rows)]
+        return Page(title, [Section("Corruptions", self.blocks())], numbers=numbers)
 
     def plain(self) -> dict[str, Any]:
         """The report as JSON values, with the figures that follow from the counts."""
@@ -232,9 +231,8 @@ def draw_accuracy(report: CorruptionReport) -> Figure:
         ax.imshow(values, cmap="viridis", vmin=0, vmax=1, aspect="auto")
         for i, row in enumerate(values):
             for j, value in enumerate(row):
-                ax.text(
-                    j, i, f"{value:.0%}", ha="center", va="center", fontsize=9, color="white" if value < 0.6 else INK
-                )
+                ink = "white" if value < 0.6 else INK
+                ax.text(j, i, f"{value:.0%}", ha="center", va="center", fontsize=9, color=ink)
         ax.set_xticks(range(len(report.levels)), [f"{level}" for level in report.levels])
         ax.set_yticks(range(len(values)), [plain(kind.replace("_", " "), 24) for kind in report.kinds])
         ax.set(xlabel="level")

@@ -57,11 +57,9 @@ class CorruptOptions(Options):
     )
     extra: bool = Field(False, description="also the four kinds that the papers keep for validation")
     baseline: str | None = Field(
-        None, description="folder of an earlier `rlab corrupt` on the same data, to divide the errors by (mCE)"
+        None, description="folder of an earlier run on the same data, to divide errors by (mCE)"
     )
-    worst: bool = Field(
-        False, description="also attack with these corruptions at level 3: the worst case beside the averages"
-    )
+    worst: bool = Field(False, description="also attack with these corruptions at level 3: the worst case")
     budget: int = Field(200, ge=2, description="queries per sample of the attack for the worst case (default: 200)")
     robustbench: Literal["cifar10", "cifar100", "imagenet"] | None = Field(
         None, description="also write files for RobustBench's table of these data: cifar10, cifar100 or imagenet"
@@ -78,9 +76,7 @@ class CorruptOptions(Options):
     @classmethod
     def _known(cls, levels: tuple[int, ...]) -> tuple[int, ...]:
         if not levels or not set(levels) <= set(LEVELS):
-            raise ValueError(
-                f"expected levels from {LEVELS[0]} to {LEVELS[-1]}, got {', '.join(map(str, levels)) or 'none'}"
-            )
+            raise ValueError(f"expected levels from 1 to 5, got {', '.join(map(str, levels)) or 'none'}")
         return tuple(sorted(set(levels)))
 
     def specs(self, batch: Batch, files: DataOptions | None = None) -> dict[str, tuple[str, ...]]:
@@ -89,10 +85,8 @@ class CorruptOptions(Options):
         known = corruptions(batch.rank, batch.rate, extra) if files is None else stored(files, extra)
         for kind in self.kinds:
             if kind not in known:
-                hint = did_you_mean(kind, known)
-                raise OptionError(
-                    f"expected a corruption of {batch.kind} such as {next(iter(known))!r}, got {kind!r}.{hint}"
-                )
+                wanted = f"a corruption of {batch.kind} such as {next(iter(known))!r}"
+                raise OptionError(f"expected {wanted}, got {kind!r}.{did_you_mean(kind, known)}")
         return {kind: tuple(known[kind][level - 1] for level in self.levels) for kind in self.kinds or known}
 
 
@@ -151,9 +145,7 @@ class Job:
             got = "a multi-label model" if self.victim.multilabel else f"one that returns {self.victim.prediction}"
             raise ModelError(f"expected a classifier with one label per sample to corrupt its inputs, got {got}")
         if self.files is not None and self.options.worst:
-            raise OptionError(
-                "the worst case is an attack on images that are not corrupted: leave out worst, or pass them as data"
-            )
+            raise OptionError("the worst case is an attack on images that are not corrupted: leave out worst")
         if self.options.robustbench:
             check_robustbench(self.batch, self.specs, self.options.levels)
         before, named = self.baseline, f"the baseline {self.options.baseline}"
@@ -251,9 +243,7 @@ class Job:
         middle = self.options.model_copy(update={"levels": (_MIDDLE,)}).specs(self.batch)
         parts = [spec for (spec,) in middle.values() if not is_whole(make_palette([spec], self.batch))]
         if not parts:
-            raise OptionError(
-                "these corruptions happen to whole records, so no attack can place them: leave out `worst`"
-            )
+            raise OptionError("no attack can place corruptions that happen to whole records: leave out `worst`")
         given = {"palette": parts, "budget": self.options.budget, "seed": self.options.seed}
         result = run_attack(check(AttackOptions, given, "the attack"), self.victim, self.batch)
         far = result.best_within(self.options.budget)[result.attacked].tolist()

@@ -66,9 +66,7 @@ def _data_checks(batch: Batch) -> list[Check]:
     least, most = (float(end) for end in batch.x.aminmax())
     low, high = batch.bounds
     return [
-        Check(
-            "bounds", f"values from {least:.4g} to {most:.4g} in bounds [{low:g}, {high:g}], which the model accepts"
-        ),
+        Check("bounds", f"values from {least:.4g} to {most:.4g} in [{low:g}, {high:g}], which the model accepts"),
         Check("one-class", f"{len(batch.y.unique(dim=0))} different labels in {len(batch)} samples"),
     ]
 

@@ -116,9 +116,7 @@ def _reversed(probe: Probe, now: VariantScores, orders: list[VariantScores]) -> 
     for flipped in orders:
         if level := _clear(probe, now, flipped):
             return [_finding(level, now, flipped)]
-        sound = flipped.accuracy >= max(
-            now.accuracy, probe.guessing() + _ABOVE
-        )  # else the labels are wrong, not the order
+        sound = flipped.accuracy >= max(now.accuracy, probe.guessing() + _ABOVE)  # else the labels are wrong
         if sound and sign_test(now.trust, flipped.trust) < _HINT:
             up, variant = int((flipped.trust > now.trust).sum()), flipped.variant
             what = f"the probability of the label is higher for {up} of {len(now.trust)} samples {variant.how}"
@@ -232,9 +230,8 @@ def other_layout(probe: Probe, scores: Tensor) -> list[Finding]:
     level = clear_rise(now, then)
     if level is None:
         return []
-    what = (
-        f"accuracy on {len(now)} samples is {float(now.mean()):.2f}, but {float(then.mean()):.2f} with {_ORDERS[other]}"
-    )
+    before, after = float(now.mean()), float(then.mean())
+    what = f"accuracy on {len(now)} samples is {before:.2f}, but {after:.2f} with {_ORDERS[other]}"
     change = f"pass layout={other!r} to {type(victim).__name__}"
     return [Finding(level, "layout", what, change, options(layout=other))]
 
@@ -264,12 +261,8 @@ def _arrangements(probe: Probe, x: Tensor) -> Iterator[tuple[str, str, Victim, T
     plain = changed(victim, normalise=None) if takes else victim  # mean and std are for another axis
     yield "channels as the last axis", change, plain, x.movedim(1, -1)
     if x.shape[1] == 1:
-        yield (
-            "three channels",
-            "load the data in colour, or repeat the channel 3 times",
-            victim,
-            x.repeat_interleave(3, 1),
-        )
+        change = "load the data in colour, or repeat the channel 3 times"
+        yield "three channels", change, victim, x.repeat_interleave(3, 1)
     if x.shape[1] == 3:
         yield "one channel", "load the data in grey, or average the channels", victim, x.mean(1, keepdim=True)
 

@@ -227,12 +227,7 @@ def low_accuracy(probe: Probe, scores: Tensor) -> list[Finding]:
         common = int(scores.argmax(1).mode().values)
         often = int((scores.argmax(1) == common).sum())
         what += f"; {often} predictions are class {common}"
-        return [
-            error(
-                "accuracy",
-                what,
-                "check the weights, the preprocessing and whether data and model have the same classes",
-            )
-        ]
+        change = "check the weights, the preprocessing and whether data and model have the same classes"
+        return [error("accuracy", what, change)]
     change = "check that the model was trained on such data; misclassified samples are not attacked"
     return [warning("accuracy", what, change)]

@@ -123,9 +123,8 @@ def encoding_findings(probe: Probe, scores: Tensor) -> list[Finding]:
     try:
         exact = other(probe.batch.x, PHASE)
     except (VictimError, InputError):
-        return [
-            note("encoding", "inputs travel as JPEG, and the server takes no PNG to compare with", "expect more noise")
-        ]
+        what = "inputs travel as JPEG, and the server takes no PNG to compare with"
+        return [note("encoding", what, "expect more noise")]
     moved = (victim.probabilities(scores) - victim.probabilities(exact)).abs().amax(1)
     flips = int((scores.argmax(1) != exact.argmax(1)).sum())
     what = (
