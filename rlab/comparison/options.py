@@ -11,9 +11,8 @@ from uuid import uuid4
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from rlab.comparison.libraries import ATTACKS, parse_library_attack, parse_strength
 from rlab.comparison.outcome import FREE_PIXELS, PALETTE, SURROGATES, AttackOutcome, Contender
-from rlab.comparison.peers import NAMES, SurrogateSet, parse_peer
+from rlab.comparison.peers import SurrogateSet, parse_peer
 from rlab.data.batch import Batch
 from rlab.errors import OptionError
 from rlab.filters.palette import PIXELS
@@ -141,10 +140,4 @@ class CompareOptions(WorkerOptions, RunOptions):
             own = {"policy": policy} if guided(policy) else {"policy": policy, "surrogate": None}
             named[name] = PolicyContender(options.model_copy(update=own), workers)
         surrogates = SurrogateSet(options)
-        return named | {spec: self._foreign(spec, options, surrogates) for spec in self.attacks}
-
-    def _foreign(self, spec: str, options: AttackOptions, surrogates: SurrogateSet) -> Contender:
-        name, _ = parse_strength(spec, NAMES | {name: attack.strength for name, attack in ATTACKS.items()})
-        if name in NAMES:
-            return parse_peer(spec, options, surrogates, self.reduce)
-        return parse_library_attack(spec, self.reduce)
+        return named | {spec: parse_peer(spec, options, surrogates, self.reduce) for spec in self.attacks}

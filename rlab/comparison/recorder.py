@@ -163,7 +163,6 @@ def run_recorded(
     run: Callable[[QueryRecorder, Tensor], object],
     until: Until = "flip",
     together: int = 1,
-    reduce: bool = False,
     progress: Progress = quiet,
 ) -> AttackOutcome:
     """Run an attack on every correctly classified sample, `together` at once, and verify each flip.
@@ -189,8 +188,6 @@ def run_recorded(
         recorder.progress = progress
         with suppress(Decided):
             run(recorder, rows)
-        if reduce:
-            recorder.reduce()
         queries[rows] = recorder.count
         for i, flips in zip(rows.tolist(), recorder.improvements, strict=True):
             improvements[i] = tuple(flips)

@@ -8,12 +8,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import Literal, NoReturn
 
 import torch
 from torch import Tensor
 
-from rlab.comparison.recorder import QueryRecorder, margins
+from rlab.comparison.recorder import VALUES, QueryRecorder, Until, margins
 from rlab.core.env import render
 from rlab.core.grid import PatchGrid
 from rlab.core.rng import normal, uniform
@@ -159,6 +159,21 @@ class Trial:
         """(m, c, *size), standard normal."""
         count = self.x[0].numel()
         return normal(self.uniform(samples, step, count + count % 2))[:, :count].view(-1, *self.x.shape[1:]).to(self.x)
+
+
+@dataclass(frozen=True)
+class Peer:
+    """An attack from elsewhere. `strength` is the default L2 of a step or of the whole; `palette` the same inside a palette."""
+
+    run: Callable[[Trial], None]
+    strength: float | None  # None if the attack finds it
+    palette: float | None = None  # None if it cannot stay inside one
+    surrogates: bool = True
+    until: Until = "flip"
+    images_only: bool = False
+    answers: Literal["scores", "labels"] = "scores"  # what it uses
+    together: int = VALUES  # samples that it can attack at once
+    library: str = ""  # that it needs
 
 
 # samples, their strongest other classes, whether the last step helped, round -> directions
