@@ -102,7 +102,7 @@ def _peers(store: Store) -> Iterator[Row]:
         for what, rows in peers.OTHER_TABLES.get(victim, peers.CIFAR_TABLES).items():
             for row in rows:
                 for seeds in peers.kept(store, [row], victim).values():
-                    yield Row(f"{case.title}, {what}", row.name, seeds, min(row.budget, case.most))
+                    yield Row(f"{case.title}, {what}", row.name, seeds, row.budget)
 
 
 def _labels(store: Store) -> Iterator[Row]:
