@@ -14,7 +14,7 @@ from rlab.benchmarking.folder import Benchmark
 from rlab.benchmarking.goals import errs
 from rlab.benchmarking.make import check_names
 from rlab.benchmarking.requirements import Requirement, quantity
-from rlab.corruptions.kinds import LEVELS
+from rlab.corruptions import LEVELS
 from rlab.corruptions.run import CorruptOptions, Job
 from rlab.data.batch import Batch
 from rlab.errors import DataError, InputError, MissingExtra, ModelError, OptionError, VictimError

@@ -170,9 +170,12 @@ def strength(
 ) -> dict[str, Any]:
     """Find by bisection the severity whose mean L2 over x0 (n, c, *size) is nearest to `target`; queries no model."""
 
+    low_end, high_end = benchmark.manifest.shape.bounds
+    span = high_end - low_end if bounded((low_end, high_end)) else 1.0  # as in the metadata
+
     def reach(severity: float) -> float:
         try:
-            return mean_l2(benchmark, x0, apply(benchmark, corruption, x0, seeds, severity))
+            return float(l2(x0, apply(benchmark, corruption, x0, seeds, severity)).mean()) / span
         except (ValueError, RuntimeError):  # more than the filter can do
             return math.inf
 
@@ -198,9 +201,3 @@ def apply(benchmark: Benchmark, corruption: Filter, x0: Tensor, seeds: Sequence[
     rngs = (Generator().manual_seed(seed % 2**63) for seed in seeds)
     changed = torch.cat([corruption(row[None], severity, rng) for row, rng in zip(unit, rngs, strict=True)])
     return benchmark.format.stored((changed * scale + shift).clamp(*bounds))
-
-
-def mean_l2(benchmark: Benchmark, x0: Tensor, x: Tensor) -> float:
-    """Mean L2 in the unit of the metadata: values are scaled to [0, 1] if the data have bounds."""
-    bounds = benchmark.manifest.shape.bounds
-    return float(l2(x0, x).mean()) / (bounds[1] - bounds[0] if bounded(bounds) else 1.0)

@@ -20,7 +20,7 @@ from rlab.benchmarking.config import FLIP, ORIGINALS, BenchmarkOptions, Ladder, 
 from rlab.benchmarking.folder import AGREEMENT, FREE, MANIFEST, METADATA, Benchmark, Row
 from rlab.benchmarking.formats import make_format
 from rlab.benchmarking.ladder_search import LadderSearch
-from rlab.benchmarking.placed import calibrated, calibrated_on, calibration_rows, palette_reach
+from rlab.benchmarking.placed import SIXTHS, calibrated_on, calibration_rows, palette_reach
 from rlab.benchmarking.sample_files import SetPlan
 from rlab.benchmarking.sets import Agreement, Making, make_sets, stored_attack
 from rlab.benchmarking.single import Shape
@@ -60,7 +60,11 @@ def make_benchmark(
     form = make_format(declared.format, Shape.of(batch))
     batch = replace(batch, x=form.stored(batch.x).contiguous())
     attack = stored_attack(batch, form, declared)
-    sets = sets_of(declared, victims)
+    sets: dict[str, Victim | None] = (
+        {FREE: None} if declared.sets == FREE else dict(victims)
+    )  # by the name of its folder
+    if declared.sets == AGREEMENT:
+        sets = {AGREEMENT: Agreement(victims)}
     executors = {name: _executor(declared, name, victim) for name, victim in sets.items()}
     known = declared.data is not None and set(declared.models) == set(victims)
     unknown = None if known else {"models", "data"}
@@ -123,18 +127,11 @@ def _scale(making: Making, victims: Mapping[str, Victim], known: Mapping[str, st
     if ladder.kind != "severity":
         return Scale(reach, ladder)
     if (name := options.reference) is None:
-        return Scale(reach, calibrated(ladder, reach))
+        return Scale(reach, replace(ladder, distances=tuple(value / SIXTHS * reach for value in ladder.values)))
     calibrate = partial(calibrated_on, ladder, reach, name, victims[name], batch, attack)
     steps = making.resume.step("severities", "", calibrate)
     ladder = replace(ladder, distances=tuple(step["l2"] for step in steps))
     return Scale(reach, ladder, f"{name} ({known[name]}), {steps[0]['rows']:,} queries")
-
-
-def sets_of(options: BenchmarkOptions, victims: Mapping[str, Victim]) -> dict[str, Victim | None]:
-    """The victim of each set, by the name of the set's folder."""
-    if options.sets == "each":
-        return dict(victims)
-    return {AGREEMENT: Agreement(victims)} if options.sets == AGREEMENT else {FREE: None}
 
 
 def check_targets(options: BenchmarkOptions, victims: Collection[str]) -> None:

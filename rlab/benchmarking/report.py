@@ -63,7 +63,7 @@ class BenchmarkReport(Result):
         return f"BenchmarkReport({', '.join(self.models)} on {len(self.sets)} sets)"
 
     def plot(self) -> Drawing:
-        """Draw accuracy against distance for every set, and the transfer matrix."""
+        """Draw accuracy against distance for every set."""
         return draw_report(self)
 
     def records(self) -> list[dict[str, Any]]:

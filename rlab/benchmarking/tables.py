@@ -176,7 +176,7 @@ def benchmark_section(
 
 def report_blocks(report: BenchmarkReport) -> list[Block]:
     """The picture and every table of a report."""
-    about = "Accuracy against distance, and the transfer matrix"
+    about = "Accuracy against distance"
     picture = Gallery([Picture(figure_address(draw_report(report), 90), about, drawn=True)])
     return [picture, *report_tables(report), Text(RULES, quiet=True)]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from rlab import __version__
-from rlab.corruptions.kinds import KINDS, LEVELS
+from rlab.corruptions import KINDS, LEVELS
 from rlab.corruptions.report import CorruptionReport
 from rlab.data.batch import Batch
 from rlab.errors import OptionError

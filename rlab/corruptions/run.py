@@ -15,7 +15,7 @@ from torch import Tensor
 
 from rlab.core.rng import sample_seeds
 from rlab.core.trace import DISTANCE_NAMES
-from rlab.corruptions.kinds import EXTRA, KINDS, LEVELS
+from rlab.corruptions import EXTRA, KINDS, LEVELS
 from rlab.corruptions.report import NO_TALLY, CorruptionReport, Tally, Worst, read_corruptions
 from rlab.corruptions.robustbench import check_robustbench, write_robustbench
 from rlab.data.batch import Batch
