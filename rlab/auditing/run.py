@@ -233,10 +233,8 @@ def run_the_benchmark(audit: LoadedAudit) -> StageRecord:
     write_json(folder / "results" / VERIFIED, counts | {"mismatches": mismatches})
     configs = {name: model.plain() for name, model in {options.own: options.model, **stage.models}.items()}
     palette = () if audit.benchmark else tuple(spec for spec in wanted.palette or () if not by_gradient(spec))
-    corruptions = (palette or True) if stage.corruptions else False  # declared: run_benchmark does not trust a folder
-    report = run_benchmark(
-        [benchmark], models, configs=configs, corruptions=corruptions, seed=wanted.seed, progress=False
-    )
+    filters = (palette or True) if stage.corruptions else False  # declared: run_benchmark does not trust a folder
+    report = run_benchmark([benchmark], models, configs=configs, corruptions=filters, seed=wanted.seed, progress=False)
     save_report(report, folder / DEFAULT)
     seen = {name: victim.rows.total() - before[name] for name, victim in models.items()}
     if audit.benchmark:

@@ -37,11 +37,10 @@ Rows = list[dict[str, Any]]
 
 @dataclass(frozen=True)
 class Answers:
-    """One model on one benchmark: predictions and probabilities of the true class for every file, and corruption rows."""
+    """One model on one benchmark: the predicted class of every file, and corruption rows."""
 
     model: str
     predicted: Mapping[Key, int]
-    probability: Mapping[Key, float]
     corruptions: Rows  # victim, level, corruption: accuracy, mean L2, samples
     asked: int  # queries sent to the model in this run
 
@@ -75,12 +74,8 @@ class Questions:
             for row in self._kept(f"{fingerprint}/uniform {key}", query):
                 uniform.append({**row, "corruption": corruption.name})
                 progress(range(row["samples"]))
-        keys: list[Key] = [(row["victim"], row["level"], row["place"]) for row in answers]
-        predicted, probability = (
-            {key: row[column] for key, row in zip(keys, answers, strict=True)}
-            for column in ("predicted", "probability")
-        )
-        return Answers(name, predicted, probability, uniform, sum(victim.rows.values()) - before)
+        predicted = {(row["victim"], row["level"], row["place"]): row["predicted"] for row in answers}
+        return Answers(name, predicted, uniform, sum(victim.rows.values()) - before)
 
     def _kept(self, key: str, make: Callable[[], Rows]) -> Rows:
         """The stored rows of this key, or new ones; each is one step, so a stopped run loses one at most."""
@@ -123,9 +118,8 @@ def _query(benchmark: Benchmark, rows: Sequence[Row], name: str, victim: Victim)
         some = rows[at : at + CHUNK]
         scores = victim(benchmark.read(some).to(victim.device), "verify").cpu()
         check_outputs(benchmark, victim, f"the model {name!r}")
-        for row, sure, chosen in zip(some, victim.probabilities(scores), classes_of(scores).tolist(), strict=True):
-            answer = {"predicted": chosen, "probability": float(sure[row["label"]].nan_to_num())}
-            answers.append({"victim": row["victim"], "level": row["level"], "place": row["place"], **answer})
+        for row, chosen in zip(some, classes_of(scores).tolist(), strict=True):
+            answers.append({key: row[key] for key in ("victim", "level", "place")} | {"predicted": chosen})
     return answers
 
 

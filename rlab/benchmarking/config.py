@@ -131,12 +131,11 @@ class BenchmarkOptions(WorkerOptions, AttackOptions):
     data: DataOptions | None = Field(None, description="data to make the benchmark from")
     ladder: str = Field(
         str(Ladder()),
-        description="severity levels: times:1.25,1.5,2 (multiples of the flip's L2), l2:1,2,4, severity:1..5, "
-        "confidence:0.9,0.5,flip,0.1 or flip",
+        description="levels: times:1.25,1.5,2, l2:1,2,4, severity:1..5, confidence:0.9,0.5,flip,0.1 or flip",
     )
     sets: Literal["each", "agreement", "free"] = Field(
         "each",
-        description="sets to make: each (one per model), agreement (one that flips all models) or free (no model) (default: each)",
+        description="each (one set per model), agreement (one that flips all) or free (no model) (default: each)",
     )
     reference: str | None = Field(None, description="model that calibrates the severities (default: none, by distance)")
     tolerance: float = Field(0.05, gt=0, lt=1, description="maximum difference from a level's confidence")

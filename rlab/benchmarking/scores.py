@@ -143,15 +143,11 @@ def level_rows(curve: Curve, answers: Answers, seed: int) -> list[dict[str, Any]
     for at, point in enumerate(curve.points):
         accuracy = mean_estimate(correct[:, at], seed)
         stored = [i for i, keys in enumerate(curve.file_keys) if keys[at][1] == point]
-        sure = [answers.probability[curve.file_keys[i][at]] for i in stored]
-        rows.append(
-            {
-                "set": curve.name, "model": answers.model, "level": point, "l2": float(curve.severity[at]),
-                "accuracy": accuracy.value, "low": accuracy.low, "high": accuracy.high, "samples": len(correct),
-                "stored": len(stored), "accuracy_stored": float(np.mean(correct[stored, at])) if stored else math.nan,
-                "probability": float(np.mean(sure)) if stored else math.nan,
-            }
-        )  # fmt: skip
+        rows.append({
+            "set": curve.name, "model": answers.model, "level": point, "l2": float(curve.severity[at]),
+            "accuracy": accuracy.value, "low": accuracy.low, "high": accuracy.high, "samples": len(correct),
+            "stored": len(stored), "accuracy_stored": float(np.mean(correct[stored, at])) if stored else math.nan,
+        })  # fmt: skip
     return rows
 
 
@@ -243,10 +239,8 @@ def ranking(
     table = np.stack([spread[standing.model] for standing in standings])
     ranks = 1 + (table[None] > table[:, None]).sum(1)  # (models, draws)
     ends = [np.percentile(each, [2.5, 97.5], method="nearest").astype(int).tolist() for each in ranks]
-    return [
-        replace(standing, rank=at + 1, best=best, worst=worst)
-        for at, (standing, (best, worst)) in enumerate(zip(standings, ends, strict=True))
-    ]
+    pairs = enumerate(zip(standings, ends, strict=True), start=1)
+    return [replace(standing, rank=rank, best=best, worst=worst) for rank, (standing, (best, worst)) in pairs]
 
 
 def _drawn(far: Floats, axis: Axis, own: Sequence[int], seed: int) -> tuple[Floats, Floats]:

@@ -64,10 +64,8 @@ class SurrogateSet:
 
     def load(self, batch: Batch, name: str) -> SurrogatePrior:
         if not self.named:
-            raise OptionError(
-                f"the attack {name!r} needs the gradients of surrogates and there are none: name models of yours, "
-                f"such as --surrogate timm:resnet18 (surrogate= in Python)"
-            )
+            how = "such as --surrogate timm:resnet18 (surrogate= in Python)"
+            raise OptionError(f"the attack {name!r} needs the gradients of surrogates: name models of yours, {how}")
         if self._loaded is None:
             self._loaded = load_surrogates(self.named, batch)
         return self._loaded

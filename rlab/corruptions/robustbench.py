@@ -58,10 +58,8 @@ def checkpoint(victim: TorchVictim) -> bytes:
     """The weights, with the normalisation as the buffers `mu` and `sigma` (1, c, 1, 1) that RobustBench's networks have."""
     state = {name: value.detach().cpu().contiguous() for name, value in victim.model.state_dict().items()}
     if (own := victim.normalise) is not None:
-        state |= {
-            name: torch.tensor(values).expand(3).reshape(1, 3, 1, 1).clone()
-            for name, values in (("mu", own.mean), ("sigma", own.std))
-        }
+        for name, values in (("mu", own.mean), ("sigma", own.std)):
+            state[name] = torch.tensor(values).expand(3).reshape(1, 3, 1, 1).clone()
     file = io.BytesIO()
     torch.save(state, file)
     return file.getvalue()

@@ -64,10 +64,8 @@ def find_protocol(model: ModelOptions, batch: Batch) -> Protocol:
         queries += victim.rows.total()
     best = next((name for name, why in reasons.items() if isinstance(why, NoScores)), DEFAULT)
     why = str(reasons[best]).splitlines()[0]
-    raise VictimError(
-        f"none of {len(reasons)} protocols gives scores for inputs of shape {batch.shape}; as {best}: {why}; describe "
-        "the server in a template: docs/endpoints.md"
-    )
+    none = f"none of {len(reasons)} protocols gives scores for inputs of shape {batch.shape}; as {best}: {why}"
+    raise VictimError(f"{none}; describe the server in a template: docs/endpoints.md")
 
 
 def _candidates(model: ModelOptions, classes: tuple[str, ...]) -> Iterator[tuple[str, ModelOptions]]:
@@ -127,10 +125,8 @@ def encoding_findings(probe: Probe, scores: Tensor) -> list[Finding]:
         return [note("encoding", what, "expect more noise")]
     moved = (victim.probabilities(scores) - victim.probabilities(exact)).abs().amax(1)
     flips = int((scores.argmax(1) != exact.argmax(1)).sum())
-    what = (
-        f"JPEG alone changes probabilities by {float(moved.median()):.2g} (median) to {float(moved.max()):.2g}, and the "
-        f"prediction of {flips} of {len(moved)} samples"
-    )
+    changes = f"{float(moved.median()):.2g} (median) to {float(moved.max()):.2g}"
+    what = f"JPEG alone changes probabilities by {changes}, and the prediction of {flips} of {len(moved)} samples"
     serious = flips or float(torch.nan_to_num(moved, 1.0).max()) > _CLEAR
     return [(warning if serious else note)("encoding", what, change)]
 

@@ -75,7 +75,7 @@ def hand_made() -> tuple[Curve, Answers]:
     points = ("original", "flip", "x2")
     curve = Curve("b", "v", "m", points, keys, np.array([0, 0]), l2, files, ("a", "b"), 5.0, ("image",))
     said = {key: int(key[1] == "x2" or (key[1] == "flip" and key[2] == 1)) for row in keys for key in row}
-    return curve, Answers("a", said, dict.fromkeys(said, 0.5), [], 0)
+    return curve, Answers("a", said, [], 0)
 
 
 def test_the_area_by_hand():
@@ -94,7 +94,7 @@ def test_the_area_by_hand():
 
 def test_the_ranking_puts_the_better_model_first_with_its_interval():
     curve, weak = hand_made()
-    best = Answers("best", dict.fromkeys(weak.predicted, 0), weak.probability, [], 0)
+    best = Answers("best", dict.fromkeys(weak.predicted, 0), [], 0)
     first, second = ranking([curve], {"weak": [weak], "best": [best]}, {"weak": "m", "best": "n"}, seed=0)
     assert (first.model, first.rank, first.best, first.worst) == ("best", 1, 1, 1)
     assert first.area.value == first.area.low == first.area.high == 1
