@@ -89,7 +89,7 @@ def _art(name: str, takes: str = "eps", **options: Any) -> RunAttack:
     return run
 
 
-def _peer(name: str, run: RunAttack, strength: float | None, until: Until = "flip") -> Peer:
+def _peer(name: str, run: RunAttack, strength: float | None, until: Until = "flip") -> tuple[str, Peer]:
     def attack(trial: Trial) -> None:
         seed = int(trial.seeds[0]) % 2**31
         with seeded_globals(seed):
@@ -102,25 +102,22 @@ def _peer(name: str, run: RunAttack, strength: float | None, until: Until = "fli
                 raise DataError(f"{name} failed on inputs of shape {shape}, omit it: {why}") from error
 
     library = name.partition(":")[0]
-    return Peer(
+    return name, Peer(
         attack, strength, None, False, until, images_only=True, answers="labels" if library == "foolbox" else "scores",
         together=500 if library == "torchattacks" else 1, library=library,
     )  # fmt: skip
 
 
-ATTACKS: dict[str, Peer] = {
-    name: _peer(name, *how)
-    for name, how in {
-        "torchattacks:square": (_torchattacks_square("L2"), 1.0),
-        "torchattacks:square_linf": (_torchattacks_square("Linf"), 8 / 255),
-        "foolbox:uniform_noise": (_foolbox("LinfRepeatedAdditiveUniformNoiseAttack", "repeats"), 0.1),
-        "foolbox:gaussian_noise": (_foolbox("L2RepeatedAdditiveGaussianNoiseAttack", "repeats"), 5.0),
-        "foolbox:salt_and_pepper": (_foolbox("SaltAndPepperNoiseAttack", "steps"), None, "budget"),
-        "foolbox:blur": (_foolbox("GaussianBlurAttack", "steps"), None),
-        "foolbox:hop_skip_jump": (_foolbox("HopSkipJumpAttack", "", steps=1_000_000), None, "budget"),
-        "foolbox:boundary": (_foolbox("BoundaryAttack", "steps"), None, "budget"),
-        "art:square": (_art("SquareAttack", norm=2), 1.0),
-        "art:square_linf": (_art("SquareAttack"), 8 / 255),
-        "art:simba": (_art("SimBA", "epsilon"), 0.2),
-    }.items()
-}
+ATTACKS: dict[str, Peer] = dict([
+    _peer("torchattacks:square", _torchattacks_square("L2"), 1.0),
+    _peer("torchattacks:square_linf", _torchattacks_square("Linf"), 8 / 255),
+    _peer("foolbox:uniform_noise", _foolbox("LinfRepeatedAdditiveUniformNoiseAttack", "repeats"), 0.1),
+    _peer("foolbox:gaussian_noise", _foolbox("L2RepeatedAdditiveGaussianNoiseAttack", "repeats"), 5.0),
+    _peer("foolbox:salt_and_pepper", _foolbox("SaltAndPepperNoiseAttack", "steps"), None, "budget"),
+    _peer("foolbox:blur", _foolbox("GaussianBlurAttack", "steps"), None),
+    _peer("foolbox:hop_skip_jump", _foolbox("HopSkipJumpAttack", "", steps=1_000_000), None, "budget"),
+    _peer("foolbox:boundary", _foolbox("BoundaryAttack", "steps"), None, "budget"),
+    _peer("art:square", _art("SquareAttack", norm=2), 1.0),
+    _peer("art:square_linf", _art("SquareAttack"), 8 / 255),
+    _peer("art:simba", _art("SimBA", "epsilon"), 0.2),
+])  # fmt: skip
