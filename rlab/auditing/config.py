@@ -96,7 +96,7 @@ class AuditOptions(WorkerOptions, RunOptions):
     @model_validator(mode="before")
     @classmethod
     def _sections(cls, values: Any) -> Any:
-        """Let `false` skip a stage, and accept attack options in a section `attack`."""
+        """Let `false` skip a stage."""
         if not isinstance(values, Mapping):
             return values
         whole = dict(values)
@@ -105,12 +105,9 @@ class AuditOptions(WorkerOptions, RunOptions):
                 whole[stage] = {}
             elif whole.get(stage) is False:
                 whole[stage] = None
-        section = whole.pop("attack", None) or {}
-        if not isinstance(section, Mapping):
-            raise ValueError(f"expected attack options such as 'budget', got attack: {section!r}")
-        if twice := [key for key in section if key in whole]:
-            raise ValueError(f"{twice[0]!r} is set in the section 'attack' and outside of it: set it once")
-        return {**section, **whole}
+        if "attack" in whole:
+            raise ValueError("the section 'attack' is gone: write its keys beside 'model' and 'data'")
+        return whole
 
     @model_validator(mode="after")
     def _consistent(self) -> AuditOptions:
