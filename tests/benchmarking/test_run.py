@@ -19,6 +19,7 @@ from rlab.benchmarking.answers import Answers, apply, corruptions_of, count_rows
 from rlab.benchmarking.folder import Edited
 from rlab.benchmarking.scores import Curve, area_row, curves_of, distance_rows, ranking
 from rlab.benchmarking.tables import report_tables
+from rlab.core.distances import l2
 from rlab.errors import FolderError, InputError, ModelError, OptionError
 from rlab.runs.fingerprint import model_fingerprint
 from rlab.victims import CallableVictim
