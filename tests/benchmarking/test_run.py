@@ -19,7 +19,7 @@ from rlab.benchmarking.answers import Answers, apply, corruptions_of, count_rows
 from rlab.benchmarking.folder import Edited
 from rlab.benchmarking.scores import Curve, area_row, curves_of, distance_rows, ranking
 from rlab.benchmarking.tables import report_tables
-from rlab.core.distances import l2
+from rlab.core import distances
 from rlab.errors import FolderError, InputError, ModelError, OptionError
 from rlab.runs.fingerprint import model_fingerprint
 from rlab.victims import CallableVictim
@@ -157,7 +157,7 @@ def test_corruptions_are_uniform_and_at_the_sets_mean_l2(tmp_path: Path):
     how = strength(benchmark, noise, x0, seeds, 0.7)
     x = apply(benchmark, noise, x0, seeds, how["severity"])
     assert how["near"]
-    assert float(l2(x0, x).mean()) == pytest.approx(0.7, rel=0.01)
+    assert float(distances.l2(x0, x).mean()) == pytest.approx(0.7, rel=0.01)
     assert torch.equal(benchmark.format.stored(x), x)
     assert not strength(benchmark, noise, x0, seeds, 1e6)["near"]
     named = run_benchmark([benchmark], {"victim": exact_victim(2)}, corruptions=["illuminate"])
