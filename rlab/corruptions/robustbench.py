@@ -25,7 +25,7 @@ _YOURS = ("link", "name", "authors", "additional_data", "venue", "eps", "reporte
 def check_robustbench(batch: Batch, kinds: Collection[str], levels: tuple[int, ...]) -> None:
     """Refuse what RobustBench's table has no place for."""
     if batch.shape[0] != 3 or batch.rank != 2 or batch.bounds != (0.0, 1.0):
-        raise OptionError(f"RobustBench is about colour images in [0, 1], got {batch}: leave out robustbench")
+        raise OptionError(f"RobustBench needs images of three channels in [0, 1], got {batch}: leave out robustbench")
     if set(kinds) != set(KINDS) or levels != LEVELS:
         raise OptionError("RobustBench needs the fifteen kinds at five levels: leave out kinds, levels and extra")
 

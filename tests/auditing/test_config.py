@@ -26,11 +26,6 @@ def test_the_attack_equals_that_of_rlab_attack(more: dict[str, Any]) -> None:
     assert audit.l2_penalty == more.get("l2_penalty")
 
 
-def test_attack_options_may_be_in_a_section() -> None:
-    sectioned = {**quick(), "attack": {"policy": "square", "l2_penalty": 0.2, "goal": "targeted:3"}}
-    assert audit_options(sectioned) == audit_options(quick(policy="square", l2_penalty=0.2, goal="targeted:3"))
-
-
 def test_the_benchmark_inherits_attack_options() -> None:
     options = audit_options(declared(goal="targeted:3", benchmark={"budget": 7, "ladder": "l2:1"}))
     benchmark = options.benchmark_options()
