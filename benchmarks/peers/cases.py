@@ -236,11 +236,18 @@ CIFAR_TABLES = {
         BELIEF,
         *map(peer, ("gfcs+palette@2", "simba_ods+palette", "ensemble_pgd+palette", "ensemble_pgd_min+palette")),
         peer("bases+palette"),
-        *(peer(spec, copies=True) for spec in ("gfcs+palette@2", "ensemble_pgd_min+palette")),
+        peer("gfcs+palette@2", copies=True),
     ),
     "natural palette, targeted at airplane": tuple(
         Row(f"{policy} targeted", ours(NATURAL, False, policy, TOWARDS), needs, TARGETED, 100, 1)
         for policy, needs in (("auto", AUTO.needs), ("square", BELIEF.needs))
+    ),
+}
+BRIEF_TABLES = {  # the strongest of them, for other victims than the VGG
+    "free pixels": within(GUIDED, PIXELS, *map(peer, ("gfcs", "gfcs@0.33", "simba_ods", "ensemble_pgd_min"))),
+    "free pixels, scores alone": within(ALONE, PIXELS_ALONE, *map(peer, ("square_min", "square_min@1.5", "simba_dct"))),
+    "natural palette, 4x4 patches": within(
+        GUIDED, PALETTE, AUTO, BELIEF, *map(peer, ("gfcs+palette@2", "ensemble_pgd+palette"))
     ),
 }
 FREE_PHOTOS = within(
@@ -249,7 +256,6 @@ FREE_PHOTOS = within(
     PIXELS_ALONE,
     *map(peer, ("gfcs@2", "gfcs@1.1", "ensemble_pgd_min@3.5", "simba_ods@2", "pbo@7", "ensemble_pgd@7", "bases_linf")),
     *map(peer, ("square_min@20", "square_min@5", "simba_dct@1", "sparse_rs@500", "patch_rs@56")),
-    peer("ensemble_pgd_min@3.5", copies=True),
 )
 LONG_PHOTOS = tuple(
     Row(f"belief {side}x{side} to the end", ours(NATURAL, False, patch=side), BELIEF.needs, LONG, seeds=1)
@@ -282,7 +288,9 @@ FREE_CLIPS = within(
     *map(peer, ("simba_ods@2", "pbo@10")),
     peer("ensemble_pgd_min@5", copies=True),
 )
-OTHER_TABLES = {
+TABLES = {
+    "vgg": CIFAR_TABLES,
+    **dict.fromkeys(("wide_resnet", "vit", "cnn_a_mix"), BRIEF_TABLES),
     **dict.fromkeys(PHOTO_SURROGATES, PHOTO_TABLES),
     **dict.fromkeys(("lite1_sample", "squeezenet_sample"), SAMPLE_TABLES),
     "slowfast": {"free pixels": FREE_CLIPS},

@@ -26,12 +26,12 @@ from benchmarks.peers.cases import (
     CIFAR_TABLES,
     FREE_CLIPS,
     FREE_PHOTOS,
-    OTHER_TABLES,
     OURS,
     OURS_ALONE,
     OURS_INSIDE,
     PHOTO_TABLES,
     SMALL,
+    TABLES,
     Row,
 )  # fmt: skip
 from benchmarks.raw import RAW, Curves, Store
@@ -109,7 +109,7 @@ def pieces(options: Options) -> Iterator[Piece]:
     """The first part of every row comes before the second of any, and all parts before a second seed."""
     chosen = {name for name in options.attacks.split(",") if name}
     for victim, case in CASES.items():
-        rows = [row for rows in OTHER_TABLES.get(victim, CIFAR_TABLES).values() for row in rows]
+        rows = [row for rows in TABLES[victim].values() for row in rows]
         for seed, part, row in product(range(case.seeds), range(case.parts), rows):
             if seed < row.seeds and (not chosen or row.name in chosen):
                 make, settings = partial(row.part, victim, seed, part), row.settings(victim, seed, part)
@@ -132,7 +132,7 @@ def kept(store: Store, rows: Sequence[Row], victim: str) -> dict[str, list[Curve
 
 def sections(store: Store) -> Iterator[str]:
     for victim, case in CASES.items():
-        for what, rows in OTHER_TABLES.get(victim, CIFAR_TABLES).items():
+        for what, rows in TABLES[victim].items():
             if found := kept(store, rows, victim):
                 yield section(f"{case.title}, {what}", rows, found, rows[0].budget)
     yield from paper_section(store)
@@ -141,7 +141,7 @@ def sections(store: Store) -> Iterator[str]:
 def paper_section(store: Store) -> Iterator[str]:
     """Our distances on photos within each budget, next to those of the paper."""
     rows = [row for rows in PHOTO_TABLES.values() for row in rows if row.name.startswith(OWN)]
-    victims = [victim for victim in OTHER_TABLES if "photos" in CASES[victim].title]
+    victims = [victim for victim in TABLES if "photos" in CASES[victim].title]
     for budget in sorted({row.budget for row in rows}):
         body = []
         for victim, row in product(victims, (row for row in rows if row.budget == budget)):

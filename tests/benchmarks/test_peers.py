@@ -14,15 +14,14 @@ from benchmarks.peers import run as peers
 from benchmarks.peers.attacks import MORE
 from benchmarks.peers.cases import (
     CASES,
-    CIFAR_TABLES,
     CLIP_SURROGATES,
     FREE_CIFAR,
     FREE_PHOTOS,
-    OTHER_TABLES,
     OURS,
     OURS_ALONE,
     OURS_INSIDE,
     PHOTO_SURROGATES,
+    TABLES,
 )  # fmt: skip
 from benchmarks.raw import Curves, Origin, Raw, Store, from_curves
 from rlab.comparison import NAMES
@@ -69,7 +68,7 @@ def test_tails_count_samples_without_a_flip_except_in_means() -> None:
 
 
 def test_rows_have_names_of_their_own_and_know_their_attacks() -> None:
-    tables = {victim: OTHER_TABLES.get(victim, CIFAR_TABLES) for victim in CASES}
+    tables = {victim: TABLES[victim] for victim in CASES}
     held = {victim: [row for rows in tables[victim].values() for row in rows] for victim in CASES}
     for victim, rows in held.items():
         assert len({row.file(victim, 0) for row in rows}) == len(rows)
