@@ -38,18 +38,6 @@ Array = np.ndarray[Any, np.dtype[Any]]
 _NPY = (1, 0)  # version of the header
 
 
-def from_png(content: bytes, size: tuple[int, ...], channels: int) -> Array:
-    """PNG -> (c, h, w) uint8."""
-    try:
-        with Image.open(io.BytesIO(content)) as image:
-            if (image.height, image.width) != size or image.mode != ("RGB" if channels == 3 else "L"):
-                raise DataError(f"expected a PNG of {size} with {channels} channels, got {image.size} {image.mode}")
-            pixels = np.asarray(image)
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        raise DataError(f"it contains a damaged PNG: {error}") from error
-    return pixels[None] if channels == 1 else np.moveaxis(pixels, -1, 0)
-
-
 def to_npy(values: Array) -> bytes:
     out = io.BytesIO()
     np.lib.format.write_array(out, np.ascontiguousarray(values, "<f4"), version=_NPY, allow_pickle=False)
@@ -126,7 +114,16 @@ class Pictured(Joined):
         return to_png(pixels_of(x, self.shape.bounds))
 
     def _from_png(self, content: bytes) -> Any:
-        return to_float(from_png(content, self.shape.size, self.shape.channels), self.shape.bounds).numpy()
+        """PNG -> (c, h, w) float32."""
+        size, mode = self.shape.size, "RGB" if self.shape.channels == 3 else "L"
+        try:
+            with Image.open(io.BytesIO(content)) as image:
+                if (image.height, image.width) != size or image.mode != mode:
+                    raise DataError(f"expected a PNG of {size} in mode {mode}, got {image.size} in {image.mode}")
+                pixels = np.asarray(image)
+        except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+            raise DataError(f"it contains a damaged PNG: {error}") from error
+        return to_float(pixels[None] if mode == "L" else np.moveaxis(pixels, -1, 0), self.shape.bounds).numpy()
 
 
 class WebDataset(Pictured):

@@ -184,33 +184,31 @@ class Axis:
     """Sets with comparable distances, and the samples they share."""
 
     curves: tuple[int, ...]
-    samples: frozenset[str]
-    tried: frozenset[str]
+    samples: tuple[str, ...]
     reach: float
-    scale: tuple[Any, ...]
 
     def distances(self, curves: Sequence[Curve], answers: Sequence[Answers]) -> Floats:
         """Distances (sets, samples) of one model, at most the reach; `answers` has one entry per curve."""
         by_set = [curves[number].distances(answers[number]) for number in self.curves]
-        samples = sorted(self.samples & self.tried)
-        return np.minimum([[far[sample] for sample in samples] for far in by_set], self.reach)
+        return np.minimum([[far[sample] for sample in self.samples] for far in by_set], self.reach)
 
 
 def axes_of(curves: Sequence[Curve]) -> list[Axis]:
     """Group the sets: those with the same scale and common samples share an axis."""
-    axes: list[Axis] = []
+
+    def shared(group: Sequence[int]) -> set[str]:
+        """Samples that all of them have and one of the victims got right."""
+        held = set.intersection(*(set(curves[number].files) for number in group))
+        return held & {sample for number in group for sample in curves[number].tried}
+
+    groups: list[list[int]] = []
     for number, curve in enumerate(curves):
-        if not curve.tried:
-            continue
-        new = Axis((number,), frozenset(curve.files), frozenset(curve.tried), curve.reach, curve.scale)
-        for at, axis in enumerate(axes):
-            if axis.scale == new.scale and (axis.samples & new.samples & (axis.tried | new.tried)):
-                members, reach = (*axis.curves, number), max(axis.reach, new.reach)
-                axes[at] = Axis(members, axis.samples & new.samples, axis.tried | new.tried, reach, axis.scale)
-                break
-        else:
-            axes.append(new)
-    return axes
+        fits = [each for each in groups if curves[each[0]].scale == curve.scale and shared([*each, number])]
+        if curve.tried and fits:
+            fits[0].append(number)
+        elif curve.tried:
+            groups.append([number])
+    return [Axis(tuple(g), tuple(sorted(shared(g))), max(curves[n].reach for n in g)) for g in groups]
 
 
 def ranking(

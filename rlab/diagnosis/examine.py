@@ -13,7 +13,7 @@ from rlab.diagnosis import outputs
 from rlab.diagnosis.inputs import failure, input_checks, input_findings, other_layout
 from rlab.diagnosis.probe import PHASE, Probe
 from rlab.diagnosis.protocols import encoding_findings, find_protocol, is_open
-from rlab.diagnosis.report import FEWEST, Check, Diagnosis, Finding, Severity, error, note, options, warning
+from rlab.diagnosis.report import FEWEST, Diagnosis, Finding, Severity, error, note, options, passed, warning
 from rlab.diagnosis.rows import row_findings
 from rlab.errors import InputError, VictimError
 from rlab.filters import FAMILIES, Entry, Filter, Palette, check_palette
@@ -49,12 +49,12 @@ def examine(
         findings += _filter_findings(palette, probe.batch, seed)
         seen = f"changes {len(probe.batch)} samples within bounds, the same way for the same seed"
         names = dict.fromkeys(entry.filter.name for entry in palette.entries)
-        checks += [Check(f"filter:{name}", seen) for name in names]
+        checks += [passed(f"filter:{name}", seen) for name in names]
     order = list(Severity)
     findings.sort(key=lambda finding: order.index(finding.level))
     failed = {finding.name for finding in findings if finding.level is not Severity.NOTE}
-    passed = tuple(check for check in checks if not failed & {check.name, *check.covers})
-    return Diagnosis(tuple(findings), victim.rows.total() - before, accuracy, passed)
+    held = tuple(check for check in checks if not failed & {check.name, *check.covers})
+    return Diagnosis(tuple(findings), victim.rows.total() - before, accuracy, held)
 
 
 def data_findings(batch: Batch) -> list[Finding]:
@@ -62,12 +62,12 @@ def data_findings(batch: Batch) -> list[Finding]:
     return [*_values(batch), *_one_class(batch)]
 
 
-def _data_checks(batch: Batch) -> list[Check]:
+def _data_checks(batch: Batch) -> list[Finding]:
     least, most = (float(end) for end in batch.x.aminmax())
     low, high = batch.bounds
     return [
-        Check("bounds", f"values from {least:.4g} to {most:.4g} in [{low:g}, {high:g}], which the model accepts"),
-        Check("one-class", f"{len(batch.y.unique(dim=0))} different labels in {len(batch)} samples"),
+        passed("bounds", f"values from {least:.4g} to {most:.4g} in [{low:g}, {high:g}], which the model accepts"),
+        passed("one-class", f"{len(batch.y.unique(dim=0))} different labels in {len(batch)} samples"),
     ]
 
 
@@ -98,7 +98,7 @@ def doctor(
         return examine(victim, batch, wanted, samples=samples, seed=seed)
 
 
-def _model_findings(probe: Probe, batch: Batch) -> tuple[list[Finding], float | None, list[Check]]:
+def _model_findings(probe: Probe, batch: Batch) -> tuple[list[Finding], float | None, list[Finding]]:
     """Findings, accuracy, and all checks made."""
     if probe.victim.prediction != "classes":
         return row_findings(probe)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from rlab.data.batch import UNBOUNDED
 from rlab.diagnosis.probe import PHASE, Normalising, Probe, changed
-from rlab.diagnosis.report import RISE, Check, Finding, Severity, clear_rise, error, options, sign_test, warning
+from rlab.diagnosis.report import RISE, Finding, Severity, clear_rise, error, options, passed, sign_test, warning
 from rlab.errors import InputError, VictimError
 from rlab.victims.base import Unanswered, Victim
 from rlab.victims.torch_module import Layout, Normalise
@@ -267,13 +267,13 @@ def _arrangements(probe: Probe, x: Tensor) -> Iterator[tuple[str, str, Victim, T
         yield "one channel", "load the data in grey, or average the channels", victim, x.mean(1, keepdim=True)
 
 
-def input_checks(probe: Probe, scores: Tensor, accuracy: float) -> list[Check]:
+def input_checks(probe: Probe, scores: Tensor, accuracy: float) -> list[Finding]:
     three = probe.batch.x.shape[1] == 3
     right = f"accuracy {accuracy:.2f} on {len(scores)} samples"
     tried = "" if accuracy > 1 - RISE else "; no other scale, mean or std is clearly better"
-    order = [Check(_ORDER, "no clear gain from reversed channels")] if three else []
+    order = [passed(_ORDER, "no clear gain from reversed channels")] if three else []
     return [
-        Check("normalisation", f"{right}{tried}", ("bounds", "layout")),
+        passed("normalisation", f"{right}{tried}", covers=("bounds", "layout")),
         *order,
-        Check("accuracy", f"{right}; guessing gives {probe.guessing():.2f}", ("constant", "labels")),
+        passed("accuracy", f"{right}; guessing gives {probe.guessing():.2f}", covers=("constant", "labels")),
     ]

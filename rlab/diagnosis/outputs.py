@@ -8,7 +8,7 @@ from torch import Tensor
 from rlab.core.goals import MultiLabel, Untargeted
 from rlab.data.batch import Batch
 from rlab.diagnosis.probe import PHASE, Probe
-from rlab.diagnosis.report import FEWEST, Check, Finding, at_least, clear_rise, error, note, options, warning
+from rlab.diagnosis.report import FEWEST, Finding, at_least, clear_rise, error, note, options, passed, warning
 from rlab.errors import InputError, VictimError
 from rlab.victims.base import Victim
 from rlab.victims.scores import looks_like_probabilities
@@ -73,17 +73,17 @@ def output_findings(probe: Probe, raw: Tensor, scores: Tensor) -> list[Finding]:
     return [*_steadiness(probe, raw, scores), *twice, *_saturated(probe, raw)]
 
 
-def output_checks(probe: Probe, scores: Tensor) -> list[Check]:
+def output_checks(probe: Probe, scores: Tensor) -> list[Finding]:
     victim, (count, classes) = probe.victim, scores.shape
     kind = "several labels per sample" if victim.multilabel else "one label per sample"
     top = float(victim.probabilities(scores).nan_to_num().max())
     steady = "the same scores for the same samples, together and alone"
     return [
-        Check("nan", f"finite scores for all {count} samples"),
-        Check("outputs", f"{classes} {victim.outputs}, {kind}"),
-        Check("steady", steady, ("random", "batch", "training-mode", "nan")),
-        Check("softmax-twice", f"probabilities up to {top:.3g}", ("saturated", "nan")),
-        Check("labels", f"labels fit the model's {classes} outputs"),
+        passed("nan", f"finite scores for all {count} samples"),
+        passed("outputs", f"{classes} {victim.outputs}, {kind}"),
+        passed("steady", steady, covers=("random", "batch", "training-mode", "nan")),
+        passed("softmax-twice", f"probabilities up to {top:.3g}", covers=("saturated", "nan")),
+        passed("labels", f"labels fit the model's {classes} outputs"),
     ]
 
 

@@ -36,6 +36,7 @@ class Severity(Enum):
     ERROR = "error"  # results would be wrong
     WARNING = "warning"  # results may mislead, or queries may be wasted
     NOTE = "note"  # good to know
+    PASSED = "passed"  # a check without a finding
 
 
 @dataclass(frozen=True)
@@ -43,17 +44,9 @@ class Finding:
     level: Severity
     name: str  # a short name such as bounds, normalisation or filter:blur
     what: str  # the observation, with numbers
-    change: str  # what to do about it
+    change: str = ""  # what to do about it
     flag: str = ""  # the same as command-line options, if there are any
-
-
-@dataclass(frozen=True)
-class Check:
-    """A check that passed."""
-
-    name: str
-    seen: str  # the observation, with numbers
-    covers: tuple[str, ...] = ()  # further names of findings that this check excludes
+    covers: tuple[str, ...] = ()  # further names of findings that a passed check excludes
 
 
 @dataclass(frozen=True)
@@ -63,7 +56,7 @@ class Diagnosis(Result):
     findings: tuple[Finding, ...]  # most severe first
     queries: int
     accuracy: float | None  # on the samples used; None if the labels do not fit the model or it did not answer
-    passed: tuple[Check, ...] = ()
+    passed: tuple[Finding, ...] = ()
 
     @property
     def healthy(self) -> bool:
@@ -91,13 +84,14 @@ class Diagnosis(Result):
     def __str__(self) -> str:
         """One line for each finding and each check that passed."""
         found = [f"{f.level.value}: {f.what}: {f.change}{f' ({f.flag})' if f.flag else ''}" for f in self.findings]
-        return "\n".join([repr(self), *found, *(f"passed: {check.name}: {check.seen}" for check in self.passed)])
+        return "\n".join([repr(self), *found, *(f"passed: {f.name}: {f.what}" for f in self.passed)])
 
     def records(self) -> list[dict[str, Any]]:
         """One row per finding, the most severe first, then one per check that passed."""
-        found = [(f.name, f.level.value, f.what, f.change, f.flag) for f in self.findings]
-        rows = [*found, *((check.name, "passed", check.seen, "", "") for check in self.passed)]
-        return [dict(zip(("check", "outcome", "observation", "change", "flag"), row, strict=True)) for row in rows]
+        return [
+            {"check": f.name, "outcome": f.level.value, "observation": f.what, "change": f.change, "flag": f.flag}
+            for f in (*self.findings, *self.passed)
+        ]
 
     def plot(self) -> Figure:
         """Draw every check with its outcome and the observation."""
@@ -155,13 +149,13 @@ def diagnosis_page(folder: Path) -> Page:
     return read_diagnosis(folder).make_page(f"Diagnosis {folder.name}")
 
 
-error, warning, note = (partial(Finding, level) for level in Severity)
+error, warning, note, passed = (partial(Finding, level) for level in Severity)
 
 
-def findings_table(findings: Sequence[Finding], passed: Sequence[Check] = ()) -> Table:
-    tones: dict[Severity, Tone] = {Severity.ERROR: "fail", Severity.WARNING: "warn", Severity.NOTE: ""}
-    rows: list[list[Value | Cell]] = [[f.name, Cell(f.level.value, tones[f.level]), f.what, f.change] for f in findings]
-    rows += [[check.name, Cell("passed", "pass"), check.seen, ""] for check in passed]
+def findings_table(findings: Sequence[Finding], passed: Sequence[Finding] = ()) -> Table:
+    tones = dict[Severity, Tone](zip(Severity, ("fail", "warn", "", "pass"), strict=True))
+    every = (*findings, *passed)
+    rows: list[list[Value | Cell]] = [[f.name, Cell(f.level.value, tones[f.level]), f.what, f.change] for f in every]
     width = 4 if any(finding.change for finding in findings) else 3
     return Table(["check", "", "observation", "change"][:width], [row[:width] for row in rows], words=width)
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from rlab.core.goals.boxes import OVERLAP, SCORE
 from rlab.diagnosis.probe import PHASE, Probe
-from rlab.diagnosis.report import FEWEST, RISE, Check, Finding, error, note, options, warning
+from rlab.diagnosis.report import FEWEST, RISE, Finding, error, note, options, passed, warning
 from rlab.errors import InputError, VictimError
 from rlab.predictions.boxes import Boxes, TargetBoxes, overlaps
 from rlab.predictions.kinds import WORDS, Prediction
@@ -17,7 +17,7 @@ from rlab.predictions.maps import IGNORED
 
 _FEW = 0.3  # share of objects found, or of points right, below which results would say little
 _EQUAL = 1e-4  # difference allowed between two answers to the same inputs, relative to their range
-Found = tuple[list[Finding], float | None, list[Check]]
+Found = tuple[list[Finding], float | None, list[Finding]]
 
 
 def row_findings(probe: Probe) -> Found:
@@ -39,7 +39,7 @@ def row_findings(probe: Probe) -> Found:
     if float((rows - again).abs().max()) > _EQUAL * scale:
         findings.append(warning("random", "two answers to the same inputs differ", "pass --noisy", "--noisy"))
     else:
-        checks.append(Check("random", f"two answers to {len(rows)} inputs are equal"))
+        checks.append(passed("random", f"two answers to {len(rows)} inputs are equal"))
     return findings, share, checks
 
 
@@ -48,14 +48,10 @@ def _boxes(rows: Tensor, y: Tensor, probe: Probe) -> Found:
     share = found_share(boxes.xyxy, boxes, objects)
     height, width = probe.batch.size[-2:]
     place, start, end = boxes.xyxy, boxes.xyxy[..., :2], boxes.xyxy[..., 2:]
+    centred = torch.cat([start - end / 2, start + end / 2], -1)
     readings = [
         ("box-scale", place * torch.tensor([width, height] * 2), "shares of the input", options(box_scale="unit")),
-        (
-            "box-format",
-            torch.cat([start - end / 2, start + end / 2], -1),
-            "centre and size",
-            options(box_format="xywh"),
-        ),
+        ("box-format", centred, "centre and size", options(box_format="xywh")),
         ("box-corner", torch.cat([start, start + end], -1), "a corner and the size; convert them with score=", ""),
         ("box-order", place[..., [1, 0, 3, 2]], "top, left, bottom, right; reorder them with score=", ""),
     ]
@@ -72,7 +68,7 @@ def _boxes(rows: Tensor, y: Tensor, probe: Probe) -> Found:
             what = f"the model finds {share:.0%} of the objects, and {other:.0%} if its class numbers are {-shift} too high"
             change = "correct the numbers of classes: some models count the background as class 0"
             return [error("label-offset", what, change)], share, []
-    return _judged(share, "objects", "found"), share, [Check("found", f"{share:.0%} of the objects are found")]
+    return _judged(share, "objects", "found"), share, [passed("found", f"{share:.0%} of the objects are found")]
 
 
 def found_share(xyxy: Tensor, boxes: Boxes, objects: TargetBoxes) -> float:
@@ -90,7 +86,7 @@ def _map(rows: Tensor, y: Tensor, probe: Probe) -> Found:
         if other > share + RISE:
             what = f"{share:.0%} of the pixels are right, and {other:.0%} if the class numbers were {-shift} lower"
             return [error("label-offset", what, "correct the numbers of classes in the masks or the model")], share, []
-    return _judged(share, "pixels", "right"), share, [Check("found", f"{share:.0%} of the pixels are right")]
+    return _judged(share, "pixels", "right"), share, [passed("found", f"{share:.0%} of the pixels are right")]
 
 
 def _numbers(rows: Tensor, y: Tensor, probe: Probe) -> Found:
@@ -104,7 +100,7 @@ def _numbers(rows: Tensor, y: Tensor, probe: Probe) -> Found:
         return [error("constant", what, "check its weights and inputs")], None, []
     if len(rows) >= FEWEST and off > guess:
         return [warning("error", seen, "check the scale of the inputs and the unit of the targets")], None, []
-    return [], None, [Check("error", seen)]
+    return [], None, [passed("error", seen)]
 
 
 def _judged(share: float, what: str, how: str) -> list[Finding]:
