@@ -148,7 +148,25 @@ class CorruptionReport(Result):
 
     def plot(self) -> Figure:
         """Draw a heat map of the accuracy, kinds by levels."""
-        return draw_accuracy(self)
+        facts = [f"{next(iter(self.kinds.values()))[0].samples} samples"]
+        facts += [f"clean accuracy {self.clean.accuracy.value:.1%}"] if self.clean.samples else []
+        facts += [f"under corruptions {self.accuracy:.1%}", "a cell is the accuracy at one kind and level"]
+        values = [[tally.accuracy.value for tally in tallies] for tallies in self.kinds.values()]
+        with matplotlib.rc_context(STYLE):
+            width = WIDE * 0.6
+            lines = ["accuracy under corruptions", *flow(facts, width - 0.25)]
+            figure, (body,) = headed_figure(width, lines, [0.6 + 0.28 * len(values)], 0.3)
+            ax = figure.add_subplot(body)
+            ax.imshow(values, cmap="viridis", vmin=0, vmax=1, aspect="auto")
+            for i, row in enumerate(values):
+                for j, value in enumerate(row):
+                    ink = "white" if value < 0.6 else INK
+                    ax.text(j, i, f"{value:.0%}", ha="center", va="center", fontsize=9, color=ink)
+            ax.set_xticks(range(len(self.levels)), [f"{level}" for level in self.levels])
+            ax.set_yticks(range(len(values)), [plain(kind.replace("_", " "), 24) for kind in self.kinds])
+            ax.set(xlabel="level")
+            tidy(ax, keep=())
+            return figure
 
     def records(self) -> list[dict[str, Any]]:
         """One row per kind and level."""
@@ -216,25 +234,3 @@ def read_corruptions(folder: Path) -> CorruptionReport:
 def corruption_page(folder: Path) -> Page:
     """The page of a folder that `rlab corrupt` wrote."""
     return read_corruptions(folder).make_page(f"Accuracy under corruptions: {folder.name}")
-
-
-def draw_accuracy(report: CorruptionReport) -> Figure:
-    facts = [f"{next(iter(report.kinds.values()))[0].samples} samples"]
-    facts += [f"clean accuracy {report.clean.accuracy.value:.1%}"] if report.clean.samples else []
-    facts += [f"under corruptions {report.accuracy:.1%}", "a cell is the accuracy at one kind and level"]
-    values = [[tally.accuracy.value for tally in tallies] for tallies in report.kinds.values()]
-    with matplotlib.rc_context(STYLE):
-        width = WIDE * 0.6
-        lines = ["accuracy under corruptions", *flow(facts, width - 0.25)]
-        figure, (body,) = headed_figure(width, lines, [0.6 + 0.28 * len(values)], 0.3)
-        ax = figure.add_subplot(body)
-        ax.imshow(values, cmap="viridis", vmin=0, vmax=1, aspect="auto")
-        for i, row in enumerate(values):
-            for j, value in enumerate(row):
-                ink = "white" if value < 0.6 else INK
-                ax.text(j, i, f"{value:.0%}", ha="center", va="center", fontsize=9, color=ink)
-        ax.set_xticks(range(len(report.levels)), [f"{level}" for level in report.levels])
-        ax.set_yticks(range(len(values)), [plain(kind.replace("_", " "), 24) for kind in report.kinds])
-        ax.set(xlabel="level")
-        tidy(ax, keep=())
-        return figure
