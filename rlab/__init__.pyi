@@ -12,7 +12,7 @@ if TYPE_CHECKING:  # mypy resolves the imports between these files and the packa
     from rlab.benchmarking.report import BenchmarkReport as BenchmarkReport
     from rlab.benchmarking.requirements import Verdict as Verdict
     from rlab.benchmarking.run import run_benchmark as run_benchmark
-    from rlab.benchmarking.verification import Verification as Verification
+    from rlab.benchmarking.verify import Verification as Verification
     from rlab.benchmarking.verify import verify_benchmark as verify_benchmark
     from rlab.comparison.comparison import Comparison as Comparison
     from rlab.comparison.outcome import AttackOutcome as AttackOutcome

@@ -12,7 +12,7 @@ import pytest
 
 import rlab
 from rlab.auditing.config import AuditOptions, BenchmarkStage, DoctorStage, ExplainStage, HardenStage
-from rlab.benchmarking.config import BenchmarkOptions
+from rlab.benchmarking.config import BenchmarkOptions, parse_ladder
 from rlab.benchmarking.requirements import METRICS, Requirement
 from rlab.comparison import CompareOptions
 from rlab.data.load import DataOptions
@@ -159,6 +159,7 @@ GONE: dict[str, tuple[Callable[[Path], object], str]] = {
     "kind: clips": (lambda folder: train_kind(folder, "clips"), "two_agents"),
     "horizon": (lambda _: check(PriorOptions, {"horizon": 60}), "leave it out"),
     "prior_minutes": (lambda _: check(PriorOptions, {"prior_minutes": 2.0}), "'minutes'"),
+    "probability:0.5,0.1": (lambda _: parse_ladder("probability:0.5,0.1"), "confidence:0.9,0.7,0.5,flip"),
     "ways": (lambda _: parse_policy("belief(ways=3)"), "'rivals'"),
     "rlab/Attack-v0": (
         lambda _: make_environment("demo:digits", "demo:digits", keep="better"),  # type: ignore[call-arg]

@@ -17,7 +17,8 @@ import torch
 from PIL import Image
 
 import rlab
-from rlab.comparison.libraries import ATTACKS, LibraryAttack, LibraryCall
+from rlab.comparison.libraries import ATTACKS
+from rlab.comparison.trial import Peer, Trial
 from rlab.errors import Notice
 from rlab.learning.answers import Answers
 from rlab.progress import PATIENCE, ProgressState, Tally, UnderWay, bar, showing
@@ -180,9 +181,10 @@ PLANTED = "planted:noise"  # an attack of another library
 ANY = {"metric": "clean_accuracy", "at_least": "0%"}
 
 
-def noise(call: LibraryCall, strength: float, budget: int) -> object:
+def noise(trial: Trial) -> None:
     """One query after the other, until the recorder has enough."""
-    return [call.ask((call.x + strength * torch.randn_like(call.x)).clamp(0, 1)) for _ in range(budget + 1)]
+    while True:
+        trial.recorder((trial.x + trial.strength * torch.randn_like(trial.x)).clamp(0, 1))
 
 
 def untrained(answers: Answers, *values: Any, **options: Any) -> Answers:
@@ -238,8 +240,7 @@ VERBS: dict[str, tuple[Callable[..., object], str]] = {
 def test_every_verb_has_one_bar_that_can_be_switched_off(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(ATTACKS, PLANTED, LibraryAttack(noise, 1.0))
-    monkeypatch.setattr("rlab.comparison.libraries.load_library", lambda name: None)
+    monkeypatch.setitem(ATTACKS, PLANTED, Peer(noise, 1.0, surrogates=False, together=1))
     monkeypatch.setattr("rlab.runs.learn.distil", untrained)
     for folder in ("shown", "hidden"):
         (tmp_path / folder).mkdir()

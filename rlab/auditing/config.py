@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-from pydantic import BeforeValidator, Field, field_validator, model_serializer, model_validator
+from pydantic import Field, field_validator, model_serializer, model_validator
 
 from rlab.benchmarking.config import BenchmarkOptions, folder_name
-from rlab.benchmarking.requirements import Requirement, parse_requirement, quantity
+from rlab.benchmarking.requirements import Requirement, quantity
 from rlab.data.load import DataOptions
 from rlab.explanation import parse_methods
 from rlab.hardening.options import HardenOptions
@@ -17,22 +17,8 @@ from rlab.runs.sharing import WorkerOptions
 from rlab.storage.config import Options, check
 
 STAGES = ("doctor", "attack", "detect", "corrupt", "explain", "benchmark", "harden")
-DETECTION, VERIFIED, FIGURES = (
-    "detection.json",
-    "verified.json",
-    "figures.json",
-)  # files of detect, benchmark and harden
+DETECTION, VERIFIED, FIGURES = "detection.json", "verified.json", "figures.json"  # of detect, benchmark and harden
 OPTIONAL = tuple(stage for stage in STAGES if stage not in ("attack", "detect", "corrupt"))  # stages that `false` skips
-EXAMPLE = "{metric: success, at: {snr: 20dB}, below: 20%}"
-
-
-def structured(text: Any) -> Any:
-    """Parse the short form 'x1.5=0.3'; refuse a sentence."""
-    if not isinstance(text, str):
-        return text
-    if "=" in text and " " not in text.strip():
-        return parse_requirement(text.strip())
-    raise ValueError(f"requirements are fields, not sentences: write {EXAMPLE} (docs/audit.md lists them)")
 
 
 class Condition(NamedTuple):
@@ -72,9 +58,7 @@ class BenchmarkStage(BenchmarkOptions):
 
     folder: str | None = Field(None, description="existing benchmark, made with other models, to grade on")
     ladder: str = Field("times:1.5,2", description="severity levels, as in `rlab benchmark make`")
-    against: Literal["own", "all"] = Field(
-        "own", description="own: a set for the audited model; all: sets for `models` too"
-    )
+    against: Literal["own", "all"] = Field("own", description="own: a set for the audited model; all: for `models` too")
     corruptions: bool = Field(True, description="also grade on uniform corruptions")
 
     @field_validator("sets")
@@ -105,14 +89,14 @@ class AuditOptions(WorkerOptions, RunOptions):
     explain: ExplainStage | None = check(ExplainStage, {})
     benchmark: BenchmarkStage | None = check(BenchmarkStage, {})
     harden: HardenStage | None = None
-    requirements: tuple[Annotated[Requirement, BeforeValidator(structured)], ...] = Field(
+    requirements: tuple[Requirement, ...] = Field(
         min_length=1, description="requirements, such as {metric: clean_accuracy, at_least: 90%}"
     )
 
     @model_validator(mode="before")
     @classmethod
     def _sections(cls, values: Any) -> Any:
-        """Let `false` skip a stage, and accept attack options in a section `attack`."""
+        """Let `false` skip a stage."""
         if not isinstance(values, Mapping):
             return values
         whole = dict(values)
@@ -121,12 +105,9 @@ class AuditOptions(WorkerOptions, RunOptions):
                 whole[stage] = {}
             elif whole.get(stage) is False:
                 whole[stage] = None
-        section = whole.pop("attack", None) or {}
-        if not isinstance(section, Mapping):
-            raise ValueError(f"expected attack options such as 'budget', got attack: {section!r}")
-        if twice := [key for key in section if key in whole]:
-            raise ValueError(f"{twice[0]!r} is set in the section 'attack' and outside of it: set it once")
-        return {**section, **whole}
+        if "attack" in whole:
+            raise ValueError("the section 'attack' is gone: write its keys beside 'model' and 'data'")
+        return whole
 
     @model_validator(mode="after")
     def _consistent(self) -> AuditOptions:

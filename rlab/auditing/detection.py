@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import torch
+from pydantic import TypeAdapter
 from torch import Tensor
 
 from rlab.auditing.config import DETECTION, AuditOptions, Condition
@@ -23,7 +24,7 @@ from rlab.filters.base import snr_db
 from rlab.filters.palette import DECIBEL, Entry, Palette, strength
 from rlab.results.breakdown import entry_filters
 from rlab.results.result import AttackResult
-from rlab.storage.files import read_json, write_json
+from rlab.storage.files import read_result, write_json
 
 _CHUNK = 64  # samples that are distorted at once
 _ALL = "all channels"
@@ -59,11 +60,10 @@ class Detection:
 
     @classmethod
     def read(cls, folder: Path) -> Detection:
-        held = read_json(folder / DETECTION)
-        return cls(tuple(Tally(**tally) for tally in held["tallies"]), held["rows"])
+        return read_result(folder / DETECTION, TypeAdapter(cls).validate_python)
 
     def save(self, folder: Path) -> None:
-        write_json(folder / DETECTION, {"tallies": [asdict(tally) for tally in self.tallies], "rows": self.rows})
+        write_json(folder / DETECTION, asdict(self))
 
 
 def detect(audit: LoadedAudit, before: Detection) -> Detection:

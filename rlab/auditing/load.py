@@ -12,9 +12,9 @@ from rlab.auditing.config import AuditOptions
 from rlab.benchmarking.config import ORIGINAL, parse_ladder
 from rlab.benchmarking.folder import Benchmark
 from rlab.benchmarking.goals import errs
-from rlab.benchmarking.make import check_names as check_folder_names
+from rlab.benchmarking.make import check_names
 from rlab.benchmarking.requirements import Requirement, quantity
-from rlab.corruptions.kinds import LEVELS
+from rlab.corruptions import LEVELS
 from rlab.corruptions.run import CorruptOptions, Job
 from rlab.data.batch import Batch
 from rlab.errors import DataError, InputError, MissingExtra, ModelError, OptionError, VictimError
@@ -36,12 +36,8 @@ from rlab.victims.torch_module import TorchVictim
 
 NEED_TRUTH, NEED_CHECKS = ("dice", "iou", "pointing", "energy"), ("stability", "sanity")
 Bars = Callable[[str, int], Progress]  # makes the progress bar of a stage with this number of parts
-UNITS = {
-    "detect": "queries",
-    "corrupt": "queries",
-    "explain": "methods",
-    "harden": "epochs",
-}  # what the bar of a stage counts, if not samples
+# what the bar of a stage counts, if not samples
+UNITS = {"detect": "queries", "corrupt": "queries", "explain": "methods", "harden": "epochs"}
 
 
 @contextmanager
@@ -118,8 +114,7 @@ def load_audit(options: AuditOptions, folder: Path, progress: Bars = lambda stag
         attack = filled.build(batch)
         check_palette(attack.palette, batch.x[:4], batch.bounds)
     benchmark = _stored_benchmark(filled, batch)
-    check_names(filled, batch, attack.palette.names, benchmark)
-    _check_ratios(filled, attack.palette)
+    _check_requirements(filled, batch, attack.palette, benchmark)
     with stopped_at("loading the model"):
         model, here = place(options, options.model)
         filled = filled.model_copy(update={"model": model})
@@ -171,13 +166,11 @@ def _check_stages(audit: LoadedAudit) -> None:
             raise ModelError(f"explain.methods names {method.name!r}, which {needs}: omit it")
     if options.benchmark is not None:
         with stopped_at("benchmark"):
-            check_folder_names({options.own: victim, **audit.others})
+            check_names({options.own: victim, **audit.others})
             goal = audit.benchmark.goal if audit.benchmark else options.benchmark_options().build(audit.batch).goal
         if not errs(goal) or audit.batch.y.shape[1:] or victim.multilabel:
-            raise OptionError(
-                "a benchmark needs one label per sample and the goal untargeted or targeted:CLASS: set 'benchmark: false', or "
-                "another goal in the section 'benchmark'"
-            )
+            needs = "needs one label per sample and the goal untargeted or targeted:CLASS"
+            raise OptionError(f"a benchmark {needs}: set 'benchmark: false', or another goal in its section")
     if "corrupt" in options.steps:
         with stopped_at("corrupt"):
             audit.corruption_job()
@@ -186,45 +179,41 @@ def _check_stages(audit: LoadedAudit) -> None:
             trainable(victim, audit.batch)
 
 
-def check_names(options: AuditOptions, batch: Batch, entries: Sequence[str], stored: Benchmark | None = None) -> None:
-    """Refuse a requirement that names something unknown; `entries` are those of the palette."""
-    every = _names(options, batch, entries)
+def _check_requirements(options: AuditOptions, batch: Batch, palette: Palette, stored: Benchmark | None) -> None:
+    """Refuse a requirement that names something unknown, or that cannot be checked."""
     for requirement in options.requirements:
         stage = requirement.figure.stage
-        names = every | (_graded_names(stored) if stored and stage == "benchmark" else {})
-        names |= _corruption_names(batch) if stage == "corrupt" else {}
         if stage not in ("audit", *options.steps):
             advice = f"declare the section '{stage}:' or drop the requirement"
             raise OptionError(f"'{requirement}' is about the stage {stage!r}, which this audit skips: {advice}")
+        names = _names(stage, options, batch, palette.names, stored)
         for key, name in requirement.details.items():
             if key in names and name not in names[key]:
                 kind = "class, or one without samples," if key == "class" else key
                 listed = f"there are {', '.join(dict.fromkeys(names[key]))}"
                 raise OptionError(f"the requirement '{requirement}' names an unknown {kind} {name!r}: {listed}")
-        _check_score(requirement, options, batch)
-        _check_unit(requirement, batch)
+        if why := _obstacle(requirement, options, batch, palette):
+            raise OptionError(f"the requirement '{requirement}' cannot be checked: {why}")
 
 
-def _names(options: AuditOptions, batch: Batch, entries: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """Valid values of each key of a requirement."""
+def _names(
+    stage: str, options: AuditOptions, batch: Batch, entries: Sequence[str], stored: Benchmark | None
+) -> dict[str, tuple[str, ...]]:
+    """Valid values of each key of a requirement about this stage; `entries` are those of the palette."""
     explain, benchmark, classes = options.explain, options.benchmark, class_indices(batch)
-    return {
+    names: dict[str, tuple[str, ...]] = {
         "class": (*(batch.label_name(k) for k in classes), *map(str, classes)),
         "distortion": tuple(entry_filters(entries)),
         "level": (ORIGINAL, *parse_ladder(benchmark.ladder).names) if benchmark else (),
         "model": (options.own, *benchmark.models) if benchmark else (),
         "method": tuple(method.name for method in parse_methods(explain.methods)) if explain else (),
     }
-
-
-def _graded_names(benchmark: Benchmark) -> dict[str, tuple[str, ...]]:
-    """Levels and distortions of an existing benchmark."""
-    filters = dict.fromkeys(row["distortion"] for row in benchmark.rows if row["reached"] and row["victim"])
-    return {"level": (ORIGINAL, *benchmark.ladder.names), "distortion": tuple(filters)}
-
-
-def _corruption_names(batch: Batch) -> dict[str, tuple[str, ...]]:
-    return {"level": tuple(map(str, LEVELS)), "distortion": tuple(corruptions(batch.rank, batch.rate))}
+    if stage == "corrupt":
+        return names | {"level": tuple(map(str, LEVELS)), "distortion": tuple(corruptions(batch.rank, batch.rate))}
+    if stage == "benchmark" and stored:
+        filters = dict.fromkeys(row["distortion"] for row in stored.rows if row["reached"] and row["victim"])
+        return names | {"level": (ORIGINAL, *stored.ladder.names), "distortion": tuple(filters)}
+    return names
 
 
 def class_indices(batch: Batch) -> list[int]:
@@ -235,30 +224,18 @@ def class_indices(batch: Batch) -> list[int]:
     return [int(k) for k in batch.y.unique()]
 
 
-def _check_score(requirement: Requirement, options: AuditOptions, batch: Batch) -> None:
-    why = ""
-    if requirement.metric in NEED_TRUTH and batch.masks is None and batch.target not in ("boxes", "map"):
-        why = "the data have no ground truth"
-    if requirement.metric in NEED_CHECKS and not (options.explain and options.explain.checks):
-        why = "explain.checks is off: set 'checks: true'"
-    if why:
-        raise OptionError(f"the requirement '{requirement}' cannot be checked: {why}")
-
-
-def _check_ratios(options: AuditOptions, palette: Palette) -> None:
-    """Refuse a requirement with an SNR for a distortion that has none."""
+def _obstacle(requirement: Requirement, options: AuditOptions, batch: Batch, palette: Palette) -> str:
+    """Why the requirement cannot be checked, or ''."""
+    metric, at, bounded = requirement.metric, requirement.at or {}, math.isfinite(batch.bounds[1] - batch.bounds[0])
+    if metric in NEED_TRUTH and batch.masks is None and batch.target not in ("boxes", "map"):
+        return "the data have no ground truth"
+    if metric in NEED_CHECKS and not (options.explain and options.explain.checks):
+        return "explain.checks is off: set 'checks: true'"
     added = {entry.filter.name for entry in palette.entries if entry.filter.additive}
-    for requirement in options.requirements:
-        if requirement.metric == "detection" and requirement.at and requirement.distortion not in added:
-            why = f"{requirement.distortion} adds nothing to the signal, so it has no SNR: leave out 'at'"
-            raise OptionError(f"the requirement '{requirement}' cannot be checked: {why}")
-
-
-def _check_unit(requirement: Requirement, batch: Batch) -> None:
-    """Distances are in the data's unit if the data have no bounds, or else in shares of their range."""
-    own = "" if math.isfinite(batch.bounds[1] - batch.bounds[0]) else batch.unit
-    named = [requirement.unit, *(quantity(bound)[1] for bound in (requirement.at or {}).values())]
-    for unit in named:
+    if metric == "detection" and at and requirement.distortion not in added:
+        return f"{requirement.distortion} adds nothing to the signal, so it has no SNR: leave out 'at'"
+    own = "" if bounded else batch.unit  # distances of data with bounds are shares of their range
+    for unit in (requirement.unit, *(quantity(bound)[1] for bound in at.values())):
         if unit not in ("", "%", own) and unit.lower() != "db":
-            counts = f"is in {unit}, the data in {own or 'no unit'}"
-            raise OptionError(f"the requirement '{requirement}' {counts}: omit the unit or use that of the data")
+            return f"it is in {unit}, the data in {own or 'no unit'}: omit the unit or use that of the data"
+    return ""

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from rlab.auditing.config import Condition
-from rlab.auditing.corruption import judge_corruption
 from rlab.auditing.results import StageResults, clean_correct
 from rlab.benchmarking.requirements import Requirement, Verdict, measure_benchmark, quantity
 from rlab.predictions.kinds import WORDS
@@ -90,9 +89,8 @@ def _whole(requirement: Requirement, result: AttackResult) -> Verdict:
         flipped &= within(result, by, quantity(bound)[0])
     of = figure(torch.where(flipped[:, None], result.after, result.before), result.labels)
     measured = estimate(lambda draws: np.array([of(rows) for rows in draws]), len(result))
-    return Verdict.of(
-        requirement, measured, len(result), f"{int(flipped.sum())} samples changed" if flipped.any() else ""
-    )
+    note = f"{int(flipped.sum())} samples changed" if flipped.any() else ""
+    return Verdict.of(requirement, measured, len(result), note)
 
 
 def _failures(result: AttackResult, attacked: Tensor) -> tuple[Tensor, str]:
@@ -160,6 +158,20 @@ def _detect(requirement: Requirement, results: StageResults, own: str) -> Verdic
     return Verdict.of(requirement, share_estimate(worst.still, worst.detected), worst.detected, note)
 
 
+def _corrupt(requirement: Requirement, results: StageResults, own: str) -> Verdict:
+    """The mean over kinds and levels, or over those that the requirement names; its interval is that of so many samples."""
+    report = results.corrupt
+    assert report is not None
+    values = [
+        tally.accuracy.value
+        for kind, tallies in report.kinds.items()
+        for level, tally in zip(report.levels, tallies, strict=True)
+        if requirement.distortion in (None, kind) and requirement.level in (None, str(level))
+    ]
+    samples, mean = report.clean.samples, float(np.mean(values)) if values else math.nan
+    return Verdict.of(requirement, share_estimate(mean * samples, samples), samples)
+
+
 def _explain(requirement: Requirement, results: StageResults, own: str) -> Verdict:
     assert results.explain is not None
     method = requirement.method or next(iter(results.explain.judged))
@@ -200,6 +212,6 @@ def _stored(figure: Mapping[str, Any]) -> Estimate:
 
 
 _BY_STAGE: dict[str, Callable[[Requirement, StageResults, str], Verdict]] = {
-    "doctor": _doctor, "attack": _attack, "detect": _detect, "corrupt": judge_corruption, "explain": _explain,
+    "doctor": _doctor, "attack": _attack, "detect": _detect, "corrupt": _corrupt, "explain": _explain,
     "benchmark": _benchmark, "harden": _harden,
 }  # fmt: skip

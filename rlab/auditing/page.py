@@ -128,14 +128,10 @@ def _cost(results: StageResults) -> list[Block]:
 
 
 def _again(folder: Path, results: StageResults) -> list[Block]:
-    lines = [
-        f"rlab audit {folder / 'audit.yaml'} --out runs/again",
-        f"rlab attack --config {folder / 'attack' / 'config.yaml'} --out runs/attack",
-    ]
-    if results.benchmark is not None and results.benchmark.folder == folder / "benchmark":
-        lines += [
-            f"rlab benchmark make --config {folder / 'benchmark' / 'config.yaml'} --out runs/benchmark",
-            f"rlab benchmark verify {folder / 'benchmark'}",
-        ]
+    lines = [f"rlab audit {folder / 'audit.yaml'} --out runs/again"]
+    lines += [f"rlab attack --config {folder / 'attack' / 'config.yaml'} --out runs/attack"]
+    if results.benchmark is not None and (own := folder / "benchmark") == results.benchmark.folder:
+        lines += [f"rlab benchmark make --config {own / 'config.yaml'} --out runs/benchmark"]
+        lines += [f"rlab benchmark verify {own}"]
     note = "In a new folder, every stage runs again; in this folder, only the requirements are checked again."
     return [Code("\n".join(lines)), Text(note, quiet=True)]

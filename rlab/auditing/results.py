@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import platform
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 import torch
+from pydantic import TypeAdapter
 from torch import Tensor
 
 import rlab
@@ -59,11 +60,6 @@ class StageRecord:
     seconds: float = 0.0  # 0 if read from audit.json, in which equal audits are equal; junit.xml has it
     note: str = ""  # why it has no results
 
-    @classmethod
-    def of(cls, plain: Mapping[str, Any]) -> StageRecord:
-        """The inverse of `asdict`, with or without the seconds."""
-        return cls(Rows(**plain["rows"]), plain.get("seconds", 0.0), plain["note"])
-
 
 @dataclass(frozen=True)
 class StageResults:
@@ -90,16 +86,8 @@ def read_results(
     folder: Path, finished: Mapping[str, StageRecord], left_out: Mapping[str, str], explained: int
 ) -> StageResults:
     """Read the results of the finished stages; `explained` is the number of explained samples."""
-    parts: dict[str, Any] = {}
     stored = {stage: folder / stage for stage, record in finished.items() if not record.note}
-    if "doctor" in stored:
-        parts["doctor"] = read_diagnosis(stored["doctor"])
-    if "attack" in stored:
-        parts["attack"] = AttackResult.load(stored["attack"])
-    if "detect" in stored:
-        parts["detect"] = Detection.read(stored["detect"])
-    if "corrupt" in stored:
-        parts["corrupt"] = read_corruptions(stored["corrupt"])
+    parts: dict[str, Any] = {stage: read(stored[stage]) for stage, read in _READ.items() if stage in stored}
     if "explain" in stored:
         parts["explain"] = read_comparison(stored["explain"], explained_inputs(parts["attack"], explained))
     if "benchmark" in stored:
@@ -107,9 +95,13 @@ def read_results(
         parts["benchmark"] = Benchmark.load(graded[0] if graded else stored["benchmark"])
         parts["report"] = read_report(stored["benchmark"] / DEFAULT)
         parts["verified"] = read_json(stored["benchmark"] / "results" / VERIFIED)
-    if "harden" in stored:
-        parts["harden"] = read_json(stored["harden"] / FIGURES)
     return StageResults(dict(finished), dict(left_out), **parts)
+
+
+_READ: dict[str, Callable[[Path], Any]] = {
+    "doctor": read_diagnosis, "attack": AttackResult.load, "detect": Detection.read, "corrupt": read_corruptions,
+    "harden": lambda folder: read_json(folder / FIGURES),
+}  # fmt: skip
 
 
 def explained_rows(result: AttackResult, samples: int) -> list[int]:
@@ -242,7 +234,7 @@ def read_audit(folder: Path) -> tuple[dict[str, Any], StageResults]:
     """The content of `audit.json` and the results of the stages."""
 
     def read(record: dict[str, Any]) -> tuple[dict[str, Any], StageResults]:
-        finished = {stage: StageRecord.of(plain) for stage, plain in record["stages"].items()}
+        finished = TypeAdapter(dict[str, StageRecord]).validate_python(record["stages"])
         explained = (record["config"].get("explain") or {}).get("samples", 0)
         return record, read_results(folder, finished, record["left_out"], explained)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sized
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -16,9 +16,9 @@ from typing import Any, Literal
 
 import yaml
 from matplotlib.figure import Figure
+from pydantic import TypeAdapter
 
 from rlab.auditing.config import DETECTION, FIGURES, VERIFIED, AuditOptions
-from rlab.auditing.corruption import run_corrupt
 from rlab.auditing.detection import Detection, detect
 from rlab.auditing.load import Bars, LoadedAudit, load_audit, stopped_at
 from rlab.auditing.measure import judge
@@ -27,8 +27,6 @@ from rlab.auditing.plan import hardening_job
 from rlab.auditing.results import GRADED, Rows, StageRecord, StageResults, explained_rows, read_results, write_audit
 from rlab.benchmarking import Benchmark, BenchmarkReport, make_benchmark, run_benchmark, save_report, verify_benchmark
 from rlab.benchmarking.answers import count_rows
-from rlab.benchmarking.chunk import FinishedChunk
-from rlab.benchmarking.config import BenchmarkOptions
 from rlab.benchmarking.folder import MANIFEST, METADATA
 from rlab.benchmarking.report import DEFAULT
 from rlab.benchmarking.requirements import Verdict
@@ -49,7 +47,6 @@ from rlab.runs.executor import Workers
 from rlab.runs.fingerprint import files_of, model_fingerprint
 from rlab.storage.files import copy_folder, write_atomically, write_json, write_text
 from rlab.storage.resume import Resume, open_run
-from rlab.victims.base import Victim
 
 DECLARED = "audit.yaml"
 Tell = Callable[[str, StageRecord, bool], None]  # a stage's name, its cost, and whether it was finished before
@@ -143,7 +140,8 @@ def _run_stages(
         if not before:
             resume.create()  # marks the folder as an audit's before a stage writes into it
         stale: Literal["refuse", "remake"] = "remake" if stage == "detect" else "refuse"  # it adds to what it has
-        record = StageRecord.of(resume.step(stage, fingerprints[stage], partial(_timed, audit, stage), stale))
+        stored = resume.step(stage, fingerprints[stage], partial(_timed, audit, stage), stale)
+        record = TypeAdapter(StageRecord).validate_python(stored)
         finished[stage] = record
         tell(stage, record, before)
     return finished, left_out
@@ -189,6 +187,13 @@ def run_detect(audit: LoadedAudit) -> StageRecord:
     return StageRecord(Rows(model=found.rows))
 
 
+def run_corrupt(audit: LoadedAudit) -> StageRecord:
+    job = audit.corruption_job()
+    config = {"model": audit.options.model.plain(), "data": audit.options.data.plain(), **job.options.plain()}
+    report = job.run(audit.folder / "corrupt", config, audit.progress("corrupt", job.inputs))
+    return StageRecord(Rows(model=report.rows))
+
+
 def run_explain(audit: LoadedAudit) -> StageRecord:
     stage, before = audit.options.explain, audit.victim.rows.total()
     assert stage is not None
@@ -210,9 +215,12 @@ def run_the_benchmark(audit: LoadedAudit) -> StageRecord:
     wanted, _ = options.benchmark_options().filled(audit.batch)
     models = {options.own: audit.victim, **audit.others}
     before = {name: victim.rows.total() for name, victim in models.items()}
-    benchmark = audit.benchmark or _make_sets(audit, victims, wanted)
-    if isinstance(benchmark, Rows):
-        return StageRecord(benchmark, note="no sample was flipped, so there is nothing to grade models on")
+    progress = audit.progress("benchmark", len(audit.batch) * len(victims))
+    try:
+        benchmark = audit.benchmark or make_benchmark(victims, audit.batch, folder, wanted, progress)
+    except NothingFlipped as nothing:
+        why = "no sample was flipped, so there is nothing to grade models on"
+        return StageRecord(Rows(model=nothing.queries), note=why)
     if audit.benchmark:
         copied = folder / GRADED / benchmark.name
         copied.mkdir(parents=True, exist_ok=True)
@@ -225,10 +233,8 @@ def run_the_benchmark(audit: LoadedAudit) -> StageRecord:
     write_json(folder / "results" / VERIFIED, counts | {"mismatches": mismatches})
     configs = {name: model.plain() for name, model in {options.own: options.model, **stage.models}.items()}
     palette = () if audit.benchmark else tuple(spec for spec in wanted.palette or () if not by_gradient(spec))
-    corruptions = (palette or True) if stage.corruptions else False  # declared: run_benchmark does not trust a folder
-    report = run_benchmark(
-        [benchmark], models, configs=configs, corruptions=corruptions, seed=wanted.seed, progress=False
-    )
+    filters = (palette or True) if stage.corruptions else False  # declared: run_benchmark does not trust a folder
+    report = run_benchmark([benchmark], models, configs=configs, corruptions=filters, seed=wanted.seed, progress=False)
     save_report(report, folder / DEFAULT)
     seen = {name: victim.rows.total() - before[name] for name, victim in models.items()}
     if audit.benchmark:
@@ -238,21 +244,6 @@ def run_the_benchmark(audit: LoadedAudit) -> StageRecord:
         stored = _benchmark_rows(benchmark, report, fingerprints)
         rows = {name: max(seen[name], stored[name]) for name in models}  # repeated queries are not stored
     return StageRecord(Rows(model=rows.pop(options.own), others=sum(rows.values())))
-
-
-def _make_sets(audit: LoadedAudit, victims: Mapping[str, Victim], wanted: BenchmarkOptions) -> Benchmark | Rows:
-    """The benchmark, or the queries that flipped no sample."""
-    progress, chunks = audit.progress("benchmark", len(audit.batch) * len(victims)), list[FinishedChunk]()
-
-    def advance(part: Sized) -> None:
-        if isinstance(part, FinishedChunk):
-            chunks.append(part)
-        progress(part)
-
-    try:
-        return make_benchmark(dict(victims), audit.batch, audit.folder / "benchmark", wanted, advance)
-    except NothingFlipped:
-        return Rows(model=sum(row[name] for chunk in chunks for row in chunk.rows for name in COUNTS))
 
 
 def _benchmark_rows(benchmark: Benchmark, report: BenchmarkReport, fingerprints: dict[str, str]) -> dict[str, int]:

@@ -37,11 +37,10 @@ Rows = list[dict[str, Any]]
 
 @dataclass(frozen=True)
 class Answers:
-    """One model on one benchmark: predictions and probabilities of the true class for every file, and corruption rows."""
+    """One model on one benchmark: the predicted class of every file, and corruption rows."""
 
     model: str
     predicted: Mapping[Key, int]
-    probability: Mapping[Key, float]
     corruptions: Rows  # victim, level, corruption: accuracy, mean L2, samples
     asked: int  # queries sent to the model in this run
 
@@ -75,12 +74,8 @@ class Questions:
             for row in self._kept(f"{fingerprint}/uniform {key}", query):
                 uniform.append({**row, "corruption": corruption.name})
                 progress(range(row["samples"]))
-        keys: list[Key] = [(row["victim"], row["level"], row["place"]) for row in answers]
-        predicted, probability = (
-            {key: row[column] for key, row in zip(keys, answers, strict=True)}
-            for column in ("predicted", "probability")
-        )
-        return Answers(name, predicted, probability, uniform, sum(victim.rows.values()) - before)
+        predicted = {(row["victim"], row["level"], row["place"]): row["predicted"] for row in answers}
+        return Answers(name, predicted, uniform, sum(victim.rows.values()) - before)
 
     def _kept(self, key: str, make: Callable[[], Rows]) -> Rows:
         """The stored rows of this key, or new ones; each is one step, so a stopped run loses one at most."""
@@ -123,9 +118,8 @@ def _query(benchmark: Benchmark, rows: Sequence[Row], name: str, victim: Victim)
         some = rows[at : at + CHUNK]
         scores = victim(benchmark.read(some).to(victim.device), "verify").cpu()
         check_outputs(benchmark, victim, f"the model {name!r}")
-        for row, sure, chosen in zip(some, victim.probabilities(scores), classes_of(scores).tolist(), strict=True):
-            answer = {"predicted": chosen, "probability": float(sure[row["label"]].nan_to_num())}
-            answers.append({"victim": row["victim"], "level": row["level"], "place": row["place"], **answer})
+        for row, chosen in zip(some, classes_of(scores).tolist(), strict=True):
+            answers.append({key: row[key] for key in ("victim", "level", "place")} | {"predicted": chosen})
     return answers
 
 
@@ -170,9 +164,12 @@ def strength(
 ) -> dict[str, Any]:
     """Find by bisection the severity whose mean L2 over x0 (n, c, *size) is nearest to `target`; queries no model."""
 
+    low_end, high_end = benchmark.manifest.shape.bounds
+    span = high_end - low_end if bounded((low_end, high_end)) else 1.0  # as in the metadata
+
     def reach(severity: float) -> float:
         try:
-            return mean_l2(benchmark, x0, apply(benchmark, corruption, x0, seeds, severity))
+            return float(l2(x0, apply(benchmark, corruption, x0, seeds, severity)).mean()) / span
         except (ValueError, RuntimeError):  # more than the filter can do
             return math.inf
 
@@ -198,9 +195,3 @@ def apply(benchmark: Benchmark, corruption: Filter, x0: Tensor, seeds: Sequence[
     rngs = (Generator().manual_seed(seed % 2**63) for seed in seeds)
     changed = torch.cat([corruption(row[None], severity, rng) for row, rng in zip(unit, rngs, strict=True)])
     return benchmark.format.stored((changed * scale + shift).clamp(*bounds))
-
-
-def mean_l2(benchmark: Benchmark, x0: Tensor, x: Tensor) -> float:
-    """Mean L2 in the unit of the metadata: values are scaled to [0, 1] if the data have bounds."""
-    bounds = benchmark.manifest.shape.bounds
-    return float(l2(x0, x).mean()) / (bounds[1] - bounds[0] if bounded(bounds) else 1.0)

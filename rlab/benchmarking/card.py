@@ -7,7 +7,7 @@ from dataclasses import replace
 import yaml
 
 from rlab.benchmarking.config import ORIGINALS
-from rlab.benchmarking.folder import METADATA, Benchmark, Manifest
+from rlab.benchmarking.folder import METADATA, Benchmark
 from rlab.benchmarking.formats import Pictured
 from rlab.benchmarking.tables import queries_of, sets_table
 from rlab.core.channels import group_names
@@ -101,6 +101,7 @@ def card(benchmark: Benchmark) -> str:
     m = benchmark.manifest
     size = "×".join(map(str, m.shape.size))
     kind = f"{m.goal}: the model predicts {'any wrong' if m.goal == 'untargeted' else 'that'} class"
+    groups = group_names(PatchGrid(m.shape.size, m.patch, m.channels).groups, m.shape.leads)
     how = f"`{m.policy}`, up to {m.budget} queries per sample for the flip and {m.steps} for each level beyond it"
     facts = [
         ("samples", f"{len(benchmark.originals())} {m.shape.kind}s, {m.shape.channels} × {size}, in `originals`"),
@@ -109,7 +110,7 @@ def card(benchmark: Benchmark) -> str:
         ("distortions", " ".join(f"`{name}`" for name in m.entries)),
         *([("surrogates", ", ".join(f"`{name}`" for name in named))] if (named := m.config.get("surrogate")) else ()),
         ("patch", " × ".join(map(str, m.patch))),
-        *([("channels", "; ".join(groups))] if (groups := _group_words(m)) else ()),
+        *([("channels", "; ".join(groups))] if groups else ()),
         ("policy", m.policy if benchmark.free else how),
         ("ladder", f"`{m.ladder}`"),
         *([("severities", _severity_words(benchmark))] if m.distances else ()),
@@ -125,10 +126,6 @@ def card(benchmark: Benchmark) -> str:
     sets, table = replace(sets_table(benchmark), title=""), Table(["", ""], facts, words=2)
     parts = {"facts": markdown(table), "sets": markdown(sets), "snippet": snippet(benchmark)}
     return _front(benchmark) + _PAGE.format(**parts, remake=_remake(benchmark))
-
-
-def _group_words(m: Manifest) -> tuple[str, ...]:
-    return group_names(PatchGrid(m.shape.size, m.patch, m.channels).groups, m.shape.leads)
 
 
 def _victim_words(benchmark: Benchmark) -> str:

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from rlab.benchmarking.config import FLIP, LadderLevel
-from rlab.benchmarking.folder import Row
 from rlab.benchmarking.goals import EveryModel
 from rlab.benchmarking.ladder_search import LadderSearch
 from rlab.benchmarking.placed import unit_span
@@ -19,26 +18,10 @@ from rlab.benchmarking.sample_files import COUNTS, Rows, SampleFiles
 from rlab.benchmarking.thresholds import Near, search_around
 from rlab.core.attack import Attack
 from rlab.core.env import State
-from rlab.core.trace import tally_of
-from rlab.progress import Tally
 from rlab.results.result import AttackResult, Status
 from rlab.victims.base import QueryMeter, Victim
 
 _UNVERIFIED = "the model's answer to the stored file differs from its answer during the search"
-
-
-@dataclass(frozen=True)
-class FinishedChunk:
-    """A chunk as the progress bar shows it."""
-
-    rows: Sequence[Row]
-
-    def __len__(self) -> int:
-        return len({row["place"] for row in self.rows})
-
-    def tally(self) -> Tally:
-        """The flips; a set that was made without a model has none."""
-        return tally_of([row["status"] for row in self.rows if row["level"] == FLIP])
 
 
 def make_chunk(files: SampleFiles, attack: Attack, victim: Victim, models: int = 1) -> Rows:
@@ -106,9 +89,7 @@ class _Chunk:
         reasons = []
         for i, status in enumerate(outcome.status):
             confidence = float(scores[i, int(labels[i])].exp())
-            missed = (
-                f"the nearest distortion on this side of the flip has confidence {confidence:.3g}, not {level.value:g}"
-            )
+            missed = f"the nearest distortion on this side of the flip has confidence {confidence:.3g}"
             words = {Status.SUCCEEDED: _UNVERIFIED if near.met[i] else missed, Status.SKIPPED: unchanged}
             reasons.append("" if holds[i] else words.get(status, status.value))
         yield from self._rows(level, every, outcome.assignment, x, reasons, scores, outcome.meter.counts)

@@ -22,14 +22,14 @@ from rlab.runs.sharing import WorkerOptions
 from rlab.storage.names import file_name
 from rlab.victims.options import ModelOptions
 
-LadderKind = Literal["times", "l2", "severity", "probability", "confidence"]
+LadderKind = Literal["times", "l2", "severity", "confidence"]
 FLIP, ORIGINAL = "flip", "original"
 ORIGINALS = "originals"  # folder
 SEVERITIES = (1.0, 2.0, 3.0, 4.0, 5.0)
-_PREFIX: dict[LadderKind, str] = {"times": "x", "l2": "l2-", "severity": "s", "probability": "p-", "confidence": "c-"}
+_PREFIX: dict[LadderKind, str] = {"times": "x", "l2": "l2-", "severity": "s", "confidence": "c-"}
 _FORM = (
-    "a ladder such as times:1.25,1.5,2 (multiples of the flip's L2), l2:1,2,4, severity:1..5, probability:0.5,0.25,0.1 (of the "
-    "true class) or confidence:0.9,0.7,0.5,flip,0.3,0.1 (on both sides of the flip)"
+    "a ladder such as times:1.25,1.5,2 (multiples of the flip's L2), l2:1,2,4, severity:1..5 or "
+    "confidence:0.9,0.7,0.5,flip,0.3,0.1 (of the true class, on both sides of the flip)"
 )
 
 
@@ -43,7 +43,7 @@ class LadderLevel:
 
     @property
     def target(self) -> float:
-        """The multiple, L2 or probability to reach."""
+        """The multiple, L2 or confidence to reach."""
         return self.value if self.l2 is None else self.l2
 
     @property
@@ -53,7 +53,7 @@ class LadderLevel:
 
 @dataclass(frozen=True)
 class Ladder:
-    """Values from mild to severe: multiples of the flip's L2, absolute L2, severities, or probabilities of the true class.
+    """Values from mild to severe: multiples of the flip's L2, absolute L2, severities, or confidences of the true class.
 
     The first `before` values of a `confidence` ladder lie before the flip.
     """
@@ -66,7 +66,7 @@ class Ladder:
     def __post_init__(self) -> None:
         if self.kind not in get_args(LadderKind):
             raise OptionError(f"expected {_FORM}, got the kind {self.kind!r}")
-        falls = self.kind in ("probability", "confidence")
+        falls = self.kind == "confidence"
         severity = [-v for v in self.values] if falls else list(self.values)
         if not all(math.isfinite(v) for v in self.values) or not all(a < b for a, b in pairwise(severity)):
             way = f"{'fall' if falls else 'rise'} from level to level"
@@ -74,9 +74,7 @@ class Ladder:
         low, high = (0.0, 1.0) if falls else (1.0 if self.kind == "times" else 0.0, math.inf)
         wrong = [v for v in self.values if not (low < v < high or v == 1.0 == low)]
         if self.kind == "severity" and not set(self.values) <= set(SEVERITIES):
-            raise OptionError(
-                f"expected severities from 1 to 5, such as severity:1..5 or severity:1,3,5, got {str(self)!r}"
-            )
+            raise OptionError(f"expected severities from 1 to 5, such as severity:1..5, got {str(self)!r}")
         if wrong:
             raise OptionError(f"expected values between {low:g} and {high:g} in {str(self)!r}, got {wrong[0]:g}")
 
@@ -129,29 +127,22 @@ def parse_ladder(text: str) -> Ladder:
 class BenchmarkOptions(WorkerOptions, AttackOptions):
     """The options of `rlab benchmark make`; None means a default for the kind of data, `model` is short for one of `models`."""
 
-    models: dict[str, ModelOptions] = Field(
-        default_factory=dict, description="models to attack, by the names they get in the benchmark"
-    )
+    models: dict[str, ModelOptions] = Field(default_factory=dict, description="models to attack, by their names")
     data: DataOptions | None = Field(None, description="data to make the benchmark from")
     ladder: str = Field(
         str(Ladder()),
-        description="severity levels: times:1.25,1.5,2 (multiples of the flip's L2), l2:1,2,4, severity:1..5, probability:0.5,0.1, "
-        "confidence:0.9,0.5,flip,0.1 or flip",
+        description="levels: times:1.25,1.5,2, l2:1,2,4, severity:1..5, confidence:0.9,0.5,flip,0.1 or flip",
     )
     sets: Literal["each", "agreement", "free"] = Field(
         "each",
-        description="sets to make: each (one per model), agreement (one that flips all models) or free (no model) (default: each)",
+        description="each (one set per model), agreement (one that flips all) or free (no model) (default: each)",
     )
-    reference: str | None = Field(
-        None, description="name of the model that calibrates the severities (default: they are calibrated by distance)"
-    )
-    tolerance: float = Field(
-        0.05, gt=0, lt=1, description="maximum difference between a file's confidence and its level's"
-    )
+    reference: str | None = Field(None, description="model that calibrates the severities (default: none, by distance)")
+    tolerance: float = Field(0.05, gt=0, lt=1, description="maximum difference from a level's confidence")
     steps: int = Field(40, ge=1, description="maximum queries per sample and level beyond the flip")
     lead: float = Field(0.05, ge=0, description="log-probability by which the wrong class must lead")
     reach: float | None = Field(
-        None, gt=0, description="largest L2 on the distance axis (default: the most that the palette can reach)"
+        None, gt=0, description="largest L2 on the distance axis (default: the palette's reach)"
     )
     per_class: int | None = Field(None, ge=1, description="number of samples per class (default: all)")
     format: Literal["png", "npz", "wfdb", "mp4", "frames", "webdataset", "parquet"] | None = Field(
@@ -179,7 +170,7 @@ class BenchmarkOptions(WorkerOptions, AttackOptions):
     @property
     def by_confidence(self) -> bool:
         """Whether the ladder needs probabilities from the model."""
-        return parse_ladder(self.ladder).kind in ("probability", "confidence")
+        return parse_ladder(self.ladder).kind == "confidence"
 
     def filled(self, batch: Samples) -> tuple[Self, dict[str, Any]]:
         """The options with all defaults for these data, and the defaults alone."""

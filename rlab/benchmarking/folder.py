@@ -8,20 +8,19 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from matplotlib.figure import Figure
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 from torch import Tensor
 
 from rlab.benchmarking.config import FLIP, ORIGINAL, Ladder, parse_ladder
 from rlab.benchmarking.formats import Joined, make_format
-from rlab.benchmarking.page import benchmark_page, draw_distances
 from rlab.benchmarking.single import Format, Shape
-from rlab.benchmarking.tables import record_of
+from rlab.benchmarking.tables import benchmark_page, draw_distances, record_of
 from rlab.core.goals import Goal, parse_goal
 from rlab.data.fields import check_room
 from rlab.errors import DataError, FolderError, InputError, OptionError
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
 
 AGREEMENT, FREE = "agreement", "free"  # names of the set against several models at once, and of the set without a model
 MANIFEST, METADATA, CARD = "manifest.json", "metadata.parquet", "README.md"
-VERSION = 1
 Row = Mapping[str, Any]
 
 
@@ -76,26 +74,7 @@ class Manifest:
     reference: str = ""  # the model that calibrated them, its fingerprint and its number of queries
     channels: tuple[int, ...] = ()  # the group of each channel as in the grid; () if all channels go together
 
-    def plain(self) -> dict[str, Any]:
-        """The manifest as JSON values; an infinite bound is null."""
-        plain = asdict(self)
-        plain["shape"]["bounds"] = [bound if math.isfinite(bound) else None for bound in self.shape.bounds]
-        return {"rlab_benchmark": VERSION, **plain}
-
-    @classmethod
-    def from_plain(cls, plain: Mapping[str, Any]) -> Manifest:
-        fields = {key: _tuple(value) for key, value in plain.items()}
-        if fields.pop("rlab_benchmark") != VERSION:
-            raise ValueError("another version of the format")
-        fields.pop("interrupted", None)  # of rlab 0.2.0
-        shape = {key: _tuple(value) for key, value in fields.pop("shape").items()}
-        low, high = shape["bounds"]
-        shape["bounds"] = (-math.inf if low is None else low, math.inf if high is None else high)
-        return TypeAdapter(cls).validate_python({"shape": shape, **fields})
-
-
-def _tuple(value: Any) -> Any:
-    return tuple(map(_tuple, value)) if isinstance(value, list) else value
+    rlab_benchmark: Literal[2] = 2  # version of the format
 
 
 @dataclass(frozen=True)
@@ -120,10 +99,10 @@ class Benchmark(Result):
             why = "is not finished: run its command again to resume it" if begun else "is not a benchmark folder"
             raise FolderError(f"{folder} {why}")
         try:
-            manifest = Manifest.from_plain(json.loads(read_stored(folder / MANIFEST)))
-        except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
-            why = f"is damaged or from another version: {type(error).__name__} {error}"
-            raise FolderError(f"{folder / MANIFEST} {why}") from error
+            manifest = TypeAdapter(Manifest).validate_json(read_stored(folder / MANIFEST))
+        except ValidationError as error:
+            wrong = ".".join(map(str, error.errors()[0]["loc"])) or "it is not JSON"
+            raise FolderError(f"{folder / MANIFEST} is damaged or from another version: {wrong}") from error
         rows = tuple(files.read_rows(folder / METADATA))
         if rows_digest(rows) != manifest.hash:
             raise Edited(f"{folder / METADATA} was edited: the hash of its rows is not the one in {MANIFEST}")

@@ -13,7 +13,7 @@ import io
 import json
 import tarfile
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -36,20 +36,6 @@ from rlab.storage.outside import regular
 
 Array = np.ndarray[Any, np.dtype[Any]]
 _NPY = (1, 0)  # version of the header
-
-
-def from_png(content: bytes, size: tuple[int, ...], channels: int) -> Array:
-    """PNG -> (c, h, w) uint8."""
-    try:
-        with Image.open(io.BytesIO(content)) as image:
-            if (image.height, image.width) != size or image.mode != ("RGB" if channels == 3 else "L"):
-                raise DataError(
-                    f"expected a PNG of size {size} with {channels} channels, got {image.size} {image.mode}"
-                )
-            pixels = np.asarray(image)
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        raise DataError(f"it contains a damaged PNG: {error}") from error
-    return pixels[None] if channels == 1 else np.moveaxis(pixels, -1, 0)
 
 
 def to_npy(values: Array) -> bytes:
@@ -128,7 +114,16 @@ class Pictured(Joined):
         return to_png(pixels_of(x, self.shape.bounds))
 
     def _from_png(self, content: bytes) -> Any:
-        return to_float(from_png(content, self.shape.size, self.shape.channels), self.shape.bounds).numpy()
+        """PNG -> (c, h, w) float32."""
+        size, mode = self.shape.size, "RGB" if self.shape.channels == 3 else "L"
+        try:
+            with Image.open(io.BytesIO(content)) as image:
+                if (image.height, image.width) != size or image.mode != mode:
+                    raise DataError(f"expected a PNG of {size} in mode {mode}, got {image.size} in {image.mode}")
+                pixels = np.asarray(image)
+        except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+            raise DataError(f"it contains a damaged PNG: {error}") from error
+        return to_float(pixels[None] if mode == "L" else np.moveaxis(pixels, -1, 0), self.shape.bounds).numpy()
 
 
 class WebDataset(Pictured):
@@ -144,12 +139,8 @@ class WebDataset(Pictured):
         with tarfile.open(fileobj=file, mode="w", format=tarfile.USTAR_FORMAT) as tar:
             for at, (each, label, name) in enumerate(zip(x, y, ids, strict=True)):
                 content = self._png(each) if self.as_png else to_npy(each.numpy())
-                members = {
-                    self._content: content,
-                    "cls": str(label).encode(),
-                    "json": json.dumps({"id": name}).encode(),
-                }
-                for suffix, held in members.items():
+                about = {"cls": str(label).encode(), "json": json.dumps({"id": name}).encode()}
+                for suffix, held in ({self._content: content} | about).items():
                     info = tarfile.TarInfo(f"{at:06d}.{suffix}")
                     info.size = len(held)
                     tar.addfile(info, io.BytesIO(held))
@@ -181,9 +172,7 @@ class Parquet(Pictured):
     def __init__(self, shape: Shape) -> None:
         super().__init__(shape)
         if not self.as_png and shape.kind != "signal":
-            raise OptionError(
-                f"the format parquet is for signals, and for images with 1 or 3 channels, got {shape.kind}s: choose npz"
-            )
+            raise OptionError(f"parquet holds signals, and images of 1 or 3 channels, got {shape.kind}s: choose npz")
 
     def pack(self, file: IO[bytes], x: Tensor, y: Sequence[int], ids: Sequence[str]) -> None:
         columns: dict[str, Any] = {"label": pa.array(y, pa.int64()), "id": pa.array(ids, pa.string())}
@@ -213,9 +202,8 @@ class Parquet(Pictured):
         return {"x": x, "y": y, "ids": ids}
 
 
-_BY_NAME: dict[str, Callable[[Shape], Format]] = {
-    kind.name: kind for kind in (Png, Npz, Wfdb, Clip, Frames, WebDataset, Parquet)
-}
+_KINDS: tuple[type[Format], ...] = (Png, Npz, Wfdb, Clip, Frames, WebDataset, Parquet)
+_BY_NAME = {kind.name: kind for kind in _KINDS}
 
 
 def make_format(name: str, shape: Shape) -> Format:

@@ -71,13 +71,11 @@ class EveryModel(WrappedGoal):
 
 @dataclass(frozen=True)
 class DeeperError(WrappedGoal):
-    """A clearer error while `goal` holds; with a `threshold`, a probability of the true class below it."""
-
-    threshold: float | None = None
+    """A clearer error while `goal` holds."""
 
     def margin(self, scores: Tensor, labels: Tensor) -> Tensor:
         margin = self.goal.margin(scores, labels)
-        depth = margin + _DEEP if self.threshold is None else true_class(scores, labels) - math.log(self.threshold)
+        depth = margin + _DEEP
         return torch.where(margin < 0, depth, depth.clamp(min=0) + margin + _LOST)
 
 

@@ -24,7 +24,6 @@ from rlab.victims.base import QueryMeter
 NEAR = 0.95  # share of a distance that counts as reached: patches are indivisible, so it is seldom met exactly
 _ROUNDING = 1e-5  # relative, in sums of squares
 _FILLS = 10  # attempts to use the distance that is left, one query each
-_NO_LIMIT = 1e15  # an L2 larger than any other
 
 
 @dataclass(frozen=True)
@@ -43,20 +42,14 @@ class LadderSearch:
 
     def to(self, meter: QueryMeter, state: State, level: LadderLevel, flip: Tensor) -> tuple[State, list[str | None]]:
         """The rows in order, and why each is not at the level (None if it is). `flip` (n,) is the L2 of the flips."""
-        threshold = level.value if level.kind == "probability" else None
-        goal = DeeperError(self.goal, threshold)
+        goal = DeeperError(self.goal)
         env = AttackEnv(meter, Task(self.grid, state.bank.shape[1] - 1, goal, self.steps))
         margin = goal.margin(state.scores, state.y)
-        start = replace(
-            state, margin=margin, margin0=margin.clamp(min=1e-6), l2_penalty=torch.zeros_like(state.l2_penalty)
-        )
-        if threshold is not None:
-            after = self._add(env, start, torch.full_like(flip, _NO_LIMIT), threshold)
-            reasons = self._probability_reasons(margin < 0, after.margin < 0, threshold)
-        else:
-            target = level.target * (flip if level.kind == "times" else torch.ones_like(flip))
-            after = self._fill(env, self._add(env, start, target), target)
-            reasons = self._distance_reasons(after, target)
+        free, least = torch.zeros_like(state.l2_penalty), margin.clamp(min=1e-6)
+        start = replace(state, margin=margin, margin0=least, l2_penalty=free)
+        target = level.target * (flip if level.kind == "times" else torch.ones_like(flip))
+        after = self._fill(env, self._add(env, start, target), target)
+        reasons = self._reasons(after, target)
         for at, same in enumerate((after.assignment == state.assignment).all(1).tolist()):
             if same and reasons[at] is None:
                 reasons[at] = "the level before is already here"
@@ -66,20 +59,19 @@ class LadderSearch:
         """Squared L2 (n, f + 1, p) of every entry on every patch."""
         return patch_costs(self.grid, state.bank, self.span)
 
-    def _add(self, env: AttackEnv, state: State, target: Tensor, threshold: float | None = None) -> State:
+    def _add(self, env: AttackEnv, state: State, target: Tensor) -> State:
         """Add until rows reach the level, nothing more fits, or the steps are used up; `target` (n,) is an L2."""
         done, live, cost, most2 = list[State](), state, self.cost(state), target.square()
         for step in range(self.steps):
             room, added = most2 - spent(cost, live.assignment), growth(cost, live.assignment)
-            reached = room <= (1 - NEAR**2) * most2 if threshold is None else live.margin < 0
+            reached = room <= (1 - NEAR**2) * most2
             open_ = ~reached & (added <= room[:, None, None]).flatten(1).any(1)
             if not open_.all():
                 done.append(live[~open_])
                 live, most2, cost, room, added = live[open_], most2[open_], cost[open_], room[open_], added[open_]
             if not len(live):
                 break
-            doubling = torch.full((len(live),), 2 ** (4 * step // self.steps), device=room.device)
-            count = _share(added, room, self.steps - step) if threshold is None else doubling
+            count = _share(added, room, self.steps - step)
             chance = uniform(live.seed, live.step + 2**20, added[0].numel()).view_as(added)
             feedback = live.feedback.nan_to_num()
             score = torch.where((feedback > 0) & (step % 2 == 0), 3 + feedback, chance)
@@ -108,14 +100,7 @@ class LadderSearch:
             state = moved(state, rows[errs_still], wanted[rows][errs_still], x[errs_still], scores[errs_still])
         return state
 
-    def _probability_reasons(self, before: Tensor, after: Tensor, threshold: float) -> list[str | None]:
-        """`before` and `after` (n,) bool: whether the probability was and is below the threshold."""
-        already = f"the level before is already below {threshold:g}"
-        stayed = f"the probability of the true class stayed above {threshold:g} for {self.steps} queries"
-        pairs = zip(before.tolist(), after.tolist(), strict=True)
-        return [already if was_below else None if is_below else stayed for was_below, is_below in pairs]
-
-    def _distance_reasons(self, state: State, target: Tensor) -> list[str | None]:
+    def _reasons(self, state: State, target: Tensor) -> list[str | None]:
         """Why rows exceed the distance or fall short of it."""
         distances = spent(self.cost(state), state.assignment).sqrt()
         reasons: list[str | None] = []

@@ -16,17 +16,17 @@ from typing import Any
 import numpy as np
 import torch
 
-from rlab.benchmarking.chunk import FinishedChunk
-from rlab.benchmarking.config import ORIGINALS, BenchmarkOptions, Ladder, parse_ladder
+from rlab.benchmarking.config import FLIP, ORIGINALS, BenchmarkOptions, Ladder, parse_ladder
 from rlab.benchmarking.folder import AGREEMENT, FREE, MANIFEST, METADATA, Benchmark, Row
 from rlab.benchmarking.formats import make_format
 from rlab.benchmarking.ladder_search import LadderSearch
-from rlab.benchmarking.placed import calibrated, calibrated_on, calibration_rows, palette_reach
+from rlab.benchmarking.placed import SIXTHS, calibrated_on, calibration_rows, palette_reach
 from rlab.benchmarking.sample_files import SetPlan
 from rlab.benchmarking.sets import Agreement, Making, make_sets, stored_attack
 from rlab.benchmarking.single import Shape
 from rlab.benchmarking.whole import Scale, write_whole
 from rlab.core.checks import need_classes
+from rlab.core.trace import tally_of
 from rlab.data.batch import Batch
 from rlab.errors import DataError, ModelError, OptionError
 from rlab.filters import check_palette
@@ -60,7 +60,11 @@ def make_benchmark(
     form = make_format(declared.format, Shape.of(batch))
     batch = replace(batch, x=form.stored(batch.x).contiguous())
     attack = stored_attack(batch, form, declared)
-    sets = sets_of(declared, victims)
+    sets: dict[str, Victim | None] = (
+        {FREE: None} if declared.sets == FREE else dict(victims)
+    )  # by the name of its folder
+    if declared.sets == AGREEMENT:
+        sets = {AGREEMENT: Agreement(victims)}
     executors = {name: _executor(declared, name, victim) for name, victim in sets.items()}
     known = declared.data is not None and set(declared.models) == set(victims)
     unknown = None if known else {"models", "data"}
@@ -92,7 +96,8 @@ def _make_rows(making: Making, ladder: Ladder, executors: Mapping[str, Executor]
         with closing(make_sets(making, plan, executor, chunks)) as finished:
             for key, table in finished:
                 tables[key] = table
-                progress(FinishedChunk(table))
+                flips = [row["status"] for row in table if row["level"] == FLIP]  # none without a model
+                progress(tally_of(flips) if flips else {row["place"] for row in table})
         rows += [row for key in chunks for row in tables[key]]
     return rows
 
@@ -122,18 +127,11 @@ def _scale(making: Making, victims: Mapping[str, Victim], known: Mapping[str, st
     if ladder.kind != "severity":
         return Scale(reach, ladder)
     if (name := options.reference) is None:
-        return Scale(reach, calibrated(ladder, reach))
+        return Scale(reach, replace(ladder, distances=tuple(value / SIXTHS * reach for value in ladder.values)))
     calibrate = partial(calibrated_on, ladder, reach, name, victims[name], batch, attack)
     steps = making.resume.step("severities", "", calibrate)
     ladder = replace(ladder, distances=tuple(step["l2"] for step in steps))
     return Scale(reach, ladder, f"{name} ({known[name]}), {steps[0]['rows']:,} queries")
-
-
-def sets_of(options: BenchmarkOptions, victims: Mapping[str, Victim]) -> dict[str, Victim | None]:
-    """The victim of each set, by the name of the set's folder."""
-    if options.sets == "each":
-        return dict(victims)
-    return {AGREEMENT: Agreement(victims)} if options.sets == AGREEMENT else {FREE: None}
 
 
 def check_targets(options: BenchmarkOptions, victims: Collection[str]) -> None:
@@ -141,22 +139,16 @@ def check_targets(options: BenchmarkOptions, victims: Collection[str]) -> None:
     ladder = parse_ladder(options.ladder)
     if options.reference is not None and (options.reference not in victims or ladder.kind != "severity"):
         how = f"pass --model {options.reference}=MODEL and --ladder severity:1..5, or leave it out"
-        raise OptionError(
-            f"the reference {options.reference!r} must name a model and needs a ladder of severities: {how}"
-        )
+        raise OptionError(f"the reference {options.reference!r} must be a model beside a ladder of severities: {how}")
     if options.sets == FREE:
         if not ladder.absolute:
-            raise OptionError(
-                f"a set without a model has no flip: expected a ladder such as severity:1..5, got {ladder}"
-            )
+            raise OptionError(f"a free set has no flip: expected a ladder such as severity:1..5, got {ladder}")
         if further := [name for name in victims if name != options.reference]:
             raise OptionError(f"a free set queries no model: leave out {further[0]!r}, or make it the reference")
     elif not victims:
         raise OptionError("expected at least one model to make the benchmark against: name one, or pass sets='free'")
     if options.shared and options.sets != "each":
-        raise OptionError(
-            f"workers make only sets='each', got {options.sets!r}: leave out workers, devices and cluster"
-        )
+        raise OptionError(f"workers make only sets='each', got {options.sets!r}: leave them out, or the option sets")
     if options.sets == AGREEMENT and (len(victims) < 2 or options.by_confidence):
         got = f"got {len(victims)} model(s) and {ladder}"
         raise OptionError(f"sets='agreement' needs several models and a ladder of distances such as times:1.5,2, {got}")

@@ -26,7 +26,7 @@ from rlab.victims.base import Victim
 
 PLACED = "random placement"  # the policy of a set made without a model
 _REACH = 32  # samples that measure how far a palette reaches
-_SIXTHS = 6
+SIXTHS = 6  # of the reach, or of the errors there
 _TRIED = 24  # distances at which a reference is queried, evenly spaced up to the reach
 
 
@@ -49,11 +49,6 @@ def calibration_rows(samples: int) -> int:
     return samples * (_TRIED + 1)
 
 
-def calibrated(ladder: Ladder, reach: float) -> Ladder:
-    """Severities as equal shares of the reach."""
-    return Ladder(ladder.kind, ladder.values, distances=tuple(value / _SIXTHS * reach for value in ladder.values))
-
-
 def calibrated_on(
     ladder: Ladder, reach: float, name: str, reference: Victim, batch: Batch, attack: Attack
 ) -> list[dict[str, Any]]:
@@ -67,7 +62,7 @@ def calibrated_on(
         raise ModelError(f"the reference {name!r} is right however strong the palette: name stronger filters")
     rows, steps = reference.rows.total() - before, list[dict[str, Any]]()
     for value in ladder.values:
-        share = value / _SIXTHS * lost[-1]
+        share = value / SIXTHS * lost[-1]
         at = int((lost >= share - 1e-9).argmax())  # between this distance and the one before
         l2 = float(np.interp(share, lost[at - 1 : at + 1], tried[at - 1 : at + 1]))
         steps.append({"severity": value, "l2": l2, "rows": rows})

@@ -1,9 +1,10 @@
-"""The report of `rlab benchmark run`: its type, and how it is read from its folder."""
+"""The report of `rlab benchmark run`, saved as CSV, JSON and a picture."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,18 +14,22 @@ from matplotlib.figure import Figure as Drawing
 
 from rlab.benchmarking.config import FLIP
 from rlab.benchmarking.picture import draw_report
-from rlab.benchmarking.report_files import REPORT as REPORT
-from rlab.benchmarking.report_files import TABLES as TABLES
-from rlab.benchmarking.report_files import save_report
 from rlab.benchmarking.scores import Standing
 from rlab.benchmarking.tables import report_blocks
 from rlab.errors import OptionError
 from rlab.present.page import Facts, Page, Section
 from rlab.present.result import PathLike, Result
+from rlab.results.plots.save import save_figure
 from rlab.stats import Estimate
-from rlab.storage.files import read_result
+from rlab.storage.files import read_result, write_csv, write_json
+from rlab.storage.resume import Resume, open_run
 
 DEFAULT = Path("results", "report")  # below the benchmark's folder
+REPORT = "report.json"
+TABLES = {  # file name: the field of a report that it holds
+    "accuracy": "levels", "distortions": "distortions", "transfer": "transfer", "areas": "areas",
+    "corruptions": "corruptions", "curves": "curves",
+}  # fmt: skip
 Figure = dict[str, Any]
 Figures = tuple[Figure, ...]
 
@@ -58,7 +63,7 @@ class BenchmarkReport(Result):
         return f"BenchmarkReport({', '.join(self.models)} on {len(self.sets)} sets)"
 
     def plot(self) -> Drawing:
-        """Draw accuracy against distance for every set, and the transfer matrix."""
+        """Draw accuracy against distance for every set."""
         return draw_report(self)
 
     def records(self) -> list[dict[str, Any]]:
@@ -101,6 +106,33 @@ class BenchmarkReport(Result):
             raise OptionError(f"no set has the level {name!r}: the levels are {levels}")
         table = np.array([[cells.get((set_name, model), np.nan) for model in self.models] for set_name in sets])
         return sets, list(self.models), table
+
+
+def save_report(report: BenchmarkReport, folder: str | Path) -> Path:
+    """Write CSV files, report.json and report.png into a folder, replacing an earlier report."""
+    folder = Path(folder)
+    ranking = [
+        {"rank": s.rank, "model": s.model, "area": s.area.value, "low": s.area.low, "high": s.area.high,
+         "flip_distance": s.flip_distance.value, "flip_distance_low": s.flip_distance.low,
+         "flip_distance_high": s.flip_distance.high, "quartile_low": s.quartiles[0], "quartile_high": s.quartiles[1],
+         "best": s.best, "worst": s.worst, "victim_of": " ".join(s.victim_of)}
+        for s in report.standings
+    ]  # fmt: skip
+    tables: dict[str, Sequence[Mapping[str, Any]]] = {name: getattr(report, field) for name, field in TABLES.items()}
+    tables |= {"ranking": ranking}
+    picture = draw_report(report)
+    with open_report(folder) as resume:
+        resume.create()
+        for name, rows in tables.items():
+            write_csv(folder / f"{name}.csv", rows)
+        write_json(folder / REPORT, {"models": report.models, "asked": report.asked, "seed": report.seed, **tables})
+        save_figure(picture, folder / "report.png")
+    return folder
+
+
+def open_report(folder: Path) -> AbstractContextManager[Resume]:
+    """Open a folder for reports; a new report replaces the old one, and folders of other commands are refused."""
+    return open_run(folder, {"command": "benchmark run"})
 
 
 def read_report(folder: Path) -> BenchmarkReport:

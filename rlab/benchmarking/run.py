@@ -81,7 +81,10 @@ def _report(
                 by_curve[model].append(of_model)
                 levels = level_rows(curve, of_model, seed)
                 rows["levels"] += levels
-                rows["transfer"] += _transfer(levels, curve.against(fingerprints[model]))
+                own = curve.against(fingerprints[model])  # the set was made against this model
+                for row in levels:
+                    about = {name: row[name] for name in ("set", "model", "level")} | {"own": own}
+                    rows["transfer"].append(about | {"accuracy": row["accuracy_stored"], "samples": row["stored"]})
                 rows["distortions"] += distortion_rows(benchmark, curve, of_model)
                 rows["areas"].append(area_row(curve, of_model, seed))
                 rows["curves"] += distance_rows(curve, of_model)
@@ -90,15 +93,6 @@ def _report(
     standings = tuple(ranking(curves, by_curve, fingerprints, seed))
     tables = {name: tuple(figures) for name, figures in rows.items()}
     return BenchmarkReport(tuple(answers), **tables, standings=standings, asked=queries, seed=seed)
-
-
-def _transfer(levels: Sequence[Figure], own: bool) -> list[Figure]:
-    """Accuracy on stored files, from the rows of the levels; `own`: the set was made against this model."""
-    return [
-        {name: row[name] for name in ("set", "model", "level")}
-        | {"accuracy": row["accuracy_stored"], "samples": row["stored"], "own": own}
-        for row in levels
-    ]
 
 
 def _uniform_rows(benchmark: Benchmark, curve: Curve, answers: Answers) -> list[Figure]:

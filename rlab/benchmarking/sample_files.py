@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -55,7 +55,6 @@ class SampleFiles:
     folder: Path
     batch: Batch  # the chunk
     first: int  # position of its first sample in the benchmark
-    begin: Callable[[], None]  # called before anything is written
     filters: tuple[str, ...]  # name of each palette entry's filter
 
     def path(self, level: str, sample: int) -> Path:
@@ -68,9 +67,6 @@ class SampleFiles:
 
     def write(self, level: str, samples: Tensor, x: Tensor) -> Tensor:
         """Write these samples (n, c, *size), and return them as read back."""
-        if not len(samples):
-            return x.cpu()
-        self.begin()
         stored, form = x.cpu().clone(), self.plan.format
         for at, sample in enumerate(samples.tolist()):
             path = self.folder / self.path(level, sample)

@@ -143,15 +143,11 @@ def level_rows(curve: Curve, answers: Answers, seed: int) -> list[dict[str, Any]
     for at, point in enumerate(curve.points):
         accuracy = mean_estimate(correct[:, at], seed)
         stored = [i for i, keys in enumerate(curve.file_keys) if keys[at][1] == point]
-        sure = [answers.probability[curve.file_keys[i][at]] for i in stored]
-        rows.append(
-            {
-                "set": curve.name, "model": answers.model, "level": point, "l2": float(curve.severity[at]),
-                "accuracy": accuracy.value, "low": accuracy.low, "high": accuracy.high, "samples": len(correct),
-                "stored": len(stored), "accuracy_stored": float(np.mean(correct[stored, at])) if stored else math.nan,
-                "probability": float(np.mean(sure)) if stored else math.nan,
-            }
-        )  # fmt: skip
+        rows.append({
+            "set": curve.name, "model": answers.model, "level": point, "l2": float(curve.severity[at]),
+            "accuracy": accuracy.value, "low": accuracy.low, "high": accuracy.high, "samples": len(correct),
+            "stored": len(stored), "accuracy_stored": float(np.mean(correct[stored, at])) if stored else math.nan,
+        })  # fmt: skip
     return rows
 
 
@@ -188,33 +184,31 @@ class Axis:
     """Sets with comparable distances, and the samples they share."""
 
     curves: tuple[int, ...]
-    samples: frozenset[str]
-    tried: frozenset[str]
+    samples: tuple[str, ...]
     reach: float
-    scale: tuple[Any, ...]
 
     def distances(self, curves: Sequence[Curve], answers: Sequence[Answers]) -> Floats:
         """Distances (sets, samples) of one model, at most the reach; `answers` has one entry per curve."""
         by_set = [curves[number].distances(answers[number]) for number in self.curves]
-        samples = sorted(self.samples & self.tried)
-        return np.minimum([[far[sample] for sample in samples] for far in by_set], self.reach)
+        return np.minimum([[far[sample] for sample in self.samples] for far in by_set], self.reach)
 
 
 def axes_of(curves: Sequence[Curve]) -> list[Axis]:
     """Group the sets: those with the same scale and common samples share an axis."""
-    axes: list[Axis] = []
+
+    def shared(group: Sequence[int]) -> set[str]:
+        """Samples that all of them have and one of the victims got right."""
+        held = set.intersection(*(set(curves[number].files) for number in group))
+        return held & {sample for number in group for sample in curves[number].tried}
+
+    groups: list[list[int]] = []
     for number, curve in enumerate(curves):
-        if not curve.tried:
-            continue
-        new = Axis((number,), frozenset(curve.files), frozenset(curve.tried), curve.reach, curve.scale)
-        for at, axis in enumerate(axes):
-            if axis.scale == new.scale and (axis.samples & new.samples & (axis.tried | new.tried)):
-                members, reach = (*axis.curves, number), max(axis.reach, new.reach)
-                axes[at] = Axis(members, axis.samples & new.samples, axis.tried | new.tried, reach, axis.scale)
-                break
-        else:
-            axes.append(new)
-    return axes
+        fits = [each for each in groups if curves[each[0]].scale == curve.scale and shared([*each, number])]
+        if curve.tried and fits:
+            fits[0].append(number)
+        elif curve.tried:
+            groups.append([number])
+    return [Axis(tuple(g), tuple(sorted(shared(g))), max(curves[n].reach for n in g)) for g in groups]
 
 
 def ranking(
@@ -243,10 +237,8 @@ def ranking(
     table = np.stack([spread[standing.model] for standing in standings])
     ranks = 1 + (table[None] > table[:, None]).sum(1)  # (models, draws)
     ends = [np.percentile(each, [2.5, 97.5], method="nearest").astype(int).tolist() for each in ranks]
-    return [
-        replace(standing, rank=at + 1, best=best, worst=worst)
-        for at, (standing, (best, worst)) in enumerate(zip(standings, ends, strict=True))
-    ]
+    pairs = enumerate(zip(standings, ends, strict=True), start=1)
+    return [replace(standing, rank=rank, best=best, worst=worst) for rank, (standing, (best, worst)) in pairs]
 
 
 def _drawn(far: Floats, axis: Axis, own: Sequence[int], seed: int) -> tuple[Floats, Floats]:

@@ -20,7 +20,7 @@ from rlab.benchmarking.single import Format
 from rlab.core.attack import Attack
 from rlab.data.batch import Batch
 from rlab.errors import ModelError, OptionError
-from rlab.filters.palette import Round, refuse_pixels
+from rlab.filters.palette import refuse_pixels
 from rlab.runs.chunk_work import ChunkTask, each_chunk
 from rlab.runs.executor import Executor, InProcess
 from rlab.runs.messages import Agree, Work
@@ -41,11 +41,6 @@ class Making:
     config: Mapping[str, Any]
     options: BenchmarkOptions  # with every default filled in
     attack: Attack
-
-    def begin(self) -> None:
-        """Create the folder before anything is written into it."""
-        self.resume.create()
-        write_config(self.resume.folder, self.config)
 
 
 class Agreement(Victim):
@@ -90,12 +85,9 @@ def stored_attack(batch: Batch, form: Format, options: BenchmarkOptions) -> Atta
     if not errs(attack.goal) or batch.y.shape[1:]:
         got = f"got goal {str(attack.goal)!r} and labels of shape {tuple(batch.y.shape)}"
         raise OptionError(f"expected goal untargeted or targeted:CLASS and one label per sample for a benchmark, {got}")
-    palette = replace(attack.palette, rounded=_stored_as(form, attack.palette.rounded))
+    own = attack.palette.rounded or (lambda x: x)
+    palette = replace(attack.palette, rounded=lambda x: form.stored(own(x)))
     return replace(attack, palette=palette, goal=WithMargin(attack.goal, options.lead))
-
-
-def _stored_as(form: Format, rounded: Round | None) -> Round:
-    return form.stored if rounded is None else lambda x: form.stored(rounded(x))
 
 
 def make_sets(
@@ -109,14 +101,10 @@ def make_sets(
             todo[key] = rows
         else:
             yield key, finished
-    here = isinstance(executor, InProcess)
-    hand_out = executor.hand_out(_work, plan, *((making.attack, resume.folder) if here else (None, None)))
-    for key, (table, content), _ in each_chunk(making.batch, todo, hand_out, resume.begin, lambda key: making.begin()):
-        rows = todo[key]
-        files = _files(plan, resume.folder, making.attack, making.batch[rows], rows.start, making.begin)
-        for row in table:
-            if not row["reached"]:  # an interrupted run may have left its file
-                files.drop(row["level"], row["place"] - rows.start)
+    own = making.attack if isinstance(executor, InProcess) else None
+    for key, (table, content), _ in each_chunk(making.batch, todo, executor.hand_out(_work, plan, own), resume.begin):
+        resume.create()
+        write_config(resume.folder, making.config)
         for name, data in content.items():
             (resume.folder / name).parent.mkdir(parents=True, exist_ok=True)
             write_atomically(resume.folder / name, data)
@@ -124,27 +112,20 @@ def make_sets(
         yield key, table
 
 
-def _files(plan: SetPlan, folder: Path, attack: Attack, chunk: Batch, first: int, begin: Agree) -> SampleFiles:
-    return SampleFiles(plan, folder, chunk, first, begin, tuple(entry.filter.name for entry in attack.palette.entries))
-
-
-def _work(victim: Victim | None, plan: SetPlan, attack: Attack | None, folder: Path | None) -> Work:
-    """Make chunks: in this process straight into the folder, in a worker (both None) as rows and the content of files."""
-
-    def make(task: ChunkTask, into: Path, agree: Agree) -> Rows:
-        assert task.chunk is not None  # the samples are in memory
-        recipe = stored_attack(task.chunk, plan.format, plan.options) if attack is None else attack
-        files = _files(plan, into, recipe, task.chunk, task.first, agree)
-        if victim is None:
-            return place_chunk(files, recipe)
-        return make_chunk(files, recipe, victim, len(victim.members) if isinstance(victim, Agreement) else 1)
+def _work(victim: Victim | None, plan: SetPlan, attack: Attack | None) -> Work:
+    """Make the rows of a chunk and the content of its files; a worker builds the attack (None) from the options."""
 
     def work(task: ChunkTask, agree: Agree) -> tuple[Rows, dict[str, bytes]]:
-        if folder is not None:
-            return make(task, folder, agree), {}
+        assert task.chunk is not None  # the samples are in memory
+        recipe = attack or stored_attack(task.chunk, plan.format, plan.options)
+        filters = tuple(entry.filter.name for entry in recipe.palette.entries)
         with TemporaryDirectory() as name:
-            table = make(task, own := Path(name), agree)
-            written = [path for path in own.rglob("*") if path.is_file()]
-            return table, {path.relative_to(own).as_posix(): path.read_bytes() for path in written}
+            files = SampleFiles(plan, Path(name), task.chunk, task.first, filters)
+            if victim is None:
+                table = place_chunk(files, recipe)
+            else:
+                table = make_chunk(files, recipe, victim, len(victim.members) if isinstance(victim, Agreement) else 1)
+            written = [path for path in files.folder.rglob("*") if path.is_file()]
+            return table, {path.relative_to(files.folder).as_posix(): path.read_bytes() for path in written}
 
     return work

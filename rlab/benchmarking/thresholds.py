@@ -72,22 +72,13 @@ def search_around(
 
 def _cheapest(own: State | None, kept: State | None, goal: Goal, search: LadderSearch) -> State | None:
     """For every sample, the row with the smallest distortion that reaches the goal."""
-    states = [state for state in (own, kept) if state is not None]
-    best: dict[int, tuple[float, int, int]] = {}  # by sample: squared L2, which of the states, row
-    for number, state in enumerate(states):
-        far = spent(search.cost(state), state.assignment).tolist()
-        for at in goal.reached(state.scores, state.y).nonzero().flatten().tolist():
-            here, sample = (far[at], number, at), int(state.sample[at])
-            best[sample] = min(best.get(sample, here), here)
+    states = [state[goal.reached(state.scores, state.y)] for state in (own, kept) if state is not None]
     if not states:
         return None
-    chosen = [[at for _, number, at in best.values() if number == which] for which in range(len(states))]
-    device = states[0].x.device
-    parts = [
-        state[torch.tensor(at, dtype=torch.int64, device=device)] for state, at in zip(states, chosen, strict=True)
-    ]
-    rows = State.cat(parts)
-    return rows[rows.sample.argsort()]
+    rows = State.cat(states)
+    order = spent(search.cost(rows), rows.assignment).argsort(stable=True)
+    nearest = {int(rows.sample[at]): at for at in reversed(order.tolist())}
+    return rows[order.new_tensor([nearest[sample] for sample in sorted(nearest)])]
 
 
 def _with_rows(outcome: SearchOutcome, state: State | None) -> SearchOutcome:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -21,6 +21,7 @@ from rlab.benchmarking.formats import Joined, Pictured
 from rlab.benchmarking.placed import PLACED
 from rlab.benchmarking.sets import Making
 from rlab.benchmarking.single import Format, Wfdb
+from rlab.benchmarking.tables import queries_of
 from rlab.errors import FolderError, Notice, OptionError
 from rlab.results.result import Status
 from rlab.runs.fingerprint import agent_fingerprint
@@ -31,7 +32,11 @@ from rlab.storage.ledger import PARTS, advice
 
 
 class NothingFlipped(OptionError):
-    """No sample was flipped, so there is no benchmark to make."""
+    """No sample was flipped, so there is no benchmark to make; `queries` were sent to the victims."""
+
+    def __init__(self, sentence: str, queries: int = 0) -> None:
+        super().__init__(sentence)
+        self.queries = queries
 
 
 @dataclass(frozen=True)
@@ -50,13 +55,11 @@ def write_whole(
     folder, form, attack, options = making.resume.folder, making.format, making.attack, making.options
     changed, free = [row for row in rows if row["reached"] and row["victim"]], options.sets == FREE
     if not changed and free:
-        raise NothingFlipped(
-            f"no sample reaches a level of {options.ladder}, so there is no benchmark: use stronger filters"
-        )
+        raise NothingFlipped(f"no sample reaches a level of {options.ladder}: use stronger filters")
     if not changed:
         tried = sum(row["level"] == FLIP and row["status"] != Status.SKIPPED.value for row in rows)
         held = f"none of {tried} attacked samples was flipped within {attack.budget} queries, so there is no benchmark"
-        raise NothingFlipped(f"{held}: raise the budget or use stronger filters, and name another folder")
+        raise NothingFlipped(f"{held}: raise the budget or use stronger filters", sum(map(queries_of, rows)))
     if again := making.resume.interrupted:
         warnings.warn(f"{again} chunks were interrupted, so their queries were paid twice", Notice, stacklevel=2)
     if isinstance(form, Joined):
@@ -77,7 +80,7 @@ def write_whole(
     )  # fmt: skip
     whole = Benchmark(folder, manifest, tuple(rows)).with_hash()
     files.write_text(folder / CARD, card(whole))
-    files.write_json(folder / MANIFEST, whole.manifest.plain())
+    files.write_json(folder / MANIFEST, asdict(whole.manifest))
     files.write_rows(folder / METADATA, rows, "")
 
 

@@ -16,8 +16,7 @@ from rlab.benchmarking.answers import corruptions_of, count_rows, foreign_filter
 from rlab.benchmarking.config import BenchmarkOptions, folder_name
 from rlab.benchmarking.folder import CARD, Benchmark
 from rlab.benchmarking.make import balanced, planned_rows
-from rlab.benchmarking.report import DEFAULT, BenchmarkReport
-from rlab.benchmarking.report_files import open_report, save_report
+from rlab.benchmarking.report import DEFAULT, BenchmarkReport, open_report, save_report
 from rlab.benchmarking.requirements import Requirement
 from rlab.benchmarking.run import run_benchmark
 from rlab.benchmarking.tables import RULES, queries_of, report_tables, sets_table

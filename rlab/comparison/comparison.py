@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from rlab.comparison.outcome import AttackOutcome, Contender, Figures, queries_at_l2, query_ratio, ratio_at_equal_l2
+from rlab.comparison.outcome import AttackOutcome, Contender, Figures, at_equal_l2, query_ratio
 from rlab.core.distances import Measure
 from rlab.core.trace import DISTANCE_NAMES
 from rlab.data.batch import Batch
@@ -137,23 +137,17 @@ class Comparison(Result):
             groups.setdefault(name.partition("@")[0], []).append(name)
         return {base: names for base, names in groups.items() if len(names) > 1}
 
-    def at_equal_l2(self, reference: str, base: str) -> dict[str, float]:
-        """The queries that the attack `base` needs at the reference's median L2, and their ratio to the reference's."""
-        ours, runs = self.outcomes[reference], [self.outcomes[name] for name in self.settings()[base]]
-        l2 = self.figures[reference].l2.value
-        queries, times = queries_at_l2(runs, l2, self.seed), ratio_at_equal_l2(ours, runs, self.seed)
-        return {"l2": l2, "queries": queries.value, "ratio": times.value, "low": times.low, "high": times.high}
-
     def equal_lines(self) -> list[str]:
         """One sentence per attack with several strengths: its queries at the reference's median L2."""
         first, lines = self.reference, []
-        for base in self.settings():
-            at = {key: number(value) for key, value in self.at_equal_l2(first, base).items()}
-            if at["queries"] == number(math.nan):
-                lines.append(f"{base}: its strengths do not enclose the median L2 {at['l2']} of {first}; add strengths")
+        l2 = number(self.figures[first].l2.value)
+        for base, names in self.settings().items():
+            queries, times = at_equal_l2(self.outcomes[first], [self.outcomes[name] for name in names], self.seed)
+            if math.isnan(queries.value):
+                lines.append(f"{base}: its strengths do not enclose the median L2 {l2} of {first}; add strengths")
             else:
-                times = f"{at['ratio']} times as many [{at['low']}, {at['high']}]"
-                lines.append(f"{base} at the median L2 {at['l2']} of {first}: {at['queries']} queries, {times}")
+                many = f"{number(times.value)} times as many [{number(times.low)}, {number(times.high)}]"
+                lines.append(f"{base} at the median L2 {l2} of {first}: {number(queries.value)} queries, {many}")
         return lines
 
     def tables(self) -> list[Table]:

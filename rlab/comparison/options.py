@@ -11,9 +11,8 @@ from uuid import uuid4
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from rlab.comparison.libraries import ATTACKS, parse_library_attack, parse_strength
 from rlab.comparison.outcome import FREE_PIXELS, PALETTE, SURROGATES, AttackOutcome, Contender
-from rlab.comparison.peers import NAMES, SurrogateSet, parse_peer
+from rlab.comparison.peers import SurrogateSet, parse_peer
 from rlab.data.batch import Batch
 from rlab.errors import OptionError
 from rlab.filters.palette import PIXELS
@@ -128,13 +127,11 @@ class CompareOptions(WorkerOptions, RunOptions):
         """The attacks by name, policies first; only policies can share work among the workers."""
         if self.attacks and str(self.goal) != "untargeted":
             raise OptionError(
-                f"attacks from papers and other libraries are untargeted, got the goal {self.goal}: compare policies "
-                f"only, or omit the goal"
+                f"attacks of papers and libraries are untargeted, got the goal {self.goal}: omit one of both"
             )
         if self.attacks and self.distance not in (None, "l2"):
             raise OptionError(
-                f"attacks from papers and other libraries are compared by L2, got the distance {self.distance}: "
-                f"compare policies only"
+                f"attacks of papers and libraries are compared by L2, got {self.distance}: omit one of both"
             )
         options, named = self.attack_options(), dict[str, Contender]()
         free = tuple(self.palette or ()) == (PIXELS,) and "policies" not in self.model_fields_set
@@ -143,10 +140,4 @@ class CompareOptions(WorkerOptions, RunOptions):
             own = {"policy": policy} if guided(policy) else {"policy": policy, "surrogate": None}
             named[name] = PolicyContender(options.model_copy(update=own), workers)
         surrogates = SurrogateSet(options)
-        return named | {spec: self._foreign(spec, options, surrogates) for spec in self.attacks}
-
-    def _foreign(self, spec: str, options: AttackOptions, surrogates: SurrogateSet) -> Contender:
-        name, _ = parse_strength(spec, NAMES | {name: attack.strength for name, attack in ATTACKS.items()})
-        if name in NAMES:
-            return parse_peer(spec, options, surrogates, self.reduce)
-        return parse_library_attack(spec, self.reduce)
+        return named | {spec: parse_peer(spec, options, surrogates, self.reduce) for spec in self.attacks}

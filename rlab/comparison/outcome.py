@@ -140,8 +140,6 @@ class Columns:
 class Figures:
     """Figures of one attack, over its attacked samples; medians unless the name says otherwise."""
 
-    attacked: int
-    succeeded: int
     success: Estimate
     queries: Estimate  # a failure counts as the budget
     queries_won: Estimate  # over flipped samples
@@ -156,8 +154,6 @@ class Figures:
         n = len(c.charged)
         best = {q: outcome.best_within(q)[outcome.attacked].double().numpy()[None] for q in WITHIN}
         return cls(
-            attacked=n,
-            succeeded=int(c.succeeded.sum()),
             success=estimate(lambda rows: c.succeeded[rows].mean(1), n, seed),
             queries=estimate(lambda rows: median(c.charged, rows), n, seed),
             queries_won=estimate(lambda rows: median(c.won, rows), n, seed),
@@ -184,26 +180,19 @@ def ratio(ours: AttackOutcome, other: AttackOutcome, column: Callable[[Columns],
     return estimate(lambda rows: median(column(b), rows) / median(column(a), rows), len(a.charged), seed)
 
 
-def queries_at_l2(settings: Sequence[AttackOutcome], l2: float, seed: int = 0) -> Estimate:
-    """The median queries an attack needs at a median L2, interpolated between its strengths; NaN outside of them."""
-    columns = [Columns.of(outcome) for outcome in settings]
-    _check_settings(columns)
-    if not _inside(columns, l2):
-        return NOTHING
-    return estimate(lambda rows: _interpolate(columns, rows, np.full(len(rows), l2)), len(columns[0].charged), seed)
-
-
-def ratio_at_equal_l2(ours: AttackOutcome, settings: Sequence[AttackOutcome], seed: int = 0) -> Estimate:
-    """The queries that the other attack needs at our median L2, divided by ours; NaN outside its strengths."""
+def at_equal_l2(ours: AttackOutcome, settings: Sequence[AttackOutcome], seed: int = 0) -> tuple[Estimate, Estimate]:
+    """The median queries that another attack needs at our median L2, interpolated between its strengths, and their ratio to
+    ours; NaN if the strengths do not enclose that L2."""
+    if len(settings) < 2:
+        raise DataError(f"expected at least two strengths of an attack to interpolate between, got {len(settings)}")
     pairs = [_paired(ours, outcome) for outcome in settings]
-    mine, columns = pairs[0][0], [other for _, other in pairs]
-    _check_settings(columns)
-    if not _inside(columns, _whole_median(mine.l2)):
-        return NOTHING
-    return estimate(
-        lambda rows: _interpolate(columns, rows, median(mine.l2, rows)) / median(mine.charged, rows),
-        len(mine.charged),
-        seed,
+    mine, columns, n = pairs[0][0], [other for _, other in pairs], len(pairs[0][0].charged)
+    l2, *known = (float(median(c.l2, np.arange(n)[None])[0]) for c in (mine, *columns))
+    if not min(known) <= l2 <= max(known):
+        return NOTHING, NOTHING
+    queries = estimate(lambda rows: _interpolate(columns, rows, np.full(len(rows), l2)), n, seed)
+    return queries, estimate(
+        lambda rows: _interpolate(columns, rows, median(mine.l2, rows)) / median(mine.charged, rows), n, seed
     )
 
 
@@ -220,23 +209,7 @@ def _interpolate(columns: Sequence[Columns], rows: Rows, l2: Floats) -> Floats:
     return result
 
 
-def _inside(columns: Sequence[Columns], l2: float) -> bool:
-    medians = [_whole_median(c.l2) for c in columns]
-    return min(medians) <= l2 <= max(medians)
-
-
-def _whole_median(values: Floats) -> float:
-    return float(median(values, np.arange(len(values))[None])[0])
-
-
 def _paired(ours: AttackOutcome, other: AttackOutcome) -> tuple[Columns, Columns]:
     if len(ours) != len(other) or not (ours.attacked == other.attacked).all():
         raise DataError("the two attacks did not attack the same samples: compare them on the same data and model")
     return Columns.of(ours), Columns.of(other)
-
-
-def _check_settings(columns: Sequence[Columns]) -> None:
-    if len(columns) < 2:
-        raise DataError(f"expected at least two strengths of an attack to interpolate between, got {len(columns)}")
-    if len({len(c.charged) for c in columns}) > 1:
-        raise DataError("the strengths of an attack did not run on the same samples")

@@ -1,21 +1,22 @@
-"""Our implementations of attacks from papers: 'gfcs', 'ensemble_pgd@0.5', and 'gfcs+palette' inside a palette."""
+"""Attacks from papers, implemented here ('gfcs', 'ensemble_pgd@0.5', 'gfcs+palette' inside a palette), and from libraries."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Literal
 
 import torch
 from torch import Tensor
 
-from rlab.comparison.libraries import parse_strength
+from rlab.comparison.libraries import ATTACKS, load_library
 from rlab.comparison.outcome import FREE_PIXELS, PALETTE, SURROGATES, AttackOutcome, Contender
 from rlab.comparison.pixel_steps import hop_skip_jump, simba_dct, square_min
-from rlab.comparison.recorder import REDUCED, VALUES, Decided, QueryRecorder, Until, check_unit, run_recorded
+from rlab.comparison.recorder import REDUCED, VALUES, Decided, QueryRecorder, check_unit, run_recorded
 from rlab.comparison.surrogate_steps import bases, ensemble_pgd, ensemble_pgd_min, gfcs, prgf, simba_ods
-from rlab.comparison.trial import Bank, Ensemble, FreePixels, InPalette, Space, Trial
+from rlab.comparison.trial import Ensemble, FreePixels, InPalette, Space, Trial
+from rlab.comparison.trial import Peer as Peer
 from rlab.core.goals import Untargeted
 from rlab.core.grid import PatchGrid
 from rlab.core.rng import sample_seeds
@@ -26,22 +27,10 @@ from rlab.priors.surrogates import SurrogatePrior, load_surrogates
 from rlab.progress import Progress, quiet
 from rlab.runs.options import AttackOptions
 from rlab.runs.palette_options import make_grid, make_palette
+from rlab.storage.config import did_you_mean
 from rlab.victims.base import Victim
 
 INSIDE = "+palette"  # suffix of an attack that stays inside the palette
-
-
-@dataclass(frozen=True)
-class Peer:
-    """`strength` is the default L2 of a step or of the whole perturbation; `palette` the same inside a palette."""
-
-    run: Callable[[Trial], None]
-    strength: float | None  # None if the attack finds it
-    palette: float | None = None  # None if it cannot stay inside one
-    surrogates: bool = True
-    until: Until = "flip"
-    images_only: bool = False
-    answers: Literal["scores", "labels"] = "scores"  # what it uses
 
 
 PEERS: dict[str, Peer] = {
@@ -75,10 +64,8 @@ class SurrogateSet:
 
     def load(self, batch: Batch, name: str) -> SurrogatePrior:
         if not self.named:
-            raise OptionError(
-                f"the attack {name!r} needs the gradients of surrogates and there are none: name models of yours, "
-                f"such as --surrogate timm:resnet18 (surrogate= in Python)"
-            )
+            how = "such as --surrogate timm:resnet18 (surrogate= in Python)"
+            raise OptionError(f"the attack {name!r} needs the gradients of surrogates: name models of yours, {how}")
         if self._loaded is None:
             self._loaded = load_surrogates(self.named, batch)
         return self._loaded
@@ -86,7 +73,7 @@ class SurrogateSet:
 
 @dataclass(frozen=True)
 class PeerContender(Contender):
-    """An attack from a paper at a strength; surrogates, palette and patch come from the options."""
+    """An attack from a paper or library at a strength; surrogates, palette and patch come from the options."""
 
     name: str
     strength: float
@@ -110,6 +97,8 @@ class PeerContender(Contender):
 
     def check(self, batch: Batch, budget: int) -> None:
         check_unit(batch, self.peer.images_only)
+        if self.peer.library:
+            load_library(self.peer.library)
         if self.peer.surrogates:  # a gradient now shows whether each can be differentiated
             self.surrogates.load(batch, self.name).directions(batch.x[:1], batch.y[:1], torch.ones(1), Untargeted())
         if self.inside:
@@ -129,7 +118,7 @@ class PeerContender(Contender):
             if inside is not None:
                 palette, grid = inside
                 bank = palette.bank(batch.x[rows].to(recorder.x.device), batch.bounds, seeds[rows].tolist())
-                space = InPalette(Bank((bank - low) / span, grid))
+                space = InPalette((bank - low) / span, grid)
             trial = Trial(recorder, space, seeds[rows].to(recorder.x.device), self.strength, models)
             with suppress(Decided):
                 peer.run(trial)
@@ -137,7 +126,7 @@ class PeerContender(Contender):
                 recorder.reduce(space.nearer if isinstance(space, InPalette) else None)
 
         copies = 1 if inside is None else len(inside[0]) + 1
-        together = max(1, VALUES // (batch.x[0].numel() * copies))
+        together = max(1, min(peer.together, VALUES // (batch.x[0].numel() * copies)))
         return run_recorded(victim, batch, budget, run, peer.until, together, progress=progress)
 
     def _palette(self, batch: Batch) -> tuple[Palette, PatchGrid]:
@@ -155,8 +144,28 @@ def parse_peer(
     options: AttackOptions,
     surrogates: SurrogateSet,
     reduce: bool = False,
-    peers: Mapping[str, Peer] = PEERS,
+    peers: Mapping[str, Peer] | None = None,
 ) -> PeerContender:
-    """'gfcs', 'gfcs@0.16' or 'gfcs+palette@1'; `peers`: the attacks to choose from."""
-    name, strength = parse_strength(spec, strengths(peers))
-    return PeerContender(name, strength, peers[name.removesuffix(INSIDE)], options, surrogates, reduce)
+    """'gfcs', 'gfcs@0.16', 'gfcs+palette@1' or 'art:simba'; `peers`: the attacks to choose from (default: all)."""
+    known = PEERS | ATTACKS if peers is None else peers
+    name, strength = parse_strength(spec, strengths(known))
+    return PeerContender(name, strength, known[name.removesuffix(INSIDE)], options, surrogates, reduce)
+
+
+def parse_strength(spec: str, usual: Mapping[str, float | None]) -> tuple[str, float]:
+    """'name' or 'name@strength'; `usual` holds default strengths, None for attacks without one (infinity)."""
+    name, at, text = spec.partition("@")
+    if name not in usual:
+        raise OptionError(f"unknown attack {name!r}.{did_you_mean(name, usual)} Known attacks: {', '.join(usual)}")
+    default = usual[name]
+    if default is None:
+        if at:
+            raise OptionError(f"the attack {name!r} finds its own strength: omit '@{text}'")
+        return name, math.inf
+    try:
+        strength = float(text) if at else default
+    except ValueError:
+        strength = math.nan
+    if not 0 < strength < math.inf:
+        raise OptionError(f"expected a strength above 0 after '@', such as {name}@{default:g}, got {spec!r}")
+    return name, strength

@@ -23,7 +23,6 @@ from rlab.progress import Progress, Tally, UnderWay, quiet
 from rlab.victims.base import Victim
 
 Until = Literal["flip", "budget"]  # a sample is decided at its first flip, or once its budget is spent
-Ask = Callable[[Tensor], Tensor]  # (m, c, *size) in [0, 1] -> scores (m, k)
 VALUES = 40 * 3 * 224 * 224  # at once at most, about forty photos: attacks hold several copies in memory
 REDUCED = "reduced by bisection"  # the stage after the flip, in the words of the table
 _HALVINGS = 10  # of the way to the original, down to a thousandth
@@ -86,11 +85,19 @@ class QueryRecorder:
         scores = self.clean.new_full((len(x), self.clean.shape[1]), torch.nan)
         if len(sent):
             rows, chosen = self.rounded(x[sent.to(x.device)].detach()), owner[sent]
-            scores[sent.to(scores.device)] = answers = self._predict(rows)
+            at = samples[sent.to(samples.device)]
+            self.progress(UnderWay(self.tally))
+            answers = self.victim(rows * self.scale[1] + self.scale[0], self.phase)
+            scores[sent.to(scores.device)] = answers
             self.count.index_add_(0, chosen, torch.ones_like(chosen))
-            flipped, distances = self._judge(chosen, rows, answers)
+            inside = (rows.flatten(1).amin(1) >= 0) & (rows.flatten(1).amax(1) <= 1)
+            flipped = Untargeted().reached(answers, self.y[at.to(self.y.device)]) & inside
+            distances = l2(self.x[at.to(self.x.device)], rows).cpu()
             for row in flipped.nonzero().flatten().tolist():
-                self._improve(int(chosen[row]), int(number[sent[row]]), rows[row], distances[row])
+                i, distance = int(chosen[row]), distances[row]
+                if distance < self.l2[i]:
+                    self.l2[i], self.nearest[i] = distance, rows[row]
+                    self.improvements[i].append((int(number[sent[row]]), float(distance)))
         return scores
 
     def margins(self, x: Tensor, samples: Tensor) -> tuple[Tensor, Tensor]:
@@ -103,35 +110,9 @@ class QueryRecorder:
         x = x.detach().to(self.x)
         if not torch.isfinite(x).all():
             raise ValueError("its query is not finite")
-        wanted = len(x)
-        if len(self.x) == 1:
-            x = x[: self.budget - int(self.count[0])]  # nothing beyond the budget reaches the model
-        samples, x = self._identify(x), self.rounded(x)
-        scores = self._predict(x)
-        flipped, distances = self._judge(samples, x, scores)
-        for row, i in enumerate(samples.tolist()):
-            if self.open[i]:
-                self.count[i] += 1
-                if flipped[row]:
-                    self._improve(i, int(self.count[i]), x[row], distances[row])
-        if len(x) < wanted or not self.open.any():
-            raise Decided
+        scores = self.ask(x, self._identify(x))
+        self.live()
         return scores
-
-    def _predict(self, x: Tensor) -> Tensor:
-        self.progress(UnderWay(self.tally))
-        return self.victim(x * self.scale[1] + self.scale[0], self.phase)
-
-    def _judge(self, samples: Tensor, x: Tensor, scores: Tensor) -> tuple[Tensor, Tensor]:
-        """Rows (m, c, *size) of these samples (m,) -> whether each is a flip within the bounds (m,), and its L2 (m,)."""
-        inside = (x.flatten(1).amin(1) >= 0) & (x.flatten(1).amax(1) <= 1)
-        reached = Untargeted().reached(scores, self.y[samples.to(self.y.device)]) & inside
-        return reached.cpu(), l2(self.x[samples.to(self.x.device)], x).cpu()
-
-    def _improve(self, i: int, number: int, row: Tensor, distance: Tensor) -> None:
-        if distance < self.l2[i]:
-            self.l2[i], self.nearest[i] = distance, row
-            self.improvements[i].append((number, float(distance)))
 
     def _identify(self, x: Tensor) -> Tensor:
         """(m,) the sample of each row."""
@@ -182,7 +163,6 @@ def run_recorded(
     run: Callable[[QueryRecorder, Tensor], object],
     until: Until = "flip",
     together: int = 1,
-    reduce: bool = False,
     progress: Progress = quiet,
 ) -> AttackOutcome:
     """Run an attack on every correctly classified sample, `together` at once, and verify each flip.
@@ -190,9 +170,7 @@ def run_recorded(
     `run` gets a recorder and the indices (m,) of its samples in the batch. Clean predictions do not count as queries.
     """
     if batch.target != "classes":
-        raise DataError(
-            "this attack from a paper or library needs classes: compare policies, such as belief and square"
-        )
+        raise DataError("attacks of papers and libraries need classes: compare policies, such as belief and square")
     began, before, n = time.perf_counter(), victim.rows.total(), len(batch)
     low, span = check_unit(batch)
     x = ((batch.x - low) / span).to(victim.device).contiguous()  # libraries view rows flat
@@ -210,8 +188,6 @@ def run_recorded(
         recorder.progress = progress
         with suppress(Decided):
             run(recorder, rows)
-        if reduce:
-            recorder.reduce()
         queries[rows] = recorder.count
         for i, flips in zip(rows.tolist(), recorder.improvements, strict=True):
             improvements[i] = tuple(flips)
@@ -233,8 +209,6 @@ def check_unit(batch: Batch, images_only: bool = False) -> tuple[float, float]:
     low, span = batch.bounds[0], batch.bounds[1] - batch.bounds[0]
     if span == float("inf") or (images_only and batch.kind != "image"):
         wanted = "images" if images_only else "data"
-        raise DataError(
-            f"this attack from a paper or library needs {wanted} with bounds, got {batch.kind} data in "
-            f"{list(batch.bounds)}: compare policies, or name another attack"
-        )
+        got = f"got {batch.kind} data in {list(batch.bounds)}"
+        raise DataError(f"this attack needs {wanted} with bounds, {got}: compare policies, or name another attack")
     return low, span

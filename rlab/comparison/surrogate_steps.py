@@ -110,9 +110,8 @@ def prior_share(cosine2: Tensor, values: int, probes: int) -> Tensor:
 def _mean_direction(trial: Trial, samples: Tensor, rival: Tensor) -> Tensor:
     x, weights = trial.space.x[samples], _ahead(trial, samples, rival)
     numbers = range(len(trial.ensemble))
-    return unit(
-        sum((trial.ensemble.direction(x, torch.full_like(samples, s), weights) for s in numbers), torch.zeros_like(x))
-    )
+    every = (trial.ensemble.direction(x, torch.full_like(samples, s), weights) for s in numbers)
+    return unit(sum(every, torch.zeros_like(x)))
 
 
 def _derivative(trial: Trial, samples: Tensor, direction: Tensor, best: Tensor, reach: float) -> Tensor:

@@ -8,12 +8,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import Literal, NoReturn
 
 import torch
 from torch import Tensor
 
-from rlab.comparison.recorder import QueryRecorder, margins
+from rlab.comparison.recorder import VALUES, QueryRecorder, Until, margins
 from rlab.core.env import render
 from rlab.core.grid import PatchGrid
 from rlab.core.rng import normal, uniform
@@ -56,24 +56,17 @@ class FreePixels(Space):
         return x
 
 
-@dataclass(frozen=True)
-class Bank:
-    """A palette applied to the originals: (n, f + 1, c, *size), where entry 0 is untouched, on a grid of patches."""
-
-    values: Tensor
-    grid: PatchGrid
-
-
 class InPalette(Space):
     """Assignments of palette entries to patches that follow a push best for their cost in squared L2.
 
-    A push is the sum of an attack's steps; the palette follows it as far as it can.
+    A push is the sum of an attack's steps; the palette follows it as far as it can. The bank (n, f + 1, c, *size) is the palette
+    applied to the originals, which are its entry 0.
     """
 
-    def __init__(self, bank: Bank) -> None:
-        super().__init__(bank.values[:, 0])
-        self.bank, self.change = bank, bank.values[:, 1:] - bank.values[:, :1]
-        self.cost = bank.grid.collect(self.change.square())  # (n, f, p)
+    def __init__(self, bank: Tensor, grid: PatchGrid) -> None:
+        super().__init__(bank[:, 0])
+        self.bank, self.grid, self.change = bank, grid, bank[:, 1:] - bank[:, :1]
+        self.cost = grid.collect(self.change.square())  # (n, f, p)
         self.push, self._tried_push = torch.zeros_like(self.x0), torch.zeros_like(self.x0)
 
     def moved(self, samples: Tensor, step: Tensor) -> Tensor:
@@ -97,11 +90,11 @@ class InPalette(Space):
         return self._render(samples, frontier.cut(frontier.for_cost(cost)))
 
     def _frontier(self, samples: Tensor, push: Tensor) -> Frontier:
-        effect = self.bank.grid.collect(self.change[samples] * push[:, None])
+        effect = self.grid.collect(self.change[samples] * push[:, None])
         return make_frontier(effect, self.cost[samples])
 
     def _render(self, samples: Tensor, assignment: Tensor) -> Tensor:
-        return render(self.bank.values[samples], assignment, self.bank.grid)
+        return render(self.bank[samples], assignment, self.grid)
 
 
 @dataclass(frozen=True)
@@ -168,9 +161,23 @@ class Trial:
         return normal(self.uniform(samples, step, count + count % 2))[:, :count].view(-1, *self.x.shape[1:]).to(self.x)
 
 
-Direct = Callable[
-    [Tensor, Tensor, Tensor, int], Tensor
-]  # samples, strongest other classes, whether the last step helped, round
+@dataclass(frozen=True)
+class Peer:
+    """An attack from elsewhere. `strength` is the default L2 of a step or of the whole; `palette` the same inside a palette."""
+
+    run: Callable[[Trial], None]
+    strength: float | None  # None if the attack finds it
+    palette: float | None = None  # None if it cannot stay inside one
+    surrogates: bool = True
+    until: Until = "flip"
+    images_only: bool = False
+    answers: Literal["scores", "labels"] = "scores"  # what it uses
+    together: int = VALUES  # samples that it can attack at once
+    library: str = ""  # that it needs
+
+
+# samples, their strongest other classes, whether the last step helped, round -> directions
+Direct = Callable[[Tensor, Tensor, Tensor, int], Tensor]
 
 
 def walk(trial: Trial, direct: Direct) -> NoReturn:

@@ -6,11 +6,12 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
+from pydantic import BeforeValidator, TypeAdapter
 
 from rlab.present.inline import figure_address
 from rlab.present.page import Block, Gallery, Number, Page, Picture, Section, Text
@@ -56,13 +57,9 @@ class Tally:
         bins = tuple((a + c, b + d, e + f) for (a, b, e), (c, d, f) in pairs)
         return Tally(self.samples + other.samples, self.right + other.right, bins)
 
-    @classmethod
-    def of(cls, value: Mapping[str, Any]) -> Tally:
-        """The inverse of `asdict`."""
-        return cls(int(value["samples"]), int(value["right"]), tuple((a, b, c) for a, b, c in value["bins"]))
-
 
 NO_TALLY = Tally(0, 0, ())
+Stored = Annotated[Estimate, BeforeValidator(lambda ends: {k: math.nan if v is None else v for k, v in ends.items()})]
 
 
 @dataclass(frozen=True)
@@ -70,8 +67,8 @@ class Worst:
     """The attack with the same filters: the worst case beside the averages."""
 
     distance: str
-    median: Estimate  # of the smallest flips, over all samples that were right
-    success: Estimate
+    median: Stored  # of the smallest flips, over all samples that were right
+    success: Stored
     budget: int
 
 
@@ -125,12 +122,9 @@ class CorruptionReport(Result):
         heads = ["corruption", *(f"{level}" for level in self.levels), "mean", "ECE", *(["CE"] if ratios else [])]
 
         def row(name: str, accuracies: Sequence[float], ece: float, ratio: float) -> list[Value | Share]:
-            own: list[Value | Share] = [
-                name,
-                *(Share(value, 0) for value in accuracies),
-            ]  # 80 columns hold no digit more
-            own += [Share(float(np.mean(accuracies))), round(ece, 3)]
-            return [*own, round(ratio, 2)] if ratios else own
+            cells = [Share(value, 0) for value in accuracies]  # 80 columns hold no digit more
+            ends: list[Value | Share] = [Share(float(np.mean(accuracies))), round(ece, 3), round(ratio, 2)]
+            return [name, *cells, *ends[: 2 + bool(ratios)]]
 
         clean = [self.clean.accuracy.value] * len(self.levels)
         rows = [row(CLEAN, clean, self.clean.ece, math.nan)] if self.clean.samples else []
@@ -154,7 +148,25 @@ class CorruptionReport(Result):
 
     def plot(self) -> Figure:
         """Draw a heat map of the accuracy, kinds by levels."""
-        return draw_accuracy(self)
+        facts = [f"{next(iter(self.kinds.values()))[0].samples} samples"]
+        facts += [f"clean accuracy {self.clean.accuracy.value:.1%}"] if self.clean.samples else []
+        facts += [f"under corruptions {self.accuracy:.1%}", "a cell is the accuracy at one kind and level"]
+        values = [[tally.accuracy.value for tally in tallies] for tallies in self.kinds.values()]
+        with matplotlib.rc_context(STYLE):
+            width = WIDE * 0.6
+            lines = ["accuracy under corruptions", *flow(facts, width - 0.25)]
+            figure, (body,) = headed_figure(width, lines, [0.6 + 0.28 * len(values)], 0.3)
+            ax = figure.add_subplot(body)
+            ax.imshow(values, cmap="viridis", vmin=0, vmax=1, aspect="auto")
+            for i, row in enumerate(values):
+                for j, value in enumerate(row):
+                    ink = "white" if value < 0.6 else INK
+                    ax.text(j, i, f"{value:.0%}", ha="center", va="center", fontsize=9, color=ink)
+            ax.set_xticks(range(len(self.levels)), [f"{level}" for level in self.levels])
+            ax.set_yticks(range(len(values)), [plain(kind.replace("_", " "), 24) for kind in self.kinds])
+            ax.set(xlabel="level")
+            tidy(ax, keep=())
+            return figure
 
     def records(self) -> list[dict[str, Any]]:
         """One row per kind and level."""
@@ -176,30 +188,13 @@ class CorruptionReport(Result):
         return RULES if self.baseline is None else f"{RULES} {BESIDE}"
 
     def make_page(self, title: str = "Accuracy under corruptions") -> Page:
-        return Page(
-            title, [Section("Corruptions", self.blocks())], numbers=[*self.numbers(), Number("queries", self.rows)]
-        )
+        numbers = [*self.numbers(), Number("queries", self.rows)]
+        return Page(title, [Section("Corruptions", self.blocks())], numbers=numbers)
 
     def plain(self) -> dict[str, Any]:
         """The report as JSON values, with the figures that follow from the counts."""
         figures = {"accuracy": self.accuracy, "ece": self.ece, "mce": self.mce, "relative_mce": self.relative_mce}
-        kinds = {kind: [asdict(tally) for tally in tallies] for kind, tallies in self.kinds.items()}
-        counts = {"clean": asdict(self.clean), "levels": list(self.levels), "kinds": kinds}
-        baseline = None if self.baseline is None else self.baseline.plain()
-        worst = None if self.worst is None else asdict(self.worst)
-        return {**figures, **counts, "data": self.data, "rows": self.rows, "baseline": baseline, "worst": worst}
-
-    @classmethod
-    def of(cls, value: Mapping[str, Any]) -> CorruptionReport:
-        """The inverse of `plain`."""
-        kinds = {kind: tuple(map(Tally.of, tallies)) for kind, tallies in value["kinds"].items()}
-        baseline = None if value["baseline"] is None else cls.of(value["baseline"])
-        worst = None
-        if (found := value["worst"]) is not None:
-            median, success = (_estimate(found[name]) for name in ("median", "success"))
-            worst = Worst(found["distance"], median, success, found["budget"])
-        levels = tuple(value["levels"])
-        return cls(Tally.of(value["clean"]), kinds, levels, value["data"], value["rows"], baseline, worst)
+        return {**figures, **asdict(self), "baseline": self.baseline and self.baseline.plain()}
 
     def save(self, folder: PathLike) -> Path:
         """Write results.json, results.csv and corruptions.png."""
@@ -213,13 +208,6 @@ class CorruptionReport(Result):
         write_csv((folder / RESULTS).with_suffix(".csv"), self.records())
         save_figure(self.plot(), folder / PICTURE)
         write_json(folder / RESULTS, self.plain())
-
-
-def _estimate(value: Mapping[str, float | str | None]) -> Estimate:
-    """JSON has no NaN and no infinity."""
-    return Estimate(
-        *(math.nan if value[name] is None else float(value[name] or 0) for name in ("value", "low", "high"))
-    )
 
 
 def _all(tallies: Sequence[Tally]) -> Tally:
@@ -240,32 +228,9 @@ def _mean(ratios: Mapping[str, float]) -> float:
 
 def read_corruptions(folder: Path) -> CorruptionReport:
     """Read what `rlab corrupt` wrote."""
-    return read_result(folder / RESULTS, CorruptionReport.of)
+    return read_result(folder / RESULTS, TypeAdapter(CorruptionReport).validate_python)
 
 
 def corruption_page(folder: Path) -> Page:
     """The page of a folder that `rlab corrupt` wrote."""
     return read_corruptions(folder).make_page(f"Accuracy under corruptions: {folder.name}")
-
-
-def draw_accuracy(report: CorruptionReport) -> Figure:
-    facts = [f"{next(iter(report.kinds.values()))[0].samples} samples"]
-    facts += [f"clean accuracy {report.clean.accuracy.value:.1%}"] if report.clean.samples else []
-    facts += [f"under corruptions {report.accuracy:.1%}", "a cell is the accuracy at one kind and level"]
-    values = [[tally.accuracy.value for tally in tallies] for tallies in report.kinds.values()]
-    with matplotlib.rc_context(STYLE):
-        width = WIDE * 0.6
-        lines = ["accuracy under corruptions", *flow(facts, width - 0.25)]
-        figure, (body,) = headed_figure(width, lines, [0.6 + 0.28 * len(values)], 0.3)
-        ax = figure.add_subplot(body)
-        ax.imshow(values, cmap="viridis", vmin=0, vmax=1, aspect="auto")
-        for i, row in enumerate(values):
-            for j, value in enumerate(row):
-                ax.text(
-                    j, i, f"{value:.0%}", ha="center", va="center", fontsize=9, color="white" if value < 0.6 else INK
-                )
-        ax.set_xticks(range(len(report.levels)), [f"{level}" for level in report.levels])
-        ax.set_yticks(range(len(values)), [plain(kind.replace("_", " "), 24) for kind in report.kinds])
-        ax.set(xlabel="level")
-        tidy(ax, keep=())
-        return figure

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from rlab import __version__
-from rlab.corruptions.kinds import KINDS, LEVELS
+from rlab.corruptions import KINDS, LEVELS
 from rlab.corruptions.report import CorruptionReport
 from rlab.data.batch import Batch
 from rlab.errors import OptionError
@@ -25,9 +25,7 @@ _YOURS = ("link", "name", "authors", "additional_data", "venue", "eps", "reporte
 def check_robustbench(batch: Batch, kinds: Collection[str], levels: tuple[int, ...]) -> None:
     """Refuse what RobustBench's table has no place for."""
     if batch.shape[0] != 3 or batch.rank != 2 or batch.bounds != (0.0, 1.0):
-        raise OptionError(
-            f"RobustBench is about images of three channels in [0, 1], got {batch}: leave out robustbench"
-        )
+        raise OptionError(f"RobustBench needs images of three channels in [0, 1], got {batch}: leave out robustbench")
     if set(kinds) != set(KINDS) or levels != LEVELS:
         raise OptionError("RobustBench needs the fifteen kinds at five levels: leave out kinds, levels and extra")
 
@@ -60,10 +58,8 @@ def checkpoint(victim: TorchVictim) -> bytes:
     """The weights, with the normalisation as the buffers `mu` and `sigma` (1, c, 1, 1) that RobustBench's networks have."""
     state = {name: value.detach().cpu().contiguous() for name, value in victim.model.state_dict().items()}
     if (own := victim.normalise) is not None:
-        state |= {
-            name: torch.tensor(values).expand(3).reshape(1, 3, 1, 1).clone()
-            for name, values in (("mu", own.mean), ("sigma", own.std))
-        }
+        for name, values in (("mu", own.mean), ("sigma", own.std)):
+            state[name] = torch.tensor(values).expand(3).reshape(1, 3, 1, 1).clone()
     file = io.BytesIO()
     torch.save(state, file)
     return file.getvalue()

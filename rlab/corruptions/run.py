@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import math
 import os
-import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Unpack
 
 import torch
-from pydantic import Field, field_validator
+from pydantic import Field, TypeAdapter, field_validator
 from torch import Tensor
 
 from rlab.core.rng import sample_seeds
 from rlab.core.trace import DISTANCE_NAMES
-from rlab.corruptions.files import files_of, stored
-from rlab.corruptions.kinds import LEVELS
+from rlab.corruptions import EXTRA, KINDS, LEVELS
 from rlab.corruptions.report import NO_TALLY, CorruptionReport, Tally, Worst, read_corruptions
 from rlab.corruptions.robustbench import check_robustbench, write_robustbench
 from rlab.data.batch import Batch
 from rlab.data.eight_bit import EightBit
+from rlab.data.images import CIFAR10C, kinds_in
 from rlab.data.load import DataOptions
 from rlab.errors import FolderError, ModelError, OptionError
 from rlab.filters.palettes import corruptions
@@ -58,11 +57,9 @@ class CorruptOptions(Options):
     )
     extra: bool = Field(False, description="also the four kinds that the papers keep for validation")
     baseline: str | None = Field(
-        None, description="folder of an earlier `rlab corrupt` on the same data, to divide the errors by (mCE)"
+        None, description="folder of an earlier run on the same data, to divide errors by (mCE)"
     )
-    worst: bool = Field(
-        False, description="also attack with these corruptions at level 3: the worst case beside the averages"
-    )
+    worst: bool = Field(False, description="also attack with these corruptions at level 3: the worst case")
     budget: int = Field(200, ge=2, description="queries per sample of the attack for the worst case (default: 200)")
     robustbench: Literal["cifar10", "cifar100", "imagenet"] | None = Field(
         None, description="also write files for RobustBench's table of these data: cifar10, cifar100 or imagenet"
@@ -72,21 +69,14 @@ class CorruptOptions(Options):
     @field_validator("kinds", "levels", mode="before")
     @classmethod
     def _split(cls, value: Any) -> Any:
-        listed = value if isinstance(value, list | tuple) else [value]
-        return [
-            part
-            for each in listed
-            for part in (re.split(r"[,\s]+", each) if isinstance(each, str) else [each])
-            if part != ""
-        ]
+        listed = " ".join(map(str, value if isinstance(value, list | tuple) else [value]))
+        return listed.replace(",", " ").split()
 
     @field_validator("levels")
     @classmethod
     def _known(cls, levels: tuple[int, ...]) -> tuple[int, ...]:
         if not levels or not set(levels) <= set(LEVELS):
-            raise ValueError(
-                f"expected levels from {LEVELS[0]} to {LEVELS[-1]}, got {', '.join(map(str, levels)) or 'none'}"
-            )
+            raise ValueError(f"expected levels from 1 to 5, got {', '.join(map(str, levels)) or 'none'}")
         return tuple(sorted(set(levels)))
 
     def specs(self, batch: Batch, files: DataOptions | None = None) -> dict[str, tuple[str, ...]]:
@@ -95,10 +85,8 @@ class CorruptOptions(Options):
         known = corruptions(batch.rank, batch.rate, extra) if files is None else stored(files, extra)
         for kind in self.kinds:
             if kind not in known:
-                hint = did_you_mean(kind, known)
-                raise OptionError(
-                    f"expected a corruption of {batch.kind} such as {next(iter(known))!r}, got {kind!r}.{hint}"
-                )
+                wanted = f"a corruption of {batch.kind} such as {next(iter(known))!r}"
+                raise OptionError(f"expected {wanted}, got {kind!r}.{did_you_mean(kind, known)}")
         return {kind: tuple(known[kind][level - 1] for level in self.levels) for kind in self.kinds or known}
 
 
@@ -157,9 +145,7 @@ class Job:
             got = "a multi-label model" if self.victim.multilabel else f"one that returns {self.victim.prediction}"
             raise ModelError(f"expected a classifier with one label per sample to corrupt its inputs, got {got}")
         if self.files is not None and self.options.worst:
-            raise OptionError(
-                "the worst case is an attack on images that are not corrupted: leave out worst, or pass them as data"
-            )
+            raise OptionError("the worst case is an attack on images that are not corrupted: leave out worst")
         if self.options.robustbench:
             check_robustbench(self.batch, self.specs, self.options.levels)
         before, named = self.baseline, f"the baseline {self.options.baseline}"
@@ -206,7 +192,7 @@ class Job:
         def tally(spec: str | None) -> Tally:
             made = step(spec or "clean", lambda: asdict(self._tally(spec)))
             progress(range(len(self.batch)))
-            return Tally.of(made)
+            return TypeAdapter(Tally).validate_python(made)
 
         clean = tally(None) if self.files is None else NO_TALLY
         kinds = {kind: tuple(map(tally, specs)) for kind, specs in self.specs.items()}
@@ -257,15 +243,28 @@ class Job:
         middle = self.options.model_copy(update={"levels": (_MIDDLE,)}).specs(self.batch)
         parts = [spec for (spec,) in middle.values() if not is_whole(make_palette([spec], self.batch))]
         if not parts:
-            raise OptionError(
-                "these corruptions happen to whole records, so no attack can place them: leave out `worst`"
-            )
+            raise OptionError("no attack can place corruptions that happen to whole records: leave out `worst`")
         given = {"palette": parts, "budget": self.options.budget, "seed": self.options.seed}
         result = run_attack(check(AttackOptions, given, "the attack"), self.victim, self.batch)
         far = result.best_within(self.options.budget)[result.attacked].tolist()
         name = DISTANCE_NAMES[result.setting.distance]
         found = {"distances": [str(one) if math.isinf(one) else one for one in far], "distance": name}
         return found | {"flipped": int(result.succeeded.sum()), "rows": int(result.queries.sum())}
+
+
+def files_of(data: Data, limit: int | None) -> DataOptions | None:
+    """The files of CIFAR-10-C, if the data are such; None for data to corrupt."""
+    if isinstance(data, str | os.PathLike):
+        data = check(DataOptions, {"path": os.fspath(data), "limit": limit}, f"the data {str(data)!r}")
+    return data if isinstance(data, DataOptions) and data.path.startswith(CIFAR10C) else None
+
+
+def stored(files: DataOptions, extra: bool) -> dict[str, tuple[str, ...]]:
+    """By kind, the names of the data at levels 1 to 5; the papers' kinds come first, in their order."""
+    order = {kind: at for at, kind in enumerate((*KINDS, *EXTRA))}
+    kinds = sorted(kinds_in(Path(files.path.removeprefix(CIFAR10C))), key=lambda kind: order.get(kind, len(order)))
+    chosen = [kind for kind in kinds if extra or kind not in EXTRA]
+    return {kind: tuple(f"{files.path}/{kind}@{level}" for level in LEVELS) for kind in chosen}
 
 
 def _load(files: DataOptions, path: str, **values: int) -> Batch:

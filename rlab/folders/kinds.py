@@ -80,7 +80,7 @@ KINDS = (
     RunKind("harden", ("log.json",), "rlab.hardening.pages:hardening_page", f"{_RECORDS}:harden"),
     RunKind("corrupt", ("results.json", "corruptions.png"), "rlab.corruptions.report:corruption_page"),
     RunKind("benchmark run", ("report.json",), f"{_PAGES}:benchmark_run"),
-    RunKind("benchmark verify", ("verification.json",), "rlab.benchmarking.verification:verification_page"),
+    RunKind("benchmark verify", ("verification.json",), "rlab.benchmarking.verify:verification_page"),
     RunKind("doctor", ("doctor.json",), "rlab.diagnosis.report:diagnosis_page"),
     RunKind("explain", ("scores.csv",), "rlab.explanation.page:explanation_page"),
     RunKind("explain", ("*.npz", "pictures"), "rlab.explanation.page:maps_page"),

@@ -122,7 +122,8 @@ def read_result(path: Path, make: Callable[[Any], T]) -> T:
     except InputError:
         raise
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise FolderError(f"{path} was not written by rlab: {type(error).__name__} {error}") from error
+        why = f"{type(error).__name__} {error}".splitlines()[0]
+        raise FolderError(f"{path} was not written by rlab: {why}") from error
 
 
 def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:

@@ -20,7 +20,10 @@ def test_a_ladder_of_distances_has_tables_and_a_verdict(tmp_path: Path) -> None:
         doctor=False,
         explain=False,
         benchmark={"ladder": "l2:0.5,4", "steps": 5, "corruptions": False},
-        requirements=["l2-0.5=0.1", {"metric": "accuracy", "level": "l2-4", "at_most": "90%"}],
+        requirements=[
+            {"metric": "accuracy", "level": "l2-0.5", "at_least": 0.1},
+            {"metric": "accuracy", "level": "l2-4", "at_most": "90%"},
+        ],
     )
     audit, _ = watched(values, tmp_path / "out")
     assert audit.passed, list(map(str, audit.verdicts))

@@ -58,7 +58,7 @@ def test_an_answer_turned_right_never_lowers_a_rank_or_score(sets: Benchmark):
     keys = sorted({key for curve in curves for _, files in curve.files.values() for key, _ in files})
     wrong = {key: int(rng.random() < 0.5) for key in keys}
     mended = {key: 0 if rng.random() < 0.5 else value for key, value in wrong.items()}
-    answers = {name: [Answers(name, of, {}, [], 0)] * len(curves) for name, of in (("a", wrong), ("b", mended))}
+    answers = {name: [Answers(name, of, [], 0)] * len(curves) for name, of in (("a", wrong), ("b", mended))}
     first, second = ranking(curves, answers, {"a": "", "b": ""}, seed=0)
     assert (first.model, first.best, first.worst) == ("b", 1, 1)
     assert first.area.value > second.area.value

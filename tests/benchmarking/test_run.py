@@ -15,10 +15,11 @@ import torch
 from PIL import Image
 
 from rlab.benchmarking import Benchmark, check_requirements, parse_requirement, read_report, run_benchmark, save_report
-from rlab.benchmarking.answers import Answers, apply, corruptions_of, count_rows, mean_l2, strength
+from rlab.benchmarking.answers import Answers, apply, corruptions_of, count_rows, strength
 from rlab.benchmarking.folder import Edited
 from rlab.benchmarking.scores import Curve, area_row, curves_of, distance_rows, ranking
 from rlab.benchmarking.tables import report_tables
+from rlab.core import distances
 from rlab.errors import FolderError, InputError, ModelError, OptionError
 from rlab.runs.fingerprint import model_fingerprint
 from rlab.victims import CallableVictim
@@ -75,7 +76,7 @@ def hand_made() -> tuple[Curve, Answers]:
     points = ("original", "flip", "x2")
     curve = Curve("b", "v", "m", points, keys, np.array([0, 0]), l2, files, ("a", "b"), 5.0, ("image",))
     said = {key: int(key[1] == "x2" or (key[1] == "flip" and key[2] == 1)) for row in keys for key in row}
-    return curve, Answers("a", said, dict.fromkeys(said, 0.5), [], 0)
+    return curve, Answers("a", said, [], 0)
 
 
 def test_the_area_by_hand():
@@ -94,7 +95,7 @@ def test_the_area_by_hand():
 
 def test_the_ranking_puts_the_better_model_first_with_its_interval():
     curve, weak = hand_made()
-    best = Answers("best", dict.fromkeys(weak.predicted, 0), weak.probability, [], 0)
+    best = Answers("best", dict.fromkeys(weak.predicted, 0), [], 0)
     first, second = ranking([curve], {"weak": [weak], "best": [best]}, {"weak": "m", "best": "n"}, seed=0)
     assert (first.model, first.rank, first.best, first.worst) == ("best", 1, 1, 1)
     assert first.area.value == first.area.low == first.area.high == 1
@@ -156,7 +157,7 @@ def test_corruptions_are_uniform_and_at_the_sets_mean_l2(tmp_path: Path):
     how = strength(benchmark, noise, x0, seeds, 0.7)
     x = apply(benchmark, noise, x0, seeds, how["severity"])
     assert how["near"]
-    assert mean_l2(benchmark, x0, x) == pytest.approx(0.7, rel=0.01)
+    assert float(distances.l2(x0, x).mean()) == pytest.approx(0.7, rel=0.01)
     assert torch.equal(benchmark.format.stored(x), x)
     assert not strength(benchmark, noise, x0, seeds, 1e6)["near"]
     named = run_benchmark([benchmark], {"victim": exact_victim(2)}, corruptions=["illuminate"])

@@ -23,7 +23,7 @@ from rlab.comparison import ATTACKS, CompareOptions, Comparison, Contender, Poli
 from rlab.comparison.comparison import comparison_page
 from rlab.data.batch import Batch
 from rlab.errors import InputError, ModelError, OptionError
-from rlab.present.table import terminal
+from rlab.present.table import number, terminal
 from rlab.runs.options import AttackOptions, RunOptions
 from rlab.victims.torch_module import TorchVictim
 from rlab.victims.zoo import demo_victim
@@ -75,7 +75,7 @@ def test_rows_and_curves_are_saved(tmp_path: Path) -> None:
     made = run_comparison(bright(), greys(0.1, 0.2), named, 100, tell=lambda name, one: heard.append(name))
     assert heard == list(named)
     assert made.settings() == {"other": ["other@1", "other@4"]}
-    assert made.at_equal_l2("ours", "other")["queries"] == pytest.approx(math.sqrt(90 * 40))
+    assert f"{number(math.sqrt(90 * 40))} queries" in made.equal_lines()[0]
     made.save(tmp_path / "out")
     table = pq.read_table(tmp_path / "out" / "samples.parquet").to_pylist()
     with (tmp_path / "out" / "samples.csv").open() as file:

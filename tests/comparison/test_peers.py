@@ -14,11 +14,10 @@ from torch import Tensor, nn
 
 import rlab
 from rlab.comparison import NAMES, PEERS, Comparison, PolicyContender
-from rlab.comparison.libraries import parse_library_attack
 from rlab.comparison.pixel_steps import bump
 from rlab.comparison.recorder import QueryRecorder, run_recorded
 from rlab.comparison.surrogate_steps import prior_share
-from rlab.comparison.trial import Bank, InPalette
+from rlab.comparison.trial import InPalette
 from rlab.core.env import render
 from rlab.core.grid import PatchGrid
 from rlab.core.rng import sample_seeds
@@ -156,7 +155,7 @@ def test_hopskipjump_agrees_with_foolbox() -> None:
     pytest.importorskip("foolbox")
     model = Linear(margin=2.0)
     ours = attack("hopskipjump", model, budget=500, n=5)
-    theirs = parse_library_attack("foolbox:hop_skip_jump")(TorchVictim(model, outputs="logits"), greys(5), 500, 0)
+    theirs = contender("foolbox:hop_skip_jump")(TorchVictim(model, outputs="logits"), greys(5), 500, 0)
     assert float(ours.l2.median()) == pytest.approx(float(theirs.l2.median()), rel=0.25)
 
 
@@ -164,7 +163,7 @@ def test_the_palette_follows_a_push_with_the_entries_that_gain_most_for_their_co
     grid = PatchGrid((4, 4), (2, 2))
     x = torch.full((1, 1, 4, 4), 0.5)
     bank = torch.stack([x[:, 0:1] * 0 + 0.5, x + 0.1, x - 0.1], 1)
-    space = InPalette(Bank(bank, grid))
+    space = InPalette(bank, grid)
     push = torch.zeros(1, 1, 4, 4)
     push[..., :2, :2], push[..., 2:, 2:] = 1.0, -0.5  # patch 0 wants up, patch 3 down, half as much
     every = torch.tensor([0])

@@ -10,7 +10,7 @@ import pytest
 from rlab.auditing.results import AUDIT
 from rlab.benchmarking.folder import MANIFEST, METADATA
 from rlab.benchmarking.report import REPORT
-from rlab.benchmarking.verification import VERIFICATION
+from rlab.benchmarking.verify import VERIFICATION
 from rlab.corruptions.report import PICTURE, RESULTS
 from rlab.diagnosis.report import DOCTOR
 from rlab.errors import FolderError, InputError
