@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlab.data.fields import DataFields, check_room, reads
-from rlab.data.labels import by_name, files_below, labels_of
-from rlab.data.source import Decoded, Loss, Source, decode
+from rlab.data.labels import files_below, labels_of
+from rlab.data.source import Loss, Source, reader
 from rlab.errors import DataError, InputError, MissingExtra, optional
 from rlab.storage.outside import regular
 
@@ -55,15 +55,9 @@ def audio(source: DataFields) -> Source:
     length = max(1, round(seconds * rate))
     ids = tuple(names[row] for row in rows)
     files = tuple(source.location / name for name in ids)
-
-    def read(wanted: Sequence[int]) -> Decoded:
-        items = [(files[i], headers[i]) for i in wanted]
-        return decode(lambda item: read_sound(*item, rate, length), items, [ids[i] for i in wanted], BOUNDS)
-
-    return Source(
-        read, (1, length), labels[rows], ids, files, True, BOUNDS, classes, rate=rate, left_out=tuple(losses),
-        numbered=by_name(classes, source.classes), take=source.take, target=source.target or "classes",
-    )  # fmt: skip
+    read = reader(lambda item: read_sound(*item, rate, length), list(zip(files, headers, strict=True)), ids, BOUNDS)
+    facts = source.facts(classes) | {"bounds": BOUNDS, "rate": rate, "left_out": tuple(losses)}
+    return Source(read, (1, length), labels[rows], ids, files, one_each=True, **facts)
 
 
 def _shared(headers: Sequence[Header]) -> float:

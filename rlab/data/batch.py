@@ -25,23 +25,29 @@ UNBOUNDED = (-math.inf, math.inf)
 DARK = 127  # values from 0 to at most this may have another range than 0..255
 
 
-class Samples(ABC):
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """What is known of samples, besides their values, labels and ids."""
+
+    bounds: tuple[float, float] = (0.0, 1.0)  # the range of allowed values; signals in a physical unit have none
+    classes: tuple[str, ...] = ()  # names by class index; empty if unknown
+    unit: str = ""  # of the values, e.g. "mV"
+    rate: float | None = None  # samples or frames per second
+    left_out: tuple[tuple[str, str], ...] = ()  # (id, reason) of each skipped sample
+    leads: tuple[str, ...] = ()  # names of the channels, if any
+    eight_bit: bool = False  # whether the values came as 8 bits, so that an attack should stay at such values
+    numbered: bool = False  # whether the class numbers follow from the names alone, e.g. those of folders
+    one_label: bool = False  # samples with several labels were left out
+    take: Take = ALL  # how the samples were selected
+    target: Prediction = "classes"  # what `y` holds
+    aims: Tensor | None = None  # (b,) int64: the class that a targeted attack aims at, if each sample has its own
+
+
+class Samples(Facts, ABC):
     """Samples of one shape, in memory (`Batch`) or read on demand (`Source`)."""
 
-    y: Tensor
+    y: Tensor  # (b,) int64, or (b, k) of zeros and ones if samples have several labels; for other targets, rows of them
     ids: tuple[str, ...]
-    bounds: tuple[float, float]
-    classes: tuple[str, ...]
-    unit: str
-    rate: float | None
-    left_out: tuple[tuple[str, str], ...]
-    leads: tuple[str, ...]
-    eight_bit: bool
-    numbered: bool
-    one_label: bool
-    take: Take
-    target: Prediction
-    aims: Tensor | None
 
     @property
     @abstractmethod
@@ -87,6 +93,15 @@ class Samples(ABC):
                 f"{classes}: pass all its class names in order, classes=[...] (-D classes=FILE, one name per line)"
             )
 
+    def _check_facts(self) -> None:
+        """Refuse names that are no text, and targets that are not one for each sample."""
+        if wrong := [name for name in (*self.ids, *self.classes) if not is_text(name)]:
+            raise DataError(f"expected names that can be written as UTF-8, got {short(wrong[0])}: rename it")
+        check_targets(self.target, self.y, self.size, self.ids)
+        if self.aims is not None and (self.aims.dtype != torch.int64 or self.aims.shape != (len(self),)):
+            got = f"{self.aims.dtype} of shape {tuple(self.aims.shape)}"
+            raise DataError(f"expected one target class as int64 for each of {len(self)} samples, got {got}")
+
     def label_name(self, label: int) -> str:
         return self.classes[label] if label < len(self.classes) else str(label)
 
@@ -106,14 +121,6 @@ def _check_labels(y: Tensor) -> None:
         raise DataError(f"expected int64 labels of at least 0, got {y.dtype}{lowest}")
     if y.dim() > 1 and (y.dim() > 2 or int(y.max()) > 1):
         raise DataError(f"expected labels (n,), or (n, k) of zeros and ones, got shape {tuple(y.shape)}")
-
-
-def check_aims(aims: Tensor | None, samples: int) -> None:
-    """Refuse target classes that are not one for each sample."""
-    if aims is not None and (aims.dtype != torch.int64 or aims.shape != (samples,)):
-        raise DataError(
-            f"expected one target class as int64 for each of {samples} samples, got {aims.dtype} of shape {tuple(aims.shape)}"
-        )
 
 
 def _numbers(rows: Sequence[int], samples: int) -> list[int]:
@@ -141,25 +148,13 @@ def _described(value: object) -> str:
 
 @dataclass(frozen=True, repr=False)
 class Batch(Samples):
-    """Inputs of one shape. `bounds` is the range of allowed values; signals in a physical unit have none."""
+    """Inputs of one shape, in memory."""
 
     x: Tensor  # (b, c, *size) float32
-    y: Tensor  # (b,) int64, or (b, k) of zeros and ones if samples have several labels; for other targets, rows of them
+    y: Tensor
     ids: tuple[str, ...] = ()  # default: positions
-    bounds: tuple[float, float] = (0.0, 1.0)
-    classes: tuple[str, ...] = ()  # names by class index; empty if unknown
     masks: Tensor | None = None  # (b, *size) bool: where the labelled object is, if known
-    unit: str = ""  # of the values, e.g. "mV"
-    rate: float | None = None  # samples or frames per second
-    left_out: tuple[tuple[str, str], ...] = ()  # (id, reason) of each skipped sample
     r_peaks: tuple[tuple[int, ...], ...] | None = None  # annotated R peaks of each signal, as sample numbers
-    leads: tuple[str, ...] = ()  # names of the channels, if any
-    eight_bit: bool = False  # whether the values came as 8 bits, so that an attack should stay at such values
-    numbered: bool = False  # whether the class numbers follow from the names alone, e.g. those of folders
-    one_label: bool = False  # samples with several labels were left out
-    take: Take = ALL  # how the samples were selected
-    target: Prediction = "classes"  # what `y` holds
-    aims: Tensor | None = None  # (b,) int64: the class that a targeted attack aims at, if each sample has its own
 
     def __post_init__(self) -> None:
         if strange := [value for value in (self.x, self.y) if not _is_dense(value)]:
@@ -177,10 +172,9 @@ class Batch(Samples):
         if not len(self.x) == len(self.y) == len(self.ids):
             counts = f"{len(self.x)} inputs, {len(self.y)} labels and {len(self.ids)} ids"
             raise DataError(f"got {counts}: expected the same number of each")
-        check_targets(self.target, self.y, self.size, self.ids)
+        self._check_facts()
         if self.target == "classes":
             _check_labels(self.y)
-        check_aims(self.aims, len(self.x))
         if self.masks is not None and self.masks.shape != (len(self.x), *self.size):
             raise DataError(f"expected masks of shape {(len(self.x), *self.size)}, got {tuple(self.masks.shape)}")
         if self.r_peaks is not None and len(self.r_peaks) != len(self.x):
@@ -193,8 +187,6 @@ class Batch(Samples):
             raise DataError(f"expected float32 inputs, got {self.x.dtype}: divide by 255 or call .float()")
         if not self.bounds[0] < self.bounds[1]:
             raise DataError(f"expected bounds with the lower one first, got {self.bounds}")
-        if wrong := [name for name in (*self.ids, *self.classes) if not is_text(name)]:
-            raise DataError(f"expected names that can be written as UTF-8, got {short(wrong[0])}: rename it")
         if not torch.isfinite(self.x).all():
             bad = [i for i, x in zip(self.ids, self.x, strict=True) if not torch.isfinite(x).all()]
             count = f"{len(bad)} of {len(self.x)} samples"

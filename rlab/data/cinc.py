@@ -14,13 +14,12 @@ from pathlib import Path
 from rlab.data.fields import DataFields, reads
 from rlab.data.labels import class_names, read_cells
 from rlab.data.matlab import SUFFIX
-from rlab.data.physionet import SEVERAL, WINDOW, labelled_source
+from rlab.data.physionet import WINDOW, labelled_source, usable_labels
 from rlab.data.snomed import SNOMED
 from rlab.data.source import Loss, Source
 from rlab.data.wfdb_cache import read_ahead_of_time, read_recording
-from rlab.data.wfdb_read import reason
 from rlab.data.wfdb_records import find_cuts
-from rlab.errors import DataError, MissingExtra, OptionError
+from rlab.errors import MissingExtra, OptionError
 
 COLUMNS = ("name", "abbreviation", "code")  # how a diagnosis is called
 _DIAGNOSES = re.compile(r"^#?\s*Dx:\s*(?P<codes>[0-9, ]+)\s*$", re.IGNORECASE | re.MULTILINE)
@@ -102,15 +101,9 @@ def _diagnosed(source: DataFields, codes: Mapping[Path, Sequence[str]], unreadab
     if column not in COLUMNS:
         raise OptionError(f"expected label_column {', '.join(COLUMNS)} for SNOMED diagnoses, got {column!r}")
     named = {path: {_called(code, column) for code in own} for path, own in codes.items()}
-    labels = {path: tuple(sorted(every & set(wanted) if wanted else every)) for path, every in named.items()}
-    left_out = [*unreadable, *((path.name, "has none of the labels") for path, own in labels.items() if not own)]
-    if source.multilabel is False:
-        left_out += [(path.name, SEVERAL) for path, own in labels.items() if len(own) > 1]
-    labels = {path: own for path, own in labels.items() if len(own) == 1 or (own and source.multilabel is not False)}
-    if not labels:
-        raise DataError(f"no record of {source.path!r} has a usable label{reason(left_out)}")
-    rows = list(labels)
-    rows = [rows[i] for i in source.take.rows([",".join(labels[path]) for path in rows])]
+    labels, left_out = usable_labels(source, named, wanted, unreadable)
+    paths = list(labels)
+    rows = [paths[i] for i in source.take.rows([",".join(own) for own in labels.values()])]
     found = find_cuts(
         source, rows, source.window or WINDOW, lambda cuts: [i for i, cut in enumerate(cuts) if not cut.start]
     )

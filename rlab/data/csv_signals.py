@@ -7,17 +7,17 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from rlab.data.arrays import as_batch
-from rlab.data.batch import Batch
+from rlab.data.arrays import as_source
 from rlab.data.fields import DataFields, reads
 from rlab.data.labels import KEY_NAMES, LABEL_NAMES, by_name, encode, is_number, numbers, read_cells, read_list
+from rlab.data.source import Source
 from rlab.errors import DataError, OptionError
 
 Rows = Sequence[Sequence[str]]
 
 
 @reads("target", "labels", "label_column", "classes", "bounds", "rate", "unit", "leads")
-def csv_signals(source: DataFields) -> Batch:
+def csv_signals(source: DataFields) -> Source:
     """Load signals (b, 1, t), one per row, with labels from a second file or from a column.
 
     `label_column` is a name in the header or a position ('0' is the first, '-1' the last). Without it, the label is the
@@ -43,7 +43,7 @@ def csv_signals(source: DataFields) -> Batch:
         y, classes = encode([row[at] for row in rows], source.classes)
     ids = None if key is None else np.array([row[key] for row in rows])
     numbered = by_name(classes, source.classes)
-    return as_batch(source.model_copy(update={"kind": "signal"}), x, y, classes, numbered, ids)
+    return as_source(source.model_copy(update={"kind": "signal"}), x, y, classes, numbered, ids)
 
 
 def read_numbers(rows: Rows, columns: Sequence[int], name: str, first: int = 1) -> NDArray[np.float32]:

@@ -146,6 +146,11 @@ class DataFields(Options):
         """The choice of samples."""
         return Take(self.limit, self.shuffle, self.seed, self.order)
 
+    def facts(self, classes: Sequence[str] = ()) -> dict[str, Any]:
+        """What these options say of samples with these class names; without `classes` in the options, names give the numbers."""
+        numbered = bool(classes) and self.classes is None
+        return {"classes": tuple(classes), "numbered": numbered, "take": self.take, "target": self.target or "classes"}
+
 
 Loader = Callable[[DataFields], Samples]  # a `Source`, or a `Batch` of what has to be read at once
 ACCEPTED: dict[Loader, tuple[str, ...]] = {}  # the fields that each loader reads, besides those that all share

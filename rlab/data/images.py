@@ -18,7 +18,7 @@ from rlab.data.batch import Batch
 from rlab.data.eight_bit import finite, to_float
 from rlab.data.fields import UNIT, Channels, DataFields, Resizing, Size, check_room, reads
 from rlab.data.fitting import fit, sides
-from rlab.data.labels import aims_of, by_name, files_below, labels_of
+from rlab.data.labels import aims_of, files_below, labels_of
 from rlab.data.numpy_files import open_npy, read_npy
 from rlab.data.source import Decoded, Pixels, Source, decode
 from rlab.errors import DataError, InputError, OptionError
@@ -76,10 +76,8 @@ def picture_source(
         if isinstance(first, str):
             raise DataError(f"cannot read the first image, {ids[0]!r} ({first}): replace it, or pass a size")
         shape = first.shape
-    return Source(
-        read, shape, y, ids, files, one_each, bounds, classes, eight_bit=finite(bounds),
-        numbered=by_name(classes, source.classes), take=source.take, target=target,
-    )  # fmt: skip
+    facts = source.facts(classes) | {"target": target, "bounds": bounds, "eight_bit": finite(bounds)}
+    return Source(read, shape, y, ids, files, one_each, **facts)
 
 
 def read_images(

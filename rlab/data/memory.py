@@ -12,13 +12,12 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, SequentialSampler, Subset, TensorDataset, default_collate
 
-from rlab.data.arrays import as_batch, channels_first
+from rlab.data.arrays import as_source, channels_first
 from rlab.data.batch import DARK, KINDS, Batch
 from rlab.data.fields import UNIT, DataFields, check_room
-from rlab.data.labels import by_name, class_names, encode, encode_array
+from rlab.data.labels import by_name, class_names, encode, encode_array, encode_targets
 from rlab.data.numpy_files import Array
 from rlab.data.take import Labels, Take
-from rlab.data.target_arrays import encode_targets
 from rlab.errors import DataError
 from rlab.predictions.boxes import TARGET_COLUMNS, TargetBoxes
 from rlab.predictions.kinds import Prediction
@@ -52,7 +51,7 @@ def in_memory(data: object, source: DataFields) -> Batch:
     else:
         labels, classes = _labels(y, _class_names(data), source)
         numbered = by_name(classes, source.classes)
-    return replace(as_batch(source.model_copy(update=known | rest), shaped, labels, classes, numbered), take=take)
+    return replace(as_source(source.model_copy(update=known | rest), shaped, labels, classes, numbered)[:], take=take)
 
 
 def _with_rows(data: object, target: Prediction | None) -> object:

@@ -23,19 +23,15 @@ from rlab.errors import DataError, InputError
 from rlab.storage.outside import is_text, regular, short
 
 Array = NDArray[np.generic]
+HELD = 2**26  # bytes; larger arrays stay in their file
 _KINDS = "biufUS"  # booleans, integers, floats and text
 
 
 def read_npy(path: Path) -> Array:
     """Read an array from an .npy file."""
     size = regular(path)
-    try:
-        with path.open("rb") as file:
-            return _read(file, size, path.name)
-    except InputError:
-        raise
-    except Exception as error:  # numpy raises many kinds of errors on a broken header
-        raise _unreadable(path, ".npy", error) from error
+    with _reading(path, ".npy"), path.open("rb") as file:
+        return _read(file, size, path.name)
 
 
 def npz_names(path: Path) -> list[str]:
@@ -59,13 +55,21 @@ def read_npz(path: Path, names: Container[str | None] | None = None) -> dict[str
 @contextmanager
 def _zipped(path: Path) -> Iterator[zipfile.ZipFile]:
     regular(path)
+    with _reading(path, ".npz"), zipfile.ZipFile(path) as file:
+        yield file
+
+
+@contextmanager
+def _reading(path: Path, suffix: str) -> Iterator[None]:
     try:
-        with zipfile.ZipFile(path) as file:
-            yield file
+        yield
     except InputError:
         raise
-    except Exception as error:  # so does zipfile, on broken, encrypted and unknown files
-        raise _unreadable(path, ".npz", error) from error
+    except Exception as error:  # numpy and zipfile raise many kinds of errors on broken, encrypted and unknown files
+        reason = str(error) or type(error).__name__
+        raise DataError(
+            f"cannot read {str(path)!r} as {suffix} ({reason}): expected plain arrays of numbers"
+        ) from error
 
 
 class StoredArray:
@@ -102,25 +106,24 @@ def _fill(file: IO[bytes], part: memoryview, at: int) -> None:
         done += count
 
 
-def open_npy(path: Path) -> StoredArray:
-    """Open the array of an .npy file without reading it."""
+def open_npy(path: Path) -> Array | StoredArray:
+    """Open the array of an .npy file; read it if it is small or stored by columns."""
     size = regular(path)
-    try:
-        with path.open("rb") as file:
-            shape, dtype = _in_rows(file, size, path.name)
-            return StoredArray(path, file.tell(), shape, dtype)
-    except InputError:
-        raise
-    except Exception as error:  # numpy raises many kinds of errors on a broken header
-        raise _unreadable(path, ".npy", error) from error
+    with _reading(path, ".npy"), path.open("rb") as file:
+        shape, by_column, dtype = _header(file, size, path.name)
+        if by_column or size <= HELD:
+            return _read(file, size, path.name)
+        return StoredArray(path, file.tell(), shape, dtype)
 
 
-def open_npz(path: Path, name: str) -> StoredArray:
-    """Open one array of an .npz file without reading it; a compressed array is unpacked into a temporary file."""
+def open_npz(path: Path, name: str) -> Array | StoredArray:
+    """Like `open_npy`, for one array of an .npz file; a large compressed array is unpacked into a temporary file."""
     with _zipped(path) as archive:
         info = next(info for info in archive.infolist() if info.filename.removesuffix(".npy") == name)
         with archive.open(info) as member:
-            shape, dtype = _in_rows(member, info.file_size, f"{path.name}, {name}")
+            shape, by_column, dtype = _header(member, info.file_size, f"{path.name}, {name}")
+            if by_column or info.file_size <= HELD:
+                return _read(member, info.file_size, f"{path.name}, {name}")
             at = member.tell()
             if info.compress_type != zipfile.ZIP_STORED:
                 return StoredArray(_unpacked(member, info.file_size - at, path), 0, shape, dtype)
@@ -139,14 +142,6 @@ def _unpacked(member: IO[bytes], size: int, path: Path) -> IO[bytes]:
     shutil.copyfileobj(member, file, 2**20)
     file.flush()
     return file
-
-
-def _in_rows(file: IO[bytes], size: int, where: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    shape, by_column, dtype = _header(file, size, where)
-    if by_column:
-        advice = "save it with np.ascontiguousarray, or pass stream=False"
-        raise DataError(f"the array of shape {shape} in {where!r} is stored by columns: {advice}")
-    return shape, dtype
 
 
 def _header(file: IO[bytes], size: int, where: str) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
@@ -168,6 +163,7 @@ def _header(file: IO[bytes], size: int, where: str) -> tuple[tuple[int, ...], bo
 
 def _read(file: IO[bytes], size: int, where: str) -> Array:
     """Read one array from a file of `size` bytes after checking its header."""
+    file.seek(0)
     shape, _, dtype = _header(file, size, where)
     need, free = dtype.itemsize * math.prod(shape), free_bytes()
     if free is not None and need > free:
@@ -178,11 +174,6 @@ def _read(file: IO[bytes], size: int, where: str) -> Array:
         warnings.simplefilter("ignore")
         array: Array = np.lib.format.read_array(file, allow_pickle=False)
     return array
-
-
-def _unreadable(path: Path, suffix: str, error: Exception) -> DataError:
-    reason = str(error) or type(error).__name__
-    return DataError(f"cannot read {str(path)!r} as {suffix} ({reason}): expected plain arrays of numbers")
 
 
 def texts(array: Array, what: str) -> list[str]:

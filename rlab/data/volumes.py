@@ -15,8 +15,8 @@ from torch.nn.functional import interpolate, pad
 from rlab.data.decode import frame_indices
 from rlab.data.fields import UNIT, DataFields, check_room, reads
 from rlab.data.fitting import place
-from rlab.data.labels import by_name, files_below, labels_of
-from rlab.data.source import Decoded, Source, decode
+from rlab.data.labels import files_below, labels_of
+from rlab.data.source import Source, reader
 from rlab.errors import DataError, InputError, MissingExtra, optional
 from rlab.storage.config import Bounds
 from rlab.storage.outside import regular
@@ -50,16 +50,9 @@ def volumes(source: DataFields) -> Source:
     first = _read(chosen[0], source)
     if isinstance(first, str):
         raise DataError(f"cannot read the first volume, {chosen[0].name!r}, which {first}: replace it")
-
-    def read(wanted: Sequence[int]) -> Decoded:
-        some = [chosen[i] for i in wanted]
-        return decode(lambda study: _read(study, source), some, [study.name for study in some], bounds)
-
     ids, files = tuple(study.name for study in chosen), tuple(file for study in chosen for file in study.files)
-    return Source(
-        read, first.shape, labels[rows], ids, files, False, bounds, classes,
-        numbered=by_name(classes, source.classes), take=source.take, target=source.target or "classes",
-    )  # fmt: skip
+    read = reader(lambda study: _read(study, source), chosen, ids, bounds)
+    return Source(read, first.shape, labels[rows], ids, files, bounds=bounds, **source.facts(classes))
 
 
 def is_volume(name: str) -> bool:

@@ -26,7 +26,6 @@ VOLTS = {"V": 1e3, "mV": 1.0, "uV": 1e-3, "µV": 1e-3}  # in mV
 LOWEST, HIGHEST = 0.03, 50.0  # mV from the lowest to the highest value of an ECG: a QRS of 0.1 to 5 mV, artefacts of 10
 _ECG = {*TWELVE, "MLI", "MLII", "MLIII", "ECG", "ECG1", "ECG2"}
 HELD = 2**26  # bytes of recordings kept in memory between reading headers and values
-TOLD = 50  # records between two messages to a bar
 _USUAL = {lead.upper(): lead for lead in TWELVE}
 
 
@@ -68,7 +67,7 @@ def read_headers(paths: Sequence[Path], rate: float | None, annotated: bool) -> 
     read_ahead_of_time(paths)
     room = HELD
     with bar(len(paths), "reading headers", unit="records", patience=PATIENCE) as progress:
-        for row, path in enumerate(paths):
+        for path in paths:
             try:
                 record = read_header(path, rate, annotated)
                 assert record.recording is not None
@@ -80,8 +79,7 @@ def read_headers(paths: Sequence[Path], rate: float | None, annotated: bool) -> 
                 left_out.append((path.name, str(error)))
             except Exception as error:  # wfdb raises many kinds of errors on broken files
                 left_out.append((path.name, f"cannot be read: {str(error) or type(error).__name__}"))
-            if row % TOLD == TOLD - 1 or row == len(paths) - 1:
-                progress(paths[row - row % TOLD : row + 1])
+            progress((path,))
     if not records:
         raise DataError(f"none of {len(paths)} WFDB records can be read{reason(left_out)}")
     return records, left_out
@@ -148,9 +146,7 @@ def read_values(record: Record, leads: Sequence[str], scaling: Scaling | None = 
     saturated, flat = recording.saturated(rows), recording.flat(rows)
     values = standardise(resample(raw, ratio)) if scaling == "record" else resample(raw, ratio)
     if ratio != 1:
-        near = np.minimum((np.arange(length) / ratio.numerator * ratio.denominator).round(), raw.shape[1] - 1).astype(
-            int
-        )
+        near = (np.arange(length) / ratio.numerator * ratio.denominator).round().clip(max=raw.shape[1] - 1).astype(int)
         saturated, flat = saturated[:, near], flat[:, near]
     return Values(values, saturated, flat, fault=_wrong_gain(raw, leads, record.unit(leads)))
 

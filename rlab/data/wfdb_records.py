@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -17,7 +16,7 @@ from rlab.data.ecg_masks import QRS, mark_masks
 from rlab.data.fields import DataFields, Scaling, check_room, reads
 from rlab.data.labels import by_name, encode, look_up, read_table
 from rlab.data.source import Decoded, Loss, Source
-from rlab.data.wfdb_read import AAMI, TOLD, Record, Values, alike, read_headers, read_values, reason, standardise
+from rlab.data.wfdb_read import AAMI, Record, Values, alike, read_headers, read_values, reason, standardise
 from rlab.errors import DataError, OptionError
 from rlab.progress import PATIENCE, bar
 
@@ -128,19 +127,13 @@ def read_cuts(
     for row, cut in enumerate(cuts):
         rows.setdefault(str(cut.record.path), []).append(row)
     with bar(len(cuts), "reading", patience=PATIENCE) as progress:
-        waiting: list[int] = []  # rows that the bar does not show yet
         for members in rows.values():
             usable, faulty = _read_record([cuts[row] for row in members], leads, scaling)
             for at, sample in usable:
                 x[members[at]] = sample
             kept += [members[at] for at, _ in usable]
             left_out += faulty
-            waiting += members
-            if len(waiting) >= TOLD:
-                progress(waiting)
-                waiting = []
-        if waiting:
-            progress(waiting)
+            progress(members)
     return x, sorted(kept), left_out
 
 
@@ -152,7 +145,7 @@ def _read_record(
     try:
         values = read_values(record, leads, scaling)
     except Exception as error:  # wfdb raises many kinds of errors on broken files
-        return [], [(record.name, f"cannot be read: {str(error) or type(error).__name__}")]
+        return [], [(cut.id, f"cannot be read: {str(error) or type(error).__name__}") for cut in cuts]
     faults = [_fault(values, cut, leads) for cut in cuts]
     samples = [(at, values.values[:, cut.span]) for at, cut in enumerate(cuts) if not faults[at]]
     usable = [(at, torch.from_numpy(standardise(s) if scaling == "window" else s)) for at, s in samples]
@@ -184,17 +177,16 @@ def wfdb_records(source: DataFields) -> Source:
     `leads` defaults to those that all records share. `split` train and test are the usual patient-disjoint halves of the
     MIT-BIH arrhythmia database. `rate` resamples every record; `scaling` standardises each lead per record or window.
     """
-    paths, seconds, beats = _plan(source)
-    labelled = source.labels is None
+    paths, labelled = _paths(source.location, source.records, source.split), source.labels is None
+    beats = source.beats is not False
+    seconds = source.window or (BEAT if beats else WINDOW)
 
     def choose(cuts: Sequence[Cut]) -> list[int]:
         return source.take.rows(_labels(source, cuts)[0])
 
     found = find_cuts(source, paths, seconds, choose, beats=beats, labelled=labelled)
     y, classes = _labels(source, found.cuts)
-    return cut_source(
-        source, found, y, classes, numbered=source.labels is not None and by_name(classes, source.classes)
-    )
+    return cut_source(source, found, y, classes, numbered=not labelled and by_name(classes, source.classes))
 
 
 def cut_source(source: DataFields, found: Found, y: Tensor, classes: Sequence[str], numbered: bool = False) -> Source:
@@ -204,41 +196,19 @@ def cut_source(source: DataFields, found: Found, y: Tensor, classes: Sequence[st
 
     def read(rows: Sequence[int]) -> Decoded:
         chosen = [cuts[i] for i in rows]
-        x, kept, faulty = read_cuts(chosen, leads, source.scaling)
-        reasons = dict(faulty)  # by sample, or by record if the whole record is unreadable
-        usable = set(kept)
-        lost = [cut for i, cut in enumerate(chosen) if i not in usable]
-        losses = [(cut.id, reasons.get(cut.id) or reasons[cut.record.name]) for cut in lost]
+        x, kept, losses = read_cuts(chosen, leads, source.scaling)
         if not kept:
             return Decoded(None, kept, losses)
-        more: dict[str, Any] = {}
-        if annotated:
-            peaks = tuple(chosen[i].r_peaks for i in kept)
-            more = {"masks": mark_masks(peaks, x.shape[-1], round(QRS * rate)), "r_peaks": peaks}
-        return Decoded(x if len(kept) == len(x) else x[kept], kept, losses, more)
+        peaks = tuple(chosen[i].r_peaks for i in kept) if annotated else None
+        masks = None if peaks is None else mark_masks(peaks, x.shape[-1], round(QRS * rate))
+        return Decoded(x if len(kept) == len(x) else x[kept], kept, losses, {"masks": masks, "r_peaks": peaks})
 
     records = {cut.record.path: cut.record for cut in cuts}.values()
-    return Source(
-        read=read,
-        sample_shape=(len(leads), cuts[0].length),
-        y=y,
-        ids=tuple(cut.id for cut in cuts),
-        files=tuple(record.path.with_name(name) for record in records for name in record.files),
-        bounds=UNBOUNDED,
-        classes=tuple(classes),
-        unit=DEVIATIONS if source.scaling else cuts[0].record.unit(leads),
-        rate=rate,
-        left_out=tuple(found.left_out),
-        leads=leads,
-        numbered=numbered,
-        take=source.take,
-    )
-
-
-def _plan(source: DataFields) -> tuple[list[Path], float, bool]:
-    """Paths of the records, length of a sample in seconds, and whether samples are beats."""
-    beats = source.beats is not False
-    return _paths(source.location, source.records, source.split), source.window or (BEAT if beats else WINDOW), beats
+    files = tuple(record.path.with_name(name) for record in records for name in record.files)
+    unit = DEVIATIONS if source.scaling else cuts[0].record.unit(leads)
+    facts = source.facts(classes) | {"numbered": numbered, "target": "classes", "left_out": tuple(found.left_out)}
+    facts |= {"bounds": UNBOUNDED, "unit": unit, "rate": rate, "leads": leads}
+    return Source(read, (len(leads), cuts[0].length), y, tuple(cut.id for cut in cuts), files, **facts)
 
 
 def _labels(source: DataFields, cuts: Sequence[Cut]) -> tuple[Tensor, tuple[str, ...]]:
