@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 from PIL import Image, UnidentifiedImageError
@@ -21,6 +22,7 @@ from rlab.data.source import Loss, Source
 from rlab.errors import DataError
 from rlab.predictions.boxes import TargetBoxes
 
+T = TypeVar("T")
 VISIBLE = 0.5  # an object of which the crop leaves a smaller share is left out
 ORIENTATION, SWAPPED = 274, (5, 6, 7, 8)  # an EXIF tag, and its values for which height and width are exchanged
 
@@ -109,12 +111,9 @@ def _shots(picture: Picture, objects: Objects, losses: list[Loss]) -> Iterator[S
 def _placed(shot: Shot, size: Size | None, resizing: Resizing, losses: list[Loss]) -> Shot | None:
     """The sample with its boxes in pixels of the resized image; None, and a loss, if none of them can be used."""
     actual, declared = header(shot.picture.file), shot.picture.size
-    if isinstance(actual, str):
-        losses.append((shot.name, actual))
-        return None
-    if declared is not None and declared != actual:
-        sizes = f"has {actual[0]} x {actual[1]} pixels, but its annotations say {declared[0]} x {declared[1]}"
-        losses.append((shot.name, sizes))
+    if isinstance(actual, str) or declared not in (None, actual):
+        sizes = "has {} x {} pixels, but its annotations say {} x {}"
+        losses.append((shot.name, actual if isinstance(actual, str) else sizes.format(*actual, *declared or ())))
         return None
     (height, width), put, things = actual, place(actual, size, resizing), []
     for each in shot.things:
@@ -139,12 +138,23 @@ def _visible(box: Box, size: tuple[int, int]) -> Box | None:
 
 def header(file: Path) -> tuple[int, int] | str:
     """Height and width of an upright image, or the reason why its header cannot be read."""
+
+    def size(image: Image.Image) -> tuple[int, int]:
+        turned = image.getexif().get(ORIENTATION) in SWAPPED
+        return (image.width, image.height) if turned else (image.height, image.width)
+
+    return look(file, size)
+
+
+def look(file: Path, at: Callable[[Image.Image], T]) -> T | str:
+    """What `at` finds in an image, or the reason why the file cannot be read."""
     try:
         with Image.open(file) as image:
-            turned = image.getexif().get(ORIENTATION) in SWAPPED
-            return (image.width, image.height) if turned else (image.height, image.width)
+            return at(image)
     except UnidentifiedImageError:
         return "is not an image"
+    except DataError:
+        raise
     except Exception as error:  # Pillow's plug-ins raise many kinds of errors on broken files
         return f"cannot be read: {str(error) or type(error).__name__}"
 
