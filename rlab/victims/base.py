@@ -17,7 +17,17 @@ from torch import Tensor
 from rlab.errors import DataError, InputError, OptionError, VictimError
 from rlab.guard import TimeUp, contained, time_limit
 from rlab.predictions.kinds import Prediction
-from rlab.victims.answers import LABELS, Score, check_reading, ranked_classes, read_answer, select_part
+from rlab.victims.answers import (
+    LABELS,
+    TOLERANCE,
+    Score,
+    check_reading,
+    ranked_classes,
+    read_answer,
+    recognise,
+    select_part,
+    to_scores,
+)
 from rlab.victims.answers import Outputs as Outputs
 from rlab.victims.meter import PHASES as PHASES
 from rlab.victims.meter import Charge
@@ -25,7 +35,6 @@ from rlab.victims.meter import QueryMeter as QueryMeter
 from rlab.victims.readers import PREDICTED, BoxOutputs, read_rows
 from rlab.victims.request import Request as Request
 from rlab.victims.request import Unanswered as Unanswered
-from rlab.victims.scores import TOLERANCE, recognise, to_scores
 
 _LONGEST = 10**6  # seconds
 _CHUNK_BYTES = 2**27  # of inputs at once, so that long clips go a few at a time
