@@ -12,7 +12,7 @@ from torch import Tensor
 from rlab.data.batch import KINDS, UNBOUNDED, Kind
 from rlab.data.eight_bit import holds_bytes, to_float
 from rlab.data.fields import UNIT, DataFields, reads
-from rlab.data.labels import by_name, class_names, encode_array, encode_targets, read_list
+from rlab.data.labels import by_name, encode_values, read_list
 from rlab.data.numpy_files import Array, StoredArray, npz_names, open_npy, open_npz, read_npz, texts
 from rlab.data.source import Decoded, Source
 from rlab.errors import DataError
@@ -48,14 +48,12 @@ def _labels(
         raise DataError(f"expected one row per sample in {source.path!r}, got a single value")
     stored = texts(arrays["classes"], "classes") if "classes" in arrays else None
     names = stored if source.classes is None else source.classes
-    if y_name is not None and source.target not in (None, "classes"):
-        return encode_targets(_same(arrays[y_name], shape[0], "y"), source.target), class_names(names), False
     if y_name is not None:
-        y, classes = encode_array(_same(arrays[y_name], shape[0], "y"), names)
-        return y, classes, by_name(classes, names)
-    if source.labels is None:
+        y, classes = encode_values(_same(arrays[y_name], shape[0], "y"), source.target, names)
+    elif source.labels is not None:
+        y, classes = read_list(source.labels, shape[0], names, source.target or "classes")
+    else:
         raise DataError(f"{name!r} holds no labels: pass labels, a .npy or .csv file with one label per sample")
-    y, classes = read_list(source.labels, shape[0], names, source.target or "classes")
     return y, classes, by_name(classes, names)
 
 

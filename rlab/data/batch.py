@@ -130,20 +130,16 @@ def _numbers(rows: Sequence[int], samples: int) -> list[int]:
     return numbers
 
 
-def _is_dense(value: object) -> bool:
-    return (
-        isinstance(value, Tensor)
-        and value.layout == torch.strided
-        and not (value.is_nested or value.is_quantized or value.is_meta)
-        and value.dim() > 0
-    )
-
-
-def _described(value: object) -> str:
+def _check_dense(value: object) -> None:
+    """Refuse what is no tensor, or none with values in rows."""
     if not isinstance(value, Tensor):
-        return f"a value of type {type(value).__name__}"
-    kind = "nested" if value.is_nested else "meta" if value.is_meta else str(value.layout).removeprefix("torch.")
-    return f"a {kind} tensor of {value.dtype} with {value.dim()} dimensions"
+        found = f"a value of type {type(value).__name__}"
+    elif value.is_nested or value.is_quantized or value.is_meta or value.layout != torch.strided or not value.dim():
+        kind = "nested" if value.is_nested else "meta" if value.is_meta else str(value.layout).removeprefix("torch.")
+        found = f"a {kind} tensor of {value.dtype} with {value.dim()} dimensions"
+    else:
+        return
+    raise DataError(f"expected x and y as dense tensors, got {found}: pass lists and arrays as rlab.load((x, y))")
 
 
 @dataclass(frozen=True, repr=False)
@@ -157,11 +153,8 @@ class Batch(Samples):
     r_peaks: tuple[tuple[int, ...], ...] | None = None  # annotated R peaks of each signal, as sample numbers
 
     def __post_init__(self) -> None:
-        if strange := [value for value in (self.x, self.y) if not _is_dense(value)]:
-            raise DataError(
-                f"expected x and y as dense tensors of at least one dimension, got {_described(strange[0])}: pass lists and "
-                "arrays as rlab.load((x, y))"
-            )
+        _check_dense(self.x)
+        _check_dense(self.y)
         if not self.ids:
             object.__setattr__(self, "ids", tuple(str(i) for i in range(len(self.x))))
         if self.rank not in range(1, len(KINDS) + 1):
@@ -180,9 +173,7 @@ class Batch(Samples):
         if self.r_peaks is not None and len(self.r_peaks) != len(self.x):
             raise DataError(f"got r_peaks of {len(self.r_peaks)} samples for {len(self.x)} inputs")
         if self.leads and len(self.leads) != self.x.shape[1]:
-            raise DataError(
-                f"got {len(self.leads)} leads for {self.x.shape[1]} channels: expected one lead per channel"
-            )
+            raise DataError(f"got {len(self.leads)} leads for {self.x.shape[1]} channels: expected one for each")
         if self.x.dtype != torch.float32:
             raise DataError(f"expected float32 inputs, got {self.x.dtype}: divide by 255 or call .float()")
         if not self.bounds[0] < self.bounds[1]:

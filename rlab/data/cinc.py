@@ -100,7 +100,8 @@ def _diagnosed(source: DataFields, codes: Mapping[Path, Sequence[str]], unreadab
     column, wanted = source.label_column or COLUMNS[0], class_names(source.classes)
     if column not in COLUMNS:
         raise OptionError(f"expected label_column {', '.join(COLUMNS)} for SNOMED diagnoses, got {column!r}")
-    named = {path: {_called(code, column) for code in own} for path, own in codes.items()}
+    called = {code: (*words, code)[COLUMNS.index(column)] for code, words in SNOMED.items()}
+    named = {path: {called.get(code, code) for code in own} for path, own in codes.items()}
     labels, left_out = usable_labels(source, named, wanted, unreadable)
     paths = list(labels)
     rows = [paths[i] for i in source.take.rows([",".join(own) for own in labels.values()])]
@@ -110,9 +111,3 @@ def _diagnosed(source: DataFields, codes: Mapping[Path, Sequence[str]], unreadab
     found.left_out[:0] = left_out
     names = wanted or tuple(sorted({label for own in labels.values() for label in own}))
     return labelled_source(source, found, [labels[cut.record.path] for cut in found.cuts], names)
-
-
-def _called(code: str, column: str) -> str:
-    if column == "code" or code not in SNOMED:
-        return code
-    return SNOMED[code][COLUMNS.index(column)]

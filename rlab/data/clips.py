@@ -25,38 +25,32 @@ FOLDERS = ("ucfTrainTestlist", "testTrainMulti_7030_splits")
 HMDB_CODES = {"1": "train", "2": "test"}  # 0: the fold does not use the clip
 
 
-@dataclass(frozen=True)
-class Split:
-    """The clips of a split as 'class/name' without suffix, and the class names in order if a list gives them."""
+def read_split(
+    folder: Path, split: str, fold: int = 1, splits: str | None = None
+) -> tuple[frozenset[str], tuple[str, ...]]:
+    """The clips of a split as 'class/name' without suffix, and the class names in order if a list gives them.
 
-    name: str
-    clips: tuple[str, ...]
-    classes: tuple[str, ...] = ()
-
-    def keep(self, names: Sequence[str]) -> tuple[list[str], list[tuple[str, str]]]:
-        """The files of the split in the order of `names`, and (clip, reason) of the clips without a file."""
-        wanted = set(self.clips)
-        kept = [name for name in names if _stem(name) in wanted]
-        if not kept:
-            raise DataError(f"none of the {len(wanted)} clips of split {self.name} are in the folder: check its lists")
-        missing = sorted(wanted - {_stem(name) for name in kept})
-        return kept, [(clip, "is listed but there is no file") for clip in missing]
-
-
-def read_split(folder: Path, split: str, fold: int = 1, splits: str | None = None) -> Split:
-    """Read the lists in `splits`, or else in the folder of the clips, below it or beside it."""
+    The lists lie in `splits`, or else in the folder of the clips, below it or beside it.
+    """
     if split not in ("train", "test"):
         raise OptionError(f"expected split train or test, got {split!r}")
     usual = [folder, *(top / name for top in (folder, folder.parent) for name in FOLDERS)]
     folders = [Path(splits)] if splits else usual
     for lists in folders:
         ucf, hmdb = lists / f"{split}list{fold:02d}.txt", sorted(lists.glob(f"*_test_split{fold}.txt"))
-        if ucf.is_file():
-            return Split(f"{split} {fold}", _ucf(ucf), _class_order(lists / "classInd.txt"))
-        if hmdb:
-            return Split(f"{split} {fold}", tuple(clip for file in hmdb for clip in _hmdb(file, split, fold)))
+        if ucf.is_file():  # lines 'class/clip.avi', followed by a class number in train lists
+            return frozenset(_stem(line.split()[0]) for line in _lines(ucf)), _class_order(lists / "classInd.txt")
+        if hmdb:  # lines 'clip.avi 1' of one class: 1 is train, 2 is test, 0 is unused
+            named = {file.name.removesuffix(f"_test_split{fold}.txt"): _lines(file) for file in hmdb}
+            pairs = [(label, *line.rsplit(maxsplit=1)) for label, lines in named.items() for line in lines]
+            wanted = [pair for pair in pairs if HMDB_CODES.get(pair[-1]) == split]
+            return frozenset(f"{pair[0]}/{PurePosixPath(pair[1]).stem}" for pair in wanted), ()
     expected = f"{split}list{fold:02d}.txt or CLASS_test_split{fold}.txt in {str(folders[0])!r}"
     raise DataError(f"found no lists of split {split} {fold}: expected {expected}, or pass their folder as splits")
+
+
+def _lines(path: Path) -> list[str]:
+    return [line for line in read_text(path).splitlines() if line.strip()]
 
 
 def _stem(name: str) -> str:
@@ -65,27 +59,13 @@ def _stem(name: str) -> str:
     return f"{path.parent.name}/{path.stem}"
 
 
-def _ucf(path: Path) -> tuple[str, ...]:
-    """Read lines 'class/clip.avi', followed by a class number in train lists."""
-    return tuple(_stem(line.split()[0]) for line in read_text(path).splitlines() if line.strip())
-
-
 def _class_order(path: Path) -> tuple[str, ...]:
     """Read lines '1 ApplyEyeMakeup', counted from 1."""
-    if not path.is_file():
-        return ()
-    pairs = [line.split(maxsplit=1) for line in read_text(path).splitlines() if line.strip()]
     try:
+        pairs = [line.split(maxsplit=1) for line in _lines(path)] if path.is_file() else []
         return tuple(name.strip() for _, name in sorted((int(number), name) for number, name in pairs))
     except ValueError:
         raise DataError(f"expected lines like '1 ApplyEyeMakeup' in {str(path)!r}: correct the file") from None
-
-
-def _hmdb(path: Path, split: str, fold: int) -> list[str]:
-    """Read lines 'clip.avi 1' of one class: 1 is train, 2 is test, 0 is unused."""
-    label = path.name.removesuffix(f"_test_split{fold}.txt")
-    pairs = [line.rsplit(maxsplit=1) for line in read_text(path).splitlines() if line.strip()]
-    return [f"{label}/{PurePosixPath(pair[0]).stem}" for pair in pairs if HMDB_CODES.get(pair[-1]) == split]
 
 
 def keep_groups(source: DataFields, names: Sequence[str]) -> list[int]:
@@ -130,9 +110,15 @@ class ClipSource:
         names = files_below(options.location, VIDEOS, "clips")
         missing: list[tuple[str, str]] = []
         if options.split is not None:
-            chosen = read_split(options.location, options.split, options.fold or 1, options.splits)
-            names, missing = chosen.keep(names)
-            options = options.model_copy(update={"classes": options.classes or chosen.classes or None})
+            clips, order = read_split(options.location, options.split, options.fold or 1, options.splits)
+            names = [name for name in names if _stem(name) in clips]
+            if not names:
+                raise DataError(
+                    f"none of the {len(clips)} clips of split {options.split} are in the folder: check its lists"
+                )
+            lost = sorted(clips - set(map(_stem, names)))
+            missing = [(clip, "is listed but there is no file") for clip in lost]
+            options = options.model_copy(update={"classes": options.classes or order or None})
         y, classes = labels_of(options, names)
         kept = range(len(names)) if options.groups is None else keep_groups(options, names)
         rows = [kept[i] for i in options.take.rows(y[list(kept)])]

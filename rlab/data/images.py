@@ -143,17 +143,14 @@ def cifar10(source: DataFields) -> Batch:
 
     https://www.cs.toronto.edu/~kriz/cifar.html
     """
-    files, bounds = _files(source.location, source.split), source.bounds or UNIT
+    files = _files(source.location, source.split)
     records = np.concatenate([read_records(file) for file in files])
     ids = [f"{file.stem}:{i:05d}" for file in files for i in range(file.stat().st_size // RECORD)]
     labels = torch.from_numpy(records[:, 0].astype(np.int64))
     rows = source.take.rows(labels)
     check_room(len(rows), SHAPE)
     pixels = records[rows, 1:].reshape(-1, *SHAPE)
-    return Batch(
-        x=to_float(pixels, bounds), y=labels[rows], ids=tuple(ids[i] for i in rows), bounds=bounds, classes=CLASSES,
-        eight_bit=finite(bounds), take=source.take,
-    )  # fmt: skip
+    return _pixel_batch(source, pixels, labels[rows], [ids[i] for i in rows])
 
 
 @reads("bounds")
@@ -175,17 +172,17 @@ def cifar10c(source: DataFields) -> Batch:
         got = f"{len(labels)} labels and {kind}.npy of shape {pixels.shape} and type {pixels.dtype}"
         wanted = f"the same labels {LEVELS} times and as many images (n, h, w, 3) of type uint8"
         raise DataError(f"expected {wanted}, got {got}: get the files of CIFAR-10-C again")
-    y, first, bounds = (
-        torch.from_numpy(labels[:count].astype(np.int64)),
-        (int(level) - 1) * count,
-        source.bounds or UNIT,
-    )
+    y, first = torch.from_numpy(labels[:count].astype(np.int64)), (int(level) - 1) * count
     rows = source.take.rows(y)
     images = np.moveaxis(pixels[[first + row for row in rows]], -1, 1)
-    return Batch(
-        x=to_float(images, bounds), y=y[rows], ids=tuple(f"{row:05d}" for row in rows), bounds=bounds,
-        classes=CLASSES if int(y.max()) < len(CLASSES) else (), eight_bit=finite(bounds), take=source.take,
-    )  # fmt: skip
+    return _pixel_batch(source, images, y[rows], [f"{row:05d}" for row in rows])
+
+
+def _pixel_batch(source: DataFields, pixels: Pixels, y: Tensor, ids: Sequence[str]) -> Batch:
+    """Images (b, 3, 32, 32) with the classes of CIFAR-10, unless there are more."""
+    facts = source.facts(CLASSES if int(y.max()) < len(CLASSES) else ()) | {"numbered": False}
+    bounds = source.bounds or UNIT
+    return Batch(to_float(pixels, bounds), y, tuple(ids), bounds=bounds, eight_bit=finite(bounds), **facts)
 
 
 def kinds_in(folder: Path) -> tuple[str, ...]:
@@ -194,7 +191,7 @@ def kinds_in(folder: Path) -> tuple[str, ...]:
     if not kinds or not (folder / LABELS).is_file():
         lacks = "no folder" if not folder.is_dir() else f"no {LABELS}" if kinds else "no images"
         raise DataError(
-            f"expected a folder with {LABELS} and fog.npy, ... of CIFAR-10-C, got {lacks} at {str(folder)!r}: check the path"
+            f"expected {LABELS} and fog.npy, ... of CIFAR-10-C, got {lacks} at {str(folder)!r}: check the path"
         )
     return kinds
 
@@ -237,7 +234,5 @@ def _files(path: Path, split: str | None) -> list[Path]:
     patterns = FILES.values() if split is None else [FILES[split]]
     files = [file for pattern in patterns for file in sorted(path.glob(pattern))]
     if not files:
-        raise DataError(
-            f"the folder {str(path)!r} holds no {' or '.join(patterns)}: get the binary version of CIFAR-10"
-        )
+        raise DataError(f"{str(path)!r} holds no {' or '.join(patterns)}: get the binary version of CIFAR-10")
     return files

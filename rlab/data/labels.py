@@ -147,7 +147,14 @@ def encode_array(labels: Array, classes: Classes = None) -> tuple[Tensor, tuple[
     return _in_range(torch.from_numpy(labels.astype(np.int64)), names), names
 
 
-def encode_targets(y: Array, target: Prediction) -> Tensor:
+def encode_values(y: Array, target: Prediction | None, classes: Classes = None) -> tuple[Tensor, tuple[str, ...]]:
+    """Labels, or what else is to be predicted, and class names."""
+    if target in (None, "classes"):
+        return encode_array(y, classes)
+    return _encode_targets(y, target), class_names(classes)
+
+
+def _encode_targets(y: Array, target: Prediction) -> Tensor:
     """Boxes (n, m, 5), maps (n, *size) or numbers (n,) or (n, k) -> rows as a `Batch` holds them."""
     boxes = y.ndim == 3 and y.shape[-1] == TARGET_COLUMNS
     fits = {"boxes": boxes, "map": y.ndim >= 3, "numbers": y.ndim in (1, 2)}
@@ -175,11 +182,9 @@ def read_list(
     rows = len(labels) if labels.ndim else 0
     if rows != count:
         raise DataError(f"{path.name!r} holds {rows} labels for {count} samples: expected one label per sample")
-    if target == "classes":
-        return encode_array(labels, classes)
     if labels.dtype.kind in "US" and target == "numbers":
         return numbers(texts(labels, "numbers"), path.name), ()
-    return encode_targets(labels, target), class_names(classes)
+    return encode_values(labels, target, classes)
 
 
 def class_names(classes: Classes) -> tuple[str, ...]:

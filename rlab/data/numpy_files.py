@@ -67,9 +67,7 @@ def _reading(path: Path, suffix: str) -> Iterator[None]:
         raise
     except Exception as error:  # numpy and zipfile raise many kinds of errors on broken, encrypted and unknown files
         reason = str(error) or type(error).__name__
-        raise DataError(
-            f"cannot read {str(path)!r} as {suffix} ({reason}): expected plain arrays of numbers"
-        ) from error
+        raise DataError(f"cannot read {str(path)!r} as {suffix} ({reason}): expected plain arrays") from error
 
 
 class StoredArray:

@@ -61,15 +61,8 @@ class Recording:
         values: Floats = (raw - self.zero[chosen, None]) / self.gain[chosen, None]
         return np.where(raw == GAP, np.nan, values) if self.digital.dtype == np.int16 else values
 
-    def saturated(self, rows: Sequence[int]) -> Flags:
-        """Where each of the leads (leads, time) is saturated."""
-        return self._marked(self.at_ends, rows)
-
-    def flat(self, rows: Sequence[int]) -> Flags:
-        """Where each of the leads (leads, time) is flat."""
-        return self._marked(self.at_one, rows)
-
-    def _marked(self, runs: Runs, rows: Sequence[int]) -> Flags:
+    def marked(self, runs: Runs, rows: Sequence[int]) -> Flags:
+        """Where each of the leads (leads, time) is in one of the runs."""
         out = np.zeros((len(self.leads), len(self.digital)), bool)
         for lead, first, end in runs:
             out[lead, first:end] = True

@@ -143,7 +143,7 @@ def read_values(record: Record, leads: Sequence[str], scaling: Scaling | None = 
     length = -(-raw.shape[1] * ratio.numerator // ratio.denominator)
     if length != record.length:
         raise ValueError(f"holds {length} of {record.length} samples")
-    saturated, flat = recording.saturated(rows), recording.flat(rows)
+    saturated, flat = (recording.marked(runs, rows) for runs in (recording.at_ends, recording.at_one))
     values = standardise(resample(raw, ratio)) if scaling == "record" else resample(raw, ratio)
     if ratio != 1:
         near = (np.arange(length) / ratio.numerator * ratio.denominator).round().clip(max=raw.shape[1] - 1).astype(int)

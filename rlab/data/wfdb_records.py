@@ -86,7 +86,13 @@ def cut_records(
     if length < 2:
         raise OptionError(f"expected a window of at least two values, got {window:g} s at {records[0].rate:g} Hz")
     for record in records:
-        every = _beat_cuts(record, length) if beats else _window_cuts(record, length)
+        if beats:
+            pairs = [(at - length // 2, name) for at, name in zip(record.at.tolist(), record.classes, strict=True)]
+        else:
+            starts = range(0, record.length - length + 1, length)
+            pairs = [(start, _main_class(record, start, length)) for start in starts]
+        middle = length // 2 if beats else 0  # ids name the R peak, or the start of a window
+        every = [Cut(record, at, length, f"{record.name}:{at + middle:06d}", name) for at, name in pairs]
         if not beats and not every:
             left_out.append((record.name, f"is shorter than a window of {window:g} s"))
         for cut in every:
@@ -97,16 +103,6 @@ def cut_records(
             else:
                 cuts.append(cut)
     return cuts, left_out
-
-
-def _beat_cuts(record: Record, length: int) -> list[Cut]:
-    pairs = zip(record.at.tolist(), record.classes, strict=True)
-    return [Cut(record, at - length // 2, length, f"{record.name}:{at:06d}", name) for at, name in pairs]
-
-
-def _window_cuts(record: Record, length: int) -> list[Cut]:
-    starts = range(0, record.length - length + 1, length)
-    return [Cut(record, at, length, f"{record.name}:{at:06d}", _main_class(record, at, length)) for at in starts]
 
 
 def _main_class(record: Record, start: int, length: int) -> str:

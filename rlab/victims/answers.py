@@ -18,11 +18,6 @@ LABELS = ("labels", "topk")  # kinds of outputs that name classes without scores
 Score = Callable[[Any], Any]  # what a model returns -> (b,), above 0 if the searched-for class is present, or (b, k)
 
 
-def select_part(answer: object, output: str | int | None) -> object:
-    """The part of what a model returned that `output` names."""
-    return answer if output is None else _part(answer, output)
-
-
 def read_answer(answer: object, output: str | int | None, score: Score | None) -> Tensor:
     """What a model returned -> a tensor of any shape; `output` selects a part, `score` turns it into numbers."""
     part = select_part(answer, output)
@@ -32,8 +27,10 @@ def read_answer(answer: object, output: str | int | None, score: Score | None) -
     return torch.stack([torch.zeros_like(scored), scored], 1) if scored.dim() == 1 else scored
 
 
-def _part(answer: object, output: str | int) -> object:
-    """The answer's item or attribute of this name or index."""
+def select_part(answer: object, output: str | int | None) -> object:
+    """The item or attribute of what a model returned that `output` names; all of it without a name."""
+    if output is None:
+        return answer
     if isinstance(answer, Mapping | Sequence):
         try:
             return answer[output]  # type: ignore[index]
@@ -114,9 +111,7 @@ def ranked_classes(answer: Tensor, rows: int, classes: int | None, outputs: Outp
     if numbers.dim() != 2 or len(numbers) != rows or (outputs == "topk" and answer.dim() == 1):
         raise VictimError(f"expected {wanted} for each of {rows} inputs, got shape {tuple(answer.shape)}")
     if classes is None:
-        raise VictimError(
-            "the model returns class numbers: pass the number of classes, e.g. classes=10 (-M classes=10)"
-        )
+        raise VictimError("the model returns class numbers: pass their number, e.g. classes=10 (-M classes=10)")
     lost = numbers.isnan().any(1, keepdim=True)
     numbers = numbers.nan_to_num()
     if (numbers != numbers.round()).any() or (numbers < 0).any() or (numbers >= classes).any():

@@ -198,7 +198,7 @@ def test_members_of_a_tar_file_are_data(tmp_path: Path) -> None:
     [
         ("", parquet, {"split": "val"}, OptionError, "check split"),
         ("", parquet, {"label_column": "name"}, OptionError, "no column 'name'"),
-        ("a.parquet", {"a": [1.0], "label": [0]}, {}, DataError, "no column of encoded images"),
+        ("a.parquet", {"a": [1.0], "label": [0]}, {}, DataError, "no column of images"),
         ("a.parquet", b"PAR1 nothing", {}, DataError, "as Parquet"),
         ("a.tar", [("0.png", encoded(X[0]))], {}, DataError, "no label"),
         ("a.tar", [("0.cls", b"1")], {}, DataError, "holds no images"),
