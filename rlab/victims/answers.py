@@ -20,17 +20,19 @@ Score = Callable[[Any], Any]  # what a model returns -> (b,), above 0 if the sea
 
 def read_answer(answer: object, output: str | int | None, score: Score | None) -> Tensor:
     """What a model returned -> a tensor of any shape; `output` selects a part, `score` turns it into numbers."""
-    part = select_part(answer, output)
-    if score is None:
-        return to_numbers(part)
-    scored = to_numbers(score(part))
-    return torch.stack([torch.zeros_like(scored), scored], 1) if scored.dim() == 1 else scored
+    numbers = to_numbers(scored(answer, output, score))
+    one = score is not None and numbers.dim() == 1
+    return torch.stack([torch.zeros_like(numbers), numbers], 1) if one else numbers
 
 
-def select_part(answer: object, output: str | int | None) -> object:
-    """The item or attribute of what a model returned that `output` names; all of it without a name."""
-    if output is None:
-        return answer
+def scored(answer: object, output: str | int | None, score: Score | None) -> object:
+    """The part of what a model returned that `output` names, or what `score` makes of it."""
+    part = answer if output is None else _part(answer, output)
+    return part if score is None else score(part)
+
+
+def _part(answer: object, output: str | int) -> object:
+    """The answer's item or attribute of this name or index."""
     if isinstance(answer, Mapping | Sequence):
         try:
             return answer[output]  # type: ignore[index]
