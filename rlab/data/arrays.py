@@ -11,10 +11,10 @@ from torch import Tensor
 
 from rlab.data.batch import KINDS, UNBOUNDED, Kind
 from rlab.data.eight_bit import holds_bytes, to_float
-from rlab.data.fields import UNIT, DataFields, reads
+from rlab.data.fields import UNIT, DataFields
 from rlab.data.labels import by_name, encode_values, read_list
 from rlab.data.numpy_files import Array, StoredArray, npz_names, open_npy, open_npz, read_npz, texts
-from rlab.data.source import Decoded, Source
+from rlab.data.source import Decoded, Source, reads
 from rlab.errors import DataError
 
 Stored = TypeVar("Stored", Array, StoredArray, Array | StoredArray)

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rlab.data.fields import DataFields, check_room, reads
+from rlab.data.fields import DataFields, check_room
 from rlab.data.labels import files_below, labels_of
-from rlab.data.source import Loss, Source, reader
+from rlab.data.source import Loss, Source, reader, reads
 from rlab.errors import DataError, InputError, MissingExtra, optional
 from rlab.storage.outside import regular
 

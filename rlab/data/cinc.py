@@ -11,12 +11,12 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from rlab.data.fields import DataFields, reads
+from rlab.data.fields import DataFields
 from rlab.data.labels import class_names, read_cells
 from rlab.data.matlab import SUFFIX
 from rlab.data.physionet import WINDOW, labelled_source, usable_labels
 from rlab.data.snomed import SNOMED
-from rlab.data.source import Loss, Source
+from rlab.data.source import Loss, Source, reads
 from rlab.data.wfdb_cache import read_ahead_of_time, read_recording
 from rlab.data.wfdb_records import find_cuts
 from rlab.errors import MissingExtra, OptionError

@@ -12,10 +12,10 @@ from torch import Tensor
 from rlab.data.batch import Batch
 from rlab.data.decode import BadClip, read_clip
 from rlab.data.eight_bit import finite
-from rlab.data.fields import UNIT, DataFields, Sampling, Size, reads
+from rlab.data.fields import UNIT, DataFields, Sampling, Size
 from rlab.data.fitting import sides
 from rlab.data.labels import files_below, labels_of, look_up, read_cells, read_table
-from rlab.data.source import Pixels, Source, read_all, reader
+from rlab.data.source import Pixels, Source, read_all, reader, reads
 from rlab.data.take import parse_ranges
 from rlab.errors import DataError, OptionError
 from rlab.storage.outside import read_text

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlab.data.arrays import as_source
-from rlab.data.fields import DataFields, reads
+from rlab.data.fields import DataFields
 from rlab.data.labels import KEY_NAMES, LABEL_NAMES, by_name, encode, is_number, numbers, read_cells, read_list
-from rlab.data.source import Source
+from rlab.data.source import Source, reads
 from rlab.errors import DataError, OptionError
 
 Rows = Sequence[Sequence[str]]

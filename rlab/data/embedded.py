@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rlab.data.batch import UNBOUNDED, Batch
-from rlab.data.fields import DataFields, reads
-from rlab.data.source import Decoded, Source, read_all
+from rlab.data.fields import DataFields
+from rlab.data.source import Decoded, Source, read_all, reads
 from rlab.data.take import ALL, Take
 from rlab.errors import OptionError
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, PositiveFloat, PositiveInt, field_validator, model_validator
 
-from rlab.data.batch import Kind, Samples
+from rlab.data.kinds import Kind
 from rlab.data.take import Order, Take
 from rlab.errors import DataError
 from rlab.predictions.kinds import Prediction
@@ -127,17 +127,3 @@ class DataFields(Options):
         """What these options say of samples with these class names; without `classes` in the options, names give the numbers."""
         numbered = bool(classes) and self.classes is None
         return {"classes": tuple(classes), "numbered": numbered, "take": self.take, "target": self.target or "classes"}
-
-
-Loader = Callable[[DataFields], Samples]  # a `Source`, or a `Batch` of what has to be read at once
-ACCEPTED: dict[Loader, tuple[str, ...]] = {}  # the fields that each loader reads, besides those that all share
-
-
-def reads(*names: str) -> Callable[[Loader], Loader]:
-    """Declare which fields the decorated loader reads."""
-
-    def add(loader: Loader) -> Loader:
-        ACCEPTED[loader] = names
-        return loader
-
-    return add

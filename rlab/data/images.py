@@ -14,13 +14,12 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
-from rlab.data.batch import Batch
 from rlab.data.eight_bit import finite, to_float
-from rlab.data.fields import UNIT, Channels, DataFields, Resizing, Size, check_room, reads
+from rlab.data.fields import UNIT, Channels, DataFields, Resizing, Size, check_room
 from rlab.data.fitting import fit, sides
 from rlab.data.labels import aims_of, files_below, labels_of
 from rlab.data.numpy_files import open_npy, read_npy
-from rlab.data.source import Decoded, Pixels, Source, decode
+from rlab.data.source import Decoded, Pixels, Source, decode, reads
 from rlab.errors import DataError, InputError, OptionError
 from rlab.predictions.kinds import Prediction
 from rlab.storage.config import Bounds
@@ -138,7 +137,7 @@ def to_pixels(image: Image.Image) -> Pixels:
 
 
 @reads("split", "bounds")
-def cifar10(source: DataFields) -> Batch:
+def cifar10(source: DataFields) -> Source:
     """Load images (b, 3, 32, 32) from one .bin file or a folder of them; `split` is train or test (default: both).
 
     https://www.cs.toronto.edu/~kriz/cifar.html
@@ -147,14 +146,25 @@ def cifar10(source: DataFields) -> Batch:
     records = np.concatenate([read_records(file) for file in files])
     ids = [f"{file.stem}:{i:05d}" for file in files for i in range(file.stat().st_size // RECORD)]
     labels = torch.from_numpy(records[:, 0].astype(np.int64))
-    rows = source.take.rows(labels)
-    check_room(len(rows), SHAPE)
-    pixels = records[rows, 1:].reshape(-1, *SHAPE)
-    return _pixel_batch(source, pixels, labels[rows], [ids[i] for i in rows])
+    return _pixel_source(source, lambda rows: records[rows, 1:].reshape(-1, *SHAPE), labels, ids, files)
+
+
+def _pixel_source(
+    source: DataFields, pixels: Callable[[list[int]], Pixels], y: Tensor, ids: Sequence[str], files: Sequence[Path]
+) -> Source:
+    """Images (n, c, h, w) by row, with the classes of CIFAR-10, unless there are more."""
+    rows, bounds = source.take.rows(y), source.bounds or UNIT
+    facts = source.facts(CLASSES if int(y.max()) < len(CLASSES) else ())
+    facts |= {"numbered": False, "bounds": bounds, "eight_bit": finite(bounds)}
+
+    def read(wanted: Sequence[int]) -> Decoded:
+        return Decoded(to_float(pixels([rows[i] for i in wanted]), bounds), range(len(wanted)))
+
+    return Source(read, pixels([0]).shape[1:], y[rows], tuple(ids[i] for i in rows), tuple(files), **facts)
 
 
 @reads("bounds")
-def cifar10c(source: DataFields) -> Batch:
+def cifar10c(source: DataFields) -> Source:
     """Load the images of one kind and level, cifar10c:FOLDER/fog@3: each file of CIFAR-10-C has five levels after one another.
 
     https://zenodo.org/records/2535967
@@ -173,16 +183,8 @@ def cifar10c(source: DataFields) -> Batch:
         wanted = f"the same labels {LEVELS} times and as many images (n, h, w, 3) of type uint8"
         raise DataError(f"expected {wanted}, got {got}: get the files of CIFAR-10-C again")
     y, first = torch.from_numpy(labels[:count].astype(np.int64)), (int(level) - 1) * count
-    rows = source.take.rows(y)
-    images = np.moveaxis(pixels[[first + row for row in rows]], -1, 1)
-    return _pixel_batch(source, images, y[rows], [f"{row:05d}" for row in rows])
-
-
-def _pixel_batch(source: DataFields, pixels: Pixels, y: Tensor, ids: Sequence[str]) -> Batch:
-    """Images (b, 3, 32, 32) with the classes of CIFAR-10, unless there are more."""
-    facts = source.facts(CLASSES if int(y.max()) < len(CLASSES) else ()) | {"numbered": False}
-    bounds = source.bounds or UNIT
-    return Batch(to_float(pixels, bounds), y, tuple(ids), bounds=bounds, eight_bit=finite(bounds), **facts)
+    ids, files = [f"{row:05d}" for row in range(count)], (Path(folder, LABELS), Path(folder, f"{kind}.npy"))
+    return _pixel_source(source, lambda rows: np.moveaxis(pixels[[first + row for row in rows]], -1, 1), y, ids, files)
 
 
 def kinds_in(folder: Path) -> tuple[str, ...]:

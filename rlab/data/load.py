@@ -18,14 +18,14 @@ from rlab.data.clips import VIDEOS, video_folder
 from rlab.data.csv_signals import csv_signals
 from rlab.data.embedded import DEMO as DEMO
 from rlab.data.embedded import demo
-from rlab.data.fields import ACCEPTED, DataFields, Loader
+from rlab.data.fields import DataFields
 from rlab.data.images import CIFAR10C, IMAGES, cifar10, cifar10c, image_folder, is_cifar, is_pickled_cifar
 from rlab.data.labels import endings_below
 from rlab.data.memory import READ, InMemory, in_memory
 from rlab.data.numpy_files import HELD as HELD
 from rlab.data.physionet import cinc2017, is_cinc2017, is_ptbxl, ptbxl
 from rlab.data.shards import parquet, webdataset
-from rlab.data.source import Source, read_all
+from rlab.data.source import ACCEPTED, Loader, Source, read_all
 from rlab.data.volumes import DICOM, NIFTI, volumes
 from rlab.data.wfdb_records import wfdb_records
 from rlab.errors import DataError, OptionError
@@ -57,17 +57,13 @@ class DataOptions(DataFields):
         if self.stream:
             raise OptionError("this needs all samples in memory: remove stream, which works only in attacks")
         with _readable(self.path):
-            return _held(self._loader()(self))
+            return read_all(self._loader()(self))
 
     def open(self) -> Samples:
         """Load the samples, or return a source that reads chunks, if `stream` is set or the data are large."""
         with _readable(self.path):
             found = self._loader()(self)
-            if isinstance(found, Source) and (self.stream or (self.stream is None and found.bytes > HELD)):
-                return found
-            if self.stream:
-                raise OptionError(f"{self.path!r} cannot be read in chunks: remove stream")
-            return _held(found)
+            return found if self.stream or (self.stream is None and found.bytes > HELD) else read_all(found)
 
     def suited(self, several: bool) -> Self:
         """These options for a model with several labels per sample, or one, where the data can be read either way."""
@@ -85,10 +81,6 @@ class DataOptions(DataFields):
             options = ", ".join(accepted)
             raise OptionError(f"the option {foreign[0]!r} does not apply to {self.path!r}: its options are {options}")
         return loader
-
-
-def _held(found: Samples) -> Batch:
-    return found if isinstance(found, Batch) else read_all(found)  # type: ignore[arg-type]
 
 
 @contextmanager
@@ -168,12 +160,8 @@ def _by_target(source: DataFields) -> Loader | None:
 
 def _folder_loader(folder: Path, kind: Kind | None) -> Loader:
     """The loader for the contents of the folder."""
-    for recognised, loader in (
-        (is_cifar, cifar10),
-        (is_ptbxl, ptbxl),
-        (is_cinc2017, cinc2017),
-        (is_cpsc2018, cpsc2018),
-    ):
+    sets = ((is_cifar, cifar10), (is_ptbxl, ptbxl), (is_cinc2017, cinc2017), (is_cpsc2018, cpsc2018))
+    for recognised, loader in sets:
         if recognised(folder):
             return loader
     endings = endings_below(folder)

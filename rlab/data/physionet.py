@@ -12,9 +12,9 @@ from pathlib import Path
 
 import torch
 
-from rlab.data.fields import DataFields, reads
+from rlab.data.fields import DataFields
 from rlab.data.labels import class_names, encode, is_number, read_cells
-from rlab.data.source import Loss, Source
+from rlab.data.source import Loss, Source, reads
 from rlab.data.take import parse_ranges
 from rlab.data.wfdb_read import reason
 from rlab.data.wfdb_records import Found, cut_source, find_cuts

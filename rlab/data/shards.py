@@ -18,10 +18,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from rlab.data.fields import DataFields, reads
+from rlab.data.fields import DataFields
 from rlab.data.images import IMAGES, picture_source
 from rlab.data.labels import LABEL_NAMES, encode, encode_array
-from rlab.data.source import Source
+from rlab.data.source import Source, reads
 from rlab.errors import DataError, OptionError
 from rlab.storage.outside import regular, short
 

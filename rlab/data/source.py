@@ -28,7 +28,7 @@ from torch import Tensor
 
 from rlab.data.batch import Batch, Facts, Kind, Samples
 from rlab.data.eight_bit import to_float
-from rlab.data.fields import check_room
+from rlab.data.fields import DataFields, check_room
 from rlab.data.take import Take
 from rlab.errors import DataError
 from rlab.progress import PATIENCE, bar
@@ -205,6 +205,20 @@ def _in_threads(function: Callable[[Item], Output], items: Sequence[Item]) -> It
                 yield waiting.pop(0).result()
         for future in waiting:
             yield future.result()
+
+
+Loader = Callable[[DataFields], Source]
+ACCEPTED: dict[Loader, tuple[str, ...]] = {}  # the fields that each loader reads, besides those that all share
+
+
+def reads(*names: str) -> Callable[[Loader], Loader]:
+    """Declare which fields the decorated loader reads."""
+
+    def add(loader: Loader) -> Loader:
+        ACCEPTED[loader] = names
+        return loader
+
+    return add
 
 
 Chunk = tuple[Batch | None, Sequence[Loss]]

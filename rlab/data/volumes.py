@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from torch.nn.functional import interpolate, pad
 
 from rlab.data.decode import frame_indices
-from rlab.data.fields import UNIT, DataFields, check_room, reads
+from rlab.data.fields import UNIT, DataFields, check_room
 from rlab.data.fitting import place
 from rlab.data.labels import files_below, labels_of
-from rlab.data.source import Source, reader
+from rlab.data.source import Source, reader, reads
 from rlab.errors import DataError, InputError, MissingExtra, optional
 from rlab.storage.config import Bounds
 from rlab.storage.outside import regular

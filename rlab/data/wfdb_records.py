@@ -13,9 +13,9 @@ from torch import Tensor
 
 from rlab.data.batch import UNBOUNDED
 from rlab.data.ecg_masks import QRS, mark_masks
-from rlab.data.fields import DataFields, Scaling, check_room, reads
+from rlab.data.fields import DataFields, Scaling, check_room
 from rlab.data.labels import by_name, encode, look_up, read_table
-from rlab.data.source import Decoded, Loss, Source
+from rlab.data.source import Decoded, Loss, Source, reads
 from rlab.data.wfdb_read import AAMI, Record, Values, alike, read_headers, read_values, reason, standardise
 from rlab.errors import DataError, OptionError
 from rlab.progress import PATIENCE, bar

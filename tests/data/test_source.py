@@ -142,9 +142,6 @@ def test_small_data_are_read_at_once_by_default(tmp_path: Path, monkeypatch: pyt
     assert not isinstance(options.model_copy(update={"stream": False}).open(), Source)
     with pytest.raises(OptionError):
         options.model_copy(update={"stream": True}).load()
-    (tmp_path / "test_batch.bin").write_bytes(bytes(3073))
-    with pytest.raises(OptionError, match="chunks"):
-        load(tmp_path / "test_batch.bin", stream=True)
 
 
 @pytest.mark.parametrize("broken", [b"", b"no image", encoded(X[0])[:-30]])

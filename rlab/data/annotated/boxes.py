@@ -14,11 +14,11 @@ from rlab.data.annotated.coco import coco_files, find_json, read_coco
 from rlab.data.annotated.pictures import Annotations, Box, Picture, Thing
 from rlab.data.annotated.voc import find_xml, read_voc
 from rlab.data.annotated.yolo import is_yolo, read_yolo
-from rlab.data.fields import DataFields, Objects, Resizing, Size, reads
+from rlab.data.fields import DataFields, Objects, Resizing, Size
 from rlab.data.fitting import place
 from rlab.data.images import picture_source
 from rlab.data.labels import by_name, encode
-from rlab.data.source import Loss, Source
+from rlab.data.source import Loss, Source, reads
 from rlab.errors import DataError
 from rlab.predictions.boxes import TargetBoxes
 
