@@ -13,11 +13,11 @@ from pathlib import Path
 
 from rlab.data.fields import DataFields
 from rlab.data.labels import class_names, read_cells
-from rlab.data.matlab import SUFFIX
 from rlab.data.physionet import WINDOW, labelled_source, usable_labels
 from rlab.data.snomed import SNOMED
 from rlab.data.source import Loss, Source, reads
 from rlab.data.wfdb_cache import read_ahead_of_time, read_recording
+from rlab.data.wfdb_files import MATLAB
 from rlab.data.wfdb_records import find_cuts
 from rlab.errors import MissingExtra, OptionError
 
@@ -58,7 +58,7 @@ def cinc2020(source: DataFields) -> Source:
 
 def is_cpsc2018(folder: Path) -> bool:
     """Whether there is a table of labels, and MATLAB files without headers."""
-    return (folder / REFERENCE).is_file() and any(folder.rglob(f"*{SUFFIX}")) and not any(folder.rglob("*.hea"))
+    return (folder / REFERENCE).is_file() and any(folder.rglob(f"*{MATLAB}")) and not any(folder.rglob("*.hea"))
 
 
 @reads("label_column", "classes", "multilabel", "rate", "window", "leads", "records", "scaling")
@@ -68,7 +68,7 @@ def cpsc2018(source: DataFields) -> Source:
     REFERENCE.csv lists up to three of nine diagnoses for each MATLAB file, in the folder or below it.
     """
     table = {row[0]: row[1:] for row in read_cells(source.location / REFERENCE)}
-    paths = sorted(file.with_suffix("") for file in source.location.rglob(f"*{SUFFIX}"))
+    paths = sorted(file.with_suffix("") for file in source.location.rglob(f"*{MATLAB}"))
     codes = {path: [CPSC[cell] for cell in table.get(path.name, ()) if cell in CPSC] for path in paths}
     return _diagnosed(source, {path: own for path, own in codes.items() if _is_wanted(path, source)}, [])
 

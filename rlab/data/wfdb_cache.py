@@ -23,8 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel
 
-from rlab.data.matlab import SUFFIX, read_matlab
-from rlab.data.wfdb_files import Recording, read_files, signal_files
+from rlab.data.wfdb_files import MATLAB, Recording, read_files, read_matlab, signal_files
 from rlab.progress import PATIENCE, bar
 from rlab.storage.files import write_atomically
 
@@ -58,7 +57,7 @@ def read_recording(path: Path) -> Recording:
     kept = _read_kept(file, path)
     if kept is not None:
         return kept
-    names = (f"{path.name}.hea", f"{path.name}.atr", *(signal_files(path) or (path.name + SUFFIX,)))
+    names = (f"{path.name}.hea", f"{path.name}.atr", *(signal_files(path) or (path.name + MATLAB,)))
     before = _stamps(path, names)
     made = _read(path)
     if _stamps(path, names) == before:  # not written to while it was read
@@ -69,7 +68,7 @@ def read_recording(path: Path) -> Recording:
 
 def _read(path: Path) -> Recording:
     """The record from its WFDB files or, if it has no header, from a MATLAB file."""
-    bare = not path.with_name(f"{path.name}.hea").exists() and path.with_name(path.name + SUFFIX).exists()
+    bare = not path.with_name(f"{path.name}.hea").exists() and path.with_name(path.name + MATLAB).exists()
     return read_matlab(path) if bare else read_files(path)
 
 

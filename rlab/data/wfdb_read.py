@@ -14,11 +14,10 @@ from numpy.typing import NDArray
 from rlab.data.fields import Scaling, check_room
 from rlab.data.source import Loss
 from rlab.data.wfdb_cache import read_ahead_of_time, read_recording
-from rlab.data.wfdb_files import Flags, Floats, Recording
+from rlab.data.wfdb_files import TWELVE, Flags, Floats, Recording
 from rlab.errors import DataError, InputError, MissingExtra, OptionError
 from rlab.progress import PATIENCE, bar
 
-TWELVE = ("I", "II", "III", "aVR", "aVL", "aVF", "V1", "V2", "V3", "V4", "V5", "V6")  # the standard leads
 AAMI = {"N": "NLRBej", "S": "AaJSn", "V": "VEr", "F": "F", "Q": "/fQ?"}  # ANSI/AAMI EC57 classes of beat symbols
 CLASS_OF = {symbol: name for name, symbols in AAMI.items() for symbol in symbols}
 FURTHEST = 100.0  # limit on the factor of resampling

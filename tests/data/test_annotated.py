@@ -252,7 +252,10 @@ def test_no_file_outside_the_folder_is_opened(tmp_path, name):
         ("[1]", "has no list named images"),
         ('{"images": [1], "annotations": [], "categories": []}', "has no list named images"),
         ('{"images": [{"id": "x"}], "annotations": [], "categories": []}', "expected an integer id"),
-        ('{"images": [], "annotations": [{"image_id": 1, "category_id": 3}], "categories": []}', "do not list 3, which it uses"),
+        (
+            '{"images": [], "annotations": [{"image_id": 1, "category_id": 3}], "categories": []}',
+            "do not list 3, which it uses",
+        ),
         ('{"images": [], "annotations": [], "categories": []}', "has an object that can be used"),
     ],
 )
