@@ -102,6 +102,12 @@ class Samples(Facts, ABC):
             got = f"{self.aims.dtype} of shape {tuple(self.aims.shape)}"
             raise DataError(f"expected one target class as int64 for each of {len(self)} samples, got {got}")
 
+    def _picked(self, rows: Sequence[int]) -> dict[str, Any]:
+        """What is known of each of these samples."""
+        index = list(rows)
+        aims = None if self.aims is None else self.aims[index]
+        return {"y": self.y[index], "ids": tuple(self.ids[i] for i in index), "aims": aims}
+
     def label_name(self, label: int) -> str:
         return self.classes[label] if label < len(self.classes) else str(label)
 

@@ -18,7 +18,7 @@ from rlab.data.eight_bit import finite, to_float
 from rlab.data.fields import UNIT, Channels, DataFields, Resizing, Size, check_room
 from rlab.data.fitting import fit, sides
 from rlab.data.labels import aims_of, files_below, labels_of
-from rlab.data.numpy_files import open_npy, read_npy
+from rlab.data.numpy_files import Array, open_npy, read_npy
 from rlab.data.source import Decoded, Pixels, Source, decode, reads
 from rlab.errors import DataError, InputError, OptionError
 from rlab.predictions.kinds import Prediction
@@ -150,7 +150,7 @@ def cifar10(source: DataFields) -> Source:
 
 
 def _pixel_source(
-    source: DataFields, pixels: Callable[[list[int]], Pixels], y: Tensor, ids: Sequence[str], files: Sequence[Path]
+    source: DataFields, pixels: Callable[[list[int]], Array], y: Tensor, ids: Sequence[str], files: Sequence[Path]
 ) -> Source:
     """Images (n, c, h, w) by row, with the classes of CIFAR-10, unless there are more."""
     rows, bounds = source.take.rows(y), source.bounds or UNIT

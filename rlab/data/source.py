@@ -89,16 +89,9 @@ class Source(Samples):
         """Some of the samples, chosen by their labels; none is read."""
         rows, read = take.rows(self.y), self.read
         held = rows if self.one_each else range(len(self.files))
-        return replace(
-            self,
-            read=lambda wanted: read([rows[i] for i in wanted]),
-            y=self.y[rows],
-            aims=None if self.aims is None else self.aims[rows],
-            ids=tuple(self.ids[i] for i in rows),
-            files=tuple(self.files[i] for i in held),
-            stamps=tuple(self.stamps[i] for i in held),
-            take=take,
-        )
+        files, stamps = (tuple(each[i] for i in held) for each in (self.files, self.stamps))
+        known = self._picked(rows) | {"files": files, "stamps": stamps, "take": take}
+        return replace(self, read=lambda wanted: read([rows[i] for i in wanted]), **known)
 
     def __getitem__(self, rows: slice | Sequence[int]) -> Batch:
         batch, losses = self.chunk(range(len(self))[rows] if isinstance(rows, slice) else rows)
@@ -118,8 +111,7 @@ class Source(Samples):
             return None, values.losses
         chosen = [rows[i] for i in values.kept]
         facts: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(Facts)}
-        own = {"left_out": (), "aims": None if self.aims is None else self.aims[chosen], **values.more}
-        batch = Batch(values.x, self.y[chosen], tuple(self.ids[i] for i in chosen), **facts | own)
+        batch = Batch(values.x, **facts | self._picked(chosen) | {"left_out": (), **values.more})
         check_same_shape(batch.shape, self.shape, batch.ids[0])
         return batch, values.losses
 
