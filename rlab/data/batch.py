@@ -79,10 +79,6 @@ class Samples(Facts, ABC):
         name = type(self).__name__
         return f"{name}({len(self)} {self.kind} samples, {shape}, values in [{low:g}, {high:g}]{unit})"
 
-    def losses(self, most: int = 4) -> str:
-        """One line about the skipped samples: the count of each reason, most common first, with one example."""
-        return summarise_losses(self.left_out, most)
-
     def check_numbers(self, classes: int) -> None:
         """Refuse numbers that follow from the names alone if the model has more `classes` than there are names."""
         if self.numbered and len(self.classes) < classes:
@@ -113,7 +109,7 @@ class Samples(Facts, ABC):
 
 
 def summarise_losses(left_out: Sequence[tuple[str, str]], most: int = 4) -> str:
-    """See `Samples.losses`."""
+    """One line about the skipped samples: the count of each reason, most common first, with one example."""
     counts = Counter(reason for _, reason in left_out)
     first = {reason: name for name, reason in reversed(left_out)}
     parts = [f"{count} × {reason} (first {first[reason]})" for reason, count in counts.most_common(most)]

@@ -95,7 +95,7 @@ def read_header(path: Path, rate: float | None = None, annotated: bool = False) 
         raise DataError(f"has no annotation file {path.name}.atr")
     pairs = zip(recording.at.tolist(), recording.symbols, strict=True)
     beats = [(at, CLASS_OF[symbol]) for at, symbol in pairs if symbol in CLASS_OF]
-    ratio = _ratio(native, rate)
+    ratio = ratio_of(native, rate)
     return Record(
         name=path.name,
         path=path,
@@ -138,7 +138,7 @@ def read_values(record: Record, leads: Sequence[str], scaling: Scaling | None = 
     """Read the leads at the rate of the record; a gap (NaN) remains, and resampling widens it."""
     recording, rows = record.recording or read_recording(record.path), [record.leads.index(lead) for lead in leads]
     raw = recording.physical(rows)
-    ratio = _ratio(record.native, record.rate)
+    ratio = ratio_of(record.native, record.rate)
     length = -(-raw.shape[1] * ratio.numerator // ratio.denominator)
     if length != record.length:
         raise ValueError(f"holds {length} of {record.length} samples")
@@ -187,7 +187,7 @@ def standardise(x: Floats) -> Floats:
     return out
 
 
-def _ratio(native: float, rate: float | None) -> Fraction:
+def ratio_of(native: float, rate: float | None) -> Fraction:
     return Fraction(1) if rate is None or rate == native else Fraction(rate / native).limit_denominator(1000)
 
 
