@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -71,14 +70,14 @@ def _median_masks(batch: Batch, lead: int, rate: float) -> dict[str, Tensor]:
     masks = {wave: torch.zeros(len(batch), length, dtype=torch.bool) for wave in WAVES}
     for row, x in enumerate(batch.x[:, lead].double().numpy()):
         annotated = None if batch.r_peaks is None else [at for at in batch.r_peaks[row] if 0 <= at < length]
-        found = _delineate(x, annotated, rate)
-        for wave, spans in found.spans.items():
-            if len(spans) and len(found.peaks):
+        peaks, found = _delineate(x, annotated, rate)
+        for wave, spans in found.items():
+            if len(spans) and len(peaks):
                 ends = np.array(spans)
-                nearest = np.abs(ends.mean(1)[:, None] - found.peaks).argmin(1)
-                start, stop = np.median(ends - found.peaks[nearest][:, None], axis=0).round().astype(int).tolist()
+                nearest = np.abs(ends.mean(1)[:, None] - peaks).argmin(1)
+                start, stop = np.median(ends - peaks[nearest][:, None], axis=0).round().astype(int).tolist()
                 first = max(start, -round(_BEFORE_R * rate)) if wave == "QRS" else start
-                for r in found.peaks.tolist():
+                for r in peaks.tolist():
                     masks[wave][row, max(0, r + first) : max(0, r + stop + 1)] = True
     return masks
 
@@ -114,17 +113,14 @@ def _lead(batch: Batch, wanted: int | str | None) -> int:
     return names.index(str(wanted))
 
 
-@dataclass(frozen=True)
-class Delineation:
-    """The R peaks, and spans (first, last) of each wave; nothing if the delineation fails."""
-
-    peaks: NDArray[np.int64]
-    spans: dict[str, list[tuple[int, int]]]
+Spans = list[tuple[int, int]]  # first and last value of each wave
 
 
-def _delineate(x: NDArray[np.float64], annotated: list[int] | None, rate: float) -> Delineation:
-    """x: (time,)."""
-    nothing = Delineation(np.zeros(0, np.int64), {})
+def _delineate(
+    x: NDArray[np.float64], annotated: list[int] | None, rate: float
+) -> tuple[NDArray[np.int64], dict[str, Spans]]:
+    """x: (time,) -> the R peaks, and the spans of each wave; nothing if the delineation fails."""
+    nothing = np.zeros(0, np.int64), dict[str, Spans]()
     nk = optional("neurokit2", MissingExtra("neurokit2", "ecg-delineate"))
     try:
         with warnings.catch_warnings(action="ignore"):
@@ -141,10 +137,10 @@ def _delineate(x: NDArray[np.float64], annotated: list[int] | None, rate: float)
         wave: _spans(ends[f"ECG_{first}"], ends[f"ECG_{last}"], _LONGEST[wave] * rate)
         for wave, (first, last) in WAVES.items()
     }
-    return Delineation(np.asarray(peaks, np.int64), spans)
+    return np.asarray(peaks, np.int64), spans
 
 
-def _spans(onsets: Sequence[float], offsets: Sequence[float], longest: float) -> list[tuple[int, int]]:
+def _spans(onsets: Sequence[float], offsets: Sequence[float], longest: float) -> Spans:
     """Pair each onset with the first offset after it; the lists may hold NaN and differ in length."""
     starts, stops = (np.array(sorted(at for at in ends if np.isfinite(at)), np.int64) for ends in (onsets, offsets))
     pairs = [(int(start), stops[stops > start][:1]) for start in starts]

@@ -66,10 +66,10 @@ def shards(source: DataFields, ending: str) -> list[Path]:
     if not source.location.is_dir():
         if source.split is not None:
             raise OptionError(f"{source.path!r} is a single file: split works only for a folder")
-        regular(source.location)
-        return [source.location]
-    every = sorted(source.location.rglob(f"*{ending}"))
-    chosen = [path for path in every if source.split is None or path.name.startswith(source.split)]
+        chosen = [source.location]
+    else:
+        every = sorted(source.location.rglob(f"*{ending}"))
+        chosen = [path for path in every if source.split is None or path.name.startswith(source.split)]
     if not chosen:
         raise OptionError(f"no {ending} file in {source.path!r} begins with {source.split!r}: check split")
     for path in chosen:

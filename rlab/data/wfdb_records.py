@@ -69,30 +69,12 @@ def find_cuts(
     """Cut records into beats or windows of `window` seconds; `labelled` keeps only those with a label from their beats."""
     readable, broken = read_headers(paths, source.rate, annotated=beats or labelled)
     records, leads, odd = alike(readable, source.leads)
-    cuts, border = cut_records(records, beats, window, labelled)
-    left_out = broken + odd + border
-    if not cuts:
-        raise DataError(f"no usable {'beats' if beats else 'windows'} in {source.path!r}{reason(left_out)}")
-    return Found([cuts[i] for i in choose(cuts)], leads, left_out)
-
-
-def cut_records(
-    records: Sequence[Record], beats: bool, window: float, labelled: bool = False
-) -> tuple[list[Cut], list[Loss]]:
-    """The position of each sample, and (id, reason) of those that cross a border or have no beat to give a label."""
-    cuts: list[Cut] = []
-    left_out: list[Loss] = []
     length = 2 * round(window * records[0].rate / 2)
     if length < 2:
         raise OptionError(f"expected a window of at least two values, got {window:g} s at {records[0].rate:g} Hz")
+    cuts, left_out = list[Cut](), broken + odd
     for record in records:
-        if beats:
-            pairs = [(at - length // 2, name) for at, name in zip(record.at.tolist(), record.classes, strict=True)]
-        else:
-            starts = range(0, record.length - length + 1, length)
-            pairs = [(start, _main_class(record, start, length)) for start in starts]
-        middle = length // 2 if beats else 0  # ids name the R peak, or the start of a window
-        every = [Cut(record, at, length, f"{record.name}:{at + middle:06d}", name) for at, name in pairs]
+        every = _cuts(record, beats, length)
         if not beats and not every:
             left_out.append((record.name, f"is shorter than a window of {window:g} s"))
         for cut in every:
@@ -102,7 +84,19 @@ def cut_records(
                 left_out.append((cut.id, "holds no annotated beat"))
             else:
                 cuts.append(cut)
-    return cuts, left_out
+    if not cuts:
+        raise DataError(f"no usable {'beats' if beats else 'windows'} in {source.path!r}{reason(left_out)}")
+    return Found([cuts[i] for i in choose(cuts)], leads, left_out)
+
+
+def _cuts(record: Record, beats: bool, length: int) -> list[Cut]:
+    """A sample around each R peak, which its id names, or consecutive windows, with ids that name their start."""
+    if beats:
+        pairs, middle = list(zip((record.at - length // 2).tolist(), record.classes, strict=True)), length // 2
+    else:
+        starts = range(0, record.length - length + 1, length)
+        pairs, middle = [(start, _main_class(record, start, length)) for start in starts], 0
+    return [Cut(record, at, length, f"{record.name}:{at + middle:06d}", name) for at, name in pairs]
 
 
 def _main_class(record: Record, start: int, length: int) -> str:
