@@ -11,7 +11,7 @@ import typer
 from rlab.cli.declared import Wait, check_out, out, run_folder
 from rlab.cli.paged import Paged, tell_page, write_report
 from rlab.core.defaults import POLICY
-from rlab.folders.demo import SCENES
+from rlab.folders.reports import SCENES
 from rlab.present.table import plain, terminal
 from rlab.progress import bar
 from rlab.results.tables import MEDIANS, summary_table
