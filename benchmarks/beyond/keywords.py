@@ -71,4 +71,4 @@ def keywords(rows: slice) -> tuple[Victim, Batch]:
         sounds.append(torch.from_numpy(sound))
     y = torch.tensor([WORDS.index(file.parent.name) for file in files])
     ids = tuple(f"{file.parent.name}/{file.stem}" for file in files)
-    return keyword_victim(), Batch(torch.stack(sounds), y, ids, BOUNDS, WORDS, rate=float(RATE))
+    return keyword_victim(), Batch(torch.stack(sounds), y, ids, bounds=BOUNDS, classes=WORDS, rate=float(RATE))

@@ -13,8 +13,8 @@ from rlab.auditing.load import class_indices
 from rlab.cli.declared import declared, option_flag, out, pairs, tell_data
 from rlab.core.goals import USUAL
 from rlab.data.batch import UNBOUNDED, Batch
-from rlab.data.fields import ACCEPTED
 from rlab.data.load import DEMO, DataOptions, find_loader
+from rlab.data.source import ACCEPTED
 from rlab.diagnosis import data_findings, findings_table
 from rlab.errors import DataError, InputError, OptionError
 from rlab.filters.palettes import is_ecg

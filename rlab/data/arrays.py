@@ -9,55 +9,34 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rlab.data.batch import KINDS, UNBOUNDED, Batch, Kind
+from rlab.data.batch import KINDS, UNBOUNDED, Kind
 from rlab.data.eight_bit import holds_bytes, to_float
-from rlab.data.fields import UNIT, DataFields, reads
-from rlab.data.labels import (
-    by_name,
-    class_names,
-    encode_array,
-    read_list,
-)
-from rlab.data.numpy_files import Array, StoredArray, npz_names, open_npy, open_npz, read_npy, read_npz, texts
-from rlab.data.source import Decoded, Source
-from rlab.data.target_arrays import encode_targets
+from rlab.data.fields import UNIT, DataFields
+from rlab.data.labels import by_name, encode_values, read_list
+from rlab.data.numpy_files import Array, StoredArray, npz_names, open_npy, open_npz, read_npz, texts
+from rlab.data.source import Decoded, Source, reads
 from rlab.errors import DataError
 
 Stored = TypeVar("Stored", Array, StoredArray, Array | StoredArray)
 FEW, LONG = 4, 4  # more channels than that, and fewer values than that times the channels, may be a picture
-DARKEST = 32  # of uint8
+DARKEST, SOME = 32, 256  # the highest value of uint8 that is dark, and rows that are looked at
 X_NAMES = ("x", "data", "images", "signals", "clips", "inputs", "arr_0")
 Y_NAMES = ("y", "labels", "label", "targets", "arr_1")
 
 
 @reads("target", "labels", "classes", "bounds", "rate", "unit", "leads", "split")
-def npz(source: DataFields) -> Batch:
+def npz(source: DataFields) -> Source:
     """Load x and y (or X and labels, x_test and y_test, ...) and, if present, ids, masks and classes from an .npz file."""
-    x_name, y_name = _names(source)
-    arrays = read_npz(source.location, (x_name, y_name, "ids", "masks", "classes"))
-    x = arrays[x_name]
-    return as_batch(source, x, *_labels(source, x.shape, arrays, y_name), arrays.get("ids"), arrays.get("masks"))
-
-
-def npz_source(source: DataFields) -> Source:
-    """Like `npz`, but x and masks stay in the file."""
-    x_name, y_name = _names(source)
-    arrays = read_npz(source.location, (y_name, "ids", "classes"))
-    x = open_npz(source.location, x_name)
-    masks = open_npz(source.location, "masks") if "masks" in npz_names(source.location) else None
-    return _source(source, x, *_labels(source, x.shape, arrays, y_name), arrays.get("ids"), masks)
-
-
-def _names(source: DataFields) -> tuple[str, str | None]:
-    """Names of the input array and, unless a separate file holds the labels, of the label array."""
-    path, stored = source.path, npz_names(source.location)
+    path, stored = source.location, npz_names(source.location)
     x_name = _find(stored, X_NAMES, source.split)
     if x_name is None:
-        raise DataError(f"expected an array named x in {path!r}, got {', '.join(stored) or 'none'}: rename it")
+        raise DataError(f"expected an array named x in {source.path!r}, got {', '.join(stored) or 'none'}: rename it")
     y_name = _find(stored, Y_NAMES, source.split) if source.labels is None else None
     if y_name is None and source.labels is None:
-        raise DataError(f"expected an array named y in {path!r}, got {', '.join(stored)}: add it or pass labels")
-    return x_name, y_name
+        raise DataError(f"expected an array named y in {source.path!r}, got {', '.join(stored)}: add it or pass labels")
+    x, masks = open_npz(path, x_name), open_npz(path, "masks") if "masks" in stored else None
+    arrays = read_npz(path, (y_name, "ids", "classes"))
+    return as_source(source, x, *_labels(source, x.shape, arrays, y_name), arrays.get("ids"), masks)
 
 
 def _labels(
@@ -69,49 +48,27 @@ def _labels(
         raise DataError(f"expected one row per sample in {source.path!r}, got a single value")
     stored = texts(arrays["classes"], "classes") if "classes" in arrays else None
     names = stored if source.classes is None else source.classes
-    if y_name is not None and source.target not in (None, "classes"):
-        return encode_targets(_same(arrays[y_name], shape[0], "y"), source.target), class_names(names), False
     if y_name is not None:
-        y, classes = encode_array(_same(arrays[y_name], shape[0], "y"), names)
-        return y, classes, by_name(classes, names)
-    if source.labels is None:
+        y, classes = encode_values(_same(arrays[y_name], shape[0], "y"), source.target, names)
+    elif source.labels is not None:
+        y, classes = read_list(source.labels, shape[0], names, source.target or "classes")
+    else:
         raise DataError(f"{name!r} holds no labels: pass labels, a .npy or .csv file with one label per sample")
-    y, classes = read_list(source.labels, shape[0], names, source.target or "classes")
     return y, classes, by_name(classes, names)
 
 
 @reads("target", "labels", "classes", "bounds", "rate", "unit", "leads")
-def npy(source: DataFields) -> Batch:
+def npy(source: DataFields) -> Source:
     """Load signals (n, t) or (n, c, t), images (n, c, h, w) or clips (n, c, t, h, w) from .npy, with labels from a second file."""
-    x = read_npy(source.location)
-    return as_batch(source, x, *_labels(source, x.shape))
-
-
-def npy_source(source: DataFields) -> Source:
-    """Like `npy`, but the array stays in the file."""
     x = open_npy(source.location)
-    return _source(source, x, *_labels(source, x.shape))
+    return as_source(source, x, *_labels(source, x.shape))
 
 
-def as_batch(
-    source: DataFields,
-    x: Array,
-    y: Tensor,
-    classes: Sequence[str] = (),
-    numbered: bool = False,
-    ids: Array | None = None,
-    masks: Array | None = None,
-) -> Batch:
-    """Turn an array of samples into a batch: reorder the axes, scale uint8 values to the bounds, keep the chosen rows."""
-    made = _source(source, x, y, classes, numbered, ids, masks)
-    if made.eight_bit and source.bounds is None:
-        _refuse_dark(x)
-    return made[:]
-
-
-def _refuse_dark(x: Array) -> None:
-    """Refuse uint8 values that may have another range than 0..255."""
-    top = int(x.max(initial=0))
+def _refuse_dark(x: Array | StoredArray) -> None:
+    """Refuse uint8 values that may have another range than 0..255; of an array in a file, some rows are read."""
+    count = x.shape[0]
+    seen = x[range(0, count, max(1, count // SOME))] if isinstance(x, StoredArray) else x
+    top = int(seen.max(initial=0))
     if 0 < top <= DARKEST:
         raise DataError(
             f"uint8 values from 0 to {top} may be dark pixels of 0..255 or have a range of their own: pass bounds=(0, 1) "
@@ -119,7 +76,7 @@ def _refuse_dark(x: Array) -> None:
         )
 
 
-def _source(
+def as_source(
     source: DataFields,
     x: Array | StoredArray,
     y: Tensor,
@@ -128,7 +85,7 @@ def _source(
     ids: Array | None = None,
     masks: Array | StoredArray | None = None,
 ) -> Source:
-    """Like `as_batch`, but rows are read on demand."""
+    """Samples from an array: the axes reordered, uint8 values scaled to the bounds, the chosen rows kept."""
     count = x.shape[0]
     # a stand-in of the same shape that takes no memory
     kind = "signal" if source.kind is None and source.rate is not None and len(x.shape) == 3 else source.kind
@@ -145,22 +102,12 @@ def _source(
         more = {} if masks is None else {"masks": _masks(masks[chosen], shape[2:])}
         return Decoded(values, range(len(chosen)), more=more)
 
-    return Source(
-        read=read,
-        sample_shape=shape[1:],
-        y=y[rows],
-        ids=tuple(names[i] for i in rows),
-        files=(source.location,),
-        bounds=limits,
-        classes=tuple(classes),
-        rate=source.rate,
-        unit=source.unit or "",
-        leads=source.leads or (),
-        eight_bit=holds_bytes(x.dtype, limits),
-        numbered=numbered,
-        take=source.take,
-        target=source.target or "classes",
-    )
+    eight_bit = holds_bytes(x.dtype, limits)
+    if eight_bit and source.bounds is None:
+        _refuse_dark(x)
+    facts = source.facts(classes) | {"bounds": limits, "rate": source.rate, "unit": source.unit or ""}
+    facts |= {"leads": source.leads or (), "eight_bit": eight_bit, "numbered": numbered}
+    return Source(read, shape[1:], y[rows], tuple(names[i] for i in rows), (source.location,), **facts)
 
 
 def channels_first(x: Array, kind: Kind | None = None) -> Array:

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rlab.data.fields import DataFields, check_room, reads
-from rlab.data.labels import by_name, files_below, labels_of
-from rlab.data.source import Decoded, Loss, Source, decode
+from rlab.data.fields import DataFields, check_room
+from rlab.data.labels import files_below, labels_of
+from rlab.data.source import Loss, Source, reader, reads
+from rlab.data.wfdb_read import ratio_of, resample
 from rlab.errors import DataError, InputError, MissingExtra, optional
 from rlab.storage.outside import regular
 
@@ -55,15 +56,9 @@ def audio(source: DataFields) -> Source:
     length = max(1, round(seconds * rate))
     ids = tuple(names[row] for row in rows)
     files = tuple(source.location / name for name in ids)
-
-    def read(wanted: Sequence[int]) -> Decoded:
-        items = [(files[i], headers[i]) for i in wanted]
-        return decode(lambda item: read_sound(*item, rate, length), items, [ids[i] for i in wanted], BOUNDS)
-
-    return Source(
-        read, (1, length), labels[rows], ids, files, True, BOUNDS, classes, rate=rate, left_out=tuple(losses),
-        numbered=by_name(classes, source.classes), take=source.take, target=source.target or "classes",
-    )  # fmt: skip
+    read = reader(lambda item: read_sound(*item, rate, length), list(zip(files, headers, strict=True)), ids, BOUNDS)
+    facts = source.facts(classes) | {"bounds": BOUNDS, "rate": rate, "left_out": tuple(losses)}
+    return Source(read, (1, length), labels[rows], ids, files, one_each=True, **facts)
 
 
 def _shared(headers: Sequence[Header]) -> float:
@@ -95,25 +90,12 @@ def read_sound(file: Path, header: Header, rate: float, length: int) -> Floats |
         values, _ = _soundfile().read(str(file), frames=min(first, header.length), dtype="float32", always_2d=True)
     except Exception as error:
         return _reason(error)
-    sound = resample(values.mean(1), header.rate, rate)[:length]
+    sound = resample(values.mean(1)[None], ratio_of(header.rate, rate))[0, :length]
     if not np.isfinite(sound).all():
         return "holds NaN or infinite values"
     padded = np.zeros((1, length), np.float32)
     padded[0, : len(sound)] = np.clip(sound, *BOUNDS)
     return padded
-
-
-def resample(sound: Floats, before: float, after: float) -> Floats:
-    """Resample (t,) by a polyphase filter."""
-    if before == after:
-        return sound
-    from fractions import Fraction
-
-    from scipy.signal import resample_poly
-
-    ratio = Fraction(after / before).limit_denominator(1000)
-    resampled: Floats = resample_poly(sound.astype(np.float64), ratio.numerator, ratio.denominator).astype(np.float32)
-    return resampled
 
 
 def _soundfile() -> Any:

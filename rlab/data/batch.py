@@ -25,23 +25,29 @@ UNBOUNDED = (-math.inf, math.inf)
 DARK = 127  # values from 0 to at most this may have another range than 0..255
 
 
-class Samples(ABC):
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """What is known of samples, besides their values, labels and ids."""
+
+    bounds: tuple[float, float] = (0.0, 1.0)  # the range of allowed values; signals in a physical unit have none
+    classes: tuple[str, ...] = ()  # names by class index; empty if unknown
+    unit: str = ""  # of the values, e.g. "mV"
+    rate: float | None = None  # samples or frames per second
+    left_out: tuple[tuple[str, str], ...] = ()  # (id, reason) of each skipped sample
+    leads: tuple[str, ...] = ()  # names of the channels, if any
+    eight_bit: bool = False  # whether the values came as 8 bits, so that an attack should stay at such values
+    numbered: bool = False  # whether the class numbers follow from the names alone, e.g. those of folders
+    one_label: bool = False  # samples with several labels were left out
+    take: Take = ALL  # how the samples were selected
+    target: Prediction = "classes"  # what `y` holds
+    aims: Tensor | None = None  # (b,) int64: the class that a targeted attack aims at, if each sample has its own
+
+
+class Samples(Facts, ABC):
     """Samples of one shape, in memory (`Batch`) or read on demand (`Source`)."""
 
-    y: Tensor
+    y: Tensor  # (b,) int64, or (b, k) of zeros and ones if samples have several labels; for other targets, rows of them
     ids: tuple[str, ...]
-    bounds: tuple[float, float]
-    classes: tuple[str, ...]
-    unit: str
-    rate: float | None
-    left_out: tuple[tuple[str, str], ...]
-    leads: tuple[str, ...]
-    eight_bit: bool
-    numbered: bool
-    one_label: bool
-    take: Take
-    target: Prediction
-    aims: Tensor | None
 
     @property
     @abstractmethod
@@ -73,10 +79,6 @@ class Samples(ABC):
         name = type(self).__name__
         return f"{name}({len(self)} {self.kind} samples, {shape}, values in [{low:g}, {high:g}]{unit})"
 
-    def losses(self, most: int = 4) -> str:
-        """One line about the skipped samples: the count of each reason, most common first, with one example."""
-        return summarise_losses(self.left_out, most)
-
     def check_numbers(self, classes: int) -> None:
         """Refuse numbers that follow from the names alone if the model has more `classes` than there are names."""
         if self.numbered and len(self.classes) < classes:
@@ -87,12 +89,27 @@ class Samples(ABC):
                 f"{classes}: pass all its class names in order, classes=[...] (-D classes=FILE, one name per line)"
             )
 
+    def _check_facts(self) -> None:
+        """Refuse names that are no text, and targets that are not one for each sample."""
+        if wrong := [name for name in (*self.ids, *self.classes) if not is_text(name)]:
+            raise DataError(f"expected names that can be written as UTF-8, got {short(wrong[0])}: rename it")
+        check_targets(self.target, self.y, self.size, self.ids)
+        if self.aims is not None and (self.aims.dtype != torch.int64 or self.aims.shape != (len(self),)):
+            got = f"{self.aims.dtype} of shape {tuple(self.aims.shape)}"
+            raise DataError(f"expected one target class as int64 for each of {len(self)} samples, got {got}")
+
+    def _picked(self, rows: Sequence[int]) -> dict[str, Any]:
+        """What is known of each of these samples."""
+        index = list(rows)
+        aims = None if self.aims is None else self.aims[index]
+        return {"y": self.y[index], "ids": tuple(self.ids[i] for i in index), "aims": aims}
+
     def label_name(self, label: int) -> str:
         return self.classes[label] if label < len(self.classes) else str(label)
 
 
 def summarise_losses(left_out: Sequence[tuple[str, str]], most: int = 4) -> str:
-    """See `Samples.losses`."""
+    """One line about the skipped samples: the count of each reason, most common first, with one example."""
     counts = Counter(reason for _, reason in left_out)
     first = {reason: name for name, reason in reversed(left_out)}
     parts = [f"{count} × {reason} (first {first[reason]})" for reason, count in counts.most_common(most)]
@@ -108,14 +125,6 @@ def _check_labels(y: Tensor) -> None:
         raise DataError(f"expected labels (n,), or (n, k) of zeros and ones, got shape {tuple(y.shape)}")
 
 
-def check_aims(aims: Tensor | None, samples: int) -> None:
-    """Refuse target classes that are not one for each sample."""
-    if aims is not None and (aims.dtype != torch.int64 or aims.shape != (samples,)):
-        raise DataError(
-            f"expected one target class as int64 for each of {samples} samples, got {aims.dtype} of shape {tuple(aims.shape)}"
-        )
-
-
 def _numbers(rows: Sequence[int], samples: int) -> list[int]:
     """Row numbers from row numbers or a boolean mask."""
     index = torch.as_tensor(rows)
@@ -123,50 +132,31 @@ def _numbers(rows: Sequence[int], samples: int) -> list[int]:
     return numbers
 
 
-def _is_dense(value: object) -> bool:
-    return (
-        isinstance(value, Tensor)
-        and value.layout == torch.strided
-        and not (value.is_nested or value.is_quantized or value.is_meta)
-        and value.dim() > 0
-    )
-
-
-def _described(value: object) -> str:
+def _check_dense(value: object) -> None:
+    """Refuse what is no tensor, or none with values in rows."""
     if not isinstance(value, Tensor):
-        return f"a value of type {type(value).__name__}"
-    kind = "nested" if value.is_nested else "meta" if value.is_meta else str(value.layout).removeprefix("torch.")
-    return f"a {kind} tensor of {value.dtype} with {value.dim()} dimensions"
+        found = f"a value of type {type(value).__name__}"
+    elif value.is_nested or value.is_quantized or value.is_meta or value.layout != torch.strided or not value.dim():
+        kind = "nested" if value.is_nested else "meta" if value.is_meta else str(value.layout).removeprefix("torch.")
+        found = f"a {kind} tensor of {value.dtype} with {value.dim()} dimensions"
+    else:
+        return
+    raise DataError(f"expected x and y as dense tensors, got {found}: pass lists and arrays as rlab.load((x, y))")
 
 
 @dataclass(frozen=True, repr=False)
 class Batch(Samples):
-    """Inputs of one shape. `bounds` is the range of allowed values; signals in a physical unit have none."""
+    """Inputs of one shape, in memory."""
 
     x: Tensor  # (b, c, *size) float32
-    y: Tensor  # (b,) int64, or (b, k) of zeros and ones if samples have several labels; for other targets, rows of them
+    y: Tensor
     ids: tuple[str, ...] = ()  # default: positions
-    bounds: tuple[float, float] = (0.0, 1.0)
-    classes: tuple[str, ...] = ()  # names by class index; empty if unknown
     masks: Tensor | None = None  # (b, *size) bool: where the labelled object is, if known
-    unit: str = ""  # of the values, e.g. "mV"
-    rate: float | None = None  # samples or frames per second
-    left_out: tuple[tuple[str, str], ...] = ()  # (id, reason) of each skipped sample
     r_peaks: tuple[tuple[int, ...], ...] | None = None  # annotated R peaks of each signal, as sample numbers
-    leads: tuple[str, ...] = ()  # names of the channels, if any
-    eight_bit: bool = False  # whether the values came as 8 bits, so that an attack should stay at such values
-    numbered: bool = False  # whether the class numbers follow from the names alone, e.g. those of folders
-    one_label: bool = False  # samples with several labels were left out
-    take: Take = ALL  # how the samples were selected
-    target: Prediction = "classes"  # what `y` holds
-    aims: Tensor | None = None  # (b,) int64: the class that a targeted attack aims at, if each sample has its own
 
     def __post_init__(self) -> None:
-        if strange := [value for value in (self.x, self.y) if not _is_dense(value)]:
-            raise DataError(
-                f"expected x and y as dense tensors of at least one dimension, got {_described(strange[0])}: pass lists and "
-                "arrays as rlab.load((x, y))"
-            )
+        _check_dense(self.x)
+        _check_dense(self.y)
         if not self.ids:
             object.__setattr__(self, "ids", tuple(str(i) for i in range(len(self.x))))
         if self.rank not in range(1, len(KINDS) + 1):
@@ -177,24 +167,19 @@ class Batch(Samples):
         if not len(self.x) == len(self.y) == len(self.ids):
             counts = f"{len(self.x)} inputs, {len(self.y)} labels and {len(self.ids)} ids"
             raise DataError(f"got {counts}: expected the same number of each")
-        check_targets(self.target, self.y, self.size, self.ids)
+        self._check_facts()
         if self.target == "classes":
             _check_labels(self.y)
-        check_aims(self.aims, len(self.x))
         if self.masks is not None and self.masks.shape != (len(self.x), *self.size):
             raise DataError(f"expected masks of shape {(len(self.x), *self.size)}, got {tuple(self.masks.shape)}")
         if self.r_peaks is not None and len(self.r_peaks) != len(self.x):
             raise DataError(f"got r_peaks of {len(self.r_peaks)} samples for {len(self.x)} inputs")
         if self.leads and len(self.leads) != self.x.shape[1]:
-            raise DataError(
-                f"got {len(self.leads)} leads for {self.x.shape[1]} channels: expected one lead per channel"
-            )
+            raise DataError(f"got {len(self.leads)} leads for {self.x.shape[1]} channels: expected one for each")
         if self.x.dtype != torch.float32:
             raise DataError(f"expected float32 inputs, got {self.x.dtype}: divide by 255 or call .float()")
         if not self.bounds[0] < self.bounds[1]:
             raise DataError(f"expected bounds with the lower one first, got {self.bounds}")
-        if wrong := [name for name in (*self.ids, *self.classes) if not is_text(name)]:
-            raise DataError(f"expected names that can be written as UTF-8, got {short(wrong[0])}: rename it")
         if not torch.isfinite(self.x).all():
             bad = [i for i, x in zip(self.ids, self.x, strict=True) if not torch.isfinite(x).all()]
             count = f"{len(bad)} of {len(self.x)} samples"

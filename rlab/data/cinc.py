@@ -11,16 +11,15 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from rlab.data.fields import DataFields, reads
+from rlab.data.fields import DataFields
 from rlab.data.labels import class_names, read_cells
-from rlab.data.matlab import SUFFIX
-from rlab.data.physionet import SEVERAL, WINDOW, labelled_source
+from rlab.data.physionet import WINDOW, labelled_source, usable_labels
 from rlab.data.snomed import SNOMED
-from rlab.data.source import Loss, Source
+from rlab.data.source import Loss, Source, reads
 from rlab.data.wfdb_cache import read_ahead_of_time, read_recording
-from rlab.data.wfdb_read import reason
+from rlab.data.wfdb_files import MATLAB
 from rlab.data.wfdb_records import find_cuts
-from rlab.errors import DataError, MissingExtra, OptionError
+from rlab.errors import MissingExtra, OptionError
 
 COLUMNS = ("name", "abbreviation", "code")  # how a diagnosis is called
 _DIAGNOSES = re.compile(r"^#?\s*Dx:\s*(?P<codes>[0-9, ]+)\s*$", re.IGNORECASE | re.MULTILINE)
@@ -59,7 +58,7 @@ def cinc2020(source: DataFields) -> Source:
 
 def is_cpsc2018(folder: Path) -> bool:
     """Whether there is a table of labels, and MATLAB files without headers."""
-    return (folder / REFERENCE).is_file() and any(folder.rglob(f"*{SUFFIX}")) and not any(folder.rglob("*.hea"))
+    return (folder / REFERENCE).is_file() and any(folder.rglob(f"*{MATLAB}")) and not any(folder.rglob("*.hea"))
 
 
 @reads("label_column", "classes", "multilabel", "rate", "window", "leads", "records", "scaling")
@@ -69,7 +68,7 @@ def cpsc2018(source: DataFields) -> Source:
     REFERENCE.csv lists up to three of nine diagnoses for each MATLAB file, in the folder or below it.
     """
     table = {row[0]: row[1:] for row in read_cells(source.location / REFERENCE)}
-    paths = sorted(file.with_suffix("") for file in source.location.rglob(f"*{SUFFIX}"))
+    paths = sorted(file.with_suffix("") for file in source.location.rglob(f"*{MATLAB}"))
     codes = {path: [CPSC[cell] for cell in table.get(path.name, ()) if cell in CPSC] for path in paths}
     return _diagnosed(source, {path: own for path, own in codes.items() if _is_wanted(path, source)}, [])
 
@@ -101,25 +100,14 @@ def _diagnosed(source: DataFields, codes: Mapping[Path, Sequence[str]], unreadab
     column, wanted = source.label_column or COLUMNS[0], class_names(source.classes)
     if column not in COLUMNS:
         raise OptionError(f"expected label_column {', '.join(COLUMNS)} for SNOMED diagnoses, got {column!r}")
-    named = {path: {_called(code, column) for code in own} for path, own in codes.items()}
-    labels = {path: tuple(sorted(every & set(wanted) if wanted else every)) for path, every in named.items()}
-    left_out = [*unreadable, *((path.name, "has none of the labels") for path, own in labels.items() if not own)]
-    if source.multilabel is False:
-        left_out += [(path.name, SEVERAL) for path, own in labels.items() if len(own) > 1]
-    labels = {path: own for path, own in labels.items() if len(own) == 1 or (own and source.multilabel is not False)}
-    if not labels:
-        raise DataError(f"no record of {source.path!r} has a usable label{reason(left_out)}")
-    rows = list(labels)
-    rows = [rows[i] for i in source.take.rows([",".join(labels[path]) for path in rows])]
+    called = {code: (*words, code)[COLUMNS.index(column)] for code, words in SNOMED.items()}
+    named = {path: {called.get(code, code) for code in own} for path, own in codes.items()}
+    labels, left_out = usable_labels(source, named, wanted, unreadable)
+    paths = list(labels)
+    rows = [paths[i] for i in source.take.rows([",".join(own) for own in labels.values()])]
     found = find_cuts(
         source, rows, source.window or WINDOW, lambda cuts: [i for i, cut in enumerate(cuts) if not cut.start]
     )
     found.left_out[:0] = left_out
     names = wanted or tuple(sorted({label for own in labels.values() for label in own}))
     return labelled_source(source, found, [labels[cut.record.path] for cut in found.cuts], names)
-
-
-def _called(code: str, column: str) -> str:
-    if column == "code" or code not in SNOMED:
-        return code
-    return SNOMED[code][COLUMNS.index(column)]

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import get_args
 
 from torch import Tensor
 
 from rlab.data.batch import Batch
 from rlab.data.decode import BadClip, read_clip
 from rlab.data.eight_bit import finite
-from rlab.data.fields import UNIT, DataFields, Sampling, Size, reads
+from rlab.data.fields import UNIT, DataFields, Sampling, Size
 from rlab.data.fitting import sides
-from rlab.data.labels import by_name, files_below, labels_of, look_up, read_cells, read_table
-from rlab.data.source import Decoded, Pixels, Source, decode, read_all
-from rlab.data.take import ALL, Take, parse_ranges
+from rlab.data.labels import files_below, labels_of, look_up, read_cells, read_table
+from rlab.data.source import Pixels, Source, read_all, reader, reads
+from rlab.data.take import parse_ranges
 from rlab.errors import DataError, OptionError
-from rlab.storage.config import Bounds
 from rlab.storage.outside import read_text
 
 VIDEOS = (".avi", ".mp4", ".mkv", ".mov", ".webm", ".m4v", ".mpg", ".mpeg")
@@ -27,38 +25,32 @@ FOLDERS = ("ucfTrainTestlist", "testTrainMulti_7030_splits")
 HMDB_CODES = {"1": "train", "2": "test"}  # 0: the fold does not use the clip
 
 
-@dataclass(frozen=True)
-class Split:
-    """The clips of a split as 'class/name' without suffix, and the class names in order if a list gives them."""
+def read_split(
+    folder: Path, split: str, fold: int = 1, splits: str | None = None
+) -> tuple[frozenset[str], tuple[str, ...]]:
+    """The clips of a split as 'class/name' without suffix, and the class names in order if a list gives them.
 
-    name: str
-    clips: tuple[str, ...]
-    classes: tuple[str, ...] = ()
-
-    def keep(self, names: Sequence[str]) -> tuple[list[str], list[tuple[str, str]]]:
-        """The files of the split in the order of `names`, and (clip, reason) of the clips without a file."""
-        wanted = set(self.clips)
-        kept = [name for name in names if _stem(name) in wanted]
-        if not kept:
-            raise DataError(f"none of the {len(wanted)} clips of split {self.name} are in the folder: check its lists")
-        missing = sorted(wanted - {_stem(name) for name in kept})
-        return kept, [(clip, "is listed but there is no file") for clip in missing]
-
-
-def read_split(folder: Path, split: str, fold: int = 1, splits: str | None = None) -> Split:
-    """Read the lists in `splits`, or else in the folder of the clips, below it or beside it."""
+    The lists lie in `splits`, or else in the folder of the clips, below it or beside it.
+    """
     if split not in ("train", "test"):
         raise OptionError(f"expected split train or test, got {split!r}")
     usual = [folder, *(top / name for top in (folder, folder.parent) for name in FOLDERS)]
     folders = [Path(splits)] if splits else usual
     for lists in folders:
         ucf, hmdb = lists / f"{split}list{fold:02d}.txt", sorted(lists.glob(f"*_test_split{fold}.txt"))
-        if ucf.is_file():
-            return Split(f"{split} {fold}", _ucf(ucf), _class_order(lists / "classInd.txt"))
-        if hmdb:
-            return Split(f"{split} {fold}", tuple(clip for file in hmdb for clip in _hmdb(file, split, fold)))
+        if ucf.is_file():  # lines 'class/clip.avi', followed by a class number in train lists
+            return frozenset(_stem(line.split()[0]) for line in _lines(ucf)), _class_order(lists / "classInd.txt")
+        if hmdb:  # lines 'clip.avi 1' of one class: 1 is train, 2 is test, 0 is unused
+            named = {file.name.removesuffix(f"_test_split{fold}.txt"): _lines(file) for file in hmdb}
+            pairs = [(label, *line.rsplit(maxsplit=1)) for label, lines in named.items() for line in lines]
+            wanted = [pair for pair in pairs if HMDB_CODES.get(pair[-1]) == split]
+            return frozenset(f"{pair[0]}/{PurePosixPath(pair[1]).stem}" for pair in wanted), ()
     expected = f"{split}list{fold:02d}.txt or CLASS_test_split{fold}.txt in {str(folders[0])!r}"
     raise DataError(f"found no lists of split {split} {fold}: expected {expected}, or pass their folder as splits")
+
+
+def _lines(path: Path) -> list[str]:
+    return [line for line in read_text(path).splitlines() if line.strip()]
 
 
 def _stem(name: str) -> str:
@@ -67,27 +59,13 @@ def _stem(name: str) -> str:
     return f"{path.parent.name}/{path.stem}"
 
 
-def _ucf(path: Path) -> tuple[str, ...]:
-    """Read lines 'class/clip.avi', followed by a class number in train lists."""
-    return tuple(_stem(line.split()[0]) for line in read_text(path).splitlines() if line.strip())
-
-
 def _class_order(path: Path) -> tuple[str, ...]:
     """Read lines '1 ApplyEyeMakeup', counted from 1."""
-    if not path.is_file():
-        return ()
-    pairs = [line.split(maxsplit=1) for line in read_text(path).splitlines() if line.strip()]
     try:
+        pairs = [line.split(maxsplit=1) for line in _lines(path)] if path.is_file() else []
         return tuple(name.strip() for _, name in sorted((int(number), name) for number, name in pairs))
     except ValueError:
         raise DataError(f"expected lines like '1 ApplyEyeMakeup' in {str(path)!r}: correct the file") from None
-
-
-def _hmdb(path: Path, split: str, fold: int) -> list[str]:
-    """Read lines 'clip.avi 1' of one class: 1 is train, 2 is test, 0 is unused."""
-    label = path.name.removesuffix(f"_test_split{fold}.txt")
-    pairs = [line.rsplit(maxsplit=1) for line in read_text(path).splitlines() if line.strip()]
-    return [f"{label}/{PurePosixPath(pair[0]).stem}" for pair in pairs if HMDB_CODES.get(pair[-1]) == split]
 
 
 def keep_groups(source: DataFields, names: Sequence[str]) -> list[int]:
@@ -114,56 +92,63 @@ def _groups(source: DataFields, names: Sequence[str]) -> list[int]:
 
 @dataclass(frozen=True)
 class ClipSource:
-    """A list of clips; only `load`, `batches` and `pixels` decode them."""
+    """A list of clips; only `source`, `load` and `pixels` decode them."""
 
-    folder: Path
+    options: DataFields
     ids: tuple[str, ...]  # paths relative to the folder
     y: Tensor  # (n,)
     classes: tuple[str, ...]
     missing: tuple[tuple[str, str], ...] = ()  # (clip, reason) of listed clips that the folder lacks
-    numbered: bool = False  # as in `Batch`
-    take: Take = ALL
 
     @classmethod
-    def of(cls, source: DataFields) -> ClipSource:
-        """List the clips of a source.
+    def of(cls, options: DataFields) -> ClipSource:
+        """List the clips of a folder.
 
         `split` and `fold` use the UCF-101 or HMDB-51 lists in the folder `splits` (default: in or beside the path);
         `groups` such as '4-7' or '4,6,8-25' keeps the clips of these UCF-101 groups.
         """
-        names = files_below(source.location, VIDEOS, "clips")
+        names = files_below(options.location, VIDEOS, "clips")
         missing: list[tuple[str, str]] = []
-        if source.split is not None:
-            chosen = read_split(source.location, source.split, source.fold or 1, source.splits)
-            names, missing = chosen.keep(names)
-            source = source.model_copy(update={"classes": source.classes or chosen.classes or None})
-        y, classes = labels_of(source, names)
-        kept = range(len(names)) if source.groups is None else keep_groups(source, names)
-        rows = [kept[i] for i in source.take.rows(y[list(kept)])]
-        ids = tuple(names[i] for i in rows)
-        return cls(
-            source.location, ids, y[rows], classes, tuple(missing), by_name(classes, source.classes), source.take
-        )
+        if options.split is not None:
+            clips, order = read_split(options.location, options.split, options.fold or 1, options.splits)
+            names = [name for name in names if _stem(name) in clips]
+            if not names:
+                raise DataError(
+                    f"none of the {len(clips)} clips of split {options.split} are in the folder: check its lists"
+                )
+            lost = sorted(clips - set(map(_stem, names)))
+            missing = [(clip, "is listed but there is no file") for clip in lost]
+            options = options.model_copy(update={"classes": options.classes or order or None})
+        y, classes = labels_of(options, names)
+        kept = range(len(names)) if options.groups is None else keep_groups(options, names)
+        rows = [kept[i] for i in options.take.rows(y[list(kept)])]
+        return cls(options, tuple(names[i] for i in rows), y[rows], classes, tuple(missing))
 
     def __len__(self) -> int:
         return len(self.ids)
 
-    def pixels(
-        self, frames: int, size: Size | None = None, sampling: Sampling = "uniform"
-    ) -> Iterator[tuple[int, Pixels | str]]:
+    def _decoder(self, frames: int, size: Size | None, sampling: Sampling = "uniform") -> Callable[[str], Pixels | str]:
+        """A function that decodes a clip by name, or returns the reason why it cannot."""
+        sides(size)
+        if frames < 1:
+            raise OptionError(f"expected at least 1 frame, got {frames}")
+
+        def decode_one(name: str) -> Pixels | str:
+            try:
+                return read_clip(self.options.location / name, frames, size, sampling)
+            except BadClip as error:
+                return str(error)
+
+        return decode_one
+
+    def pixels(self, frames: int, size: Size | None = None) -> Iterator[tuple[int, Pixels | str]]:
         """Each row with its clip (3, frames, h, w), or with the reason why it cannot be decoded."""
-        return enumerate(map(_decoder(self.folder, frames, size, sampling), self.ids))
+        return enumerate(map(self._decoder(frames, size), self.ids))
 
-    def source(
-        self, frames: int = 16, size: Size | None = None, sampling: Sampling = "uniform", bounds: Bounds = UNIT
-    ) -> Source:
+    def source(self, frames: int = 16, size: Size | None = None) -> Source:
         """The clips (3, frames, h, w), each decoded on demand; the default size is that of the first clip."""
-        decode_one = _decoder(self.folder, frames, size, sampling)
-
-        def read(rows: Sequence[int]) -> Decoded:
-            names = [self.ids[i] for i in rows]
-            return decode(decode_one, names, names, bounds)
-
+        options, bounds = self.options, self.options.bounds or UNIT
+        decode_one = self._decoder(frames, size, options.sampling or "uniform")
         shape: tuple[int, ...] = (3, frames, *sides(size))
         if size is None:
             first = next((clip for clip in map(decode_one, self.ids) if not isinstance(clip, str)), None)
@@ -171,52 +156,13 @@ class ClipSource:
                 reason = decode_one(self.ids[0])
                 raise DataError(f"none of {len(self)} clips can be decoded, first {self.ids[0]!r} ({reason})")
             shape = first.shape
-        files = tuple(self.folder / name for name in self.ids)
-        return Source(
-            read, shape, self.y, self.ids, files, True, bounds, self.classes, left_out=self.missing,
-            eight_bit=finite(bounds), numbered=self.numbered, take=self.take,
-        )  # fmt: skip
+        files = tuple(options.location / name for name in self.ids)
+        facts = options.facts(self.classes) | {"bounds": bounds, "eight_bit": finite(bounds), "left_out": self.missing}
+        return Source(reader(decode_one, self.ids, self.ids, bounds), shape, self.y, self.ids, files, True, **facts)
 
-    def load(
-        self, frames: int = 16, size: Size | None = None, sampling: Sampling = "uniform", bounds: Bounds = UNIT
-    ) -> Batch:
+    def load(self, frames: int = 16, size: Size | None = None) -> Batch:
         """Load all clips as one batch (b, 3, frames, h, w); `left_out` names those that cannot be decoded."""
-        return read_all(self.source(frames, size, sampling, bounds))
-
-    def batches(
-        self,
-        chunk: int,
-        frames: int = 16,
-        size: Size | None = None,
-        sampling: Sampling = "uniform",
-        bounds: Bounds = UNIT,
-    ) -> Iterator[Batch]:
-        """Yield `chunk` clips at a time, for folders that exceed the memory; `left_out` names those that cannot be decoded."""
-        if chunk < 1:
-            raise OptionError(f"expected a chunk of at least 1 clip, got {chunk}")
-        source = self.source(frames, size, sampling, bounds)
-        carried: tuple[tuple[str, str], ...] = self.missing
-        for at in range(0, len(self), chunk):
-            batch, left_out = source.chunk(range(len(self))[at : at + chunk])
-            carried = (*carried, *left_out)
-            if batch is not None:
-                yield replace(batch, left_out=carried)
-                carried = ()
-
-
-def _decoder(folder: Path, frames: int, size: Size | None, sampling: Sampling) -> Callable[[str], Pixels | str]:
-    """A function that decodes a clip by name, or returns the reason why it cannot."""
-    sides(size)
-    if frames < 1 or sampling not in get_args(Sampling):
-        raise OptionError(f"expected at least 1 frame and sampling uniform or dense, got {frames} and {sampling!r}")
-
-    def decode_one(name: str) -> Pixels | str:
-        try:
-            return read_clip(folder / name, frames, size, sampling)
-        except BadClip as error:
-            return str(error)
-
-    return decode_one
+        return read_all(self.source(frames, size))
 
 
 @reads(
@@ -227,5 +173,4 @@ def video_folder(source: DataFields) -> Source:
 
     A clip that cannot be decoded is skipped and listed; a clip shorter than `frames` repeats frames (see `frame_indices`).
     """
-    clips = ClipSource.of(source)
-    return clips.source(source.frames or 16, source.size, source.sampling or "uniform", source.bounds or UNIT)
+    return ClipSource.of(source).source(source.frames or 16, source.size)

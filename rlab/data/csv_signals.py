@@ -7,17 +7,17 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from rlab.data.arrays import as_batch
-from rlab.data.batch import Batch
-from rlab.data.fields import DataFields, reads
+from rlab.data.arrays import as_source
+from rlab.data.fields import DataFields
 from rlab.data.labels import KEY_NAMES, LABEL_NAMES, by_name, encode, is_number, numbers, read_cells, read_list
+from rlab.data.source import Source, reads
 from rlab.errors import DataError, OptionError
 
 Rows = Sequence[Sequence[str]]
 
 
 @reads("target", "labels", "label_column", "classes", "bounds", "rate", "unit", "leads")
-def csv_signals(source: DataFields) -> Batch:
+def csv_signals(source: DataFields) -> Source:
     """Load signals (b, 1, t), one per row, with labels from a second file or from a column.
 
     `label_column` is a name in the header or a position ('0' is the first, '-1' the last). Without it, the label is the
@@ -33,17 +33,16 @@ def csv_signals(source: DataFields) -> Batch:
     key = next((header.index(name) for name in KEY_NAMES if name in header), None)
     values = [i for i in range(len(rows[0])) if i not in (at, key)]
     x = read_numbers(rows, values, file.name, first=2 if header else 1)
+    cells = [row[at] for row in rows] if at is not None else []
     if labels is not None:
         y, classes = read_list(labels, len(x), source.classes, source.target or "classes")
     elif source.target == "numbers":
-        assert at is not None
-        y, classes = numbers([row[at] for row in rows], file.name), ()
+        y, classes = numbers(cells, file.name), ()
     else:
-        assert at is not None
-        y, classes = encode([row[at] for row in rows], source.classes)
+        y, classes = encode(cells, source.classes)
     ids = None if key is None else np.array([row[key] for row in rows])
     numbered = by_name(classes, source.classes)
-    return as_batch(source.model_copy(update={"kind": "signal"}), x, y, classes, numbered, ids)
+    return as_source(source.model_copy(update={"kind": "signal"}), x, y, classes, numbered, ids)
 
 
 def read_numbers(rows: Rows, columns: Sequence[int], name: str, first: int = 1) -> NDArray[np.float32]:
@@ -75,7 +74,9 @@ def _label_at(rows: Rows, header: Sequence[str], column: str | None, name: str) 
     if named:
         return named[0]
     last = len(rows[0]) - 1
-    likely = [at for at in (0, last) if all(_is_label(row[at]) for row in rows)]
+    likely = [
+        at for at in (0, last) if all(float(row[at]).is_integer() if is_number(row[at]) else row[at] for row in rows)
+    ]
     if len(likely) != 1 or last == 0:
         advice = "pass label_column ('0' is the first, '-1' the last) or labels, a file with one label per line"
         raise DataError(f"cannot tell which column of {name!r} is the label: {advice}")
@@ -90,8 +91,3 @@ def _named(width: int, header: Sequence[str], column: str, name: str) -> int:
     except (ValueError, IndexError):
         names = f"the names {', '.join(header)} or " if header else ""
         raise OptionError(f"{name!r} has no column {column!r}: expected {names}a position in 0..{width - 1}") from None
-
-
-def _is_label(cell: str) -> bool:
-    """Whether the cell holds an integer or a name; an empty cell holds neither."""
-    return float(cell).is_integer() if is_number(cell) else bool(cell)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,21 +19,10 @@ Pixels = NDArray[np.uint8]
 Indices = NDArray[np.int64]
 UNEVEN = 1.5  # the frame rate counts as variable if a gap exceeds the median gap by this factor
 MOST_PIXELS = 2**26  # per frame
-LEAP = 48  # seeking to a key frame pays off if it saves decoding this many frames
 
 
 class BadClip(Exception):
     """A clip cannot be decoded; loaders skip it and list it."""
-
-
-@dataclass(frozen=True)
-class Timeline:
-    """The time of each frame in ticks of the container, and the key frames; without `timed` the times are frame numbers."""
-
-    times: Indices  # (frames,)
-    keys: Indices
-    timed: bool
-    size: tuple[int, int]  # height and width
 
 
 def frame_indices(count: int, frames: int, sampling: Sampling) -> Indices:
@@ -61,72 +49,33 @@ def pick(times: Indices, frames: int, sampling: Sampling) -> Indices:
 
 def read_clip(path: Path, frames: int, size: Size | None = None, sampling: Sampling = "uniform") -> Pixels:
     """Decode one file into (3, frames, h, w) uint8."""
-    line = _timeline(path)
-    if line.size[0] * line.size[1] > MOST_PIXELS:  # a small file can declare frames that exceed the memory
-        raise BadClip(f"has frames of {line.size[0]} × {line.size[1]} pixels, more than the limit of {MOST_PIXELS:,}")
-    check_room(1, (3, frames, *(line.size if size is None else sides(size))))
-    wanted = pick(line.times, frames, sampling)
-    pictures = _jump(path, line, wanted, size) if _far(line, wanted) else {}
-    if not set(wanted.tolist()) <= set(pictures):
-        pictures, seen = _in_turn(path, wanted, size)
-        if not seen:
-            raise BadClip("holds no frames")
-        if not set(wanted.tolist()) <= set(pictures):  # the container declares more frames than it holds
-            wanted = frame_indices(seen, frames, sampling)
-            pictures, _ = _in_turn(path, wanted, size)
+    times, declared = _timeline(path)
+    if declared[0] * declared[1] > MOST_PIXELS:  # a small file can declare frames that exceed the memory
+        raise BadClip(f"has frames of {declared[0]} × {declared[1]} pixels, more than the limit of {MOST_PIXELS:,}")
+    check_room(1, (3, frames, *(declared if size is None else sides(size))))
+    wanted = pick(times, frames, sampling)
+    pictures, seen = _in_turn(path, wanted, size)
+    if not seen:
+        raise BadClip("holds no frames")
+    if not set(wanted.tolist()) <= set(pictures):  # the container declares more frames than it holds
+        wanted = frame_indices(seen, frames, sampling)
+        pictures, _ = _in_turn(path, wanted, size)
     if len({picture.shape for picture in pictures.values()}) > 1:
         raise BadClip("its frames change size: pass a size")
     return np.stack([pictures[int(i)] for i in wanted], axis=1)
 
 
-def _timeline(path: Path) -> Timeline:
-    """Read the timeline from the packets, without decoding."""
+def _timeline(path: Path) -> tuple[Indices, tuple[int, int]]:
+    """The time of each frame in ticks of the container, or else its number, and height and width, without decoding."""
     with opened(path) as container:
         stream = container.streams.video[0]
         size = (stream.codec_context.height, stream.codec_context.width)
-        packets = [p for p in container.demux(stream) if p.size and not p.is_discard]
-        times = [packet.pts for packet in packets]
-        keys = [packet.pts for packet in packets if packet.is_keyframe]
+        times = [packet.pts for packet in container.demux(stream) if packet.size and not packet.is_discard]
     if not times:
         raise BadClip("holds no frames")
     if None in times or len(set(times)) < len(times):
-        return Timeline(np.arange(len(times)), np.arange(0), False, size)
-    shown = np.sort(np.array(times, dtype=np.int64))
-    return Timeline(shown, np.searchsorted(shown, np.sort(np.array(keys, dtype=np.int64))), True, size)
-
-
-def _far(line: Timeline, wanted: Indices) -> bool:
-    """Whether seeking saves decoding."""
-    starts = np.concatenate([[0], wanted])
-    return any(_start(line, int(b)) - a > LEAP for a, b in zip(starts.tolist(), wanted.tolist(), strict=False))
-
-
-def _start(line: Timeline, frame: int) -> int:
-    """The last key frame up to `frame`."""
-    at = int(np.searchsorted(line.keys, frame, side="right")) - 1
-    return int(line.keys[at]) if line.timed and at >= 0 else 0
-
-
-def _jump(path: Path, line: Timeline, wanted: Indices, size: Size | None) -> dict[int, Pixels]:
-    """The wanted frames (3, h, w) by index, decoded from the nearest key frames; some are missing if a seek fails."""
-    index = {int(time): i for i, time in enumerate(line.times)}
-    pictures: dict[int, Pixels] = {}
-    with opened(path) as container:
-        stream, here = container.streams.video[0], 0
-        coming = container.decode(stream)
-        for target in sorted(set(wanted.tolist())):
-            if (start := _start(line, target)) - here > LEAP:
-                container.seek(int(line.times[start]), stream=stream)
-                coming = container.decode(stream)
-            for frame in coming:
-                here = index.get(frame.pts, here)
-                if here >= target:
-                    break
-            else:
-                return pictures
-            if here == target:
-                pictures[target] = upright(frame, size)
-    return pictures
+        return np.arange(len(times)), size
+    return np.sort(np.array(times, dtype=np.int64)), size
 
 
 def _in_turn(path: Path, wanted: Indices, size: Size | None) -> tuple[dict[int, Pixels], int]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -43,37 +42,6 @@ def mark_masks(r_peaks: Sequence[Sequence[int]], length: int, reach: int) -> Ten
     return mask
 
 
-def wave_masks(batch: Batch, lead: int | str = 0) -> dict[str, Tensor]:
-    """Masks (n, time) of P, QRS and T, delineated in one lead by neurokit2; the mask of a wave it misses is empty.
-
-    Uses the annotated R peaks, or lets neurokit2 detect them if there are none.
-    """
-    values, rate = _leads_to_delineate(batch, lead)
-    masks = {wave: torch.zeros(len(batch), batch.size[0], dtype=torch.bool) for wave in WAVES}
-    for row, x in enumerate(values):
-        for wave, spans in _delineate(x, _annotated(batch, row), rate).spans.items():
-            for start, stop in spans:
-                masks[wave][row, start : stop + 1] = True
-    if not any(bool(mask.any()) for mask in masks.values()):
-        raise DataError(f"neurokit2 delineated no wave in {len(batch)} samples: choose another lead or longer windows")
-    return masks
-
-
-def _leads_to_delineate(batch: Batch, lead: int | str) -> tuple[NDArray[np.float64], float]:
-    """The lead of every sample (n, time), and the rate."""
-    rate = batch.rate
-    if batch.kind != "signal" or rate is None:
-        raise DataError("delineation needs signals with a known sampling rate: pass rate when you load them")
-    if batch.size[0] < _LEAST * rate:
-        need = f"windows of at least {_LEAST:g} s, got {batch.size[0] / rate:.2g} s"
-        raise DataError(f"delineation needs {need}: load longer ones with beats=False, or use qrs_masks")
-    return batch.x[:, _lead(batch, lead)].double().numpy(), rate
-
-
-def _annotated(batch: Batch, row: int) -> list[int] | None:
-    return None if batch.r_peaks is None else [at for at in batch.r_peaks[row] if 0 <= at < batch.size[0]]
-
-
 def segment_masks(batch: Batch, lead: int | str | None = None) -> dict[str, Tensor]:
     """Masks (n, time) of P, QRS, ST and T, none of which overlap; empty where a wave is not found.
 
@@ -85,35 +53,36 @@ def segment_masks(batch: Batch, lead: int | str | None = None) -> dict[str, Tens
     if batch.kind != "signal" or rate is None:
         raise DataError("the waves of an ECG need signals with a known sampling rate: pass rate when you load them")
     if batch.size[0] < _LEAST * rate and peaks is not None:
-        found = window_masks(peaks, batch.size[0], rate)
+        found = _window_masks(peaks, batch.size[0], rate)
     else:
-        names = [name.casefold() for name in batch.leads]
-        usual = names.index("ii") if "ii" in names else 0
-        found = _median_masks(batch, usual if lead is None else lead)
+        found = _median_masks(batch, _lead(batch, lead), rate)
     qrs = found["QRS"]
     st = torch.stack([_st(*pair, rate) for pair in zip(qrs, found["T"], strict=True)]) & ~qrs
     return {"P": found["P"] & ~qrs & ~st, "QRS": qrs, "ST": st, "T": found["T"] & ~qrs & ~st}
 
 
-def _median_masks(batch: Batch, lead: int | str) -> dict[str, Tensor]:
+def _median_masks(batch: Batch, lead: int, rate: float) -> dict[str, Tensor]:
     """Masks (n, time) of P, QRS and T at their median distances from every R."""
-    values, rate = _leads_to_delineate(batch, lead)
     length = batch.size[0]
+    if length < _LEAST * rate:
+        need = f"windows of at least {_LEAST:g} s, got {length / rate:.2g} s"
+        raise DataError(f"delineation needs {need}: load longer ones with beats=False, or use qrs_masks")
     masks = {wave: torch.zeros(len(batch), length, dtype=torch.bool) for wave in WAVES}
-    for row, x in enumerate(values):
-        found = _delineate(x, _annotated(batch, row), rate)
-        for wave, spans in found.spans.items():
-            if len(spans) and len(found.peaks):
+    for row, x in enumerate(batch.x[:, lead].double().numpy()):
+        annotated = None if batch.r_peaks is None else [at for at in batch.r_peaks[row] if 0 <= at < length]
+        peaks, found = _delineate(x, annotated, rate)
+        for wave, spans in found.items():
+            if len(spans) and len(peaks):
                 ends = np.array(spans)
-                nearest = np.abs(ends.mean(1)[:, None] - found.peaks).argmin(1)
-                start, stop = np.median(ends - found.peaks[nearest][:, None], axis=0).round().astype(int).tolist()
+                nearest = np.abs(ends.mean(1)[:, None] - peaks).argmin(1)
+                start, stop = np.median(ends - peaks[nearest][:, None], axis=0).round().astype(int).tolist()
                 first = max(start, -round(_BEFORE_R * rate)) if wave == "QRS" else start
-                for r in found.peaks.tolist():
+                for r in peaks.tolist():
                     masks[wave][row, max(0, r + first) : max(0, r + stop + 1)] = True
     return masks
 
 
-def window_masks(r_peaks: Sequence[Sequence[int]], length: int, rate: float) -> dict[str, Tensor]:
+def _window_masks(r_peaks: Sequence[Sequence[int]], length: int, rate: float) -> dict[str, Tensor]:
     """Masks (n, length) of each wave's usual window around the R peaks."""
     masks = {wave: torch.zeros(len(r_peaks), length, dtype=torch.bool) for wave in WAVES}
     for row, peaks in enumerate(r_peaks):
@@ -132,26 +101,26 @@ def _st(qrs: Tensor, t: Tensor, rate: float) -> Tensor:
     return mask
 
 
-def _lead(batch: Batch, lead: int | str) -> int:
+def _lead(batch: Batch, wanted: int | str | None) -> int:
+    """The number of a lead; of II or else the first, if none is wanted."""
     names = batch.leads or tuple(str(i) for i in range(batch.x.shape[1]))
-    if isinstance(lead, int) and 0 <= lead < len(names):
-        return lead
-    if lead not in names:
-        raise OptionError(f"there is no lead {lead!r}: the data have {', '.join(names)}")
-    return names.index(str(lead))
+    if wanted is None:
+        return next((number for number, name in enumerate(names) if name.upper() == "II"), 0)
+    if wanted in range(len(names)):
+        return int(wanted)
+    if wanted not in names:
+        raise OptionError(f"there is no lead {wanted!r}: the data have {', '.join(names)}")
+    return names.index(str(wanted))
 
 
-@dataclass(frozen=True)
-class Delineation:
-    """The R peaks, and spans (first, last) of each wave; nothing if the delineation fails."""
-
-    peaks: NDArray[np.int64]
-    spans: dict[str, list[tuple[int, int]]]
+Spans = list[tuple[int, int]]  # first and last value of each wave
 
 
-def _delineate(x: NDArray[np.float64], annotated: list[int] | None, rate: float) -> Delineation:
-    """x: (time,)."""
-    nothing = Delineation(np.zeros(0, np.int64), {})
+def _delineate(
+    x: NDArray[np.float64], annotated: list[int] | None, rate: float
+) -> tuple[NDArray[np.int64], dict[str, Spans]]:
+    """x: (time,) -> the R peaks, and the spans of each wave; nothing if the delineation fails."""
+    nothing = np.zeros(0, np.int64), dict[str, Spans]()
     nk = optional("neurokit2", MissingExtra("neurokit2", "ecg-delineate"))
     try:
         with warnings.catch_warnings(action="ignore"):
@@ -168,10 +137,10 @@ def _delineate(x: NDArray[np.float64], annotated: list[int] | None, rate: float)
         wave: _spans(ends[f"ECG_{first}"], ends[f"ECG_{last}"], _LONGEST[wave] * rate)
         for wave, (first, last) in WAVES.items()
     }
-    return Delineation(np.asarray(peaks, np.int64), spans)
+    return np.asarray(peaks, np.int64), spans
 
 
-def _spans(onsets: Sequence[float], offsets: Sequence[float], longest: float) -> list[tuple[int, int]]:
+def _spans(onsets: Sequence[float], offsets: Sequence[float], longest: float) -> Spans:
     """Pair each onset with the first offset after it; the lists may hold NaN and differ in length."""
     starts, stops = (np.array(sorted(at for at in ends if np.isfinite(at)), np.int64) for ends in (onsets, offsets))
     pairs = [(int(start), stops[stops > start][:1]) for start in starts]

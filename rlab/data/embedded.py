@@ -5,8 +5,10 @@ A simulated sample depends only on its row and the seed, whatever other samples 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,20 +16,19 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rlab.data.batch import UNBOUNDED, Batch
-from rlab.data.fields import DataFields, reads
-from rlab.data.source import Decoded, Source, read_all
-from rlab.data.take import Take
+from rlab.data.fields import DataFields
+from rlab.data.source import Decoded, Source, read_all, reads
+from rlab.data.take import ALL, Take
 from rlab.errors import OptionError
 
 DEMO = "demo:"  # a path that starts with it names embedded data
 TEST_DIGITS = 500
 DIGITS_ORDER = 7  # seed of the permutation that splits the digits; the shipped victim was trained on the rest
 SIMULATED = {"test": (400, 1), "train": (2000, 2)}  # default number of samples and seed of each split
-MOST_SIMULATED = {"ecg": 100_000, "clips": 10_000}  # samples
-IDS = {"digits": "digit", "ecg": "simulated", "clips": "moving"}
 RATE, LENGTH, QRS = 360, 288, 0.05  # of the beats: Hz, values, seconds on either side of R
 BEATS = ("normal", "atrial premature", "ventricular premature", "ST elevation")
 LEADS = ("II", "V1")
+BEAT_FACTS = {"bounds": UNBOUNDED, "classes": BEATS, "unit": "mV", "rate": float(RATE), "leads": LEADS}
 FRAMES, SIDE, FRAME_RATE = 16, 32, 25.0  # of the clips
 MOVES = {"left": (0, -1), "right": (0, 1), "up": (-1, 0), "down": (1, 0)}  # (rows, columns) per frame
 CLASSES = len(BEATS)  # as many as MOVES; both draw the class first
@@ -37,9 +38,9 @@ Floats = NDArray[np.float64]
 _TIME = np.arange(LENGTH) / RATE
 
 
-def embedded(name: str, *, split: str = "test", take: Take | None = None) -> Batch:
+def embedded(name: str, *, split: str = "test", take: Take = ALL) -> Batch:
     """Load digits (real), ecg (simulated) or clips (real digits that move), from the train or the test split."""
-    return read_all(embedded_source(name, split, take or Take()))
+    return read_all(embedded_source(name, split, take))
 
 
 @reads("split")
@@ -48,56 +49,51 @@ def demo(source: DataFields) -> Source:
     return embedded_source(source.path.removeprefix(DEMO), source.split or "test", source.take)
 
 
+@dataclass(frozen=True)
+class Demo:
+    """One of the embedded data sets; `make` makes the samples of some rows of a split."""
+
+    make: Callable[[NDArray[np.int64], str], Decoded]
+    id: str
+    shape: tuple[int, ...]
+    facts: Mapping[str, Any]
+    most: int = 0  # simulated samples
+
+
 def embedded_source(name: str, split: str, take: Take) -> Source:
-    makers = {"digits": digits, "ecg": ecg, "clips": clips}
-    if name not in makers:
-        raise OptionError(f"unknown demo data {name!r}: expected one of {', '.join(makers)}")
+    demos = {
+        "digits": Demo(digits, "digit", (1, 8, 8), {"classes": tuple("0123456789")}),
+        "ecg": Demo(ecg, "simulated", (len(LEADS), LENGTH), BEAT_FACTS, 100_000),
+        "clips": Demo(clips, "moving", (3, FRAMES, SIDE, SIDE), {"classes": tuple(MOVES), "rate": FRAME_RATE}, 10_000),
+    }
+    if name not in demos:
+        raise OptionError(f"unknown demo data {name!r}: expected one of {', '.join(demos)}")
     if split not in SIMULATED:
         raise OptionError(f"expected split train or test, got {split!r}")
-    labels = _labels(name, split, take)
-    chosen, make = take.rows(labels), makers[name]
-    rows = np.array(_part(split)[chosen] if name == "digits" else chosen, np.int64)
-    one = make(rows[:1], split)
-
-    def read(wanted: Sequence[int]) -> Decoded:
-        made = make(rows[list(wanted)], split)
-        return Decoded(made.x, range(len(wanted)), more={"masks": made.masks, "r_peaks": made.r_peaks})
-
-    return Source(
-        read, one.shape, labels[chosen], _ids(name, rows), files=(), bounds=one.bounds, classes=one.classes, unit=one.unit,
-        rate=one.rate, leads=one.leads, take=take,
-    )  # fmt: skip
+    chosen = demos[name]
+    if take.limit is not None and chosen.most and not take.shuffle and take.limit > chosen.most:
+        limit = f"got a limit of {take.limit:,}: pass a smaller one"
+        raise OptionError(f"demo:{name} has at most {chosen.most:,} samples, {limit}")
+    labels = _labels(chosen, split, take)
+    places = take.rows(labels)
+    rows = np.array(places if chosen.most else _part(split)[places], np.int64)
+    ids = tuple(f"{chosen.id}-{row:04d}" for row in rows)
+    facts: dict[str, Any] = {**chosen.facts, "take": take}
+    return Source(lambda some: chosen.make(rows[list(some)], split), chosen.shape, labels[places], ids, (), **facts)
 
 
-def _labels(name: str, split: str, take: Take) -> Tensor:
+def _labels(chosen: Demo, split: str, take: Take) -> Tensor:
     """The class of each sample that there is (n,), with more simulated samples where the limit asks for them."""
-    if name == "digits":
+    if not chosen.most:
         return torch.from_numpy(_read_digits()[1][_part(split)])
     count, seed = SIMULATED[split]
-    if take.limit is not None and not take.shuffle:
-        if take.limit > MOST_SIMULATED[name]:
-            raise OptionError(
-                f"demo:{name} has at most {MOST_SIMULATED[name]:,} samples, got a limit of {take.limit:,}: pass a smaller one"
-            )
-        count = max(count, take.limit)
-    return torch.tensor([_first_draw(seed, row) for row in range(count)])
+    count = count if take.limit is None or take.shuffle else max(count, take.limit)
+    return torch.tensor([int(np.random.default_rng((seed, row)).integers(CLASSES)) for row in range(count)])
 
 
-def _ids(name: str, rows: NDArray[np.int64]) -> tuple[str, ...]:
-    return tuple(f"{IDS[name]}-{row:04d}" for row in rows)
-
-
-def _first_draw(seed: int, row: int) -> int:
-    """The class of a simulated sample, which is its first random number."""
-    return int(np.random.default_rng((seed, row)).integers(CLASSES))
-
-
-def digits(rows: NDArray[np.int64], split: str) -> Batch:
+def digits(rows: NDArray[np.int64], split: str) -> Decoded:
     """Handwritten digits of scikit-learn, (b, 1, 8, 8) in [0, 1]: 500 for testing, 1,297 for training."""
-    x, y = _read_digits()
-    return Batch(
-        torch.from_numpy(x[rows]), torch.from_numpy(y[rows]), _ids("digits", rows), classes=tuple("0123456789")
-    )
+    return Decoded(torch.from_numpy(_read_digits()[0][rows]), range(len(rows)))
 
 
 @cache
@@ -114,27 +110,18 @@ def _part(split: str) -> NDArray[np.int64]:
     return order[:TEST_DIGITS] if split == "test" else order[TEST_DIGITS:]
 
 
-def ecg(rows: NDArray[np.int64], split: str) -> Batch:
+def ecg(rows: NDArray[np.int64], split: str) -> Decoded:
     """Simulated beats (b, 2, 288) in mV at 360 Hz: P, Q, R, S and T as sums of Gaussians, after McSharry et al. 2003
     (https://doi.org/10.1109/TBME.2003.808805)."""
-    seed = SIMULATED[split][1]
-    beats, labels, peaks = zip(*(_beat(np.random.default_rng((seed, int(row)))) for row in rows), strict=True)
-    return Batch(
-        x=torch.from_numpy(np.stack(beats).astype(np.float32)),
-        y=torch.tensor(labels),
-        ids=_ids("ecg", rows),
-        bounds=UNBOUNDED,
-        classes=BEATS,
-        masks=torch.from_numpy(np.stack([np.abs(_TIME - r) <= QRS for r in peaks])),
-        unit="mV",
-        rate=float(RATE),
-        r_peaks=tuple((round(r * RATE),) for r in peaks),
-        leads=LEADS,
-    )
+    draws = (np.random.default_rng((SIMULATED[split][1], int(row))) for row in rows)
+    beats, peaks = zip(*map(_beat, draws), strict=True)
+    masks = torch.from_numpy(np.stack([np.abs(_TIME - r) <= QRS for r in peaks]))
+    more = {"masks": masks, "r_peaks": tuple((round(r * RATE),) for r in peaks)}
+    return Decoded(torch.from_numpy(np.stack(beats).astype(np.float32)), range(len(rows)), more=more)
 
 
-def _beat(draw: np.random.Generator) -> tuple[Floats, int, float]:
-    """One beat (2, 288), its class, and the time of its R peak."""
+def _beat(draw: np.random.Generator) -> tuple[Floats, float]:
+    """One beat (2, 288), and the time of its R peak; the class is the first random number."""
     label = int(draw.integers(len(BEATS)))
     peak = 0.36 + draw.uniform(-0.04, 0.04)
     gain = draw.lognormal(0, 0.2)
@@ -143,7 +130,7 @@ def _beat(draw: np.random.Generator) -> tuple[Floats, int, float]:
         lead_two = draw.normal(0.45, 0.2)
         bump = height * np.exp(-0.5 * ((_TIME - peak - at) / width) ** 2)
         x += gain * np.array([[1.0], [lead_two]]) * bump
-    return x + _noise(draw), label, peak
+    return x + _noise(draw), peak
 
 
 def _waves(name: str, draw: np.random.Generator) -> list[Wave]:
@@ -172,29 +159,23 @@ def _noise(draw: np.random.Generator) -> Floats:
     return total
 
 
-def clips(rows: NDArray[np.int64], split: str) -> Batch:
+def clips(rows: NDArray[np.int64], split: str) -> Decoded:
     """Clips (b, 3, 16, 32, 32) in [0, 1] of a handwritten digit of the same split that moves over a plain background,
     with its masks; the class is the direction of the motion."""
-    seed, written = SIMULATED[split][1], _read_digits()[0][_part(split), 0]
-    drawn = (_clip(np.random.default_rng((seed, int(row))), written) for row in rows)
-    values, masks, labels = zip(*drawn, strict=True)
-    return Batch(
-        x=torch.from_numpy(np.stack(values).astype(np.float32)),
-        y=torch.tensor(labels),
-        ids=_ids("clips", rows),
-        classes=tuple(MOVES),
-        masks=torch.from_numpy(np.stack(masks)),
-        rate=FRAME_RATE,
-    )
+    draws = (np.random.default_rng((SIMULATED[split][1], int(row))) for row in rows)
+    written = _read_digits()[0][_part(split), 0]
+    values, masks = zip(*(_clip(draw, written) for draw in draws), strict=True)
+    more = {"masks": torch.from_numpy(np.stack(masks))}
+    return Decoded(torch.from_numpy(np.stack(values).astype(np.float32)), range(len(rows)), more=more)
 
 
-def _clip(draw: np.random.Generator, written: NDArray[np.float32]) -> tuple[Floats, NDArray[np.bool_], int]:
-    """One clip (3, t, h, w) of one of the written digits (n, 8, 8), its mask (t, h, w) and its class."""
+def _clip(draw: np.random.Generator, written: NDArray[np.float32]) -> tuple[Floats, NDArray[np.bool_]]:
+    """One clip (3, t, h, w) of one of the written digits (n, 8, 8), and its mask (t, h, w); the class is drawn first."""
     label = int(draw.integers(len(MOVES)))
     ink = _track(draw, written[draw.integers(len(written))], tuple(MOVES.values())[label])
     paper = draw.uniform(0.2, 0.4, (3, 1, 1, 1))
     x = paper + draw.uniform(0.2, 0.55, (3, 1, 1, 1)) * ink
-    return np.clip(x + draw.normal(0, 0.01, x.shape), 0, 1), ink > INK, label
+    return np.clip(x + draw.normal(0, 0.01, x.shape), 0, 1), ink > INK
 
 
 def _track(draw: np.random.Generator, digit: NDArray[np.float32], step: tuple[int, int]) -> Floats:

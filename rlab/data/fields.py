@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, PositiveFloat, PositiveInt, field_validator, model_validator
 
-from rlab.data.batch import Kind, Samples
+from rlab.data.kinds import Kind
 from rlab.data.take import Order, Take
 from rlab.errors import DataError
 from rlab.predictions.kinds import Prediction
@@ -48,69 +48,52 @@ class DataFields(Options):
     """A source of samples. None stands for the default of the loader; a loader refuses options it does not have."""
 
     path: str = Field(
-        description="file, folder, WFDB record, demo:digits, demo:ecg or demo:clips, or cifar10c:FOLDER/fog@3"
+        description="file, folder, WFDB record, demo:digits, demo:ecg, demo:clips or cifar10c:FOLDER/fog@3"
     )
-    kind: Kind | None = Field(
-        None, description="kind of data, needed if a folder holds several kinds or the axes of an array are ambiguous"
-    )
+    kind: Kind | None = Field(None, description="kind of data, if a folder holds several or an array is ambiguous")
     target: Prediction | None = Field(
-        None,
-        description="what to predict: classes, boxes, map (a class per pixel) or numbers (default: what the data hold)",
+        None, description="what to predict: classes, boxes, map (a class per pixel) or numbers (default: by the data)"
     )
-    labels: str | None = Field(
-        None, description="file with a name and label per line, or with one label per line in order"
-    )
+    labels: str | None = Field(None, description="file with a name and label per line, or one label per line in order")
     label_column: str | None = Field(None, description="column name; for signals also '0' (first) or '-1' (last)")
-    targets: str | None = Field(
-        None, description="images: column of the table of labels with the class that --goal targeted:data aims at"
-    )
+    targets: str | None = Field(None, description="images: column with the class that --goal targeted:data aims at")
     classes: str | tuple[str, ...] | None = Field(
-        None, description="class names by index, or a text file with one name per line"
+        None, description="class names by index, or a file, one name per line"
     )
     bounds: Bounds | None = Field(None, description="range of values (default: none for signals)")
     limit: PositiveInt | None = Field(None, description="maximum number of samples, spread over the classes")
     order: Order = Field(
-        "spread", description="samples that a limit selects: spread over the classes, or first (default: spread)"
+        "spread", description="what a limit selects: samples spread over the classes (default), or first"
     )
     shuffle: bool = Field(False, description="shuffle the samples; a limit then selects random ones")
     seed: int = Field(0, ge=0, description="random seed of the selection (default: 0)")
-    stream: bool | None = Field(
-        None, description="attacks: read one chunk at a time (default: if the data need more than 64 MB)"
-    )
+    stream: bool | None = Field(None, description="attacks: read one chunk at a time (default: above 64 MB)")
     split: str | None = Field(None, description="split: train or test, if the source has them; PTB-XL also has val")
     size: Size | None = Field(None, description="images, video: resize to this side or (height, width)")
-    resize: Resizing | None = Field(
-        None, description="images: how to reach the size: crop the centre, stretch, or pad with grey (default: crop)"
-    )
+    resize: Resizing | None = Field(None, description="images: crop the centre (default), stretch, or pad with grey")
     objects: Objects | None = Field(
         None,
-        description="boxes: a sample for each object, for the largest of each image, or for all together (default: each)",
+        description="boxes: a sample for each object (default), for the largest of each image, or for all together",
     )
     images: str | None = Field(None, description="boxes, maps: folder of the images (default: searched for)")
     masks: str | None = Field(None, description="maps: folder of mask files (default: masks, SegmentationClass, ...)")
     trimap: bool | None = Field(
-        None, description="maps: masks mark object 1, background 2 and border 3, as in Oxford-IIIT Pet"
+        None, description="maps: masks mark object 1, background 2 and border 3, as Oxford pets"
     )
     channels: Channels | None = Field(None, description="images: 3 for colour, 1 for grey")
-    frames: PositiveInt | None = Field(
-        None, le=MOST_FRAMES, description="video: frames per clip (default: 16); volumes: slices"
-    )
-    slice: int | None = Field(
-        None, ge=0, description="volumes, with kind=image: number of the slice, from 0 (default: the middle)"
-    )
+    frames: PositiveInt | None = Field(None, le=MOST_FRAMES, description="video: frames (default: 16); volumes: slices")
+    slice: int | None = Field(None, ge=0, description="volumes, with kind=image: slice, from 0 (default: the middle)")
     sampling: Sampling | None = Field(None, description="video: sample frames uniformly or densely around the middle")
     fold: PositiveInt | None = Field(None, description="video: number of the official split (default: 1)")
     splits: str | None = Field(None, description="video: folder with the official split lists")
     folds: int | str | None = Field(None, description="PTB-XL: folds, e.g. 9 or 1-8 (folds share no patient)")
     groups: int | str | None = Field(None, description="video: groups of UCF-101, e.g. 4-7")
-    rate: PositiveFloat | None = Field(
-        None, description="signals: sampling rate in Hz; WFDB records and sounds are resampled to it"
-    )
+    rate: PositiveFloat | None = Field(None, description="signals: rate in Hz; WFDB and sounds are resampled to it")
     unit: str | None = Field(None, max_length=20, description="arrays of signals: unit of the values, e.g. mV")
     scaling: Scaling | None = Field(None, description="WFDB: standardise each lead over the record or the window")
     multilabel: bool | None = Field(
         None,
-        description="PTB-XL, CinC 2020: several labels per record, or only records with one (default: as the model has)",
+        description="PTB-XL, CinC 2020: several labels per record, or only records with one (default: by the model)",
     )
     beats: bool | None = Field(None, description="WFDB: cut beats, or consecutive windows")
     window: PositiveFloat | None = Field(None, description="WFDB, sounds: window length in seconds")
@@ -131,12 +114,6 @@ class DataFields(Options):
             raise ValueError("expected the lower bound first")
         return bounds
 
-    @model_validator(mode="after")
-    def _one_order(self) -> Self:
-        if self.shuffle and self.order == "first":
-            raise ValueError("shuffle and order='first' contradict each other")
-        return self
-
     @property
     def location(self) -> Path:
         return Path(self.path)
@@ -146,16 +123,7 @@ class DataFields(Options):
         """The choice of samples."""
         return Take(self.limit, self.shuffle, self.seed, self.order)
 
-
-Loader = Callable[[DataFields], Samples]  # a `Source`, or a `Batch` of what has to be read at once
-ACCEPTED: dict[Loader, tuple[str, ...]] = {}  # the fields that each loader reads, besides those that all share
-
-
-def reads(*names: str) -> Callable[[Loader], Loader]:
-    """Declare which fields the decorated loader reads."""
-
-    def add(loader: Loader) -> Loader:
-        ACCEPTED[loader] = names
-        return loader
-
-    return add
+    def facts(self, classes: Sequence[str] = ()) -> dict[str, Any]:
+        """What these options say of samples with these class names; without `classes` in the options, names give the numbers."""
+        numbered = bool(classes) and self.classes is None
+        return {"classes": tuple(classes), "numbered": numbered, "take": self.take, "target": self.target or "classes"}

@@ -14,13 +14,12 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
-from rlab.data.batch import Batch
 from rlab.data.eight_bit import finite, to_float
-from rlab.data.fields import UNIT, Channels, DataFields, Resizing, Size, check_room, reads
+from rlab.data.fields import UNIT, Channels, DataFields, Resizing, Size, check_room
 from rlab.data.fitting import fit, sides
-from rlab.data.labels import aims_of, by_name, files_below, labels_of
-from rlab.data.numpy_files import open_npy, read_npy
-from rlab.data.source import Decoded, Pixels, Source, decode
+from rlab.data.labels import aims_of, files_below, labels_of
+from rlab.data.numpy_files import Array, open_npy, read_npy
+from rlab.data.source import Decoded, Pixels, Source, decode, reads
 from rlab.errors import DataError, InputError, OptionError
 from rlab.predictions.kinds import Prediction
 from rlab.storage.config import Bounds
@@ -76,10 +75,8 @@ def picture_source(
         if isinstance(first, str):
             raise DataError(f"cannot read the first image, {ids[0]!r} ({first}): replace it, or pass a size")
         shape = first.shape
-    return Source(
-        read, shape, y, ids, files, one_each, bounds, classes, eight_bit=finite(bounds),
-        numbered=by_name(classes, source.classes), take=source.take, target=target,
-    )  # fmt: skip
+    facts = source.facts(classes) | {"target": target, "bounds": bounds, "eight_bit": finite(bounds)}
+    return Source(read, shape, y, ids, files, one_each, **facts)
 
 
 def read_images(
@@ -140,26 +137,34 @@ def to_pixels(image: Image.Image) -> Pixels:
 
 
 @reads("split", "bounds")
-def cifar10(source: DataFields) -> Batch:
+def cifar10(source: DataFields) -> Source:
     """Load images (b, 3, 32, 32) from one .bin file or a folder of them; `split` is train or test (default: both).
 
     https://www.cs.toronto.edu/~kriz/cifar.html
     """
-    files, bounds = _files(source.location, source.split), source.bounds or UNIT
+    files = _files(source.location, source.split)
     records = np.concatenate([read_records(file) for file in files])
     ids = [f"{file.stem}:{i:05d}" for file in files for i in range(file.stat().st_size // RECORD)]
     labels = torch.from_numpy(records[:, 0].astype(np.int64))
-    rows = source.take.rows(labels)
-    check_room(len(rows), SHAPE)
-    pixels = records[rows, 1:].reshape(-1, *SHAPE)
-    return Batch(
-        x=to_float(pixels, bounds), y=labels[rows], ids=tuple(ids[i] for i in rows), bounds=bounds, classes=CLASSES,
-        eight_bit=finite(bounds), take=source.take,
-    )  # fmt: skip
+    return _pixel_source(source, lambda rows: records[rows, 1:].reshape(-1, *SHAPE), labels, ids, files)
+
+
+def _pixel_source(
+    source: DataFields, pixels: Callable[[list[int]], Array], y: Tensor, ids: Sequence[str], files: Sequence[Path]
+) -> Source:
+    """Images (n, c, h, w) by row, with the classes of CIFAR-10, unless there are more."""
+    rows, bounds = source.take.rows(y), source.bounds or UNIT
+    facts = source.facts(CLASSES if int(y.max()) < len(CLASSES) else ())
+    facts |= {"numbered": False, "bounds": bounds, "eight_bit": finite(bounds)}
+
+    def read(wanted: Sequence[int]) -> Decoded:
+        return Decoded(to_float(pixels([rows[i] for i in wanted]), bounds), range(len(wanted)))
+
+    return Source(read, pixels([0]).shape[1:], y[rows], tuple(ids[i] for i in rows), tuple(files), **facts)
 
 
 @reads("bounds")
-def cifar10c(source: DataFields) -> Batch:
+def cifar10c(source: DataFields) -> Source:
     """Load the images of one kind and level, cifar10c:FOLDER/fog@3: each file of CIFAR-10-C has five levels after one another.
 
     https://zenodo.org/records/2535967
@@ -177,17 +182,9 @@ def cifar10c(source: DataFields) -> Batch:
         got = f"{len(labels)} labels and {kind}.npy of shape {pixels.shape} and type {pixels.dtype}"
         wanted = f"the same labels {LEVELS} times and as many images (n, h, w, 3) of type uint8"
         raise DataError(f"expected {wanted}, got {got}: get the files of CIFAR-10-C again")
-    y, first, bounds = (
-        torch.from_numpy(labels[:count].astype(np.int64)),
-        (int(level) - 1) * count,
-        source.bounds or UNIT,
-    )
-    rows = source.take.rows(y)
-    images = np.moveaxis(pixels[[first + row for row in rows]], -1, 1)
-    return Batch(
-        x=to_float(images, bounds), y=y[rows], ids=tuple(f"{row:05d}" for row in rows), bounds=bounds,
-        classes=CLASSES if int(y.max()) < len(CLASSES) else (), eight_bit=finite(bounds), take=source.take,
-    )  # fmt: skip
+    y, first = torch.from_numpy(labels[:count].astype(np.int64)), (int(level) - 1) * count
+    ids, files = [f"{row:05d}" for row in range(count)], (Path(folder, LABELS), Path(folder, f"{kind}.npy"))
+    return _pixel_source(source, lambda rows: np.moveaxis(pixels[[first + row for row in rows]], -1, 1), y, ids, files)
 
 
 def kinds_in(folder: Path) -> tuple[str, ...]:
@@ -196,7 +193,7 @@ def kinds_in(folder: Path) -> tuple[str, ...]:
     if not kinds or not (folder / LABELS).is_file():
         lacks = "no folder" if not folder.is_dir() else f"no {LABELS}" if kinds else "no images"
         raise DataError(
-            f"expected a folder with {LABELS} and fog.npy, ... of CIFAR-10-C, got {lacks} at {str(folder)!r}: check the path"
+            f"expected {LABELS} and fog.npy, ... of CIFAR-10-C, got {lacks} at {str(folder)!r}: check the path"
         )
     return kinds
 
@@ -239,7 +236,5 @@ def _files(path: Path, split: str | None) -> list[Path]:
     patterns = FILES.values() if split is None else [FILES[split]]
     files = [file for pattern in patterns for file in sorted(path.glob(pattern))]
     if not files:
-        raise DataError(
-            f"the folder {str(path)!r} holds no {' or '.join(patterns)}: get the binary version of CIFAR-10"
-        )
+        raise DataError(f"{str(path)!r} holds no {' or '.join(patterns)}: get the binary version of CIFAR-10")
     return files

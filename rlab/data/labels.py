@@ -14,14 +14,20 @@ from torch import Tensor
 
 from rlab.data.fields import DataFields
 from rlab.data.numpy_files import Array, read_npy, texts
-from rlab.data.target_arrays import encode_targets
 from rlab.errors import DataError, OptionError
-from rlab.predictions.kinds import Prediction
+from rlab.predictions.boxes import TARGET_COLUMNS, TargetBoxes
+from rlab.predictions.kinds import WORDS, Prediction
+from rlab.predictions.maps import encode_map
 from rlab.storage.outside import read_text
 
 KEY_NAMES = ("file", "filename", "file_name", "name", "id", "image", "clip", "video", "path", "sample", "record")
 LABEL_NAMES = ("label", "labels", "class", "class_id", "class_index", "target", "category", "y")
 MOST_LABEL = 2**31 - 1
+_SHAPES: dict[Prediction, str] = {
+    "boxes": "(n, m, 5): left, top, right, bottom and class (-1: no object)",
+    "map": "(n, height, width) of class numbers",
+    "numbers": "(n,) or (n, k)",
+}
 Classes = str | Sequence[str] | None  # names by index, or a text file with one name per line
 
 
@@ -72,12 +78,8 @@ def _columns(rows: Sequence[Sequence[str]], path: Path, column: str | None) -> t
         columns = ", ".join(rows[0])
         raise DataError(f"{path.name!r} has several columns that could be the label ({columns}): pass label_column")
     label = (named or others)[0]
-    return key, label, int(header or heads([row[label] for row in rows]))
-
-
-def heads(cells: Sequence[str]) -> bool:
-    """Whether the first cell is a heading, i.e. text above numbers only."""
-    return len(cells) > 1 and bool(cells[0]) and not is_number(cells[0]) and all(map(is_number, cells[1:]))
+    first, *rest = (row[label] for row in rows)
+    return key, label, int(header or (bool(rest and first) and not is_number(first) and all(map(is_number, rest))))
 
 
 def is_number(cell: str) -> bool:
@@ -90,8 +92,7 @@ def is_number(cell: str) -> bool:
 
 def look_up(table: Mapping[str, str], ids: Sequence[str], where: str) -> list[str]:
     """The label of each sample, looked up by path, file name or name without suffix."""
-    # The path comes last and takes precedence.
-    labels = {name: table[key] for name in ids for key in reversed(_spellings(name)) if key in table}
+    labels = {name: table[key] for name in ids for key in _spellings(name) if key in table}
     missing = [name for name in ids if name not in labels]
     if missing:
         count = f"{len(missing)} of {len(ids)} samples, first {missing[0]!r}"
@@ -100,8 +101,9 @@ def look_up(table: Mapping[str, str], ids: Sequence[str], where: str) -> list[st
 
 
 def _spellings(name: str) -> tuple[str, ...]:
+    """How a table may call a sample; the last one takes precedence."""
     path = PurePosixPath(name)
-    return name, path.name, str(path.with_suffix("")), path.stem
+    return path.stem, str(path.with_suffix("")), path.name, name
 
 
 def encode(
@@ -145,6 +147,27 @@ def encode_array(labels: Array, classes: Classes = None) -> tuple[Tensor, tuple[
     return _in_range(torch.from_numpy(labels.astype(np.int64)), names), names
 
 
+def encode_values(y: Array, target: Prediction | None, classes: Classes = None) -> tuple[Tensor, tuple[str, ...]]:
+    """Labels, or what else is to be predicted, and class names."""
+    if target in (None, "classes"):
+        return encode_array(y, classes)
+    return _encode_targets(y, target), class_names(classes)
+
+
+def _encode_targets(y: Array, target: Prediction) -> Tensor:
+    """Boxes (n, m, 5), maps (n, *size) or numbers (n,) or (n, k) -> rows as a `Batch` holds them."""
+    boxes = y.ndim == 3 and y.shape[-1] == TARGET_COLUMNS
+    fits = {"boxes": boxes, "map": y.ndim >= 3, "numbers": y.ndim in (1, 2)}
+    if not fits[target] or y.dtype.kind not in "biuf" or not y.size:
+        raise DataError(f"expected {WORDS[target]} as {_SHAPES[target]}, got {y.dtype} of shape {y.shape}")
+    values = torch.from_numpy(np.ascontiguousarray(y, np.float64))
+    if target == "boxes":
+        return TargetBoxes(values[..., :4].float(), values[..., 4].long()).encode()
+    if target == "map":
+        return encode_map(values.long(), tuple(y.shape[1:]))
+    return values.float().reshape(len(y), -1)
+
+
 def read_list(
     path: str | Path, count: int, classes: Classes = None, target: Prediction = "classes"
 ) -> tuple[Tensor, tuple[str, ...]]:
@@ -159,11 +182,9 @@ def read_list(
     rows = len(labels) if labels.ndim else 0
     if rows != count:
         raise DataError(f"{path.name!r} holds {rows} labels for {count} samples: expected one label per sample")
-    if target == "classes":
-        return encode_array(labels, classes)
     if labels.dtype.kind in "US" and target == "numbers":
         return numbers(texts(labels, "numbers"), path.name), ()
-    return encode_targets(labels, target), class_names(classes)
+    return encode_values(labels, target, classes)
 
 
 def class_names(classes: Classes) -> tuple[str, ...]:

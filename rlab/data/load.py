@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, Self, overload
 
 from rlab.data.annotated.boxes import boxes, has_boxes
 from rlab.data.annotated.maps import has_maps, maps
-from rlab.data.arrays import npy, npy_source, npz, npz_source
+from rlab.data.arrays import npy, npz
 from rlab.data.audio import SOUNDS, audio
 from rlab.data.batch import Batch, Kind, Samples
 from rlab.data.cinc import cinc2020, cpsc2018, is_cinc2020, is_cpsc2018
@@ -18,13 +18,14 @@ from rlab.data.clips import VIDEOS, video_folder
 from rlab.data.csv_signals import csv_signals
 from rlab.data.embedded import DEMO as DEMO
 from rlab.data.embedded import demo
-from rlab.data.fields import ACCEPTED, DataFields, Loader
+from rlab.data.fields import DataFields
 from rlab.data.images import CIFAR10C, IMAGES, cifar10, cifar10c, image_folder, is_cifar, is_pickled_cifar
 from rlab.data.labels import endings_below
 from rlab.data.memory import READ, InMemory, in_memory
+from rlab.data.numpy_files import HELD as HELD
 from rlab.data.physionet import cinc2017, is_cinc2017, is_ptbxl, ptbxl
 from rlab.data.shards import parquet, webdataset
-from rlab.data.source import Source, read_all
+from rlab.data.source import ACCEPTED, Loader, Source, read_all
 from rlab.data.volumes import DICOM, NIFTI, volumes
 from rlab.data.wfdb_records import wfdb_records
 from rlab.errors import DataError, OptionError
@@ -34,7 +35,6 @@ from rlab.storage.config import check_keywords
 from rlab.storage.outside import regular, short
 
 _COMMON = ("path", "kind", "limit", "order", "shuffle", "seed", "stream")
-HELD = 2**26  # bytes; larger data are streamed by default
 PICKLED = (".pkl", ".pickle", ".pt", ".pth", ".joblib")
 BY_ENDING: dict[str, Loader] = {
     **{".npz": npz, ".npy": npy, ".bin": cifar10, ".parquet": parquet, ".tar": webdataset},
@@ -47,10 +47,6 @@ BY_KIND: dict[Kind, tuple[tuple[str, ...], Loader]] = {
     "signal": ((".hea",), wfdb_records),
 }
 TARGETS: dict[Loader, Prediction] = {boxes: "boxes", maps: "map"}  # of loaders that know no other
-STREAMS: dict[Loader, Callable[[DataFields], Source]] = {
-    npz: npz_source,
-    npy: npy_source,
-}  # arrays that stay in their file
 
 
 class DataOptions(DataFields):
@@ -61,18 +57,13 @@ class DataOptions(DataFields):
         if self.stream:
             raise OptionError("this needs all samples in memory: remove stream, which works only in attacks")
         with _readable(self.path):
-            return _held(self._loader()(self))
+            return read_all(self._loader()(self))
 
     def open(self) -> Samples:
         """Load the samples, or return a source that reads chunks, if `stream` is set or the data are large."""
         with _readable(self.path):
-            loader = self._loader()
-            found = (loader if self.stream is False else STREAMS.get(loader, loader))(self)
-            if isinstance(found, Source) and (self.stream or (self.stream is None and found.bytes > HELD)):
-                return found
-            if self.stream:
-                raise OptionError(f"{self.path!r} cannot be read in chunks: remove stream")
-            return loader(self) if loader in STREAMS else _held(found)
+            found = self._loader()(self)
+            return found if self.stream or (self.stream is None and found.bytes > HELD) else read_all(found)
 
     def suited(self, several: bool) -> Self:
         """These options for a model with several labels per sample, or one, where the data can be read either way."""
@@ -90,10 +81,6 @@ class DataOptions(DataFields):
             options = ", ".join(accepted)
             raise OptionError(f"the option {foreign[0]!r} does not apply to {self.path!r}: its options are {options}")
         return loader
-
-
-def _held(found: Samples) -> Batch:
-    return found if isinstance(found, Batch) else read_all(found)  # type: ignore[arg-type]
 
 
 @contextmanager
@@ -173,12 +160,8 @@ def _by_target(source: DataFields) -> Loader | None:
 
 def _folder_loader(folder: Path, kind: Kind | None) -> Loader:
     """The loader for the contents of the folder."""
-    for recognised, loader in (
-        (is_cifar, cifar10),
-        (is_ptbxl, ptbxl),
-        (is_cinc2017, cinc2017),
-        (is_cpsc2018, cpsc2018),
-    ):
+    sets = ((is_cifar, cifar10), (is_ptbxl, ptbxl), (is_cinc2017, cinc2017), (is_cpsc2018, cpsc2018))
+    for recognised, loader in sets:
         if recognised(folder):
             return loader
     endings = endings_below(folder)

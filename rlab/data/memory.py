@@ -12,13 +12,12 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, SequentialSampler, Subset, TensorDataset, default_collate
 
-from rlab.data.arrays import as_batch, channels_first
+from rlab.data.arrays import as_source, channels_first
 from rlab.data.batch import DARK, KINDS, Batch
 from rlab.data.fields import UNIT, DataFields, check_room
-from rlab.data.labels import by_name, class_names, encode, encode_array
+from rlab.data.labels import by_name, class_names, encode, encode_values
 from rlab.data.numpy_files import Array
 from rlab.data.take import Labels, Take
-from rlab.data.target_arrays import encode_targets
 from rlab.errors import DataError
 from rlab.predictions.boxes import TARGET_COLUMNS, TargetBoxes
 from rlab.predictions.kinds import Prediction
@@ -47,12 +46,9 @@ def in_memory(data: object, source: DataFields) -> Batch:
     shaped = channels_first(x, kind)
     known = {"kind": KINDS[shaped.ndim - 3], "bounds": source.bounds or _bounds(shaped)}
     rest = {"limit": left.limit, "order": left.order, "shuffle": left.shuffle}
-    if source.target not in (None, "classes"):
-        labels, classes, numbered = encode_targets(y, source.target), class_names(source.classes), False
-    else:
-        labels, classes = _labels(y, _class_names(data), source)
-        numbered = by_name(classes, source.classes)
-    return replace(as_batch(source.model_copy(update=known | rest), shaped, labels, classes, numbered), take=take)
+    labels, classes = _labels(y, _class_names(data), source)
+    numbered = by_name(classes, source.classes)
+    return replace(as_source(source.model_copy(update=known | rest), shaped, labels, classes, numbered)[:], take=take)
 
 
 def _with_rows(data: object, target: Prediction | None) -> object:
@@ -79,7 +75,7 @@ def _split(objects: Any) -> tuple[Array, Array]:
 
 def _labels(y: Array, own: tuple[str, ...] | None, source: DataFields) -> tuple[Tensor, tuple[str, ...]]:
     """Labels and class names; if both the data set and the user name the classes, the user's order counts."""
-    labels, names = encode_array(y, source.classes if own is None else own)
+    labels, names = encode_values(y, source.target, source.classes if own is None else own)
     if own is None or source.classes is None or labels.dim() > 1:
         return labels, names
     return encode([own[label] for label in labels.tolist()], class_names(source.classes))

@@ -36,9 +36,7 @@ def _read(path: Path, rate: float) -> Tensor:
     except InputError:
         raise
     except Exception as error:  # wfdb raises many kinds of errors on broken files
-        raise DataError(
-            f"cannot read the recorded noise {path.name!r}: {str(error) or type(error).__name__}"
-        ) from error
+        raise DataError(f"cannot read the noise {path.name!r}: {str(error) or type(error).__name__}") from error
     if not np.isfinite(values).all():
         raise DataError(f"the recorded noise {path.name!r} holds gaps (NaN): use a record without them")
     return torch.from_numpy(values).float()

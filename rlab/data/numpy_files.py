@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import math
-import os
-import shutil
 import struct
-import tempfile
 import warnings
-import weakref
 import zipfile
 from collections.abc import Container, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
@@ -23,19 +19,15 @@ from rlab.errors import DataError, InputError
 from rlab.storage.outside import is_text, regular, short
 
 Array = NDArray[np.generic]
+HELD = 2**26  # bytes; larger arrays stay in their file
 _KINDS = "biufUS"  # booleans, integers, floats and text
 
 
 def read_npy(path: Path) -> Array:
     """Read an array from an .npy file."""
     size = regular(path)
-    try:
-        with path.open("rb") as file:
-            return _read(file, size, path.name)
-    except InputError:
-        raise
-    except Exception as error:  # numpy raises many kinds of errors on a broken header
-        raise _unreadable(path, ".npy", error) from error
+    with _reading(path, ".npy"), path.open("rb") as file:
+        return _read(file, size, path.name)
 
 
 def npz_names(path: Path) -> list[str]:
@@ -59,94 +51,70 @@ def read_npz(path: Path, names: Container[str | None] | None = None) -> dict[str
 @contextmanager
 def _zipped(path: Path) -> Iterator[zipfile.ZipFile]:
     regular(path)
+    with _reading(path, ".npz"), zipfile.ZipFile(path) as file:
+        yield file
+
+
+@contextmanager
+def _reading(path: Path, suffix: str) -> Iterator[None]:
     try:
-        with zipfile.ZipFile(path) as file:
-            yield file
+        yield
     except InputError:
         raise
-    except Exception as error:  # so does zipfile, on broken, encrypted and unknown files
-        raise _unreadable(path, ".npz", error) from error
+    except Exception as error:  # numpy and zipfile raise many kinds of errors on broken, encrypted and unknown files
+        reason = str(error) or type(error).__name__
+        raise DataError(f"cannot read {str(path)!r} as {suffix} ({reason}): expected plain arrays") from error
 
 
 class StoredArray:
     """An array (n, ...) in a file, whose rows are read on demand."""
 
-    def __init__(self, file: Path | IO[bytes], at: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-        """Take a path, opened for each read, or an open file, closed with the array; `at` is the offset of the first row."""
-        self.file, self.at, self.shape, self.dtype = file, at, shape, dtype
+    def __init__(self, path: Path, at: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+        """`at` is the offset of the first row."""
+        self.path, self.at, self.shape, self.dtype = path, at, shape, dtype
         self.width = dtype.itemsize * math.prod(shape[1:])
-        if not isinstance(file, Path):
-            weakref.finalize(self, file.close)
 
     def __getitem__(self, rows: Sequence[int]) -> Array:
         """The rows as (rows, ...); consecutive rows are read at once."""
         out = bytearray(len(rows) * self.width)
-        with self.file.open("rb") if isinstance(self.file, Path) else nullcontext(self.file) as file:
+        with self.path.open("rb") as file:
             at = 0
             while at < len(rows):
                 end = at + 1
                 while end < len(rows) and rows[end] == rows[end - 1] + 1:
                     end += 1
+                file.seek(self.at + rows[at] * self.width)
                 with memoryview(out)[at * self.width : end * self.width] as part:
-                    _fill(file, part, self.at + rows[at] * self.width)
+                    if file.readinto(part) < len(part):
+                        raise DataError(f"{str(self.path)!r} became shorter while it was in use: restore it")
                 at = end
         return np.frombuffer(out, self.dtype).reshape(len(rows), *self.shape[1:])
 
 
-def _fill(file: IO[bytes], part: memoryview, at: int) -> None:
-    done = 0
-    while done < len(part):
-        count = os.preadv(file.fileno(), [part[done:]], at + done)
-        if not count:
-            raise DataError(f"{str(file.name)!r} became shorter while it was in use: restore it")
-        done += count
-
-
-def open_npy(path: Path) -> StoredArray:
-    """Open the array of an .npy file without reading it."""
+def open_npy(path: Path) -> Array | StoredArray:
+    """Open the array of an .npy file; read it if it is small or stored by columns."""
     size = regular(path)
-    try:
-        with path.open("rb") as file:
-            shape, dtype = _in_rows(file, size, path.name)
-            return StoredArray(path, file.tell(), shape, dtype)
-    except InputError:
-        raise
-    except Exception as error:  # numpy raises many kinds of errors on a broken header
-        raise _unreadable(path, ".npy", error) from error
+    with _reading(path, ".npy"), path.open("rb") as file:
+        shape, by_column, dtype = _header(file, size, path.name)
+        if by_column or size <= HELD:
+            return _read(file, size, path.name)
+        return StoredArray(path, file.tell(), shape, dtype)
 
 
-def open_npz(path: Path, name: str) -> StoredArray:
-    """Open one array of an .npz file without reading it; a compressed array is unpacked into a temporary file."""
+def open_npz(path: Path, name: str) -> Array | StoredArray:
+    """Like `open_npy`, for one array of an .npz file; a compressed array is read, too."""
     with _zipped(path) as archive:
         info = next(info for info in archive.infolist() if info.filename.removesuffix(".npy") == name)
         with archive.open(info) as member:
-            shape, dtype = _in_rows(member, info.file_size, f"{path.name}, {name}")
+            shape, by_column, dtype = _header(member, info.file_size, f"{path.name}, {name}")
+            if by_column or info.file_size <= HELD or info.compress_type != zipfile.ZIP_STORED:
+                return _read(member, info.file_size, f"{path.name}, {name}")
             at = member.tell()
-            if info.compress_type != zipfile.ZIP_STORED:
-                return StoredArray(_unpacked(member, info.file_size - at, path), 0, shape, dtype)
-        with path.open("rb") as file:
-            file.seek(info.header_offset)
-            local = file.read(30)
-        start = info.header_offset + len(local) + sum(struct.unpack("<HH", local[26:30]))
-        return StoredArray(path, start + at, shape, dtype)
-
-
-def _unpacked(member: IO[bytes], size: int, path: Path) -> IO[bytes]:
-    if size > (free := shutil.disk_usage(tempfile.gettempdir()).free):
-        room = f"{size / 1e9:.1f} GB in {tempfile.gettempdir()}, where {free / 1e9:.1f} GB are free"
-        raise DataError(f"{path.name!r} is compressed and needs {room}: save it with np.savez, or set TMPDIR")
-    file = tempfile.TemporaryFile()  # noqa: SIM115 - unnamed, so the system removes it with this process
-    shutil.copyfileobj(member, file, 2**20)
-    file.flush()
-    return file
-
-
-def _in_rows(file: IO[bytes], size: int, where: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    shape, by_column, dtype = _header(file, size, where)
-    if by_column:
-        advice = "save it with np.ascontiguousarray, or pass stream=False"
-        raise DataError(f"the array of shape {shape} in {where!r} is stored by columns: {advice}")
-    return shape, dtype
+    with path.open("rb") as file:
+        file.seek(info.header_offset)
+        local = file.read(30)
+    start = info.header_offset + len(local) + sum(struct.unpack("<HH", local[26:30]))
+    return StoredArray(path, start + at, shape, dtype)
 
 
 def _header(file: IO[bytes], size: int, where: str) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
@@ -168,21 +136,17 @@ def _header(file: IO[bytes], size: int, where: str) -> tuple[tuple[int, ...], bo
 
 def _read(file: IO[bytes], size: int, where: str) -> Array:
     """Read one array from a file of `size` bytes after checking its header."""
+    file.seek(0)
     shape, _, dtype = _header(file, size, where)
     need, free = dtype.itemsize * math.prod(shape), free_bytes()
     if free is not None and need > free:
         memory = f"{need / 1e9:.1f} GB of memory, but {free / 1e9:.1f} GB are free"
-        raise DataError(f"the array in {where!r} needs {memory}: save fewer samples")
+        raise DataError(f"the array in {where!r} needs {memory}: save fewer samples, or with np.savez, uncompressed")
     file.seek(0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         array: Array = np.lib.format.read_array(file, allow_pickle=False)
     return array
-
-
-def _unreadable(path: Path, suffix: str, error: Exception) -> DataError:
-    reason = str(error) or type(error).__name__
-    return DataError(f"cannot read {str(path)!r} as {suffix} ({reason}): expected plain arrays of numbers")
 
 
 def texts(array: Array, what: str) -> list[str]:

@@ -35,9 +35,7 @@ def _values(path: Path, like: Batch) -> Tensor:
     ending, channels = path.suffix.lower(), like.x.shape[1]
     expected = {"image": IMAGES, "video": VIDEOS, "signal": ()}[like.kind]
     if ending in (*IMAGES, *VIDEOS) and ending not in expected:
-        raise DataError(
-            f"the model takes {like.kind} samples, but the file ends in {ending}: choose another model or file"
-        )
+        raise DataError(f"the model takes {like.kind} samples, but the file ends in {ending}: choose another one")
     if ending in IMAGES:
         if channels not in (1, 3):
             raise DataError(f"the model takes {channels} channels, which no image file has: send an .npz file")

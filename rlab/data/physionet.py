@@ -12,9 +12,9 @@ from pathlib import Path
 
 import torch
 
-from rlab.data.fields import DataFields, reads
+from rlab.data.fields import DataFields
 from rlab.data.labels import class_names, encode, is_number, read_cells
-from rlab.data.source import Loss, Source
+from rlab.data.source import Loss, Source, reads
 from rlab.data.take import parse_ranges
 from rlab.data.wfdb_read import reason
 from rlab.data.wfdb_records import Found, cut_source, find_cuts
@@ -30,19 +30,18 @@ SUPERCLASSES = ("NORM", "MI", "STTC", "CD", "HYP")
 SLOW = 100.0  # Hz
 REFERENCES = ("REFERENCE-v3.csv", "REFERENCE.csv")  # of CinC 2017; version 3 corrects labels
 CLASSES = {"N": "normal", "A": "atrial fibrillation", "O": "other rhythm", "~": "noisy"}
-SEVERAL = "has several labels"
 OLDEST = 89  # years; PTB-XL writes 300 for patients who are older
 WINDOW = 10.0  # seconds, the length of a PTB-XL record; CinC 2017 records last 9 to 61
 
 
 @dataclass(frozen=True)
 class Row:
-    """One labelled record of the database."""
+    """One record of the database."""
 
     name: str
     slow: str  # its path at 100 Hz
     fast: str  # its path at 500 Hz
-    labels: tuple[str, ...]
+    cell: str  # what the database says
 
 
 def is_ptbxl(folder: Path) -> bool:
@@ -61,19 +60,32 @@ def ptbxl(source: DataFields) -> Source:
     """
     if source.target == "numbers":
         return _numbers_source(source)
-    folder, column, wanted = source.location, source.label_column or GROUPS[0], class_names(source.classes)
-    rows, unlabelled = _rows(folder, _folds(source), _label_map(folder, column), wanted)
-    labels = {label for row in rows for label in row.labels}
-    usual = SUPERCLASSES if column == GROUPS[0] and labels <= set(SUPERCLASSES) else tuple(sorted(labels))
-    if source.multilabel is False:
-        unlabelled += [(row.name, SEVERAL) for row in rows if len(row.labels) > 1]
-        rows = [row for row in rows if len(row.labels) == 1]
-    if not rows:
-        raise DataError(f"no record of {source.path!r} has a usable label{reason(unlabelled)}")
-    rows = [rows[i] for i in source.take.rows([",".join(row.labels) for row in rows])]
-    labels_of = {row.name: row.labels for row in rows}
-    found = _found(source, rows, unlabelled)
-    return labelled_source(source, found, [labels_of[_stem(cut.record.name)] for cut in found.cuts], wanted or usual)
+    column, wanted = source.label_column or GROUPS[0], class_names(source.classes)
+    label_of, every = _label_map(source.location, column), _records(source, "scp_codes")
+    found = {
+        Path(row.name): {label_of[code] for code in _codes(row.cell, row.name) if code in label_of} for row in every
+    }
+    labels, left_out = usable_labels(source, found, wanted)
+    all_labels = {label for own in found.values() for label in own}
+    usual = SUPERCLASSES if column == GROUPS[0] and all_labels <= set(SUPERCLASSES) else tuple(sorted(all_labels))
+    rows = [row for row in every if Path(row.name) in labels]
+    chosen = [rows[i] for i in source.take.rows([",".join(own) for own in labels.values()])]
+    cuts = _found(source, chosen, left_out)
+    return labelled_source(source, cuts, [labels[Path(_stem(cut.record.name))] for cut in cuts.cuts], wanted or usual)
+
+
+def usable_labels(
+    source: DataFields, found: Mapping[Path, set[str]], wanted: Sequence[str], unreadable: Sequence[Loss] = ()
+) -> tuple[dict[Path, tuple[str, ...]], list[Loss]]:
+    """The labels of each record that has any of the wanted ones, or exactly one of them if the options say so."""
+    labels = {path: tuple(sorted(own & set(wanted) if wanted else own)) for path, own in found.items()}
+    most = 1 if source.multilabel is False else len({label for own in labels.values() for label in own})
+    left_out = [*unreadable, *((path.name, "has none of the labels") for path, own in labels.items() if not own)]
+    left_out += [(path.name, "has several labels") for path, own in labels.items() if len(own) > most]
+    usable = {path: own for path, own in labels.items() if 0 < len(own) <= most}
+    if not usable:
+        raise DataError(f"no record of {source.path!r} has a usable label{reason(left_out)}")
+    return usable, left_out
 
 
 def _found(source: DataFields, rows: Sequence[Row], left_out: Sequence[Loss]) -> Found:
@@ -87,24 +99,20 @@ def _found(source: DataFields, rows: Sequence[Row], left_out: Sequence[Loss]) ->
 
 def _numbers_source(source: DataFields) -> Source:
     """The records with the number in a column of the database, such as age or weight; those without one are left out."""
-    column, folds = source.label_column or "age", _folds(source)
-    rows: list[Row] = []
-    left_out: list[Loss] = []
-    for record in _read(source.location / DATABASE, (column, "strat_fold", "filename_lr", "filename_hr")):
-        name = _stem(Path(record["filename_lr"] or "").name)
-        if folds is not None and (record["strat_fold"] or "").removesuffix(".0") not in map(str, folds):
-            continue
-        cell = record[column] or ""
+    column, value, left_out = source.label_column or "age", dict[str, float](), list[Loss]()
+    every = _records(source, column)
+    for row in every:
+        cell = row.cell
         if not is_number(cell) or not math.isfinite(float(cell)):
-            left_out.append((name, f"has no {column}"))
+            left_out.append((row.name, f"has no {column}"))
         elif column == "age" and float(cell) > OLDEST:
-            left_out.append((name, f"has a hidden age, over {OLDEST}"))
+            left_out.append((row.name, f"has a hidden age, over {OLDEST}"))
         else:
-            rows.append(Row(name, record["filename_lr"], record["filename_hr"], (cell,)))
-    if not rows:
+            value[row.name] = float(cell)
+    if not value:
         raise DataError(f"no record of {source.path!r} has a number in the column {column!r}{reason(left_out)}")
-    value = {row.name: float(row.labels[0]) for row in rows}
-    found = _found(source, [rows[i] for i in source.take.rows([row.labels[0] for row in rows])], left_out)
+    rows = [row for row in every if row.name in value]
+    found = _found(source, [rows[i] for i in source.take.rows([row.cell for row in rows])], left_out)
     y = torch.tensor([[value[_stem(cut.record.name)]] for cut in found.cuts])
     return replace(cut_source(source, found, y, ()), target="numbers")
 
@@ -132,25 +140,16 @@ def _folds(source: DataFields) -> frozenset[int] | None:
     return chosen
 
 
-def _rows(
-    folder: Path, folds: frozenset[int] | None, label_of: Mapping[str, str], wanted: Sequence[str]
-) -> tuple[list[Row], list[Loss]]:
-    """The labelled records of the folds, and (name, reason) of the others."""
-    rows: list[Row] = []
-    left_out: list[Loss] = []
-    for record in _read(folder / DATABASE, ("scp_codes", "strat_fold", "filename_lr", "filename_hr")):
-        if any(value is None for value in record.values()):
+def _records(source: DataFields, column: str) -> list[Row]:
+    """The records of the folds with their cell of this column."""
+    folds, rows = _folds(source), list[Row]()
+    for record in _read(source.location / DATABASE, (column, "strat_fold", "filename_lr", "filename_hr")):
+        cells = [record[name] for name in ("strat_fold", "filename_lr", "filename_hr", column)]
+        if None in cells:
             raise DataError(f"a line of {DATABASE} has fewer cells than its header: download the table of PTB-XL again")
-        if folds is not None and record["strat_fold"].removesuffix(".0") not in map(str, folds):
-            continue
-        name = _stem(Path(record["filename_lr"]).name)
-        every = {label_of[code] for code in _codes(record["scp_codes"], name) if code in label_of}
-        labels = tuple(sorted(every & set(wanted) if wanted else every))
-        if labels:
-            rows.append(Row(name, record["filename_lr"], record["filename_hr"], labels))
-        else:
-            left_out.append((name, "has none of the labels"))
-    return rows, left_out
+        if folds is None or cells[0].removesuffix(".0") in map(str, folds):
+            rows.append(Row(_stem(Path(cells[1]).name), *cells[1:]))
+    return rows
 
 
 def _label_map(folder: Path, column: str) -> dict[str, str]:

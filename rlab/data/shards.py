@@ -18,10 +18,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from rlab.data.fields import DataFields, reads
+from rlab.data.fields import DataFields
 from rlab.data.images import IMAGES, picture_source
 from rlab.data.labels import LABEL_NAMES, encode, encode_array
-from rlab.data.source import Source
+from rlab.data.source import Source, reads
 from rlab.errors import DataError, OptionError
 from rlab.storage.outside import regular, short
 
@@ -66,14 +66,12 @@ def shards(source: DataFields, ending: str) -> list[Path]:
     if not source.location.is_dir():
         if source.split is not None:
             raise OptionError(f"{source.path!r} is a single file: split works only for a folder")
-        regular(source.location)
-        return [source.location]
-    every = sorted(source.location.rglob(f"*{ending}"))
-    chosen = [path for path in every if source.split is None or path.name.startswith(source.split)]
+        chosen = [source.location]
+    else:
+        every = sorted(source.location.rglob(f"*{ending}"))
+        chosen = [path for path in every if source.split is None or path.name.startswith(source.split)]
     if not chosen:
-        raise OptionError(
-            f"no {ending} file in {source.path!r} has a name that begins with {source.split!r}: check split"
-        )
+        raise OptionError(f"no {ending} file in {source.path!r} begins with {source.split!r}: check split")
     for path in chosen:
         regular(path)
     return chosen
@@ -91,9 +89,7 @@ def _image_column(schema: pa.Schema, path: Path) -> str:
         nested = pa.types.is_struct(field.type) and field.type.get_field_index("bytes") >= 0
         if nested or pa.types.is_binary(field.type) or pa.types.is_large_binary(field.type):
             return str(field.name)
-    raise DataError(
-        f"{path.name!r} has no column of encoded images: expected a column of bytes, got {_columns(schema)}"
-    )
+    raise DataError(f"{path.name!r} has no column of images: expected a column of bytes, got {_columns(schema)}")
 
 
 def _label_column(schema: pa.Schema, wanted: str | None, path: Path) -> str:
@@ -232,11 +228,9 @@ def _label(ending: str, content: bytes, wanted: str | None) -> str | None:
     try:
         if ending == "cls":
             return content.decode().strip()
-        if ending == "json":
-            values = json.loads(content)
-            names = LABEL_NAMES if wanted is None else (wanted,)
-            label = next((values[name] for name in names if name in values), None) if isinstance(values, dict) else None
-            return None if isinstance(label, dict | list | None) else str(label)
+        values = json.loads(content)
+        names = LABEL_NAMES if wanted is None else (wanted,)
+        label = next((values[name] for name in names if name in values), None) if isinstance(values, dict) else None
+        return None if isinstance(label, dict | list | None) else str(label)
     except (UnicodeDecodeError, ValueError, RecursionError):
         return None
-    return None

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import copy_context
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar
@@ -26,16 +26,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rlab.data.batch import Batch, Kind, Samples, check_aims
+from rlab.data.batch import Batch, Facts, Kind, Samples
 from rlab.data.eight_bit import to_float
-from rlab.data.fields import check_room
-from rlab.data.take import ALL, Take
+from rlab.data.fields import DataFields, check_room
+from rlab.data.take import Take
 from rlab.errors import DataError
-from rlab.predictions.kinds import Prediction
-from rlab.predictions.targets import check_targets
 from rlab.progress import PATIENCE, bar
 from rlab.storage.config import Bounds
-from rlab.storage.outside import is_text, short
 
 Pixels = NDArray[np.uint8]
 Loss = tuple[str, str]  # (id, reason) of a skipped sample
@@ -65,28 +62,13 @@ class Source(Samples):
     ids: tuple[str, ...]
     files: tuple[Path, ...]  # that hold the samples
     one_each: bool = False  # whether the i-th file holds the i-th sample
-    bounds: tuple[float, float] = (0.0, 1.0)
-    classes: tuple[str, ...] = ()
-    unit: str = ""
-    rate: float | None = None
-    left_out: tuple[Loss, ...] = ()
-    leads: tuple[str, ...] = ()
-    eight_bit: bool = False
-    numbered: bool = False
-    one_label: bool = False
-    take: Take = ALL
-    target: Prediction = "classes"  # what `y` holds
-    aims: Tensor | None = None
     whole: bool = False  # in memory, a sample that cannot be read is an error
     stamps: tuple[tuple[int, int], ...] = ()  # size and modification time of each file at the start
 
     def __post_init__(self) -> None:
         if not self.ids:
             raise DataError("expected at least one sample, got none")
-        if wrong := [name for name in (*self.ids, *self.classes) if not is_text(name)]:
-            raise DataError(f"expected names that can be written as UTF-8, got {short(wrong[0])}: rename it")
-        check_targets(self.target, self.y, self.size, self.ids)
-        check_aims(self.aims, len(self.ids))
+        self._check_facts()
         if not self.stamps:
             object.__setattr__(self, "stamps", tuple(map(_stamp, self.files)))
 
@@ -107,16 +89,9 @@ class Source(Samples):
         """Some of the samples, chosen by their labels; none is read."""
         rows, read = take.rows(self.y), self.read
         held = rows if self.one_each else range(len(self.files))
-        return replace(
-            self,
-            read=lambda wanted: read([rows[i] for i in wanted]),
-            y=self.y[rows],
-            aims=None if self.aims is None else self.aims[rows],
-            ids=tuple(self.ids[i] for i in rows),
-            files=tuple(self.files[i] for i in held),
-            stamps=tuple(self.stamps[i] for i in held),
-            take=take,
-        )
+        files, stamps = (tuple(each[i] for i in held) for each in (self.files, self.stamps))
+        known = self._picked(rows) | {"files": files, "stamps": stamps, "take": take}
+        return replace(self, read=lambda wanted: read([rows[i] for i in wanted]), **known)
 
     def __getitem__(self, rows: slice | Sequence[int]) -> Batch:
         batch, losses = self.chunk(range(len(self))[rows] if isinstance(rows, slice) else rows)
@@ -135,23 +110,8 @@ class Source(Samples):
         if values.x is None:
             return None, values.losses
         chosen = [rows[i] for i in values.kept]
-        batch = Batch(
-            x=values.x,
-            y=self.y[chosen],
-            ids=tuple(self.ids[i] for i in chosen),
-            bounds=self.bounds,
-            classes=self.classes,
-            unit=self.unit,
-            rate=self.rate,
-            leads=self.leads,
-            eight_bit=self.eight_bit,
-            numbered=self.numbered,
-            one_label=self.one_label,
-            take=self.take,
-            target=self.target,
-            aims=None if self.aims is None else self.aims[chosen],
-            **values.more,
-        )
+        facts: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(Facts)}
+        batch = Batch(values.x, **facts | self._picked(chosen) | {"left_out": (), **values.more})
         check_same_shape(batch.shape, self.shape, batch.ids[0])
         return batch, values.losses
 
@@ -203,6 +163,13 @@ def decode(
     return Decoded(None if x is None else x[: len(kept)], kept, losses)
 
 
+def reader(
+    function: Callable[[Item], NDArray[np.generic] | str], items: Sequence[Item], ids: Sequence[str], bounds: Bounds
+) -> Callable[[Sequence[int]], Decoded]:
+    """A function that decodes some of the items, for `Source.read`."""
+    return lambda rows: decode(function, [items[i] for i in rows], [ids[i] for i in rows], bounds)
+
+
 def read_all(found: Source) -> Batch:
     """All samples that can be read, with the reasons why others cannot."""
     with warnings.catch_warnings(action="ignore"):  # of broken files, which the losses name
@@ -230,6 +197,20 @@ def _in_threads(function: Callable[[Item], Output], items: Sequence[Item]) -> It
                 yield waiting.pop(0).result()
         for future in waiting:
             yield future.result()
+
+
+Loader = Callable[[DataFields], Source]
+ACCEPTED: dict[Loader, tuple[str, ...]] = {}  # the fields that each loader reads, besides those that all share
+
+
+def reads(*names: str) -> Callable[[Loader], Loader]:
+    """Declare which fields the decorated loader reads."""
+
+    def add(loader: Loader) -> Loader:
+        ACCEPTED[loader] = names
+        return loader
+
+    return add
 
 
 Chunk = tuple[Batch | None, Sequence[Loss]]

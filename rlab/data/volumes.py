@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from torch.nn.functional import interpolate, pad
 
 from rlab.data.decode import frame_indices
-from rlab.data.fields import UNIT, DataFields, check_room, reads
+from rlab.data.fields import UNIT, DataFields, check_room
 from rlab.data.fitting import place
-from rlab.data.labels import by_name, files_below, labels_of
-from rlab.data.source import Decoded, Source, decode
+from rlab.data.labels import files_below, labels_of
+from rlab.data.source import Source, reader, reads
 from rlab.errors import DataError, InputError, MissingExtra, optional
 from rlab.storage.config import Bounds
 from rlab.storage.outside import regular
@@ -50,25 +50,15 @@ def volumes(source: DataFields) -> Source:
     first = _read(chosen[0], source)
     if isinstance(first, str):
         raise DataError(f"cannot read the first volume, {chosen[0].name!r}, which {first}: replace it")
-
-    def read(wanted: Sequence[int]) -> Decoded:
-        some = [chosen[i] for i in wanted]
-        return decode(lambda study: _read(study, source), some, [study.name for study in some], bounds)
-
     ids, files = tuple(study.name for study in chosen), tuple(file for study in chosen for file in study.files)
-    return Source(
-        read, first.shape, labels[rows], ids, files, False, bounds, classes,
-        numbered=by_name(classes, source.classes), take=source.take, target=source.target or "classes",
-    )  # fmt: skip
-
-
-def is_volume(name: str) -> bool:
-    return name.lower().endswith((".nii", ".nii.gz", *DICOM))
+    read = reader(lambda study: _read(study, source), chosen, ids, bounds)
+    return Source(read, first.shape, labels[rows], ids, files, bounds=bounds, **source.facts(classes))
 
 
 def find_studies(folder: Path) -> list[Study]:
     """The samples of a folder: every NIfTI file, every series of DICOM files in one folder, every other DICOM file."""
-    names = [name for name in files_below(folder, (*NIFTI, *DICOM), "volumes") if is_volume(name)]
+    found = files_below(folder, (*NIFTI, *DICOM), "volumes")
+    names = [name for name in found if name.lower().endswith((".nii", ".nii.gz", *DICOM))]
     if not names:
         raise DataError(f"the folder {str(folder)!r} holds no volumes: expected files ending in .nii, .nii.gz or .dcm")
     groups: dict[tuple[str, str], list[str]] = {}
@@ -89,9 +79,8 @@ def _series(file: Path) -> str:
     """The series that a DICOM file belongs to; '' if its header cannot be read."""
     try:
         regular(file)
-        return str(
-            _pydicom().dcmread(file, stop_before_pixels=True, specific_tags=["SeriesInstanceUID"])[0x0020, 0x000E].value
-        )
+        header = _pydicom().dcmread(file, stop_before_pixels=True, specific_tags=["SeriesInstanceUID"])
+        return str(header.SeriesInstanceUID)
     except (InputError, MissingExtra):
         raise
     except Exception:  # reading the values gives the reason
@@ -134,12 +123,7 @@ def _sized(values: Floats, source: DataFields) -> Floats:
     (top, left), (height, width) = put.corner, put.size
     flat = torch.from_numpy(np.ascontiguousarray(values)).flatten(0, -3)[:, None]
     scaled = interpolate(flat, put.scaled, mode="bilinear", antialias=True)[:, 0]
-    sides = (
-        left,
-        width - left - put.scaled[1],
-        top,
-        height - top - put.scaled[0],
-    )  # negative where the slice is cropped
+    sides = (left, width - left - put.scaled[1], top, height - top - put.scaled[0])  # negative where it is cropped
     low = float(values.min()) if source.bounds is None else source.bounds[0]
     out: Floats = pad(scaled, sides, value=low).clamp(*(source.bounds or UNIT)).numpy()
     return out.reshape(*values.shape[:-2], height, width)
@@ -179,9 +163,8 @@ def _position(header: Any) -> float:
     where, turn = header.get("ImagePositionPatient"), header.get("ImageOrientationPatient")
     if where is None or turn is None:
         return float(header.get("InstanceNumber", 0) or 0)
-    return float(
-        np.cross([float(v) for v in turn[:3]], [float(v) for v in turn[3:]]) @ np.array([float(v) for v in where])
-    )
+    across, down, corner = (np.array(part, np.float64) for part in (turn[:3], turn[3:], where))
+    return float(np.cross(across, down) @ corner)
 
 
 def _pixels(dataset: Any, sizes: tuple[int, int, int]) -> Floats:
@@ -190,9 +173,7 @@ def _pixels(dataset: Any, sizes: tuple[int, int, int]) -> Floats:
     values = np.asarray(dataset.pixel_array, dtype=np.float32).reshape(*sizes, colours)
     if str(dataset.get("PhotometricInterpretation", "")) == "MONOCHROME1":  # stored with dark for dense
         values = values.max() + values.min() - values
-    slope, intercept = (
-        float(dataset.get(name, usual)) for name, usual in (("RescaleSlope", 1), ("RescaleIntercept", 0))
-    )
+    slope, intercept = float(dataset.get("RescaleSlope", 1)), float(dataset.get("RescaleIntercept", 0))
     return np.moveaxis(values * slope + intercept, -1, 0)
 
 

@@ -7,48 +7,46 @@ the record is read again.
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import BaseModel
 
-from rlab.data.matlab import SUFFIX, read_matlab
-from rlab.data.wfdb_files import Recording, read_files, signal_files
+from rlab.data.wfdb_files import MATLAB, Recording, read_files, read_matlab, signal_files
 from rlab.progress import PATIENCE, bar
 from rlab.storage.files import write_atomically
 
 CACHE = "RLAB_CACHE"  # the folder; empty to keep nothing
 VERSION = 1
-FEW = 100  # records that are read faster in this process than by starting others
+FEW = 200  # records that a process reads; fewer are read faster in this one
 MOST_PROCESSES = 8
 ARRAYS = ("digital", "gain", "zero", "at", "at_ends", "at_one")
+TEXTS = ("leads", "units", "rate", "comments", "symbols", "annotated")
 Stamp = tuple[str, int, int]  # name, size and modification time of a file; -1 if there is none
 
 
-@dataclass(frozen=True)
-class Facts:
+class Facts(BaseModel):
     """The text of a kept record."""
 
     stamps: tuple[Stamp, ...]
+    checksum: int
     leads: tuple[str, ...]
     units: tuple[str, ...]
+    rate: float
     comments: tuple[str, ...]
     symbols: str
-    rate: float
     annotated: bool
-    checksum: int
 
 
 def read_recording(path: Path) -> Recording:
@@ -59,7 +57,7 @@ def read_recording(path: Path) -> Recording:
     kept = _read_kept(file, path)
     if kept is not None:
         return kept
-    names = (f"{path.name}.hea", f"{path.name}.atr", *(signal_files(path) or (path.name + SUFFIX,)))
+    names = (f"{path.name}.hea", f"{path.name}.atr", *(signal_files(path) or (path.name + MATLAB,)))
     before = _stamps(path, names)
     made = _read(path)
     if _stamps(path, names) == before:  # not written to while it was read
@@ -70,7 +68,7 @@ def read_recording(path: Path) -> Recording:
 
 def _read(path: Path) -> Recording:
     """The record from its WFDB files or, if it has no header, from a MATLAB file."""
-    bare = not path.with_name(f"{path.name}.hea").exists() and path.with_name(path.name + SUFFIX).exists()
+    bare = not path.with_name(f"{path.name}.hea").exists() and path.with_name(path.name + MATLAB).exists()
     return read_matlab(path) if bare else read_files(path)
 
 
@@ -109,10 +107,9 @@ def _keep(file: str, made: Recording, stamps: tuple[Stamp, ...]) -> None:
 
     os.makedirs(os.path.dirname(file), 0o700, exist_ok=True)
     arrays = {name: getattr(made, name) for name in ARRAYS}
-    facts = Facts(
-        stamps, made.leads, made.units, made.comments, made.symbols, made.rate, made.annotated, _checksum(arrays)
-    )
-    write_atomically(Path(file), save(arrays, {"version": str(VERSION), "facts": json.dumps(vars(facts))}))
+    texts = {name: getattr(made, name) for name in TEXTS}
+    facts = Facts(stamps=stamps, checksum=_checksum(arrays), **texts)
+    write_atomically(Path(file), save(arrays, {"version": str(VERSION), "facts": facts.model_dump_json()}))
 
 
 def _checksum(arrays: Mapping[str, NDArray[Any]]) -> int:
@@ -124,82 +121,49 @@ def _checksum(arrays: Mapping[str, NDArray[Any]]) -> int:
 
 def _read_kept(file: str, path: Path) -> Recording | None:
     """The kept record if it is intact and its files are those of today."""
-    try:
-        arrays, facts = _load(file)
-        if _stamps(path, [stamp[0] for stamp in facts.stamps]) != facts.stamps:
-            return None
-        if facts.stamps[0][0] != f"{path.name}.hea" or _checksum(arrays) != facts.checksum:
-            return None
-        return Recording(
-            files=tuple(stamp[0] for stamp in facts.stamps if stamp[1] >= 0), leads=facts.leads, units=facts.units,
-            rate=facts.rate, comments=facts.comments, symbols=facts.symbols, annotated=facts.annotated,
-            **{name: arrays[name] for name in ARRAYS},
-        )  # fmt: skip
-    except Exception:  # a damaged file fails in many ways, and the record itself is still there
-        return None
-
-
-def _load(file: str) -> tuple[dict[str, NDArray[Any]], Facts]:
     from safetensors import safe_open
 
-    with safe_open(file, framework="numpy") as stored:
-        about = stored.metadata()
-        if about["version"] != str(VERSION):
-            raise ValueError("another version")
-        arrays = {name: stored.get_tensor(name) for name in ARRAYS}
-    plain = json.loads(about["facts"])
-    lists: dict[str, Any] = {name: tuple(map(str, plain[name])) for name in ("leads", "units", "comments")}
-    stamps = tuple((os.path.basename(str(name)), int(size), int(time)) for name, size, time in plain["stamps"])
-    one: dict[str, Any] = {
-        "symbols": str(plain["symbols"]),
-        "rate": float(plain["rate"]),
-        "annotated": bool(plain["annotated"]),
-    }
-    return arrays, Facts(stamps=stamps, checksum=int(plain["checksum"]), **lists, **one)
+    try:
+        with safe_open(file, framework="numpy") as stored:
+            about, arrays = stored.metadata(), {name: stored.get_tensor(name) for name in ARRAYS}
+        facts = Facts.model_validate_json(about["facts"])
+        today = _stamps(path, [stamp[0] for stamp in facts.stamps])
+        own = about["version"] == str(VERSION) and today[0][0] == f"{path.name}.hea"
+        if not own or today != facts.stamps or _checksum(arrays) != facts.checksum:
+            return None
+        files = tuple(stamp[0] for stamp in today if stamp[1] >= 0)
+        return Recording(files=files, **{name: getattr(facts, name) for name in TEXTS}, **arrays)
+    except Exception:  # a damaged file fails in many ways, and the record itself is still there
+        return None
 
 
 def read_ahead_of_time(paths: Sequence[Path]) -> None:
     """Read records that were never read, in several processes if there are many, and keep them."""
     files = {path: kept_file(path) for path in paths}
     missing = [path for path, file in files.items() if file is not None and not os.path.exists(file)]
-    count = min(MOST_PROCESSES, os.cpu_count() or 1, len(missing) // FEW + 1)
+    count = min(MOST_PROCESSES, os.cpu_count() or 1)
     if len(missing) < FEW or count < 2:
         return
-    with bar(len(missing), "reading records, once", unit="records", patience=PATIENCE) as progress:
-        _share(missing, count, lambda: progress(("",)))
+    parts = [missing[at : at + FEW] for at in range(0, len(missing), FEW)]
+    with (
+        ThreadPoolExecutor(count) as pool,
+        bar(len(missing), "reading records, once", unit="records", patience=PATIENCE) as progress,
+    ):
+        for part in pool.map(_read_elsewhere, parts):
+            progress([str(path) for path in part])
 
 
-def _share(paths: Sequence[Path], count: int, done: Callable[[], None]) -> None:
-    """Let `count` processes read the records; what they cannot read, the caller reads, and says why."""
-    command = [sys.executable, "-P", "-c", "from rlab.data.wfdb_cache import main; main()"]
+def _read_elsewhere(paths: Sequence[Path]) -> Sequence[Path]:
+    """Let another process read and keep the records; what it cannot read, the caller reads, and says why."""
+    code = "import sys; from rlab.data.wfdb_cache import keep_all; keep_all(sys.argv[1:])"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(part for part in sys.path if part)}
-    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-    processes = [subprocess.Popen(command, env=environment, text=True, **pipes) for _ in range(count)]
-    try:
-        threads = [Thread(target=_feed, args=(process, paths[at::count], done)) for at, process in enumerate(processes)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
+    command = [sys.executable, "-P", "-c", code, *(os.path.abspath(path) for path in paths)]
+    subprocess.run(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
+    return paths
 
 
-def _feed(process: subprocess.Popen[str], paths: Sequence[Path], done: Callable[[], None]) -> None:
-    assert process.stdin is not None and process.stdout is not None  # noqa: PT018
-    with suppress(OSError):  # the process ended
-        process.stdin.write(json.dumps([os.path.abspath(path) for path in paths]))
-        process.stdin.close()
-        for _ in process.stdout:
-            done()
-
-
-def main() -> None:
-    """Read the records that standard input lists and print a line for each."""
-    for path in json.load(sys.stdin):
-        with suppress(Exception):  # the process that asked reads it again and says what is wrong
+def keep_all(paths: Sequence[str]) -> None:
+    """Read and keep the records that can be read."""
+    for path in paths:
+        with suppress(Exception):
             read_recording(Path(path))
-        sys.stdout.write("\n")
-        sys.stdout.flush()

@@ -1,7 +1,10 @@
-"""Read the files of one WFDB record as they are: digital values, gains, annotations and comments."""
+"""Read the files of one record as they are: digital values, gains, annotations and comments of WFDB files, and the MATLAB files of
+CPSC 2018 as its authors published them, with a structure ECG that holds sex, age and data."""
 
 from __future__ import annotations
 
+import struct
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +25,10 @@ SLOWEST, FASTEST = 0.01, 1e6  # limits on the rate in Hz
 GAP = -32768  # the 16-bit value of a gap
 _FLAC, _PACKED = ("508", "516", "524"), 1000  # compressed formats, and how many values a byte may hold in them
 _LARGEST = 2**20  # bytes of a header
+TWELVE = ("I", "II", "III", "aVR", "aVL", "aVF", "V1", "V2", "V3", "V4", "V5", "V6")  # the standard leads
+MATLAB, CPSC_RATE = ".mat", 500.0  # Hz
+_LARGEST_MATLAB = 2**26  # bytes of a file, and of what it unpacks to: an hour of twelve leads
+_HEADER, _COMPRESSED = 128, 15  # bytes before the first element, and the type of a compressed one
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,15 +68,8 @@ class Recording:
         values: Floats = (raw - self.zero[chosen, None]) / self.gain[chosen, None]
         return np.where(raw == GAP, np.nan, values) if self.digital.dtype == np.int16 else values
 
-    def saturated(self, rows: Sequence[int]) -> Flags:
-        """Where each of the leads (leads, time) is saturated."""
-        return self._marked(self.at_ends, rows)
-
-    def flat(self, rows: Sequence[int]) -> Flags:
-        """Where each of the leads (leads, time) is flat."""
-        return self._marked(self.at_one, rows)
-
-    def _marked(self, runs: Runs, rows: Sequence[int]) -> Flags:
+    def marked(self, runs: Runs, rows: Sequence[int]) -> Flags:
+        """Where each of the leads (leads, time) is in one of the runs."""
         out = np.zeros((len(self.leads), len(self.digital)), bool)
         for lead, first, end in runs:
             out[lead, first:end] = True
@@ -185,3 +185,48 @@ def _size_of(path: Path) -> int:
 
 def load_wfdb() -> Any:
     return optional("wfdb", MissingExtra("wfdb", "ecg"))
+
+
+def read_matlab(path: Path) -> Recording:
+    """The record at `path`, without suffix: twelve leads (12, time) in mV at 500 Hz."""
+    file = path.with_name(path.name + MATLAB)
+    if not file.is_file():
+        raise ValueError(f"there is no file {file.name}")
+    values = np.ascontiguousarray(_data(file).T)
+    at_ends, at_one = find_stuck(values, CPSC_RATE)
+    none, ones = np.zeros(0, np.int64), np.ones(len(TWELVE))
+    return Recording(
+        files=(file.name,), leads=TWELVE, units=("mV",) * len(TWELVE), rate=CPSC_RATE, comments=(), symbols="", annotated=False,
+        digital=values, gain=ones, zero=0 * ones, at=none, at_ends=at_ends, at_one=at_one,
+    )  # fmt: skip
+
+
+def _data(file: Path) -> Floats:
+    """ECG.data (12, time) of the file."""
+    from scipy.io import loadmat
+
+    _check_size(file)
+    held = loadmat(file, variable_names=["ECG"]).get("ECG")
+    fields: Any = None if held is None else held.dtype.names
+    if not fields or "data" not in fields or held.size != 1:
+        raise ValueError(f"{file.name} holds no structure ECG with data")
+    data = np.asarray(held["data"].flat[0])
+    if data.ndim != 2 or len(data) != len(TWELVE) or not data.shape[1] or data.dtype.kind not in "fiu":
+        raise ValueError(f"expected ECG.data of 12 rows of numbers, got shape {data.shape} of {data.dtype}")
+    return data.astype(np.float64)
+
+
+def _check_size(file: Path) -> None:
+    """Refuse a file whose compressed parts would unpack to more than any record holds."""
+    size = file.stat().st_size
+    if size > _LARGEST_MATLAB:
+        raise ValueError(f"{file.name} has {size / 2**20:.0f} MiB, expected at most {_LARGEST_MATLAB / 2**20:.0f}")
+    raw, at, total = file.read_bytes(), _HEADER, 0
+    order = ">" if raw[126:128] == b"MI" else "<"
+    while at + 8 <= len(raw):
+        kind, length = struct.unpack(f"{order}II", raw[at : at + 8])
+        if kind == _COMPRESSED:
+            total += len(zlib.decompressobj().decompress(raw[at + 8 : at + 8 + length], _LARGEST_MATLAB + 1))
+        at += 8 + length
+        if total > _LARGEST_MATLAB:
+            raise ValueError(f"{file.name} unpacks to more than {_LARGEST_MATLAB / 2**20:.0f} MiB")

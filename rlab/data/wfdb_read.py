@@ -14,11 +14,10 @@ from numpy.typing import NDArray
 from rlab.data.fields import Scaling, check_room
 from rlab.data.source import Loss
 from rlab.data.wfdb_cache import read_ahead_of_time, read_recording
-from rlab.data.wfdb_files import Flags, Floats, Recording
+from rlab.data.wfdb_files import TWELVE, Flags, Floats, Recording
 from rlab.errors import DataError, InputError, MissingExtra, OptionError
 from rlab.progress import PATIENCE, bar
 
-TWELVE = ("I", "II", "III", "aVR", "aVL", "aVF", "V1", "V2", "V3", "V4", "V5", "V6")  # the standard leads
 AAMI = {"N": "NLRBej", "S": "AaJSn", "V": "VEr", "F": "F", "Q": "/fQ?"}  # ANSI/AAMI EC57 classes of beat symbols
 CLASS_OF = {symbol: name for name, symbols in AAMI.items() for symbol in symbols}
 FURTHEST = 100.0  # limit on the factor of resampling
@@ -26,7 +25,6 @@ VOLTS = {"V": 1e3, "mV": 1.0, "uV": 1e-3, "µV": 1e-3}  # in mV
 LOWEST, HIGHEST = 0.03, 50.0  # mV from the lowest to the highest value of an ECG: a QRS of 0.1 to 5 mV, artefacts of 10
 _ECG = {*TWELVE, "MLI", "MLII", "MLIII", "ECG", "ECG1", "ECG2"}
 HELD = 2**26  # bytes of recordings kept in memory between reading headers and values
-TOLD = 50  # records between two messages to a bar
 _USUAL = {lead.upper(): lead for lead in TWELVE}
 
 
@@ -68,7 +66,7 @@ def read_headers(paths: Sequence[Path], rate: float | None, annotated: bool) -> 
     read_ahead_of_time(paths)
     room = HELD
     with bar(len(paths), "reading headers", unit="records", patience=PATIENCE) as progress:
-        for row, path in enumerate(paths):
+        for path in paths:
             try:
                 record = read_header(path, rate, annotated)
                 assert record.recording is not None
@@ -80,8 +78,7 @@ def read_headers(paths: Sequence[Path], rate: float | None, annotated: bool) -> 
                 left_out.append((path.name, str(error)))
             except Exception as error:  # wfdb raises many kinds of errors on broken files
                 left_out.append((path.name, f"cannot be read: {str(error) or type(error).__name__}"))
-            if row % TOLD == TOLD - 1 or row == len(paths) - 1:
-                progress(paths[row - row % TOLD : row + 1])
+            progress((path,))
     if not records:
         raise DataError(f"none of {len(paths)} WFDB records can be read{reason(left_out)}")
     return records, left_out
@@ -98,7 +95,7 @@ def read_header(path: Path, rate: float | None = None, annotated: bool = False) 
         raise DataError(f"has no annotation file {path.name}.atr")
     pairs = zip(recording.at.tolist(), recording.symbols, strict=True)
     beats = [(at, CLASS_OF[symbol]) for at, symbol in pairs if symbol in CLASS_OF]
-    ratio = _ratio(native, rate)
+    ratio = ratio_of(native, rate)
     return Record(
         name=path.name,
         path=path,
@@ -141,16 +138,14 @@ def read_values(record: Record, leads: Sequence[str], scaling: Scaling | None = 
     """Read the leads at the rate of the record; a gap (NaN) remains, and resampling widens it."""
     recording, rows = record.recording or read_recording(record.path), [record.leads.index(lead) for lead in leads]
     raw = recording.physical(rows)
-    ratio = _ratio(record.native, record.rate)
+    ratio = ratio_of(record.native, record.rate)
     length = -(-raw.shape[1] * ratio.numerator // ratio.denominator)
     if length != record.length:
         raise ValueError(f"holds {length} of {record.length} samples")
-    saturated, flat = recording.saturated(rows), recording.flat(rows)
+    saturated, flat = (recording.marked(runs, rows) for runs in (recording.at_ends, recording.at_one))
     values = standardise(resample(raw, ratio)) if scaling == "record" else resample(raw, ratio)
     if ratio != 1:
-        near = np.minimum((np.arange(length) / ratio.numerator * ratio.denominator).round(), raw.shape[1] - 1).astype(
-            int
-        )
+        near = (np.arange(length) / ratio.numerator * ratio.denominator).round().clip(max=raw.shape[1] - 1).astype(int)
         saturated, flat = saturated[:, near], flat[:, near]
     return Values(values, saturated, flat, fault=_wrong_gain(raw, leads, record.unit(leads)))
 
@@ -192,7 +187,7 @@ def standardise(x: Floats) -> Floats:
     return out
 
 
-def _ratio(native: float, rate: float | None) -> Fraction:
+def ratio_of(native: float, rate: float | None) -> Fraction:
     return Fraction(1) if rate is None or rate == native else Fraction(rate / native).limit_denominator(1000)
 
 

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -14,10 +13,10 @@ from torch import Tensor
 
 from rlab.data.batch import UNBOUNDED
 from rlab.data.ecg_masks import QRS, mark_masks
-from rlab.data.fields import DataFields, Scaling, check_room, reads
+from rlab.data.fields import DataFields, Scaling, check_room
 from rlab.data.labels import by_name, encode, look_up, read_table
-from rlab.data.source import Decoded, Loss, Source
-from rlab.data.wfdb_read import AAMI, TOLD, Record, Values, alike, read_headers, read_values, reason, standardise
+from rlab.data.source import Decoded, Loss, Source, reads
+from rlab.data.wfdb_read import AAMI, Record, Values, alike, read_headers, read_values, reason, standardise
 from rlab.errors import DataError, OptionError
 from rlab.progress import PATIENCE, bar
 
@@ -70,24 +69,12 @@ def find_cuts(
     """Cut records into beats or windows of `window` seconds; `labelled` keeps only those with a label from their beats."""
     readable, broken = read_headers(paths, source.rate, annotated=beats or labelled)
     records, leads, odd = alike(readable, source.leads)
-    cuts, border = cut_records(records, beats, window, labelled)
-    left_out = broken + odd + border
-    if not cuts:
-        raise DataError(f"no usable {'beats' if beats else 'windows'} in {source.path!r}{reason(left_out)}")
-    return Found([cuts[i] for i in choose(cuts)], leads, left_out)
-
-
-def cut_records(
-    records: Sequence[Record], beats: bool, window: float, labelled: bool = False
-) -> tuple[list[Cut], list[Loss]]:
-    """The position of each sample, and (id, reason) of those that cross a border or have no beat to give a label."""
-    cuts: list[Cut] = []
-    left_out: list[Loss] = []
     length = 2 * round(window * records[0].rate / 2)
     if length < 2:
         raise OptionError(f"expected a window of at least two values, got {window:g} s at {records[0].rate:g} Hz")
+    cuts, left_out = list[Cut](), broken + odd
     for record in records:
-        every = _beat_cuts(record, length) if beats else _window_cuts(record, length)
+        every = _cuts(record, beats, length)
         if not beats and not every:
             left_out.append((record.name, f"is shorter than a window of {window:g} s"))
         for cut in every:
@@ -97,17 +84,19 @@ def cut_records(
                 left_out.append((cut.id, "holds no annotated beat"))
             else:
                 cuts.append(cut)
-    return cuts, left_out
+    if not cuts:
+        raise DataError(f"no usable {'beats' if beats else 'windows'} in {source.path!r}{reason(left_out)}")
+    return Found([cuts[i] for i in choose(cuts)], leads, left_out)
 
 
-def _beat_cuts(record: Record, length: int) -> list[Cut]:
-    pairs = zip(record.at.tolist(), record.classes, strict=True)
-    return [Cut(record, at - length // 2, length, f"{record.name}:{at:06d}", name) for at, name in pairs]
-
-
-def _window_cuts(record: Record, length: int) -> list[Cut]:
-    starts = range(0, record.length - length + 1, length)
-    return [Cut(record, at, length, f"{record.name}:{at:06d}", _main_class(record, at, length)) for at in starts]
+def _cuts(record: Record, beats: bool, length: int) -> list[Cut]:
+    """A sample around each R peak, which its id names, or consecutive windows, with ids that name their start."""
+    if beats:
+        pairs, middle = list(zip((record.at - length // 2).tolist(), record.classes, strict=True)), length // 2
+    else:
+        starts = range(0, record.length - length + 1, length)
+        pairs, middle = [(start, _main_class(record, start, length)) for start in starts], 0
+    return [Cut(record, at, length, f"{record.name}:{at + middle:06d}", name) for at, name in pairs]
 
 
 def _main_class(record: Record, start: int, length: int) -> str:
@@ -128,19 +117,13 @@ def read_cuts(
     for row, cut in enumerate(cuts):
         rows.setdefault(str(cut.record.path), []).append(row)
     with bar(len(cuts), "reading", patience=PATIENCE) as progress:
-        waiting: list[int] = []  # rows that the bar does not show yet
         for members in rows.values():
             usable, faulty = _read_record([cuts[row] for row in members], leads, scaling)
             for at, sample in usable:
                 x[members[at]] = sample
             kept += [members[at] for at, _ in usable]
             left_out += faulty
-            waiting += members
-            if len(waiting) >= TOLD:
-                progress(waiting)
-                waiting = []
-        if waiting:
-            progress(waiting)
+            progress(members)
     return x, sorted(kept), left_out
 
 
@@ -152,7 +135,7 @@ def _read_record(
     try:
         values = read_values(record, leads, scaling)
     except Exception as error:  # wfdb raises many kinds of errors on broken files
-        return [], [(record.name, f"cannot be read: {str(error) or type(error).__name__}")]
+        return [], [(cut.id, f"cannot be read: {str(error) or type(error).__name__}") for cut in cuts]
     faults = [_fault(values, cut, leads) for cut in cuts]
     samples = [(at, values.values[:, cut.span]) for at, cut in enumerate(cuts) if not faults[at]]
     usable = [(at, torch.from_numpy(standardise(s) if scaling == "window" else s)) for at, s in samples]
@@ -184,17 +167,16 @@ def wfdb_records(source: DataFields) -> Source:
     `leads` defaults to those that all records share. `split` train and test are the usual patient-disjoint halves of the
     MIT-BIH arrhythmia database. `rate` resamples every record; `scaling` standardises each lead per record or window.
     """
-    paths, seconds, beats = _plan(source)
-    labelled = source.labels is None
+    paths, labelled = _paths(source.location, source.records, source.split), source.labels is None
+    beats = source.beats is not False
+    seconds = source.window or (BEAT if beats else WINDOW)
 
     def choose(cuts: Sequence[Cut]) -> list[int]:
         return source.take.rows(_labels(source, cuts)[0])
 
     found = find_cuts(source, paths, seconds, choose, beats=beats, labelled=labelled)
     y, classes = _labels(source, found.cuts)
-    return cut_source(
-        source, found, y, classes, numbered=source.labels is not None and by_name(classes, source.classes)
-    )
+    return cut_source(source, found, y, classes, numbered=not labelled and by_name(classes, source.classes))
 
 
 def cut_source(source: DataFields, found: Found, y: Tensor, classes: Sequence[str], numbered: bool = False) -> Source:
@@ -204,41 +186,19 @@ def cut_source(source: DataFields, found: Found, y: Tensor, classes: Sequence[st
 
     def read(rows: Sequence[int]) -> Decoded:
         chosen = [cuts[i] for i in rows]
-        x, kept, faulty = read_cuts(chosen, leads, source.scaling)
-        reasons = dict(faulty)  # by sample, or by record if the whole record is unreadable
-        usable = set(kept)
-        lost = [cut for i, cut in enumerate(chosen) if i not in usable]
-        losses = [(cut.id, reasons.get(cut.id) or reasons[cut.record.name]) for cut in lost]
+        x, kept, losses = read_cuts(chosen, leads, source.scaling)
         if not kept:
             return Decoded(None, kept, losses)
-        more: dict[str, Any] = {}
-        if annotated:
-            peaks = tuple(chosen[i].r_peaks for i in kept)
-            more = {"masks": mark_masks(peaks, x.shape[-1], round(QRS * rate)), "r_peaks": peaks}
-        return Decoded(x if len(kept) == len(x) else x[kept], kept, losses, more)
+        peaks = tuple(chosen[i].r_peaks for i in kept) if annotated else None
+        masks = None if peaks is None else mark_masks(peaks, x.shape[-1], round(QRS * rate))
+        return Decoded(x if len(kept) == len(x) else x[kept], kept, losses, {"masks": masks, "r_peaks": peaks})
 
     records = {cut.record.path: cut.record for cut in cuts}.values()
-    return Source(
-        read=read,
-        sample_shape=(len(leads), cuts[0].length),
-        y=y,
-        ids=tuple(cut.id for cut in cuts),
-        files=tuple(record.path.with_name(name) for record in records for name in record.files),
-        bounds=UNBOUNDED,
-        classes=tuple(classes),
-        unit=DEVIATIONS if source.scaling else cuts[0].record.unit(leads),
-        rate=rate,
-        left_out=tuple(found.left_out),
-        leads=leads,
-        numbered=numbered,
-        take=source.take,
-    )
-
-
-def _plan(source: DataFields) -> tuple[list[Path], float, bool]:
-    """Paths of the records, length of a sample in seconds, and whether samples are beats."""
-    beats = source.beats is not False
-    return _paths(source.location, source.records, source.split), source.window or (BEAT if beats else WINDOW), beats
+    files = tuple(record.path.with_name(name) for record in records for name in record.files)
+    unit = DEVIATIONS if source.scaling else cuts[0].record.unit(leads)
+    facts = source.facts(classes) | {"numbered": numbered, "target": "classes", "left_out": tuple(found.left_out)}
+    facts |= {"bounds": UNBOUNDED, "unit": unit, "rate": rate, "leads": leads}
+    return Source(read, (len(leads), cuts[0].length), y, tuple(cut.id for cut in cuts), files, **facts)
 
 
 def _labels(source: DataFields, cuts: Sequence[Cut]) -> tuple[Tensor, tuple[str, ...]]:

@@ -11,8 +11,8 @@ from rlab.data.batch import Batch
 from rlab.diagnosis.probe import PHASE, Probe
 from rlab.diagnosis.report import FEWEST, RISE, Check, Finding, at_least, clear_rise, error, note, options, warning
 from rlab.errors import InputError, VictimError
+from rlab.victims.answers import looks_like_probabilities
 from rlab.victims.base import Victim
-from rlab.victims.scores import looks_like_probabilities
 from rlab.victims.torch_module import TorchVictim
 
 _ALONE = 4  # samples that are queried one by one

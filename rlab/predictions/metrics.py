@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -49,27 +50,28 @@ def mean_precision(rows: Tensor, targets: Tensor, limits: Sequence[float] = HALF
 
 
 def _match(boxes: Boxes, objects: TargetBoxes, label: int, limits: Sequence[float]) -> _Found:
-    """Give each box of a class, by falling score, the free object that it overlaps most."""
+    """The boxes of a class in all samples."""
     there, wanted = (boxes.label == label) & (boxes.score > 0), objects.label == label
-    near = overlaps(boxes.xyxy, objects.xyxy).numpy()
-    sample, score, right = list[int](), list[float](), list[list[bool]]()
-    for row in range(len(there)):
-        at, own = there[row].nonzero().flatten().numpy(), wanted[row].nonzero().flatten().numpy()
-        used = [np.zeros(len(own), bool) for _ in limits]
-        for box in at:
-            hits = []
-            for taken, limit in zip(used, limits, strict=True):
-                free = np.where(taken, -1.0, near[row, box, own])
-                best = int(free.argmax()) if len(own) else 0
-                hit = bool(len(own) and free[best] >= limit)
-                taken[best : best + 1] |= hit
-                hits.append(hit)
-            right.append(hits)
-            sample.append(row)
-            score.append(float(boxes.score[row, box]))
-    order = np.argsort(-np.array(score, dtype=np.float64), kind="stable")
-    flags = np.array(right, bool).reshape(-1, len(limits))[order].T
-    return _Found(np.array(sample, np.int64)[order], np.array(score)[order], flags, wanted.sum(1).numpy())
+    near = overlaps(boxes.xyxy, objects.xyxy)
+    each = [_hits(near[row][there[row]][:, wanted[row]].numpy(), limits) for row in range(len(near))]
+    sample, score = there.nonzero()[:, 0].numpy(), boxes.score[there].double().numpy()
+    order = np.argsort(-score, kind="stable")
+    return _Found(sample[order], score[order], np.concatenate(each, 1)[:, order], wanted.sum(1).numpy())
+
+
+def _hits(near: NDArray[np.float32], limits: Sequence[float]) -> NDArray[np.bool_]:
+    """Overlaps of boxes, by falling score, with objects (k, m) -> whether each box is right at each limit (limits, k).
+
+    A box gets the free object that it overlaps most.
+    """
+    right = np.zeros((len(limits), len(near)), bool)
+    for hits, limit in zip(right, limits, strict=True):
+        free = near.copy()
+        for box in range(len(near) if near.size else 0):
+            best = int(free[box].argmax())
+            if free[box, best] >= limit:
+                hits[box], free[:, best] = True, -1.0
+    return right
 
 
 def _precision(found: _Found, times: Rows) -> list[float]:
@@ -86,6 +88,25 @@ def _precision(found: _Found, times: Rows) -> list[float]:
             float(np.where(at < len(hits), precision[np.minimum(at, len(hits) - 1)], 0).mean() if len(hits) else 0)
         )
     return values
+
+
+def average_precision(boxes: Boxes, objects: TargetBoxes, overlap: float) -> Tensor:
+    """(n,): of each image, the mean over the classes of its objects; 0 for an image without objects.
+
+    It is the area under precision by recall, with the best precision at the same or a higher recall.
+    """
+    near, values = overlaps(boxes.xyxy, objects.xyxy), torch.zeros(len(boxes.score))
+    for row, own in enumerate(objects.label):
+        each = []
+        for label in own[objects.there[row]].unique():
+            found = (boxes.label[row] == label) & (boxes.score[row] > 0)
+            covered = near[row][found][:, own == label].cpu().numpy()
+            hits = _hits(covered, (overlap,))[0]
+            precision = np.cumsum(hits) / np.arange(1, len(hits) + 1)
+            later = np.maximum.accumulate(precision[::-1])[::-1]
+            each.append(float((later * hits).sum() / covered.shape[1]))
+        values[row] = float(np.mean(each)) if each else 0.0
+    return values.to(boxes.score)
 
 
 def mean_iou(rows: Tensor, targets: Tensor) -> Figure:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rlab.data.batch import Batch, Kind, Samples
+from rlab.data.batch import Batch, Kind, Samples, summarise_losses
 from rlab.predictions.boxes import TargetBoxes
 from rlab.predictions.kinds import Prediction
 from rlab.progress import showing, silent
@@ -43,7 +43,7 @@ class Understood:
         if samples.take.limit is not None:
             lines["samples"] = _selection(samples)
         if samples.left_out:
-            lines["left out"] = samples.losses(2).partition(": ")[2]
+            lines["left out"] = summarise_losses(samples.left_out, 2).partition(": ")[2]
         if samples.one_label:
             lines["labels"] = "one per sample, as the model has; -M multilabel=true takes several"
         elif samples.target != "classes":

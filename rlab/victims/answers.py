@@ -1,4 +1,4 @@
-"""From what a model returns to a tensor of scores: one of several outputs, a custom score, class numbers as scores."""
+"""From what a model returns to log-probabilities, or log-odds of several labels: an output or a custom score, or class numbers."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from torch.nn.functional import one_hot
 from rlab.errors import OptionError, VictimError
 
 Outputs = Literal["auto", "logits", "probabilities", "labels", "topk", "boxes", "map", "numbers"]
+TOLERANCE = 1e-3  # rounding allowed for sums of probabilities and for bounds
 LABELS = ("labels", "topk")  # kinds of outputs that name classes without scores
 Score = Callable[[Any], Any]  # what a model returns -> (b,), above 0 if the searched-for class is present, or (b, k)
 
 
-def select_part(answer: object, output: str | int | None) -> object:
-    """The part of what a model returned that `output` names."""
-    return answer if output is None else _part(answer, output)
-
-
 def read_answer(answer: object, output: str | int | None, score: Score | None) -> Tensor:
     """What a model returned -> a tensor of any shape; `output` selects a part, `score` turns it into numbers."""
-    part = select_part(answer, output)
-    if score is None:
-        return to_numbers(part)
-    scored = to_numbers(score(part))
-    return torch.stack([torch.zeros_like(scored), scored], 1) if scored.dim() == 1 else scored
+    numbers = to_numbers(scored(answer, output, score))
+    one = score is not None and numbers.dim() == 1
+    return torch.stack([torch.zeros_like(numbers), numbers], 1) if one else numbers
+
+
+def scored(answer: object, output: str | int | None, score: Score | None) -> object:
+    """The part of what a model returned that `output` names, or what `score` makes of it."""
+    part = answer if output is None else _part(answer, output)
+    return part if score is None else score(part)
 
 
 def _part(answer: object, output: str | int) -> object:
@@ -113,9 +113,7 @@ def ranked_classes(answer: Tensor, rows: int, classes: int | None, outputs: Outp
     if numbers.dim() != 2 or len(numbers) != rows or (outputs == "topk" and answer.dim() == 1):
         raise VictimError(f"expected {wanted} for each of {rows} inputs, got shape {tuple(answer.shape)}")
     if classes is None:
-        raise VictimError(
-            "the model returns class numbers: pass the number of classes, e.g. classes=10 (-M classes=10)"
-        )
+        raise VictimError("the model returns class numbers: pass their number, e.g. classes=10 (-M classes=10)")
     lost = numbers.isnan().any(1, keepdim=True)
     numbers = numbers.nan_to_num()
     if (numbers != numbers.round()).any() or (numbers < 0).any() or (numbers >= classes).any():
@@ -125,3 +123,29 @@ def ranked_classes(answer: Tensor, rows: int, classes: int | None, outputs: Outp
     weights = torch.zeros(rows, classes, device=numbers.device)
     weights.scatter_(1, numbers.long().flip(1), shares.flip(0).expand(rows, -1))
     return torch.where(lost, torch.nan, weights / weights.sum(1, keepdim=True))
+
+
+def recognise(answer: Tensor, multilabel: bool) -> Outputs:
+    """Whether rows (b, k) are probabilities or logits; 'auto' if no row has finite values only."""
+    clear = answer[torch.isfinite(answer).all(1)]
+    if not len(clear):
+        return "auto"
+    return "probabilities" if looks_like_probabilities(clear, multilabel) else "logits"
+
+
+def to_scores(answer: Tensor, outputs: Outputs, multilabel: bool) -> Tensor:
+    """(b, k) -> log-probabilities, or log-odds of several labels."""
+    if outputs not in ("probabilities", *LABELS):
+        return answer if multilabel else answer.log_softmax(1)
+    seen = answer[~answer.isnan()]
+    if len(seen) and (seen.min() < -TOLERANCE or seen.max() > 1 + TOLERANCE):
+        span = f"{seen.min():.4g} to {seen.max():.4g}"
+        raise VictimError(f"expected probabilities, got values from {span}: pass outputs='logits'")
+    sure = answer.clamp(1e-12, 1 - 1e-7) if multilabel else answer.clamp(1e-12, 1)
+    return sure.logit() if multilabel else sure.log()
+
+
+def looks_like_probabilities(answer: Tensor, multilabel: bool) -> bool:
+    """Whether rows (b, k) are probabilities; logits practically never sum to 1 by chance."""
+    inside = bool(((answer >= -TOLERANCE) & (answer <= 1 + TOLERANCE)).all())
+    return inside and (multilabel or bool((answer.sum(1) - 1).abs().max() < TOLERANCE))

@@ -17,7 +17,7 @@ from torch import Tensor
 from rlab.errors import DataError, InputError, OptionError, VictimError
 from rlab.guard import TimeUp, contained, time_limit
 from rlab.predictions.kinds import Prediction
-from rlab.victims.answers import LABELS, Score, check_reading, ranked_classes, read_answer, select_part
+from rlab.victims.answers import LABELS, Score, check_reading, ranked_classes, read_answer, recognise, scored, to_scores
 from rlab.victims.answers import Outputs as Outputs
 from rlab.victims.meter import PHASES as PHASES
 from rlab.victims.meter import Charge
@@ -25,9 +25,8 @@ from rlab.victims.meter import QueryMeter as QueryMeter
 from rlab.victims.readers import PREDICTED, BoxOutputs, read_rows
 from rlab.victims.request import Request as Request
 from rlab.victims.request import Unanswered as Unanswered
-from rlab.victims.scores import TOLERANCE, recognise, to_scores
 
-_LONGEST = 10**6  # seconds
+_LONGEST, _ROUNDING = 10**6, 1e-3  # seconds, and how far values may leave their bounds
 _CHUNK_BYTES = 2**27  # of inputs at once, so that long clips go a few at a time
 # In the words of torch on a GPU, torch on a CPU, ONNX Runtime, and cuDNN or cuBLAS.
 _MEMORY_WORDS = ("out of memory", "can't allocate memory", "failed to allocate memory", "alloc_failed")
@@ -160,7 +159,7 @@ class Victim(ABC):
         if x.dim() < 3 or not x.numel():
             raise DataError(f"expected at least one input of shape (rows, channels, *size), got {tuple(x.shape)}")
         low, high = (float(end) for end in x.aminmax())
-        slack = TOLERANCE * min(1.0, self.bounds[1] - self.bounds[0])
+        slack = _ROUNDING * min(1.0, self.bounds[1] - self.bounds[0])
         if not (self.bounds[0] - slack <= low and high <= self.bounds[1] + slack and math.isfinite(high - low)):
             raise DataError(f"the model expects values in {list(self.bounds)}, got {low:.4g} to {high:.4g}")
 
@@ -248,8 +247,7 @@ class Victim(ABC):
         """What the model returned for x (b, c, *size), or its part `output` -> a tensor, of rows unless of scores."""
         if self.prediction == "classes":
             return read_answer(answer, output, self.score)
-        part = select_part(answer, output)
-        return read_rows(part if self.score is None else self.score(part), self.outputs, tuple(x.shape), self.boxes)
+        return read_rows(scored(answer, output, self.score), self.outputs, tuple(x.shape), self.boxes)
 
     def _shaped(self, answer: Tensor, rows: int) -> Tensor:
         """Check that the answer is real numbers (rows, k), of the same width as before."""

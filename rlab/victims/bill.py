@@ -3,36 +3,32 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from rlab.errors import OptionError
 
 _SECONDS = {"s": 1.0, "second": 1.0, "min": 60.0, "minute": 60.0, "h": 3600.0, "hour": 3600.0}
+_NUMBER = re.compile(r"\s*(\d+\.?\d*(e-?\d+)?|\.\d+)\s*")
 
 
 def per_second(rate: float | str | None) -> float | None:
     """10, '10/s', '600/min' or '5000/h' -> requests per second."""
-    if rate is None:
-        return None
-    number, unit = _number(rate, "/s", "rate", "10, 10/s or 600/min")
-    if unit not in _SECONDS or number == 0:
-        raise OptionError(f"expected a rate above 0 such as 10, 10/s or 600/min, got {rate!r}")
-    return number / _SECONDS[unit]
+    return None if rate is None else _per(rate, _SECONDS, 1e-9, "a rate above 0 such as 10, 10/s or 600/min")
 
 
 def per_query(price: float | str | None) -> float:
     """0.0015 or '0.0015/query' -> the price of a query."""
-    number, unit = _number(price or 0, "/query", "price", "0.0015 or 0.0015/query")
-    if unit not in ("query", "row"):
-        raise OptionError(f"expected a price per query such as 0.0015 or 0.0015/query, got {price!r}")
-    return number
+    return _per(price or 0, {"query": 1.0, "row": 1.0}, 0.0, "a price per query such as 0.0015 or 0.0015/query")
 
 
-def _number(value: object, unit: str, what: str, examples: str) -> tuple[float, str]:
-    match = re.fullmatch(r"\s*(\d+\.?\d*(?:e-?\d+)?|\.\d+)\s*/\s*(\w+)\s*", str(value) + unit * ("/" not in str(value)))
-    if match is None or isinstance(value, bool):
-        raise OptionError(f"expected a {what} such as {examples}, got {value!r}")
-    return float(match[1]), match[2]
+def _per(value: float | str, units: Mapping[str, float], least: float, expected: str) -> float:
+    """'600/min' -> 10, if a minute is 60 of the first unit, which is the default."""
+    number, _, unit = str(value).partition("/")
+    size = units.get(unit.strip() or next(iter(units)))
+    if isinstance(value, bool) or size is None or not _NUMBER.fullmatch(number) or float(number) < least:
+        raise OptionError(f"expected {expected}, got {value!r}")
+    return float(number) / size
 
 
 @dataclass

@@ -17,10 +17,7 @@ from rlab.victims.template import Sent
 
 Answer = tuple[int, Mapping[str, str], bytes]  # status, headers, content
 _FEW = 4  # concurrent requests at the start
-_SLOWER, _JITTER = (
-    2.0,
-    0.005,
-)  # the limit grows if an answer takes at most _SLOWER times the fastest, plus _JITTER seconds
+_SLOWER, _JITTER = 2.0, 0.005  # the limit grows while answers take at most 2 times the fastest, plus 5 ms
 
 
 class Clients:

@@ -269,9 +269,8 @@ class HttpVictim(Victim):
     def _busy(self, status: int, after: str | None, shown: str) -> VictimError:
         wait = seconds_until(after)
         if wait > _LONGEST_WAIT:
-            return VictimError(
-                f"the model at {self.name} asks for a pause of {wait:.0f} s (status {status}): lower the rate"
-            )
+            pause = f"a pause of {wait:.0f} s (status {status})"
+            return VictimError(f"the model at {self.name} asks for {pause}: lower the rate")
         return Busy(f"the model at {self.name} answered with status {status}", shown, wait)
 
     def _quoted(self, text: str | bytes) -> str:

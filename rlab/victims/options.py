@@ -18,18 +18,12 @@ class ModelOptions(Options):
     """A model as `rlab.load_victim` takes it; a bare string is its name."""
 
     name: str = Field(
-        description="module:function, timm:NAME, model.onnx, model.tflite, weights.safetensors, a URL or demo:digits"
+        description="module:function, timm:NAME, model.onnx, model.tflite, weights.safetensors, a URL, ..."
     )
     weights: str | None = Field(None, description="file with weights for the named model")
-    factory: str | None = Field(
-        None, description="module:function that builds the model when the name is a weights file"
-    )
-    mean: Channels | None = Field(
-        None, description="mean of each channel in the data's range, to normalise the input (default: none)"
-    )
-    std: Channels | None = Field(
-        None, description="standard deviation of each channel in the data's range (default: none)"
-    )
+    factory: str | None = Field(None, description="module:function that builds the model of a weights file")
+    mean: Channels | None = Field(None, description="mean of each channel in the data's range (default: none)")
+    std: Channels | None = Field(None, description="standard deviation of each channel (default: none)")
     bounds: Bounds | None = Field(None, description="range of values the model expects (default: the data's)")
     outputs: Outputs = Field(
         "auto",
@@ -37,37 +31,28 @@ class ModelOptions(Options):
         "numbers (default: auto, which checks whether classes have logits or probabilities)",
     )
     box_format: BoxFormat | None = Field(
-        None, description="boxes in arrays: corners (xyxy), or centre and size (xywh) (default: xyxy)"
+        None, description="boxes in arrays: corners (xyxy, default) or xywh, by centre"
     )
     box_scale: BoxScale | None = Field(
-        None, description="boxes in arrays: in pixels, or as a share of the input (unit) (default: pixels)"
+        None, description="boxes in arrays: in pixels (default), or a share of the input"
     )
     box_columns: BoxColumns | None = Field(
         None,
         description="boxes in arrays: after the place follow scores of all classes (scores), an objectness before them "
         "(objectness), or one score and the class number (class) (default: scores)",
     )
-    box_layout: BoxLayout | None = Field(
-        None, description="boxes in arrays: a box is one of the rows, or of the columns (default: rows)"
-    )
+    box_layout: BoxLayout | None = Field(None, description="boxes in arrays: a box is a row (default), or a column")
     box_overlap: float | None = Field(
         None,
         gt=0,
         le=1,
-        description="boxes in arrays: of boxes of a class that overlap more, keep the best; 1 keeps all (default: 0.5)",
+        description="boxes in arrays: of boxes of a class that overlap more, keep the best (default: 0.5)",
     )
     multilabel: bool = Field(False, description="several classes can be true at once (default: no)")
-    classes: int | None = Field(
-        None,
-        ge=1,
-        description="number of classes, needed if your weights replace published ones or the model returns labels only",
-    )
-    output: str | int | None = Field(
-        None, description="name or index of the scores if the model returns several outputs"
-    )
+    classes: int | None = Field(None, ge=1, description="number of classes, for new weights or a model without scores")
+    output: str | int | None = Field(None, description="name or index of the scores if there are several outputs")
     score: str | None = Field(
-        None,
-        description="module:function that turns the output, e.g. a detector's, into a score above 0 if it is correct",
+        None, description="module:function that turns the output into a score above 0 if it is right"
     )
     device: str | None = Field(
         None, description="device: cpu, cuda or cuda:1, for ONNX also tensorrt (default: where the model is)"
@@ -75,48 +60,30 @@ class ModelOptions(Options):
     autocast: bool = Field(False, description="run in half precision (default: no)")
     compile: bool | None = Field(None, description="use torch.compile: a slow start, but faster in long runs on a GPU")
     chunk: int | None = Field(None, ge=1, description="maximum batch size for the model")
+    # what follows with exclude=True is not stored, so that a run can be resumed with other values
     timeout: float | None = Field(
-        None,
-        gt=0,
-        exclude=True,
-        description="seconds the model may take to answer (default: 10 for HTTP, else no limit)",
-    )  # not stored, so that a run can be resumed with another value
+        None, gt=0, exclude=True, description="seconds for an answer (default: 10 for HTTP, else no limit)"
+    )
     concurrency: int | None = Field(
         None, ge=1, exclude=True, description="maximum concurrent requests to an HTTP model (default: 32)"
-    )  # not stored either
+    )
     template: str | None = Field(
         None,
-        description="protocol of a model behind an address, such as kserve(input='x') or openai(classes=['cat','dog']), or a .yaml "
-        "file (default: by the address)",
+        description="protocol of an HTTP model, such as kserve(input='x'), or a .yaml file (default: by the address)",
     )
-    rate: float | str | None = Field(
-        None, exclude=True, description="maximum requests to an HTTP model, such as 10/s or 600/min (default: no limit)"
-    )
-    price: float | str | None = Field(
-        None, exclude=True, description="price of a query to an HTTP model, such as 0.0015/query (default: none)"
-    )
-    max_cost: float | None = Field(
-        None, gt=0, exclude=True, description="stop before the queries of this command cost more (default: no limit)"
-    )
-    cache: str | None = Field(
-        None,
-        exclude=True,
-        description="file of answers, so that no input is sent twice to an HTTP model (default: none)",
-    )
+    rate: float | str | None = Field(None, exclude=True, description="maximum HTTP requests, such as 10/s or 600/min")
+    price: float | str | None = Field(None, exclude=True, description="price of an HTTP query, such as 0.0015/query")
+    max_cost: float | None = Field(None, gt=0, exclude=True, description="stop before this command's queries cost more")
+    cache: str | None = Field(None, exclude=True, description="file of answers: no input goes to an HTTP model twice")
     layout: Layout = Field(
         "channels_first",
         description="axis order that the model expects: channels_first (default), channels_last, frames_first or no_channels",
     )
-    pad: bool | None = Field(
-        None, description="send a function batches of 1, 8, 64 or 256 rows (default: only functions of jax.jit)"
-    )
+    pad: bool | None = Field(None, description="send batches of 1, 8, 64 or 256 rows (default: only for jax.jit)")
     names: tuple[str, ...] | str | None = Field(
-        None,
-        description="class names in order, for a clip: model or a server that names classes; or a file with one name a line",
+        None, description="class names in order, for clip: or a server that names classes; or a file, one name a line"
     )
-    prompt: str | None = Field(
-        None, description="sentence that a clip: model gets for a class (default: a photo of a {})"
-    )
+    prompt: str | None = Field(None, description="sentence that clip: gets for a class (default: a photo of a {})")
     http: dict[str, Any] | None = Field(None, description="further arguments for rlab.HttpVictim")
 
     @model_validator(mode="before")
@@ -139,9 +106,8 @@ class ModelOptions(Options):
         headers = (http or {}).get("headers")
         if not isinstance(headers, dict):
             return http
-        kept = {
-            name: str(value) if name.lower() in PLAIN_HEADERS else stored(str(value)) for name, value in headers.items()
-        }
+        plain = {name: str(value) for name, value in headers.items()}
+        kept = {name: value if name.lower() in PLAIN_HEADERS else stored(value) for name, value in plain.items()}
         return {**(http or {}), "headers": kept}
 
     @field_serializer("name", when_used="json")

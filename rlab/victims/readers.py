@@ -138,9 +138,7 @@ def _check_scores(scores: Tensor) -> None:
     seen = scores.detach()[~scores.isnan()]
     if len(seen) and (float(seen.min()) < -_SLACK or float(seen.max()) > 1 + _SLACK):
         span = f"{float(seen.min()):.4g} to {float(seen.max()):.4g}"
-        raise VictimError(
-            f"expected scores of boxes in 0..1, got values from {span}: check the columns of boxes, or convert with score="
-        )
+        raise VictimError(f"expected scores of boxes in 0..1, got {span}: check box_columns, or convert with score=")
 
 
 def _read_map(answer: object, shape: tuple[int, ...], how: BoxOutputs) -> Tensor:
@@ -169,9 +167,7 @@ def _read_numbers(answer: object, shape: tuple[int, ...], how: BoxOutputs) -> Te
     values = to_numbers(answer)
     rows = values[:, None] if values.dim() == 1 else values
     if rows.dim() != 2 or len(rows) != shape[0]:
-        raise VictimError(
-            f"expected one or more numbers for each of {shape[0]} inputs, got shape {tuple(values.shape)}"
-        )
+        raise VictimError(f"expected numbers for each of {shape[0]} inputs, got shape {tuple(values.shape)}")
     return rows
 
 

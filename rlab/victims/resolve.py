@@ -76,7 +76,7 @@ def _only(options: ModelOptions, *names: str) -> dict[str, Any]:
 def _branch(name: str) -> Callable[[ModelOptions], Victim]:
     prefix, suffix = name.partition(":")[0], Path(name).suffix.lower()
     if "://" in name:
-        return _from_grpc if name.startswith(SCHEME) else _from_http
+        return _from_graph(GrpcVictim) if name.startswith(SCHEME) else _from_http
     if prefix in _PREFIXES:
         return _PREFIXES[prefix]
     if suffix in _SUFFIXES:
@@ -167,13 +167,8 @@ def _from_onnx(options: ModelOptions) -> Victim:
     return OnnxVictim(options.name, providers=onnx_providers(arguments.pop("device", "cpu")), **arguments)
 
 
-def _from_openvino(options: ModelOptions) -> Victim:
-    return OpenVinoVictim(options.name, **_only(options, "device", *_GRAPH))
-
-
-def _from_graph(options: ModelOptions) -> Victim:
-    kind = TfliteVictim if options.name.lower().endswith(".tflite") else CoreMLVictim
-    return kind(options.name, **_only(options, *_GRAPH))
+def _from_graph(kind: Callable[..., Victim], *more: str) -> Callable[[ModelOptions], Victim]:
+    return lambda options: kind(options.name, **_only(options, *more, *_GRAPH))
 
 
 def _from_program(options: ModelOptions) -> Victim:
@@ -189,9 +184,8 @@ def _from_state_dict(options: ModelOptions) -> Victim:
     if factory is None and is_torchscript(file):
         return _from_program(options)
     if factory is None:
-        raise ModelError(
-            f"{file} contains only weights: pass the function that builds the model, factory='module:function'"
-        )
+        advice = "pass the function that builds the model, factory='module:function'"
+        raise ModelError(f"{file} contains only weights: {advice}")
     model = call_function(factory)
     if not isinstance(model, nn.Module):
         raise ModelError(f"expected the factory {factory} to return a torch module, got {type(model).__name__}")
@@ -212,10 +206,6 @@ def _from_http(options: ModelOptions) -> Victim:
     return HttpVictim(options.name, **given)
 
 
-def _from_grpc(options: ModelOptions) -> Victim:
-    return GrpcVictim(options.name, **_only(options, *_GRAPH))
-
-
 def _refuse_pickle(options: ModelOptions) -> Victim:
     raise ModelError(f"{options.name} is a pickle, which can run any code when loaded: {AROUND}")
 
@@ -227,8 +217,9 @@ _PREFIXES: dict[str, Callable[[ModelOptions], Victim]] = {
 }
 _SUFFIXES: dict[str, Callable[[ModelOptions], Victim]] = {
     ".onnx": _from_onnx,
-    ".xml": _from_openvino,
-    **dict.fromkeys((".tflite", ".mlpackage", ".mlmodel"), _from_graph),
+    ".xml": _from_graph(OpenVinoVictim, "device"),
+    ".tflite": _from_graph(TfliteVictim),
+    **dict.fromkeys((".mlpackage", ".mlmodel"), _from_graph(CoreMLVictim)),
     **dict.fromkeys((".pt2", ".ts", ".torchscript"), _from_program),
     **dict.fromkeys((".safetensors", *TORCH_FILES), _from_state_dict),
     **dict.fromkeys(PICKLES, _refuse_pickle),

@@ -190,9 +190,7 @@ class CoreMLVictim(GraphVictim):
         about = self.model.get_spec().description
         source = _only(self.kind, about.input, [each.name for each in about.input])
         if not source.type.HasField("multiArrayType"):
-            raise ModelError(
-                f"expected {path} to take an array, got a picture: convert it with inputs=[TensorType(...)]"
-            )
+            raise ModelError(f"expected {path} to take an array, got a picture: convert it with TensorType(...)")
         shape = tuple(int(side) for side in source.type.multiArrayType.shape)
         super().__init__(Port(source.name, shape), [Port(each.name) for each in about.output], **common)
 

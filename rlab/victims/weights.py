@@ -31,19 +31,15 @@ def read_state_dict(path: Path) -> dict[str, Tensor]:
         raise ModelError(f"no such file: {path}")
     if path.suffix not in (".safetensors", *TORCH_FILES):
         raise ModelError(f"expected weights as .safetensors or a torch state dict {', '.join(TORCH_FILES)}, got {path}")
-    weights = _read_safetensors(path) if path.suffix == ".safetensors" else _tensors(_read_torch(path), path)
+    try:
+        weights = load_file(path) if path.suffix == ".safetensors" else _tensors(_read_torch(path), path)
+    except (SafetensorError, OSError) as error:
+        raise ModelError(f"cannot read {path} as safetensors: {error}") from error
     for name, tensor in weights.items():
         real = tensor.is_floating_point() and tensor.dtype.itemsize > 1  # torch cannot compare 8-bit floats
         if tensor.is_meta or tensor.layout != torch.strided or (real and tensor.isnan().any()):
             raise ModelError(f"the weights {name!r} in {path} are NaN, sparse or without values: save the model again")
     return weights
-
-
-def _read_safetensors(path: Path) -> dict[str, Tensor]:
-    try:
-        return load_file(path)
-    except (SafetensorError, OSError) as error:
-        raise ModelError(f"cannot read {path} as safetensors: {error}") from error
 
 
 def load_weights(model: nn.Module, path: Path) -> nn.Module:

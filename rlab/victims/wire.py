@@ -162,9 +162,7 @@ def _position(label: object, template: Template, places: Mapping[str, int]) -> i
 def _unknown(label: object, template: Template) -> str:
     if template.classes:
         return f"the answer names the class {str(label)[:60]!r}, which is not among the {len(template.classes)} classes"
-    return (
-        f"the answer names classes such as {str(label)[:60]!r}: list all of them in order, names=[...] (-M names=[...])"
-    )
+    return f"the answer names classes such as {str(label)[:60]!r}: list all in order, names=[...] (-M names=[...])"
 
 
 def _as_array(rows: Sequence[Any], labels: bool) -> np.ndarray[Any, Any]:

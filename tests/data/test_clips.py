@@ -177,7 +177,7 @@ LISTS = {"testlist01.txt": "run/a.avi\n"}
 @pytest.mark.parametrize(
     ("files", "options", "error", "sentence"),
     [
-        ({"testlist01.txt": "box/v.avi\n"}, {"split": "test"}, DataError, "none of the 1 clips of split test 1 are in"),
+        ({"testlist01.txt": "box/v.avi\n"}, {"split": "test"}, DataError, "none of the 1 clips of split test are in"),
         ({**LISTS, "classInd.txt": "run\n"}, {"split": "test"}, DataError, "expected lines like '1 ApplyEyeMakeup'"),
         (LISTS, {"split": "test", "fold": 2}, DataError, "found no lists of split test 2: expected testlist02.txt"),
         (LISTS, {"split": "val"}, OptionError, "expected split train or test, got 'val'"),

@@ -53,20 +53,6 @@ def test_each_chosen_frame_is_visible_at_its_instant(gaps: list[int], frames: in
         assert chosen.tolist() == [max(i for i, at in enumerate(times) if at <= now) for now in instants]
 
 
-def test_long_clips_are_decoded_from_key_frames(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = write(tmp_path / "a.mp4", [at // 2 for at in range(500)], key_every=25)
-    seen: list[int] = []
-    plain = decode._in_turn
-    monkeypatch.setattr(decode, "_in_turn", lambda *given: seen.append(1) or plain(*given))  # type: ignore[func-returns-value]
-    jumped = read_clip(path, 3)
-    assert not seen
-    wanted = frame_indices(500, 3, "uniform")
-    assert jumped.mean((0, 2, 3)) == pytest.approx([at // 2 for at in wanted], abs=2)
-    monkeypatch.setattr(decode, "LEAP", 10_000)
-    assert np.array_equal(read_clip(path, 3), jumped)
-    assert seen == [1]
-
-
 def test_only_the_chosen_frames_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write(tmp_path / "a.mp4", [10] * 120)
     kept: list[int] = []
@@ -162,25 +148,23 @@ def folder(root: Path) -> Path:
     return root
 
 
-def test_clips_are_decoded_in_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clips_are_decoded_on_demand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = ClipSource.of(DataOptions(path=str(folder(tmp_path))))
     assert (len(source), source.classes, source.y.tolist()) == (6, ("a", "b"), [0, 1, 0, 1, 0, 1])
     read: list[str] = []
     plain = read_clip
     monkeypatch.setattr("rlab.data.clips.read_clip", lambda path, *rest: read.append(path.name) or plain(path, *rest))  # type: ignore[func-returns-value]
-    coming = source.batches(1, frames=2)
-    first = next(coming)
+    clips = source.source(frames=2)
+    first = clips[0:1]
     assert set(read) == {first.ids[0]}
-    rest = list(coming)
-    assert [len(batch) for batch in (first, *rest)] == [1, 1, 1, 1]
-    whole = source.load(frames=2)
-    assert [batch.ids[0] for batch in (first, *rest)] == list(whole.ids)
-    assert [int(batch.y[0]) for batch in (first, *rest)] == whole.y.tolist() == [0, 1, 0, 1]
+    rest, whole = clips[1:6], source.load(frames=2)
+    assert (*first.ids, *rest.ids) == whole.ids
+    assert [*first.y.tolist(), *rest.y.tolist()] == whole.y.tolist() == [0, 1, 0, 1]
     assert first.left_out == ()
-    assert rest[0].left_out == whole.left_out
+    assert rest.left_out == whole.left_out
     assert [name for name, _ in whole.left_out] == ["v_Run_g05_c01.mp4", "v_Run_g06_c01.mp4"]
     with pytest.raises(OptionError):
-        next(source.batches(0))
+        source.load(frames=0)
 
 
 @pytest.mark.parametrize("table", [True, False])

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from rlab.data.batch import UNBOUNDED, Batch
-from rlab.data.ecg_masks import qrs_masks, segment_masks, wave_masks
+from rlab.data.ecg_masks import qrs_masks, segment_masks
 from rlab.data.load import load
 from rlab.errors import DataError, InputError, MissingExtra, OptionError
 
@@ -60,17 +60,6 @@ def test_the_masks_of_the_demo_follow_the_convention():
 
 
 @pytest.mark.parametrize("marked", [True, False])
-def test_delineated_waves_lie_where_they_were_simulated(marked: bool):
-    waves = wave_masks(beats(1, marked))
-    assert set(waves) == {"P", "QRS", "T"}
-    for wave, offset in (("P", -40), ("QRS", 0), ("T", 70)):
-        hits = [bool(waves[wave][0, peak + offset]) for peak in PEAKS[1:-1]]
-        assert sum(hits) >= len(hits) - 1, wave
-        assert 0.02 < waves[wave].float().mean() < 0.35
-    assert not (waves["P"] & waves["T"]).any()
-
-
-@pytest.mark.parametrize("marked", [True, False])
 def test_every_beat_has_four_parts_that_do_not_overlap(marked: bool):
     parts = segment_masks(beats(1, marked))
     assert list(parts) == ["P", "QRS", "ST", "T"]
@@ -105,15 +94,17 @@ SHORT: dict[str, Any] = {
 }
 
 
+UNMARKED = SHORT | {"r_peaks": None}
+
+
 @pytest.mark.parametrize(
     ("call", "error", "sentence"),
     [
         (lambda: qrs_masks(beats(1, marked=False)), DataError, "annotated R peaks"),
         (lambda: qrs_masks(beats(1), half_width=0.0), OptionError, "a half width above 0 seconds, got 0"),
-        (lambda: wave_masks(beats(1), lead="V9"), OptionError, "there is no lead 'V9': the data have II, AVR"),
-        (lambda: wave_masks(Batch(x=torch.zeros(1, 1, 200), **SHORT)), DataError, "at least 2 s, got 0.8 s"),
-        (lambda: wave_masks(Batch(torch.rand(1, 3, 8, 8), SHORT["y"])), DataError, "known sampling rate"),
-        (lambda: wave_masks(Batch(x=torch.zeros(1, 1, 2500), **SHORT)), DataError, "no wave in 1 samples"),
+        (lambda: segment_masks(beats(1), lead="V9"), OptionError, "there is no lead 'V9': the data have II, AVR"),
+        (lambda: segment_masks(Batch(torch.zeros(1, 1, 200), **UNMARKED)), DataError, "at least 2 s, got 0.8 s"),
+        (lambda: segment_masks(Batch(torch.rand(1, 3, 8, 8), SHORT["y"])), DataError, "known sampling rate"),
     ],
 )
 def test_errors(call: Callable[[], object], error: type[InputError], sentence: str):
@@ -124,4 +115,4 @@ def test_errors(call: Callable[[], object], error: type[InputError], sentence: s
 def test_without_neurokit_the_extra_is_named(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "neurokit2", None)
     with pytest.raises(MissingExtra, match=r"rlab-robustness\[ecg-delineate\]"):
-        wave_masks(beats(1))
+        segment_masks(beats(1))

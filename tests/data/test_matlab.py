@@ -10,7 +10,7 @@ import pytest
 import torch
 from scipy.io import savemat
 
-from rlab.data import matlab
+from rlab.data import wfdb_files
 from rlab.data.load import load
 from rlab.errors import InputError
 
@@ -73,7 +73,7 @@ def test_a_bad_record_is_left_out_with_a_reason(folder: Path, data: Any, words: 
 
 def test_files_that_are_none_or_unpack_to_too_much_are_refused(folder: Path, monkeypatch: pytest.MonkeyPatch):
     (folder / "set1" / "A0002.mat").write_bytes(b"no file of MATLAB" * 20)
-    monkeypatch.setattr(matlab, "_LARGEST", 2**20)
+    monkeypatch.setattr(wfdb_files, "_LARGEST_MATLAB", 2**20)
     write(folder / "set1", "A0001", np.zeros((12, 200_000)), compress=True)  # 18 MiB, packed into a few KiB
     batch = load(folder)
     reasons = dict(batch.left_out)
@@ -91,7 +91,7 @@ def test_the_form_of_2020_has_headers_beside_the_same_files(tmp_path: Path):
     values = np.rint(1000 * X).astype(np.int16)
     savemat(tmp_path / "A0001.mat", {"val": values}, format="4")
     lines = [
-        f"A0001.mat 16+24 1000/mV 16 0 {row[0]} 0 0 {lead}" for row, lead in zip(values, matlab.LEADS, strict=True)
+        f"A0001.mat 16+24 1000/mV 16 0 {row[0]} 0 0 {lead}" for row, lead in zip(values, wfdb_files.TWELVE, strict=True)
     ]
     (tmp_path / "A0001.hea").write_text("\n".join(["A0001 12 500 5600", *lines, "#Dx: 59118001"]) + "\n")
     batch = load(tmp_path)

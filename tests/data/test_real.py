@@ -68,7 +68,7 @@ def test_ucf_groups():
     assert (len(train), len(test)) == (529, 112)
     assert train.classes == test.classes
     assert not set(train.ids) & set(test.ids)
-    first = next(test.batches(2, frames=16, size=(72, 96)))
+    first = test.source(frames=16, size=(72, 96))[:2]
     assert first.x.shape == (2, 3, 16, 72, 96)
 
 

@@ -13,7 +13,7 @@ from rlab.core.goals.boxes import BoxGoal
 from rlab.errors import InputError, OptionError
 from rlab.predictions.boxes import Boxes, TargetBoxes
 from rlab.predictions.kinds import Prediction
-from rlab.predictions.precision import average_precision
+from rlab.predictions.metrics import average_precision
 from tests.predictions.planted import REACHABLE, margin_of, planted_batch, planted_victim
 
 Box = tuple[float, float, float, float]

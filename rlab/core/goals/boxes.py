@@ -18,7 +18,7 @@ from rlab.core.goals.base import IMPOSSIBLE, RowGoal
 from rlab.errors import ModelError, OptionError
 from rlab.predictions.boxes import COLUMNS, FLOOR, MOST, NOBODY, Boxes, TargetBoxes, overlaps
 from rlab.predictions.kinds import Prediction
-from rlab.predictions.precision import average_precision
+from rlab.predictions.metrics import average_precision
 
 SCORE = 0.3  # from which on a box counts
 OVERLAP = 0.5  # intersection over union from which on a box is that of an object

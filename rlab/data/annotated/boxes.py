@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 from PIL import Image, UnidentifiedImageError
@@ -13,26 +14,17 @@ from rlab.data.annotated.coco import coco_files, find_json, read_coco
 from rlab.data.annotated.pictures import Annotations, Box, Picture, Thing
 from rlab.data.annotated.voc import find_xml, read_voc
 from rlab.data.annotated.yolo import is_yolo, read_yolo
-from rlab.data.fields import DataFields, Objects, Resizing, Size, reads
+from rlab.data.fields import DataFields, Objects, Resizing, Size
 from rlab.data.fitting import place
 from rlab.data.images import picture_source
 from rlab.data.labels import by_name, encode
-from rlab.data.source import Loss, Source
+from rlab.data.source import Loss, Source, reads
 from rlab.errors import DataError
 from rlab.predictions.boxes import TargetBoxes
 
+T = TypeVar("T")
 VISIBLE = 0.5  # an object of which the crop leaves a smaller share is left out
 ORIENTATION, SWAPPED = 274, (5, 6, 7, 8)  # an EXIF tag, and its values for which height and width are exchanged
-
-
-@dataclass(frozen=True)
-class Shot:
-    """A sample before its image is read: some objects of one picture."""
-
-    picture: Picture
-    things: tuple[Thing, ...]
-    name: str
-    size: tuple[int, int] = (0, 0)  # (height, width), once it is known
 
 
 @reads("labels", "images", "objects", "classes", "size", "resize", "channels", "bounds", "split")
@@ -44,7 +36,7 @@ def boxes(source: DataFields) -> Source:
     """
     known = read_annotations(source)
     losses: list[Loss] = []
-    shots = [shot for picture in known.pictures for shot in _shots(picture, source.objects or "each", losses)]
+    shots = [shot for picture in known.pictures for shot in _samples(picture, source.objects or "each", losses)]
     if not shots:
         raise DataError(f"no image of {source.path!r} has an object that can be used{_first(losses)}")
     every = [",".join(sorted({each.label for each in shot.things})) for shot in shots]
@@ -52,7 +44,7 @@ def boxes(source: DataFields) -> Source:
     kept = [shot for shot in placed if shot is not None]
     if not kept:
         raise DataError(f"no object of {source.path!r} can be used{_first(losses)}")
-    if source.size is None and len(sizes := sorted({shot.size for shot in kept})) > 1:
+    if source.size is None and len(sizes := sorted({shot.size for shot in kept if shot.size})) > 1:
         raise DataError(f"expected images of one size, got {sizes[0]} and {sizes[1]}: pass a size")
     order = source.classes or known.classes or None
     labels = [each.label for shot in kept for each in shot.things]
@@ -61,7 +53,7 @@ def boxes(source: DataFields) -> Source:
     parts = numbers.split([len(shot.things) for shot in kept])
     corners = [torch.tensor([each.box for each in shot.things]) for shot in kept]
     y = TargetBoxes.of(list(zip(corners, parts, strict=True))).encode()
-    files, ids = tuple(shot.picture.file for shot in kept), tuple(shot.name for shot in kept)
+    files, ids = tuple(shot.file for shot in kept), tuple(shot.name for shot in kept)
     made = picture_source(source, lambda wanted: [files[i] for i in wanted], ids, y, classes, files, True, "boxes")
     return replace(made, left_out=tuple(losses), numbered=by_name(classes, order))
 
@@ -90,8 +82,8 @@ def read_annotations(source: DataFields) -> Annotations:
     raise DataError(f"the folder {source.path!r} holds no boxes: expected {expected}")
 
 
-def _shots(picture: Picture, objects: Objects, losses: list[Loss]) -> Iterator[Shot]:
-    """The samples of one image; `losses` gets what cannot be used."""
+def _samples(picture: Picture, objects: Objects, losses: list[Loss]) -> Iterator[Picture]:
+    """The samples of one image, each with some of its objects; `losses` gets what cannot be used."""
     if not picture.file.is_file():
         losses.append((picture.name, "is missing"))
         return
@@ -100,26 +92,23 @@ def _shots(picture: Picture, objects: Objects, losses: list[Loss]) -> Iterator[S
     if not usable:
         losses += [] if picture.things else [(picture.name, "shows no object")]
     elif objects == "all":
-        yield Shot(picture, tuple(each for _, each in usable), picture.name)
+        yield replace(picture, things=tuple(each for _, each in usable))
     else:
         chosen = usable if objects == "each" else [max(usable, key=lambda pair: pair[1].area)]
-        yield from (Shot(picture, (each,), f"{picture.name}#{number}") for number, each in chosen)
+        yield from (replace(picture, things=(each,), name=f"{picture.name}#{number}") for number, each in chosen)
 
 
-def _placed(shot: Shot, size: Size | None, resizing: Resizing, losses: list[Loss]) -> Shot | None:
+def _placed(shot: Picture, size: Size | None, resizing: Resizing, losses: list[Loss]) -> Picture | None:
     """The sample with its boxes in pixels of the resized image; None, and a loss, if none of them can be used."""
-    actual, declared = header(shot.picture.file), shot.picture.size
-    if isinstance(actual, str):
-        losses.append((shot.name, actual))
-        return None
-    if declared is not None and declared != actual:
-        sizes = f"has {actual[0]} x {actual[1]} pixels, but its annotations say {declared[0]} x {declared[1]}"
-        losses.append((shot.name, sizes))
+    actual, declared = header(shot.file), shot.size
+    if isinstance(actual, str) or declared not in (None, actual):
+        sizes = "has {} x {} pixels, but its annotations say {} x {}"
+        losses.append((shot.name, actual if isinstance(actual, str) else sizes.format(*actual, *declared or ())))
         return None
     (height, width), put, things = actual, place(actual, size, resizing), []
     for each in shot.things:
         x1, y1, x2, y2 = each.box
-        whole = (x1 * width, y1 * height, x2 * width, y2 * height) if shot.picture.fractions else each.box
+        whole = (x1 * width, y1 * height, x2 * width, y2 * height) if shot.fractions else each.box
         box = _visible(put.box(whole), put.size)
         if box is not None:
             things.append(Thing(each.label, box))
@@ -139,12 +128,23 @@ def _visible(box: Box, size: tuple[int, int]) -> Box | None:
 
 def header(file: Path) -> tuple[int, int] | str:
     """Height and width of an upright image, or the reason why its header cannot be read."""
+
+    def size(image: Image.Image) -> tuple[int, int]:
+        turned = image.getexif().get(ORIENTATION) in SWAPPED
+        return (image.width, image.height) if turned else (image.height, image.width)
+
+    return look(file, size)
+
+
+def look(file: Path, at: Callable[[Image.Image], T]) -> T | str:
+    """What `at` finds in an image, or the reason why the file cannot be read."""
     try:
         with Image.open(file) as image:
-            turned = image.getexif().get(ORIENTATION) in SWAPPED
-            return (image.width, image.height) if turned else (image.height, image.width)
+            return at(image)
     except UnidentifiedImageError:
         return "is not an image"
+    except DataError:
+        raise
     except Exception as error:  # Pillow's plug-ins raise many kinds of errors on broken files
         return f"cannot be read: {str(error) or type(error).__name__}"
 

@@ -28,9 +28,7 @@ def find_json(folder: Path, split: str | None = None) -> Path | None:
         found = [path for path in found if split in path.relative_to(folder).as_posix()]
     if len(found) > 1:
         names = ", ".join(path.relative_to(folder).as_posix() for path in found[:5])
-        raise OptionError(
-            f"the folder {str(folder)!r} holds several COCO files ({names}): pass the file as labels, or a split"
-        )
+        raise OptionError(f"{str(folder)!r} holds several COCO files ({names}): pass one as labels, or a split")
     return found[0] if found else None
 
 
@@ -78,9 +76,7 @@ def _parse(path: Path) -> Mapping[str, Sequence[Mapping[str, Any]]]:
 def _thing(row: Mapping[str, Any], names: Mapping[int, str], path: Path) -> Thing:
     label = names.get(_whole(row, "category_id", path))
     if label is None:
-        raise DataError(
-            f"{path.name!r} uses the category {row['category_id']}, which its categories do not list: add it"
-        )
+        raise DataError(f"the categories of {path.name!r} do not list {row['category_id']}, which it uses: add it")
     box = row.get("bbox")
     numbers = [n for n in box if isinstance(n, int | float)] if isinstance(box, list) and len(box) == 4 else []
     corners = (*numbers[:2], numbers[0] + numbers[2], numbers[1] + numbers[3]) if len(numbers) == 4 else ()

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 from torch import Tensor
 
-from rlab.data.annotated.boxes import header
+from rlab.data.annotated.boxes import header, look
 from rlab.data.annotated.pictures import with_stem
-from rlab.data.annotated.voc import CLASSES
-from rlab.data.fields import DataFields, check_room, reads
+from rlab.data.annotated.voc import CLASSES, listed_in
+from rlab.data.fields import DataFields, check_room
 from rlab.data.fitting import place
 from rlab.data.images import IMAGES, picture_source
 from rlab.data.labels import class_names, files_below
-from rlab.data.source import Loss, Source
+from rlab.data.source import Loss, Source, reads
 from rlab.errors import DataError
 from rlab.predictions.maps import IGNORED, encode_map
-from rlab.storage.outside import read_text
 
 IMAGE_FOLDERS = ("images", "JPEGImages", "image", "img")
 MASK_FOLDERS = ("masks", "SegmentationClass", "mask", "labels", "trimaps", "annotations/trimaps", "annotations")
@@ -31,8 +31,8 @@ TRIMAP = {1: 1, 2: 0}  # Oxford-IIIT Pet: object and background; the border, 3, 
 
 def has_maps(folder: Path) -> bool:
     """Whether the folder holds images and masks in folders with the usual names."""
-    images, masks = _images(folder), _masks(folder, None)
-    return images != folder and masks is not None and any(masks.glob("*.png"))
+    masks = _place(folder, None, MASK_FOLDERS)
+    return _place(folder, None, IMAGE_FOLDERS) is not None and masks is not None and any(masks.glob("*.png"))
 
 
 @reads("images", "masks", "trimap", "classes", "size", "resize", "channels", "bounds", "split")
@@ -42,12 +42,12 @@ def maps(source: DataFields) -> Source:
     Masks are PNG files, grey or with a palette, whose values are class numbers, in the folder `masks` (default: masks,
     SegmentationClass or trimaps beside the images). `split` reads ImageSets/Segmentation/<split>.txt of Pascal VOC.
     """
-    folder, masks = _images(source.location, source.images), _masks(source.location, source.masks)
+    folder = _place(source.location, source.images, IMAGE_FOLDERS) or source.location
+    masks = _place(source.location, source.masks, MASK_FOLDERS)
     if masks is None:
-        raise DataError(
-            f"{source.path!r} has no folder of masks: expected one of {', '.join(MASK_FOLDERS)}, or pass masks"
-        )
-    wanted = _listed(source.location, source.split)
+        usual = ", ".join(MASK_FOLDERS)
+        raise DataError(f"{source.path!r} has no folder of masks: expected one of {usual}, or pass masks")
+    wanted = None if source.split is None else set(listed_in(source.location, "Segmentation", source.split))
     names = [name for name in files_below(folder, IMAGES, "images") if wanted is None or Path(name).stem in wanted]
     losses: list[Loss] = []
     found: list[tuple[str, Tensor]] = []
@@ -65,10 +65,8 @@ def maps(source: DataFields) -> Source:
         raise DataError(f"expected images of one size, got {sorted(sizes)[0]} and {sorted(sizes)[1]}: pass a size")
     y = torch.cat([encode_map(each[None], tuple(each.shape)) for _, each in found])
     classes = class_names(source.classes) or _usual(source, masks, y)
-    if classes and int(y.max()) >= len(classes):
-        raise DataError(
-            f"the masks hold the class {int(y.max())}, but there are {len(classes)} classes: correct classes"
-        )
+    if classes and (top := int(y.max())) >= len(classes):
+        raise DataError(f"the masks hold the class {top}, but there are {len(classes)} classes: correct classes")
     ids = tuple(name for name, _ in found)
     files = tuple(folder / name for name in ids)
     made = picture_source(source, lambda rows: [files[i] for i in rows], ids, y, classes, files, True, "map")
@@ -81,23 +79,11 @@ def _usual(source: DataFields, masks: Path, y: Tensor) -> tuple[str, ...]:
     return ("background", *CLASSES) if masks.name == "SegmentationClass" and int(y.max()) <= len(CLASSES) else ()
 
 
-def _images(folder: Path, named: str | None = None) -> Path:
+def _place(folder: Path, named: str | None, usual: Sequence[str]) -> Path | None:
+    """The folder that is named, in the data or elsewhere, or else the first of the usual ones that exists."""
     if named is not None:
         return folder / named if (folder / named).is_dir() else Path(named)
-    return next((folder / name for name in IMAGE_FOLDERS if (folder / name).is_dir()), folder)
-
-
-def _masks(folder: Path, named: str | None) -> Path | None:
-    if named is not None:
-        return folder / named if (folder / named).is_dir() else Path(named)
-    return next((folder / name for name in MASK_FOLDERS if (folder / name).is_dir()), None)
-
-
-def _listed(folder: Path, split: str | None) -> set[str] | None:
-    if split is None:
-        return None
-    path = folder / "ImageSets" / "Segmentation" / f"{Path(split).name}.txt"
-    return set(read_text(path, "list of the split").split())
+    return next((folder / name for name in usual if (folder / name).is_dir()), None)
 
 
 def _read(source: DataFields, image: Path, masks: Path, name: str) -> Tensor | str:
@@ -112,33 +98,22 @@ def _read(source: DataFields, image: Path, masks: Path, name: str) -> Tensor | s
         return f"has a mask that {mask}"
     if mask.shape != size:
         return f"has {size[0]} x {size[1]} pixels, but its mask has {mask.shape[0]} x {mask.shape[1]}"
-    known = _known(mask, bool(source.trimap))
+    if source.trimap:
+        known = np.select([mask == value for value in TRIMAP], list(TRIMAP.values()), IGNORED)
+    else:
+        known = np.where(mask == VOID, IGNORED, mask)
     put = place(size, source.size, source.resize or "crop")
     moved = put.apply(Image.fromarray(known.astype(np.int32)), Image.Resampling.NEAREST, IGNORED)
     return torch.from_numpy(np.asarray(moved).astype(np.int64))
 
 
-def _known(mask: NDArray[np.int64], trimap: bool) -> NDArray[np.int64]:
-    """Class numbers, -1 where the class is unknown."""
-    if not trimap:
-        return np.where(mask == VOID, IGNORED, mask)
-    known = np.full_like(mask, IGNORED)
-    for value, label in TRIMAP.items():
-        known[mask == value] = label
-    return known
-
-
 def read_mask(file: Path) -> NDArray[np.int64] | str:
     """The values of a mask (h, w), or the reason why it cannot be read."""
-    try:
-        with Image.open(file) as image:
-            if image.mode not in ("1", "L", "P", "I", "I;16"):
-                return f"has colours ({image.mode}): save class numbers, grey or with a palette"
-            check_room(2, (image.height, image.width))
-            return np.asarray(image).astype(np.int64)
-    except UnidentifiedImageError:
-        return "is not an image"
-    except DataError:
-        raise
-    except Exception as error:  # Pillow's plug-ins raise many kinds of errors on broken files
-        return f"cannot be read: {str(error) or type(error).__name__}"
+
+    def values(image: Image.Image) -> NDArray[np.int64] | str:
+        if image.mode not in ("1", "L", "P", "I", "I;16"):
+            return f"has colours ({image.mode}): save class numbers, grey or with a palette"
+        check_room(2, (image.height, image.width))
+        return np.asarray(image).astype(np.int64)
+
+    return look(file, values)

@@ -35,21 +35,19 @@ def read_voc(folder: Path, split: str | None = None, images: Path | None = None)
     home = find_xml(folder)
     if home is None:
         raise DataError(f"the folder {str(folder)!r} holds no XML files: expected Annotations/*.xml")
-    files = (
-        sorted(home.glob("*.xml"))
-        if split is None
-        else [inside(home, f"{stem}.xml") for stem in _listed(folder, split)]
-    )
+    listed = None if split is None else listed_in(folder, "Main", split)
+    files = sorted(home.glob("*.xml")) if listed is None else [inside(home, f"{stem}.xml") for stem in listed]
     places = [images] if images is not None else [folder / "JPEGImages", folder / "images", home, folder]
     pictures = tuple(_picture(file, places) for file in files)
     found = {each.label for picture in pictures for each in picture.things}
     return Annotations(pictures, CLASSES if found <= set(CLASSES) else ())
 
 
-def _listed(folder: Path, split: str) -> list[str]:
-    path = inside(folder, f"ImageSets/Main/{split}.txt")
+def listed_in(folder: Path, kind: str, split: str) -> list[str]:
+    """The names of the images of a split, from ImageSets/<kind>/<split>.txt."""
+    path = inside(folder, f"ImageSets/{kind}/{split}.txt")
     if not path.is_file():
-        raise OptionError(f"{str(folder)!r} has no split {split!r}: expected the file ImageSets/Main/{split}.txt")
+        raise OptionError(f"{str(folder)!r} has no split {split!r}: expected the file ImageSets/{kind}/{split}.txt")
     return [line.split()[0] for line in read_text(path).splitlines() if line.strip()]
 
 
@@ -59,9 +57,8 @@ def _picture(file: Path, places: Sequence[Path]) -> Picture:
     image = find_image(places, name, file.name) if name else None
     image = image or next((path for place in places if place.is_dir() and (path := with_stem(place, file.stem))), None)
     things = tuple(_thing(each) for each in root.iter("object"))
-    return Picture(
-        image or places[0] / (name or file.stem), image.name if image else name or file.stem, things, _size(root)
-    )
+    path = image or places[0] / (name or file.stem)
+    return Picture(path, path.name if image else name or file.stem, things, _size(root))
 
 
 def _thing(each: ElementTree.Element) -> Thing:
@@ -81,28 +78,16 @@ def parse_xml(path: Path) -> ElementTree.Element:
     """Parse a small XML file without a document type."""
     if (size := regular(path)) > MOST_XML:
         raise DataError(f"{str(path)!r} has {size:,} bytes, more than {MOST_XML:,}: expected the objects of one image")
-    text, builder, parser = path.read_bytes(), ElementTree.TreeBuilder(), expat.ParserCreate()
-    depth = 0
+    builder, parser = ElementTree.TreeBuilder(), expat.ParserCreate()
 
     def refuse(*_: object) -> None:
         raise DataError(f"{str(path)!r} declares a document type or entities, which rlab does not read: remove them")
 
-    def start(tag: str, attributes: dict[str, str]) -> None:
-        nonlocal depth
-        depth += 1
-        if depth > 20:
-            raise DataError(f"{str(path)!r} is nested more than 20 levels deep: expected the objects of one image")
-        builder.start(tag, attributes)
-
-    def end(tag: str) -> None:
-        nonlocal depth
-        depth -= 1
-        builder.end(tag)
-
     parser.StartDoctypeDeclHandler = parser.EntityDeclHandler = refuse
-    parser.StartElementHandler, parser.EndElementHandler, parser.CharacterDataHandler = start, end, builder.data
+    parser.StartElementHandler, parser.EndElementHandler = builder.start, builder.end
+    parser.CharacterDataHandler = builder.data
     try:
-        parser.Parse(text, True)
+        parser.Parse(path.read_bytes(), True)
     except expat.ExpatError as error:
         raise DataError(f"cannot read {str(path)!r} as XML ({error}): correct or remove the file") from error
     return builder.close()

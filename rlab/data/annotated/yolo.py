@@ -66,9 +66,7 @@ def _thing(line: str, classes: tuple[str, ...]) -> Thing:
     if not number.isdigit():
         return Thing("", fault=f"starts with {number[:20]!r} instead of a class number")
     if classes and int(number) >= len(classes):
-        raise DataError(
-            f"expected class numbers in 0..{len(classes) - 1}, got {number[:20]}: correct the labels or the names"
-        )
+        raise DataError(f"expected class numbers in 0..{len(classes) - 1}, got {number[:20]}: correct labels or names")
     label = classes[int(number)] if classes else str(int(number))
     try:
         numbers = [float(value) for value in values]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Sequence
 
 from torch import Tensor, nn
 from torch.nn.functional import pad, relu
@@ -10,94 +11,71 @@ from torch.nn.functional import pad, relu
 from rlab.errors import InputError
 
 
-class PlainShortcut(nn.Module):
-    """Two 3x3 convolutions and a shortcut without parameters, "option A": subsample, pad channels with zeros."""
-
-    def __init__(self, inner: int, outer: int, stride: int) -> None:
-        super().__init__()
-        self.conv1 = nn.Conv2d(inner, outer, 3, stride, 1, bias=False)
-        self.bn1 = nn.BatchNorm2d(outer)
-        self.conv2 = nn.Conv2d(outer, outer, 3, 1, 1, bias=False)
-        self.bn2 = nn.BatchNorm2d(outer)
-        self.stride, self.extra = stride, (outer - inner) // 2
-
-    def forward(self, x: Tensor) -> Tensor:
-        short = x[..., :: self.stride, :: self.stride]
-        short = pad(short, (0, 0, 0, 0, self.extra, self.extra)) if self.extra else short
-        return relu(self.bn2(self.conv2(relu(self.bn1(self.conv1(x))))) + short)
-
-
-class CifarResNet(nn.Module):
-    """He et al. 2016, section 4.2 (https://arxiv.org/abs/1512.03385): (b, 3, 32, 32) -> (b, classes)."""
-
-    def __init__(self, blocks: int, classes: int) -> None:
-        super().__init__()
-        self.conv1 = nn.Conv2d(3, 16, 3, 1, 1, bias=False)
-        self.bn1 = nn.BatchNorm2d(16)
-        self.layer1 = _stage(16, 16, blocks, 1)
-        self.layer2 = _stage(16, 32, blocks, 2)
-        self.layer3 = _stage(32, 64, blocks, 2)
-        self.linear = nn.Linear(64, classes)
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = relu(self.bn1(self.conv1(x)))
-        scores: Tensor = self.linear(self.layer3(self.layer2(self.layer1(x))).mean((2, 3)))
-        return scores
-
-
-def _stage(inner: int, outer: int, blocks: int, stride: int) -> nn.Sequential:
-    rest = [PlainShortcut(outer, outer, 1) for _ in range(blocks - 1)]
-    return nn.Sequential(PlainShortcut(inner, outer, stride), *rest)
-
-
-def cifar_resnet(depth: int = 20, classes: int = 10) -> nn.Module:
-    """ResNet-20, -32, -44, -56, ...: three stages of (depth - 2) / 6 blocks, 16, 32 and 64 wide."""
-    if depth < 8 or (depth - 2) % 6:
-        raise InputError(f"expected a depth of 6 n + 2, such as 20, 32 or 56, got {depth}")
-    return CifarResNet((depth - 2) // 6, classes)
-
-
 def _convolution(inner: int, outer: int, kernel: int, stride: int = 1) -> nn.Conv2d:
     return nn.Conv2d(inner, outer, kernel, stride, kernel // 2, bias=False)
 
 
-class BasicBlock(nn.Module):
-    """Two 3x3 convolutions and a shortcut, with a 1x1 convolution where the shape changes."""
+class Padded(nn.Module):
+    """A shortcut without parameters, "option A": subsample, pad channels with zeros."""
 
     def __init__(self, inner: int, outer: int, stride: int) -> None:
         super().__init__()
+        self.stride, self.extra = stride, (outer - inner) // 2
+
+    def forward(self, x: Tensor) -> Tensor:
+        short = x[..., :: self.stride, :: self.stride]
+        return pad(short, (0, 0, 0, 0, self.extra, self.extra)) if self.extra else short
+
+
+class BasicBlock(nn.Module):
+    """Two 3x3 convolutions and a shortcut, where the shape changes a padded one or a 1x1 convolution."""
+
+    def __init__(self, inner: int, outer: int, stride: int, padded: bool) -> None:
+        super().__init__()
         self.conv1, self.bn1 = _convolution(inner, outer, 3, stride), nn.BatchNorm2d(outer)
         self.conv2, self.bn2 = _convolution(outer, outer, 3), nn.BatchNorm2d(outer)
-        same = stride == 1 and inner == outer
-        self.shortcut = nn.Sequential(*() if same else (_convolution(inner, outer, 1, stride), nn.BatchNorm2d(outer)))
+        self.shortcut = nn.Sequential()
+        if padded:
+            self.shortcut = nn.Sequential(Padded(inner, outer, stride))
+        elif stride != 1 or inner != outer:
+            self.shortcut = nn.Sequential(_convolution(inner, outer, 1, stride), nn.BatchNorm2d(outer))
 
     def forward(self, x: Tensor) -> Tensor:
         out: Tensor = self.bn2(self.conv2(relu(self.bn1(self.conv1(x))))) + self.shortcut(x)
         return relu(out)
 
 
-class ResNet18(nn.Module):
-    """ResNet-18 (https://arxiv.org/abs/1512.03385) for small images: a 3x3 stem and no pooling before the blocks."""
+class ResNet(nn.Module):
+    """He et al. 2016 (https://arxiv.org/abs/1512.03385) for small images: a 3x3 stem, and stages, each of half the size."""
 
-    def __init__(self, classes: int) -> None:
+    def __init__(self, widths: Sequence[int], blocks: int, classes: int, padded: bool) -> None:
         super().__init__()
-        self.conv1, self.bn1 = _convolution(3, 64, 3), nn.BatchNorm2d(64)
-        shapes = ((64, 64, 1), (64, 128, 2), (128, 256, 2), (256, 512, 2))
-        self.layer1, self.layer2, self.layer3, self.layer4 = (
-            nn.Sequential(BasicBlock(inner, outer, stride), BasicBlock(outer, outer, 1))
-            for inner, outer, stride in shapes
-        )
-        self.linear = nn.Linear(512, classes)
+        self.conv1, self.bn1 = _convolution(3, widths[0], 3), nn.BatchNorm2d(widths[0])
+        self.stages = len(widths)
+        for number, (inner, outer) in enumerate(zip((widths[0], *widths), widths, strict=False), 1):
+            steps = ((inner, 1 if number == 1 else 2), *((outer, 1),) * (blocks - 1))
+            stage = nn.Sequential(*(BasicBlock(own, outer, stride, padded) for own, stride in steps))
+            self.add_module(f"layer{number}", stage)
+        self.linear = nn.Linear(widths[-1], classes)
 
     def forward(self, x: Tensor) -> Tensor:
-        x = self.layer2(self.layer1(relu(self.bn1(self.conv1(x)))))
-        scores: Tensor = self.linear(self.layer4(self.layer3(x)).mean((2, 3)))
+        x = relu(self.bn1(self.conv1(x)))
+        for number in range(1, self.stages + 1):
+            x = self.get_submodule(f"layer{number}")(x)
+        scores: Tensor = self.linear(x.mean((2, 3)))
         return scores
+
+
+def cifar_resnet(depth: int = 20, classes: int = 10) -> nn.Module:
+    """ResNet-20, -32, -44, -56, ...: three stages of (depth - 2) / 6 blocks, 16, 32 and 64 wide, as in section 4.2."""
+    if depth < 8 or (depth - 2) % 6:
+        raise InputError(f"expected a depth of 6 n + 2, such as 20, 32 or 56, got {depth}")
+    return ResNet((16, 32, 64), (depth - 2) // 6, classes, padded=True)
 
 
 def resnet18(classes: int = 10) -> nn.Module:
     """ResNet-18 for images of 32 pixels, 11.2 million parameters."""
-    return ResNet18(classes)
+    return ResNet((64, 128, 256, 512), 2, classes, padded=False)
 
 
 class WideBlock(nn.Module):
