@@ -34,6 +34,9 @@ class Template(Options):
 
     path: str = Field("", description="path of the address, e.g. /v2/models/{model}/infer")
     body: Any = Field(description="JSON body with placeholders, or one placeholder such as {png} for its bytes")
+    form: bool = Field(
+        False, description="send the body's keys as fields of a form, and files as uploads (default: JSON)"
+    )
     row: Any = Field("{list}", description="what each input becomes in the list that {rows} stands for")
     batch: bool = Field(False, description="a request holds several inputs in one array (default: one input)")
     layout: Literal["channels_first", "channels_last", "flat"] = Field(
@@ -63,6 +66,8 @@ class Template(Options):
             raise ValueError("expected a path of scores, labels or both")
         if self.many and any(name.removesuffix(BASE64) in FILES for name in _names(self.body)):
             raise ValueError("a file holds one input: use it in 'row', with {rows} in 'body', or leave out batch")
+        if self.form and not isinstance(self.body, dict):
+            raise ValueError("a form has fields by name, such as {file: '{png}'}")
         if CHOICES in used and len(self.classes) == 1:
             raise ValueError("expected at least 2 classes")
         return self
@@ -100,9 +105,11 @@ class Template(Options):
         """How the model gets its inputs."""
         kinds = {"list": "JSON lists", "flat": "flat JSON lists", "npy": ".npy", "raw": "raw bytes"}
         how = " and ".join(kinds.get(name, name.upper() if name in FILES else name) for name in self.encodings)
-        orders = {"channels_first": "", "channels_last": ", channels last", "flat": ", one row per input"}
-        order = "" if set(self.encodings) <= set(FILES) else orders[self.layout]
-        return f"as {how}{order}{'' if self.many else ', one per request'}"
+        arranged = {"channels_first": "", "channels_last": ", channels last", "flat": ", one row per input"}[
+            self.layout
+        ]
+        files = set(self.encodings) <= set(FILES)
+        return f"as {how}{'' if files else arranged}{'' if self.many else ', one per request'}"
 
     def keys(self) -> tuple[str, ...]:
         """What stands for each class in {options}: letters, or numbers if there are too many classes."""
@@ -187,11 +194,31 @@ class Writer:
             if isinstance(content, str):
                 return Sent(content.encode(), "text/plain")
             return Sent(bytes(content), content_type(match[1]))
+        if self.template.form:
+            return self._form(whole)
         filled = self._fill(body, whole)
         try:
             return Sent(json.dumps(filled, separators=(",", ":"), allow_nan=False).encode(), "application/json")
         except TypeError:
             raise OptionError("bytes do not fit into JSON: use a placeholder that ends in _base64") from None
+
+    def _form(self, x: Inputs) -> Sent:
+        """The fields of the body as multipart/form-data."""
+        import httpx  # the victim has checked that it is installed
+
+        filled = {name: self._fill(value, x) for name, value in self.template.body.items()}
+        files = {
+            name: (name, value, content_type(str(self.template.body[name]).strip("{}")))
+            for name, value in filled.items()
+            if isinstance(value, bytes)
+        }
+        texts = {
+            name: value if isinstance(value, str) else json.dumps(value)
+            for name, value in filled.items()
+            if name not in files
+        }
+        request = httpx.Request("POST", "http://host", data=texts, files=files)
+        return Sent(request.read(), request.headers["content-type"])
 
     def _fill(self, part: Any, x: Inputs) -> Any:
         """A part of the body with its placeholders replaced."""

@@ -98,6 +98,16 @@ def mlflow(content: bytes) -> object:
     return {"predictions": [{"score": row.tolist(), "predicted_label": int(row.argmax())} for row in scores]}
 
 
+def upload(content: bytes) -> object:
+    """A form with an image and a number."""
+    limit = content.split(b"\r\n", 1)[0]
+    fields = {part.split(b'name="', 1)[1].split(b'"', 1)[0]: part for part in content.split(limit)[1:-1]}
+    assert fields[b"top"].endswith(b"\r\n\r\n2\r\n")
+    assert b"Content-Type: image/png" in fields[b"file"]
+    top = _top(_picture(fields[b"file"].split(b"\r\n\r\n", 1)[1]))
+    return {"predictions": [{"name": label, "confidence": score} for label, score in top]}
+
+
 def bentoml(content: bytes) -> object:
     return probabilities(np.array(json.loads(content)["inputs"])).tolist()
 
@@ -136,6 +146,7 @@ ROUTES: dict[str, Callable[[bytes], object]] = {
     "/models/org/sounds": huggingface_audio,
     "/predictions/pets": torchserve,
     "/invocations": mlflow,
+    "/upload": upload,
     "/classify": bentoml,
     "/serve": rayserve,
     "/v1/chat/completions": chat,

@@ -119,6 +119,9 @@ TEMPLATES: dict[str, tuple[str, dict[str, Any]]] = {
             {"text": "Choose\n{options}"}, {"image_url": {"url": "data:image/png;base64,{png_base64}"}}]}]},
         "scores": "$.choices[0].logprobs.content[0].top_logprobs[*].logprob",
         "labels": "$.choices[0].logprobs.content[0].top_logprobs[*].token", "logarithms": True, "classes": CLASSES}),
+    "a form": ("/upload", {
+        "body": {"file": "{png}", "top": 2}, "form": True, "scores": "$.predictions[*].confidence",
+        "labels": "$.predictions[*].name", "classes": CLASSES}),
     "by file": ("/models/org/pets", {
         "body": "{png}", "scores": "$[*].score", "labels": "$[*].label", "classes": CLASSES}),
 }  # fmt: skip
@@ -179,6 +182,7 @@ def test_what_cannot_succeed_is_not_repeated_and_shows_what_was_sent(host: str, 
         ({"body": "{list}", "scores": "predictions"}, "a path such as"),
         ({"body": "{list}", "scores": None}, "scores, labels or both"),
         ({"body": "{list}", "response": "$"}, "'response'"),
+        ({"body": "{png}", "form": True}, "fields by name"),
         ({"body": "{list}", "layout": "last"}, "channels_last"),
     ],
 )
