@@ -12,12 +12,12 @@ from torch import Tensor
 
 from rlab.data.batch import Batch
 from rlab.errors import FolderError
-from rlab.explanation.pictures import Overlay, picture
+from rlab.explanation.pictures import Overlay, is_clinical, picture, shown_of
 from rlab.present.page import Block, Folded, Gallery, Picture, Text, Viewers
 from rlab.present.viewer import Viewer
 from rlab.results.plots.moving import can_encode
 from rlab.results.viewers import NO_FILM
-from rlab.results.viewers.heat import Heat, heat_stage
+from rlab.results.viewers.heat import heat_stage
 from rlab.results.viewers.pixels import small_address
 from rlab.storage.files import finite, read_arrays, write_arrays
 
@@ -81,12 +81,10 @@ def sample_viewers(
 
     `among` is the number of maps on the page; `cell` is a prefix for ids in a notebook cell.
     """
-    moving, known = among <= FILMS and not cell, _known(batch, row)
+    moving, input_ = among <= FILMS and not cell, shown_of(batch, row)
     overs = {name: Overlay.of(explanation, batch, row) for name, explanation in explanations.items()}
-    stages = {"input": heat_stage(Heat(batch.x[row].numpy(), None, None, **known), 1, moving=False)}
-    for name, over in overs.items():
-        view = Heat(batch.x[row].numpy(), over.heat, over.mask, frames=over.frames, by_lead=over.by_lead, **known)
-        stages[name] = heat_stage(view, among, moving)
+    stages = {"input": heat_stage(input_, None, 1, moving=False)}
+    stages |= {name: heat_stage(input_, over, among, moving) for name, over in overs.items()}
     shown = [
         Viewer(f"{cell}map-{row}-{number}", name, "", "", (notes or {}).get(name, ""), (), stage)
         for number, (name, stage) in enumerate(stages.items())
@@ -95,13 +93,11 @@ def sample_viewers(
     facts = ", ".join(part for part in (classes, f"explained: {batch.label_name(label)}") if part)
     columns = min(len(shown), 2 if batch.kind == "signal" else COLUMNS)
     viewers = Viewers(shown, columns, small=batch.kind != "signal")
-    if not next(iter(overs.values())).clinical:
+    if not is_clinical(batch):
         return [Text(f"{batch.ids[row]}: {facts}."), viewers]
     sheets = [
-        Picture(
-            small_address(picture(batch.x[row].numpy(), batch.bounds, over), among), f"{name}: twelve leads with heat"
-        )
-        for name, over in overs.items()
+        Picture(small_address(picture(explanation, batch, row), among), f"{name}: twelve leads with heat")
+        for name, explanation in explanations.items()
     ]
     return [Text(f"{batch.ids[row]}: {facts}."), Gallery(sheets), Folded("Every lead in full length", [viewers])]
 
@@ -110,10 +106,3 @@ def legend(batch: Batch) -> list[Block]:
     """How to read the maps, and why clips do not move if they cannot be encoded."""
     still = batch.kind == "video" and not can_encode()
     return [Text(LEGEND), *([Text(NO_FILM, quiet=True)] if still else [])]
-
-
-def _known(batch: Batch, row: int) -> dict[str, Any]:
-    return {
-        "bounds": batch.bounds, "truth": None if batch.masks is None else batch.masks[row].numpy(), "rate": batch.rate,
-        "unit": batch.unit, "leads": batch.leads, "r_peaks": batch.r_peaks[row] if batch.r_peaks is not None else (),
-    }  # fmt: skip

@@ -11,7 +11,7 @@ from rlab.folders.kinds import read_record
 from rlab.folders.records import Figure, RunRecord, plain_value
 from rlab.present.page import Block, Charts, Page, Section, Text
 from rlab.present.table import Cell, Cells, Table
-from rlab.results.plots.anytime import attack_charts
+from rlab.results.charts import attack_charts
 from rlab.results.result import AttackResult
 from rlab.results.tables import status_cell
 from rlab.stats import Estimate

@@ -15,8 +15,8 @@ from rlab.comparison.outcome import Figures
 from rlab.hardening.comparison import COMPARISON
 from rlab.hardening.run import LOG as HARDENED
 from rlab.present.table import Share
+from rlab.results.charts import curve_of
 from rlab.results.page import key_numbers
-from rlab.results.plots.anytime import curve_of
 from rlab.results.result import WITHIN, AttackResult
 from rlab.stats import Estimate
 from rlab.storage import files

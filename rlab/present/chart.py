@@ -50,30 +50,39 @@ class Chart:
         return found
 
     @property
+    def x_marks(self) -> list[tuple[float, str]]:
+        """Round values on the axis, as text too."""
+        return [(value, f"{value:,g}") for value in _ticks(*self.x_range, self.log_x)]
+
+    @property
+    def y_marks(self) -> list[tuple[float, str]]:
+        shown = "{:.0%}" if self.percent else "{:,g}"
+        return [(value, shown.format(value)) for value in _ticks(*self.y_range, self.log_y)]
+
+    @property
     def x_ticks(self) -> list[tuple[float, str]]:
-        return [(self._x(value), f"{value:,g}") for value in _ticks(*self._x_range, self.log_x)]
+        return [(self._x(value), label) for value, label in self.x_marks]
 
     @property
     def y_ticks(self) -> list[tuple[float, str]]:
-        shown = "{:.0%}" if self.percent else "{:,g}"
-        return [(self._y(value), shown.format(value)) for value in _ticks(*self._y_range, self.log_y)]
+        return [(self._y(value), label) for value, label in self.y_marks]
 
     @cached_property
-    def _x_range(self) -> tuple[float, float]:
+    def x_range(self) -> tuple[float, float]:
         return _range([value for curve in self.curves for value in curve.x], self.log_x)
 
     @cached_property
-    def _y_range(self) -> tuple[float, float]:
+    def y_range(self) -> tuple[float, float]:
         if self.percent:
             return 0.0, 1.0
         low, high = _range([value for curve in self.curves for value in curve.y], self.log_y)
         return (low / 1.15, high * 1.15) if self.log_y else (min(low, 0.0), high + 0.05 * (high - low))
 
     def _x(self, value: float) -> float:
-        return round(LEFT + (WIDTH - LEFT - RIGHT) * _place(value, *self._x_range, self.log_x), 1)
+        return round(LEFT + (WIDTH - LEFT - RIGHT) * _place(value, *self.x_range, self.log_x), 1)
 
     def _y(self, value: float) -> float:
-        return round(HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * _place(value, *self._y_range, self.log_y), 1)
+        return round(HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * _place(value, *self.y_range, self.log_y), 1)
 
     def _points(self, x: Sequence[float] | Floats, y: Sequence[float] | Floats) -> list[tuple[float, float]]:
         each = ((float(a), float(b)) for a, b in zip(x, y, strict=True))
@@ -93,7 +102,7 @@ class Chart:
         known = np.isfinite(low)
         if not known.any():
             return ""
-        top = self._y_range[1]
+        top = self.y_range[1]
         x = np.asarray(curve.x)[known]
         upper = self._line(x, np.where(np.isfinite(high[known]), high[known], top).clip(max=top))
         lower = self._points(x, low[known])

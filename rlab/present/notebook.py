@@ -6,12 +6,11 @@ from collections.abc import Mapping, Sequence
 
 import matplotlib
 import numpy as np
-from PIL import Image
 from torch import Tensor
 
 from rlab.present.chart import Chart, Curve
 from rlab.present.colours import Array, scaled, to_colours
-from rlab.present.inline import image_address
+from rlab.present.inline import image_address, to_image
 from rlab.present.page import Block, Charts, Facts, Gallery, Number, Picture, templates
 
 SAMPLES, SIDE = 3, 128  # samples shown; pixels along a small picture
@@ -45,11 +44,7 @@ def _small(values: Array, bounds: tuple[float, float] | None, side: int) -> str:
     """(c, h, w)."""
     unit = scaled(values, (float(values.min()), float(values.max())) if bounds is None else bounds)
     colours = matplotlib.colormaps["magma"](unit[0])[..., :3] if bounds is None else to_colours(unit)
-    picture = Image.fromarray((colours * 255).round().astype(np.uint8))
-    times = side / max(picture.size)
-    width, height = (max(1, round(length * times)) for length in picture.size)
-    way = Image.Resampling.NEAREST if times > 1 else Image.Resampling.LANCZOS
-    return image_address(picture.resize((width, height), way))
+    return image_address(to_image(colours, side, side))
 
 
 def maps_html(facts: Mapping[str, str], maps: Tensor, names: Sequence[str]) -> str:

@@ -8,16 +8,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw
-from PIL.Image import Resampling
 
 from rlab.data.kinds import kind_of
 from rlab.present.colours import to_colours
-from rlab.present.inline import image_address
+from rlab.present.inline import SMOOTH_FROM, image_address, to_image
 from rlab.present.page import Picture, Strip, Triple
 from rlab.present.style import BEFORE, INK
 from rlab.results.data import ResultData
-from rlab.results.plots.pixels import SMOOTH_FROM, magnification, magnify, to_unit
-from rlab.results.plots.sample import Array, Sample
+from rlab.results.plots.pixels import magnification, magnify, to_unit
+from rlab.results.plots.sample import Sample
 from rlab.results.predicted import class_words
 
 SHOWN = 6  # triples
@@ -75,15 +74,10 @@ def _seen(sample: Sample) -> tuple[tuple[str, str, str], str]:
         frame = int(np.abs(x - x0).sum((0, 2, 3)).argmax())
         x0, x, when = x0[:, frame], x[:, frame], f", frame {frame + 1}"
     change, factor = magnify(x - x0)
-    before, after = to_colours(x0), to_colours(x)
-    return (_small(before), _small(change), _small(after)), f"difference × {factor}{when}"
-
-
-def _small(colours: Array) -> str:
-    """(h, w, 3) -> a picture, reduced if it is large."""
-    picture = Image.fromarray((colours * 255).round().astype(np.uint8))
-    picture.thumbnail((SIDE, SIDE), Resampling.LANCZOS)
-    return image_address(picture)
+    before, difference, after = (
+        image_address(to_image(colours, most=SIDE)) for colours in (to_colours(x0), change, to_colours(x))
+    )
+    return (before, difference, after), f"difference × {factor}{when}"
 
 
 def _drawn(sample: Sample) -> tuple[tuple[str, str, str], str]:

@@ -22,7 +22,7 @@ from rlab.results.plots.sample import Sample
 from rlab.results.result import Status
 from rlab.results.viewers import make_viewer, viewer_blocks
 from rlab.results.viewers import pixels as pixel_stages
-from rlab.results.viewers.heat import MASK, TRUTH, Heat, heat_stage
+from rlab.results.viewers.heat import MASK, TRUTH, Heat, Shown, heat_stage
 from rlab.results.viewers.pixels import outline
 from tests.results.plots.fixtures import Recipe, make_result
 
@@ -148,7 +148,7 @@ def test_a_heat_map_shows_the_frame_with_the_most_heat() -> None:
     x, heat = np.zeros((3, 4, 6, 8), np.float32), np.zeros((4, 6, 8), np.float32)
     heat[2, :3] = 1
     shares = heat.sum((1, 2)) / heat.sum()
-    stage = heat_stage(Heat(x, heat, heat > 0.5, (0.0, 1.0), frames=shares), 1, moving=False)
+    stage = heat_stage(Shown(x, (0.0, 1.0)), Heat(heat, heat > 0.5, shares), 1, moving=False)
     assert stage.heat
     assert not decoded(stage.before, "RGB").any()
     layer = decoded(stage.layer, "RGB").astype(int).sum(-1)
@@ -162,7 +162,7 @@ def test_a_heat_map_shows_the_frame_with_the_most_heat() -> None:
 def test_a_heat_map_of_a_signal_has_bands_and_stacked_bars() -> None:
     x, heat = np.zeros((2, 100), np.float32), np.zeros(100, np.float32)
     heat[20:30], heat[30:40] = 0.5, 1
-    stage = heat_stage(Heat(x, heat, heat > 0.9, (-np.inf, np.inf), truth=heat > 0), 1)
+    stage = heat_stage(Shown(x, (-np.inf, np.inf), heat > 0), Heat(heat, heat > 0.9), 1)
     assert stage.sheet
     assert [mark.band for mark in stage.marks] == [True, True, False, False]
     assert [name for _, name, _ in stage.legend] == [MASK[1], TRUTH[1]]

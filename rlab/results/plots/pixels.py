@@ -12,11 +12,11 @@ from matplotlib.patches import Rectangle
 from numpy.typing import NDArray
 
 from rlab.present.colours import scaled, to_colours, value_range
+from rlab.present.inline import SMOOTH_FROM
 from rlab.present.style import BEFORE, STYLE, WIDE, hatch, headed_figure, hue, list_below, new_figure, swatch, tidy
 from rlab.results.plots.predicted import draw_predictions
 from rlab.results.plots.sample import Array, Sample, draw_bars
 
-SMOOTH_FROM = 160  # pixels per side; smaller pictures show their pixels as squares
 BARS = 2.9  # inches
 FACTORS = tuple(step * 10**power for power in range(5) for step in (1, 2, 5))
 

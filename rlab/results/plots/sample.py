@@ -95,10 +95,6 @@ class Sample:
         facts = [self._answers(), self.status.label, self._cost(), *self._distances(), self._patches(), *more]
         return [first, *flow([*rest, plain(self.sentence, 300)], inches), *flow(facts, inches)]
 
-    def headline(self) -> list[str]:
-        """A shorter title, for films."""
-        return [plain(self.id), self._truth(), self._answers(), self._cost(), self._patches()]
-
     def _truth(self) -> str:
         if self.setting.target != "classes":
             return f"true: {plain(str(true_label(self.setting, self.label)), 60)}"
