@@ -14,9 +14,9 @@ from rlab.auditing.page import INTERVALS, requirements_table
 from rlab.auditing.plan import rows_at_most
 from rlab.auditing.results import StageRecord
 from rlab.cli.declared import BatchSize, Device, Out, Wait, flag_of, gather, out, run_folder
+from rlab.cli.ending import Track, track
 from rlab.cli.plan import DryRun, tell_plan
 from rlab.cli.spoken import spoken, summary
-from rlab.cli.tracked import Track, track
 from rlab.present.table import plain, terminal
 from rlab.runs.sharing import WorkerOptions
 

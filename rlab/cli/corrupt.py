@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rlab.cli.declared import Out, Wait, declared, out, run_folder, tell_data
-from rlab.cli.paged import Paged, tell_page, write_report
+from rlab.cli.ending import Paged, tell_page, write_report
 from rlab.cli.spoken import summary
 from rlab.corruptions.run import CorruptRunOptions, corrupt
 from rlab.present.table import plain, terminal, text

@@ -9,7 +9,7 @@ import torch
 import typer
 
 from rlab.cli.declared import Wait, check_out, out, run_folder
-from rlab.cli.paged import Paged, tell_page, write_report
+from rlab.cli.ending import Paged, tell_page, write_report
 from rlab.core.defaults import POLICY
 from rlab.folders.demo import SCENES
 from rlab.present.table import plain, terminal

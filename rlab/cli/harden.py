@@ -9,9 +9,9 @@ from typing import Annotated, Any
 import typer
 
 from rlab.cli.declared import Out, Wait, about, declared, out, pairs, run_folder, tell_data
+from rlab.cli.ending import Track, track
 from rlab.cli.plan import DryRun, tell_plan
 from rlab.cli.spoken import summary
-from rlab.cli.tracked import Track, track
 from rlab.data.load import DataOptions
 from rlab.hardening.comparison import METHODS
 from rlab.hardening.declared import PAGE, HardeningJob

@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from rlab.cli.declared import Wait, check_out, out, run_folder
+from rlab.cli.ending import Track, track
 from rlab.cli.spoken import spoken, summary
-from rlab.cli.tracked import Track, track
 from rlab.present.table import plain
 from rlab.storage.config import read_config
 from rlab.training.ranks import started

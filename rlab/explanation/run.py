@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torch import Tensor
@@ -167,13 +167,6 @@ def explain_flip(
     rows = result.succeeded.nonzero().flatten()
     if not len(rows):
         raise DataError("the attack flipped no sample: raise its budget, or explain the inputs")
-    s = result.setting
-    after = Batch(
-        x=result.perturbed[rows],
-        y=result.after[rows].argmax(1),
-        ids=tuple(result.ids[i] for i in rows.tolist()),
-        bounds=s.bounds,
-        classes=s.classes,
-    )
+    after = replace(_inputs(result)[rows.tolist()], x=result.perturbed[rows], y=result.after[rows].argmax(1))
     with showing(progress):
         return Belief(queries)(victim, after, after.y, seed, instead=result.original[rows])

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import matplotlib
 import numpy as np
 from torch import Tensor
 
 from rlab.present.chart import Chart, Curve
-from rlab.present.colours import Array, scaled, to_colours
+from rlab.present.colours import scaled, to_colours
 from rlab.present.inline import image_address, to_image
 from rlab.present.page import Block, Charts, Facts, Gallery, Number, Picture, templates
 
@@ -24,32 +23,16 @@ def blocks_html(blocks: Sequence[Block], numbers: Sequence[Number] = ()) -> str:
 
 
 def thumbnails(
-    x: Tensor,
-    names: Sequence[str],
-    bounds: tuple[float, float] | None = None,
-    rate: float | None = None,
-    side: int = SIDE,
+    x: Tensor, names: Sequence[str], bounds: tuple[float, float], rate: float | None = None, side: int = SIDE
 ) -> list[Block]:
-    """x (n, c, *size): curves of signals, small images, the middle frame of clips; without bounds, a heat map."""
+    """x (n, c, *size): curves of signals, small images, the middle frame of clips."""
     if x.dim() == 3:
         time, unit = np.arange(x.shape[2]) / (rate or 1.0), "s" if rate else "point"
         curves = [[Curve(f"{k + 1}", time, lead.numpy()) for k, lead in enumerate(leads)] for leads in x]
         return [Charts([Chart(name, each, unit) for name, each in zip(names, curves, strict=False)])]
     frames = x if x.dim() == 4 else x[:, :, x.shape[2] // 2]
-    small = [_small(frame.numpy(), bounds, side) for frame in frames]
+    small = [image_address(to_image(to_colours(scaled(frame.numpy(), bounds)), side, side)) for frame in frames]
     return [Gallery([Picture(each, name, caption=name) for name, each in zip(names, small, strict=False)], 6)]
-
-
-def _small(values: Array, bounds: tuple[float, float] | None, side: int) -> str:
-    """(c, h, w)."""
-    unit = scaled(values, (float(values.min()), float(values.max())) if bounds is None else bounds)
-    colours = matplotlib.colormaps["magma"](unit[0])[..., :3] if bounds is None else to_colours(unit)
-    return image_address(to_image(colours, side, side))
-
-
-def maps_html(facts: Mapping[str, str], maps: Tensor, names: Sequence[str]) -> str:
-    """Facts, and maps (n, *size) as heat maps."""
-    return blocks_html([Facts(facts), *thumbnails(maps[:SAMPLES, None], names)])
 
 
 def data_html(

@@ -15,7 +15,6 @@ import torch
 from matplotlib.colors import to_hex
 from torch import Tensor
 
-from rlab.core.status import Status
 from rlab.core.trace import DISTANCE_NAMES, Improvements
 from rlab.data.kinds import kind_of
 from rlab.present.chart import Chart, Curve
@@ -27,10 +26,10 @@ from rlab.present.table import number
 from rlab.present.viewer import Ramp
 from rlab.results.breakdown import class_members
 from rlab.results.data import ResultData
-from rlab.results.tones import STATUS_COLOURS
 from rlab.stats import Floats
 
 MOST_BARS = 14
+FLIPPED = "#D55E00"  # a flip is bad for the model's owner
 COLOURS, STEPS = "magma", 6  # of the map of places
 OPAQUE = 0.65  # of the map; the mean input shines through
 MOST = 64  # inputs in the mean
@@ -151,8 +150,7 @@ def class_bars(result: ResultData) -> list[Bars]:
     counts = [(name, int((held & result.succeeded).sum()), int((held & result.attacked).sum()))
               for name, held in class_members(result)]  # fmt: skip
     shown = sorted((each for each in counts if each[2]), key=lambda each: -each[2])[:MOST_BARS]
-    colour = STATUS_COLOURS[Status.SUCCEEDED]
-    bars = [Bar(name, won / attacked, f"{won} of {attacked}", colour) for name, won, attacked in shown]
+    bars = [Bar(name, won / attacked, f"{won} of {attacked}", FLIPPED) for name, won, attacked in shown]
     return [Bars("Flipped by true class", bars)] if bars else []
 
 

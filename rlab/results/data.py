@@ -41,6 +41,9 @@ class AttackedSample:
     entries: Tensor  # (p,) the palette entry of every patch, 0 if untouched
     setting: Setting
     truth: Tensor  # its row of labels
+    phases: Mapping[str, int]  # queries by phase, the verification included
+    flip: Mapping[str, float]  # distances by name at the first flip
+    final: Mapping[str, float]  # distances by name of the stored input
     r_peaks: tuple[int, ...] = ()
 
     @property
@@ -271,6 +274,9 @@ class ResultData:
             inputs=self.inputs.where([i]),
             entries=self.assignment[i],
             setting=self.setting,
+            phases=dict(zip(PHASES[:3], self.queries[i].tolist(), strict=False)),
+            flip={name: float(values[i]) for name, values in self.flip.items()},
+            final={name: float(values[i]) for name, values in self.final.items()},
             r_peaks=self.r_peaks[i],
         )
 

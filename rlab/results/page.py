@@ -28,7 +28,7 @@ from rlab.present.page import (
     Section,
     Text,
 )  # fmt: skip
-from rlab.present.table import Cells, Share, Table, number
+from rlab.present.table import Cells, Share, Table
 from rlab.results.charts import attack_charts, place_panels, time_charts
 from rlab.results.data import ResultData
 from rlab.results.plots.sample import Sample
@@ -37,12 +37,11 @@ from rlab.results.sentences import run_sentence
 from rlab.results.stages import WITHIN as STAGE_QUERIES
 from rlab.results.stages import StageFacts, stage_medians, stages_line
 from rlab.results.strip import strip_of
-from rlab.results.tables import MEDIANS, breakdown_tables, detail_table, figures_line, summary_facts
+from rlab.results.tables import MEDIANS, breakdown_tables, detail_table, run_facts
 from rlab.results.titles import Names
 from rlab.results.viewers import make_viewer, shelf, viewer_blocks
-from rlab.stats import Estimate, median_estimate, median_of, share_estimate
+from rlab.stats import Estimate, median_estimate, share_estimate
 from rlab.storage.outside import read_text
-from rlab.victims.base import PHASES
 
 ROWS = 5000  # maximum in the table of samples
 WORDS = (
@@ -123,17 +122,8 @@ def _median(values: Tensor) -> Estimate:
 
 
 def summary_blocks(result: ResultData) -> list[Block]:
-    spread = [f"{int(result.queries[:, i].sum()):,} {phase}" for i, phase in enumerate(PHASES[:3])]
-    spread += [f"{result.learning_queries:,} learn"] if result.learning_queries else []
-    facts = {
-        **summary_facts(result),
-        "SNR": f"{number(median_of(result.final['snr_db'], result.succeeded))} dB",
-        "status": figures_line(result),
-        "total queries": f"{result.total_queries:,} ({', '.join(spread)})",
-        **({} if result.setting.learned is None else {"learning": str(result.setting.learned)}),
-    }
     note = f"{MEDIANS} Every flip was verified from the stored file."
-    folded = Folded("All figures of the run", [Facts(facts), Text(note, quiet=True)])
+    folded = Folded("All figures of the run", [Facts(run_facts(result)), Text(note, quiet=True)])
     charts = [*attack_charts({"": result}), *time_charts(result)]
     places: list[Block] = [Gallery([each]) if isinstance(each, Picture) else each for each in place_panels(result)]
     return [*([Charts(charts)] if charts else []), *([Beside(places)] if len(places) > 1 else places), folded]

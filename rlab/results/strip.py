@@ -82,9 +82,9 @@ def _seen(sample: Sample) -> tuple[tuple[str, str, str], str]:
 
 def _drawn(sample: Sample) -> tuple[tuple[str, str, str], str]:
     """The lead of a signal that changed most, with its name."""
-    change = sample.x - sample.x0
+    change = sample.x1 - sample.x0
     lead = int(np.abs(change).max(1).argmax())
-    x0, x, names = sample.x0[lead], sample.x[lead], sample.setting.leads
+    x0, x, names = sample.x0[lead], sample.x1[lead], sample.setting.leads
     low, high = float(min(x0.min(), x.min())), float(max(x0.max(), x.max()))
     half = 0.55 * (high - low) or 1.0
     factor = magnification(float(np.abs(change[lead]).max()) / half)

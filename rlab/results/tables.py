@@ -20,6 +20,7 @@ from rlab.results.data import WITHIN, ResultData
 from rlab.results.predicted import predicted, true_label
 from rlab.results.tones import STATUS_TONES
 from rlab.stats import mean_of, median_of
+from rlab.victims.base import PHASES
 
 QUERIES = (
     "Queries per sample run from the clean prediction to the end of cleanup; the query that verifies a flip counts only "
@@ -58,6 +59,19 @@ def summary_facts(result: ResultData, named: bool = True) -> dict[str, str]:
         "queries to flip": number(s["median_queries_flip"]),
         "queries": number(s["median_queries"]) + _mean(s["mean_queries"]),
         "patches": f"{number(s['median_patches'])} of {len(setting.grid)}",
+    }
+
+
+def run_facts(result: ResultData) -> dict[str, str]:
+    """All figures of a run as text."""
+    spread = [f"{int(result.queries[:, i].sum()):,} {phase}" for i, phase in enumerate(PHASES[:3])]
+    spread += [f"{result.learning_queries:,} learn"] if result.learning_queries else []
+    return {
+        **summary_facts(result),
+        "SNR": f"{number(median_of(result.final['snr_db'], result.succeeded))} dB",
+        "status": figures_line(result),
+        "total queries": f"{result.total_queries:,} ({', '.join(spread)})",
+        **({} if result.setting.learned is None else {"learning": str(result.setting.learned)}),
     }
 
 

@@ -12,7 +12,7 @@ from PIL import Image
 
 import rlab
 from rlab.auditing import AuditOptions
-from rlab.cli.examples import FOLDERS, examples
+from rlab.cli.lists import FOLDERS, example_files
 from rlab.runs.options import RunOptions
 from rlab.storage.config import check, read_config
 from tests.command import rlab_command
@@ -179,11 +179,11 @@ def test_several_files_are_asked_about(here: Path):
 
 
 def test_examples_are_those_of_the_repository():
-    assert sorted(examples()) == sorted(
+    assert sorted(example_files()) == sorted(
         f"{path.parent.name}/{path.name}" for f in FOLDERS for path in (ROOT / f).glob("*.*")
     )
     listed = rlab_command("examples").out
-    assert [name for name in examples() if name not in listed] == []
+    assert [name for name in example_files() if name not in listed] == []
 
 
 @pytest.mark.parametrize("name", ["audit", "audit.yaml", "examples/audit.yaml"])

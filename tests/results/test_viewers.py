@@ -45,7 +45,7 @@ def decoded(src: str, mode: str) -> NDArray[np.uint8]:
 def test_original_and_layer_give_the_stored_input(recipe: Recipe) -> None:
     viewer, sample = viewer_of(recipe)
     frame = viewer.stage.timeline.poster if viewer.stage.timeline else 0
-    x0, x = ((v.reshape(3, -1, 16, 24)[:, frame].transpose(1, 2, 0) * 255).round() for v in (sample.x0, sample.x))
+    x0, x = ((v.reshape(3, -1, 16, 24)[:, frame].transpose(1, 2, 0) * 255).round() for v in (sample.x0, sample.x1))
     before, layer = decoded(viewer.stage.before, "RGB"), decoded(viewer.stage.layer, "RGBA")
     assert (before == x0).all()
     assert (np.where(layer[..., 3:] > 0, layer[..., :3], before) == x).all()
@@ -81,7 +81,7 @@ def test_a_film_holds_both_versions_of_every_frame(tmp_path: Path) -> None:
     high, wide = frames[0].shape[:2]
     assert high * 24 == 2 * 16 * wide
     for at, frame in enumerate(frames):
-        for half, values in enumerate((sample.x0, sample.x)):
+        for half, values in enumerate((sample.x0, sample.x1)):
             shown = frame[half * high // 2 :][: high // 2].astype(float)
             expected = (values[:, at].transpose(1, 2, 0) * 255).repeat(wide // 24, 0).repeat(wide // 24, 1)
             assert np.abs(shown - expected).mean() < 6  # H.264 loses a little

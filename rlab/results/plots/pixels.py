@@ -23,8 +23,8 @@ FACTORS = tuple(step * 10**power for power in range(5) for step in (1, 2, 5))
 
 def to_unit(sample: Sample) -> tuple[Array, Array]:
     """Both inputs (c, *size) scaled to [0, 1] by the bounds, or by their common range."""
-    ends = value_range(sample.setting.bounds, sample.x0, sample.x)
-    return scaled(sample.x0, ends), scaled(sample.x, ends)
+    ends = value_range(sample.setting.bounds, sample.x0, sample.x1)
+    return scaled(sample.x0, ends), scaled(sample.x1, ends)
 
 
 def channel_note(values: Array) -> str:

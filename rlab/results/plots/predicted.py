@@ -19,7 +19,7 @@ def boxes_of(sample: Sample) -> list[BoxChange]:
     """The boxes that are kept, lost and new; empty for other predictions."""
     if sample.setting.target != "boxes":
         return []
-    return box_changes(sample.setting, torch.from_numpy(sample.before), torch.from_numpy(sample.after))
+    return box_changes(sample.setting, sample.before, sample.after)
 
 
 def changed_points(sample: Sample) -> NDArray[np.bool_] | None:
@@ -27,7 +27,7 @@ def changed_points(sample: Sample) -> NDArray[np.bool_] | None:
     size = sample.setting.size
     if sample.setting.target != "map":
         return None
-    before, after = (decode_map(torch.from_numpy(rows)[None], size)[0] for rows in (sample.before, sample.after))
+    before, after = (decode_map(rows[None], size)[0] for rows in (sample.before, sample.after))
     changed = before != after
     for axis, length in enumerate(size):
         changed = changed.index_select(axis, torch.arange(length) * changed.shape[axis] // length)

@@ -90,12 +90,12 @@ def _is_ecg(sample: Sample) -> bool:
 
 def _leads(sample: Sample) -> list[int]:
     """All leads, or those that changed most."""
-    change = np.abs(sample.x - sample.x0).sum(1)
+    change = np.abs(sample.x1 - sample.x0).sum(1)
     return sorted(np.argsort(-change, kind="stable")[:MOST_LEADS].tolist())
 
 
 def _range(sample: Sample, lead: int) -> tuple[float, float]:
-    both = np.concatenate([sample.x0[lead], sample.x[lead]])
+    both = np.concatenate([sample.x0[lead], sample.x1[lead]])
     return float(both.min()), float(both.max())
 
 
@@ -133,7 +133,7 @@ def _draw_lead(
     time = np.arange(sample.x0.shape[1]) / (sample.setting.rate or 1.0)
     _shade(ax, sample, lead)
     thin = 1.0 if len(time) < 1500 else 0.7
-    ax.plot(time, sample.x[lead], color=AFTER, linewidth=thin, gid="after", zorder=3)
+    ax.plot(time, sample.x1[lead], color=AFTER, linewidth=thin, gid="after", zorder=3)
     ax.plot(time, _where_changed(sample, lead), color=BEFORE, linewidth=1.5 * thin, gid="before", zorder=4)
     _draw_peaks(ax, sample)
     names, channel = sample.setting.leads, "lead" if _is_ecg(sample) else "channel"
@@ -145,7 +145,7 @@ def _draw_lead(
 
 def _where_changed(sample: Sample, lead: int) -> Array:
     """The original where it differs, with neighbours to connect the line, else NaN."""
-    differs = sample.x0[lead] != sample.x[lead]
+    differs = sample.x0[lead] != sample.x1[lead]
     near = np.convolve(differs, [1, 1, 1], "same") > 0
     return np.where(near, sample.x0[lead], np.nan).astype(np.float32)
 

@@ -59,7 +59,7 @@ class Places:
 def signal_stage(sample: Sample, among: int) -> Stage:
     """x: (c, time)."""
     s = sample.setting
-    stage, places = draw_traces(Traces(sample.x0, sample.x, s.rate, s.unit, s.leads, sample.r_peaks), among)
+    stage, places = draw_traces(Traces(sample.x0, sample.x1, s.rate, s.unit, s.leads, sample.r_peaks), among)
     return replace(stage, marks=_shades(sample, places))
 
 
