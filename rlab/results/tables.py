@@ -17,7 +17,7 @@ from rlab.filters import FAMILIES
 from rlab.present.table import Cell, Cells, Share, Table, number
 from rlab.results.breakdown import by_class, by_distortion, by_label, has_classes
 from rlab.results.data import WITHIN, ResultData
-from rlab.results.predicted import predicted, true_label
+from rlab.results.predicted import class_words, predicted, true_label
 from rlab.results.tones import STATUS_TONES
 from rlab.stats import mean_of, median_of
 from rlab.victims.base import PHASES
@@ -86,7 +86,7 @@ def detail_table(result: ResultData, limit: int = 20, links: Mapping[int, str] =
         rows.append([
             Cell(result.ids[i], link=links.get(i, "")),
             status_cell(result.status[i]),
-            _label(result, i),
+            class_words(result.setting, true_label(result.setting, result.labels[i])),
             f"{_answer(result, result.before[i], i)} → {_answer(result, result.after[i], i)}",
             int(result.effort[i]),
             float(result.final["l2"][i]),
@@ -100,24 +100,10 @@ def status_cell(status: Status) -> Cell:
     return Cell(status.label.split(" because")[0], STATUS_TONES[status])
 
 
-def _name(result: ResultData, label: int) -> str:
-    return result.setting.classes[label] if result.setting.classes else str(label)
-
-
 def _answer(result: ResultData, answer: Tensor, i: int) -> str:
-    """The class with the highest probability, and this, or words for boxes, maps and numbers."""
-    if result.setting.target != "classes":
-        return str(predicted(result.setting, answer, result.labels[i]))
-    best = int(answer.argmax())
-    return f"{_name(result, best)} {answer[best]:.2f}"
-
-
-def _label(result: ResultData, i: int) -> str:
-    label = result.labels[i]
-    if result.setting.target != "classes":
-        return str(true_label(result.setting, label))
-    several = label.nonzero().flatten().tolist() if label.shape else [int(label)]
-    return ", ".join(_name(result, k) for k in several)
+    """What the model predicted of a sample, and the probability of a single class."""
+    read = predicted(result.setting, answer, result.labels[i])
+    return class_words(result.setting, read) + (f" {answer[read]:.2f}" if isinstance(read, int) else "")
 
 
 def breakdown_tables(result: ResultData, limit: int = 20) -> list[Table]:

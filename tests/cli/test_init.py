@@ -71,7 +71,7 @@ def test_init_takes_a_sample_of_all_classes_without_a_limit(here: Path):
     np.savez("many.npz", x=np.random.default_rng(0).random((90, 1, 8, 8), np.float32), y=np.arange(90) // 30)
     assert rlab_command("init").code == 0  # the one .npz file here
     assert options_of_data() == {"path": "many.npz", "limit": 32, "shuffle": True}
-    assert "Classes: 0, 1, 2." in Path("rlab.yaml").read_text()
+    assert "# classes: numbers up to 2," in Path("rlab.yaml").read_text()
 
 
 def options_of_data() -> dict[str, object]:

@@ -19,7 +19,7 @@ from rlab.predictions.kinds import Prediction
 from rlab.present.style import AFTER, BEFORE, TITLE_SIZE, flow, plain, tidy
 from rlab.present.viewer import Answer
 from rlab.results.data import AttackedSample, ResultData
-from rlab.results.predicted import figures, predicted
+from rlab.results.predicted import figures, name_of, predicted
 from rlab.results.sentences import sample_sentence
 
 Array = NDArray[np.float32]
@@ -135,7 +135,7 @@ def _ratio(decibels: float) -> list[str]:
 
 
 def class_name(setting: Setting, index: int) -> str:
-    return plain(setting.classes[index], 28) if index < len(setting.classes) else f"class {index}"
+    return plain(name_of(setting, index), 28)
 
 
 def entry_name(setting: Setting, entry: int) -> str:
