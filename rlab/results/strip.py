@@ -17,7 +17,7 @@ from rlab.present.style import BEFORE, INK
 from rlab.results.data import ResultData
 from rlab.results.plots.pixels import magnification, magnify, to_unit
 from rlab.results.plots.sample import Sample
-from rlab.results.predicted import class_words
+from rlab.results.predicted import class_words, predicted, true_label
 
 SHOWN = 6  # triples
 SIDE = 224  # pixels; larger pictures are reduced
@@ -43,8 +43,10 @@ def strip_of(result: ResultData, shown: list[int]) -> list[Strip]:
 
 
 def _confusion(result: ResultData, i: int) -> tuple[str, str]:
-    sample = result[i]
-    return class_words(result.setting, sample.label), class_words(result.setting, sample.predicted_after)
+    setting, label = result.setting, result.labels[i]
+    return class_words(setting, true_label(setting, label)), class_words(
+        setting, predicted(setting, result.after[i], label)
+    )
 
 
 def _triple(result: ResultData, i: int, link: str) -> Triple:

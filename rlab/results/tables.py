@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 import torch
-from torch import Tensor
 
 from rlab.core.distances import frames
 from rlab.core.status import Status
@@ -17,7 +16,7 @@ from rlab.filters import FAMILIES
 from rlab.present.table import Cell, Cells, Share, Table, number
 from rlab.results.breakdown import by_class, by_distortion, by_label, has_classes
 from rlab.results.data import WITHIN, ResultData
-from rlab.results.predicted import class_words, predicted, true_label
+from rlab.results.predicted import answer_words, class_words, true_label
 from rlab.results.tones import STATUS_TONES
 from rlab.stats import mean_of, median_of
 from rlab.victims.base import PHASES
@@ -87,7 +86,7 @@ def detail_table(result: ResultData, limit: int = 20, links: Mapping[int, str] =
             Cell(result.ids[i], link=links.get(i, "")),
             status_cell(result.status[i]),
             class_words(result.setting, true_label(result.setting, result.labels[i])),
-            f"{_answer(result, result.before[i], i)} → {_answer(result, result.after[i], i)}",
+            " → ".join(answer_words(result.setting, p[i], result.labels[i]) for p in (result.before, result.after)),
             int(result.effort[i]),
             float(result.final["l2"][i]),
             int(result.final["l0_patches"][i]),
@@ -98,12 +97,6 @@ def detail_table(result: ResultData, limit: int = 20, links: Mapping[int, str] =
 def status_cell(status: Status) -> Cell:
     """A status without its reason, in its colour."""
     return Cell(status.label.split(" because")[0], STATUS_TONES[status])
-
-
-def _answer(result: ResultData, answer: Tensor, i: int) -> str:
-    """What the model predicted of a sample, and the probability of a single class."""
-    read = predicted(result.setting, answer, result.labels[i])
-    return class_words(result.setting, read) + (f" {answer[read]:.2f}" if isinstance(read, int) else "")
 
 
 def breakdown_tables(result: ResultData, limit: int = 20) -> list[Table]:

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
-from torch import Tensor
 
 from rlab.core.setting import Setting
 from rlab.errors import OptionError
@@ -19,7 +18,7 @@ from rlab.predictions.kinds import Prediction
 from rlab.present.style import AFTER, BEFORE, TITLE_SIZE, flow, plain, tidy
 from rlab.present.viewer import Answer
 from rlab.results.data import AttackedSample, ResultData
-from rlab.results.predicted import figures, name_of, predicted
+from rlab.results.predicted import answer_words, class_words, figures, name_of
 from rlab.results.sentences import sample_sentence
 
 Array = NDArray[np.float32]
@@ -73,14 +72,11 @@ class Sample(AttackedSample):
 
     def title(self, inches: float, more: Sequence[str] = ()) -> list[str]:
         """Lines for id and label, the sentence, and then predictions, status, queries and distances."""
-        first, *rest = flow([plain(self.id), self._truth()], inches, TITLE_SIZE, "bold")
+        first, *rest = flow(
+            [plain(self.id), f"true: {plain(class_words(self.setting, self.label))}"], inches, TITLE_SIZE, "bold"
+        )
         facts = [self._answers(), self.status.label, self._cost(), *self._distances(), self._patches(), *more]
         return [first, *flow([*rest, plain(self.sentence, 300)], inches), *flow(facts, inches)]
-
-    def _truth(self) -> str:
-        if self.setting.target != "classes":
-            return f"true: {plain(str(self.label), 60)}"
-        return f"true: {self._names(self.true)}"
 
     def figures(self) -> list[Answer]:
         """Figures before and after: of the first classes and the true ones, of objects, of classes in a map, or numbers."""
@@ -92,20 +88,8 @@ class Sample(AttackedSample):
         return [Answer(class_name(self.setting, k), k in self.true, float(before[k]), float(after[k])) for k in shown]
 
     def _answers(self) -> str:
-        return f"predicted {self._prediction(self.before)} → {self._prediction(self.after)}"
-
-    def _prediction(self, p: Tensor) -> str:
-        if p.isnan().any():
-            return "NaN"
-        read = predicted(self.setting, p, self.truth)
-        if isinstance(read, str):
-            return plain(read, 60)
-        return self._names(read if isinstance(read, tuple) else (read,), p)
-
-    def _names(self, classes: tuple[int, ...], p: Tensor | None = None) -> str:
-        names = [class_name(self.setting, k) + ("" if p is None else f" ({p[k]:.2f})") for k in classes[:3]]
-        more = [f"{len(classes) - 3} more"] if len(classes) > 3 else []
-        return " + ".join(names + more) or "none"
+        read = (plain(answer_words(self.setting, p, self.truth), 60) for p in (self.before, self.after))
+        return f"predicted {' → '.join(read)}"
 
     def _cost(self) -> str:
         total = sum(self.phases.values())

@@ -232,7 +232,7 @@ def test_titles_contain_the_facts(name: str) -> None:
     assert result.ids[i] in said
     assert f"true: {names[int(result.labels[i])]}" in said
     first, second = float(result.before[i, before]), float(result.after[i, after])
-    assert f"predicted {names[before]} ({first:.2f}) → {names[after]} ({second:.2f})" in said
+    assert f"predicted {names[before]} {first:.2f} → {names[after]} {second:.2f}" in said
     search, cleanup, verify = result.queries[i, :3].tolist()
     phases = f"({search} search, {cleanup} cleanup, {verify} verify)"
     assert f"{search + cleanup + verify} queries {phases}" in said
@@ -257,7 +257,7 @@ def test_several_labels_are_all_named() -> None:
     before[0, 1], before[0, 3] = 0.9, 0.8
     figure = draw_sample(replace(result, labels=labels, before=before, after=torch.full_like(before, 0.2)), 0)
     assert "true: dog + ship" in header(figure)
-    assert "predicted dog (0.90) + ship (0.80) → none" in header(figure)
+    assert "predicted dog + ship → nothing" in header(figure)
     assert {"dog ✓", "ship ✓", "cat"} <= set(texts(figure).split("\n"))
 
 
