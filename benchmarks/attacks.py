@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from benchmarks.raw import Curves
+from benchmarks.tables import table
 from rlab.core.trace import best_within
 from rlab.data.batch import Batch
 from rlab.results.result import AttackResult
@@ -53,6 +54,25 @@ def ratio(ours: Sequence[Curves], other: Sequence[Curves], queries: int) -> Esti
     count, seeds = min(len(ours[0]), len(other[0])), min(len(ours), len(other))
     cut = [[curves[:count] for curves in each[:seeds]] for each in (ours, other)]
     return ratio_over_seeds(within(cut[0], queries), within(cut[1], queries), "median")
+
+
+def tails(rows: Mapping[str, Sequence[Curves]], queries: int) -> str:
+    """A table of queries to the first flip and of distances at the end: the median, the mean of flips, the 95th percentile."""
+    body = []
+    for name, seeds in rows.items():
+        first = np.array([flips[0][0] if flips else math.inf for curves in seeds for flips in curves], dtype=np.float64)
+        first[first > queries] = math.inf
+        cells = (f"{value:.4g}" for values in (first, within(seeds, queries).ravel()) for value in _tail(values))
+        body.append((name, f"{np.isfinite(first).mean():.1%}", *cells))
+    heads = [f"{what}, {figure}" for what in ("first flip", "at the end") for figure in ("median", "mean", "95th")]
+    return table(("queries and distances", "flipped", *heads), body)
+
+
+def _tail(values: Floats) -> tuple[float, float, float]:
+    """The median and the 95th percentile of all values, where infinity counts, and between them the mean of the finite ones."""
+    low, high = np.percentile(values, [50, 95], method="lower")
+    finite = values[np.isfinite(values)]
+    return float(low), float(finite.mean()) if len(finite) else math.inf, float(high)
 
 
 @dataclass(frozen=True)

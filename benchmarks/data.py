@@ -17,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from PIL import Image, ImageOps
 
 from benchmarks.raw import HERE
 from rlab.data.batch import Batch
@@ -166,6 +167,17 @@ def photos(images: int) -> Batch:
     """ImageNet photos of the NIPS 2017 challenge, in [0, 1]."""
     folder = real("imagenet/nips17")
     return load(folder, labels=str(folder / "labels.csv"), size=PHOTO_SIZE)[:images]
+
+
+def sample_photos(images: int) -> Batch:
+    """Photos spread over the even ImageNet classes, whose number is their name; the victims may have been trained on them."""
+    paths = sorted(real("imagenet/sample").glob("*.jpg"))
+    chosen = [paths[i] for i in np.linspace(0, len(paths) - 1, min(images, len(paths))).astype(int)]
+    sized = [
+        ImageOps.fit(Image.open(path).convert("RGB"), (PHOTO_SIZE,) * 2, Image.Resampling.BILINEAR) for path in chosen
+    ]
+    x = torch.from_numpy(np.stack([np.asarray(photo) for photo in sized])).permute(0, 3, 1, 2).float() / 255
+    return Batch(x, torch.tensor([int(path.stem) for path in chosen]), ids=tuple(path.stem for path in chosen))
 
 
 def pets() -> Batch:

@@ -99,10 +99,10 @@ def _policies(store: Store) -> Iterator[Row]:
 
 def _peers(store: Store) -> Iterator[Row]:
     for victim, case in peers.CASES.items():
-        for what, rows in peers.OTHER_TABLES.get(victim, peers.CIFAR_TABLES).items():
+        for what, rows in peers.TABLES[victim].items():
             for row in rows:
                 for seeds in peers.kept(store, [row], victim).values():
-                    yield Row(f"{case.title}, {what}", row.name, seeds, min(row.budget, case.most))
+                    yield Row(f"{case.title}, {what}", row.name, seeds, row.budget)
 
 
 def _labels(store: Store) -> Iterator[Row]:

@@ -2,7 +2,7 @@
 
 # `python -m rlab` imports this file while the current folder is still first on sys.path, so it must import nothing: a typing.py
 # among somebody's data would run. rlab/__main__.py removes the folder.
-__version__ = "0.3.0.dev0"
+__version__ = "0.3.0"
 
 # Every public name and its module, which is imported on first use, so that `import rlab` takes no time. Everything that a
 # public function returns is here. `make stubs` writes the same names for type checkers.

@@ -31,6 +31,34 @@ TITLES = {
 SEEDS = (0, 1, 2)
 CHOOSING_PATIENTS = ("111", "213", "228")  # of DS2; the others are reported
 CHOOSING_GROUPS = ("g04", "g05")  # of UCF-101; g06 and g07 are reported
+# By section and method: its spec and its settings, the best on the data to choose by of nine (cifar), six (ecg) or four (clips)
+# that rlab 0.2.0 tried with few epochs.
+CHOSEN: dict[str, dict[str, tuple[str, dict[str, Any]]]] = {
+    "cifar": {
+        "ours": ("ours", {"radius_range": (0.01, 0.08)}),
+        "augmix": ("augmix", {"learning_rate": 0.003, "consistency_weight": 12.0}),
+        "augment": ("augment", {"learning_rate": 0.002, "distillation_weight": 0.3}),
+        "pgd": ("pgd@0.008", {"learning_rate": 0.001}),
+        "fgsm": ("fgsm@0.004", {}),
+        "trades": ("trades", {"radius_range": (0.02, 0.16), "consistency_weight": 2.0}),
+    },
+    "ecg": {
+        "ours": ("ours", {"radius_range": (0.02, 0.5)}),
+        "augmix": ("augmix", {"learning_rate": 0.002, "consistency_weight": 12.0}),
+        "augment": ("augment", {"learning_rate": 0.005, "distillation_weight": 0.3}),
+        "pgd": ("pgd@0.04", {}),
+        "fgsm": ("fgsm_l2@2.0", {}),
+        "trades": ("trades", {"radius_range": (0.02, 0.1), "consistency_weight": 2.0}),
+    },
+    "clips": {
+        "ours": ("ours", {"radius_range": (0.005, 0.05), "aimed_share": 0.9}),
+        "augmix": ("augmix", {"learning_rate": 0.0003, "consistency_weight": 12.0}),
+        "augment": ("augment", {"learning_rate": 0.0003, "distillation_weight": 0.0}),
+        "pgd": ("pgd@0.008", {}),
+        "fgsm": ("fgsm@0.004", {}),
+        "trades": ("trades", {"radius_range": (0.005, 0.05), "consistency_weight": 2.0}),
+    },
+}
 NATURAL = ("gaussian_noise@0.03..0.3", "gaussian_blur@0.5..2.0", "dead_pixel@0.5..1.0", "illuminate@0.05..0.4")
 
 

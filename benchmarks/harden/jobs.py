@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from benchmarks.harness import machine
 from benchmarks.raw import Raw
 from rlab.corruptions import KINDS, LEVELS, corrupt
 from rlab.data.batch import Batch
-from rlab.hardening.comparison import OURS, UNCHANGED, Splits, parse_method
+from rlab.hardening.comparison import OURS, UNCHANGED, parse_method
 from rlab.hardening.evaluation import measure_robustness
 from rlab.hardening.options import EvaluationOptions, HardenOptions
 from rlab.hardening.run import harden
@@ -29,8 +29,6 @@ from rlab.storage.config import check
 from rlab.victims.torch_module import TorchVictim
 
 BUDGETS = (50, 200)  # queries
-TRIAL_QUERIES = 50  # queries that judge a trial
-TRIAL_SAMPLES = {"cifar": 18_000}  # training samples of a trial (default: all)
 KEEP = 0.008  # loss of clean accuracy on validation data that is allowed where a point is chosen
 STRENGTHS = (0.4, 0.7, 1.0)  # fractions of the way from the unchanged weights: the curve
 SHARES = tuple(i / 20 for i in range(20, 0, -1))
@@ -48,12 +46,10 @@ class Job:
     seed: int
     values: tuple[tuple[str, Any], ...] = ()
     spec: str = ""  # the method with a radius after '@' (default: the method)
-    trial: int | None = None  # number of a trial, which is measured on the data to choose by
 
     @property
     def name(self) -> str:
-        trial = [] if self.trial is None else [f"trial{self.trial}"]
-        return "-".join([self.section, self.method, *trial, str(self.seed)])
+        return f"{self.section}-{self.method}-{self.seed}"
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -81,8 +77,6 @@ def run(job: Job, section: Section, folder: Path | None = None) -> tuple[Raw, We
 
     From scratch, all of the change is kept. A folder keeps finished epochs, so that the next call goes on after them.
     """
-    final = job.trial is None
-    section = section if final else to_choose_by(section, TRIAL_SAMPLES.get(job.section))
     victim, data = section.victim, section.data
     validation = data.validation
     assert validation is not None
@@ -111,8 +105,8 @@ def run(job: Job, section: Section, folder: Path | None = None) -> tuple[Raw, We
     least = clean(0.0) - KEEP
     kept = 1.0 if section.scratch else next((s for s in SHARES if clean(s) >= least), 0.0)
     share = 0.0 if options is None else kept
-    points = [measure(at(share), section, job, share, final)]
-    if final and options is not None and not job.seed and not section.scratch:  # the curve of one seed
+    points = [measure(at(share), section, job, share, True)]
+    if options is not None and not job.seed and not section.scratch:  # the curve of one seed
         points += [measure(at(s), section, job, s, False) for s in STRENGTHS if s != share]
     numbers |= {"seconds": seconds, "share": share, "points": {str(i): point for i, point in enumerate(points)}}
     values = {name: value for name, value in job.values if name != "step"}
@@ -120,7 +114,7 @@ def run(job: Job, section: Section, folder: Path | None = None) -> tuple[Raw, We
         "section": job.section, "method": job.method, "seed": job.seed, "maker": maker(job.method, base),
         "train": len(data.train), "validation": len(validation), "test": len(data.test), "config": base.plain(),
         "epochs": base.total_epochs, "device": machine(str(victim.device)), "spec": job.spec or job.method,
-        "values": values, "trial": job.trial,
+        "values": values,
     }  # fmt: skip
     return Raw(numbers, facts), take(at(share).model)
 
@@ -133,18 +127,11 @@ def maker(spec: str, options: HardenOptions) -> str:
     return {"augment": "chance", "augmix": "chance", "belief": "belief"}.get(spec, "gradient")
 
 
-def to_choose_by(section: Section, samples: int | None) -> Section:
-    """Measure on the data that settings are chosen by; train on `samples`."""
-    data, chosen = section.data, section.data.validation
-    assert chosen is not None
-    return replace(section, data=Splits(data.train[:samples], chosen, chosen), common=None)
-
-
 def measure(victim: TorchVictim, section: Section, job: Job, share: float, other_attacks: bool) -> dict[str, Any]:
     """Clean accuracy, distances to flip within the budgets, common corruptions and, on request, the other attacks."""
     test = section.data.test
     attacked = min(section.attacked, len(test))
-    budget = BUDGETS[-1] if job.trial is None else TRIAL_QUERIES
+    budget = BUDGETS[-1]
     chunk = attacked if victim.device.type == "cuda" else None
     attack = {"budget": budget, "seed": job.seed, "chunk": chunk}
     evaluation = check(EvaluationOptions, {"attack": attack, "attacked": attacked, "square_budget": budget})

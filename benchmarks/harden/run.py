@@ -2,8 +2,6 @@
 
 python -m benchmarks.harden --device cuda --only cifar --cifar cifar10_train.npz   # several processes share the work
 python -m benchmarks.harden --page                       # write results/harden.md from the raw files
-python -m benchmarks.harden --trials --device cuda       # every method with all its settings
-python -m benchmarks.harden --choose                     # keep the best settings of these trials
 python -m benchmarks.harden --quick                      # attack the hardened weights on a few samples
 
 cifar (ResNet-20) needs CIFAR-10 training images (--cifar, an .npz with x uint8 and y), ecg (a CNN of MIT-BIH beats) the records
@@ -23,13 +21,12 @@ from safetensors.torch import save_file
 from benchmarks.attacks import attack
 from benchmarks.beats import beats, of_records
 from benchmarks.data import Absent, cifar_test, weights
-from benchmarks.harden import trials
-from benchmarks.harden.cases import FROM_SCRATCH, METHODS, SECTIONS, SEEDS, SEEDS_FROM_SCRATCH, Section
+from benchmarks.harden.cases import CHOSEN, FROM_SCRATCH, METHODS, SECTIONS, SEEDS, SEEDS_FROM_SCRATCH, Section
 from benchmarks.harden.jobs import TRAINED_KINDS, Job, run
 from benchmarks.harden.page import RULES, figures, sections
 from benchmarks.harden.published import differences, images_per_second
 from benchmarks.harness import Claim, Figures, Options, Piece
-from benchmarks.raw import Origin, Raw, Store
+from benchmarks.raw import Raw
 from benchmarks.victims import beat_victim, cifar_victim
 from benchmarks.victims.compact import compact
 from rlab.corruptions import corrupt
@@ -52,10 +49,6 @@ REPORTED = ("100", "200", "222", "233")
 
 
 def jobs(options: Options) -> Iterator[Job]:
-    store = Store(options.raw)
-    if options.trials:
-        yield from trials.jobs(store)
-        return
     for method, values in FROM_SCRATCH.items():
         for seed in SEEDS_FROM_SCRATCH.get(method, SEEDS[:1]):
             yield Job("scratch", method, seed, tuple(values.items()), "ours" if method == "rlat" else "")
@@ -63,7 +56,8 @@ def jobs(options: Options) -> Iterator[Job]:
         for section in (name for name in SECTIONS if name != "scratch"):
             for method in options.methods.split(","):
                 if method != "belief" or (section == "ecg" and not seed):  # slow: beats only, one seed
-                    yield trials.chosen(store, section, method, seed)
+                    spec, values = CHOSEN[section].get(method, ("", {}))
+                    yield Job(section, method, seed, tuple(values.items()), spec)
 
 
 def pieces(options: Options) -> Iterator[Piece]:
@@ -82,13 +76,6 @@ def make(job: Job, options: Options, device: str) -> Raw:
     if job.name in KEPT_WEIGHTS:
         save_file(compact(state, eight_bits=False), options.raw / f"{KEPT_WEIGHTS[job.name]}.safetensors")
     return raw
-
-
-def choose(options: Options) -> Figures:
-    store = Store(options.raw)
-    best = trials.choose(store)
-    store.write(trials.SETTINGS, best, Origin())
-    return {name: {method: about["chosen"] for method, about in of.items()} for name, of in best.facts.items()}
 
 
 def quick(options: Options) -> Figures:
@@ -154,12 +141,10 @@ def _held_out(victim: TorchVictim, batch: Batch) -> float:
 
 def flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--methods", default=",".join(METHODS), help="methods, separated by commas (default: all)")
-    parser.add_argument("--trials", action="store_true", help="run each method with all its settings")
-    parser.add_argument("--choose", action="store_true", help="choose the best settings among the trials and stop")
     parser.add_argument("--cifar", type=Path, help="CIFAR-10 training images, .npz")
     parser.add_argument("--keep", type=Path, help="folder for finished epochs, so that a stopped training goes on")
 
 
 CLAIM = Claim(
-    "harden", "Hardening", __doc__, RULES, quick, pieces, sections, figures, flags, tuple(SECTIONS), commands={"choose": choose}
+    "harden", "Hardening", __doc__, RULES, quick, pieces, sections, figures, flags, tuple(SECTIONS)
 )  # fmt: skip

@@ -17,7 +17,7 @@ from rlab.runs.options import make_attack
 from rlab.victims.base import Victim
 
 OURS, UNTRAINED, PEER, SURFREE = "labels", "labels, nothing trained", "hopskipjump", "surfree"
-VICTIMS, SAMPLES, QUERIES = ("vgg", "wide_resnet"), 24, (20, 50, 100, 200, 500, 1000)
+VICTIMS, SAMPLES, QUERIES = ("vgg", "wide_resnet"), 100, (20, 50, 100, 200, 500, 1000)
 QUICK_IMAGES, QUICK_QUERIES = 4, 500
 Run = Callable[[Victim, Batch, int], Curves]  # budget
 

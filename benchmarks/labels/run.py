@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from benchmarks.attacks import median, ratio
+from benchmarks.attacks import median, ratio, tails
 from benchmarks.harness import Claim, Figures, Options, Piece
 from benchmarks.labels import cases
 from benchmarks.labels.cases import OURS, PEER, QUERIES, ROWS, SAMPLES, SURFREE, UNTRAINED, VICTIMS
@@ -61,7 +61,8 @@ def section(victim: str, rows: Mapping[str, Curves]) -> str:
     for peer in (PEER, SURFREE):
         for row, ratios in _ratios(rows, peer).items():
             body.append((f"{row} ÷ {peer}", *map(interval, ratios.values()), ""))
-    return section_of(CASES[victim].title, table(("L2 within", *map(str, QUERIES), "images"), body))
+    ends = tails({row: [curves] for row, curves in rows.items()}, QUERIES[-1])
+    return section_of(CASES[victim].title, table(("L2 within", *map(str, QUERIES), "images"), body), ends)
 
 
 def _ratios(rows: Mapping[str, Curves], peer: str = PEER) -> dict[str, dict[int, Any]]:

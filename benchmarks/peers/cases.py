@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 import rlab
 from benchmarks.attacks import NATURAL, SURROGATES, flips
-from benchmarks.data import cifar_test, photos, spread_clips
+from benchmarks.data import cifar_test, photos, sample_photos, spread_clips
 from benchmarks.peers.attacks import KNOWN
 from benchmarks.raw import Curves
 from benchmarks.victims import cifar_victim, clip_victim, photo_victim
@@ -24,12 +24,13 @@ from rlab.storage.config import check
 from rlab.victims.base import Victim
 from rlab.victims.torch_module import TorchVictim
 
-SAMPLES, SEEDS, MOST = 500, 3, 500
-SHORT, LONG = 20, 1000  # queries on photos
+SEEDS = 3
+GUIDED, ALONE = 100, 500  # queries on CIFAR-10: with surrogates or a palette, and with scores alone
+TARGETED, CLIPS, SHORT, LONG = 50, 50, 20, 1000  # queries of targeted attacks, on clips, and on photos
 CLIP_SURROGATES = ("c3d", "tsn", "tsm")
 # By victim, so that none is a surrogate of its own and one at least is of another family
 PHOTO_SURROGATES = {
-    "squeezenet": ("lite0", "lite2"),
+    "squeezenet": ("lite0", "lite1"),
     "mobilenet": ("lite0", "squeezenet"),
     "lite1": ("lite0", "squeezenet"),
 }
@@ -45,7 +46,7 @@ class Case:
     surrogates: Callable[[str], tuple[TorchVictim, ...]]  # device
     patch: int = 4
     samples: int = 500
-    most: int = 500  # queries
+    seeds: int = 1
     part: int = 0  # samples of a piece, if a row runs in several
 
     @property
@@ -69,31 +70,33 @@ def clip_surrogates(device: str) -> tuple[TorchVictim, ...]:
     return tuple(clip_victim(name, device) for name in CLIP_SURROGATES)
 
 
-def _cifar(name: str, title: str) -> Case:
-    return Case(title, lambda device: cifar_victim(name, device), cifar_test, cifar_surrogates)
+def _cifar(name: str, title: str, seeds: int = 1) -> Case:
+    return Case(title, lambda device: cifar_victim(name, device), cifar_test, cifar_surrogates, seeds=seeds)
 
 
-def _photos(name: str, title: str) -> Case:
+def _photos(name: str, title: str, data: Callable[[int], Batch] = photos, samples: int = 120, part: int = 0) -> Case:
     def load(device: str) -> Victim:
         return mobilenet_victim() if name == "mobilenet" else photo_net(name, device)
 
     def surrogates(device: str) -> tuple[TorchVictim, ...]:
         return tuple(photo_net(each, device) for each in PHOTO_SURROGATES[name])
 
-    return Case(title, load, photos, surrogates, patch=14, samples=120, most=LONG, part=6)
+    return Case(title, load, data, surrogates, patch=14, samples=samples, part=part)
 
 
 CASES = {
-    "vgg": _cifar("vgg", "VGG"),
+    "vgg": _cifar("vgg", "VGG", SEEDS),
     "wide_resnet": _cifar("wide_resnet", "WRN"),
     "vit": _cifar("vit", "vision transformer"),
     "cnn_a_mix": _cifar("cnn_a_mix", "robust CNN"),
     "lite1": _photos("lite1", "EfficientNet-Lite1 on photos"),
     "squeezenet": _photos("squeezenet", "SqueezeNet 1.1 on photos"),
-    "mobilenet": _photos("mobilenet", "MobileNet-V1 in eight bits on photos"),
+    "mobilenet": _photos("mobilenet", "MobileNet-V1 in eight bits on photos", part=6),
+    "lite1_sample": _photos("lite1", "EfficientNet-Lite1 on sample photos", sample_photos, 200),
+    "squeezenet_sample": _photos("squeezenet", "SqueezeNet 1.1 on sample photos", sample_photos, 200),
     "slowfast": Case(
         "SlowFast on clips", lambda device: clip_victim("slowfast", device), spread_clips, clip_surrogates,
-        patch=8, samples=48, most=50, part=8,
+        patch=8, samples=48, part=16,
     ),
 }  # fmt: skip
 
@@ -132,15 +135,15 @@ class Row:
     name: str
     run: Run
     needs: str
-    budget: int = MOST
-    samples: int = SAMPLES
+    budget: int = GUIDED
+    samples: int = 500
     seeds: int = SEEDS
 
     def settings(self, victim: str, seed: int, part: int = 0) -> dict[str, Any]:
         case = CASES[victim]
-        samples, budget = min(self.samples, case.samples), min(self.budget, case.most)
-        settings = {"victim": victim, "attack": self.name, "samples": samples, "budget": budget, "seed": seed}
-        return settings | ({"part": part} if case.part else {})
+        samples = min(self.samples, case.samples)
+        settings = {"victim": victim, "attack": self.name, "samples": samples, "budget": self.budget, "seed": seed}
+        return settings | ({"part": part, "size": case.part} if case.part else {})
 
     def curves(self, victim: str, seed: int, samples: int, device: str) -> Curves:
         """Attack the first samples."""
@@ -156,7 +159,7 @@ class Row:
 
     def _of(self, victim: str, seed: int, batch: Batch, device: str) -> Curves:
         case = CASES[victim]
-        return self.run(case.load(device), batch, min(self.budget, case.most), seed, victim)
+        return self.run(case.load(device), batch, self.budget, seed, victim)
 
     def file(self, victim: str, seed: int, part: int = 0) -> str:
         behind = f"-p{part}" if CASES[victim].part else ""
@@ -197,85 +200,98 @@ def peer(spec: str, copies: bool = False, patch: int = 0) -> Row:
         held = zip(outcome.improvements, outcome.attacked.tolist(), outcome.succeeded.tolist(), strict=True)
         return tuple(flips if won else () for flips, attacked, won in held if attacked)
 
-    few: dict[str, int] = {}
-    if spec.startswith(("bases", "pbo")):
-        few["budget"] = 50
-    if spec == "hopskipjump":
-        few["samples"] = 100
-    if spec.startswith(("ensemble", "bases", "pbo", "hop")) or copies:
-        few["seeds"] = 1
+    seeds = 1 if spec.startswith(("ensemble", "bases", "pbo")) or copies else SEEDS
     needs = ", ".join(contender(spec, ()).needs)
-    return Row(f"{spec}{COPIES if copies else ''}{SMALL if patch else ''}", run, needs, **few)
+    return Row(f"{spec}{COPIES if copies else ''}{SMALL if patch else ''}", run, needs, seeds=seeds)
 
 
-FREE = (
-    Row(OURS, ours("pixels", True, "auto"), "scores, surrogates' gradients, free pixels", budget=100, seeds=1),
-    Row(OURS_ALONE, ours("pixels", False, "auto"), "scores, free pixels", seeds=1),
-)
-FREE_CIFAR = (
-    *FREE,
-    *map(peer, ("pbo", "gfcs", "gfcs@0.33", "simba_ods", "prgf", "ensemble_pgd@1", "ensemble_pgd_min", "bases@1")),
-    *(peer(spec, copies=True) for spec in ("gfcs", "gfcs@0.33", "ensemble_pgd_min")),
-    *map(peer, ("simba_dct", "square_min", "square_min@1.5", "sparse_rs@24", "patch_rs@8", "hopskipjump")),
-)
-FREE_PHOTOS = (
-    *FREE,
-    *map(peer, ("ensemble_pgd_min@3.5", "gfcs@2", "ensemble_pgd@7", "square_min@20", "sparse_rs@500", "patch_rs@56")),
-    *map(peer, ("gfcs@1.1", "simba_ods@2", "pbo@7", "bases_linf", "simba_dct@1", "square_min@5")),
-    peer("ensemble_pgd_min@3.5", copies=True),
-)
-FREE_CLIPS = (
-    FREE[0],
-    *map(peer, ("ensemble_pgd_min@5", "gfcs@2", "vbad@5", "geo_trap@5", "ensemble_pgd@10", "simba_ods@2")),
-    *map(peer, ("geo_trap@10", "vbad@2", "pbo@10")),
-    peer("ensemble_pgd_min@5", copies=True),
-)
-INSIDE = (
-    Row(OURS_INSIDE, ours(NATURAL, True), "scores, surrogates' gradients, a palette", budget=100),
-    Row("auto", ours(NATURAL, False, "auto"), "scores, a trained prior, a palette", budget=100),
-    Row("belief", ours(NATURAL, False), "scores, a palette", budget=100),
-)
-INSIDE_CIFAR = (
-    *INSIDE,
-    *map(peer, ("gfcs+palette", "gfcs+palette@2", "simba_ods+palette", "ensemble_pgd+palette")),
-    *map(peer, ("ensemble_pgd_min+palette", "bases+palette")),
-    *(peer(spec, copies=True) for spec in ("gfcs+palette@2", "ensemble_pgd+palette", "ensemble_pgd_min+palette")),
-)
-INSIDE_PHOTOS = (
-    INSIDE[0],
-    INSIDE[2],
-    *map(peer, ("gfcs+palette@7", "ensemble_pgd+palette@28", "ensemble_pgd_min+palette@28")),
-)
-SMALL_PHOTOS = (
-    Row(f"{OURS_INSIDE}{SMALL}", ours(NATURAL, True, patch=8), INSIDE[0].needs, budget=100),
-    Row(f"belief{SMALL}", ours(NATURAL, False, patch=8), INSIDE[2].needs, budget=100),
-    peer("ensemble_pgd_min+palette@28", patch=8),
-)
+def within(budget: int, *rows: Row) -> tuple[Row, ...]:
+    """Rows of one table, which all have the same budget."""
+    return tuple(replace(row, budget=budget) for row in rows)
+
+
+PIXELS = Row(OURS, ours("pixels", True, "auto"), "scores, surrogates' gradients, free pixels", seeds=1)
+PIXELS_ALONE = Row(OURS_ALONE, ours("pixels", False, "auto"), "scores, free pixels", seeds=1)
+PALETTE = Row(OURS_INSIDE, ours(NATURAL, True), "scores, surrogates' gradients, a palette")
+AUTO = Row("auto", ours(NATURAL, False, "auto"), "scores, a trained prior, a palette")
+BELIEF = Row("belief", ours(NATURAL, False), "scores, a palette")
 TOWARDS = "targeted:0"  # without images of that class
-TARGETED = tuple(
-    Row(f"{policy} targeted", ours(NATURAL, False, policy, TOWARDS), needs, 50, 100, 1)
-    for policy, needs in (("auto", "scores, a trained prior, a palette"), ("square", "scores, a palette"))
+FREE_CIFAR = within(
+    GUIDED,
+    PIXELS,
+    *map(peer, ("pbo", "gfcs", "gfcs@0.33", "simba_ods", "prgf", "ensemble_pgd@1", "ensemble_pgd_min", "bases@1")),
+    *(peer(spec, copies=True) for spec in ("gfcs@0.33", "ensemble_pgd_min")),
 )
 CIFAR_TABLES = {
     "free pixels": FREE_CIFAR,
-    "natural palette, 4x4 patches": INSIDE_CIFAR,
-    "natural palette, targeted at airplane": TARGETED,
+    "free pixels, scores alone": within(
+        ALONE,
+        PIXELS_ALONE,
+        *map(peer, ("square_min", "square_min@1.5", "simba_dct", "sparse_rs@24", "patch_rs@8")),
+    ),
+    "natural palette, 4x4 patches": within(
+        GUIDED,
+        PALETTE,
+        AUTO,
+        BELIEF,
+        *map(peer, ("gfcs+palette@2", "simba_ods+palette", "ensemble_pgd+palette", "ensemble_pgd_min+palette")),
+        peer("bases+palette"),
+        peer("gfcs+palette@2", copies=True),
+    ),
+    "natural palette, targeted at airplane": tuple(
+        Row(f"{policy} targeted", ours(NATURAL, False, policy, TOWARDS), needs, TARGETED, 100, 1)
+        for policy, needs in (("auto", AUTO.needs), ("square", BELIEF.needs))
+    ),
 }
+BRIEF_TABLES = {  # the strongest of them, for other victims than the VGG
+    "free pixels": within(GUIDED, PIXELS, *map(peer, ("gfcs", "gfcs@0.33", "simba_ods", "ensemble_pgd_min"))),
+    "free pixels, scores alone": within(ALONE, PIXELS_ALONE, *map(peer, ("square_min", "square_min@1.5", "simba_dct"))),
+    "natural palette, 4x4 patches": within(
+        GUIDED, PALETTE, AUTO, BELIEF, *map(peer, ("gfcs+palette@2", "ensemble_pgd+palette"))
+    ),
+}
+FREE_PHOTOS = within(
+    SHORT,
+    PIXELS,
+    PIXELS_ALONE,
+    *map(peer, ("gfcs@2", "gfcs@1.1", "ensemble_pgd_min@3.5", "simba_ods@2", "pbo@7", "ensemble_pgd@7", "bases_linf")),
+    *map(peer, ("square_min@20", "square_min@5", "simba_dct@1", "sparse_rs@500", "patch_rs@56")),
+)
 LONG_PHOTOS = tuple(
-    Row(f"belief {side}x{side} to the end", ours(NATURAL, False, patch=side), INSIDE[2].needs, budget=LONG, seeds=1)
+    Row(f"belief {side}x{side} to the end", ours(NATURAL, False, patch=side), BELIEF.needs, LONG, seeds=1)
     for side in (14, 8)
 )
-
-
-def _short(rows: Sequence[Row]) -> tuple[Row, ...]:
-    """With the budget that all rows of a table on photos have."""
-    return tuple(replace(row, budget=SHORT) for row in rows)
-
-
 PHOTO_TABLES = {
-    "free pixels": _short(FREE_PHOTOS),
-    "natural palette, 14x14 patches": _short(INSIDE_PHOTOS),
-    "natural palette, 8x8 patches": _short(SMALL_PHOTOS),
+    "free pixels": FREE_PHOTOS,
+    "natural palette, 14x14 patches": within(
+        SHORT,
+        PALETTE,
+        BELIEF,
+        *map(peer, ("gfcs+palette@7", "ensemble_pgd+palette@28", "ensemble_pgd_min+palette@28")),
+    ),
+    "natural palette, 8x8 patches": within(
+        SHORT,
+        replace(PALETTE, name=f"{OURS_INSIDE}{SMALL}", run=ours(NATURAL, True, patch=8)),
+        replace(BELIEF, name=f"belief{SMALL}", run=ours(NATURAL, False, patch=8)),
+        peer("ensemble_pgd_min+palette@28", patch=8),
+    ),
     "natural palette, to the end": LONG_PHOTOS,
 }
-OTHER_TABLES = {**dict.fromkeys(PHOTO_SURROGATES, PHOTO_TABLES), "slowfast": {"free pixels": FREE_CLIPS}}
+SAMPLE_TABLES = {
+    "free pixels": within(SHORT, PIXELS, *map(peer, ("gfcs@2", "ensemble_pgd_min@3.5"))),
+    "natural palette, to the end": LONG_PHOTOS,
+}
+FREE_CLIPS = within(
+    CLIPS,
+    PIXELS,
+    *map(peer, ("gfcs@2", "ensemble_pgd_min@5", "vbad@5", "vbad@2", "geo_trap@5", "geo_trap@10", "ensemble_pgd@10")),
+    *map(peer, ("simba_ods@2", "pbo@10")),
+    peer("ensemble_pgd_min@5", copies=True),
+)
+TABLES = {
+    "vgg": CIFAR_TABLES,
+    **dict.fromkeys(("wide_resnet", "vit", "cnn_a_mix"), BRIEF_TABLES),
+    **dict.fromkeys(PHOTO_SURROGATES, PHOTO_TABLES),
+    **dict.fromkeys(("lite1_sample", "squeezenet_sample"), SAMPLE_TABLES),
+    "slowfast": {"free pixels": FREE_CLIPS},
+}

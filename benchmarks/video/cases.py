@@ -20,7 +20,7 @@ STUDIED = "tsm"  # the victim of all tables of parts
 COARSE = 4  # cells along each side of a frame
 SIDES = (5, 13)  # patch sizes of the papers
 TITLES = {"curves": "", "beliefs": "What each part of the belief search contributes"}
-BUDGETS = {"curves": 1000, "beliefs": 200}
+BUDGETS = {"curves": 300, "beliefs": 200}
 
 
 def reduced(policy: str) -> Policy[Any]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,7 @@ def one(frames: int, policy: str, net: str, budget: int, device: str, size: tupl
         before, began = start_peak(), time.perf_counter()
         batch = ClipSource.of(DataOptions(path=folder)).load(frames, size)
         decoded, loaded = peak(), time.perf_counter()
-    batch.y[:] = victim(batch.x).argmax(1)
+    batch = replace(batch, y=victim(batch.x).argmax(1).cpu(), classes=tuple("abcdef"))
     answered = time.perf_counter()
     result = run_attack(make_attack(batch, policy=policy, budget=budget), victim, batch)
     seconds = {"decode": loaded - began, "answer": answered - loaded, "clip": time.perf_counter() - answered}

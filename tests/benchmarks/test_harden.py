@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,7 @@ import pytest
 from benchmarks.harden import jobs, page
 from benchmarks.harden.cases import CHOOSING_PATIENTS, Section
 from benchmarks.harden.jobs import Job, run
-from benchmarks.raw import RAW, Origin, Raw, Store
+from benchmarks.raw import Origin, Raw, Store
 from rlab.hardening.comparison import Splits
 from tests.hardening.toys import options, shortcut
 
@@ -37,19 +36,6 @@ def test_jobs_make_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     for kept, row in ((2, "| ours | gradient | 1 |"), (0, marked)):
         store.write(job.name, Raw(raw.numbers, {**raw.facts, "kept_epoch": kept}), Origin())
         assert row in page.section(store, "cifar")
-
-
-def test_a_chosen_trial_sets_the_job(tmp_path: Path) -> None:
-    from benchmarks.harden import trials
-
-    store = Store(RAW / "harden")
-    chosen = trials.chosen(store, "cifar", "pgd", 1)
-    assert chosen.spec.startswith("pgd@") or chosen.spec.startswith("pgd_l2@")
-    assert "epochs" not in dict(chosen.values)
-    assert trials.chosen(Store(tmp_path), "cifar", "pgd", 1) == Job("cifar", "pgd", 1)
-    numbers = {(job.section, job.method): job.trial for job in trials.jobs(store)}
-    assert numbers["cifar", "ours"] == 8
-    assert replace(chosen, trial=3).name != chosen.name
 
 
 def test_patients_that_choose_leave_some_to_report_on() -> None:

@@ -21,6 +21,7 @@ class Lead(Rows):
     spare: Tensor  # (n, 2 s, c, *size) directions to lean towards
     leant: Tensor  # (n,) how many of them were used
     alike: Tensor  # (n, s) bool: whether a surrogate reads copies of the input alike
+    blur: Tensor  # (n,) how wide the surrogates' directions are blurred, in values
 
 
 @dataclass(frozen=True)
