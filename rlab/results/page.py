@@ -36,6 +36,7 @@ from rlab.results.plots.save import choose
 from rlab.results.sentences import run_sentence
 from rlab.results.stages import WITHIN as STAGE_QUERIES
 from rlab.results.stages import StageFacts, stage_medians, stages_line
+from rlab.results.strip import easiest as easiest
 from rlab.results.strip import strip_of
 from rlab.results.tables import MEDIANS, breakdown_tables, detail_table, run_facts
 from rlab.results.titles import Names
@@ -148,13 +149,6 @@ def stages_section(result: ResultData, stages: Sequence[StageFacts]) -> Section:
     )
     blocks: list[Block] = [Text(stages_line(stages)), *([Charts([chart])] if curves else []), Table(heads, rows)]
     return Section("Learning", [*blocks, Text(words, quiet=True)])
-
-
-def easiest(result: ResultData, samples: int) -> list[int]:
-    """The flipped samples with the smallest L2."""
-    won = result.succeeded.nonzero().flatten()
-    order = torch.argsort(result.final["l2"][won], stable=True)
-    return [i for i in won[order].tolist() if result.inputs.has(i)][:samples]
 
 
 def gallery_blocks(result: ResultData, rows: list[int]) -> list[Block]:

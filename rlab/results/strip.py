@@ -25,10 +25,16 @@ WIDE, HIGH, PEN = 240, 160, 2  # pixels of a drawn signal and of its line
 CHANGE = "#B35900"
 
 
-def telling(result: ResultData, most: int = SHOWN) -> list[int]:
-    """Flipped samples whose inputs are at hand: the smallest L2 of each confusion first, then the smallest of all."""
+def easiest(result: ResultData, most: int | None = None) -> list[int]:
+    """The flipped samples whose inputs are at hand, those with the smallest L2 first."""
     won = result.succeeded.nonzero().flatten()
-    near = [i for i in won[torch.argsort(result.final["l2"][won], stable=True)].tolist() if result.inputs.has(i)]
+    order = torch.argsort(result.final["l2"][won], stable=True)
+    return [i for i in won[order].tolist() if result.inputs.has(i)][:most]
+
+
+def telling(result: ResultData, most: int = SHOWN) -> list[int]:
+    """Flipped samples: the easiest of each confusion first, then the easiest of all."""
+    near = easiest(result)
     first: dict[tuple[str, str], int] = {}
     for i in near:
         first.setdefault(_confusion(result, i), i)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import tempfile
-from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 
 import matplotlib
-import torch
 from matplotlib.figure import Figure
 
 from rlab.core.status import Status
@@ -21,6 +19,7 @@ from rlab.results.plots.overview import draw_overview
 from rlab.results.plots.pixels import draw_image
 from rlab.results.plots.sample import Sample
 from rlab.results.plots.signal import draw_signal
+from rlab.results.strip import telling
 from rlab.storage.files import replacing, write_atomically
 from rlab.storage.names import file_name
 
@@ -52,28 +51,11 @@ def save_pictures(result: ResultData, folder: Path, limit: int = 6) -> list[Path
 
 
 def choose(result: ResultData, limit: int) -> list[int]:
-    """Indices of flips near the median distance of their class, class by class, and of one sample that held."""
-    has = result.inputs.has
-    spent = [i for i, status in enumerate(result.status) if status is Status.SPENT and has(i)]
-    won = [i for i in _by_class(result) if has(i)]
-    if not won:
-        attacked, there = result.attacked.tolist(), filter(has, range(len(result)))
-        return sorted(there, key=lambda i: (i not in spent, not attacked[i], i))[:limit]
-    kept_free = 1 if spent and limit > 1 else 0
-    return won[: limit - kept_free] + spent[:kept_free]
-
-
-def _by_class(result: ResultData) -> list[int]:
-    """Flips, the most typical of every class first, classes with the most flips first."""
-    groups: dict[object, list[int]] = defaultdict(list)
-    for i in result.succeeded.nonzero().flatten().tolist():
-        groups[str(result.labels[i].tolist())].append(i)
-    l2 = result.final["l2"].double()
-    turns = []
-    for members in sorted(groups.values(), key=lambda members: (-len(members), members[0])):
-        off = (l2[members] - l2[members].median()).abs()
-        turns.append([members[j] for j in torch.argsort(off, stable=True).tolist()])
-    return [turn[i] for i in range(max(map(len, turns), default=0)) for turn in turns if i < len(turn)]
+    """Indices of the most telling flips; without flips, of samples that held, then of others that were attacked."""
+    if flips := telling(result, limit):
+        return flips
+    attacked, there = result.attacked.tolist(), filter(result.inputs.has, range(len(result)))
+    return sorted(there, key=lambda i: (result.status[i] is not Status.SPENT, not attacked[i], i))[:limit]
 
 
 def file_stem(result: ResultData, index: int) -> str:

@@ -356,14 +356,13 @@ def test_unsafe_ids_give_safe_names(tmp_path: Path) -> None:
     assert written[1].exists()
 
 
-def test_typical_samples_are_chosen() -> None:
+def test_telling_samples_are_chosen() -> None:
     won, spent, skipped = Status.SUCCEEDED, Status.SPENT, Status.SKIPPED
     status = (won, won, won, won, won, spent, skipped, spent)
-    result = make_result(replace(SMALL, k=2, status=status))  # classes 0 1 0 1 0 1 0 1
-    result = replace(result, final={**result.final, "l2": torch.tensor([9.0, 5.0, 2.0, 1.0, 1.0, 0.0, 0.0, 0.0])})
-    assert choose(result, 3) == [2, 3, 5]  # the medians of class 0 and class 1, then a spent one
-    assert choose(result, 6) == [2, 3, 4, 1, 0, 5]
-    assert choose(result, 1) == [2]
+    result = make_result(replace(SMALL, k=2, status=status))  # classes 0 1 0 1 0 1 0 1, read as the other one
+    result = replace(result, final={**result.final, "l2": torch.tensor([9.0, 5.0, 2.0, 1.0, 1.5, 0.0, 0.0, 0.0])})
+    assert choose(result, 6) == [3, 4, 2, 1, 0]  # the easiest of both classes, then the others
+    assert choose(result, 1) == [3]
     assert choose(result, 0) == []
     without_flips = make_result(replace(SMALL, n=3, status=(skipped, Status.FAILED, spent)))
     assert choose(without_flips, 6) == [2, 1, 0]
