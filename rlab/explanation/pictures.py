@@ -176,8 +176,8 @@ def _strip(shown: Shown, over: Overlay) -> Image.Image:
             if paper:
                 draw_boxes(ax, (0, end), (low, high))
             draw_heat(ax, heat, (0, end, low, high))
-            ax.fill_between(at, low, low + 0.6 * pad, where=over.mask.tolist(), color=MASKED, step="mid")
-            ax.plot(at, lead, color=INK, linewidth=1.0)
+            ax.fill_between(at, low, low + 0.6 * pad, where=over.mask.tolist(), color=MASKED, step="mid", zorder=3)
+            ax.plot(at, lead, color=INK, linewidth=1.0, zorder=4)
             ax.set(xlim=(0, end), ylim=(low, high), ylabel=shown.unit)
             tidy(ax, keep=("left", "bottom"))
             ax.tick_params(labelsize=6)
