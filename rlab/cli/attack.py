@@ -46,12 +46,12 @@ def command(
             save_pictures(stored, folder / "pictures", limit=pictures)
         written = write_report(folder, page, data)
     out.print(terminal(summary_table({options.model.name: result})))
-    out.print(f"[dim]{MEDIANS}[/dim]", highlight=False)
+    out.print(f"[dim]{MEDIANS}[/dim]")
     out.print(figures_line(result))
     for line in learning_lines(result.setting):
-        out.print(line, highlight=False)
+        out.print(line)
     where = plain(folder)
-    out.print(f"Run folder: [bold]{where}[/bold]  ([dim]rlab show {where}[/dim])", highlight=False, soft_wrap=True)
+    out.print(f"Run folder: [bold]{where}[/bold]  ([dim]rlab show {where}[/dim])", soft_wrap=True)
     track(folder, tracker)
     setting = result.setting
     figures = {"policy": setting.policy, "budget": setting.budget, **result.summary()}

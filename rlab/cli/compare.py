@@ -33,8 +33,8 @@ def command(
     for table in comparison.tables():
         out.print(terminal(table))
     for line in comparison.equal_lines():
-        out.print(plain(line), highlight=False)
-    out.print(f"[dim]{RULES}[/dim]", highlight=False)
+        out.print(plain(line))
+    out.print(f"[dim]{RULES}[/dim]")
     out.print(f"Rows and curves: [bold]{plain(folder)}[/bold]")
     track(folder, tracker)
     figures = {

@@ -26,8 +26,8 @@ def command(options: CorruptRunOptions, folder: Out = None, page: Paged = True, 
         written = write_report(folder, page)
     out.print(terminal(report.table()))
     for number in report.numbers():
-        out.print(plain(f"{number.name}: {text(number.value)}"), highlight=False)
-    out.print(f"[dim]{report.rules}[/dim]", highlight=False)
+        out.print(plain(f"{number.name}: {text(number.value)}"))
+    out.print(f"[dim]{report.rules}[/dim]")
     out.print(f"Results: [bold]{plain(folder)}[/bold]")
     figures = {"clean": report.clean.accuracy.value, "accuracy": report.accuracy, "ece": report.ece, "mce": report.mce}
     figures |= {"relative_mce": report.relative_mce, "rows": report.rows}

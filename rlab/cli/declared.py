@@ -248,7 +248,7 @@ def run_folder(folder: Path | None, command: str, wait: bool) -> Iterator[Path]:
     named = folder is not None
     with ExitStack() as stack:
         if folder is not None:
-            tell = (lambda who: note.print(f"waiting for {who}", highlight=False, markup=False)) if wait else None
+            tell = (lambda who: note.print(f"waiting for {who}", markup=False)) if wait else None
             stack.enter_context(hold(folder, command, wait=tell))
         else:
             folder = stack.enter_context(_new_folder(command))
@@ -295,4 +295,4 @@ def prepare(options: RunOptions, stream: bool = False) -> tuple[Any, Any, Victim
 
 def tell_data(understood: Understood) -> None:
     """Print what was understood of the data and the model."""
-    out.print(plain(understood), highlight=False, soft_wrap=True)
+    out.print(plain(understood), soft_wrap=True)

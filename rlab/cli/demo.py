@@ -44,7 +44,7 @@ def command(
             results[title] = attack(f"demo:{name}", data, out=folder / name, announce=say_nothing, **how)
         written = write_report(folder, page)
     out.print(terminal(summary_table(results, "The smallest changes that make the models wrong")))
-    out.print(f"[dim]{MEDIANS}[/dim]", highlight=False)
+    out.print(f"[dim]{MEDIANS}[/dim]")
     shown = plain(folder)
     out.print(f"Every flip was verified from the stored file. Runs: [bold]{shown}[/bold]", soft_wrap=True)
     out.print(f"[dim]Details: rlab show {shown}/digits[/dim]", soft_wrap=True)

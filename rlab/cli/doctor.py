@@ -49,7 +49,7 @@ def command(
         victim, tried = protocol.victim, protocol.queries
         batch = relabelled(batch, victim.own_classes)
         template = f' -M "template={protocol.model.template}"' if protocol.model.template else ""
-        out.print(plain(f"protocol: {protocol.model.name}{template}"), highlight=False, soft_wrap=True)
+        out.print(plain(f"protocol: {protocol.model.name}{template}"), soft_wrap=True)
         options = options.model_copy(update={"model": protocol.model})
     if write is not None:
         write_text(write, configuration(options.model, options.data))
@@ -64,7 +64,7 @@ def command(
             out.print(terminal(table))
     for finding in report.findings:
         if finding.flag:
-            out.print(plain(f"{finding.name}: add {finding.flag}"), highlight=False, soft_wrap=True)
+            out.print(plain(f"{finding.name}: add {finding.flag}"), soft_wrap=True)
     accuracy = "" if report.accuracy is None else f", accuracy {report.accuracy:.0%}"
     out.print(f"{report.queries + tried} queries used{accuracy}. {report.sentence}")
     if not report.healthy:

@@ -27,7 +27,7 @@ def write_report(folder: Path, wanted: bool, data: Samples | None = None) -> Pat
 def tell_page(page: Path | None) -> None:
     """Print where the page is, as the last line of a command."""
     if page is not None:
-        out.print(f"Page: [bold]{plain(page)}[/bold]", highlight=False, soft_wrap=True)
+        out.print(f"Page: [bold]{plain(page)}[/bold]", soft_wrap=True)
 
 
 def _check(name: str | None) -> str | None:
@@ -54,4 +54,4 @@ def track(folder: Path, name: str | None) -> None:
     if name is not None:
         from rlab.folders.tracking import track_run
 
-        out.print(f"Tracked: [bold]{plain(track_run(folder, name))}[/bold]", highlight=False)
+        out.print(f"Tracked: [bold]{plain(track_run(folder, name))}[/bold]")

@@ -73,9 +73,9 @@ def command(
     for path, text in texts.items():
         write_new(path, text)
     written = " and ".join(f"[bold]{plain(path)}[/bold]" for path in texts)
-    out.print(f"Wrote {written}. {'Next:' if name else 'Enter your model there, then:'}", highlight=False)
+    out.print(f"Wrote {written}. {'Next:' if name else 'Enter your model there, then:'}")
     for command in then:
-        out.print(f"  rlab {plain(command)}", highlight=False, soft_wrap=True)
+        out.print(f"  rlab {plain(command)}", soft_wrap=True)
 
 
 def _at_hand() -> str:

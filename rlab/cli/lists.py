@@ -31,7 +31,7 @@ def agents(
         keys = ("kind", "trained on", "models")
         rows = [[agent, *(_text(card(agent).get(key, "")) for key in keys)] for agent in names]
         out.print(terminal(Table(["name", *keys], rows, words=4)))
-        out.print("The whole card, with what training never saw: [bold]rlab agents NAME[/bold].", highlight=False)
+        out.print("The whole card, with what training never saw: [bold]rlab agents NAME[/bold].")
         return
     is_file = name.endswith(".safetensors")
     if not is_file and name not in names:
@@ -63,7 +63,7 @@ def examples(
         raise OptionError(f"there is no example {name!r}.{did_you_mean(name, found, 0.5)} There are {', '.join(found)}")
     file = Path(hits[0]) if file is None else file
     write_new(file, found[hits[0]].read_text(encoding="utf-8"))
-    out.print(f"Wrote [bold]{plain(file)}[/bold]", highlight=False, soft_wrap=True)
+    out.print(f"Wrote [bold]{plain(file)}[/bold]", soft_wrap=True)
 
 
 def example_files() -> dict[str, Path]:
@@ -98,4 +98,4 @@ def filters(
         "limb_lead_reversal, _ra_ll and _la_ll swap cables of records with named limb leads."
     )
     for name, about in GRADIENTS.items():
-        out.print(f"With --surrogate MODEL you can also use {name}@0.01: {about}.", highlight=False)
+        out.print(f"With --surrogate MODEL you can also use {name}@0.01: {about}.")

@@ -42,7 +42,7 @@ def command(
         trained = train(config, folder, minutes=minutes, device=device, tell=tell)
     kind = read_config(config).get("kind", TRAINED[0])
     how = f"\nUse it: rlab attack MODEL DATA --policy {plain(trained)}"
-    out.print(f"{_NAMES[kind]}: [bold]{plain(trained)}[/bold]{how}", highlight=False)
+    out.print(f"{_NAMES[kind]}: [bold]{plain(trained)}[/bold]{how}")
     track(folder, tracker)
     summary(command="train", kind=kind, out=folder, file=trained)
 
