@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from matplotlib.ticker import MaxNLocator
 
 from rlab.stats import Floats
 
@@ -131,8 +132,8 @@ def _place(value: float, low: float, high: float, log: bool) -> float:
 def _ticks(low: float, high: float, log: bool) -> list[float]:
     """Round values between low and high: 1, 2 and 5 times powers of ten."""
     if not log:
-        step = next(s for s in _round_steps((high - low) / _TICKS) if (high - low) / s <= _TICKS)
-        return [round(k * step, 12) for k in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)]
+        found, slack = MaxNLocator(_TICKS, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high), 1e-9 * (high - low)
+        return [round(float(value), 12) for value in found if low - slack <= value <= high + slack]
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     for parts in ((1, 1.5, 2, 3, 5, 7), (1, 2, 5), (1,)):
         values = [part * 10.0**power for power in powers for part in parts]
@@ -140,8 +141,3 @@ def _ticks(low: float, high: float, log: bool) -> list[float]:
         if len(values) <= _TICKS + 1:
             break
     return values[:: -(-len(values) // (_TICKS + 1)) or 1] if len(values) > 1 else _ticks(low, high, log=False)
-
-
-def _round_steps(least: float) -> list[float]:
-    power = math.floor(math.log10(least))
-    return [part * 10.0**p for p in (power, power + 1) for part in (1, 2, 2.5, 5)]
