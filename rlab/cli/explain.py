@@ -11,11 +11,10 @@ from rlab.cli.declared import Out, Wait, declared, out, run_folder, tell_data
 from rlab.cli.plan import DryRun, tell_plan
 from rlab.cli.spoken import summary
 from rlab.data.batch import Batch
-from rlab.explanation.declared import explain_declared
 from rlab.explanation.explanation import PICTURED, Explanation
 from rlab.explanation.files import GALLERY, REPORT
 from rlab.explanation.method_comparison import RULES, MethodComparison
-from rlab.explanation.options import ExplainOptions
+from rlab.explanation.options import ExplainOptions, explain_declared
 from rlab.explanation.words import statements
 from rlab.present.table import plain, terminal
 from rlab.runs.understood import Understood

@@ -14,8 +14,7 @@ from rlab.data.batch import Batch
 from rlab.errors import DataError, OptionError
 from rlab.explanation.base import RULE, ExplanationTask, Method, refuse_unscored
 from rlab.explanation.belief import Belief
-from rlab.explanation.black_box import Drise, Hsic, Middle, Occlusion, Rise, Sobol
-from rlab.explanation.captum_methods import CaptumOcclusion, KernelShap, Lime
+from rlab.explanation.black_box import CaptumOcclusion, Drise, Hsic, KernelShap, Lime, Middle, Occlusion, Rise, Sobol
 from rlab.explanation.credit import Credit, fine_grid
 from rlab.explanation.explanation import Explanation
 from rlab.explanation.maps import each, hiding_filter

@@ -1,4 +1,4 @@
-"""Write the pictures of a run: the overview and typical samples."""
+"""A run in one picture, which has the charts and bars of its page, and the files with pictures of a run and of its samples."""
 
 from __future__ import annotations
 
@@ -12,19 +12,32 @@ from matplotlib.figure import Figure
 from rlab.core.status import Status
 from rlab.data.kinds import Kind, kind_of
 from rlab.errors import OptionError
-from rlab.present.style import STYLE
+from rlab.present.figures import draw_panels
+from rlab.present.style import STYLE, WIDE, flow, plain
+from rlab.results.charts import attack_charts, class_bars, place_panels, time_charts
 from rlab.results.data import ResultData
 from rlab.results.plots.moving import can_encode, draw_video, write_gif, write_mp4
-from rlab.results.plots.overview import draw_overview
 from rlab.results.plots.pixels import draw_image
 from rlab.results.plots.sample import Sample
 from rlab.results.plots.signal import draw_signal
+from rlab.results.sentences import run_sentence
 from rlab.results.strip import telling
+from rlab.results.tables import figures_line
 from rlab.storage.files import replacing, write_atomically
 from rlab.storage.names import file_name
 
 OVERVIEW = "overview.png"
 DRAW: dict[Kind, Callable[[Sample], Figure]] = {"signal": draw_signal, "image": draw_image, "video": draw_video}
+
+
+def draw_overview(result: ResultData) -> Figure:
+    setting = result.setting
+    named = f"{plain(setting.policy, 40)}  ·  {plain(setting.goal, 40)}  ·  budget {setting.budget}"
+    facts = [plain(part, 200) for part in (*run_sentence(result).split("; "), figures_line(result))]
+    lines = [named, *flow([*facts, f"{result.total_queries:,} queries in total"], WIDE - 0.25)]  # drawn text is wider
+    charts = [*attack_charts({"": result}), *time_charts(result)]
+    bars = [*place_panels(result), *class_bars(result)]
+    return draw_panels(lines, [row for row in (charts, bars) if row])
 
 
 def draw_sample(result: ResultData, index: int) -> Figure:

@@ -19,8 +19,7 @@ from rlab.present.inline import SMOOTH_FROM, file_address, image_address
 from rlab.present.style import HUES, hue
 from rlab.present.viewer import Mark, Stage, Timeline
 from rlab.results.plots.moving import SLOW, can_encode, encode, touched_by_frame
-from rlab.results.plots.pixels import magnification, to_unit
-from rlab.results.plots.predicted import FATES, boxes_of, changed_points
+from rlab.results.plots.pixels import FATES, boxes_of, changed_points, magnification, to_unit
 from rlab.results.plots.sample import Array, Sample, entry_name
 
 PIXELS = 30e6  # maximum of all pictures on a page, which keeps it below 20 MB
