@@ -80,15 +80,8 @@ _NESTED: dict[str, tuple[type[Options], str, str]] = {
     "data": (DataOptions, "path", "-D"),
 }
 _OWN_FLAGS: dict[str, dict[str, str]] = {
-    "model": {
-        "device": "device",
-        "batch_size": "chunk",
-        "timeout": "timeout",
-        "rate": "rate",
-        "price": "price",
-        "max_cost": "max_cost",
-    },
-    "data": {"labels": "labels", "size": "size", "limit": "limit"},
+    "model": {"batch_size": "chunk"} | {name: name for name in ("device", "timeout", "rate", "price", "max_cost")},
+    "data": {name: name for name in ("labels", "size", "limit")},
 }  # fields with a flag besides -M and -D
 
 

@@ -16,23 +16,12 @@ from rlab.runs.own_classes import relabelled
 from rlab.runs.palette_options import make_palette
 from rlab.storage.files import write_text
 
+_UNUSED = (
+    "patch", "channels", "goal", "budget", "policy", "accept", "keep", "l2_penalty", "cleanup", "patience", "chunk",
+)  # options of an attack  # fmt: skip
 
-@declared(
-    RunOptions,
-    without=(
-        "patch",
-        "channels",
-        "goal",
-        "budget",
-        "policy",
-        "accept",
-        "keep",
-        "l2_penalty",
-        "cleanup",
-        "patience",
-        "chunk",
-    ),
-)
+
+@declared(RunOptions, without=_UNUSED)
 def command(
     options: RunOptions,
     samples: Annotated[int, typer.Option(min=2, help="Number of samples to check")] = 16,
@@ -56,10 +45,7 @@ def command(
     own = options.gradients(batch)
     palette = make_palette(options.palette or (), batch, own)
     report = examine(victim, batch, palette, samples=samples)
-    for table in (
-        findings_table(report.findings),
-        findings_table((), report.passed),
-    ):  # one table has no room for changes
+    for table in (findings_table(report.findings), findings_table((), report.passed)):  # one has no room for changes
         if table.rows:
             out.print(terminal(table))
     for finding in report.findings:
