@@ -27,13 +27,19 @@ ENOUGH, SHARE = 20, 0.1  # the time left is shown after this many samples, or th
 
 @dataclass(frozen=True)
 class Tally:
-    """Counts over attacked samples that have settled."""
+    """Counts over attacked samples that have settled; it is a finished part itself."""
 
     done: int = 0
     flipped: int = 0
     resisted: int = 0
     skipped: int = 0  # wrong from the start
     failed: int = 0
+
+    def tally(self) -> Tally:
+        return self
+
+    def __len__(self) -> int:
+        return self.done
 
     def __add__(self, other: Tally) -> Tally:
         return Tally(*(mine + its for mine, its in zip(astuple(self), astuple(other), strict=True)))
@@ -66,19 +72,6 @@ class UnderWay:
 
     def __len__(self) -> int:
         return 0
-
-
-@dataclass(frozen=True)
-class Settled:
-    """Finished samples, counted."""
-
-    counts: Tally
-
-    def tally(self) -> Tally:
-        return self.counts
-
-    def __len__(self) -> int:
-        return self.counts.done
 
 
 @dataclass(frozen=True)

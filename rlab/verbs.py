@@ -47,11 +47,8 @@ if TYPE_CHECKING:
 PathLike = str | os.PathLike[str]
 _IN_MEMORY = {"model": "in memory", "data": "in memory"}  # for options that need names
 _NOT_KEYWORDS = ("model", "data", "keep")  # fields that are parameters of their own here, or mean nothing
-# Agents of papers are loaded when a file names one: their options and their training.
-PAPERS = {
-    "dual_action": ("rlab.papers.dual_action:DualActionConfig", "rlab.papers.dual_action:train"),
-    "two_agents": ("rlab.papers.two_agents:TwoAgentsConfig", "rlab.papers.two_agents:train"),
-}
+# Agents of papers, which are loaded when a file names one, and their options.
+PAPERS = {"dual_action": "DualActionConfig", "two_agents": "TwoAgentsConfig"}
 TRAINED = ("prior", *PAPERS)
 
 
@@ -89,12 +86,8 @@ def attack(
             if progress:
                 warnings.warn(stages_words(stages, len(samples)), Notice, stacklevel=2)
             declared, filled = (options.model_copy(update={"stages": stages}) for options in (declared, filled))
-        config = {
-            "model": plain_input(named or model, "name"),
-            "data": plain_input(data, "path"),
-            **filled.plain(),
-            "keep": keep,
-        }
+        named_inputs = {"model": plain_input(named or model, "name"), "data": plain_input(data, "path")}
+        config = named_inputs | filled.plain() | {"keep": keep}
         with bar(len(samples)) as advance:
             folder = None if out is None else Path(out)
             workers = None if named is None else Workers.of(declared, named, victim)
@@ -265,7 +258,7 @@ def train(
             return train_prior(*prior.load(), prior, folder, tell, ranks)
     if started().count > 1:
         raise OptionError(f"a training of kind {kind!r} runs in one process: run the command without torchrun")
-    declares, trains = map(resolve_name, PAPERS[kind])
+    declares, trains = (resolve_name(f"rlab.papers.{kind}:{name}") for name in (PAPERS[kind], "train"))
     options = declares.read(path, minutes, device)
     with showing(progress):
         trained: Path = trains(*options.load(), options, folder, tell)

@@ -74,14 +74,14 @@ def _cifar(name: str, title: str, seeds: int = 1) -> Case:
     return Case(title, lambda device: cifar_victim(name, device), cifar_test, cifar_surrogates, seeds=seeds)
 
 
-def _photos(name: str, title: str, data: Callable[[int], Batch] = photos, samples: int = 120, part: int = 0) -> Case:
+def _photos(name: str, title: str, data: Callable[[int], Batch] = photos, samples: int = 120) -> Case:
     def load(device: str) -> Victim:
         return mobilenet_victim() if name == "mobilenet" else photo_net(name, device)
 
     def surrogates(device: str) -> tuple[TorchVictim, ...]:
         return tuple(photo_net(each, device) for each in PHOTO_SURROGATES[name])
 
-    return Case(title, load, data, surrogates, patch=14, samples=samples, part=part)
+    return Case(title, load, data, surrogates, patch=14, samples=samples, part=6)
 
 
 CASES = {
@@ -91,7 +91,7 @@ CASES = {
     "cnn_a_mix": _cifar("cnn_a_mix", "robust CNN"),
     "lite1": _photos("lite1", "EfficientNet-Lite1 on photos"),
     "squeezenet": _photos("squeezenet", "SqueezeNet 1.1 on photos"),
-    "mobilenet": _photos("mobilenet", "MobileNet-V1 in eight bits on photos", part=6),
+    "mobilenet": _photos("mobilenet", "MobileNet-V1 in eight bits on photos"),
     "lite1_sample": _photos("lite1", "EfficientNet-Lite1 on sample photos", sample_photos, 200),
     "squeezenet_sample": _photos("squeezenet", "SqueezeNet 1.1 on sample photos", sample_photos, 200),
     "slowfast": Case(

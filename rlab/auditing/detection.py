@@ -19,8 +19,8 @@ from rlab.core.attack import Attack
 from rlab.core.channels import group_names
 from rlab.core.rng import sample_seeds
 from rlab.data.batch import Batch
+from rlab.filters.base import snr_db
 from rlab.filters.palette import DECIBEL, Entry, Palette, strength
-from rlab.filters.snr import snr_db
 from rlab.results.breakdown import entry_filters
 from rlab.results.result import AttackResult
 from rlab.storage.files import read_json, write_json

@@ -13,7 +13,7 @@ from rlab.auditing.results import StageResults, read_audit
 from rlab.benchmarking.requirements import UNDECIDED
 from rlab.benchmarking.tables import benchmark_section
 from rlab.diagnosis.report import Diagnosis, findings_table
-from rlab.hardening.sections import harden_section
+from rlab.hardening.pages import harden_section
 from rlab.present.page import Banner, Block, Code, Facts, Folded, Page, Section, Text
 from rlab.present.table import Cell, Table, Tone, markdown
 from rlab.redact import redact

@@ -11,8 +11,8 @@ from rlab.cli.declared import declared, out, prepare
 from rlab.diagnosis import examine, findings_table
 from rlab.diagnosis.protocols import configuration, find_protocol, is_open
 from rlab.present.table import plain, terminal
+from rlab.runs.inputs import relabelled
 from rlab.runs.options import RunOptions
-from rlab.runs.own_classes import relabelled
 from rlab.runs.palette_options import make_palette
 from rlab.storage.files import write_text
 

@@ -16,8 +16,8 @@ from rlab.data.load import DataOptions
 from rlab.hardening.comparison import METHODS
 from rlab.hardening.declared import PAGE, HardeningJob
 from rlab.hardening.options import HardenOptions, HardenRunOptions
+from rlab.hardening.pages import RULES
 from rlab.hardening.run import WEIGHTS
-from rlab.hardening.tables import RULES
 from rlab.present.table import number, plain, terminal
 from rlab.storage.config import check
 

@@ -12,7 +12,7 @@ from rlab.cli.ending import Track, track
 from rlab.cli.show import DATA_HELP
 from rlab.cli.spoken import spoken, summary
 from rlab.errors import OptionError
-from rlab.folders.changes import changes_page, figure_changes, figures_table, read_runs, settings_table
+from rlab.folders.records import changes_page, figure_changes, figures_table, read_runs, settings_table
 from rlab.folders.reports import data_of, report_run, save_figures
 from rlab.present.browser import check_chromium, print_pdf
 from rlab.present.page import write_page

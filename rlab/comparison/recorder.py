@@ -19,7 +19,7 @@ from rlab.data.batch import Batch
 from rlab.data.eight_bit import EightBit
 from rlab.errors import DataError, OptionError
 from rlab.filters.palette import Round
-from rlab.progress import Progress, Settled, Tally, UnderWay, quiet
+from rlab.progress import Progress, Tally, UnderWay, quiet
 from rlab.victims.base import Victim
 
 Until = Literal["flip", "budget"]  # a sample is decided at its first flip, or once its budget is spent
@@ -204,7 +204,7 @@ def run_recorded(
     succeeded, queries = torch.zeros(n, dtype=torch.bool), torch.zeros(n, dtype=torch.int64)
     distances, improvements = torch.full((n,), torch.nan), list[Improvements]([()] * n)
     wrong = int((~correct).sum())
-    progress(Settled(Tally(wrong, skipped=wrong)))
+    progress(Tally(wrong, skipped=wrong))
     for rows in correct.nonzero().flatten().split(together):
         recorder = QueryRecorder(victim, x[rows], y[rows], budget, until, (low, span), clean[rows], rounded)
         recorder.progress = progress
@@ -223,7 +223,7 @@ def run_recorded(
             succeeded[won] = True
             distances[won] = l2(x[rows][flipped], perturbed).cpu()[verified]
         won_here = int(succeeded[rows].sum())
-        progress(Settled(Tally(len(rows), won_here, len(rows) - won_here)))
+        progress(Tally(len(rows), won_here, len(rows) - won_here))
     spent, seconds = victim.rows.total() - before, time.perf_counter() - began
     return AttackOutcome(correct, succeeded, queries, distances, budget, spent, seconds, tuple(improvements))
 

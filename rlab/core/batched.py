@@ -27,9 +27,8 @@ class Rows:
 
     def put(self, rows: Tensor, other: Self) -> Self:
         """A copy with some rows replaced by those of `other`."""
-        return type(self)(
-            **{f.name: _replaced(getattr(self, f.name), rows, getattr(other, f.name)) for f in fields(self)}
-        )
+        parts = {f.name: (getattr(self, f.name), getattr(other, f.name)) for f in fields(self)}
+        return type(self)(**{name: _replaced(mine, rows, its) for name, (mine, its) in parts.items()})
 
 
 @dataclass(frozen=True)

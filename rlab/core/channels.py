@@ -10,9 +10,7 @@ from rlab.errors import OptionError
 
 TOGETHER, EACH = "together", "each"
 LEADS = ("I", "II", "III", "aVR", "aVL", "aVF", "V1", "V2", "V3", "V4", "V5", "V6")
-TWELVE = (
-    "II,III,aVF;I,aVL,aVR;V1,V2,V3;V4,V5,V6"  # neighbours in the body: inferior, high lateral and the chest in halves
-)
+TWELVE = "II,III,aVF;I,aVL,aVR;V1,V2,V3;V4,V5,V6"  # neighbours in the body: inferior, high lateral, the chest in halves
 
 
 def is_twelve_lead(names: Sequence[str]) -> bool:
@@ -35,9 +33,7 @@ def parse_channels(spec: str, count: int, names: Sequence[str] = ()) -> tuple[in
     for number, group in enumerate(groups):
         for channel in (channel for part in group for channel in _members(part, known, names)):
             if own[channel] != UNTOUCHED:
-                raise OptionError(
-                    f"the channel {_name(channel, names)} is named twice in channels={spec!r}: name it once"
-                )
+                raise OptionError(f"the channel {_name(channel, names)} is named twice in {spec!r}: name it once")
             own[channel] = number
     return () if set(own) == {0} else tuple(own)
 

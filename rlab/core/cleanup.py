@@ -96,10 +96,8 @@ def clean_up(
     finished: list[State] = []
     while True:
         left = meter.left(state.sample) - reserve
-        open_ = [
-            bool(row.patches) and n > 0 and not row.impatient(patience)
-            for row, n in zip(rows, left.tolist(), strict=True)
-        ]
+        able = zip(rows, (left > 0).tolist(), strict=True)
+        open_ = [bool(row.patches) and some and not row.impatient(patience) for row, some in able]
         if not all(open_):
             mask = torch.tensor(open_, device=state.sample.device)
             finished.append(state[~mask])

@@ -56,6 +56,5 @@ def check_room(batch: Samples, samples: int, entries: int) -> None:
     """Refuse a chunk whose bank would not fit into this machine's free memory."""
     need, free = samples * (entries + 1) * math.prod(batch.shape) * 4, free_bytes()
     if free is not None and need > free:
-        raise OptionError(
-            f"a chunk of {samples} samples needs {need / 1e9:.1f} GB, but {free / 1e9:.1f} GB are free: use a smaller chunk"
-        )
+        sizes = f"{need / 1e9:.1f} GB, but {free / 1e9:.1f} GB are free"
+        raise OptionError(f"a chunk of {samples} samples needs {sizes}: use a smaller chunk")

@@ -9,7 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from rlab.filters.snr import snr_db as snr_db
+from rlab.filters.base import snr_db as snr_db
 
 
 def l0(x0: Tensor, x: Tensor) -> Tensor:

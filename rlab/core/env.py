@@ -215,9 +215,8 @@ class AttackEnv:
         drop = torch.where(failed, 0.0, state.margin - margin)  # nothing is learned from a failure
         cost = state.l2_penalty * (distance - state.distance)
         gain = drop / state.margin0 - cost
-        better = (
-            (drop > 0) | (gain > 0) | (task.accept == "always")
-        )  # a penalty makes restores worthwhile, forbids nothing
+        # A penalty makes restores worthwhile and forbids nothing.
+        better = (drop > 0) | (gain > 0) | (task.accept == "always")
         nearer = done & ((state.margin >= 0) | (distance < state.distance))
         accepted = torch.where(
             proposal.rule == Accept.IF_NEARER,

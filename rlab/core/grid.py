@@ -39,15 +39,11 @@ class PatchGrid:
 
     def __post_init__(self) -> None:
         if len(self.patch) != len(self.size):
-            raise OptionError(
-                f"expected a patch with {len(self.size)} sides for inputs of size {self.size}, got {self.patch}"
-            )
+            raise OptionError(f"expected a patch with {len(self.size)} sides for size {self.size}, got {self.patch}")
         if any(side < 1 for side in self.patch):
             raise OptionError(f"expected patch sides of at least 1, got {self.patch}")
         if any(side > length for side, length in zip(self.patch, self.size, strict=True)):
-            raise OptionError(
-                f"the patch {self.patch} is larger than the input {self.size}: choose sides no longer than the input's"
-            )
+            raise OptionError(f"the patch {self.patch} is larger than the input {self.size}: choose shorter sides")
         if {*self.channels, UNTOUCHED} != {*range(UNTOUCHED, max(self.channels, default=UNTOUCHED) + 1)}:
             raise OptionError(f"expected groups of channels counted from 0 without a gap, got {self.channels}")
 

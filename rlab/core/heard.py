@@ -51,9 +51,8 @@ class Listener:
 
     def heard(self, patches: int, classes: int) -> Heard:
         """All answers, on the CPU, by sample."""
-        none = Heard(
-            torch.arange(0), torch.zeros(0, patches, dtype=torch.uint8), torch.zeros(0, classes, dtype=torch.half)
-        )
+        answers = torch.zeros(0, classes, dtype=torch.half)
+        none = Heard(torch.arange(0), torch.zeros(0, patches, dtype=torch.uint8), answers)
         parts = [Heard(part.sample, part.assignment.cpu(), part.scores.cpu()) for part in self.parts]
         whole = Heard.cat([none, *parts])
         return whole[whole.sample.argsort(stable=True)]

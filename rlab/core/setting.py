@@ -84,9 +84,8 @@ class Setting:
 
     @classmethod
     def from_json(cls, text: str) -> Setting:
-        values: dict[str, Any] = {
-            key: tuple(value) if isinstance(value, list) else value for key, value in json.loads(text).items()
-        }
+        plain = json.loads(text).items()
+        values: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in plain}
         low, high = values["bounds"]
         values["bounds"] = (-math.inf if low is None else low, math.inf if high is None else high)
         return TypeAdapter(cls).validate_python(values)

@@ -113,7 +113,6 @@ def best_within(improvements: tuple[Improvements, ...], queries: int) -> Tensor:
 
 def tally_of(status: Sequence[str]) -> Tally:
     """Finished samples, for the progress bar."""
-    flipped, resisted, skipped = (
-        sum(word == each for word in status) for each in (Status.SUCCEEDED, Status.SPENT, Status.SKIPPED)
-    )
+    counted = (Status.SUCCEEDED, Status.SPENT, Status.SKIPPED)
+    flipped, resisted, skipped = (sum(word == each for word in status) for each in counted)
     return Tally(len(status), flipped, resisted, skipped, len(status) - flipped - resisted - skipped)

@@ -21,9 +21,8 @@ from rlab.errors import InputError, VictimError
 from rlab.filters import FAMILIES, Entry, Filter, Palette, check_palette
 from rlab.filters.palette import Spec, refuse_pixels
 from rlab.progress import showing
-from rlab.runs.inputs import Data, Model, taken
+from rlab.runs.inputs import Data, Model, relabelled, taken
 from rlab.runs.options import AttackOptions
-from rlab.runs.own_classes import relabelled
 from rlab.runs.palette_options import make_palette
 from rlab.runs.understood import Understood, show
 from rlab.storage.config import check, check_keywords

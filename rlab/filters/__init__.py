@@ -1,88 +1,13 @@
 """Natural distortions: built-in filters by name or as objects, and your own as functions."""
 
-from rlab.filters import audio, clinical, clips, corruptions, elastic, image, signal, values, weather  # noqa: F401
+from rlab.filters import audio, clinical, clips, corruptions, image, named, signal, values, weather  # noqa: F401
 from rlab.filters.base import FAMILIES, Filter, register
 from rlab.filters.check import check_filter, check_palette
-from rlab.filters.named import (
-    AmplitudeScaling,
-    BackgroundNoise,
-    BandLimit,
-    BaselineWander,
-    ChannelShift,
-    Contrast,
-    Corruption,
-    DeadPixel,
-    Distortion,
-    DistortionFamily,
-    Dropout,
-    ElectrodeMotion,
-    FewBits,
-    Fgsm,
-    Flicker,
-    FrozenFrame,
-    GaussianBlur,
-    GaussianNoise,
-    HighPass,
-    Illuminate,
-    Jpeg,
-    LeadDropout,
-    MotionBlur,
-    MuscleNoise,
-    PacketLoss,
-    Pgd,
-    Pixelate,
-    PowerlineHum,
-    Resampling,
-    Reverberation,
-    SaltAndPepper,
-    Saturation,
-    Smoothing,
-)
+from rlab.filters.named import *  # noqa: F403
 from rlab.filters.palette import Entry, Palette, find
 
-__all__ = [
-    "FAMILIES",
-    "AmplitudeScaling",
-    "BackgroundNoise",
-    "BandLimit",
-    "BaselineWander",
-    "ChannelShift",
-    "Contrast",
-    "Corruption",
-    "DeadPixel",
-    "Distortion",
-    "DistortionFamily",
-    "Dropout",
-    "ElectrodeMotion",
-    "Entry",
-    "FewBits",
-    "Fgsm",
-    "Filter",
-    "Flicker",
-    "FrozenFrame",
-    "GaussianBlur",
-    "GaussianNoise",
-    "HighPass",
-    "Illuminate",
-    "Jpeg",
-    "LeadDropout",
-    "MotionBlur",
-    "MuscleNoise",
-    "PacketLoss",
-    "Palette",
-    "Pgd",
-    "Pixelate",
-    "PowerlineHum",
-    "Resampling",
-    "Reverberation",
-    "SaltAndPepper",
-    "Saturation",
-    "Smoothing",
-    "check_filter",
-    "check_palette",
-    "find",
-    "register",
-]
+__all__ = ["FAMILIES", "Entry", "Filter", "Palette", "check_filter", "check_palette", "find", "register"]
+__all__ += named.__all__
 
 
 def __dir__() -> list[str]:

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from rlab.filters.base import SIGNALS, Chance, built_in, draw
+from rlab.filters.base import SIGNALS, Chance, added, built_in, draw
 
 RATE = 16_000.0  # Hz, for sound of unknown rate
 _PACKET = 0.02  # seconds, as in telephony
@@ -16,13 +16,9 @@ _BITS, _MU = 12, 255.0  # bits before the loss, and the curve of mu-law
 _LOWEST = 20.0  # Hz; below, pink noise is flat
 
 
-@built_in(
+@added(
     (0.01, 0.03, 0.1, 0.2, 0.4),
     "noise in the background, pink as in rooms and streets; severity is its standard deviation, also in dB of SNR",
-    ranks=SIGNALS,
-    clip=True,
-    additive=True,
-    rated=True,
 )
 def background_noise(x: Tensor, severity: float, generator: Chance, rate: float = RATE) -> Tensor:
     """Add noise whose power falls with frequency, the same in all channels of x: (b, c, time)."""
@@ -35,13 +31,9 @@ def background_noise(x: Tensor, severity: float, generator: Chance, rate: float 
     return x + severity * noise / noise.square().mean(-1, keepdim=True).sqrt().clamp(min=1e-12)
 
 
-@built_in(
+@added(
     (0.1, 0.2, 0.4, 0.8, 1.6),
     "a room that echoes for half a second; severity is the loudness of the echoes, also in dB below the sound",
-    ranks=SIGNALS,
-    clip=True,
-    additive=True,
-    rated=True,
 )
 def reverberation(x: Tensor, severity: float, generator: Chance, rate: float = RATE) -> Tensor:
     """Add x: (b, c, time), without its mean, convolved with noise that decays; as loud as the sound at severity 1."""

@@ -35,9 +35,7 @@ class Filter:
     apply: Apply
     severities: tuple[float, ...] = SEVERITIES  # in increasing order
     ranks: frozenset[int] = frozenset({1, 2, 3})
-    clip: bool = (
-        False  # clip the result to the data's bounds, as a sensor does; otherwise the filter must stay inside them
-    )
+    clip: bool = False  # clip the result to the data's bounds, as a sensor does; otherwise it must stay inside them
     about: str = ""  # one line for `rlab filters`: what it imitates and what the severity means
     default: float | None = None  # default severity; None stands for the middle of `severities`
     unit: str = ""  # unit of the severity, if any, e.g. "ms"
@@ -127,6 +125,12 @@ def draw(sampler: Callable[..., Tensor], shape: tuple[int, ...], chance: Chance,
     return torch.cat([sampler((1, *shape[1:]), generator=row, device=row.device, dtype=dtype) for row in chance])
 
 
+def snr_db(x0: Tensor, x: Tensor) -> Tensor:
+    """Decibels (b,) of the signal x0 without its mean against the change x - x0, both (b, c, *size); infinite without a change."""
+    signal = (x0 - x0.flatten(2).mean(2).view(*x0.shape[:2], *(1,) * (x0.dim() - 2))).flatten(1)
+    return 20 * torch.log10(signal.norm(dim=1) / (x - x0).flatten(1).norm(dim=1))
+
+
 # Filters that need the user's surrogate models; `rlab.priors.gradients` builds them.
 GRADIENTS = {
     "fgsm": "one step against the gradient of the surrogates' margins; severity is the step as a share of the range",
@@ -155,6 +159,9 @@ def built_in(severities: tuple[float, ...], about: str, **fields: Any) -> Callab
         return apply
 
     return add
+
+
+added = partial(built_in, ranks=SIGNALS, clip=True, additive=True, rated=True)  # adds a pattern to a signal
 
 
 def built_in_pair(severities: tuple[float, ...], more: str, less: str, **fields: Any) -> Callable[[Function], Function]:

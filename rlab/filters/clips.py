@@ -9,14 +9,13 @@ from __future__ import annotations
 import io
 import math
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rlab.errors import MissingExtra
+from rlab.errors import MissingExtra, optional
 from rlab.filters.base import CLIPS, Chance, Filter, draw, register
 from rlab.filters.corruptions import LEVELS, PREFIX
 
@@ -97,15 +96,12 @@ def h264(x: Tensor, severity: float, generator: Chance) -> Tensor:
 
 def _coded(frames: NDArray[np.uint8], crf: int) -> NDArray[np.uint8]:
     """(t, h, w, 3) -> the same shape after H.264, which stores colours for blocks of 2 x 2 pixels."""
-    try:
-        import av
-    except ImportError as error:
-        raise MissingExtra("av", "video") from error
+    av = optional("av", MissingExtra("av", "video"))
     height, width = frames.shape[1:3]
     even = np.pad(frames, ((0, 0), (0, height % 2), (0, width % 2), (0, 0)), mode="edge")
     file = io.BytesIO()
     with av.open(file, "w", format="h264") as container:
-        stream: Any = container.add_stream("libx264", rate=25, options={**_X264, "crf": str(crf)})
+        stream = container.add_stream("libx264", rate=25, options={**_X264, "crf": str(crf)})
         stream.height, stream.width, stream.pix_fmt = *even.shape[1:3], "yuv420p"
         for frame in even:
             container.mux(stream.encode(av.VideoFrame.from_ndarray(frame, format="rgb24")))

@@ -2,7 +2,7 @@
 
 Each is a filter whose severity is the published level, 1 to 5: c_fog@3. Images of at most 64 pixels get the parameters of
 CIFAR-10-C, larger ones those of ImageNet-C; clips are changed frame by frame. docs/corruptions.md lists the differences to the
-published code. Weather is in weather.py, the elastic transform in elastic.py.
+published code. Weather and the elastic transform are in weather.py.
 """
 
 from __future__ import annotations
@@ -25,9 +25,7 @@ SMALL = 64  # pixels; up to this side the parameters are those of CIFAR-10-C
 _NOTHING = 1e-8  # weights below this are left out
 Parameters = tuple[float, ...]
 ByLevel = tuple[Parameters, ...]
-Change = Callable[
-    [Tensor, Parameters, Chance], Tensor
-]  # frames (n, c, h, w), the parameters of a level -> the same shape
+Change = Callable[[Tensor, Parameters, Chance], Tensor]  # frames (n, c, h, w), a level's parameters -> the same shape
 
 
 def corruption(about: str, small: ByLevel, large: ByLevel, rowwise: bool = True) -> Callable[[Change], Change]:
@@ -134,10 +132,8 @@ def defocus_blur(x: Tensor, level: Parameters, chance: Chance) -> Tensor:
     disk = disk / disk.sum()
     for axis in (0, 1):
         disk = weighted(disk, (axis,), gaussian_taps(rim, near / rim), _turned)
-    taps = [
-        ((down - reach, across - reach), float(disk[down, across]))
-        for down, across in (disk > _NOTHING).nonzero().tolist()
-    ]
+    places = (disk > _NOTHING).nonzero().tolist()
+    taps = [((down - reach, across - reach), float(disk[down, across])) for down, across in places]
     return weighted(x, (2, 3), taps, _turned)
 
 

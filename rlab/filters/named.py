@@ -8,6 +8,41 @@ from dataclasses import dataclass
 
 from rlab.storage.config import named_keywords
 
+__all__ = [
+    "AmplitudeScaling",
+    "BackgroundNoise",
+    "BandLimit",
+    "BaselineWander",
+    "ChannelShift",
+    "Contrast",
+    "Corruption",
+    "DeadPixel",
+    "Distortion",
+    "DistortionFamily",
+    "Dropout",
+    "ElectrodeMotion",
+    "FewBits",
+    "Fgsm",
+    "Flicker",
+    "FrozenFrame",
+    "GaussianBlur",
+    "GaussianNoise",
+    "HighPass",
+    "Illuminate",
+    "Jpeg",
+    "LeadDropout",
+    "MotionBlur",
+    "MuscleNoise",
+    "PacketLoss",
+    "Pgd",
+    "Pixelate",
+    "PowerlineHum",
+    "Resampling",
+    "Reverberation",
+    "SaltAndPepper",
+    "Saturation",
+    "Smoothing",
+]
 Severity = float | str  # a number, or text with a unit such as '20dB' or '0.3mV'
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -12,10 +11,10 @@ import torch
 from torch import Generator, Tensor
 
 from rlab.errors import OptionError
-from rlab.filters.base import FAMILIES, GRADIENTS, Chance, Filter, as_filter, from_path
+from rlab.filters.base import FAMILIES, GRADIENTS, Chance, Filter, as_filter, from_path, snr_db
 from rlab.filters.named import Distortion
 from rlab.filters.palettes import VOLTS, members, needs_more
-from rlab.filters.snr import snr_db
+from rlab.storage.config import did_you_mean
 from rlab.storage.outside import short
 
 DECIBEL = "dB"
@@ -282,9 +281,7 @@ def find(name: str, channels: int, own: Mapping[str, Filter] | None = None) -> t
     if lack := needs_more(name):
         raise OptionError(lack)
     if name == PIXELS:
-        raise OptionError(
-            f"the palette {PIXELS!r} only works in attacks and comparisons, and without filters: name filters here"
-        )
+        raise OptionError(f"the palette {PIXELS!r} is for attacks and comparisons, without filters: name filters here")
     if ":" in name:
         return (from_path(name),)
     if name in FAMILIES:
@@ -292,8 +289,6 @@ def find(name: str, channels: int, own: Mapping[str, Filter] | None = None) -> t
     members = {kind.name: kind for family in FAMILIES.values() for kind in family(channels)}
     if name in members:
         return (members[name],)
-    near = difflib.get_close_matches(name, [*FAMILIES, *members, *GRADIENTS], n=1, cutoff=0.4)
-    hint = f" Did you mean {near[0]!r}?" if near else ""
-    raise OptionError(
-        f"unknown filter {short(name)}.{hint} Run `rlab filters` for a list, or pass your own as 'module:function'"
-    )
+    hint = did_you_mean(name, [*FAMILIES, *members, *GRADIENTS])
+    advice = "Run `rlab filters` for a list, or pass your own as 'module:function'"
+    raise OptionError(f"unknown filter {short(name)}.{hint} {advice}")

@@ -22,12 +22,8 @@ CLINICAL = (
 # Recommended: 0.05 to 150 Hz; monitors: 0.5 to 40 Hz (Kligfield et al. 2007, https://doi.org/10.1161/CIRCULATIONAHA.106.180200).
 # A Gaussian of 3.3 ms halves the power at 40 Hz.
 RECORDER = (
-    REVERSAL,
-    f"{REVERSAL}_ra_ll",
-    f"{REVERSAL}_la_ll",
-    "resampling@2,4",
-    "high_pass@0.5,1Hz",
-    "smoothing@3.3ms",
+    *(REVERSAL, f"{REVERSAL}_ra_ll", f"{REVERSAL}_la_ll"),
+    *("resampling@2,4", "high_pass@0.5,1Hz", "smoothing@3.3ms"),
 )
 # Street and office noise, a reverberant room, an overdriven microphone, a telephone line, lost packets, and a coder.
 AUDIO = (
@@ -37,17 +33,8 @@ AUDIO = (
 # The fifteen kinds of ImageNet-C in the papers' order, four more that the papers keep for validation, and their counterparts
 # for signals: the ratios of signal to noise of the Noise Stress Test Database, and faults of recorders, from weak to strong.
 COMMON = (
-    *(
-        "gaussian_noise",
-        "shot_noise",
-        "impulse_noise",
-        "defocus_blur",
-        "glass_blur",
-        "motion_blur",
-        "zoom_blur",
-        "snow",
-    ),
-    *("frost", "fog", "brightness", "contrast", "elastic_transform", "pixelate", "jpeg_compression"),
+    *("gaussian_noise", "shot_noise", "impulse_noise", "defocus_blur", "glass_blur", "motion_blur", "zoom_blur"),
+    *("snow", "frost", "fog", "brightness", "contrast", "elastic_transform", "pixelate", "jpeg_compression"),
 )
 CLIPS = ("frame_drop", "freeze", "jumble", "rolling_shutter", "h264")  # for clips alone
 VALIDATION = ("speckle_noise", "gaussian_blur", "spatter", "saturate")
@@ -118,9 +105,7 @@ def needs_more(name: str) -> str | None:
         example = "--surrogate timm:resnet18, my_module:net or another torch model"
         return f"the filter {name!r} needs the gradients of a surrogate, but there is none: pass {example}"
     if name.startswith(REVERSAL):
-        return (
-            f"the filter {name!r} needs the limb leads I, II and III by name, but the data have none: load WFDB records"
-        )
+        return f"the filter {name!r} needs the limb leads I, II and III, but the data name none: load WFDB records"
     if name.startswith("nstdb:"):
         return f"recorded noise ({name!r}) works in attacks, comparisons, hardening and gradings: name built-in filters here"
     return None

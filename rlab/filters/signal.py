@@ -8,7 +8,7 @@ from functools import partial
 import torch
 from torch import Generator, Tensor
 
-from rlab.filters.base import SIGNALS, Filter, built_in, built_in_pair, register
+from rlab.filters.base import SIGNALS, Filter, added, built_in, built_in_pair, register
 from rlab.filters.image import gaussian_blur
 
 RATE = 360.0  # Hz, for signals of unknown rate
@@ -23,13 +23,9 @@ _RISE, _FADE = 0.02, (0.05, 0.15)  # seconds
 _SETTLE, _SETTLING = 2.0, 0.3  # seconds in which the rest of a jump fades, and its share
 
 
-@built_in(
+@added(
     (0.05, 0.1, 0.2, 0.4, 0.8),
     "breathing, 0.05 to 0.2 Hz (0.5 to 2 cycles per window without a rate); severity is the amplitude, also in mV or dB of SNR",
-    ranks=SIGNALS,
-    clip=True,
-    additive=True,
-    rated=True,
 )
 def baseline_wander(x: Tensor, severity: float, generator: Generator, rate: float | None = None) -> Tensor:
     """Add slow waves to x: (b, c, time), with separate phases for each lead."""
@@ -49,13 +45,9 @@ def powerline_hum(x: Tensor, severity: float, generator: Generator, mains: float
     return x + severity * torch.sin(2 * math.pi * (mains / rate * time + phase))
 
 
-@built_in(
+@added(
     (0.02, 0.05, 0.1, 0.2, 0.4),
     "muscle activity, 5 to 150 Hz, mostly 20 to 50; severity is the standard deviation, also in mV or dB of SNR",
-    ranks=SIGNALS,
-    clip=True,
-    additive=True,
-    rated=True,
 )
 def muscle_noise(x: Tensor, severity: float, generator: Generator, rate: float = RATE) -> Tensor:
     """Add noise with the spectrum of surface electromyograms and standard deviation `severity` to x: (b, c, time)."""
@@ -107,13 +99,9 @@ _HUM = tuple(
 register("powerline_hum", lambda channels: _HUM)
 
 
-@built_in(
+@added(
     (0.05, 0.1, 0.2, 0.4, 0.8),
     "electrode motion, jumps that fade in 0.05 to 2 s; severity is the largest jump, also in mV or dB of SNR",
-    ranks=SIGNALS,
-    clip=True,
-    additive=True,
-    rated=True,
 )
 def electrode_motion(x: Tensor, severity: float, generator: Generator, rate: float = RATE) -> Tensor:
     """Add fading jumps to x: (b, c, time), at the same times in all leads but with separate sizes."""

@@ -1,4 +1,4 @@
-"""Snow, frost, fog and spatter: the common corruptions that lay something over an image."""
+"""The common corruptions that lay something over an image, snow, frost, fog and spatter, and the one that bends it."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 from rlab.filters.base import Chance
 from rlab.filters.corruptions import Parameters, blurred, corruption, normal, smeared, uniform, zoomed
+from rlab.filters.image import gaussian_taps, mirrored, weighted
 
 _LUMA = (0.299, 0.587, 0.114)
 _WATER, _MUD, _ICE = (175 / 255, 238 / 255, 238 / 255), (63 / 255, 42 / 255, 20 / 255), (0.88, 1.02, 1.09)
@@ -141,19 +142,16 @@ def _mean3(x: Tensor) -> Tensor:
 
 def _rim(liquid: Tensor) -> Tensor:
     """Where the slope of the liquid is steep and the steepest across the rim, as the edges of Canny are."""
-    across, down = (
-        _conv3(liquid, kernel)
-        for kernel in ([[-1, 0, 1], [-2, 0, 2], [-1, 0, 1]], [[-1, -2, -1], [0, 0, 0], [1, 2, 1]])
-    )
+    across = _conv3(liquid, [[-1, 0, 1], [-2, 0, 2], [-1, 0, 1]])
+    down = _conv3(liquid, [[-1, -2, -1], [0, 0, 0], [1, 2, 1]])
     slope = across.abs() + down.abs()
     wide = F.pad(slope, (1,) * 4)
 
     def at(row: int, column: int) -> Tensor:
         return wide[:, :, 1 + row : 1 + row + slope.shape[2], 1 + column : 1 + column + slope.shape[3]]
 
-    level, upright = (
-        one.abs() * math.tan(math.pi / 8) > other.abs() for one, other in ((across, down), (down, across))
-    )
+    tilt = math.tan(math.pi / 8)
+    level, upright = across.abs() * tilt > down.abs(), down.abs() * tilt > across.abs()
     falling = across * down < 0
     before = torch.where(level, at(0, -1), torch.where(upright, at(-1, 0), torch.where(falling, at(-1, 1), at(-1, -1))))
     after = torch.where(level, at(0, 1), torch.where(upright, at(1, 0), torch.where(falling, at(1, -1), at(1, 1))))
@@ -178,3 +176,42 @@ def _equalized(x: Tensor) -> Tensor:
     first = torch.where(counts > 0, below, flat.shape[1]).amin(1, keepdim=True)  # pixels of the lowest value
     table = ((below - first).clamp(min=0) * 255 / (flat.shape[1] - first).clamp(min=1)).round()
     return table.gather(1, flat).view_as(x).to(x)
+
+
+@corruption(
+    "a bent surface",
+    ((0, 0, 0.08), (0.05, 0.2, 0.07), (0.08, 0.06, 0.06), (0.1, 0.04, 0.05), (0.1, 0.03, 0.03)),
+    ((0.0625, 0.01, 0), (0.08125, 0.01, 0), (0.10625, 0.01, 0), (0.125, 0.01, 0), (0.15, 0.01, 0)),
+)
+def elastic_transform(x: Tensor, level: Parameters, chance: Chance) -> Tensor:
+    """Strength and width of a smooth random displacement, and that of three points of a tilt before it: shares of the side."""
+    strength, sigma, tilt = level
+    height, width = x.shape[2:]
+    x = _tilted(x, tilt * height, chance) if tilt else x
+    if not strength:
+        return x
+    moves = 2 * uniform(x, chance, 2, height, width) - 1
+    for axis, side in ((2, height), (3, width)):
+        moves = weighted(moves, (axis,), gaussian_taps(sigma * side, 3), mirrored)
+    across, down = (strength * height * moves).unbind(1)
+    columns = torch.arange(width, device=x.device) + across
+    rows = torch.arange(height, device=x.device)[:, None] + down
+    grid = torch.stack([(2 * columns + 1) / width - 1, (2 * rows + 1) / height - 1], -1)
+    return F.grid_sample(x, grid.to(x), padding_mode="reflection", align_corners=False)
+
+
+def _tilted(x: Tensor, most: float, chance: Chance) -> Tensor:
+    """The linear map that moves three points of x: (n, c, h, w) by up to `most` pixels each way."""
+    n, _, height, width = x.shape
+    away = max(1, min(height, width) // 3)
+    corners = torch.tensor([[1.0, 1.0], [1.0, -1.0], [-1.0, -1.0]]) * away + torch.tensor([width // 2, height // 2])
+    one = torch.ones(n, 3, 1, dtype=torch.float64, device=x.device)
+    before = corners.to(one).expand(n, 3, 2)
+    after = before + most * (2 * uniform(x, chance, 3, 2).double() - 1)
+    back = torch.linalg.solve(torch.cat([after, one], 2), before)  # (n, 3, 2): where each pixel comes from
+    sides = (torch.arange(side, device=x.device).to(one) for side in (height, width))
+    rows, columns = torch.meshgrid(*sides, indexing="ij")
+    places = torch.stack([columns, rows, torch.ones_like(rows)], -1)  # (h, w, 3)
+    source = (places[None, ..., None] * back[:, None, None]).sum(-2)
+    grid = 2 * source / torch.tensor([max(1, width - 1), max(1, height - 1)]).to(one) - 1
+    return F.grid_sample(x, grid.to(x), padding_mode="reflection", align_corners=True)

@@ -17,13 +17,11 @@ from rlab.storage.names import ARRAYS, CURVES, SAMPLES, refuse_strange
 if TYPE_CHECKING:  # `rlab serve` lists runs without importing torch, so functions are named here and imported on use
     from matplotlib.figure import Figure
 
-    from rlab.folders.pages import PageOptions
     from rlab.folders.records import RunRecord
-    from rlab.folders.repair import Mended
+    from rlab.folders.reports import PageOptions
     from rlab.present.page import Page
-    from rlab.storage.resume import Resume
 
-_PAGES, _RECORDS, _REPAIR = "rlab.folders.pages", "rlab.folders.records", "rlab.folders.repair"
+_PAGES, _RECORDS, _REPAIR = "rlab.folders.reports", "rlab.folders.records", "rlab.folders.repair"
 
 
 @dataclass(frozen=True)
@@ -32,10 +30,10 @@ class RunKind:
 
     command: str  # as the ledger stores it
     marks: tuple[str, ...]  # file names or patterns; a finished folder has a file for each
-    page: str  # in `rlab.folders.pages` it also takes the options
+    page: str  # in `rlab.folders.reports` it also takes the options
     record: str = ""
     figures: str = ""
-    mend: str = ""
+    mend: str = ""  # forgets the steps whose files are damaged
 
     def is_finished(self, folder: Path) -> bool:
         return all(any(folder.glob(mark)) for mark in self.marks)
@@ -55,11 +53,6 @@ class RunKind:
             raise FolderError(f"{folder} holds no figures to write: expected a folder of rlab attack or compare")
         return resolve_name(self.figures)(folder, options)
 
-    def mend_folder(self, resume: Resume, mended: Mended) -> None:
-        """Check the files of this kind of run, and forget the steps whose files are damaged."""
-        if self.mend:
-            resolve_name(self.mend)(resume, mended)
-
 
 KINDS = (
     RunKind(
@@ -77,14 +70,14 @@ KINDS = (
         "compare", (SAMPLES, CURVES), "rlab.comparison.comparison:comparison_page", f"{_RECORDS}:compare",
         f"{_PAGES}:compare_figures",
     ),
-    RunKind("learn", ("simulator.safetensors",), "rlab.learning.page:simulator_page"),
-    RunKind("demo", tuple(f"{name}/{SAMPLES}" for name in ("ecg", "digits", "clips")), "rlab.folders.demo:demo_page"),
+    RunKind("learn", ("simulator.safetensors",), f"{_PAGES}:simulator"),
+    RunKind("demo", tuple(f"{name}/{SAMPLES}" for name in ("ecg", "digits", "clips")), f"{_PAGES}:demo"),
     RunKind("train", ("log.jsonl",), "rlab.training.page:training_page", f"{_RECORDS}:train"),
     RunKind(
         "harden --compare", ("comparison.json",), "rlab.hardening.comparison:stored_comparison_page",
         f"{_RECORDS}:harden_compare",
     ),
-    RunKind("harden", ("log.json",), "rlab.hardening.sections:hardening_page", f"{_RECORDS}:harden"),
+    RunKind("harden", ("log.json",), "rlab.hardening.pages:hardening_page", f"{_RECORDS}:harden"),
     RunKind("corrupt", ("results.json", "corruptions.png"), "rlab.corruptions.report:corruption_page"),
     RunKind("benchmark run", ("report.json",), f"{_PAGES}:benchmark_run"),
     RunKind("benchmark verify", ("verification.json",), "rlab.benchmarking.verification:verification_page"),

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,7 @@ from rlab.explanation.page import explanation_page
 from rlab.folders.kinds import KINDS
 from rlab.results.result import AttackResult
 from rlab.results.stages import stage_file
-from rlab.runs.joined import join_chunks
+from rlab.runs.chunk_work import join_chunks
 from rlab.storage import files
 from rlab.storage.config import read_config, write_config
 from rlab.storage.digest import digest
@@ -88,8 +89,8 @@ def _mend(folder: Path, inner: Mapping[str, Mended] | None = None) -> Mended:
         resume.clean()
         _mend_config(resume, mended)
         for kind in KINDS:
-            if kind.command == mended.command:
-                kind.mend_folder(resume, mended)
+            if kind.command == mended.command and kind.mend:
+                resolve_name(kind.mend)(resume, mended)
         for stage in inner or ():
             if resume.fingerprint(stage) is not None:
                 resume.drop(stage)

@@ -6,20 +6,18 @@ import os
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from PIL import Image
 
-from rlab.errors import InputError, MissingExtra, OptionError
+from rlab.errors import InputError, MissingExtra, OptionError, optional
 from rlab.folders.kinds import read_record
 from rlab.folders.records import RunRecord
 from rlab.redact import redact
 
 PROJECT = "rlab"
-_MODULES = {"mlflow": "mlflow", "wandb": "wandb", "tensorboard": "torch.utils.tensorboard"}
 _PICTURES = 24  # maximum to log
 _PAGES = ("report.html", "before-after.html")  # the first that exists
 _VALUE = 500  # characters of a setting that every tracker accepts
@@ -52,23 +50,16 @@ def _word(name: str) -> str:
 
 def check_tracker(name: str) -> Any:
     """Import the tracker's package."""
-    if name not in _MODULES:
-        raise OptionError(f"expected --track to be one of {', '.join(_MODULES)}, got {name!r}")
-    try:
-        return import_module(_MODULES[name])
-    except ImportError as error:
-        if name == "mlflow":
-            raise MissingExtra("mlflow-skinny", "mlflow") from error
-        if name == "wandb":
-            raise MissingExtra("wandb", "wandb") from error
-        raise MissingExtra("tensorboard", "tensorboard") from error
+    if name not in _TRACKERS:
+        raise OptionError(f"expected --track to be one of {', '.join(_TRACKERS)}, got {name!r}")
+    return optional(*_TRACKERS[name][:2])
 
 
 def track_run(folder: str | Path, name: str) -> str:
     """Log a finished run -> where to find it. If the tracker fails, the run folder is not affected."""
     module, run = check_tracker(name), _tracked(read_record(folder))
     try:
-        return _TRACKERS[name](module, run)
+        return _TRACKERS[name][2](module, run)
     except Exception as error:
         raise InputError(
             f"{name} did not accept the run ({type(error).__name__}: {error}): it is complete in {folder}, log it again with "
@@ -121,8 +112,8 @@ def _tensorboard(tensorboard: Any, run: RunRecord) -> str:
     return f"tensorboard --logdir {where}"
 
 
-_TRACKERS: dict[str, Callable[[Any, RunRecord], str]] = {
-    "mlflow": _mlflow,
-    "wandb": _wandb,
-    "tensorboard": _tensorboard,
+_TRACKERS: dict[str, tuple[str, MissingExtra, Callable[[Any, RunRecord], str]]] = {
+    "mlflow": ("mlflow", MissingExtra("mlflow-skinny", "mlflow"), _mlflow),
+    "wandb": ("wandb", MissingExtra("wandb", "wandb"), _wandb),
+    "tensorboard": ("torch.utils.tensorboard", MissingExtra("tensorboard", "tensorboard"), _tensorboard),
 }

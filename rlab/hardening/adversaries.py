@@ -25,7 +25,7 @@ from rlab.filters.base import Filter
 from rlab.filters.palette import unit_scale
 from rlab.hardening.trainable import divergence, goal_of
 from rlab.policies.base import Policy
-from rlab.training.episodes import draw_palette
+from rlab.training.episodes import draw_bank
 from rlab.victims.torch_module import TorchVictim
 
 Bounds = tuple[float, float]
@@ -102,9 +102,7 @@ class PerturbationSpace:
         rng = random.Random(seed)
         grid = PatchGrid.of(tuple(x.shape[2:]), rng.choice(list(self.patches)), self.channels)
         template = rng.choice(list(self.palettes))
-        palette = draw_palette(template, self.entries, grid.rank, x.shape[1], rng, self.rate, self.unit, self.own)
-        bank = x[:, None].repeat(1, len(palette) + 1, *(1,) * (x.dim() - 1))
-        palette.fill(bank, self.bounds, rng.getrandbits(40))
+        bank = draw_bank(x, template, self.entries, rng, self.bounds, self.rate, self.unit, self.own)
         return grid, bank
 
     def start(

@@ -142,9 +142,8 @@ def stretched(x: Tensor) -> Tensor:
 def equalised(x: Tensor) -> Tensor:
     """Histogram equalisation of every channel in 256 steps."""
     flat = (x.clamp(0, 1) * 255).round().long().flatten(2)
-    counts = torch.zeros(*flat.shape[:2], 256, device=x.device).scatter_add_(
-        2, flat, torch.ones_like(flat, dtype=torch.float32)
-    )
+    counts = torch.zeros(*flat.shape[:2], 256, device=x.device)
+    counts = counts.scatter_add_(2, flat, torch.ones_like(flat, dtype=torch.float32))
     below = counts.cumsum(2) - counts
     return (below.gather(2, flat) / (flat.shape[2] - 1)).clamp(0, 1).view_as(x)
 
@@ -215,8 +214,3 @@ def _loss(scores: Tensor, y: Tensor, goal: Goal) -> Tensor:
     if goal.multilabel:
         return -goal.margin(scores, y)
     return -scores.gather(1, y[:, None]).squeeze(1)
-
-
-def pgd(bounds: Bounds, goal: Goal, radius: float, norm: Norm = "linf", steps: int = 10) -> ProjectedGradient:
-    """PGD with steps of a quarter of the radius from a random start."""
-    return ProjectedGradient(bounds, goal, radius, norm, steps, random_start=True)

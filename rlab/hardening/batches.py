@@ -11,7 +11,6 @@ from torch import Generator, Tensor
 from rlab.data.batch import Batch
 from rlab.hardening.adversaries import AdversaryGenerator
 from rlab.hardening.options import HardenOptions
-from rlab.hardening.scratch import jittered
 from rlab.victims.torch_module import TorchVictim
 
 _MOST = 4.0  # maximum ratio between the weight of a class and the median weight
@@ -71,6 +70,22 @@ class BatchSource:
     def _inputs(self, victim: TorchVictim, rows: Tensor) -> tuple[Tensor, Tensor]:
         at = rows.to(self.batch.x.device)
         return self.batch.x[at].to(victim.device), self.batch.y[at].to(victim.device)
+
+
+def jittered(x: Tensor, shift: float, mirror: bool, seed: int) -> Tensor:
+    """Move each sample of x (n, c, *size) by up to `shift` of its length along every axis, repeating its edges, and mirror half of
+    them along the last axis."""
+    rng = Generator(x.device).manual_seed(seed)
+    for axis in range(2, x.dim()):
+        size = x.shape[axis]
+        most = round(shift * size)
+        at = torch.arange(size, device=x.device).repeat(len(x), 1)
+        if mirror and axis == x.dim() - 1:
+            flipped = torch.rand(len(x), 1, generator=rng, device=x.device) < 0.5
+            at = torch.where(flipped, at.flip(1), at)
+        at = (at + torch.randint(-most, most + 1, (len(x), 1), generator=rng, device=x.device)).clamp(0, size - 1)
+        x = x.gather(axis, at.view(len(x), *(size if a == axis else 1 for a in range(1, x.dim()))).expand_as(x))
+    return x
 
 
 def class_counts(y: Tensor, classes: int) -> Tensor:

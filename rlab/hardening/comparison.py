@@ -30,8 +30,8 @@ from rlab.hardening.evaluation import (
     measure_robustness,
 )
 from rlab.hardening.options import GRADIENT, EvaluationOptions, HardenOptions
+from rlab.hardening.pages import draw_methods, methods_page, methods_table
 from rlab.hardening.run import harden
-from rlab.hardening.tables import draw_methods, methods_page, methods_table
 from rlab.hardening.trainable import goal_of, trainable, twin
 from rlab.present.page import Page
 from rlab.present.result import PathLike, Result
@@ -71,11 +71,9 @@ class HardeningComparisonOptions(Options):
     seeds: tuple[int, ...] = (0, 1, 2)
     harden: HardenOptions = HardenOptions.model_validate({})
     evaluation: EvaluationOptions | None = Field(
-        None, description="how to measure (default: with the adversary, if it is a policy)"
+        None, description="how to measure (default: by the adversary, if a policy)"
     )
-    policy_for: PolicyFor | None = Field(
-        None, exclude=True, description="function that trains an agent against each measured model"
-    )
+    policy_for: PolicyFor | None = Field(None, exclude=True, description="trains an agent against each measured model")
 
     @property
     def measured_by(self) -> EvaluationOptions:
@@ -243,9 +241,8 @@ def _hardened(
     chosen = parse_method(method, options, data.train, goal_of(victim))
     if chosen is None:
         return twin(victim)
-    hardened = harden(
-        victim, data.train, chosen, validation=data.validation, out=folder, progress=quiet, announce=say_nothing
-    )
+    unseen = data.validation
+    hardened = harden(victim, data.train, chosen, validation=unseen, out=folder, progress=quiet, announce=say_nothing)
     if folder is not None:
         hardened.save(folder)
     return hardened.victim

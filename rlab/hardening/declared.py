@@ -27,8 +27,8 @@ from rlab.hardening.evaluation import (
     measure_before_after,
 )
 from rlab.hardening.options import EvaluationOptions, HardenOptions, HardenRunOptions
+from rlab.hardening.pages import write_before_after
 from rlab.hardening.run import Hardened, harden, refuse_shared
-from rlab.hardening.sections import write_before_after
 from rlab.hardening.trainable import goal_of, trainable
 from rlab.hardening.trainer import FIRST, SHARES
 from rlab.progress import Progress

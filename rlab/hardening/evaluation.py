@@ -20,7 +20,7 @@ from rlab.data.batch import Batch, Kind
 from rlab.filters import FAMILIES
 from rlab.filters.base import Filter
 from rlab.filters.palette import Entry, Palette
-from rlab.hardening.baselines import pgd
+from rlab.hardening.baselines import ProjectedGradient
 from rlab.hardening.options import EvaluationOptions, HardenOptions
 from rlab.hardening.run import Hardened
 from rlab.hardening.trainable import correct, fitting_threads, goal_of
@@ -88,9 +88,7 @@ class RobustnessMeasurement:
         for part, arrays in (("figures", self.figures), ("curves", self.curves)):
             tree[part] = {name: torch.from_numpy(values) for name, values in arrays.items()}
         if self.attack is not None:
-            timeless = replace(
-                self.attack, seconds=torch.zeros_like(self.attack.seconds)
-            )  # two runs store the same bytes
+            timeless = replace(self.attack, seconds=0 * self.attack.seconds)  # two runs store the same bytes
             setting, rows = self.attack.setting.to_json(), to_rows(timeless)
             tree["attack"] = {"setting": setting, "rows": rows, "arrays": to_arrays(self.attack)}
         return tree
@@ -192,8 +190,8 @@ def _held(result: AttackResult) -> Floats:
 
 
 def _pgd(victim: TorchVictim, batch: Batch, options: EvaluationOptions) -> Floats:
-    radius = options.pgd_radius or RADII[batch.kind]
-    generator = pgd(batch.bounds, goal_of(victim), radius, options.pgd_norm, options.pgd_steps)
+    ball = (options.pgd_radius or RADII[batch.kind], options.pgd_norm, options.pgd_steps)
+    generator = ProjectedGradient(batch.bounds, goal_of(victim), *ball, random_start=True)
     flipped = generator.over(victim, batch, 1024, options.attack.seed).flipped
     return (correct(victim, batch.x, batch.y) & ~flipped).double().numpy()
 

@@ -19,7 +19,6 @@ from rlab.data.take import Take
 from rlab.filters.named import Distortion
 from rlab.hardening.adversaries import AdversaryGenerator, GradientAdversary, PerturbationSpace, PolicyAdversary
 from rlab.hardening.baselines import AugMix, InTurn, Norm
-from rlab.hardening.scratch import RECIPE
 from rlab.hardening.trainable import Consistency
 from rlab.policies import parse_policy
 from rlab.runs.options import AttackOptions, RunOptions
@@ -27,14 +26,24 @@ from rlab.runs.palette_options import single_filters
 from rlab.storage.config import Accepts, Options, check
 
 GRADIENT = "gradient"
+# Training from random weights: in place of the defaults for fine-tuning. Nesterov momentum and a cosine schedule come with it.
+RECIPE: Mapping[str, Any] = {
+    "rounds": 1,
+    "epochs": 30,
+    "learning_rate": 0.1,
+    "weight_decay": 5e-4,
+    "distillation_weight": 0.0,
+    "ema_decay": 0.999,
+    "validation_attacked": 2000,
+    "shift": 0.125,
+    "amp": True,
+}
 
 
 class HardenOptions(Options):
     """Training takes `rounds` * `epochs` passes over the data; None means a default for the kind of data."""
 
-    from_scratch: bool = Field(
-        False, description="train the network from random weights with SGD, instead of fine-tuning its own"
-    )
+    from_scratch: bool = Field(False, description="train from random weights with SGD, instead of fine-tuning")
     mode: Literal["live", "rounds"] = Field(
         "live", description="when to attack: live (each batch) or rounds (all data before each round) (default: live)"
     )
@@ -62,25 +71,19 @@ class HardenOptions(Options):
         description="gradient adversary: L2 as a share of the data's range times the root of the number of values",
     )
     gradient_steps: int = Field(2, ge=0, description="steps of the gradient adversary; 0 distorts at random")
-    aimed_share: float = Field(
-        0.5, ge=0, le=1, description="share of samples that follow the gradient; others are random"
-    )
+    aimed_share: float = Field(0.5, ge=0, le=1, description="share of samples that follow the gradient, not chance")
     views: int = Field(
         1, ge=0, le=4, description="adversarial versions of each sample in a batch; 0 trains on clean samples alone"
     )
     distorted_weight: float = Field(1.0, ge=0, description="weight of the cross-entropy on adversarial samples")
-    consistency: Consistency = Field(
-        "jsd", description="loss between clean and adversarial outputs: jsd, or kl (TRADES)"
-    )
+    consistency: Consistency = Field("jsd", description="loss between clean and adversarial outputs: jsd, kl (TRADES)")
     consistency_weight: float = Field(4.0, ge=0, description="weight of the consistency loss")
     learning_rate: float = Field(
         1e-3, gt=0, description="peak learning rate of AdamW, or SGD from scratch (default: 0.001; from scratch 0.1)"
     )
     weight_decay: float = Field(1e-4, ge=0, description="weight decay of the optimizer")
     batch_size: int = Field(128, ge=2, description="training batch size (default: 128)")
-    distillation_weight: float = Field(
-        0.5, ge=0, le=1, description="weight of the original model's output in the targets"
-    )
+    distillation_weight: float = Field(0.5, ge=0, le=1, description="weight of the original's output in the targets")
     ema_decay: float = Field(0.99, ge=0, lt=1, description="decay of the exponential moving average of the weights")
     batch_norm: Literal["frozen", "train"] = Field("train", description="freeze or train BatchNorm statistics")
     max_clean_drop: float = Field(0.01, ge=0, le=1, description="maximum loss of clean accuracy (default: 0.01 or 1%)")

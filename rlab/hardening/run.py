@@ -19,10 +19,10 @@ from torch import Tensor, nn
 
 from rlab.core.checks import need_classes
 from rlab.data.batch import Batch
-from rlab.errors import DataError, MissingExtra, ModelError
+from rlab.errors import DataError, MissingExtra, ModelError, optional
 from rlab.hardening.batches import imbalance
-from rlab.hardening.epochs import draw_epochs, epochs_page
 from rlab.hardening.options import HardenOptions
+from rlab.hardening.pages import LOG, draw_epochs, epochs_page
 from rlab.hardening.trainable import Epoch, best_epoch, fitting_threads, trainable, twin
 from rlab.hardening.trainer import HardeningTrainer
 from rlab.present.page import Page
@@ -40,7 +40,7 @@ from rlab.victims.torch_module import TorchVictim, arrange
 if TYPE_CHECKING:
     from rlab.keywords import HardenKeywords
 
-WEIGHTS, LOG = "hardened.safetensors", "log.json"
+WEIGHTS = "hardened.safetensors"
 
 
 @takes(HardenOptions)
@@ -205,10 +205,7 @@ class Hardened(Result):
 
     def export_onnx(self, path: str | os.PathLike[str], shape: tuple[int, ...]) -> Path:
         """Export the hardened model with its normalisation, for inputs (b, *shape) in the data's range."""
-        try:
-            import onnx  # noqa: F401  (torch's exporter needs it; its own error is less clear)
-        except ImportError as error:
-            raise MissingExtra("onnx", "harden") from error
+        optional("onnx", MissingExtra("onnx", "harden"))  # torch's exporter needs it, and its own error is less clear
         whole = _WithNormalisation(self.victim).cpu().eval()
         example = torch.full((2, *shape), max(self.victim.bounds[0], 0.0))
         axes = {"x": {0: "b"}, "scores": {0: "b"}}
@@ -221,9 +218,7 @@ class Hardened(Result):
                 )  # fmt: skip
         except RuntimeError as error:
             reason = str(error).splitlines()[0]
-            raise ModelError(
-                f"this model cannot be exported to ONNX ({reason}): save its state dict instead"
-            ) from error
+            raise ModelError(f"this model does not export to ONNX ({reason}): save its state dict instead") from error
         return Path(path)
 
 

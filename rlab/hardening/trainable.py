@@ -16,6 +16,7 @@ from torch.nn import functional as F
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from rlab.core.goals import Goal, MultiLabel, Untargeted
+from rlab.core.rng import seeded_globals
 from rlab.data.batch import Batch
 from rlab.errors import ModelError
 from rlab.runs.stages import fixed_threads
@@ -52,6 +53,20 @@ def trainable(model: nn.Module | Victim, batch: Batch) -> TorchVictim:
             "call .requires_grad_(True) on those that may change"
         )
     return model
+
+
+def draw_weights(model: nn.Module, seed: int) -> None:
+    """Draw all weights of the model anew, as its layers do when they are built."""
+    with seeded_globals(seed):
+        for name, layer in model.named_modules():
+            draw = getattr(layer, "reset_parameters", None) or getattr(layer, "_reset_parameters", None)
+            if draw is not None:
+                draw()
+            elif next(layer.parameters(recurse=False), None) is not None:
+                raise ModelError(
+                    f"{type(model).__name__} cannot be trained from scratch: its layer {name or type(layer).__name__!r} has "
+                    "weights of its own but no method reset_parameters(), which draws them anew; add one"
+                )
 
 
 def fitting_threads(victim: TorchVictim, batch: Batch) -> AbstractContextManager[None]:

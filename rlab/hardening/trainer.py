@@ -19,7 +19,6 @@ from rlab.data.batch import Batch
 from rlab.errors import ModelError, OptionError
 from rlab.hardening.batches import AdversaryPool, BatchSource, TrainingBatch, class_counts, class_weights
 from rlab.hardening.options import HardenOptions
-from rlab.hardening.scratch import draw_weights
 from rlab.hardening.trainable import (
     Epoch,
     TrainerState,
@@ -29,6 +28,7 @@ from rlab.hardening.trainable import (
     correct,
     cross_entropy,
     disagreement,
+    draw_weights,
     follow,
     goal_of,
     set_mode,

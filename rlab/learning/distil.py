@@ -33,15 +33,6 @@ Remember = Callable[[str, Callable[[], Weights]], Weights]  # by key: weights ma
 Tell = Callable[[str], None]
 
 
-def say_nothing(line: str) -> None:
-    """Report nothing."""
-
-
-def make_now(key: str, make: Callable[[], Weights]) -> Weights:
-    """Remember nothing."""
-    return make()
-
-
 def distil(
     answers: Answers,
     bounds: tuple[float, float],
@@ -50,8 +41,8 @@ def distil(
     seed: int,
     device: torch.device,
     start: Simulator | None = None,
-    progress: Tell = say_nothing,
-    remember: Remember = make_now,
+    progress: Tell = lambda line: None,
+    remember: Remember = lambda key, make: make(),
 ) -> Simulator:
     """Students of the victim that gave these answers; `start` goes on from earlier students in half the steps.
 
@@ -179,9 +170,8 @@ class Lesson:
 
     def _loss(self, logits: Tensor, wanted: Tensor) -> Tensor:
         """The divergence from the wanted probabilities, up to a constant."""
-        return (
-            F.binary_cross_entropy_with_logits(logits, wanted) if self.multilabel else F.cross_entropy(logits, wanted)
-        )
+        how = F.binary_cross_entropy_with_logits if self.multilabel else F.cross_entropy
+        return how(logits, wanted)
 
 
 def standard(x: Tensor) -> tuple[Tensor, Tensor]:

@@ -66,10 +66,8 @@ class Student(nn.Module):
         self.register_buffer("std", torch.ones(each))
         self.stem = _stem(shape, about)
         widths = [width * 2**at for at in range(STAGES)]
-        strides = [
-            2 if about.architecture == "inverted" else 1,
-            *(2,) * (STAGES - 1),
-        ]  # depthwise convolutions are slow
+        first = 2 if about.architecture == "inverted" else 1  # depthwise convolutions are slow
+        strides = [first, *(2,) * (STAGES - 1)]
         plan = zip([width, *widths], widths, strides, strict=False)
         self.stages = nn.Sequential(*(stage(rank, before, after, stride) for before, after, stride in plan))
         self.last = nn.Linear(widths[-1], classes)

@@ -10,11 +10,12 @@ import json
 import math
 import random
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -26,14 +27,12 @@ from rlab.errors import ModelError, OptionError
 from rlab.policies.auto import shipped_path
 from rlab.policies.base import Policy
 from rlab.present.chart import HEIGHT, LEFT, WIDTH, Chart, Curve
-from rlab.priors.file import MOST_WIDTH, fill, read_weights, write_weights
+from rlab.priors.file import MOST_WIDTH, fill, first_error, read_weights, write_weights
 from rlab.storage.config import write_config
 from rlab.storage.files import write_text
 from rlab.storage.resume import Resume
-from rlab.training.config import TrainingOptions
 from rlab.training.episodes import EpisodeSampler
-from rlab.training.metrics import Line, MetricLogger
-from rlab.training.trainer import LOG, Figures, Tell, Validation, make_card, samplers_for
+from rlab.training.trainer import LOG, Figures, MetricLogger, Tell, TrainingOptions, Validation, make_card, samplers_for
 from rlab.victims.base import Victim
 
 AGENT, PICTURE = "agent.safetensors", "learning.svg"
@@ -65,22 +64,34 @@ class NetworkShape(BaseModel):
     width: int = Field(32, ge=1, le=MOST_WIDTH)
 
 
-class Learner(Protocol):
-    """What learns: it acts in episodes and updates a network, and hands out all it needs to go on."""
+class Learner(ABC):
+    """What learns: it acts in episodes and updates a network; `saved` names all it needs to go on."""
 
-    @property
-    def network(self) -> nn.Module: ...
+    network: nn.Module
+    optimizer: torch.optim.Optimizer
+    saved: ClassVar[tuple[str, ...]] = ("network", "optimizer")
 
+    @abstractmethod
     def begin(self, seed: int) -> None:
         """New episodes at the start of a piece; torch's generators are seeded already."""
 
+    @abstractmethod
     def update(self, progress: float) -> Figures:
         """One round of acting and learning at this share of the training; its figures, finite or NaN."""
 
-    def state_dict(self) -> dict[str, Any]:
-        """The network, its optimizer and the like: nested dictionaries and lists of tensors and plain values."""
+    def descend(self, loss: Tensor, longest: float) -> None:
+        """One step of the optimizer, along a gradient of at most this length."""
+        self.optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(self.network.parameters(), longest)
+        self.optimizer.step()
 
-    def load_state_dict(self, saved: dict[str, Any]) -> None: ...
+    def state_dict(self) -> dict[str, Any]:
+        return {name: getattr(self, name).state_dict() for name in self.saved}
+
+    def load_state_dict(self, saved: dict[str, Any]) -> None:
+        for name in self.saved:
+            getattr(self, name).load_state_dict(saved[name])
 
 
 # Files.
@@ -100,9 +111,7 @@ def read_agent(
     try:
         arguments = shape.model_validate(header.network)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"])) or "it"
-        raise ModelError(f"the network in the header of {path} is not valid: {where}: {first['msg']}") from error
+        raise ModelError(f"the network in the header of {path} is not valid: {first_error(error)}") from error
     return fill(lambda: make(arguments), weights, path), header.about
 
 
@@ -203,7 +212,7 @@ class Training:
             self.seconds += time.monotonic() - began
         return figures
 
-    def _record(self, log: Sequence[Line]) -> None:
+    def _record(self, log: Sequence[Figures]) -> None:
         where = {"piece": self.piece, "updates": self.updates, "seconds": self.seconds, "best": self.best, "log": log}
         self.resume.record(_STATE, "", where | {"learner": self.learner.state_dict()})
 
@@ -230,9 +239,8 @@ def draw_learning(folder: Path) -> None:
         parts.append(f'<g transform="translate({number * WIDTH} 24)">{_drawn(chart)}</g>')
     size = f"0 0 {max(1, len(names)) * WIDTH} {HEIGHT + 24}"
     style = 'font-family="sans-serif" font-size="11" fill="#333"'
-    write_text(
-        folder / PICTURE, f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{size}" {style}>{"".join(parts)}</svg>\n'
-    )
+    opening = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{size}" {style}>'
+    write_text(folder / PICTURE, f"{opening}{''.join(parts)}</svg>\n")
 
 
 def _drawn(chart: Chart) -> str:

@@ -46,13 +46,11 @@ from rlab.papers import common, sensitivity
 from rlab.papers.sensitivity import CELL, WHOLE, Analysis, Confidence, Sweep, View, dilution, log_odds, observe, plan
 from rlab.policies.base import Policy
 from rlab.storage.config import check_options
-from rlab.training.config import hold_out
 from rlab.training.episodes import EpisodeSampler
-from rlab.training.trainer import Figures, Tell, Validation, open_folder
+from rlab.training.trainer import Figures, Tell, Validation, hold_out, open_folder
 from rlab.victims.base import Victim
 
 KIND = "dual_action"
-_LEARNED = ("network", "target", "optimizer")  # what a learner saves
 _BLOCK = 8192  # inputs of an analysis that a victim gets at once in training
 
 
@@ -205,9 +203,8 @@ def draw_slots(judged: Judgement, add: int, remove: int, slots: Tensor | None = 
         shifted = [torch.where(drawn[0] < patches, drawn[0] + (entry + 1) * patches, -1), drawn[1] % patches]
         slots = torch.cat([shifted[0].where(able[:, None], -1), shifted[1].where(drawn[1] < patches, -1)], 1)
     at = torch.where(slots < 0, patches, slots % patches)
-    chances = torch.cat(
-        [filters.gather(1, entry), first.gather(1, at[:, :1] % patches), every[0].gather(1, at[:, 1:add])], 1
-    )
+    added = [first.gather(1, at[:, :1] % patches), every[0].gather(1, at[:, 1:add])]
+    chances = torch.cat([filters.gather(1, entry), *added], 1)
     entropy = -(every.exp() * every.clamp(min=-50)).sum((0, 2)) - (filters.exp() * filters.clamp(min=-50)).sum(1)
     return slots, torch.where(able, chances.sum(1), 0.0) + every[1].gather(1, at[:, add:]).sum(1), entropy
 
@@ -235,8 +232,11 @@ class Episodes:
     replay: Step | None = None
 
 
-class DualActionLearner:
+class DualActionLearner(common.Learner):
     """Plays many episodes at once and learns from their steps."""
+
+    network: DualActionNetwork
+    saved = ("network", "target", "optimizer")
 
     def __init__(self, network: DualActionNetwork, samplers: list[EpisodeSampler], config: DualActionConfig) -> None:
         self.network, self.samplers, self.config = network, samplers, config
@@ -251,9 +251,7 @@ class DualActionLearner:
     def update(self, progress: float) -> Figures:
         learn = self._learn_q if self.config.learner == "dqn" else self._learn_policy
         steps, losses = zip(*(learn(episodes, progress) for episodes in self.episodes), strict=True)
-        reward, over = (
-            torch.cat([getattr(step, name) for step in steps]).float().mean() for name in ("reward", "over")
-        )
+        reward, over = (torch.cat([getattr(s, name) for s in steps]).float().mean() for name in ("reward", "over"))
         return {"reward": float(reward), "flips": float(over), "loss": float(torch.stack(losses).detach().mean())}
 
     def _fresh(self, sampler: EpisodeSampler, rows: int) -> tuple[State, Analysis, View]:
@@ -318,7 +316,7 @@ class DualActionLearner:
                 worth = step_value(self.target(sample.after, grid), best, c.add)
             aim = common.double_q_target(sample.reward, sample.over, worth, c.gamma)
             loss = smooth_l1_loss(step_value(self.network(sample.view, grid), sample.slots, c.add), aim, beta=0.1)
-            self._descend(loss)
+            self.descend(loss, 1.0)
             for mine, theirs in zip(self.target.parameters(), self.network.parameters(), strict=True):
                 mine.data.lerp_(theirs.data, c.target_rate)
         return step, loss
@@ -347,21 +345,8 @@ class DualActionLearner:
             if c.learner == "ppo":
                 loss = common.clipped_loss(log_prob, old[rows], unit[rows], c.clip)
             loss = loss + 0.5 * smooth_l1_loss(judged.value, aim[rows]) - c.entropy * entropy.mean()
-            self._descend(loss)
+            self.descend(loss, 1.0)
         return held, loss
-
-    def _descend(self, loss: Tensor) -> None:
-        self.optimizer.zero_grad()
-        loss.backward()
-        nn.utils.clip_grad_norm_(self.network.parameters(), 1.0)
-        self.optimizer.step()
-
-    def state_dict(self) -> dict[str, Any]:
-        return {name: getattr(self, name).state_dict() for name in _LEARNED}
-
-    def load_state_dict(self, saved: dict[str, Any]) -> None:
-        for name in _LEARNED:
-            getattr(self, name).load_state_dict(saved[name])
 
 
 def train(
@@ -397,7 +382,9 @@ class DualAction(Policy[Analysis]):
     name: str = KIND
 
     def __post_init__(self) -> None:
-        sensitivity.checked_sweep(self.sweep)
+        share = isinstance(self.sweep, int | float) and 0 < self.sweep <= 1
+        if not share and self.sweep not in ("full", "one_filter"):
+            raise OptionError(f"expected sweep to be full, one_filter or a share above 0, up to 1, got {self.sweep!r}")
         if self.add < 1 or self.remove < 1 or not 0 <= self.epsilon <= 1:
             given = f"{self.add}, {self.remove} and {self.epsilon:g}"
             raise OptionError(f"expected add and remove of at least 1 and epsilon from 0 to 1, got {given}")

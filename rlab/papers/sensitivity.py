@@ -16,17 +16,10 @@ from rlab.core.batched import Rows
 from rlab.core.env import State, Task
 from rlab.core.goals import Below, Goal, Untargeted
 from rlab.core.rng import uniform
-from rlab.errors import OptionError
 
 CELL, WHOLE = 8, 6  # numbers that describe one change, and the sample as a whole
 Confidence = Literal["log_odds", "probability"]
 Sweep = Literal["full", "one_filter"] | float  # everything, one filter in turn, or a share of the patches in turn
-
-
-def checked_sweep(sweep: Sweep) -> Sweep:
-    if sweep not in ("full", "one_filter") and not (isinstance(sweep, int | float) and 0 < sweep <= 1):
-        raise OptionError(f"expected sweep to be 'full', 'one_filter' or a share above 0 and up to 1, got {sweep!r}")
-    return sweep
 
 
 @dataclass(frozen=True)

@@ -48,9 +48,8 @@ from rlab.errors import DataError, OptionError
 from rlab.papers import common, saliency
 from rlab.policies.base import Policy
 from rlab.storage.config import check, check_options
-from rlab.training.config import Patch, hold_out
 from rlab.training.episodes import EpisodeSampler
-from rlab.training.trainer import Figures, Tell, Validation, open_folder
+from rlab.training.trainer import Figures, Patch, Tell, Validation, hold_out, open_folder
 from rlab.victims.base import Victim
 
 KIND = "two_agents"  # in configurations and in the header of files
@@ -278,8 +277,10 @@ class Steps(Rows):
     advantage: Tensor  # (n, 2)
 
 
-class TwoAgentsLearner:
+class TwoAgentsLearner(common.Learner):
     """Both agents in training, on episodes of every victim that step together."""
+
+    network: AgentPair
 
     def __init__(self, network: AgentPair, samplers: Sequence[EpisodeSampler], options: TwoAgentsConfig) -> None:
         self.network, self.samplers, self.options, self.task = network, samplers, options, samplers[0].task
@@ -368,18 +369,8 @@ class TwoAgentsLearner:
         advantage = (steps.advantage - steps.advantage.mean(0)) / (steps.advantage.std(0, correction=0) + 1e-6)
         loss = common.clipped_loss(now.log_prob, then.log_prob, advantage, o.clip) - o.entropy * now.entropy.mean()
         loss = loss + 0.5 * (now.value - then.value - steps.advantage).square().mean()
-        self.optimizer.zero_grad()
-        loss.backward()
-        nn.utils.clip_grad_norm_(self.network.parameters(), 0.5)
-        self.optimizer.step()
+        self.descend(loss, 0.5)
         return loss.detach()
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"network": self.network.state_dict(), "optimizer": self.optimizer.state_dict()}
-
-    def load_state_dict(self, saved: dict[str, Any]) -> None:
-        self.network.load_state_dict(saved["network"])
-        self.optimizer.load_state_dict(saved["optimizer"])
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -12,13 +13,14 @@ from rlab.core.env import render
 from rlab.core.grid import PatchGrid
 from rlab.core.heard import Heard
 from rlab.data.batch import Batch
-from rlab.errors import FolderError
+from rlab.errors import DataError, FolderError
 from rlab.filters.palette import Palette
 from rlab.learning.answers import Answers, source_names
 from rlab.results.kept import palette_of
 from rlab.results.result import AttackResult
 from rlab.storage import files
 from rlab.storage.ledger import PARTS, check_shard, reading
+from rlab.storage.names import refuse_strange
 
 _LEAST, _SURE = 1e-12, 1 - 1e-7  # as in `Victim._scores`
 
@@ -39,6 +41,30 @@ def rendered_answers(palette: Palette, grid: PatchGrid, batch: Batch, seeds: Ten
         each.append(render(bank.expand(count, *bank.shape[1:]), heard.assignment[at : at + count].long(), grid))
         at += count
     return torch.cat(each) if each else batch.x[:0]
+
+
+@dataclass(frozen=True)
+class EarlierAnswers:
+    """Answers of one model about data with the same bounds."""
+
+    answers: Answers
+    bounds: tuple[float, float]
+    multilabel: bool
+
+
+def earlier_answers(folders: Sequence[Path]) -> EarlierAnswers:
+    """The answers in finished run folders of `rlab attack`."""
+    read = [_read(folder) for folder in folders]
+    kinds = {(each.bounds, each.multilabel) for each in read}
+    if len(kinds) > 1:
+        raise DataError("expected earlier runs of one model on one kind of data, got several bounds or kinds of labels")
+    return EarlierAnswers(Answers.join([each.answers for each in read]), read[0].bounds, read[0].multilabel)
+
+
+def _read(folder: Path) -> EarlierAnswers:
+    refuse_strange(folder)
+    setting = AttackResult.load(folder).setting
+    return EarlierAnswers(paid_answers(folder), setting.bounds, setting.goal.startswith("multilabel"))
 
 
 def paid_answers(folder: Path) -> Answers:
@@ -91,6 +117,5 @@ def _heard(
     )
     x = rendered_answers(palette_of(folder, batch, setting.palette), setting.grid, batch, result.seeds[rows], whole)
     names = tuple(source[i] for i in whole.sample.tolist())
-    return Answers(
-        x, whole.scores.float(), names, torch.ones(len(x), dtype=torch.bool), origins=(f"the run {folder.name}",)
-    )
+    all_ = torch.ones(len(x), dtype=torch.bool)
+    return Answers(x, whole.scores.float(), names, all_, origins=(f"the run {folder.name}",))

@@ -29,11 +29,10 @@ from rlab.results.kept import Keep
 from rlab.results.result import AttackResult
 from rlab.results.rows import with_losses
 from rlab.results.stages import ENOUGH
-from rlab.runs.chunk_work import SentChunk, ask_clean, attack_in_memory, built, each_chunk, send_chunk, write_chunk
-from rlab.runs.clean import CleanChunk, CleanTable, places
+from rlab.runs import chunk_work
+from rlab.runs.chunk_work import CleanChunk, CleanTable, FinishedRows, SentChunk, built, each_chunk, samples_of
 from rlab.runs.executor import Executor, InProcess, MakeWork, Workers
 from rlab.runs.fingerprint import check_resumable, data_fingerprint, inputs_of
-from rlab.runs.joined import FinishedRows, chunk_tables, join_chunks, left_out, queries_of, samples_of
 from rlab.runs.learn import learn_first
 from rlab.runs.messages import HandOut
 from rlab.runs.options import AttackOptions
@@ -107,7 +106,7 @@ class AttackJob:
         stages = (each for rows in self._stages for each in self.attack.chunks(rows.stop, rows.start))
         chunks = {f"chunk-{rows.start:08d}": rows for rows in stages}
         parts, lost, store = dict[str, AttackResult](), list[Loss](), MemoryStore()
-        finished = self._attacked(chunks, chunks, store, Doing(attack_in_memory))
+        finished = self._attacked(chunks, chunks, store, Doing(chunk_work.attack_in_memory))
         with closing(finished):
             for key, part, losses in finished:
                 lost.extend(losses)
@@ -122,9 +121,7 @@ class AttackJob:
 
     def in_folder(self, folder: Path, config: Mapping[str, Any]) -> AttackResult:
         if self.keep == "assignments" and isinstance(self.attack.palette, FreePixels):
-            raise OptionError(
-                "the palette 'pixels' cannot be rebuilt from assignments: pass keep='flips' or 'everything'"
-            )
+            raise OptionError("assignments do not tell the values of 'pixels': pass keep='flips' or 'everything'")
         check_resumable(self.victim, config, folder)
         inputs = {"the data": data_fingerprint(self.samples), **inputs_of(self.victim, config)}
         question = {"command": "attack", "chunk": self.attack.chunk, **config, **inputs}
@@ -134,8 +131,8 @@ class AttackJob:
                 if self.lesson is not None:
                     _create(resume, config)
                 job = self.taught(folder / SIMULATOR, config)
-                join_chunks(resume, *job._make_chunks(resume, config))
-                if lost := left_out(resume):
+                chunk_work.join_chunks(resume, *job._make_chunks(resume, config))
+                if lost := chunk_work.left_out(resume):
                     warnings.warn(summarise_losses(lost), Notice, stacklevel=2)
             kept = self.keep != "assignments" or self.learns  # answers to proposals are in the parts
             resume.finish(files.ARRAYS, files.SAMPLES, parts=kept)
@@ -172,18 +169,17 @@ class AttackJob:
     def _ask_clean(self, store: StageStore) -> CleanTable:
         """Query all untouched inputs that have no answer in the store."""
         size = min(self.attack.chunk, CLEAN)
-        all_ = {
-            f"clean-{at:08d}": slice(at, min(at + size, len(self.samples))) for at in range(0, len(self.samples), size)
-        }
+        ends = {at: min(at + size, len(self.samples)) for at in range(0, len(self.samples), size)}
+        all_ = {f"clean-{at:08d}": slice(at, end) for at, end in ends.items()}
         todo = {key: rows for key, rows in all_.items() if store.recall(key) is None}
         self._say("querying the untouched inputs")
         with closing(
-            each_chunk(self.samples, todo, self._hand_out(ask_clean, self._recipe(None)), store.begin)
+            each_chunk(self.samples, todo, self._hand_out(chunk_work.ask_clean, self._recipe(None)), store.begin)
         ) as asked:
             for key, part, _ in asked:
                 answers, ids, sent = part or (None, (), Counter())
                 self._count(sent)
-                store.record(key, vars(CleanChunk.of(places(self.samples, all_[key], ids), answers)))
+                store.record(key, vars(CleanChunk.of(self.samples, all_[key], ids, answers)))
         return CleanTable.of(len(self.samples), [CleanChunk(**store.recall(key) or {}) for key in all_])
 
     def _recipe(self, simulator: Simulator | None) -> Attack | AttackOptions:
@@ -210,7 +206,8 @@ class AttackJob:
         """Run the missing chunks; return the keys of all chunks, and of those that an earlier process finished."""
         all_, todo, saved = self._plan(resume)
         keys, twice = list(all_), {key: count for key in todo if (count := resume.begun(key))}
-        make = send_chunk if isinstance(self.executor, Workers) and self.executor.options.cluster else write_chunk
+        sent = isinstance(self.executor, Workers) and self.executor.options.cluster
+        make = chunk_work.send_chunk if sent else chunk_work.write_chunk
         create = partial(_create, resume, config)
         doing = Doing(make, (resume.folder, self.keep), resume.begin, lambda key: create())
         chunks = self._attacked(all_, todo, FolderStore(resume, create), doing)
@@ -224,7 +221,7 @@ class AttackJob:
                     table = with_losses(rows, losses)
                     resume.record(key, "", table, part=rows.num_rows > 0)
                     saved += samples_of(table)
-                    repeated += twice.get(key, 0) * queries_of(table)
+                    repeated += twice.get(key, 0) * chunk_work.queries_of(table)
                     self.progress(FinishedRows(table, recalled=False))
         except KeyboardInterrupt as stop:
             raise KeyboardInterrupt(f"{saved} of {len(self.samples)} samples are saved in {resume.folder}") from stop
@@ -285,7 +282,7 @@ def _room(resume: Resume, samples: int) -> Iterator[None]:
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
-        saved = sum(samples_of(rows) for rows in chunk_tables(resume))
+        saved = sum(samples_of(rows) for rows in chunk_work.chunk_tables(resume))
         state = f"{saved} of {samples} samples are saved in {resume.folder}"
         raise FolderError(f"{error.strerror}: {state}; free some space and run the same command again") from error
 

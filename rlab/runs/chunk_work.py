@@ -1,9 +1,9 @@
-"""The loop over chunks of samples, and the work on one of them: search, store, read back, verify."""
+"""Chunks of samples: the loop over them, the work on one (search, store, read back, verify), and the files that join them."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
@@ -17,20 +17,73 @@ from torch import Tensor
 
 from rlab.core.attack import Attack, SearchOutcome
 from rlab.core.heard import CleanAnswers, Heard
-from rlab.data.batch import Batch, Samples
+from rlab.core.trace import tally_of
+from rlab.data.batch import Batch, Samples, summarise_losses
 from rlab.data.source import Loss, read_ahead
-from rlab.progress import Progress
+from rlab.errors import DataError
+from rlab.progress import Progress, Tally
 from rlab.results.kept import Keep, mark, rendered
 from rlab.results.result import AttackResult
-from rlab.results.rows import to_table
-from rlab.runs.clean import CleanTable
+from rlab.results.rows import losses_of, to_table, write_samples
 from rlab.runs.messages import Agree, HandOut, Work
 from rlab.runs.options import AttackOptions
 from rlab.storage import files
-from rlab.storage.index import ASSIGNMENT, KEPT, PERTURBED
+from rlab.storage.index import ASSIGNMENT, KEPT, PERTURBED, Index, read_index
 from rlab.storage.ledger import PARTS
-from rlab.storage.resume import part_path
-from rlab.victims.base import Victim
+from rlab.storage.resume import Resume, part_path
+from rlab.victims.base import Outputs, Victim
+
+
+@dataclass(frozen=True)
+class CleanChunk:
+    """The clean answers about the samples `rows` of a run."""
+
+    rows: Tensor  # (m,)
+    scores: Tensor  # (m, k)
+    queries: Tensor  # (m,)
+    outputs: Outputs
+
+    @classmethod
+    def of(cls, samples: Samples, rows: slice, read: Sequence[str], answers: CleanAnswers | None) -> CleanChunk:
+        """Answers about those samples in `rows` that could be read; None if there were none."""
+        at = places(samples, rows, read)
+        if answers is None:
+            return cls(at, torch.zeros(0, 0), at, "auto")
+        return cls(at, answers.scores, answers.queries, answers.outputs)
+
+
+@dataclass(frozen=True)
+class CleanTable:
+    """The clean answers of a whole run; a sample that could not be read has none."""
+
+    scores: Tensor  # (n, k)
+    queries: Tensor  # (n,); 0 without an answer
+    outputs: Outputs
+
+    @classmethod
+    def of(cls, samples: int, parts: Sequence[CleanChunk]) -> CleanTable:
+        """Join the chunks."""
+        some = [part for part in parts if len(part.rows)]
+        if not some:
+            raise DataError(f"none of {samples} samples can be read")
+        scores = torch.zeros(samples, some[0].scores.shape[1])
+        queries = torch.zeros(samples, dtype=torch.int64)
+        for part in some:
+            scores[part.rows], queries[part.rows] = part.scores, part.queries
+        return cls(scores, queries, some[0].outputs)
+
+    def of_chunk(self, samples: Samples, rows: slice, batch: Batch) -> CleanAnswers:
+        """The answers about the samples of a chunk that were read."""
+        at = places(samples, rows, batch.ids)
+        if not self.queries[at].all():
+            raise DataError(f"{batch.ids[0]!r} or its neighbours could not be read before: restore the data of the run")
+        return CleanAnswers(self.scores[at], self.queries[at], self.outputs)
+
+
+def places(samples: Samples, rows: slice, read: Sequence[str]) -> Tensor:
+    """Row numbers (b,) in the run of those samples in `rows` that could be read, by their ids, which keep their order."""
+    ids = enumerate(samples.ids[rows], rows.start)
+    return torch.tensor([next(at for at, name in ids if name == wanted) for wanted in read], dtype=torch.int64)
 
 
 @dataclass(frozen=True)
@@ -181,3 +234,60 @@ def _verified(attack: Attack, outcome: SearchOutcome, arrays: Mapping[str, Tenso
     for i in flips.tolist() if keep == "assignments" else ():
         marks[i] = mark(stored[i])
     return to_table(AttackResult.of(attack.verify(outcome, stored), stored), None if keep == "everything" else marks)
+
+
+# Finished chunks: their rows in the ledger, and the files that join them.
+
+
+def chunk_tables(resume: Resume) -> Iterator[pa.Table]:
+    return (rows for _, rows in resume.values("chunk-"))
+
+
+def samples_of(rows: pa.Table) -> int:
+    """Count the samples of a chunk, including those that could not be read."""
+    return int(rows.num_rows) + len(losses_of(rows))
+
+
+def queries_of(rows: pa.Table) -> int:
+    """Count the queries of a chunk in all phases."""
+    return sum(sum(rows[name].to_pylist()) for name in rows.column_names if name.startswith("queries_"))
+
+
+def left_out(resume: Resume) -> list[Loss]:
+    """List (id, reason) of the samples that could not be read."""
+    return [loss for rows in chunk_tables(resume) for loss in losses_of(rows)]
+
+
+@dataclass(frozen=True)
+class FinishedRows:
+    """A finished chunk for the progress bar; `recalled` if an earlier process ran it."""
+
+    rows: pa.Table
+    recalled: bool
+
+    def __len__(self) -> int:
+        return samples_of(self.rows)
+
+    def tally(self) -> Tally:
+        return tally_of(self.rows["status"].to_pylist() if self.rows.num_rows else [])
+
+
+def join_chunks(resume: Resume, keys: Sequence[str], recalled: Sequence[str] = ()) -> None:
+    """Join chunks into a file of assignments, which locates the inputs, and a table of rows, which marks the run complete.
+
+    `recalled` parts, which an earlier process wrote, are checked against their digests."""
+    for key in recalled:
+        resume.check_part(key)
+    parts = [resume.part(key) for key in keys if resume.part(key).exists()]
+    if not parts:
+        raise DataError(f"none of the samples can be read: {summarise_losses(left_out(resume))}")
+    assignment, kept, setting = list[Tensor](), list[Tensor](), ""
+    for part in parts:
+        own, setting = files.read_assignment(part)
+        assignment.append(own)
+        kept.append(files.read_kept(part))
+    shards = tuple((f"{PARTS}/{part.name}", int(mask.sum())) for part, mask in zip(parts, kept, strict=True))
+    index = Index(tuple(shard for shard in shards if shard[1]), read_index(parts[0]).shape)
+    files.write_index(resume.folder, torch.cat(assignment), torch.cat(kept), index, setting)
+    tables = (rows for rows in chunk_tables(resume) if rows.num_rows)
+    write_samples(resume.folder, tables, setting)

@@ -11,7 +11,7 @@ import pickle
 import socket
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from time import monotonic
@@ -53,26 +53,20 @@ class RayWorker(Worker):
     actor: Any
 
 
-@dataclass(frozen=True)
-class Need:
-    """The resources of one worker."""
-
-    cpus: int
-    gpus: int
-
-    def room(self, resources: dict[str, float]) -> int:
-        """Return the number of workers that fit the cluster."""
-        kind, each = ("GPU", self.gpus) if self.gpus else ("CPU", self.cpus)
-        count = int(resources.get(kind, 0)) // each
-        if not count:
-            raise OptionError(f"the cluster has no free {kind} for a worker: set --workers to wait for that many")
-        return count
+def room(resources: Mapping[str, float], cpus: int, gpus: int) -> int:
+    """Return the number of workers with so many CPUs and GPUs that fit the cluster."""
+    kind, each = ("GPU", gpus) if gpus else ("CPU", cpus)
+    count = int(resources.get(kind, 0)) // each
+    if not count:
+        raise OptionError(f"the cluster has no free {kind} for a worker: set --workers to wait for that many")
+    return count
 
 
 def hand_out_on_ray(
     address: str,
     workers: int | None,
-    need: Need,
+    cpus: int,
+    gpus: int,
     start: Callable[[int, int], Start],
     tasks: Tasks,
     agree: Callable[[str], None],
@@ -84,16 +78,13 @@ def hand_out_on_ray(
     if not tasks:
         return
     with joined(address) as ray:
-        count = min(workers or need.room(ray.cluster_resources()), len(tasks))
-        remote = ray.remote(Actor).options(
-            num_cpus=need.cpus, num_gpus=need.gpus, max_restarts=0, scheduling_strategy="SPREAD"
-        )
+        count = min(workers or room(ray.cluster_resources(), cpus, gpus), len(tasks))
+        placed = {"num_cpus": cpus, "num_gpus": gpus, "scheduling_strategy": "SPREAD"}
+        remote = ray.remote(Actor).options(max_restarts=0, **placed)
         try:
             yield from hand_out_to_actors(ray, remote, [start(number, count) for number in range(count)], tasks, agree)
         except ConnectionError as error:
-            raise VictimError(
-                f"the cluster {address} stopped answering: run the same command again to continue"
-            ) from error
+            raise VictimError(f"the cluster {address} stopped answering: run the same command again") from error
 
 
 def hand_out_to_actors(
@@ -153,9 +144,8 @@ def _count_loss(worker: Worker, losses: Counter[str], error: Exception) -> None:
     if losses[at] == _TRIES:
         why = str(error).strip().splitlines()[-1][:300]
         doing = f"at {worker.task}" if worker.task else "before it was ready"
-        raise VictimError(
-            f"{worker.start.name} was lost {doing} for the {_TRIES}th time: {why}. Run the same command again to continue"
-        )
+        again = "Run the same command again to continue"
+        raise VictimError(f"{worker.start.name} was lost {doing} for the {_TRIES}th time: {why}. {again}")
 
 
 def check_address(address: str) -> str:

@@ -1,4 +1,4 @@
-"""One protocol for running tasks in this process, in local processes or on a Ray cluster.
+"""Run tasks in this process, in local processes or on a Ray cluster.
 
 Workers load the model by name and get their tasks from the process that owns the results.
 """
@@ -9,12 +9,12 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
 from rlab.errors import ModelError, OptionError
-from rlab.runs.cluster import Need, hand_out_on_ray
+from rlab.runs.cluster import hand_out_on_ray
 from rlab.runs.fingerprint import model_fingerprint
 from rlab.runs.messages import Finished, HandOut, Start, Tasks, Work
 from rlab.runs.pool import hand_out
@@ -27,13 +27,7 @@ from rlab.victims.resolve import load_model
 MakeWork = Callable[..., Work]  # called with a victim and further arguments
 
 
-class Executor(Protocol):
-    """Runs tasks: `hand_out(make, *arguments)` returns a function that hands them to `make(victim, *arguments)`."""
-
-    @property
-    def on_gpu(self) -> bool: ...
-
-    def hand_out(self, make: MakeWork, *arguments: Any) -> HandOut: ...
+# An executor: `hand_out(make, *arguments)` returns a function that hands tasks to `make(victim, *arguments)`.
 
 
 @dataclass(frozen=True)
@@ -95,8 +89,8 @@ class Workers:
         if self.options.cluster is not None:
             threads = torch.get_num_threads() if own else 1
             start = partial(self._start, make, arguments, threads)
-            need = Need(threads, int(self.on_gpu))
-            return partial(hand_out_on_ray, self.options.cluster, self.options.workers, need, start)
+            each = (threads, int(self.on_gpu))  # CPUs and GPUs of a worker
+            return partial(hand_out_on_ray, self.options.cluster, self.options.workers, *each, start)
         count = self.options.workers or len(self.options.devices or ())
         threads = torch.get_num_threads() if own else max(1, torch.get_num_threads() // count)
         return partial(hand_out, [self._start(make, arguments, threads, number, count) for number in range(count)])
@@ -107,6 +101,9 @@ class Workers:
         name = f"worker {number + 1} of {count}" + (f" on {device}" if device else "")
         model = self.model.model_copy(update={"device": device})
         return Start(name, _start, (model, self.bounds, self.fingerprint, threads, make, arguments))
+
+
+Executor = InProcess | Workers
 
 
 def _start(

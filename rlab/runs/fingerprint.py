@@ -91,11 +91,9 @@ def check_resumable(victim: Victim, config: Mapping[str, Any], folder: Path) -> 
 def _code_in_memory(victim: Victim, config: Mapping[str, Any]) -> Any | None:
     """Return the user's function or victim unless the configuration names it: `files_of` digests the module of a name."""
     model = config.get("model")
-    code = (
-        inspect.unwrap(victim.function, stop=lambda f: not is_jitted(f))
-        if isinstance(victim, CallableVictim)
-        else victim
-    )
+    code: Any = victim
+    if isinstance(victim, CallableVictim):
+        code = inspect.unwrap(victim.function, stop=lambda f: not is_jitted(f))
     named = isinstance(model, Mapping) and ":" in str(model.get("name"))
     return None if named or type(code).__module__.startswith("rlab.") else code
 

@@ -4,27 +4,29 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 
 from rlab.core.goals import Goal, Targeted
 from rlab.data.batch import Batch, Samples
 from rlab.data.load import DataOptions, load
 from rlab.data.memory import InMemory
+from rlab.data.numpy_files import Array
 from rlab.data.source import Source
 from rlab.data.take import Take
-from rlab.errors import Notice
+from rlab.errors import DataError, Notice
 from rlab.predictions.kinds import Prediction
 from rlab.progress import silent
-from rlab.runs.own_classes import Labelled, own_classes, position_array, relabelled
 from rlab.storage.config import Bounds, check
+from rlab.storage.outside import short
 from rlab.victims.base import Victim
-from rlab.victims.callables import Classifier, is_regressor
+from rlab.victims.callables import Classifier, class_text, class_texts, is_regressor
 from rlab.victims.http import HttpVictim
 from rlab.victims.options import ModelOptions
 from rlab.victims.readers import PREDICTED
@@ -32,6 +34,7 @@ from rlab.victims.resolve import load_model, wrap
 
 Model = Victim | nn.Module | Classifier | Callable[..., Any] | str | ModelOptions
 Data = Samples | DataOptions | InMemory | os.PathLike[str]
+Labelled = TypeVar("Labelled", bound=Samples)
 
 
 @contextmanager
@@ -116,6 +119,40 @@ def _as_victim(model: Model, batch: Samples) -> Victim:
     else:
         options["outputs"] = batch.target
     return wrap(model, check(ModelOptions, options))
+
+
+# Models with labels of their own, such as scikit-learn classifiers: labels of data become positions among them.
+
+
+def own_classes(model: object) -> tuple[str, ...]:
+    """Names of the model's classes in the order of its scores; empty if they are the numbers from 0."""
+    return model.own_classes if isinstance(model, Victim) else class_texts(model)
+
+
+def position_array(labels: Array, own: Sequence[str]) -> Array:
+    """Labels (n,) as positions among the model's own classes; unchanged if it has none, or if samples have several labels."""
+    if not own or labels.ndim != 1:
+        return labels
+    return np.array(_positions([class_text(label) for label in labels.tolist()], own))
+
+
+def relabelled(samples: Labelled, own: Sequence[str]) -> Labelled:
+    """The samples with labels and names in the order of the model's own classes, if it has any."""
+    if not own or samples.y.dim() != 1 or tuple(own) == samples.classes or not isinstance(samples, Batch | Source):
+        return samples
+    y = torch.tensor(_positions([samples.label_name(label) for label in samples.y.tolist()], own))
+    return replace(samples, y=y, classes=tuple(own))
+
+
+def _positions(labels: Sequence[str], own: Sequence[str]) -> list[int]:
+    """Positions of names; numbers from 0 are positions already if the model's own classes are not numbers."""
+    place = {name: i for i, name in enumerate(own)}
+    if not any(name.lstrip("-").isdigit() for name in own):
+        place = {str(i): i for i in range(len(own))} | place
+    if unknown := [label for label in labels if label not in place]:
+        known = short(", ".join(own))
+        raise DataError(f"the model was fitted on {known}, but the data have the label {unknown[0]!r}: correct it")
+    return [place[label] for label in labels]
 
 
 def with_aims(samples: Labelled, goal: str | Goal) -> Labelled:

@@ -26,12 +26,11 @@ from rlab.data.load import DataOptions
 from rlab.errors import DataError, ModelError, OptionError
 from rlab.filters import check_palette
 from rlab.filters.palette import PIXELS, by_gradient, refuse_pixels
-from rlab.learning.answers import Answers
-from rlab.learning.ask import Plan, ask, shuffled
-from rlab.learning.distil import FEWEST, Remember, Tell, distil, make_now, say_nothing
+from rlab.learning.answers import Answers, Plan, ask, shuffled
+from rlab.learning.distil import FEWEST, Remember, Tell, distil
 from rlab.learning.simulator import FILE, Simulator, best_device, read_simulator
 from rlab.progress import Progress, Said, bar, quiet, showing
-from rlab.runs.earlier import EarlierAnswers, answers_of
+from rlab.runs.answers import EarlierAnswers, earlier_answers
 from rlab.runs.fingerprint import check_resumable, data_fingerprint, inputs_of
 from rlab.runs.inputs import Data, Model, plain_input, taken
 from rlab.runs.learning_options import FEWEST_QUERIES
@@ -76,7 +75,7 @@ def learn(
     earlier: Sequence[str | os.PathLike[str]] = (),
     limit: int | None = None,
     progress: bool = True,
-    tell: Tell = say_nothing,
+    tell: Tell = lambda line: None,
     **options: Unpack[LearnKeywords],
 ) -> Simulator:
     """Learn a simulator of a model from its answers, for `rlab.attack(..., simulator=...)`.
@@ -92,7 +91,7 @@ def learn(
     folder, before = None if out is None else Path(out), tuple(Path(run) for run in earlier)
     if (model is None) != (data is None) or (model is None and not before):
         raise OptionError("expected a model and data to learn from, or run folders of earlier attacks, or both")
-    stored = answers_of(before) if before else None
+    stored = earlier_answers(before) if before else None
     if stored is not None:
         tell(f"{len(stored.answers):,} answers of {len(before)} earlier runs, at no query")
     config = {**declared.plain(), **({"from": [str(run) for run in before]} if before else {})}
@@ -131,7 +130,7 @@ class Lessons:
     victim: Victim | None
     samples: Samples | None
     earlier: EarlierAnswers | None
-    tell: Tell = say_nothing
+    tell: Tell = lambda line: None
     shown: bool = False  # whether a bar of its own shows the queries
 
     def run(self, folder: Path | None, config: Mapping[str, Any]) -> Simulator:
@@ -194,9 +193,8 @@ class Lessons:
         answers = Answers.join(parts)
         self.tell(f"training students on {len(answers):,} answers")
         bounds = plan.batch.bounds if plan is not None else self.earlier.bounds if self.earlier else (0.0, 1.0)
-        multilabel = (
-            self.victim.multilabel if self.victim is not None else bool(self.earlier and self.earlier.multilabel)
-        )
+        known = self.victim or self.earlier
+        multilabel = known is not None and known.multilabel
         return distil(
             answers, bounds, multilabel=multilabel, seed=self.options.seed, device=best_device(), progress=self.tell,
             remember=_remember(resume, answers),
@@ -242,6 +240,6 @@ def _answered(meter: QueryMeter, x: Tensor, resume: Resume | None, key: str) -> 
 def _remember(resume: Resume | None, answers: Answers) -> Remember:
     """Students stored in the folder, as long as they learned from the same answers."""
     if resume is None:
-        return make_now
+        return lambda key, make: make()
     known = digest(answers.x, answers.scores, list(answers.source))
     return lambda key, make: resume.step(f"student-{key}", known, lambda: dict(make()), stale="remake")

@@ -75,7 +75,5 @@ class LearningOptions(Options):
     def read_simulator(self) -> Simulator | None:
         """Return the simulator, if these options have one."""
         if isinstance(self.learn, int) and self.simulator is None:
-            raise OptionError(
-                "the option learn is only for `rlab attack`: run `rlab learn` first, and pass its folder as simulator"
-            )
+            raise OptionError("learn is only for `rlab attack`: run `rlab learn`, and pass its folder as simulator")
         return read_simulator(Path(self.simulator)) if isinstance(self.simulator, str) else self.simulator

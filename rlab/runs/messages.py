@@ -73,9 +73,7 @@ def pack(message: Any) -> bytes:
     try:
         return pickle.dumps(message)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
-        raise OptionError(
-            f"workers load models, filters and policies by name; these objects exist only in this process: {error}"
-        ) from error
+        raise OptionError(f"workers load everything by name, but this exists only in this process: {error}") from error
 
 
 def pack_reply(kind: str, make: Callable[[], Any]) -> bytes:

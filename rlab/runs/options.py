@@ -83,9 +83,7 @@ class AttackOptions(LearningOptions, PaletteOptions):
         description="round inputs to 8 bits before the query if the data came as 8 bits, so that a saved picture flips the model "
         "too (default: yes)",
     )
-    noisy: bool = Field(
-        False, description="estimate output noise with a second clean query; require flips to exceed it"
-    )
+    noisy: bool = Field(False, description="estimate output noise with a second clean query; flips must exceed it")
     cleanup: bool = Field(True, description="after a flip, restore patches that are not needed (default: yes)")
     patience: int | None = Field(
         None, ge=1, description="stop cleanup after this many failed tries in a row (default: try every patch)"
@@ -147,17 +145,14 @@ class AttackOptions(LearningOptions, PaletteOptions):
         prior = whole._prior(batch, simulator)
         own = None if prior is None else gradient_filters(prior, batch.bounds)
         palette = make_palette(whole.palette, batch, own, whole.rounded(batch))
-        entries = (
-            _ROOM + 2 * len(prior.surrogates if prior else ()) if isinstance(palette, FreePixels) else len(palette)
-        )
+        beside = 2 * len(prior.surrogates if prior else ())
+        entries = _ROOM + beside if isinstance(palette, FreePixels) else len(palette)
         chunk = defaults.chunk(batch, entries) if whole.chunk is None else whole.chunk
         defaults.check_room(batch, min(chunk, len(batch)), entries)
         grid = make_grid(batch, whole.patch, whole.channels)
         refuse_parts(palette, grid)
         if isinstance(palette, FreePixels) and UNTOUCHED in grid.channels:
-            raise OptionError(
-                f"the palette 'pixels' changes every channel, but channels={whole.channels!r} leaves some out: name them all"
-            )
+            raise OptionError(f"the palette 'pixels' changes all channels, not only {whole.channels!r}: name them all")
         policy = whole._pixels(batch, prior) if isinstance(palette, FreePixels) else whole._policy(batch, prior)
         return Attack(
             policy=policy,
@@ -202,9 +197,7 @@ class AttackOptions(LearningOptions, PaletteOptions):
                 return replace(policy, prior=policy.prior.suited(batch.shape))
             return policy
         if not isinstance(policy, BeliefPolicy):
-            raise OptionError(
-                f"surrogates guide the policies 'auto' and 'belief', not {self.policy!r}: use one of them"
-            )
+            raise OptionError(f"surrogates guide the policies 'auto' and 'belief', not {self.policy!r}: use either")
         if not guided(policy):
             raise OptionError(f"the policy {self.policy!r} has a prior, and surrogates are one too: leave out one")
         search = replace(policy, prior=prior)

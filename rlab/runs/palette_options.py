@@ -14,11 +14,10 @@ from rlab.core.grid import PatchGrid
 from rlab.data.batch import Samples
 from rlab.data.noise import read_noise
 from rlab.filters.base import Filter
-from rlab.filters.clinical import reversal_filters
+from rlab.filters.clinical import recorded_filter, reversal_filters
 from rlab.filters.named import Distortion
 from rlab.filters.palette import PIXELS, FreePixels, Palette, Round, Spec
 from rlab.filters.palettes import members
-from rlab.filters.recorded import recorded_filter
 from rlab.storage.config import Accepts, Options
 
 NSTDB, _LEVELS = "nstdb:", "12,6dB"  # recorded noise, and its usual SNR: two of the six levels of the database
@@ -131,9 +130,8 @@ def refuse_parts(palette: Palette, grid: PatchGrid) -> None:
     if is_whole(palette) and (grid.patch != grid.size or grid.channels):
         kind = next(entry.filter for entry in palette.entries if entry.filter.whole)
         patch = ",".join(map(str, grid.size))
-        raise kind.error(
-            f"happens to a whole record, not to a part of it: pass --patch {patch} --channels together, or name other filters"
-        )
+        whole = f"--patch {patch} --channels together"
+        raise kind.error(f"happens to a whole record, not to a part of it: pass {whole}, or name other filters")
 
 
 def make_grid(batch: Samples, patch: int | Sequence[int] | None, channels: str | None) -> PatchGrid:

@@ -22,20 +22,8 @@ from multiprocessing.process import BaseProcess
 from types import ModuleType
 
 from rlab.errors import VictimError
-from rlab.runs.messages import (
-    DONE,
-    FAILED,
-    READY,
-    WRITING,
-    Finished,
-    Start,
-    TaskQueue,
-    Tasks,
-    Worker,
-    be_quiet,
-    pack,
-    portable,
-)
+from rlab.runs import messages
+from rlab.runs.messages import DONE, FAILED, READY, WRITING, Finished, Start, TaskQueue, Tasks, Worker, pack
 
 _TRIES = 2  # starts of a task whose workers die
 
@@ -129,7 +117,7 @@ def _end_with_owner() -> None:
 
 def _serve(pipe: Connection) -> None:
     """Run in the worker until the owner closes the pipe or dies."""
-    be_quiet()
+    messages.be_quiet()
     threading.Thread(target=_end_with_owner, daemon=True).start()
 
     def ask_to_write() -> None:
@@ -145,4 +133,4 @@ def _serve(pipe: Connection) -> None:
     except (EOFError, ConnectionError):
         return
     except Exception as error:
-        pipe.send_bytes(pickle.dumps((FAILED, portable(error))))
+        pipe.send_bytes(pickle.dumps((FAILED, messages.portable(error))))

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -30,7 +30,7 @@ from rlab.policies import parse_policy
 from rlab.policies.auto import is_auto
 from rlab.results.stages import StageFacts, stage_file, stage_key
 from rlab.runs.answers import read_heard, rendered_answers
-from rlab.runs.clean import CleanTable
+from rlab.runs.chunk_work import CleanTable
 from rlab.runs.options import AttackOptions, guided
 from rlab.storage.ledger import check_digest, file_digest
 from rlab.storage.resume import Resume
@@ -63,15 +63,11 @@ def choose_stages(options: AttackOptions, samples: Samples, victim: Victim) -> t
 def check_stages(options: AttackOptions, attack: Attack) -> None:
     """Refuse before the first query what cannot learn."""
     if attack.goal.fits != "classes":
-        raise OptionError(
-            f"students learn scores of classes, but the goal {str(attack.goal)!r} has none: leave out the stages"
-        )
+        raise OptionError(f"students learn scores of classes, but the goal '{attack.goal}' has none: leave out stages")
     if isinstance(attack.palette, FreePixels):
         raise OptionError("the palette 'pixels' does not learn in stages: leave out the stages, or choose filters")
     if not guided(parse_policy(options.policy)):
-        raise OptionError(
-            f"students guide the policies 'auto' and 'belief', not {str(options.policy)!r}: use one of them"
-        )
+        raise OptionError(f"students guide the policies 'auto' and 'belief', not '{options.policy}': use one of them")
 
 
 def stages_words(stages: Sequence[int], samples: int) -> str:
@@ -87,20 +83,7 @@ def cut(samples: int, boundaries: Sequence[int]) -> list[slice]:
     return [slice(first, last) for first, last in pairwise(edges)]
 
 
-class StageStore(Protocol):
-    """Where a run keeps its clean answers, its students and the answers to its proposals; a value is a mapping."""
-
-    def recall(self, key: str) -> Mapping[str, Any] | None: ...
-
-    def begin(self, key: str) -> None: ...
-
-    def record(self, key: str, value: Mapping[str, Any]) -> None: ...
-
-    def heard(self, key: str) -> Heard | None: ...
-
-    def keep(self, number: int, simulator: Simulator) -> str: ...
-
-    def simulator(self, number: int) -> Simulator: ...
+# Where a run keeps its clean answers, its students and the answers to its proposals; a value is a mapping.
 
 
 @dataclass(frozen=True)
@@ -163,6 +146,9 @@ class FolderStore:
         return read_simulator(path)
 
 
+StageStore = MemoryStore | FolderStore
+
+
 @dataclass(frozen=True)
 class Teacher:
     """Makes the students of each stage from the answers in the store."""
@@ -212,9 +198,8 @@ class Teacher:
 
     def _heard(self, first: int, most: int) -> Iterator[Answers]:
         """At most this many answers to proposals for the samples before `first`."""
-        before = {
-            key: heard for key, rows in self.chunks.items() if rows.start < first if (heard := self.store.heard(key))
-        }
+        earlier = [key for key, rows in self.chunks.items() if rows.start < first]
+        before = {key: heard for key in earlier if (heard := self.store.heard(key))}
         chosen, at = spread(torch.arange(sum(len(heard.sample) for heard in before.values())), most), 0
         for key, heard in before.items():
             count, rows = len(heard.sample), self.chunks[key]

@@ -108,9 +108,8 @@ def _selection(samples: Samples) -> str:
         return f"{most}: drawn at random (seed {take.seed})"
     if take.order == "first":
         return f"{most}: the first ones"
-    return (
-        f"{most}: spread over {count} class{'es' if count > 1 else ''} (seed {take.seed}); order=first takes the first"
-    )
+    classes = f"{count} class{'es' if count > 1 else ''}"
+    return f"{most}: spread over {classes} (seed {take.seed}); order=first takes the first"
 
 
 def _objects(samples: Samples) -> str:

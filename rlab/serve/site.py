@@ -90,7 +90,7 @@ class Site:
             return self.rendered[key]
 
     def _render(self, *folders: Path) -> str:
-        from rlab.folders.changes import changes_page, read_runs  # imports torch
+        from rlab.folders.records import changes_page, read_runs  # imports torch
         from rlab.folders.reports import page_of
         from rlab.present.page import render
 

@@ -82,9 +82,7 @@ def unknown_keyword(call: str, name: str, known: Iterable[str]) -> KeywordError:
 
 def named_keywords(kind: type[Made]) -> type[Made]:
     """Decorate a class whose constructor should suggest the nearest name for an unknown keyword."""
-    inits: list[Callable[..., None]] = [
-        vars(base)["__init__"] for base in kind.__mro__[:-1] if "__init__" in vars(base)
-    ]
+    inits: list[Callable[..., None]] = [own["__init__"] for own in map(vars, kind.__mro__[:-1]) if "__init__" in own]
     parameters = [each for init in inits for each in inspect.signature(init).parameters.values()]
     known = [each.name for each in parameters if each.kind is not inspect.Parameter.VAR_KEYWORD]
     packed = [get_args(hint) for hint in get_type_hints(inits[0]).values() if get_origin(hint) is Unpack]
@@ -144,9 +142,8 @@ def _sentence(
     field = re.sub(r"\.(\d+)(?=\.|$)", r"[\1]", ".".join(steps))
     if first["type"] == "extra_forbidden":
         keys = _fields(kind, steps[:-1])
-        return (
-            f"unknown key {field!r} in {what}.{did_you_mean(steps[-1], keys, 0.6)} The keys there are {', '.join(keys)}"
-        )
+        hint = did_you_mean(steps[-1], keys, 0.6)
+        return f"unknown key {field!r} in {what}.{hint} The keys there are {', '.join(keys)}"
     if missing:
         return f"{what} has no {field!r}: add it"
     if not steps:

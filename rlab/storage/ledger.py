@@ -53,9 +53,8 @@ def connect(folder: Path, write: bool = False) -> BoundedConnection:
     _check_files(path)
     mode = "rwc" if write else "rw" if path.with_name(f"{LEDGER}-journal").exists() else "ro"
     with one_sentence(folder):
-        db = sqlite3.connect(
-            f"{path.resolve().as_uri()}?mode={mode}", timeout=5 if write else 1, uri=True, factory=BoundedConnection
-        )
+        address, patience = f"{path.resolve().as_uri()}?mode={mode}", 5 if write else 1
+        db = sqlite3.connect(address, timeout=patience, uri=True, factory=BoundedConnection)
         try:
             db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MOST_VALUE)
             db.execute("pragma trusted_schema = off")
@@ -259,9 +258,7 @@ def one_sentence(folder: Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.OperationalError as error:
-        raise FolderError(
-            f"cannot use {folder / LEDGER}: {error}. Fix this and run the same command again to continue"
-        ) from error
+        raise FolderError(f"cannot use {folder / LEDGER}: {error}. Mend this, then repeat the command") from error
     except (sqlite3.Error, ValueError, TypeError) as error:
         if isinstance(error, InputError):
             raise

@@ -103,9 +103,8 @@ def _acquire(where: Path, folder: Path, wait: Waiting | None) -> int:
             except BlockingIOError:
                 who = owner(where)
                 if wait is None:
-                    raise FolderError(
-                        f"{folder} is in use by {who}: wait for it with --wait, or name another folder with --out"
-                    ) from None
+                    instead = "wait for it with --wait, or name another folder with --out"
+                    raise FolderError(f"{folder} is in use by {who}: {instead}") from None
                 wait(who)
                 fcntl.flock(file, fcntl.LOCK_EX)
             with suppress(FileNotFoundError):

@@ -51,9 +51,7 @@ def mend_ledger(folder: Path) -> list[str]:
 
 
 def _lost(folder: Path) -> FolderError:
-    return FolderError(
-        f"{folder / LEDGER} is beyond repair: the run's configuration is lost. Run the command in another folder"
-    )
+    return FolderError(f"{folder / LEDGER} is beyond repair, its configuration is lost: run the command elsewhere")
 
 
 def drop_damaged(resume: Resume, with_parts: bool) -> list[str]:

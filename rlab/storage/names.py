@@ -60,8 +60,6 @@ def refuse_strange(folder: Path) -> None:
             except FileNotFoundError:
                 continue  # a running command replaced it
             if stat.S_ISLNK(mode) and not Path(os.path.realpath(path)).is_relative_to(home):
-                raise FolderError(
-                    f"{folder} contains the link {at!r}, which points outside: remove it, or copy the file here"
-                )
+                raise FolderError(f"{folder} contains the link {at!r}, which points outside: replace it with the file")
             if not (stat.S_ISLNK(mode) or stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
                 raise FolderError(f"{folder} contains {at!r}, which is a pipe, a socket or a device: remove it")

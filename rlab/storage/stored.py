@@ -41,9 +41,7 @@ def check_regular(number: int, path: Path) -> None:
 
 def strange(path: Path) -> FolderError:
     """Return the error for a file that rlab does not open."""
-    return FolderError(
-        f"expected {path} to be a regular file, but it is a link, a folder, a pipe or a device: remove it"
-    )
+    return FolderError(f"expected {path} to be a regular file, but it is a link, folder, pipe or device: remove it")
 
 
 def read_stored(path: Path, most: int = MOST) -> bytes:
@@ -51,9 +49,7 @@ def read_stored(path: Path, most: int = MOST) -> bytes:
     with open_stored(path) as file:
         content = file.read(most + 1)
     if len(content) > most:
-        raise FolderError(
-            f"{path} has more than {most:,} bytes, so rlab does not read it: replace it with the original"
-        )
+        raise FolderError(f"{path} has more than {most:,} bytes, so rlab does not read it: restore the original")
     return content
 
 

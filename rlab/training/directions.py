@@ -18,12 +18,11 @@ from rlab.policies.belief import BeliefPolicy
 from rlab.priors.file import read_prior, save_prior
 from rlab.priors.trained import DirectionPrior, TrainedPrior
 from rlab.storage.config import write_config
-from rlab.training.config import TrainingOptions, hold_out
+from rlab.training import trainer
 from rlab.training.episodes import EpisodeSampler
-from rlab.training.metrics import MetricLogger
 from rlab.training.prior import PriorConfig, train_prior
 from rlab.training.ranks import ALONE, Ranks
-from rlab.training.trainer import LOG, PRIOR, Figures, Tell, Validation, make_card, open_folder, samplers_for
+from rlab.training.trainer import LOG, PRIOR, Figures, Tell, TrainingOptions, Validation
 from rlab.victims.base import Victim
 
 _GONE = {"horizon", "success", "patience", "l2_penalties", "validation_l2_penalty"}
@@ -47,9 +46,7 @@ class PriorOptions(TrainingOptions):
         """Refuse keys of rlab 0.2.0 that a prior does not have."""
         if isinstance(values, dict):
             if gone := sorted(_GONE & values.keys()):
-                raise ValueError(
-                    f"the key {gone[0]!r} was for agents of rlab 0.2.0, a prior does not use it: leave it out"
-                )
+                raise ValueError(f"the key {gone[0]!r} was for agents of rlab 0.2.0, not for priors: leave it out")
             if "prior_minutes" in values:
                 raise ValueError("the key 'prior_minutes' is now called 'minutes'")
         return values
@@ -65,18 +62,18 @@ def train(
     ranks: Ranks = ALONE,
 ) -> Path:
     """Write FOLDER/prior.safetensors, or resume the training in FOLDER; a validation attack with the prior ends it."""
-    with ranks.alone(open_folder(folder, options, victims, batch)) as resume:
+    with ranks.alone(trainer.open_folder(folder, options, victims, batch)) as resume:
         torch.manual_seed(options.seed)
-        batch, validation = hold_out(batch, validation, options)
+        batch, validation = trainer.hold_out(batch, validation, options)
         for victim in victims:
             victim.chunk = 8192
         grids = [PatchGrid.of(batch.size, patch) for patch in options.patches]
-        samplers = samplers_for(options, victims, batch, grids, horizon=1)
+        samplers = trainer.samplers_for(options, victims, batch, grids, horizon=1)
         network = make_network(options, batch).to(options.device)
         path, saved = folder / PRIOR, None
         if resume is not None:
             saved = resume.recall(_STATE, "")
-            logger = MetricLogger(folder / LOG, (saved or {}).get("log", ()), options.tensorboard)
+            logger = trainer.MetricLogger(folder / LOG, (saved or {}).get("log", ()), options.tensorboard)
             resume.create()
             write_config(folder, options.plain())
         saved = ranks.same(saved) or {"done": 0.0}
@@ -100,7 +97,7 @@ def train(
         if resume is not None and (done < 1 or not path.exists()):
             figures = validate(network, victims, validation, options)
             logger.note(figures, options.minutes * 60)
-            save_prior(network, path, make_card(options, figures))
+            save_prior(network, path, trainer.make_card(options, figures))
             tell(figures)
         return path
 
@@ -134,9 +131,7 @@ def make_network(options: PriorOptions, batch: Batch) -> DirectionPrior:
         try:
             network.load_state_dict(read_prior(Path(options.start))[0].network.state_dict())
         except RuntimeError as error:
-            raise ModelError(
-                f"the prior in {options.start} does not have the shape given by heads, prior_width and prior_levels"
-            ) from error
+            raise ModelError(f"the prior in {options.start} has other heads, prior_width or prior_levels") from error
     return network
 
 

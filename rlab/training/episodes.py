@@ -20,23 +20,26 @@ from rlab.victims.base import Victim
 _RANGE = re.compile(r"(?P<name>[^@]+)@(?P<low>[.0-9e-]+)\.\.(?P<high>[.0-9e-]+)(?P<unit>[A-Za-zµ]*)$")
 
 
-def draw_palette(
+def draw_bank(
+    x: Tensor,
     template: Sequence[str],
     entries: int,
-    rank: int,
-    channels: int,
     rng: random.Random,
-    rate: float | None = None,
-    unit: str = "",
+    bounds: tuple[float, float],
+    rate: float | None,
+    unit: str,
     own: Mapping[str, Filter] | None = None,
-) -> Palette:
-    """Exactly `entries` entries from specs like 'gaussian_noise@0.05..0.4'; a range gives one severity per family."""
+) -> Tensor:
+    """A bank (n, entries + 1, c, *size) of inputs x under specs like 'gaussian_noise@0.05..0.4'; a range gives one severity per
+    family."""
     drawn: list[Entry] = []
     while len(drawn) < entries:
         for spec in rng.sample(list(template), len(template)):
-            family = Palette.of([_fix(spec, rng)], rank, channels, rate, unit, own).entries
+            family = Palette.of([_fix(spec, rng)], x.dim() - 2, x.shape[1], rate, unit, own).entries
             drawn.extend(replace(entry, draw=len(drawn) + i) for i, entry in enumerate(family))
-    return Palette(tuple(drawn[:entries]))
+    bank = x[:, None].repeat(1, entries + 1, *(1,) * (x.dim() - 1))
+    Palette(tuple(drawn[:entries])).fill(bank, bounds, rng.getrandbits(40))
+    return bank
 
 
 def _fix(spec: str, rng: random.Random) -> str:
@@ -74,11 +77,8 @@ class EpisodeSampler:
     def _fresh_group(self, rows: int) -> State:
         index = torch.tensor([self.rng.randrange(len(self.x)) for _ in range(rows)], device=self.x.device)
         x, y = self.x[index], self.y[index]
-        rank, channels = self.task.grid.rank, x.shape[1]
         template = self.rng.choice(self.templates)
-        palette = draw_palette(template, self.task.entries, rank, channels, self.rng, self.rate, self.unit)
-        bank = x[:, None].repeat(1, self.task.entries + 1, *(1,) * (x.dim() - 1))
-        palette.fill(bank, self.bounds, self.rng.getrandbits(40))
+        bank = draw_bank(x, template, self.task.entries, self.rng, self.bounds, self.rate, self.unit)
         seed = torch.tensor([self.rng.getrandbits(62) for _ in range(rows)], device=x.device)
         scale = unit_scale(x, self.bounds)[1].flatten()
         return self.env.start(y, index, seed, bank, scale, self.victim(x, "train"))
@@ -96,7 +96,5 @@ def teachable(victim: Victim, x: Tensor, y: Tensor, task: Task) -> Tensor:
         raise ModelError("the training model returns the same scores for every input: nothing can be learned from it")
     rows = (task.goal.correct(scores, y) & ~task.goal.reached(scores, y)).nonzero().flatten()
     if not len(rows):
-        raise ModelError(
-            f"the training model classifies none of the {len(x)} training inputs correctly: check labels with rlab doctor"
-        )
+        raise ModelError(f"the training model is wrong on all {len(x)} training inputs: check labels with rlab doctor")
     return rows

@@ -27,10 +27,8 @@ def training_page(folder: Path) -> Page:
     curves = {name: [line.get(name, math.nan) for line in log] for name in last}
     curves = {name: values for name, values in curves.items() if sum(map(math.isfinite, values)) > 1}
     if curves:
-        charts = [
-            Chart(name.replace("_", " "), [Curve(name, *_known(values))], "line of the log")
-            for name, values in curves.items()
-        ]
+        lines = {name: Curve(name, *_known(values)) for name, values in curves.items()}
+        charts = [Chart(name.replace("_", " "), [line], "line of the log") for name, line in lines.items()]
         blocks += [Text("Each line of the log is one point."), Charts(charts)]
     cards = [Section(path.name, [Facts(card_facts(path))]) for path in trained_files(folder)]
     return Page(f"Training {folder.name}", [Section("Training", blocks), *cards])

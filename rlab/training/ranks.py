@@ -91,9 +91,8 @@ def join(device: str) -> Iterator[Ranks]:
         if place.index is not None:
             raise OptionError(f"torchrun gives each process its own GPU, got the device {device!r}: use cuda")
         if own >= torch.cuda.device_count():
-            raise OptionError(
-                f"torchrun started more processes than there are GPUs: --nproc-per-node {torch.cuda.device_count()}"
-            )
+            count = torch.cuda.device_count()
+            raise OptionError(f"torchrun started more processes than there are GPUs: --nproc-per-node {count}")
         torch.cuda.set_device(own)
     distributed.init_process_group("nccl" if place.type == "cuda" else "gloo", timeout=_LONGEST)
     try:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Unpack
 
 from rlab.core.env import Task
 from rlab.core.goals import parse_goal
-from rlab.errors import MissingExtra, OptionError
+from rlab.errors import MissingExtra, OptionError, optional
 from rlab.filters.palette import Palette
 from rlab.runs.inputs import Data, Model, taken
 from rlab.runs.options import AttackOptions
@@ -18,23 +18,13 @@ from rlab.runs.palette_options import make_grid
 from rlab.storage.config import check, did_you_mean, takes
 from rlab.training.episodes import EpisodeSampler, teachable
 
-try:
-    import gymnasium
-except ImportError as error:
-    raise MissingExtra("gymnasium", "train") from error
-
 if TYPE_CHECKING:
     from rlab.keywords import EnvironmentKeywords
     from rlab.training.environments import GymnasiumEnv
 
+gymnasium = optional("gymnasium", MissingExtra("gymnasium", "train"))
 NAME = "rlab/Attack-v0"
 TAKEN = ("palette", "patch", "channels", "goal", "budget", "accept", "distance", "seed")  # options of an attack
-
-
-def register() -> None:
-    """Make the environment known to gymnasium, once."""
-    if NAME not in gymnasium.registry:
-        gymnasium.register(NAME, entry_point=f"{__name__}:make_environment")
 
 
 @takes(AttackOptions, *(AttackOptions.model_fields.keys() - TAKEN))
@@ -74,4 +64,5 @@ def make_environment(
         return GymnasiumEnv(sampler, render_mode)
 
 
-register()
+if NAME not in gymnasium.registry:
+    gymnasium.register(NAME, entry_point=f"{__name__}:make_environment")

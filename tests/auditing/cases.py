@@ -13,7 +13,7 @@ import yaml
 from matplotlib.figure import Figure
 
 from rlab.auditing import AuditOptions, AuditResult, run_audit
-from rlab.hardening.sections import harden_section
+from rlab.hardening.pages import harden_section
 from rlab.results.page import attack_sections
 from rlab.storage.config import check
 from rlab.victims.base import Victim

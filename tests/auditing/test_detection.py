@@ -19,8 +19,8 @@ from rlab.auditing.results import read_audit
 from rlab.core.channels import LEADS
 from rlab.data.batch import UNBOUNDED
 from rlab.errors import InputError
+from rlab.filters.base import snr_db
 from rlab.filters.palette import Palette
-from rlab.filters.snr import snr_db
 from tests.auditing.cases import audit_options, watched
 from tests.command import rlab_command
 

@@ -16,7 +16,7 @@ from rlab.cli.spoken import out
 from rlab.diagnosis import findings_table
 from rlab.diagnosis.report import Finding, Severity
 from rlab.hardening.comparison import METHODS, HardeningComparison
-from rlab.hardening.tables import COLUMNS
+from rlab.hardening.pages import COLUMNS
 from rlab.present.table import Cells, Table, TerminalTable, terminal, text
 from rlab.results.tables import summary_table
 from tests.command import rlab_command

@@ -10,9 +10,9 @@ from torch import Tensor
 
 from rlab.core.defaults import palette
 from rlab.data.batch import UNBOUNDED, Batch
+from rlab.filters.base import snr_db
 from rlab.filters.palette import Palette
 from rlab.filters.palettes import AUDIO, CLINICAL
-from rlab.filters.snr import snr_db
 
 RATE, BOUNDS = 16_000.0, (-1.0, 1.0)
 

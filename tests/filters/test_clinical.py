@@ -15,9 +15,8 @@ from scipy import signal as scipy_signal
 from rlab.data.noise import read_noise
 from rlab.errors import OptionError
 from rlab.filters import Palette, find
-from rlab.filters.clinical import reversal_filters
+from rlab.filters.clinical import recorded_filter, reversal_filters
 from rlab.filters.palettes import CLINICAL, RECORDER, named_palette
-from rlab.filters.recorded import recorded_filter
 from tests.filters.samples import millivolts, seeded
 
 REAL = Path(os.environ.get("RLAB_REAL", Path(__file__).parents[2].parent / "shared" / "real"))

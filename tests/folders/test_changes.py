@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from rlab.errors import OptionError
-from rlab.folders.changes import changes_page, figures_table, read_runs, settings_table
 from rlab.folders.kinds import read_record
+from rlab.folders.records import changes_page, figures_table, read_runs, settings_table
 from rlab.present.table import Cell
 from rlab.results.result import Status
 from tests.command import rlab_command

@@ -15,12 +15,10 @@ from rlab.corruptions.report import PICTURE, RESULTS
 from rlab.diagnosis.report import DOCTOR
 from rlab.errors import FolderError, InputError
 from rlab.explanation.files import SCORES
-from rlab.folders.demo import SCENES
 from rlab.folders.kinds import KINDS, kind_of, read_record
-from rlab.folders.pages import PageOptions
-from rlab.folders.reports import report_run
+from rlab.folders.reports import SCENES, PageOptions, report_run
 from rlab.hardening.comparison import COMPARISON
-from rlab.hardening.run import LOG as HARDENED
+from rlab.hardening.pages import LOG as HARDENED
 from rlab.storage.ledger import LEDGER
 from rlab.storage.names import ARRAYS, CURVES, PICTURES, SAMPLES
 from rlab.storage.resume import open_run

@@ -29,7 +29,6 @@ from rlab.hardening.baselines import (
     coarser,
     equalised,
     moved,
-    pgd,
     stretched,
 )
 from rlab.policies import parse_policy
@@ -60,7 +59,7 @@ def generators(rank: int) -> dict[str, AdversaryGenerator]:
         "augment": AugmentationGenerator(shared),
         "augmix": AugMix(BOUNDS),
         "fgsm": ProjectedGradient(BOUNDS, GOAL, 0.05),
-        "pgd": pgd(BOUNDS, GOAL, 0.5, "l2", steps=4),
+        "pgd": ProjectedGradient(BOUNDS, GOAL, 0.5, "l2", steps=4, random_start=True),
     }
 
 
@@ -218,7 +217,7 @@ def test_pgd_stays_in_its_ball_and_is_stronger_than_one_step(norm: str, rank: in
     toy, x, y = planted(rank, 32)
     radius = 0.3 if norm == "l2" else 0.02
     once = ProjectedGradient(BOUNDS, GOAL, radius, norm)(toy.victim, x, y, 0).x  # type: ignore[arg-type]
-    many = pgd(BOUNDS, GOAL, radius, norm)(toy.victim, x, y, 0).x  # type: ignore[arg-type]
+    many = ProjectedGradient(BOUNDS, GOAL, radius, norm, 10, random_start=True)(toy.victim, x, y, 0).x  # type: ignore[arg-type]
     change = (many - x).flatten(1)
     distance = change.norm(dim=1) if norm == "l2" else change.abs().amax(1)
     assert distance.max() <= radius + 1e-5

@@ -10,7 +10,7 @@ import numpy as np
 import yaml
 
 import rlab
-from rlab.hardening.sections import hardening_page, spread_samples, write_before_after
+from rlab.hardening.pages import hardening_page, spread_samples, write_before_after
 from tests.command import rlab_command
 from tests.hardening.toys import hardened, measured_toy, shortcut
 

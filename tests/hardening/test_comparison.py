@@ -14,7 +14,7 @@ from rlab.core.goals import Untargeted
 from rlab.errors import DataError, InputError, OptionError
 from rlab.hardening.comparison import HardeningComparison, Splits, compare_hardening, parse_method
 from rlab.hardening.options import HardenOptions
-from rlab.hardening.tables import COLUMNS
+from rlab.hardening.pages import COLUMNS
 from tests.hardening.toys import evaluation, options, shortcut
 
 

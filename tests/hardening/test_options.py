@@ -10,7 +10,7 @@ import torch
 
 from rlab.data.batch import UNBOUNDED, Batch
 from rlab.errors import InputError
-from rlab.filters.snr import snr_db
+from rlab.filters.base import snr_db
 from rlab.hardening.adversaries import GradientAdversary, PolicyAdversary
 from rlab.hardening.baselines import ProjectedGradient
 from rlab.hardening.options import HardenOptions, HardenRunOptions

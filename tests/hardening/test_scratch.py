@@ -10,9 +10,10 @@ from torch import nn
 
 from rlab.data.batch import Batch
 from rlab.errors import ModelError
-from rlab.hardening.options import HardenOptions
+from rlab.hardening.batches import jittered
+from rlab.hardening.options import RECIPE, HardenOptions
 from rlab.hardening.run import Hardened, harden
-from rlab.hardening.scratch import RECIPE, draw_weights, jittered
+from rlab.hardening.trainable import draw_weights
 from rlab.progress import quiet
 from rlab.runs.understood import say_nothing
 from rlab.storage.config import check

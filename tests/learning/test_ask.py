@@ -6,7 +6,7 @@ import torch
 
 from rlab.core.rng import sample_seeds
 from rlab.filters import Palette
-from rlab.learning.ask import Plan, draw_assignments, shuffled
+from rlab.learning.answers import Plan, draw_assignments, shuffled
 from tests.helpers import PALETTE, make_batch, make_grid
 
 

@@ -98,7 +98,7 @@ def test_a_paper_without_weights_says_how_to_train_them() -> None:
 
 
 @dataclass
-class Toy:
+class Toy(common.Learner):
     """Adds random numbers to its weights; breaks at the update `until`."""
 
     until: int = 10**6

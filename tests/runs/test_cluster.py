@@ -22,7 +22,7 @@ from rlab.data.source import Decoded
 from rlab.errors import InputError, Notice, OptionError
 from rlab.results.kept import Keep
 from rlab.results.result import AttackResult
-from rlab.runs.cluster import Actor, Need, hand_out_on_ray, hand_out_to_actors
+from rlab.runs.cluster import Actor, hand_out_on_ray, hand_out_to_actors, room
 from rlab.runs.messages import FAILED, Finished, Start
 from rlab.runs.sharing import WorkerOptions
 from rlab.storage.config import check
@@ -43,14 +43,14 @@ def test_another_version_of_rlab_is_refused() -> None:
 
 
 def test_the_number_of_workers_that_fit() -> None:
-    assert Need(2, 0).room({"CPU": 9.0, "GPU": 4.0}) == 4
-    assert Need(2, 1).room({"CPU": 9.0, "GPU": 3.0}) == 3
+    assert room({"CPU": 9.0, "GPU": 4.0}, 2, 0) == 4
+    assert room({"CPU": 9.0, "GPU": 3.0}, 2, 1) == 3
     with pytest.raises(OptionError):
-        Need(1, 1).room({"CPU": 9.0})
+        room({"CPU": 9.0}, 1, 1)
 
 
 def test_a_finished_run_does_not_connect() -> None:
-    assert list(hand_out_on_ray("ray://127.0.0.1:9", 1, Need(1, 0), Start, {}, lambda key: None)) == []  # type: ignore[arg-type]
+    assert list(hand_out_on_ray("ray://127.0.0.1:9", 1, 1, 0, Start, {}, lambda key: None)) == []  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("address", ["nonsense", "ray://", "ray://host", "ray://host:port", "http://host:1", ""])
@@ -86,7 +86,7 @@ def near(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two actors in this process instead of a cluster."""
 
     def hand_out(
-        address: str, workers: int | None, need: Need, start: Callable[[int, int], Start], *task: Any
+        address: str, workers: int | None, cpus: int, gpus: int, start: Callable[[int, int], Start], *task: Any
     ) -> Finished:
         ray = FakeRay({3}.__contains__)
         return hand_out_to_actors(ray, ray, [start(number, 2) for number in range(2)], *task)

@@ -194,7 +194,10 @@ def test_labels_do_not_teach_by_default() -> None:
 
 
 def test_damaged_students_are_distilled_again(folder: Path, tmp_path: Path) -> None:
-    with mock.patch("rlab.runs.attack.join_chunks", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
+    with (
+        mock.patch("rlab.runs.chunk_work.join_chunks", side_effect=KeyboardInterrupt),
+        pytest.raises(KeyboardInterrupt),
+    ):
         staged_run(tmp_path / "run")
     damaged = stage_file(tmp_path / "run", 1)
     damaged.write_bytes(damaged.read_bytes() + b"?")

@@ -20,10 +20,9 @@ from rlab.priors.file import read_prior, save_prior
 from rlab.priors.trained import DirectionPrior
 from rlab.storage.config import check
 from rlab.storage.files import read_tree
-from rlab.training.config import hold_out
 from rlab.training.directions import PriorOptions, make_network, train
 from rlab.training.prior import train_prior
-from rlab.training.trainer import LOG, PRIOR, Tell
+from rlab.training.trainer import LOG, PRIOR, Tell, hold_out
 from rlab.victims import CallableVictim, Victim, demo_victim
 
 TINY: dict[str, Any] = {
@@ -106,7 +105,7 @@ def test_a_training_starts_from_another_prior(tmp_path: Path, data: Batch) -> No
     for name, value in after.state_dict().items():
         assert torch.equal(value.half(), before.state_dict()[name].half())
     for more in ({"heads": 2}, {"prior_width": 16}, {"prior_levels": 2}):
-        with pytest.raises(InputError, match="does not have the shape"):
+        with pytest.raises(InputError, match="has other heads"):
             fresh(configured(start=str(path), **more), data, seed=1)
     with pytest.raises(InputError, match="there is no agent file"):
         fresh(configured(start=str(tmp_path / "none.safetensors")), data, seed=1)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rlab.errors import MissingExtra
-from rlab.training.metrics import MetricLogger
+from rlab.training.trainer import MetricLogger
 
 
 def test_a_line_for_every_note(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass, fields
 from typing import ClassVar
 
 import torch
@@ -56,13 +57,19 @@ class Goal(ABC):
         low, high = int(labels.min()), int(labels.max())
         if low < 0 or high >= classes:
             raise DataError(
-                f"labels run from {low} to {high} but the model has {classes} classes: "
-                f"expected labels in 0..{classes - 1}"
+                f"labels run from {low} to {high} but the model has {classes} classes: expected labels in 0..{classes - 1}"
             )
 
 
+@dataclass(frozen=True)
 class RowGoal(Goal):
-    """A goal about rows of boxes, maps or numbers; a row with NaN has the margin NaN."""
+    """A goal about rows of boxes, maps or numbers; a row with NaN has the margin NaN. As text it is `word` and the fields."""
+
+    word: ClassVar[str]
+
+    def __str__(self) -> str:
+        values = (getattr(self, field.name) for field in fields(self))
+        return ":".join([self.word, *(str(value) if isinstance(value, int) else f"{value:g}" for value in values)])
 
     @abstractmethod
     def margins(self, rows: Tensor, labels: Tensor) -> Tensor:

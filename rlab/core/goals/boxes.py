@@ -41,14 +41,13 @@ class BoxGoal(RowGoal):
 
     score: float = SCORE
     fits: ClassVar[Prediction] = "boxes"
-    name: ClassVar[str]
 
     def __post_init__(self) -> None:
         if not FLOOR < self.score < 1:
             raise OptionError(f"expected a score between {FLOOR} and 1, got {self.score}")
 
     def __str__(self) -> str:
-        return self.name if self.score == SCORE else f"{self.name}:{self.score:g}"
+        return self.word if self.score == SCORE else f"{self.word}:{self.score:g}"
 
     def check(self, labels: Tensor, classes: int) -> None:
         if classes != MOST * COLUMNS:
@@ -86,7 +85,7 @@ class Vanish(ObjectGoal):
     """An object is no longer found; with `every`, none is."""
 
     every: bool = False
-    name: ClassVar[str] = "vanish"
+    word: ClassVar[str] = "vanish"
 
     def __str__(self) -> str:
         text = "vanish-all" if self.every else "vanish"
@@ -108,7 +107,7 @@ class Vanish(ObjectGoal):
 class Misclassify(ObjectGoal):
     """The box of an object stays, but another class has the best score there."""
 
-    name: ClassVar[str] = "misclassify"
+    word: ClassVar[str] = "misclassify"
 
     def objects(self, boxes: Boxes, objects: TargetBoxes) -> Tensor:
         near, same = overlaps(objects.xyxy, boxes.xyxy) >= OVERLAP, _same(objects, boxes)
@@ -125,7 +124,7 @@ class Move(ObjectGoal):
     """A box of an object's class still touches it, but none overlaps it by `overlap` any longer."""
 
     overlap: float = OVERLAP
-    name: ClassVar[str] = "move"
+    word: ClassVar[str] = "move"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -155,7 +154,7 @@ class Appear(BoxGoal):
     """A box appears where no object is, of the class `label` or, if it is None, of any."""
 
     label: int | None = None
-    name: ClassVar[str] = "appear"
+    word: ClassVar[str] = "appear"
 
     def __str__(self) -> str:
         return "appear" if self.label is None else f"appear:{self.label}"
@@ -176,7 +175,7 @@ class Precision(BoxGoal):
     """The average precision of the image at an overlap of one half, over its classes, falls below `value`."""
 
     value: float = 0.5
-    name: ClassVar[str] = "map50"
+    word: ClassVar[str] = "map50"
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -13,9 +13,7 @@ from torch import Tensor
 from rlab.core.goals.base import IMPOSSIBLE, Goal
 from rlab.errors import DataError, OptionError
 
-Relative = Literal[
-    "second-best", "least-likely", "data"
-]  # a class for each sample: by the clean scores, or from the data
+Relative = Literal["second-best", "least-likely", "data"]  # the class of each sample: by clean scores, or from the data
 
 
 def _others(scores: Tensor, label: Tensor) -> Tensor:
@@ -59,9 +57,7 @@ class Targeted(Goal):
             raise OptionError(f"expected a target class, {' or '.join(get_args(Relative))}, got {self.target!r}")
         classes = torch.as_tensor(self.target)
         if classes.dim() != 1 or classes.is_floating_point() or classes.is_complex():
-            raise OptionError(
-                f"expected one target class per sample, got {classes.dtype} of shape {tuple(classes.shape)}"
-            )
+            raise OptionError(f"expected one target class per sample, got {classes.dtype} {tuple(classes.shape)}")
         object.__setattr__(self, "target", classes.long())
 
     def __str__(self) -> str:

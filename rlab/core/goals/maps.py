@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import ClassVar
 
 import torch
@@ -21,9 +21,15 @@ def _share(which: Tensor, among: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class MapGoal(RowGoal):
-    """A goal about the points of a map whose class is known."""
+    """A goal about the points of a map whose class is known; its last field is a share, called `what` in errors."""
 
     fits: ClassVar[Prediction] = "map"
+    what: ClassVar[str]
+
+    def __post_init__(self) -> None:
+        value = getattr(self, fields(self)[-1].name)
+        if not 0 < value < 1:
+            raise OptionError(f"expected {self.what} between 0 and 1, got {value}")
 
     def check(self, labels: Tensor, classes: int) -> None:
         if labels.shape[1] != classes:
@@ -34,23 +40,14 @@ class MapGoal(RowGoal):
         return (margin > 0) & margin.isfinite()
 
 
-def _fraction(value: float, what: str) -> None:
-    if not 0 < value < 1:
-        raise OptionError(f"expected {what} between 0 and 1, got {value}")
-
-
 @dataclass(frozen=True)
 class MapIoU(MapGoal):
     """The intersection over union of a class falls below `below`."""
 
     label: int
     below: float
-
-    def __post_init__(self) -> None:
-        _fraction(self.below, "an intersection over union")
-
-    def __str__(self) -> str:
-        return f"iou:{self.label}:{self.below:g}"
+    word: ClassVar[str] = "iou"
+    what: ClassVar[str] = "an intersection over union"
 
     def margins(self, rows: Tensor, labels: Tensor) -> Tensor:
         known, true, found = labels != IGNORED, labels == self.label, rows == self.label
@@ -66,12 +63,8 @@ class Pixels(MapGoal):
     """At least this share of the pixels that the model gets right get another class."""
 
     share: float
-
-    def __post_init__(self) -> None:
-        _fraction(self.share, "a share of pixels")
-
-    def __str__(self) -> str:
-        return f"pixels:{self.share:g}"
+    word: ClassVar[str] = "pixels"
+    what: ClassVar[str] = "a share of pixels"
 
     def aim(self, clean: Tensor, labels: Tensor, aims: Tensor | None = None) -> Tensor:
         """The points that are right."""
@@ -87,12 +80,8 @@ class Lose(MapGoal):
 
     label: int
     share: float = 0.5
-
-    def __post_init__(self) -> None:
-        _fraction(self.share, "a share of the region")
-
-    def __str__(self) -> str:
-        return f"lose:{self.label}:{self.share:g}"
+    word: ClassVar[str] = "lose"
+    what: ClassVar[str] = "a share of the region"
 
     def aim(self, clean: Tensor, labels: Tensor, aims: Tensor | None = None) -> Tensor:
         """The region."""
@@ -108,12 +97,8 @@ class Grow(MapGoal):
 
     label: int
     share: float = 0.1
-
-    def __post_init__(self) -> None:
-        _fraction(self.share, "a share of the other pixels")
-
-    def __str__(self) -> str:
-        return f"grow:{self.label}:{self.share:g}"
+    word: ClassVar[str] = "grow"
+    what: ClassVar[str] = "a share of the other pixels"
 
     def margins(self, rows: Tensor, labels: Tensor) -> Tensor:
         outside = (labels != IGNORED) & (labels != self.label)

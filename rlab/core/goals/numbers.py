@@ -59,9 +59,7 @@ class Above(NumberGoal):
     """A number rises above `value`."""
 
     value: float
-
-    def __str__(self) -> str:
-        return f"above:{self.value:g}"
+    word: ClassVar[str] = "above"
 
     def margins(self, rows: Tensor, labels: Tensor) -> Tensor:
         return self.value - rows
@@ -72,9 +70,7 @@ class Under(NumberGoal):
     """A number falls under `value`."""
 
     value: float
-
-    def __str__(self) -> str:
-        return f"under:{self.value:g}"
+    word: ClassVar[str] = "under"
 
     def margins(self, rows: Tensor, labels: Tensor) -> Tensor:
         return rows - self.value

@@ -16,19 +16,12 @@ from rlab.predictions.kinds import Prediction
 # How each goal is written, for help and errors.
 FORMS: dict[Prediction, tuple[str, ...]] = {
     "classes": (
-        "untargeted",
-        "targeted:CLASS",
-        *(f"targeted:{name}" for name in get_args(Relative)),
-        "below:PROBABILITY",
-        "multilabel[:LABEL]",
+        *("untargeted", "targeted:CLASS", *(f"targeted:{name}" for name in get_args(Relative))),
+        *("below:PROBABILITY", "multilabel[:LABEL]"),
     ),
     "boxes": (
-        "vanish[:SCORE]",
-        "vanish-all[:SCORE]",
-        "misclassify[:SCORE]",
-        "move:IOU",
-        "appear[:CLASS]",
-        "map50:VALUE",
+        *("vanish[:SCORE]", "vanish-all[:SCORE]", "misclassify[:SCORE]"),
+        *("move:IOU", "appear[:CLASS]", "map50:VALUE"),
     ),
     "map": ("iou:CLASS:VALUE", "pixels:SHARE", "lose:CLASS[:SHARE]", "grow:CLASS[:SHARE]"),
     "numbers": ("deviate:[+-]AMOUNT[%]", "above:VALUE", "under:VALUE"),

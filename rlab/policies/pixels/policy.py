@@ -61,9 +61,11 @@ class PixelPolicy(Policy[PixelState]):
 
     @torch.no_grad()
     def propose(self, state: State, memory: PixelState, task: Task) -> Proposal[PixelState]:
+        guide = self._guide
         if memory.proposals:
             memory = slopes.learn(memory, state, task)
-        guide = self._guide
+            if guide is not None and task.grid.kind == "video":
+                memory = guide.learn(memory)
         opening = torch.zeros_like(memory.failed) if guide is None else guide.opening(state)
         delta = torch.zeros_like(state.x0)
         if guide is not None and opening.any():

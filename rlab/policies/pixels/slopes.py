@@ -61,7 +61,8 @@ def learn(memory: PixelState, state: State, task: Task) -> PixelState:
     gain = (missed.square().mean(1) / square).masked_fill(moved, 0.0)[:, None]
     nearer = state.last_flipped(task) & (lengths(memory.queried) <= state.distance * (1 + 1e-5))
     least, before = margins.amin(1), memory.at_base.amin(1)
-    near = least.abs() < torch.minimum(2 * before.abs(), 0.5 * state.margin0)
+    closer = 1 if task.grid.kind == "video" else 2
+    near = least.abs() < torch.minimum(closer * before.abs(), 0.5 * state.margin0)
     good = torch.where(flipped, nearer, least < before)
     rebase = nearer | (moved & (good | (flipped & near)))
     return replace(

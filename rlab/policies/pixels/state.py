@@ -22,6 +22,7 @@ class Lead(Rows):
     leant: Tensor  # (n,) how many of them were used
     alike: Tensor  # (n, s) bool: whether a surrogate reads copies of the input alike
     blur: Tensor  # (n,) how wide the surrogates' directions are blurred, in values
+    angle: Tensor  # (n,) of the next leaning
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from functools import partial
 
 import torch
 from torch import Tensor
@@ -17,7 +16,7 @@ from rlab.core.env import State, Task
 from rlab.core.goals import Goal
 from rlab.core.vectors import lengths, unit, wide
 from rlab.policies.pixels.basis import cosines
-from rlab.policies.pixels.slopes import dot, far, margins_of
+from rlab.policies.pixels.slopes import LEAN, dot, far, margins_of
 from rlab.policies.pixels.state import Lead, PixelState
 from rlab.priors.copies import moved_copies
 from rlab.priors.surrogates import SurrogatePrior
@@ -31,8 +30,10 @@ ONLY, MOST = 2.5, 0.018  # the same for a search of one query, unless every valu
 # a later one, and after a miss.
 SPARE = (0.08, 0.2, 0.5)
 ANGLE, SHRINK = 0.2, 0.02  # of a leaning
-LEANING = 0.003  # the most that every value changes in a leaning: margins are curved
-WIDEST = 4.0  # standard deviation in values of the widest blur
+# On clips alone, where surrogates agree least with a victim: how an angle changes after a leaning that flipped nearer and after
+# another, and the standard deviation in values of the widest blur. On images and photos they made early queries worse.
+WIDER, NARROWER = 1.3, 0.85
+WIDEST = 4.0
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,7 @@ class Guide:
             leant=torch.zeros_like(state.sample),
             alike=self.prior.alike(state.x0, state.y, goal),
             blur=torch.zeros_like(state.margin),
+            angle=torch.full_like(state.margin, ANGLE),
         )
 
     def opening(self, state: State) -> Tensor:
@@ -65,22 +67,24 @@ class Guide:
         """The perturbation (n, c, *size) to query next where `rows`."""
         assert memory.lead is not None
         some, lead, first = state[rows], memory.lead[rows], not memory.proposals
+        margins = margins_of(some.answer, some, task)
         if first:
-            lead = self._first(lead, some, task)
+            lead = self._first(lead, some, task, margins.argmin(1))
         else:
-            margin = margins_of(some.answer, some, task).amin(1)
-            lead = _next_radius(lead, some, lengths(memory.queried[rows]), margin)
+            lead = _next_radius(lead, some, lengths(memory.queried[rows]), margins.amin(1))
+            if task.grid.kind == "video":
+                lead = _wider_blur(lead, some)
             for number in range(AGAIN):
-                _, directions = self._at(lead, some, task, memory.proposals, number)
+                _, directions = self._at(lead, some, task, margins.argmin(1), memory.proposals, number)
                 lead = _turned(lead, directions)
         whole = memory.lead.put(rows, lead)
         return replace(memory, lead=whole), whole.towards * wide(whole.radius, whole.towards)
 
-    def _first(self, lead: Lead, state: State, task: Task) -> Lead:
+    def _first(self, lead: Lead, state: State, task: Task, rival: Tensor) -> Lead:
         """The direction and radius of the first query; a search of one query goes further at once."""
         only, start = task.budget <= 3, None
         for number in range(STEPS + AGAIN * only):
-            margins, directions = self._at(lead, state, task, 0, number)
+            margins, directions = self._at(lead, state, task, rival, 0, number)
             start = margins if start is None else start
             if 0 < number < STEPS:
                 lead = replace(lead, radius=_predicted(lead.radius, state.margin0, start - margins))
@@ -88,6 +92,13 @@ class Guide:
                 lead = replace(lead, radius=(ONLY * lead.radius).clamp(max=far(state, MOST)))
             lead = _turned(lead, directions)
         return lead if only else replace(lead, radius=RADIUS * lead.radius)
+
+    def learn(self, memory: PixelState) -> PixelState:
+        """With a wider angle after a leaning that flipped nearer, and a narrower one after others: margins are curved."""
+        assert memory.lead is not None
+        nearer = (memory.queried == memory.base).flatten(1).all(1)
+        pace = torch.where(nearer, WIDER, NARROWER).where(memory.index == LEAN, 1.0)
+        return replace(memory, lead=replace(memory.lead, angle=(memory.lead.angle * pace).clamp(max=ANGLE)))
 
     def lean(
         self, memory: PixelState, state: State, task: Task, rows: Tensor, move: Tensor
@@ -103,7 +114,7 @@ class Guide:
         towards = towards - (wide(known, spare) * spare).sum(1)
         towards = unit(towards - centre * wide((centre * towards).flatten(1).sum(1), centre))
         spare = spare.index_put((row, at), torch.where(wide(rows, towards), towards, spare[row, at]))
-        angle = (far(state, LEANING) / lengths(move)).clamp(max=ANGLE)
+        angle = lead.angle
         turned = unit(centre + wide(angle, towards) * towards)
         far_enough = (1 + angle.square()).sqrt() * lengths(move)  # if the direction were worth nothing
         delta = turned * wide(far_enough.minimum((1 - SHRINK) * lengths(memory.base)), turned)
@@ -116,30 +127,46 @@ class Guide:
         if not used.any():
             return lead
         some, old = state[used], lead[used]
-        _, new = self._directions(some, task, memory.base[used], old.alike, old.blur, memory.proposals)
+        rival = margins_of(some.answer, some, task).argmin(1)
+        _, new = self._directions(some, task, rival, memory.base[used], old.alike, old.blur, memory.proposals)
         if task.grid.kind == "video":
-            new = unit(_swinging(new, memory.proposals // own), 2)
+            new = torch.where(wide(old.angle < ANGLE / 2, new), unit(_swinging(new, memory.proposals // own), 2), new)
         spare, leant = torch.cat([old.spare[:, own:], new], 1), torch.full_like(old.leant, own)
         return lead.put(used, replace(old, spare=spare, leant=leant))
 
-    def _at(self, lead: Lead, state: State, task: Task, round: int, number: int) -> tuple[Tensor, Tensor]:
+    def _at(
+        self, lead: Lead, state: State, task: Task, rival: Tensor, round: int, number: int
+    ) -> tuple[Tensor, Tensor]:
         """`_directions` at the lead's own perturbation."""
         delta = lead.towards * wide(lead.radius, lead.towards)
-        return self._directions(state, task, delta, lead.alike, lead.blur, round, number)
+        return self._directions(state, task, rival, delta, lead.alike, lead.blur, round, number)
 
     def _directions(
-        self, state: State, task: Task, delta: Tensor, alike: Tensor, blur: Tensor, round: int, number: int = 0
+        self,
+        state: State,
+        task: Task,
+        rival: Tensor,
+        delta: Tensor,
+        alike: Tensor,
+        blur: Tensor,
+        round: int,
+        number: int = 0,
     ) -> tuple[Tensor, Tensor]:
         """Each surrogate's margin (n, s) at the perturbation, and the unit direction in which it falls (n, s, c, *size). Each
         sees two copies of the input, which differ between surrogates and between steps."""
         x = (state.x0 + wide(state.scale, delta) * delta).clamp(*self.bounds)
+        labels = torch.cat([state.y.view(len(rival), -1), rival[:, None]], 1)
+
+        def margin(scores: Tensor, labels: Tensor) -> Tensor:
+            return _margin(task.goal, scores, labels[:, :-1], labels[:, -1:])
+
         every = moved_copies(task.grid.kind)
         first = 2 * (round * STEPS + number)
         copies = [
             [every[(first + 3 * surrogate + second) % len(every)] for second in range(min(2, len(every)))]
             for surrogate in range(len(self.prior.surrogates))
         ]
-        margins, gradients = self.prior.gradients(x, state.y, partial(_margin, task.goal), copies, alike)
+        margins, gradients = self.prior.gradients(x, labels, margin, copies, alike)
         return margins, -unit(blurred(gradients, blur), 2)
 
 
@@ -150,9 +177,10 @@ def _turned(lead: Lead, directions: Tensor) -> Lead:
     return replace(lead, towards=towards, spare=spare)
 
 
-def _margin(goal: Goal, scores: Tensor, y: Tensor) -> Tensor:
-    """(n,): towards all alternatives that reach the goal, the likely ones most: which of them is the easiest, nobody knows."""
-    return -goal.alternatives(scores, y).neg().logsumexp(1)
+def _margin(goal: Goal, scores: Tensor, labels: Tensor, rival: Tensor) -> Tensor:
+    """(n,): of one alternative to reach the goal."""
+    alternatives = goal.alternatives(scores, labels if goal.multilabel else labels[:, 0])
+    return alternatives.gather(1, rival).squeeze(1)
 
 
 def _swinging(clips: Tensor, number: int) -> Tensor:
@@ -187,19 +215,22 @@ def _next_radius(lead: Lead, state: State, queried: Tensor, margin: Tensor) -> L
     best = torch.where(flipped, state.distance, torch.inf)
     low = torch.where(missed < best, missed, 0.5 * best)
     nearer = (vanishes + spare).maximum(low + 0.3 * (best - low)).minimum(0.99 * best)
-    blur = torch.where(flipped, lead.blur, (2 * lead.blur).clamp(1.0, WIDEST))
-    radius = torch.where(flipped, nearer, missing)
-    return replace(lead, radius=radius, missed=missed, last=queried, margin=margin, blur=blur)
+    return replace(lead, radius=torch.where(flipped, nearer, missing), missed=missed, last=queried, margin=margin)
+
+
+def _wider_blur(lead: Lead, state: State) -> Lead:
+    """With directions twice as blurred after a miss."""
+    missed = state.margin >= 0
+    return replace(lead, blur=torch.where(missed, (2 * lead.blur).clamp(1.0, WIDEST), lead.blur))
 
 
 def blurred(x: Tensor, width: Tensor) -> Tensor:
     """(n, s, c, *size), along the axes of a picture or signal, by a Gaussian of standard deviation `width` (n,) in values."""
-    if not width.any():
-        return x
-    for axis in range(max(x.dim() - 2, 3), x.dim()):
+    out = x
+    for axis in range(max(x.dim() - 2, 3), x.dim()) if width.any() else ():
         waves = cosines(x.shape[axis], x.device)
         pitch = torch.arange(len(waves), device=x.device) * math.pi / len(waves)
         kept = torch.exp(-0.5 * (width[:, None] * pitch).square())
         matrix = (waves.T[None] * kept[:, None]) @ waves  # (n, length, length)
-        x = torch.einsum("n...l,nlm->n...m", x.movedim(axis, -1), matrix).movedim(-1, axis)
-    return x
+        out = torch.einsum("n...l,nlm->n...m", out.movedim(axis, -1), matrix).movedim(-1, axis)
+    return torch.where(wide(width > 0, x), out, x)

@@ -16,7 +16,7 @@ from rlab.errors import InputError
 from rlab.policies.pixels.basis import make_basis
 from rlab.results.result import AttackResult, Status
 from rlab.runs.attack import run_attack
-from rlab.runs.joined import FinishedRows
+from rlab.runs.chunk_work import FinishedRows
 from rlab.runs.options import make_attack
 from rlab.victims import TorchVictim
 from tests.helpers import CHANNELS, RANKS, SIZES, assert_same
