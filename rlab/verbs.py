@@ -21,9 +21,8 @@ from rlab.comparison import AttackOutcome, CompareOptions, Comparison, run_compa
 from rlab.data.load import DataOptions
 from rlab.errors import Notice, OptionError
 from rlab.explanation import MethodComparison
-from rlab.explanation.declared import explain_declared
 from rlab.explanation.explanation import Explanation
-from rlab.explanation.options import ExplainOptions
+from rlab.explanation.options import ExplainOptions, explain_declared
 from rlab.progress import bar, showing
 from rlab.results.kept import Keep
 from rlab.results.result import AttackResult

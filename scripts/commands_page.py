@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterator
 from inspect import cleandoc
 from typing import Any
@@ -24,15 +23,14 @@ def commands() -> Iterator[tuple[str, Any]]:
     import typer
     import typer.main
 
-    from rlab.cli.app import COMMANDS
+    from rlab.cli.app import COMMANDS, load_command
     from rlab.cli.help import Command
 
     for name in COMMANDS:
-        module = importlib.import_module(f"rlab.cli.{name}")
-        app = getattr(module, "app", None)
-        if app is None:
-            app = typer.Typer(add_completion=False)
-            app.command(name, cls=Command)(module.command)
+        app = load_command(name)
+        if not isinstance(app, typer.Typer):
+            called, app = app, typer.Typer(add_completion=False)
+            app.command(name, cls=Command)(called)
         command: Any = typer.main.get_command(app)
         inner = getattr(command, "commands", {})
         yield from ((f"{name} {word}", each) for word, each in inner.items()) if inner else [(name, command)]

@@ -18,7 +18,7 @@ from rlab.data.batch import Batch
 from rlab.explanation.base import Method
 from rlab.explanation.belief import Belief
 from rlab.explanation.black_box import Drise
-from rlab.explanation.declared import keep_found
+from rlab.explanation.options import keep_found
 from rlab.explanation.scores import MethodJudge
 from rlab.victims.base import Victim
 

@@ -19,8 +19,7 @@ from rlab.data.load import load
 from rlab.errors import MissingExtra
 from rlab.explanation.base import ExplanationTask, Method
 from rlab.explanation.belief import Belief
-from rlab.explanation.black_box import Hsic, Middle, Occlusion, Rise, Sobol
-from rlab.explanation.captum_methods import KernelShap, Lime, captum
+from rlab.explanation.black_box import Hsic, KernelShap, Lime, Middle, Occlusion, Rise, Sobol, captum
 from rlab.explanation.credit import Credit
 from rlab.explanation.maps import BY_RANK, even_grid, extent
 from rlab.explanation.options import read_masks

@@ -15,8 +15,7 @@ from benchmarks.victims import BEAT_NETS, beat_victim
 from rlab.data.batch import Batch
 from rlab.explanation.base import Method
 from rlab.explanation.belief import Belief
-from rlab.explanation.black_box import Hsic, Middle, Occlusion, Rise
-from rlab.explanation.captum_methods import KernelShap, Lime
+from rlab.explanation.black_box import Hsic, KernelShap, Lime, Middle, Occlusion, Rise
 from rlab.explanation.white_box import GradCamPlusPlus
 from rlab.victims.torch_module import TorchVictim
 

@@ -36,6 +36,7 @@ COMMANDS = {
     "agents": "List the priors and agents in the package.",
     "filters": "List the built-in filters, their severities and what they imitate.",
 }
+_MODULES = dict.fromkeys(("agents", "examples", "filters"), "lists")  # of commands without a module of their own
 _HELP = """What is the smallest change that makes my model wrong, and where does it look?
 
 Start with **rlab demo**. **rlab init DATA** writes a configuration for your own data. Check model and data with
@@ -61,17 +62,25 @@ def make_app(words: Sequence[str], guarded: Guard) -> Callable[[Sequence[str]], 
         if name != called:
             app.command(name, cls=Command, help=about)(_not_called)
             continue
-        module = importlib.import_module(f"rlab.cli.{name}")
-        if hasattr(module, "app"):
-            app.add_typer(module.app, name=name)
+        command = load_command(name)
+        if isinstance(command, typer.Typer):
+            app.add_typer(command, name=name)
         else:
-            app.command(name, cls=Command)(module.command)
+            app.command(name, cls=Command)(command)
     made: Any = typer.main.get_command(app)
     if called in COMMANDS:
-        command = made.commands[called]
-        for each in getattr(command, "commands", {called: command}).values():
+        inner = made.commands[called]
+        for each in getattr(inner, "commands", {called: inner}).values():
             each.callback = guarded(each.callback)
     return lambda words: made(_repeated(words, "--from") if called == "learn" else words, prog_name="rlab")
+
+
+def load_command(name: str) -> typer.Typer | Callable[..., Any]:
+    """The function of a command, or an app of commands; some commands share a module."""
+    module = importlib.import_module(f"rlab.cli.{_MODULES.get(name, name)}")
+    found: typer.Typer | Callable[..., Any]
+    found = getattr(module, "app", None) or getattr(module, name if name in _MODULES else "command")
+    return found
 
 
 def _repeated(words: Sequence[str], flag: str) -> list[str]:

@@ -7,10 +7,9 @@ from typing import Annotated
 import typer
 
 from rlab.cli.declared import Out, Wait, declared, out, run_folder, tell_data
-from rlab.cli.paged import Paged, tell_page, write_report
+from rlab.cli.ending import Paged, Track, tell_page, track, write_report
 from rlab.cli.plan import DryRun, tell_attack
 from rlab.cli.spoken import summary
-from rlab.cli.tracked import Track, track
 from rlab.present.table import plain, terminal
 from rlab.results.result import AttackResult
 from rlab.results.sentences import learning_lines
@@ -47,12 +46,12 @@ def command(
             save_pictures(stored, folder / "pictures", limit=pictures)
         written = write_report(folder, page, data)
     out.print(terminal(summary_table({options.model.name: result})))
-    out.print(f"[dim]{MEDIANS}[/dim]", highlight=False)
+    out.print(f"[dim]{MEDIANS}[/dim]")
     out.print(figures_line(result))
     for line in learning_lines(result.setting):
-        out.print(line, highlight=False)
+        out.print(line)
     where = plain(folder)
-    out.print(f"Run folder: [bold]{where}[/bold]  ([dim]rlab show {where}[/dim])", highlight=False, soft_wrap=True)
+    out.print(f"Run folder: [bold]{where}[/bold]  ([dim]rlab show {where}[/dim])", soft_wrap=True)
     track(folder, tracker)
     setting = result.setting
     figures = {"policy": setting.policy, "budget": setting.budget, **result.summary()}

@@ -14,9 +14,9 @@ from rlab.auditing.page import INTERVALS, requirements_table
 from rlab.auditing.plan import rows_at_most
 from rlab.auditing.results import StageRecord
 from rlab.cli.declared import BatchSize, Device, Out, Wait, flag_of, gather, out, run_folder
+from rlab.cli.ending import Track, track
 from rlab.cli.plan import DryRun, tell_plan
 from rlab.cli.spoken import spoken, summary
-from rlab.cli.tracked import Track, track
 from rlab.present.table import plain, terminal
 from rlab.runs.sharing import WorkerOptions
 
@@ -58,11 +58,11 @@ def command(
         audit = run_audit(options, folder, tell=_tell, progress=progress)
     out.print(terminal(requirements_table(audit.record["requirements"])))
     if any(verdict.undecided for verdict in audit.verdicts):
-        out.print(f"[dim]{INTERVALS}[/dim]", highlight=False)
+        out.print(f"[dim]{INTERVALS}[/dim]")
     for stage, why in audit.stages.left_out.items():
-        out.print(plain(f"{stage} was skipped: {why}"), highlight=False)
+        out.print(plain(f"{stage} was skipped: {why}"))
     rows = audit.stages.rows
-    out.print(f"{rows.total:,} queries, {rows.model:,} of them to the audited model", highlight=False)
+    out.print(f"{rows.total:,} queries, {rows.model:,} of them to the audited model")
     word = "[green]passed[/green]" if audit.passed else "[red]failed[/red]"
     out.print(f"{word}  Report: [bold]{plain(audit.page)}[/bold]")
     track(folder, tracker)
@@ -75,4 +75,4 @@ def command(
 def _tell(stage: str, record: StageRecord, before: bool) -> None:
     when = "finished earlier" if before else f"{record.seconds:.0f} s"
     note = f"; {record.note}" if record.note else ""
-    out.print(f"[dim]{stage}: {record.rows.total:,} queries, {when}{plain(note)}[/dim]", highlight=False)
+    out.print(f"[dim]{stage}: {record.rows.total:,} queries, {when}{plain(note)}[/dim]")

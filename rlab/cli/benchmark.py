@@ -143,7 +143,7 @@ def make(
     with run_folder(folder, "benchmark make", wait) as folder:
         made = benchmark(named or None, options.data, folder, announce=tell_data, **given)
     out.print(terminal(sets_table(made)))
-    out.print(f"[dim]{QUERIES}[/dim]", highlight=False)
+    out.print(f"[dim]{QUERIES}[/dim]")
     reached = sum(bool(row["reached"]) for row in made.rows)
     rows = sum(map(queries_of, made.rows))
     figures = {"hash": made.manifest.hash, "samples": len(made.originals()), "files": reached, "rows": rows}
@@ -151,9 +151,7 @@ def make(
     again = "Every file was read back" + ("" if made.free else " and classified again")
     out.print(f"{again}. Card: [bold]{plain(made.folder / CARD)}[/bold]")
     where = plain(made.folder)
-    out.print(
-        f"[dim]rlab benchmark verify {where} --trust; rlab benchmark run {where} --model MODEL[/dim]", highlight=False
-    )
+    out.print(f"[dim]rlab benchmark verify {where} --trust; rlab benchmark run {where} --model MODEL[/dim]")
 
 
 def _plan_sets(
@@ -186,7 +184,7 @@ def verify(
     whole = Benchmark.load(folder)
     verification = verify_benchmark(whole, models.named(), trust=trust)
     for mismatch in verification.mismatches[:20]:
-        out.print(f"[red]{plain(mismatch.file)}[/red]: {plain(mismatch.what)}", highlight=False, soft_wrap=True)
+        out.print(f"[red]{plain(mismatch.file)}[/red]: {plain(mismatch.what)}", soft_wrap=True)
     if len(verification.mismatches) > 20:
         out.print(f"and {len(verification.mismatches) - 20} more")
     out.print(plain(verification))
@@ -194,7 +192,7 @@ def verify(
         model = whole.named_models.get(name)
         model = model.get("name") if isinstance(model, Mapping) else model
         how = f"--model {name}={model}, or --trust if the folder is yours" if model else f"--model {name}=MODEL"
-        out.print(plain(f"{name} was not checked: to check that it still errs, add {how}"), highlight=False)
+        out.print(plain(f"{name} was not checked: to check that it still errs, add {how}"))
     wrong = [{"file": each.file, "what": each.what} for each in verification.mismatches]
     facts = {"holds": verification.holds, "mismatches": wrong, "unasked": verification.unasked}
     summary(command="benchmark verify", folder=folder, **facts)
@@ -227,7 +225,7 @@ def run(
         raise OptionError("expected at least one model to grade: rlab benchmark run FOLDER --model MODEL")
     if skipped := flags.skipped(benchmarks):
         out.print(f"skipped {plain(', '.join(skipped))}, custom filters that the folder names: choose filters with "
-                  "--corruption, or pass --trust if the folder is yours", highlight=False)  # fmt: skip
+                  "--corruption, or pass --trust if the folder is yours")  # fmt: skip
     folder = folder or folders[0] / DEFAULT
     if dry_run:
         total = sum(count_rows(each, len(corruptions_of(each, flags.wanted, flags.trust))) for each in benchmarks)
@@ -252,10 +250,10 @@ def _tell_report(report: BenchmarkReport, requirements: Sequence[Requirement], f
     verdicts = check_requirements(report, requirements)
     for table in report_tables(report):
         out.print(terminal(table))
-    out.print(f"[dim]{RULES}[/dim]", highlight=False)
+    out.print(f"[dim]{RULES}[/dim]")
     out.print(f"Tables and picture: [bold]{plain(folder)}[/bold]")
     for verdict in verdicts:
-        out.print(plain(verdict), style="" if verdict.passed else "red", highlight=False)
+        out.print(plain(verdict), style="" if verdict.passed else "red")
     ranking = [{"model": s.model, "rank": s.rank} for s in report.standings]
     met = [{"requirement": str(v), "passed": v.passed} for v in verdicts]
     summary(command="benchmark run", out=folder, ranking=ranking, requirements=met, rows=report.asked)

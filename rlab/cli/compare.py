@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from rlab.cli.declared import Out, Wait, declared, out, run_folder, tell_data
-from rlab.cli.paged import Paged, tell_page, write_report
+from rlab.cli.ending import Paged, Track, tell_page, track, write_report
 from rlab.cli.plan import DryRun, tell_attack
 from rlab.cli.spoken import summary
-from rlab.cli.tracked import Track, track
 from rlab.comparison import ATTACKS, NAMES, AttackOutcome, CompareOptions
 from rlab.comparison.comparison import RULES
 from rlab.present.table import plain, terminal
@@ -34,8 +33,8 @@ def command(
     for table in comparison.tables():
         out.print(terminal(table))
     for line in comparison.equal_lines():
-        out.print(plain(line), highlight=False)
-    out.print(f"[dim]{RULES}[/dim]", highlight=False)
+        out.print(plain(line))
+    out.print(f"[dim]{RULES}[/dim]")
     out.print(f"Rows and curves: [bold]{plain(folder)}[/bold]")
     track(folder, tracker)
     figures = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rlab.cli.declared import Out, Wait, declared, out, run_folder, tell_data
-from rlab.cli.paged import Paged, tell_page, write_report
+from rlab.cli.ending import Paged, tell_page, write_report
 from rlab.cli.spoken import summary
 from rlab.corruptions.run import CorruptRunOptions, corrupt
 from rlab.present.table import plain, terminal, text
@@ -26,8 +26,8 @@ def command(options: CorruptRunOptions, folder: Out = None, page: Paged = True, 
         written = write_report(folder, page)
     out.print(terminal(report.table()))
     for number in report.numbers():
-        out.print(plain(f"{number.name}: {text(number.value)}"), highlight=False)
-    out.print(f"[dim]{report.rules}[/dim]", highlight=False)
+        out.print(plain(f"{number.name}: {text(number.value)}"))
+    out.print(f"[dim]{report.rules}[/dim]")
     out.print(f"Results: [bold]{plain(folder)}[/bold]")
     figures = {"clean": report.clean.accuracy.value, "accuracy": report.accuracy, "ece": report.ece, "mce": report.mce}
     figures |= {"relative_mce": report.relative_mce, "rows": report.rows}

@@ -80,15 +80,8 @@ _NESTED: dict[str, tuple[type[Options], str, str]] = {
     "data": (DataOptions, "path", "-D"),
 }
 _OWN_FLAGS: dict[str, dict[str, str]] = {
-    "model": {
-        "device": "device",
-        "batch_size": "chunk",
-        "timeout": "timeout",
-        "rate": "rate",
-        "price": "price",
-        "max_cost": "max_cost",
-    },
-    "data": {"labels": "labels", "size": "size", "limit": "limit"},
+    "model": {"batch_size": "chunk"} | {name: name for name in ("device", "timeout", "rate", "price", "max_cost")},
+    "data": {name: name for name in ("labels", "size", "limit")},
 }  # fields with a flag besides -M and -D
 
 
@@ -248,7 +241,7 @@ def run_folder(folder: Path | None, command: str, wait: bool) -> Iterator[Path]:
     named = folder is not None
     with ExitStack() as stack:
         if folder is not None:
-            tell = (lambda who: note.print(f"waiting for {who}", highlight=False, markup=False)) if wait else None
+            tell = (lambda who: note.print(f"waiting for {who}", markup=False)) if wait else None
             stack.enter_context(hold(folder, command, wait=tell))
         else:
             folder = stack.enter_context(_new_folder(command))
@@ -295,4 +288,4 @@ def prepare(options: RunOptions, stream: bool = False) -> tuple[Any, Any, Victim
 
 def tell_data(understood: Understood) -> None:
     """Print what was understood of the data and the model."""
-    out.print(plain(understood), highlight=False, soft_wrap=True)
+    out.print(plain(understood), soft_wrap=True)

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import torch
 import typer
 
 from rlab.cli.declared import Wait, check_out, out, run_folder
-from rlab.cli.paged import Paged, tell_page, write_report
+from rlab.cli.ending import Paged, tell_page, write_report
 from rlab.core.defaults import POLICY
+from rlab.data.load import DataOptions
 from rlab.folders.reports import SCENES
 from rlab.present.table import plain, terminal
-from rlab.progress import bar
 from rlab.results.tables import MEDIANS, summary_table
-from rlab.runs.attack import run_attack
-from rlab.runs.options import RunOptions
-from rlab.storage.config import check
+from rlab.runs.understood import say_nothing
 from rlab.storage.resume import open_run
-from rlab.victims.resolve import load_model
+from rlab.verbs import attack
 
 
 def command(
@@ -40,19 +38,13 @@ def command(
     with run_folder(folder, "demo", wait) as folder, open_run(folder, {"command": "demo"}) as resume:
         resume.create()
         for name, (title, source) in SCENES.items():
-            inputs = {"model": f"demo:{name}", "data": {"path": f"demo:{name}", "limit": samples}}
-            values = {**inputs, "policy": policy, "budget": 1000, "chunk": chunk, "seed": seed}
-            options = check(RunOptions, values, "the demo's options")
-            batch, below = options.data.load(), folder / name
-            options, _ = options.filled(batch)
-            out.print(f"[dim]{title} ({source}), {len(batch)} samples, patches of {options.patch}[/dim]")
-            with bar(len(batch), name) as progress:
-                victim = load_model(options.model, batch.bounds)
-                result = run_attack(options, victim, batch, below, options.plain(), progress)
-            results[title] = result
+            out.print(f"[dim]{title} ({source})[/dim]")
+            data = DataOptions(path=f"demo:{name}", limit=samples)
+            how: dict[str, Any] = {"policy": policy, "budget": 1000, "chunk": chunk, "seed": seed}
+            results[title] = attack(f"demo:{name}", data, out=folder / name, announce=say_nothing, **how)
         written = write_report(folder, page)
     out.print(terminal(summary_table(results, "The smallest changes that make the models wrong")))
-    out.print(f"[dim]{MEDIANS}[/dim]", highlight=False)
+    out.print(f"[dim]{MEDIANS}[/dim]")
     shown = plain(folder)
     out.print(f"Every flip was verified from the stored file. Runs: [bold]{shown}[/bold]", soft_wrap=True)
     out.print(f"[dim]Details: rlab show {shown}/digits[/dim]", soft_wrap=True)

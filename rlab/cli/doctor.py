@@ -16,23 +16,12 @@ from rlab.runs.options import RunOptions
 from rlab.runs.palette_options import make_palette
 from rlab.storage.files import write_text
 
+_UNUSED = (
+    "patch", "channels", "goal", "budget", "policy", "accept", "keep", "l2_penalty", "cleanup", "patience", "chunk",
+)  # options of an attack  # fmt: skip
 
-@declared(
-    RunOptions,
-    without=(
-        "patch",
-        "channels",
-        "goal",
-        "budget",
-        "policy",
-        "accept",
-        "keep",
-        "l2_penalty",
-        "cleanup",
-        "patience",
-        "chunk",
-    ),
-)
+
+@declared(RunOptions, without=_UNUSED)
 def command(
     options: RunOptions,
     samples: Annotated[int, typer.Option(min=2, help="Number of samples to check")] = 16,
@@ -49,22 +38,19 @@ def command(
         victim, tried = protocol.victim, protocol.queries
         batch = relabelled(batch, victim.own_classes)
         template = f' -M "template={protocol.model.template}"' if protocol.model.template else ""
-        out.print(plain(f"protocol: {protocol.model.name}{template}"), highlight=False, soft_wrap=True)
+        out.print(plain(f"protocol: {protocol.model.name}{template}"), soft_wrap=True)
         options = options.model_copy(update={"model": protocol.model})
     if write is not None:
         write_text(write, configuration(options.model, options.data))
     own = options.gradients(batch)
     palette = make_palette(options.palette or (), batch, own)
     report = examine(victim, batch, palette, samples=samples)
-    for table in (
-        findings_table(report.findings),
-        findings_table((), report.passed),
-    ):  # one table has no room for changes
+    for table in (findings_table(report.findings), findings_table((), report.passed)):  # one has no room for changes
         if table.rows:
             out.print(terminal(table))
     for finding in report.findings:
         if finding.flag:
-            out.print(plain(f"{finding.name}: add {finding.flag}"), highlight=False, soft_wrap=True)
+            out.print(plain(f"{finding.name}: add {finding.flag}"), soft_wrap=True)
     accuracy = "" if report.accuracy is None else f", accuracy {report.accuracy:.0%}"
     out.print(f"{report.queries + tried} queries used{accuracy}. {report.sentence}")
     if not report.healthy:

@@ -11,11 +11,10 @@ from rlab.cli.declared import Out, Wait, declared, out, run_folder, tell_data
 from rlab.cli.plan import DryRun, tell_plan
 from rlab.cli.spoken import summary
 from rlab.data.batch import Batch
-from rlab.explanation.declared import explain_declared
 from rlab.explanation.explanation import PICTURED, Explanation
 from rlab.explanation.files import GALLERY, REPORT
 from rlab.explanation.method_comparison import RULES, MethodComparison
-from rlab.explanation.options import ExplainOptions
+from rlab.explanation.options import ExplainOptions, explain_declared
 from rlab.explanation.words import statements
 from rlab.present.table import plain, terminal
 from rlab.runs.understood import Understood
@@ -79,16 +78,16 @@ def _tell_maps(explanation: Explanation, batch: Batch) -> None:
     covers = f"{explanation.mean_queries:,.0f} queries per sample, the mask covers {explanation.mask_share:.0%}"
     out.print(f"{explanation.method}: {covers}")
     for line in statements(explanation, batch, 0):
-        out.print(plain(f"  {batch.ids[0]}: {line}"), highlight=False)
+        out.print(plain(f"  {batch.ids[0]}: {line}"))
 
 
 def _tell_comparison(comparison: MethodComparison, folder: Path) -> None:
     out.print(terminal(comparison.table()))
     for line in comparison.left_out:
-        out.print(plain(f"{line}."), highlight=False)
-    out.print(f"[dim]{RULES}[/dim]", highlight=False)
+        out.print(plain(f"{line}."))
+    out.print(f"[dim]{RULES}[/dim]")
     queries = f"{comparison.rows:,} queries to the model, including those for scores"
-    out.print(f"{queries}, {comparison.copy_rows:,} to a copy with shuffled weights", highlight=False)
+    out.print(f"{queries}, {comparison.copy_rows:,} to a copy with shuffled weights")
     page, methods = folder / GALLERY, list(comparison.judged)
     summary(command="explain", out=folder, methods=methods, rows=comparison.rows, page=page)
     out.print(f"Gallery: [bold]{plain(page)}[/bold], arrays and scores beside it")

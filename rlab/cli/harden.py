@@ -9,9 +9,9 @@ from typing import Annotated, Any
 import typer
 
 from rlab.cli.declared import Out, Wait, about, declared, out, pairs, run_folder, tell_data
+from rlab.cli.ending import Track, track
 from rlab.cli.plan import DryRun, tell_plan
 from rlab.cli.spoken import summary
-from rlab.cli.tracked import Track, track
 from rlab.data.load import DataOptions
 from rlab.hardening.comparison import METHODS
 from rlab.hardening.declared import PAGE, HardeningJob
@@ -118,7 +118,7 @@ def _compare(job: HardeningJob, flags: HardenFlags, folder: Path) -> str:
         lambda name, seed, m: out.print(f"[dim]{name}, seed {seed}: {m.figures['clean'].mean():.1%} clean[/dim]"),
     )  # fmt: skip
     out.print(terminal(comparison.table()))
-    out.print(f"[dim]{RULES}[/dim]", highlight=False)
+    out.print(f"[dim]{RULES}[/dim]")
     summary(command="harden", out=folder, figures=folder / "comparison.csv")
     out.print(f"Figures: [bold]{plain(folder / 'comparison.csv')}[/bold]")
     return ""
@@ -128,14 +128,14 @@ def _harden(job: HardeningJob, flags: HardenFlags, folder: Path) -> str:
     """Harden, measure and print; -> why training stopped."""
     run = job.run(folder)
     hardened = run.hardened
-    out.print(plain(hardened), highlight=False)
+    out.print(plain(hardened))
     means = {when: {name: figure.mean() for name, figure in m.figures.items()} for when, m in run.measured.items()}
     summary(command="harden", out=folder, stopped=hardened.stopped, rows=run.rows, **means)
     abouts = {"clean": "accuracy on clean test samples", "corruptions": "accuracy under the palette's filters"}
     for name, what in abouts.items():
-        out.print(f"{what}: {means['before'][name]:.1%} -> {means['after'][name]:.1%}", highlight=False)
+        out.print(f"{what}: {means['before'][name]:.1%} -> {means['after'][name]:.1%}")
     l2 = [number(m.estimates()["agent_l2"].value) for m in run.measured.values()]
-    out.print(f"median L2 to flip: {' -> '.join(l2)}", highlight=False)
+    out.print(f"median L2 to flip: {' -> '.join(l2)}")
     weights, page = plain(folder / WEIGHTS), plain(folder / PAGE)
     out.print(f"Weights: [bold]{weights}[/bold]  Before and after: [bold]{page}[/bold]")
     if flags.onnx:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from inspect import cleandoc
 from shutil import get_terminal_size
 from typing import Any
@@ -41,7 +40,7 @@ class Command(TyperCommand):
     """A command whose help has groups and examples."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        formatter.write("\n".join(_page(self, ctx, grouped_rows(self))) + "\n")
+        _write(self, ctx, formatter, grouped_rows(self))
 
 
 class Group(TyperGroup):
@@ -58,7 +57,7 @@ class Group(TyperGroup):
             (name, _sentence(cleandoc(each.help or "").partition("\n\n")[0])) for name, each in self.commands.items()
         ]
         options = [row for rows in grouped_rows(self).values() for row in rows]
-        formatter.write("\n".join(_page(self, ctx, {"Commands": inner, OWN: options})) + "\n")
+        _write(self, ctx, formatter, {"Commands": inner, OWN: options})
 
 
 def grouped_rows(command: Any) -> dict[str, list[Row]]:
@@ -76,16 +75,18 @@ def grouped_rows(command: Any) -> dict[str, list[Row]]:
     return {group: [row for _, row in sorted(rows, key=lambda r: r[0])] for group, rows in groups.items() if rows}
 
 
-def _page(command: Any, ctx: Any, groups: dict[str, list[Row]]) -> Iterator[str]:
-    width = min(get_terminal_size().columns, WIDEST)
-    yield f"Usage: {ctx.command_path} {' '.join(usage_words(command))}\n"
+def _write(command: Any, ctx: Any, formatter: Any, groups: Mapping[str, Sequence[Row]]) -> None:
+    formatter.width = min(get_terminal_size().columns, WIDEST)
+    formatter.write_usage(ctx.command_path, " ".join(usage_words(command)))
     for paragraph in cleandoc(command.help or "").replace("`", "").replace("**", "").split("\n\n"):
-        yield from textwrap.wrap(paragraph, width)
-        yield ""
-    examples = EXAMPLES.get(ctx.command_path.partition(" ")[2], ())
-    yield from _section("Examples", [line for words, about in examples for line in (f"  {words}", f"      {about}")])
+        formatter.write_paragraph()
+        formatter.write_text(" ".join(paragraph.split()))
+    if examples := EXAMPLES.get(ctx.command_path.partition(" ")[2]):
+        with formatter.section("Examples"):
+            formatter.write("".join(f"  {words}\n      {about}\n" for words, about in examples))
     for group, rows in groups.items():
-        yield from _section(group, _columns(rows, width))
+        with formatter.section(group):
+            formatter.write_dl(rows, col_max=LEFT - 4)
 
 
 def usage_words(command: Any) -> Iterator[str]:
@@ -97,23 +98,6 @@ def usage_words(command: Any) -> Iterator[str]:
             yield name if param.required else f"[{name}]"
     if getattr(command, "commands", None):
         yield "COMMAND"
-
-
-def _section(title: str, lines: Iterable[str]) -> Iterator[str]:
-    if shown := list(lines):
-        yield from (typer.style(title, bold=True), *shown, "")
-
-
-def _columns(rows: Sequence[Row], width: int) -> Iterator[str]:
-    """Descriptions beside their flags, or below flags that are too long."""
-    for flags, about in rows:
-        first, *others = textwrap.wrap(about, width - LEFT, break_on_hyphens=False) or [""]
-        if len(flags) + 4 > LEFT:
-            yield f"  {flags}"
-            yield f"{'':{LEFT}}{first}"
-        else:
-            yield f"  {flags:{LEFT - 2}}{first}".rstrip()
-        yield from (f"{'':{LEFT}}{line}" for line in others)
 
 
 def _row(param: Any) -> Row:

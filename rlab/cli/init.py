@@ -12,13 +12,12 @@ import yaml
 from rlab.auditing.load import class_indices
 from rlab.cli.declared import declared, option_flag, out, pairs, tell_data
 from rlab.core.goals import USUAL
-from rlab.data.batch import UNBOUNDED, Batch
+from rlab.data.batch import Batch
 from rlab.data.load import DEMO, DataOptions, find_loader
 from rlab.data.source import ACCEPTED
 from rlab.diagnosis import data_findings, findings_table
 from rlab.errors import DataError, InputError, OptionError
 from rlab.filters.palettes import is_ecg
-from rlab.predictions.kinds import WORDS
 from rlab.present.table import plain, terminal
 from rlab.runs.options import RunOptions
 from rlab.runs.understood import Understood
@@ -74,9 +73,9 @@ def command(
     for path, text in texts.items():
         write_new(path, text)
     written = " and ".join(f"[bold]{plain(path)}[/bold]" for path in texts)
-    out.print(f"Wrote {written}. {'Next:' if name else 'Enter your model there, then:'}", highlight=False)
+    out.print(f"Wrote {written}. {'Next:' if name else 'Enter your model there, then:'}")
     for command in then:
-        out.print(f"  rlab {plain(command)}", highlight=False, soft_wrap=True)
+        out.print(f"  rlab {plain(command)}", soft_wrap=True)
 
 
 def _at_hand() -> str:
@@ -99,7 +98,7 @@ def configuration(data: DataOptions, batch: Batch, model: ModelOptions | None) -
     others = RunOptions.model_fields.keys() - {"model", "data"}
     lines = [
         "# Configuration of rlab attack. Command-line options override this file.",
-        *(f"# {_printable(line)}" for line in described(batch)),
+        *_described(batch),
         "# Lines like '# key: ...' describe options that are not set.",
         "",
         *_model_and_data(data, named, model is None),
@@ -117,7 +116,7 @@ def audit_configuration(data: DataOptions, batch: Batch, model: ModelOptions | N
     noise, off = {"distortion": "muscle_noise", "at": {"snr": "12dB"}}, {"distortion": "lead_dropout"}
     lines = [
         "# An audit: rlab audit runs it, checks the requirements and writes a report. docs/audit.md explains every key.",
-        *(f"# {_printable(line)}" for line in described(batch)),
+        *_described(batch),
         "# These are few records: raise data.limit until no verdict says that there are too few samples.",
         "",
         *_model_and_data(data, named, model is None, only_set=True),
@@ -171,20 +170,9 @@ def _required(requirement: Mapping[str, Any]) -> str:
     return f"  - {written.strip()}"
 
 
-def described(batch: Batch) -> Iterator[str]:
-    """The size, values and classes of the data in words."""
-    shape = "×".join(map(str, batch.x.shape[1:]))
-    rate = f", {batch.rate:g} per second" if batch.rate else ""
-    yield f"Inspected {len(batch)} {batch.kind} samples of shape {shape} (channels first){rate}."
-    least, most = (float(end) for end in batch.x.aminmax())
-    bounds = "no bounds" if batch.bounds == UNBOUNDED else f"bounds {batch.bounds[0]:g} and {batch.bounds[1]:g}"
-    yield f"Values from {least:.4g} to {most:.4g}{batch.unit and f' {batch.unit}'}, {bounds}."
-    if batch.target != "classes":
-        yield f"What is true of a sample: {WORDS[batch.target]}."
-        return
-    labels = batch.y.any(0).nonzero().flatten().tolist() if batch.y.dim() > 1 else batch.y.unique().tolist()
-    more = f" and {len(labels) - _MOST} more" if len(labels) > _MOST else ""
-    yield f"Classes: {', '.join(map(batch.label_name, labels[:_MOST]))}{more}."
+def _described(batch: Batch) -> list[str]:
+    """What was understood of the data, as comments."""
+    return [f"# {_printable(f'{name}: {text}')}" for name, text in Understood(batch).lines().items()]
 
 
 def _changed(options: Options) -> dict[str, Any]:

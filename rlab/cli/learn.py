@@ -40,12 +40,12 @@ def command(
         simulator = learn(options.model, options.data, out=folder, earlier=earlier or (), tell=_tell, **given)
     card = simulator.card
     agree = f"{len(card.students)} students agree with the model on {card.agreement:.1%} of {card.aside:,} answers kept aside"
-    out.print(f"{agree}; {card.queries:,} queries", highlight=False)
-    out.print(f"Simulator: [bold]{plain(folder / FILE)}[/bold]", highlight=False)
-    out.print(f"Use it: rlab attack MODEL DATA --simulator {plain(folder)}", highlight=False)
+    out.print(f"{agree}; {card.queries:,} queries")
+    out.print(f"Simulator: [bold]{plain(folder / FILE)}[/bold]")
+    out.print(f"Use it: rlab attack MODEL DATA --simulator {plain(folder)}")
     facts = card.model_dump(mode="json", include={"queries", "clean", "distorted", "aside", "agreement", "agreements"})
     summary(command="learn", out=folder, file=folder / FILE, **facts)
 
 
 def _tell(line: str) -> None:
-    out.print(plain(line), highlight=False)
+    out.print(plain(line))

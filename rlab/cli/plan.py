@@ -48,7 +48,7 @@ def tell_plan(
     lines["out"] = str(folder or "a new folder below runs/")
     for name, value in lines.items():
         shown = ", ".join(map(str, value)) if isinstance(value, list | tuple) else value
-        out.print(f"{name}: {plain(shown)}", highlight=False)
+        out.print(f"{name}: {plain(shown)}")
     figures = {**facts, "rows at most": total, "rows": dict(rows), "seconds at most": seconds, "out": lines["out"]}
     figures |= {"cost at most": total * price} if price else {}
     summary(dry_run=True, **{name.replace(" ", "_"): value for name, value in figures.items()})

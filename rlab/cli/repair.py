@@ -18,6 +18,6 @@ def command(run: Annotated[Path, typer.Argument(help="Run folder of any command"
     """
     mended = repair_run(run)
     for line in mended.done:
-        out.print(line, highlight=False, markup=False)
+        out.print(line, markup=False)
     advice = f"Resume with: {mended.next}" if mended.lost else f"{run} is intact"
-    out.print(advice, highlight=False, markup=False, soft_wrap=True)
+    out.print(advice, markup=False, soft_wrap=True)

@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 
 from rlab.cli.declared import check_out, out
+from rlab.cli.ending import Track, track
 from rlab.cli.show import DATA_HELP
 from rlab.cli.spoken import spoken, summary
-from rlab.cli.tracked import Track, track
 from rlab.errors import OptionError
 from rlab.folders.records import changes_page, figure_changes, figures_table, read_runs, settings_table
 from rlab.folders.reports import data_of, report_run, save_figures

@@ -41,23 +41,23 @@ def command(
         _show_page(page_of(run, 0), run)
         return _show_versions(run)
     result = _load(run, data)
-    out.print(f"{plain(result.sentence)}.", highlight=False)
+    out.print(f"{plain(result.sentence)}.")
     out.print(terminal(summary_table({run.name: result})))
-    out.print(f"[dim]{MEDIANS}[/dim]", highlight=False)
+    out.print(f"[dim]{MEDIANS}[/dim]")
     out.print(figures_line(result))
     for line in learning_lines(result.setting):
-        out.print(line, highlight=False)
+        out.print(line)
     if reach := reach_line(result):
         out.print(reach)
     if stages := read_stages(run):
-        out.print(stages_line(stages), highlight=False)
+        out.print(stages_line(stages))
     for table in (*breakdown_tables(result), detail_table(result, samples)):
         out.print(terminal(table))
     shown = range(min(samples, len(result)))
     for i in (i for i in shown if result.inputs.has(i)):
-        out.print(plain(result[i]), highlight=False)
+        out.print(plain(result[i]))
     if not all(map(result.inputs.has, shown)):
-        out.print("[dim]Some inputs were not kept: pass --data to rebuild them.[/dim]", highlight=False)
+        out.print("[dim]Some inputs were not kept: pass --data to rebuild them.[/dim]")
     if pictures:
         from rlab.results.plots import save_pictures
 
@@ -81,7 +81,7 @@ def _load(run: Path, data: Path | None) -> AttackResult:
 def _show_versions(run: Path) -> None:
     if versions := read_versions(run):
         made_by = ", ".join(f"{name} {version}" for name, version in versions.items() if name != "device")
-        out.print(f"[dim]Made by {plain(made_by)} on {plain(versions['device'])}[/dim]", highlight=False)
+        out.print(f"[dim]Made by {plain(made_by)} on {plain(versions['device'])}[/dim]")
 
 
 def _show_page(page: Page, run: Path) -> None:
@@ -89,7 +89,7 @@ def _show_page(page: Page, run: Path) -> None:
 
     tables: list[dict[str, Any]] = []
     if page.lead:
-        out.print(plain(page.lead), highlight=False)
+        out.print(plain(page.lead))
     if page.numbers:
         rows = [[number.name, text(number.value) + number.unit] for number in page.numbers]
         out.print(terminal(Table(["figure", "measured"], rows)))
@@ -103,8 +103,8 @@ def _show_page(page: Page, run: Path) -> None:
                 tables.append({"section": section.title, "facts": dict(block.facts)})
                 out.print(terminal(Table(["", ""], [[name, value] for name, value in block.facts.items()], words=2)))
             elif isinstance(block, Text):
-                out.print(f"[dim]{plain(block.text)}[/dim]", highlight=False)
-    out.print(f"[dim]With pictures: rlab report {plain(run)}[/dim]", highlight=False)
+                out.print(f"[dim]{plain(block.text)}[/dim]")
+    out.print(f"[dim]With pictures: rlab report {plain(run)}[/dim]")
     summary(command="show", run=run, title=page.title, tables=tables)
 
 

@@ -32,7 +32,7 @@ class _Console(Console):
         raise
 
 
-out, note = _Console(), _Console(stderr=True)
+out, note = _Console(highlight=False), _Console(stderr=True, highlight=False)
 _object: ContextVar[TextIO | None] = ContextVar("json", default=None)  # where --json writes
 _AS_JSON = "Print the results as one JSON object, and other text on standard error"
 _QUIET = "Print only errors and the JSON object"

@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from rlab.cli.declared import Wait, check_out, out, run_folder
+from rlab.cli.ending import Track, track
 from rlab.cli.spoken import spoken, summary
-from rlab.cli.tracked import Track, track
 from rlab.present.table import plain
 from rlab.storage.config import read_config
 from rlab.training.ranks import started
@@ -42,7 +42,7 @@ def command(
         trained = train(config, folder, minutes=minutes, device=device, tell=tell)
     kind = read_config(config).get("kind", TRAINED[0])
     how = f"\nUse it: rlab attack MODEL DATA --policy {plain(trained)}"
-    out.print(f"{_NAMES[kind]}: [bold]{plain(trained)}[/bold]{how}", highlight=False)
+    out.print(f"{_NAMES[kind]}: [bold]{plain(trained)}[/bold]{how}")
     track(folder, tracker)
     summary(command="train", kind=kind, out=folder, file=trained)
 

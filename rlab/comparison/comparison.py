@@ -4,29 +4,28 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import matplotlib
 import pyarrow.parquet as pq
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
 from rlab.comparison.outcome import AttackOutcome, Contender, Figures, at_equal_l2, query_ratio
 from rlab.core.distances import Measure
 from rlab.core.trace import DISTANCE_NAMES
 from rlab.data.batch import Batch
 from rlab.errors import ModelError, OptionError
+from rlab.present.figures import draw_panels
 from rlab.present.page import Block, Charts, Number, Page, Section, Text
 from rlab.present.result import PathLike, Result
-from rlab.present.style import HUES, INK, STYLE, WIDE, flow, headed_figure, list_below, plain
+from rlab.present.style import WIDE, flow
 from rlab.present.table import Share, Table, Value, number
 from rlab.progress import bar
-from rlab.results.plots.anytime import AnytimeCurve, anytime_charts, draw_anytime
+from rlab.results.charts import AnytimeCurve, anytime_charts
 from rlab.results.plots.save import save_figure
 from rlab.results.result import WITHIN
 from rlab.results.tables import QUERIES
@@ -43,8 +42,6 @@ RULES = (
     f"without a flip counts as the whole budget. {QUERIES} For attacks from papers and libraries the clean prediction is "
     "not counted. L2 is over flipped samples, with bounded values scaled to [0, 1]. Brackets: 95% bootstrap intervals."
 )
-_DASHES = ("-", "--", ":", "-.")
-_COLOURS = (INK, *HUES[:5])  # yellow lines are too pale on white
 _COLUMNS = ("attacked", "succeeded", "queries", "l2")
 
 
@@ -180,7 +177,8 @@ class Comparison(Result):
         attacked = max(int(outcome.attacked.sum()) for outcome in self.outcomes.values())
         facts = [f"{attacked} correctly classified samples", f"budget {self.budget}", f"seed {self.seed}"]
         facts += ["queries are rows that reached the model", "a median is infinite while fewer than half are flipped"]
-        return draw_curves(self._curves(), facts, DISTANCE_NAMES[self.distance])
+        charts = anytime_charts(self._curves(), DISTANCE_NAMES[self.distance])
+        return draw_panels(["attacks compared", *flow(facts, WIDE - 0.25)], [charts] if charts else [], height=4.4)
 
     def _curves(self) -> dict[str, AnytimeCurve]:
         return {
@@ -238,23 +236,6 @@ class Comparison(Result):
         ids = tuple(record["id"] for record in next(iter(records.values())))
         needs = {name: tuple(words) for name, words in setting["needs"].items()}
         return cls(ids, setting["budget"], setting["seed"], outcomes, needs)
-
-
-def draw_curves(named: Mapping[str, AnytimeCurve], facts: Sequence[str], distance: str) -> Figure:
-    """Draw the share of flipped samples on the left and the median distance on the right, below a header of facts."""
-    with matplotlib.rc_context(STYLE):
-        figure, (body,) = headed_figure(WIDE, ["attacks compared", *flow(facts, WIDE - 0.25)], [4.4], 0.9)
-        panels = body.subgridspec(1, 2, wspace=0.04)
-        curves, handles = [], []
-        for i, (name, curve) in enumerate(named.items()):
-            dash = _DASHES[i // len(_COLOURS) % len(_DASHES)]
-            look: dict[str, Any] = {"color": _COLOURS[i % len(_COLOURS)], "linestyle": dash}
-            curves.append((curve, look))
-            handles.append(Line2D([], [], linewidth=1.8, label=plain(name, 40), **look))
-        median = f"median {distance} over all attacked samples"
-        draw_anytime(figure.add_subplot(panels[0]), figure.add_subplot(panels[1]), curves, median)
-        list_below(figure, handles)
-        return figure
 
 
 def comparison_page(folder: Path) -> Page:

@@ -15,11 +15,10 @@ from rlab.core.channels import parse_channels
 from rlab.core.rng import sample_seeds, uniform
 from rlab.data.batch import Batch
 from rlab.errors import DataError, ModelError, OptionError
+from rlab.explanation.effects import RegionEffects, WaveEffects
 from rlab.explanation.explanation import Explanation
 from rlab.explanation.maps import hiding_bank, mean_fill, threshold
-from rlab.explanation.regions import RegionEffects
 from rlab.explanation.subject import Subject, check_found, find_subject
-from rlab.explanation.wave_effects import WaveEffects
 from rlab.predictions.kinds import WORDS
 from rlab.progress import bar
 from rlab.runs.options import AttackOptions

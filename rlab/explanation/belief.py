@@ -20,9 +20,9 @@ from torch import Tensor
 from rlab.core.grid import PatchGrid
 from rlab.errors import OptionError
 from rlab.explanation.base import Drawn, ExplanationTask, Method, random_sets, removed
-from rlab.explanation.erasing import Erasing, deal
+from rlab.explanation.credit import Erasing, deal
+from rlab.explanation.effects import RegionEffects
 from rlab.explanation.maps import BY_RANK, Cells, even_grid, extent, raise_patches, top_share
-from rlab.explanation.regions import RegionEffects
 from rlab.explanation.regression import (
     POOLED,
     REACHES,

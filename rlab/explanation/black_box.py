@@ -1,8 +1,11 @@
-"""Baselines that need only scores, for any rank: RISE and D-RISE, occlusion, Sobol indices, HSIC, a bump in the middle."""
+"""Baselines that need only scores, for any rank: RISE and D-RISE, occlusion, Sobol indices, HSIC, a bump in the middle; and Kernel
+SHAP, LIME and occlusion from captum, with queries counted by the same meter.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -10,9 +13,11 @@ from torch.nn.functional import interpolate, one_hot
 
 from rlab.core.channels import TOGETHER
 from rlab.core.rng import uniform
-from rlab.errors import OptionError
+from rlab.errors import MissingExtra, OptionError, optional
 from rlab.explanation.base import ByLead, Drawn, ExplanationTask, Method, grouped_maps, lead_groups, removed
 from rlab.explanation.maps import LINEAR, each, even_grid, mean_fill, raise_patches
+
+AT_ONCE = 64  # rows per batch in captum
 
 
 @dataclass(frozen=True)
@@ -138,8 +143,7 @@ def hsic(masks: Tensor, answers: Tensor) -> Tensor:
     width = gaps[gaps > 0].median() if (gaps > 0).any() else gaps.new_ones(())
     like = torch.exp(-0.5 * (gaps / width) ** 2)
     like = like - like.mean(0) - like.mean(1, keepdim=True) + like.mean()
-    same = (masks.T[:, :, None] == masks.T[:, None, :]).to(like.dtype)
-    return (same * like).mean((1, 2))
+    return 2 * ((masks.T @ like) * masks.T).sum(1) / len(masks) ** 2  # the kernel of masks is 1 where both are equal
 
 
 def _answers(task: ExplanationTask, masks: Tensor, along: int, how: str) -> Tensor:
@@ -198,10 +202,79 @@ class Hsic(Method):
         grid = even_grid(task.size, self.along)
         shown = (_uniform(task, self.masks, len(grid)) < 0.5).float()
         answers = _answers(task, shown, self.along, self.remove)
-        values = torch.stack([_hsic_in_parts(own, p) for own, p in zip(shown, answers, strict=True)])
+        values = torch.stack([hsic(own, p) for own, p in zip(shown, answers, strict=True)])
         return raise_patches(values, grid)
 
 
-def _hsic_in_parts(masks: Tensor, answers: Tensor, patches: int = 16) -> Tensor:
-    """`hsic` of a few patches at a time: the kernels of all would fill the memory."""
-    return torch.cat([hsic(part, answers) for part in masks.split(patches, 1)])
+def captum() -> Any:
+    """captum's attribution methods, from the extra 'explain'."""
+    return optional("captum.attr", MissingExtra("captum", "explain"))
+
+
+@dataclass(frozen=True)
+class Line(Method):
+    """The coefficients of a linear model of the output on random sets of patches, which captum weights."""
+
+    attribution: ClassVar[str]  # captum's name
+    samples: int = 700  # queried sets
+    along: int = 8  # patches per axis
+    remove: str = "mean"
+
+    def most(self, size: tuple[int, ...]) -> int:
+        return 1 + self.samples
+
+    def draw(self, task: ExplanationTask) -> Tensor:
+        grid, fill = even_grid(task.size, self.along), removed(task, self.remove)
+        patches = grid.expand(torch.arange(len(grid), device=fill.device).float()[None])[:, None].long()
+        weights = []
+        for row, seed in enumerate(task.seeds.tolist()):
+            whose = torch.tensor(row, device=fill.device)
+            fit = getattr(captum(), self.attribution)
+            method = fit(lambda x, whose=whose: task.probability(x, whose.expand(len(x))))
+            with torch.random.fork_rng():  # captum uses torch's global generator
+                torch.manual_seed(seed % 2**63)
+                coefficients = method.attribute(
+                    task.x0[row : row + 1],
+                    baselines=fill[row : row + 1],
+                    feature_mask=patches,
+                    n_samples=self.samples,
+                    perturbations_per_eval=AT_ONCE,
+                    return_input_shape=False,
+                )
+            weights.append(coefficients.flatten())
+        return raise_patches(torch.stack(weights).float(), grid)
+
+
+@dataclass(frozen=True)
+class KernelShap(Line):
+    """Sets weighted by Shapley's kernel, and least squares. Lundberg and Lee 2017, https://arxiv.org/abs/1705.07874."""
+
+    name = "kernel_shap"
+    attribution = "KernelShap"
+
+
+@dataclass(frozen=True)
+class Lime(Line):
+    """Sets near the input count most, and the lasso selects few patches. Ribeiro et al. 2016, https://arxiv.org/abs/1602.04938."""
+
+    name = "lime"
+    attribution = "Lime"
+
+
+@dataclass(frozen=True)
+class CaptumOcclusion(Method):
+    """captum's occlusion: windows two patches long move by one patch; a point is the mean over windows that hide it."""
+
+    name = "captum_occlusion"
+    along: int = 14  # steps of the window per axis
+
+    def most(self, size: tuple[int, ...]) -> int:
+        return 2 + len(even_grid(size, self.along))  # captum also queries the clean input
+
+    def draw(self, task: ExplanationTask) -> Tensor:
+        sides, channels = even_grid(task.size, self.along).patch, task.x0.shape[1]
+        window = (channels, *(min(2 * s, n) for s, n in zip(sides, task.size, strict=True)))
+        every, fill = torch.arange(len(task), device=task.x0.device), mean_fill(task.x0).expand_as(task.x0).contiguous()
+        occlusion = captum().Occlusion(lambda x: task.query(x, every.repeat(len(x) // len(task))))
+        maps = occlusion.attribute(task.x0, window, (channels, *sides), fill, perturbations_per_eval=8)
+        return torch.as_tensor(maps).detach().mean(1)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import io
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import matplotlib
 import numpy as np
@@ -12,7 +12,9 @@ from matplotlib.axes import Axes
 from PIL import Image
 
 from rlab.core.channels import LEADS
+from rlab.present.inline import figure_image
 from rlab.present.style import INK, STYLE, new_figure
+from rlab.results.plots.signal import draw_boxes
 from rlab.results.viewers.heat import BAND, Array
 
 A4 = (297.0, 210.0)  # mm
@@ -22,14 +24,10 @@ PULSE = 0.5  # seconds before the traces for the calibration pulse
 LOWEST, HIGHEST = 2.0, 4.0  # mV of a row; a larger wave runs into the next row, as on paper
 PRINT_DPI = 150
 STRONGEST, BANDED = 0.65, 0.9  # opacity of the highest heat, and the share of a row that heat fills
-PAPER = (
-    (0.04, 0.1, "#F7DCDA", 0.3),
-    (0.2, 0.5, "#EDB4AE", 0.6),
-)  # seconds, mV, colour and width of small and large boxes
 
 
 def clinical_sheet(
-    x: Array, heat: Array | None, leads: Sequence[str], rate: float, title: str, notes: Sequence[str]
+    x: Array, heat: Array, leads: Sequence[str], rate: float, title: str, notes: Sequence[str]
 ) -> Image.Image:
     """x (12, time) in mV and heat (12, time) in [0, 1] -> a page to print; only the first 10 s of a longer record."""
     shown = min(x.shape[1], round(LONGEST * rate))
@@ -44,10 +42,10 @@ def clinical_sheet(
         ax = figure.add_axes((left, bottom, wide / A4[0], high / A4[1]))
         ax.set(xlim=(-PULSE, end), ylim=(-tall, 0))
         ax.set_axis_off()
-        _draw_boxes(ax, end, tall)
+        draw_boxes(ax, (-PULSE, end), (-tall, 0))
         for lead, at, start, stop in _places(leads, shown):
             middle = -(at + 0.5) * row
-            _draw_lead(ax, centred[lead], None if heat is None else heat[lead], (start, stop), rate, middle, row)
+            _draw_lead(ax, centred[lead], heat[lead], (start, stop), rate, middle, row)
             ax.text(
                 start / rate + 0.05, middle + 0.42 * row, leads[lead], fontsize=9, fontweight="bold", va="top", zorder=5
             )
@@ -56,12 +54,9 @@ def clinical_sheet(
             ax.plot(x_pulse, y_pulse - (at + 0.5) * row, color=INK, linewidth=0.8)
         figure.text(left, 1 - 5 / A4[1], title, fontsize=9, va="top")
         cut = "" if shown == x.shape[1] else f", the first {LONGEST:g} s of {x.shape[1] / rate:.3g} s"
-        colours = "" if heat is None else ", darker red: stronger evidence for the class"
-        below = [*notes, f"25 mm/s, 10 mm/mV{cut}{colours}"]
+        below = [*notes, f"25 mm/s, 10 mm/mV{cut}, darker red: stronger evidence for the class"]
         figure.text(left, bottom - 4 / A4[1], "\n".join(below), fontsize=8, va="top")
-        buffer = io.BytesIO()
-        figure.savefig(buffer, format="png", dpi=PRINT_DPI)
-    return Image.open(buffer).convert("RGB")
+        return figure_image(figure, PRINT_DPI)
 
 
 def _places(leads: Sequence[str], shown: int) -> list[tuple[int, int, int, int]]:
@@ -75,28 +70,17 @@ def _places(leads: Sequence[str], shown: int) -> list[tuple[int, int, int, int]]
 
 
 def _draw_lead(
-    ax: Axes, values: Array, heat: Array | None, cut: tuple[int, int], rate: float, middle: float, row: float
+    ax: Axes, values: Array, heat: Array, cut: tuple[int, int], rate: float, middle: float, row: float
 ) -> None:
     start, stop = cut
-    if heat is not None:
-        extent = (start / rate, stop / rate, middle - BANDED * row / 2, middle + BANDED * row / 2)
-        hot = heat[None, start:stop].clip(0, 1)
-        ax.imshow(
-            hot,
-            aspect="auto",
-            cmap=BAND,
-            vmin=0,
-            vmax=1,
-            interpolation="nearest",
-            extent=extent,
-            alpha=STRONGEST * hot,
-            zorder=2,
-        )
+    hot = heat[start:stop]
+    extent = (start / rate, stop / rate, middle - BANDED * row / 2, middle + BANDED * row / 2)
+    draw_heat(ax, hot, extent, STRONGEST)
     ax.plot((np.arange(start, stop) + 0.5) / rate, values[start:stop] + middle, color=INK, linewidth=0.8, zorder=4)
     ax.vlines(start / rate, middle - 0.2, middle + 0.2, color=INK, linewidth=0.6, zorder=4)
 
 
-def _draw_boxes(ax: Axes, end: float, tall: float) -> None:
-    for across, down, colour, width in PAPER:
-        ax.vlines(np.arange(-PULSE, end + 1e-6, across), -tall, 0, colors=colour, linewidth=width, zorder=1)
-        ax.hlines(-np.arange(0, tall + 1e-6, down), -PULSE, end, colors=colour, linewidth=width, zorder=1)
+def draw_heat(ax: Axes, heat: Array, extent: tuple[float, float, float, float], strongest: float = 1.0) -> None:
+    """A map (time,) in [0, 1] as a band behind a trace; `strongest` is the opacity of the highest value."""
+    look: dict[str, Any] = {"cmap": BAND, "vmin": 0, "vmax": 1, "interpolation": "nearest", "zorder": 2}
+    ax.imshow(heat[None], aspect="auto", extent=extent, alpha=strongest * heat[None].clip(0, 1), **look)

@@ -8,20 +8,18 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
+from rlab.core.batched import Rows
 from rlab.data.batch import Batch
 from rlab.errors import DataError
+from rlab.explanation.effects import RegionEffects, WaveEffects, wave_tables
 from rlab.explanation.files import class_rows, save_explanation
 from rlab.explanation.pictures import draw_maps, save_overlays
-from rlab.explanation.regions import RegionEffects
-from rlab.explanation.sections import maps_sections
 from rlab.explanation.subject import Subject
-from rlab.explanation.viewers import legend, sample_viewers
-from rlab.explanation.wave_effects import WaveEffects, wave_tables
-from rlab.present.notebook import SAMPLES, blocks_html, maps_html
+from rlab.explanation.viewers import legend, maps_sections, sample_viewers
+from rlab.present.notebook import SAMPLES, blocks_html
 from rlab.present.page import Block, Number, Page, Text
 from rlab.present.result import PathLike, Result
 from rlab.present.table import Share
@@ -31,7 +29,7 @@ PICTURED = 12  # samples to draw
 
 
 @dataclass(frozen=True)
-class Explanation(Result):
+class Explanation(Rows, Result):
     """Maps by one method. A higher value means that the decision depends more on that point of the sample."""
 
     method: str
@@ -73,14 +71,8 @@ class Explanation(Result):
     @staticmethod
     def join(parts: Sequence[Explanation]) -> Explanation:
         """Explanations of consecutive samples as one."""
-        whole: dict[str, Any] = {name: torch.cat([part.arrays[name] for part in parts]) for name in parts[0].arrays}
-        regions = [part.regions for part in parts if part.regions is not None]
-        whole["regions"] = RegionEffects.join(regions) if regions else None
-        subjects = [part.subject for part in parts if part.subject is not None]
-        whole["subject"] = type(subjects[0]).cat(subjects) if subjects else None
-        waves = [part.waves for part in parts if part.waves is not None]
-        whole["waves"] = WaveEffects.join(waves) if waves else None
-        return replace(parts[0], **whole, seconds=sum(part.seconds for part in parts))
+        whole = Explanation.cat([replace(part, seconds=0.0) for part in parts])
+        return replace(whole, seconds=sum(part.seconds for part in parts))
 
     @property
     def batch(self) -> Batch:
@@ -102,14 +94,8 @@ class Explanation(Result):
             name = str(label) if self.inputs is None else self.inputs.label_name(label)
             sample = str(i) if self.inputs is None else self.inputs.ids[i]
             record = {"id": sample, "method": self.method, "explained": label, "explained_name": name}
-            records.append(
-                record
-                | {
-                    "probability": probability,
-                    "mask_share": float(self.mask[i].float().mean()),
-                    "queries": int(self.queries[i]),
-                }
-            )
+            figures = {"mask_share": float(self.mask[i].float().mean()), "queries": int(self.queries[i])}
+            records.append(record | {"probability": probability} | figures)
         return records
 
     def make_page(self) -> Page:
@@ -136,10 +122,9 @@ class Explanation(Result):
         return path
 
     def _repr_html_(self) -> str:
-        """The maps over the first samples, or alone if the inputs were not kept."""
+        """The maps over the first samples, or only figures if the inputs were not kept."""
         if self.inputs is None:
-            facts = {"method": self.method, "masks cover": f"{self.mask_share:.0%}", "samples": f"{len(self):,}"}
-            return maps_html(facts, self.maps, [f"sample {i}, class {int(k)}" for i, k in enumerate(self.labels)])
+            return blocks_html([Text(f"Maps by the method {self.method}; the inputs were not kept.")], self._numbers())
         cell, count = uuid4().hex[:8], min(SAMPLES, len(self))  # ids of several cells must differ
         blocks: list[Block] = [Text(f"What decides, by the method {self.method}."), *legend(self.batch)]
         for row in range(count):

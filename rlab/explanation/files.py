@@ -1,20 +1,23 @@
-"""Write the folder of `rlab explain`: arrays, scores, tables and the inputs to draw."""
+"""The folder of `rlab explain`: arrays, scores, tables and the inputs to draw."""
 
 from __future__ import annotations
 
 import io
 import json
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from rlab.data.batch import Batch
-from rlab.explanation.viewers import save_inputs
+from rlab.errors import FolderError
 from rlab.explanation.words import waves_of
 from rlab.present.page import Page, write_page
-from rlab.storage.files import write_arrays, write_atomically, write_csv
+from rlab.storage.files import finite, read_arrays, write_arrays, write_atomically, write_csv
 from rlab.storage.names import file_name
 from rlab.storage.resume import Resume, open_run
 
@@ -22,6 +25,8 @@ if TYPE_CHECKING:
     from rlab.explanation.explanation import Explanation
     from rlab.explanation.method_comparison import MethodComparison
 
+INPUTS = "inputs.safetensors"
+_FACTS = ("ids", "bounds", "classes", "unit", "rate", "r_peaks", "leads", "target")
 SCORES, GALLERY, ARRAYS = "scores.csv", "gallery.html", "arrays"
 REGIONS, WAVES, CLASSES, REPORT = "regions.csv", "waves.csv", "_by_class.csv", "report.html"
 
@@ -80,3 +85,38 @@ def save_comparison(comparison: MethodComparison, folder: Path, title: str, limi
             save_arrays(method.explanation, comparison.batch, folder / ARRAYS)
         write_csv(folder / SCORES, comparison.records())
         return write_page(Page(title, [comparison.section(limit)]), folder / GALLERY)
+
+
+def save_inputs(batch: Batch, folder: Path, limit: int) -> None:
+    """Store the first `limit` inputs for the page, bounded values in 256 steps."""
+    if not limit:
+        return (folder / INPUTS).unlink(missing_ok=True)
+    shown = batch[: min(limit, len(batch))]
+    x, (low, high) = shown.x, shown.bounds
+    if torch.isfinite(torch.tensor(shown.bounds)).all():
+        x = ((x - low) / (high - low) * 255).round().clamp(0, 255).to(torch.uint8)
+    stored = {"x": x, "y": shown.y} | ({} if shown.masks is None else {"masks": shown.masks})
+    facts = {name: getattr(shown, name) for name in _FACTS}
+    write_arrays(folder / INPUTS, {name: each.contiguous() for name, each in stored.items()}, json.dumps(finite(facts)))
+
+
+def has_inputs(folder: Path) -> bool:
+    return (folder / INPUTS).is_file()
+
+
+def read_inputs(folder: Path) -> Batch:
+    arrays, facts = read_arrays(folder / INPUTS)
+    try:
+        return _batch(arrays, facts)
+    except (KeyError, TypeError, ValueError) as error:
+        raise FolderError(f"cannot read {folder / INPUTS} ({error}): remove it, or explain again") from error
+
+
+def _batch(arrays: Mapping[str, Tensor], text: str | None) -> Batch:
+    stored = {"target": "classes"} | json.loads(text or "{}")  # folders of 0.2.0 name no target
+    facts: dict[str, Any] = {name: stored[name] for name in _FACTS}
+    low, high = map(float, facts["bounds"])
+    x = arrays["x"].float() / 255 * (high - low) + low if arrays["x"].dtype == torch.uint8 else arrays["x"]
+    facts |= {name: tuple(facts[name]) for name in ("ids", "classes", "leads")} | {"bounds": (low, high)}
+    facts["r_peaks"] = facts["r_peaks"] and tuple(map(tuple, facts["r_peaks"]))
+    return Batch(x, arrays["y"], masks=arrays.get("masks"), **facts)

@@ -13,11 +13,10 @@ from torch import Tensor
 from rlab.data.batch import Batch
 from rlab.errors import FolderError
 from rlab.explanation.explanation import Explanation
-from rlab.explanation.files import ARRAYS, CLASSES, REGIONS, SCORES, WAVES
+from rlab.explanation.files import ARRAYS, CLASSES, INPUTS, REGIONS, SCORES, WAVES, has_inputs, read_inputs
 from rlab.explanation.method_comparison import RULES, MethodComparison, ScoredMethod, score_table
 from rlab.explanation.method_comparison import SCORES as KNOWN
-from rlab.explanation.sections import maps_sections
-from rlab.explanation.viewers import INPUTS, has_inputs, read_inputs
+from rlab.explanation.viewers import maps_sections
 from rlab.present.page import Page, Section, Text
 from rlab.storage.files import read_arrays, read_csv
 from rlab.storage.names import file_name

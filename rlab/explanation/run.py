@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torch import Tensor
@@ -14,8 +14,7 @@ from rlab.data.batch import Batch
 from rlab.errors import DataError, OptionError
 from rlab.explanation.base import RULE, ExplanationTask, Method, refuse_unscored
 from rlab.explanation.belief import Belief
-from rlab.explanation.black_box import Drise, Hsic, Middle, Occlusion, Rise, Sobol
-from rlab.explanation.captum_methods import CaptumOcclusion, KernelShap, Lime
+from rlab.explanation.black_box import CaptumOcclusion, Drise, Hsic, KernelShap, Lime, Middle, Occlusion, Rise, Sobol
 from rlab.explanation.credit import Credit, fine_grid
 from rlab.explanation.explanation import Explanation
 from rlab.explanation.maps import each, hiding_filter
@@ -167,13 +166,6 @@ def explain_flip(
     rows = result.succeeded.nonzero().flatten()
     if not len(rows):
         raise DataError("the attack flipped no sample: raise its budget, or explain the inputs")
-    s = result.setting
-    after = Batch(
-        x=result.perturbed[rows],
-        y=result.after[rows].argmax(1),
-        ids=tuple(result.ids[i] for i in rows.tolist()),
-        bounds=s.bounds,
-        classes=s.classes,
-    )
+    after = replace(_inputs(result)[rows.tolist()], x=result.perturbed[rows], y=result.after[rows].argmax(1))
     with showing(progress):
         return Belief(queries)(victim, after, after.y, seed, instead=result.original[rows])

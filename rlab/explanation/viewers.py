@@ -1,72 +1,35 @@
-"""Interactive explanations on a page: the stored inputs, and every method's map over them."""
+"""The parts of a page with explanations: every method's map over the inputs, and tables of methods, classes and regions."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import Tensor
-
 from rlab.data.batch import Batch
-from rlab.errors import FolderError
-from rlab.explanation.pictures import Overlay, picture
-from rlab.present.page import Block, Folded, Gallery, Picture, Text, Viewers
+from rlab.explanation.effects import wave_tables
+from rlab.explanation.pictures import Overlay, is_clinical, picture, shown_of
+from rlab.present.page import Block, Folded, Gallery, Picture, Section, Text, Viewers
+from rlab.present.table import Share, Table
 from rlab.present.viewer import Viewer
 from rlab.results.plots.moving import can_encode
 from rlab.results.viewers import NO_FILM
-from rlab.results.viewers.heat import Heat, heat_stage
+from rlab.results.viewers.heat import heat_stage
 from rlab.results.viewers.pixels import small_address
-from rlab.storage.files import finite, read_arrays, write_arrays
 
 if TYPE_CHECKING:
     from rlab.explanation.explanation import Explanation
 
-INPUTS = "inputs.safetensors"
 LEGEND = (
     "Each map lies over its input: the stronger the colour, the more the decision depends on that place according to the method. "
     "It is paler where the method is less sure. A line, or a bar below a signal, marks the mask and the ground truth, if any."
 )
+Rows = Sequence[Mapping[str, Any]]
+ATTACK_MASK = (
+    "The method mask shows the patches that an attack changed: enough to flip the decision, but not where the model looks. In our "
+    "benchmark on ECG beats such masks overlap the true place badly (Dice 0.14, belief 0.49). For an explanation, use belief."
+)
 COLUMNS = 6  # maximum per row
 FILMS = 24  # maximum per page; with more maps of clips, none moves
-_FACTS = ("ids", "bounds", "classes", "unit", "rate", "r_peaks", "leads", "target")
-
-
-def save_inputs(batch: Batch, folder: Path, limit: int) -> None:
-    """Store the first `limit` inputs for the page, bounded values in 256 steps."""
-    if not limit:
-        return (folder / INPUTS).unlink(missing_ok=True)
-    shown = batch[: min(limit, len(batch))]
-    x, (low, high) = shown.x, shown.bounds
-    if torch.isfinite(torch.tensor(shown.bounds)).all():
-        x = ((x - low) / (high - low) * 255).round().clamp(0, 255).to(torch.uint8)
-    stored = {"x": x, "y": shown.y} | ({} if shown.masks is None else {"masks": shown.masks})
-    facts = {name: getattr(shown, name) for name in _FACTS}
-    write_arrays(folder / INPUTS, {name: each.contiguous() for name, each in stored.items()}, json.dumps(finite(facts)))
-
-
-def has_inputs(folder: Path) -> bool:
-    return (folder / INPUTS).is_file()
-
-
-def read_inputs(folder: Path) -> Batch:
-    arrays, facts = read_arrays(folder / INPUTS)
-    try:
-        return _batch(arrays, facts)
-    except (KeyError, TypeError, ValueError) as error:
-        raise FolderError(f"cannot read {folder / INPUTS} ({error}): remove it, or explain again") from error
-
-
-def _batch(arrays: Mapping[str, Tensor], text: str | None) -> Batch:
-    stored = {"target": "classes"} | json.loads(text or "{}")  # folders of 0.2.0 name no target
-    facts: dict[str, Any] = {name: stored[name] for name in _FACTS}
-    low, high = map(float, facts["bounds"])
-    x = arrays["x"].float() / 255 * (high - low) + low if arrays["x"].dtype == torch.uint8 else arrays["x"]
-    facts |= {name: tuple(facts[name]) for name in ("ids", "classes", "leads")} | {"bounds": (low, high)}
-    facts["r_peaks"] = facts["r_peaks"] and tuple(map(tuple, facts["r_peaks"]))
-    return Batch(x, arrays["y"], masks=arrays.get("masks"), **facts)
 
 
 def sample_viewers(
@@ -81,12 +44,10 @@ def sample_viewers(
 
     `among` is the number of maps on the page; `cell` is a prefix for ids in a notebook cell.
     """
-    moving, known = among <= FILMS and not cell, _known(batch, row)
+    moving, input_ = among <= FILMS and not cell, shown_of(batch, row)
     overs = {name: Overlay.of(explanation, batch, row) for name, explanation in explanations.items()}
-    stages = {"input": heat_stage(Heat(batch.x[row].numpy(), None, None, **known), 1, moving=False)}
-    for name, over in overs.items():
-        view = Heat(batch.x[row].numpy(), over.heat, over.mask, frames=over.frames, by_lead=over.by_lead, **known)
-        stages[name] = heat_stage(view, among, moving)
+    stages = {"input": heat_stage(input_, None, 1, moving=False)}
+    stages |= {name: heat_stage(input_, over, among, moving) for name, over in overs.items()}
     shown = [
         Viewer(f"{cell}map-{row}-{number}", name, "", "", (notes or {}).get(name, ""), (), stage)
         for number, (name, stage) in enumerate(stages.items())
@@ -95,13 +56,11 @@ def sample_viewers(
     facts = ", ".join(part for part in (classes, f"explained: {batch.label_name(label)}") if part)
     columns = min(len(shown), 2 if batch.kind == "signal" else COLUMNS)
     viewers = Viewers(shown, columns, small=batch.kind != "signal")
-    if not next(iter(overs.values())).clinical:
+    if not is_clinical(batch):
         return [Text(f"{batch.ids[row]}: {facts}."), viewers]
     sheets = [
-        Picture(
-            small_address(picture(batch.x[row].numpy(), batch.bounds, over), among), f"{name}: twelve leads with heat"
-        )
-        for name, over in overs.items()
+        Picture(small_address(picture(explanation, batch, row), among), f"{name}: twelve leads with heat")
+        for name, explanation in explanations.items()
     ]
     return [Text(f"{batch.ids[row]}: {facts}."), Gallery(sheets), Folded("Every lead in full length", [viewers])]
 
@@ -112,8 +71,46 @@ def legend(batch: Batch) -> list[Block]:
     return [Text(LEGEND), *([Text(NO_FILM, quiet=True)] if still else [])]
 
 
-def _known(batch: Batch, row: int) -> dict[str, Any]:
-    return {
-        "bounds": batch.bounds, "truth": None if batch.masks is None else batch.masks[row].numpy(), "rate": batch.rate,
-        "unit": batch.unit, "leads": batch.leads, "r_peaks": batch.r_peaks[row] if batch.r_peaks is not None else (),
-    }  # fmt: skip
+def maps_sections(
+    explained: Mapping[str, Explanation],
+    batch: Batch | None,
+    classes: Mapping[str, Rows],
+    regions: Rows | None,
+    waves: Rows | None = None,
+) -> list[Section]:
+    """Maps over the samples of `batch`, each method's queries and masks, and the rows of the tables of classes, regions and
+    waves."""
+    rows: list[list[str | float | Share]] = [
+        [name, len(each), each.mean_queries, Share(each.mask_share)] for name, each in explained.items()
+    ]
+    tables: list[Block] = [Table(["method", "samples", "queries\nper sample", "mask\ncovers"], rows)]
+    tables += [Text(ATTACK_MASK)] if "mask" in explained else []
+    tables += [_by_class(name, own) for name, own in classes.items()]
+    shown: list[Block] = []
+    if batch is not None:
+        fitting = {name: each for name, each in explained.items() if each.maps[0].shape == batch.x[0, 0].shape}
+        shown += legend(batch)
+        for row in range(min(len(batch), *map(len, fitting.values()))):
+            shown += sample_viewers(fitting, batch, row, len(batch) * len(fitting))
+    sections = [*([Section("Samples", shown)] if shown else []), Section("Methods", tables)]
+    sections += [] if waves is None else [Section("Waves", wave_tables(waves))]
+    return [*sections, *([Section("Regions", _regions(regions))] if regions is not None else [])]
+
+
+def _by_class(method: str, stored: Rows) -> Table:
+    rows: list[list[str | float | Share]] = [
+        [row["class"], int(row["samples"]), *(Share(float(row[name])) for name in list(row)[2:])] for row in stored
+    ]
+    return Table(list(stored[0]), rows, f"By class, {method}")
+
+
+def _regions(stored: Rows) -> list[Block]:
+    """The settled regions with their intervals, and the number of unsettled ones."""
+    rows: list[list[str | float]] = [
+        [row["id"], row["class"], row["region"], *(float(row[name]) for name in ("effect", "low", "high"))]
+        for row in stored
+        if str(row["settled"]) == "True"
+    ]
+    head = ["sample", "class", "region", "removing it lowers\nthe probability by", "from", "to"]
+    left = f"{len(stored) - len(rows)} of {len(stored)} regions are not settled: their 90% intervals include 0."
+    return [Table(head, rows, "Regions whose 90% interval excludes 0"), Text(left, quiet=True)]

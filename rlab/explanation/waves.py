@@ -18,7 +18,7 @@ from rlab.core.rng import uniform
 from rlab.data.ecg_masks import SEGMENTS, segment_masks
 from rlab.errors import OptionError
 from rlab.explanation.base import ByLead, Drawn, ExplanationTask, lead_groups, removed
-from rlab.explanation.wave_effects import WaveEffects
+from rlab.explanation.effects import WaveEffects
 
 ISOELECTRIC = "isoelectric"
 FEWEST = 3  # cuts per part, for an interval

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from rlab.errors import ModelError
 from rlab.explanation.base import Drawn, ExplanationTask, Method
-from rlab.explanation.captum_methods import captum
+from rlab.explanation.black_box import captum
 from rlab.explanation.maps import mean_fill, resize, to_unit
 from rlab.victims.torch_module import TorchVictim
 

@@ -18,8 +18,8 @@ from rlab.hardening.comparison import COMPARISON
 from rlab.hardening.pages import LOG as HARDENED
 from rlab.present.page import Block, Charts, Page, Section, Text
 from rlab.present.table import Cell, Cells, Share, Table
+from rlab.results.charts import attack_charts, curve_of
 from rlab.results.page import key_numbers
-from rlab.results.plots.anytime import attack_charts, curve_of
 from rlab.results.result import WITHIN, AttackResult
 from rlab.results.tables import status_cell
 from rlab.stats import Estimate

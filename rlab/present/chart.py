@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from matplotlib.ticker import MaxNLocator
 
 from rlab.stats import Floats
 
@@ -50,30 +51,39 @@ class Chart:
         return found
 
     @property
+    def x_marks(self) -> list[tuple[float, str]]:
+        """Round values on the axis, as text too."""
+        return [(value, f"{value:,g}") for value in _ticks(*self.x_range, self.log_x)]
+
+    @property
+    def y_marks(self) -> list[tuple[float, str]]:
+        shown = "{:.0%}" if self.percent else "{:,g}"
+        return [(value, shown.format(value)) for value in _ticks(*self.y_range, self.log_y)]
+
+    @property
     def x_ticks(self) -> list[tuple[float, str]]:
-        return [(self._x(value), f"{value:,g}") for value in _ticks(*self._x_range, self.log_x)]
+        return [(self._x(value), label) for value, label in self.x_marks]
 
     @property
     def y_ticks(self) -> list[tuple[float, str]]:
-        shown = "{:.0%}" if self.percent else "{:,g}"
-        return [(self._y(value), shown.format(value)) for value in _ticks(*self._y_range, self.log_y)]
+        return [(self._y(value), label) for value, label in self.y_marks]
 
     @cached_property
-    def _x_range(self) -> tuple[float, float]:
+    def x_range(self) -> tuple[float, float]:
         return _range([value for curve in self.curves for value in curve.x], self.log_x)
 
     @cached_property
-    def _y_range(self) -> tuple[float, float]:
+    def y_range(self) -> tuple[float, float]:
         if self.percent:
             return 0.0, 1.0
         low, high = _range([value for curve in self.curves for value in curve.y], self.log_y)
         return (low / 1.15, high * 1.15) if self.log_y else (min(low, 0.0), high + 0.05 * (high - low))
 
     def _x(self, value: float) -> float:
-        return round(LEFT + (WIDTH - LEFT - RIGHT) * _place(value, *self._x_range, self.log_x), 1)
+        return round(LEFT + (WIDTH - LEFT - RIGHT) * _place(value, *self.x_range, self.log_x), 1)
 
     def _y(self, value: float) -> float:
-        return round(HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * _place(value, *self._y_range, self.log_y), 1)
+        return round(HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * _place(value, *self.y_range, self.log_y), 1)
 
     def _points(self, x: Sequence[float] | Floats, y: Sequence[float] | Floats) -> list[tuple[float, float]]:
         each = ((float(a), float(b)) for a, b in zip(x, y, strict=True))
@@ -93,7 +103,7 @@ class Chart:
         known = np.isfinite(low)
         if not known.any():
             return ""
-        top = self._y_range[1]
+        top = self.y_range[1]
         x = np.asarray(curve.x)[known]
         upper = self._line(x, np.where(np.isfinite(high[known]), high[known], top).clip(max=top))
         lower = self._points(x, low[known])
@@ -122,8 +132,8 @@ def _place(value: float, low: float, high: float, log: bool) -> float:
 def _ticks(low: float, high: float, log: bool) -> list[float]:
     """Round values between low and high: 1, 2 and 5 times powers of ten."""
     if not log:
-        step = next(s for s in _round_steps((high - low) / _TICKS) if (high - low) / s <= _TICKS)
-        return [round(k * step, 12) for k in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)]
+        found, slack = MaxNLocator(_TICKS, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high), 1e-9 * (high - low)
+        return [round(float(value), 12) for value in found if low - slack <= value <= high + slack]
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     for parts in ((1, 1.5, 2, 3, 5, 7), (1, 2, 5), (1,)):
         values = [part * 10.0**power for power in powers for part in parts]
@@ -131,8 +141,3 @@ def _ticks(low: float, high: float, log: bool) -> list[float]:
         if len(values) <= _TICKS + 1:
             break
     return values[:: -(-len(values) // (_TICKS + 1)) or 1] if len(values) > 1 else _ticks(low, high, log=False)
-
-
-def _round_steps(least: float) -> list[float]:
-    power = math.floor(math.log10(least))
-    return [part * 10.0**p for p in (power, power + 1) for part in (1, 2, 2.5, 5)]

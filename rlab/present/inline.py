@@ -7,34 +7,55 @@ import io
 from functools import cache
 from pathlib import Path
 
+import numpy as np
 from matplotlib.figure import Figure
+from numpy.typing import NDArray
 from PIL import Image
+from PIL.Image import Resampling
+
+from rlab.stats import Floats
 
 _KINDS = {".png": "image/png", ".gif": "image/gif", ".jpg": "image/jpeg", ".mp4": "video/mp4"}
+SMOOTH_FROM = 160  # pixels per side; smaller pictures show their pixels as squares
 
 
 def address(content: bytes, kind: str = "image/png") -> str:
     return f"data:{kind};base64,{base64.b64encode(content).decode()}"
 
 
+def opened(src: str) -> Image.Image:
+    """The picture in a data: URL."""
+    return Image.open(io.BytesIO(base64.b64decode(src.partition(",")[2])))
+
+
 @cache
 def size_of(src: str) -> tuple[int, int]:
     """(width, height) of a picture in a data: URL."""
-    return Image.open(io.BytesIO(base64.b64decode(src.partition(",")[2]))).size
+    return opened(src).size
+
+
+def figure_image(figure: Figure, dpi: float | None = None) -> Image.Image:
+    content = io.BytesIO()
+    figure.savefig(content, format="png", dpi=dpi or figure.dpi)
+    return Image.open(content).convert("RGB")
 
 
 def figure_address(figure: Figure, dpi: float | None = None) -> str:
+    """Reduced to 256 colours: enough for charts, and a third of the size."""
     content = io.BytesIO()
-    figure.savefig(content, format="png", dpi=dpi or figure.dpi)
-    return address(_palette(content))
+    small = figure_image(figure, dpi).quantize(256, dither=Image.Dither.NONE)
+    small.save(content, format="png", optimize=True)
+    return address(content.getvalue())
 
 
-def _palette(content: io.BytesIO) -> bytes:
-    """Reduce to 256 colours: enough for charts, and a third of the size."""
-    smaller = io.BytesIO()
-    image = Image.open(content).convert("RGB").quantize(256, dither=Image.Dither.NONE)
-    image.save(smaller, format="png", optimize=True)
-    return smaller.getvalue()
+def to_image(colours: Floats | NDArray[np.float32], side: int = 0, most: int | None = None) -> Image.Image:
+    """Colours (h, w, 3) in [0, 1] as a picture: enlarged by a whole number to about `side` pixels, or reduced to `most`."""
+    picture = Image.fromarray((colours * 255).round().astype(np.uint8))
+    longest = max(picture.size)
+    times = most / longest if most and longest > most else max(1, round(side / longest))
+    width, height = (max(1, round(length * times)) for length in picture.size)
+    smooth = times < 1 or min(picture.size) >= SMOOTH_FROM
+    return picture.resize((width, height), Resampling.LANCZOS if smooth else Resampling.NEAREST)
 
 
 def image_address(image: Image.Image, lossy: bool = False) -> str:

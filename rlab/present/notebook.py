@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import matplotlib
 import numpy as np
-from PIL import Image
 from torch import Tensor
 
 from rlab.present.chart import Chart, Curve
-from rlab.present.colours import Array, scaled, to_colours
-from rlab.present.inline import image_address
+from rlab.present.colours import scaled, to_colours
+from rlab.present.inline import image_address, to_image
 from rlab.present.page import Block, Charts, Facts, Gallery, Number, Picture, templates
 
 SAMPLES, SIDE = 3, 128  # samples shown; pixels along a small picture
@@ -25,36 +23,16 @@ def blocks_html(blocks: Sequence[Block], numbers: Sequence[Number] = ()) -> str:
 
 
 def thumbnails(
-    x: Tensor,
-    names: Sequence[str],
-    bounds: tuple[float, float] | None = None,
-    rate: float | None = None,
-    side: int = SIDE,
+    x: Tensor, names: Sequence[str], bounds: tuple[float, float], rate: float | None = None, side: int = SIDE
 ) -> list[Block]:
-    """x (n, c, *size): curves of signals, small images, the middle frame of clips; without bounds, a heat map."""
+    """x (n, c, *size): curves of signals, small images, the middle frame of clips."""
     if x.dim() == 3:
         time, unit = np.arange(x.shape[2]) / (rate or 1.0), "s" if rate else "point"
         curves = [[Curve(f"{k + 1}", time, lead.numpy()) for k, lead in enumerate(leads)] for leads in x]
         return [Charts([Chart(name, each, unit) for name, each in zip(names, curves, strict=False)])]
     frames = x if x.dim() == 4 else x[:, :, x.shape[2] // 2]
-    small = [_small(frame.numpy(), bounds, side) for frame in frames]
+    small = [image_address(to_image(to_colours(scaled(frame.numpy(), bounds)), side, side)) for frame in frames]
     return [Gallery([Picture(each, name, caption=name) for name, each in zip(names, small, strict=False)], 6)]
-
-
-def _small(values: Array, bounds: tuple[float, float] | None, side: int) -> str:
-    """(c, h, w)."""
-    unit = scaled(values, (float(values.min()), float(values.max())) if bounds is None else bounds)
-    colours = matplotlib.colormaps["magma"](unit[0])[..., :3] if bounds is None else to_colours(unit)
-    picture = Image.fromarray((colours * 255).round().astype(np.uint8))
-    times = side / max(picture.size)
-    width, height = (max(1, round(length * times)) for length in picture.size)
-    way = Image.Resampling.NEAREST if times > 1 else Image.Resampling.LANCZOS
-    return image_address(picture.resize((width, height), way))
-
-
-def maps_html(facts: Mapping[str, str], maps: Tensor, names: Sequence[str]) -> str:
-    """Facts, and maps (n, *size) as heat maps."""
-    return blocks_html([Facts(facts), *thumbnails(maps[:SAMPLES, None], names)])
 
 
 def data_html(

@@ -6,7 +6,6 @@ import io
 import textwrap
 from collections.abc import Sequence
 from functools import cache
-from itertools import pairwise
 from typing import Any
 
 import matplotlib
@@ -86,17 +85,9 @@ def list_below(figure: Figure, handles: Sequence[Line2D | Patch]) -> None:
         more = Patch(facecolor="none", edgecolor="none", label=f"and {len(handles) - most} more")
         handles = [*handles[:most], more]
     if handles:
-        widths = [0.6 + width_of(str(handle.get_label()), 9.0) for handle in handles]
-        room = figure.get_figwidth() - 0.2
-        columns = max(n for n in range(1, len(handles) + 1) if n == 1 or _spread(widths, n) < room)
+        widest = 0.6 + max(width_of(str(handle.get_label()), 9.0) for handle in handles)
+        columns = max(1, min(len(handles), int((figure.get_figwidth() - 0.2) / widest)))
         figure.legend(handles=list(handles), loc="outside lower left", ncols=columns, columnspacing=1.4)
-
-
-def _spread(widths: Sequence[float], columns: int) -> float:
-    """The width in inches of a legend that fills column after column."""
-    least, more = divmod(len(widths), columns)
-    ends = [column * least + min(column, more) for column in range(columns + 1)]
-    return sum(max(widths[a:b]) for a, b in pairwise(ends))
 
 
 def tidy(ax: Axes, keep: Sequence[str] = ("left", "bottom")) -> None:

@@ -41,6 +41,9 @@ class AttackedSample:
     entries: Tensor  # (p,) the palette entry of every patch, 0 if untouched
     setting: Setting
     truth: Tensor  # its row of labels
+    phases: Mapping[str, int]  # queries by phase, the verification included
+    flip: Mapping[str, float]  # distances by name at the first flip
+    final: Mapping[str, float]  # distances by name of the stored input
     r_peaks: tuple[int, ...] = ()
 
     @property
@@ -246,6 +249,12 @@ class ResultData:
                 chosen[f.name] = {key: column[rows] for key, column in value.items()}
         return replace(self, **chosen)
 
+    @cached_property
+    def _numbers(self) -> tuple[list[list[int]], dict[str, list[float]], dict[str, list[float]]]:
+        """Queries, and distances at the first flip and in the end, as Python numbers: tensors are slow to read one by one."""
+        flip, final = ({name: values.tolist() for name, values in each.items()} for each in (self.flip, self.final))
+        return self.queries.tolist(), flip, final
+
     @overload
     def __getitem__(self, at: int) -> AttackedSample: ...
 
@@ -257,20 +266,24 @@ class ResultData:
         if isinstance(at, slice):
             return self.where(torch.arange(len(self))[at])
         i = range(len(self))[at]
-        label = self.labels[i]
+        label, (queries, flip, final) = self.labels[i], self._numbers
+        phases = dict(zip(PHASES[:3], queries[i], strict=False))
         return AttackedSample(
             id=self.ids[i],
             label=true_label(self.setting, label),
             truth=label,
             status=self.status[i],
-            queries=int(self.effort[i]),
+            queries=phases["search"] + phases["cleanup"],
             distance=self.improvements[i][-1][1] if self.status[i] is Status.SUCCEEDED else math.inf,
-            l2=float(self.final["l2"][i]),
+            l2=final["l2"][i],
             before=self.before[i],
             after=self.after[i],
             inputs=self.inputs.where([i]),
             entries=self.assignment[i],
             setting=self.setting,
+            phases=phases,
+            flip={name: values[i] for name, values in flip.items()},
+            final={name: values[i] for name, values in final.items()},
             r_peaks=self.r_peaks[i],
         )
 

@@ -7,18 +7,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from uuid import uuid4
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from rlab.core.setting import Setting
 from rlab.core.trace import DISTANCE_NAMES
 from rlab.data.kinds import kind_of
 from rlab.present.chart import Chart, Curve
 from rlab.present.notebook import SAMPLES, blocks_html
 from rlab.present.page import (
-    Bar,
-    Bars,
     Beside,
     Block,
     Charts,
@@ -28,26 +24,25 @@ from rlab.present.page import (
     Gallery,
     Number,
     Page,
+    Picture,
     Section,
     Text,
 )  # fmt: skip
-from rlab.present.style import hue
-from rlab.present.table import Cells, Share, Table, number
+from rlab.present.table import Cells, Share, Table
+from rlab.results.charts import attack_charts, place_panels, time_charts
 from rlab.results.data import ResultData
-from rlab.results.plots.anytime import attack_charts
 from rlab.results.plots.sample import Sample
 from rlab.results.plots.save import choose
 from rlab.results.sentences import run_sentence
 from rlab.results.stages import WITHIN as STAGE_QUERIES
 from rlab.results.stages import StageFacts, stage_medians, stages_line
+from rlab.results.strip import easiest as easiest
 from rlab.results.strip import strip_of
-from rlab.results.tables import MEDIANS, breakdown_tables, detail_table, figures_line, summary_facts
+from rlab.results.tables import MEDIANS, breakdown_tables, detail_table, run_facts
 from rlab.results.titles import Names
 from rlab.results.viewers import make_viewer, shelf, viewer_blocks
-from rlab.results.where import where_picture
-from rlab.stats import Estimate, Floats, median_estimate, median_of, share_estimate
+from rlab.stats import Estimate, median_estimate, share_estimate
 from rlab.storage.outside import read_text
-from rlab.victims.base import PHASES
 
 ROWS = 5000  # maximum in the table of samples
 WORDS = (
@@ -128,68 +123,11 @@ def _median(values: Tensor) -> Estimate:
 
 
 def summary_blocks(result: ResultData) -> list[Block]:
-    spread = [f"{int(result.queries[:, i].sum()):,} {phase}" for i, phase in enumerate(PHASES[:3])]
-    spread += [f"{result.learning_queries:,} learn"] if result.learning_queries else []
-    facts = {
-        **summary_facts(result),
-        "SNR": f"{number(median_of(result.final['snr_db'], result.succeeded))} dB",
-        "status": figures_line(result),
-        "total queries": f"{result.total_queries:,} ({', '.join(spread)})",
-        **({} if result.setting.learned is None else {"learning": str(result.setting.learned)}),
-    }
     note = f"{MEDIANS} Every flip was verified from the stored file."
-    folded = Folded("All figures of the run", [Facts(facts), Text(note, quiet=True)])
-    charts = [*attack_charts({"": result}), *_times(result)]
-    return [*([Charts(charts)] if charts else []), *_places(result), folded]
-
-
-def _share(result: ResultData) -> Floats | None:
-    """The share of flipped samples that distort each place, in the shape of the grid's cells; None without flips."""
-    assignment = result.assignment[result.succeeded]
-    if not (assignment != 0).any():
-        return None
-    share: Floats = result.setting.grid.places(assignment != 0).double().mean(0).numpy()
-    return share
-
-
-def _times(result: ResultData) -> list[Chart]:
-    """The share of distortion over time; empty for images."""
-    share, setting, kind = _share(result), result.setting, kind_of(result.setting.size)
-    if share is None or kind == "image":
-        return []
-    along = share.reshape(len(share), -1).sum(1)
-    signal = kind == "signal"
-    axis = "time, s" if setting.rate else "point" if signal else "frame"
-    times = np.arange(len(along) + 1) * setting.patch[0] / (setting.rate or 1.0) + (axis == "frame")  # counted from 1
-    curve = Curve("", times, np.append(along, along[-1]))
-    unit = "of flipped samples" if signal else "patches of a flipped sample"
-    return [Chart("Distortion over time", [curve], axis, unit, percent=signal, steps=True)]
-
-
-def _places(result: ResultData) -> list[Block]:
-    """The map of distorted places in images and frames beside the filters used."""
-    share, setting = _share(result), result.setting
-    if share is None:
-        return []
-    where = [] if kind_of(setting.size) == "signal" else [where_picture(result, share)]
-    assignment = result.assignment[result.succeeded]
-    counts = torch.bincount(assignment.flatten().long(), minlength=len(setting.palette) + 1)[1:].tolist()
-    order = sorted((k for k in range(len(counts)) if counts[k]), key=lambda k: -counts[k])[:12]
-    bars = [Bar(setting.palette[k], counts[k] / max(counts), f"{counts[k]:,}", hue(k + 1)) for k in order]
-    filters = Bars("Filters: patches of flipped samples", bars)
-    shown: list[Block] = [Gallery(where)] if where else []
-    shown += [filters, *_channel_bars(setting, assignment)]
-    return [Beside(shown)] if len(shown) > 1 else shown
-
-
-def _channel_bars(setting: Setting, assignment: Tensor) -> list[Bars]:
-    """How many patches of each group of channels are distorted; nothing if all channels go together."""
-    if not setting.groups:
-        return []
-    counts = (assignment != 0).sum(0).view(len(setting.groups), -1).sum(1).tolist()
-    most = max(counts)
-    bars = [Bar(name, count / most, f"{count:,}", hue(1)) for name, count in zip(setting.groups, counts, strict=True)]
-    return [Bars("Channels: patches of flipped samples", bars)]
+    folded = Folded("All figures of the run", [Facts(run_facts(result)), Text(note, quiet=True)])
+    charts = [*attack_charts({"": result}), *time_charts(result)]
+    places: list[Block] = [Gallery([each]) if isinstance(each, Picture) else each for each in place_panels(result)]
+    return [*([Charts(charts)] if charts else []), *([Beside(places)] if len(places) > 1 else places), folded]
 
 
 def stages_section(result: ResultData, stages: Sequence[StageFacts]) -> Section:
@@ -211,13 +149,6 @@ def stages_section(result: ResultData, stages: Sequence[StageFacts]) -> Section:
     )
     blocks: list[Block] = [Text(stages_line(stages)), *([Charts([chart])] if curves else []), Table(heads, rows)]
     return Section("Learning", [*blocks, Text(words, quiet=True)])
-
-
-def easiest(result: ResultData, samples: int) -> list[int]:
-    """The flipped samples with the smallest L2."""
-    won = result.succeeded.nonzero().flatten()
-    order = torch.argsort(result.final["l2"][won], stable=True)
-    return [i for i in won[order].tolist() if result.inputs.has(i)][:samples]
 
 
 def gallery_blocks(result: ResultData, rows: list[int]) -> list[Block]:

@@ -55,6 +55,14 @@ def predicted(setting: Setting, answer: Tensor, label: Tensor) -> Label:
     return tuple((answer > 0.5).nonzero().flatten().tolist()) if label.dim() else int(answer.argmax())
 
 
+def answer_words(setting: Setting, answer: Tensor, label: Tensor) -> str:
+    """What the model predicted, with the probability of a single class."""
+    if answer.isnan().any():
+        return "NaN"
+    read = predicted(setting, answer, label)
+    return class_words(setting, read) + (f" {answer[read]:.2f}" if isinstance(read, int) else "")
+
+
 def figures(setting: Setting, label: Tensor, before: Tensor, after: Tensor) -> list[Answer]:
     """The figures to show before and after, for boxes, maps or numbers."""
     return _KINDS[setting.target].figures(setting, label, before.nan_to_num(), after.nan_to_num())

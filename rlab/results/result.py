@@ -5,7 +5,6 @@ A run folder holds rows as Parquet and arrays as safetensors.
 
 from __future__ import annotations
 
-import math
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -21,7 +20,6 @@ from rlab.core.attack import SearchOutcome
 from rlab.core.distances import measure
 from rlab.core.setting import Setting as Setting
 from rlab.core.status import Status as Status
-from rlab.core.trace import DISTANCE_NAMES
 from rlab.data.batch import Samples
 from rlab.errors import DataError, FolderError
 from rlab.predictions.targets import check_targets
@@ -31,8 +29,7 @@ from rlab.results.data import ResultData
 from rlab.results.kept import HeldInputs, Remake, StoredInputs, palette_of
 from rlab.results.rows import MARK, from_rows, read_times, to_records, to_table, write_samples
 from rlab.results.rows import to_rows as to_rows
-from rlab.results.sentences import learning_lines, run_sentence
-from rlab.stats import median_of
+from rlab.results.sentences import run_sentence
 from rlab.storage import files
 from rlab.storage.index import read_index
 from rlab.storage.ledger import LEDGER, check_files, reading
@@ -101,20 +98,9 @@ class AttackResult(ResultData, Result):
         return run_sentence(self)
 
     def __str__(self) -> str:
-        s, setting, unit = self.summary(), self.setting, self.setting.l2_unit
-        snr = math.nan if setting.bounded else median_of(self.final["snr_db"], self.succeeded)
-        within = {q: setting.format_distance(s[f"median_within_{q}"]) for q in WITHIN if q < setting.budget}
-        anytime = f"median {DISTANCE_NAMES[setting.distance]} within {' / '.join(map(str, within))} queries: "
-        lines = [
-            f"{int(s['succeeded'])} of {int(s['attacked'])} samples flipped ({s['success']:.1%}), "
-            f"{len(self) - int(s['attacked'])} skipped because already wrong",
-            f"median queries {s['median_queries']:g} (first flip at {s['median_queries_flip']:g}), {int(s['queries'])} in all",
-            f"median L2 {s['median_l2']:.3g}{unit} ({s['median_l2_flip']:.3g}{unit} at the first flip), "
-            f"{s['median_patches']:g} of {len(setting.grid)} patches{'' if math.isnan(snr) else f', median SNR {snr:.1f} dB'}",
-            *([anytime + " / ".join(within.values())] if within else []),
-            *learning_lines(setting),
-        ]
-        return "\n".join(lines)
+        from rlab.results.tables import run_facts
+
+        return "\n".join(f"{name}: {value}" for name, value in run_facts(self).items())
 
     def save(self, folder: PathLike) -> Path:
         """Write a finished run folder; an existing folder must be empty."""

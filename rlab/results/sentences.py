@@ -162,11 +162,8 @@ def _done(sample: AttackedSample, distance: bool) -> str:
         case (_,):
             return f"{_amount(sample)} {_listed(names)} {_when(sample)}{_leads(sample)}"
         case (frames, *_):
-            patches = (
-                f"{_listed(names)} in {int((sample.entries != 0).sum())} of {len(setting.grid)} patches{_bands(sample)}"
-            )
-            place = f"{_where(sample)}{_frames(sample, frames) if setting.grid.rank > 2 else ''}"
-            return f"{patches}, {place}{far}"
+            patches = f"{int((sample.entries != 0).sum())} of {len(setting.grid)} patches{_bands(sample)}"
+            return f"{_listed(names)} in {patches}{_frames(sample, frames) if setting.grid.rank > 2 else ''}{far}"
     raise AssertionError(setting.size)
 
 
@@ -241,27 +238,6 @@ def _bands(sample: AttackedSample) -> str:
     groups, grid = sample.setting.groups, sample.setting.grid
     held = sorted({grid.group(patch) for patch in sample.entries.nonzero().flatten().tolist()})
     return f" of channel{'s' if len(held) > 1 else ''} {_listed([groups[group] for group in held])}" if groups else ""
-
-
-def _where(sample: AttackedSample) -> str:
-    """Name the half or quarter of the picture that contains all distorted patches."""
-    along = [_range(sample.mask, axis - sample.mask.dim()) for axis in (sample.mask.dim() - 2, sample.mask.dim() - 1)]
-    sides = []
-    for (first, last, length), (low, high) in zip(along, (("upper", "lower"), ("left", "right")), strict=True):
-        sides.append(low if 2 * last < length else high if 2 * first >= length else "")
-    if all(sides):
-        return " ".join(sides)
-    if any(sides):
-        return f"{''.join(sides)} half"
-    inner = all(4 * first >= length and 4 * last < 3 * length for first, last, length in along)
-    return "in the middle" if inner else "spread out"
-
-
-def _range(mask: Tensor, axis: int) -> tuple[int, int, int]:
-    """Return the first and last distorted position along an axis, and the axis's length."""
-    others = [d for d in range(mask.dim()) if d != axis % mask.dim()]
-    hit = mask.permute(axis % mask.dim(), *others).flatten(1).any(1).nonzero().flatten()
-    return int(hit[0]), int(hit[-1]), mask.shape[axis]
 
 
 def _frames(sample: AttackedSample, frames: int) -> str:

@@ -8,17 +8,16 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw
-from PIL.Image import Resampling
 
 from rlab.data.kinds import kind_of
 from rlab.present.colours import to_colours
-from rlab.present.inline import image_address
+from rlab.present.inline import SMOOTH_FROM, image_address, to_image
 from rlab.present.page import Picture, Strip, Triple
 from rlab.present.style import BEFORE, INK
 from rlab.results.data import ResultData
-from rlab.results.plots.pixels import SMOOTH_FROM, magnification, magnify, to_unit
-from rlab.results.plots.sample import Array, Sample
-from rlab.results.predicted import class_words
+from rlab.results.plots.pixels import magnification, magnify, to_unit
+from rlab.results.plots.sample import Sample
+from rlab.results.predicted import class_words, predicted, true_label
 
 SHOWN = 6  # triples
 SIDE = 224  # pixels; larger pictures are reduced
@@ -26,10 +25,16 @@ WIDE, HIGH, PEN = 240, 160, 2  # pixels of a drawn signal and of its line
 CHANGE = "#B35900"
 
 
-def telling(result: ResultData, most: int = SHOWN) -> list[int]:
-    """Flipped samples whose inputs are at hand: the smallest L2 of each confusion first, then the smallest of all."""
+def easiest(result: ResultData, most: int | None = None) -> list[int]:
+    """The flipped samples whose inputs are at hand, those with the smallest L2 first."""
     won = result.succeeded.nonzero().flatten()
-    near = [i for i in won[torch.argsort(result.final["l2"][won], stable=True)].tolist() if result.inputs.has(i)]
+    order = torch.argsort(result.final["l2"][won], stable=True)
+    return [i for i in won[order].tolist() if result.inputs.has(i)][:most]
+
+
+def telling(result: ResultData, most: int = SHOWN) -> list[int]:
+    """Flipped samples: the easiest of each confusion first, then the easiest of all."""
+    near = easiest(result)
     first: dict[tuple[str, str], int] = {}
     for i in near:
         first.setdefault(_confusion(result, i), i)
@@ -44,8 +49,10 @@ def strip_of(result: ResultData, shown: list[int]) -> list[Strip]:
 
 
 def _confusion(result: ResultData, i: int) -> tuple[str, str]:
-    sample = result[i]
-    return class_words(result.setting, sample.label), class_words(result.setting, sample.predicted_after)
+    setting, label = result.setting, result.labels[i]
+    return class_words(setting, true_label(setting, label)), class_words(
+        setting, predicted(setting, result.after[i], label)
+    )
 
 
 def _triple(result: ResultData, i: int, link: str) -> Triple:
@@ -75,22 +82,17 @@ def _seen(sample: Sample) -> tuple[tuple[str, str, str], str]:
         frame = int(np.abs(x - x0).sum((0, 2, 3)).argmax())
         x0, x, when = x0[:, frame], x[:, frame], f", frame {frame + 1}"
     change, factor = magnify(x - x0)
-    before, after = to_colours(x0), to_colours(x)
-    return (_small(before), _small(change), _small(after)), f"difference × {factor}{when}"
-
-
-def _small(colours: Array) -> str:
-    """(h, w, 3) -> a picture, reduced if it is large."""
-    picture = Image.fromarray((colours * 255).round().astype(np.uint8))
-    picture.thumbnail((SIDE, SIDE), Resampling.LANCZOS)
-    return image_address(picture)
+    before, difference, after = (
+        image_address(to_image(colours, most=SIDE)) for colours in (to_colours(x0), change, to_colours(x))
+    )
+    return (before, difference, after), f"difference × {factor}{when}"
 
 
 def _drawn(sample: Sample) -> tuple[tuple[str, str, str], str]:
     """The lead of a signal that changed most, with its name."""
-    change = sample.x - sample.x0
+    change = sample.x1 - sample.x0
     lead = int(np.abs(change).max(1).argmax())
-    x0, x, names = sample.x0[lead], sample.x[lead], sample.setting.leads
+    x0, x, names = sample.x0[lead], sample.x1[lead], sample.setting.leads
     low, high = float(min(x0.min(), x.min())), float(max(x0.max(), x.max()))
     half = 0.55 * (high - low) or 1.0
     factor = magnification(float(np.abs(change[lead]).max()) / half)

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 import torch
-from torch import Tensor
 
 from rlab.core.distances import frames
 from rlab.core.status import Status
@@ -17,9 +16,10 @@ from rlab.filters import FAMILIES
 from rlab.present.table import Cell, Cells, Share, Table, number
 from rlab.results.breakdown import by_class, by_distortion, by_label, has_classes
 from rlab.results.data import WITHIN, ResultData
-from rlab.results.predicted import predicted, true_label
+from rlab.results.predicted import answer_words, class_words, true_label
 from rlab.results.tones import STATUS_TONES
 from rlab.stats import mean_of, median_of
+from rlab.victims.base import PHASES
 
 QUERIES = (
     "Queries per sample run from the clean prediction to the end of cleanup; the query that verifies a flip counts only "
@@ -61,6 +61,19 @@ def summary_facts(result: ResultData, named: bool = True) -> dict[str, str]:
     }
 
 
+def run_facts(result: ResultData) -> dict[str, str]:
+    """All figures of a run as text."""
+    spread = [f"{int(result.queries[:, i].sum()):,} {phase}" for i, phase in enumerate(PHASES[:3])]
+    spread += [f"{result.learning_queries:,} learn"] if result.learning_queries else []
+    return {
+        **summary_facts(result),
+        "SNR": f"{number(median_of(result.final['snr_db'], result.succeeded))} dB",
+        "status": figures_line(result),
+        "total queries": f"{result.total_queries:,} ({', '.join(spread)})",
+        **({} if result.setting.learned is None else {"learning": str(result.setting.learned)}),
+    }
+
+
 def _mean(value: float) -> str:
     return "" if math.isnan(value) else f" (mean {number(value)})"
 
@@ -72,8 +85,8 @@ def detail_table(result: ResultData, limit: int = 20, links: Mapping[int, str] =
         rows.append([
             Cell(result.ids[i], link=links.get(i, "")),
             status_cell(result.status[i]),
-            _label(result, i),
-            f"{_answer(result, result.before[i], i)} → {_answer(result, result.after[i], i)}",
+            class_words(result.setting, true_label(result.setting, result.labels[i])),
+            " → ".join(answer_words(result.setting, p[i], result.labels[i]) for p in (result.before, result.after)),
             int(result.effort[i]),
             float(result.final["l2"][i]),
             int(result.final["l0_patches"][i]),
@@ -84,26 +97,6 @@ def detail_table(result: ResultData, limit: int = 20, links: Mapping[int, str] =
 def status_cell(status: Status) -> Cell:
     """A status without its reason, in its colour."""
     return Cell(status.label.split(" because")[0], STATUS_TONES[status])
-
-
-def _name(result: ResultData, label: int) -> str:
-    return result.setting.classes[label] if result.setting.classes else str(label)
-
-
-def _answer(result: ResultData, answer: Tensor, i: int) -> str:
-    """The class with the highest probability, and this, or words for boxes, maps and numbers."""
-    if result.setting.target != "classes":
-        return str(predicted(result.setting, answer, result.labels[i]))
-    best = int(answer.argmax())
-    return f"{_name(result, best)} {answer[best]:.2f}"
-
-
-def _label(result: ResultData, i: int) -> str:
-    label = result.labels[i]
-    if result.setting.target != "classes":
-        return str(true_label(result.setting, label))
-    several = label.nonzero().flatten().tolist() if label.shape else [int(label)]
-    return ", ".join(_name(result, k) for k in several)
 
 
 def breakdown_tables(result: ResultData, limit: int = 20) -> list[Table]:

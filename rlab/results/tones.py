@@ -13,12 +13,3 @@ STATUS_TONES: dict[Status, Tone] = {
     Status.LOST: "warn",
     Status.UNVERIFIED: "warn",
 }
-# Colours in pictures, in the order of the bar: Okabe and Ito's palette, which is safe for colour-blind readers.
-STATUS_COLOURS = {
-    Status.SUCCEEDED: "#D55E00",
-    Status.SPENT: "#009E73",
-    Status.SKIPPED: "#CCCCCC",
-    Status.FAILED: "#CC79A7",
-    Status.LOST: "#56B4E9",
-    Status.UNVERIFIED: "#E69F00",
-}

@@ -81,7 +81,6 @@ def _add_starts(app: FastAPI, site: Site, jobs: Jobs) -> None:
 
     @app.get("/own")
     def own_page() -> Response:
-        jobs.warm()
         return site.show("own", "Your own file", endings=",".join(ENDINGS), most=MOST_UPLOAD // 2**20)
 
     @app.post("/own")

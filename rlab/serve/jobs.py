@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -120,7 +120,6 @@ class Jobs:
         default_factory=partial(tempfile.TemporaryDirectory, prefix="rlab-")
     )
     lock: Lock = field(default_factory=Lock)
-    spare: Job | None = None  # has imported rlab and waits for a file to examine
 
     def preview(self, form: StartForm) -> dict[str, Any]:
         """The output of `rlab attack --dry-run`, or an InputError with its error."""
@@ -149,24 +148,14 @@ class Jobs:
             return self.started[name]
 
     def examine(self, wanted: str, spec: Mapping[str, Any]) -> Job:
-        """Start `rlab.serve.own` on a file, in the waiting process if there is one."""
+        """Start `rlab.serve.own` on a file."""
         with self.lock:
             name = self._new_name(wanted)
-            spare = self.spare if self.spare and self.spare.running else self._waiting()
-            self.spare, self.started[name] = None, replace(spare, name=name)
-            assert spare.process.stdin is not None
-            with spare.process.stdin as stdin:
+            self.started[name] = job = self._launch(name, ["-m", "rlab.serve.own"], subprocess.PIPE)
+            assert job.process.stdin is not None
+            with job.process.stdin as stdin:
                 stdin.write(json.dumps({**spec, "out": str(self.root / name)}).encode())
-            return self.started[name]
-
-    def warm(self) -> None:
-        """Start a process for a file that is about to be uploaded."""
-        with self.lock:
-            if self.spare is None or not self.spare.running:
-                self.spare = self._waiting()
-
-    def _waiting(self) -> Job:
-        return self._launch("", ["-m", "rlab.serve.own"], subprocess.PIPE)
+            return job
 
     def _new_name(self, wanted: str) -> str:
         """The name of a new folder; refused if too many jobs are running."""
@@ -195,11 +184,10 @@ class Jobs:
         job.process.send_signal(signal.SIGINT)
 
     def close(self) -> None:
-        jobs = [*self.started.values(), *([self.spare] if self.spare else [])]
-        for job in jobs:
+        for job in self.started.values():
             if job.running:
                 job.process.send_signal(signal.SIGINT)
-        for job in jobs:
+        for job in self.started.values():
             try:
                 job.process.wait(20)
             except subprocess.TimeoutExpired:

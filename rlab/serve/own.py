@@ -16,8 +16,7 @@ from typing import Any
 from rlab.data.batch import Batch
 from rlab.data.own import read_own
 from rlab.errors import InputError, MissingExtra, VictimError
-from rlab.explanation.declared import ExplainJob
-from rlab.explanation.options import ExplainOptions
+from rlab.explanation.options import ExplainJob, ExplainOptions
 from rlab.predictions.targets import own_targets
 from rlab.progress import bar
 from rlab.redact import redact

@@ -12,7 +12,7 @@ from PIL import Image
 
 import rlab
 from rlab.auditing import AuditOptions
-from rlab.cli.examples import FOLDERS, examples
+from rlab.cli.lists import FOLDERS, example_files
 from rlab.runs.options import RunOptions
 from rlab.storage.config import check, read_config
 from tests.command import rlab_command
@@ -71,7 +71,7 @@ def test_init_takes_a_sample_of_all_classes_without_a_limit(here: Path):
     np.savez("many.npz", x=np.random.default_rng(0).random((90, 1, 8, 8), np.float32), y=np.arange(90) // 30)
     assert rlab_command("init").code == 0  # the one .npz file here
     assert options_of_data() == {"path": "many.npz", "limit": 32, "shuffle": True}
-    assert "Classes: 0, 1, 2." in Path("rlab.yaml").read_text()
+    assert "# classes: numbers up to 2," in Path("rlab.yaml").read_text()
 
 
 def options_of_data() -> dict[str, object]:
@@ -179,11 +179,11 @@ def test_several_files_are_asked_about(here: Path):
 
 
 def test_examples_are_those_of_the_repository():
-    assert sorted(examples()) == sorted(
+    assert sorted(example_files()) == sorted(
         f"{path.parent.name}/{path.name}" for f in FOLDERS for path in (ROOT / f).glob("*.*")
     )
     listed = rlab_command("examples").out
-    assert [name for name in examples() if name not in listed] == []
+    assert [name for name in example_files() if name not in listed] == []
 
 
 @pytest.mark.parametrize("name", ["audit", "audit.yaml", "examples/audit.yaml"])

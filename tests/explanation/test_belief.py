@@ -11,7 +11,7 @@ from rlab.core.setting import Status
 from rlab.data.batch import Batch
 from rlab.errors import InputError
 from rlab.explanation.belief import Belief
-from rlab.explanation.regions import RegionEffects
+from rlab.explanation.effects import RegionEffects
 from rlab.explanation.regression import average, hypotheses, kernel, next_contrast
 from rlab.explanation.run import explain_flip
 from rlab.victims import CallableVictim
@@ -130,7 +130,7 @@ def test_more_queries_begin_like_fewer_and_reduce_the_deviation():
 def test_regions_join_and_are_settled_where_the_interval_excludes_zero():
     grid = PatchGrid((4, 4), (2, 2))
     one = RegionEffects(grid, torch.tensor([[0.3, 0.1, -0.2, 0.0]]), torch.tensor([[0.1, 0.1, 0.1, 0.1]]))
-    both = RegionEffects.join([one, one])
+    both = RegionEffects.cat([one, one])
     assert both.settled().tolist() == [[True, False, True, False]] * 2
     assert both.place(3) == "rows 2-3, columns 2-3"
 

@@ -9,9 +9,9 @@ from safetensors.torch import load_file
 import rlab
 from rlab.data.batch import Batch
 from rlab.errors import DataError, InputError
+from rlab.explanation.files import read_inputs
 from rlab.explanation.options import COMPARED, COMPARED_LAYERS, ExplainOptions, read_masks
 from rlab.explanation.run import MinimalMask
-from rlab.explanation.viewers import read_inputs
 from rlab.runs.options import RunOptions
 from rlab.storage.config import check
 from rlab.storage.files import read_csv

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from skimage.filters import threshold_otsu
 
 from rlab.errors import OptionError
-from rlab.explanation.erasing import deal
+from rlab.explanation.credit import deal
 from rlab.explanation.maps import (
     conjugate_gradients,
     even_grid,

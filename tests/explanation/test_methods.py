@@ -13,8 +13,8 @@ from rlab.explanation.explanation import Explanation
 from rlab.explanation.maps import resize
 from rlab.explanation.run import METHODS, MinimalMask, explain_batch, parse_method, parse_methods
 from rlab.explanation.scores import MethodJudge, against_truth
-from rlab.explanation.sections import ATTACK_MASK, maps_sections
 from rlab.explanation.subject import ClassSubject
+from rlab.explanation.viewers import ATTACK_MASK, maps_sections
 from rlab.explanation.white_box import last_features
 from rlab.present.page import Text
 from rlab.runs.options import AttackOptions

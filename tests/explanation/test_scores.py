@@ -11,7 +11,7 @@ from rlab.data.batch import Batch
 from rlab.errors import DataError, FolderError
 from rlab.explanation.base import SCORE
 from rlab.explanation.explanation import Explanation
-from rlab.explanation.files import save_comparison
+from rlab.explanation.files import read_inputs, save_comparison
 from rlab.explanation.page import explanation_page, read_comparison
 from rlab.explanation.run import parse_method
 from rlab.explanation.scores import (
@@ -25,7 +25,6 @@ from rlab.explanation.scores import (
     rank_correlation,
     shuffle_weights,
 )
-from rlab.explanation.viewers import read_inputs
 from rlab.present.table import Table
 from rlab.storage.files import write_arrays
 from rlab.victims import CallableVictim

@@ -11,7 +11,7 @@ import torch
 import rlab
 from rlab.data.batch import Batch
 from rlab.errors import InputError, ModelError, OptionError
-from rlab.explanation.declared import keep_found
+from rlab.explanation.options import keep_found
 from rlab.explanation.run import explain_batch, parse_method
 from rlab.explanation.scores import MethodJudge, pointing
 from rlab.explanation.subject import ObjectSubject, RegionSubject, find_subject

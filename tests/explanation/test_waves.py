@@ -19,7 +19,7 @@ from rlab.errors import DataError, InputError, OptionError
 from rlab.explanation.clinical import PRINT_DPI, clinical_sheet
 from rlab.explanation.options import ExplainOptions
 from rlab.explanation.page import maps_page
-from rlab.explanation.pictures import Overlay, picture
+from rlab.explanation.pictures import picture
 from rlab.explanation.run import explain_batch
 from rlab.explanation.waves import Waves, isoelectric
 from rlab.explanation.words import statements
@@ -167,5 +167,5 @@ def test_a_twelve_lead_record_of_ptb_xl(real: Path):
     found = explain_batch(reader("V2", 0, 1000), batch, "waves(queries=49)", labels=torch.tensor([1]))
     assert found.waves is not None
     assert found.waves.found.all()
-    drawn = picture(batch.x[0].numpy(), batch.bounds, Overlay.of(found, batch, 0))
+    drawn = picture(found, batch, 0)
     assert drawn.width > 1.4 * drawn.height > 1500

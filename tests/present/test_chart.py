@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from rlab.present.chart import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Chart, Curve
-from rlab.results.plots.anytime import AnytimeCurve, anytime_charts, attack_charts
+from rlab.results.charts import AnytimeCurve, anytime_charts, attack_charts
 from tests.results.plots.fixtures import Recipe, make_result
 
 

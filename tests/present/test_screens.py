@@ -12,7 +12,7 @@ import torch
 
 from rlab.data.batch import UNBOUNDED, Batch
 from rlab.explanation.explanation import Explanation
-from rlab.explanation.sections import maps_sections
+from rlab.explanation.viewers import maps_sections
 from rlab.hardening.pages import write_before_after
 from rlab.present.page import Page, write_page
 from rlab.results.page import attack_page

@@ -10,13 +10,13 @@ import pytest
 import torch
 
 from rlab.data.batch import UNBOUNDED
-from rlab.present.page import Strip, render
+from rlab.present.page import Picture, Strip, render
+from rlab.results.charts import place_panels
 from rlab.results.kept import HeldInputs
 from rlab.results.page import attack_page
 from rlab.results.result import Status
 from rlab.results.strip import SHOWN, telling
 from rlab.results.titles import Names
-from rlab.results.where import where_picture
 from tests.results.plots.fixtures import Recipe, make_result
 
 RECIPES = {
@@ -84,8 +84,9 @@ def test_a_run_without_flips_has_no_strip() -> None:
 def test_the_map_of_places_has_a_legend_and_lies_over_the_inputs(kind: str, often: str) -> None:
     dark = make_result(RECIPES[kind])
     bright = replace(dark, inputs=HeldInputs(torch.ones_like(dark.original), dark.perturbed))
-    share = np.ones(dark.setting.grid.shape)
-    over_dark, over_bright = (where_picture(result, share) for result in (dark, bright))
+    over_dark, over_bright = (place_panels(result)[0] for result in (dark, bright))
+    assert isinstance(over_dark, Picture)
+    assert isinstance(over_bright, Picture)
     assert over_dark.ramp is not None
     assert often in over_dark.ramp.high
     assert over_dark.src != over_bright.src

@@ -22,7 +22,7 @@ from rlab.results.plots.sample import Sample
 from rlab.results.result import Status
 from rlab.results.viewers import make_viewer, viewer_blocks
 from rlab.results.viewers import pixels as pixel_stages
-from rlab.results.viewers.heat import MASK, TRUTH, Heat, heat_stage
+from rlab.results.viewers.heat import MASK, TRUTH, Heat, Shown, heat_stage
 from rlab.results.viewers.pixels import outline
 from tests.results.plots.fixtures import Recipe, make_result
 
@@ -45,7 +45,7 @@ def decoded(src: str, mode: str) -> NDArray[np.uint8]:
 def test_original_and_layer_give_the_stored_input(recipe: Recipe) -> None:
     viewer, sample = viewer_of(recipe)
     frame = viewer.stage.timeline.poster if viewer.stage.timeline else 0
-    x0, x = ((v.reshape(3, -1, 16, 24)[:, frame].transpose(1, 2, 0) * 255).round() for v in (sample.x0, sample.x))
+    x0, x = ((v.reshape(3, -1, 16, 24)[:, frame].transpose(1, 2, 0) * 255).round() for v in (sample.x0, sample.x1))
     before, layer = decoded(viewer.stage.before, "RGB"), decoded(viewer.stage.layer, "RGBA")
     assert (before == x0).all()
     assert (np.where(layer[..., 3:] > 0, layer[..., :3], before) == x).all()
@@ -81,7 +81,7 @@ def test_a_film_holds_both_versions_of_every_frame(tmp_path: Path) -> None:
     high, wide = frames[0].shape[:2]
     assert high * 24 == 2 * 16 * wide
     for at, frame in enumerate(frames):
-        for half, values in enumerate((sample.x0, sample.x)):
+        for half, values in enumerate((sample.x0, sample.x1)):
             shown = frame[half * high // 2 :][: high // 2].astype(float)
             expected = (values[:, at].transpose(1, 2, 0) * 255).repeat(wide // 24, 0).repeat(wide // 24, 1)
             assert np.abs(shown - expected).mean() < 6  # H.264 loses a little
@@ -148,7 +148,7 @@ def test_a_heat_map_shows_the_frame_with_the_most_heat() -> None:
     x, heat = np.zeros((3, 4, 6, 8), np.float32), np.zeros((4, 6, 8), np.float32)
     heat[2, :3] = 1
     shares = heat.sum((1, 2)) / heat.sum()
-    stage = heat_stage(Heat(x, heat, heat > 0.5, (0.0, 1.0), frames=shares), 1, moving=False)
+    stage = heat_stage(Shown(x, (0.0, 1.0)), Heat(heat, heat > 0.5, shares), 1, moving=False)
     assert stage.heat
     assert not decoded(stage.before, "RGB").any()
     layer = decoded(stage.layer, "RGB").astype(int).sum(-1)
@@ -162,7 +162,7 @@ def test_a_heat_map_shows_the_frame_with_the_most_heat() -> None:
 def test_a_heat_map_of_a_signal_has_bands_and_stacked_bars() -> None:
     x, heat = np.zeros((2, 100), np.float32), np.zeros(100, np.float32)
     heat[20:30], heat[30:40] = 0.5, 1
-    stage = heat_stage(Heat(x, heat, heat > 0.9, (-np.inf, np.inf), truth=heat > 0), 1)
+    stage = heat_stage(Shown(x, (-np.inf, np.inf), heat > 0), Heat(heat, heat > 0.9), 1)
     assert stage.sheet
     assert [mark.band for mark in stage.marks] == [True, True, False, False]
     assert [name for _, name, _ in stage.legend] == [MASK[1], TRUTH[1]]

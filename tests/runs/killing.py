@@ -182,7 +182,7 @@ def _compare(folder: Path) -> object:
         "palette": PALETTE,
     }
     contenders = check(CompareOptions, values).contenders()
-    with mock.patch("rlab.comparison.comparison.draw_curves", return_value=Figure((1, 1))):
+    with mock.patch("rlab.comparison.comparison.draw_panels", return_value=Figure((1, 1))):
         return run_comparison(victim, batch, contenders, 8, folder=folder)
 
 

@@ -245,11 +245,7 @@ def test_a_run_is_running_while_its_process_lives(tmp_path: Path):
 def test_running_jobs_end_with_the_server(client: httpx.Client, tmp_path: Path):
     jobs = Jobs(tmp_path / "runs", MODELS)
     job = jobs.start(StartForm(model="demo:digits"))
-    jobs.warm()
-    spare = jobs.spare
-    assert spare is not None
     jobs.close()
     assert not job.running
-    assert not spare.running
-    assert -signal.SIGKILL not in (job.process.returncode, spare.process.returncode)  # they ended on the first signal
+    assert job.process.returncode != -signal.SIGKILL  # it ended on the first signal
     assert not Path(jobs.scratch.name).exists()

@@ -70,7 +70,6 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def client(runs: Path) -> Iterator[httpx.Client]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("rlab.serve.actions.MOST_UPLOAD", 2**20)
-        patch.setattr("rlab.serve.jobs.Jobs.warm", lambda jobs: None)
         with served(runs, models=MODELS) as client:
             token = re.search(r'name="csrf" content="([^"]+)"', client.get("/own").text)
             assert token

@@ -1,7 +1,6 @@
 """Pictures of attack results: single samples and the whole run, for signals, images and clips."""
 
 from rlab.results.plots.moving import sheets
-from rlab.results.plots.overview import draw_overview
-from rlab.results.plots.save import choose, draw_sample, save_pictures
+from rlab.results.plots.save import choose, draw_overview, draw_sample, save_pictures
 
 __all__ = ["choose", "draw_overview", "draw_sample", "save_pictures", "sheets"]

@@ -16,23 +16,20 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
-from PIL import Image, ImageDraw, ImageFont
-from PIL.Image import Resampling
+from PIL import Image, ImageColor, ImageDraw
 
 from rlab.present.colours import to_colours
-from rlab.present.style import BEFORE, INK, WIDE, font_file, hatch, headed_figure, hue, list_below, swatch, tidy
-from rlab.results.plots.pixels import SMOOTH_FROM, channel_note, outline, pale, show, to_unit
-from rlab.results.plots.sample import Array, Sample, draw_bars
+from rlab.present.inline import to_image
+from rlab.present.style import BEFORE, WIDE, hatch, headed_figure, hue, list_below, swatch, tidy
+from rlab.results.plots.pixels import channel_note, outline, pale, show, to_unit
+from rlab.results.plots.sample import Sample, draw_bars
 
 COLUMNS = 8
 STRIP, BARS = 2.1, 3.6  # inches
 CODEC = "libx264"
 SHORTEST, LONGEST = 20, 500  # milliseconds per GIF frame; browsers slow down faster ones
 SLOW = 8.0  # frames per second if the clip's rate is unknown
-# pixels: the longer side of a picture, the gap, a line of text, the timeline
-SIDE, GAP, LINE, FOOT = 256, 8, 19, 34
-LETTERS = 12  # font size in pixels
-LEAST = 480  # minimum width of a sheet in pixels, for the text
+SIDE, GAP, FOOT = 256, 8, 34  # pixels of a film: the longer side of a picture, the gap, the timeline
 FILL = 0.35  # opacity of a region
 
 
@@ -149,91 +146,37 @@ def write_gif(sample: Sample, path: Path) -> None:
 
 
 def sheets(sample: Sample) -> Iterator[Image.Image]:
-    """One picture per frame, all of the same size with even sides, as encoders need."""
+    """One picture per frame, all of the same size with even sides, as encoders need: the original, the perturbed frame with its
+    patches outlined, and the patches in the colours of their filters, above a timeline."""
     x0, x = (to_colours(values) for values in to_unit(sample))
     counts = touched_by_frame(sample)
     for frame in range(len(x0)):
-        yield _sheet(sample, x0[frame], x[frame], frame, counts)
+        colours = (x0[frame], x[frame], pale(x[frame]))
+        original, *marked = (to_image(each, SIDE, 2 * SIDE) for each in colours)
+        for picture, fill in zip(marked, (0.0, FILL), strict=True):
+            _mark_patches(picture, sample, frame, fill)
+        (wide, high), count = original.size, len(colours)
+        width = count * wide + (count - 1) * GAP
+        sheet = Image.new("RGB", (width + width % 2, high + FOOT + (high + FOOT) % 2), "white")
+        for column, picture in enumerate((original, *marked)):
+            sheet.paste(picture, (column * (wide + GAP), 0))
+        _timeline(ImageDraw.Draw(sheet), counts, frame, (0, high + 4, width, high + FOOT - 2))
+        yield sheet
 
 
-def _sheet(sample: Sample, x0: Array, x: Array, frame: int, counts: NDArray[np.int64]) -> Image.Image:
-    pictures = [_enlarged(x0), _outlined(_enlarged(x), sample, frame), _overlay(_enlarged(pale(x)), sample, frame)]
-    wide, high = pictures[0].size
-    width = max(len(pictures) * wide + (len(pictures) - 1) * GAP, LEAST)
-    font = ImageFont.truetype(font_file("normal"), LETTERS)
-    lines = _lines(sample.headline() + clip_facts(sample), width - 6, font)
-    top = LINE * (len(lines) + 2)
-    sheet = Image.new("RGB", (width + width % 2, top + high + FOOT + (top + high + FOOT) % 2), "white")
-    pen = ImageDraw.Draw(sheet)
-    for number, line in enumerate(lines):
-        pen.text((3, LINE * number + LINE // 2), line, INK, font, anchor="lm")
-    _legend(pen, sample, LINE * len(lines) + LINE // 2, font)
-    for column, (picture, name) in enumerate(zip(pictures, ("original", "perturbed", "where"), strict=True)):
-        left = column * (wide + GAP)
-        sheet.paste(picture, (left, top))
-        pen.text((left + 3, top - LINE // 2), name, "#777777", font, anchor="lm")
-    pen.text((width - 3, top - LINE // 2), frame_name(sample, frame), INK, font, anchor="rm")
-    _timeline(pen, counts, frame, (0, top + high + 4, width, top + high + FOOT - 2))
-    return sheet
-
-
-def _legend(pen: ImageDraw.ImageDraw, sample: Sample, middle: int, font: ImageFont.FreeTypeFont) -> None:
-    """A line of the filters in use with their colours."""
-    left = 3
-    for entry, name in sample.used or [(0, "nothing distorted")]:
-        pen.rectangle((left, middle - 5, left + 9, middle + 4), fill=hue(entry) if entry else "#DDDDDD")
-        pen.text((left + 14, middle), name, INK, font, anchor="lm")
-        left += 14 + round(font.getlength(name)) + 14
-
-
-def _lines(facts: list[str], width: int, font: ImageFont.FreeTypeFont) -> list[str]:
-    """Facts joined by dots into lines no wider than `width`."""
-    lines = [facts[0]]
-    for fact in facts[1:]:
-        longer = f"{lines[-1]}  ·  {fact}"
-        if font.getlength(longer) <= width:
-            lines[-1] = longer
-        else:
-            lines.append(fact)
-    return lines
-
-
-def _enlarged(colours: Array) -> Image.Image:
-    """(h, w, 3) in [0, 1], enlarged by a whole number; very large frames are reduced."""
-    picture = Image.fromarray((colours * 255).round().astype(np.uint8))
-    longest = max(picture.size)
-    times = 2 * SIDE / longest if longest > 2 * SIDE else max(1, round(SIDE / longest))
-    way = Resampling.BICUBIC if min(picture.size) >= SMOOTH_FROM else Resampling.NEAREST
-    return picture.resize((max(1, round(picture.width * times)), max(1, round(picture.height * times))), way)
-
-
-def _outlined(picture: Image.Image, sample: Sample, frame: int) -> Image.Image:
-    pen, grid = ImageDraw.Draw(picture), sample.setting.grid
-    thick = 2 if picture.width / grid.size[-1] * min(grid.patch[1:]) >= 12 else 1
-    for corners, entry in _boxes(picture, sample, frame):
-        pen.rectangle(corners, outline=hue(entry), width=thick)
-    return picture
-
-
-def _overlay(picture: Image.Image, sample: Sample, frame: int) -> Image.Image:
-    """Regions in the colours of their filters over a pale picture."""
-    coloured = picture.copy()
-    pen = ImageDraw.Draw(coloured)
-    for corners, entry in _boxes(picture, sample, frame):
-        pen.rectangle(corners, fill=hue(entry))
-    return _outlined(Image.blend(picture, coloured, FILL), sample, frame)
-
-
-def _boxes(picture: Image.Image, sample: Sample, frame: int) -> Iterator[tuple[tuple[int, int, int, int], int]]:
-    """(left, upper, right, lower) and entry of every distorted patch in the frame."""
-    grid = sample.setting.grid
+def _mark_patches(picture: Image.Image, sample: Sample, frame: int, fill: float) -> None:
+    """Outline the distorted patches of a frame and fill them with this opacity."""
+    grid, pen = sample.setting.grid, ImageDraw.Draw(picture, "RGBA")
     times = picture.width / grid.size[-1]
+    thick = 2 if times * min(grid.patch[1:]) >= 12 else 1
     for patch, entry in sample.touched:
         when, rows, columns = grid.box(patch)
-        if frame in range(when.start, when.stop):
+        if when.start <= frame < when.stop:
             left, upper = round(columns.start * times), round(rows.start * times)
             right, lower = round(columns.stop * times) - 1, round(rows.stop * times) - 1
-            yield (left, upper, max(left, right), max(upper, lower)), entry
+            inside = (*ImageColor.getrgb(hue(entry)), round(255 * fill))
+            box = (left, upper, max(left, right), max(upper, lower))
+            pen.rectangle(box, fill=inside, outline=hue(entry), width=thick)
 
 
 def _timeline(pen: ImageDraw.ImageDraw, counts: NDArray[np.int64], now: int, box: tuple[int, int, int, int]) -> None:

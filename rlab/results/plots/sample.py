@@ -5,83 +5,64 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
-import torch
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
-from torch import Tensor
 
 from rlab.core.setting import Setting
-from rlab.core.status import Status
 from rlab.errors import OptionError
 from rlab.predictions.kinds import Prediction
 from rlab.present.style import AFTER, BEFORE, TITLE_SIZE, flow, plain, tidy
 from rlab.present.viewer import Answer
-from rlab.results.data import ResultData
-from rlab.results.predicted import figures, predicted, true_label
+from rlab.results.data import AttackedSample, ResultData
+from rlab.results.predicted import answer_words, class_words, figures, name_of
 from rlab.results.sentences import sample_sentence
-from rlab.victims.base import PHASES
 
 Array = NDArray[np.float32]
 TOP = 5  # number of classes with bars
 
 
-@dataclass(frozen=True)
-class Sample:
-    """Sizes: c channels, p patches, k classes."""
-
-    setting: Setting
-    id: str
-    status: Status
-    true: tuple[int, ...]  # classes; any number for multilabel data, none for boxes, maps and numbers
-    several: bool  # multilabel
-    label: Tensor  # the row of labels
-    before: Array  # (k,) probabilities
-    after: Array  # (k,)
-    queries: dict[str, int]  # by phase
-    flip: dict[str, float]  # distances by name
-    final: dict[str, float]
-    entries: NDArray[np.int64]  # (p,)
-    x0: Array  # (c, *size)
-    x: Array  # (c, *size)
-    sentence: str
-    r_peaks: tuple[int, ...] = ()  # annotated R peaks of an ECG
+class Sample(AttackedSample):
+    """A sample to draw, with its inputs as arrays."""
 
     @classmethod
     def of(cls, result: ResultData, index: int) -> Sample:
         if not 0 <= index < len(result):
             raise OptionError(f"expected the index of a sample in 0..{len(result) - 1}, got {index}")
-        label = result.labels[index]
-        classes = result.setting.target == "classes"
-        several = classes and label.dim() == 1
-        counts = result.queries[index].tolist()
-        x0, x = result.inputs.read([index])
-        return cls(
-            setting=result.setting,
-            id=result.ids[index],
-            status=result.status[index],
-            true=tuple(label.nonzero().flatten().tolist()) if several else (int(label),) if classes else (),
-            several=several,
-            label=label,
-            before=result.before[index].float().cpu().numpy(),
-            after=result.after[index].float().cpu().numpy(),
-            queries=dict(zip(PHASES[:3], counts, strict=False)),
-            flip={name: float(values[index]) for name, values in result.flip.items()},
-            final={name: float(values[index]) for name, values in result.final.items()},
-            entries=result.assignment[index].long().cpu().numpy(),
-            x0=x0[0].float().cpu().numpy(),
-            x=x[0].float().cpu().numpy(),
-            sentence=sample_sentence(result[index], distance=False),
-            r_peaks=result.r_peaks[index],
-        )
+        return cls(**vars(result[index]))
+
+    @cached_property
+    def _arrays(self) -> tuple[Array, Array]:
+        x0, x1 = self.inputs.all()
+        return x0[0].float().cpu().numpy(), x1[0].float().cpu().numpy()
+
+    @property
+    def x0(self) -> Array:
+        """(c, *size): the original."""
+        return self._arrays[0]
+
+    @property
+    def x1(self) -> Array:
+        """(c, *size): the perturbed input."""
+        return self._arrays[1]
+
+    @property
+    def sentence(self) -> str:
+        """Without the distance, which stands beside it."""
+        return sample_sentence(self, distance=False)
+
+    @property
+    def true(self) -> tuple[int, ...]:
+        """The true classes; none for boxes, maps and numbers."""
+        return self.label if isinstance(self.label, tuple) else (self.label,) if isinstance(self.label, int) else ()
 
     @property
     def touched(self) -> list[tuple[int, int]]:
         """(patch, entry) of every distorted patch."""
-        return [(int(patch), int(self.entries[patch])) for patch in self.entries.nonzero()[0]]
+        return [(patch, int(self.entries[patch])) for patch in self.entries.nonzero().flatten().tolist()]
 
     @property
     def used(self) -> list[tuple[int, str]]:
@@ -91,48 +72,28 @@ class Sample:
 
     def title(self, inches: float, more: Sequence[str] = ()) -> list[str]:
         """Lines for id and label, the sentence, and then predictions, status, queries and distances."""
-        first, *rest = flow([plain(self.id), self._truth()], inches, TITLE_SIZE, "bold")
+        first, *rest = flow(
+            [plain(self.id), f"true: {plain(class_words(self.setting, self.label))}"], inches, TITLE_SIZE, "bold"
+        )
         facts = [self._answers(), self.status.label, self._cost(), *self._distances(), self._patches(), *more]
         return [first, *flow([*rest, plain(self.sentence, 300)], inches), *flow(facts, inches)]
-
-    def headline(self) -> list[str]:
-        """A shorter title, for films."""
-        return [plain(self.id), self._truth(), self._answers(), self._cost(), self._patches()]
-
-    def _truth(self) -> str:
-        if self.setting.target != "classes":
-            return f"true: {plain(str(true_label(self.setting, self.label)), 60)}"
-        return f"true: {self._names(self.true)}"
 
     def figures(self) -> list[Answer]:
         """Figures before and after: of the first classes and the true ones, of objects, of classes in a map, or numbers."""
         if self.setting.target != "classes":
-            return figures(self.setting, self.label, torch.from_numpy(self.before), torch.from_numpy(self.after))
-        before, after = np.nan_to_num(self.before), np.nan_to_num(self.after)
+            return figures(self.setting, self.truth, self.before, self.after)
+        before, after = (np.nan_to_num(values.float().cpu().numpy()) for values in (self.before, self.after))
         order = np.argsort(-np.maximum(before, after), kind="stable").tolist()
         shown = [*order[:TOP], *(k for k in order[TOP:] if k in self.true)]
         return [Answer(class_name(self.setting, k), k in self.true, float(before[k]), float(after[k])) for k in shown]
 
     def _answers(self) -> str:
-        return f"predicted {self._prediction(self.before)} → {self._prediction(self.after)}"
-
-    def _prediction(self, p: Array) -> str:
-        if np.isnan(p).any():
-            return "NaN"
-        if self.setting.target != "classes":
-            return plain(str(predicted(self.setting, torch.from_numpy(p), self.label)), 60)
-        if self.several:
-            return self._names(tuple(np.flatnonzero(p > 0.5).tolist()), p)
-        return self._names((int(p.argmax()),), p)
-
-    def _names(self, classes: tuple[int, ...], p: Array | None = None) -> str:
-        names = [class_name(self.setting, k) + ("" if p is None else f" ({p[k]:.2f})") for k in classes[:3]]
-        more = [f"{len(classes) - 3} more"] if len(classes) > 3 else []
-        return " + ".join(names + more) or "none"
+        read = (plain(answer_words(self.setting, p, self.truth), 60) for p in (self.before, self.after))
+        return f"predicted {' → '.join(read)}"
 
     def _cost(self) -> str:
-        total = sum(self.queries.values())
-        parts = ", ".join(f"{count} {phase}" for phase, count in self.queries.items() if count)
+        total = sum(self.phases.values())
+        parts = ", ".join(f"{count} {phase}" for phase, count in self.phases.items() if count)
         return f"{total} {'query' if total == 1 else 'queries'}" + (f" ({parts})" if total else "")
 
     def _distances(self) -> list[str]:
@@ -158,7 +119,7 @@ def _ratio(decibels: float) -> list[str]:
 
 
 def class_name(setting: Setting, index: int) -> str:
-    return plain(setting.classes[index], 28) if index < len(setting.classes) else f"class {index}"
+    return plain(name_of(setting, index), 28)
 
 
 def entry_name(setting: Setting, entry: int) -> str:

@@ -1,31 +1,43 @@
-"""Write the pictures of a run: the overview and typical samples."""
+"""A run in one picture, which has the charts and bars of its page, and the files with pictures of a run and of its samples."""
 
 from __future__ import annotations
 
 import tempfile
-from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 
 import matplotlib
-import torch
 from matplotlib.figure import Figure
 
 from rlab.core.status import Status
 from rlab.data.kinds import Kind, kind_of
 from rlab.errors import OptionError
-from rlab.present.style import STYLE
+from rlab.present.figures import draw_panels
+from rlab.present.style import STYLE, WIDE, flow, plain
+from rlab.results.charts import attack_charts, class_bars, place_panels, time_charts
 from rlab.results.data import ResultData
 from rlab.results.plots.moving import can_encode, draw_video, write_gif, write_mp4
-from rlab.results.plots.overview import draw_overview
 from rlab.results.plots.pixels import draw_image
 from rlab.results.plots.sample import Sample
 from rlab.results.plots.signal import draw_signal
+from rlab.results.sentences import run_sentence
+from rlab.results.strip import telling
+from rlab.results.tables import figures_line
 from rlab.storage.files import replacing, write_atomically
 from rlab.storage.names import file_name
 
 OVERVIEW = "overview.png"
 DRAW: dict[Kind, Callable[[Sample], Figure]] = {"signal": draw_signal, "image": draw_image, "video": draw_video}
+
+
+def draw_overview(result: ResultData) -> Figure:
+    setting = result.setting
+    named = f"{plain(setting.policy, 40)}  ·  {plain(setting.goal, 40)}  ·  budget {setting.budget}"
+    facts = [plain(part, 200) for part in (*run_sentence(result).split("; "), figures_line(result))]
+    lines = [named, *flow([*facts, f"{result.total_queries:,} queries in total"], WIDE - 0.25)]  # drawn text is wider
+    charts = [*attack_charts({"": result}), *time_charts(result)]
+    bars = [*place_panels(result), *class_bars(result)]
+    return draw_panels(lines, [row for row in (charts, bars) if row])
 
 
 def draw_sample(result: ResultData, index: int) -> Figure:
@@ -52,28 +64,11 @@ def save_pictures(result: ResultData, folder: Path, limit: int = 6) -> list[Path
 
 
 def choose(result: ResultData, limit: int) -> list[int]:
-    """Indices of flips near the median distance of their class, class by class, and of one sample that held."""
-    has = result.inputs.has
-    spent = [i for i, status in enumerate(result.status) if status is Status.SPENT and has(i)]
-    won = [i for i in _by_class(result) if has(i)]
-    if not won:
-        attacked, there = result.attacked.tolist(), filter(has, range(len(result)))
-        return sorted(there, key=lambda i: (i not in spent, not attacked[i], i))[:limit]
-    kept_free = 1 if spent and limit > 1 else 0
-    return won[: limit - kept_free] + spent[:kept_free]
-
-
-def _by_class(result: ResultData) -> list[int]:
-    """Flips, the most typical of every class first, classes with the most flips first."""
-    groups: dict[object, list[int]] = defaultdict(list)
-    for i in result.succeeded.nonzero().flatten().tolist():
-        groups[str(result.labels[i].tolist())].append(i)
-    l2 = result.final["l2"].double()
-    turns = []
-    for members in sorted(groups.values(), key=lambda members: (-len(members), members[0])):
-        off = (l2[members] - l2[members].median()).abs()
-        turns.append([members[j] for j in torch.argsort(off, stable=True).tolist()])
-    return [turn[i] for i in range(max(map(len, turns), default=0)) for turn in turns if i < len(turn)]
+    """Indices of the most telling flips; without flips, of samples that held, then of others that were attacked."""
+    if flips := telling(result, limit):
+        return flips
+    attacked, there = result.attacked.tolist(), filter(result.inputs.has, range(len(result)))
+    return sorted(there, key=lambda i: (result.status[i] is not Status.SPENT, not attacked[i], i))[:limit]
 
 
 def file_stem(result: ResultData, index: int) -> str:

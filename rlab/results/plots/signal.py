@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -31,7 +30,7 @@ from rlab.results.plots.sample import Array, Sample, draw_bars
 
 BARS = 2.9  # inches, like the next lines
 TRACES = WIDE - BARS - 0.4
-LOWEST, HIGHEST, PAGE = 0.6, 3.4, 8.6
+LOWEST, NARROWEST, HIGHEST, PAGE = 0.6, 1.6, 3.4, 8.6
 MOST_LEADS = 16
 BOX = (0.2, 0.5)  # seconds and millivolts of a large box (5 mm); small boxes are a fifth
 SHAPE = 10 / 25  # mm per mV over mm per second
@@ -39,46 +38,49 @@ LARGE, SMALL = "#EFC4BD", "#F8E6E3"
 PEAK = "#8B1A1A"
 
 
-@dataclass(frozen=True)
-class Sheet:
-    """The layout of the leads; width and height are those of one lead, in inches."""
-
-    columns: int
-    rows: int
-    width: float
-    height: float
-    paper: bool  # large boxes are square
-
-    @property
-    def fits(self) -> bool:
-        return self.rows * self.height <= PAGE + 1e-6
+def lay_out(
+    leads: int, duration: float, span: float, room: tuple[float, float], gap: float, tallest: float
+) -> tuple[int, float]:
+    """Columns, and the width of a second, that make leads on ECG paper largest while boxes stay square."""
+    choices = []
+    for columns in range(1, leads + 1):
+        height = min(room[1] / -(-leads // columns), tallest)
+        second = min((room[0] - gap * (columns - 1)) / columns / duration, height / (SHAPE * span))
+        choices.append((second, columns))
+    second, columns = max(choices)
+    return columns, second
 
 
 def draw_signal(sample: Sample) -> Figure:
     """x: (c, time)."""
     leads = _leads(sample)
     duration, span = sample.x0.shape[1] / (sample.setting.rate or 1.0), _span(sample, leads)
-    sheet = _lay_out(len(leads), duration, span, _is_ecg(sample))
-    width = max(sheet.columns * (sheet.width + 0.95) + BARS + 0.3, 8.6)
+    columns, second = lay_out(len(leads), duration, span, (TRACES, PAGE), 0.95, HIGHEST)
+    lead = (second * duration, SHAPE * second * span)  # inches
+    paper = _is_ecg(sample) and lead[0] >= NARROWEST and lead[1] >= LOWEST
+    if not paper:
+        columns, lead = 1, (TRACES - 0.85, max(LOWEST, min(2.6, 7.5 / len(leads))))
+    rows = -(-len(leads) // columns)
+    width = max(columns * (lead[0] + 0.95) + BARS + 0.3, 8.6)
     lines = sample.title(width - 0.25)  # drawn text is slightly wider than measured
     if len(leads) < len(sample.x0):
         lines.append(f"the {len(leads)} of {len(sample.x0)} channels that changed most")
-    body = max(sheet.rows * (sheet.height + 0.12) + 0.4, 2.5)
+    body = max(rows * (lead[1] + 0.12) + 0.4, 2.5)
     figure = new_figure(width, header_height(lines) + body + 0.45)
     cells = figure.add_gridspec(
         2, 2, height_ratios=[header_height(lines), body], width_ratios=[width - BARS, BARS], wspace=0.04
     )
     write_header(figure, cells[0, :], lines)
-    traces = cells[1, 0].subgridspec(sheet.rows, sheet.columns, hspace=0.02, wspace=0.02)
-    for i, lead in enumerate(leads):
-        ax = figure.add_subplot(traces[i % sheet.rows, i // sheet.rows])
-        _draw_lead(ax, sample, lead, duration, span, sheet)
-        bottom = i % sheet.rows == sheet.rows - 1 or i == len(leads) - 1
+    traces = cells[1, 0].subgridspec(rows, columns, hspace=0.02, wspace=0.02)
+    for i, number in enumerate(leads):
+        ax = figure.add_subplot(traces[i % rows, i // rows])
+        _draw_lead(ax, sample, number, duration, span, lead if paper else None)
+        bottom = i % rows == rows - 1 or i == len(leads) - 1
         ax.tick_params(labelbottom=bottom)
         ax.set_xlabel(("time, s" if sample.setting.rate else "sample") if bottom else "")
     side = cells[1, 1].subgridspec(2, 1, height_ratios=[2.8, max(body - 2.8, 0.01)])
     draw_bars(figure.add_subplot(side[0] if body > 3.6 else side[:]), sample)
-    list_below(figure, _handles(sample, sheet.paper))
+    list_below(figure, _handles(sample, paper))
     return figure
 
 
@@ -88,12 +90,12 @@ def _is_ecg(sample: Sample) -> bool:
 
 def _leads(sample: Sample) -> list[int]:
     """All leads, or those that changed most."""
-    change = np.abs(sample.x - sample.x0).sum(1)
+    change = np.abs(sample.x1 - sample.x0).sum(1)
     return sorted(np.argsort(-change, kind="stable")[:MOST_LEADS].tolist())
 
 
 def _range(sample: Sample, lead: int) -> tuple[float, float]:
-    both = np.concatenate([sample.x0[lead], sample.x[lead]])
+    both = np.concatenate([sample.x0[lead], sample.x1[lead]])
     return float(both.min()), float(both.max())
 
 
@@ -105,42 +107,33 @@ def _span(sample: Sample, leads: list[int]) -> float:
     return (math.ceil(widest / BOX[1]) + 1) * BOX[1]
 
 
-def _lay_out(leads: int, duration: float, span: float, ecg: bool) -> Sheet:
-    """Prefer ECG paper, then leads that fit the page, then large leads, then few rows."""
-    sheets = [_columns(leads, columns, duration, span, ecg) for columns in range(1, min(4, leads) + 1)]
-    return max(sheets, key=lambda sheet: (sheet.paper, sheet.fits, round(sheet.width * sheet.height, 3), -sheet.rows))
-
-
-def _columns(leads: int, columns: int, duration: float, span: float, ecg: bool) -> Sheet:
-    rows = -(-leads // columns)
-    width = TRACES / columns - 0.85
-    shape = duration / (SHAPE * span)
-    height = min(width / shape, HIGHEST, max(PAGE / rows, LOWEST)) if ecg else 0.0
-    if height >= LOWEST and height * shape >= 1.6:
-        return Sheet(columns, rows, height * shape, height, paper=True)
-    return Sheet(columns, rows, width, max(LOWEST, min(2.6, width / 3, 7.5 / rows)), paper=False)
-
-
 def on_paper(middle: float, span: float) -> float:
     """The nearest middle for which `span` starts and ends at a large box; `_span` leaves room for the shift."""
     offset = span / 2 % BOX[1]
     return round((middle - offset) / BOX[1]) * BOX[1] + offset
 
 
-def _draw_lead(ax: Axes, sample: Sample, lead: int, duration: float, span: float, sheet: Sheet) -> None:
+def _draw_lead(
+    ax: Axes, sample: Sample, lead: int, duration: float, span: float, paper: tuple[float, float] | None
+) -> None:
+    """`paper` is the size of the lead in inches, if it lies on ECG paper."""
     middle = sum(_range(sample, lead)) / 2
-    if sheet.paper:
+    if paper is not None:
         middle = on_paper(middle, span)
     ax.set(xlim=(0, duration), ylim=(middle - span / 2, middle + span / 2))
-    if sheet.paper:
-        _draw_paper(ax, duration, sheet.height, fine=sheet.width * DPI * BOX[0] / 5 / duration >= 3.5)
+    if paper is not None:
+        ax.set_aspect(SHAPE, anchor="NW")
+        step = BOX[1] if paper[1] * BOX[1] / span > 0.3 else 2 * BOX[1]
+        low, high = ax.get_ylim()
+        ax.set_yticks(np.arange(math.floor(low / step) + 1, math.ceil(high / step)) * step)  # none at the edges
+        draw_boxes(ax, (0, duration), (low, high), fine=paper[0] * DPI * BOX[0] / 5 / duration >= 3.5)
     else:
         ax.grid(color="#EEEEEE", linewidth=0.6)
     ax.set_axisbelow(True)
     time = np.arange(sample.x0.shape[1]) / (sample.setting.rate or 1.0)
     _shade(ax, sample, lead)
     thin = 1.0 if len(time) < 1500 else 0.7
-    ax.plot(time, sample.x[lead], color=AFTER, linewidth=thin, gid="after", zorder=3)
+    ax.plot(time, sample.x1[lead], color=AFTER, linewidth=thin, gid="after", zorder=3)
     ax.plot(time, _where_changed(sample, lead), color=BEFORE, linewidth=1.5 * thin, gid="before", zorder=4)
     _draw_peaks(ax, sample)
     names, channel = sample.setting.leads, "lead" if _is_ecg(sample) else "channel"
@@ -152,7 +145,7 @@ def _draw_lead(ax: Axes, sample: Sample, lead: int, duration: float, span: float
 
 def _where_changed(sample: Sample, lead: int) -> Array:
     """The original where it differs, with neighbours to connect the line, else NaN."""
-    differs = sample.x0[lead] != sample.x[lead]
+    differs = sample.x0[lead] != sample.x1[lead]
     near = np.convolve(differs, [1, 1, 1], "same") > 0
     return np.where(near, sample.x0[lead], np.nan).astype(np.float32)
 
@@ -178,18 +171,14 @@ def _handles(sample: Sample, paper: bool) -> list[Line2D | Patch]:
     return [before, after, *used, *([peak] if _peaks_inside(sample) else []), *([box] if paper else [])]
 
 
-def _draw_paper(ax: Axes, duration: float, height: float, fine: bool) -> None:
-    """Draw large boxes, and small ones if `fine`; `height` in inches decides how many get numbers."""
-    low, high = ax.get_ylim()
-    ax.set_aspect(SHAPE, anchor="NW")
-    step = BOX[1] if height * BOX[1] / (high - low) > 0.3 else 2 * BOX[1]
-    ax.set_yticks(np.arange(math.floor(low / step) + 1, math.ceil(high / step)) * step)  # none at the edges
+def draw_boxes(ax: Axes, across: tuple[float, float], along: tuple[float, float], fine: bool = True) -> None:
+    """Draw the large boxes of ECG paper over a range of seconds and of millivolts, and small ones if `fine`."""
     for parts, colour, width in ((5, SMALL, 0.4), (1, LARGE, 0.6)):
         if parts == 1 or fine:
-            across, along = BOX[0] / parts, BOX[1] / parts
+            time, rise = BOX[0] / parts, BOX[1] / parts
             look: dict[str, Any] = {"colors": colour, "linewidth": width, "zorder": 1}
-            ax.vlines(np.arange(0, duration + 1e-9, across), low, high, **look)
-            ax.hlines(np.arange(math.ceil(low / along - 1e-6), high / along + 1e-6) * along, 0, duration, **look)
+            ax.vlines(np.arange(across[0], across[1] + 1e-9, time), *along, **look)
+            ax.hlines(np.arange(math.ceil(along[0] / rise - 1e-6), along[1] / rise + 1e-6) * rise, *across, **look)
 
 
 def _draw_peaks(ax: Axes, sample: Sample) -> None:

@@ -12,15 +12,16 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from rlab.present.colours import scaled, to_colours, value_range
+from rlab.present.inline import SMOOTH_FROM
 from rlab.present.viewer import Mark, Ramp, Stage, Timeline
 from rlab.results.plots.moving import SLOW, can_encode
-from rlab.results.plots.pixels import SMOOTH_FROM
 from rlab.results.viewers.pixels import bars, film, outline, runs, small_address, to_bytes
 from rlab.results.viewers.signal import Traces, draw_traces
 
 Array = NDArray[np.float32]
 Mask = NDArray[np.bool_]
-HEAT, BAND = "magma", "YlOrRd"
+Outline = tuple[tuple[str, str], Mask]  # colour and name, and where
+BAND = "YlOrRd"  # over signals
 OVER = "autumn_r"  # over pictures: yellow to red, which black and white inputs both show
 STRONGEST = 0.85  # opacity of the highest value over a picture; a value of 0 leaves the input as it is
 MASK, TRUTH = ("#00c2ad", "mask: what the method selects"), ("#3b82f6", "ground truth")
@@ -30,66 +31,71 @@ BAR = 8.0  # height of a mask below a signal
 
 
 @dataclass(frozen=True)
-class Heat:
-    """An input (c, *size), its map (*size) in [0, 1], and its mask and ground truth (*size), if any."""
+class Shown:
+    """An input (c, *size) and what is known about it."""
 
     x: Array
-    heat: Array | None
-    mask: Mask | None
     bounds: tuple[float, float]
-    truth: Mask | None = None
+    truth: Mask | None = None  # (*size)
     rate: float | None = None
     unit: str = ""
     leads: Sequence[str] = ()
     r_peaks: Sequence[int] = ()
+
+
+@dataclass(frozen=True)
+class Heat:
+    """A map (*size) in [0, 1], lower where a method is less sure, and its mask (*size)."""
+
+    heat: Array
+    mask: Mask
     frames: Array | None = None  # (t,): the share of the map in each frame of a clip
     by_lead: Array | None = None  # (c, time) in [0, 1]: the map of each lead of a signal, in place of `heat`
 
-    @property
-    def outlines(self) -> list[tuple[tuple[str, str], Mask]]:
-        return [(how, mask) for how, mask in ((MASK, self.mask), (TRUTH, self.truth)) if mask is not None]
+    def over_leads(self, count: int) -> Array:
+        """(c, *size): the map of each lead, which is the same for all leads if the method does not tell them apart."""
+        return self.heat[None].repeat(count, 0) if self.by_lead is None else self.by_lead
 
 
-def heat_stage(shown: Heat, among: int, moving: bool = True) -> Stage:
-    """`among` is the number of stages on the page; clips play if `moving`."""
-    return _band(shown, among) if shown.x.ndim == 2 else _picture(shown, among, moving)
+def heat_stage(shown: Shown, over: Heat | None, among: int, moving: bool = True) -> Stage:
+    """An input, under a map if there is one; `among` is the number of stages on the page, and clips play if `moving`."""
+    masks = ((MASK, None if over is None else over.mask), (TRUTH, shown.truth))
+    outlines = [(how, mask) for how, mask in masks if mask is not None]
+    return _band(shown, over, outlines, among) if shown.x.ndim == 2 else _picture(shown, over, outlines, among, moving)
 
 
-def _band(shown: Heat, among: int) -> Stage:
+def _band(shown: Shown, over: Heat | None, outlines: Sequence[Outline], among: int) -> Stage:
     stage, places = draw_traces(Traces(shown.x, shown.x, shown.rate, shown.unit, shown.leads, shown.r_peaks), among)
     points, marks = shown.x.shape[1], []
-    if shown.heat is not None:
-        own = [(places, shown.heat)]
-        if shown.by_lead is not None:
-            own = [
-                (replace(places, corners=[at]), heat) for at, heat in zip(places.corners, shown.by_lead, strict=True)
-            ]
+    colours = ["#ffffff", *(to_hex(matplotlib.colormaps[BAND]((k + 0.5) / LEVELS)) for k in range(1, LEVELS))]
+    if over is not None:
+        own = [(places, over.heat)]
+        if over.by_lead is not None:
+            own = [(replace(places, corners=[at]), heat) for at, heat in zip(places.corners, over.by_lead, strict=True)]
         levels = [(where, (heat * LEVELS).astype(int).clip(0, LEVELS - 1)) for where, heat in own]
         for k in range(1, LEVELS):
             path = "".join(at.stretch(a / points, b / points) for at, level in levels for a, b in runs(level == k))
-            colour = to_hex(matplotlib.colormaps[BAND]((k + 0.5) / LEVELS))
-            marks += [Mark(colour, f"above {k / LEVELS:.0%} of the highest", path, band=True)] if path else []
-    for number, ((colour, name), mask) in enumerate(shown.outlines):
+            marks += [Mark(colours[k], f"above {k / LEVELS:.0%} of the highest", path, band=True)] if path else []
+    for number, ((colour, name), mask) in enumerate(outlines):
         path = "".join(places.stretch(a / points, b / points, BAR, number * (BAR + 1)) for a, b in runs(mask))
         marks += [Mark(colour, name, path)] if path else []
-    colours = ["#ffffff", *(to_hex(matplotlib.colormaps[BAND]((k + 0.5) / LEVELS)) for k in range(1, LEVELS))]
-    legend = None if shown.heat is None else Ramp(colours, *ENDS)
+    legend = None if over is None else Ramp(colours, *ENDS)
     return Stage(stage.width, stage.height, marks, 1, sheet=stage.sheet, heat=True, ramp=legend)
 
 
-def _picture(shown: Heat, among: int, moving: bool) -> Stage:
+def _picture(shown: Shown, over: Heat | None, outlines: Sequence[Outline], among: int, moving: bool) -> Stage:
     height, width = shown.x.shape[-2:]
     x = to_colours(scaled(shown.x, value_range(shown.bounds, shown.x))).reshape(-1, height, width, 3)
-    frame = 0 if shown.frames is None else int(shown.frames.argmax())
-    hot = None if shown.heat is None else mixed(x, shown.heat.reshape(-1, height, width))
-    outlines = [(how, mask.reshape(-1, height, width)) for how, mask in shown.outlines]
+    shares = None if over is None else over.frames
+    frame = 0 if shares is None else int(shares.argmax())
+    hot = None if over is None else mixed(x, over.heat.reshape(-1, height, width))
     timeline = None
-    if hot is not None and shown.frames is not None and moving and can_encode():
+    if hot is not None and shares is not None and moving and can_encode():
         rate = shown.rate or SLOW
-        timeline = Timeline(film(x, hot, rate), len(x), rate, bars(shown.frames[None], ["var(--c1)"]), frame)
+        timeline = Timeline(film(x, hot, rate), len(x), rate, bars(shares[None], ["var(--c1)"]), frame)
     marks = [
         Mark(colour, name, outline(mask[t]), t, t)
-        for (colour, name), mask in outlines
+        for (colour, name), mask in ((how, mask.reshape(-1, height, width)) for how, mask in outlines)
         for t in (range(len(x)) if timeline else [frame])
         if mask[t].any()
     ]

@@ -15,12 +15,11 @@ from PIL import Image
 from PIL.Image import Resampling
 
 from rlab.present.colours import to_colours
-from rlab.present.inline import file_address, image_address
+from rlab.present.inline import SMOOTH_FROM, file_address, image_address
 from rlab.present.style import HUES, hue
 from rlab.present.viewer import Mark, Stage, Timeline
 from rlab.results.plots.moving import SLOW, can_encode, encode, touched_by_frame
-from rlab.results.plots.pixels import SMOOTH_FROM, magnification, to_unit
-from rlab.results.plots.predicted import FATES, boxes_of, changed_points
+from rlab.results.plots.pixels import FATES, boxes_of, changed_points, magnification, to_unit
 from rlab.results.plots.sample import Array, Sample, entry_name
 
 PIXELS = 30e6  # maximum of all pictures on a page, which keeps it below 20 MB

@@ -14,7 +14,7 @@ from rlab.present.viewer import Lead, Mark, Sheet, Stage, line
 from rlab.present.waves import waves
 from rlab.results.plots.pixels import magnification
 from rlab.results.plots.sample import Array, Sample
-from rlab.results.plots.signal import BOX, SHAPE
+from rlab.results.plots.signal import BOX, SHAPE, lay_out
 from rlab.results.viewers.pixels import entry_mark
 
 Pair = tuple[float, float]  # across and down, in CSS pixels
@@ -59,7 +59,7 @@ class Places:
 def signal_stage(sample: Sample, among: int) -> Stage:
     """x: (c, time)."""
     s = sample.setting
-    stage, places = draw_traces(Traces(sample.x0, sample.x, s.rate, s.unit, s.leads, sample.r_peaks), among)
+    stage, places = draw_traces(Traces(sample.x0, sample.x1, s.rate, s.unit, s.leads, sample.r_peaks), among)
     return replace(stage, marks=_shades(sample, places))
 
 
@@ -94,21 +94,10 @@ def _grid(traces: Traces, leads: int, duration: float, span: float) -> tuple[int
         note = f"Each lead is {span:.3g} {traces.unit}".rstrip() + " high."
         return 1, (WIDE, tall), (WIDE / 10, tall / 4), note
     span = math.ceil(span / BOX[1]) * BOX[1]
-    columns, second = _lay_out(leads, duration, span)
+    columns, second = lay_out(leads, duration, span, (WIDE, HIGH), GAP, HIGH)
     note = f"Large boxes are {BOX[0]} s × {BOX[1]} mV, as on paper of 25 mm/s and 10 mm/mV."
     mm = SHAPE * second  # pixels per millivolt
     return columns, (second * duration, mm * span), (BOX[0] * second, BOX[1] * mm), note
-
-
-def _lay_out(leads: int, duration: float, span: float) -> tuple[int, float]:
-    """Columns and pixels per second that make the leads largest while boxes stay square."""
-    choices = []
-    for columns in range(1, leads + 1):
-        rows = -(-leads // columns)
-        second = min((WIDE - GAP * (columns - 1)) / columns / duration, HIGH / (rows * SHAPE * span))
-        choices.append((second, -columns))
-    second, columns = max(choices)
-    return -columns, second
 
 
 def _lead(traces: Traces, lead: int, place: Pair, cell: Pair, span: float, factor: int, step: int) -> Lead:

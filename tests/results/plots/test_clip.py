@@ -17,7 +17,7 @@ from PIL import Image
 from rlab.present.style import hue
 from rlab.results.kept import HeldInputs
 from rlab.results.plots import choose, draw_sample, save_pictures, sheets
-from rlab.results.plots.moving import GAP, LINE, can_encode, clip_facts, write_gif
+from rlab.results.plots.moving import GAP, can_encode, clip_facts, write_gif
 from rlab.results.plots.sample import Sample
 from rlab.results.result import AttackResult, Status
 from tests.results.plots.fixtures import Recipe, make_result
@@ -35,11 +35,9 @@ def still() -> AttackResult:
 
 
 def panels(sheet: Image.Image) -> list[NDArray[np.int64]]:
-    """Return the three pictures (h, w, 3) of a sheet, located from below, where the timeline's height is fixed."""
+    """Return the three pictures (h, w, 3) of a sheet."""
     pixels = np.asarray(sheet.convert("RGB")).astype(int)
-    grey = (pixels[:, : WIDE // 2] == pixels[:, :1]).all((1, 2)) & (abs(pixels[:, 0] - 128).max(1) <= 2)
-    top = int(np.flatnonzero(grey[LINE + 1 :])[0]) + LINE + 1
-    return [pixels[top : top + HIGH, left : left + WIDE] for left in range(0, 3 * (WIDE + GAP), WIDE + GAP)]
+    return [pixels[:HIGH, left : left + WIDE] for left in range(0, 3 * (WIDE + GAP), WIDE + GAP)]
 
 
 def near(pixels: NDArray[np.int64], entry: int = 1) -> NDArray[np.bool_]:

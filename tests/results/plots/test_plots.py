@@ -21,10 +21,10 @@ from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 from PIL import Image
 
-from rlab.data.batch import UNBOUNDED
 from rlab.errors import OptionError
 from rlab.present.colours import to_colours
 from rlab.present.style import HATCHES, HUES, flow, hatch, hue, plain, width_of
+from rlab.results.breakdown import class_members
 from rlab.results.plots import choose, draw_overview, draw_sample, save_pictures
 from rlab.results.plots.pixels import magnify
 from rlab.results.plots.save import file_stem
@@ -93,7 +93,7 @@ def drawn_texts(figure: Figure, monkeypatch: pytest.MonkeyPatch) -> list[tuple[s
 
 def assert_legible(figure: Figure, monkeypatch: pytest.MonkeyPatch) -> None:
     found = drawn_texts(figure, monkeypatch)
-    assert len(found) > 5
+    assert len(found) > 1
     for i, (text, box) in enumerate(found):
         inside = box.x0 >= -1 and box.y0 >= -1 and box.x1 <= figure.bbox.x1 + 1 and box.y1 <= figure.bbox.y1 + 1
         assert inside, f"{text!r} leaves the page"
@@ -232,7 +232,7 @@ def test_titles_contain_the_facts(name: str) -> None:
     assert result.ids[i] in said
     assert f"true: {names[int(result.labels[i])]}" in said
     first, second = float(result.before[i, before]), float(result.after[i, after])
-    assert f"predicted {names[before]} ({first:.2f}) → {names[after]} ({second:.2f})" in said
+    assert f"predicted {names[before]} {first:.2f} → {names[after]} {second:.2f}" in said
     search, cleanup, verify = result.queries[i, :3].tolist()
     phases = f"({search} search, {cleanup} cleanup, {verify} verify)"
     assert f"{search + cleanup + verify} queries {phases}" in said
@@ -246,7 +246,7 @@ def test_bounded_distances_name_their_range() -> None:
     """Bounded data is scaled to [0, 1], whatever its unit."""
     result = make_result(replace(CASES["signal bounded"], unit="mV"))
     assert "values in [0, 1]" in header(draw_sample(result, 0))
-    assert "L2 (values in [0, 1])" in texts(draw_overview(result))
+    assert "L2, median" in texts(draw_overview(result))
 
 
 def test_several_labels_are_all_named() -> None:
@@ -257,7 +257,7 @@ def test_several_labels_are_all_named() -> None:
     before[0, 1], before[0, 3] = 0.9, 0.8
     figure = draw_sample(replace(result, labels=labels, before=before, after=torch.full_like(before, 0.2)), 0)
     assert "true: dog + ship" in header(figure)
-    assert "predicted dog (0.90) + ship (0.80) → none" in header(figure)
+    assert "predicted dog + ship → nothing" in header(figure)
     assert {"dog ✓", "ship ✓", "cat"} <= set(texts(figure).split("\n"))
 
 
@@ -309,13 +309,12 @@ def test_the_overview_counts_samples_by_status() -> None:
     figure, s = overview_of("image digits"), result.summary()
     said = texts(figure)
     assert f"{int(s['succeeded'])} of {int(s['attacked'])} attacked samples flipped" in header(figure)
-    assert f"median {s['median_queries']:g} queries (first flip at {s['median_queries_flip']:g})" in header(figure)
-    assert f"{s['median_l2']:.3g} in the end" in header(figure)
+    assert f"{s['median_queries']:g} queries" in header(figure)
     for status in (Status.SUCCEEDED, Status.SPENT, Status.SKIPPED):
-        assert f"{status.label}: {result.status.count(status)}" in said
-    (mesh,) = gids(figure, "usage")
-    share = (result.assignment[result.succeeded] != 0).double().mean(0).reshape(4, 4).numpy()
-    np.testing.assert_allclose(np.asarray(mesh.get_array()).reshape(4, 4), share)  # type: ignore[attr-defined]
+        assert f"{result.status.count(status)} {status.label}" in header(figure)
+    assert {"Where", "Flipped by true class", *result.setting.palette} <= set(said.split("\n"))
+    for name, held in class_members(result):
+        assert f"{int((held & result.succeeded).sum())} of {int((held & result.attacked).sum())}" in said, name
 
 
 def test_the_anytime_curve_shows_the_result() -> None:
@@ -331,24 +330,6 @@ def test_the_anytime_curve_shows_the_result() -> None:
         assert values.tolist() == pytest.approx([of(result.best_within(int(q))[attacked]) for q in queries])
     lowest, highest = distance.get_ylim()
     assert lowest < result.summary()["median_within_200"] < highest < 1e12  # infinite medians are above the axis
-
-
-def test_a_run_that_flips_fewer_than_half_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    figure = draw_overview(make_result(replace(SMALL, status=(Status.SUCCEEDED, *(Status.SPENT,) * 7))))
-    assert "fewer than half" in texts(figure)
-    assert_legible(figure, monkeypatch)
-
-
-def test_usage_is_summed_over_time_and_over_space() -> None:
-    result = result_of("video")
-    share = (result.assignment[result.succeeded] != 0).double().mean(0).reshape(4, 4, 4).numpy()
-    space, time = gids(overview_of("video"), "usage")
-    np.testing.assert_allclose(np.asarray(space.get_array()).reshape(4, 4), share.sum(0))  # type: ignore[attr-defined]
-    values, edges, _ = time.get_data()  # type: ignore[attr-defined]
-    np.testing.assert_allclose(values, share.sum((1, 2)))
-    np.testing.assert_allclose(edges, [0, 0.16, 0.32, 0.48, 0.64])
-    (line,) = gids(draw_overview(make_result(Recipe((50,), (16,), 1, n=6, bounds=UNBOUNDED))), "usage")
-    assert line.get_data().edges.tolist() == [0, 16, 32, 48, 50]  # type: ignore[attr-defined]  # the last patch is short
 
 
 def test_pictures_are_written(tmp_path: Path) -> None:
@@ -375,14 +356,13 @@ def test_unsafe_ids_give_safe_names(tmp_path: Path) -> None:
     assert written[1].exists()
 
 
-def test_typical_samples_are_chosen() -> None:
+def test_telling_samples_are_chosen() -> None:
     won, spent, skipped = Status.SUCCEEDED, Status.SPENT, Status.SKIPPED
     status = (won, won, won, won, won, spent, skipped, spent)
-    result = make_result(replace(SMALL, k=2, status=status))  # classes 0 1 0 1 0 1 0 1
-    result = replace(result, final={**result.final, "l2": torch.tensor([9.0, 5.0, 2.0, 1.0, 1.0, 0.0, 0.0, 0.0])})
-    assert choose(result, 3) == [2, 3, 5]  # the medians of class 0 and class 1, then a spent one
-    assert choose(result, 6) == [2, 3, 4, 1, 0, 5]
-    assert choose(result, 1) == [2]
+    result = make_result(replace(SMALL, k=2, status=status))  # classes 0 1 0 1 0 1 0 1, read as the other one
+    result = replace(result, final={**result.final, "l2": torch.tensor([9.0, 5.0, 2.0, 1.0, 1.5, 0.0, 0.0, 0.0])})
+    assert choose(result, 6) == [3, 4, 2, 1, 0]  # the easiest of both classes, then the others
+    assert choose(result, 1) == [3]
     assert choose(result, 0) == []
     without_flips = make_result(replace(SMALL, n=3, status=(skipped, Status.FAILED, spent)))
     assert choose(without_flips, 6) == [2, 1, 0]

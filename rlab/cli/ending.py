@@ -1,4 +1,4 @@
-"""The option --no-page of commands that end in a page."""
+"""The options --no-page and --track: what becomes of a finished run folder."""
 
 from __future__ import annotations
 
@@ -27,4 +27,31 @@ def write_report(folder: Path, wanted: bool, data: Samples | None = None) -> Pat
 def tell_page(page: Path | None) -> None:
     """Print where the page is, as the last line of a command."""
     if page is not None:
-        out.print(f"Page: [bold]{plain(page)}[/bold]", highlight=False, soft_wrap=True)
+        out.print(f"Page: [bold]{plain(page)}[/bold]", soft_wrap=True)
+
+
+def _check(name: str | None) -> str | None:
+    """Check the tracker before any query is spent."""
+    if name is not None:
+        from rlab.folders.tracking import check_tracker
+
+        check_tracker(name)
+    return name
+
+
+Track = Annotated[
+    str | None,
+    typer.Option(
+        "--track",
+        metavar="TRACKER",
+        callback=_check,
+        help="Log the finished run to mlflow, wandb or tensorboard (each is an extra)",
+    ),
+]
+
+
+def track(folder: Path, name: str | None) -> None:
+    if name is not None:
+        from rlab.folders.tracking import track_run
+
+        out.print(f"Tracked: [bold]{plain(track_run(folder, name))}[/bold]")

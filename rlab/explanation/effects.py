@@ -1,9 +1,9 @@
-"""The effect of removing each wave in each group of leads on the class's probability, with an interval; and sentences about it."""
+"""The effect of removing a region, or a wave in a group of leads, on the class's probability, with an interval, and in words."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
@@ -11,12 +11,14 @@ import torch
 from scipy.stats import t as student
 from torch import Tensor
 
+from rlab.core.batched import Rows
+from rlab.core.grid import PatchGrid
 from rlab.data.batch import Batch
-from rlab.explanation.regions import LEVEL
 from rlab.present.page import Block, Text
 from rlab.present.table import Table
 from rlab.stats import Estimate
 
+LEVEL = 0.9  # coverage of the intervals
 NAMES = {"P": "the P wave", "QRS": "the QRS complex", "ST": "the ST segment", "T": "the T wave"}
 ROUNDING = 1e-6  # by which a probability may differ in another batch
 LEAST = 0.01  # smallest change of a probability worth a sentence
@@ -25,7 +27,64 @@ Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class WaveEffects:
+class RegionEffects(Rows):
+    """The drop of the class's probability when a region is removed: mean and deviation over random contexts."""
+
+    grid: PatchGrid
+    effect: Tensor  # (n, g)
+    deviation: Tensor  # (n, g)
+    freedom: float = torch.inf  # degrees of freedom: few measurements mean longer tails
+
+    def half_width(self, level: float = LEVEL) -> Tensor:
+        """(n, g): the interval is effect ± this."""
+        return float(student.ppf(0.5 + level / 2, self.freedom)) * self.deviation
+
+    def settled(self, level: float = LEVEL) -> Tensor:
+        """(n, g) bool: whether the interval excludes 0."""
+        return self.effect.abs() > self.half_width(level)
+
+    def statements(self, row: int, class_name: str, rate: float | None = None) -> list[str]:
+        """A sentence per settled region with an effect worth it, largest first, and the number of unsettled ones."""
+        effects, widths, settled = self.effect[row], self.half_width()[row], self.settled()[row]
+        order = effects.abs().argsort(descending=True).tolist()
+        lines = [
+            f"removing {self.place(i, rate)} {'lowers' if effects[i] > 0 else 'raises'} P({class_name}) "
+            f"by {abs(float(effects[i])):.2f} ± {float(widths[i]):.2f}"
+            for i in order
+            if settled[i] and abs(float(effects[i])) >= LEAST
+        ]
+        return [*lines, f"{int((~settled).sum())} of {len(settled)} regions are not settled: their intervals include 0"]
+
+    def place(self, index: int, rate: float | None = None) -> str:
+        """A region in words: seconds of a signal, rows and columns of an image, frames of a clip."""
+        *frames, last = self.grid.box(index)
+        if not frames:
+            if rate:
+                return f"{last.start / rate:.2f}-{last.stop / rate:.2f} s"
+            return f"points {last.start}-{last.stop - 1}"
+        names = ("frames", "rows", "columns")[-len(self.grid.size) :]
+        return ", ".join(f"{n} {cut.start}-{cut.stop - 1}" for n, cut in zip(names, self.grid.box(index), strict=True))
+
+    def rows(self, batch: Batch, labels: Tensor) -> list[dict[str, str | float | bool]]:
+        """One table row per sample and region; an effect above 0 supports the class."""
+        widths, settled = self.half_width(), self.settled()
+        return [
+            {
+                "id": batch.ids[row],
+                "class": batch.label_name(int(labels[row])),
+                "region": self.place(i, batch.rate if batch.kind == "signal" else None),
+                "effect": round(float(self.effect[row, i]), 7),
+                "low": round(float(self.effect[row, i] - widths[row, i]), 7),
+                "high": round(float(self.effect[row, i] + widths[row, i]), 7),
+                "settled": bool(settled[row, i]),
+            }
+            for row in range(len(batch))
+            for i in range(len(self.grid))
+        ]
+
+
+@dataclass(frozen=True)
+class WaveEffects(Rows):
     """The class's probability before and after a wave was removed in a group of leads: mean and deviation over its cuts."""
 
     waves: tuple[str, ...]  # w
@@ -89,12 +148,6 @@ class WaveEffects:
             for g, leads in enumerate(self.groups)
             if self.found[row, w]
         ]
-
-    @staticmethod
-    def join(parts: Sequence[WaveEffects]) -> WaveEffects:
-        names = ("before", "after", "deviation", "found")
-        before, after, deviation, found = (torch.cat([getattr(part, name) for part in parts]) for name in names)
-        return replace(parts[0], before=before, after=after, deviation=deviation, found=found)
 
 
 def wave_tables(stored: Sequence[Row], limit: int = SHOWN) -> list[Block]:

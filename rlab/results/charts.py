@@ -1,0 +1,182 @@
+"""Charts, bars and maps of a run as blocks of a page, which `rlab.present.figures` can also draw.
+
+The anytime curve is the share of flipped samples and the distance of their best flips, by queries.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import matplotlib
+import numpy as np
+import torch
+from matplotlib.colors import to_hex
+from torch import Tensor
+
+from rlab.core.trace import DISTANCE_NAMES, Improvements
+from rlab.data.kinds import kind_of
+from rlab.present.chart import Chart, Curve
+from rlab.present.colours import scaled, to_colours, value_range
+from rlab.present.inline import image_address, to_image
+from rlab.present.page import Bar, Bars, Picture
+from rlab.present.style import hue
+from rlab.present.table import number
+from rlab.present.viewer import Ramp
+from rlab.results.breakdown import class_members
+from rlab.results.data import ResultData
+from rlab.stats import Floats
+
+MOST_BARS = 14
+FLIPPED = "#D55E00"  # a flip is bad for the model's owner
+COLOURS, STEPS = "magma", 6  # of the map of places
+OPAQUE = 0.65  # of the map; the mean input shines through
+MOST = 64  # inputs in the mean
+SIDE = 384  # pixels
+
+
+@dataclass(frozen=True)
+class AnytimeCurve:
+    """Distances (n, m) of the best flips within queries (m,) of n attacked samples; infinite without a flip."""
+
+    queries: Floats
+    best: Floats
+
+    @classmethod
+    def of(cls, improvements: Sequence[Improvements], attacked: Tensor, succeeded: Tensor, budget: int) -> AnytimeCurve:
+        """The curve at every number of queries where it changes; unverified flips do not count."""
+        rows = zip(improvements, attacked.tolist(), succeeded.tolist(), strict=True)
+        improvements = [flips if won else () for flips, counts, won in rows if counts]
+        queries = np.array(sorted({1, budget, *(at for flips in improvements for at, _ in flips)}), dtype=np.float64)
+        best = np.full((len(improvements), len(queries)), math.inf)
+        for row, flips in zip(best, improvements, strict=True):
+            for at, distance in flips:
+                row[np.searchsorted(queries, at) :] = distance
+        return cls(queries, best)
+
+    @property
+    def share(self) -> Floats:
+        """(m,): the share of flipped samples."""
+        shares: Floats = np.isfinite(self.best).mean(0)
+        return shares
+
+    def quantile(self, part: float) -> Floats:
+        """(m,): a quantile of the distances; infinite if too few samples flipped."""
+        distances: Floats = (
+            np.median(self.best, 0) if part == 0.5 else np.quantile(self.best, part, 0, method="nearest")
+        )
+        return distances
+
+
+def curve_of(result: ResultData) -> AnytimeCurve:
+    return AnytimeCurve.of(result.improvements, result.attacked, result.succeeded, result.setting.budget)
+
+
+def anytime_charts(curves: Mapping[str, AnytimeCurve], name: str) -> list[Chart]:
+    """The share flipped and the median distance by queries; a single curve gets its quartiles."""
+    alone = len(curves) == 1
+    known = {key: curve for key, curve in curves.items() if curve.best.size and curve.share[-1] > 0}
+    if not known:
+        return []
+    shares = [Curve(key, curve.queries, curve.share) for key, curve in known.items()]
+    medians = [
+        Curve(key, curve.queries, curve.quantile(0.5), (curve.quantile(0.25), curve.quantile(0.75)) if alone else None)
+        for key, curve in known.items()
+    ]
+    queries = "queries, including the clean one"
+    near = f"{name}, median of all attacked" + (" and quartiles" if alone else "")
+    charts = [Chart("Flipped by queries", shares, queries, "of attacked samples", True, False, True, True)]
+    if any(np.isfinite(curve.y).any() for curve in medians):
+        charts.append(Chart("Distance of the nearest flip by queries", medians, queries, near, True, True, False, True))
+    return charts
+
+
+def attack_charts(results: Mapping[str, ResultData]) -> list[Chart]:
+    """The anytime curves of several runs."""
+    setting = next(iter(results.values())).setting
+    unit = "" if setting.distance == "l0" else setting.l2_unit
+    curves = {name: curve_of(result) for name, result in results.items()}
+    return anytime_charts(curves, DISTANCE_NAMES[setting.distance] + unit)
+
+
+def _share(result: ResultData) -> Floats | None:
+    """The share of flipped samples that distort each place, in the shape of the grid's cells; None without flips."""
+    assignment = result.assignment[result.succeeded]
+    if not (assignment != 0).any():
+        return None
+    share: Floats = result.setting.grid.places(assignment != 0).double().mean(0).numpy()
+    return share
+
+
+def time_charts(result: ResultData) -> list[Chart]:
+    """The share of distortion over time; empty for images."""
+    share, setting, kind = _share(result), result.setting, kind_of(result.setting.size)
+    if share is None or kind == "image":
+        return []
+    along = share.reshape(len(share), -1).sum(1)
+    signal = kind == "signal"
+    axis = "time, s" if setting.rate else "point" if signal else "frame"
+    times = np.arange(len(along) + 1) * setting.patch[0] / (setting.rate or 1.0) + (axis == "frame")  # counted from 1
+    curve = Curve("", times, np.append(along, along[-1]))
+    unit = "of flipped samples" if signal else "patches of a flipped sample"
+    return [Chart("Distortion over time", [curve], axis, unit, percent=signal, steps=True)]
+
+
+def place_panels(result: ResultData) -> list[Picture | Bars]:
+    """The map of distorted places in images and frames, and how often each filter and group of channels is used."""
+    share, setting = _share(result), result.setting
+    if share is None:
+        return []
+    assignment, palette = result.assignment[result.succeeded], setting.palette
+    counts = torch.bincount(assignment.flatten().long(), minlength=len(palette) + 1)[1:].tolist()
+    filters = [(palette[k], counts[k], hue(k + 1)) for k in sorted(range(len(counts)), key=lambda k: -counts[k])]
+    groups = (assignment != 0).sum(0).view(len(setting.groups) or 1, -1).sum(1).tolist()
+    channels = [(name, count, hue(1)) for name, count in zip(setting.groups, groups, strict=False)]
+    where = [] if kind_of(setting.size) == "signal" else [_where(result, share)]
+    return [*where, *_usage("Filters", filters), *_usage("Channels", channels)]
+
+
+def _usage(what: str, counts: Sequence[tuple[str, int, str]]) -> list[Bars]:
+    """Bars of name, count and colour, without what is not used."""
+    used = [(name, count, colour) for name, count, colour in counts if count][:MOST_BARS]
+    most = max((count for _, count, _ in used), default=1)
+    bars = [Bar(name, count / most, f"{count:,}", colour) for name, count, colour in used]
+    return [Bars(f"{what}: patches of flipped samples", bars)] if bars else []
+
+
+def class_bars(result: ResultData) -> list[Bars]:
+    """The share of flips by true class, of the classes with the most attacked samples; several labels count in each."""
+    counts = [(name, int((held & result.succeeded).sum()), int((held & result.attacked).sum()))
+              for name, held in class_members(result)]  # fmt: skip
+    shown = sorted((each for each in counts if each[2]), key=lambda each: -each[2])[:MOST_BARS]
+    bars = [Bar(name, won / attacked, f"{won} of {attacked}", FLIPPED) for name, won, attacked in shown]
+    return [Bars("Flipped by true class", bars)] if bars else []
+
+
+def _where(result: ResultData, share: Floats) -> Picture:
+    """How often each place is distorted, over the mean of the inputs; `share` has the shape of the grid's cells."""
+    setting = result.setting
+    flat = share.reshape(-1, *share.shape[-2:]).sum(0)
+    most = float(flat.max())
+    image = kind_of(setting.size) == "image"
+    often = f"{most:.0%} of flipped samples" if image else f"{number(most)} patches of a flipped sample"
+    high, wide = setting.size[-2:]
+    spread = (flat / most).repeat(setting.patch[-2], 0).repeat(setting.patch[-1], 1)[:high, :wide]
+    colours = matplotlib.colormaps[COLOURS]
+    mean, under = _mean(result)
+    mixed = colours(spread)[..., :3] if mean is None else (1 - OPAQUE) * mean + OPAQUE * colours(spread)[..., :3]
+    ramp = Ramp([to_hex(colours(k / (STEPS - 1))) for k in range(STEPS)], "never", often)
+    about = f"how often each place is distorted, at most {often}"
+    return Picture(image_address(to_image(mixed, SIDE)), about, "Where", under, ramp=ramp)
+
+
+def _mean(result: ResultData) -> tuple[Floats | None, str]:
+    """(h, w, 3): the mean of flipped inputs, and of the frames of clips, with a caption; none if inputs were not kept."""
+    rows = [i for i in result.succeeded.nonzero().flatten().tolist() if result.inputs.has(i)][:MOST]
+    if not rows:
+        return None, ""
+    x = result.inputs.read(rows)[0].float().mean(0).cpu().numpy()
+    x = x.mean(1) if x.ndim > 3 else x
+    mean: Floats = to_colours(scaled(x, value_range(result.setting.bounds, x))).astype(np.float64)
+    return mean, f"Over the mean of {len(rows):,} flipped input{'s' if len(rows) > 1 else ''}."
