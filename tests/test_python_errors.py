@@ -182,7 +182,7 @@ DECLARED: dict[str, tuple[Callable[[], object], str, tuple[str, ...]]] = {  # wh
         "'http'",
         ("(hidden)", "token-123"),
     ),
-    "said already": (lambda: check(AuditOptions, declared(attack=5), "the audit"), "got attack: 5", ()),
+    "said already": (lambda: check(AuditOptions, declared(attack=5), "the audit"), "'attack' is gone", ("got",)),
 }
 
 
