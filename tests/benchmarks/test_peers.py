@@ -62,7 +62,7 @@ def test_a_section_names_the_best_peer_and_where_there_is_no_difference() -> Non
 def test_tails_count_samples_without_a_flip_except_in_means() -> None:
     far: Curves = (*(((q, 10.0 * q),) for q in range(1, 20)), NEVER)
     *_, row = tails({"gfcs": [far]}, 100).splitlines()
-    assert row == "| gfcs | 95.0% | 10 | 10 | 19 | 100 | 100 | 190 |"
+    assert row == "| gfcs | 95.0% | 10.5 | 10 | inf | 105 | 100 | inf |"
     *_, row = tails({"gfcs": [far]}, 5).splitlines()
     assert row == "| gfcs | 25.0% | inf | 3 | inf | inf | 30 | inf |"
 
