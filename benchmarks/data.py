@@ -195,16 +195,17 @@ def photos_and_pets(images: int) -> Batch:
 
 
 @cache
-def held_out_clips(packed: Path | None = None) -> Batch:
-    """UCF-101 clips that no network was trained on: from the videos, or from the arrays of `benchmarks.video --arrays`."""
+def ucf_clips(packed: Path | None = None, groups: str = TEST_GROUPS) -> Batch:
+    """UCF-101 clips, by default those that no network was trained on: from the videos, or from the arrays of
+    `benchmarks.video --arrays`."""
     if packed is not None:
         return load(packed)
-    return load(real("ucf6"), groups=TEST_GROUPS, size=CLIP_SIZE, frames=CLIP_FRAMES)
+    return load(real("ucf6"), groups=groups, size=CLIP_SIZE, frames=CLIP_FRAMES)
 
 
-def spread_clips(count: int | None, packed: Path | None = None) -> Batch:
-    """Test clips spread over the classes."""
-    batch = held_out_clips(packed)
+def spread_clips(count: int | None, packed: Path | None = None, groups: str = TEST_GROUPS) -> Batch:
+    """Clips spread over the classes."""
+    batch = ucf_clips(packed, groups)
     return batch[torch.linspace(0, len(batch) - 1, min(count or len(batch), len(batch))).long().tolist()]
 
 

@@ -81,7 +81,7 @@ def _photos(name: str, title: str, data: Callable[[int], Batch] = photos, sample
     def surrogates(device: str) -> tuple[TorchVictim, ...]:
         return tuple(photo_net(each, device) for each in PHOTO_SURROGATES[name])
 
-    return Case(title, load, data, surrogates, patch=14, samples=samples, part=6)
+    return Case(title, load, data, surrogates, patch=14, samples=samples, part=40)
 
 
 CASES = {
@@ -125,7 +125,7 @@ def averaged(victim: str, device: str) -> tuple[TorchVictim, ...]:
 
 OURS, OURS_ALONE, OURS_INSIDE = "pixels + surrogates", "pixels", "palette + surrogates"
 COPIES, SMALL = " of 10 copies", " 8x8"
-Run = Callable[[Victim, Batch, int, int, str], Curves]  # budget, seed, victim's name
+Run = Callable[[str, Batch, int, int, str], Curves]  # victim's name, samples, budget, seed, device
 
 
 @dataclass(frozen=True)
@@ -158,8 +158,7 @@ class Row:
         return self._of(victim, seed, case.data(case.samples)[part * case.part : (part + 1) * case.part], device)
 
     def _of(self, victim: str, seed: int, batch: Batch, device: str) -> Curves:
-        case = CASES[victim]
-        return self.run(case.load(device), batch, self.budget, seed, victim)
+        return self.run(victim, batch, self.budget, seed, device)
 
     def file(self, victim: str, seed: int, part: int = 0) -> str:
         behind = f"-p{part}" if CASES[victim].part else ""
@@ -171,10 +170,12 @@ def ours(
 ) -> Run:
     """Our attack as any user calls it, until the budget is spent; without `patch`, the case says which."""
 
-    def run(victim: Victim, batch: Batch, budget: int, seed: int, name: str) -> Curves:
-        options: dict[str, Any] = {"surrogate": CASES[name].surrogates(str(victim.device))} if guided else {}
+    def run(name: str, batch: Batch, budget: int, seed: int, device: str) -> Curves:
+        case = CASES[name]
+        victim = case.load(device)
+        options: dict[str, Any] = {"surrogate": case.surrogates(device)} if guided else {}
         if palette != "pixels":
-            options["patch"] = patch or CASES[name].patch
+            options["patch"] = patch or case.patch
         if victim.device.type != "cpu":
             options["chunk"] = len(batch)
         options |= {"palette": palette, "policy": policy, "goal": goal, "until": "budget", "seed": seed}
@@ -193,10 +194,10 @@ def contender(spec: str, models: Sequence[TorchVictim], patch: int = 4) -> Conte
 def peer(spec: str, copies: bool = False, patch: int = 0) -> Row:
     """`copies`: average the surrogates' gradients over ten copies of the input, as ours does over some of them."""
 
-    def run(victim: Victim, batch: Batch, budget: int, seed: int, name: str) -> Curves:
-        case, device = CASES[name], str(victim.device)
+    def run(name: str, batch: Batch, budget: int, seed: int, device: str) -> Curves:
+        case = CASES[name]
         models = averaged(name, device) if copies else case.surrogates(device)
-        outcome = contender(spec, models, patch or case.patch)(victim, batch, budget, seed)
+        outcome = contender(spec, models, patch or case.patch)(case.load(device), batch, budget, seed)
         held = zip(outcome.improvements, outcome.attacked.tolist(), outcome.succeeded.tolist(), strict=True)
         return tuple(flips if won else () for flips, attacked, won in held if attacked)
 
