@@ -203,7 +203,8 @@ def _predicted(radius: Tensor, need: Tensor, drop: Tensor) -> Tensor:
 
 def _next_radius(lead: Lead, state: State, queried: Tensor, margin: Tensor) -> Lead:
     """Slightly beyond where the margin vanishes by the last two answers, between the largest miss and the nearest flip;
-    `queried` and `margin` (n,) are of the last query."""
+    `queried` and `margin` (n,) are of the last query. A perturbation that vanished when rounded counts as long as it was."""
+    queried = torch.where(queried > 0, queried, lead.radius)
     won, flipped = margin < 0, state.margin < 0
     start = state.margin0 / queried.clamp(min=1e-12)
     drop = (lead.margin - margin) / (queried - lead.last)  # per unit of L2; a straight line's if that is not plausible
