@@ -114,8 +114,17 @@ class Claim:
 
     def write_page(self, store: Store, path: Path) -> None:
         if sections := list(traced(self.sections(store), store)):
-            text = tables.page(self.title, self.rules, origins(store, f"python -m benchmarks.{self.name}"), sections)
-            path.write_text(text, encoding="utf-8")
+            source = origins(store, f"python -m benchmarks.{self.name}") + self._unmeasured(store)
+            path.write_text(tables.page(self.title, self.rules, source, sections), encoding="utf-8")
+
+    def _unmeasured(self, store: Store) -> str:
+        """A sentence about the cases that have no raw file."""
+        options, found = self.parser().parse_args([]), dict[str, bool]()
+        options.only = []
+        for piece in self.pieces(options):
+            found[piece.case] = found.get(piece.case, False) or piece.name in store
+        absent = ",".join(case for case, any_file in found.items() if not any_file)
+        return f" Without results yet: `python -m benchmarks.{self.name} --only {absent}` makes them." if absent else ""
 
 
 def run(pieces: Iterable[Piece], store: Store, options: Options, began: float) -> None:
