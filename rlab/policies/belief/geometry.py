@@ -14,14 +14,15 @@ from rlab.core.batched import Rows
 from rlab.core.distances import POWERS, Measure
 from rlab.core.grid import PatchGrid
 from rlab.core.vectors import unit
-from rlab.errors import ModelError
+from rlab.errors import DataError, ModelError
 from rlab.policies.belief.levels import group_levels
 
 WHOLE = 4.0  # for grouped patches, the spread of the rest is scaled as if changing everything came to this L2
 # Patches are grouped only if at least this share of what entries do is not undone by another entry: where each entry has its
 # opposite, signs differ from patch to patch, and the effects in a group cancel out.
 ONE_SIDED = 0.25
-_JITTER = 1e-6  # relative to a patch's own scale: entries that undo each other make singular Gram matrices
+# Relative to a patch's own scale: entries that undo each other make singular Gram matrices. Tenfold at each of the steps.
+_JITTER, _STEPS = 1e-6, 6
 
 
 @dataclass(frozen=True)
@@ -60,19 +61,31 @@ def make_geometry(
     unopposed, last = _unopposed(gram[:, :, 1:, 1:]), len(group_levels(grid)) - 1
     level = torch.where(unopposed.mean((1, 2)) > ONE_SIDED, 0, last)
     evened = _evened(squared, level < last)
-    jitter = (_JITTER * squared.mean(2, keepdim=True) + 1e-10).expand_as(squared)
     mass = squared.sqrt().transpose(1, 2)
     mass = mass / mass.sum(2, keepdim=True).clamp(min=1e-9)
     lift = mass * unopposed * _centre(grid, central).to(mass)
     return Geometry(
         gram=(gram * evened).permute(0, 2, 3, 1).contiguous(),
-        root=torch.linalg.cholesky(gram[:, :, 1:, 1:] + torch.diag_embed(jitter)) * evened.sqrt(),
+        root=_root(gram[:, :, 1:, 1:], squared.mean(2)) * evened.sqrt(),
         weight=_weight(directions, grid, relevance, squared),
         projection=make_projection(change, directions, grid),
         cost=_cost(change, squared, grid, measure),
         mass=torch.cat([torch.zeros_like(mass[:, :1]), mass], 1),
         lift=torch.cat([torch.zeros_like(mass[:, :1]), lift], 1),
         level=level,
+    )
+
+
+def _root(gram: Tensor, scale: Tensor) -> Tensor:
+    """(n, p, f, f) -> its Cholesky factor, with more on the diagonal where rounding has left no other; scale: (n, p)."""
+    added = _JITTER * scale + 1e-10
+    for _ in range(_STEPS):
+        root, trouble = torch.linalg.cholesky_ex(gram + torch.diag_embed(added[..., None].expand(gram.shape[:-1])))
+        if not trouble.any():
+            return root
+        added = torch.where(trouble > 0, 10 * added, added)
+    raise DataError(
+        "what the palette does to these inputs is not finite: check the filters and the data for infinite values"
     )
 
 

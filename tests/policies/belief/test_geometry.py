@@ -11,6 +11,7 @@ from torch import Tensor, tensor
 from rlab.core.distances import MEASURES, POWERS, Measure
 from rlab.core.env import render
 from rlab.core.grid import PatchGrid
+from rlab.errors import DataError
 from rlab.policies.belief.geometry import make_geometry
 from rlab.policies.belief.levels import blocks
 from tests.helpers import RANKS, make_grid
@@ -131,6 +132,19 @@ def test_entries_that_do_the_same_have_a_root_in_float32(entries: int, size: flo
     root, gram = made.root, made.gram[:, 1:, 1:].permute(0, 3, 1, 2)
     tolerance = 1e-5 * float(gram.max()) + 1e-9
     torch.testing.assert_close(root @ root.transpose(2, 3), gram, rtol=1e-4, atol=tolerance)
+
+
+def test_entries_of_very_different_strength_have_a_root_in_float32() -> None:
+    draw, grid = torch.Generator().manual_seed(0), PatchGrid((960,), (15,))
+    factor = torch.randn(2, 16, 1, 1, generator=draw).exp() * torch.randn(2, 16, 1, 1, generator=draw).sign()
+    made = make_geometry(factor * torch.randn(2, 1, 1, 960, generator=draw), None, grid)
+    root, gram = made.root, made.gram[:, 1:, 1:].permute(0, 3, 1, 2)
+    torch.testing.assert_close(root @ root.mT, gram, rtol=1e-3, atol=1e-3 * float(gram.max()))
+
+
+def test_changes_that_are_not_finite_are_rejected() -> None:
+    with pytest.raises(DataError, match="not finite"):
+        make_geometry(torch.full((1, 2, 1, 4), torch.nan), None, PatchGrid((4,), (2,)))
 
 
 @pytest.mark.parametrize(
