@@ -185,7 +185,8 @@ class Batch(Samples):
             count = f"{len(bad)} of {len(self.x)} samples"
             raise DataError(f"{count} hold NaN or infinite values, first {bad[0]!r}: correct or remove them")
         low, high = float(self.x.min()), float(self.x.max())
-        if low < self.bounds[0] or high > self.bounds[1]:
+        rounded = torch.tensor(self.bounds).tolist()  # an end of the range itself is allowed, as float32 holds it
+        if low < min(self.bounds[0], rounded[0]) or high > max(self.bounds[1], rounded[1]):
             advice = "rescale them or pass their true bounds"
             if low >= 0 and 1.5 < high <= 255:
                 top = 255 if high > DARK else math.ceil(high)

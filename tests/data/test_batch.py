@@ -51,6 +51,13 @@ def test_signals_may_have_any_value():
     assert Batch(X * 1000 - 500, Y, bounds=UNBOUNDED).bounds == UNBOUNDED
 
 
+@pytest.mark.parametrize("end", [0.1, -0.059025263979977635, 1234.5678])
+def test_values_at_an_end_that_float32_rounds_are_within_the_bounds(end: float) -> None:
+    x = torch.full_like(X, end)
+    assert Batch(x, Y, bounds=(end, end + 1)).bounds == (end, end + 1)
+    assert Batch(x, Y, bounds=(end - 1, end)).bounds == (end - 1, end)
+
+
 def test_rows_keep_their_r_peaks_and_leads():
     batch = Batch(
         x=torch.zeros(3, 2, 8), y=torch.zeros(3, dtype=torch.int64), r_peaks=((1,), (), (2, 9)), leads=("II", "V5")
