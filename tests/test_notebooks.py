@@ -63,8 +63,7 @@ def test_it_runs_in_a_separate_kernel(kind: str, tmp_path: Path, monkeypatch: py
     notebook = nbformat.read(ROOT / "examples" / f"{kind}.ipynb", as_version=4)
     NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(tmp_path)}}).execute()
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
-    shown = [
-        output for output in outputs if output.output_type == "execute_result"
-    ]  # progress bars are displayed beside them
+    # progress bars are displayed beside the results
+    shown = [output for output in outputs if output.output_type == "execute_result"]
     assert sum("text/html" in output["data"] for output in shown) == len(SHOWN)
     assert [output for output in outputs if output.output_type == "error"] == []

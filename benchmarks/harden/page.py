@@ -34,8 +34,8 @@ absolute change: the median of the best flip within a number of queries of `auto
 the model classifies correctly; no flip counts as infinitely far. Times unchanged is the ratio within 200 queries, and
 so is ours over it. Square and PGD: share of samples that stay correct. Corruptions: the palette's filters over the
 whole input; held-out: all other filters; common 15: mean accuracy over the kinds and severities of CIFAR-10-C,
-made by `rlab.corruptions` (for ResNet-20 before it matched the published code); common 13: without the two kinds that are also in
-the palette. Brackets are 95% bootstrap intervals over seeds and samples.
+made by `rlab.corruptions`; common 13: without the two kinds that are also in the palette.
+Brackets are 95% bootstrap intervals over seeds and samples.
 """
 CONFIG = (
     "palettes", "patches", "radius_range", "aimed_share", "gradient_steps", "consistency", "consistency_weight",

@@ -5,8 +5,7 @@ python -m benchmarks.harden --page                       # write results/harden.
 python -m benchmarks.harden --quick                      # attack the hardened weights on a few samples
 
 cifar (ResNet-20) needs CIFAR-10 training images (--cifar, an .npz with x uint8 and y), ecg (a CNN of MIT-BIH beats) the records
-or their pack, clips (C3D on six actions of UCF-101) the videos, which the first
-run keeps as arrays.
+or their pack, clips (C3D on six actions of UCF-101) the videos, which the first run keeps as arrays.
 """
 
 from __future__ import annotations

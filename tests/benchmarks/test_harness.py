@@ -108,6 +108,21 @@ def test_a_page_states_version_commit_and_device(tmp_path: Path) -> None:
     assert page.startswith("# Toy\n\nRules.\n")
 
 
+def test_a_page_names_the_cases_without_results(tmp_path: Path) -> None:
+    def piece(name: str, case: str) -> Piece:
+        return Piece(name, case, {}, lambda device: Raw())
+
+    pieces, store = [piece("a1", "a"), piece("a2", "a"), piece("b1", "b"), piece("c1", "c")], Store(tmp_path / "raw")
+    store.write("a2", Raw(), Origin())
+    claim = Claim("toy", "Toy", "", "", lambda o: {}, lambda o: pieces, lambda store: ["## One"])
+    claim.write_page(store, tmp_path / "toy.md")
+    assert "`python -m benchmarks.toy --only b,c`" in (tmp_path / "toy.md").read_text()
+    for name in ("b1", "c1"):
+        store.write(name, Raw(), Origin())
+    claim.write_page(store, tmp_path / "toy.md")
+    assert "--only" not in (tmp_path / "toy.md").read_text()
+
+
 def test_every_claim_has_a_command_and_every_weight_file_its_checksum() -> None:
     assert set(command.CLAIMS) >= {
         "anytime",

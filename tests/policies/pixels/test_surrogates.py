@@ -1,4 +1,4 @@
-"""Directions of surrogates on clips: blurred like a picture by a Gaussian that mirrors at its edges, frame by frame."""
+"""Directions of surrogates: blurred over frames by a Gaussian that mirrors at their edges; steps too short for eight bits."""
 
 from __future__ import annotations
 
