@@ -32,7 +32,7 @@ PATIENCE = 100  # queries after which this limit has doubled
 
 @dataclass(frozen=True)
 class PixelPolicy(Policy[PixelState]):
-    """With surrogates, queries follow them until there were three and one of them flipped.
+    """With surrogates, the first queries follow them until one has flipped.
 
     If the model returns labels only, `LabelPolicy` takes over, which starts with the surrogates or with `opening`.
     """
@@ -66,7 +66,7 @@ class PixelPolicy(Policy[PixelState]):
             memory = slopes.learn(memory, state, task)
             if guide is not None and task.grid.kind == "video":
                 memory = guide.learn(memory)
-        opening = torch.zeros_like(memory.failed) if guide is None else guide.opening(state)
+        opening = torch.zeros_like(memory.failed) if guide is None else guide.opening(state, task)
         delta = torch.zeros_like(state.x0)
         if guide is not None and opening.any():
             memory, delta = guide.open(memory, state, task, opening)

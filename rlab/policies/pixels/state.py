@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from rlab.core.batched import Rows
+from rlab.core.vectors import unit, wide
 
 
 @dataclass(frozen=True)
 class Lead(Rows):
     """Where the surrogates lead."""
 
-    towards: Tensor  # (n, c, *size) their common direction, of length one
+    towards: Tensor  # (n, c, *size) the sum of their directions, each of length one
     radius: Tensor  # (n,) the radius to query next
     missed: Tensor  # (n,) the largest radius that did not flip
     last: Tensor  # (n,) the radius of the query before the last
@@ -21,8 +22,13 @@ class Lead(Rows):
     spare: Tensor  # (n, 2 s, c, *size) directions to lean towards
     leant: Tensor  # (n,) how many of them were used
     alike: Tensor  # (n, s) bool: whether a surrogate reads copies of the input alike
-    blur: Tensor  # (n,) how wide the surrogates' directions are blurred, in values
     angle: Tensor  # (n,) of the next leaning
+    blurred: Tensor  # (n,) bool: whether a query missed before the first flip; since then directions are blurred
+
+    @property
+    def delta(self) -> Tensor:
+        """(n, c, *size): the perturbation to query next."""
+        return unit(self.towards) * wide(self.radius, self.towards)
 
 
 @dataclass(frozen=True)

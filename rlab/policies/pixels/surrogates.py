@@ -23,17 +23,19 @@ from rlab.priors.surrogates import SurrogatePrior
 
 STEPS, AGAIN = 12, 5  # steps on the surrogates before the first query, and before each further query of the opening
 OPENING = 3  # queries
+LONGER = 12  # the same for clips, where surrogates agree least with a victim, so that more of their directions count
 FIRST = 0.005  # how much every value changes in the first step
 RADIUS = 1.4  # the first radius, relative to what the surrogates predict
 ONLY, MOST = 2.5, 0.018  # the same for a search of one query, unless every value would change by more than MOST
 # How far beyond the point where the margin should vanish to go, as a share of the way there: after a flip by the first query, by
 # a later one, and after a miss.
 SPARE = (0.08, 0.2, 0.5)
+GROWTH = (1.05, 4.0)  # how many times farther to go after a miss, at least and at most
 ANGLE, SHRINK = 0.2, 0.02  # of a leaning
-# On clips alone, where surrogates agree least with a victim: how an angle changes after a leaning that flipped nearer and after
-# another, and the standard deviation in values of the widest blur. On images and photos they made early queries worse.
-WIDER, NARROWER = 1.3, 0.85
-WIDEST = 4.0
+# On clips alone: how an angle changes after a leaning that flipped nearer and after another, its least share of ANGLE, and the
+# standard deviation of the blur of the surrogates' gradients, in values. On photos the blur made all queries worse.
+WIDER, NARROWER, NARROWEST = 1.3, 0.85, 0.25
+BLUR = 1.0
 
 
 @dataclass(frozen=True)
@@ -55,13 +57,13 @@ class Guide:
             spare=empty[:, None].repeat(1, sets, *(1,) * (empty.dim() - 1)),
             leant=torch.zeros_like(state.sample),
             alike=self.prior.alike(state.x0, state.y, goal),
-            blur=torch.zeros_like(state.margin),
             angle=torch.full_like(state.margin, ANGLE),
+            blurred=torch.zeros_like(state.margin, dtype=torch.bool),
         )
 
-    def opening(self, state: State) -> Tensor:
+    def opening(self, state: State, task: Task) -> Tensor:
         """(n,) bool: rows that follow the surrogates' common direction."""
-        return (state.step < OPENING) | (state.margin >= 0)
+        return (state.step < (LONGER if task.grid.kind == "video" else OPENING)) | (state.margin >= 0)
 
     def open(self, memory: PixelState, state: State, task: Task, rows: Tensor) -> tuple[PixelState, Tensor]:
         """The perturbation (n, c, *size) to query next where `rows`."""
@@ -73,12 +75,15 @@ class Guide:
         else:
             lead = _next_radius(lead, some, lengths(memory.queried[rows]), margins.amin(1))
             if task.grid.kind == "video":
-                lead = _wider_blur(lead, some)
+                missed = some.margin >= 0
+                lead = replace(
+                    lead, blurred=lead.blurred | missed, towards=blurred(lead.towards, missed & ~lead.blurred)
+                )
             for number in range(AGAIN):
                 _, directions = self._at(lead, some, task, margins.argmin(1), memory.proposals, number)
                 lead = _turned(lead, directions)
         whole = memory.lead.put(rows, lead)
-        return replace(memory, lead=whole), whole.towards * wide(whole.radius, whole.towards)
+        return replace(memory, lead=whole), whole.delta
 
     def _first(self, lead: Lead, state: State, task: Task, rival: Tensor) -> Lead:
         """The direction and radius of the first query; a search of one query goes further at once."""
@@ -98,7 +103,8 @@ class Guide:
         assert memory.lead is not None
         nearer = (memory.queried == memory.base).flatten(1).all(1)
         pace = torch.where(nearer, WIDER, NARROWER).where(memory.index == LEAN, 1.0)
-        return replace(memory, lead=replace(memory.lead, angle=(memory.lead.angle * pace).clamp(max=ANGLE)))
+        angle = (memory.lead.angle * pace).clamp(NARROWEST * ANGLE, ANGLE)
+        return replace(memory, lead=replace(memory.lead, angle=angle))
 
     def lean(
         self, memory: PixelState, state: State, task: Task, rows: Tensor, move: Tensor
@@ -128,7 +134,7 @@ class Guide:
             return lead
         some, old = state[used], lead[used]
         rival = margins_of(some.answer, some, task).argmin(1)
-        _, new = self._directions(some, task, rival, memory.base[used], old.alike, old.blur, memory.proposals)
+        _, new = self._directions(some, task, rival, memory.base[used], old, memory.proposals)
         if task.grid.kind == "video":
             new = torch.where(wide(old.angle < ANGLE / 2, new), unit(_swinging(new, memory.proposals // own), 2), new)
         spare, leant = torch.cat([old.spare[:, own:], new], 1), torch.full_like(old.leant, own)
@@ -138,8 +144,7 @@ class Guide:
         self, lead: Lead, state: State, task: Task, rival: Tensor, round: int, number: int
     ) -> tuple[Tensor, Tensor]:
         """`_directions` at the lead's own perturbation."""
-        delta = lead.towards * wide(lead.radius, lead.towards)
-        return self._directions(state, task, rival, delta, lead.alike, lead.blur, round, number)
+        return self._directions(state, task, rival, lead.delta, lead, round, number)
 
     def _directions(
         self,
@@ -147,8 +152,7 @@ class Guide:
         task: Task,
         rival: Tensor,
         delta: Tensor,
-        alike: Tensor,
-        blur: Tensor,
+        lead: Lead,
         round: int,
         number: int = 0,
     ) -> tuple[Tensor, Tensor]:
@@ -166,13 +170,13 @@ class Guide:
             [every[(first + 3 * surrogate + second) % len(every)] for second in range(min(2, len(every)))]
             for surrogate in range(len(self.prior.surrogates))
         ]
-        margins, gradients = self.prior.gradients(x, labels, margin, copies, alike)
-        return margins, -unit(blurred(gradients, blur), 2)
+        margins, gradients = self.prior.gradients(x, labels, margin, copies, lead.alike)
+        return margins, -unit(blurred(gradients, lead.blurred), 2)
 
 
 def _turned(lead: Lead, directions: Tensor) -> Lead:
-    """The common direction with the surrogates' (n, s, c, *size) added, which also become the first spare ones."""
-    towards = unit(lead.towards + unit(directions.mean(1)))
+    """With the mean of the surrogates' directions (n, s, c, *size) added; these also become the first spare ones."""
+    towards = lead.towards + unit(directions.mean(1))
     spare = torch.cat([_ordered(directions, towards), lead.spare[:, : directions.shape[1]]], 1)
     return replace(lead, towards=towards, spare=spare)
 
@@ -211,7 +215,7 @@ def _next_radius(lead: Lead, state: State, queried: Tensor, margin: Tensor) -> L
     drop = torch.where(drop > 0.2 * start, drop, ((state.margin0 - margin) / queried).maximum(0.1 * start))
     vanishes = queried + margin / drop
     spare = torch.where(won, torch.where(lead.last == 0, SPARE[0], SPARE[1]), SPARE[2]) * (vanishes - queried).abs()
-    missing = (vanishes + spare).clamp(1.05 * queried, 2 * queried)
+    missing = (vanishes + spare).clamp(GROWTH[0] * queried, GROWTH[1] * queried)
     missed = torch.where(won, lead.missed, lead.missed.maximum(queried))
     best = torch.where(flipped, state.distance, torch.inf)
     low = torch.where(missed < best, missed, 0.5 * best)
@@ -219,19 +223,14 @@ def _next_radius(lead: Lead, state: State, queried: Tensor, margin: Tensor) -> L
     return replace(lead, radius=torch.where(flipped, nearer, missing), missed=missed, last=queried, margin=margin)
 
 
-def _wider_blur(lead: Lead, state: State) -> Lead:
-    """With directions twice as blurred after a miss."""
-    missed = state.margin >= 0
-    return replace(lead, blur=torch.where(missed, (2 * lead.blur).clamp(1.0, WIDEST), lead.blur))
-
-
-def blurred(x: Tensor, width: Tensor) -> Tensor:
-    """(n, s, c, *size), along the axes of a picture or signal, by a Gaussian of standard deviation `width` (n,) in values."""
+def blurred(x: Tensor, rows: Tensor) -> Tensor:
+    """Pictures (n, ..., h, w), blurred by a Gaussian of standard deviation BLUR where `rows` (n,) bool."""
+    if not rows.any():
+        return x
     out = x
-    for axis in range(max(x.dim() - 2, 3), x.dim()) if width.any() else ():
+    for axis in (-2, -1):
         waves = cosines(x.shape[axis], x.device)
         pitch = torch.arange(len(waves), device=x.device) * math.pi / len(waves)
-        kept = torch.exp(-0.5 * (width[:, None] * pitch).square())
-        matrix = (waves.T[None] * kept[:, None]) @ waves  # (n, length, length)
-        out = torch.einsum("n...l,nlm->n...m", out.movedim(axis, -1), matrix).movedim(-1, axis)
-    return torch.where(wide(width > 0, x), out, x)
+        kept = torch.exp(-0.5 * (BLUR * pitch).square())
+        out = (out.movedim(axis, -1) @ ((waves.T * kept) @ waves)).movedim(-1, axis)
+    return torch.where(wide(rows, x), out, x)
