@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 
 from benchmarks.raw import Curves
 from benchmarks.tables import table
@@ -21,6 +22,12 @@ from rlab.victims.base import Victim
 
 NATURAL = ("gaussian_noise", "gaussian_blur", "dead_pixel", "illuminate")
 SURROGATES = ("resnet20", "robust_all_conv", "mixer", "all_conv", "inverted")
+
+
+def correct(victim: Victim, batch: Batch) -> Batch:
+    """The samples that the victim classifies correctly."""
+    found = torch.cat([victim(x.to(victim.device)).argmax(1).cpu() for x in batch.x.split(256)])
+    return batch[(found == batch.y).nonzero().flatten().tolist()]
 
 
 def attack(victim: Victim, batch: Batch, **options: Any) -> AttackResult:

@@ -9,6 +9,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from benchmarks.attacks import correct
 from benchmarks.beats import beats
 from benchmarks.data import pets, real
 from benchmarks.explain.smdl import Smdl
@@ -24,7 +25,6 @@ from rlab.explanation.credit import Credit
 from rlab.explanation.maps import BY_RANK, even_grid, extent
 from rlab.explanation.options import read_masks
 from rlab.explanation.white_box import AblationCam, GradCam, GradCamPlusPlus, IntegratedGradients, ScoreCam
-from rlab.victims.base import Victim
 from rlab.victims.torch_module import TorchVictim
 from rlab.victims.zoo import demo_victim
 
@@ -83,12 +83,6 @@ class Case:
 
     title: str
     load: Callable[[str], tuple[TorchVictim, Batch]]  # device
-
-
-def correct(victim: Victim, batch: Batch) -> Batch:
-    """The samples that the victim classifies correctly."""
-    found = torch.cat([victim(x.to(victim.device)).argmax(1).cpu() for x in batch.x.split(256)])
-    return batch[(found == batch.y).nonzero().flatten().tolist()]
 
 
 def pets_victim(device: str) -> TorchVictim:

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 from torch import Tensor, nn
 
+from benchmarks.attacks import correct
 from benchmarks.data import Absent
-from benchmarks.explain.cases import OURS, correct, some_beats
+from benchmarks.explain.cases import OURS, some_beats
 from benchmarks.harness import circumstances
 from benchmarks.raw import Raw
 from benchmarks.victims import BEAT_NETS, beat_victim

@@ -148,16 +148,17 @@ class Row:
     def curves(self, victim: str, seed: int, samples: int, device: str) -> Curves:
         """Attack the first samples."""
         case = CASES[victim]
-        return self._of(victim, seed, case.data(case.samples)[: min(samples, self.samples)], device)
+        return self.of(victim, seed, case.data(case.samples)[: min(samples, self.samples)], device)
 
     def part(self, victim: str, seed: int, part: int, device: str) -> Curves:
         """Attack one part of the samples."""
         case = CASES[victim]
         if not case.part:
             return self.curves(victim, seed, case.samples, device)
-        return self._of(victim, seed, case.data(case.samples)[part * case.part : (part + 1) * case.part], device)
+        return self.of(victim, seed, case.data(case.samples)[part * case.part : (part + 1) * case.part], device)
 
-    def _of(self, victim: str, seed: int, batch: Batch, device: str) -> Curves:
+    def of(self, victim: str, seed: int, batch: Batch, device: str) -> Curves:
+        """Attack these samples."""
         return self.run(victim, batch, self.budget, seed, device)
 
     def file(self, victim: str, seed: int, part: int = 0) -> str:

@@ -20,6 +20,7 @@ from pathlib import Path
 import torch
 
 import rlab
+from benchmarks.attacks import correct
 from benchmarks.data import Absent, real, spread_clips
 from benchmarks.harness import Claim, Figures, Options, Piece
 from benchmarks.raw import Raw, Store
@@ -102,8 +103,8 @@ def _demo_figures() -> dict[str, float]:
 def quick_figures(name: str) -> dict[str, float]:
     """The figures of one victim."""
     batch, victim = rlab.load(real("ucf6"), groups="4", size=QUICK_SIZE, frames=16), clip_victim(name)
-    right = (victim(batch.x).argmax(1) == batch.y).nonzero()[:, 0]
-    two = batch[[int(right[len(right) * part // 4]) for part in (1, 3)]]  # the middles of two halves of them
+    right = correct(victim, batch)
+    two = right[[len(right) * part // 4 for part in (1, 3)]]  # the middles of two halves of them
 
     def curve(case: Case) -> Curve:
         made = measure(case, clip_victim(name), two, QUICK_PATCH)
