@@ -218,8 +218,8 @@ def _few(store: Store, rows: Sequence[Row], victim: str, size: tuple[int, int], 
     chosen = np.linspace(0, count - 1, min(samples, count)).astype(int).tolist()
     try:
         right = correct(CASES[victim].load(device), CASES[victim].data(CASES[victim].samples))
-        if len(right) < count:
-            raise Absent(f"the peers attacked {count} samples, and here the model gets {len(right)} right")
+        if len(right) != count:
+            raise Absent(f"the peers attacked {count} samples, but here the model gets {len(right)} right")
         own = replace(rows[0], budget=budget).of(victim, 0, right[chosen], device)
     except (Absent, MissingExtra) as why:
         print(f"skipped {victim}: {why}")

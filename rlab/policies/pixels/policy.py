@@ -32,7 +32,7 @@ PATIENCE = 100  # queries after which this limit has doubled
 
 @dataclass(frozen=True)
 class PixelPolicy(Policy[PixelState]):
-    """With surrogates, the first queries follow them until one has flipped.
+    """With surrogates, the first three queries (twelve on clips) follow them, and all until one has flipped.
 
     If the model returns labels only, `LabelPolicy` takes over, which starts with the surrogates or with `opening`.
     """

@@ -14,7 +14,7 @@ from rlab.core.vectors import unit, wide
 class Lead(Rows):
     """Where the surrogates lead."""
 
-    towards: Tensor  # (n, c, *size) the sum of their directions, each of length one
+    towards: Tensor  # (n, c, *size) the sum of their mean directions, each of length one
     radius: Tensor  # (n,) the radius to query next
     missed: Tensor  # (n,) the largest radius that did not flip
     last: Tensor  # (n,) the radius of the query before the last
