@@ -79,10 +79,15 @@ def methods(size: tuple[int, ...]) -> dict[str, Method]:
 
 @dataclass(frozen=True)
 class Case:
-    """A victim and the samples it classifies correctly."""
+    """A victim and the samples it classifies correctly, in parts that several processes can measure."""
 
     title: str
     load: Callable[[str], tuple[TorchVictim, Batch]]  # device
+    parts: int = 1
+
+    def files(self, key: str) -> list[str]:
+        """The raw file of each part."""
+        return [f"{key}-{number}of{self.parts}" for number in range(1, self.parts + 1)]
 
 
 def pets_victim(device: str) -> TorchVictim:
@@ -116,7 +121,7 @@ def load_clips(device: str) -> tuple[TorchVictim, Batch]:
 
 
 CASES = {
-    "pets": Case("Pets", load_pets),
+    "pets": Case("Pets", load_pets, parts=6),
     **{f"beats_{name}": Case(f"Beats, {name}", partial(load_beats, name)) for name in BEAT_NETS},
-    "clips": Case("Clips", load_clips),
+    "clips": Case("Clips", load_clips, parts=4),
 }

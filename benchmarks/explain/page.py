@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.explain import masks
 from benchmarks.explain.cases import CASES, OURS
 from benchmarks.raw import Numbers, Raw, Store, or_nan
 from benchmarks.tables import section as section_of
@@ -23,8 +24,7 @@ our methods were chosen on some of the first 40 pets, which are not among the sa
 beats of DS1; those of `credit` also on 30 beats of DS2. Pets are Oxford-IIIT Pets with EfficientNet-Lite0 at 224
 pixels; the truth is object and border of the trimaps. Beats are MIT-BIH beats of test patients (DS2) with three
 networks; the truth is R +- 50 ms. Clips are the demo's handwritten digits that move, of the test split, with the
-demo's network; the truth is the digit's place. `mask (ours)` was recorded with rlab 0.2.0, which still scored the mask
-of an attack as an explanation.
+demo's network; the truth is the digit's place.
 """
 COLUMNS = {
     "queries": "queries", "dice": "Dice", "iou": "IoU", "dice_map": "Dice of the map", "pointing": "pointing",
@@ -40,11 +40,8 @@ QUANTUS = (
 
 def read(store: Store, key: str) -> Raw | None:
     """The raw scores of a case, its parts joined; None until all parts are there."""
-    for parts in range(1, 10):
-        names = [f"{key}-{number}of{parts}" for number in range(1, parts + 1)]
-        if all(name in store for name in names):
-            return join([store.read(name) for name in names])
-    return None
+    names = CASES[key].files(key)
+    return join([store.read(name) for name in names]) if all(name in store for name in names) else None
 
 
 def join(parts: Sequence[Raw]) -> Raw:
@@ -125,9 +122,10 @@ def quantus_section(raw: Raw) -> str:
 
 
 def sections(store: Store) -> Iterator[str]:
-    for key, case in CASES.items():
-        if raw := read(store, key):
-            yield section(case.title, raw)
+    raws = {key: raw for key in CASES if (raw := read(store, key))}
+    for key, raw in raws.items():
+        yield section(CASES[key].title, raw)
+    yield from masks.sections(store, raws)
     if "quantus" in store:
         yield quantus_section(store.read("quantus"))
 

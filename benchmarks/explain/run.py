@@ -2,7 +2,7 @@
 
 python -m benchmarks.explain                    # run what has no raw file, then write results/explain.md
 python -m benchmarks.explain --page             # write the page from the raw files
-python -m benchmarks.explain --device cuda --only pets --parts 3    # a case in three pieces
+python -m benchmarks.explain --device cuda --only pets     # one case, about 10 minutes on a large GPU
 python -m benchmarks.explain --quick            # our map on a few of the same samples
 """
 
@@ -20,7 +20,7 @@ from torch import Tensor
 
 from benchmarks.beats import beats
 from benchmarks.data import Absent
-from benchmarks.explain import quantus
+from benchmarks.explain import masks, quantus
 from benchmarks.explain.belief import interval_coverage, within
 from benchmarks.explain.cases import CASES, PATCHES, SEED, load_pets, methods
 from benchmarks.explain.page import RULES, figures, read, sections
@@ -42,20 +42,20 @@ CHECKED, SHORTER, MEASURED = 16, 30, 20  # samples for stability and sanity, for
 
 
 def pieces(options: Options) -> Iterator[Piece]:
-    for key in CASES:
-        for number in range(1, options.parts + 1):
-            settings = {"case": key, "part": number, "parts": options.parts, "samples": options.samples, "seed": SEED}
-            make = partial(compete, key, number, options.parts, options.samples)
-            yield Piece(f"{key}-{number}of{options.parts}", key, settings, make)
+    for key, case in CASES.items():
+        for number, name in enumerate(case.files(key), 1):
+            settings = {"case": key, "part": number, "parts": case.parts, "samples": options.samples, "seed": SEED}
+            yield Piece(name, key, settings, partial(compete, key, number, options.samples))
+    yield from masks.pieces()
     yield Piece("quantus", "quantus", {"samples": quantus.SAMPLES}, quantus.make)
 
 
-def compete(key: str, number: int, parts: int, samples: int | None, device: str) -> Raw:
-    """Judge all methods, then ours and others within fewer queries, then our intervals."""
+def compete(key: str, number: int, samples: int | None, device: str) -> Raw:
+    """Judge all methods, then ours and others within fewer queries, then our intervals, on one part of a case."""
     began, case = time.perf_counter(), CASES[key]
     victim, every = case.load(device)
-    batch = every[:samples][number - 1 :: parts]
-    checked, shorter, measured = (-(-count // parts) for count in (CHECKED, SHORTER, MEASURED))
+    batch = every[:samples][number - 1 :: case.parts]
+    checked, shorter, measured = (-(-count // case.parts) for count in (CHECKED, SHORTER, MEASURED))
 
     def say(method: str, scored: ScoredMethod) -> None:
         print(f"{case.title}: {method}, {scored.explanation.seconds:.0f} s", flush=True)
@@ -173,9 +173,8 @@ def quick(options: Options) -> Figures:
 
 
 def flags(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--parts", type=int, default=1, help="pieces for each case (default: %(default)s)")
     parser.add_argument("--samples", type=int, help="samples of each case at most (default: all)")
 
 
-CASE_NAMES = (*CASES, "quantus")
+CASE_NAMES = (*CASES, masks.CASE, "quantus")
 CLAIM = Claim("explain", "Explanations", __doc__, RULES, quick, pieces, sections, figures, flags, CASE_NAMES)
