@@ -19,11 +19,11 @@ COMMANDS = {
     "demo": "Attack a signal, an image and a clip classifier on embedded data.",
     "init": "Inspect your data and write a commented configuration file.",
     "doctor": "Check model, data and palette before you spend queries.",
-    "attack": "Find, for every sample, a few patches whose distortion makes the model err.",
-    "learn": "Learn a simulator of a model from its answers, which saves queries in attacks.",
+    "attack": "Find a few patches of every sample whose distortion makes the model fail.",
+    "learn": "Train a simulator on a model's answers, so that attacks need fewer queries.",
     "show": "Show the results of a run: summary, samples, pictures.",
     "compare": "Run several attacks on the same model, samples and budget.",
-    "explain": "Show which regions decide: a heat map and a mask for every sample.",
+    "explain": "Show where the model looks: a heat map and a mask for every sample.",
     "benchmark": "Make and verify robustness benchmarks, and grade models on them.",
     "corrupt": "Measure accuracy and calibration under the common corruptions.",
     "harden": "Train a torch model on its own failures and measure it before and after.",
@@ -31,15 +31,15 @@ COMMANDS = {
     "report": "Make an HTML page from a finished run, or compare several runs.",
     "serve": "Browse runs in a local web server.",
     "repair": "Repair a damaged run folder as far as possible.",
-    "train": "Train an agent on models you can query.",
+    "train": "Train a prior, or the agent of a paper, on your own models.",
     "examples": "List the examples in the package, or write one to a file.",
     "agents": "List the priors and agents in the package.",
     "filters": "List the built-in filters, their severities and what they imitate.",
 }
 _MODULES = dict.fromkeys(("agents", "examples", "filters"), "lists")  # of commands without a module of their own
-_HELP = """What is the smallest change that makes my model wrong, and where does it look?
+_HELP = """What is the smallest change that makes my model fail, and where does my model look?
 
-Start with **rlab demo**. **rlab init DATA** writes a configuration for your own data. Check model and data with
+Start with **rlab demo**. **rlab init DATA** writes a configuration for your own data. Check your model and data with
 **rlab doctor MODEL DATA**, then attack with **rlab attack MODEL DATA**. `rlab attack --help` lists
 the kinds of models and data."""
 

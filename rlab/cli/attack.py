@@ -23,12 +23,12 @@ def command(
     options: SharedRunOptions,
     folder: Out = None,
     page: Paged = True,
-    pictures: Annotated[int, typer.Option(min=0, help="Number of samples to draw as PNG files, too")] = 0,
+    pictures: Annotated[int, typer.Option(min=0, help="Number of samples to draw as PNG files")] = 0,
     tracker: Track = None,
     wait: Wait = False,
     dry_run: DryRun = False,
 ) -> None:
-    """Find, for every sample, a few patches whose distortion makes the model err.
+    """Find a few patches of every sample whose distortion makes the model fail.
 
     To resume a stopped run, repeat the command with the same --out.
     """

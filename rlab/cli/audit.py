@@ -43,11 +43,11 @@ def command(
     wait: Wait = False,
     dry_run: DryRun = False,
 ) -> None:
-    """Run doctor, attack, explain, benchmark, optionally harden, and a report, and check the file's requirements.
+    """Run doctor, attack, explain, benchmark and optionally harden, write a report, and check the file's requirements.
 
     Exit code 0: all requirements are met; 1: some are not met, or there are too few samples to decide; 2: there is no verdict.
-    To resume, repeat the command. If only requirements change, they are checked without new queries. The folder holds
-    `report.html`, `audit.json`, `junit.xml` and `verdict.md`.
+    To resume, repeat the command. If you only change requirements, the command makes no new queries, unless they need new
+    measurements. The folder holds `report.html`, `audit.json`, `junit.xml` and `verdict.md`.
     """
     options: AuditOptions = gather(AuditOptions, vars(flags) | {"config": file}, "the audit")
     if dry_run:

@@ -54,9 +54,9 @@ from rlab.victims.resolve import load_model
 _HELP = "Make robustness benchmarks from your model and data, verify them, and grade models on them."
 app = typer.Typer(cls=Group, pretty_exceptions_enable=False, rich_markup_mode="markdown", help=_HELP)
 NO_MODEL = "none"  # instead of a model's name
-_NAMED = "NAME=MODEL or MODEL (repeatable); a .yaml file can hold its fields (name, mean, ...)"
-_REQUIRED = "LEVEL=ACCURACY or FILTER=ACCURACY (repeatable); exit code 1 if a model has less"
-_TABLES = "Folder for tables and picture (default: inside the first benchmark)"
+_NAMED = "NAME=MODEL or MODEL (repeatable); MODEL can be a .yaml file with its fields (name, mean, ...)"
+_REQUIRED = "LEVEL=ACCURACY or FILTER=ACCURACY (repeatable); exit code 1 if a model is less accurate"
+_TABLES = "Folder for the tables and the picture (default: inside the first benchmark)"
 _TRUSTED = "Load models and custom filters that the folder names; only for your own folders"
 Trust = Annotated[bool, typer.Option("--trust", help=_TRUSTED)]
 
@@ -124,10 +124,10 @@ def make(
     wait: Wait = False,
     dry_run: DryRun = False,
 ) -> None:
-    """Make a benchmark: for every sample the smallest change that flips MODEL, and harder levels beyond it.
+    """Make a benchmark: for every sample, the smallest change found that flips MODEL, and harder levels beyond it.
 
-    Repeat --model for several models: each gets a set, or with --sets agreement there is one set that flips all of them. With MODEL
-    none no model is queried; use --ladder severity:1..5. To resume a stopped run, repeat the command.
+    Repeat --model for several models: each gets a set; with --sets agreement, there is one set that flips all of them. If MODEL is
+    none, no model is queried, and the default is --ladder severity:1..5. To resume a stopped run, repeat the command.
     """
     given = {name: getattr(options, name) for name in options.model_fields_set - {"models", "data"}}
     if model == NO_MODEL:

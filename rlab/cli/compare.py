@@ -56,7 +56,7 @@ def _tell_attack(name: str, outcome: AttackOutcome) -> None:
 command.__doc__ = f"""Run several attacks on the same model, samples and budget, and count every query.
 
 The first attack is the reference for the others. If you name an attack at several strengths, such as
-torchattacks:square@1.0 and torchattacks:square@2.0, its queries at the reference's median L2 are shown too.
+torchattacks:square@1.0 and torchattacks:square@2.0, the table also shows how many queries it needs at the reference's median L2.
 
 ATTACKS from papers, with an L2 strength after '@' (most need --surrogate): {", ".join(NAMES)}.
 

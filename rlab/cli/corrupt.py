@@ -15,10 +15,10 @@ _INPUTS = ("model", "data")
 def command(options: CorruptRunOptions, folder: Out = None, page: Paged = True, wait: Wait = False) -> None:
     """Measure a model under the common corruptions: accuracy and calibration by kind and level.
 
-    Images and clips get the fifteen kinds of ImageNet-C (up to 64 pixels with the parameters of CIFAR-10-C), signals the noise
-    and faults of recordings. The data cifar10c:FOLDER are files of CIFAR-10-C, which are measured as they are. With --baseline, the
-    folder of an earlier run on the same data, the mean corruption error (mCE) is shown. To resume a run that was stopped, repeat
-    the command with the same --out.
+    Images and clips get the fifteen kinds of ImageNet-C (up to 64 pixels, with the parameters of CIFAR-10-C); signals get the
+    noise and faults of recordings. The data cifar10c:FOLDER are the published files of CIFAR-10-C, which are used as they are. If
+    --baseline names an earlier run on the same data, the table also has the mean corruption error (mCE). To resume a stopped run,
+    repeat the command with the same --out.
     """
     given = {name: getattr(options, name) for name in options.model_fields_set - set(_INPUTS)}
     with run_folder(folder, "corrupt", wait) as folder:

@@ -31,7 +31,9 @@ def command(
     page: Paged = True,
     wait: Wait = False,
 ) -> None:
-    """Attack a signal, an image and a clip classifier on embedded data. No network, no GPU, under two minutes."""
+    """Attack a signal, an image and a clip classifier on embedded data. This needs no network and no GPU, and
+    takes under two minutes.
+    """
     torch.set_num_threads(1)  # fastest for models this small, also on a busy machine
     chunk = max(1, samples // 4)  # the bar advances with each chunk
     results = {}

@@ -36,12 +36,12 @@ def command(
     wait: Wait = False,
     dry_run: DryRun = False,
 ) -> None:
-    """Show which regions decide: a heat map and a mask for every sample.
+    """Show where the model looks: a heat map and a mask for every sample.
 
     The model is a black box unless you name a method that needs its layers (gradcam, gradcam++, ablationcam, scorecam,
-    integrated_gradients). With --compare, several methods are scored on the same samples; ground truth comes from the data or
-    from --masks, and scores that need it are omitted if there is none. Attack options apply to the method 'mask', which shows the
-    patches that an attack changed; these localise badly, so use 'belief', the default, to see where the model looks.
+    integrated_gradients). With --compare, several methods are scored on the same samples. Ground truth comes from the data or
+    from --masks; without it, the scores that need it are left out. Attack options apply to the method 'mask', which shows the
+    patches that an attack changed. These localise badly: to see where the model looks, use the default method, 'belief'.
     """
     options = options if label is None else options.model_copy(update={"label": label})
     if dry_run:

@@ -60,7 +60,7 @@ class HardenFlags:
             "--test-option",
             "-T",
             metavar="KEY=VALUE",
-            help="Options of the test data, as -D for the data: -T split=test",
+            help="Options of the test data, like -D for DATA, e.g. -T split=test",
         ),
     ] = None
 
@@ -90,8 +90,8 @@ def command(
 ) -> None:
     """Train a torch model on its own failures while keeping its clean accuracy, and measure it before and after.
 
-    --policy and --budget set how the model is measured, --adversary and --adversary-budget how training samples are made. In a
-    --config file, these options go below 'harden:'. To resume a stopped run, repeat the command.
+    --policy and --budget set how the model is measured; --adversary and --adversary-budget set how training samples are made. In a
+    --config file, training options go below 'harden:'. To resume a stopped run, repeat the command.
     """
     options = flags.over(options)
     if dry_run:

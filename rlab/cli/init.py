@@ -46,7 +46,7 @@ def command(
 ) -> None:
     """Inspect your data, without querying a model, and write a commented configuration for `rlab attack --config`.
 
-    For an ECG, also write a file for `rlab audit`, with requirements such as to detect MI in noise: NAME-audit.yaml.
+    For an ECG, also write NAME-audit.yaml, a file for `rlab audit` that requires the model to detect each class in noise.
     DATA defaults to the .npz file in the current folder, or else to the folder itself. An existing file is not overwritten.
     """
     data = options.data or DataOptions(path=_at_hand())

@@ -29,11 +29,11 @@ def command(
     ] = None,
     wait: Wait = False,
 ) -> None:
-    """Learn a simulator of a model: query it on inputs without labels, clean and distorted, and train small networks, its
-    students, on the answers. Attacks try their proposals on the students first, which costs no query.
+    """Train a simulator on a model's answers: small networks, the students, that stand in for the model.
 
-    With --from, answers of earlier attacks are used too, and MODEL and DATA can be left out. To resume a run that was stopped,
-    repeat the command with the same --out.
+    The command queries the model on clean and distorted inputs and needs no labels. Attacks then try their proposals on the
+    students first, which costs no query. With --from, the command also uses answers to earlier attacks, and you can leave out
+    MODEL and DATA. To resume a stopped run, repeat the command with the same --out.
     """
     given = {name: getattr(options, name) for name in LearnOptions.model_fields}
     with run_folder(folder, "learn", wait) as folder:

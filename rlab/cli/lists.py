@@ -25,7 +25,7 @@ FOLDERS = ("examples", "agents")  # of the repository
 def agents(
     name: Annotated[str | None, typer.Argument(help="Name or .safetensors file, to show its full card")] = None,
 ) -> None:
-    """List the priors and agents in the package; `--policy auto` picks the one for your data."""
+    """List the priors and agents in the package; `--policy auto` uses the prior for your data, if there is one."""
     names = list(shipped())
     if name is None:
         keys = ("kind", "trained on", "models")

@@ -25,7 +25,7 @@ def command(
         list[Path],
         typer.Argument(
             metavar="RUN...",
-            help="Folder of attack, benchmark, compare, explain, harden, train or audit; several runs of one command are compared",
+            help="Run folder of any command; several runs of one command (attack, compare, harden, train, audit) are compared",
             show_default=False,
         ),
     ],

@@ -19,7 +19,7 @@ from rlab.storage.outside import expand
 @spoken
 def command(
     runs: Annotated[Path, typer.Argument(help="Folder that contains run folders")] = Path("runs"),
-    host: Annotated[str, typer.Option(help="Address to listen on; other than localhost needs a token")] = "127.0.0.1",
+    host: Annotated[str, typer.Option(help="Address to listen on; any but localhost needs a token")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 picks a free one")] = 8321,
     token: Annotated[
         str | None, typer.Option(help="Access token, best as '${NAME}' from the environment (generated if omitted)")

@@ -33,7 +33,7 @@ def command(
     pictures: Annotated[int, typer.Option(min=0, help="Number of samples to draw again")] = 0,
     data: Annotated[Path | None, typer.Option(help=DATA_HELP, show_default=False)] = None,
 ) -> None:
-    """Show the results of a run of any command; for an attack the summary, the samples and the pictures."""
+    """Show the results of any run; for an attack: summary, samples and pictures."""
     kind = kind_of(run)
     if kind is None or kind.command != "attack":
         from rlab.folders.reports import page_of  # imports much of rlab

@@ -31,9 +31,10 @@ def command(
     wait: Wait = False,
 ) -> None:
     """Train a direction prior on your models, or the agent of a paper: `kind: dual_action` for signals and images, `kind:
-    two_agents` for video. A training that was stopped resumes.
+    two_agents` for video.
 
-    On several GPUs, for priors: torchrun --nproc-per-node 4 -m rlab train FILE --out OUT.
+    To resume a stopped training, repeat the command. To train a prior on several GPUs, use torchrun: torchrun --nproc-per-node 4
+    -m rlab train FILE --out OUT.
     """
     if not started().first:  # only torchrun's first process locks the folder and prints
         train(config, folder, minutes=minutes, device=device)
