@@ -11,7 +11,6 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from rlab.core.grid import PatchGrid
 from rlab.data.batch import Batch
 from rlab.errors import ModelError
 from rlab.policies.belief import BeliefPolicy
@@ -22,7 +21,7 @@ from rlab.training import trainer
 from rlab.training.episodes import EpisodeSampler
 from rlab.training.prior import PriorConfig, train_prior
 from rlab.training.ranks import ALONE, Ranks
-from rlab.training.trainer import LOG, PRIOR, Figures, Tell, TrainingOptions, Validation
+from rlab.training.trainer import LOG, PRIOR, Tell, TrainingOptions
 from rlab.victims.base import Victim
 
 _GONE = {"horizon", "success", "patience", "l2_penalties", "validation_l2_penalty"}
@@ -67,8 +66,7 @@ def train(
         batch, validation = trainer.hold_out(batch, validation, options)
         for victim in victims:
             victim.chunk = 8192
-        grids = [PatchGrid.of(batch.size, patch) for patch in options.patches]
-        samplers = trainer.samplers_for(options, victims, batch, grids, horizon=1)
+        samplers = trainer.samplers_for(options, victims, batch, options.patches, horizon=1)
         network = make_network(options, batch).to(options.device)
         path, saved = folder / PRIOR, None
         if resume is not None:
@@ -95,7 +93,8 @@ def train(
             state = {"done": 1.0, "network": network.state_dict(), "log": list(logger.lines)}
             resume.record(_STATE, "", state)
         if resume is not None and (done < 1 or not path.exists()):
-            figures = validate(network, victims, validation, options)
+            policy = BeliefPolicy(prior=TrainedPrior(network.eval()))
+            figures = trainer.validate(policy, options.patches[0], victims, validation, options)
             logger.note(figures, options.minutes * 60)
             save_prior(network, path, trainer.make_card(options, figures))
             tell(figures)
@@ -133,9 +132,3 @@ def make_network(options: PriorOptions, batch: Batch) -> DirectionPrior:
         except RuntimeError as error:
             raise ModelError(f"the prior in {options.start} has other heads, prior_width or prior_levels") from error
     return network
-
-
-def validate(network: DirectionPrior, victims: Sequence[Victim], batch: Batch, options: PriorOptions) -> Figures:
-    """The belief search with the prior on held-out samples, averaged over the victims."""
-    policy = BeliefPolicy(prior=TrainedPrior(network.eval()))
-    return Validation(victims, batch, options.patches[0], policy).run(options)
