@@ -56,11 +56,8 @@ class ExplanationTask:
     subject: Subject  # what is explained in each input
     clean: Tensor  # (n, k) answers to x0
     seeds: Tensor  # (n,) random seed of each sample
-    bounds: tuple[float, float]
+    batch: Batch  # the inputs as they came
     instead: Tensor | None = None  # (n, c, *size) replaces removed parts; None leaves the choice to the method
-    leads: tuple[str, ...] = ()  # names of the channels, if any
-    rate: float | None = None  # samples per second of a signal
-    r_peaks: tuple[tuple[int, ...], ...] | None = None  # annotated in each input
 
     def __len__(self) -> int:
         return len(self.x0)
@@ -76,9 +73,13 @@ class ExplanationTask:
 
     @property
     def inputs(self) -> Batch:
-        """The inputs with the explained classes as labels."""
-        known: dict[str, Any] = {"bounds": self.bounds, "leads": self.leads, "rate": self.rate, "r_peaks": self.r_peaks}
+        """The inputs with the explained classes as labels, and nothing else that the data say about them."""
+        known: dict[str, Any] = {name: getattr(self.batch, name) for name in ("bounds", "leads", "rate", "r_peaks")}
         return Batch(x=self.x0.cpu(), y=self.labels.cpu(), **known)
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        return self.batch.bounds
 
     @property
     def victim(self) -> Victim:
@@ -201,8 +202,7 @@ class Method(ABC):
             _check_labels(victim, clean, subject.labels, batch.ids, self.flips)
         check_found(found, batch.ids, victim.prediction)
         fill = None if instead is None else instead.to(x0.device)
-        known = (batch.bounds, fill, batch.leads, batch.rate, batch.r_peaks)
-        return ExplanationTask(meter, x0, subject, clean, seeds.to(x0.device), *known)
+        return ExplanationTask(meter, x0, subject, clean, seeds.to(x0.device), batch, fill)
 
     def _explain(self, task: ExplanationTask, rule: str) -> Explanation:
         began = time.perf_counter()
@@ -247,7 +247,7 @@ class ByLead(Method):
 def lead_groups(task: ExplanationTask, spec: str) -> Tensor:
     """(g, c) bool: the channels of each group."""
     count = task.x0.shape[1]
-    own = torch.tensor(parse_channels(spec, count, task.leads) or (0,) * count, device=task.x0.device)
+    own = torch.tensor(parse_channels(spec, count, task.batch.leads) or (0,) * count, device=task.x0.device)
     return own == torch.arange(int(own.max()) + 1, device=own.device)[:, None]
 
 

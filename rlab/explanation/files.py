@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from rlab.data.batch import Batch
 from rlab.errors import FolderError
@@ -100,23 +98,18 @@ def save_inputs(batch: Batch, folder: Path, limit: int) -> None:
     write_arrays(folder / INPUTS, {name: each.contiguous() for name, each in stored.items()}, json.dumps(finite(facts)))
 
 
-def has_inputs(folder: Path) -> bool:
-    return (folder / INPUTS).is_file()
-
-
-def read_inputs(folder: Path) -> Batch:
-    arrays, facts = read_arrays(folder / INPUTS)
+def read_inputs(folder: Path) -> Batch | None:
+    """What `save_inputs` stored, if anything."""
+    if not (folder / INPUTS).is_file():
+        return None
+    arrays, text = read_arrays(folder / INPUTS)
     try:
-        return _batch(arrays, facts)
+        stored = {"target": "classes"} | json.loads(text or "{}")  # folders of 0.2.0 name no target
+        facts: dict[str, Any] = {name: stored[name] for name in _FACTS}
+        low, high = map(float, facts["bounds"])
+        x = arrays["x"].float() / 255 * (high - low) + low if arrays["x"].dtype == torch.uint8 else arrays["x"]
+        facts |= {name: tuple(facts[name]) for name in ("ids", "classes", "leads")} | {"bounds": (low, high)}
+        facts["r_peaks"] = facts["r_peaks"] and tuple(map(tuple, facts["r_peaks"]))
+        return Batch(x, arrays["y"], masks=arrays.get("masks"), **facts)
     except (KeyError, TypeError, ValueError) as error:
         raise FolderError(f"cannot read {folder / INPUTS} ({error}): remove it, or explain again") from error
-
-
-def _batch(arrays: Mapping[str, Tensor], text: str | None) -> Batch:
-    stored = {"target": "classes"} | json.loads(text or "{}")  # folders of 0.2.0 name no target
-    facts: dict[str, Any] = {name: stored[name] for name in _FACTS}
-    low, high = map(float, facts["bounds"])
-    x = arrays["x"].float() / 255 * (high - low) + low if arrays["x"].dtype == torch.uint8 else arrays["x"]
-    facts |= {name: tuple(facts[name]) for name in ("ids", "classes", "leads")} | {"bounds": (low, high)}
-    facts["r_peaks"] = facts["r_peaks"] and tuple(map(tuple, facts["r_peaks"]))
-    return Batch(x, arrays["y"], masks=arrays.get("masks"), **facts)

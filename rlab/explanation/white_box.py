@@ -45,7 +45,7 @@ class IntegratedGradients(Method):
         maps = attribution.attribute(task.x0, baseline, task.labels, n_steps=self.steps, internal_batch_size=64)
         by_lead = torch.as_tensor(maps).detach().abs().float()
         whole = by_lead.sum(1)
-        return Drawn(whole, whole, by_lead=by_lead if len(task.leads) > 1 else None)
+        return Drawn(whole, whole, by_lead=by_lead if len(task.batch.leads) > 1 else None)
 
 
 @dataclass(frozen=True)
