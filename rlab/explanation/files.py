@@ -49,7 +49,7 @@ def open_explanation(folder: Path) -> AbstractContextManager[Resume]:
     return open_run(folder, {"command": "explain"})
 
 
-def save_explanation(explanation: Explanation, batch: Batch, folder: Path, shown: int) -> Path:
+def save_explanation(explanation: Explanation, batch: Batch, folder: Path, shown: int) -> None:
     """Write `NAME.safetensors`, `NAME.npz` (with ids) and tables, and store the first `shown` inputs for the page."""
     with open_explanation(folder) as resume:
         resume.create()
@@ -59,10 +59,10 @@ def save_explanation(explanation: Explanation, batch: Batch, folder: Path, shown
         if explanation.waves is not None:
             write_csv(folder / WAVES, explanation.waves.rows(batch, explanation.labels))
         write_csv(folder / f"{file_name(explanation.method)}{CLASSES}", class_rows(explanation, batch))
-        return save_arrays(explanation, batch, folder)
+        save_arrays(explanation, batch, folder)
 
 
-def save_arrays(explanation: Explanation, batch: Batch, folder: Path) -> Path:
+def save_arrays(explanation: Explanation, batch: Batch, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{file_name(explanation.method)}.safetensors"
     setting = json.dumps({"rule": explanation.rule, "gradients": explanation.gradients})
@@ -71,7 +71,6 @@ def save_arrays(explanation: Explanation, batch: Batch, folder: Path) -> Path:
     plain: dict[str, Any] = {name: array.numpy() for name, array in explanation.arrays.items()}
     np.savez_compressed(buffer, ids=np.array(batch.ids), **plain)
     write_atomically(path.with_suffix(".npz"), buffer.getvalue())
-    return path
 
 
 def save_comparison(comparison: MethodComparison, folder: Path, title: str, limit: int) -> Path:

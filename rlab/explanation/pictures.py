@@ -110,12 +110,10 @@ def _frames(shown: Shown, over: Overlay, numbers: Iterable[int]) -> list[Image.I
     height, width = shown.x.shape[-2:]
     times = max(1, round(SIDE / max(height, width)))
     colours = to_colours(scaled(shown.x, value_range(shown.bounds, shown.x))).reshape(-1, height, width, 3)
-    hot = mixed(colours, over.heat.reshape(-1, height, width))
+    hot, masks = mixed(colours, over.heat.reshape(-1, height, width)), over.mask.reshape(-1, height, width)
     drawn = []
     for number in numbers:
-        large, mask = (
-            part[number].repeat(times, 0).repeat(times, 1) for part in (hot, over.mask.reshape(-1, height, width))
-        )
+        large, mask = (part[number].repeat(times, 0).repeat(times, 1) for part in (hot, masks))
         drawn.append(to_image(np.where(border(mask)[..., None], LINE, large)))
     return drawn
 
@@ -201,19 +199,15 @@ def draw_maps(explained: Mapping[str, Explanation], batch: Batch, rows: Sequence
         return figure
 
 
-def save_overlays(explanation: Explanation, batch: Batch, folder: Path, limit: int) -> list[Path]:
+def save_overlays(explanation: Explanation, batch: Batch, folder: Path, limit: int) -> None:
     """Write a PNG for each of the first samples, and a GIF if the samples are clips."""
     folder.mkdir(parents=True, exist_ok=True)
-    drawn = []
     for row in range(min(limit, len(batch))):
         stem = f"{row:03d}_{file_name(Path(batch.ids[row]).stem)}_{file_name(explanation.method)}"
-        drawn.append(folder / f"{stem}.png")
-        with replacing(drawn[-1]) as file:
+        with replacing(folder / f"{stem}.png") as file:
             picture(explanation, batch, row).save(file, "PNG")
         if batch.kind == "video":
-            drawn.append(folder / f"{stem}.gif")
             first, *rest = _frames(shown_of(batch, row), Overlay.of(explanation, batch, row), range(batch.size[0]))
             wait = int(np.clip(1000 / (batch.rate or SLOW), SHORTEST, LONGEST))
-            with replacing(drawn[-1]) as file:
+            with replacing(folder / f"{stem}.gif") as file:
                 first.save(file, "GIF", save_all=True, append_images=rest, duration=wait, loop=0)
-    return drawn

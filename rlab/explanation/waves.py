@@ -41,11 +41,10 @@ class Waves(ByLead):
     def draw(self, task: ExplanationTask) -> Drawn:
         groups = lead_groups(task, self.channels or (TWELVE if is_twelve_lead(task.batch.leads) else EACH))
         masks = torch.stack(list(segment_masks(task.inputs).values()), 1).to(task.x0.device)  # (n, w, time)
-        fill = (
-            isoelectric(task.x0, masks.any(1), task.batch.rate or 1)
-            if self.remove == ISOELECTRIC
-            else removed(task, self.remove)
-        )
+        if self.remove == ISOELECTRIC:
+            fill = isoelectric(task.x0, masks.any(1), task.batch.rate or 1)
+        else:
+            fill = removed(task, self.remove)
         after = self._after(task, masks, groups, fill)  # (n, w, g, cuts)
         cuts, before = after.shape[3], task.victim.probabilities(task.clean_score)
         effects = WaveEffects(

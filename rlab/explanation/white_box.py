@@ -6,8 +6,7 @@ captum has only Grad-CAM of these, and reads a layer's last call: not the featur
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -56,17 +55,6 @@ class LayerCall:
     call: int
 
 
-@contextmanager
-def hooked(modules: Sequence[nn.Module], hook: Callable[..., Tensor | None]) -> Iterator[None]:
-    """Call `hook` after each forward call of the modules."""
-    handles = [module.register_forward_hook(hook) for module in modules]
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
-
-
 def last_features(task: ExplanationTask, x: Tensor) -> tuple[LayerCall, Tensor, Tensor]:
     """Find the last convolution's features, after its norm and activation, in one forward pass.
 
@@ -83,7 +71,9 @@ def last_features(task: ExplanationTask, x: Tensor) -> tuple[LayerCall, Tensor, 
             last = LayerCall(module, calls[module]), output
 
     assert isinstance(task.victim, TorchVictim)
-    with hooked(list(task.victim.model.modules()), watch):
+    with ExitStack() as hooks:
+        for module in task.victim.model.modules():
+            hooks.enter_context(module.register_forward_hook(watch))
         outputs = task.forward(x, torch.arange(len(x)))
     if last is None:
         raise ModelError(
@@ -106,7 +96,7 @@ def silenced(task: ExplanationTask, rows: Tensor, layer: LayerCall, channels: Te
         changed[torch.arange(len(rows), device=output.device), channels] = 0
         return changed
 
-    with hooked([layer.module], silence):
+    with layer.module.register_forward_hook(silence):
         return task.forward(task.x0[rows], rows)
 
 
