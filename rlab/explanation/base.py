@@ -39,7 +39,7 @@ class Drawn:
     """What a method draws, if it knows more than the maps."""
 
     maps: Tensor  # (n, *size)
-    extent: Tensor  # (n, *size) thresholded to the masks
+    extent: Tensor | None = None  # (n, *size) thresholded to the masks (default: the maps)
     deviation: Tensor | None = None  # (n, *size)
     regions: RegionEffects | None = None
     mask: Tensor | None = None  # (n, *size) bool if queries decided the mask's size; used with the default rule
@@ -208,12 +208,12 @@ class Method(ABC):
         began = time.perf_counter()
         drawn = self.draw(task)
         if isinstance(drawn, Tensor):
-            drawn = Drawn(drawn.float(), drawn.float())
+            drawn = Drawn(drawn.float())
         assert drawn.maps.shape == (len(task), *task.size), drawn.maps.shape
         if drawn.mask is not None and rule == RULE:
             mask, rule = drawn.mask, QUERIED
         else:
-            mask = self.cut(drawn.extent, rule)
+            mask = self.cut(drawn.maps if drawn.extent is None else drawn.extent, rule)
         return Explanation(
             method=self.name,
             maps=drawn.maps.cpu(),
@@ -254,9 +254,9 @@ def lead_groups(task: ExplanationTask, spec: str) -> Tensor:
 def grouped_maps(maps: Tensor, groups: Tensor) -> Drawn:
     """Maps (n, g, *size) of groups (g, c) of channels -> their mean over the channels, and the map of each if there are groups."""
     if bool(groups[0].all()):
-        return Drawn(maps[:, 0], maps[:, 0])
+        return Drawn(maps[:, 0])
     by_lead = torch.einsum("ng...,gc->nc...", maps, groups.to(maps))
-    return Drawn(by_lead.mean(1), by_lead.mean(1), by_lead=by_lead)
+    return Drawn(by_lead.mean(1), by_lead=by_lead)
 
 
 def refuse_unscored(methods: Iterable[Method]) -> None:

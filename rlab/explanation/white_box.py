@@ -43,8 +43,7 @@ class IntegratedGradients(Method):
         attribution = captum().IntegratedGradients(lambda x: task.forward(x, every.repeat(len(x) // len(task))))
         maps = attribution.attribute(task.x0, baseline, task.labels, n_steps=self.steps, internal_batch_size=64)
         by_lead = torch.as_tensor(maps).detach().abs().float()
-        whole = by_lead.sum(1)
-        return Drawn(whole, whole, by_lead=by_lead if len(task.batch.leads) > 1 else None)
+        return Drawn(by_lead.sum(1), by_lead=by_lead if len(task.batch.leads) > 1 else None)
 
 
 @dataclass(frozen=True)

@@ -93,9 +93,9 @@ def train(
 
         if done < 1:
             train_prior(network, samplers, options.prior, lambda: (time.monotonic() - began) / seconds, note, ranks)
-        if resume is not None and done < 1:
-            state = {"done": 1.0, "network": network.state_dict(), "log": list(logger.lines)}
-            resume.record(_STATE, "", state)
+            if resume is not None:
+                state = {"done": 1.0, "network": network.state_dict(), "log": list(logger.lines)}
+                resume.record(_STATE, "", state)
         if resume is not None and (done < 1 or not path.exists()):
             policy = BeliefPolicy(prior=TrainedPrior(network.eval()))
             figures = trainer.validate(policy, options.patches[0], victims, validation, options)
