@@ -47,9 +47,10 @@ class Waves(ByLead):
             fill = removed(task, self.remove)
         after = self._after(task, masks, groups, fill)  # (n, w, g, cuts)
         cuts, before = after.shape[3], task.victim.probabilities(task.clean_score)
+        names = group_names([g.nonzero().flatten().tolist() for g in groups], task.batch.leads)
         effects = WaveEffects(
-            SEGMENTS, group_names([g.nonzero().flatten().tolist() for g in groups], task.batch.leads), before.float().cpu(),
-            after.mean(3).cpu(), (after.std(3) / cuts**0.5).cpu(), masks.any(2).cpu(), cuts - 1,
+            SEGMENTS, names, before.float().cpu(), after.mean(3).cpu(), (after.std(3) / cuts**0.5).cpu(),
+            masks.any(2).cpu(), cuts - 1,
         )  # fmt: skip
         points = masks.sum(2)[:, :, None] * groups.sum(1)  # (n, w, g)
         density = effects.effect.to(points.device) / points.clamp(min=1)

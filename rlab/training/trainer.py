@@ -158,7 +158,7 @@ def open_folder(
 def samplers_for(
     options: TrainingOptions, victims: Sequence[Victim], batch: Batch, patches: Sequence[Patch], horizon: int
 ) -> list[EpisodeSampler]:
-    """One for every victim and patch size, with samples that the victim classifies correctly and episodes of `horizon` steps."""
+    """One for every victim and patch size, on samples that the victim classifies correctly; `horizon` limits an episode."""
     grids = [PatchGrid.of(batch.size, patch) for patch in patches]
     tasks = [Task(grid, options.entries, Untargeted(), horizon, success=0.0) for grid in grids]
     samplers: list[EpisodeSampler] = []
