@@ -88,7 +88,7 @@ def train(
             noted, line = time.monotonic(), {"prior": done, "prior_loss": float(loss)}
             state = {"done": done, "network": network.state_dict(), "log": [*logger.lines, line]}
             resume.record(_STATE, "", state)
-            logger.note(line, done * seconds)
+            logger.note(line, done * options.minutes * 60)
             tell(line)
 
         if done < 1:
