@@ -39,7 +39,7 @@ class Drawn:
     """What a method draws, if it knows more than the maps."""
 
     maps: Tensor  # (n, *size)
-    extent: Tensor  # (n, *size) thresholded to the masks
+    extent: Tensor | None = None  # (n, *size) thresholded to the masks (default: the maps)
     deviation: Tensor | None = None  # (n, *size)
     regions: RegionEffects | None = None
     mask: Tensor | None = None  # (n, *size) bool if queries decided the mask's size; used with the default rule
@@ -56,11 +56,8 @@ class ExplanationTask:
     subject: Subject  # what is explained in each input
     clean: Tensor  # (n, k) answers to x0
     seeds: Tensor  # (n,) random seed of each sample
-    bounds: tuple[float, float]
+    batch: Batch  # the inputs as they came
     instead: Tensor | None = None  # (n, c, *size) replaces removed parts; None leaves the choice to the method
-    leads: tuple[str, ...] = ()  # names of the channels, if any
-    rate: float | None = None  # samples per second of a signal
-    r_peaks: tuple[tuple[int, ...], ...] | None = None  # annotated in each input
 
     def __len__(self) -> int:
         return len(self.x0)
@@ -76,9 +73,13 @@ class ExplanationTask:
 
     @property
     def inputs(self) -> Batch:
-        """The inputs with the explained classes as labels."""
-        known: dict[str, Any] = {"bounds": self.bounds, "leads": self.leads, "rate": self.rate, "r_peaks": self.r_peaks}
+        """The inputs with the explained classes as labels, and nothing else that the data say about them."""
+        known: dict[str, Any] = {name: getattr(self.batch, name) for name in ("bounds", "leads", "rate", "r_peaks")}
         return Batch(x=self.x0.cpu(), y=self.labels.cpu(), **known)
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        return self.batch.bounds
 
     @property
     def victim(self) -> Victim:
@@ -201,19 +202,18 @@ class Method(ABC):
             _check_labels(victim, clean, subject.labels, batch.ids, self.flips)
         check_found(found, batch.ids, victim.prediction)
         fill = None if instead is None else instead.to(x0.device)
-        known = (batch.bounds, fill, batch.leads, batch.rate, batch.r_peaks)
-        return ExplanationTask(meter, x0, subject, clean, seeds.to(x0.device), *known)
+        return ExplanationTask(meter, x0, subject, clean, seeds.to(x0.device), batch, fill)
 
     def _explain(self, task: ExplanationTask, rule: str) -> Explanation:
         began = time.perf_counter()
         drawn = self.draw(task)
         if isinstance(drawn, Tensor):
-            drawn = Drawn(drawn.float(), drawn.float())
+            drawn = Drawn(drawn.float())
         assert drawn.maps.shape == (len(task), *task.size), drawn.maps.shape
         if drawn.mask is not None and rule == RULE:
             mask, rule = drawn.mask, QUERIED
         else:
-            mask = self.cut(drawn.extent, rule)
+            mask = self.cut(drawn.maps if drawn.extent is None else drawn.extent, rule)
         return Explanation(
             method=self.name,
             maps=drawn.maps.cpu(),
@@ -247,16 +247,16 @@ class ByLead(Method):
 def lead_groups(task: ExplanationTask, spec: str) -> Tensor:
     """(g, c) bool: the channels of each group."""
     count = task.x0.shape[1]
-    own = torch.tensor(parse_channels(spec, count, task.leads) or (0,) * count, device=task.x0.device)
+    own = torch.tensor(parse_channels(spec, count, task.batch.leads) or (0,) * count, device=task.x0.device)
     return own == torch.arange(int(own.max()) + 1, device=own.device)[:, None]
 
 
 def grouped_maps(maps: Tensor, groups: Tensor) -> Drawn:
     """Maps (n, g, *size) of groups (g, c) of channels -> their mean over the channels, and the map of each if there are groups."""
     if bool(groups[0].all()):
-        return Drawn(maps[:, 0], maps[:, 0])
+        return Drawn(maps[:, 0])
     by_lead = torch.einsum("ng...,gc->nc...", maps, groups.to(maps))
-    return Drawn(by_lead.mean(1), by_lead.mean(1), by_lead=by_lead)
+    return Drawn(by_lead.mean(1), by_lead=by_lead)
 
 
 def refuse_unscored(methods: Iterable[Method]) -> None:

@@ -39,11 +39,8 @@ from rlab.explanation.subject import ClassSubject
 FIRST = 16  # pairs before the belief chooses the next ones
 DIRECT, FEWEST = 0.2, 3  # share of queries for direct contrasts of regions; minimum per region
 SIZES = (0.05, 0.1, 0.17, 0.25, 0.35, 0.5)  # possible mask sizes of a small image, as shares of its points
-ERASED, WIDTH, UNTIL = (
-    0.3,
-    8,
-    0.01,
-)  # share of queries that hide patches, patches tried in each step, and what may be left
+ERASED, WIDTH = 0.3, 8  # share of queries that hide patches, and patches tried in each step
+UNTIL = 0.01  # hiding stops when less than this is left
 HOPE = 0.2  # expected of the most promising patch: by how much it lowers the logarithm of what is shown
 LEAST = 0.02  # a patch that lowers the logarithm by less is not hidden
 NEARLY = 0.9  # the mask is the smallest size with this share of the best gain
@@ -109,9 +106,7 @@ class Belief(Method):
         """The maps (n, *size) with the patches first that hide what is explained."""
         grid, bank = even_grid(task.size, cells.sets[-1]), torch.stack([task.x0, blank], 1)
         hope = grid.reduce(maps).clamp(min=0)
-        hope = (
-            hope / hope.amax(1, keepdim=True).clamp(min=1e-12) * HOPE
-        )  # of the logarithm, as the drops of `erase` are
+        hope = hope / hope.amax(1, keepdim=True).clamp(min=1e-12) * HOPE  # of the logarithm, like the drops of `erase`
         none = torch.zeros_like(hope, dtype=torch.bool)
         erase = Erasing(WIDTH, self._steps(task), UNTIL, LEAST)
         return deal(maps, grid.expand(erase(task, bank, grid, hope, none)))

@@ -9,13 +9,13 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
-from torch.nn.functional import interpolate, one_hot
+from torch.nn.functional import one_hot
 
 from rlab.core.channels import TOGETHER
 from rlab.core.rng import uniform
 from rlab.errors import MissingExtra, OptionError, optional
 from rlab.explanation.base import ByLead, Drawn, ExplanationTask, Method, grouped_maps, lead_groups, removed
-from rlab.explanation.maps import LINEAR, each, even_grid, mean_fill, raise_patches
+from rlab.explanation.maps import each, even_grid, mean_fill, raise_patches, resize
 
 AT_ONCE = 64  # rows per batch in captum
 
@@ -57,9 +57,8 @@ class Rise(ByLead):
         """(m, *size) in [0, 1]: random cells, smoothed and shifted by a random part of a cell."""
         grid = even_grid(size, self.cells)
         draw = uniform(seeds, steps, len(grid) + len(size))
-        coarse = (draw[:, : len(grid)] < self.chance).float().view(-1, 1, *grid.shape)
-        wide = tuple((count + 1) * side for count, side in zip(grid.shape, grid.patch, strict=True))
-        mask = interpolate(coarse, size=wide, mode=LINEAR[len(size) - 1], align_corners=False)[:, 0]
+        coarse = (draw[:, : len(grid)] < self.chance).float().view(-1, *grid.shape)
+        mask = resize(coarse, tuple((count + 1) * side for count, side in zip(grid.shape, grid.patch, strict=True)))
         for axis, (length, side) in enumerate(zip(size, grid.patch, strict=True), 1):
             shift = (draw[:, len(grid) + axis - 1] * side).long()
             along = torch.arange(length, device=mask.device).view(-1, *(1,) * (len(size) - axis))
@@ -180,10 +179,9 @@ class Sobol(Method):
         patch = torch.eye(len(grid), device=first.device, dtype=torch.bool)[None, :, None]
         swapped = torch.where(patch, second[:, None], first[:, None])  # (n, p, m, p)
         masks = torch.cat([first, swapped.flatten(1, 2)], 1)
-        base, rest = _answers(task, masks, self.along, self.remove).split(
-            [self.samples, swapped[0, :, :, 0].numel()], 1
-        )
-        return raise_patches(total_sobol(base, rest.view(len(task), len(grid), self.samples)), grid)
+        answers = _answers(task, masks, self.along, self.remove)
+        base, rest = answers[:, : self.samples], answers[:, self.samples :].view(len(task), len(grid), self.samples)
+        return raise_patches(total_sobol(base, rest), grid)
 
 
 @dataclass(frozen=True)

@@ -35,13 +35,13 @@ class RegionEffects(Rows):
     deviation: Tensor  # (n, g)
     freedom: float = torch.inf  # degrees of freedom: few measurements mean longer tails
 
-    def half_width(self, level: float = LEVEL) -> Tensor:
+    def half_width(self) -> Tensor:
         """(n, g): the interval is effect ± this."""
-        return float(student.ppf(0.5 + level / 2, self.freedom)) * self.deviation
+        return float(student.ppf(0.5 + LEVEL / 2, self.freedom)) * self.deviation
 
-    def settled(self, level: float = LEVEL) -> Tensor:
+    def settled(self) -> Tensor:
         """(n, g) bool: whether the interval excludes 0."""
-        return self.effect.abs() > self.half_width(level)
+        return self.effect.abs() > self.half_width()
 
     def statements(self, row: int, class_name: str, rate: float | None = None) -> list[str]:
         """A sentence per settled region with an effect worth it, largest first, and the number of unsettled ones."""
@@ -57,13 +57,11 @@ class RegionEffects(Rows):
 
     def place(self, index: int, rate: float | None = None) -> str:
         """A region in words: seconds of a signal, rows and columns of an image, frames of a clip."""
-        *frames, last = self.grid.box(index)
-        if not frames:
-            if rate:
-                return f"{last.start / rate:.2f}-{last.stop / rate:.2f} s"
-            return f"points {last.start}-{last.stop - 1}"
-        names = ("frames", "rows", "columns")[-len(self.grid.size) :]
-        return ", ".join(f"{n} {cut.start}-{cut.stop - 1}" for n, cut in zip(names, self.grid.box(index), strict=True))
+        box = self.grid.box(index)
+        if len(box) == 1 and rate:
+            return f"{box[0].start / rate:.2f}-{box[0].stop / rate:.2f} s"
+        names = ("points",) if len(box) == 1 else ("frames", "rows", "columns")[-len(box) :]
+        return ", ".join(f"{name} {cut.start}-{cut.stop - 1}" for name, cut in zip(names, box, strict=True))
 
     def rows(self, batch: Batch, labels: Tensor) -> list[dict[str, str | float | bool]]:
         """One table row per sample and region; an effect above 0 supports the class."""
@@ -100,13 +98,13 @@ class WaveEffects(Rows):
         """(n, w, g): by how much removing the wave lowers the probability."""
         return self.before[:, None, None] - self.after
 
-    def half_width(self, level: float = LEVEL) -> Tensor:
+    def half_width(self) -> Tensor:
         """(n, w, g): the interval is `after` ± this, within 0 and 1."""
-        return float(student.ppf(0.5 + level / 2, self.freedom)) * self.deviation
+        return float(student.ppf(0.5 + LEVEL / 2, self.freedom)) * self.deviation
 
-    def settled(self, level: float = LEVEL) -> Tensor:
+    def settled(self) -> Tensor:
         """(n, w, g) bool: whether the interval excludes the probability before."""
-        return (self.effect.abs() > self.half_width(level) + ROUNDING) & self.found[:, :, None]
+        return (self.effect.abs() > self.half_width() + ROUNDING) & self.found[:, :, None]
 
     def statements(self, row: int, class_name: str) -> list[str]:
         """A sentence per settled part, largest effect first, and the number of parts without one."""
@@ -157,15 +155,9 @@ def wave_tables(stored: Sequence[Row], limit: int = SHOWN) -> list[Block]:
         own = {(row["wave"], row["leads"]): row for row in parts}
         waves, leads = (list(dict.fromkeys(key[axis] for key in own)) for axis in (0, 1))
         before = float(next(iter(own.values()))["before"])
-        rows = [[wave, *(_estimate(own[wave, group]) for group in leads)] for wave in waves]
-        blocks.append(
-            Table(
-                ["removed", *leads], rows, f"{sample}: P({name}) is {before:.2f}; after removing a wave in some leads"
-            )
-        )
+        cells = {at: Estimate(*(float(row[end]) for end in ("after", "low", "high"))) for at, row in own.items()}
+        rows = [[wave, *(cells[wave, group] for group in leads)] for wave in waves]
+        title = f"{sample}: P({name}) is {before:.2f}; after removing a wave in some leads"
+        blocks.append(Table(["removed", *leads], rows, title))
     about = f"Brackets hold {LEVEL:.0%} intervals over ways to cut the wave. The file waves.csv has all samples."
     return [*blocks[:limit], Text(about, quiet=True)]
-
-
-def _estimate(row: Row) -> Estimate:
-    return Estimate(float(row["after"]), float(row["low"]), float(row["high"]))

@@ -107,12 +107,8 @@ class Explanation(Rows, Result):
         return Page(f"Explanation by {self.method}", sections, numbers=self._numbers())
 
     def _numbers(self) -> list[Number]:
-        values: dict[str, int | Share] = {
-            "samples": len(self),
-            "queries per sample": round(self.mean_queries),
-            "mask covers": Share(self.mask_share),
-        }
-        return [Number(name, value) for name, value in values.items()]
+        queries, covered = round(self.mean_queries), Share(self.mask_share)
+        return [Number("samples", len(self)), Number("queries per sample", queries), Number("mask covers", covered)]
 
     def save(self, folder: PathLike, pictures: int = PICTURED) -> Path:
         """Write arrays, tables and pictures of the first samples; several methods can share a folder."""

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from rlab.data.batch import Batch
 from rlab.errors import FolderError
@@ -51,7 +49,7 @@ def open_explanation(folder: Path) -> AbstractContextManager[Resume]:
     return open_run(folder, {"command": "explain"})
 
 
-def save_explanation(explanation: Explanation, batch: Batch, folder: Path, shown: int) -> Path:
+def save_explanation(explanation: Explanation, batch: Batch, folder: Path, shown: int) -> None:
     """Write `NAME.safetensors`, `NAME.npz` (with ids) and tables, and store the first `shown` inputs for the page."""
     with open_explanation(folder) as resume:
         resume.create()
@@ -61,10 +59,10 @@ def save_explanation(explanation: Explanation, batch: Batch, folder: Path, shown
         if explanation.waves is not None:
             write_csv(folder / WAVES, explanation.waves.rows(batch, explanation.labels))
         write_csv(folder / f"{file_name(explanation.method)}{CLASSES}", class_rows(explanation, batch))
-        return save_arrays(explanation, batch, folder)
+        save_arrays(explanation, batch, folder)
 
 
-def save_arrays(explanation: Explanation, batch: Batch, folder: Path) -> Path:
+def save_arrays(explanation: Explanation, batch: Batch, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{file_name(explanation.method)}.safetensors"
     setting = json.dumps({"rule": explanation.rule, "gradients": explanation.gradients})
@@ -73,7 +71,6 @@ def save_arrays(explanation: Explanation, batch: Batch, folder: Path) -> Path:
     plain: dict[str, Any] = {name: array.numpy() for name, array in explanation.arrays.items()}
     np.savez_compressed(buffer, ids=np.array(batch.ids), **plain)
     write_atomically(path.with_suffix(".npz"), buffer.getvalue())
-    return path
 
 
 def save_comparison(comparison: MethodComparison, folder: Path, title: str, limit: int) -> Path:
@@ -100,23 +97,18 @@ def save_inputs(batch: Batch, folder: Path, limit: int) -> None:
     write_arrays(folder / INPUTS, {name: each.contiguous() for name, each in stored.items()}, json.dumps(finite(facts)))
 
 
-def has_inputs(folder: Path) -> bool:
-    return (folder / INPUTS).is_file()
-
-
-def read_inputs(folder: Path) -> Batch:
-    arrays, facts = read_arrays(folder / INPUTS)
+def read_inputs(folder: Path) -> Batch | None:
+    """What `save_inputs` stored, if anything."""
+    if not (folder / INPUTS).is_file():
+        return None
+    arrays, text = read_arrays(folder / INPUTS)
     try:
-        return _batch(arrays, facts)
+        stored = {"target": "classes"} | json.loads(text or "{}")  # folders of 0.2.0 name no target
+        facts: dict[str, Any] = {name: stored[name] for name in _FACTS}
+        low, high = map(float, facts["bounds"])
+        x = arrays["x"].float() / 255 * (high - low) + low if arrays["x"].dtype == torch.uint8 else arrays["x"]
+        facts |= {name: tuple(facts[name]) for name in ("ids", "classes", "leads")} | {"bounds": (low, high)}
+        facts["r_peaks"] = facts["r_peaks"] and tuple(map(tuple, facts["r_peaks"]))
+        return Batch(x, arrays["y"], masks=arrays.get("masks"), **facts)
     except (KeyError, TypeError, ValueError) as error:
         raise FolderError(f"cannot read {folder / INPUTS} ({error}): remove it, or explain again") from error
-
-
-def _batch(arrays: Mapping[str, Tensor], text: str | None) -> Batch:
-    stored = {"target": "classes"} | json.loads(text or "{}")  # folders of 0.2.0 name no target
-    facts: dict[str, Any] = {name: stored[name] for name in _FACTS}
-    low, high = map(float, facts["bounds"])
-    x = arrays["x"].float() / 255 * (high - low) + low if arrays["x"].dtype == torch.uint8 else arrays["x"]
-    facts |= {name: tuple(facts[name]) for name in ("ids", "classes", "leads")} | {"bounds": (low, high)}
-    facts["r_peaks"] = facts["r_peaks"] and tuple(map(tuple, facts["r_peaks"]))
-    return Batch(x, arrays["y"], masks=arrays.get("masks"), **facts)

@@ -163,9 +163,9 @@ def extent(maps: Tensor, x0: Tensor, bounds: tuple[float, float]) -> Tensor:
     kind = kind_of(maps.shape[1:])
     lift = 0.5 if kind == "image" else 1.0  # below 1 widens the mask
     cover = to_unit(maps.clamp(min=0)) ** lift
-    return (
-        cover if kind == "signal" else to_unit(spread(cover, x0, bounds)) ** lift
-    )  # a value shows no wave of a signal
+    if kind == "signal":  # a value shows no wave
+        return cover
+    return to_unit(spread(cover, x0, bounds)) ** lift
 
 
 def mean_fill(x0: Tensor) -> Tensor:

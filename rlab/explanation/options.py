@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, TypedDict, Unpack
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -136,13 +136,6 @@ def _read(path: Path, size: tuple[int, ...], values: Sequence[int] | None) -> Te
     return torch.from_numpy(np.asarray(scaled) > 127)
 
 
-class Shown(TypedDict, total=False):
-    """The number of samples to draw, and what to call after each method."""
-
-    pictures: int
-    tell: Tell
-
-
 def explain_declared(
     options: ExplainOptions,
     model: Model,
@@ -151,7 +144,8 @@ def explain_declared(
     limit: int | None = None,
     out: str | os.PathLike[str] | None = None,
     announce: Announce = show,
-    **shown: Unpack[Shown],
+    pictures: int = PICTURED,
+    tell: Tell = lambda explanation, batch: None,
 ) -> list[Explanation] | MethodComparison:
     """Explain the data with every named method, or compare the methods."""
     options.methods(compare)  # refuse unknown names before loading anything
@@ -159,19 +153,18 @@ def explain_declared(
         announce(Understood(batch, (victim,)))
         if batch.numbered and victim.prediction == "classes":  # one query shows whether the names fit
             batch.check_numbers(victim(batch.x[:1].to(victim.device), SCORE).shape[1])
-        batch = keep_found(victim, options.with_masks(batch), options.label)
+        batch = keep_found(victim, options.with_masks(batch), options.labels(batch))
         methods = options.methods(compare, isinstance(victim, TorchVictim))
-        job = ExplainJob(options, victim, batch, methods, None if out is None else Path(out), **shown)
+        job = ExplainJob(options, victim, batch, methods, None if out is None else Path(out), pictures, tell)
         return job.compare() if compare else job.explain()
 
 
-def keep_found(victim: Victim, batch: Batch, label: int | None) -> Batch:
-    """The samples in which the model finds the object or the class to explain, which takes a query for each."""
+def keep_found(victim: Victim, batch: Batch, labels: Tensor | None) -> Batch:
+    """The samples in which the model finds the object or the class (n,) to explain, which takes a query for each."""
     if victim.prediction == "classes":
         return batch
     clean = victim(batch.x.to(victim.device), SCORE)
-    chosen = None if label is None else torch.full((len(batch),), label)
-    subject, found = find_subject(victim, clean, batch, chosen)
+    subject, found = find_subject(victim, clean, batch, labels)
     rows = found.nonzero().flatten().tolist()
     if not rows:
         what = "an object" if victim.prediction == "boxes" else "a class other than 0"

@@ -13,7 +13,7 @@ from torch import Tensor
 from rlab.data.batch import Batch
 from rlab.errors import FolderError
 from rlab.explanation.explanation import Explanation
-from rlab.explanation.files import ARRAYS, CLASSES, INPUTS, REGIONS, SCORES, WAVES, has_inputs, read_inputs
+from rlab.explanation.files import ARRAYS, CLASSES, INPUTS, REGIONS, SCORES, WAVES, read_inputs
 from rlab.explanation.method_comparison import RULES, MethodComparison, ScoredMethod, score_table
 from rlab.explanation.method_comparison import SCORES as KNOWN
 from rlab.explanation.viewers import maps_sections
@@ -24,8 +24,8 @@ from rlab.storage.names import file_name
 
 def explanation_page(folder: Path) -> Page:
     """The page of a folder that `rlab explain --compare` wrote."""
-    if has_inputs(folder):
-        section = _read_comparison(folder, read_inputs(folder)).section()
+    if (batch := read_inputs(folder)) is not None:
+        section = _read_comparison(folder, batch).section()
     else:
         section = Section("Scores", [score_table(read_scores(folder), intervals=True), Text(RULES, quiet=True)])
     return Page(f"What decides: {folder.name}", [section])
@@ -37,8 +37,7 @@ def maps_page(folder: Path) -> Page:
     explained = {path.stem: _read_explanation(path, path.stem) for path in stored}
     classes = {path.name.removesuffix(CLASSES): read_csv(path) for path in sorted(folder.glob(f"*{CLASSES}"))}
     regions, waves = (read_csv(path) if (path := folder / name).exists() else None for name in (REGIONS, WAVES))
-    batch = read_inputs(folder) if has_inputs(folder) else None
-    return Page(f"What decides: {folder.name}", maps_sections(explained, batch, classes, regions, waves))
+    return Page(f"What decides: {folder.name}", maps_sections(explained, read_inputs(folder), classes, regions, waves))
 
 
 def read_scores(folder: Path) -> dict[str, dict[str, Tensor]]:

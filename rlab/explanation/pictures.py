@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,6 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from PIL import Image
-from torch import Tensor
 
 from rlab.core.channels import is_twelve_lead
 from rlab.data.batch import Batch
@@ -29,7 +29,7 @@ from rlab.present.style import DPI, INK, STYLE, new_figure, tidy
 from rlab.present.waves import waves
 from rlab.results.plots.moving import LONGEST, SHORTEST, SLOW
 from rlab.results.plots.signal import draw_boxes
-from rlab.results.viewers.heat import BAND, OVER, Array, Heat, Mask, Shown, mixed
+from rlab.results.viewers.heat import BAND, OVER, Heat, Mask, Shown, mixed
 from rlab.storage.files import replacing
 from rlab.storage.names import file_name
 
@@ -57,11 +57,12 @@ class Overlay(Heat):
         if explanation.deviation is not None:  # how certain the sign of the map is
             ratio = explanation.maps[row].abs() / explanation.deviation[row].clamp(min=1e-12)
             heat = heat * torch.erf(ratio / 2**0.5)
+        leads = None if explanation.by_lead is None else explanation.by_lead[row]
         return cls(
             heat.numpy(),
             explanation.mask[row].numpy(),
             frame_shares(explanation.maps[row]).float().numpy() if batch.kind == "video" else None,
-            None if explanation.by_lead is None else _positive(explanation.by_lead[row]),
+            None if leads is None else (leads.clamp(min=0) / leads.max().clamp(min=1e-12)).numpy(),
             _classes(explanation, batch, row),
             f"explained {batch.label_name(int(explanation.labels[row]))}, by {explanation.method}",
             explanation.deviation is not None,
@@ -83,12 +84,6 @@ def shown_of(batch: Batch, row: int) -> Shown:
 def is_clinical(batch: Batch) -> bool:
     """Whether to draw twelve leads as clinicians read them."""
     return batch.kind == "signal" and is_twelve_lead(batch.leads) and bool(batch.rate) and batch.unit == "mV"
-
-
-def _positive(by_lead: Tensor) -> Array:
-    """(c, *size) -> the positive values over the highest."""
-    heat: Array = (by_lead.clamp(min=0) / by_lead.max().clamp(min=1e-12)).numpy()
-    return heat
 
 
 def _classes(explanation: Explanation, batch: Batch, row: int) -> str:
@@ -115,12 +110,10 @@ def _frames(shown: Shown, over: Overlay, numbers: Iterable[int]) -> list[Image.I
     height, width = shown.x.shape[-2:]
     times = max(1, round(SIDE / max(height, width)))
     colours = to_colours(scaled(shown.x, value_range(shown.bounds, shown.x))).reshape(-1, height, width, 3)
-    hot = mixed(colours, over.heat.reshape(-1, height, width))
+    hot, masks = mixed(colours, over.heat.reshape(-1, height, width)), over.mask.reshape(-1, height, width)
     drawn = []
     for number in numbers:
-        large, mask = (
-            part[number].repeat(times, 0).repeat(times, 1) for part in (hot, over.mask.reshape(-1, height, width))
-        )
+        large, mask = (part[number].repeat(times, 0).repeat(times, 1) for part in (hot, masks))
         drawn.append(to_image(np.where(border(mask)[..., None], LINE, large)))
     return drawn
 
@@ -199,28 +192,22 @@ def draw_maps(explained: Mapping[str, Explanation], batch: Batch, rows: Sequence
     with matplotlib.rc_context(STYLE):
         figure = new_figure(sum(widths) / DPI, sum(heights) / DPI)
         ratios: dict[str, Any] = {"width_ratios": widths, "height_ratios": heights}
-        for axes, line in zip(
-            figure.subplots(len(drawn), len(widths), squeeze=False, gridspec_kw=ratios), drawn, strict=True
-        ):
-            for ax, part in zip(axes, line, strict=True):
-                ax.imshow(part)
-                ax.set_axis_off()
+        axes = figure.subplots(len(drawn), len(widths), squeeze=False, gridspec_kw=ratios)
+        for ax, part in zip(axes.flat, chain.from_iterable(drawn), strict=True):
+            ax.imshow(part)
+            ax.set_axis_off()
         return figure
 
 
-def save_overlays(explanation: Explanation, batch: Batch, folder: Path, limit: int) -> list[Path]:
+def save_overlays(explanation: Explanation, batch: Batch, folder: Path, limit: int) -> None:
     """Write a PNG for each of the first samples, and a GIF if the samples are clips."""
     folder.mkdir(parents=True, exist_ok=True)
-    drawn = []
     for row in range(min(limit, len(batch))):
         stem = f"{row:03d}_{file_name(Path(batch.ids[row]).stem)}_{file_name(explanation.method)}"
-        drawn.append(folder / f"{stem}.png")
-        with replacing(drawn[-1]) as file:
+        with replacing(folder / f"{stem}.png") as file:
             picture(explanation, batch, row).save(file, "PNG")
         if batch.kind == "video":
-            drawn.append(folder / f"{stem}.gif")
             first, *rest = _frames(shown_of(batch, row), Overlay.of(explanation, batch, row), range(batch.size[0]))
             wait = int(np.clip(1000 / (batch.rate or SLOW), SHORTEST, LONGEST))
-            with replacing(drawn[-1]) as file:
+            with replacing(folder / f"{stem}.gif") as file:
                 first.save(file, "GIF", save_all=True, append_images=rest, duration=wait, loop=0)
-    return drawn

@@ -148,9 +148,10 @@ class MethodJudge:
         self, victim: Victim, batch: Batch, method: Method, labels: Tensor | None, seed: int, shuffled: Victim | None
     ) -> ScoredMethod:
         explanation = method(victim, batch, labels, seed, self.rule)
-        subject = explanation.labels if explanation.subject is None else explanation.subject
+        subject = explanation.subject
+        assert subject is not None  # every method keeps it
         scores = {"queries": explanation.queries.double()}
-        truth = batch.masks if batch.masks is not None or isinstance(subject, Tensor) else subject.truth(batch.size)
+        truth = subject.truth(batch.size) if batch.masks is None else batch.masks
         if truth is not None:
             scores |= against_truth(explanation, truth)
         x0 = batch.x.to(victim.device)

@@ -39,19 +39,18 @@ class Waves(ByLead):
         return self.queries
 
     def draw(self, task: ExplanationTask) -> Drawn:
-        batch = task.inputs
-        groups = lead_groups(task, self.channels or (TWELVE if is_twelve_lead(task.leads) else EACH))
-        masks = torch.stack(list(segment_masks(batch).values()), 1).to(task.x0.device)  # (n, w, time)
-        fill = (
-            isoelectric(task.x0, masks.any(1), task.rate or 1)
-            if self.remove == ISOELECTRIC
-            else removed(task, self.remove)
-        )
+        groups = lead_groups(task, self.channels or (TWELVE if is_twelve_lead(task.batch.leads) else EACH))
+        masks = torch.stack(list(segment_masks(task.inputs).values()), 1).to(task.x0.device)  # (n, w, time)
+        if self.remove == ISOELECTRIC:
+            fill = isoelectric(task.x0, masks.any(1), task.batch.rate or 1)
+        else:
+            fill = removed(task, self.remove)
         after = self._after(task, masks, groups, fill)  # (n, w, g, cuts)
         cuts, before = after.shape[3], task.victim.probabilities(task.clean_score)
+        names = group_names([g.nonzero().flatten().tolist() for g in groups], task.batch.leads)
         effects = WaveEffects(
-            SEGMENTS, group_names([g.nonzero().flatten().tolist() for g in groups], task.leads), before.float().cpu(),
-            after.mean(3).cpu(), (after.std(3) / cuts**0.5).cpu(), masks.any(2).cpu(), cuts - 1,
+            SEGMENTS, names, before.float().cpu(), after.mean(3).cpu(), (after.std(3) / cuts**0.5).cpu(),
+            masks.any(2).cpu(), cuts - 1,
         )  # fmt: skip
         points = masks.sum(2)[:, :, None] * groups.sum(1)  # (n, w, g)
         density = effects.effect.to(points.device) / points.clamp(min=1)
@@ -68,7 +67,7 @@ class Waves(ByLead):
 
         def answer(samples: Tensor, items: Tensor) -> Tensor:
             part, cut = items // cuts, items % cuts
-            hidden = moved(masks[samples, part // len(groups)], task.seeds[samples], cut, task.rate or 1)
+            hidden = moved(masks[samples, part // len(groups)], task.seeds[samples], cut, task.batch.rate or 1)
             chosen = hidden[:, None] & groups[part % len(groups)][:, :, None]
             return task.probability(torch.where(chosen, fill[samples], task.x0[samples]), samples)
 

@@ -6,8 +6,7 @@ captum has only Grad-CAM of these, and reads a layer's last call: not the featur
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -44,8 +43,7 @@ class IntegratedGradients(Method):
         attribution = captum().IntegratedGradients(lambda x: task.forward(x, every.repeat(len(x) // len(task))))
         maps = attribution.attribute(task.x0, baseline, task.labels, n_steps=self.steps, internal_batch_size=64)
         by_lead = torch.as_tensor(maps).detach().abs().float()
-        whole = by_lead.sum(1)
-        return Drawn(whole, whole, by_lead=by_lead if len(task.leads) > 1 else None)
+        return Drawn(by_lead.sum(1), by_lead=by_lead if len(task.batch.leads) > 1 else None)
 
 
 @dataclass(frozen=True)
@@ -54,17 +52,6 @@ class LayerCall:
 
     module: nn.Module
     call: int
-
-
-@contextmanager
-def hooked(modules: Sequence[nn.Module], hook: Callable[..., Tensor | None]) -> Iterator[None]:
-    """Call `hook` after each forward call of the modules."""
-    handles = [module.register_forward_hook(hook) for module in modules]
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def last_features(task: ExplanationTask, x: Tensor) -> tuple[LayerCall, Tensor, Tensor]:
@@ -83,7 +70,9 @@ def last_features(task: ExplanationTask, x: Tensor) -> tuple[LayerCall, Tensor, 
             last = LayerCall(module, calls[module]), output
 
     assert isinstance(task.victim, TorchVictim)
-    with hooked(list(task.victim.model.modules()), watch):
+    with ExitStack() as hooks:
+        for module in task.victim.model.modules():
+            hooks.enter_context(module.register_forward_hook(watch))
         outputs = task.forward(x, torch.arange(len(x)))
     if last is None:
         raise ModelError(
@@ -106,7 +95,7 @@ def silenced(task: ExplanationTask, rows: Tensor, layer: LayerCall, channels: Te
         changed[torch.arange(len(rows), device=output.device), channels] = 0
         return changed
 
-    with hooked([layer.module], silence):
+    with layer.module.register_forward_hook(silence):
         return task.forward(task.x0[rows], rows)
 
 

@@ -35,9 +35,9 @@ INSTEAD: dict[type[object], str] = {
     "or give the samples of `rlab attack` to the people who train it",
     SklearnVictim: "a scikit-learn model cannot be fine-tuned: fit it again with the samples of `rlab attack` added",
     CallableVictim: "a function has no weights: pass the torch module inside it as rlab.TorchVictim(module)",
+    object: "only torch modules can be trained: pass one as rlab.TorchVictim(module)",
 }
 _SMALL = 2**26  # parameters times values of an input; below this, threads wait for each other longer than they compute
-_GENERAL = "only torch modules can be trained: pass one as rlab.TorchVictim(module)"
 
 
 def trainable(model: nn.Module | Victim, batch: Batch) -> TorchVictim:
@@ -45,7 +45,7 @@ def trainable(model: nn.Module | Victim, batch: Batch) -> TorchVictim:
     if isinstance(model, nn.Module):
         model = TorchVictim(model, bounds=batch.bounds)
     if not isinstance(model, TorchVictim):
-        why = next((text for kind, text in INSTEAD.items() if isinstance(model, kind)), _GENERAL)
+        why = next(text for kind, text in INSTEAD.items() if isinstance(model, kind))
         raise ModelError(f"{type(model).__name__} cannot be hardened: {why}")
     if not any(p.requires_grad and p.is_floating_point() for p in model.model.parameters()):
         raise ModelError(

@@ -6,12 +6,11 @@ own, so a training that was killed repeats one piece at most and, if it counts u
 
 from __future__ import annotations
 
-import json
 import math
 import random
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -21,8 +20,6 @@ import torch
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from torch import Tensor, nn
 
-from rlab.core.grid import PatchGrid
-from rlab.data.batch import Batch
 from rlab.errors import ModelError, OptionError
 from rlab.policies.auto import shipped_path
 from rlab.policies.base import Policy
@@ -32,8 +29,7 @@ from rlab.storage.config import write_config
 from rlab.storage.files import write_text
 from rlab.storage.resume import Resume
 from rlab.training.episodes import EpisodeSampler
-from rlab.training.trainer import LOG, Figures, MetricLogger, Tell, TrainingOptions, Validation, make_card, samplers_for
-from rlab.victims.base import Victim
+from rlab.training.trainer import LOG, Figures, MetricLogger, Tell, TrainingOptions, make_card
 
 AGENT, PICTURE = "agent.safetensors", "learning.svg"
 SHIPPED = {"two_agents": "video"}  # agents that beat random changes on a model they have not seen
@@ -97,10 +93,6 @@ class Learner(ABC):
 # Files.
 
 
-def save_agent(path: Path, kind: str, network: nn.Module, shape: NetworkShape, card: Mapping[str, Any]) -> None:
-    write_weights(path, kind, network.state_dict(), shape.model_dump(), card)
-
-
 def read_agent(
     path: Path, kind: str, shape: type[Shape], make: Callable[[Shape], Network]
 ) -> tuple[Network, dict[str, Any]]:
@@ -131,14 +123,6 @@ def named_policy(kind: str, load: Callable[..., Policy[Any]], agent: str | None 
 # Training.
 
 
-def make_samplers(
-    options: PaperOptions, victims: Sequence[Victim], batch: Batch, patches: Sequence[int | Sequence[int]]
-) -> list[EpisodeSampler]:
-    """One for every victim and patch size, each with the samples that the victim classifies correctly."""
-    grids = [PatchGrid.of(batch.size, patch) for patch in patches]
-    return samplers_for(options, victims, batch, grids, options.horizon)
-
-
 def reseed(samplers: Sequence[EpisodeSampler], seed: int) -> None:
     for number, sampler in enumerate(samplers):
         sampler.rng = random.Random(f"{seed}/{number}")
@@ -152,7 +136,7 @@ class Training:
     shape: NetworkShape
     options: PaperOptions
     learner: Learner
-    validation: Validation
+    validate: Callable[[], Figures]
     resume: Resume
     tell: Tell
     piece: int = 0
@@ -173,15 +157,16 @@ class Training:
         while self.piece < self.options.validations:
             figures = self._learn_a_piece()
             figures |= self._validate()
-            score = self.validation.score(figures, self.options)
+            score = prefer_flips(figures)
             if score > self.best or self.options.keep == "last" or not (folder / AGENT).exists():
                 card = make_card(self.options, figures)
-                save_agent(folder / AGENT, self.kind, self.learner.network, self.shape, card)
+                weights, shape = self.learner.network.state_dict(), self.shape.model_dump()
+                write_weights(folder / AGENT, self.kind, weights, shape, card)
             self.best = max(self.best, score)
             self.piece += 1
             self._record([*logger.lines, figures])
             logger.note(figures, self.seconds)
-            draw_learning(folder)
+            draw_learning(folder, logger.lines)
             self.tell(figures)
         return folder / AGENT
 
@@ -207,7 +192,7 @@ class Training:
     def _validate(self) -> Figures:
         began = time.monotonic()
         self.learner.network.eval()
-        figures = self.validation.run(self.options)
+        figures = self.validate()
         if self.options.updates is None:  # the minutes include validations
             self.seconds += time.monotonic() - began
         return figures
@@ -217,7 +202,7 @@ class Training:
         self.resume.record(_STATE, "", where | {"learner": self.learner.state_dict()})
 
 
-def prefer_flips(figures: Figures, options: TrainingOptions) -> float:
+def prefer_flips(figures: Figures) -> float:
     """A validation's score: success first, then a short distance."""
     distance = figures["median_l2"]
     return figures["success"] - (0.01 * distance if math.isfinite(distance) else 1.0)
@@ -228,9 +213,8 @@ def _mean(values: Sequence[float]) -> float:
     return sum(known) / len(known) if known else math.nan
 
 
-def draw_learning(folder: Path) -> None:
+def draw_learning(folder: Path, log: Sequence[Figures]) -> None:
     """Curves of the log over minutes of training, as one picture."""
-    log = [json.loads(line) for line in (folder / LOG).read_text(encoding="utf-8").splitlines()]
     names = [name for name in _CURVES if any(name in line for line in log)]
     parts = []
     for number, name in enumerate(names):

@@ -47,7 +47,7 @@ from rlab.papers.sensitivity import CELL, WHOLE, Analysis, Confidence, Sweep, Vi
 from rlab.policies.base import Policy
 from rlab.storage.config import check_options
 from rlab.training.episodes import EpisodeSampler
-from rlab.training.trainer import Figures, Tell, Validation, hold_out, open_folder
+from rlab.training.trainer import Figures, Tell, hold_out, open_folder, samplers_for, validate
 from rlab.victims.base import Victim
 
 KIND = "dual_action"
@@ -362,9 +362,9 @@ def train(
             network = common.read_agent(Path(options.start), KIND, Shape, DualActionNetwork)[0].to(options.device)
         for victim in victims:
             victim.chunk = max(victim.chunk, _BLOCK)
-        samplers = common.make_samplers(options, victims, batch, options.patches)
+        samplers = samplers_for(options, victims, batch, options.patches, options.horizon)
         policy = DualAction(network, options.sweep, options.add, options.remove, options.restore)
-        judge = Validation(victims, validation, options.patches[0], policy, common.prefer_flips)
+        judge = partial(validate, policy, options.patches[0], victims, validation, options)
         learner = DualActionLearner(network, samplers, options)
         return common.Training(KIND, network.shape, options, learner, judge, resume, tell).run()
 

@@ -49,7 +49,7 @@ from rlab.papers import common, saliency
 from rlab.policies.base import Policy
 from rlab.storage.config import check, check_options
 from rlab.training.episodes import EpisodeSampler
-from rlab.training.trainer import Figures, Patch, Tell, Validation, hold_out, open_folder
+from rlab.training.trainer import Figures, Patch, Tell, hold_out, open_folder, samplers_for, validate
 from rlab.victims.base import Victim
 
 KIND = "two_agents"  # in configurations and in the header of files
@@ -435,7 +435,7 @@ def train(
                 raise OptionError(f"the networks in {options.start} have another shape than 'network' declares")
         for victim in victims:
             victim.chunk = max(victim.chunk, options.rows)
-        samplers = common.make_samplers(options, victims, batch, [sides])
+        samplers = samplers_for(options, victims, batch, [sides], options.horizon)
         learner = TwoAgentsLearner(network.to(options.device), samplers, options)
-        judge = Validation(victims, validation, sides, TwoAgents(network), common.prefer_flips)
+        judge = partial(validate, TwoAgents(network), sides, victims, validation, options)
         return common.Training(KIND, options.network, options, learner, judge, resume, tell).run()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,7 +11,6 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from rlab.core.grid import PatchGrid
 from rlab.data.batch import Batch
 from rlab.errors import ModelError
 from rlab.policies.belief import BeliefPolicy
@@ -19,10 +18,9 @@ from rlab.priors.file import read_prior, save_prior
 from rlab.priors.trained import DirectionPrior, TrainedPrior
 from rlab.storage.config import write_config
 from rlab.training import trainer
-from rlab.training.episodes import EpisodeSampler
 from rlab.training.prior import PriorConfig, train_prior
 from rlab.training.ranks import ALONE, Ranks
-from rlab.training.trainer import LOG, PRIOR, Figures, Tell, TrainingOptions, Validation
+from rlab.training.trainer import LOG, PRIOR, Tell, TrainingOptions
 from rlab.victims.base import Victim
 
 _GONE = {"horizon", "success", "patience", "l2_penalties", "validation_l2_penalty"}
@@ -67,8 +65,7 @@ def train(
         batch, validation = trainer.hold_out(batch, validation, options)
         for victim in victims:
             victim.chunk = 8192
-        grids = [PatchGrid.of(batch.size, patch) for patch in options.patches]
-        samplers = trainer.samplers_for(options, victims, batch, grids, horizon=1)
+        samplers = trainer.samplers_for(options, victims, batch, options.patches, horizon=1)
         network = make_network(options, batch).to(options.device)
         path, saved = folder / PRIOR, None
         if resume is not None:
@@ -80,47 +77,32 @@ def train(
         done: float = saved["done"]
         if "network" in saved:
             network.load_state_dict(saved["network"])
+        seconds, noted = options.minutes * 60, time.monotonic()
+        began = noted - done * seconds
 
-        def note(done: float, loss: float) -> None:
-            if resume is not None:
-                line = {"prior": done, "prior_loss": loss}
-                log = [*logger.lines, line]
-                resume.record(_STATE, "", {"done": done, "network": network.state_dict(), "log": log})
-                logger.note(line, done * options.minutes * 60)
-                tell(line)
+        def note(done: float, loss: Tensor) -> None:
+            """Record where the training stands, once in every validation interval."""
+            nonlocal noted
+            if resume is None or time.monotonic() - noted <= options.validation_interval * 60:
+                return
+            noted, line = time.monotonic(), {"prior": done, "prior_loss": float(loss)}
+            state = {"done": done, "network": network.state_dict(), "log": [*logger.lines, line]}
+            resume.record(_STATE, "", state)
+            logger.note(line, done * options.minutes * 60)
+            tell(line)
 
         if done < 1:
-            _train_for(options, network, samplers, done, note, ranks)
-        if resume is not None and done < 1:
-            state = {"done": 1.0, "network": network.state_dict(), "log": list(logger.lines)}
-            resume.record(_STATE, "", state)
+            train_prior(network, samplers, options.prior, lambda: (time.monotonic() - began) / seconds, note, ranks)
+            if resume is not None:
+                state = {"done": 1.0, "network": network.state_dict(), "log": list(logger.lines)}
+                resume.record(_STATE, "", state)
         if resume is not None and (done < 1 or not path.exists()):
-            figures = validate(network, victims, validation, options)
-            logger.note(figures, options.minutes * 60)
+            policy = BeliefPolicy(prior=TrainedPrior(network.eval()))
+            figures = trainer.validate(policy, options.patches[0], victims, validation, options)
+            logger.note(figures, seconds)
             save_prior(network, path, trainer.make_card(options, figures))
             tell(figures)
         return path
-
-
-def _train_for(
-    options: PriorOptions,
-    prior: DirectionPrior,
-    samplers: Sequence[EpisodeSampler],
-    done: float,
-    note: Callable[[float, float], None],
-    ranks: Ranks,
-) -> None:
-    """Train a prior for the rest of its minutes; every validation interval, `note` gets the share done and the loss."""
-    seconds, noted = options.minutes * 60, time.monotonic()
-    began = noted - done * seconds
-
-    def report(share: float, loss: Tensor) -> None:
-        nonlocal noted
-        if time.monotonic() - noted > options.validation_interval * 60:
-            noted = time.monotonic()
-            note(share, float(loss))
-
-    train_prior(prior, samplers, options.prior, lambda: (time.monotonic() - began) / seconds, report, ranks)
 
 
 def make_network(options: PriorOptions, batch: Batch) -> DirectionPrior:
@@ -133,9 +115,3 @@ def make_network(options: PriorOptions, batch: Batch) -> DirectionPrior:
         except RuntimeError as error:
             raise ModelError(f"the prior in {options.start} has other heads, prior_width or prior_levels") from error
     return network
-
-
-def validate(network: DirectionPrior, victims: Sequence[Victim], batch: Batch, options: PriorOptions) -> Figures:
-    """The belief search with the prior on held-out samples, averaged over the victims."""
-    policy = BeliefPolicy(prior=TrainedPrior(network.eval()))
-    return Validation(victims, batch, options.patches[0], policy).run(options)

@@ -24,20 +24,18 @@ def training_page(folder: Path) -> Page:
     log: list[dict[str, float]] = [json.loads(line) for line in read_text(folder / LOG).splitlines()]
     last = {name: value for line in log for name, value in line.items()}
     blocks: list[Block] = [Facts({name.replace("_", " "): number(value) for name, value in last.items()})]
-    curves = {name: [line.get(name, math.nan) for line in log] for name in last}
-    curves = {name: values for name, values in curves.items() if sum(map(math.isfinite, values)) > 1}
-    if curves:
-        lines = {name: Curve(name, *_known(values)) for name, values in curves.items()}
-        charts = [Chart(name.replace("_", " "), [line], "line of the log") for name, line in lines.items()]
+    curves = [_curve(name, log) for name in last]
+    charts = [Chart(c.name.replace("_", " "), [c], "line of the log") for c in curves if len(c.x) > 1]
+    if charts:
         blocks += [Text("Each line of the log is one point."), Charts(charts)]
     cards = [Section(path.name, [Facts(card_facts(path))]) for path in trained_files(folder)]
     return Page(f"Training {folder.name}", [Section("Training", blocks), *cards])
 
 
-def _known(values: Sequence[float]) -> tuple[list[int], list[float]]:
-    """Indices and values of the finite values."""
-    places = [at for at, value in enumerate(values) if math.isfinite(value)]
-    return places, [values[at] for at in places]
+def _curve(name: str, log: Sequence[Mapping[str, float]]) -> Curve:
+    """The finite values of a figure, by the line of the log."""
+    known = {at: line[name] for at, line in enumerate(log) if math.isfinite(line.get(name, math.nan))}
+    return Curve(name, list(known), list(known.values()))
 
 
 def trained_files(folder: Path) -> list[Path]:

@@ -64,7 +64,7 @@ def train_prior(
     optimizer = torch.optim.AdamW(prior.parameters(), lr=config.learning_rate, weight_decay=1e-4)
     step = 0
     prior.train()
-    while (done := ranks.agree(progress())) < 1:
+    while (done := ranks.same(progress())) < 1:
         for group in optimizer.param_groups:
             group["lr"] = config.learning_rate * min(1.0, step / 100 + 0.01, 2 * (1 - done) + 0.02)
         written = float(torch.rand(())) < config.through

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import distributed, nn
@@ -44,16 +44,8 @@ class Ranks:
         each = rows // self.count
         return slice(self.rank * each, (self.rank + 1) * each)
 
-    def agree(self, value: float) -> float:
+    def same(self, value: Held) -> Held:
         """The value of the first process."""
-        if self.count == 1:
-            return value
-        shared = torch.tensor([value], dtype=torch.float64, device=_device())
-        distributed.broadcast(shared, 0)
-        return float(shared)
-
-    def same(self, value: Any) -> Any:
-        """The object of the first process."""
         whole = [value]
         if self.count > 1:
             distributed.broadcast_object_list(whole, 0)
@@ -99,8 +91,3 @@ def join(device: str) -> Iterator[Ranks]:
         yield ranks
     finally:
         distributed.destroy_process_group()
-
-
-def _device() -> torch.device:
-    """The device of messages."""
-    return torch.device("cuda" if distributed.get_backend() == "nccl" else "cpu")

@@ -7,7 +7,6 @@ import math
 import random
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -90,31 +89,24 @@ def hold_out(batch: Batch, validation: Batch | None, options: TrainingOptions) -
     return batch[order[share:]], batch[order[:share]]
 
 
-@dataclass(frozen=True)
-class Validation:
-    """A real attack on held-out samples with the first patch size, averaged over the victims."""
-
-    victims: Sequence[Victim]
-    batch: Batch
-    patch: int | tuple[int, ...]
-    policy: Policy[Any]
-    score: Callable[[Figures, TrainingOptions], float] = lambda figures, options: 0.0  # the higher the better
-
-    def run(self, options: TrainingOptions) -> Figures:
-        attack = make_attack(
-            self.batch,
-            palette=options.validation_palette,
-            patch=self.patch,
-            budget=options.budget,
-            policy=self.policy,
-            l2_penalty=0.0,
-            patience=2,
-            chunk=len(self.batch) if options.device != "cpu" else None,
-            seed=options.seed,
-        )
-        samples = self.batch[: options.validation_samples]
-        each = [_figures(run_attack(attack, victim, samples)) for victim in self.victims]
-        return {key: sum(figures[key] for figures in each) / len(each) for key in each[0]}
+def validate(
+    policy: Policy[Any], patch: Patch, victims: Sequence[Victim], batch: Batch, options: TrainingOptions
+) -> Figures:
+    """A real attack on held-out samples, averaged over the victims."""
+    attack = make_attack(
+        batch,
+        palette=options.validation_palette,
+        patch=patch,
+        budget=options.budget,
+        policy=policy,
+        l2_penalty=0.0,
+        patience=2,
+        chunk=len(batch) if options.device != "cpu" else None,
+        seed=options.seed,
+    )
+    samples = batch[: options.validation_samples]
+    each = [_figures(run_attack(attack, victim, samples)) for victim in victims]
+    return {key: sum(figures[key] for figures in each) / len(each) for key in each[0]}
 
 
 def _figures(result: AttackResult) -> Figures:
@@ -164,9 +156,10 @@ def open_folder(
 
 
 def samplers_for(
-    options: TrainingOptions, victims: Sequence[Victim], batch: Batch, grids: Sequence[PatchGrid], horizon: int
+    options: TrainingOptions, victims: Sequence[Victim], batch: Batch, patches: Sequence[Patch], horizon: int
 ) -> list[EpisodeSampler]:
-    """One for every victim and grid, with the samples that the victim classifies correctly and episodes of `horizon` steps."""
+    """One for every victim and patch size, on samples that the victim classifies correctly; `horizon` limits an episode."""
+    grids = [PatchGrid.of(batch.size, patch) for patch in patches]
     tasks = [Task(grid, options.entries, Untargeted(), horizon, success=0.0) for grid in grids]
     samplers: list[EpisodeSampler] = []
     for number, victim in enumerate(victims):

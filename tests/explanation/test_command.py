@@ -41,6 +41,7 @@ def test_maps_arrays_and_pictures(kind, tmp_path):
     assert page.count('<figure class="viewer"') == 2  # the input and its map
     assert page.count("data:video/mp4") == (kind == "clips")
     kept = read_inputs(tmp_path / "out")
+    assert kept is not None
     assert torch.allclose(kept.x, batch.x[:1], atol=1 / 255)
     assert (kept.ids, kept.classes, kept.rate) == (batch.ids[:1], batch.classes, batch.rate)
 

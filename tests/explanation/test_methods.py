@@ -133,9 +133,10 @@ def test_gradcam_agrees_with_captum(rank):
     net = nn.Sequential(*features, pool(1), nn.Flatten(), nn.Linear(5, 3))
     victim, x = TorchVictim(net, outputs="logits"), torch.rand(2, CHANNELS[rank], *SIZES[rank])
     none = torch.zeros(2, dtype=torch.int64)
-    layer, _, _ = last_features(ExplanationTask(QueryMeter(victim, 2), x, ClassSubject(none), none, none, (0, 1)), x)
+    batch = Batch(x=x, y=none)
+    layer, _, _ = last_features(ExplanationTask(QueryMeter(victim, 2), x, ClassSubject(none), none, none, batch), x)
     assert layer.module is net[3]
-    explained = explain_batch(victim, Batch(x=x, y=none), "gradcam")
+    explained = explain_batch(victim, batch, "gradcam")
     theirs = LayerGradCam(net, net[3]).attribute(x, target=explained.labels, relu_attributions=True)
     torch.testing.assert_close(explained.maps, resize(theirs[:, 0], SIZES[rank]).detach(), rtol=1e-4, atol=1e-5)
 

@@ -104,7 +104,7 @@ def test_samples_without_the_object_are_left_out_and_counted():
     with pytest.raises(OptionError, match="finds no object to explain in 1 of 3 samples, first '1'"):
         explain_batch(detector(), dark, "occlusion(along=4)", progress=False)
     with pytest.raises(OptionError, match="in none of 3 samples"):
-        keep_found(detector(), dark, 7)
+        keep_found(detector(), dark, torch.full((len(dark),), 7))
 
 
 def segmenter() -> rlab.CallableVictim:

@@ -13,9 +13,8 @@ import wfdb
 import yaml
 from PIL import Image
 
-from rlab.papers.common import save_agent
 from rlab.papers.two_agents import AgentPair, TwoAgentsShape
-from rlab.priors.file import save_prior
+from rlab.priors.file import save_prior, write_weights
 from rlab.priors.trained import DirectionPrior
 from rlab.results.plots.moving import encode
 from tests.benchmarking.cases import Case
@@ -160,7 +159,8 @@ def make_inputs(folder: Path, command: Callable[..., Any]) -> None:
     torch.manual_seed(0)
     save_prior(DirectionPrior(2, 3, 8, 1, levels=1), folder / "prior.safetensors", {"trained": "never"})
     shape = TwoAgentsShape(width=8)
-    save_agent(folder / "agent.safetensors", "two_agents", AgentPair(shape), shape, {"trained": "never"})
+    weights, arguments = AgentPair(shape).state_dict(), shape.model_dump()
+    write_weights(folder / "agent.safetensors", "two_agents", weights, arguments, {"trained": "never"})
     command("attack", "--config", "run.yaml", "--pictures", 0, "--out", "run")
     np.savez(folder / "more.npz", x=rng.random((8, 3, 8, 8), np.float32), y=np.zeros(8, int))
     with small_students(steps=1, width=4):

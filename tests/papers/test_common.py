@@ -16,12 +16,12 @@ from torch import nn
 
 from rlab.errors import InputError, ModelError, OptionError
 from rlab.papers import common
-from rlab.papers.common import AGENT, PICTURE, NetworkShape, PaperOptions, Training, read_agent, save_agent
+from rlab.papers.common import AGENT, PICTURE, NetworkShape, PaperOptions, Training, read_agent
 from rlab.policies import parse_policy
-from rlab.policies.random import Random
+from rlab.priors.file import write_weights
 from rlab.storage.config import check
 from rlab.storage.resume import open_run
-from rlab.training.trainer import LOG, Figures, Validation
+from rlab.training.trainer import LOG, Figures
 
 TINY: dict[str, Any] = {
     "models": ["demo:digits"], "data": {"path": "demo:digits"}, "palettes": [["dead_pixel"]], "patches": [2],
@@ -59,7 +59,7 @@ def make(shape: NetworkShape) -> nn.Linear:
 
 def test_an_agent_comes_back_from_its_file(tmp_path: Path) -> None:
     path, network = tmp_path / "agent.safetensors", nn.Linear(4, 1, bias=False)
-    save_agent(path, "toy", network, NetworkShape(width=4), {"about": "it"})
+    write_weights(path, "toy", network.state_dict(), {"width": 4}, {"about": "it"})
     again, card = read_agent(path, "toy", NetworkShape, make)
     assert card == {"about": "it"}
     assert torch.equal(again.weight, network.weight.half().float())
@@ -124,22 +124,13 @@ class Toy(common.Learner):
         self.done = saved["done"]
 
 
-class Scores(Validation):
-    """Scores that are given."""
-
-    def __init__(self, scores: Sequence[float]) -> None:
-        left = iter(scores)
-        object.__setattr__(self, "score", lambda figures, options: figures["success"])
-        object.__setattr__(self, "run", lambda options: {"success": next(left), "median_l2": 1.0})
-        object.__setattr__(self, "policy", Random())
-
-
 def run(folder: Path, toy: Toy, scores: Sequence[float], **options: Any) -> list[Figures]:
     told: list[Figures] = []
     torch.nn.init.zeros_(toy.network.weight)
+    given = ({"success": score, "median_l2": 1.0} for score in scores)
     with open_run(folder, {"command": "train"}) as resume:
         declared = check(PaperOptions, TINY | options)
-        Training("toy", NetworkShape(width=4), declared, toy, Scores(scores), resume, told.append).run()
+        Training("toy", NetworkShape(width=4), declared, toy, given.__next__, resume, told.append).run()
     return told
 
 

@@ -27,6 +27,7 @@ from rlab.results.result import AttackResult
 from rlab.runs.attack import run_attack
 from rlab.runs.options import make_attack
 from rlab.storage.config import check
+from rlab.training.trainer import samplers_for
 from rlab.victims.base import PHASES
 from rlab.victims.callables import CallableVictim
 from tests.command import rlab_command
@@ -98,7 +99,7 @@ def learner(**options: Any) -> TwoAgentsLearner:
     known |= {"minibatches": 2, "learning_rate": 4e-3, "network": {"width": 16}}
     declared = check(TwoAgentsConfig, known | options)
     torch.manual_seed(0)
-    samplers = common.make_samplers(declared, [bright_victim()], tubes(64)[0], [GRID.patch])
+    samplers = samplers_for(declared, [bright_victim()], tubes(64)[0], [GRID.patch], declared.horizon)
     made = TwoAgentsLearner(AgentPair(declared.network), samplers, declared)
     made.begin(0)
     return made
