@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -12,7 +12,7 @@ from torch import Tensor
 from rlab.data.batch import KINDS, UNBOUNDED, Kind
 from rlab.data.eight_bit import holds_bytes, to_float
 from rlab.data.fields import UNIT, DataFields
-from rlab.data.labels import by_name, encode_values, read_list
+from rlab.data.labels import encode_values, read_list
 from rlab.data.numpy_files import Array, StoredArray, npz_names, open_npy, open_npz, read_npz, texts
 from rlab.data.source import Decoded, Source, reads
 from rlab.errors import DataError
@@ -36,25 +36,22 @@ def npz(source: DataFields) -> Source:
         raise DataError(f"expected an array named y in {source.path!r}, got {', '.join(stored)}: add it or pass labels")
     x, masks = open_npz(path, x_name), open_npz(path, "masks") if "masks" in stored else None
     arrays = read_npz(path, (y_name, "ids", "classes"))
-    return as_source(source, x, *_labels(source, x.shape, arrays, y_name), arrays.get("ids"), masks)
+    if source.classes is None and "classes" in arrays:
+        source = source.model_copy(update={"classes": tuple(texts(arrays["classes"], "classes"))})
+    y, classes = _labels(source, x.shape, None if y_name is None else arrays[y_name])
+    return as_source(source, x, y, classes, arrays.get("ids"), masks)
 
 
-def _labels(
-    source: DataFields, shape: tuple[int, ...], arrays: Mapping[str, Array] | None = None, y_name: str | None = None
-) -> tuple[Tensor, tuple[str, ...], bool]:
-    """Labels and class names from the array `y_name`, or else from the file `labels`, and whether the names were numbered here."""
-    arrays, name = arrays or {}, source.location.name
+def _labels(source: DataFields, shape: tuple[int, ...], y: Array | None = None) -> tuple[Tensor, tuple[str, ...]]:
+    """Labels and class names from the array `y`, or else from the file `labels`."""
     if not shape:
         raise DataError(f"expected one row per sample in {source.path!r}, got a single value")
-    stored = texts(arrays["classes"], "classes") if "classes" in arrays else None
-    names = stored if source.classes is None else source.classes
-    if y_name is not None:
-        y, classes = encode_values(_same(arrays[y_name], shape[0], "y"), source.target, names)
-    elif source.labels is not None:
-        y, classes = read_list(source.labels, shape[0], names, source.target or "classes")
-    else:
-        raise DataError(f"{name!r} holds no labels: pass labels, a .npy or .csv file with one label per sample")
-    return y, classes, by_name(classes, names)
+    if y is not None:
+        return encode_values(_same(y, shape[0], "y"), source.target, source.classes)
+    if source.labels is not None:
+        return read_list(source.labels, shape[0], source.classes, source.target)
+    name = source.location.name
+    raise DataError(f"{name!r} holds no labels: pass labels, a .npy or .csv file with one label per sample")
 
 
 @reads("target", "labels", "classes", "bounds", "rate", "unit", "leads")
@@ -81,7 +78,6 @@ def as_source(
     x: Array | StoredArray,
     y: Tensor,
     classes: Sequence[str] = (),
-    numbered: bool = False,
     ids: Array | None = None,
     masks: Array | StoredArray | None = None,
 ) -> Source:
@@ -106,7 +102,7 @@ def as_source(
     if eight_bit and source.bounds is None:
         _refuse_dark(x)
     facts = source.facts(classes) | {"bounds": limits, "rate": source.rate, "unit": source.unit or ""}
-    facts |= {"leads": source.leads or (), "eight_bit": eight_bit, "numbered": numbered}
+    facts |= {"leads": source.leads or (), "eight_bit": eight_bit}
     return Source(read, shape[1:], y[rows], tuple(names[i] for i in rows), (source.location,), **facts)
 
 

@@ -14,7 +14,7 @@ from rlab.data.decode import BadClip, read_clip
 from rlab.data.eight_bit import finite
 from rlab.data.fields import UNIT, DataFields, Sampling, Size
 from rlab.data.fitting import sides
-from rlab.data.labels import files_below, labels_of, look_up, read_cells, read_table
+from rlab.data.labels import files_below, labels_of, look_up, read_cells, read_table, table_of
 from rlab.data.source import Pixels, Source, read_all, reader, reads
 from rlab.data.take import parse_ranges
 from rlab.errors import DataError, OptionError
@@ -78,7 +78,7 @@ def keep_groups(source: DataFields, names: Sequence[str]) -> list[int]:
 
 
 def _groups(source: DataFields, names: Sequence[str]) -> list[int]:
-    table = Path(source.labels) if source.labels is not None else source.location / "labels.csv"
+    table = table_of(source)
     if table.is_file() and "group" in (cell.lower() for cell in read_cells(table)[0]):
         groups = look_up(read_table(table, "group"), names, table.name)
     else:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from rlab.data.arrays import as_source
 from rlab.data.fields import DataFields
-from rlab.data.labels import KEY_NAMES, LABEL_NAMES, by_name, encode, is_number, numbers, read_cells, read_list
+from rlab.data.labels import KEY_NAMES, LABEL_NAMES, encode, is_number, numbers, read_cells, read_list
 from rlab.data.source import Source, reads
 from rlab.errors import DataError, OptionError
 
@@ -35,14 +35,13 @@ def csv_signals(source: DataFields) -> Source:
     x = read_numbers(rows, values, file.name, first=2 if header else 1)
     cells = [row[at] for row in rows] if at is not None else []
     if labels is not None:
-        y, classes = read_list(labels, len(x), source.classes, source.target or "classes")
+        y, classes = read_list(labels, len(x), source.classes, source.target)
     elif source.target == "numbers":
         y, classes = numbers(cells, file.name), ()
     else:
         y, classes = encode(cells, source.classes)
     ids = None if key is None else np.array([row[key] for row in rows])
-    numbered = by_name(classes, source.classes)
-    return as_source(source.model_copy(update={"kind": "signal"}), x, y, classes, numbered, ids)
+    return as_source(source.model_copy(update={"kind": "signal"}), x, y, classes, ids)
 
 
 def read_numbers(rows: Rows, columns: Sequence[int], name: str, first: int = 1) -> NDArray[np.float32]:

@@ -148,28 +148,25 @@ def encode_array(labels: Array, classes: Classes = None) -> tuple[Tensor, tuple[
 
 
 def encode_values(y: Array, target: Prediction | None, classes: Classes = None) -> tuple[Tensor, tuple[str, ...]]:
-    """Labels, or what else is to be predicted, and class names."""
+    """Labels, or boxes (n, m, 5), maps (n, *size) or numbers (n,) or (n, k) as rows that a `Batch` holds, and class names."""
     if target in (None, "classes"):
         return encode_array(y, classes)
-    return _encode_targets(y, target), class_names(classes)
-
-
-def _encode_targets(y: Array, target: Prediction) -> Tensor:
-    """Boxes (n, m, 5), maps (n, *size) or numbers (n,) or (n, k) -> rows as a `Batch` holds them."""
     boxes = y.ndim == 3 and y.shape[-1] == TARGET_COLUMNS
     fits = {"boxes": boxes, "map": y.ndim >= 3, "numbers": y.ndim in (1, 2)}
     if not fits[target] or y.dtype.kind not in "biuf" or not y.size:
         raise DataError(f"expected {WORDS[target]} as {_SHAPES[target]}, got {y.dtype} of shape {y.shape}")
     values = torch.from_numpy(np.ascontiguousarray(y, np.float64))
     if target == "boxes":
-        return TargetBoxes(values[..., :4].float(), values[..., 4].long()).encode()
-    if target == "map":
-        return encode_map(values.long(), tuple(y.shape[1:]))
-    return values.float().reshape(len(y), -1)
+        rows = TargetBoxes(values[..., :4].float(), values[..., 4].long()).encode()
+    elif target == "map":
+        rows = encode_map(values.long(), tuple(y.shape[1:]))
+    else:
+        rows = values.float().reshape(len(y), -1)
+    return rows, class_names(classes)
 
 
 def read_list(
-    path: str | Path, count: int, classes: Classes = None, target: Prediction = "classes"
+    path: str | Path, count: int, classes: Classes = None, target: Prediction | None = None
 ) -> tuple[Tensor, tuple[str, ...]]:
     """Read one label for each of `count` samples, in order, from an .npy file or from the last cell of each line of text."""
     path = Path(path)
@@ -208,11 +205,6 @@ def _whole_numbers(labels: Sequence[str]) -> dict[str, int] | None:
     if wrong:
         raise DataError(f"expected integers as labels, got {wrong[0]!r}: correct it, or pass the names as classes")
     return {label: int(value) for label, value in values.items()}
-
-
-def by_name(classes: Sequence[str], given: Classes) -> bool:
-    """Whether the numbers of these classes follow from their names alone, because nothing gave their order."""
-    return bool(classes) and given is None
 
 
 def _in_range(labels: Tensor, names: tuple[str, ...]) -> Tensor:
@@ -259,11 +251,12 @@ def aims_of(source: DataFields, names: Sequence[str], classes: Sequence[str]) ->
     """The class to aim at for each sample, from the column `targets` of the table of labels."""
     if source.targets is None:
         return None
-    table = _table(source)
+    table = table_of(source)
     return encode(look_up(read_table(table, source.targets), names, table.name), tuple(classes) or None)[0]
 
 
-def _table(source: DataFields) -> Path:
+def table_of(source: DataFields) -> Path:
+    """The table of labels, by default labels.csv in the folder; it may be missing."""
     return Path(source.labels) if source.labels is not None else source.location / "labels.csv"
 
 
@@ -272,7 +265,7 @@ def labels_of(source: DataFields, names: Sequence[str]) -> tuple[Tensor, tuple[s
 
     Integer folder names are class indices; other names are sorted. The target 'numbers' needs a table.
     """
-    table = _table(source)
+    table = table_of(source)
     if source.target == "numbers":
         return numbers(look_up(read_table(table, source.label_column), names, table.name), table.name), ()
     if source.labels is not None or table.is_file():

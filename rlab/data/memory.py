@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, Dataset, SequentialSampler, Subset, Ten
 from rlab.data.arrays import as_source, channels_first
 from rlab.data.batch import DARK, KINDS, Batch
 from rlab.data.fields import UNIT, DataFields, check_room
-from rlab.data.labels import by_name, class_names, encode, encode_values
+from rlab.data.labels import class_names, encode, encode_values
 from rlab.data.numpy_files import Array
 from rlab.data.take import Labels, Take
 from rlab.errors import DataError
@@ -47,8 +47,7 @@ def in_memory(data: object, source: DataFields) -> Batch:
     known = {"kind": KINDS[shaped.ndim - 3], "bounds": source.bounds or _bounds(shaped)}
     rest = {"limit": left.limit, "order": left.order, "shuffle": left.shuffle}
     labels, classes = _labels(y, _class_names(data), source)
-    numbered = by_name(classes, source.classes)
-    return replace(as_source(source.model_copy(update=known | rest), shaped, labels, classes, numbered)[:], take=take)
+    return replace(as_source(source.model_copy(update=known | rest), shaped, labels, classes)[:], take=take)
 
 
 def _with_rows(data: object, target: Prediction | None) -> object:

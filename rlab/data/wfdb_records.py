@@ -14,7 +14,7 @@ from torch import Tensor
 from rlab.data.batch import UNBOUNDED
 from rlab.data.ecg_masks import QRS, mark_masks
 from rlab.data.fields import DataFields, Scaling, check_room
-from rlab.data.labels import by_name, encode, look_up, read_table
+from rlab.data.labels import encode, look_up, read_table
 from rlab.data.source import Decoded, Loss, Source, reads
 from rlab.data.wfdb_read import AAMI, Record, Values, alike, read_headers, read_values, reason, standardise
 from rlab.errors import DataError, OptionError
@@ -176,7 +176,8 @@ def wfdb_records(source: DataFields) -> Source:
 
     found = find_cuts(source, paths, seconds, choose, beats=beats, labelled=labelled)
     y, classes = _labels(source, found.cuts)
-    return cut_source(source, found, y, classes, numbered=not labelled and by_name(classes, source.classes))
+    numbered = source.facts(classes)["numbered"] and not labelled
+    return cut_source(source, found, y, classes, numbered)
 
 
 def cut_source(source: DataFields, found: Found, y: Tensor, classes: Sequence[str], numbered: bool = False) -> Source:

@@ -17,7 +17,7 @@ from rlab.data.annotated.yolo import is_yolo, read_yolo
 from rlab.data.fields import DataFields, Objects, Resizing, Size
 from rlab.data.fitting import place
 from rlab.data.images import picture_source
-from rlab.data.labels import by_name, encode
+from rlab.data.labels import encode
 from rlab.data.source import Loss, Source, reads
 from rlab.errors import DataError
 from rlab.predictions.boxes import TargetBoxes
@@ -46,16 +46,15 @@ def boxes(source: DataFields) -> Source:
         raise DataError(f"no object of {source.path!r} can be used{_first(losses)}")
     if source.size is None and len(sizes := sorted({shot.size for shot in kept if shot.size})) > 1:
         raise DataError(f"expected images of one size, got {sizes[0]} and {sizes[1]}: pass a size")
-    order = source.classes or known.classes or None
+    source = source.model_copy(update={"classes": source.classes or known.classes or None})
     labels = [each.label for shot in kept for each in shot.things]
     others = [each.label for shot in shots for each in shot.things]
-    numbers, classes = encode(labels, order, others)
+    numbers, classes = encode(labels, source.classes, others)
     parts = numbers.split([len(shot.things) for shot in kept])
     corners = [torch.tensor([each.box for each in shot.things]) for shot in kept]
     y = TargetBoxes.of(list(zip(corners, parts, strict=True))).encode()
     files, ids = tuple(shot.file for shot in kept), tuple(shot.name for shot in kept)
-    made = picture_source(source, lambda wanted: [files[i] for i in wanted], ids, y, classes, files, True, "boxes")
-    return replace(made, left_out=tuple(losses), numbered=by_name(classes, order))
+    return replace(picture_source(source, ids, y, classes, files, "boxes"), left_out=tuple(losses))
 
 
 def has_boxes(path: Path) -> bool:

@@ -69,8 +69,7 @@ def maps(source: DataFields) -> Source:
         raise DataError(f"the masks hold the class {top}, but there are {len(classes)} classes: correct classes")
     ids = tuple(name for name, _ in found)
     files = tuple(folder / name for name in ids)
-    made = picture_source(source, lambda rows: [files[i] for i in rows], ids, y, classes, files, True, "map")
-    return replace(made, left_out=tuple(losses), numbered=False)
+    return replace(picture_source(source, ids, y, classes, files, "map"), left_out=tuple(losses), numbered=False)
 
 
 def _usual(source: DataFields, masks: Path, y: Tensor) -> tuple[str, ...]:
