@@ -18,7 +18,7 @@ from rlab.data.labels import files_below, labels_of, look_up, read_cells, read_t
 from rlab.data.source import Pixels, Source, read_all, reader, reads
 from rlab.data.take import parse_ranges
 from rlab.errors import DataError, OptionError
-from rlab.storage.outside import read_text
+from rlab.storage.outside import read_lines
 
 VIDEOS = (".avi", ".mp4", ".mkv", ".mov", ".webm", ".m4v", ".mpg", ".mpeg")
 FOLDERS = ("ucfTrainTestlist", "testTrainMulti_7030_splits")
@@ -39,18 +39,14 @@ def read_split(
     for lists in folders:
         ucf, hmdb = lists / f"{split}list{fold:02d}.txt", sorted(lists.glob(f"*_test_split{fold}.txt"))
         if ucf.is_file():  # lines 'class/clip.avi', followed by a class number in train lists
-            return frozenset(_stem(line.split()[0]) for line in _lines(ucf)), _class_order(lists / "classInd.txt")
+            return frozenset(_stem(line.split()[0]) for line in read_lines(ucf)), _class_order(lists / "classInd.txt")
         if hmdb:  # lines 'clip.avi 1' of one class: 1 is train, 2 is test, 0 is unused
-            named = {file.name.removesuffix(f"_test_split{fold}.txt"): _lines(file) for file in hmdb}
+            named = {file.name.removesuffix(f"_test_split{fold}.txt"): read_lines(file) for file in hmdb}
             pairs = [(label, *line.rsplit(maxsplit=1)) for label, lines in named.items() for line in lines]
             wanted = [pair for pair in pairs if HMDB_CODES.get(pair[-1]) == split]
             return frozenset(f"{pair[0]}/{PurePosixPath(pair[1]).stem}" for pair in wanted), ()
     expected = f"{split}list{fold:02d}.txt or CLASS_test_split{fold}.txt in {str(folders[0])!r}"
     raise DataError(f"found no lists of split {split} {fold}: expected {expected}, or pass their folder as splits")
-
-
-def _lines(path: Path) -> list[str]:
-    return [line for line in read_text(path).splitlines() if line.strip()]
 
 
 def _stem(name: str) -> str:
@@ -62,8 +58,8 @@ def _stem(name: str) -> str:
 def _class_order(path: Path) -> tuple[str, ...]:
     """Read lines '1 ApplyEyeMakeup', counted from 1."""
     try:
-        pairs = [line.split(maxsplit=1) for line in _lines(path)] if path.is_file() else []
-        return tuple(name.strip() for _, name in sorted((int(number), name) for number, name in pairs))
+        pairs = [line.split(maxsplit=1) for line in read_lines(path)] if path.is_file() else []
+        return tuple(name for _, name in sorted((int(number), name) for number, name in pairs))
     except ValueError:
         raise DataError(f"expected lines like '1 ApplyEyeMakeup' in {str(path)!r}: correct the file") from None
 

@@ -18,7 +18,7 @@ from rlab.errors import DataError, OptionError
 from rlab.predictions.boxes import TARGET_COLUMNS, TargetBoxes
 from rlab.predictions.kinds import WORDS, Prediction
 from rlab.predictions.maps import encode_map
-from rlab.storage.outside import read_text
+from rlab.storage.outside import read_lines, read_text
 
 KEY_NAMES = ("file", "filename", "file_name", "name", "id", "image", "clip", "video", "path", "sample", "record")
 LABEL_NAMES = ("label", "labels", "class", "class_id", "class_index", "target", "category", "y")
@@ -187,8 +187,7 @@ def read_list(
 def class_names(classes: Classes) -> tuple[str, ...]:
     """Unique class names by index, from a sequence or from a text file with one name per line."""
     if isinstance(classes, str):
-        lines = read_text(Path(classes), "file of class names").splitlines()
-        classes = [line.strip() for line in lines if line.strip()]
+        classes = read_lines(Path(classes), "file of class names")
     names = tuple(classes or ())
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)

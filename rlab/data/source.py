@@ -70,7 +70,7 @@ class Source(Samples):
             raise DataError("expected at least one sample, got none")
         self._check_facts()
         if not self.stamps:
-            object.__setattr__(self, "stamps", tuple(map(_stamp, self.files)))
+            object.__setattr__(self, "stamps", tuple(map(stamp, self.files)))
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -117,7 +117,7 @@ class Source(Samples):
 
     def _check(self, rows: Sequence[int]) -> None:
         for at in rows if self.one_each else range(len(self.files)):
-            if _stamp(self.files[at]) != self.stamps[at]:
+            if stamp(self.files[at]) != self.stamps[at]:
                 raise DataError(f"{str(self.files[at])!r} changed during the run: restore it, or start a new run")
 
     def fingerprint(self) -> str:
@@ -130,7 +130,8 @@ class Source(Samples):
         return whole.hexdigest()[:24]
 
 
-def _stamp(path: Path) -> tuple[int, int]:
+def stamp(path: str | Path) -> tuple[int, int]:
+    """Size and modification time of a file; -1 for both if there is none."""
     try:
         status = os.stat(path)
     except OSError:
@@ -178,6 +179,16 @@ def read_all(found: Source) -> Batch:
         count = f"{len(losses)} of {len(found)} {_PLURALS[found.kind]} cannot be read"
         raise DataError(f"{count}, first {losses[0][0]!r} ({losses[0][1]}): replace them")
     return replace(batch, left_out=(*found.left_out, *losses))
+
+
+def broken(error: Exception) -> str:
+    """Why a file is skipped; libraries raise many kinds of errors on broken files."""
+    return f"cannot be read: {(str(error) or type(error).__name__).splitlines()[0]}"
+
+
+def first_loss(losses: Sequence[Loss]) -> str:
+    """The first loss as the end of an error sentence."""
+    return f": {losses[0][0]} {losses[0][1]}" if losses else ": they hold none"
 
 
 def check_same_shape(shape: Sequence[int], expected: Sequence[int], name: str) -> None:

@@ -15,8 +15,8 @@ from rlab.data.batch import UNBOUNDED
 from rlab.data.ecg_masks import QRS, mark_masks
 from rlab.data.fields import DataFields, Scaling, check_room
 from rlab.data.labels import encode, look_up, read_table
-from rlab.data.source import Decoded, Loss, Source, reads
-from rlab.data.wfdb_read import AAMI, Record, Values, alike, read_headers, read_values, reason, standardise
+from rlab.data.source import Decoded, Loss, Source, broken, first_loss, reads
+from rlab.data.wfdb_read import AAMI, Record, Values, alike, read_headers, read_values, standardise
 from rlab.errors import DataError, OptionError
 from rlab.progress import PATIENCE, bar
 
@@ -57,16 +57,17 @@ class Found:
 
     cuts: list[Cut]
     leads: tuple[str, ...]
-    left_out: list[Loss]
+    left_out: tuple[Loss, ...]
 
 
 Choose = Callable[[Sequence[Cut]], Sequence[int]]  # which of the samples to use
 
 
 def find_cuts(
-    source: DataFields, paths: Sequence[Path], window: float, choose: Choose, *, beats: bool = False, labelled: bool = False
-) -> Found:  # fmt: skip
-    """Cut records into beats or windows of `window` seconds; `labelled` keeps only those with a label from their beats."""
+    source: DataFields, paths: Sequence[Path], choose: Choose, *, beats: bool = False, labelled: bool = False
+) -> Found:
+    """Cut records into beats or windows; `labelled` keeps only those with a label from their beats."""
+    window = source.window or (BEAT if beats else WINDOW)
     readable, broken = read_headers(paths, source.rate, annotated=beats or labelled)
     records, leads, odd = alike(readable, source.leads)
     length = 2 * round(window * records[0].rate / 2)
@@ -85,8 +86,8 @@ def find_cuts(
             else:
                 cuts.append(cut)
     if not cuts:
-        raise DataError(f"no usable {'beats' if beats else 'windows'} in {source.path!r}{reason(left_out)}")
-    return Found([cuts[i] for i in choose(cuts)], leads, left_out)
+        raise DataError(f"no usable {'beats' if beats else 'windows'} in {source.path!r}{first_loss(left_out)}")
+    return Found([cuts[i] for i in choose(cuts)], leads, tuple(left_out))
 
 
 def _cuts(record: Record, beats: bool, length: int) -> list[Cut]:
@@ -134,8 +135,8 @@ def _read_record(
     record = cuts[0].record
     try:
         values = read_values(record, leads, scaling)
-    except Exception as error:  # wfdb raises many kinds of errors on broken files
-        return [], [(cut.id, f"cannot be read: {str(error) or type(error).__name__}") for cut in cuts]
+    except Exception as error:
+        return [], [(cut.id, broken(error)) for cut in cuts]
     faults = [_fault(values, cut, leads) for cut in cuts]
     samples = [(at, values.values[:, cut.span]) for at, cut in enumerate(cuts) if not faults[at]]
     usable = [(at, torch.from_numpy(standardise(s) if scaling == "window" else s)) for at, s in samples]
@@ -169,12 +170,11 @@ def wfdb_records(source: DataFields) -> Source:
     """
     paths, labelled = _paths(source.location, source.records, source.split), source.labels is None
     beats = source.beats is not False
-    seconds = source.window or (BEAT if beats else WINDOW)
 
     def choose(cuts: Sequence[Cut]) -> list[int]:
         return source.take.rows(_labels(source, cuts)[0])
 
-    found = find_cuts(source, paths, seconds, choose, beats=beats, labelled=labelled)
+    found = find_cuts(source, paths, choose, beats=beats, labelled=labelled)
     y, classes = _labels(source, found.cuts)
     numbered = source.facts(classes)["numbered"] and not labelled
     return cut_source(source, found, y, classes, numbered)
@@ -197,7 +197,7 @@ def cut_source(source: DataFields, found: Found, y: Tensor, classes: Sequence[st
     records = {cut.record.path: cut.record for cut in cuts}.values()
     files = tuple(record.path.with_name(name) for record in records for name in record.files)
     unit = DEVIATIONS if source.scaling else cuts[0].record.unit(leads)
-    facts = source.facts(classes) | {"numbered": numbered, "target": "classes", "left_out": tuple(found.left_out)}
+    facts = source.facts(classes) | {"numbered": numbered, "target": "classes", "left_out": found.left_out}
     facts |= {"bounds": UNBOUNDED, "unit": unit, "rate": rate, "leads": leads}
     return Source(read, (len(leads), cuts[0].length), y, tuple(cut.id for cut in cuts), files, **facts)
 

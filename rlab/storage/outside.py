@@ -46,6 +46,11 @@ def read_text(path: Path, what: str = "file", most: int = MOST_TEXT) -> str:
         raise InputError(f"cannot read the {what} {str(path)!r} as UTF-8 text ({error}): save it as UTF-8") from error
 
 
+def read_lines(path: Path, what: str = "file") -> list[str]:
+    """Read the lines of a text file that are not blank, without spaces at their ends."""
+    return [text for line in read_text(path, what).splitlines() if (text := line.strip())]
+
+
 def short(value: object, most: int = 120) -> str:
     """Return the value's repr, shortened to fit a sentence."""
     text = repr(value) if not isinstance(value, Path) else repr(str(value))

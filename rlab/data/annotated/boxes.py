@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
@@ -18,7 +18,7 @@ from rlab.data.fields import DataFields, Objects, Resizing, Size
 from rlab.data.fitting import place
 from rlab.data.images import picture_source
 from rlab.data.labels import encode
-from rlab.data.source import Loss, Source, reads
+from rlab.data.source import Loss, Source, broken, first_loss, reads
 from rlab.errors import DataError
 from rlab.predictions.boxes import TargetBoxes
 
@@ -38,12 +38,12 @@ def boxes(source: DataFields) -> Source:
     losses: list[Loss] = []
     shots = [shot for picture in known.pictures for shot in _samples(picture, source.objects or "each", losses)]
     if not shots:
-        raise DataError(f"no image of {source.path!r} has an object that can be used{_first(losses)}")
+        raise DataError(f"no image of {source.path!r} has an object that can be used{first_loss(losses)}")
     every = [",".join(sorted({each.label for each in shot.things})) for shot in shots]
     placed = [_placed(shots[i], source.size, source.resize or "crop", losses) for i in source.take.rows(every)]
     kept = [shot for shot in placed if shot is not None]
     if not kept:
-        raise DataError(f"no object of {source.path!r} can be used{_first(losses)}")
+        raise DataError(f"no object of {source.path!r} can be used{first_loss(losses)}")
     if source.size is None and len(sizes := sorted({shot.size for shot in kept if shot.size})) > 1:
         raise DataError(f"expected images of one size, got {sizes[0]} and {sizes[1]}: pass a size")
     source = source.model_copy(update={"classes": source.classes or known.classes or None})
@@ -144,9 +144,5 @@ def look(file: Path, at: Callable[[Image.Image], T]) -> T | str:
         return "is not an image"
     except DataError:
         raise
-    except Exception as error:  # Pillow's plug-ins raise many kinds of errors on broken files
-        return f"cannot be read: {str(error) or type(error).__name__}"
-
-
-def _first(losses: Sequence[Loss]) -> str:
-    return f": {losses[0][0]} {losses[0][1]}" if losses else ""
+    except Exception as error:
+        return broken(error)
