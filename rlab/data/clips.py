@@ -109,9 +109,8 @@ class ClipSource:
             clips, order = read_split(options.location, options.split, options.fold or 1, options.splits)
             names = [name for name in names if _stem(name) in clips]
             if not names:
-                raise DataError(
-                    f"none of the {len(clips)} clips of split {options.split} are in the folder: check its lists"
-                )
+                count = f"none of the {len(clips)} clips of split {options.split}"
+                raise DataError(f"{count} are in the folder: check its lists")
             lost = sorted(clips - set(map(_stem, names)))
             missing = [(clip, "is listed but there is no file") for clip in lost]
             options = options.model_copy(update={"classes": options.classes or order or None})
@@ -161,9 +160,7 @@ class ClipSource:
         return read_all(self.source(frames, size))
 
 
-@reads(
-    *("labels", "label_column", "classes", "size", "frames", "sampling", "split", "fold", "splits", "groups", "bounds")
-)
+@reads("labels", "label_column", "classes", "size", "frames", "sampling", "split", "fold", "splits", "groups", "bounds")
 def video_folder(source: DataFields) -> Source:
     """Load clips (b, 3, frames, h, w) from one folder per class, or from one folder with a table of labels.
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from rlab.data.arrays import as_source
 from rlab.data.fields import DataFields
-from rlab.data.labels import KEY_NAMES, LABEL_NAMES, encode, is_number, numbers, read_cells, read_list
+from rlab.data.labels import KEY_NAMES, LABEL_NAMES, encode_texts, is_number, read_cells, read_list
 from rlab.data.source import Source, reads
 from rlab.errors import DataError, OptionError
 
@@ -29,17 +29,14 @@ def csv_signals(source: DataFields) -> Source:
     rows = rows[1:] if header else rows
     if not rows:
         raise DataError(f"{file.name!r} has a header but no samples: expected one line per sample")
-    at = None if labels is not None else _label_at(rows, header, source.label_column, file.name)
+    if labels is not None:
+        at, (y, classes) = None, read_list(labels, len(rows), source.classes, source.target)
+    else:
+        at = _label_at(rows, header, source.label_column, file.name)
+        y, classes = encode_texts([row[at] for row in rows], source, file.name)
     key = next((header.index(name) for name in KEY_NAMES if name in header), None)
     values = [i for i in range(len(rows[0])) if i not in (at, key)]
     x = read_numbers(rows, values, file.name, first=2 if header else 1)
-    cells = [row[at] for row in rows] if at is not None else []
-    if labels is not None:
-        y, classes = read_list(labels, len(x), source.classes, source.target)
-    elif source.target == "numbers":
-        y, classes = numbers(cells, file.name), ()
-    else:
-        y, classes = encode(cells, source.classes)
     ids = None if key is None else np.array([row[key] for row in rows])
     return as_source(source.model_copy(update={"kind": "signal"}), x, y, classes, ids)
 

@@ -65,7 +65,7 @@ def picture_source(
         return _read(file, source.size, channels, source.resize or "crop")
 
     def read(rows: Sequence[int]) -> Decoded:
-        images = [files[i] for i in rows] if opened is None else opened(rows)
+        images: Sequence[Path | IO[bytes]] = [files[i] for i in rows] if opened is None else opened(rows)
         return decode(decode_one, images, [ids[i] for i in rows], bounds)
 
     shape: tuple[int, ...] = (channels, *sides(source.size))

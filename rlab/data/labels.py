@@ -29,6 +29,7 @@ _SHAPES: dict[Prediction, str] = {
     "numbers": "(n,) or (n, k)",
 }
 Classes = str | Sequence[str] | None  # names by index, or a text file with one name per line
+Encoded = tuple[Tensor, tuple[str, ...]]  # labels (b, ...), and class names by index, none if unknown
 
 
 def read_cells(path: Path) -> list[tuple[str, ...]]:
@@ -90,6 +91,13 @@ def is_number(cell: str) -> bool:
     return True
 
 
+def encode_texts(texts: Sequence[str], source: DataFields, where: str, others: Sequence[str] = ()) -> Encoded:
+    """Texts from the file `where` as class indices (b,), or as numbers (b, 1) if these are the target."""
+    if source.target == "numbers":
+        return numbers(texts, where), ()
+    return encode(texts, source.classes, others)
+
+
 def look_up(table: Mapping[str, str], ids: Sequence[str], where: str) -> list[str]:
     """The label of each sample, looked up by path, file name or name without suffix."""
     labels = {name: table[key] for name in ids for key in _spellings(name) if key in table}
@@ -106,9 +114,7 @@ def _spellings(name: str) -> tuple[str, ...]:
     return path.stem, str(path.with_suffix("")), path.name, name
 
 
-def encode(
-    labels: Sequence[str], classes: Classes = None, others: Sequence[str] = ()
-) -> tuple[Tensor, tuple[str, ...]]:
+def encode(labels: Sequence[str], classes: Classes = None, others: Sequence[str] = ()) -> Encoded:
     """Convert label texts to class indices (b,) and class names.
 
     Integers are used as indices; names are sorted unless `classes` gives their order. `others` holds all labels of the
@@ -128,7 +134,7 @@ def encode(
     return torch.tensor([index[label] for label in labels]), names
 
 
-def encode_array(labels: Array, classes: Classes = None) -> tuple[Tensor, tuple[str, ...]]:
+def encode_array(labels: Array, classes: Classes = None) -> Encoded:
     """Convert an array of labels: numbers or names (n,), one-hot rows (n, k), or zeros and ones (n, k) for several labels."""
     labels = labels.reshape(len(labels)) if labels.shape[1:] == (1,) else labels
     names = class_names(classes)
@@ -147,7 +153,7 @@ def encode_array(labels: Array, classes: Classes = None) -> tuple[Tensor, tuple[
     return _in_range(torch.from_numpy(labels.astype(np.int64)), names), names
 
 
-def encode_values(y: Array, target: Prediction | None, classes: Classes = None) -> tuple[Tensor, tuple[str, ...]]:
+def encode_values(y: Array, target: Prediction | None, classes: Classes = None) -> Encoded:
     """Labels, or boxes (n, m, 5), maps (n, *size) or numbers (n,) or (n, k) as rows that a `Batch` holds, and class names."""
     if target in (None, "classes"):
         return encode_array(y, classes)
@@ -165,11 +171,9 @@ def encode_values(y: Array, target: Prediction | None, classes: Classes = None) 
     return rows, class_names(classes)
 
 
-def read_list(
-    path: str | Path, count: int, classes: Classes = None, target: Prediction | None = None
-) -> tuple[Tensor, tuple[str, ...]]:
+def read_list(file: str, count: int, classes: Classes = None, target: Prediction | None = None) -> Encoded:
     """Read one label for each of `count` samples, in order, from an .npy file or from the last cell of each line of text."""
-    path = Path(path)
+    path = Path(file)
     if path.suffix == ".npy":
         labels = read_npy(path)
     else:
@@ -259,17 +263,15 @@ def table_of(source: DataFields) -> Path:
     return Path(source.labels) if source.labels is not None else source.location / "labels.csv"
 
 
-def labels_of(source: DataFields, names: Sequence[str]) -> tuple[Tensor, tuple[str, ...]]:
+def labels_of(source: DataFields, names: Sequence[str]) -> Encoded:
     """Labels of files, from the table, or else from labels.csv in the folder, or else from the names of their folders.
 
     Integer folder names are class indices; other names are sorted. The target 'numbers' needs a table.
     """
     table = table_of(source)
-    if source.target == "numbers":
-        return numbers(look_up(read_table(table, source.label_column), names, table.name), table.name), ()
-    if source.labels is not None or table.is_file():
+    if source.target == "numbers" or source.labels is not None or table.is_file():
         labels = read_table(table, source.label_column)
-        return encode(look_up(labels, names, table.name), source.classes, tuple(labels.values()))
+        return encode_texts(look_up(labels, names, table.name), source, table.name, tuple(labels.values()))
     loose = [name for name in names if "/" not in name]
     if loose:
         advice = "pass labels, a CSV with the columns file and label, or use one folder per class"

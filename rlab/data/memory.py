@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, Dataset, SequentialSampler, Subset, Ten
 from rlab.data.arrays import as_source, channels_first
 from rlab.data.batch import DARK, KINDS, Batch
 from rlab.data.fields import UNIT, DataFields, check_room
-from rlab.data.labels import class_names, encode, encode_values
+from rlab.data.labels import Encoded, class_names, encode, encode_values
 from rlab.data.numpy_files import Array
 from rlab.data.take import Labels, Take
 from rlab.errors import DataError
@@ -52,16 +52,12 @@ def in_memory(data: object, source: DataFields) -> Batch:
 
 def _with_rows(data: object, target: Prediction | None) -> object:
     """Data in which the boxes of each sample, (m, 5) or (boxes, classes), stand as one array."""
-    if (
-        target != "boxes"
-        or not isinstance(data, tuple | list)
-        or len(data) != 2
-        or not isinstance(data[1], list | tuple)
-    ):
-        return data
-    each = [one if isinstance(one, tuple | list) and len(one) == 2 else _split(one) for one in data[1]]
-    pairs = [(torch.as_tensor(boxes), torch.as_tensor(labels)) for boxes, labels in each]
-    return data[0], TargetBoxes.of(pairs).encode().view(len(pairs), -1, TARGET_COLUMNS)
+    match data:
+        case [x, [*objects]] if target == "boxes":
+            each = [one if isinstance(one, tuple | list) and len(one) == 2 else _split(one) for one in objects]
+            pairs = [(torch.as_tensor(boxes), torch.as_tensor(labels)) for boxes, labels in each]
+            return x, TargetBoxes.of(pairs).encode().view(len(pairs), -1, TARGET_COLUMNS)
+    return data
 
 
 def _split(objects: Any) -> tuple[Array, Array]:
@@ -72,7 +68,7 @@ def _split(objects: Any) -> tuple[Array, Array]:
     return rows[:, :4], rows[:, 4]
 
 
-def _labels(y: Array, own: tuple[str, ...] | None, source: DataFields) -> tuple[Tensor, tuple[str, ...]]:
+def _labels(y: Array, own: tuple[str, ...] | None, source: DataFields) -> Encoded:
     """Labels and class names; if both the data set and the user name the classes, the user's order counts."""
     labels, names = encode_values(y, source.target, source.classes if own is None else own)
     if own is None or source.classes is None or labels.dim() > 1:

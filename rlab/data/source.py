@@ -36,6 +36,7 @@ from rlab.storage.config import Bounds
 
 Pixels = NDArray[np.uint8]
 Loss = tuple[str, str]  # (id, reason) of a skipped sample
+Chunk = tuple[Batch | None, Sequence[Loss]]  # the readable rows, if any, and (id, reason) of the others
 _PLURALS: dict[Kind, str] = {"signal": "signals", "image": "images", "video": "clips"}
 THREADS = min(8, os.cpu_count() or 1)  # used to decode a chunk
 Item = TypeVar("Item")
@@ -52,11 +53,15 @@ class Decoded:
     more: Mapping[str, Any] = field(default_factory=dict)  # further fields of the batch
 
 
+Read = Callable[[Sequence[int]], Decoded]  # the samples in some rows
+Decode = Callable[[Item], NDArray[np.generic] | str]  # a sample (c, *size), or the reason why there is none
+
+
 @dataclass(frozen=True, repr=False)
 class Source(Samples):
     """Samples that are read on demand; those that cannot be decoded are skipped and listed."""
 
-    read: Callable[[Sequence[int]], Decoded]
+    read: Read
     sample_shape: tuple[int, ...]  # (c, *size)
     y: Tensor
     ids: tuple[str, ...]
@@ -99,8 +104,7 @@ class Source(Samples):
             raise DataError(f"none of {len(losses)} samples can be read, first {losses[0][0]!r} ({losses[0][1]})")
         return replace(batch, left_out=tuple(losses))
 
-    def chunk(self, rows: Sequence[int]) -> tuple[Batch | None, Sequence[Loss]]:
-        """The readable rows, if any, and (id, reason) of the others."""
+    def chunk(self, rows: Sequence[int]) -> Chunk:
         check_room(len(rows), self.shape)
         try:
             values = self.read(rows)
@@ -139,10 +143,8 @@ def stamp(path: str | Path) -> tuple[int, int]:
     return status.st_size, status.st_mtime_ns
 
 
-def decode(
-    function: Callable[[Item], NDArray[np.generic] | str], items: Sequence[Item], ids: Sequence[str], bounds: Bounds
-) -> Decoded:
-    """Decode items in several threads and stack the samples (c, *size); a string is the reason why there is no sample."""
+def decode(function: Decode[Item], items: Sequence[Item], ids: Sequence[str], bounds: Bounds) -> Decoded:
+    """Decode items in several threads and stack the samples."""
 
     def to_sample(item: Item) -> Tensor | str:
         pixels = function(item)
@@ -164,10 +166,8 @@ def decode(
     return Decoded(None if x is None else x[: len(kept)], kept, losses)
 
 
-def reader(
-    function: Callable[[Item], NDArray[np.generic] | str], items: Sequence[Item], ids: Sequence[str], bounds: Bounds
-) -> Callable[[Sequence[int]], Decoded]:
-    """A function that decodes some of the items, for `Source.read`."""
+def reader(function: Decode[Item], items: Sequence[Item], ids: Sequence[str], bounds: Bounds) -> Read:
+    """A function that decodes some of the items."""
     return lambda rows: decode(function, [items[i] for i in rows], [ids[i] for i in rows], bounds)
 
 
@@ -222,9 +222,6 @@ def reads(*names: str) -> Callable[[Loader], Loader]:
         return loader
 
     return add
-
-
-Chunk = tuple[Batch | None, Sequence[Loss]]
 
 
 @contextmanager

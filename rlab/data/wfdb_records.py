@@ -14,7 +14,7 @@ from torch import Tensor
 from rlab.data.batch import UNBOUNDED
 from rlab.data.ecg_masks import QRS, mark_masks
 from rlab.data.fields import DataFields, Scaling, check_room
-from rlab.data.labels import encode, look_up, read_table
+from rlab.data.labels import Encoded, encode, look_up, read_table
 from rlab.data.source import Decoded, Loss, Source, broken, first_loss, reads
 from rlab.data.wfdb_read import AAMI, Record, Values, alike, read_headers, read_values, standardise
 from rlab.errors import DataError, OptionError
@@ -119,28 +119,24 @@ def read_cuts(
         rows.setdefault(str(cut.record.path), []).append(row)
     with bar(len(cuts), "reading", patience=PATIENCE) as progress:
         for members in rows.values():
-            usable, faulty = _read_record([cuts[row] for row in members], leads, scaling)
-            for at, sample in usable:
-                x[members[at]] = sample
-            kept += [members[at] for at, _ in usable]
-            left_out += faulty
+            for row, sample in zip(members, _read_record([cuts[row] for row in members], leads, scaling), strict=True):
+                if isinstance(sample, str):
+                    left_out.append((cuts[row].id, sample))
+                else:
+                    x[row] = sample
+                    kept.append(row)
             progress(members)
     return x, sorted(kept), left_out
 
 
-def _read_record(
-    cuts: Sequence[Cut], leads: tuple[str, ...], scaling: Scaling | None
-) -> tuple[list[tuple[int, Tensor]], list[Loss]]:
-    """The usable cuts of one record as (index, values (leads, t)), and (id, reason) of the others."""
-    record = cuts[0].record
+def _read_record(cuts: Sequence[Cut], leads: tuple[str, ...], scaling: Scaling | None) -> list[Tensor | str]:
+    """The values (leads, t) of each cut of one record, or the reason why it cannot be used."""
     try:
-        values = read_values(record, leads, scaling)
+        record = read_values(cuts[0].record, leads, scaling)
     except Exception as error:
-        return [], [(cut.id, broken(error)) for cut in cuts]
-    faults = [_fault(values, cut, leads) for cut in cuts]
-    samples = [(at, values.values[:, cut.span]) for at, cut in enumerate(cuts) if not faults[at]]
-    usable = [(at, torch.from_numpy(standardise(s) if scaling == "window" else s)) for at, s in samples]
-    return usable, [(cut.id, fault) for cut, fault in zip(cuts, faults, strict=True) if fault]
+        return [broken(error)] * len(cuts)
+    each = [(_fault(record, cut, leads), record.values[:, cut.span]) for cut in cuts]
+    return [fault or torch.from_numpy(standardise(x) if scaling == "window" else x) for fault, x in each]
 
 
 def _fault(record: Values, cut: Cut, leads: tuple[str, ...]) -> str:
@@ -158,7 +154,7 @@ def _fault(record: Values, cut: Cut, leads: tuple[str, ...]) -> str:
     return ""
 
 
-@reads(*("beats", "window", "leads", "records", "split", "labels", "label_column", "classes", "rate", "scaling"))
+@reads("beats", "window", "leads", "records", "split", "labels", "label_column", "classes", "rate", "scaling")
 def wfdb_records(source: DataFields) -> Source:
     """Load signals (b, leads, t) from one record or a folder of them, with ids 'record:sample' and masks at R ± 50 ms.
 
@@ -202,7 +198,7 @@ def cut_source(source: DataFields, found: Found, y: Tensor, classes: Sequence[st
     return Source(read, (len(leads), cuts[0].length), y, tuple(cut.id for cut in cuts), files, **facts)
 
 
-def _labels(source: DataFields, cuts: Sequence[Cut]) -> tuple[Tensor, tuple[str, ...]]:
+def _labels(source: DataFields, cuts: Sequence[Cut]) -> Encoded:
     if source.labels is None:
         return encode([cut.label for cut in cuts], source.classes or tuple(AAMI))
     table = read_table(source.labels, source.label_column)
