@@ -18,7 +18,7 @@ from rlab.data.source import Decoded, Source, reads
 from rlab.errors import DataError
 
 Rows = Array | StoredArray
-Some = TypeVar("Some", Array, Rows)
+Given = TypeVar("Given", Array, Rows)
 FEW, LONG = 4, 4  # more channels than that, and fewer values than that times the channels, may be a picture
 DARKEST, SOME = 32, 256  # the highest value of uint8 that is dark, and rows that are looked at
 X_NAMES = ("x", "data", "images", "signals", "clips", "inputs", "arr_0")
@@ -140,7 +140,7 @@ def find_array(stored: Sequence[str], names: Sequence[str], split: str | None = 
     return next((lower[name + end] for end in ends for name in names if name + end in lower), None)
 
 
-def _same(array: Some, count: int, name: str) -> Some:
+def _same(array: Given, count: int, name: str) -> Given:
     if array.shape[:1] != (count,):
         raise DataError(f"the array {name} has shape {array.shape} for {count} inputs: expected one row per sample")
     return array

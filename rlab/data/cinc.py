@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from rlab.data.fields import DataFields
@@ -106,7 +105,7 @@ def _diagnosed(source: DataFields, codes: Mapping[Path, Sequence[str]], unreadab
     labels, left_out = usable_labels(source, named, wanted, unreadable)
     paths = list(labels)
     rows = [paths[i] for i in source.take.rows([",".join(own) for own in labels.values()])]
-    found = find_cuts(source, rows, lambda cuts: [i for i, cut in enumerate(cuts) if not cut.start])
-    found = replace(found, left_out=(*left_out, *found.left_out))
+    found = find_cuts(source, rows)
+    found = found.only([i for i, cut in enumerate(found.cuts) if not cut.start], left_out)
     names = wanted or tuple(sorted({label for own in labels.values() for label in own}))
     return labelled_source(source, found, [labels[cut.record.path] for cut in found.cuts], names)

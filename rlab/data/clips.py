@@ -124,7 +124,6 @@ class ClipSource:
 
     def _decoder(self, frames: int, size: Size | None, sampling: Sampling = "uniform") -> Callable[[str], Pixels | str]:
         """A function that decodes a clip by name, or returns the reason why it cannot."""
-        sides(size)
         if frames < 1:
             raise OptionError(f"expected at least 1 frame, got {frames}")
 

@@ -64,12 +64,16 @@ def _header(rows: Rows) -> tuple[str, ...]:
 
 
 def _label_at(rows: Rows, header: Sequence[str], column: str | None, name: str) -> int:
+    last = len(rows[0]) - 1
     if column is not None:
-        return _named(len(rows[0]), header, column, name)
+        try:
+            return header.index(column.lower()) if column.lower() in header else range(last + 1)[int(column)]
+        except (ValueError, IndexError):
+            names = f"the names {', '.join(header)} or " if header else ""
+            raise OptionError(f"{name!r} has no column {column!r}: expected {names}a position in 0..{last}") from None
     named = [header.index(label) for label in LABEL_NAMES if label in header]
     if named:
         return named[0]
-    last = len(rows[0]) - 1
     likely = [
         at for at in (0, last) if all(float(row[at]).is_integer() if is_number(row[at]) else row[at] for row in rows)
     ]
@@ -77,13 +81,3 @@ def _label_at(rows: Rows, header: Sequence[str], column: str | None, name: str) 
         advice = "pass label_column ('0' is the first, '-1' the last) or labels, a file with one label per line"
         raise DataError(f"cannot tell which column of {name!r} is the label: {advice}")
     return likely[0]
-
-
-def _named(width: int, header: Sequence[str], column: str, name: str) -> int:
-    if column.lower() in header:
-        return header.index(column.lower())
-    try:
-        return range(width)[int(column)]
-    except (ValueError, IndexError):
-        names = f"the names {', '.join(header)} or " if header else ""
-        raise OptionError(f"{name!r} has no column {column!r}: expected {names}a position in 0..{width - 1}") from None

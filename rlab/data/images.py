@@ -191,11 +191,8 @@ def kinds_in(folder: Path) -> tuple[str, ...]:
 
 def read_records(path: Path) -> NDArray[np.uint8]:
     """Read one .bin file into (n, 3073)."""
-    try:
-        regular(path)
-        flat = np.fromfile(path, np.uint8)
-    except OSError as error:
-        raise DataError(f"cannot read {str(path)!r} ({error}): check the file") from error
+    regular(path)
+    flat = np.fromfile(path, np.uint8)
     if not len(flat) or len(flat) % RECORD:
         size = f"expected records of {RECORD} bytes in {path.name!r}, got {len(flat)} bytes"
         raise DataError(f"{size}: the file is incomplete or not the binary version of CIFAR-10")

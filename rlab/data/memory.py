@@ -104,16 +104,15 @@ def _arrays(data: Any, take: Take) -> tuple[Array, Array, Take, Take]:
     """x (n, ...), y (n, ...), how the samples were selected, and what is left to select."""
     if isinstance(data, tuple | list) and len(data) == 2 and isinstance(data[0], Tensor | np.ndarray):
         return _array(data[0]), _array(data[1]), take, take
+    first = Take(take.limit, order="first")
     if isinstance(data, DataLoader) and data.batch_sampler is not None:
         plain = isinstance(data.sampler, SequentialSampler) and data.collate_fn is default_collate
         if take.limit is not None and plain and _sized(data.dataset):
             return _arrays(data.dataset, take)
-        first = Take(take.limit, order="first")
         return *_joined(_batches(data, take.limit), np.concatenate, take.limit), first, Take()
     if not _sized(data):
         if not isinstance(data, Iterable) or isinstance(data, dict | str):
             raise DataError(f"expected data as {_FORMS}, got {type(data).__name__}")
-        first = Take(take.limit, order="first")
         return *_joined(islice(data, take.limit), np.stack, take.limit), first, Take()
     labels = _known_labels(data) if take.limit is not None else None
     how = take if labels is not None or take.order == "first" else replace(take, shuffle=take.limit is not None)

@@ -90,8 +90,8 @@ def _found(source: DataFields, rows: Sequence[Row], left_out: Sequence[Loss]) ->
     """The windows of these records."""
     folder, fast = source.location, source.rate not in (None, SLOW)  # use the 500 Hz record, if there is one
     paths = [inside(folder, r.fast if fast and inside(folder, f"{r.fast}.hea").is_file() else r.slow) for r in rows]
-    found = find_cuts(source, paths, lambda cuts: range(len(cuts))[: source.limit])
-    return replace(found, left_out=(*left_out, *found.left_out))
+    found = find_cuts(source, paths)
+    return found.only(range(len(found.cuts))[: source.limit], left_out)
 
 
 def _numbers_source(source: DataFields) -> Source:
@@ -111,7 +111,7 @@ def _numbers_source(source: DataFields) -> Source:
     rows = [row for row in every if row.name in value]
     found = _found(source, [rows[i] for i in source.take.rows([row.cell for row in rows])], left_out)
     y = torch.tensor([[value[_stem(cut.record.name)]] for cut in found.cuts])
-    return replace(cut_source(source, found, y, ()), target="numbers")
+    return cut_source(source, found, y, ())
 
 
 def labelled_source(source: DataFields, found: Found, labels: Sequence[Sequence[str]], names: Sequence[str]) -> Source:
@@ -208,10 +208,9 @@ def cinc2017(source: DataFields) -> Source:
     if unknown or not wanted:
         record = repr(unknown[0]) if unknown else "any record"
         raise DataError(f"{reference.name!r} has no line for {record}: check records")
-    paths = [folder / name for name in wanted]
-    found = find_cuts(source, paths, lambda cuts: source.take.rows([table[cut.record.name] for cut in cuts]))
     unlisted = sorted(header.stem for header in folder.glob("*.hea") if header.stem not in table)
-    others = tuple((name, f"has no line in {reference.name}") for name in unlisted)
-    found = replace(found, left_out=found.left_out + others)
+    others = [(name, f"has no line in {reference.name}") for name in unlisted]
+    found = find_cuts(source, [folder / name for name in wanted])
+    found = found.only(source.take.rows([table[cut.record.name] for cut in found.cuts]), others)
     texts = [table[cut.record.name] for cut in found.cuts]
     return cut_source(source, found, *encode(texts, source.classes or tuple(CLASSES.values())))

@@ -36,7 +36,7 @@ from rlab.storage.config import Bounds
 
 Pixels = NDArray[np.uint8]
 Loss = tuple[str, str]  # (id, reason) of a skipped sample
-Chunk = tuple[Batch | None, Sequence[Loss]]  # the readable rows, if any, and (id, reason) of the others
+Chunk = tuple[Batch | None, Sequence[Loss]]  # see `Source.chunk`
 _PLURALS: dict[Kind, str] = {"signal": "signals", "image": "images", "video": "clips"}
 THREADS = min(8, os.cpu_count() or 1)  # used to decode a chunk
 Item = TypeVar("Item")
@@ -105,6 +105,7 @@ class Source(Samples):
         return replace(batch, left_out=tuple(losses))
 
     def chunk(self, rows: Sequence[int]) -> Chunk:
+        """The readable rows, if any, and (id, reason) of the others."""
         check_room(len(rows), self.shape)
         try:
             values = self.read(rows)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -59,21 +59,20 @@ class Found:
     leads: tuple[str, ...]
     left_out: tuple[Loss, ...]
 
+    def only(self, rows: Sequence[int], others: Sequence[Loss] = ()) -> Found:
+        """Some of the samples; `others` were left out before."""
+        return Found([self.cuts[i] for i in rows], self.leads, (*others, *self.left_out))
 
-Choose = Callable[[Sequence[Cut]], Sequence[int]]  # which of the samples to use
 
-
-def find_cuts(
-    source: DataFields, paths: Sequence[Path], choose: Choose, *, beats: bool = False, labelled: bool = False
-) -> Found:
+def find_cuts(source: DataFields, paths: Sequence[Path], *, beats: bool = False, labelled: bool = False) -> Found:
     """Cut records into beats or windows; `labelled` keeps only those with a label from their beats."""
     window = source.window or (BEAT if beats else WINDOW)
-    readable, broken = read_headers(paths, source.rate, annotated=beats or labelled)
+    readable, unreadable = read_headers(paths, source.rate, annotated=beats or labelled)
     records, leads, odd = alike(readable, source.leads)
     length = 2 * round(window * records[0].rate / 2)
     if length < 2:
         raise OptionError(f"expected a window of at least two values, got {window:g} s at {records[0].rate:g} Hz")
-    cuts, left_out = list[Cut](), broken + odd
+    cuts, left_out = list[Cut](), unreadable + odd
     for record in records:
         every = _cuts(record, beats, length)
         if not beats and not every:
@@ -87,7 +86,7 @@ def find_cuts(
                 cuts.append(cut)
     if not cuts:
         raise DataError(f"no usable {'beats' if beats else 'windows'} in {source.path!r}{first_loss(left_out)}")
-    return Found([cuts[i] for i in choose(cuts)], leads, tuple(left_out))
+    return Found(cuts, leads, tuple(left_out))
 
 
 def _cuts(record: Record, beats: bool, length: int) -> list[Cut]:
@@ -165,15 +164,11 @@ def wfdb_records(source: DataFields) -> Source:
     MIT-BIH arrhythmia database. `rate` resamples every record; `scaling` standardises each lead per record or window.
     """
     paths, labelled = _paths(source.location, source.records, source.split), source.labels is None
-    beats = source.beats is not False
-
-    def choose(cuts: Sequence[Cut]) -> list[int]:
-        return source.take.rows(_labels(source, cuts)[0])
-
-    found = find_cuts(source, paths, choose, beats=beats, labelled=labelled)
+    found = find_cuts(source, paths, beats=source.beats is not False, labelled=labelled)
     y, classes = _labels(source, found.cuts)
+    rows = source.take.rows(y)
     numbered = source.facts(classes)["numbered"] and not labelled
-    return cut_source(source, found, y, classes, numbered)
+    return cut_source(source, found.only(rows), y[rows], classes, numbered)
 
 
 def cut_source(source: DataFields, found: Found, y: Tensor, classes: Sequence[str], numbered: bool = False) -> Source:
@@ -193,7 +188,7 @@ def cut_source(source: DataFields, found: Found, y: Tensor, classes: Sequence[st
     records = {cut.record.path: cut.record for cut in cuts}.values()
     files = tuple(record.path.with_name(name) for record in records for name in record.files)
     unit = DEVIATIONS if source.scaling else cuts[0].record.unit(leads)
-    facts = source.facts(classes) | {"numbered": numbered, "target": "classes", "left_out": found.left_out}
+    facts = source.facts(classes) | {"numbered": numbered, "left_out": found.left_out}
     facts |= {"bounds": UNBOUNDED, "unit": unit, "rate": rate, "leads": leads}
     return Source(read, (len(leads), cuts[0].length), y, tuple(cut.id for cut in cuts), files, **facts)
 
