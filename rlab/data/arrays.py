@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -12,12 +12,13 @@ from torch import Tensor
 from rlab.data.batch import KINDS, UNBOUNDED, Kind
 from rlab.data.eight_bit import holds_bytes, to_float
 from rlab.data.fields import UNIT, DataFields
-from rlab.data.labels import by_name, encode_values, read_list
+from rlab.data.labels import Encoded, encode_values, read_list
 from rlab.data.numpy_files import Array, StoredArray, npz_names, open_npy, open_npz, read_npz, texts
 from rlab.data.source import Decoded, Source, reads
 from rlab.errors import DataError
 
-Stored = TypeVar("Stored", Array, StoredArray, Array | StoredArray)
+Rows = Array | StoredArray
+Given = TypeVar("Given", Array, Rows)
 FEW, LONG = 4, 4  # more channels than that, and fewer values than that times the channels, may be a picture
 DARKEST, SOME = 32, 256  # the highest value of uint8 that is dark, and rows that are looked at
 X_NAMES = ("x", "data", "images", "signals", "clips", "inputs", "arr_0")
@@ -28,33 +29,30 @@ Y_NAMES = ("y", "labels", "label", "targets", "arr_1")
 def npz(source: DataFields) -> Source:
     """Load x and y (or X and labels, x_test and y_test, ...) and, if present, ids, masks and classes from an .npz file."""
     path, stored = source.location, npz_names(source.location)
-    x_name = _find(stored, X_NAMES, source.split)
+    x_name = find_array(stored, X_NAMES, source.split)
     if x_name is None:
         raise DataError(f"expected an array named x in {source.path!r}, got {', '.join(stored) or 'none'}: rename it")
-    y_name = _find(stored, Y_NAMES, source.split) if source.labels is None else None
+    y_name = find_array(stored, Y_NAMES, source.split) if source.labels is None else None
     if y_name is None and source.labels is None:
         raise DataError(f"expected an array named y in {source.path!r}, got {', '.join(stored)}: add it or pass labels")
     x, masks = open_npz(path, x_name), open_npz(path, "masks") if "masks" in stored else None
     arrays = read_npz(path, (y_name, "ids", "classes"))
-    return as_source(source, x, *_labels(source, x.shape, arrays, y_name), arrays.get("ids"), masks)
+    if source.classes is None and "classes" in arrays:
+        source = source.model_copy(update={"classes": tuple(texts(arrays["classes"], "classes"))})
+    y, classes = _labels(source, x.shape, None if y_name is None else arrays[y_name])
+    return as_source(source, x, y, classes, arrays.get("ids"), masks)
 
 
-def _labels(
-    source: DataFields, shape: tuple[int, ...], arrays: Mapping[str, Array] | None = None, y_name: str | None = None
-) -> tuple[Tensor, tuple[str, ...], bool]:
-    """Labels and class names from the array `y_name`, or else from the file `labels`, and whether the names were numbered here."""
-    arrays, name = arrays or {}, source.location.name
+def _labels(source: DataFields, shape: tuple[int, ...], y: Array | None = None) -> Encoded:
+    """Labels and class names from the array `y`, or else from the file `labels`."""
     if not shape:
         raise DataError(f"expected one row per sample in {source.path!r}, got a single value")
-    stored = texts(arrays["classes"], "classes") if "classes" in arrays else None
-    names = stored if source.classes is None else source.classes
-    if y_name is not None:
-        y, classes = encode_values(_same(arrays[y_name], shape[0], "y"), source.target, names)
-    elif source.labels is not None:
-        y, classes = read_list(source.labels, shape[0], names, source.target or "classes")
-    else:
-        raise DataError(f"{name!r} holds no labels: pass labels, a .npy or .csv file with one label per sample")
-    return y, classes, by_name(classes, names)
+    if y is not None:
+        return encode_values(_same(y, shape[0], "y"), source.target, source.classes)
+    if source.labels is not None:
+        return read_list(source.labels, shape[0], source.classes, source.target)
+    name = source.location.name
+    raise DataError(f"{name!r} holds no labels: pass labels, a .npy or .csv file with one label per sample")
 
 
 @reads("target", "labels", "classes", "bounds", "rate", "unit", "leads")
@@ -64,7 +62,7 @@ def npy(source: DataFields) -> Source:
     return as_source(source, x, *_labels(source, x.shape))
 
 
-def _refuse_dark(x: Array | StoredArray) -> None:
+def _refuse_dark(x: Rows) -> None:
     """Refuse uint8 values that may have another range than 0..255; of an array in a file, some rows are read."""
     count = x.shape[0]
     seen = x[range(0, count, max(1, count // SOME))] if isinstance(x, StoredArray) else x
@@ -77,13 +75,7 @@ def _refuse_dark(x: Array | StoredArray) -> None:
 
 
 def as_source(
-    source: DataFields,
-    x: Array | StoredArray,
-    y: Tensor,
-    classes: Sequence[str] = (),
-    numbered: bool = False,
-    ids: Array | None = None,
-    masks: Array | StoredArray | None = None,
+    source: DataFields, x: Rows, y: Tensor, classes: Sequence[str], ids: Array | None = None, masks: Rows | None = None
 ) -> Source:
     """Samples from an array: the axes reordered, uint8 values scaled to the bounds, the chosen rows kept."""
     count = x.shape[0]
@@ -106,7 +98,7 @@ def as_source(
     if eight_bit and source.bounds is None:
         _refuse_dark(x)
     facts = source.facts(classes) | {"bounds": limits, "rate": source.rate, "unit": source.unit or ""}
-    facts |= {"leads": source.leads or (), "eight_bit": eight_bit, "numbered": numbered}
+    facts |= {"leads": source.leads or (), "eight_bit": eight_bit}
     return Source(read, shape[1:], y[rows], tuple(names[i] for i in rows), (source.location,), **facts)
 
 
@@ -141,14 +133,14 @@ def _refuse_either(shape: tuple[int, ...]) -> None:
         )
 
 
-def _find(stored: Sequence[str], names: Sequence[str], split: str | None) -> str | None:
+def find_array(stored: Sequence[str], names: Sequence[str], split: str | None = None) -> str | None:
     """The first array with one of these names, in any case; without `split`, x_test comes before x_train."""
     lower = {name.lower(): name for name in stored}
     ends = [f"_{split}"] if split else ["", "_test", "_train"]
     return next((lower[name + end] for end in ends for name in names if name + end in lower), None)
 
 
-def _same(array: Stored, count: int, name: str) -> Stored:
+def _same(array: Given, count: int, name: str) -> Given:
     if array.shape[:1] != (count,):
         raise DataError(f"the array {name} has shape {array.shape} for {count} inputs: expected one row per sample")
     return array

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from rlab.data.fields import DataFields, check_room
 from rlab.data.labels import files_below, labels_of
-from rlab.data.source import Loss, Source, reader, reads
+from rlab.data.source import Source, broken, reader, reads
 from rlab.data.wfdb_read import ratio_of, resample
 from rlab.errors import DataError, InputError, MissingExtra, optional
 from rlab.storage.outside import regular
@@ -41,27 +41,23 @@ def audio(source: DataFields) -> Source:
     """
     names = files_below(source.location, SOUNDS, "sounds")
     labels, classes = labels_of(source, names)
-    rows, headers, losses = list[int](), list[Header](), list[Loss]()
-    for row in source.take.rows(labels):
-        header = read_header(source.location / names[row])
-        if isinstance(header, str):
-            losses.append((names[row], header))
-        else:
-            rows.append(row)
-            headers.append(header)
-    if not rows:
+    found = {row: read_header(source.location / names[row]) for row in source.take.rows(labels)}
+    headers = {row: header for row, header in found.items() if isinstance(header, Header)}
+    losses = tuple((names[row], why) for row, why in found.items() if isinstance(why, str))
+    if not headers:
         raise DataError(f"no sound in {source.path!r} can be read, first {losses[0][0]!r}, which {losses[0][1]}")
-    rate = source.rate or _shared(headers)
-    seconds = source.window or max(header.length / header.rate for header in headers)
+    rate = source.rate or _shared(headers.values())
+    seconds = source.window or max(header.length / header.rate for header in headers.values())
     length = max(1, round(seconds * rate))
-    ids = tuple(names[row] for row in rows)
+    ids = tuple(names[row] for row in headers)
     files = tuple(source.location / name for name in ids)
-    read = reader(lambda item: read_sound(*item, rate, length), list(zip(files, headers, strict=True)), ids, BOUNDS)
-    facts = source.facts(classes) | {"bounds": BOUNDS, "rate": rate, "left_out": tuple(losses)}
-    return Source(read, (1, length), labels[rows], ids, files, one_each=True, **facts)
+    items = list(zip(files, headers.values(), strict=True))
+    read = reader(lambda item: read_sound(*item, rate, length), items, ids, BOUNDS)
+    facts = source.facts(classes) | {"bounds": BOUNDS, "rate": rate, "left_out": losses}
+    return Source(read, (1, length), labels[list(headers)], ids, files, one_each=True, **facts)
 
 
-def _shared(headers: Sequence[Header]) -> float:
+def _shared(headers: Iterable[Header]) -> float:
     rates = sorted({header.rate for header in headers})
     if len(rates) > 1:
         raise DataError(f"expected sounds of one rate, got {rates[0]} and {rates[-1]} Hz: pass rate, to resample them")
@@ -75,8 +71,8 @@ def read_header(file: Path) -> Header | str:
         info = _soundfile().info(str(file))
     except (InputError, MissingExtra):
         raise
-    except Exception as error:  # libsndfile raises its own errors on broken files
-        return _reason(error)
+    except Exception as error:
+        return broken(error)
     if not info.frames or not 0 < info.samplerate <= MOST_RATE:
         return "holds no sound"
     return Header(info.samplerate, info.frames, info.channels)
@@ -89,7 +85,7 @@ def read_sound(file: Path, header: Header, rate: float, length: int) -> Floats |
     try:
         values, _ = _soundfile().read(str(file), frames=min(first, header.length), dtype="float32", always_2d=True)
     except Exception as error:
-        return _reason(error)
+        return broken(error)
     sound = resample(values.mean(1)[None], ratio_of(header.rate, rate))[0, :length]
     if not np.isfinite(sound).all():
         return "holds NaN or infinite values"
@@ -100,7 +96,3 @@ def read_sound(file: Path, header: Header, rate: float, length: int) -> Floats |
 
 def _soundfile() -> Any:
     return optional("soundfile", MissingExtra("soundfile", "audio"))
-
-
-def _reason(error: Exception) -> str:
-    return f"cannot be read: {(str(error) or type(error).__name__).splitlines()[0]}"

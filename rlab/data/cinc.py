@@ -13,9 +13,9 @@ from pathlib import Path
 
 from rlab.data.fields import DataFields
 from rlab.data.labels import class_names, read_cells
-from rlab.data.physionet import WINDOW, labelled_source, usable_labels
+from rlab.data.physionet import labelled_source, usable_labels
 from rlab.data.snomed import SNOMED
-from rlab.data.source import Loss, Source, reads
+from rlab.data.source import Loss, Source, broken, reads
 from rlab.data.wfdb_cache import read_ahead_of_time, read_recording
 from rlab.data.wfdb_files import MATLAB
 from rlab.data.wfdb_records import find_cuts
@@ -87,8 +87,8 @@ def _codes(paths: Sequence[Path]) -> tuple[dict[Path, list[str]], list[Loss]]:
             comments = read_recording(path).comments
         except MissingExtra:
             raise
-        except Exception as error:  # wfdb raises many kinds of errors on broken files
-            left_out.append((path.name, f"cannot be read: {str(error) or type(error).__name__}"))
+        except Exception as error:
+            left_out.append((path.name, broken(error)))
             continue
         match = _DIAGNOSES.search("\n".join(comments))
         codes[path] = [] if match is None else [code.strip() for code in match["codes"].split(",") if code.strip()]
@@ -105,9 +105,7 @@ def _diagnosed(source: DataFields, codes: Mapping[Path, Sequence[str]], unreadab
     labels, left_out = usable_labels(source, named, wanted, unreadable)
     paths = list(labels)
     rows = [paths[i] for i in source.take.rows([",".join(own) for own in labels.values()])]
-    found = find_cuts(
-        source, rows, source.window or WINDOW, lambda cuts: [i for i, cut in enumerate(cuts) if not cut.start]
-    )
-    found.left_out[:0] = left_out
+    found = find_cuts(source, rows)
+    found = found.only([i for i, cut in enumerate(found.cuts) if not cut.start], left_out)
     names = wanted or tuple(sorted({label for own in labels.values() for label in own}))
     return labelled_source(source, found, [labels[cut.record.path] for cut in found.cuts], names)

@@ -14,11 +14,11 @@ from rlab.data.decode import BadClip, read_clip
 from rlab.data.eight_bit import finite
 from rlab.data.fields import UNIT, DataFields, Sampling, Size
 from rlab.data.fitting import sides
-from rlab.data.labels import files_below, labels_of, look_up, read_cells, read_table
+from rlab.data.labels import files_below, labels_of, look_up, read_cells, read_table, table_of
 from rlab.data.source import Pixels, Source, read_all, reader, reads
 from rlab.data.take import parse_ranges
 from rlab.errors import DataError, OptionError
-from rlab.storage.outside import read_text
+from rlab.storage.outside import read_lines
 
 VIDEOS = (".avi", ".mp4", ".mkv", ".mov", ".webm", ".m4v", ".mpg", ".mpeg")
 FOLDERS = ("ucfTrainTestlist", "testTrainMulti_7030_splits")
@@ -39,18 +39,14 @@ def read_split(
     for lists in folders:
         ucf, hmdb = lists / f"{split}list{fold:02d}.txt", sorted(lists.glob(f"*_test_split{fold}.txt"))
         if ucf.is_file():  # lines 'class/clip.avi', followed by a class number in train lists
-            return frozenset(_stem(line.split()[0]) for line in _lines(ucf)), _class_order(lists / "classInd.txt")
+            return frozenset(_stem(line.split()[0]) for line in read_lines(ucf)), _class_order(lists / "classInd.txt")
         if hmdb:  # lines 'clip.avi 1' of one class: 1 is train, 2 is test, 0 is unused
-            named = {file.name.removesuffix(f"_test_split{fold}.txt"): _lines(file) for file in hmdb}
+            named = {file.name.removesuffix(f"_test_split{fold}.txt"): read_lines(file) for file in hmdb}
             pairs = [(label, *line.rsplit(maxsplit=1)) for label, lines in named.items() for line in lines]
             wanted = [pair for pair in pairs if HMDB_CODES.get(pair[-1]) == split]
             return frozenset(f"{pair[0]}/{PurePosixPath(pair[1]).stem}" for pair in wanted), ()
     expected = f"{split}list{fold:02d}.txt or CLASS_test_split{fold}.txt in {str(folders[0])!r}"
     raise DataError(f"found no lists of split {split} {fold}: expected {expected}, or pass their folder as splits")
-
-
-def _lines(path: Path) -> list[str]:
-    return [line for line in read_text(path).splitlines() if line.strip()]
 
 
 def _stem(name: str) -> str:
@@ -62,8 +58,8 @@ def _stem(name: str) -> str:
 def _class_order(path: Path) -> tuple[str, ...]:
     """Read lines '1 ApplyEyeMakeup', counted from 1."""
     try:
-        pairs = [line.split(maxsplit=1) for line in _lines(path)] if path.is_file() else []
-        return tuple(name.strip() for _, name in sorted((int(number), name) for number, name in pairs))
+        pairs = [line.split(maxsplit=1) for line in read_lines(path)] if path.is_file() else []
+        return tuple(name for _, name in sorted((int(number), name) for number, name in pairs))
     except ValueError:
         raise DataError(f"expected lines like '1 ApplyEyeMakeup' in {str(path)!r}: correct the file") from None
 
@@ -78,7 +74,7 @@ def keep_groups(source: DataFields, names: Sequence[str]) -> list[int]:
 
 
 def _groups(source: DataFields, names: Sequence[str]) -> list[int]:
-    table = Path(source.labels) if source.labels is not None else source.location / "labels.csv"
+    table = table_of(source)
     if table.is_file() and "group" in (cell.lower() for cell in read_cells(table)[0]):
         groups = look_up(read_table(table, "group"), names, table.name)
     else:
@@ -113,9 +109,8 @@ class ClipSource:
             clips, order = read_split(options.location, options.split, options.fold or 1, options.splits)
             names = [name for name in names if _stem(name) in clips]
             if not names:
-                raise DataError(
-                    f"none of the {len(clips)} clips of split {options.split} are in the folder: check its lists"
-                )
+                count = f"none of the {len(clips)} clips of split {options.split}"
+                raise DataError(f"{count} are in the folder: check its lists")
             lost = sorted(clips - set(map(_stem, names)))
             missing = [(clip, "is listed but there is no file") for clip in lost]
             options = options.model_copy(update={"classes": options.classes or order or None})
@@ -129,7 +124,6 @@ class ClipSource:
 
     def _decoder(self, frames: int, size: Size | None, sampling: Sampling = "uniform") -> Callable[[str], Pixels | str]:
         """A function that decodes a clip by name, or returns the reason why it cannot."""
-        sides(size)
         if frames < 1:
             raise OptionError(f"expected at least 1 frame, got {frames}")
 
@@ -165,9 +159,7 @@ class ClipSource:
         return read_all(self.source(frames, size))
 
 
-@reads(
-    *("labels", "label_column", "classes", "size", "frames", "sampling", "split", "fold", "splits", "groups", "bounds")
-)
+@reads("labels", "label_column", "classes", "size", "frames", "sampling", "split", "fold", "splits", "groups", "bounds")
 def video_folder(source: DataFields) -> Source:
     """Load clips (b, 3, frames, h, w) from one folder per class, or from one folder with a table of labels.
 

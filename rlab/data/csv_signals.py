@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from rlab.data.arrays import as_source
 from rlab.data.fields import DataFields
-from rlab.data.labels import KEY_NAMES, LABEL_NAMES, by_name, encode, is_number, numbers, read_cells, read_list
+from rlab.data.labels import KEY_NAMES, LABEL_NAMES, encode_texts, is_number, read_cells, read_list
 from rlab.data.source import Source, reads
 from rlab.errors import DataError, OptionError
 
@@ -29,20 +29,16 @@ def csv_signals(source: DataFields) -> Source:
     rows = rows[1:] if header else rows
     if not rows:
         raise DataError(f"{file.name!r} has a header but no samples: expected one line per sample")
-    at = None if labels is not None else _label_at(rows, header, source.label_column, file.name)
+    if labels is not None:
+        at, (y, classes) = None, read_list(labels, len(rows), source.classes, source.target)
+    else:
+        at = _label_at(rows, header, source.label_column, file.name)
+        y, classes = encode_texts([row[at] for row in rows], source, file.name)
     key = next((header.index(name) for name in KEY_NAMES if name in header), None)
     values = [i for i in range(len(rows[0])) if i not in (at, key)]
     x = read_numbers(rows, values, file.name, first=2 if header else 1)
-    cells = [row[at] for row in rows] if at is not None else []
-    if labels is not None:
-        y, classes = read_list(labels, len(x), source.classes, source.target or "classes")
-    elif source.target == "numbers":
-        y, classes = numbers(cells, file.name), ()
-    else:
-        y, classes = encode(cells, source.classes)
     ids = None if key is None else np.array([row[key] for row in rows])
-    numbered = by_name(classes, source.classes)
-    return as_source(source.model_copy(update={"kind": "signal"}), x, y, classes, numbered, ids)
+    return as_source(source.model_copy(update={"kind": "signal"}), x, y, classes, ids)
 
 
 def read_numbers(rows: Rows, columns: Sequence[int], name: str, first: int = 1) -> NDArray[np.float32]:
@@ -68,12 +64,16 @@ def _header(rows: Rows) -> tuple[str, ...]:
 
 
 def _label_at(rows: Rows, header: Sequence[str], column: str | None, name: str) -> int:
+    last = len(rows[0]) - 1
     if column is not None:
-        return _named(len(rows[0]), header, column, name)
+        try:
+            return header.index(column.lower()) if column.lower() in header else range(last + 1)[int(column)]
+        except (ValueError, IndexError):
+            names = f"the names {', '.join(header)} or " if header else ""
+            raise OptionError(f"{name!r} has no column {column!r}: expected {names}a position in 0..{last}") from None
     named = [header.index(label) for label in LABEL_NAMES if label in header]
     if named:
         return named[0]
-    last = len(rows[0]) - 1
     likely = [
         at for at in (0, last) if all(float(row[at]).is_integer() if is_number(row[at]) else row[at] for row in rows)
     ]
@@ -81,13 +81,3 @@ def _label_at(rows: Rows, header: Sequence[str], column: str | None, name: str) 
         advice = "pass label_column ('0' is the first, '-1' the last) or labels, a file with one label per line"
         raise DataError(f"cannot tell which column of {name!r} is the label: {advice}")
     return likely[0]
-
-
-def _named(width: int, header: Sequence[str], column: str, name: str) -> int:
-    if column.lower() in header:
-        return header.index(column.lower())
-    try:
-        return range(width)[int(column)]
-    except (ValueError, IndexError):
-        names = f"the names {', '.join(header)} or " if header else ""
-        raise OptionError(f"{name!r} has no column {column!r}: expected {names}a position in 0..{width - 1}") from None

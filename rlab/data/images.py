@@ -45,54 +45,45 @@ def image_folder(source: DataFields) -> Source:
     rows = source.take.rows(y)
     ids = tuple(names[i] for i in rows)
     files = tuple(source.location / name for name in ids)
-    target, aims = source.target or "classes", aims_of(source, ids, classes)
-    made = picture_source(source, lambda rows: [files[i] for i in rows], ids, y[rows], classes, files, True, target)
-    return replace(made, aims=aims, whole=True)
+    made = picture_source(source, ids, y[rows], classes, files, source.target or "classes")
+    return replace(made, aims=aims_of(source, ids, classes), whole=True)
 
 
 def picture_source(
     source: DataFields,
-    open_rows: Callable[[Sequence[int]], Sequence[Path | IO[bytes]]],
     ids: tuple[str, ...],
     y: Tensor,
     classes: tuple[str, ...],
     files: tuple[Path, ...],
-    one_each: bool = False,
     target: Prediction = "classes",
+    opened: Callable[[Sequence[int]], Sequence[IO[bytes]]] | None = None,
 ) -> Source:
-    """Encoded images that `open_rows` opens; the default size is the size of the first image."""
+    """Encoded images, one in each file, or those that `opened` opens by row; the default size is that of the first image."""
     bounds, channels = source.bounds or UNIT, source.channels or 3
 
     def decode_one(file: Path | IO[bytes]) -> Pixels | str:
         return _read(file, source.size, channels, source.resize or "crop")
 
     def read(rows: Sequence[int]) -> Decoded:
-        return decode(decode_one, open_rows(rows), [ids[i] for i in rows], bounds)
+        images: Sequence[Path | IO[bytes]] = [files[i] for i in rows] if opened is None else opened(rows)
+        return decode(decode_one, images, [ids[i] for i in rows], bounds)
 
     shape: tuple[int, ...] = (channels, *sides(source.size))
     if source.size is None and ids:
-        first = decode_one(open_rows([0])[0])
+        first = decode_one(files[0] if opened is None else opened([0])[0])
         if isinstance(first, str):
             raise DataError(f"cannot read the first image, {ids[0]!r} ({first}): replace it, or pass a size")
         shape = first.shape
     facts = source.facts(classes) | {"target": target, "bounds": bounds, "eight_bit": finite(bounds)}
-    return Source(read, shape, y, ids, files, one_each, **facts)
+    return Source(read, shape, y, ids, files, one_each=opened is None, **facts)
 
 
 def read_images(
-    paths: Sequence[Path],
-    ids: Sequence[str],
-    size: Size | None,
-    channels: Channels,
-    bounds: Bounds,
-    resizing: Resizing = "crop",
+    paths: Sequence[Path], ids: Sequence[str], size: Size | None, channels: Channels, bounds: Bounds
 ) -> Tensor:
     """Read files into (b, channels, h, w); one error counts all files that cannot be read."""
-    if size is not None:
-        check_room(len(paths), (channels, *sides(size)))
-    with warnings.catch_warnings():  # not in `_read`, which several threads call
-        warnings.simplefilter("ignore")  # one error below covers all files
-        values = decode(lambda file: _read(file, size, channels, resizing), paths, ids, bounds)
+    with warnings.catch_warnings(action="ignore"):  # not in `_read`, which several threads call
+        values = decode(lambda file: _read(file, size, channels, "crop"), paths, ids, bounds)
     if values.losses or values.x is None:
         name, reason = values.losses[0]
         count = f"{len(values.losses)} of {len(paths)} images cannot be read"
@@ -200,11 +191,8 @@ def kinds_in(folder: Path) -> tuple[str, ...]:
 
 def read_records(path: Path) -> NDArray[np.uint8]:
     """Read one .bin file into (n, 3073)."""
-    try:
-        regular(path)
-        flat = np.fromfile(path, np.uint8)
-    except OSError as error:
-        raise DataError(f"cannot read {str(path)!r} ({error}): check the file") from error
+    regular(path)
+    flat = np.fromfile(path, np.uint8)
     if not len(flat) or len(flat) % RECORD:
         size = f"expected records of {RECORD} bytes in {path.name!r}, got {len(flat)} bytes"
         raise DataError(f"{size}: the file is incomplete or not the binary version of CIFAR-10")
@@ -222,8 +210,8 @@ def is_cifar(path: Path) -> bool:
 
 def is_pickled_cifar(path: Path) -> bool:
     """Whether the path is the Python version of CIFAR-10, whose files are pickles without a suffix."""
-    names = ("data_batch_1", "test_batch")
-    return path.name in (*names, *(f"data_batch_{i}" for i in range(2, 6))) or any((path / n).is_file() for n in names)
+    names = ("test_batch", *(f"data_batch_{i}" for i in range(1, 6)))
+    return path.name in names or any((path / name).is_file() for name in names)
 
 
 def _files(path: Path, split: str | None) -> list[Path]:

@@ -18,7 +18,7 @@ from rlab.errors import DataError, OptionError
 from rlab.predictions.boxes import TARGET_COLUMNS, TargetBoxes
 from rlab.predictions.kinds import WORDS, Prediction
 from rlab.predictions.maps import encode_map
-from rlab.storage.outside import read_text
+from rlab.storage.outside import read_lines, read_text
 
 KEY_NAMES = ("file", "filename", "file_name", "name", "id", "image", "clip", "video", "path", "sample", "record")
 LABEL_NAMES = ("label", "labels", "class", "class_id", "class_index", "target", "category", "y")
@@ -29,6 +29,7 @@ _SHAPES: dict[Prediction, str] = {
     "numbers": "(n,) or (n, k)",
 }
 Classes = str | Sequence[str] | None  # names by index, or a text file with one name per line
+Encoded = tuple[Tensor, tuple[str, ...]]  # labels (b, ...), and class names by index, none if unknown
 
 
 def read_cells(path: Path) -> list[tuple[str, ...]]:
@@ -90,6 +91,13 @@ def is_number(cell: str) -> bool:
     return True
 
 
+def encode_texts(texts: Sequence[str], source: DataFields, where: str, others: Sequence[str] = ()) -> Encoded:
+    """Texts from the file `where` as class indices (b,), or as numbers (b, 1) if these are the target."""
+    if source.target == "numbers":
+        return numbers(texts, where), ()
+    return encode(texts, source.classes, others)
+
+
 def look_up(table: Mapping[str, str], ids: Sequence[str], where: str) -> list[str]:
     """The label of each sample, looked up by path, file name or name without suffix."""
     labels = {name: table[key] for name in ids for key in _spellings(name) if key in table}
@@ -106,9 +114,7 @@ def _spellings(name: str) -> tuple[str, ...]:
     return path.stem, str(path.with_suffix("")), path.name, name
 
 
-def encode(
-    labels: Sequence[str], classes: Classes = None, others: Sequence[str] = ()
-) -> tuple[Tensor, tuple[str, ...]]:
+def encode(labels: Sequence[str], classes: Classes = None, others: Sequence[str] = ()) -> Encoded:
     """Convert label texts to class indices (b,) and class names.
 
     Integers are used as indices; names are sorted unless `classes` gives their order. `others` holds all labels of the
@@ -128,7 +134,7 @@ def encode(
     return torch.tensor([index[label] for label in labels]), names
 
 
-def encode_array(labels: Array, classes: Classes = None) -> tuple[Tensor, tuple[str, ...]]:
+def encode_array(labels: Array, classes: Classes = None) -> Encoded:
     """Convert an array of labels: numbers or names (n,), one-hot rows (n, k), or zeros and ones (n, k) for several labels."""
     labels = labels.reshape(len(labels)) if labels.shape[1:] == (1,) else labels
     names = class_names(classes)
@@ -147,32 +153,27 @@ def encode_array(labels: Array, classes: Classes = None) -> tuple[Tensor, tuple[
     return _in_range(torch.from_numpy(labels.astype(np.int64)), names), names
 
 
-def encode_values(y: Array, target: Prediction | None, classes: Classes = None) -> tuple[Tensor, tuple[str, ...]]:
-    """Labels, or what else is to be predicted, and class names."""
+def encode_values(y: Array, target: Prediction | None, classes: Classes = None) -> Encoded:
+    """Labels, or boxes (n, m, 5), maps (n, *size) or numbers (n,) or (n, k) as rows that a `Batch` holds, and class names."""
     if target in (None, "classes"):
         return encode_array(y, classes)
-    return _encode_targets(y, target), class_names(classes)
-
-
-def _encode_targets(y: Array, target: Prediction) -> Tensor:
-    """Boxes (n, m, 5), maps (n, *size) or numbers (n,) or (n, k) -> rows as a `Batch` holds them."""
     boxes = y.ndim == 3 and y.shape[-1] == TARGET_COLUMNS
     fits = {"boxes": boxes, "map": y.ndim >= 3, "numbers": y.ndim in (1, 2)}
     if not fits[target] or y.dtype.kind not in "biuf" or not y.size:
         raise DataError(f"expected {WORDS[target]} as {_SHAPES[target]}, got {y.dtype} of shape {y.shape}")
     values = torch.from_numpy(np.ascontiguousarray(y, np.float64))
     if target == "boxes":
-        return TargetBoxes(values[..., :4].float(), values[..., 4].long()).encode()
-    if target == "map":
-        return encode_map(values.long(), tuple(y.shape[1:]))
-    return values.float().reshape(len(y), -1)
+        rows = TargetBoxes(values[..., :4].float(), values[..., 4].long()).encode()
+    elif target == "map":
+        rows = encode_map(values.long(), tuple(y.shape[1:]))
+    else:
+        rows = values.float().reshape(len(y), -1)
+    return rows, class_names(classes)
 
 
-def read_list(
-    path: str | Path, count: int, classes: Classes = None, target: Prediction = "classes"
-) -> tuple[Tensor, tuple[str, ...]]:
+def read_list(file: str, count: int, classes: Classes = None, target: Prediction | None = None) -> Encoded:
     """Read one label for each of `count` samples, in order, from an .npy file or from the last cell of each line of text."""
-    path = Path(path)
+    path = Path(file)
     if path.suffix == ".npy":
         labels = read_npy(path)
     else:
@@ -190,8 +191,7 @@ def read_list(
 def class_names(classes: Classes) -> tuple[str, ...]:
     """Unique class names by index, from a sequence or from a text file with one name per line."""
     if isinstance(classes, str):
-        lines = read_text(Path(classes), "file of class names").splitlines()
-        classes = [line.strip() for line in lines if line.strip()]
+        classes = read_lines(Path(classes), "file of class names")
     names = tuple(classes or ())
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
@@ -208,11 +208,6 @@ def _whole_numbers(labels: Sequence[str]) -> dict[str, int] | None:
     if wrong:
         raise DataError(f"expected integers as labels, got {wrong[0]!r}: correct it, or pass the names as classes")
     return {label: int(value) for label, value in values.items()}
-
-
-def by_name(classes: Sequence[str], given: Classes) -> bool:
-    """Whether the numbers of these classes follow from their names alone, because nothing gave their order."""
-    return bool(classes) and given is None
 
 
 def _in_range(labels: Tensor, names: tuple[str, ...]) -> Tensor:
@@ -259,25 +254,24 @@ def aims_of(source: DataFields, names: Sequence[str], classes: Sequence[str]) ->
     """The class to aim at for each sample, from the column `targets` of the table of labels."""
     if source.targets is None:
         return None
-    table = _table(source)
+    table = table_of(source)
     return encode(look_up(read_table(table, source.targets), names, table.name), tuple(classes) or None)[0]
 
 
-def _table(source: DataFields) -> Path:
+def table_of(source: DataFields) -> Path:
+    """The table of labels, by default labels.csv in the folder; it may be missing."""
     return Path(source.labels) if source.labels is not None else source.location / "labels.csv"
 
 
-def labels_of(source: DataFields, names: Sequence[str]) -> tuple[Tensor, tuple[str, ...]]:
+def labels_of(source: DataFields, names: Sequence[str]) -> Encoded:
     """Labels of files, from the table, or else from labels.csv in the folder, or else from the names of their folders.
 
     Integer folder names are class indices; other names are sorted. The target 'numbers' needs a table.
     """
-    table = _table(source)
-    if source.target == "numbers":
-        return numbers(look_up(read_table(table, source.label_column), names, table.name), table.name), ()
-    if source.labels is not None or table.is_file():
+    table = table_of(source)
+    if source.target == "numbers" or source.labels is not None or table.is_file():
         labels = read_table(table, source.label_column)
-        return encode(look_up(labels, names, table.name), source.classes, tuple(labels.values()))
+        return encode_texts(look_up(labels, names, table.name), source, table.name, tuple(labels.values()))
     loose = [name for name in names if "/" not in name]
     if loose:
         advice = "pass labels, a CSV with the columns file and label, or use one folder per class"

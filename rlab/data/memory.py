@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, Dataset, SequentialSampler, Subset, Ten
 from rlab.data.arrays import as_source, channels_first
 from rlab.data.batch import DARK, KINDS, Batch
 from rlab.data.fields import UNIT, DataFields, check_room
-from rlab.data.labels import by_name, class_names, encode, encode_values
+from rlab.data.labels import Encoded, class_names, encode, encode_values
 from rlab.data.numpy_files import Array
 from rlab.data.take import Labels, Take
 from rlab.errors import DataError
@@ -47,22 +47,17 @@ def in_memory(data: object, source: DataFields) -> Batch:
     known = {"kind": KINDS[shaped.ndim - 3], "bounds": source.bounds or _bounds(shaped)}
     rest = {"limit": left.limit, "order": left.order, "shuffle": left.shuffle}
     labels, classes = _labels(y, _class_names(data), source)
-    numbered = by_name(classes, source.classes)
-    return replace(as_source(source.model_copy(update=known | rest), shaped, labels, classes, numbered)[:], take=take)
+    return replace(as_source(source.model_copy(update=known | rest), shaped, labels, classes)[:], take=take)
 
 
 def _with_rows(data: object, target: Prediction | None) -> object:
     """Data in which the boxes of each sample, (m, 5) or (boxes, classes), stand as one array."""
-    if (
-        target != "boxes"
-        or not isinstance(data, tuple | list)
-        or len(data) != 2
-        or not isinstance(data[1], list | tuple)
-    ):
-        return data
-    each = [one if isinstance(one, tuple | list) and len(one) == 2 else _split(one) for one in data[1]]
-    pairs = [(torch.as_tensor(boxes), torch.as_tensor(labels)) for boxes, labels in each]
-    return data[0], TargetBoxes.of(pairs).encode().view(len(pairs), -1, TARGET_COLUMNS)
+    match data:
+        case [x, [*objects]] if target == "boxes":
+            each = [one if isinstance(one, tuple | list) and len(one) == 2 else _split(one) for one in objects]
+            pairs = [(torch.as_tensor(boxes), torch.as_tensor(labels)) for boxes, labels in each]
+            return x, TargetBoxes.of(pairs).encode().view(len(pairs), -1, TARGET_COLUMNS)
+    return data
 
 
 def _split(objects: Any) -> tuple[Array, Array]:
@@ -73,7 +68,7 @@ def _split(objects: Any) -> tuple[Array, Array]:
     return rows[:, :4], rows[:, 4]
 
 
-def _labels(y: Array, own: tuple[str, ...] | None, source: DataFields) -> tuple[Tensor, tuple[str, ...]]:
+def _labels(y: Array, own: tuple[str, ...] | None, source: DataFields) -> Encoded:
     """Labels and class names; if both the data set and the user name the classes, the user's order counts."""
     labels, names = encode_values(y, source.target, source.classes if own is None else own)
     if own is None or source.classes is None or labels.dim() > 1:
@@ -109,16 +104,15 @@ def _arrays(data: Any, take: Take) -> tuple[Array, Array, Take, Take]:
     """x (n, ...), y (n, ...), how the samples were selected, and what is left to select."""
     if isinstance(data, tuple | list) and len(data) == 2 and isinstance(data[0], Tensor | np.ndarray):
         return _array(data[0]), _array(data[1]), take, take
+    first = Take(take.limit, order="first")
     if isinstance(data, DataLoader) and data.batch_sampler is not None:
         plain = isinstance(data.sampler, SequentialSampler) and data.collate_fn is default_collate
         if take.limit is not None and plain and _sized(data.dataset):
             return _arrays(data.dataset, take)
-        first = Take(take.limit, order="first")
         return *_joined(_batches(data, take.limit), np.concatenate, take.limit), first, Take()
     if not _sized(data):
         if not isinstance(data, Iterable) or isinstance(data, dict | str):
             raise DataError(f"expected data as {_FORMS}, got {type(data).__name__}")
-        first = Take(take.limit, order="first")
         return *_joined(islice(data, take.limit), np.stack, take.limit), first, Take()
     labels = _known_labels(data) if take.limit is not None else None
     how = take if labels is not None or take.order == "first" else replace(take, shuffle=take.limit is not None)

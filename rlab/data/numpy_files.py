@@ -123,8 +123,7 @@ def _header(file: IO[bytes], size: int, where: str) -> tuple[tuple[int, ...], bo
     if version not in ((1, 0), (2, 0)):
         raise ValueError(f"an array of format {version}")
     read_header: Any = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about headers written by Python 2
+    with warnings.catch_warnings(action="ignore"):  # about headers written by Python 2
         shape, by_column, dtype = read_header(file)
     if dtype.kind not in _KINDS or not dtype.itemsize:
         content = "Python objects, which are pickled" if dtype.hasobject else f"values of type {dtype}"
@@ -143,8 +142,7 @@ def _read(file: IO[bytes], size: int, where: str) -> Array:
         memory = f"{need / 1e9:.1f} GB of memory, but {free / 1e9:.1f} GB are free"
         raise DataError(f"the array in {where!r} needs {memory}: save fewer samples, or with np.savez, uncompressed")
     file.seek(0)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with warnings.catch_warnings(action="ignore"):
         array: Array = np.lib.format.read_array(file, allow_pickle=False)
     return array
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from rlab.data.arrays import channels_first
+from rlab.data.arrays import X_NAMES, channels_first, find_array
 from rlab.data.batch import Batch
 from rlab.data.clips import VIDEOS
 from rlab.data.csv_signals import read_numbers
@@ -62,7 +62,7 @@ def _array(path: Path, like: Batch) -> Array:
 
 def _first(path: Path) -> Array:
     names = npz_names(path)
-    name = next((name for name in names if name.lower() in ("x", "data", "arr_0")), names[0] if names else None)
-    if name is None:
+    if not names:
         raise DataError("expected an array named x in the .npz file, got none")
+    name = find_array(names, X_NAMES) or names[0]
     return read_npz(path, (name,))[name]

@@ -14,9 +14,8 @@ import torch
 
 from rlab.data.fields import DataFields
 from rlab.data.labels import class_names, encode, is_number, read_cells
-from rlab.data.source import Loss, Source, reads
+from rlab.data.source import Loss, Source, first_loss, reads
 from rlab.data.take import parse_ranges
-from rlab.data.wfdb_read import reason
 from rlab.data.wfdb_records import Found, cut_source, find_cuts
 from rlab.errors import DataError, OptionError
 from rlab.storage.names import inside
@@ -31,7 +30,6 @@ SLOW = 100.0  # Hz
 REFERENCES = ("REFERENCE-v3.csv", "REFERENCE.csv")  # of CinC 2017; version 3 corrects labels
 CLASSES = {"N": "normal", "A": "atrial fibrillation", "O": "other rhythm", "~": "noisy"}
 OLDEST = 89  # years; PTB-XL writes 300 for patients who are older
-WINDOW = 10.0  # seconds, the length of a PTB-XL record; CinC 2017 records last 9 to 61
 
 
 @dataclass(frozen=True)
@@ -84,7 +82,7 @@ def usable_labels(
     left_out += [(path.name, "has several labels") for path, own in labels.items() if len(own) > most]
     usable = {path: own for path, own in labels.items() if 0 < len(own) <= most}
     if not usable:
-        raise DataError(f"no record of {source.path!r} has a usable label{reason(left_out)}")
+        raise DataError(f"no record of {source.path!r} has a usable label{first_loss(left_out)}")
     return usable, left_out
 
 
@@ -92,9 +90,8 @@ def _found(source: DataFields, rows: Sequence[Row], left_out: Sequence[Loss]) ->
     """The windows of these records."""
     folder, fast = source.location, source.rate not in (None, SLOW)  # use the 500 Hz record, if there is one
     paths = [inside(folder, r.fast if fast and inside(folder, f"{r.fast}.hea").is_file() else r.slow) for r in rows]
-    found = find_cuts(source, paths, source.window or WINDOW, lambda cuts: range(len(cuts))[: source.limit])
-    found.left_out[:0] = left_out
-    return found
+    found = find_cuts(source, paths)
+    return found.only(range(len(found.cuts))[: source.limit], left_out)
 
 
 def _numbers_source(source: DataFields) -> Source:
@@ -110,11 +107,11 @@ def _numbers_source(source: DataFields) -> Source:
         else:
             value[row.name] = float(cell)
     if not value:
-        raise DataError(f"no record of {source.path!r} has a number in the column {column!r}{reason(left_out)}")
+        raise DataError(f"no record of {source.path!r} has a number in the column {column!r}{first_loss(left_out)}")
     rows = [row for row in every if row.name in value]
     found = _found(source, [rows[i] for i in source.take.rows([row.cell for row in rows])], left_out)
     y = torch.tensor([[value[_stem(cut.record.name)]] for cut in found.cuts])
-    return replace(cut_source(source, found, y, ()), target="numbers")
+    return cut_source(source, found, y, ())
 
 
 def labelled_source(source: DataFields, found: Found, labels: Sequence[Sequence[str]], names: Sequence[str]) -> Source:
@@ -211,11 +208,9 @@ def cinc2017(source: DataFields) -> Source:
     if unknown or not wanted:
         record = repr(unknown[0]) if unknown else "any record"
         raise DataError(f"{reference.name!r} has no line for {record}: check records")
-    found = find_cuts(
-        source, [folder / name for name in wanted], source.window or WINDOW,
-        lambda cuts: source.take.rows([table[cut.record.name] for cut in cuts]),
-    )  # fmt: skip
-    others = sorted(header.stem for header in folder.glob("*.hea") if header.stem not in table)
-    found.left_out.extend((name, f"has no line in {reference.name}") for name in others)
+    unlisted = sorted(header.stem for header in folder.glob("*.hea") if header.stem not in table)
+    others = [(name, f"has no line in {reference.name}") for name in unlisted]
+    found = find_cuts(source, [folder / name for name in wanted])
+    found = found.only(source.take.rows([table[cut.record.name] for cut in found.cuts]), others)
     texts = [table[cut.record.name] for cut in found.cuts]
     return cut_source(source, found, *encode(texts, source.classes or tuple(CLASSES.values())))

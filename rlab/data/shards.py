@@ -55,10 +55,10 @@ def parquet(source: DataFields) -> Source:
     names = [f"{path.stem}:{i:06d}" for path, count in zip(paths, counts, strict=True) for i in range(count)]
     rows = source.take.rows(y)
     stored = _Rows(files, image)
+    ids = tuple(names[i] for i in rows)
     return picture_source(
-        source, lambda wanted: stored.get([rows[i] for i in wanted]), tuple(names[i] for i in rows), y[rows], classes,
-        tuple(paths),
-    )  # fmt: skip
+        source, ids, y[rows], classes, tuple(paths), opened=lambda wanted: stored.get([rows[i] for i in wanted])
+    )
 
 
 def shards(source: DataFields, ending: str) -> list[Path]:
@@ -172,8 +172,8 @@ def webdataset(source: DataFields) -> Source:
     chosen = [members[i] for i in rows]
     ids = tuple(f"{member.path.stem}:{member.name}" for member in chosen)
     return picture_source(
-        source, lambda wanted: [chosen[i].open() for i in wanted], ids, y[rows], classes, tuple(paths)
-    )  # fmt: skip
+        source, ids, y[rows], classes, tuple(paths), opened=lambda wanted: [chosen[i].open() for i in wanted]
+    )
 
 
 @dataclass(frozen=True)

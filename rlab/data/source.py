@@ -36,6 +36,7 @@ from rlab.storage.config import Bounds
 
 Pixels = NDArray[np.uint8]
 Loss = tuple[str, str]  # (id, reason) of a skipped sample
+Chunk = tuple[Batch | None, Sequence[Loss]]  # see `Source.chunk`
 _PLURALS: dict[Kind, str] = {"signal": "signals", "image": "images", "video": "clips"}
 THREADS = min(8, os.cpu_count() or 1)  # used to decode a chunk
 Item = TypeVar("Item")
@@ -52,11 +53,15 @@ class Decoded:
     more: Mapping[str, Any] = field(default_factory=dict)  # further fields of the batch
 
 
+Read = Callable[[Sequence[int]], Decoded]  # the samples in some rows
+Decode = Callable[[Item], NDArray[np.generic] | str]  # a sample (c, *size), or the reason why there is none
+
+
 @dataclass(frozen=True, repr=False)
 class Source(Samples):
     """Samples that are read on demand; those that cannot be decoded are skipped and listed."""
 
-    read: Callable[[Sequence[int]], Decoded]
+    read: Read
     sample_shape: tuple[int, ...]  # (c, *size)
     y: Tensor
     ids: tuple[str, ...]
@@ -70,7 +75,7 @@ class Source(Samples):
             raise DataError("expected at least one sample, got none")
         self._check_facts()
         if not self.stamps:
-            object.__setattr__(self, "stamps", tuple(map(_stamp, self.files)))
+            object.__setattr__(self, "stamps", tuple(map(stamp, self.files)))
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -99,7 +104,7 @@ class Source(Samples):
             raise DataError(f"none of {len(losses)} samples can be read, first {losses[0][0]!r} ({losses[0][1]})")
         return replace(batch, left_out=tuple(losses))
 
-    def chunk(self, rows: Sequence[int]) -> tuple[Batch | None, Sequence[Loss]]:
+    def chunk(self, rows: Sequence[int]) -> Chunk:
         """The readable rows, if any, and (id, reason) of the others."""
         check_room(len(rows), self.shape)
         try:
@@ -117,7 +122,7 @@ class Source(Samples):
 
     def _check(self, rows: Sequence[int]) -> None:
         for at in rows if self.one_each else range(len(self.files)):
-            if _stamp(self.files[at]) != self.stamps[at]:
+            if stamp(self.files[at]) != self.stamps[at]:
                 raise DataError(f"{str(self.files[at])!r} changed during the run: restore it, or start a new run")
 
     def fingerprint(self) -> str:
@@ -130,7 +135,8 @@ class Source(Samples):
         return whole.hexdigest()[:24]
 
 
-def _stamp(path: Path) -> tuple[int, int]:
+def stamp(path: str | Path) -> tuple[int, int]:
+    """Size and modification time of a file; -1 for both if there is none."""
     try:
         status = os.stat(path)
     except OSError:
@@ -138,10 +144,8 @@ def _stamp(path: Path) -> tuple[int, int]:
     return status.st_size, status.st_mtime_ns
 
 
-def decode(
-    function: Callable[[Item], NDArray[np.generic] | str], items: Sequence[Item], ids: Sequence[str], bounds: Bounds
-) -> Decoded:
-    """Decode items in several threads and stack the samples (c, *size); a string is the reason why there is no sample."""
+def decode(function: Decode[Item], items: Sequence[Item], ids: Sequence[str], bounds: Bounds) -> Decoded:
+    """Decode items in several threads and stack the samples."""
 
     def to_sample(item: Item) -> Tensor | str:
         pixels = function(item)
@@ -163,10 +167,8 @@ def decode(
     return Decoded(None if x is None else x[: len(kept)], kept, losses)
 
 
-def reader(
-    function: Callable[[Item], NDArray[np.generic] | str], items: Sequence[Item], ids: Sequence[str], bounds: Bounds
-) -> Callable[[Sequence[int]], Decoded]:
-    """A function that decodes some of the items, for `Source.read`."""
+def reader(function: Decode[Item], items: Sequence[Item], ids: Sequence[str], bounds: Bounds) -> Read:
+    """A function that decodes some of the items."""
     return lambda rows: decode(function, [items[i] for i in rows], [ids[i] for i in rows], bounds)
 
 
@@ -178,6 +180,16 @@ def read_all(found: Source) -> Batch:
         count = f"{len(losses)} of {len(found)} {_PLURALS[found.kind]} cannot be read"
         raise DataError(f"{count}, first {losses[0][0]!r} ({losses[0][1]}): replace them")
     return replace(batch, left_out=(*found.left_out, *losses))
+
+
+def broken(error: Exception) -> str:
+    """Why a file is skipped; libraries raise many kinds of errors on broken files."""
+    return f"cannot be read: {(str(error) or type(error).__name__).splitlines()[0]}"
+
+
+def first_loss(losses: Sequence[Loss]) -> str:
+    """The first loss as the end of an error sentence."""
+    return f": {losses[0][0]} {losses[0][1]}" if losses else ": they hold none"
 
 
 def check_same_shape(shape: Sequence[int], expected: Sequence[int], name: str) -> None:
@@ -211,9 +223,6 @@ def reads(*names: str) -> Callable[[Loader], Loader]:
         return loader
 
     return add
-
-
-Chunk = tuple[Batch | None, Sequence[Loss]]
 
 
 @contextmanager

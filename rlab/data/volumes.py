@@ -16,7 +16,7 @@ from rlab.data.decode import frame_indices
 from rlab.data.fields import UNIT, DataFields, check_room
 from rlab.data.fitting import place
 from rlab.data.labels import files_below, labels_of
-from rlab.data.source import Source, reader, reads
+from rlab.data.source import Source, broken, reader, reads
 from rlab.errors import DataError, InputError, MissingExtra, optional
 from rlab.storage.config import Bounds
 from rlab.storage.outside import regular
@@ -93,8 +93,8 @@ def _read(study: Study, source: DataFields) -> Floats | str:
         whole = _dicom(study.files) if study.files[0].suffix.lower() in DICOM else _nifti(study.files[0])
     except (InputError, MissingExtra):
         raise
-    except Exception as error:  # the readers raise many kinds of errors on broken files
-        return f"cannot be read: {(str(error) or type(error).__name__).splitlines()[0]}"
+    except Exception as error:
+        return broken(error)
     if not np.isfinite(whole).all():
         return "holds NaN or infinite values"
     depth = whole.shape[1]

@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel
 
+from rlab.data.source import stamp
 from rlab.data.wfdb_files import MATLAB, Recording, read_files, read_matlab, signal_files
 from rlab.progress import PATIENCE, bar
 from rlab.storage.files import write_atomically
@@ -32,12 +33,11 @@ VERSION = 1
 FEW = 200  # records that a process reads; fewer are read faster in this one
 MOST_PROCESSES = 8
 ARRAYS = ("digital", "gain", "zero", "at", "at_ends", "at_one")
-TEXTS = ("leads", "units", "rate", "comments", "symbols", "annotated")
 Stamp = tuple[str, int, int]  # name, size and modification time of a file; -1 if there is none
 
 
 class Facts(BaseModel):
-    """The text of a kept record."""
+    """The text of a kept record: its stamps, its checksum, and fields of `Recording`."""
 
     stamps: tuple[Stamp, ...]
     checksum: int
@@ -91,15 +91,7 @@ def _kept_folder(folder: str, here: str, chosen: str | None, home: str | None) -
 def _stamps(path: Path, names: Sequence[str]) -> tuple[Stamp, ...]:
     """Stamps of the files with these names in the folder of the record."""
     folder = os.path.dirname(path)
-    return tuple(_stamp(os.path.join(folder, name), name) for name in names)
-
-
-def _stamp(file: str, name: str) -> Stamp:
-    try:
-        status = os.stat(file)
-    except OSError:
-        return name, -1, -1
-    return name, status.st_size, status.st_mtime_ns
+    return tuple((name, *stamp(os.path.join(folder, name))) for name in names)
 
 
 def _keep(file: str, made: Recording, stamps: tuple[Stamp, ...]) -> None:
@@ -107,8 +99,7 @@ def _keep(file: str, made: Recording, stamps: tuple[Stamp, ...]) -> None:
 
     os.makedirs(os.path.dirname(file), 0o700, exist_ok=True)
     arrays = {name: getattr(made, name) for name in ARRAYS}
-    texts = {name: getattr(made, name) for name in TEXTS}
-    facts = Facts(stamps=stamps, checksum=_checksum(arrays), **texts)
+    facts = Facts.model_validate(vars(made) | {"stamps": stamps, "checksum": _checksum(arrays)})
     write_atomically(Path(file), save(arrays, {"version": str(VERSION), "facts": facts.model_dump_json()}))
 
 
@@ -132,7 +123,7 @@ def _read_kept(file: str, path: Path) -> Recording | None:
         if not own or today != facts.stamps or _checksum(arrays) != facts.checksum:
             return None
         files = tuple(stamp[0] for stamp in today if stamp[1] >= 0)
-        return Recording(files=files, **{name: getattr(facts, name) for name in TEXTS}, **arrays)
+        return Recording(files=files, **facts.model_dump(exclude={"stamps", "checksum"}), **arrays)
     except Exception:  # a damaged file fails in many ways, and the record itself is still there
         return None
 

@@ -190,8 +190,6 @@ def load_wfdb() -> Any:
 def read_matlab(path: Path) -> Recording:
     """The record at `path`, without suffix: twelve leads (12, time) in mV at 500 Hz."""
     file = path.with_name(path.name + MATLAB)
-    if not file.is_file():
-        raise ValueError(f"there is no file {file.name}")
     values = np.ascontiguousarray(_data(file).T)
     at_ends, at_one = find_stuck(values, CPSC_RATE)
     none, ones = np.zeros(0, np.int64), np.ones(len(TWELVE))
@@ -218,8 +216,7 @@ def _data(file: Path) -> Floats:
 
 def _check_size(file: Path) -> None:
     """Refuse a file whose compressed parts would unpack to more than any record holds."""
-    size = file.stat().st_size
-    if size > _LARGEST_MATLAB:
+    if (size := _size_of(file)) > _LARGEST_MATLAB:
         raise ValueError(f"{file.name} has {size / 2**20:.0f} MiB, expected at most {_LARGEST_MATLAB / 2**20:.0f}")
     raw, at, total = file.read_bytes(), _HEADER, 0
     order = ">" if raw[126:128] == b"MI" else "<"

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlab.data.fields import Scaling, check_room
-from rlab.data.source import Loss
+from rlab.data.source import Loss, broken, first_loss
 from rlab.data.wfdb_cache import read_ahead_of_time, read_recording
 from rlab.data.wfdb_files import TWELVE, Flags, Floats, Recording
 from rlab.errors import DataError, InputError, MissingExtra, OptionError
@@ -76,11 +76,11 @@ def read_headers(paths: Sequence[Path], rate: float | None, annotated: bool) -> 
                 raise
             except InputError as error:
                 left_out.append((path.name, str(error)))
-            except Exception as error:  # wfdb raises many kinds of errors on broken files
-                left_out.append((path.name, f"cannot be read: {str(error) or type(error).__name__}"))
+            except Exception as error:
+                left_out.append((path.name, broken(error)))
             progress((path,))
     if not records:
-        raise DataError(f"none of {len(paths)} WFDB records can be read{reason(left_out)}")
+        raise DataError(f"none of {len(paths)} WFDB records can be read{first_loss(left_out)}")
     return records, left_out
 
 
@@ -189,8 +189,3 @@ def standardise(x: Floats) -> Floats:
 
 def ratio_of(native: float, rate: float | None) -> Fraction:
     return Fraction(1) if rate is None or rate == native else Fraction(rate / native).limit_denominator(1000)
-
-
-def reason(left_out: Sequence[Loss]) -> str:
-    """The first loss as the end of an error sentence."""
-    return f": {left_out[0][0]} {left_out[0][1]}" if left_out else ": they hold none"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,9 +14,9 @@ from torch import Tensor
 from rlab.data.batch import UNBOUNDED
 from rlab.data.ecg_masks import QRS, mark_masks
 from rlab.data.fields import DataFields, Scaling, check_room
-from rlab.data.labels import by_name, encode, look_up, read_table
-from rlab.data.source import Decoded, Loss, Source, reads
-from rlab.data.wfdb_read import AAMI, Record, Values, alike, read_headers, read_values, reason, standardise
+from rlab.data.labels import Encoded, encode, look_up, read_table
+from rlab.data.source import Decoded, Loss, Source, broken, first_loss, reads
+from rlab.data.wfdb_read import AAMI, Record, Values, alike, read_headers, read_values, standardise
 from rlab.errors import DataError, OptionError
 from rlab.progress import PATIENCE, bar
 
@@ -57,22 +57,22 @@ class Found:
 
     cuts: list[Cut]
     leads: tuple[str, ...]
-    left_out: list[Loss]
+    left_out: tuple[Loss, ...]
+
+    def only(self, rows: Sequence[int], others: Sequence[Loss] = ()) -> Found:
+        """Some of the samples; `others` were left out before."""
+        return Found([self.cuts[i] for i in rows], self.leads, (*others, *self.left_out))
 
 
-Choose = Callable[[Sequence[Cut]], Sequence[int]]  # which of the samples to use
-
-
-def find_cuts(
-    source: DataFields, paths: Sequence[Path], window: float, choose: Choose, *, beats: bool = False, labelled: bool = False
-) -> Found:  # fmt: skip
-    """Cut records into beats or windows of `window` seconds; `labelled` keeps only those with a label from their beats."""
-    readable, broken = read_headers(paths, source.rate, annotated=beats or labelled)
+def find_cuts(source: DataFields, paths: Sequence[Path], *, beats: bool = False, labelled: bool = False) -> Found:
+    """Cut records into beats or windows; `labelled` keeps only those with a label from their beats."""
+    window = source.window or (BEAT if beats else WINDOW)
+    readable, unreadable = read_headers(paths, source.rate, annotated=beats or labelled)
     records, leads, odd = alike(readable, source.leads)
     length = 2 * round(window * records[0].rate / 2)
     if length < 2:
         raise OptionError(f"expected a window of at least two values, got {window:g} s at {records[0].rate:g} Hz")
-    cuts, left_out = list[Cut](), broken + odd
+    cuts, left_out = list[Cut](), unreadable + odd
     for record in records:
         every = _cuts(record, beats, length)
         if not beats and not every:
@@ -85,8 +85,8 @@ def find_cuts(
             else:
                 cuts.append(cut)
     if not cuts:
-        raise DataError(f"no usable {'beats' if beats else 'windows'} in {source.path!r}{reason(left_out)}")
-    return Found([cuts[i] for i in choose(cuts)], leads, left_out)
+        raise DataError(f"no usable {'beats' if beats else 'windows'} in {source.path!r}{first_loss(left_out)}")
+    return Found(cuts, leads, tuple(left_out))
 
 
 def _cuts(record: Record, beats: bool, length: int) -> list[Cut]:
@@ -118,28 +118,24 @@ def read_cuts(
         rows.setdefault(str(cut.record.path), []).append(row)
     with bar(len(cuts), "reading", patience=PATIENCE) as progress:
         for members in rows.values():
-            usable, faulty = _read_record([cuts[row] for row in members], leads, scaling)
-            for at, sample in usable:
-                x[members[at]] = sample
-            kept += [members[at] for at, _ in usable]
-            left_out += faulty
+            for row, sample in zip(members, _read_record([cuts[row] for row in members], leads, scaling), strict=True):
+                if isinstance(sample, str):
+                    left_out.append((cuts[row].id, sample))
+                else:
+                    x[row] = sample
+                    kept.append(row)
             progress(members)
     return x, sorted(kept), left_out
 
 
-def _read_record(
-    cuts: Sequence[Cut], leads: tuple[str, ...], scaling: Scaling | None
-) -> tuple[list[tuple[int, Tensor]], list[Loss]]:
-    """The usable cuts of one record as (index, values (leads, t)), and (id, reason) of the others."""
-    record = cuts[0].record
+def _read_record(cuts: Sequence[Cut], leads: tuple[str, ...], scaling: Scaling | None) -> list[Tensor | str]:
+    """The values (leads, t) of each cut of one record, or the reason why it cannot be used."""
     try:
-        values = read_values(record, leads, scaling)
-    except Exception as error:  # wfdb raises many kinds of errors on broken files
-        return [], [(cut.id, f"cannot be read: {str(error) or type(error).__name__}") for cut in cuts]
-    faults = [_fault(values, cut, leads) for cut in cuts]
-    samples = [(at, values.values[:, cut.span]) for at, cut in enumerate(cuts) if not faults[at]]
-    usable = [(at, torch.from_numpy(standardise(s) if scaling == "window" else s)) for at, s in samples]
-    return usable, [(cut.id, fault) for cut, fault in zip(cuts, faults, strict=True) if fault]
+        record = read_values(cuts[0].record, leads, scaling)
+    except Exception as error:
+        return [broken(error)] * len(cuts)
+    each = [(_fault(record, cut, leads), record.values[:, cut.span]) for cut in cuts]
+    return [fault or torch.from_numpy(standardise(x) if scaling == "window" else x) for fault, x in each]
 
 
 def _fault(record: Values, cut: Cut, leads: tuple[str, ...]) -> str:
@@ -157,7 +153,7 @@ def _fault(record: Values, cut: Cut, leads: tuple[str, ...]) -> str:
     return ""
 
 
-@reads(*("beats", "window", "leads", "records", "split", "labels", "label_column", "classes", "rate", "scaling"))
+@reads("beats", "window", "leads", "records", "split", "labels", "label_column", "classes", "rate", "scaling")
 def wfdb_records(source: DataFields) -> Source:
     """Load signals (b, leads, t) from one record or a folder of them, with ids 'record:sample' and masks at R ± 50 ms.
 
@@ -168,15 +164,11 @@ def wfdb_records(source: DataFields) -> Source:
     MIT-BIH arrhythmia database. `rate` resamples every record; `scaling` standardises each lead per record or window.
     """
     paths, labelled = _paths(source.location, source.records, source.split), source.labels is None
-    beats = source.beats is not False
-    seconds = source.window or (BEAT if beats else WINDOW)
-
-    def choose(cuts: Sequence[Cut]) -> list[int]:
-        return source.take.rows(_labels(source, cuts)[0])
-
-    found = find_cuts(source, paths, seconds, choose, beats=beats, labelled=labelled)
+    found = find_cuts(source, paths, beats=source.beats is not False, labelled=labelled)
     y, classes = _labels(source, found.cuts)
-    return cut_source(source, found, y, classes, numbered=not labelled and by_name(classes, source.classes))
+    rows = source.take.rows(y)
+    numbered = source.facts(classes)["numbered"] and not labelled
+    return cut_source(source, found.only(rows), y[rows], classes, numbered)
 
 
 def cut_source(source: DataFields, found: Found, y: Tensor, classes: Sequence[str], numbered: bool = False) -> Source:
@@ -196,12 +188,12 @@ def cut_source(source: DataFields, found: Found, y: Tensor, classes: Sequence[st
     records = {cut.record.path: cut.record for cut in cuts}.values()
     files = tuple(record.path.with_name(name) for record in records for name in record.files)
     unit = DEVIATIONS if source.scaling else cuts[0].record.unit(leads)
-    facts = source.facts(classes) | {"numbered": numbered, "target": "classes", "left_out": tuple(found.left_out)}
+    facts = source.facts(classes) | {"numbered": numbered, "left_out": found.left_out}
     facts |= {"bounds": UNBOUNDED, "unit": unit, "rate": rate, "leads": leads}
     return Source(read, (len(leads), cuts[0].length), y, tuple(cut.id for cut in cuts), files, **facts)
 
 
-def _labels(source: DataFields, cuts: Sequence[Cut]) -> tuple[Tensor, tuple[str, ...]]:
+def _labels(source: DataFields, cuts: Sequence[Cut]) -> Encoded:
     if source.labels is None:
         return encode([cut.label for cut in cuts], source.classes or tuple(AAMI))
     table = read_table(source.labels, source.label_column)

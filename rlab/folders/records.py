@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from rlab.auditing.results import read_audit
 from rlab.comparison.comparison import Comparison
@@ -32,6 +32,7 @@ from rlab.training.page import read_card, trained_files
 
 MARK = "Bold: the intervals do not overlap, so the runs differ by more than chance."
 Figure = float | Estimate | Share
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
@@ -176,24 +177,24 @@ def changes_page(runs: Mapping[str, RunRecord]) -> Page:
     return Page(" and ".join(runs), sections, lead=f"{len(runs)} runs of rlab {command} compared.")
 
 
+def _beside(each: Sequence[Mapping[str, Item]]) -> dict[str, list[Item | None]]:
+    """The values of every name that any of the runs has, None where a run lacks it."""
+    names = dict.fromkeys(name for one in each for name in one)
+    return {name: [one.get(name) for one in each] for name in names}
+
+
 def settings_table(runs: Mapping[str, RunRecord]) -> Table:
     """Settings that differ, with a dash if a run lacks one."""
-    names = dict.fromkeys(name for record in runs.values() for name in record.settings)
-    rows: list[Cells] = []
-    for name in names:
-        values = [record.settings.get(name) for record in runs.values()]
-        if len(set(values)) > 1:
-            rows.append([name, *values])
-    same = f"Settings that differ; {len(names) - len(rows)} are the same" if rows else "All settings are the same"
+    settings = _beside([record.settings for record in runs.values()])
+    rows: list[Cells] = [[name, *values] for name, values in settings.items() if len(set(values)) > 1]
+    same = f"Settings that differ; {len(settings) - len(rows)} are the same" if rows else "All settings are the same"
     return Table(["setting", *runs], rows, same, words=1 + len(runs))
 
 
 def figures_table(runs: Mapping[str, RunRecord]) -> Table:
     """All figures; a run's is marked if its interval and the first run's do not overlap."""
-    names = dict.fromkeys(name for record in runs.values() for name in record.figures)
     rows: list[Cells] = []
-    for name in names:
-        first, *others = (record.figures.get(name) for record in runs.values())
+    for name, (first, *others) in _beside([record.figures for record in runs.values()]).items():
         rows.append([name, first, *(Cell(other, "warn" if _apart(first, other) else "") for other in others)])
     return Table(["figure", *runs], rows, "Figures")
 
@@ -232,6 +233,5 @@ def _sample_blocks(results: Mapping[str, AttackResult]) -> list[Block]:
 
 def figure_changes(runs: Mapping[str, RunRecord]) -> dict[str, list[float | None]]:
     """The values of every figure, one per run, for JSON."""
-    names = dict.fromkeys(name for record in runs.values() for name in record.figures)
-    figures = {name: [record.figures.get(name) for record in runs.values()] for name in names}
+    figures = _beside([record.figures for record in runs.values()])
     return {name: [None if each is None else plain_value(each) for each in values] for name, values in figures.items()}

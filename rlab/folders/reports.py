@@ -21,7 +21,7 @@ from rlab.errors import Notice
 from rlab.folders.kinds import finished_kind
 from rlab.learning.simulator import read_simulator
 from rlab.present.page import Block, Facts, Number, Page, Section, Text, write_page
-from rlab.present.table import Share, Table
+from rlab.present.table import Cells, Share, Table
 from rlab.results.page import attack_page, easiest, summary_blocks
 from rlab.results.plots import choose, draw_overview, draw_sample
 from rlab.results.plots.sample import Sample
@@ -124,13 +124,9 @@ def compare_figures(folder: Path, options: PageOptions) -> dict[str, Callable[[]
 def simulator(folder: Path, options: PageOptions) -> Page:
     """The page of `rlab learn`: how well the students agree with the model, and what they learned from."""
     card = read_simulator(folder).card
-    students = Table(
-        ["student", "width", "agreement"],
-        [
-            [about.architecture, about.width, Share(share, 1)]
-            for about, share in zip(card.students, card.agreements, strict=True)
-        ],
-    )
+    pairs = zip(card.students, card.agreements, strict=True)
+    rows: list[Cells] = [[about.architecture, about.width, Share(share, 1)] for about, share in pairs]
+    students = Table(["student", "width", "agreement"], rows)
     facts = {
         "inputs": " × ".join(map(str, card.shape)),
         "classes": f"{card.classes}{', several per sample' if card.multilabel else ''}",

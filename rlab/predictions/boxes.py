@@ -75,10 +75,8 @@ class Boxes:
     @classmethod
     def none(cls, samples: int, device: torch.device) -> Boxes:
         """No boxes."""
-        score = torch.zeros(samples, MOST, device=device)
-        return cls(
-            torch.zeros(samples, MOST, 4, device=device), score, torch.full_like(score, NOBODY, dtype=torch.long)
-        )
+        xyxy, score = torch.zeros(samples, MOST, 4, device=device), torch.zeros(samples, MOST, device=device)
+        return cls(xyxy, score, torch.full_like(score, NOBODY, dtype=torch.long))
 
     @classmethod
     def of_candidates(cls, xyxy: Tensor, scores: Tensor, overlap: float) -> Boxes:

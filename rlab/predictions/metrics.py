@@ -84,9 +84,7 @@ def _precision(found: _Found, times: Rows) -> list[float]:
         hits, every = np.cumsum(weight * right), np.cumsum(weight)
         precision = np.maximum.accumulate((hits / np.maximum(every, 1))[::-1])[::-1]
         at = np.searchsorted(hits / total, RECALLS - 1e-12)
-        values.append(
-            float(np.where(at < len(hits), precision[np.minimum(at, len(hits) - 1)], 0).mean() if len(hits) else 0)
-        )
+        values.append(float(np.append(precision, 0.0)[at].mean()))  # 0 at a recall that is never reached
     return values
 
 

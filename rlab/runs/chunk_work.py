@@ -283,9 +283,9 @@ def join_chunks(resume: Resume, keys: Sequence[str], recalled: Sequence[str] = (
         raise DataError(f"none of the samples can be read: {summarise_losses(left_out(resume))}")
     assignment, kept, setting = list[Tensor](), list[Tensor](), ""
     for part in parts:
-        own, setting = files.read_assignment(part)
-        assignment.append(own)
-        kept.append(files.read_kept(part))
+        arrays, setting = files.read_arrays(part, ASSIGNMENT, KEPT)
+        assignment.append(arrays[ASSIGNMENT])
+        kept.append(arrays[KEPT])
     shards = tuple((f"{PARTS}/{part.name}", int(mask.sum())) for part, mask in zip(parts, kept, strict=True))
     index = Index(tuple(shard for shard in shards if shard[1]), read_index(parts[0]).shape)
     files.write_index(resume.folder, torch.cat(assignment), torch.cat(kept), index, setting)

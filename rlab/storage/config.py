@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import ast
 import difflib
-import functools
 import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import partial, wraps
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, Unpack, get_args, get_origin, get_type_hints
 
@@ -89,7 +89,7 @@ def named_keywords(kind: type[Made]) -> type[Made]:
     known += [name for (keywords,) in packed for name in get_type_hints(keywords)]
     made = inits[0]
 
-    @functools.wraps(made)
+    @wraps(made)
     def checked_init(self: Made, *given: Any, **keywords: Any) -> None:
         if unknown := [name for name in keywords if name not in known]:
             raise unknown_keyword(type(self).__name__, unknown[0], known)
@@ -116,12 +116,8 @@ def takes(kind: type[Options], *without: str) -> Callable[[Function], Function]:
         signature = inspect.signature(function)
         own = list(signature.parameters.values())[:-1]
         fields = {name: field for name, field in kind.model_fields.items() if name not in without}
-        listed = [
-            inspect.Parameter(
-                name, inspect.Parameter.KEYWORD_ONLY, default=field.get_default(), annotation=_input(field)
-            )
-            for name, field in fields.items()
-        ]
+        keyword = partial(inspect.Parameter, kind=inspect.Parameter.KEYWORD_ONLY)
+        listed = [keyword(name, default=each.get_default(), annotation=_input(each)) for name, each in fields.items()]
         function.__signature__ = signature.replace(parameters=[*own, *listed])  # type: ignore[attr-defined]
         lines = (f"    {name}: {field.description}" for name, field in fields.items() if field.description)
         function.__doc__ = f"{function.__doc__}\n\n" + "\n".join(lines)
@@ -156,10 +152,8 @@ def _steps(values: Any, loc: Sequence[int | str]) -> list[str]:
     """Return the way through the values to an error; pydantic also names branches of unions, which are not part of it."""
     steps = list[str]()
     for step in loc:
-        listed = isinstance(values, list | tuple)
-        if (listed and isinstance(step, int) and step < len(values)) or (
-            isinstance(values, Mapping) and step in values
-        ):
+        listed, mapped = isinstance(values, list | tuple), isinstance(values, Mapping)
+        if step in (range(len(values)) if listed else values if mapped else ()):
             values = values[step]
         elif steps:
             continue
@@ -220,9 +214,7 @@ def check_options(kind: type, options: Mapping[str, Any], what: str, without: Se
         if name not in names:
             hint = did_you_mean(name, names, 0.6)
             raise OptionError(f"{what} does not take the options {name}.{hint} It has {', '.join(names) or 'none'}")
-        rule = TypeAdapter(
-            hints[name], config=ConfigDict(arbitrary_types_allowed=True, allow_inf_nan=False, hide_input_in_errors=True)
-        )
+        rule = TypeAdapter(hints[name], config=Options.model_config)
         try:
             rule.validate_python(checked(value), strict=True)
         except (ValidationError, InputError) as error:

@@ -162,11 +162,11 @@ def write_arrays(path: Path, arrays: Mapping[str, Tensor], setting: str) -> None
     write_atomically(path, to_bytes(dict(arrays), metadata={SETTING: setting}))
 
 
-def read_arrays(path: Path) -> tuple[dict[str, Tensor], str]:
-    """Read arrays by name, and the setting they were made with."""
+def read_arrays(path: Path, *names: str) -> tuple[dict[str, Tensor], str]:
+    """Read the arrays with these names, or all, and the setting they were made with."""
     with _opened(path) as file:
-        names = file.keys()  # the file itself is not iterable
-        return {name: file.get_tensor(name) for name in names}, (file.metadata() or {}).get(SETTING, "")
+        wanted = names or file.keys()
+        return {name: file.get_tensor(name) for name in wanted}, (file.metadata() or {}).get(SETTING, "")
 
 
 def write_tree(path: Path, tree: Any) -> None:
@@ -236,14 +236,8 @@ def write_index(folder: Path, assignment: Tensor, kept: Tensor, index: Index, se
 
 def read_assignment(path: Path) -> tuple[Tensor, str]:
     """Read the assignments (n, p) and the run's setting."""
-    with _opened(path) as file:
-        return file.get_tensor(ASSIGNMENT), (file.metadata() or {}).get(SETTING, "")
-
-
-def read_kept(path: Path) -> Tensor:
-    """Read (n,): 1 for each sample whose inputs the part stores."""
-    with _opened(path) as file:
-        return file.get_tensor(KEPT)
+    arrays, setting = read_arrays(path, ASSIGNMENT)
+    return arrays[ASSIGNMENT], setting
 
 
 def read_heard(path: Path) -> tuple[Tensor, ...] | None:

@@ -137,15 +137,14 @@ def current_versions() -> dict[str, str]:
 
 def read_versions(folder: Path) -> dict[str, str]:
     """Read the versions and the device a run was begun with; empty if the folder has no ledger."""
-    with _opened(folder) as (_, question):
-        return {} if question is None else question.versions
+    rows = _select(folder, "select value, versions from asked")
+    return parse_question(*rows[0]).versions if rows else {}
 
 
 def read_steps(folder: Path, prefix: str) -> list[Any]:
     """Read the values of finished steps whose keys start with `prefix`; empty if the folder has no ledger."""
-    with _opened(folder) as (db, question):
-        query = "select key, value from steps where finished = 1 and value is not null order by key"
-        rows = [] if question is None else db.execute(query).fetchall()
+    rows = _select(folder, "select key, value from steps where finished = 1 and value is not null order by key")
+    with one_sentence(folder):
         return [from_stored(value) for key, value in rows if str(key).startswith(prefix)]
 
 
@@ -179,27 +178,24 @@ def from_stored(stored: str | bytes) -> Any:
 
 def check_files(folder: Path, *names: str) -> None:
     """Refuse files that differ from what the finished run wrote; a folder without a ledger has no digests to check."""
-    with _opened(folder) as (db, question):
-        digests = {} if question is None else dict(db.execute("select name, digest from files").fetchall())
-        for name in names if digests else ():
-            check_digest(folder / name, digests.get(name))
+    digests = dict(_select(folder, "select name, digest from files"))
+    for name in names if digests else ():
+        check_digest(folder / name, digests.get(name))
 
 
 def check_shard(folder: Path, path: Path) -> None:
     """Refuse a file in PARTS that differs from what its step wrote; files the ledger does not list are not checked."""
-    with _opened(folder) as (db, question):
-        if path.parent.name != PARTS or question is None:
-            return
-        row = db.execute("select part from steps where key = ?", (path.stem,)).fetchone()
-    check_digest(path, row and row[0])
+    if path.parent.name == PARTS:
+        for (digest,) in _select(folder, "select part from steps where key = ?", path.stem):
+            check_digest(path, digest)
 
 
-@contextmanager
-def _opened(folder: Path) -> Iterator[tuple[sqlite3.Connection, Question | None]]:
-    """Yield the ledger and its question, None if the folder has no ledger or a killed process never wrote the question."""
-    found = os.path.lexists(folder / LEDGER)
-    with one_sentence(folder), closing(connect(folder) if found else sqlite3.connect(":memory:")) as db:
-        yield db, read_question(db, folder)
+def _select(folder: Path, query: str, *values: str) -> list[Any]:
+    """Rows of a folder's ledger; none if it has no ledger, or a killed process never wrote its question."""
+    if not os.path.lexists(folder / LEDGER):
+        return []
+    with one_sentence(folder), closing(connect(folder)) as db:
+        return [] if read_question(db, folder) is None else db.execute(query, values).fetchall()
 
 
 def remove_leftovers(folder: Path) -> list[str]:

@@ -39,12 +39,8 @@ def inside(folder: Path, name: object) -> Path:
     """Return the path of a file that a folder's table names; refuse one outside the folder, also through a link."""
     parts = PurePosixPath(name).parts if isinstance(name, str) and "\0" not in name else ()
     path = folder.joinpath(*parts)
-    if (
-        not parts
-        or parts[0] == "/"
-        or ".." in parts
-        or not Path(os.path.realpath(path)).is_relative_to(folder.resolve())
-    ):
+    wrong = not parts or parts[0] == "/" or ".." in parts
+    if wrong or not Path(os.path.realpath(path)).is_relative_to(folder.resolve()):
         raise FolderError(f"{folder} names the file {name!r}, which is outside the folder: rlab does not open it")
     return path
 

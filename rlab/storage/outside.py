@@ -7,7 +7,7 @@ import os
 import re
 import stat
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +46,11 @@ def read_text(path: Path, what: str = "file", most: int = MOST_TEXT) -> str:
         raise InputError(f"cannot read the {what} {str(path)!r} as UTF-8 text ({error}): save it as UTF-8") from error
 
 
+def read_lines(path: Path, what: str = "file") -> list[str]:
+    """Read the lines of a text file that are not blank, without spaces at their ends."""
+    return [text for line in read_text(path, what).splitlines() if (text := line.strip())]
+
+
 def short(value: object, most: int = 120) -> str:
     """Return the value's repr, shortened to fit a sentence."""
     text = repr(value) if not isinstance(value, Path) else repr(str(value))
@@ -53,22 +58,21 @@ def short(value: object, most: int = 120) -> str:
 
 
 def parse_toml(text: str) -> Any:
-    try:
-        return checked(tomllib.loads(text))
-    except (RecursionError, ValueError) as error:
-        raise InputError(_reason(error)) from error
+    return _parse(text, tomllib.loads)
 
 
 def parse_yaml(text: str) -> Any:
     """Parse plain values; refuse endless aliases and excessive nesting while reading."""
+    return _parse(text, lambda text: yaml.load(text, _Loader))  # _Loader is a SafeLoader
+
+
+def _parse(text: str, load: Callable[[str], Any]) -> Any:
     try:
-        return checked(yaml.load(text, _Loader))  # _Loader is a SafeLoader
-    except (yaml.YAMLError, RecursionError, ValueError, OverflowError) as error:
-        raise InputError(_reason(error)) from error
-
-
-def _reason(error: Exception) -> str:
-    return "it is nested too deeply" if isinstance(error, RecursionError) else " ".join(str(error).split())
+        return checked(load(text))
+    except RecursionError as error:
+        raise InputError("it is nested too deeply") from error
+    except (yaml.YAMLError, ValueError, OverflowError) as error:
+        raise InputError(" ".join(str(error).split())) from error
 
 
 def checked(values: Any) -> Any:
@@ -79,7 +83,9 @@ def checked(values: Any) -> Any:
         if depth > MOST_DEPTH:
             raise InputError(f"expected at most {MOST_DEPTH} levels of nesting, got more")
         if isinstance(value, int) and not -(2**63) <= value < 2**63:
-            raise InputError(f"expected numbers of at most 64 bits, got {_digits(value)}")
+            bits = value.bit_length()  # Python refuses to print a number with thousands of digits
+            got = value if bits < 200 else f"a number of {bits} bits"
+            raise InputError(f"expected numbers of at most 64 bits, got {got}")
         if isinstance(value, float) and MOST_FLOAT < abs(value) < math.inf:
             raise InputError(f"expected numbers up to {MOST_FLOAT:g}, got {value:g}")
         if isinstance(value, str) and not is_text(value):
@@ -89,11 +95,6 @@ def checked(values: Any) -> Any:
         elif isinstance(value, list | tuple | set):
             waiting += [(part, depth + 1) for part in value]
     return values
-
-
-def _digits(value: int) -> str:
-    """Describe a number; Python refuses to print one with thousands of digits."""
-    return str(value) if value.bit_length() < 200 else f"a number of {value.bit_length()} bits"
 
 
 def is_text(text: str) -> bool:

@@ -192,9 +192,8 @@ class Resume:
             ledger.check_digest(tree, part)
             return files.read_tree(tree)
         if digest not in (None, ledger.sha256(stored)):
-            raise FolderError(
-                f"{self.folder / ledger.LEDGER} is damaged: {key!r} has changed since rlab wrote it. {ledger.advice(self.folder)}"
-            )
+            damage = f"{self.folder / ledger.LEDGER} is damaged: {key!r} has changed since rlab wrote it"
+            raise FolderError(f"{damage}. {ledger.advice(self.folder)}")
         with ledger.one_sentence(self.folder):
             return ledger.from_stored(stored)
 
@@ -221,7 +220,7 @@ class Resume:
 
     def _check_same(self, begun: ledger.Question) -> None:
         before, version = begun.values, begun.versions["rlab"]
-        if _minor(version) != _minor(__version__):
+        if version.split(".")[:2] != __version__.split(".")[:2]:
             both = f"was begun by rlab {version}, but this is {__version__}"
             raise FolderError(f"{self.folder} {both}: continue it with that version, or {_HINT}")
         mine, theirs = self.question.get("command"), before.get("command")
@@ -248,10 +247,6 @@ class Resume:
 def part_path(folder: Path, key: str) -> Path:
     """Return the file for a step's value if the ledger does not hold it."""
     return folder / ledger.PARTS / f"{quote(key, safe='')}.safetensors"
-
-
-def _minor(version: str) -> list[str]:
-    return version.split(".")[:2]
 
 
 def _is_foreign(folder: Path) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +88,8 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.
     assert path.read_bytes() == b"old"
 
 
-READERS = [files.read_arrays, files.read_rows, files.read_json, read_index, files.read_tree]
+Reader = Callable[[Path], object]
+READERS: list[Reader] = [files.read_arrays, files.read_rows, files.read_json, read_index, files.read_tree]
 
 
 @pytest.mark.parametrize("content", [None, b"", b"PAR1 nonsense", b"\x80\x04.", b'{"l2": '])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
@@ -17,8 +17,8 @@ from rlab.data.annotated.yolo import is_yolo, read_yolo
 from rlab.data.fields import DataFields, Objects, Resizing, Size
 from rlab.data.fitting import place
 from rlab.data.images import picture_source
-from rlab.data.labels import by_name, encode
-from rlab.data.source import Loss, Source, reads
+from rlab.data.labels import encode
+from rlab.data.source import Loss, Source, broken, first_loss, reads
 from rlab.errors import DataError
 from rlab.predictions.boxes import TargetBoxes
 
@@ -38,24 +38,23 @@ def boxes(source: DataFields) -> Source:
     losses: list[Loss] = []
     shots = [shot for picture in known.pictures for shot in _samples(picture, source.objects or "each", losses)]
     if not shots:
-        raise DataError(f"no image of {source.path!r} has an object that can be used{_first(losses)}")
+        raise DataError(f"no image of {source.path!r} has an object that can be used{first_loss(losses)}")
     every = [",".join(sorted({each.label for each in shot.things})) for shot in shots]
     placed = [_placed(shots[i], source.size, source.resize or "crop", losses) for i in source.take.rows(every)]
     kept = [shot for shot in placed if shot is not None]
     if not kept:
-        raise DataError(f"no object of {source.path!r} can be used{_first(losses)}")
+        raise DataError(f"no object of {source.path!r} can be used{first_loss(losses)}")
     if source.size is None and len(sizes := sorted({shot.size for shot in kept if shot.size})) > 1:
         raise DataError(f"expected images of one size, got {sizes[0]} and {sizes[1]}: pass a size")
-    order = source.classes or known.classes or None
+    source = source.model_copy(update={"classes": source.classes or known.classes or None})
     labels = [each.label for shot in kept for each in shot.things]
     others = [each.label for shot in shots for each in shot.things]
-    numbers, classes = encode(labels, order, others)
+    numbers, classes = encode(labels, source.classes, others)
     parts = numbers.split([len(shot.things) for shot in kept])
     corners = [torch.tensor([each.box for each in shot.things]) for shot in kept]
     y = TargetBoxes.of(list(zip(corners, parts, strict=True))).encode()
     files, ids = tuple(shot.file for shot in kept), tuple(shot.name for shot in kept)
-    made = picture_source(source, lambda wanted: [files[i] for i in wanted], ids, y, classes, files, True, "boxes")
-    return replace(made, left_out=tuple(losses), numbered=by_name(classes, order))
+    return replace(picture_source(source, ids, y, classes, files, "boxes"), left_out=tuple(losses))
 
 
 def has_boxes(path: Path) -> bool:
@@ -145,9 +144,5 @@ def look(file: Path, at: Callable[[Image.Image], T]) -> T | str:
         return "is not an image"
     except DataError:
         raise
-    except Exception as error:  # Pillow's plug-ins raise many kinds of errors on broken files
-        return f"cannot be read: {str(error) or type(error).__name__}"
-
-
-def _first(losses: Sequence[Loss]) -> str:
-    return f": {losses[0][0]} {losses[0][1]}" if losses else ""
+    except Exception as error:
+        return broken(error)

@@ -19,7 +19,7 @@ from rlab.data.fields import DataFields, check_room
 from rlab.data.fitting import place
 from rlab.data.images import IMAGES, picture_source
 from rlab.data.labels import class_names, files_below
-from rlab.data.source import Loss, Source, reads
+from rlab.data.source import Source, reads
 from rlab.errors import DataError
 from rlab.predictions.maps import IGNORED, encode_map
 
@@ -49,28 +49,21 @@ def maps(source: DataFields) -> Source:
         raise DataError(f"{source.path!r} has no folder of masks: expected one of {usual}, or pass masks")
     wanted = None if source.split is None else set(listed_in(source.location, "Segmentation", source.split))
     names = [name for name in files_below(folder, IMAGES, "images") if wanted is None or Path(name).stem in wanted]
-    losses: list[Loss] = []
-    found: list[tuple[str, Tensor]] = []
-    for at in source.take.any_rows(len(names)):
-        values = _read(source, folder / names[at], masks, names[at])
-        if isinstance(values, str):
-            losses.append((names[at], values))
-        else:
-            found.append((names[at], values))
+    read = {names[at]: _read(source, folder, masks, names[at]) for at in source.take.any_rows(len(names))}
+    found = {name: values for name, values in read.items() if isinstance(values, Tensor)}
+    losses = tuple((name, why) for name, why in read.items() if isinstance(why, str))
     if not found:
         first = f", first {losses[0][0]!r}, which {losses[0][1]}" if losses else ""
         raise DataError(f"none of {len(losses)} images in {str(folder)!r} has a usable mask{first}")
-    sizes = {tuple(each.shape) for _, each in found}
+    sizes = sorted({tuple(each.shape) for each in found.values()})
     if len(sizes) > 1:
-        raise DataError(f"expected images of one size, got {sorted(sizes)[0]} and {sorted(sizes)[1]}: pass a size")
-    y = torch.cat([encode_map(each[None], tuple(each.shape)) for _, each in found])
+        raise DataError(f"expected images of one size, got {sizes[0]} and {sizes[1]}: pass a size")
+    y = torch.cat([encode_map(each[None], tuple(each.shape)) for each in found.values()])
     classes = class_names(source.classes) or _usual(source, masks, y)
     if classes and (top := int(y.max())) >= len(classes):
         raise DataError(f"the masks hold the class {top}, but there are {len(classes)} classes: correct classes")
-    ids = tuple(name for name, _ in found)
-    files = tuple(folder / name for name in ids)
-    made = picture_source(source, lambda rows: [files[i] for i in rows], ids, y, classes, files, True, "map")
-    return replace(made, left_out=tuple(losses), numbered=False)
+    files = tuple(folder / name for name in found)
+    return replace(picture_source(source, tuple(found), y, classes, files, "map"), left_out=losses, numbered=False)
 
 
 def _usual(source: DataFields, masks: Path, y: Tensor) -> tuple[str, ...]:
@@ -86,12 +79,12 @@ def _place(folder: Path, named: str | None, usual: Sequence[str]) -> Path | None
     return next((folder / name for name in usual if (folder / name).is_dir()), None)
 
 
-def _read(source: DataFields, image: Path, masks: Path, name: str) -> Tensor | str:
+def _read(source: DataFields, images: Path, masks: Path, name: str) -> Tensor | str:
     """The class of each pixel of the resized image (h, w) int64, or the reason why there is none."""
     file = with_stem(masks, Path(name).with_suffix("").as_posix())
     if file is None:
         return "has no mask"
-    size, mask = header(image), read_mask(file)
+    size, mask = header(images / name), read_mask(file)
     if isinstance(size, str):
         return size
     if isinstance(mask, str):

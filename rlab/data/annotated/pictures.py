@@ -72,8 +72,5 @@ def find_image(folders: Sequence[Path], name: str, where: str) -> Path | None:
 
 def with_stem(folder: Path, stem: str) -> Path | None:
     """The image `stem` with any of the usual endings; None if it is missing."""
-    for ending in IMAGES:
-        for spelling in (ending, ending.upper()):
-            if (path := inside(folder, stem + spelling)).is_file():
-                return path
-    return None
+    paths = (inside(folder, stem + each) for ending in IMAGES for each in (ending, ending.upper()))
+    return next((path for path in paths if path.is_file()), None)

@@ -14,7 +14,7 @@ from xml.parsers import expat
 from rlab.data.annotated.pictures import DIFFICULT, Annotations, Picture, Thing, find_image, thing, with_stem
 from rlab.errors import DataError, OptionError
 from rlab.storage.names import inside
-from rlab.storage.outside import read_text, regular
+from rlab.storage.outside import read_lines, regular
 
 _NAMES = (
     "aeroplane bicycle bird boat bottle bus car cat chair cow diningtable dog horse motorbike person pottedplant sheep sofa train "
@@ -48,7 +48,7 @@ def listed_in(folder: Path, kind: str, split: str) -> list[str]:
     path = inside(folder, f"ImageSets/{kind}/{split}.txt")
     if not path.is_file():
         raise OptionError(f"{str(folder)!r} has no split {split!r}: expected the file ImageSets/{kind}/{split}.txt")
-    return [line.split()[0] for line in read_text(path).splitlines() if line.strip()]
+    return [line.split()[0] for line in read_lines(path)]
 
 
 def _picture(file: Path, places: Sequence[Path]) -> Picture:

@@ -13,7 +13,7 @@ from rlab.data.images import IMAGES
 from rlab.data.labels import files_below
 from rlab.errors import DataError, OptionError
 from rlab.storage.names import inside
-from rlab.storage.outside import parse_yaml, read_text
+from rlab.storage.outside import parse_yaml, read_lines, read_text
 
 NAMES = ("classes.txt", "obj.names", "labels/classes.txt")
 
@@ -31,8 +31,7 @@ def read_yolo(folder: Path, split: str | None = None) -> Annotations:
     pictures = []
     for name in files_below(images, IMAGES, "images"):
         text = (labels / name).with_suffix(".txt")
-        lines = read_text(text).splitlines() if text.is_file() else []
-        things = tuple(_thing(line, classes) for line in lines if line.strip())
+        things = tuple(_thing(line, classes) for line in (read_lines(text) if text.is_file() else ()))
         pictures.append(Picture(images / name, name, things, fractions=True))
     return Annotations(tuple(pictures), classes)
 
@@ -57,7 +56,7 @@ def _classes(folder: Path) -> tuple[str, ...]:
             return tuple(map(str, names))
     for name in NAMES:
         if (folder / name).is_file():
-            return tuple(line.strip() for line in read_text(folder / name).splitlines() if line.strip())
+            return tuple(read_lines(folder / name))
     return ()
 
 
