@@ -44,7 +44,7 @@ CONFIG = (
 PUBLISHED = (
     "Published accuracy under the 15 corruptions, all 10,000 images: RLAT with AugMix 89.6% (https://arxiv.org/abs/2103.02325), "
     "AugMax with ResNet-18 90.4% (https://arxiv.org/abs/2110.13771), both after more epochs than here. Our "
-    "RLAT, with steps of 0.02 of the features' length, stays far below that, and with steps of 0.05 it did not train (17.9% clean): "
+    "RLAT, with steps of 0.02 of the features' length, stays far below that, and did not train with steps of 0.05 (17.9% clean): "
     "its row says little about the method."
 )
 Jobs = Sequence[Raw]

@@ -89,8 +89,8 @@ def maps_sections(
     shown: list[Block] = []
     if batch is not None:
         fitting = {name: each for name, each in explained.items() if each.maps[0].shape == batch.x[0, 0].shape}
-        shown += legend(batch)
-        for row in range(min(len(batch), *map(len, fitting.values()))):
+        shown += legend(batch) if fitting else []
+        for row in range(min([len(batch), *map(len, fitting.values())]) if fitting else 0):
             shown += sample_viewers(fitting, batch, row, len(batch) * len(fitting))
     sections = [*([Section("Samples", shown)] if shown else []), Section("Methods", tables)]
     sections += [] if waves is None else [Section("Waves", wave_tables(waves))]

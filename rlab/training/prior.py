@@ -60,7 +60,7 @@ def train_prior(
     ranks.share(config.batch)  # raises an error if the batch cannot be divided
     samplers = [sampler for sampler in samplers if isinstance(sampler.victim, TorchVictim)]
     if not samplers:
-        raise ModelError("a prior needs a training model with gradients: add a torch module (heads: 0)")
+        raise ModelError("a prior needs a training model with gradients: add a torch module to the training models")
     optimizer = torch.optim.AdamW(prior.parameters(), lr=config.learning_rate, weight_decay=1e-4)
     step = 0
     prior.train()

@@ -1,10 +1,13 @@
 """Every method on planted victims of every rank: places, queries, determinism, and what is refused."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
 
 from rlab.data.batch import Batch
+from rlab.data.load import load
 from rlab.errors import DataError, InputError, ModelError, OptionError
 from rlab.explanation.base import ExplanationTask
 from rlab.explanation.black_box import hsic, total_sobol
@@ -20,6 +23,7 @@ from rlab.present.page import Text
 from rlab.runs.options import AttackOptions
 from rlab.victims import CallableVictim, QueryMeter
 from rlab.victims.torch_module import TorchVictim
+from rlab.victims.zoo import demo_victim
 from tests.helpers import CHANNELS, RANKS, SIZES
 
 SIZE = {1: (48,), 2: (24, 24), 3: (6, 16, 16)}
@@ -301,3 +305,16 @@ def test_the_page_warns_of_an_attacks_patches_as_an_explanation(name):
     )
     warned = [block for section in maps_sections({name: explained}, None, {}, None) for block in section.blocks]
     assert (Text(ATTACK_MASK) in warned) == (name == "mask")
+
+
+def test_the_attack_of_mask_knows_the_unit_of_the_data():
+    batch = replace(load("demo:ecg", limit=2), unit="mV")
+    explained = parse_method("mask(palette='gaussian_noise@0.1mV', policy='square', budget=40)")(
+        demo_victim("ecg"), batch
+    )
+    assert explained.mask.shape == batch.x[:, 0].shape
+
+
+def test_a_page_of_inputs_without_a_fitting_map_shows_none():
+    sections = maps_sections({}, load("demo:digits", limit=2), {}, None)
+    assert [section.title for section in sections] == ["Methods"]
