@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import NamedTuple
 
 import torch
@@ -42,18 +43,15 @@ class Variant:
     steps: tuple[Callable[[Tensor], Tensor], ...]  # each (b, c, *size) -> (b, c, *size)
     flag: str = ""
 
-    def scored(self, probe: Probe) -> VariantScores:
-        x = probe.batch.x
-        for step in self.steps:
-            x = step(x)
-        scores = probe.scores(x)
-        return VariantScores(self, probe.correct(scores), probe.trust(scores))
-
 
 class VariantScores(NamedTuple):
     variant: Variant
     correct: Tensor  # (b,)
     trust: Tensor  # (b,)
+
+    @classmethod
+    def of(cls, variant: Variant, probe: Probe, scores: Tensor) -> VariantScores:
+        return cls(variant, probe.correct(scores), probe.trust(scores))
 
     @property
     def accuracy(self) -> float:
@@ -62,7 +60,7 @@ class VariantScores(NamedTuple):
 
 def input_findings(probe: Probe, scores: Tensor) -> list[Finding]:
     """At most nine passes over the samples; one, or five in doubt, if the model is right on most of them."""
-    now = VariantScores(Variant("", "", "", ()), probe.correct(scores), probe.trust(scores))
+    now = VariantScores.of(Variant("", "", "", ()), probe, scores)
     orders = _all(probe, _reversal(probe))
     if now.accuracy > 1 - RISE:
         return _reversed(probe, now, orders, passes=2)
@@ -78,7 +76,8 @@ def _all(probe: Probe, variants: Iterable[Variant]) -> list[VariantScores]:
     scored = []
     for variant in variants:
         with suppress(VictimError, InputError):  # the model cannot handle such values
-            scored.append(variant.scored(probe))
+            x = reduce(lambda x, step: step(x), variant.steps, probe.batch.x)
+            scored.append(VariantScores.of(variant, probe, probe.scores(x)))
     return scored
 
 
@@ -118,10 +117,8 @@ def _reversed(probe: Probe, now: VariantScores, orders: list[VariantScores], pas
         if level := _clear(probe, now, flipped):
             return [_finding(level, now, flipped)]
         now, flipped = _joined(probe, now, flipped, passes)
-        sound = flipped.accuracy >= max(
-            now.accuracy, probe.guessing() + _ABOVE
-        )  # else the labels are wrong, not the order
-        if sound and sign_test(now.trust, flipped.trust) < _HINT:
+        least = max(now.accuracy, probe.guessing() + _ABOVE)  # else the labels are wrong, not the order
+        if flipped.accuracy >= least and sign_test(now.trust, flipped.trust) < _HINT:
             up, variant = int((flipped.trust > now.trust).sum()), flipped.variant
             what = f"the probability of the label is higher for {up} of {len(now.trust)} samples {variant.how}"
             return [warning(variant.name, what, variant.change)]
@@ -235,22 +232,18 @@ def failure(probe: Probe, problem: Exception) -> Finding:
 def other_layout(probe: Probe, scores: Tensor) -> list[Finding]:
     """A video model that reshapes its input accepts frames and channels in either order, but only one is right."""
     victim, batch = probe.victim, probe.batch
-    now = probe.correct(scores)
-    if batch.kind != "video" or not isinstance(victim, Normalising) or float(now.mean()) > 1 - RISE:
+    now = VariantScores.of(Variant("", "", "", ()), probe, scores)
+    if batch.kind != "video" or not isinstance(victim, Normalising) or now.accuracy > 1 - RISE:
         return []
     other: Layout = "channels_first" if victim.layout == "frames_first" else "frames_first"
+    change = f"pass layout={other!r} to {type(victim).__name__}"
+    swap = Variant("layout", f"with {_ORDERS[other]}", change, (), options(layout=other))
     try:
-        then = probe.correct(changed(victim, layout=other)(batch.x, PHASE))
+        then = VariantScores.of(swap, probe, changed(victim, layout=other)(batch.x, PHASE))
     except (VictimError, InputError):
         return []
-    level = clear_rise(now, then)
-    if level is None:
-        return []
-    what = (
-        f"accuracy on {len(now)} samples is {float(now.mean()):.2f}, but {float(then.mean()):.2f} with {_ORDERS[other]}"
-    )
-    change = f"pass layout={other!r} to {type(victim).__name__}"
-    return [Finding(level, "layout", what, change, options(layout=other))]
+    level = clear_rise(now.correct, then.correct)
+    return [_finding(level, now, then)] if level else []
 
 
 def _answers(victim: Victim, x: Tensor, **settings: object) -> bool:
@@ -278,12 +271,8 @@ def _arrangements(probe: Probe, x: Tensor) -> Iterator[tuple[str, str, Victim, T
     plain = changed(victim, normalise=None) if takes else victim  # mean and std are for another axis
     yield "channels as the last axis", change, plain, x.movedim(1, -1)
     if x.shape[1] == 1:
-        yield (
-            "three channels",
-            "load the data in colour, or repeat the channel 3 times",
-            victim,
-            x.repeat_interleave(3, 1),
-        )
+        change = "load the data in colour, or repeat the channel 3 times"
+        yield "three channels", change, victim, x.repeat_interleave(3, 1)
     if x.shape[1] == 3:
         yield "one channel", "load the data in grey, or average the channels", victim, x.mean(1, keepdim=True)
 
