@@ -19,8 +19,9 @@ from torch import Tensor
 
 from rlab.benchmarking.config import FLIP, ORIGINAL, Ladder, parse_ladder
 from rlab.benchmarking.formats import Joined, make_format
+from rlab.benchmarking.sample_files import COUNTS
 from rlab.benchmarking.single import Format, Shape
-from rlab.benchmarking.tables import benchmark_page, draw_distances, record_of
+from rlab.benchmarking.tables import benchmark_page, draw_distances, queries_of
 from rlab.core.goals import Goal, parse_goal
 from rlab.data.fields import check_room
 from rlab.errors import DataError, FolderError, InputError, OptionError
@@ -120,8 +121,14 @@ class Benchmark(Result):
         return draw_distances(self)
 
     def records(self) -> list[dict[str, Any]]:
-        """One row per sample and level."""
-        return [record_of(row, self.class_name) for row in self.rows]
+        """One row per sample and level: with class names, and the queries without the one that verifies the stored file."""
+        records = []
+        for row in self.rows:
+            record = {name: value for name, value in row.items() if name not in COUNTS}
+            record["label_name"] = self.class_name(row["label"])
+            record["predicted_name"] = None if row["predicted"] is None else self.class_name(row["predicted"])
+            records.append(record | {"queries": queries_of(row, COUNTS[:2])})
+        return records
 
     def make_page(self, report: BenchmarkReport | None = None, samples: int = 24) -> Page:
         return benchmark_page(self, report, samples)
@@ -173,11 +180,6 @@ class Benchmark(Result):
     @property
     def victims(self) -> tuple[str, ...]:
         return tuple(name for name, _ in self.manifest.victims)
-
-    @property
-    def reach(self) -> float:
-        """Largest L2 on the distance axis."""
-        return self.manifest.reach
 
     @property
     def threshold_error(self) -> float:

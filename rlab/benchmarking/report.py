@@ -13,9 +13,8 @@ import numpy as np
 from matplotlib.figure import Figure as Drawing
 
 from rlab.benchmarking.config import FLIP
-from rlab.benchmarking.picture import draw_report
 from rlab.benchmarking.scores import Standing
-from rlab.benchmarking.tables import report_blocks
+from rlab.benchmarking.tables import draw_report, report_blocks
 from rlab.errors import OptionError
 from rlab.present.page import Facts, Page, Section
 from rlab.present.result import PathLike, Result

@@ -93,26 +93,17 @@ def _curve(benchmark: Benchmark, victim: str, fingerprint: str) -> Curve:
         file_keys.append(tuple(keys))
         l2.append(distances)
     labels, far = np.array([row["label"] for row in tried], np.int64), np.array(l2).reshape(len(tried), len(points))
-    return Curve(
-        benchmark.name, victim, fingerprint, points, tuple(file_keys), labels, far, _files(benchmark, victim),
-        tuple(_sample_hash(benchmark)[row["place"]] for row in tried), benchmark.reach, benchmark.scale,
-    )  # fmt: skip
-
-
-def _sample_hash(benchmark: Benchmark) -> dict[int, str]:
-    return {row["place"]: row["sha256"] for row in benchmark.originals()}
-
-
-def _files(benchmark: Benchmark, victim: str) -> dict[str, tuple[int, tuple[tuple[Key, float], ...]]]:
-    """Every original with its distorted files in this set."""
+    names = {row["place"]: row["sha256"] for row in benchmark.originals()}
     files: dict[str, tuple[int, tuple[tuple[Key, float], ...]]] = {}
-    names = _sample_hash(benchmark)
     for row in benchmark.rows:
         if row["reached"] and row["victim"] in ("", victim):
             label, others = files.get(names[row["place"]], (row["label"], ()))
             key: Key = (row["victim"], row["level"], row["place"])
             files[names[row["place"]]] = label, (*others, (key, row["l2"]))
-    return files
+    return Curve(
+        benchmark.name, victim, fingerprint, points, tuple(file_keys), labels, far, files,
+        tuple(names[row["place"]] for row in tried), benchmark.manifest.reach, benchmark.scale,
+    )  # fmt: skip
 
 
 def area_row(curve: Curve, answers: Answers, seed: int) -> dict[str, Any]:

@@ -1,26 +1,27 @@
-"""Tables, pages and the figure of a benchmark folder, and of the report on it."""
+"""Tables, pages and figures of a benchmark folder, and of the report on it."""
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import matplotlib
 import numpy as np
 import torch
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.ticker import PercentFormatter
 
 from rlab.benchmarking.config import FLIP
-from rlab.benchmarking.picture import draw_report
 from rlab.benchmarking.sample_files import COUNTS
 from rlab.present.inline import figure_address
 from rlab.present.notebook import thumbnails
 from rlab.present.page import Beside, Block, Code, Facts, Gallery, Page, Picture, Section, Text
-from rlab.present.style import HUES, STYLE, WIDE, headed_figure, tidy
+from rlab.present.style import HUES, INK, STYLE, WIDE, flow, headed_figure, list_below, plain, tidy
 from rlab.present.table import Share, Table, Value, number, text
 from rlab.results.tables import QUERIES
 from rlab.stats import Estimate, median_of
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
     from rlab.benchmarking.report import BenchmarkReport, GradedSet
 
 SIDE = 224  # pixels along a picture
+_COLOURS = (INK, *HUES[:5])  # yellow lines are too pale on white
+_DASHES = ("-", "--", ":", "-.")
+_ACROSS = 3  # panels per row
 RULES = (
     "A query is one input sent to a model. Accuracy counts every sample that the set's victim got right; at a level, a sample "
     "counts with its strongest file up to that level. A model's distance for a sample is the smallest L2 of its files that fool "
@@ -41,17 +45,9 @@ RULES = (
 )
 
 
-def queries_of(row: Row) -> int:
-    """All queries for this sample and level."""
-    return sum(row[name] for name in COUNTS)
-
-
-def record_of(row: Row, class_name: Callable[[int], str]) -> dict[str, Any]:
-    """A row for people: with class names, and one number of queries, without the one that verifies the stored file."""
-    record = {name: value for name, value in row.items() if name not in COUNTS}
-    record["label_name"] = class_name(row["label"])
-    record["predicted_name"] = None if row["predicted"] is None else class_name(row["predicted"])
-    return record | {"queries": sum(row[name] for name in COUNTS[:2])}
+def queries_of(row: Row, phases: Sequence[str] = COUNTS) -> int:
+    """The queries for this sample and level: all, or those of some phases."""
+    return sum(row[name] for name in phases)
 
 
 def sets_table(benchmark: Benchmark) -> Table:
@@ -61,7 +57,7 @@ def sets_table(benchmark: Benchmark) -> Table:
         for level in benchmark.levels:
             stored, every = benchmark.stored(victim, level), benchmark.of(victim, level)
             l2, patches = (torch.tensor([row[name] for row in stored]).double() for name in ("l2", "l0_patches"))
-            queries = torch.tensor([sum(row[name] for name in COUNTS[:2]) for row in every]).double()
+            queries = torch.tensor([queries_of(row, COUNTS[:2]) for row in every]).double()
             tried = queries[queries > (1 if level == FLIP else 0)]
             figures = (float(l2.mean()), median_of(l2), median_of(patches), float(tried.mean()))
             rows.append([victim, level, f"{len(stored)} of {len(every)}", *figures])
@@ -210,6 +206,48 @@ def _severities(benchmark: Benchmark, samples: int) -> Section:
         shown += [replace(each, columns=len(rows)) if isinstance(each, Gallery) else each for each in drawn]
     galleries = all(isinstance(each, Gallery) for each in shown)
     return Section("From mild to severe", [told, *([Beside(shown)] if galleries else shown)])
+
+
+def draw_report(report: BenchmarkReport) -> Figure:
+    """One panel per set, with a curve per model."""
+    facts = [f"models: {len(report.models)}", f"sets: {len(report.sets)}"]
+    facts += ["a sample counts as lost from the smallest L2 that fools the model"]
+    facts += ["ticks at the top: mean L2 of a level", "bands: 95% intervals"]
+    across = min(_ACROSS, len(report.sets))
+    with matplotlib.rc_context(STYLE):
+        rows = [3.6] * -(-len(report.sets) // across)
+        figure, cells = headed_figure(WIDE, ["accuracy against distance", *flow(facts, WIDE)], rows, 0.7)
+        grids = [cell.subgridspec(1, across, wspace=0.05) for cell in cells]
+        spots = [grid[0, column] for grid in grids for column in range(across)]
+        for graded, spot in zip(report.sets, spots, strict=False):
+            _curves(figure.add_subplot(spot), report, graded)
+        list_below(figure, [Line2D([], [], label=plain(name, 40), **_look(i)) for i, name in enumerate(report.models)])
+        return figure
+
+
+def _look(number: int) -> dict[str, Any]:
+    dashes = _DASHES[number // len(_COLOURS) % len(_DASHES)]
+    return {"color": _COLOURS[number % len(_COLOURS)], "linestyle": dashes, "linewidth": 1.8}
+
+
+def _curves(ax: Axes, report: BenchmarkReport, graded: GradedSet) -> None:
+    for at, model in enumerate(report.models):
+        rows = [row for row in report.curves if row["set"] == graded.name and row["model"] == model]
+        look, l2 = _look(at), [row["l2"] for row in rows]
+        ax.plot(l2, [row["accuracy"] for row in rows], **look)
+        low, high = ([row[end] for row in rows] for end in ("low", "high"))
+        ax.fill_between(l2, low, high, color=look["color"], alpha=0.1, linewidth=0)
+    top = ax.secondary_xaxis("top")
+    points = [plain(point, 12) for point in graded.points]
+    top.set_xticks(list(graded.severity), points, rotation=35, ha="left", fontsize=7.5)
+    top.tick_params(length=2, width=0.6, color="#777777")
+    top.spines["top"].set_visible(False)
+    ax.set(ylim=(-0.02, 1.03), xlabel="L2", ylabel="accuracy")
+    ax.set_title(f"made against {plain(graded.name, 34)}", pad=12)
+    ax.yaxis.set_major_formatter(PercentFormatter(1.0))
+    ax.grid(color="#EEEEEE", linewidth=0.6)
+    ax.set_axisbelow(True)
+    tidy(ax)
 
 
 def draw_distances(benchmark: Benchmark) -> Figure:
