@@ -230,7 +230,7 @@ class Benchmark(Result):
     def each(self, rows: Sequence[Row]) -> Iterator[tuple[Row, Tensor | str]]:
         """Yield each row with its values (c, *size), or with a description of what is wrong with its file."""
         opened: dict[Path, Mapping[str, Any]] = {}
-        form = self.format
+        form, expected = self.format, (self.manifest.shape.channels, *self.manifest.shape.size)
         for row in rows:
             try:
                 path = inside(self.folder, row["file"])
@@ -239,23 +239,20 @@ class Benchmark(Result):
                     if known is not None and path.is_file() and digest(path, length=64) != known:
                         raise DataError(f"its sha256 is not the one in {MANIFEST}")
                     opened = {path: form.unpack(path)}
-                yield row, self._values(path, row, opened)
+                if isinstance(form, Joined):
+                    values = _joined_values(opened[path], row)
+                    found = digest(values.float(), length=64)
+                elif missing := [file.name for file in form.files(path) if not file.is_file()]:
+                    raise DataError(f"{missing[0]} is missing")
+                else:
+                    values, found = form.read(path), form.digest(path)
+                if tuple(values.shape) != expected:
+                    raise DataError(f"its shape is {tuple(values.shape)}, not {expected}")
+                if row["sha256"] != found:
+                    raise DataError("its sha256 is not the one in the metadata")
+                yield row, values
             except InputError as error:
                 yield row, str(error)
-
-    def _values(self, path: Path, row: Row, opened: Mapping[Path, Mapping[str, Any]]) -> Tensor:
-        if self.format.joined:
-            values = _joined_values(opened[path], row)
-        elif missing := [file.name for file in self.format.files(path) if not file.is_file()]:
-            raise DataError(f"{missing[0]} is missing")
-        else:
-            values = self.format.read(path)
-        expected = (self.manifest.shape.channels, *self.manifest.shape.size)
-        if tuple(values.shape) != expected:
-            raise DataError(f"its shape is {tuple(values.shape)}, not {expected}")
-        if row["sha256"] != (digest(values.float(), length=64) if self.format.joined else self.format.digest(path)):
-            raise DataError("its sha256 is not the one in the metadata")
-        return values
 
     def with_hash(self) -> Benchmark:
         return replace(self, manifest=replace(self.manifest, hash=rows_digest(self.rows)))
