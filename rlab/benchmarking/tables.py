@@ -11,17 +11,16 @@ from typing import TYPE_CHECKING, Any
 import matplotlib
 import numpy as np
 import torch
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
-from matplotlib.ticker import PercentFormatter
 
 from rlab.benchmarking.config import FLIP
 from rlab.benchmarking.sample_files import COUNTS
+from rlab.present.chart import Chart, Curve
+from rlab.present.figures import draw_panels
 from rlab.present.inline import figure_address
 from rlab.present.notebook import thumbnails
 from rlab.present.page import Beside, Block, Code, Facts, Gallery, Page, Picture, Section, Text
-from rlab.present.style import HUES, INK, STYLE, WIDE, flow, headed_figure, list_below, plain, tidy
+from rlab.present.style import STYLE, WIDE, flow, plain
 from rlab.present.table import Share, Table, Value, number, text
 from rlab.results.tables import QUERIES
 from rlab.stats import Estimate, median_of
@@ -32,8 +31,6 @@ if TYPE_CHECKING:
     from rlab.benchmarking.report import BenchmarkReport, GradedSet
 
 SIDE = 224  # pixels along a picture
-_COLOURS = (INK, *HUES[:5])  # yellow lines are too pale on white
-_DASHES = ("-", "--", ":", "-.")
 _ACROSS = 3  # panels per row
 RULES = (
     "A query is one input sent to a model. Accuracy counts every sample that the set's victim got right; at a level, a sample "
@@ -209,58 +206,34 @@ def _severities(benchmark: Benchmark, samples: int) -> Section:
 
 
 def draw_report(report: BenchmarkReport) -> Figure:
-    """One panel per set, with a curve per model."""
+    """One panel per set with a curve per model; ticks at the top name the levels at their mean L2."""
+    charts = []
+    for graded in report.sets:
+        curves = []
+        for model in report.models:
+            rows = [row for row in report.curves if row["set"] == graded.name and row["model"] == model]
+            l2, accuracy, *band = (np.array([row[name] for row in rows]) for name in ("l2", "accuracy", "low", "high"))
+            curves.append(Curve(model, l2, accuracy, (band[0], band[1])))
+        charts.append(Chart(f"made against {plain(graded.name, 34)}", curves, "L2", "accuracy", percent=True))
     facts = [f"models: {len(report.models)}", f"sets: {len(report.sets)}"]
     facts += ["a sample counts as lost from the smallest L2 that fools the model"]
     facts += ["ticks at the top: mean L2 of a level", "bands: 95% intervals"]
-    across = min(_ACROSS, len(report.sets))
+    panels = [charts[at : at + _ACROSS] for at in range(0, len(charts), _ACROSS)]
     with matplotlib.rc_context(STYLE):
-        rows = [3.6] * -(-len(report.sets) // across)
-        figure, cells = headed_figure(WIDE, ["accuracy against distance", *flow(facts, WIDE)], rows, 0.7)
-        grids = [cell.subgridspec(1, across, wspace=0.05) for cell in cells]
-        spots = [grid[0, column] for grid in grids for column in range(across)]
-        for graded, spot in zip(report.sets, spots, strict=False):
-            _curves(figure.add_subplot(spot), report, graded)
-        list_below(figure, [Line2D([], [], label=plain(name, 40), **_look(i)) for i, name in enumerate(report.models)])
+        figure = draw_panels(["accuracy against distance", *flow(facts, WIDE)], panels, height=3.6)
+        for ax, graded in zip(figure.axes[1:], report.sets, strict=True):  # the first holds the header
+            top, names = ax.secondary_xaxis("top"), [plain(point, 12) for point in graded.points]
+            top.set_xticks(list(graded.severity), names, rotation=35, ha="left", fontsize=7.5)
+            top.tick_params(length=2, width=0.6, color="#777777")
+            top.spines["top"].set_visible(False)
         return figure
-
-
-def _look(number: int) -> dict[str, Any]:
-    dashes = _DASHES[number // len(_COLOURS) % len(_DASHES)]
-    return {"color": _COLOURS[number % len(_COLOURS)], "linestyle": dashes, "linewidth": 1.8}
-
-
-def _curves(ax: Axes, report: BenchmarkReport, graded: GradedSet) -> None:
-    for at, model in enumerate(report.models):
-        rows = [row for row in report.curves if row["set"] == graded.name and row["model"] == model]
-        look, l2 = _look(at), [row["l2"] for row in rows]
-        ax.plot(l2, [row["accuracy"] for row in rows], **look)
-        low, high = ([row[end] for row in rows] for end in ("low", "high"))
-        ax.fill_between(l2, low, high, color=look["color"], alpha=0.1, linewidth=0)
-    top = ax.secondary_xaxis("top")
-    points = [plain(point, 12) for point in graded.points]
-    top.set_xticks(list(graded.severity), points, rotation=35, ha="left", fontsize=7.5)
-    top.tick_params(length=2, width=0.6, color="#777777")
-    top.spines["top"].set_visible(False)
-    ax.set(ylim=(-0.02, 1.03), xlabel="L2", ylabel="accuracy")
-    ax.set_title(f"made against {plain(graded.name, 34)}", pad=12)
-    ax.yaxis.set_major_formatter(PercentFormatter(1.0))
-    ax.grid(color="#EEEEEE", linewidth=0.6)
-    ax.set_axisbelow(True)
-    tidy(ax)
 
 
 def draw_distances(benchmark: Benchmark) -> Figure:
     """The share of samples that have no file within a distance, for every set and level."""
-    with matplotlib.rc_context(STYLE):
-        figure, (body,) = headed_figure(WIDE / 2, [f"benchmark {benchmark.name}"], [3.2], 0.3)
-        ax = figure.add_subplot(body)
-        for at, (victim, level, rows) in enumerate(benchmark.sets()):
-            l2 = np.sort([row["l2"] for row in rows])
-            left = 1 - np.arange(len(l2) + 1) / len(benchmark.of(victim, level))
-            ax.step([0.0, *l2], left, where="post", label=f"{victim}, {level}", color=HUES[at % len(HUES)])
-        ax.set(ylim=(-0.02, 1.03), xlabel="L2", ylabel="samples without a file up to this L2")
-        ax.yaxis.set_major_formatter(PercentFormatter(1.0))
-        ax.legend(frameon=False, fontsize=7)
-        tidy(ax)
-        return figure
+    curves = []
+    for victim, level, rows in benchmark.sets():
+        left = 1 - np.arange(len(rows) + 1) / len(benchmark.of(victim, level))
+        curves.append(Curve(f"{victim}, {level}", [0.0, *sorted(row["l2"] for row in rows)], left))
+    chart = Chart("samples without a file up to an L2", curves, "L2", percent=True, steps=True)
+    return draw_panels([f"benchmark {benchmark.name}"], [[chart]])

@@ -7,11 +7,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import matplotlib
-import numpy as np
 import torch
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 from pydantic import TypeAdapter
 from torch import Tensor
 
@@ -19,9 +16,10 @@ from rlab.benchmarking.config import ORIGINAL
 from rlab.benchmarking.folder import Benchmark, Row
 from rlab.core.distances import measure
 from rlab.errors import ModelError, OptionError
-from rlab.present.page import Banner, Block, Number, Page, Section, Text
+from rlab.present.figures import LEAST_BARS, draw_panels
+from rlab.present.page import Banner, Bar, Bars, Block, Number, Page, Section, Text
 from rlab.present.result import PathLike, Result
-from rlab.present.style import HUES, STYLE, WIDE, headed_figure, plain, tidy
+from rlab.present.style import HUES
 from rlab.present.table import Table
 from rlab.progress import Progress, shown
 from rlab.storage.config import check
@@ -105,20 +103,13 @@ class Verification(Result):
         ]
 
     def plot(self) -> Figure:
-        """Draw the files of every set and level that hold, and those that do not."""
-        files, wrong = (np.array([row[name] for row in self.records()]) for name in ("files", "wrong"))
-        names = [plain(f"{each.set}, {each.level}" if each.set else each.level, 40) for each in self.levels]
-        with matplotlib.rc_context(STYLE):
-            figure, (body,) = headed_figure(WIDE / 2, ["files of a benchmark"], [0.5 + 0.3 * len(names)], 0.5)
-            ax = figure.add_subplot(body)
-            ax.barh(names, files - wrong, color=_HOLD, label="hold")
-            ax.barh(names, wrong, left=files - wrong, color=_FAIL, hatch="////", label="do not hold")
-            ax.invert_yaxis()
-            ax.set(xlabel="files")
-            ax.xaxis.set_major_locator(MaxNLocator(integer=True))
-            figure.legend(loc="outside lower left", ncols=2)
-            tidy(ax)
-            return figure
+        """Draw the share of files that hold, for every set and level."""
+        bars = []
+        for each in self.levels:
+            held, name = each.files - each.wrong, f"{each.set}, {each.level}" if each.set else each.level
+            bars.append(Bar(name, held / max(each.files, 1), f"{held} of {each.files}", _FAIL if each.wrong else _HOLD))
+        height = 0.5 + 0.3 * max(len(bars), LEAST_BARS)
+        return draw_panels(["files of a benchmark"], [[Bars("files that hold", bars)]], height)
 
     def make_page(self, title: str = "Benchmark verified") -> Page:
         rows = [[row["set"] or "–", *(row[name] for name in list(row)[1:])] for row in self.records()]
