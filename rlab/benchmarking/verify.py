@@ -30,6 +30,7 @@ from rlab.victims.options import ModelOptions
 from rlab.victims.resolve import load_model
 
 GradedModel = Victim | ModelOptions | str | Mapping[str, Any]  # a loaded model, or how to load it
+Pair = tuple[Row, Tensor]  # a row and the values (c, *size) of its file
 CHUNK = 256  # files read and queried at once
 _ROUNDING = 1e-4  # relative; other hardware sums in another order
 VERIFICATION = "verification.json"
@@ -202,9 +203,9 @@ def _check(whole: Benchmark, models: Mapping[str, Victim], progress: Progress) -
     return levels
 
 
-def _read(whole: Benchmark, rows: Sequence[Row]) -> tuple[list[tuple[Row, Tensor]], list[Mismatch]]:
-    """The rows whose files have the right hash, with their values (c, *size); and the others as mismatches."""
-    pairs, mismatches = list[tuple[Row, Tensor]](), list[Mismatch]()
+def _read(whole: Benchmark, rows: Sequence[Row]) -> tuple[list[Pair], list[Mismatch]]:
+    """The rows whose files have the right hash, and the others as mismatches."""
+    pairs, mismatches = list[Pair](), list[Mismatch]()
     for row, values in whole.each(rows):
         if isinstance(values, str):
             name = row["file"] if row["row"] is None else f"{row['file']} row {row['row']}"
@@ -214,9 +215,7 @@ def _read(whole: Benchmark, rows: Sequence[Row]) -> tuple[list[tuple[Row, Tensor
     return pairs, mismatches
 
 
-def _wrong_distances(
-    whole: Benchmark, pairs: Sequence[tuple[Row, Tensor]], originals: Mapping[int, Tensor]
-) -> list[Mismatch]:
+def _wrong_distances(whole: Benchmark, pairs: list[Pair], originals: Mapping[int, Tensor]) -> list[Mismatch]:
     pairs = [(row, x) for row, x in pairs if row["place"] in originals]  # the others are mismatches of originals
     if not pairs:
         return []
@@ -232,9 +231,7 @@ def _wrong_distances(
     return wrong
 
 
-def _correct_answers(
-    whole: Benchmark, pairs: Sequence[tuple[Row, Tensor]], name: str, victim: Victim
-) -> list[Mismatch]:
+def _correct_answers(whole: Benchmark, pairs: list[Pair], name: str, victim: Victim) -> list[Mismatch]:
     """Files on which the victim is right, or wrong at a level before the flip; one query each."""
     x = torch.stack([x for _, x in pairs]).to(victim.device)
     scores = victim(x, "verify").cpu()
