@@ -19,6 +19,7 @@ from torch import Generator, Tensor
 from rlab.benchmarking.config import ORIGINAL
 from rlab.benchmarking.folder import Benchmark, Row
 from rlab.benchmarking.placed import unit_span
+from rlab.benchmarking.sample_files import Rows
 from rlab.benchmarking.verify import CHUNK, check_outputs
 from rlab.core.distances import l2
 from rlab.errors import InputError, OptionError
@@ -33,7 +34,6 @@ ANSWERS = Path("results", "answers")  # below the benchmark's folder
 _HALVINGS = 24
 _NEAR = 0.05  # maximum relative difference between a corruption's L2 and the target
 Key = tuple[str, str, int]  # set ('' for originals), level, sample
-Rows = list[dict[str, Any]]
 
 
 @dataclass(frozen=True)

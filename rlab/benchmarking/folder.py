@@ -254,9 +254,6 @@ class Benchmark(Result):
             except InputError as error:
                 yield row, str(error)
 
-    def with_hash(self) -> Benchmark:
-        return replace(self, manifest=replace(self.manifest, hash=rows_digest(self.rows)))
-
 
 def _joined_values(arrays: Mapping[str, Any], row: Row) -> Tensor:
     at = row["row"]
