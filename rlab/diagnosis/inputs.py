@@ -142,7 +142,8 @@ def _variants(probe: Probe) -> Iterator[Variant]:
     bounded = math.isfinite(bounds[1] - bounds[0])
     for name, how, aim in _aims(probe, bounded):
         if aim != own:
-            yield Variant(name, how, _pass(probe, aim), (aim, inverse(own)), _flag(probe, aim))
+            change, flag = _advice(probe, aim)
+            yield Variant(name, how, change, (aim, inverse(own)), flag)
     if not bounded:
         change = "standardise each sample and channel when you load the data: subtract its mean, divide by its std"
         yield Variant("normalisation", "standardised", change, (_standardised, inverse(own)))
@@ -177,20 +178,15 @@ def _published(probe: Probe) -> list[Normalise]:
     return {1: [MNIST], 3: [IMAGENET, CIFAR10]}.get(probe.batch.x.shape[1], [])
 
 
-def _pass(probe: Probe, aim: Normalise) -> str:
-    mean, std = _say(aim.mean), _say(aim.std)
+def _advice(probe: Probe, aim: Normalise) -> tuple[str, str]:
+    """What to change, and the same as options if the model takes mean and std and they are not to be omitted."""
+    said, kind = (_say(aim.mean), _say(aim.std)), type(probe.victim).__name__
     if not isinstance(probe.victim, Normalising):
-        return f"compute (x - {mean}) / {std} before the model, in your function or server"
-    kind = type(probe.victim).__name__
-    return f"omit mean and std in {kind}" if aim == PLAIN else f"pass mean={mean}, std={std} to {kind}"
-
-
-def _flag(probe: Probe, aim: Normalise) -> str:
-    """Options for mean and std if the model takes them and they are not to be omitted."""
-    if not isinstance(probe.victim, Normalising) or aim == PLAIN:
-        return ""
+        return "compute (x - {}) / {} before the model, in your function or server".format(*said), ""
+    if aim == PLAIN:
+        return f"omit mean and std in {kind}", ""
     mean, std = (tuple(float(f"{value:.6g}") for value in values) for values in (aim.mean, aim.std))
-    return options(mean=mean, std=std)
+    return f"pass mean={said[0]}, std={said[1]} to {kind}", options(mean=mean, std=std)
 
 
 def _say(values: tuple[float, ...]) -> str:
