@@ -114,7 +114,7 @@ def card(benchmark: Benchmark) -> str:
         ("policy", m.policy if benchmark.free else how),
         ("ladder", f"`{m.ladder}`"),
         *([("severities", _severity_words(benchmark))] if m.distances else ()),
-        ("reach", f"L2 {m.reach:.4g}: distances are scored from 0 to this value, for every model"),
+        ("reach", f"L2 {benchmark.reach:.4g}: distances are scored from 0 to this value, for every model"),
         *([("confidence", gap)] if (gap := _threshold_words(benchmark)) else ()),
         ("seed", str(m.seed)),
         ("classes", ", ".join(f"{i} {name}" for i, name in enumerate(m.classes)) or f"{m.outputs}, unnamed"),

@@ -182,6 +182,11 @@ class Benchmark(Result):
         return tuple(name for name, _ in self.manifest.victims)
 
     @property
+    def reach(self) -> float:
+        """Largest L2 on the distance axis."""
+        return self.manifest.reach
+
+    @property
     def threshold_error(self) -> float:
         """Largest difference between a file's confidence and its level's; NaN without such levels."""
         rows = [row for row in self.rows if row["level_kind"] == "confidence" and row["reached"]]

@@ -97,7 +97,7 @@ def _curve(benchmark: Benchmark, victim: str, fingerprint: str) -> Curve:
             files[names[row["place"]]] = label, (*others, (key, row["l2"]))
     return Curve(
         benchmark.name, victim, fingerprint, points, tuple(file_keys), labels, far, files,
-        tuple(names[row["place"]] for row in tried), benchmark.manifest.reach, benchmark.scale,
+        tuple(names[row["place"]] for row in tried), benchmark.reach, benchmark.scale,
     )  # fmt: skip
 
 

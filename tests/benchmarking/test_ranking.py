@@ -66,14 +66,14 @@ def test_an_answer_turned_right_never_lowers_a_rank_or_score(sets: Benchmark):
 
 def test_the_reach_is_the_palettes_and_no_models(sets: Benchmark, tmp_path: Path):
     own = make_benchmark({"weak": brightness(0.35)}, dark(), tmp_path / "own", ladder="times:1.5", **OPTIONS)
-    assert own.manifest.reach == sets.manifest.reach
-    assert own.manifest.reach == pytest.approx(0.6 * 8, rel=1e-4)  # 64 values, each lighter by 0.6
-    assert f"L2 {own.manifest.reach:.4g}" in (own.folder / "README.md").read_text()
+    assert own.reach == sets.reach
+    assert own.reach == pytest.approx(0.6 * 8, rel=1e-4)  # 64 values, each lighter by 0.6
+    assert f"L2 {own.reach:.4g}" in (own.folder / "README.md").read_text()
     fixed = make_benchmark({"weak": brightness(0.35)}, dark(), tmp_path / "fixed", reach=2.5, **OPTIONS)
-    assert Benchmark.load(fixed.folder).manifest.reach == 2.5
+    assert Benchmark.load(fixed.folder).reach == 2.5
     report = run_benchmark([sets, own], {"weak": brightness(0.35)}, corruptions=False)
-    assert {row["reach"] for row in report.areas} == {own.manifest.reach}
-    assert max(row["l2"] for row in report.curves) == own.manifest.reach
+    assert {row["reach"] for row in report.areas} == {own.reach}
+    assert max(row["l2"] for row in report.curves) == own.reach
 
 
 def test_sets_share_an_axis_where_they_share_palette_and_samples(sets: Benchmark, tmp_path: Path):

@@ -66,7 +66,7 @@ def free(tmp_path_factory: pytest.TempPathFactory) -> Benchmark:
 
 def test_severities_without_a_model_are_sixths_of_the_reach(free: Benchmark):
     assert free.levels == ("s1", "s2", "s3", "s4", "s5")
-    assert free.manifest.distances == pytest.approx([n / 6 * free.manifest.reach for n in range(1, 6)])
+    assert free.manifest.distances == pytest.approx([n / 6 * free.reach for n in range(1, 6)])
     for number, level in enumerate(free.levels):
         rows = free.stored("free", level)
         assert len(rows) == 24
