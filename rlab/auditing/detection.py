@@ -54,10 +54,6 @@ class Detection:
     tallies: tuple[Tally, ...] = ()
     rows: int = 0
 
-    @property
-    def conditions(self) -> set[Condition]:
-        return {tally.condition for tally in self.tallies}
-
     @classmethod
     def read(cls, folder: Path) -> Detection:
         return read_result(folder / DETECTION, TypeAdapter(cls).validate_python)
@@ -76,7 +72,8 @@ def detect(audit: LoadedAudit, before: Detection) -> Detection:
     seeds = sample_seeds(audit.options.seed, 0, len(batch))
     tallies, asked, names = list(before.tallies), victim.rows.total(), groups_of(attack, batch)
     progress = audit.progress("detect", rows_at_most(audit.options, attack, len(rows)))
-    for condition in (each for each in audit.options.conditions if each not in before.conditions):
+    known = {tally.condition for tally in before.tallies}
+    for condition in (each for each in audit.options.conditions if each not in known):
         for entry in entries_of(condition, attack.palette):
             alone = replace(attack.palette, entries=(entry,))
             for group, channels in names.items():

@@ -95,16 +95,12 @@ def _whole(requirement: Requirement, result: AttackResult) -> Verdict:
 
 def _failures(result: AttackResult, attacked: Tensor) -> tuple[Tensor, str]:
     """(n,) samples on which the model returned NaN, which counts as a flip; and a note about all that ended without a result."""
-    counts = {status: int((attacked & _ended(result, status)).sum()) for status in (Status.FAILED, *_UNKNOWN)}
-    told = [f"{count} {status.value}" for status, count in counts.items() if count]
-    return attacked & _ended(result, Status.FAILED), ", ".join(told)
+    without = (Status.FAILED, Status.LOST, Status.UNVERIFIED)
+    ended = {status: attacked & torch.tensor([each is status for each in result.status]) for status in without}
+    told = [f"{int(rows.sum())} {status.value}" for status, rows in ended.items() if rows.any()]
+    return ended[Status.FAILED], ", ".join(told)
 
 
-def _ended(result: AttackResult, status: Status) -> Tensor:
-    return torch.tensor([each is status for each in result.status])
-
-
-_UNKNOWN = (Status.LOST, Status.UNVERIFIED)
 _VALUES: dict[str, Callable[[AttackResult], Tensor]] = {
     "median_queries": lambda result: result.effort,
     "median_l2": lambda result: result.final["l2"],

@@ -30,7 +30,7 @@ from rlab.benchmarking.answers import count_rows
 from rlab.benchmarking.folder import MANIFEST, METADATA
 from rlab.benchmarking.report import DEFAULT
 from rlab.benchmarking.requirements import Verdict
-from rlab.benchmarking.sample_files import COUNTS
+from rlab.benchmarking.tables import queries_of
 from rlab.benchmarking.whole import NothingFlipped
 from rlab.diagnosis import examine
 from rlab.diagnosis.report import DOCTOR, Severity, read_diagnosis
@@ -255,7 +255,7 @@ def _benchmark_rows(benchmark: Benchmark, report: BenchmarkReport, fingerprints:
         rows[name] = 0 if twin else count_rows(benchmark) + sum(row["samples"] for row in mine)
     for row in benchmark.rows:
         if row["victim"]:
-            rows[row["victim"]] += sum(row[name] for name in COUNTS) + int(row["reached"])  # one more to verify
+            rows[row["victim"]] += queries_of(row) + int(row["reached"])  # one more to verify
     return rows
 
 

@@ -18,11 +18,13 @@ from torch import Generator, Tensor
 
 from rlab.benchmarking.config import ORIGINAL
 from rlab.benchmarking.folder import Benchmark, Row
+from rlab.benchmarking.placed import unit_span
+from rlab.benchmarking.sample_files import Rows
 from rlab.benchmarking.verify import CHUNK, check_outputs
 from rlab.core.distances import l2
 from rlab.errors import InputError, OptionError
 from rlab.filters.base import Filter
-from rlab.filters.palette import Palette, Spec, bounded, by_gradient, unit_scale
+from rlab.filters.palette import Palette, Spec, by_gradient, unit_scale
 from rlab.progress import Progress, quiet
 from rlab.runs.palette_options import with_recordings
 from rlab.storage.resume import Resume
@@ -32,7 +34,6 @@ ANSWERS = Path("results", "answers")  # below the benchmark's folder
 _HALVINGS = 24
 _NEAR = 0.05  # maximum relative difference between a corruption's L2 and the target
 Key = tuple[str, str, int]  # set ('' for originals), level, sample
-Rows = list[dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -163,9 +164,7 @@ def strength(
     benchmark: Benchmark, corruption: Filter, x0: Tensor, seeds: Sequence[int], target: float
 ) -> dict[str, Any]:
     """Find by bisection the severity whose mean L2 over x0 (n, c, *size) is nearest to `target`; queries no model."""
-
-    low_end, high_end = benchmark.manifest.shape.bounds
-    span = high_end - low_end if bounded((low_end, high_end)) else 1.0  # as in the metadata
+    span = unit_span(benchmark.manifest.shape.bounds)  # as in the metadata
 
     def reach(severity: float) -> float:
         try:

@@ -28,7 +28,7 @@ def make_chunk(files: SampleFiles, attack: Attack, victim: Victim, models: int =
     """The rows of one chunk's sets, with their files; an agreement of several `models` must err as a whole."""
     attack = replace(attack, goal=EveryModel(attack.goal, models)) if models > 1 else attack
     plan, ladder = files.plan, files.plan.ladder
-    search = LadderSearch(attack.grid, attack.goal, plan.options.steps, unit_span(files.batch))
+    search = LadderSearch(attack.grid, attack.goal, plan.options.steps, unit_span(files.batch.bounds))
     if ladder.kind == "confidence":
         left, around = search_around(attack, victim, files, search)
     else:

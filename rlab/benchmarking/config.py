@@ -64,8 +64,6 @@ class Ladder:
     distances: tuple[float, ...] = ()  # L2 of each severity, once calibrated
 
     def __post_init__(self) -> None:
-        if self.kind not in get_args(LadderKind):
-            raise OptionError(f"expected {_FORM}, got the kind {self.kind!r}")
         falls = self.kind == "confidence"
         severity = [-v for v in self.values] if falls else list(self.values)
         if not all(math.isfinite(v) for v in self.values) or not all(a < b for a, b in pairwise(severity)):
@@ -165,7 +163,7 @@ class BenchmarkOptions(WorkerOptions, AttackOptions):
     @field_validator("ladder", mode="before")
     @classmethod
     def _ladder(cls, value: Any) -> Any:
-        return str(parse_ladder(value)) if isinstance(value, str) else str(value)
+        return str(parse_ladder(str(value)))
 
     @property
     def by_confidence(self) -> bool:

@@ -19,8 +19,9 @@ from torch import Tensor
 
 from rlab.benchmarking.config import FLIP, ORIGINAL, Ladder, parse_ladder
 from rlab.benchmarking.formats import Joined, make_format
+from rlab.benchmarking.sample_files import COUNTS
 from rlab.benchmarking.single import Format, Shape
-from rlab.benchmarking.tables import benchmark_page, draw_distances, record_of
+from rlab.benchmarking.tables import benchmark_page, draw_distances, queries_of
 from rlab.core.goals import Goal, parse_goal
 from rlab.data.fields import check_room
 from rlab.errors import DataError, FolderError, InputError, OptionError
@@ -120,8 +121,14 @@ class Benchmark(Result):
         return draw_distances(self)
 
     def records(self) -> list[dict[str, Any]]:
-        """One row per sample and level."""
-        return [record_of(row, self.class_name) for row in self.rows]
+        """One row per sample and level: with class names, and the queries without the one that verifies the stored file."""
+        records = []
+        for row in self.rows:
+            record = {name: value for name, value in row.items() if name not in COUNTS}
+            record["label_name"] = self.class_name(row["label"])
+            record["predicted_name"] = None if row["predicted"] is None else self.class_name(row["predicted"])
+            records.append(record | {"queries": queries_of(row, COUNTS[:2])})
+        return records
 
     def make_page(self, report: BenchmarkReport | None = None, samples: int = 24) -> Page:
         return benchmark_page(self, report, samples)
@@ -228,7 +235,7 @@ class Benchmark(Result):
     def each(self, rows: Sequence[Row]) -> Iterator[tuple[Row, Tensor | str]]:
         """Yield each row with its values (c, *size), or with a description of what is wrong with its file."""
         opened: dict[Path, Mapping[str, Any]] = {}
-        form = self.format
+        form, expected = self.format, (self.manifest.shape.channels, *self.manifest.shape.size)
         for row in rows:
             try:
                 path = inside(self.folder, row["file"])
@@ -237,26 +244,20 @@ class Benchmark(Result):
                     if known is not None and path.is_file() and digest(path, length=64) != known:
                         raise DataError(f"its sha256 is not the one in {MANIFEST}")
                     opened = {path: form.unpack(path)}
-                yield row, self._values(path, row, opened)
+                if isinstance(form, Joined):
+                    values = _joined_values(opened[path], row)
+                    found = digest(values.float(), length=64)
+                elif missing := [file.name for file in form.files(path) if not file.is_file()]:
+                    raise DataError(f"{missing[0]} is missing")
+                else:
+                    values, found = form.read(path), form.digest(path)
+                if tuple(values.shape) != expected:
+                    raise DataError(f"its shape is {tuple(values.shape)}, not {expected}")
+                if row["sha256"] != found:
+                    raise DataError("its sha256 is not the one in the metadata")
+                yield row, values
             except InputError as error:
                 yield row, str(error)
-
-    def _values(self, path: Path, row: Row, opened: Mapping[Path, Mapping[str, Any]]) -> Tensor:
-        if self.format.joined:
-            values = _joined_values(opened[path], row)
-        elif missing := [file.name for file in self.format.files(path) if not file.is_file()]:
-            raise DataError(f"{missing[0]} is missing")
-        else:
-            values = self.format.read(path)
-        expected = (self.manifest.shape.channels, *self.manifest.shape.size)
-        if tuple(values.shape) != expected:
-            raise DataError(f"its shape is {tuple(values.shape)}, not {expected}")
-        if row["sha256"] != (digest(values.float(), length=64) if self.format.joined else self.format.digest(path)):
-            raise DataError("its sha256 is not the one in the metadata")
-        return values
-
-    def with_hash(self) -> Benchmark:
-        return replace(self, manifest=replace(self.manifest, hash=rows_digest(self.rows)))
 
 
 def _joined_values(arrays: Mapping[str, Any], row: Row) -> Tensor:

@@ -59,7 +59,7 @@ def from_npy(content: bytes, shape: tuple[int, ...]) -> Array:
 class Joined(Format):
     """Many samples in one file: each is an .npy while the benchmark is made, and `pack` joins those of a level."""
 
-    suffix, joined = ".npy", True
+    suffix = ".npy"
     ending: str
     most: int | None = None  # samples per file
 

@@ -60,9 +60,7 @@ def make_benchmark(
     form = make_format(declared.format, Shape.of(batch))
     batch = replace(batch, x=form.stored(batch.x).contiguous())
     attack = stored_attack(batch, form, declared)
-    sets: dict[str, Victim | None] = (
-        {FREE: None} if declared.sets == FREE else dict(victims)
-    )  # by the name of its folder
+    sets: dict[str, Victim | None] = {FREE: None} if declared.sets == FREE else dict(victims)  # by folder name
     if declared.sets == AGREEMENT:
         sets = {AGREEMENT: Agreement(victims)}
     executors = {name: _executor(declared, name, victim) for name, victim in sets.items()}

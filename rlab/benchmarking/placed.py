@@ -30,17 +30,15 @@ SIXTHS = 6  # of the reach, or of the errors there
 _TRIED = 24  # distances at which a reference is queried, evenly spaced up to the reach
 
 
-def unit_span(batch: Batch) -> float:
+def unit_span(bounds: tuple[float, float]) -> float:
     """One unit of L2 in the data's values."""
-    return batch.bounds[1] - batch.bounds[0] if bounded(batch.bounds) else 1.0
+    return bounds[1] - bounds[0] if bounded(bounds) else 1.0
 
 
 def palette_reach(attack: Attack, batch: Batch) -> float:
     """How far the palette reaches against any model: the mean L2 of the first samples with the strongest entry on every patch."""
-    far = []
-    for at, seed in enumerate(sample_seeds(attack.seed, 0, min(_REACH, len(batch))).tolist()):
-        bank = attack.palette.bank(batch.x[at : at + 1].contiguous(), batch.bounds, [seed])
-        far.append(float(patch_costs(attack.grid, bank, unit_span(batch)).amax(1).sum().sqrt()))
+    costs = (_bank(attack, batch[at : at + 1], at)[1] for at in range(min(_REACH, len(batch))))
+    far = [float(cost.amax(1).sum().sqrt()) for cost in costs]
     return sum(far) / len(far)
 
 
@@ -73,18 +71,20 @@ def _errors(reference: Victim, batch: Batch, attack: Attack, chunk: slice, tried
     """(m, distances): 1 where the reference errs, for the m samples it gets right unchanged."""
     some = batch[chunk]
     right = reference(some.x.contiguous().to(reference.device), "train").argmax(1).cpu() == some.y
-    bank, seeds = _bank(attack, some, chunk.start)
+    bank, cost, seeds = _bank(attack, some, chunk.start)
     wrong = []
-    for assignment in placements(patch_costs(attack.grid, bank, unit_span(batch)), seeds, tried):
+    for assignment in placements(cost, seeds, tried):
         x = render(bank[right], assignment[right], attack.grid)
         if len(x):
             wrong.append(reference(x.to(reference.device), "train").argmax(1).cpu() != some.y[right])
     return torch.stack(wrong, 1).long() if wrong else torch.zeros(0, len(tried), dtype=torch.int64)
 
 
-def _bank(attack: Attack, batch: Batch, first: int) -> tuple[Tensor, Tensor]:
+def _bank(attack: Attack, batch: Batch, first: int) -> tuple[Tensor, Tensor, Tensor]:
+    """The bank (n, f + 1, c, *size), the cost (n, f + 1, p) of its entries, and the seeds (n,)."""
     seeds = sample_seeds(attack.seed, first, len(batch))
-    return attack.palette.bank(batch.x.contiguous(), batch.bounds, seeds.tolist()), seeds
+    bank = attack.palette.bank(batch.x.contiguous(), batch.bounds, seeds.tolist())
+    return bank, patch_costs(attack.grid, bank, unit_span(batch.bounds)), seeds
 
 
 def placements(cost: Tensor, seeds: Tensor, distances: Sequence[float]) -> Iterator[Tensor]:
@@ -98,8 +98,7 @@ def placements(cost: Tensor, seeds: Tensor, distances: Sequence[float]) -> Itera
 def place_chunk(files: SampleFiles, attack: Attack) -> Rows:
     """The rows of one chunk of a set without a model, with their files; the plan's ladder holds distances."""
     batch, levels = files.batch, files.plan.ladder.levels
-    bank, seeds = _bank(attack, batch, files.first)
-    cost = patch_costs(attack.grid, bank, unit_span(batch))
+    bank, cost, seeds = _bank(attack, batch, files.first)
     rows, every = list(files.originals()) if files.plan.originals else [], torch.arange(len(batch))
     for level, assignment in zip(levels, placements(cost, seeds, [level.target for level in levels]), strict=True):
         far = spent(cost, assignment).sqrt()

@@ -13,9 +13,8 @@ import numpy as np
 from matplotlib.figure import Figure as Drawing
 
 from rlab.benchmarking.config import FLIP
-from rlab.benchmarking.picture import draw_report
 from rlab.benchmarking.scores import Standing
-from rlab.benchmarking.tables import report_blocks
+from rlab.benchmarking.tables import draw_report, report_blocks
 from rlab.errors import OptionError
 from rlab.present.page import Facts, Page, Section
 from rlab.present.result import PathLike, Result
@@ -141,10 +140,11 @@ def read_report(folder: Path) -> BenchmarkReport:
 
 
 def _report(plain: Mapping[str, Any]) -> BenchmarkReport:
-    fields: dict[str, Any] = {field: tuple(map(_with_nan, plain[name])) for name, field in TABLES.items()}
-    fields |= {"standings": tuple(map(_standing, map(_with_nan, plain["ranking"])))}
-    fields |= {name: plain[name] for name in ("asked", "seed")}
-    return BenchmarkReport(tuple(plain["models"]), **fields)
+    tables = {field: tuple(map(_with_nan, plain[name])) for name, field in TABLES.items()}
+    standings = tuple(_standing(_with_nan(row)) for row in plain["ranking"])
+    return BenchmarkReport(
+        tuple(plain["models"]), **tables, standings=standings, asked=plain["asked"], seed=plain["seed"]
+    )
 
 
 def _with_nan(row: Mapping[str, Any]) -> dict[str, Any]:

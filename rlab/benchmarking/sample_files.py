@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from rlab.benchmarking.config import FLIP, ORIGINAL, ORIGINALS, BenchmarkOptions, Ladder, LadderLevel
-from rlab.benchmarking.formats import make_format
+from rlab.benchmarking.formats import Joined, make_format
 from rlab.benchmarking.single import Format, Shape
 from rlab.core.distances import NAMES, measure
 from rlab.data.batch import Batch
@@ -63,7 +63,7 @@ class SampleFiles:
         stem = f"{self.first + sample:05d}_{name}"  # only characters that WFDB records allow
         inner = self.plan.format.path(stem, int(self.batch.y[sample]))
         folders = (ORIGINALS,) if level == ORIGINAL else (self.plan.name, level)
-        return Path(PARTS if self.plan.format.joined else "", *folders, inner)
+        return Path(PARTS if isinstance(self.plan.format, Joined) else "", *folders, inner)
 
     def write(self, level: str, samples: Tensor, x: Tensor) -> Tensor:
         """Write these samples (n, c, *size), and return them as read back."""

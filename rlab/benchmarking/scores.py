@@ -48,11 +48,6 @@ class Curve:
         """Whether the set was made against this model, alone or among others."""
         return fingerprint in self.fingerprint.split("+")
 
-    @property
-    def severity(self) -> Floats:
-        """Mean L2 of each point."""
-        return self.l2.mean(0)
-
     def correct(self, answers: Answers) -> Floats:
         """(samples, points): 1 where the model is right."""
         predicted = [[answers.predicted[key] for key in row] for row in self.file_keys]
@@ -93,26 +88,17 @@ def _curve(benchmark: Benchmark, victim: str, fingerprint: str) -> Curve:
         file_keys.append(tuple(keys))
         l2.append(distances)
     labels, far = np.array([row["label"] for row in tried], np.int64), np.array(l2).reshape(len(tried), len(points))
-    return Curve(
-        benchmark.name, victim, fingerprint, points, tuple(file_keys), labels, far, _files(benchmark, victim),
-        tuple(_sample_hash(benchmark)[row["place"]] for row in tried), benchmark.reach, benchmark.scale,
-    )  # fmt: skip
-
-
-def _sample_hash(benchmark: Benchmark) -> dict[int, str]:
-    return {row["place"]: row["sha256"] for row in benchmark.originals()}
-
-
-def _files(benchmark: Benchmark, victim: str) -> dict[str, tuple[int, tuple[tuple[Key, float], ...]]]:
-    """Every original with its distorted files in this set."""
+    names = {row["place"]: row["sha256"] for row in benchmark.originals()}
     files: dict[str, tuple[int, tuple[tuple[Key, float], ...]]] = {}
-    names = _sample_hash(benchmark)
     for row in benchmark.rows:
         if row["reached"] and row["victim"] in ("", victim):
             label, others = files.get(names[row["place"]], (row["label"], ()))
             key: Key = (row["victim"], row["level"], row["place"])
             files[names[row["place"]]] = label, (*others, (key, row["l2"]))
-    return files
+    return Curve(
+        benchmark.name, victim, fingerprint, points, tuple(file_keys), labels, far, files,
+        tuple(names[row["place"]] for row in tried), benchmark.reach, benchmark.scale,
+    )  # fmt: skip
 
 
 def area_row(curve: Curve, answers: Answers, seed: int) -> dict[str, Any]:
@@ -139,12 +125,12 @@ def distance_rows(curve: Curve, answers: Answers) -> list[dict[str, Any]]:
 
 def level_rows(curve: Curve, answers: Answers, seed: int) -> list[dict[str, Any]]:
     """One row per point: accuracy on all samples of the set, and on those that have a file at this level."""
-    correct, rows = curve.correct(answers), []
+    correct, severity, rows = curve.correct(answers), curve.l2.mean(0), []
     for at, point in enumerate(curve.points):
         accuracy = mean_estimate(correct[:, at], seed)
         stored = [i for i, keys in enumerate(curve.file_keys) if keys[at][1] == point]
         rows.append({
-            "set": curve.name, "model": answers.model, "level": point, "l2": float(curve.severity[at]),
+            "set": curve.name, "model": answers.model, "level": point, "l2": float(severity[at]),
             "accuracy": accuracy.value, "low": accuracy.low, "high": accuracy.high, "samples": len(correct),
             "stored": len(stored), "accuracy_stored": float(np.mean(correct[stored, at])) if stored else math.nan,
         })  # fmt: skip

@@ -54,7 +54,6 @@ class Format(ABC):
 
     name: str
     suffix: str
-    joined = False
     kind: Kind | None = None  # of data; None: any
 
     def __init__(self, shape: Shape) -> None:

@@ -1,10 +1,10 @@
-"""Tables, pages and the figure of a benchmark folder, and of the report on it."""
+"""Tables, pages and figures of a benchmark folder, and of the report on it."""
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,15 +12,15 @@ import matplotlib
 import numpy as np
 import torch
 from matplotlib.figure import Figure
-from matplotlib.ticker import PercentFormatter
 
 from rlab.benchmarking.config import FLIP
-from rlab.benchmarking.picture import draw_report
 from rlab.benchmarking.sample_files import COUNTS
+from rlab.present.chart import Chart, Curve
+from rlab.present.figures import draw_panels
 from rlab.present.inline import figure_address
 from rlab.present.notebook import thumbnails
 from rlab.present.page import Beside, Block, Code, Facts, Gallery, Page, Picture, Section, Text
-from rlab.present.style import HUES, STYLE, WIDE, headed_figure, tidy
+from rlab.present.style import STYLE, WIDE, flow, plain
 from rlab.present.table import Share, Table, Value, number, text
 from rlab.results.tables import QUERIES
 from rlab.stats import Estimate, median_of
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from rlab.benchmarking.report import BenchmarkReport, GradedSet
 
 SIDE = 224  # pixels along a picture
+_ACROSS = 3  # panels per row
 RULES = (
     "A query is one input sent to a model. Accuracy counts every sample that the set's victim got right; at a level, a sample "
     "counts with its strongest file up to that level. A model's distance for a sample is the smallest L2 of its files that fool "
@@ -41,17 +42,9 @@ RULES = (
 )
 
 
-def queries_of(row: Row) -> int:
-    """All queries for this sample and level."""
-    return sum(row[name] for name in COUNTS)
-
-
-def record_of(row: Row, class_name: Callable[[int], str]) -> dict[str, Any]:
-    """A row for people: with class names, and one number of queries, without the one that verifies the stored file."""
-    record = {name: value for name, value in row.items() if name not in COUNTS}
-    record["label_name"] = class_name(row["label"])
-    record["predicted_name"] = None if row["predicted"] is None else class_name(row["predicted"])
-    return record | {"queries": sum(row[name] for name in COUNTS[:2])}
+def queries_of(row: Row, phases: Sequence[str] = COUNTS) -> int:
+    """The queries for this sample and level: all, or those of some phases."""
+    return sum(row[name] for name in phases)
 
 
 def sets_table(benchmark: Benchmark) -> Table:
@@ -61,7 +54,7 @@ def sets_table(benchmark: Benchmark) -> Table:
         for level in benchmark.levels:
             stored, every = benchmark.stored(victim, level), benchmark.of(victim, level)
             l2, patches = (torch.tensor([row[name] for row in stored]).double() for name in ("l2", "l0_patches"))
-            queries = torch.tensor([sum(row[name] for name in COUNTS[:2]) for row in every]).double()
+            queries = torch.tensor([queries_of(row, COUNTS[:2]) for row in every]).double()
             tried = queries[queries > (1 if level == FLIP else 0)]
             figures = (float(l2.mean()), median_of(l2), median_of(patches), float(tried.mean()))
             rows.append([victim, level, f"{len(stored)} of {len(every)}", *figures])
@@ -212,17 +205,35 @@ def _severities(benchmark: Benchmark, samples: int) -> Section:
     return Section("From mild to severe", [told, *([Beside(shown)] if galleries else shown)])
 
 
+def draw_report(report: BenchmarkReport) -> Figure:
+    """One panel per set with a curve per model; ticks at the top name the levels at their mean L2."""
+    charts = []
+    for graded in report.sets:
+        curves = []
+        for model in report.models:
+            rows = [row for row in report.curves if row["set"] == graded.name and row["model"] == model]
+            l2, accuracy, *band = (np.array([row[name] for row in rows]) for name in ("l2", "accuracy", "low", "high"))
+            curves.append(Curve(model, l2, accuracy, (band[0], band[1])))
+        charts.append(Chart(f"made against {plain(graded.name, 34)}", curves, "L2", "accuracy", percent=True))
+    facts = [f"models: {len(report.models)}", f"sets: {len(report.sets)}"]
+    facts += ["a sample counts as lost from the smallest L2 that fools the model"]
+    facts += ["ticks at the top: mean L2 of a level", "bands: 95% intervals"]
+    panels = [charts[at : at + _ACROSS] for at in range(0, len(charts), _ACROSS)]
+    with matplotlib.rc_context(STYLE):
+        figure = draw_panels(["accuracy against distance", *flow(facts, WIDE)], panels, height=3.6)
+        for ax, graded in zip(figure.axes[1:], report.sets, strict=True):  # the first holds the header
+            top, names = ax.secondary_xaxis("top"), [plain(point, 12) for point in graded.points]
+            top.set_xticks(list(graded.severity), names, rotation=35, ha="left", fontsize=7.5)
+            top.tick_params(length=2, width=0.6, color="#777777")
+            top.spines["top"].set_visible(False)
+        return figure
+
+
 def draw_distances(benchmark: Benchmark) -> Figure:
     """The share of samples that have no file within a distance, for every set and level."""
-    with matplotlib.rc_context(STYLE):
-        figure, (body,) = headed_figure(WIDE / 2, [f"benchmark {benchmark.name}"], [3.2], 0.3)
-        ax = figure.add_subplot(body)
-        for at, (victim, level, rows) in enumerate(benchmark.sets()):
-            l2 = np.sort([row["l2"] for row in rows])
-            left = 1 - np.arange(len(l2) + 1) / len(benchmark.of(victim, level))
-            ax.step([0.0, *l2], left, where="post", label=f"{victim}, {level}", color=HUES[at % len(HUES)])
-        ax.set(ylim=(-0.02, 1.03), xlabel="L2", ylabel="samples without a file up to this L2")
-        ax.yaxis.set_major_formatter(PercentFormatter(1.0))
-        ax.legend(frameon=False, fontsize=7)
-        tidy(ax)
-        return figure
+    curves = []
+    for victim, level, rows in benchmark.sets():
+        left = 1 - np.arange(len(rows) + 1) / len(benchmark.of(victim, level))
+        curves.append(Curve(f"{victim}, {level}", [0.0, *sorted(row["l2"] for row in rows)], left))
+    chart = Chart("samples without a file up to an L2", curves, "L2", percent=True, steps=True)
+    return draw_panels([f"benchmark {benchmark.name}"], [[chart]])

@@ -22,7 +22,6 @@ from rlab.benchmarking.sample_files import SampleFiles
 from rlab.core.attack import Attack, SearchOutcome
 from rlab.core.env import State, render
 from rlab.core.goals import Goal
-from rlab.core.grid import PatchGrid
 from rlab.core.rng import uniform
 from rlab.results.result import Status
 from rlab.victims.base import QueryMeter, Victim
@@ -54,7 +53,7 @@ def search_around(
         state, meter = _cheapest(outcome.flipped, kept, goal, search), outcome.meter
         meter.budget = None  # the budget was for the search
         if state is not None:
-            state = settle(meter, state, goal, attack.grid, search.cost(state), search.steps, tolerance)
+            state = settle(search, meter, state, goal, tolerance)
         outcome = _with_rows(outcome, state)
         met = torch.zeros(len(batch), dtype=torch.bool)
         met[outcome.rows] = goal.met(outcome.scores[outcome.rows], batch.y[outcome.rows], tolerance)
@@ -94,15 +93,14 @@ def _with_rows(outcome: SearchOutcome, state: State | None) -> SearchOutcome:
     return replace(outcome, flipped=state, scores=scores, assignment=assignment, perturbed=x, status=tuple(status))
 
 
-def settle(
-    meter: QueryMeter, state: State, goal: Threshold, grid: PatchGrid, cost: Tensor, steps: int, tolerance: float
-) -> State:
-    """Rows below the threshold, each brought near it with no more distortion, where `steps` queries find a way; the others as
-    they were. `cost` (n, f + 1, p) is the squared L2 of every entry on every patch."""
+def settle(search: LadderSearch, meter: QueryMeter, state: State, goal: Threshold, tolerance: float) -> State:
+    """Rows below the threshold, each brought near it with no more distortion, where the search's steps find a way; the others
+    as they were."""
+    cost = search.cost(state)
     low, high = torch.zeros_like(state.assignment), state.assignment.clone()  # one above the threshold, one below it
     above = torch.full_like(state.margin, math.inf)  # margin of `low`
     done = goal.met(state.scores, state.y, tolerance)
-    for step in range(steps):
+    for step in range(search.steps):
         rows = (~done).nonzero().flatten()
         if not len(rows):
             break
@@ -110,7 +108,7 @@ def settle(
             low[rows], high[rows], above[rows] = 0, state.assignment[rows], math.inf
         some = state[rows]
         wanted, halved = _between(low[rows], high[rows], cost[rows], some.seed, some.step + 2**22 + step)
-        x = render(some.bank, wanted, grid)
+        x = render(some.bank, wanted, search.grid)
         scores = meter(x, some.sample, "search")
         met, margin = goal.met(scores, some.y, tolerance), goal.margin(scores, some.y)
         nearer = (margin >= 0) & (halved | (margin < above[rows]))

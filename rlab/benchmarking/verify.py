@@ -7,11 +7,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import matplotlib
-import numpy as np
 import torch
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 from pydantic import TypeAdapter
 from torch import Tensor
 
@@ -19,9 +16,10 @@ from rlab.benchmarking.config import ORIGINAL
 from rlab.benchmarking.folder import Benchmark, Row
 from rlab.core.distances import measure
 from rlab.errors import ModelError, OptionError
-from rlab.present.page import Banner, Block, Number, Page, Section, Text
+from rlab.present.figures import LEAST_BARS, draw_panels
+from rlab.present.page import Banner, Bar, Bars, Block, Number, Page, Section, Text
 from rlab.present.result import PathLike, Result
-from rlab.present.style import HUES, STYLE, WIDE, headed_figure, plain, tidy
+from rlab.present.style import HUES
 from rlab.present.table import Table
 from rlab.progress import Progress, shown
 from rlab.storage.config import check
@@ -32,6 +30,7 @@ from rlab.victims.options import ModelOptions
 from rlab.victims.resolve import load_model
 
 GradedModel = Victim | ModelOptions | str | Mapping[str, Any]  # a loaded model, or how to load it
+Pair = tuple[Row, Tensor]  # a row and the values (c, *size) of its file
 CHUNK = 256  # files read and queried at once
 _ROUNDING = 1e-4  # relative; other hardware sums in another order
 VERIFICATION = "verification.json"
@@ -105,20 +104,13 @@ class Verification(Result):
         ]
 
     def plot(self) -> Figure:
-        """Draw the files of every set and level that hold, and those that do not."""
-        files, wrong = (np.array([row[name] for row in self.records()]) for name in ("files", "wrong"))
-        names = [plain(f"{each.set}, {each.level}" if each.set else each.level, 40) for each in self.levels]
-        with matplotlib.rc_context(STYLE):
-            figure, (body,) = headed_figure(WIDE / 2, ["files of a benchmark"], [0.5 + 0.3 * len(names)], 0.5)
-            ax = figure.add_subplot(body)
-            ax.barh(names, files - wrong, color=_HOLD, label="hold")
-            ax.barh(names, wrong, left=files - wrong, color=_FAIL, hatch="////", label="do not hold")
-            ax.invert_yaxis()
-            ax.set(xlabel="files")
-            ax.xaxis.set_major_locator(MaxNLocator(integer=True))
-            figure.legend(loc="outside lower left", ncols=2)
-            tidy(ax)
-            return figure
+        """Draw the share of files that hold, for every set and level."""
+        bars = []
+        for each in self.levels:
+            held, name = each.files - each.wrong, f"{each.set}, {each.level}" if each.set else each.level
+            bars.append(Bar(name, held / max(each.files, 1), f"{held} of {each.files}", _FAIL if each.wrong else _HOLD))
+        height = 0.5 + 0.3 * max(len(bars), LEAST_BARS)
+        return draw_panels(["files of a benchmark"], [[Bars("files that hold", bars)]], height)
 
     def make_page(self, title: str = "Benchmark verified") -> Page:
         rows = [[row["set"] or "–", *(row[name] for name in list(row)[1:])] for row in self.records()]
@@ -211,9 +203,9 @@ def _check(whole: Benchmark, models: Mapping[str, Victim], progress: Progress) -
     return levels
 
 
-def _read(whole: Benchmark, rows: Sequence[Row]) -> tuple[list[tuple[Row, Tensor]], list[Mismatch]]:
-    """The rows whose files have the right hash, with their values (c, *size); and the others as mismatches."""
-    pairs, mismatches = list[tuple[Row, Tensor]](), list[Mismatch]()
+def _read(whole: Benchmark, rows: Sequence[Row]) -> tuple[list[Pair], list[Mismatch]]:
+    """The rows whose files have the right hash, and the others as mismatches."""
+    pairs, mismatches = list[Pair](), list[Mismatch]()
     for row, values in whole.each(rows):
         if isinstance(values, str):
             name = row["file"] if row["row"] is None else f"{row['file']} row {row['row']}"
@@ -223,9 +215,7 @@ def _read(whole: Benchmark, rows: Sequence[Row]) -> tuple[list[tuple[Row, Tensor
     return pairs, mismatches
 
 
-def _wrong_distances(
-    whole: Benchmark, pairs: Sequence[tuple[Row, Tensor]], originals: Mapping[int, Tensor]
-) -> list[Mismatch]:
+def _wrong_distances(whole: Benchmark, pairs: list[Pair], originals: Mapping[int, Tensor]) -> list[Mismatch]:
     pairs = [(row, x) for row, x in pairs if row["place"] in originals]  # the others are mismatches of originals
     if not pairs:
         return []
@@ -241,9 +231,7 @@ def _wrong_distances(
     return wrong
 
 
-def _correct_answers(
-    whole: Benchmark, pairs: Sequence[tuple[Row, Tensor]], name: str, victim: Victim
-) -> list[Mismatch]:
+def _correct_answers(whole: Benchmark, pairs: list[Pair], name: str, victim: Victim) -> list[Mismatch]:
     """Files on which the victim is right, or wrong at a level before the flip; one query each."""
     x = torch.stack([x for _, x in pairs]).to(victim.device)
     scores = victim(x, "verify").cpu()

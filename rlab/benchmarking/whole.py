@@ -16,7 +16,7 @@ from torch import Tensor
 import rlab
 from rlab.benchmarking.card import LABELS, card
 from rlab.benchmarking.config import FLIP, Ladder
-from rlab.benchmarking.folder import CARD, FREE, MANIFEST, METADATA, Benchmark, Manifest, Row
+from rlab.benchmarking.folder import CARD, FREE, MANIFEST, METADATA, Benchmark, Manifest, Row, rows_digest
 from rlab.benchmarking.formats import Joined, Pictured
 from rlab.benchmarking.placed import PLACED
 from rlab.benchmarking.sets import Making
@@ -76,11 +76,10 @@ def write_whole(
         budget=attack.budget, steps=options.steps, lead=options.lead, seed=attack.seed, victims=tuple(victims.items()),
         versions=versions(attack.label), config=making.config,
         reach=scale.reach, sets=options.sets, distances=scale.ladder.distances, reference=scale.reference,
-        members=members, containers=containers, channels=attack.grid.channels,
+        members=members, containers=containers, channels=attack.grid.channels, hash=rows_digest(rows),
     )  # fmt: skip
-    whole = Benchmark(folder, manifest, tuple(rows)).with_hash()
-    files.write_text(folder / CARD, card(whole))
-    files.write_json(folder / MANIFEST, asdict(whole.manifest))
+    files.write_text(folder / CARD, card(Benchmark(folder, manifest, tuple(rows))))
+    files.write_json(folder / MANIFEST, asdict(manifest))
     files.write_rows(folder / METADATA, rows, "")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -19,6 +19,7 @@ from rlab.core.distances import Measure
 from rlab.core.trace import DISTANCE_NAMES
 from rlab.data.batch import Batch
 from rlab.errors import ModelError, OptionError
+from rlab.present.chart import Chart
 from rlab.present.figures import draw_panels
 from rlab.present.page import Block, Charts, Number, Page, Section, Text
 from rlab.present.result import PathLike, Result
@@ -42,6 +43,7 @@ RULES = (
     f"without a flip counts as the whole budget. {QUERIES} For attacks from papers and libraries the clean prediction is "
     "not counted. L2 is over flipped samples, with bounded values scaled to [0, 1]. Brackets: 95% bootstrap intervals."
 )
+_QUESTION = {"command": "compare"}  # the same for all, so a later comparison replaces an earlier one
 _COLUMNS = ("attacked", "succeeded", "queries", "l2")
 
 
@@ -77,7 +79,7 @@ def run_comparison(
         return AttackOutcome.from_plain(values)
 
     outcomes, needs = {}, {name: contender.needs for name, contender in contenders.items()}
-    with nullcontext() if folder is None else open_comparison(folder) as resume:
+    with nullcontext() if folder is None else open_run(folder, _QUESTION) as resume:
         for name in contenders:
             outcomes[name] = run(name, resume)
             tell(name, outcomes[name])
@@ -87,11 +89,6 @@ def run_comparison(
         if folder is not None:
             comparison.save(folder)
     return comparison
-
-
-def open_comparison(folder: Path) -> AbstractContextManager[Resume]:
-    """Open a folder for comparisons; a later comparison replaces an earlier one."""
-    return open_run(folder, {"command": "compare"})
 
 
 @dataclass(frozen=True)
@@ -169,22 +166,22 @@ class Comparison(Result):
     def blocks(self) -> list[Block]:
         """The anytime curves, the tables, and the rules behind their figures."""
         lines = [Text(f"{line}.") for line in self.equal_lines()]
-        charts = anytime_charts(self._curves(), DISTANCE_NAMES[self.distance])
-        return [Charts(charts), *self.tables(), *lines, Text(RULES, quiet=True)]
+        return [Charts(self._charts()), *self.tables(), *lines, Text(RULES, quiet=True)]
 
     def plot(self) -> Figure:
         """Draw the anytime curves of all attacks; notebooks show the figure, `savefig` stores it."""
         attacked = max(int(outcome.attacked.sum()) for outcome in self.outcomes.values())
         facts = [f"{attacked} correctly classified samples", f"budget {self.budget}", f"seed {self.seed}"]
         facts += ["queries are rows that reached the model", "a median is infinite while fewer than half are flipped"]
-        charts = anytime_charts(self._curves(), DISTANCE_NAMES[self.distance])
+        charts = self._charts()
         return draw_panels(["attacks compared", *flow(facts, WIDE - 0.25)], [charts] if charts else [], height=4.4)
 
-    def _curves(self) -> dict[str, AnytimeCurve]:
-        return {
+    def _charts(self) -> list[Chart]:
+        curves = {
             name: AnytimeCurve.of(o.improvements, o.attacked, o.succeeded, self.budget)
             for name, o in self.outcomes.items()
         }
+        return anytime_charts(curves, DISTANCE_NAMES[self.distance])
 
     def records(self) -> list[dict[str, Any]]:
         """One flat record per attack and sample."""
@@ -213,7 +210,7 @@ class Comparison(Result):
         records, setting = self.records(), {"budget": self.budget, "seed": self.seed, "distance": self.distance}
         rows = {name: outcome.rows for name, outcome in self.outcomes.items()}
         flat = [{key: value for key, value in record.items() if not isinstance(value, list)} for record in records]
-        with open_comparison(folder) as resume:
+        with open_run(folder, _QUESTION) as resume:
             resume.create()
             write_csv((folder / SAMPLES).with_suffix(".csv"), flat)
             write_rows(folder / SAMPLES, records, json.dumps(setting | {"rows": rows, "needs": dict(self.needs)}))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -166,18 +166,14 @@ class Figures:
 
 def query_ratio(ours: AttackOutcome, other: AttackOutcome, seed: int = 0) -> Estimate:
     """The other's median queries divided by ours, on the same samples; above 1 means that the other needs more."""
-    return ratio(ours, other, lambda c: c.charged, seed)
+    a, b = _paired(ours, other)
+    return estimate(lambda rows: median(b.charged, rows) / median(a.charged, rows), len(a.charged), seed)
 
 
 def l2_ratio(ours: AttackOutcome, other: AttackOutcome, seed: int = 0) -> Estimate:
     """The other's median L2 divided by ours; above 1 means that the other distorts more."""
-    return ratio(ours, other, lambda c: c.l2, seed)
-
-
-def ratio(ours: AttackOutcome, other: AttackOutcome, column: Callable[[Columns], Floats], seed: int) -> Estimate:
-    """A ratio of medians; each draw takes the same samples of both."""
     a, b = _paired(ours, other)
-    return estimate(lambda rows: median(column(b), rows) / median(column(a), rows), len(a.charged), seed)
+    return estimate(lambda rows: median(b.l2, rows) / median(a.l2, rows), len(a.l2), seed)
 
 
 def at_equal_l2(ours: AttackOutcome, settings: Sequence[AttackOutcome], seed: int = 0) -> tuple[Estimate, Estimate]:

@@ -148,24 +148,16 @@ def parse_peer(
 ) -> PeerContender:
     """'gfcs', 'gfcs@0.16', 'gfcs+palette@1' or 'art:simba'; `peers`: the attacks to choose from (default: all)."""
     known = PEERS | ATTACKS if peers is None else peers
-    name, strength = parse_strength(spec, strengths(known))
-    return PeerContender(name, strength, known[name.removesuffix(INSIDE)], options, surrogates, reduce)
-
-
-def parse_strength(spec: str, usual: Mapping[str, float | None]) -> tuple[str, float]:
-    """'name' or 'name@strength'; `usual` holds default strengths, None for attacks without one (infinity)."""
-    name, at, text = spec.partition("@")
+    usual, (name, at, text) = strengths(known), spec.partition("@")
     if name not in usual:
         raise OptionError(f"unknown attack {name!r}.{did_you_mean(name, usual)} Known attacks: {', '.join(usual)}")
     default = usual[name]
-    if default is None:
-        if at:
-            raise OptionError(f"the attack {name!r} finds its own strength: omit '@{text}'")
-        return name, math.inf
+    if at and default is None:
+        raise OptionError(f"the attack {name!r} finds its own strength: omit '@{text}'")
     try:
-        strength = float(text) if at else default
+        strength = float(text) if at else default or math.inf
     except ValueError:
         strength = math.nan
-    if not 0 < strength < math.inf:
+    if at and not 0 < strength < math.inf:
         raise OptionError(f"expected a strength above 0 after '@', such as {name}@{default:g}, got {spec!r}")
-    return name, strength
+    return PeerContender(name, strength, known[name.removesuffix(INSIDE)], options, surrogates, reduce)

@@ -77,20 +77,19 @@ def prgf(trial: Trial) -> NoReturn:
     towards the surrogates' mean direction, according to its estimated cosine with the true gradient.
     """
     recorder, space, values = trial.recorder, trial.space, trial.x[0].numel()
-    best, rival = margins(recorder.clean, trial.y)
-    reach, step = _REACH * math.sqrt(values), 0
+    (best, rival), step = margins(recorder.clean, trial.y), 0
     while True:
         rows = recorder.live()
         guess = _mean_direction(trial, rows, rival[rows])
-        along, squares = _derivative(trial, rows, guess, best, reach), torch.zeros_like(best[rows])
+        along, squares = _derivative(trial, rows, guess, best), torch.zeros_like(best[rows])
         for probe in range(_NORM_PROBES):
-            change = _derivative(trial, rows, unit(trial.normal(rows, step + probe)), best, reach)
+            change = _derivative(trial, rows, unit(trial.normal(rows, step + probe)), best)
             squares += change.square() / _NORM_PROBES
         lean = prior_share(along.square() / (values * squares).clamp(min=1e-20), values, _PROBES)
         direction = guess * wide(along.sign(), guess)
         unsure = lean < 1
         if unsure.any():
-            direction[unsure] = _estimate(trial, rows[unsure], guess[unsure], lean[unsure], best, reach, step)
+            direction[unsure] = _estimate(trial, rows[unsure], guess[unsure], lean[unsure], best, step)
         step += _NORM_PROBES + _PROBES
         margin, following = recorder.margins(space.moved(rows, trial.strength * direction), rows)
         answered = ~margin.isnan()
@@ -114,21 +113,20 @@ def _mean_direction(trial: Trial, samples: Tensor, rival: Tensor) -> Tensor:
     return unit(sum(every, torch.zeros_like(x)))
 
 
-def _derivative(trial: Trial, samples: Tensor, direction: Tensor, best: Tensor, reach: float) -> Tensor:
+def _derivative(trial: Trial, samples: Tensor, direction: Tensor, best: Tensor) -> Tensor:
     """(m,): the rate at which the victim's margin falls along a direction; one query each."""
+    reach = _REACH * math.sqrt(trial.x[0].numel())
     x = (trial.space.x[samples] + reach * direction).clamp(0, 1)
     return (best[samples] - trial.recorder.margins(x, samples)[0]) / reach
 
 
-def _estimate(
-    trial: Trial, samples: Tensor, guess: Tensor, lean: Tensor, best: Tensor, reach: float, step: int
-) -> Tensor:
+def _estimate(trial: Trial, samples: Tensor, guess: Tensor, lean: Tensor, best: Tensor, step: int) -> Tensor:
     total = torch.zeros_like(guess)
     for probe in range(_PROBES):
         noise = trial.normal(samples, step + _NORM_PROBES + probe)
         noise = unit(noise - guess * wide((noise * guess).flatten(1).sum(1), guess))
         direction = guess * wide(lean.sqrt(), guess) + noise * wide((1 - lean).sqrt(), guess)
-        change = _derivative(trial, samples, direction, best, reach)
+        change = _derivative(trial, samples, direction, best)
         total += direction * wide(change.nan_to_num(), guess)
     return unit(total)
 

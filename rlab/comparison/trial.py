@@ -18,7 +18,7 @@ from rlab.core.env import render
 from rlab.core.grid import PatchGrid
 from rlab.core.rng import normal, uniform
 from rlab.core.vectors import lengths, unit, wide
-from rlab.policies.belief.frontier import Frontier, make_frontier
+from rlab.policies.belief.frontier import make_frontier
 from rlab.priors.surrogates import SurrogatePrior
 
 
@@ -74,8 +74,7 @@ class InPalette(Space):
         return self.within(samples, self.push[samples] + step, reached + lengths(step))
 
     def within(self, samples: Tensor, push: Tensor, radius: Tensor) -> Tensor:
-        frontier = self._frontier(samples, push)
-        x = self._render(samples, frontier.cut(frontier.for_cost(radius.to(push).square() * (1 + 1e-5))))
+        x = self._following(samples, push, radius.to(push).square() * (1 + 1e-5))
         self._tried[samples], self._tried_push[samples] = x, push
         return x
 
@@ -86,15 +85,12 @@ class InPalette(Space):
     def nearer(self, samples: Tensor, share: Tensor) -> Tensor:
         """Points at a share (m,) of the current L2: fewer patches or milder entries along the same push."""
         cost = lengths(self.x[samples] - self.x0[samples]).square() * share.to(self.x0).square()
-        frontier = self._frontier(samples, self.push[samples])
-        return self._render(samples, frontier.cut(frontier.for_cost(cost)))
+        return self._following(samples, self.push[samples], cost)
 
-    def _frontier(self, samples: Tensor, push: Tensor) -> Frontier:
-        effect = self.grid.collect(self.change[samples] * push[:, None])
-        return make_frontier(effect, self.cost[samples])
-
-    def _render(self, samples: Tensor, assignment: Tensor) -> Tensor:
-        return render(self.bank[samples], assignment, self.grid)
+    def _following(self, samples: Tensor, push: Tensor, cost: Tensor) -> Tensor:
+        """The points that follow a push (m, c, *size) best within a cost (m,)."""
+        frontier = make_frontier(self.grid.collect(self.change[samples] * push[:, None]), self.cost[samples])
+        return render(self.bank[samples], frontier.cut(frontier.for_cost(cost)), self.grid)
 
 
 @dataclass(frozen=True)

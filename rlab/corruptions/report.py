@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import reduce
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -211,10 +213,7 @@ class CorruptionReport(Result):
 
 
 def _all(tallies: Sequence[Tally]) -> Tally:
-    first, *others = tallies
-    for other in others:
-        first = first + other
-    return first
+    return reduce(operator.add, tallies)
 
 
 def _error(tallies: Sequence[Tally]) -> float:

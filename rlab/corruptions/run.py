@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Unpack
@@ -209,20 +209,17 @@ class Job:
     def _tally(self, spec: str | None) -> Tally:
         """Query all samples under one corruption; None leaves them as they are. An answer of NaN is wrong, at no confidence."""
         sure, right = list[Tensor](), list[Tensor]()
-        for rows, x in self._chunks(spec):
+        whole = self.batch.x if spec is None or self.files is None else _load(self.files, spec).x
+        for rows in torch.arange(len(self.batch)).split(_CHUNK):
+            x = whole[rows].to(self.victim.device)
+            if spec is not None and self.files is None:
+                x = self._corrupted(x, spec, rows)
             scores = self.victim(x, "search").cpu()
             lost = scores.isnan().any(1)
             chosen = self.victim.probabilities(scores).max(1)
             sure.append(chosen.values.masked_fill(lost, 0.0).double())
             right.append((chosen.indices == self.batch.y[rows].cpu()) & ~lost)
         return tally_of(torch.cat(sure), torch.cat(right))
-
-    def _chunks(self, spec: str | None) -> Iterator[tuple[Tensor, Tensor]]:
-        """All rows and inputs: corrupted by a filter, read from a file, or as they are."""
-        whole = self.batch.x if spec is None or self.files is None else _load(self.files, spec).x
-        for rows in torch.arange(len(self.batch)).split(_CHUNK):
-            x = whole[rows].to(self.victim.device)
-            yield rows, x if spec is None or self.files is not None else self._corrupted(x, spec, rows)
 
     def _check(self) -> None:
         """Corrupt or read one input of every kind: what must fail should fail before the first query."""

@@ -66,10 +66,9 @@ def data_findings(batch: Batch) -> list[Finding]:
 def _data_checks(batch: Batch) -> list[Check]:
     least, most = (float(end) for end in batch.x.aminmax())
     low, high = batch.bounds
+    within = f"values from {least:.4g} to {most:.4g} in bounds [{low:g}, {high:g}], which the model accepts"
     return [
-        Check(
-            "bounds", f"values from {least:.4g} to {most:.4g} in bounds [{low:g}, {high:g}], which the model accepts"
-        ),
+        Check("bounds", within),
         Check("one-class", f"{len(batch.y.unique(dim=0))} different labels in {len(batch)} samples"),
         Check("duplicates", f"all {len(batch)} samples differ"),
         Check("flat", f"none of {len(batch)} samples is constant"),

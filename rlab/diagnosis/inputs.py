@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import NamedTuple
 
 import torch
@@ -42,18 +43,15 @@ class Variant:
     steps: tuple[Callable[[Tensor], Tensor], ...]  # each (b, c, *size) -> (b, c, *size)
     flag: str = ""
 
-    def scored(self, probe: Probe) -> VariantScores:
-        x = probe.batch.x
-        for step in self.steps:
-            x = step(x)
-        scores = probe.scores(x)
-        return VariantScores(self, probe.correct(scores), probe.trust(scores))
-
 
 class VariantScores(NamedTuple):
     variant: Variant
     correct: Tensor  # (b,)
     trust: Tensor  # (b,)
+
+    @classmethod
+    def of(cls, variant: Variant, probe: Probe, scores: Tensor) -> VariantScores:
+        return cls(variant, probe.correct(scores), probe.trust(scores))
 
     @property
     def accuracy(self) -> float:
@@ -62,7 +60,7 @@ class VariantScores(NamedTuple):
 
 def input_findings(probe: Probe, scores: Tensor) -> list[Finding]:
     """At most nine passes over the samples; one, or five in doubt, if the model is right on most of them."""
-    now = VariantScores(Variant("", "", "", ()), probe.correct(scores), probe.trust(scores))
+    now = VariantScores.of(Variant("", "", "", ()), probe, scores)
     orders = _all(probe, _reversal(probe))
     if now.accuracy > 1 - RISE:
         return _reversed(probe, now, orders, passes=2)
@@ -78,7 +76,8 @@ def _all(probe: Probe, variants: Iterable[Variant]) -> list[VariantScores]:
     scored = []
     for variant in variants:
         with suppress(VictimError, InputError):  # the model cannot handle such values
-            scored.append(variant.scored(probe))
+            x = reduce(lambda x, step: step(x), variant.steps, probe.batch.x)
+            scored.append(VariantScores.of(variant, probe, probe.scores(x)))
     return scored
 
 
@@ -118,10 +117,8 @@ def _reversed(probe: Probe, now: VariantScores, orders: list[VariantScores], pas
         if level := _clear(probe, now, flipped):
             return [_finding(level, now, flipped)]
         now, flipped = _joined(probe, now, flipped, passes)
-        sound = flipped.accuracy >= max(
-            now.accuracy, probe.guessing() + _ABOVE
-        )  # else the labels are wrong, not the order
-        if sound and sign_test(now.trust, flipped.trust) < _HINT:
+        least = max(now.accuracy, probe.guessing() + _ABOVE)  # else the labels are wrong, not the order
+        if flipped.accuracy >= least and sign_test(now.trust, flipped.trust) < _HINT:
             up, variant = int((flipped.trust > now.trust).sum()), flipped.variant
             what = f"the probability of the label is higher for {up} of {len(now.trust)} samples {variant.how}"
             return [warning(variant.name, what, variant.change)]
@@ -145,7 +142,8 @@ def _variants(probe: Probe) -> Iterator[Variant]:
     bounded = math.isfinite(bounds[1] - bounds[0])
     for name, how, aim in _aims(probe, bounded):
         if aim != own:
-            yield Variant(name, how, _pass(probe, aim), (aim, inverse(own)), _flag(probe, aim))
+            change, flag = _advice(probe, aim)
+            yield Variant(name, how, change, (aim, inverse(own)), flag)
     if not bounded:
         change = "standardise each sample and channel when you load the data: subtract its mean, divide by its std"
         yield Variant("normalisation", "standardised", change, (_standardised, inverse(own)))
@@ -180,20 +178,15 @@ def _published(probe: Probe) -> list[Normalise]:
     return {1: [MNIST], 3: [IMAGENET, CIFAR10]}.get(probe.batch.x.shape[1], [])
 
 
-def _pass(probe: Probe, aim: Normalise) -> str:
-    mean, std = _say(aim.mean), _say(aim.std)
+def _advice(probe: Probe, aim: Normalise) -> tuple[str, str]:
+    """What to change, and the same as options if the model takes mean and std and they are not to be omitted."""
+    said, kind = (_say(aim.mean), _say(aim.std)), type(probe.victim).__name__
     if not isinstance(probe.victim, Normalising):
-        return f"compute (x - {mean}) / {std} before the model, in your function or server"
-    kind = type(probe.victim).__name__
-    return f"omit mean and std in {kind}" if aim == PLAIN else f"pass mean={mean}, std={std} to {kind}"
-
-
-def _flag(probe: Probe, aim: Normalise) -> str:
-    """Options for mean and std if the model takes them and they are not to be omitted."""
-    if not isinstance(probe.victim, Normalising) or aim == PLAIN:
-        return ""
+        return "compute (x - {}) / {} before the model, in your function or server".format(*said), ""
+    if aim == PLAIN:
+        return f"omit mean and std in {kind}", ""
     mean, std = (tuple(float(f"{value:.6g}") for value in values) for values in (aim.mean, aim.std))
-    return options(mean=mean, std=std)
+    return f"pass mean={said[0]}, std={said[1]} to {kind}", options(mean=mean, std=std)
 
 
 def _say(values: tuple[float, ...]) -> str:
@@ -235,22 +228,18 @@ def failure(probe: Probe, problem: Exception) -> Finding:
 def other_layout(probe: Probe, scores: Tensor) -> list[Finding]:
     """A video model that reshapes its input accepts frames and channels in either order, but only one is right."""
     victim, batch = probe.victim, probe.batch
-    now = probe.correct(scores)
-    if batch.kind != "video" or not isinstance(victim, Normalising) or float(now.mean()) > 1 - RISE:
+    now = VariantScores.of(Variant("", "", "", ()), probe, scores)
+    if batch.kind != "video" or not isinstance(victim, Normalising) or now.accuracy > 1 - RISE:
         return []
     other: Layout = "channels_first" if victim.layout == "frames_first" else "frames_first"
+    change = f"pass layout={other!r} to {type(victim).__name__}"
+    swap = Variant("layout", f"with {_ORDERS[other]}", change, (), options(layout=other))
     try:
-        then = probe.correct(changed(victim, layout=other)(batch.x, PHASE))
+        then = VariantScores.of(swap, probe, changed(victim, layout=other)(batch.x, PHASE))
     except (VictimError, InputError):
         return []
-    level = clear_rise(now, then)
-    if level is None:
-        return []
-    what = (
-        f"accuracy on {len(now)} samples is {float(now.mean()):.2f}, but {float(then.mean()):.2f} with {_ORDERS[other]}"
-    )
-    change = f"pass layout={other!r} to {type(victim).__name__}"
-    return [Finding(level, "layout", what, change, options(layout=other))]
+    level = clear_rise(now.correct, then.correct)
+    return [_finding(level, now, then)] if level else []
 
 
 def _answers(victim: Victim, x: Tensor, **settings: object) -> bool:
@@ -278,12 +267,8 @@ def _arrangements(probe: Probe, x: Tensor) -> Iterator[tuple[str, str, Victim, T
     plain = changed(victim, normalise=None) if takes else victim  # mean and std are for another axis
     yield "channels as the last axis", change, plain, x.movedim(1, -1)
     if x.shape[1] == 1:
-        yield (
-            "three channels",
-            "load the data in colour, or repeat the channel 3 times",
-            victim,
-            x.repeat_interleave(3, 1),
-        )
+        change = "load the data in colour, or repeat the channel 3 times"
+        yield "three channels", change, victim, x.repeat_interleave(3, 1)
     if x.shape[1] == 3:
         yield "one channel", "load the data in grey, or average the channels", victim, x.mean(1, keepdim=True)
 

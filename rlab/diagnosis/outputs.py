@@ -246,13 +246,7 @@ def low_accuracy(probe: Probe, scores: Tensor) -> list[Finding]:
     if guessing > 0.05 and poor < 0.01:
         common = int(scores.argmax(1).mode().values)
         often = int((scores.argmax(1) == common).sum())
-        what += f"; {often} predictions are class {common}"
-        return [
-            error(
-                "accuracy",
-                what,
-                "check the weights, the preprocessing and whether data and model have the same classes",
-            )
-        ]
+        change = "check the weights, the preprocessing and whether data and model have the same classes"
+        return [error("accuracy", f"{what}; {often} predictions are class {common}", change)]
     change = "check that the model was trained on such data; misclassified samples are not attacked"
     return [warning("accuracy", what, change)]

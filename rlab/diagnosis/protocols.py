@@ -26,7 +26,6 @@ from rlab.victims.template import DEFAULT, MODEL, Template, Writer, shipped
 
 _ROWS = 2  # samples that each protocol is tried on
 _CLEAR = 0.01  # change of a probability that is worth a warning
-_LOSSY, _LOSSLESS = ("{jpeg", "image/jpeg"), ("{png", "image/png")
 
 
 @dataclass(frozen=True)
@@ -123,9 +122,8 @@ def encoding_findings(probe: Probe, scores: Tensor) -> list[Finding]:
     try:
         exact = other(probe.batch.x, PHASE)
     except (VictimError, InputError):
-        return [
-            note("encoding", "inputs travel as JPEG, and the server takes no PNG to compare with", "expect more noise")
-        ]
+        what = "inputs travel as JPEG, and the server takes no PNG to compare with"
+        return [note("encoding", what, "expect more noise")]
     moved = (victim.probabilities(scores) - victim.probabilities(exact)).abs().amax(1)
     flips = int((scores.argmax(1) != exact.argmax(1)).sum())
     what = (
@@ -139,6 +137,4 @@ def encoding_findings(probe: Probe, scores: Tensor) -> list[Finding]:
 def lossless(template: Template) -> Template:
     """The template with PNG instead of JPEG."""
     text = json.dumps({"body": template.body, "row": template.row})
-    for lossy, exact in zip(_LOSSY, _LOSSLESS, strict=True):
-        text = text.replace(lossy, exact)
-    return template.changed(**json.loads(text))
+    return template.changed(**json.loads(text.replace("{jpeg", "{png").replace("image/jpeg", "image/png")))

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from math import comb
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pydantic import TypeAdapter
 from torch import Tensor
 
 from rlab.present.page import Banner, Block, Number, Page, Section
@@ -25,6 +27,8 @@ DOCTOR = "doctor.json"
 
 RISE = 0.3  # gain in accuracy before a cause is named
 FEWEST = 4  # samples that must improve on balance
+_COLOURS = {"error": "#D55E00", "warning": "#E69F00", "note": "#777777", "passed": "#009E73"}
+_LINE, _LETTERS = 0.19, 110  # inches, and characters of an observation in one line
 _SURE = 0.01  # a rise less likely than this by chance is an error, else a warning
 
 
@@ -96,10 +100,31 @@ class Diagnosis(Result):
         return [dict(zip(("check", "outcome", "observation", "change", "flag"), row, strict=True)) for row in rows]
 
     def plot(self) -> Figure:
-        """Draw every check with its outcome and the observation."""
-        from rlab.diagnosis.picture import draw_checks
+        """Draw every finding and passed check: its name, its outcome in colour, and the observation."""
+        import matplotlib
 
-        return draw_checks(self)
+        from rlab.present.style import STYLE, WIDE, headed_figure
+
+        rows = self.records()
+        texts = [": ".join(row[key] for key in ("observation", "change") if row[key]) for row in rows]
+        wrapped = [textwrap.wrap(text, _LETTERS) or [""] for text in texts]
+        height = max(sum(len(lines) + 0.5 for lines in wrapped), 1.0)
+        with matplotlib.rc_context(STYLE):
+            figure, (body,) = headed_figure(WIDE, ["diagnosis", self.sentence], [_LINE * height], 0.3)
+            ax = figure.add_subplot(body)
+            ax.axis("off")
+            ax.set(xlim=(0, 1), ylim=(height, 0))
+            at = 0.5
+            for row, lines in zip(rows, wrapped, strict=True):
+                colour = _COLOURS[row["outcome"]]
+                ax.plot([0.006], [at], "o", color=colour, markersize=6)
+                ax.text(0.02, at, row["check"][:28], va="center", fontweight="bold")
+                ax.text(0.19, at, row["outcome"], va="center", color=colour)
+                for line in lines:
+                    ax.text(0.26, at, line, va="center")
+                    at += 1.0
+                at += 0.5
+            return figure
 
     def make_page(self, title: str = "Diagnosis") -> Page:
         blocks: list[Block] = [findings_table(self.findings, self.passed)]
@@ -111,15 +136,7 @@ class Diagnosis(Result):
 
     def plain(self) -> dict[str, Any]:
         """The diagnosis as JSON values."""
-        findings = [{**asdict(finding), "level": finding.level.value} for finding in self.findings]
-        passed = [asdict(check) for check in self.passed]
-        return {"findings": findings, "passed": passed, "queries": self.queries, "accuracy": self.accuracy}
-
-    @classmethod
-    def from_plain(cls, plain: Mapping[str, Any]) -> Diagnosis:
-        findings = (Finding(**{**each, "level": Severity(each["level"])}) for each in plain["findings"])
-        passed = (Check(each["name"], each["seen"], tuple(each["covers"])) for each in plain["passed"])
-        return cls(tuple(findings), int(plain["queries"]), plain["accuracy"], tuple(passed))
+        return TypeAdapter(Diagnosis).dump_python(self, mode="json")
 
     def save(self, folder: PathLike) -> Path:
         """Write doctor.json, replacing an earlier diagnosis, and return the folder."""
@@ -132,7 +149,7 @@ class Diagnosis(Result):
 
 def read_diagnosis(folder: Path) -> Diagnosis:
     """Read what `Diagnosis.save` wrote."""
-    return read_result(folder / DOCTOR, Diagnosis.from_plain)
+    return read_result(folder / DOCTOR, TypeAdapter(Diagnosis).validate_python)
 
 
 def diagnosis_page(folder: Path) -> Page:

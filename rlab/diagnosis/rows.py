@@ -47,25 +47,17 @@ def _boxes(rows: Tensor, y: Tensor, probe: Probe) -> Found:
     boxes, objects = Boxes.decode(rows), TargetBoxes.decode(y)
     share = found_share(boxes.xyxy, boxes, objects)
     height, width = probe.batch.size[-2:]
-    readings: dict[str, tuple[Tensor, str, str]] = {
-        "box-scale": (
-            boxes.xyxy * torch.tensor([width, height] * 2),
-            "the boxes are shares of the input",
-            options(box_scale="unit"),
-        ),
-        "box-format": (_from_centre(boxes.xyxy), "the boxes are centre and size", options(box_format="xywh")),
-        "box-corner": (
-            torch.cat([boxes.xyxy[..., :2], boxes.xyxy[..., :2] + boxes.xyxy[..., 2:]], -1),
-            "the boxes are a corner and the size; convert them to corners with score=",
-            "",
-        ),
-        "box-order": (
-            boxes.xyxy[..., [1, 0, 3, 2]],
-            "the boxes are top, left, bottom, right; reorder them with score=",
-            "",
-        ),
-    }
-    for name, (xyxy, cause, flag) in readings.items():
+    place, size = boxes.xyxy[..., :2], boxes.xyxy[..., 2:]
+    scaled = boxes.xyxy * torch.tensor([width, height] * 2)
+    centred, cornered = torch.cat([place - size / 2, place + size / 2], -1), torch.cat([place, place + size], -1)
+    convert, reorder = "; convert them to corners with score=", "; reorder them with score="
+    readings = (
+        ("box-scale", scaled, "the boxes are shares of the input", options(box_scale="unit")),
+        ("box-format", centred, "the boxes are centre and size", options(box_format="xywh")),
+        ("box-corner", cornered, f"the boxes are a corner and the size{convert}", ""),
+        ("box-order", boxes.xyxy[..., [1, 0, 3, 2]], f"the boxes are top, left, bottom, right{reorder}", ""),
+    )
+    for name, xyxy, cause, flag in readings:
         other = found_share(xyxy, boxes, objects)
         if other > share + RISE:
             what = f"the model finds {share:.0%} of the objects, and {other:.0%} if {cause.partition(';')[0]}"
@@ -78,11 +70,6 @@ def _boxes(rows: Tensor, y: Tensor, probe: Probe) -> Found:
             change = "correct the numbers of classes: some models count the background as class 0"
             return [error("label-offset", what, change)], share, []
     return _judged(share, "objects", "found"), share, [Check("found", f"{share:.0%} of the objects are found")]
-
-
-def _from_centre(place: Tensor) -> Tensor:
-    """Boxes (..., 4) of centre and size -> corners."""
-    return torch.cat([place[..., :2] - place[..., 2:] / 2, place[..., :2] + place[..., 2:] / 2], -1)
 
 
 def found_share(xyxy: Tensor, boxes: Boxes, objects: TargetBoxes) -> float:
@@ -110,11 +97,8 @@ def _numbers(rows: Tensor, y: Tensor, probe: Probe) -> Found:
     off, guess = (rows - y).abs().mean(), (y - y.mean(0)).abs().mean()
     seen = f"the mean error is {float(off):.3g}; always answering the mean gives {float(guess):.3g}"
     if len(rows) >= FEWEST and not (rows.amax(0) > rows.amin(0)).any():
-        return (
-            [error("constant", "the model gives every sample the same answer", "check its weights and inputs")],
-            None,
-            [],
-        )
+        what = "the model gives every sample the same answer"
+        return [error("constant", what, "check its weights and inputs")], None, []
     if len(rows) >= FEWEST and off > guess:
         return [warning("error", seen, "check the scale of the inputs and the unit of the targets")], None, []
     return [], None, [Check("error", seen)]
@@ -122,9 +106,8 @@ def _numbers(rows: Tensor, y: Tensor, probe: Probe) -> Found:
 
 def _judged(share: float, what: str, how: str) -> list[Finding]:
     if share < _FEW:
-        return [
-            warning("found", f"only {share:.0%} of the {what} are {how}", "check the inputs' range and the classes")
-        ]
+        few = f"only {share:.0%} of the {what} are {how}"
+        return [warning("found", few, "check the inputs' range and the classes")]
     return [note("found", f"{share:.0%} of the {what} are {how}", "the others are not attacked")] if share < 1 else []
 
 

@@ -98,7 +98,7 @@ def undrawn() -> Iterator[None]:
     page = mock.patch.multiple(
         "rlab.auditing.run", audit_page=mock.DEFAULT, write_page=mock.DEFAULT, verdict_text=lambda *_: ""
     )
-    with page, mock.patch("rlab.benchmarking.picture.draw_report", return_value=Figure((1, 1))):
+    with page, mock.patch("rlab.benchmarking.report.draw_report", return_value=Figure((1, 1))):
         yield
 
 

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from rlab.benchmarking.picture import draw_report
-from rlab.benchmarking.tables import report_tables
+from rlab.benchmarking.tables import draw_report, report_tables
 from tests.auditing.cases import declared, few_pictures, watched, write
 from tests.command import rlab_command
 

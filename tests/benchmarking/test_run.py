@@ -83,7 +83,7 @@ def test_the_area_by_hand():
     curve, answers = hand_made()
     right = curve.correct(answers)
     assert right.mean(0).tolist() == [1.0, 0.5, 0.0]
-    assert curve.severity.tolist() == [0.0, 1.0, 3.0]
+    assert curve.l2.mean(0).tolist() == [0.0, 1.0, 3.0]
     assert curve.distances(answers) == {"a": 2.0, "b": 1.5}
     row = area_row(curve, answers, seed=0)
     assert row["area"] == pytest.approx((2 + 1.5) / 2 / 5)
