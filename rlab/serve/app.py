@@ -1,7 +1,8 @@
-"""The pages of the server, one function per address."""
+"""The server and its pages, one function per address."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -9,11 +10,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+import h11
+import uvicorn
 from anyio.to_thread import current_default_thread_limiter
 from fastapi import FastAPI, Request
 from fastapi.responses import HTMLResponse, Response
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from rlab.errors import InputError
 from rlab.serve.access import Access, Gate
@@ -26,6 +30,7 @@ if TYPE_CHECKING:
     from rlab.serve.glance import Glance
 
 MOST_COMPARED = 12
+HEAD = 10.0  # maximum seconds until a client has sent the head of a request
 THREADS = 8  # that answer requests; each may keep some memory
 
 
@@ -156,3 +161,43 @@ def _sample_page(folder: Path, row: int, name: str, back: Mapping[str, str]) -> 
     result = read_sample(folder, row)
     shown = Section(f"Sample {row:,} of {name}", viewer_blocks(result, [0]))
     return render(Page(result.ids[0], [shown], back=back))
+
+
+class ImpatientProtocol(H11Protocol):
+    """Closes a connection whose client does not complete the head of a request, for which uvicorn has no limit."""
+
+    waiting: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._wait()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._wait()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._stop()
+
+    def _wait(self) -> None:
+        if self.conn.their_state is not h11.IDLE:
+            self._stop()
+        elif self.waiting is None:
+            self.waiting = self.loop.call_later(HEAD, self.transport.close)
+
+    def _stop(self) -> None:
+        if self.waiting is not None:
+            self.waiting.cancel()
+            self.waiting = None
+
+
+def server_config(app: ASGIApp, **more: Any) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        http=ImpatientProtocol,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=1,
+        **{"log_level": "warning", **more},
+    )

@@ -22,9 +22,9 @@ from rlab.victims.answers import Outputs as Outputs
 from rlab.victims.meter import PHASES as PHASES
 from rlab.victims.meter import Charge
 from rlab.victims.meter import QueryMeter as QueryMeter
+from rlab.victims.meter import Request as Request
+from rlab.victims.meter import Unanswered as Unanswered
 from rlab.victims.readers import PREDICTED, BoxOutputs, read_rows
-from rlab.victims.request import Request as Request
-from rlab.victims.request import Unanswered as Unanswered
 
 _LONGEST, _ROUNDING = 10**6, 1e-3  # seconds, and how far values may leave their bounds
 _CHUNK_BYTES = 2**27  # of inputs at once, so that long clips go a few at a time

@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any
 
 from rlab.errors import MissingExtra, optional
-from rlab.victims.request import Unanswered
+from rlab.victims.meter import Unanswered
 from rlab.victims.template import Sent
 
 Answer = tuple[int, Mapping[str, str], bytes]  # status, headers, content

@@ -33,11 +33,10 @@ from rlab.victims.address import (
     warn_of_secrets,
 )
 from rlab.victims.base import Request, Unanswered, Victim
-from rlab.victims.bill import Bill, per_query, per_second
-from rlab.victims.cache import AnswerCache
+from rlab.victims.bill import AnswerCache, Bill, per_query, per_second
 from rlab.victims.callables import as_array
 from rlab.victims.exchange import Answer, Busy, Clients, Flow, certificates, httpx_package, read
-from rlab.victims.request import NoScores
+from rlab.victims.meter import NoScores
 from rlab.victims.template import Sent, Template, Writer
 from rlab.victims.wire import Unreadable, decode, glimpse, seconds_until
 
