@@ -15,14 +15,6 @@ from rlab.victims.template import DEFAULT, MODEL, Template, load_template, shipp
 MOST = 1024  # concurrent requests: each has a thread and a connection
 
 
-class Sending(Common, total=False):
-    """Keywords about requests, besides those of every victim."""
-
-    retries: int
-    backoff: float
-    concurrency: int
-
-
 def suited(common: Common, template: Template) -> Common:
     """Options as the template needs them: one row per request, or classes without scores."""
     if template.asks and not template.classes:
@@ -77,8 +69,8 @@ def check_headers(headers: Mapping[str, str]) -> None:
             raise OptionError(f"expected the header {name!r} to be one line of ASCII text: put it in quotes")
 
 
-def checked_address(url: str) -> tuple[str, str]:
-    """The address, and the same without user, password and query for errors; an invalid address is not repeated."""
+def shown_address(url: str) -> str:
+    """A valid address without user, password and query, for errors; an invalid address is not repeated."""
     httpx, form = httpx_package(), "expected an address like http://host:8000/predict"
     for secret in address_secrets(url):
         remember(secret)
@@ -89,7 +81,7 @@ def checked_address(url: str) -> tuple[str, str]:
     if parsed.scheme not in ("http", "https") or not parsed.host or (parsed.port or 0) > 65535:
         raise OptionError(f"{form}, got an address without http(s)://, a host or a valid port")
     port = "" if parsed.port is None else f":{parsed.port}"
-    return url, f"{parsed.scheme}://{parsed.host}{port}{parsed.path}"
+    return f"{parsed.scheme}://{parsed.host}{port}{parsed.path}"
 
 
 def secret_words(url: str, headers: Mapping[str, str]) -> list[str]:

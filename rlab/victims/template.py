@@ -174,10 +174,6 @@ class Sent:
     content: bytes
     kind: str  # content type
 
-    @property
-    def is_text(self) -> bool:
-        return self.kind in ("application/json", "text/plain")
-
 
 @dataclass(frozen=True)
 class Writer:
@@ -206,17 +202,13 @@ class Writer:
         """The fields of the body as multipart/form-data."""
         import httpx  # the victim has checked that it is installed
 
-        filled = {name: self._fill(value, x) for name, value in self.template.body.items()}
-        files = {
-            name: (name, value, content_type(str(self.template.body[name]).strip("{}")))
-            for name, value in filled.items()
-            if isinstance(value, bytes)
-        }
-        texts = {
-            name: value if isinstance(value, str) else json.dumps(value)
-            for name, value in filled.items()
-            if name not in files
-        }
+        files, texts = dict[str, tuple[str, bytes, str]](), dict[str, str]()
+        for name, value in self.template.body.items():
+            filled = self._fill(value, x)
+            if isinstance(filled, bytes):
+                files[name] = name, filled, content_type(str(value).strip("{}"))
+            else:
+                texts[name] = filled if isinstance(filled, str) else json.dumps(filled)
         request = httpx.Request("POST", "http://host", data=texts, files=files)
         return Sent(request.read(), request.headers["content-type"])
 
