@@ -8,7 +8,7 @@ import warnings
 import zipfile
 from datetime import datetime
 from pathlib import PurePosixPath
-from typing import Any
+from typing import Any, get_args
 
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, RedirectResponse, Response, StreamingResponse
@@ -17,7 +17,7 @@ from starlette.exceptions import HTTPException
 
 from rlab.errors import DataError, InputError
 from rlab.serve.access import Access, read_body
-from rlab.serve.jobs import POLICIES, Job, Jobs, StartForm
+from rlab.serve.jobs import Job, Jobs, PolicyName, StartForm
 from rlab.serve.progress import Follower, events
 from rlab.serve.runs import is_running
 from rlab.serve.site import Site
@@ -65,7 +65,14 @@ def _add_starts(app: FastAPI, site: Site, jobs: Jobs) -> None:
     access = site.access
 
     def show(code: int = 200, **values: Any) -> Response:
-        shown = {"values": {}, "plan": None, "sentence": "", "policies": POLICIES, "fields": _FIELDS, **values}
+        shown = {
+            "values": {},
+            "plan": None,
+            "sentence": "",
+            "policies": get_args(PolicyName),
+            "fields": _FIELDS,
+            **values,
+        }
         return site.show("start", "Start a run", code, **shown)
 
     @app.get("/start")
@@ -136,7 +143,7 @@ class TooLarge(DataError):
 
 def check_upload(name: str, content: bytes) -> str:
     """The file's ending; refuse unknown types and files that unpack to too much."""
-    ending = PurePosixPath(name.replace("\\", "/")).suffix.lower()
+    ending = PurePosixPath(name).suffix.lower()
     if ending not in ENDINGS:
         raise DataError(f"expected an image, a signal or a clip with one of the endings {', '.join(ENDINGS)}")
     if not content:

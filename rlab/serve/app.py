@@ -25,6 +25,9 @@ from rlab.serve.actions import add_actions
 from rlab.serve.jobs import Jobs
 from rlab.serve.runs import NoSuchRun, RunEntry, list_runs, read_entry
 from rlab.serve.site import Site
+from rlab.storage.config import check
+from rlab.storage.names import CONFIG, inside
+from rlab.storage.outside import MOST_DECLARED, read_text
 
 if TYPE_CHECKING:
     from rlab.serve.glance import Glance
@@ -109,12 +112,21 @@ def _add_pages(app: FastAPI, site: Site, jobs: Jobs) -> None:
 
     @app.get("/samples/{name:path}")
     def samples(name: str, request: Request) -> Response:
-        found = _samples(site.run(name), request.query_params)
-        return site.show("samples", f"Samples of {name}", run=name, back=site.back(name), **found)
+        from rlab.serve.samples import ORDERS, SampleFilter, find_samples
+
+        folder, wanted = site.run(name), check(SampleFilter, request.query_params, "the address")
+        found, title = find_samples(folder, wanted), f"Samples of {name}"
+        return site.show("samples", title, run=name, back=site.back(name), found=found, wanted=wanted, orders=ORDERS)
 
     @app.get("/sample/{row:int}/{name:path}")
     def sample(row: int, name: str) -> Response:
-        return HTMLResponse(_sample_page(site.run(name), row, name, site.back(name)))
+        from rlab.present.page import Page, Section, render
+        from rlab.results.viewers import viewer_blocks
+        from rlab.serve.samples import read_sample
+
+        result = read_sample(site.run(name), row)
+        shown = Section(f"Sample {row:,} of {name}", viewer_blocks(result, [0]))
+        return HTMLResponse(render(Page(result.ids[0], [shown], back=site.back(name))))
 
 
 def _runs_page(site: Site) -> bytes:
@@ -138,29 +150,8 @@ def _glance(root: Path, run: RunEntry) -> tuple[Glance | None, tuple[int, int] |
 
 def _settings(folder: Path) -> str:
     """The run's configuration file, which holds no secrets."""
-    from rlab.storage.names import inside
-    from rlab.storage.outside import MOST_DECLARED, read_text
-
-    path = inside(folder, "config.yaml")
+    path = inside(folder, CONFIG)
     return read_text(path, most=MOST_DECLARED) if path.is_file() else ""
-
-
-def _samples(folder: Path, query: Mapping[str, str]) -> dict[str, Any]:
-    from rlab.serve.samples import ORDERS, SampleFilter, find_samples
-    from rlab.storage.config import check
-
-    wanted = check(SampleFilter, query, "the address")
-    return {"found": find_samples(folder, wanted), "wanted": wanted, "orders": ORDERS}
-
-
-def _sample_page(folder: Path, row: int, name: str, back: Mapping[str, str]) -> str:
-    from rlab.present.page import Page, Section, render
-    from rlab.results.viewers import viewer_blocks
-    from rlab.serve.samples import read_sample
-
-    result = read_sample(folder, row)
-    shown = Section(f"Sample {row:,} of {name}", viewer_blocks(result, [0]))
-    return render(Page(result.ids[0], [shown], back=back))
 
 
 class ImpatientProtocol(H11Protocol):
