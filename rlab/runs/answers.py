@@ -54,17 +54,13 @@ class EarlierAnswers:
 
 def earlier_answers(folders: Sequence[Path]) -> EarlierAnswers:
     """The answers in finished run folders of `rlab attack`."""
-    read = [_read(folder) for folder in folders]
-    kinds = {(each.bounds, each.multilabel) for each in read}
+    for folder in folders:
+        refuse_strange(folder)
+    settings = [AttackResult.load(folder).setting for folder in folders]
+    kinds = {(setting.bounds, setting.goal.startswith("multilabel")) for setting in settings}
     if len(kinds) > 1:
         raise DataError("expected earlier runs of one model on one kind of data, got several bounds or kinds of labels")
-    return EarlierAnswers(Answers.join([each.answers for each in read]), read[0].bounds, read[0].multilabel)
-
-
-def _read(folder: Path) -> EarlierAnswers:
-    refuse_strange(folder)
-    setting = AttackResult.load(folder).setting
-    return EarlierAnswers(paid_answers(folder), setting.bounds, setting.goal.startswith("multilabel"))
+    return EarlierAnswers(Answers.join([paid_answers(folder) for folder in folders]), *kinds.pop())
 
 
 def paid_answers(folder: Path) -> Answers:

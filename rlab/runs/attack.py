@@ -10,10 +10,9 @@ import math
 import warnings
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,8 +37,6 @@ from rlab.runs.messages import HandOut
 from rlab.runs.options import AttackOptions
 from rlab.runs.stages import CLEAN, FolderStore, MemoryStore, StageStore, Teacher, check_stages, cut, on_clean
 from rlab.storage import files
-from rlab.storage.config import write_config
-from rlab.storage.ledger import PARTS
 from rlab.storage.resume import Resume, open_run
 from rlab.victims.base import Victim
 from rlab.victims.http import HttpVictim
@@ -106,7 +103,7 @@ class AttackJob:
         stages = (each for rows in self._stages for each in self.attack.chunks(rows.stop, rows.start))
         chunks = {f"chunk-{rows.start:08d}": rows for rows in stages}
         parts, lost, store = dict[str, AttackResult](), list[Loss](), MemoryStore()
-        finished = self._attacked(chunks, chunks, store, Doing(chunk_work.attack_in_memory))
+        finished = self._attacked(chunks, chunks, store, chunk_work.attack_in_memory)
         with closing(finished):
             for key, part, losses in finished:
                 lost.extend(losses)
@@ -129,7 +126,7 @@ class AttackJob:
             if not (folder / files.SAMPLES).exists():
                 check_palette(self.attack.palette, self.samples[:4].x, self.samples.bounds)
                 if self.lesson is not None:
-                    _create(resume, config)
+                    FolderStore(resume, config).create()
                 job = self.taught(folder / SIMULATOR, config)
                 chunk_work.join_chunks(resume, *job._make_chunks(resume, config))
                 if lost := chunk_work.left_out(resume):
@@ -149,12 +146,12 @@ class AttackJob:
         return cut(len(self.samples), self.options.stages or () if self.options else ())
 
     def _attacked(
-        self, chunks: Chunks, todo: Chunks, store: StageStore, doing: Doing
+        self, chunks: Chunks, todo: Chunks, store: StageStore, make: MakeWork, *arguments: Any
     ) -> Generator[tuple[str, Any, Sequence[Loss]]]:
         """Attack the chunks in `todo` and yield each when it is finished, stage by stage if the run learns."""
         if not self.learns:
-            hand_out = self._hand_out(doing.make, self._recipe(None), *doing.arguments)
-            yield from each_chunk(self.samples, todo, hand_out, doing.begin, doing.agree)
+            hand_out = self._hand_out(make, self._recipe(None), *arguments)
+            yield from each_chunk(self.samples, todo, hand_out, store.begin, store.create)
             return
         clean = self._ask_clean(store) if todo else None
         for number, stage in enumerate(self._stages):
@@ -163,8 +160,8 @@ class AttackJob:
                 teacher = Teacher(self.attack, self.victim, self.samples, store, clean, chunks, self._say)
                 students = teacher.students(number, stage.start)
                 recipe = self._recipe(students if on_clean(students) >= ENOUGH else None)
-                hand_out = self._hand_out(doing.make, recipe, *doing.arguments)
-                yield from each_chunk(self.samples, now, hand_out, doing.begin, doing.agree, clean)
+                hand_out = self._hand_out(make, recipe, *arguments)
+                yield from each_chunk(self.samples, now, hand_out, store.begin, store.create, clean)
 
     def _ask_clean(self, store: StageStore) -> CleanTable:
         """Query all untouched inputs that have no answer in the store."""
@@ -208,9 +205,7 @@ class AttackJob:
         keys, twice = list(all_), {key: count for key in todo if (count := resume.begun(key))}
         sent = isinstance(self.executor, Workers) and self.executor.options.cluster
         make = chunk_work.send_chunk if sent else chunk_work.write_chunk
-        create = partial(_create, resume, config)
-        doing = Doing(make, (resume.folder, self.keep), resume.begin, lambda key: create())
-        chunks = self._attacked(all_, todo, FolderStore(resume, create), doing)
+        chunks = self._attacked(all_, todo, FolderStore(resume, config), make, resume.folder, self.keep)
         repeated = 0
         try:
             with closing(chunks):
@@ -252,16 +247,6 @@ class AttackJob:
         return chunks, todo, saved
 
 
-@dataclass(frozen=True)
-class Doing:
-    """What is done to chunks: the work, its arguments, and what to call before a chunk is handed out and before it is written."""
-
-    make: MakeWork
-    arguments: tuple[Any, ...] = ()
-    begin: Callable[[str], None] = lambda key: None
-    agree: Callable[[str], None] = lambda key: None
-
-
 def chunk_size(attack: Attack, victim: Victim, samples: Samples) -> int:
     """Use small chunks on a CPU unless the user sets `chunk`, so that a run saves every few seconds.
 
@@ -285,10 +270,3 @@ def _room(resume: Resume, samples: int) -> Iterator[None]:
         saved = sum(samples_of(rows) for rows in chunk_work.chunk_tables(resume))
         state = f"{saved} of {samples} samples are saved in {resume.folder}"
         raise FolderError(f"{error.strerror}: {state}; free some space and run the same command again") from error
-
-
-def _create(resume: Resume, config: Mapping[str, Any]) -> None:
-    """Create the folder with its configuration before anything else is written."""
-    resume.create()
-    write_config(resume.folder, config)
-    (resume.folder / PARTS).mkdir(exist_ok=True)

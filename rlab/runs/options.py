@@ -100,9 +100,8 @@ class AttackOptions(LearningOptions, PaletteOptions):
     def _models(cls, value: Any) -> Any:
         """Accept one surrogate or several: names, torch modules or torch victims."""
         listed = [value] if value is not None and not isinstance(value, list | tuple) else value
-        wrong = next((model for model in listed or () if not isinstance(model, Surrogate)), None)
-        if wrong is not None:
-            raise ValueError(f"a surrogate is a name, a torch module or a TorchVictim, not {type(wrong).__name__}")
+        if wrong := [type(model).__name__ for model in listed or () if not isinstance(model, Surrogate)]:
+            raise ValueError(f"a surrogate is a name, a torch module or a TorchVictim, not {wrong[0]}")
         return tuple(listed) if listed else None
 
     @field_serializer("surrogate", when_used="json")

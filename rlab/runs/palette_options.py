@@ -46,16 +46,13 @@ class PaletteOptions(Options):
     @classmethod
     def _specs(cls, value: Any) -> Any:
         """Accept one filter, a list, or names separated by spaces."""
-        if value is None or callable(value):
-            return value if value is None else (value,)
-        if not isinstance(value, str | Distortion | list | tuple):
-            raise ValueError("expected a filter such as gaussian_noise@0.2, or a list of filters")
+        if value is None:
+            return None
         listed = value if isinstance(value, list | tuple) else [value]
         texts = [str(spec) if isinstance(spec, Distortion) else spec for spec in listed]
         specs = [part for spec in texts for part in (spec.split() if isinstance(spec, str) else [spec])]
-        wrong = next((spec for spec in specs if not isinstance(spec, str) and not callable(spec)), None)
-        if wrong is not None:
-            raise ValueError(f"a palette holds names of filters or functions, not {type(wrong).__name__}")
+        if wrong := [type(spec).__name__ for spec in specs if not isinstance(spec, str) and not callable(spec)]:
+            raise ValueError(f"expected filters such as gaussian_noise@0.2 or functions, got {wrong[0]}")
         return tuple(specs)
 
     @field_validator("patch", mode="before")
