@@ -21,8 +21,7 @@ from rlab.results.result import AttackResult
 from rlab.storage import files
 from rlab.storage.ledger import PARTS, check_shard, reading
 from rlab.storage.names import refuse_strange
-
-_LEAST, _SURE = 1e-12, 1 - 1e-7  # as in `Victim._scores`
+from rlab.victims.answers import to_scores
 
 
 def read_heard(part: Path) -> Heard | None:
@@ -74,21 +73,16 @@ def paid_answers(folder: Path) -> Answers:
         original, perturbed = result.inputs.read(rows)
         several, name = result.setting.goal.startswith("multilabel"), f"the run {folder.name}"
         source = source_names(original)
-        clean = Answers(original, _scores(result.before[rows], several), source, origins=(name,))
+        clean = Answers(original, to_scores(result.before[rows], "probabilities", several), source, origins=(name,))
         if heard := _heard(folder, result, rows, original, source):
             return Answers.join([clean, heard])
         changed = (perturbed != original).flatten(1).any(1)
         if not changed.any():
             return clean
         at = changed.nonzero()[:, 0]
-        after = _scores(result.after[rows], several)[at]
+        after = to_scores(result.after[rows], "probabilities", several)[at]
         names, marks = tuple(source[i] for i in at.tolist()), torch.ones(len(at), dtype=torch.bool)
         return Answers.join([clean, Answers(perturbed[at], after, names, marks, origins=(name,))])
-
-
-def _scores(probabilities: Tensor, several: bool) -> Tensor:
-    """Scores (n, k) as `Victim` returns them."""
-    return probabilities.clamp(_LEAST, _SURE).logit() if several else probabilities.clamp(_LEAST, 1).log()
 
 
 def _heard(

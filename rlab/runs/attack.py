@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from rlab.core.attack import Attack
+from rlab.core.heard import CleanAnswers
 from rlab.data.batch import Samples, summarise_losses
 from rlab.data.source import Loss
 from rlab.errors import DataError, FolderError, Notice, OptionError
@@ -29,7 +30,7 @@ from rlab.results.result import AttackResult
 from rlab.results.rows import with_losses
 from rlab.results.stages import ENOUGH
 from rlab.runs import chunk_work
-from rlab.runs.chunk_work import CleanChunk, CleanTable, FinishedRows, SentChunk, built, each_chunk, samples_of
+from rlab.runs.chunk_work import CleanChunk, FinishedRows, SentChunk, built, each_chunk, join_clean, samples_of
 from rlab.runs.executor import Executor, InProcess, MakeWork, Workers
 from rlab.runs.fingerprint import check_resumable, data_fingerprint, inputs_of
 from rlab.runs.learn import learn_first
@@ -163,7 +164,7 @@ class AttackJob:
                 hand_out = self._hand_out(make, recipe, *arguments)
                 yield from each_chunk(self.samples, now, hand_out, store.begin, store.create, clean)
 
-    def _ask_clean(self, store: StageStore) -> CleanTable:
+    def _ask_clean(self, store: StageStore) -> CleanAnswers:
         """Query all untouched inputs that have no answer in the store."""
         size = min(self.attack.chunk, CLEAN)
         ends = {at: min(at + size, len(self.samples)) for at in range(0, len(self.samples), size)}
@@ -177,7 +178,7 @@ class AttackJob:
                 answers, ids, sent = part or (None, (), Counter())
                 self._count(sent)
                 store.record(key, vars(CleanChunk.of(self.samples, all_[key], ids, answers)))
-        return CleanTable.of(len(self.samples), [CleanChunk(**store.recall(key) or {}) for key in all_])
+        return join_clean(len(self.samples), [CleanChunk(**store.recall(key) or {}) for key in all_])
 
     def _recipe(self, simulator: Simulator | None) -> Attack | AttackOptions:
         """The attack, or the options from which workers build it; with students if the run has learned some."""

@@ -18,6 +18,7 @@ from time import monotonic
 from typing import Any
 from urllib.parse import urlsplit
 
+from rlab import __version__
 from rlab.errors import InputError, MissingExtra, OptionError, VictimError, optional
 from rlab.runs.messages import DONE, READY, Finished, Start, TaskQueue, Tasks, Worker, be_quiet, pack, pack_reply
 
@@ -36,8 +37,6 @@ class Actor:
         return pack_reply(READY, lambda: self._begin(*pickle.loads(message)))
 
     def _begin(self, version: str, start: Start) -> None:
-        from rlab import __version__
-
         if version != __version__:
             raise InputError(f"the worker has rlab {__version__} and this process {version}: install the same version")
         self.work = start.make(*start.arguments)
@@ -131,8 +130,6 @@ def _end(ray: Any, worker: RayWorker, workers: list[RayWorker]) -> None:
 
 
 def _begin(remote: Any, start: Start, workers: list[RayWorker], busy: dict[Any, RayWorker]) -> None:
-    from rlab import __version__
-
     workers.append(worker := RayWorker(start=start, actor=remote.remote()))
     busy[worker.actor.start.remote(pack((__version__, start)))] = worker
 

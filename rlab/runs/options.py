@@ -231,11 +231,6 @@ class RunOptions(AttackOptions):
         goal = parse_goal(self.goal) if isinstance(self.goal, str) else self.goal
         return self.data.suited(self.model.multilabel or goal.multilabel)
 
-    def keywords(self) -> dict[str, Any]:
-        """Return the options that `rlab.attack` takes as keywords."""
-        names = (*AttackOptions.model_fields, *WorkerOptions.model_fields)
-        return {name: getattr(self, name) for name in names if name in type(self).model_fields}
-
     def attack_options(self) -> AttackOptions:
         """Return the options that every command shares."""
         return AttackOptions(**{name: getattr(self, name) for name in AttackOptions.model_fields})

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from rlab.core.attack import Attack
-from rlab.core.heard import Heard
+from rlab.core.heard import CleanAnswers, Heard
 from rlab.core.rng import sample_seeds
 from rlab.data.batch import Samples
 from rlab.errors import OptionError
@@ -30,7 +30,6 @@ from rlab.policies import parse_policy
 from rlab.policies.auto import is_auto
 from rlab.results.stages import StageFacts, stage_file, stage_key
 from rlab.runs.answers import read_heard, rendered_answers
-from rlab.runs.chunk_work import CleanTable
 from rlab.runs.options import AttackOptions, guided
 from rlab.storage.config import write_config
 from rlab.storage.ledger import PARTS, check_digest, file_digest
@@ -167,7 +166,7 @@ class Teacher:
     victim: Victim
     samples: Samples
     store: StageStore
-    clean: CleanTable
+    clean: CleanAnswers  # of the whole run
     chunks: Mapping[str, slice]  # all chunks of the run
     say: Callable[[str], None]
 

@@ -34,7 +34,7 @@ from rlab.victims.address import (
 from rlab.victims.base import Common, Request, Unanswered, Victim
 from rlab.victims.bill import AnswerCache, Bill, per_query, per_second
 from rlab.victims.callables import as_array
-from rlab.victims.exchange import Answer, Busy, Clients, Flow, certificates, httpx_package, read
+from rlab.victims.exchange import Answer, Clients, Flow, certificates, httpx_package, read
 from rlab.victims.meter import NoScores
 from rlab.victims.template import Sent, Template, Writer
 from rlab.victims.wire import Unreadable, decode, glimpse, seconds_until
@@ -197,11 +197,11 @@ class HttpVictim(Victim):
             return None
         if isinstance(result, Unanswered):
             request.error = result
-            self._flow.failed(began, result.wait if isinstance(result, Busy) else 0.0)
-            if isinstance(result, Busy):
-                self.bill.refused += rows
-            else:
+            self._flow.failed(began, result.pause or 0.0)
+            if result.pause is None:
                 self.bill.lost += rows
+            else:
+                self.bill.refused += rows
         return result
 
     def _next(
@@ -276,7 +276,7 @@ class HttpVictim(Victim):
         if wait > _LONGEST_WAIT:
             pause = f"a pause of {wait:.0f} s (status {status})"
             return VictimError(f"the model at {self.name} asks for {pause}: lower the rate")
-        return Busy(f"the model at {self.name} answered with status {status}", shown, wait)
+        return Unanswered(f"the model at {self.name} answered with status {status}", shown, wait)
 
     def _quoted(self, text: str | bytes) -> str:
         """Text of a request or an answer, for an error: short, printable, and without the secrets in it."""

@@ -77,9 +77,10 @@ class Charge:
 class Unanswered(VictimError):
     """Rows were sent without a usable answer; they may be sent, and are then counted, again."""
 
-    def __init__(self, sentence: str, details: str = "") -> None:
+    def __init__(self, sentence: str, details: str = "", pause: float | None = None) -> None:
         super().__init__(sentence)
         self.details = details  # what was sent and received, in further lines
+        self.pause = pause  # seconds that an overloaded server asked for; None if it did not put the rows off
 
 
 class NoScores(VictimError):

@@ -16,7 +16,7 @@ from pydantic import Field, model_validator
 
 from rlab.errors import OptionError
 from rlab.storage.config import Options, check, did_you_mean, parse_call, read_config
-from rlab.victims.encodings import BASE64, BYTES, ENCODINGS, FILES, Array, content_type, encode
+from rlab.victims.encodings import BASE64, ENCODINGS, FILES, PACKED, Array, content_type, encode
 from rlab.victims.paths import parse_path
 
 SHIPPED = Path(__file__).parents[1] / "assets" / "protocols.yaml"
@@ -98,7 +98,9 @@ class Template(Options):
     def encodings(self) -> tuple[str, ...]:
         """The encodings of inputs, e.g. ('png',)."""
         body = [self.body, self.row] if ROWS in _names(self.body) else [self.body]
-        return tuple(dict.fromkeys(name.removesuffix(BASE64) for name in _names(body) if name in (*_LISTS, *_PACKED)))
+        return tuple(
+            dict.fromkeys(name.removesuffix(BASE64) for name in _names(body) if name in (*PACKED, "list", "flat"))
+        )
 
     @property
     def words(self) -> str:
@@ -126,10 +128,6 @@ class Template(Options):
             raise OptionError(f"the template has no {unknown[0]!r}.{hint} It has {', '.join(names)}")
         settings = {**self.settings, **own.pop("settings", {}), **further}
         return check(Template, {**self.model_dump(), **own, "settings": settings}, "the template")
-
-
-_LISTS = ("list", "flat")
-_PACKED = tuple(f"{name}{end}" for name in (*FILES, *BYTES) for end in ("", BASE64))
 
 
 def _names(value: object) -> list[str]:
@@ -185,7 +183,7 @@ class Writer:
     def write(self, x: Array) -> Sent:
         """x: (b, c, *size) float32 -> a request."""
         body, whole = self.template.body, Inputs(x, 1) if self.template.many else Inputs(x[0], 0)
-        if isinstance(body, str) and (match := _PLACEHOLDER.fullmatch(body)) and match[1] in _PACKED:
+        if isinstance(body, str) and (match := _PLACEHOLDER.fullmatch(body)) and match[1] in PACKED:
             content = self._value(match[1], whole)
             if isinstance(content, str):
                 return Sent(content.encode(), "text/plain")
