@@ -126,10 +126,11 @@ class AttackJob:
         with open_run(folder, question) as resume, _room(resume, len(self.samples)):
             if not (folder / files.SAMPLES).exists():
                 check_palette(self.attack.palette, self.samples[:4].x, self.samples.bounds)
+                store = FolderStore(resume, config)
                 if self.lesson is not None:
-                    FolderStore(resume, config).create()
+                    store.create()
                 job = self.taught(folder / SIMULATOR, config)
-                chunk_work.join_chunks(resume, *job._make_chunks(resume, config))
+                chunk_work.join_chunks(resume, *job._make_chunks(store))
                 if lost := chunk_work.left_out(resume):
                     warnings.warn(summarise_losses(lost), Notice, stacklevel=2)
             kept = self.keep != "assignments" or self.learns  # answers to proposals are in the parts
@@ -200,13 +201,14 @@ class AttackJob:
         progress = self.progress if self.in_process else quiet
         return self.executor.hand_out(make, recipe, self.samples.y, progress, *arguments)
 
-    def _make_chunks(self, resume: Resume, config: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+    def _make_chunks(self, store: FolderStore) -> tuple[list[str], list[str]]:
         """Run the missing chunks; return the keys of all chunks, and of those that an earlier process finished."""
+        resume = store.resume
         all_, todo, saved = self._plan(resume)
         keys, twice = list(all_), {key: count for key in todo if (count := resume.begun(key))}
         sent = isinstance(self.executor, Workers) and self.executor.options.cluster
         make = chunk_work.send_chunk if sent else chunk_work.write_chunk
-        chunks = self._attacked(all_, todo, FolderStore(resume, config), make, resume.folder, self.keep)
+        chunks = self._attacked(all_, todo, store, make, resume.folder, self.keep)
         repeated = 0
         try:
             with closing(chunks):

@@ -6,6 +6,7 @@ import io
 import math
 import warnings
 import zipfile
+from collections.abc import Mapping
 from datetime import datetime
 from pathlib import PurePosixPath
 from typing import Any, get_args
@@ -64,20 +65,15 @@ def add_actions(app: FastAPI, site: Site, jobs: Jobs) -> None:
 def _add_starts(app: FastAPI, site: Site, jobs: Jobs) -> None:
     access = site.access
 
-    def show(code: int = 200, **values: Any) -> Response:
-        shown = {
-            "values": {},
-            "plan": None,
-            "sentence": "",
-            "policies": get_args(PolicyName),
-            "fields": _FIELDS,
-            **values,
-        }
-        return site.show("start", "Start a run", code, **shown)
+    def show(values: Mapping[str, str], plan: Mapping[str, str] | None = None, sentence: str = "") -> Response:
+        """The form with these values, and with a plan or what is wrong with them."""
+        choices = {"policies": get_args(PolicyName), "fields": _FIELDS}
+        code = 422 if sentence else 200
+        return site.show("start", "Start a run", code, values=values, plan=plan, sentence=sentence, **choices)
 
     @app.get("/start")
     def start_page() -> Response:
-        return show(values={"chunk": "16"})
+        return show({"chunk": "16"})
 
     @app.post("/preview")
     async def preview(request: Request) -> Response:
@@ -85,8 +81,8 @@ def _add_starts(app: FastAPI, site: Site, jobs: Jobs) -> None:
         try:
             plan = await run_in_threadpool(jobs.preview, check(StartForm, values, "the form"))
         except InputError as error:
-            return show(422, values=values, sentence=str(error))
-        return show(values=values, plan=_plan_text(plan))
+            return show(values, sentence=str(error))
+        return show(values, _plan_text(plan))
 
     @app.post("/start")
     async def start(request: Request) -> Response:
@@ -94,7 +90,7 @@ def _add_starts(app: FastAPI, site: Site, jobs: Jobs) -> None:
         try:
             job = jobs.start(check(StartForm, values, "the form"))
         except InputError as error:
-            return show(422, values=values, sentence=str(error))
+            return show(values, sentence=str(error))
         return RedirectResponse(site.address("run", job.name), 303)
 
     @app.get("/own")
