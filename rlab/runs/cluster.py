@@ -22,8 +22,7 @@ from rlab import __version__
 from rlab.errors import InputError, MissingExtra, OptionError, VictimError, optional
 from rlab.runs.messages import DONE, READY, Finished, Start, TaskQueue, Tasks, Worker, be_quiet, pack, pack_reply
 
-HERE, FOUND = "local", "auto"
-FORMS = f"ray://HOST:PORT, {FOUND} for the cluster this machine belongs to, or {HERE} for one started here"
+HERE, FOUND = "local", "auto"  # a cluster that is started here, and the one that this machine belongs to
 FIRST_WORKER_SECONDS = 600.0  # how long to wait for the first worker
 _TRIES = 4  # starts of a task or worker that is lost: machines of a cluster come and go
 _CONNECT_SECONDS, _POLL_SECONDS = 5.0, 1.0
@@ -143,20 +142,6 @@ def _count_loss(worker: Worker, losses: Counter[str], error: Exception) -> None:
         doing = f"at {worker.task}" if worker.task else "before it was ready"
         again = "Run the same command again to continue"
         raise VictimError(f"{worker.start.name} was lost {doing} for the {_TRIES}th time: {why}. {again}")
-
-
-def check_address(address: str) -> str:
-    """Return a valid address; raise ValueError otherwise."""
-    if address in (HERE, FOUND):
-        return address
-    parts = urlsplit(address)
-    try:
-        valid = parts.scheme == "ray" and bool(parts.hostname) and parts.port is not None
-    except ValueError:  # the port is not a number
-        valid = False
-    if not valid:
-        raise ValueError(f"expected {FORMS}")
-    return address
 
 
 @contextmanager
