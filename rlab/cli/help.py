@@ -134,13 +134,12 @@ def _sentence(text: str) -> str:
 
 def _keys(name: str) -> list[Row]:
     """What KEY can be in -M KEY=VALUE and -D KEY=VALUE."""
-    if name not in ("model_option", "words", "data_option"):
+    section = {"model_option": "model", "words": "model", "data_option": "data"}.get(name)
+    if section is None:
         return []
     from rlab.cli.declared import option_keys  # imports torch
 
-    return [
-        (f"    {key}", about) for key, about in option_keys("model" if name in ("model_option", "words") else "data")
-    ]
+    return [(f"    {key}", about) for key, about in option_keys(section)]
 
 
 # Two examples for every command: what you type, and what it does.
