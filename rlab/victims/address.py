@@ -15,6 +15,14 @@ from rlab.victims.template import DEFAULT, MODEL, Template, load_template, shipp
 MOST = 1024  # concurrent requests: each has a thread and a connection
 
 
+class Sending(Common, total=False):
+    """Keywords about requests, besides those of every victim."""
+
+    retries: int
+    backoff: float
+    concurrency: int
+
+
 def suited(common: Common, template: Template) -> Common:
     """Options as the template needs them: one row per request, or classes without scores."""
     if template.asks and not template.classes:

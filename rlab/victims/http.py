@@ -23,6 +23,7 @@ from rlab.redact import PLAIN_HEADERS, SECRET_NAMES, remember, split_address
 from rlab.storage.config import named_keywords
 from rlab.storage.outside import expand
 from rlab.victims.address import (
+    Sending,
     check_headers,
     check_sending,
     secret_words,
@@ -31,7 +32,7 @@ from rlab.victims.address import (
     suited,
     warn_of_secrets,
 )
-from rlab.victims.base import Common, Request, Unanswered, Victim
+from rlab.victims.base import Request, Unanswered, Victim
 from rlab.victims.bill import AnswerCache, Bill, per_query, per_second
 from rlab.victims.callables import as_array
 from rlab.victims.exchange import Answer, Clients, Flow, certificates, httpx_package, read
@@ -74,18 +75,16 @@ class HttpVictim(Victim):
         price: float | str | None = None,
         max_cost: float | None = None,
         cache: str | Path | None = None,
-        retries: int = 3,
-        backoff: float = 0.5,
-        concurrency: int = 32,
-        **common: Unpack[Common],
+        **sending: Unpack[Sending],
     ) -> None:
-        check_sending(retries, backoff, concurrency)
-        self.retries, self.backoff, self.concurrency = retries, backoff, concurrency
+        self.retries, self.backoff = sending.pop("retries", 3), sending.pop("backoff", 0.5)
+        self.concurrency = sending.pop("concurrency", 32)
+        check_sending(self.retries, self.backoff, self.concurrency)
         check_headers(headers or {})
         warn_of_secrets(url, headers or {})
         url, self.template = spoken_at(url, template)
         check_headers(self.template.headers)
-        super().__init__(**suited(common, self.template))
+        super().__init__(**suited(sending, self.template))
         if self.prediction not in ("classes", "numbers"):
             raise OptionError(f"an HTTP model returns numbers, not {self.outputs}: wrap the request in a function")
         self._flow, self.bill = Flow(self.concurrency, per_second(rate)), Bill(per_query(price), max_cost)
@@ -235,11 +234,7 @@ class HttpVictim(Victim):
         sent = self.writer.write(as_array(x))
         status, headers, content = self._post(sent, len(x))
         what = f"{len(x)} input{'s' * (len(x) > 1)} of shape {tuple(x.shape[1:])} {self.template.words}"
-        start = (
-            self._quoted(sent.content)
-            if sent.kind in ("application/json", "text/plain")
-            else sent.content[:12].hex(" ")
-        )
+        start = self._quoted(sent.content) if sent.is_text else sent.content[:12].hex(" ")
         shown = f"sent: {what}, {len(sent.content):,} bytes of {sent.kind}: {start}\nreceived: {self._quoted(content)}"
         if status in _TRANSIENT or status >= 500:
             raise self._busy(status, headers.get("retry-after"), shown)

@@ -172,6 +172,10 @@ class Sent:
     content: bytes
     kind: str  # content type
 
+    @property
+    def is_text(self) -> bool:
+        return self.kind in ("application/json", "text/plain")
+
 
 @dataclass(frozen=True)
 class Writer:
