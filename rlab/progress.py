@@ -10,7 +10,7 @@ import html
 import sys
 import time
 from collections.abc import Callable, Iterator, Sized
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import astuple, dataclass, replace
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
@@ -214,15 +214,13 @@ def shown(progress: Progress | bool, total: int, title: str, unit: str = "sample
         yield advance
 
 
-@contextmanager
-def _display(state: ProgressState, title: str) -> Iterator[Callable[[], None]]:
+def _display(state: ProgressState, title: str) -> AbstractContextManager[Callable[[], None]]:
     from rich.console import Console
 
     console = Console(file=sys.stderr)
     in_terminal = console.is_terminal and not console.is_dumb_terminal
     display = _cell if console.is_jupyter else _bar if in_terminal else _log
-    with display(console, state, title) as show:
-        yield show
+    return display(console, state, title)
 
 
 @contextmanager

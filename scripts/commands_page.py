@@ -37,8 +37,7 @@ def commands() -> Iterator[tuple[str, Any]]:
 
 
 def _section(name: str, command: Any) -> Iterator[str]:
-    from rlab.cli.help import grouped_rows, usage_words
-    from rlab.cli.usage import EXAMPLES
+    from rlab.cli.help import EXAMPLES, grouped_rows, usage_words
 
     yield f"## rlab {name}"
     yield cleandoc(command.help or "")

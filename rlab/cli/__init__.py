@@ -80,10 +80,8 @@ def _told(error: BaseException) -> tuple[int, str]:
             return 2, f"error: {who}: remove the call of sys.exit"
         case OSError(strerror=str(reason)):
             where = error.filename2 or error.filename
-            return (
-                2,
-                f"error: {reason}{f': {where}' if where else ''}. Fix that and run the same command again to resume",
-            )
+            why = f"{reason}: {where}" if where else reason
+            return 2, f"error: {why}. Fix that and run the same command again to resume"
         case MemoryError():
             return 2, "error: out of memory: use fewer or smaller samples, or a smaller --chunk"
     return 3, f"error: this is a bug in rlab, not in your input ({type(error).__name__}: {text}): {REPORT}"

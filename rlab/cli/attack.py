@@ -14,7 +14,7 @@ from rlab.present.table import plain, terminal
 from rlab.results.result import AttackResult
 from rlab.results.sentences import learning_lines
 from rlab.results.tables import MEDIANS, figures_line, summary_table
-from rlab.runs.options import SharedRunOptions
+from rlab.runs.options import SharedAttackOptions, SharedRunOptions
 from rlab.verbs import attack
 
 
@@ -34,9 +34,9 @@ def command(
     """
     if dry_run:
         return tell_attack(options, folder)
+    given = {name: getattr(options, name) for name in SharedAttackOptions.model_fields}
     with run_folder(folder, "attack", wait) as folder:
-        given = {"out": folder, "keep": options.keep, "announce": tell_data, **options.keywords()}
-        result = attack(options.model, options.data, **given)
+        result = attack(options.model, options.data, out=folder, keep=options.keep, announce=tell_data, **given)
         drawn = (pictures or page) and options.keep != "everything"
         data = options.suited_data().open() if drawn else None  # rebuilds the inputs that were not stored
         if pictures:

@@ -28,7 +28,7 @@ def command(
         return tell_attack(options, folder, list(contenders), len(options.attacks))
     given = {name: getattr(options, name) for name in options.model_fields_set - set(_INPUTS)}
     with run_folder(folder, "compare", wait) as folder:
-        comparison = compare(options.model, options.data, out=folder, announce=tell_data, tell=_tell_attack, **given)
+        comparison = compare(options.model, options.data, out=folder, announce=tell_data, tell=_tell, **given)
         written = write_report(folder, page)
     for table in comparison.tables():
         out.print(terminal(table))
@@ -49,7 +49,7 @@ def command(
     tell_page(written)
 
 
-def _tell_attack(name: str, outcome: AttackOutcome) -> None:
+def _tell(name: str, outcome: AttackOutcome) -> None:
     out.print(f"[dim]{plain(name)}: {outcome.seconds:.0f} s[/dim]")
 
 

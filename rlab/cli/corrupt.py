@@ -8,8 +8,6 @@ from rlab.cli.spoken import summary
 from rlab.corruptions.run import CorruptRunOptions, corrupt
 from rlab.present.table import plain, terminal, text
 
-_INPUTS = ("model", "data")
-
 
 @declared(CorruptRunOptions)
 def command(options: CorruptRunOptions, folder: Out = None, page: Paged = True, wait: Wait = False) -> None:
@@ -20,7 +18,7 @@ def command(options: CorruptRunOptions, folder: Out = None, page: Paged = True, 
     --baseline names an earlier run on the same data, the table also has the mean corruption error (mCE). To resume a stopped run,
     repeat the command with the same --out.
     """
-    given = {name: getattr(options, name) for name in options.model_fields_set - set(_INPUTS)}
+    given = {name: getattr(options, name) for name in options.model_fields_set - {"model", "data"}}
     with run_folder(folder, "corrupt", wait) as folder:
         report = corrupt(options.model, options.data, out=folder, announce=tell_data, **given)
         written = write_report(folder, page)

@@ -59,9 +59,12 @@ def check_out(path: Path | None) -> Path | None:
     return path
 
 
-Out = Annotated[
-    Path | None, typer.Option("--out", "-o", callback=check_out, help="Run folder (default: a new one below runs/)")
-]
+def out_flag(about: str) -> Any:
+    """The flag --out for a folder."""
+    return typer.Option("--out", "-o", callback=check_out, help=about)
+
+
+Out = Annotated[Path | None, out_flag("Run folder (default: a new one below runs/)")]
 Wait = Annotated[bool, typer.Option("--wait", help="Wait while another process uses the folder")]
 Device = Annotated[str | None, typer.Option(help="Device for the models: cpu, cuda or cuda:1")]
 BatchSize = Annotated[int | None, typer.Option(min=1, help="Maximum batch size for the models")]

@@ -171,8 +171,9 @@ def _required(requirement: Mapping[str, Any]) -> str:
 
 
 def _described(batch: Batch) -> list[str]:
-    """What was understood of the data, as comments."""
-    return [f"# {_printable(f'{name}: {text}')}" for name, text in Understood(batch).lines().items()]
+    """What was understood of the data, as comments, without the control characters that YAML refuses."""
+    texts = [f"# {name}: {text}" for name, text in Understood(batch).lines().items()]
+    return ["".join(letter if letter.isprintable() else " " for letter in text) for text in texts]
 
 
 def _changed(options: Options) -> dict[str, Any]:
@@ -192,8 +193,3 @@ def _lines(options: Options, values: Mapping[str, Any], names: Collection[str] |
             yield from [f"{line}  {about}"] if len(line + about) < _WIDE else [about, line]
         else:
             yield f"# {name}: {field.description}"
-
-
-def _printable(text: str) -> str:
-    """Text for a comment: one line, without the control characters that YAML refuses."""
-    return "".join(letter if letter.isprintable() else " " for letter in text)

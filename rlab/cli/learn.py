@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from rlab.cli.declared import Wait, check_out, declared, out, run_folder
+from rlab.cli.declared import Wait, declared, out, out_flag, run_folder
 from rlab.cli.spoken import summary
 from rlab.learning.simulator import FILE
 from rlab.present.table import plain
@@ -17,12 +17,7 @@ from rlab.runs.learn import LearnOptions, LearnRunOptions, learn
 @declared(LearnRunOptions)
 def command(
     options: LearnRunOptions,
-    folder: Annotated[
-        Path | None,
-        typer.Option(
-            "--out", "-o", callback=check_out, help="Folder for the simulator (default: a new one below runs/)"
-        ),
-    ] = None,
+    folder: Annotated[Path | None, out_flag("Folder for the simulator (default: a new one below runs/)")] = None,
     earlier: Annotated[
         list[Path] | None,
         typer.Option("--from", help="Run folders of earlier attacks on the same model, whose answers cost no query"),

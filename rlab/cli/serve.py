@@ -38,9 +38,8 @@ def command(
         import uvicorn
 
         from rlab.serve.access import LOOPBACK
-        from rlab.serve.app import make_app
+        from rlab.serve.app import make_app, server_config
         from rlab.serve.jobs import read_models
-        from rlab.serve.server import server_config
     except ModuleNotFoundError as error:
         raise MissingExtra(error.name or "fastapi", "serve") from error
     if not runs.is_dir():

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from rlab.cli.declared import Wait, check_out, out, run_folder
+from rlab.cli.declared import Wait, out, out_flag, run_folder
 from rlab.cli.ending import Track, track
 from rlab.cli.spoken import spoken, summary
 from rlab.present.table import plain
@@ -21,10 +21,7 @@ _NAMES = {"prior": "Prior", "dual_action": "Agent", "two_agents": "Agents"}
 @spoken
 def command(
     config: Annotated[Path, typer.Argument(help="YAML or TOML file, e.g. the one that `rlab examples images` writes")],
-    folder: Annotated[
-        Path,
-        typer.Option("--out", "-o", callback=check_out, help="Folder for the trained file, its log and checkpoints"),
-    ],
+    folder: Annotated[Path, out_flag("Folder for the trained file, its log and checkpoints")],
     minutes: Annotated[float | None, typer.Option(help="Training time in minutes (default: the file's)")] = None,
     device: Annotated[str | None, typer.Option(help="Device: cpu or cuda (default: the file's)")] = None,
     tracker: Track = None,

@@ -18,9 +18,9 @@ from rlab.diagnosis.report import Finding, note, warning
 from rlab.errors import InputError, VictimError
 from rlab.redact import redact
 from rlab.victims.http import HttpVictim
+from rlab.victims.meter import NoScores
 from rlab.victims.options import ModelOptions
 from rlab.victims.paths import find
-from rlab.victims.request import NoScores
 from rlab.victims.resolve import load_model
 from rlab.victims.template import DEFAULT, MODEL, Template, Writer, shipped
 

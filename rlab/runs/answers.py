@@ -21,8 +21,7 @@ from rlab.results.result import AttackResult
 from rlab.storage import files
 from rlab.storage.ledger import PARTS, check_shard, reading
 from rlab.storage.names import refuse_strange
-
-_LEAST, _SURE = 1e-12, 1 - 1e-7  # as in `Victim._scores`
+from rlab.victims.answers import to_scores
 
 
 def read_heard(part: Path) -> Heard | None:
@@ -54,17 +53,13 @@ class EarlierAnswers:
 
 def earlier_answers(folders: Sequence[Path]) -> EarlierAnswers:
     """The answers in finished run folders of `rlab attack`."""
-    read = [_read(folder) for folder in folders]
-    kinds = {(each.bounds, each.multilabel) for each in read}
+    for folder in folders:
+        refuse_strange(folder)
+    settings = [AttackResult.load(folder).setting for folder in folders]
+    kinds = {(setting.bounds, setting.goal.startswith("multilabel")) for setting in settings}
     if len(kinds) > 1:
         raise DataError("expected earlier runs of one model on one kind of data, got several bounds or kinds of labels")
-    return EarlierAnswers(Answers.join([each.answers for each in read]), read[0].bounds, read[0].multilabel)
-
-
-def _read(folder: Path) -> EarlierAnswers:
-    refuse_strange(folder)
-    setting = AttackResult.load(folder).setting
-    return EarlierAnswers(paid_answers(folder), setting.bounds, setting.goal.startswith("multilabel"))
+    return EarlierAnswers(Answers.join([paid_answers(folder) for folder in folders]), *kinds.pop())
 
 
 def paid_answers(folder: Path) -> Answers:
@@ -78,21 +73,16 @@ def paid_answers(folder: Path) -> Answers:
         original, perturbed = result.inputs.read(rows)
         several, name = result.setting.goal.startswith("multilabel"), f"the run {folder.name}"
         source = source_names(original)
-        clean = Answers(original, _scores(result.before[rows], several), source, origins=(name,))
+        clean = Answers(original, to_scores(result.before[rows], "probabilities", several), source, origins=(name,))
         if heard := _heard(folder, result, rows, original, source):
             return Answers.join([clean, heard])
         changed = (perturbed != original).flatten(1).any(1)
         if not changed.any():
             return clean
         at = changed.nonzero()[:, 0]
-        after = _scores(result.after[rows], several)[at]
+        after = to_scores(result.after[rows], "probabilities", several)[at]
         names, marks = tuple(source[i] for i in at.tolist()), torch.ones(len(at), dtype=torch.bool)
         return Answers.join([clean, Answers(perturbed[at], after, names, marks, origins=(name,))])
-
-
-def _scores(probabilities: Tensor, several: bool) -> Tensor:
-    """Scores (n, k) as `Victim` returns them."""
-    return probabilities.clamp(_LEAST, _SURE).logit() if several else probabilities.clamp(_LEAST, 1).log()
 
 
 def _heard(

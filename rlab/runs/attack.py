@@ -10,14 +10,14 @@ import math
 import warnings
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rlab.core.attack import Attack
+from rlab.core.heard import CleanAnswers
 from rlab.data.batch import Samples, summarise_losses
 from rlab.data.source import Loss
 from rlab.errors import DataError, FolderError, Notice, OptionError
@@ -30,7 +30,7 @@ from rlab.results.result import AttackResult
 from rlab.results.rows import with_losses
 from rlab.results.stages import ENOUGH
 from rlab.runs import chunk_work
-from rlab.runs.chunk_work import CleanChunk, CleanTable, FinishedRows, SentChunk, built, each_chunk, samples_of
+from rlab.runs.chunk_work import CleanChunk, FinishedRows, SentChunk, built, each_chunk, join_clean, samples_of
 from rlab.runs.executor import Executor, InProcess, MakeWork, Workers
 from rlab.runs.fingerprint import check_resumable, data_fingerprint, inputs_of
 from rlab.runs.learn import learn_first
@@ -38,8 +38,6 @@ from rlab.runs.messages import HandOut
 from rlab.runs.options import AttackOptions
 from rlab.runs.stages import CLEAN, FolderStore, MemoryStore, StageStore, Teacher, check_stages, cut, on_clean
 from rlab.storage import files
-from rlab.storage.config import write_config
-from rlab.storage.ledger import PARTS
 from rlab.storage.resume import Resume, open_run
 from rlab.victims.base import Victim
 from rlab.victims.http import HttpVictim
@@ -106,7 +104,7 @@ class AttackJob:
         stages = (each for rows in self._stages for each in self.attack.chunks(rows.stop, rows.start))
         chunks = {f"chunk-{rows.start:08d}": rows for rows in stages}
         parts, lost, store = dict[str, AttackResult](), list[Loss](), MemoryStore()
-        finished = self._attacked(chunks, chunks, store, Doing(chunk_work.attack_in_memory))
+        finished = self._attacked(chunks, chunks, store, chunk_work.attack_in_memory)
         with closing(finished):
             for key, part, losses in finished:
                 lost.extend(losses)
@@ -128,10 +126,11 @@ class AttackJob:
         with open_run(folder, question) as resume, _room(resume, len(self.samples)):
             if not (folder / files.SAMPLES).exists():
                 check_palette(self.attack.palette, self.samples[:4].x, self.samples.bounds)
+                store = FolderStore(resume, config)
                 if self.lesson is not None:
-                    _create(resume, config)
+                    store.create()
                 job = self.taught(folder / SIMULATOR, config)
-                chunk_work.join_chunks(resume, *job._make_chunks(resume, config))
+                chunk_work.join_chunks(resume, *job._make_chunks(store))
                 if lost := chunk_work.left_out(resume):
                     warnings.warn(summarise_losses(lost), Notice, stacklevel=2)
             kept = self.keep != "assignments" or self.learns  # answers to proposals are in the parts
@@ -149,12 +148,12 @@ class AttackJob:
         return cut(len(self.samples), self.options.stages or () if self.options else ())
 
     def _attacked(
-        self, chunks: Chunks, todo: Chunks, store: StageStore, doing: Doing
+        self, chunks: Chunks, todo: Chunks, store: StageStore, make: MakeWork, *arguments: Any
     ) -> Generator[tuple[str, Any, Sequence[Loss]]]:
         """Attack the chunks in `todo` and yield each when it is finished, stage by stage if the run learns."""
         if not self.learns:
-            hand_out = self._hand_out(doing.make, self._recipe(None), *doing.arguments)
-            yield from each_chunk(self.samples, todo, hand_out, doing.begin, doing.agree)
+            hand_out = self._hand_out(make, self._recipe(None), *arguments)
+            yield from each_chunk(self.samples, todo, hand_out, store.begin, store.create)
             return
         clean = self._ask_clean(store) if todo else None
         for number, stage in enumerate(self._stages):
@@ -163,10 +162,10 @@ class AttackJob:
                 teacher = Teacher(self.attack, self.victim, self.samples, store, clean, chunks, self._say)
                 students = teacher.students(number, stage.start)
                 recipe = self._recipe(students if on_clean(students) >= ENOUGH else None)
-                hand_out = self._hand_out(doing.make, recipe, *doing.arguments)
-                yield from each_chunk(self.samples, now, hand_out, doing.begin, doing.agree, clean)
+                hand_out = self._hand_out(make, recipe, *arguments)
+                yield from each_chunk(self.samples, now, hand_out, store.begin, store.create, clean)
 
-    def _ask_clean(self, store: StageStore) -> CleanTable:
+    def _ask_clean(self, store: StageStore) -> CleanAnswers:
         """Query all untouched inputs that have no answer in the store."""
         size = min(self.attack.chunk, CLEAN)
         ends = {at: min(at + size, len(self.samples)) for at in range(0, len(self.samples), size)}
@@ -180,7 +179,7 @@ class AttackJob:
                 answers, ids, sent = part or (None, (), Counter())
                 self._count(sent)
                 store.record(key, vars(CleanChunk.of(self.samples, all_[key], ids, answers)))
-        return CleanTable.of(len(self.samples), [CleanChunk(**store.recall(key) or {}) for key in all_])
+        return join_clean(len(self.samples), [CleanChunk(**store.recall(key) or {}) for key in all_])
 
     def _recipe(self, simulator: Simulator | None) -> Attack | AttackOptions:
         """The attack, or the options from which workers build it; with students if the run has learned some."""
@@ -202,15 +201,14 @@ class AttackJob:
         progress = self.progress if self.in_process else quiet
         return self.executor.hand_out(make, recipe, self.samples.y, progress, *arguments)
 
-    def _make_chunks(self, resume: Resume, config: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+    def _make_chunks(self, store: FolderStore) -> tuple[list[str], list[str]]:
         """Run the missing chunks; return the keys of all chunks, and of those that an earlier process finished."""
+        resume = store.resume
         all_, todo, saved = self._plan(resume)
         keys, twice = list(all_), {key: count for key in todo if (count := resume.begun(key))}
         sent = isinstance(self.executor, Workers) and self.executor.options.cluster
         make = chunk_work.send_chunk if sent else chunk_work.write_chunk
-        create = partial(_create, resume, config)
-        doing = Doing(make, (resume.folder, self.keep), resume.begin, lambda key: create())
-        chunks = self._attacked(all_, todo, FolderStore(resume, create), doing)
+        chunks = self._attacked(all_, todo, store, make, resume.folder, self.keep)
         repeated = 0
         try:
             with closing(chunks):
@@ -252,16 +250,6 @@ class AttackJob:
         return chunks, todo, saved
 
 
-@dataclass(frozen=True)
-class Doing:
-    """What is done to chunks: the work, its arguments, and what to call before a chunk is handed out and before it is written."""
-
-    make: MakeWork
-    arguments: tuple[Any, ...] = ()
-    begin: Callable[[str], None] = lambda key: None
-    agree: Callable[[str], None] = lambda key: None
-
-
 def chunk_size(attack: Attack, victim: Victim, samples: Samples) -> int:
     """Use small chunks on a CPU unless the user sets `chunk`, so that a run saves every few seconds.
 
@@ -285,10 +273,3 @@ def _room(resume: Resume, samples: int) -> Iterator[None]:
         saved = sum(samples_of(rows) for rows in chunk_work.chunk_tables(resume))
         state = f"{saved} of {samples} samples are saved in {resume.folder}"
         raise FolderError(f"{error.strerror}: {state}; free some space and run the same command again") from error
-
-
-def _create(resume: Resume, config: Mapping[str, Any]) -> None:
-    """Create the folder with its configuration before anything else is written."""
-    resume.create()
-    write_config(resume.folder, config)
-    (resume.folder / PARTS).mkdir(exist_ok=True)

@@ -52,32 +52,16 @@ class CleanChunk:
         return cls(at, answers.scores, answers.queries, answers.outputs)
 
 
-@dataclass(frozen=True)
-class CleanTable:
-    """The clean answers of a whole run; a sample that could not be read has none."""
-
-    scores: Tensor  # (n, k)
-    queries: Tensor  # (n,); 0 without an answer
-    outputs: Outputs
-
-    @classmethod
-    def of(cls, samples: int, parts: Sequence[CleanChunk]) -> CleanTable:
-        """Join the chunks."""
-        some = [part for part in parts if len(part.rows)]
-        if not some:
-            raise DataError(f"none of {samples} samples can be read")
-        scores = torch.zeros(samples, some[0].scores.shape[1])
-        queries = torch.zeros(samples, dtype=torch.int64)
-        for part in some:
-            scores[part.rows], queries[part.rows] = part.scores, part.queries
-        return cls(scores, queries, some[0].outputs)
-
-    def of_chunk(self, samples: Samples, rows: slice, batch: Batch) -> CleanAnswers:
-        """The answers about the samples of a chunk that were read."""
-        at = places(samples, rows, batch.ids)
-        if not self.queries[at].all():
-            raise DataError(f"{batch.ids[0]!r} or its neighbours could not be read before: restore the data of the run")
-        return CleanAnswers(self.scores[at], self.queries[at], self.outputs)
+def join_clean(samples: int, parts: Sequence[CleanChunk]) -> CleanAnswers:
+    """The clean answers of a whole run; a sample that could not be read has 0 queries."""
+    some = [part for part in parts if len(part.rows)]
+    if not some:
+        raise DataError(f"none of {samples} samples can be read")
+    scores = torch.zeros(samples, some[0].scores.shape[1])
+    queries = torch.zeros(samples, dtype=torch.int64)
+    for part in some:
+        scores[part.rows], queries[part.rows] = part.scores, part.queries
+    return CleanAnswers(scores, queries, some[0].outputs)
 
 
 def places(samples: Samples, rows: slice, read: Sequence[str]) -> Tensor:
@@ -102,7 +86,7 @@ def each_chunk(
     hand_out: HandOut,
     begin: Callable[[str], None] = lambda key: None,
     agree: Callable[[str], None] = lambda key: None,
-    clean: CleanTable | None = None,
+    clean: CleanAnswers | None = None,
 ) -> Generator[tuple[str, Any, Sequence[Loss]]]:
     """Yield (key, result, samples that could not be read) as chunks finish.
 
@@ -114,7 +98,12 @@ def each_chunk(
         def task(key: str) -> ChunkTask:
             begin(key)
             chunk, lost[key] = read(chunks[key])
-            known = None if clean is None or chunk is None else clean.of_chunk(samples, chunks[key], chunk)
+            if clean is None or chunk is None:
+                return ChunkTask(key, chunk, chunks[key].start)
+            known = clean[places(samples, chunks[key], chunk.ids)]
+            if not known.queries.all():
+                some = f"{chunk.ids[0]!r} or its neighbours"
+                raise DataError(f"{some} could not be read before: restore the data of the run")
             return ChunkTask(key, chunk, chunks[key].start, known)
 
         with closing(hand_out({key: partial(task, key) for key in chunks}, agree)) as parts:

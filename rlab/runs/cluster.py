@@ -18,11 +18,11 @@ from time import monotonic
 from typing import Any
 from urllib.parse import urlsplit
 
+from rlab import __version__
 from rlab.errors import InputError, MissingExtra, OptionError, VictimError, optional
 from rlab.runs.messages import DONE, READY, Finished, Start, TaskQueue, Tasks, Worker, be_quiet, pack, pack_reply
 
-HERE, FOUND = "local", "auto"
-FORMS = f"ray://HOST:PORT, {FOUND} for the cluster this machine belongs to, or {HERE} for one started here"
+HERE, FOUND = "local", "auto"  # a cluster that is started here, and the one that this machine belongs to
 FIRST_WORKER_SECONDS = 600.0  # how long to wait for the first worker
 _TRIES = 4  # starts of a task or worker that is lost: machines of a cluster come and go
 _CONNECT_SECONDS, _POLL_SECONDS = 5.0, 1.0
@@ -36,8 +36,6 @@ class Actor:
         return pack_reply(READY, lambda: self._begin(*pickle.loads(message)))
 
     def _begin(self, version: str, start: Start) -> None:
-        from rlab import __version__
-
         if version != __version__:
             raise InputError(f"the worker has rlab {__version__} and this process {version}: install the same version")
         self.work = start.make(*start.arguments)
@@ -131,8 +129,6 @@ def _end(ray: Any, worker: RayWorker, workers: list[RayWorker]) -> None:
 
 
 def _begin(remote: Any, start: Start, workers: list[RayWorker], busy: dict[Any, RayWorker]) -> None:
-    from rlab import __version__
-
     workers.append(worker := RayWorker(start=start, actor=remote.remote()))
     busy[worker.actor.start.remote(pack((__version__, start)))] = worker
 
@@ -146,20 +142,6 @@ def _count_loss(worker: Worker, losses: Counter[str], error: Exception) -> None:
         doing = f"at {worker.task}" if worker.task else "before it was ready"
         again = "Run the same command again to continue"
         raise VictimError(f"{worker.start.name} was lost {doing} for the {_TRIES}th time: {why}. {again}")
-
-
-def check_address(address: str) -> str:
-    """Return a valid address; raise ValueError otherwise."""
-    if address in (HERE, FOUND):
-        return address
-    parts = urlsplit(address)
-    try:
-        valid = parts.scheme == "ray" and bool(parts.hostname) and parts.port is not None
-    except ValueError:  # the port is not a number
-        valid = False
-    if not valid:
-        raise ValueError(f"expected {FORMS}")
-    return address
 
 
 @contextmanager

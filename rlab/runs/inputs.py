@@ -17,7 +17,6 @@ from rlab.core.goals import Goal, Targeted
 from rlab.data.batch import Batch, Samples
 from rlab.data.load import DataOptions, load
 from rlab.data.memory import InMemory
-from rlab.data.numpy_files import Array
 from rlab.data.source import Source
 from rlab.data.take import Take
 from rlab.errors import DataError, Notice
@@ -97,11 +96,14 @@ def as_batch(
     if isinstance(data, DataOptions):
         return data.load()
     assert not isinstance(data, Samples)
-    named = isinstance(data, str | os.PathLike)
-    options: dict[str, Any] = {"limit": limit, "bounds": None if named else bounds}
-    options["target"] = None if named else target
+    options: dict[str, Any] = {"limit": limit}
+    if not isinstance(data, str | os.PathLike):
+        options |= {"bounds": bounds, "target": target}
     if own and isinstance(data, tuple | list) and len(data) == 2:
-        data, options["classes"] = (data[0], position_array(np.asarray(data[1]), own)), own
+        labels = np.asarray(data[1])
+        if labels.ndim == 1:  # otherwise samples have several labels
+            labels = np.array(_positions([class_text(label) for label in labels.tolist()], own))
+        data, options["classes"] = (data[0], labels), own
     return load(data, **{name: value for name, value in options.items() if value is not None})
 
 
@@ -127,13 +129,6 @@ def _as_victim(model: Model, batch: Samples) -> Victim:
 def own_classes(model: object) -> tuple[str, ...]:
     """Names of the model's classes in the order of its scores; empty if they are the numbers from 0."""
     return model.own_classes if isinstance(model, Victim) else class_texts(model)
-
-
-def position_array(labels: Array, own: Sequence[str]) -> Array:
-    """Labels (n,) as positions among the model's own classes; unchanged if it has none, or if samples have several labels."""
-    if not own or labels.ndim != 1:
-        return labels
-    return np.array(_positions([class_text(label) for label in labels.tolist()], own))
 
 
 def relabelled(samples: Labelled, own: Sequence[str]) -> Labelled:

@@ -161,7 +161,6 @@ class Lessons:
         if self.samples is None or self.victim is None:
             return None
         options, samples = self.options, self.samples
-        refuse_pixels(options.palette, "learning")
         batch = shuffled(samples, options.queries, options.seed)
         if self.earlier is None and len(batch) < FEWEST:
             raise DataError(f"expected at least {FEWEST} inputs to learn from, got {len(batch)}: pass more of them")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated, Any, Self
 
-from pydantic import Field, InstanceOf, field_serializer, field_validator
+from pydantic import Field, InstanceOf, PlainSerializer, field_validator
 
 from rlab.core import defaults
 from rlab.core.attack import Attack
@@ -46,7 +46,7 @@ _ROOM = 12  # inputs that a search over free pixels holds in memory per sample, 
 class AttackOptions(LearningOptions, PaletteOptions):
     """Options of an attack; the default of None depends on the kind of data."""
 
-    goal: str | InstanceOf[Goal] = Field(
+    goal: Annotated[str | InstanceOf[Goal], PlainSerializer(str, when_used="json")] = Field(
         "untargeted",
         description="goal: untargeted, targeted:CLASS (or second-best, least-likely, data), below:PROBABILITY, multilabel[:LABEL]; "
         "for boxes vanish[:SCORE], vanish-all, misclassify, move:IOU, appear[:CLASS], map50:VALUE; for maps iou:CLASS:VALUE, "
@@ -58,11 +58,15 @@ class AttackOptions(LearningOptions, PaletteOptions):
         ge=1,
         description="maximum queries per sample, cleanup and verification included (default: 1000; 10000 for video)",
     )
-    policy: str | InstanceOf[Policy[Any]] = Field(
+    policy: Annotated[str | InstanceOf[Policy[Any]], PlainSerializer(policy_spec, when_used="json")] = Field(
         defaults.POLICY,
         description="search policy: auto, belief, random, greedy, square, or the .safetensors file of a prior (default: auto)",
     )
-    surrogate: Annotated[tuple[Any, ...] | None, Accepts(Surrogate | Sequence[Surrogate] | None)] = Field(
+    surrogate: Annotated[
+        tuple[Any, ...] | None,
+        Accepts(Surrogate | Sequence[Surrogate] | None),
+        PlainSerializer(lambda models: [*map(surrogate_name, models)], when_used="json-unless-none"),
+    ] = Field(
         None,
         description="your own models, on which the policy auto tries proposals before it queries, and whose gradients guide "
         "the belief search and drive the filters fgsm and pgd; they cost no queries, e.g. timm:resnet18 or my_module:net",
@@ -100,22 +104,9 @@ class AttackOptions(LearningOptions, PaletteOptions):
     def _models(cls, value: Any) -> Any:
         """Accept one surrogate or several: names, torch modules or torch victims."""
         listed = [value] if value is not None and not isinstance(value, list | tuple) else value
-        wrong = next((model for model in listed or () if not isinstance(model, Surrogate)), None)
-        if wrong is not None:
-            raise ValueError(f"a surrogate is a name, a torch module or a TorchVictim, not {type(wrong).__name__}")
+        if wrong := [type(model).__name__ for model in listed or () if not isinstance(model, Surrogate)]:
+            raise ValueError(f"a surrogate is a name, a torch module or a TorchVictim, not {wrong[0]}")
         return tuple(listed) if listed else None
-
-    @field_serializer("surrogate", when_used="json")
-    def _model_names(self, surrogate: tuple[Surrogate, ...] | None) -> list[str] | None:
-        return None if surrogate is None else [surrogate_name(model) for model in surrogate]
-
-    @field_serializer("goal", when_used="json")
-    def _goal_name(self, value: str | Goal) -> str:
-        return str(value)
-
-    @field_serializer("policy", when_used="json")
-    def _policy_name(self, value: str | Policy[Any]) -> str:
-        return policy_spec(value)
 
     def filled(self, batch: Samples) -> tuple[Self, dict[str, Any]]:
         """Return the effective options for this data, and the defaults among them that users should see."""
@@ -231,11 +222,6 @@ class RunOptions(AttackOptions):
         """Return the data with one label per sample, or several, as the model and the goal have."""
         goal = parse_goal(self.goal) if isinstance(self.goal, str) else self.goal
         return self.data.suited(self.model.multilabel or goal.multilabel)
-
-    def keywords(self) -> dict[str, Any]:
-        """Return the options that `rlab.attack` takes as keywords."""
-        names = (*AttackOptions.model_fields, *WorkerOptions.model_fields)
-        return {name: getattr(self, name) for name in names if name in type(self).model_fields}
 
     def attack_options(self) -> AttackOptions:
         """Return the options that every command shares."""

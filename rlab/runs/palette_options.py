@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any
 
-from pydantic import Field, field_serializer, field_validator
+from pydantic import Field, PlainSerializer, field_validator
 
 from rlab.core import defaults
 from rlab.core.channels import parse_channels
@@ -26,7 +26,11 @@ NSTDB, _LEVELS = "nstdb:", "12,6dB"  # recorded noise, and its usual SNR: two of
 class PaletteOptions(Options):
     """What may happen to a patch, and how large patches are; the default of None depends on the kind of data."""
 
-    palette: Annotated[tuple[Any, ...] | None, Accepts(Spec | Sequence[Spec] | None)] = Field(
+    palette: Annotated[
+        tuple[Any, ...] | None,
+        Accepts(Spec | Sequence[Spec] | None),
+        PlainSerializer(lambda specs: [*map(spec_name, specs)], when_used="json-unless-none"),
+    ] = Field(
         None,
         description="filters, e.g. gaussian_noise@0.2 or module:function (see `rlab filters`); clinical, recorder, audio or "
         "paper for a set of them; nstdb:FOLDER for recorded noise; or pixels for any values (default: clinical for ECG, "
@@ -46,16 +50,13 @@ class PaletteOptions(Options):
     @classmethod
     def _specs(cls, value: Any) -> Any:
         """Accept one filter, a list, or names separated by spaces."""
-        if value is None or callable(value):
-            return value if value is None else (value,)
-        if not isinstance(value, str | Distortion | list | tuple):
-            raise ValueError("expected a filter such as gaussian_noise@0.2, or a list of filters")
+        if value is None:
+            return None
         listed = value if isinstance(value, list | tuple) else [value]
         texts = [str(spec) if isinstance(spec, Distortion) else spec for spec in listed]
         specs = [part for spec in texts for part in (spec.split() if isinstance(spec, str) else [spec])]
-        wrong = next((spec for spec in specs if not isinstance(spec, str) and not callable(spec)), None)
-        if wrong is not None:
-            raise ValueError(f"a palette holds names of filters or functions, not {type(wrong).__name__}")
+        if wrong := [type(spec).__name__ for spec in specs if not isinstance(spec, str) and not callable(spec)]:
+            raise ValueError(f"expected filters such as gaussian_noise@0.2 or functions, got {wrong[0]}")
         return tuple(specs)
 
     @field_validator("patch", mode="before")
@@ -72,10 +73,6 @@ class PaletteOptions(Options):
         if not isinstance(value, list | tuple):
             return value
         return ";".join(group if isinstance(group, str) else ",".join(map(str, group)) for group in value)
-
-    @field_serializer("palette", when_used="json")
-    def _names(self, palette: tuple[Spec, ...] | None) -> list[str] | None:
-        return None if palette is None else [spec_name(spec) for spec in palette]
 
 
 def parse_numbers(value: Any, expected: str) -> Any:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Annotated, Any
+from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
-from rlab.runs.cluster import check_address
+from rlab.runs.cluster import FOUND, HERE
 from rlab.storage.config import Accepts, Options
 
 MOST_WORKERS = 1024
@@ -49,7 +50,17 @@ class WorkerOptions(Options):
     @field_validator("cluster")
     @classmethod
     def _address(cls, value: str | None) -> str | None:
-        return None if value is None else check_address(value)
+        if value in (None, HERE, FOUND):
+            return value
+        try:
+            parts = urlsplit(value)
+            valid = parts.scheme == "ray" and bool(parts.hostname) and parts.port is not None
+        except ValueError:  # the port is not a number
+            valid = False
+        if not valid:
+            forms = f"ray://HOST:PORT, {FOUND} for the cluster this machine belongs to, or {HERE} for one started here"
+            raise ValueError(f"expected {forms}")
+        return value
 
     @model_validator(mode="after")
     def _one_place(self) -> WorkerOptions:

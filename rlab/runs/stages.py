@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from rlab.core.attack import Attack
-from rlab.core.heard import Heard
+from rlab.core.heard import CleanAnswers, Heard
 from rlab.core.rng import sample_seeds
 from rlab.data.batch import Samples
 from rlab.errors import OptionError
@@ -30,9 +30,9 @@ from rlab.policies import parse_policy
 from rlab.policies.auto import is_auto
 from rlab.results.stages import StageFacts, stage_file, stage_key
 from rlab.runs.answers import read_heard, rendered_answers
-from rlab.runs.chunk_work import CleanTable
 from rlab.runs.options import AttackOptions, guided
-from rlab.storage.ledger import check_digest, file_digest
+from rlab.storage.config import write_config
+from rlab.storage.ledger import PARTS, check_digest, file_digest
 from rlab.storage.resume import Resume
 from rlab.victims.base import Victim
 
@@ -97,6 +97,9 @@ class MemoryStore:
     def recall(self, key: str) -> Mapping[str, Any] | None:
         return self.values.get(key)
 
+    def create(self, key: str = "") -> None:
+        """There is nothing to create."""
+
     def begin(self, key: str) -> None:
         """Nothing can be left half done here."""
 
@@ -116,13 +119,19 @@ class MemoryStore:
 
 @dataclass(frozen=True)
 class FolderStore:
-    """Keeps everything in a run folder; `create` makes the folder unless it exists."""
+    """Keeps everything in a run folder with its configuration."""
 
     resume: Resume
-    create: Callable[[], None]
+    config: Mapping[str, Any]
 
     def recall(self, key: str) -> Mapping[str, Any] | None:
         return self.resume.recall(key, "")
+
+    def create(self, key: str = "") -> None:
+        """Create the folder before anything is written, such as the chunk `key`."""
+        self.resume.create()
+        write_config(self.resume.folder, self.config)
+        (self.resume.folder / PARTS).mkdir(exist_ok=True)
 
     def begin(self, key: str) -> None:
         self.resume.begin(key)
@@ -157,7 +166,7 @@ class Teacher:
     victim: Victim
     samples: Samples
     store: StageStore
-    clean: CleanTable
+    clean: CleanAnswers  # of the whole run
     chunks: Mapping[str, slice]  # all chunks of the run
     say: Callable[[str], None]
 

@@ -101,15 +101,12 @@ def _data(samples: Samples) -> str:
 
 def _selection(samples: Samples) -> str:
     take, count = samples.take, len(samples.y.unique(dim=0))
-    if samples.target != "classes" and not take.shuffle and take.order != "first":
-        return f"limit {take.limit}: drawn at random (seed {take.seed}); order=first takes the first"
-    most = f"limit {take.limit}"
-    if take.shuffle:
-        return f"{most}: drawn at random (seed {take.seed})"
-    if take.order == "first":
-        return f"{most}: the first ones"
-    classes = f"{count} class{'es' if count > 1 else ''}"
-    return f"{most}: spread over {classes} (seed {take.seed}); order=first takes the first"
+    if take.order == "first" and not take.shuffle:
+        return f"limit {take.limit}: the first ones"
+    drawn = take.shuffle or samples.target != "classes"
+    how = "drawn at random" if drawn else f"spread over {count} class{'es' if count > 1 else ''}"
+    advice = "" if take.shuffle else "; order=first takes the first"
+    return f"limit {take.limit}: {how} (seed {take.seed}){advice}"
 
 
 def _objects(samples: Samples) -> str:

@@ -6,7 +6,6 @@ import asyncio
 import hmac
 import secrets
 import sys
-from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
@@ -144,7 +143,12 @@ class Gate:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return await self.app(scope, receive, send)
-        sending = self._with_headers(send)
+
+        async def sending(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message).update(self.headers)
+            await send(message)
+
         limit = None if scope["path"].startswith(EVENTS) else LONGEST
         try:
             async with asyncio.timeout(limit):  # frees the place of a request whose thread is slow
@@ -158,11 +162,3 @@ class Gate:
                 )
         except Exception as error:  # the answer is 500; log one line without secrets
             sys.stderr.write(redact(f"error: a bug in rlab at {scope['path']!r}: {type(error).__name__}: {error}\n"))
-
-    def _with_headers(self, send: Send) -> Callable[[Message], Awaitable[None]]:
-        async def sending(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                MutableHeaders(scope=message).update(self.headers)
-            await send(message)
-
-        return sending

@@ -1,25 +1,37 @@
-"""Start, follow and stop runs, and attack or explain an uploaded file."""
+"""Start, follow and stop runs, and attack or explain an uploaded file, which is checked before it is decoded."""
 
 from __future__ import annotations
 
+import io
+import math
+import warnings
+import zipfile
+from collections.abc import Mapping
 from datetime import datetime
 from pathlib import PurePosixPath
-from typing import Any
+from typing import Any, get_args
 
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, RedirectResponse, Response, StreamingResponse
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 
-from rlab.errors import InputError
+from rlab.errors import DataError, InputError
 from rlab.serve.access import Access, read_body
-from rlab.serve.jobs import POLICIES, Job, Jobs, StartForm
+from rlab.serve.jobs import Job, Jobs, PolicyName, StartForm
 from rlab.serve.progress import Follower, events
 from rlab.serve.runs import is_running
 from rlab.serve.site import Site
-from rlab.serve.uploads import ENDINGS, MOST_UPLOAD, TooLarge, check_upload
 from rlab.storage.config import check
 
+MOST_UPLOAD = 2**26  # bytes of the file
+MOST_UNPACKED = 2**28  # bytes after unpacking
+MOST_MEMBERS = 100  # arrays in an .npz
+MOST_PIXELS = 2**26
+IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp")
+SIGNALS = (".csv", ".tsv", ".txt", ".npy", ".npz")
+CLIPS = (".mp4", ".avi", ".mkv", ".mov", ".webm", ".m4v")
+ENDINGS = (*IMAGES, *SIGNALS, *CLIPS)
 DO = ("attack", "explain")
 _FIELDS = {name: field.description for name, field in StartForm.model_fields.items() if field.description}
 
@@ -53,13 +65,15 @@ def add_actions(app: FastAPI, site: Site, jobs: Jobs) -> None:
 def _add_starts(app: FastAPI, site: Site, jobs: Jobs) -> None:
     access = site.access
 
-    def show(code: int = 200, **values: Any) -> Response:
-        shown = {"values": {}, "plan": None, "sentence": "", "policies": POLICIES, "fields": _FIELDS, **values}
-        return site.show("start", "Start a run", code, **shown)
+    def show(values: Mapping[str, str], plan: Mapping[str, str] | None = None, sentence: str = "") -> Response:
+        """The form with these values, and with a plan or what is wrong with them."""
+        choices = {"policies": get_args(PolicyName), "fields": _FIELDS}
+        code = 422 if sentence else 200
+        return site.show("start", "Start a run", code, values=values, plan=plan, sentence=sentence, **choices)
 
     @app.get("/start")
     def start_page() -> Response:
-        return show(values={"chunk": "16"})
+        return show({"chunk": "16"})
 
     @app.post("/preview")
     async def preview(request: Request) -> Response:
@@ -67,8 +81,8 @@ def _add_starts(app: FastAPI, site: Site, jobs: Jobs) -> None:
         try:
             plan = await run_in_threadpool(jobs.preview, check(StartForm, values, "the form"))
         except InputError as error:
-            return show(422, values=values, sentence=str(error))
-        return show(values=values, plan=_plan_text(plan))
+            return show(values, sentence=str(error))
+        return show(values, _plan_text(plan))
 
     @app.post("/start")
     async def start(request: Request) -> Response:
@@ -76,7 +90,7 @@ def _add_starts(app: FastAPI, site: Site, jobs: Jobs) -> None:
         try:
             job = jobs.start(check(StartForm, values, "the form"))
         except InputError as error:
-            return show(422, values=values, sentence=str(error))
+            return show(values, sentence=str(error))
         return RedirectResponse(site.address("run", job.name), 303)
 
     @app.get("/own")
@@ -117,3 +131,53 @@ def _plan_text(plan: dict[str, Any]) -> dict[str, str]:
         name.replace("_", " "): ", ".join(map(str, value)) if isinstance(value, list) else f"{value}"
         for name, value in figures.items()
     }
+
+
+class TooLarge(DataError):
+    """The file is larger than the server accepts."""
+
+
+def check_upload(name: str, content: bytes) -> str:
+    """The file's ending; refuse unknown types and files that unpack to too much."""
+    ending = PurePosixPath(name).suffix.lower()
+    if ending not in ENDINGS:
+        raise DataError(f"expected an image, a signal or a clip with one of the endings {', '.join(ENDINGS)}")
+    if not content:
+        raise DataError("the file is empty: choose another")
+    if ending == ".npz":
+        _check_zip(content)
+    elif ending in IMAGES:
+        _check_image(content)
+    return ending
+
+
+def _check_zip(content: bytes) -> None:
+    """Check the sizes in the archive's directory, which readers enforce."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as file:
+            members = file.infolist()
+    except (zipfile.BadZipFile, ValueError, NotImplementedError, OSError) as error:
+        raise DataError(f"cannot read the .npz file: {error}") from error
+    if len(members) > MOST_MEMBERS or sum(member.file_size for member in members) > MOST_UNPACKED:
+        raise TooLarge(
+            f"the .npz file unpacks to more than {MOST_MEMBERS} arrays or {MOST_UNPACKED:,} bytes: save fewer samples"
+        )
+
+
+def _check_image(content: bytes) -> None:
+    """Check the size in the image's header."""
+    from PIL import Image
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about large images, which are refused below
+            with Image.open(io.BytesIO(content)) as image:
+                size = image.size
+    except Image.DecompressionBombError as error:
+        raise TooLarge(str(error)) from error
+    except (
+        Exception
+    ) as error:  # the errors for broken files depend on Pillow's plug-in, and may show addresses of objects
+        raise DataError("cannot read the image: it is damaged, or not of the kind that its name says") from error
+    if math.prod(size) > MOST_PIXELS:
+        raise TooLarge(f"expected an image of at most {MOST_PIXELS:,} pixels, got {size[0]} × {size[1]}: shrink it")

@@ -1,7 +1,8 @@
-"""The pages of the server, one function per address."""
+"""The server and its pages, one function per address."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -9,11 +10,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+import h11
+import uvicorn
 from anyio.to_thread import current_default_thread_limiter
 from fastapi import FastAPI, Request
 from fastapi.responses import HTMLResponse, Response
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from rlab.errors import InputError
 from rlab.serve.access import Access, Gate
@@ -21,11 +25,15 @@ from rlab.serve.actions import add_actions
 from rlab.serve.jobs import Jobs
 from rlab.serve.runs import NoSuchRun, RunEntry, list_runs, read_entry
 from rlab.serve.site import Site
+from rlab.storage.config import check
+from rlab.storage.names import CONFIG, inside
+from rlab.storage.outside import MOST_DECLARED, read_text
 
 if TYPE_CHECKING:
     from rlab.serve.glance import Glance
 
 MOST_COMPARED = 12
+HEAD = 10.0  # maximum seconds until a client has sent the head of a request
 THREADS = 8  # that answer requests; each may keep some memory
 
 
@@ -104,12 +112,21 @@ def _add_pages(app: FastAPI, site: Site, jobs: Jobs) -> None:
 
     @app.get("/samples/{name:path}")
     def samples(name: str, request: Request) -> Response:
-        found = _samples(site.run(name), request.query_params)
-        return site.show("samples", f"Samples of {name}", run=name, back=site.back(name), **found)
+        from rlab.serve.samples import ORDERS, SampleFilter, find_samples
+
+        folder, wanted = site.run(name), check(SampleFilter, request.query_params, "the address")
+        found, title = find_samples(folder, wanted), f"Samples of {name}"
+        return site.show("samples", title, run=name, back=site.back(name), found=found, wanted=wanted, orders=ORDERS)
 
     @app.get("/sample/{row:int}/{name:path}")
     def sample(row: int, name: str) -> Response:
-        return HTMLResponse(_sample_page(site.run(name), row, name, site.back(name)))
+        from rlab.present.page import Page, Section, render
+        from rlab.results.viewers import viewer_blocks
+        from rlab.serve.samples import read_sample
+
+        result = read_sample(site.run(name), row)
+        shown = Section(f"Sample {row:,} of {name}", viewer_blocks(result, [0]))
+        return HTMLResponse(render(Page(result.ids[0], [shown], back=site.back(name))))
 
 
 def _runs_page(site: Site) -> bytes:
@@ -133,26 +150,45 @@ def _glance(root: Path, run: RunEntry) -> tuple[Glance | None, tuple[int, int] |
 
 def _settings(folder: Path) -> str:
     """The run's configuration file, which holds no secrets."""
-    from rlab.storage.names import inside
-    from rlab.storage.outside import MOST_DECLARED, read_text
-
-    path = inside(folder, "config.yaml")
+    path = inside(folder, CONFIG)
     return read_text(path, most=MOST_DECLARED) if path.is_file() else ""
 
 
-def _samples(folder: Path, query: Mapping[str, str]) -> dict[str, Any]:
-    from rlab.serve.samples import ORDERS, SampleFilter, find_samples
-    from rlab.storage.config import check
+class ImpatientProtocol(H11Protocol):
+    """Closes a connection whose client does not complete the head of a request, for which uvicorn has no limit."""
 
-    wanted = check(SampleFilter, query, "the address")
-    return {"found": find_samples(folder, wanted), "wanted": wanted, "orders": ORDERS}
+    waiting: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._wait()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._wait()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._stop()
+
+    def _wait(self) -> None:
+        if self.conn.their_state is not h11.IDLE:
+            self._stop()
+        elif self.waiting is None:
+            self.waiting = self.loop.call_later(HEAD, self.transport.close)
+
+    def _stop(self) -> None:
+        if self.waiting is not None:
+            self.waiting.cancel()
+            self.waiting = None
 
 
-def _sample_page(folder: Path, row: int, name: str, back: Mapping[str, str]) -> str:
-    from rlab.present.page import Page, Section, render
-    from rlab.results.viewers import viewer_blocks
-    from rlab.serve.samples import read_sample
-
-    result = read_sample(folder, row)
-    shown = Section(f"Sample {row:,} of {name}", viewer_blocks(result, [0]))
-    return render(Page(result.ids[0], [shown], back=back))
+def server_config(app: ASGIApp, **more: Any) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        http=ImpatientProtocol,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=1,
+        **{"log_level": "warning", **more},
+    )

@@ -102,9 +102,5 @@ def _thumbnails(run: Path, row: int, changed: int) -> dict[Version, bytes]:
     from rlab.results.strip import small_pictures
 
     (before, _, after), _ = small_pictures(Sample.of(read_sample(run, row), 0))
-    return {"original": _content(before), "perturbed": _content(after)}
-
-
-def _content(address: str) -> bytes:
-    """What a data: URL holds."""
-    return base64.b64decode(address.partition(",")[2])
+    urls: dict[Version, str] = {"original": before, "perturbed": after}  # data: URLs
+    return {which: base64.b64decode(url.partition(",")[2]) for which, url in urls.items()}

@@ -27,7 +27,7 @@ from rlab.storage.names import file_name
 MOST_JOBS = 2  # maximum at the same time
 PATIENCE = 300  # maximum seconds for a preview
 TAIL = 4096  # bytes of a job's output to show
-POLICIES = ("auto", "belief", "random", "greedy", "square")
+PolicyName = Literal["auto", "belief", "random", "greedy", "square"]
 _FILTER = re.compile(r"[a-z][a-z0-9_+-]*(@[-+.0-9][-+.0-9e,A-Za-zµ]*)?(\*\d+)?")  # built-in filters only, no modules
 
 
@@ -70,7 +70,7 @@ class StartForm(Form):
     goal: str | None = Field(None, pattern=r"^[\w.:-]{1,80}$", description="goal, e.g. untargeted or targeted:3")
     seed: int | None = Field(None, ge=0, lt=2**63, description="random seed")
     chunk: int | None = Field(None, ge=1, description="samples saved and shown together")
-    policy: Literal["auto", "belief", "random", "greedy", "square"] | None = None
+    policy: PolicyName | None = None
     until: Literal["flip", "steady", "budget"] | None = None
     distance: Literal["l2", "map", "l0", "linf"] | None = None
 

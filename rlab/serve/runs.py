@@ -6,6 +6,7 @@ import json
 import os
 import platform
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
@@ -130,9 +131,8 @@ def is_running(folder: Path) -> bool:
     if host != platform.node():
         return True
     try:
-        os.kill(pid, 0)
+        with suppress(PermissionError):  # a process of another user
+            os.kill(pid, 0)
     except (ProcessLookupError, OverflowError):
         return False
-    except PermissionError:
-        return True
     return True

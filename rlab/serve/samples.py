@@ -92,17 +92,12 @@ class SamplePage:
     pages: int
     classes: Mapping[int, str]  # that occur in the run
     states: Mapping[str, str]  # that occur in the run, with their numbers of samples
-    palette: Sequence[str]
+    palette: Mapping[int, str]  # counted from 1
     look: str  # classes of small pictures in the page's style
 
     @property
     def pictured(self) -> bool:
         return any(row.pictured for row in self.rows)
-
-    @property
-    def numbered(self) -> list[tuple[int, str]]:
-        """The palette, counted from 1."""
-        return list(enumerate(self.palette, 1))
 
 
 def look_of(size: Sequence[int]) -> str:
@@ -132,7 +127,7 @@ def find_samples(run: Path, wanted: SampleFilter) -> SamplePage:
         states = {
             each.name.lower(): f"{each.label} ({counts[each.value]:,})" for each in Status if each.value in counts
         }
-        palette, look = tuple(setting["palette"]), look_of(setting["size"])
+        palette, look = dict(enumerate(setting["palette"], 1)), look_of(setting["size"])
         return SamplePage(rows, len(chosen), table.num_rows, page, pages, classes, states, palette, look)
 
 

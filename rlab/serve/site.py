@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from jinja2 import Environment
@@ -22,25 +22,24 @@ from rlab.serve.runs import find_run, read_entry
 if TYPE_CHECKING:
     from rlab.present.page import Section
 
-Made = TypeVar("Made")
 KEPT = 4  # rendered pages to keep
 
 
 @dataclass
-class Shared(Generic[Made]):
-    """A value that requests share if they wait for it at the same time; it is never older than a request."""
+class SharedPage:
+    """A page that requests share if they wait for it at the same time; it is never older than a request."""
 
     busy: asyncio.Lock = field(default_factory=asyncio.Lock)
-    next: asyncio.Task[Made] | None = None  # has not begun
+    next: asyncio.Task[bytes] | None = None  # has not begun
 
-    async def get(self, make: Callable[[], Made]) -> Made:
+    async def get(self, make: Callable[[], bytes]) -> bytes:
         if self.next is None:
             self.next = asyncio.create_task(self._make(make))
         return await asyncio.shield(self.next)  # a request that is ended does not end the others
 
-    async def _make(self, make: Callable[[], Made]) -> Made:
+    async def _make(self, make: Callable[[], bytes]) -> bytes:
         async with self.busy:
-            self.next = None  # later requests may need a later value
+            self.next = None  # later requests may need a later page
             return await run_in_threadpool(make)
 
 
@@ -53,7 +52,7 @@ class Site:
     models: Sequence[str] = ()  # names of models that runs can be started with
     rendered: dict[Any, str] = field(default_factory=dict)
     busy: Lock = field(default_factory=Lock)
-    index: Shared[bytes] = field(default_factory=Shared)
+    index: SharedPage = field(default_factory=SharedPage)
     listed: tuple[Any, bytes] = (None, b"")  # what the list of runs showed last, and its page
 
     @cached_property

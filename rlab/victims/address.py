@@ -77,8 +77,8 @@ def check_headers(headers: Mapping[str, str]) -> None:
             raise OptionError(f"expected the header {name!r} to be one line of ASCII text: put it in quotes")
 
 
-def checked_address(url: str) -> tuple[str, str]:
-    """The address, and the same without user, password and query for errors; an invalid address is not repeated."""
+def shown_address(url: str) -> str:
+    """A valid address without user, password and query, for errors; an invalid address is not repeated."""
     httpx, form = httpx_package(), "expected an address like http://host:8000/predict"
     for secret in address_secrets(url):
         remember(secret)
@@ -89,7 +89,7 @@ def checked_address(url: str) -> tuple[str, str]:
     if parsed.scheme not in ("http", "https") or not parsed.host or (parsed.port or 0) > 65535:
         raise OptionError(f"{form}, got an address without http(s)://, a host or a valid port")
     port = "" if parsed.port is None else f":{parsed.port}"
-    return url, f"{parsed.scheme}://{parsed.host}{port}{parsed.path}"
+    return f"{parsed.scheme}://{parsed.host}{port}{parsed.path}"
 
 
 def secret_words(url: str, headers: Mapping[str, str]) -> list[str]:

@@ -22,9 +22,9 @@ from rlab.victims.answers import Outputs as Outputs
 from rlab.victims.meter import PHASES as PHASES
 from rlab.victims.meter import Charge
 from rlab.victims.meter import QueryMeter as QueryMeter
-from rlab.victims.readers import PREDICTED, BoxOutputs, read_rows
-from rlab.victims.request import Request as Request
-from rlab.victims.request import Unanswered as Unanswered
+from rlab.victims.meter import Request as Request
+from rlab.victims.meter import Unanswered as Unanswered
+from rlab.victims.readers import PREDICTED, READERS, BoxOutputs
 
 _LONGEST, _ROUNDING = 10**6, 1e-3  # seconds, and how far values may leave their bounds
 _CHUNK_BYTES = 2**27  # of inputs at once, so that long clips go a few at a time
@@ -190,8 +190,10 @@ class Victim(ABC):
         for request in requests:
             count(request.rows)
             request.sent += 1
+            part = request.part(x)
             try:
-                request.answer = self._run(request.part(x))
+                with self._sentences(part), time_limit(self.timeout if self.watched else None):
+                    request.answer = self._shaped(self._predict(part), len(part)).detach()
             except InputError:
                 count(request.rows, times=-1)  # refused before the model saw them
                 raise
@@ -217,14 +219,9 @@ class Victim(ABC):
             whole[answered] = answer
         return whole
 
-    @final
-    def _run(self, x: Tensor) -> Tensor:
-        """Call `_predict`; whatever the model raises becomes a one-line error, except running out of memory."""
-        with self._sentences(x), time_limit(self.timeout if self.watched else None):
-            return self._shaped(self._predict(x), len(x)).detach()
-
     @contextmanager
     def _sentences(self, x: Tensor) -> Iterator[None]:
+        """Whatever the model raises becomes a one-line error, except running out of memory."""
         where = f"on inputs of shape {tuple(x.shape)}"
         try:
             with contained():
@@ -247,7 +244,7 @@ class Victim(ABC):
         """What the model returned for x (b, c, *size), or its part `output` -> a tensor, of rows unless of scores."""
         if self.prediction == "classes":
             return read_answer(answer, output, self.score)
-        return read_rows(scored(answer, output, self.score), self.outputs, tuple(x.shape), self.boxes)
+        return READERS[self.outputs](scored(answer, output, self.score), tuple(x.shape), self.boxes)
 
     def _shaped(self, answer: Tensor, rows: int) -> Tensor:
         """Check that the answer is real numbers (rows, k), of the same width as before."""

@@ -66,7 +66,8 @@ VALUES: dict[str, Callable[[Array], object]] = {
     "shape": lambda array: list(array.shape),
 }
 BASE64 = "_base64"
-ENCODINGS = (*VALUES, *(f"{name}{end}" for name in (*FILES, *BYTES) for end in ("", BASE64)))
+PACKED = tuple(f"{name}{end}" for name in (*FILES, *BYTES) for end in ("", BASE64))
+ENCODINGS = (*VALUES, *PACKED)
 
 
 def content_type(name: str) -> str:

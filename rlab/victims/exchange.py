@@ -12,7 +12,6 @@ from functools import cache
 from typing import Any
 
 from rlab.errors import MissingExtra, optional
-from rlab.victims.request import Unanswered
 from rlab.victims.template import Sent
 
 Answer = tuple[int, Mapping[str, str], bytes]  # status, headers, content
@@ -103,14 +102,6 @@ class Flow:
         self.free = max(self.free, now + wait)
         if began > self.halved:
             self.limit, self.halved = max(1.0, self.limit / 2), now
-
-
-class Busy(Unanswered):
-    """The server is overloaded; `wait` is the pause in seconds that it asked for."""
-
-    def __init__(self, sentence: str, details: str, wait: float) -> None:
-        super().__init__(sentence, details)
-        self.wait = wait
 
 
 @cache

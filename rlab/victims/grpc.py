@@ -13,7 +13,7 @@ from rlab.storage.config import named_keywords
 from rlab.victims.address import check_sending
 from rlab.victims.base import first_line
 from rlab.victims.graphs import GraphVictim, Port, Prepared
-from rlab.victims.request import Unanswered
+from rlab.victims.meter import Unanswered
 
 SCHEME = "kserve+grpc://"
 _AGAIN = ("StatusCode.UNAVAILABLE", "StatusCode.DEADLINE_EXCEEDED", "StatusCode.RESOURCE_EXHAUSTED")

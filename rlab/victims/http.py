@@ -26,18 +26,17 @@ from rlab.victims.address import (
     Sending,
     check_headers,
     check_sending,
-    checked_address,
     secret_words,
+    shown_address,
     spoken_at,
     suited,
     warn_of_secrets,
 )
 from rlab.victims.base import Request, Unanswered, Victim
-from rlab.victims.bill import Bill, per_query, per_second
-from rlab.victims.cache import AnswerCache
+from rlab.victims.bill import AnswerCache, Bill, per_query, per_second
 from rlab.victims.callables import as_array
-from rlab.victims.exchange import Answer, Busy, Clients, Flow, certificates, httpx_package, read
-from rlab.victims.request import NoScores
+from rlab.victims.exchange import Answer, Clients, Flow, certificates, httpx_package, read
+from rlab.victims.meter import NoScores
 from rlab.victims.template import Sent, Template, Writer
 from rlab.victims.wire import Unreadable, decode, glimpse, seconds_until
 
@@ -93,7 +92,8 @@ class HttpVictim(Victim):
         self.writer = Writer(self.template, self.bounds)
         query = split_address(url)[3].split("&")  # the parts that identify a model and are not secret
         self.query = tuple(part for part in query if part and not SECRET_NAMES.search(part.partition("=")[0]))
-        self.url, self.name = checked_address(expand(url))
+        self.url = expand(url)
+        self.name = shown_address(self.url)
         given = {name: expand(value) for name, value in {**self.template.headers, **(headers or {})}.items()}
         for name, value in given.items():
             if name.lower() not in PLAIN_HEADERS:
@@ -196,11 +196,11 @@ class HttpVictim(Victim):
             return None
         if isinstance(result, Unanswered):
             request.error = result
-            self._flow.failed(began, result.wait if isinstance(result, Busy) else 0.0)
-            if isinstance(result, Busy):
-                self.bill.refused += rows
-            else:
+            self._flow.failed(began, result.pause or 0.0)
+            if result.pause is None:
                 self.bill.lost += rows
+            else:
+                self.bill.refused += rows
         return result
 
     def _next(
@@ -271,7 +271,7 @@ class HttpVictim(Victim):
         if wait > _LONGEST_WAIT:
             pause = f"a pause of {wait:.0f} s (status {status})"
             return VictimError(f"the model at {self.name} asks for {pause}: lower the rate")
-        return Busy(f"the model at {self.name} answered with status {status}", shown, wait)
+        return Unanswered(f"the model at {self.name} answered with status {status}", shown, wait)
 
     def _quoted(self, text: str | bytes) -> str:
         """Text of a request or an answer, for an error: short, printable, and without the secrets in it."""

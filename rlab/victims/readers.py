@@ -13,7 +13,7 @@ from rlab.errors import OptionError, VictimError
 from rlab.predictions.boxes import Boxes
 from rlab.predictions.kinds import Prediction
 from rlab.predictions.maps import encode_map
-from rlab.victims.answers import Outputs, to_numbers
+from rlab.victims.answers import to_numbers
 
 BoxFormat = Literal["xyxy", "xywh"]
 BoxScale = Literal["pixels", "unit"]
@@ -47,12 +47,7 @@ class BoxOutputs:
             raise OptionError(f"expected an overlap of boxes above 0 and up to 1, got {self.overlap}")
 
 
-Reader = Callable[[object, tuple[int, ...], BoxOutputs], Tensor]  # an answer to inputs of this shape -> rows (n, k)
-
-
-def read_rows(answer: object, outputs: Outputs, shape: tuple[int, ...], boxes: BoxOutputs) -> Tensor:
-    """What a model returned for inputs of `shape` (n, c, *size) -> rows (n, k)."""
-    return _READERS[outputs](answer, shape, boxes)
+Reader = Callable[[object, tuple[int, ...], BoxOutputs], Tensor]  # an answer to inputs (n, c, *size) -> rows (n, k)
 
 
 def _read_boxes(answer: object, shape: tuple[int, ...], how: BoxOutputs) -> Tensor:
@@ -171,5 +166,5 @@ def _read_numbers(answer: object, shape: tuple[int, ...], how: BoxOutputs) -> Te
     return rows
 
 
-_READERS: dict[str, Reader] = {"boxes": _read_boxes, "map": _read_map, "numbers": _read_numbers}
+READERS: dict[str, Reader] = {"boxes": _read_boxes, "map": _read_map, "numbers": _read_numbers}
 PREDICTED: dict[str, Prediction] = {"boxes": "boxes", "map": "map", "numbers": "numbers"}

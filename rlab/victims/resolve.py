@@ -29,8 +29,7 @@ from rlab.victims.runtimes import (
 )
 from rlab.victims.template import DEFAULT, load_template
 from rlab.victims.torch_module import Normalise, TorchVictim
-from rlab.victims.weights import AROUND, HUBS, PICKLES, TORCH_FILES, load_weights
-from rlab.victims.zero_shot import PROMPT, class_names, load_clip
+from rlab.victims.weights import AROUND, HUBS, PICKLES, PROMPT, TORCH_FILES, class_names, load_clip, load_weights
 from rlab.victims.zoo import demo_victim
 
 FORMS = (

@@ -16,7 +16,7 @@ from pydantic import Field, model_validator
 
 from rlab.errors import OptionError
 from rlab.storage.config import Options, check, did_you_mean, parse_call, read_config
-from rlab.victims.encodings import BASE64, BYTES, ENCODINGS, FILES, Array, content_type, encode
+from rlab.victims.encodings import BASE64, ENCODINGS, FILES, PACKED, Array, content_type, encode
 from rlab.victims.paths import parse_path
 
 SHIPPED = Path(__file__).parents[1] / "assets" / "protocols.yaml"
@@ -98,7 +98,9 @@ class Template(Options):
     def encodings(self) -> tuple[str, ...]:
         """The encodings of inputs, e.g. ('png',)."""
         body = [self.body, self.row] if ROWS in _names(self.body) else [self.body]
-        return tuple(dict.fromkeys(name.removesuffix(BASE64) for name in _names(body) if name in (*_LISTS, *_PACKED)))
+        return tuple(
+            dict.fromkeys(name.removesuffix(BASE64) for name in _names(body) if name in (*PACKED, "list", "flat"))
+        )
 
     @property
     def words(self) -> str:
@@ -126,10 +128,6 @@ class Template(Options):
             raise OptionError(f"the template has no {unknown[0]!r}.{hint} It has {', '.join(names)}")
         settings = {**self.settings, **own.pop("settings", {}), **further}
         return check(Template, {**self.model_dump(), **own, "settings": settings}, "the template")
-
-
-_LISTS = ("list", "flat")
-_PACKED = tuple(f"{name}{end}" for name in (*FILES, *BYTES) for end in ("", BASE64))
 
 
 def _names(value: object) -> list[str]:
@@ -189,7 +187,7 @@ class Writer:
     def write(self, x: Array) -> Sent:
         """x: (b, c, *size) float32 -> a request."""
         body, whole = self.template.body, Inputs(x, 1) if self.template.many else Inputs(x[0], 0)
-        if isinstance(body, str) and (match := _PLACEHOLDER.fullmatch(body)) and match[1] in _PACKED:
+        if isinstance(body, str) and (match := _PLACEHOLDER.fullmatch(body)) and match[1] in PACKED:
             content = self._value(match[1], whole)
             if isinstance(content, str):
                 return Sent(content.encode(), "text/plain")
@@ -206,17 +204,13 @@ class Writer:
         """The fields of the body as multipart/form-data."""
         import httpx  # the victim has checked that it is installed
 
-        filled = {name: self._fill(value, x) for name, value in self.template.body.items()}
-        files = {
-            name: (name, value, content_type(str(self.template.body[name]).strip("{}")))
-            for name, value in filled.items()
-            if isinstance(value, bytes)
-        }
-        texts = {
-            name: value if isinstance(value, str) else json.dumps(value)
-            for name, value in filled.items()
-            if name not in files
-        }
+        files, texts = dict[str, tuple[str, bytes, str]](), dict[str, str]()
+        for name, value in self.template.body.items():
+            filled = self._fill(value, x)
+            if isinstance(filled, bytes):
+                files[name] = name, filled, content_type(str(value).strip("{}"))
+            else:
+                texts[name] = filled if isinstance(filled, str) else json.dumps(filled)
         request = httpx.Request("POST", "http://host", data=texts, files=files)
         return Sent(request.read(), request.headers["content-type"])
 

@@ -18,8 +18,7 @@ import typer
 from rlab.cli import main
 from rlab.cli.completion import values_of
 from rlab.cli.declared import option_keys
-from rlab.cli.help import GROUPS, LEFT, OWN, grouped_rows
-from rlab.cli.usage import EXAMPLES
+from rlab.cli.help import EXAMPLES, GROUPS, LEFT, OWN, grouped_rows
 from rlab.data.load import DataOptions
 from rlab.explanation.options import ExplainOptions
 from rlab.hardening.options import HardenOptions

@@ -17,9 +17,8 @@ import pytest
 from rlab.results.result import AttackResult, from_parts, to_arrays, to_rows
 from rlab.runs.attack import run_attack
 from rlab.runs.options import RunOptions
-from rlab.serve.app import make_app
+from rlab.serve.app import make_app, server_config
 from rlab.serve.jobs import Job, Jobs
-from rlab.serve.server import server_config
 from rlab.storage.config import check
 from rlab.victims import demo_victim
 from tests.victims.makers import serving

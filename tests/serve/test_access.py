@@ -126,7 +126,7 @@ def test_headers_that_are_no_address_are_a_bad_request(client: httpx.Client, hea
 
 
 def test_half_open_connections_are_closed(client: httpx.Client, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("rlab.serve.server.HEAD", 0.2)
+    monkeypatch.setattr("rlab.serve.app.HEAD", 0.2)
     for sent in (b"", b"GET / HTTP/1.1\r\nHost: localh"):
         with socket.create_connection((client.base_url.host, client.base_url.port or 80), timeout=20) as half:
             half.sendall(sent)
