@@ -21,7 +21,7 @@ from rlab.core.env import Proposal, State, Task
 from rlab.core.vectors import lengths, unit, wide
 from rlab.data.kinds import Kind
 from rlab.policies.base import Policy
-from rlab.policies.pixels.noise import shaped_noise, white_noise
+from rlab.policies.pixels.basis import shaped_noise, white_noise
 from rlab.policies.pixels.query import Values, perturb, propose_values
 from rlab.policies.pixels.slopes import far
 from rlab.priors.base import Prior
