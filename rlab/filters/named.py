@@ -1,5 +1,7 @@
-"""Every built-in filter as an object: `GaussianNoise(0.1)` in a palette is the same as 'gaussian_noise@0.1'. `rlab filters` lists the
-first sentence of each docstring."""
+"""Every built-in filter as an object: `GaussianNoise(0.1)` in a palette is the same as 'gaussian_noise@0.1'.
+
+`rlab filters` shows the first sentence of each docstring.
+"""
 
 from __future__ import annotations
 

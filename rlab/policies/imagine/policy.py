@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -70,6 +70,8 @@ class ImagineState(Rows):
 class ImaginePolicy(Policy[ImagineState]):
     """The belief search with a simulator that chooses among its candidates."""
 
+    reduces: ClassVar[bool] = True
+
     belief: BeliefPolicy = field(repr=False)
     simulator: SurrogatePrior = field(repr=False)
     draws: int = 3  # of the belief, each with a dozen candidates
@@ -79,10 +81,6 @@ class ImaginePolicy(Policy[ImagineState]):
     def __post_init__(self) -> None:
         if not isinstance(self.draws, int) or self.draws < 1:
             raise OptionError(f"expected draws, a number of draws, from 1 up, got {self.draws!r}")
-
-    @property
-    def reduces(self) -> bool:
-        return True
 
     def __str__(self) -> str:
         return f"imagine with {self.simulator}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -35,13 +36,11 @@ class PixelPolicy(Policy[PixelState]):
     If the model returns labels only, `LabelPolicy` takes over, which starts with the surrogates or with `opening`.
     """
 
+    reduces: ClassVar[bool] = True
+
     values: Values
     prior: SurrogatePrior | None = field(default=None, repr=False)
     opening: Prior = field(default_factory=NoPrior, repr=False)
-
-    @property
-    def reduces(self) -> bool:
-        return True
 
     def __str__(self) -> str:
         return "pixels" if self.prior is None else f"pixels with {self.prior}"
