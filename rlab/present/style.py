@@ -98,12 +98,6 @@ def tidy(ax: Axes, keep: Sequence[str] = ("left", "bottom")) -> None:
     ax.tick_params(which="minor", length=0)
 
 
-def say(ax: Axes, text: str) -> None:
-    """Write a sentence if there is nothing to draw."""
-    ax.text(0.5, 0.5, text, ha="center", va="center", color="#777777", transform=ax.transAxes)
-    ax.set(xticks=[], yticks=[])
-
-
 def header_height(lines: Sequence[str]) -> float:
     """Inches."""
     return 0.3 + 0.2 * (len(lines) - 1)
