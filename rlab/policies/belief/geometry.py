@@ -129,7 +129,7 @@ def make_projection(change: Tensor, directions: Tensor | None, grid: PatchGrid) 
     n, f = change.shape[:2]
     if directions is None or not directions.shape[1]:
         return change.new_zeros(n, f + 1, 0, len(grid))
-    along = projection(unit(directions, 2), change, grid)
+    along = projection(unit(directions, 2), change, grid).to(change)  # a prior may return doubles
     return torch.cat([torch.zeros_like(along[:, :1]), along], 1)
 
 
