@@ -44,7 +44,7 @@ from tests.victims.makers import inputs, linear
 @pytest.fixture(autouse=True, scope="module")
 def _short_plans() -> Iterator[None]:
     """What is counted does not depend on the length of an imagined attack."""
-    with mock.patch("rlab.policies.imagine.plan.STEPS", 6):
+    with mock.patch("rlab.policies.imagine.policy.STEPS", 6):
         yield
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from rlab.core.env import Accept, AttackEnv, State, StepOutcome, propose, snapshot
+from rlab.core.env import Accept, AttackEnv, State, propose, snapshot
 from rlab.core.trace import Trace
 from rlab.victims.base import QueryMeter
 
@@ -105,7 +105,10 @@ def clean_up(
         if not rows:
             break
         groups = [row.group(-slack) for row, slack in zip(rows, state.margin.tolist(), strict=True)]
-        state, outcome = _try(env, state, groups)
+        assignment = state.assignment.clone()
+        for i, group in enumerate(groups):
+            assignment[i, group] = 0
+        state, outcome = env.step(state, propose(assignment, Accept.IF_FLIPPED), phase="cleanup")
         if trace is not None:
             trace.note(state, snapshot(state, outcome)(), meter)
         for row, group, ok in zip(rows, groups, outcome.done.tolist(), strict=True):
@@ -129,10 +132,3 @@ def _split(patches: list[int], contribution: list[float], region: list[int]) -> 
         parts.setdefault(region[patch], []).append((patch, value))
     ordered = sorted(parts.values(), key=lambda part: sum(value for _, value in part) / len(part))
     return [[patch for patch, _ in part] for part in ordered]
-
-
-def _try(env: AttackEnv, state: State, groups: list[list[int]]) -> tuple[State, StepOutcome]:
-    assignment = state.assignment.clone()
-    for row, group in enumerate(groups):
-        assignment[row, group] = 0
-    return env.step(state, propose(assignment, Accept.IF_FLIPPED), phase="cleanup")

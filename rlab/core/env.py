@@ -20,6 +20,7 @@ from rlab.core.batched import NoMemory, Rows
 from rlab.core.distances import MEASURES, Measure
 from rlab.core.goals import Goal
 from rlab.core.grid import PatchGrid
+from rlab.core.vectors import wide
 from rlab.errors import OptionError
 
 CONFIDENCE = 2.0  # standard deviations of a noisy model's margin by which a goal must be reached
@@ -245,7 +246,7 @@ class AttackEnv:
 
 
 def _where(rows: Tensor, new: Tensor, old: Tensor) -> Tensor:
-    return torch.where(rows.view(-1, *(1,) * (new.dim() - 1)), new, old)
+    return torch.where(wide(rows, new), new, old)
 
 
 def _remember(state: State, assignment: Tensor, drop: Tensor) -> tuple[Tensor, Tensor]:

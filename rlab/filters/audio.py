@@ -16,10 +16,7 @@ _BITS, _MU = 12, 255.0  # bits before the loss, and the curve of mu-law
 _LOWEST = 20.0  # Hz; below, pink noise is flat
 
 
-@added(
-    (0.01, 0.03, 0.1, 0.2, 0.4),
-    "noise in the background, pink as in rooms and streets; severity is its standard deviation, also in dB of SNR",
-)
+@added((0.01, 0.03, 0.1, 0.2, 0.4))
 def background_noise(x: Tensor, severity: float, generator: Chance, rate: float = RATE) -> Tensor:
     """Add noise whose power falls with frequency, the same in all channels of x: (b, c, time)."""
     length = x.shape[-1]
@@ -31,10 +28,7 @@ def background_noise(x: Tensor, severity: float, generator: Chance, rate: float 
     return x + severity * noise / noise.square().mean(-1, keepdim=True).sqrt().clamp(min=1e-12)
 
 
-@added(
-    (0.1, 0.2, 0.4, 0.8, 1.6),
-    "a room that echoes for half a second; severity is the loudness of the echoes, also in dB below the sound",
-)
+@added((0.1, 0.2, 0.4, 0.8, 1.6))
 def reverberation(x: Tensor, severity: float, generator: Chance, rate: float = RATE) -> Tensor:
     """Add x: (b, c, time), without its mean, convolved with noise that decays; as loud as the sound at severity 1."""
     length, middle = x.shape[-1], x.mean(-1, keepdim=True)
@@ -47,12 +41,7 @@ def reverberation(x: Tensor, severity: float, generator: Chance, rate: float = R
     return x + severity * loud * echo
 
 
-@built_in(
-    (0.5, 1.0, 1.5, 2.0, 3.0),
-    "a telephone or a small microphone, high tones lost; severity is how many octaves at the top (1.2 for a telephone, at 16 kHz)",
-    ranks=SIGNALS,
-    clip=True,
-)
+@built_in((0.5, 1.0, 1.5, 2.0, 3.0), ranks=SIGNALS, clip=True)
 def band_limit(x: Tensor, severity: float, generator: Chance) -> Tensor:
     """Remove all frequencies of x: (b, c, time) above the highest one divided by 2 ** severity."""
     spectrum: Tensor = torch.fft.rfft(x)
@@ -62,13 +51,7 @@ def band_limit(x: Tensor, severity: float, generator: Chance) -> Tensor:
     return limited
 
 
-@built_in(
-    (0.1, 0.25, 0.5, 0.75, 1.0),
-    "packets of 20 ms that are lost, silent in all channels; severity is their share",
-    ranks=SIGNALS,
-    default=1.0,
-    rated=True,
-)
+@built_in((0.1, 0.25, 0.5, 0.75, 1.0), ranks=SIGNALS, default=1.0, rated=True)
 def packet_loss(x: Tensor, severity: float, generator: Chance, rate: float = RATE) -> Tensor:
     """Set random packets of x: (b, c, time) to the mean, which is silence; a stronger severity includes a weaker one."""
     width = max(1, round(_PACKET * rate))
@@ -78,12 +61,7 @@ def packet_loss(x: Tensor, severity: float, generator: Chance, rate: float = RAT
     return torch.where(lost, x.mean(-1, keepdim=True), x)
 
 
-@built_in(
-    (4.0, 6.0, 8.0, 9.0, 10.0),
-    "a coder with few bits, with finer steps for soft sound (mu-law); severity is how many of 12 bits are lost",
-    ranks=SIGNALS,
-    clip=True,
-)
+@built_in((4.0, 6.0, 8.0, 9.0, 10.0), ranks=SIGNALS, clip=True)
 def few_bits(x: Tensor, severity: float, generator: Chance) -> Tensor:
     """Round x: (b, c, time), without its mean and as a share of its peak, on the curve of G.711."""
     middle = x.mean(-1, keepdim=True)

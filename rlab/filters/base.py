@@ -13,6 +13,7 @@ import torch
 from torch import Generator, Tensor
 
 from rlab.errors import InputError, MissingExtra, OptionError
+from rlab.filters.named import ABOUT
 from rlab.guard import contained, import_named
 
 Apply = Callable[[Tensor, float, Generator], Tensor]
@@ -132,10 +133,7 @@ def snr_db(x0: Tensor, x: Tensor) -> Tensor:
 
 
 # Filters that need the user's surrogate models; `rlab.priors.gradients` builds them.
-GRADIENTS = {
-    "fgsm": "one step against the gradient of the surrogates' margins; severity is the step as a share of the range",
-    "pgd": "ten steps against the gradients of the surrogates' margins; severity is the largest change of any value",
-}
+GRADIENTS = {name: ABOUT[name] for name in ("fgsm", "pgd")}
 # A family is one name for several filters, e.g. illuminate for brighter and darker. It may depend on the number of channels.
 Family = Callable[[int], tuple[Filter, ...]]
 FAMILIES: dict[str, Family] = {}
@@ -151,11 +149,11 @@ def register(family: str | Filter, members: Family | None = None) -> None:
         FAMILIES[family] = members
 
 
-def built_in(severities: tuple[float, ...], about: str, **fields: Any) -> Callable[[Function], Function]:
+def built_in(severities: tuple[float, ...], **fields: Any) -> Callable[[Function], Function]:
     """Register the decorated function as a filter under its name; `fields` sets further fields of `Filter`."""
 
     def add(apply: Function) -> Function:
-        register(Filter(apply.__name__, apply, severities, about=about, **fields))
+        register(Filter(apply.__name__, apply, severities, about=ABOUT[apply.__name__], **fields))
         return apply
 
     return add
@@ -164,14 +162,14 @@ def built_in(severities: tuple[float, ...], about: str, **fields: Any) -> Callab
 added = partial(built_in, ranks=SIGNALS, clip=True, additive=True, rated=True)  # adds a pattern to a signal
 
 
-def built_in_pair(severities: tuple[float, ...], more: str, less: str, **fields: Any) -> Callable[[Function], Function]:
-    """Register the decorated function, which takes a `sign`, as the filters name+ (about: `more`) and name- (`less`)."""
+def built_in_pair(severities: tuple[float, ...], **fields: Any) -> Callable[[Function], Function]:
+    """Register the decorated function, which takes a `sign`, as the filters name+ and name-."""
 
     def add(apply: Function) -> Function:
         name = apply.__name__
         pair = tuple(
-            Filter(f"{name}{mark}", partial(apply, sign=sign), severities, clip=True, about=about, **fields)
-            for mark, sign, about in (("+", 1, more), ("-", -1, less))
+            Filter(f"{name}{mark}", partial(apply, sign=sign), severities, clip=True, about=ABOUT[name], **fields)
+            for mark, sign in (("+", 1), ("-", -1))
         )
         register(name, lambda channels: pair)
         return apply

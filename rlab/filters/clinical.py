@@ -25,11 +25,7 @@ _SWAPS = {
 _CABLES = dict(zip(_SWAPS, ("right and left arm", "right arm and left leg", "left arm and left leg"), strict=True))
 
 
-@built_in(
-    (0.1, 0.25, 0.5, 0.75, 0.9),
-    "an amplifier at its limit, peaks cut off; severity is the share of each lead's height that is lost",
-    ranks=SIGNALS,
-)
+@built_in((0.1, 0.25, 0.5, 0.75, 0.9), ranks=SIGNALS)
 def saturation(x: Tensor, severity: float, generator: Generator) -> Tensor:
     """Cut the values of each lead of x: (b, c, time) that are further from its median than 1 - severity of the furthest."""
     middle, left = x.median(-1, keepdim=True).values, max(0.0, 1 - severity)
@@ -37,29 +33,14 @@ def saturation(x: Tensor, severity: float, generator: Generator) -> Tensor:
     return x.clamp(low, high)
 
 
-@built_in(
-    (2.0, 3.0, 4.0, 6.0, 8.0),
-    "a recorder with a lower rate, values between drawn as lines; severity is how many times lower",
-    ranks=SIGNALS,
-    default=2.0,
-    clip=True,
-    whole=True,
-)
+@built_in((2.0, 3.0, 4.0, 6.0, 8.0), ranks=SIGNALS, default=2.0, clip=True, whole=True)
 def resampling(x: Tensor, severity: float, generator: Generator) -> Tensor:
     """Average x: (b, c, time) over `severity` values each and interpolate linearly between the means."""
     few = max(1, round(x.shape[-1] / severity))
     return F.interpolate(F.adaptive_avg_pool1d(x, few), x.shape[-1], mode="linear")
 
 
-@built_in(
-    (0.1, 0.25, 0.5, 1.0, 2.0),
-    "a recorder's baseline filter, which bends ST segments; severity is its cut-off in Hz (diagnostic 0.05, monitor 0.5)",
-    ranks=SIGNALS,
-    clip=True,
-    unit="Hz",
-    rated=True,
-    whole=True,
-)
+@built_in((0.1, 0.25, 0.5, 1.0, 2.0), ranks=SIGNALS, clip=True, unit="Hz", rated=True, whole=True)
 def high_pass(x: Tensor, severity: float, generator: Generator, rate: float = RATE) -> Tensor:
     """Pass x: (b, c, time) through a filter of one pole, forwards in time; the median of each lead stays."""
     length, middle = x.shape[-1], x.median(-1, keepdim=True).values

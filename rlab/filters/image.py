@@ -20,12 +20,7 @@ Pixels = NDArray[np.uint8]
 Extend = Callable[[Tensor, int, int], Tensor]  # (x, radius, axis) -> x, longer by `radius` at both ends of `axis`
 
 
-@built_in(
-    (0.5, 1.0, 2.0, 4.0, 8.0),
-    "out-of-focus optics, a smoothed signal; severity is the standard deviation in pixels or samples",
-    clip=True,
-    rowwise=True,
-)
+@built_in((0.5, 1.0, 2.0, 4.0, 8.0), clip=True, rowwise=True)
 def gaussian_blur(x: Tensor, severity: float, generator: Generator) -> Tensor:
     """Blur x: (b, c, *size) along its last two axes (signals: one), so that the frames of a clip do not mix."""
     for axis in range(max(2, x.dim() - 2), x.dim()):
@@ -40,12 +35,7 @@ def gaussian_taps(sigma: float, reach: float = 4) -> list[tuple[tuple[int], floa
     return [((at - radius,), weight / sum(weights)) for at, weight in enumerate(weights)]
 
 
-@built_in(
-    (2.0, 3.0, 5.0, 9.0, 15.0),
-    "camera motion in a random direction; severity is the length of the motion in pixels",
-    ranks=PICTURES,
-    clip=True,
-)
+@built_in((2.0, 3.0, 5.0, 9.0, 15.0), ranks=PICTURES, clip=True)
 def motion_blur(x: Tensor, severity: float, generator: Generator) -> Tensor:
     """Smear x: (b, c, ..., h, w) along a line of `severity` pixels, in one direction for the whole batch."""
     angle = math.pi * torch.rand((), generator=generator, device=generator.device).item()
@@ -90,13 +80,7 @@ def weighted(
     return out
 
 
-@built_in(
-    (2.0, 4.0, 8.0, 16.0, 32.0),
-    "low resolution; severity is the side of a block in pixels",
-    ranks=PICTURES,
-    clip=True,
-    default=4.0,
-)
+@built_in((2.0, 4.0, 8.0, 16.0, 32.0), ranks=PICTURES, clip=True, default=4.0)
 def pixelate(x: Tensor, severity: float, generator: Generator) -> Tensor:
     """Replace each block of pixels of x: (b, c, ..., h, w) by its mean."""
     height, width = x.shape[-2:]
@@ -106,12 +90,7 @@ def pixelate(x: Tensor, severity: float, generator: Generator) -> Tensor:
     return blocks[..., :height, :width].reshape(x.shape)
 
 
-@built_in(
-    (30.0, 50.0, 70.0, 85.0, 95.0),
-    "JPEG compression; severity is 100 minus the encoder's quality",
-    ranks=PICTURES,
-    clip=True,
-)
+@built_in((30.0, 50.0, 70.0, 85.0, 95.0), ranks=PICTURES, clip=True)
 def jpeg(x: Tensor, severity: float, generator: Chance) -> Tensor:
     """Encode and decode each frame of x: (b, c, ..., h, w); values beyond 0..1 widen the encoded range."""
     each = (len(x), *(1,) * (x.dim() - 1))
@@ -138,11 +117,7 @@ def _round_trip(pixels: Pixels, quality: int) -> Pixels:
     return np.asarray(Image.open(stream))
 
 
-@built_in(
-    (2.0, 4.0, 8.0, 16.0, 32.0),
-    "a stalled stream; severity is the number of frames for which the picture freezes",
-    ranks=CLIPS,
-)
+@built_in((2.0, 4.0, 8.0, 16.0, 32.0), ranks=CLIPS)
 def frozen_frame(x: Tensor, severity: float, generator: Generator) -> Tensor:
     """Repeat every `severity`-th frame of x: (b, c, t, h, w) in place of the frames that follow it."""
     hold = max(1, round(severity))
@@ -150,12 +125,7 @@ def frozen_frame(x: Tensor, severity: float, generator: Generator) -> Tensor:
     return x.index_select(2, frames // hold * hold)
 
 
-@built_in(
-    (0.05, 0.1, 0.2, 0.3, 0.5),
-    "light or exposure that varies from frame to frame; severity is the largest step as a share of the range",
-    ranks=CLIPS,
-    clip=True,
-)
+@built_in((0.05, 0.1, 0.2, 0.3, 0.5), ranks=CLIPS, clip=True)
 def flicker(x: Tensor, severity: float, generator: Generator) -> Tensor:
     """Make each frame of x: (b, c, t, h, w) brighter or darker by up to `severity`."""
     steps = torch.rand((len(x), x.shape[2]), generator=generator, device=generator.device, dtype=x.dtype) * 2 - 1

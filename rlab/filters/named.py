@@ -1,4 +1,7 @@
-"""Every built-in filter as an object: `GaussianNoise(0.1)` in a palette is the same as 'gaussian_noise@0.1'."""
+"""Every built-in filter as an object: `GaussianNoise(0.1)` in a palette is the same as 'gaussian_noise@0.1'.
+
+`rlab filters` shows the first sentence of each docstring.
+"""
 
 from __future__ import annotations
 
@@ -115,7 +118,7 @@ class Flicker(Distortion):
 
 
 class BaselineWander(Distortion):
-    """Breathing, 0.05 to 0.2 Hz; severity is the amplitude of the drift, also in mV or dB of SNR."""
+    """Breathing, 0.05 to 0.2 Hz (0.5 to 2 cycles per window without a rate); severity is the amplitude, also in mV or dB of SNR."""
 
 
 class MuscleNoise(Distortion):
@@ -191,7 +194,7 @@ class Reverberation(Distortion):
 
 
 class BandLimit(Distortion):
-    """A telephone or a small microphone, high tones lost; severity is how many octaves at the top."""
+    """A telephone or a small microphone, high tones lost; severity is how many top octaves (1.2 for a telephone, at 16 kHz)."""
 
 
 class PacketLoss(Distortion):
@@ -203,8 +206,24 @@ class FewBits(Distortion):
 
 
 class Fgsm(Distortion):
-    """One step against the gradient of the surrogates' margins; severity is the step. It needs `surrogate`."""
+    """One step against the gradient of the surrogates' margins; severity is the step as a share of the range.
+
+    It needs `surrogate`.
+    """
 
 
 class Pgd(Distortion):
-    """Ten steps against the gradients of the surrogates' margins; severity is the largest change. It needs `surrogate`."""
+    """Ten steps against the gradients of the surrogates' margins; severity is the largest change of any value.
+
+    It needs `surrogate`.
+    """
+
+
+def _about(kind: type[Distortion]) -> str:
+    """The first sentence of a docstring without its full stop, which starts with a small letter as words in a table do."""
+    first = re.split(r"\.(?:\s|$)", kind.__doc__ or "")[0]
+    return first if first.startswith("JPEG") else first[0].lower() + first[1:]
+
+
+# What each filter imitates and what its severity means, by the filter's name.
+ABOUT = {str(kind()): _about(kind) for kind in (*Distortion.__subclasses__(), *DistortionFamily.__subclasses__())}

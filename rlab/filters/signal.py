@@ -10,6 +10,7 @@ from torch import Generator, Tensor
 
 from rlab.filters.base import SIGNALS, Filter, added, built_in, built_in_pair, register
 from rlab.filters.image import gaussian_blur
+from rlab.filters.named import ABOUT
 
 RATE = 360.0  # Hz, for signals of unknown rate
 _WANDER = ((0.5, 0.5), (1.0, 0.3), (2.0, 0.2))  # (cycles per window, or per ten seconds, share of the amplitude)
@@ -23,10 +24,7 @@ _RISE, _FADE = 0.02, (0.05, 0.15)  # seconds
 _SETTLE, _SETTLING = 2.0, 0.3  # seconds in which the rest of a jump fades, and its share
 
 
-@added(
-    (0.05, 0.1, 0.2, 0.4, 0.8),
-    "breathing, 0.05 to 0.2 Hz (0.5 to 2 cycles per window without a rate); severity is the amplitude, also in mV or dB of SNR",
-)
+@added((0.05, 0.1, 0.2, 0.4, 0.8))
 def baseline_wander(x: Tensor, severity: float, generator: Generator, rate: float | None = None) -> Tensor:
     """Add slow waves to x: (b, c, time), with separate phases for each lead."""
     end = 1.0 if rate is None else (x.shape[-1] - 1) / rate / _WANDER_WINDOW
@@ -45,10 +43,7 @@ def powerline_hum(x: Tensor, severity: float, generator: Generator, mains: float
     return x + severity * torch.sin(2 * math.pi * (mains / rate * time + phase))
 
 
-@added(
-    (0.02, 0.05, 0.1, 0.2, 0.4),
-    "muscle activity, 5 to 150 Hz, mostly 20 to 50; severity is the standard deviation, also in mV or dB of SNR",
-)
+@added((0.02, 0.05, 0.1, 0.2, 0.4))
 def muscle_noise(x: Tensor, severity: float, generator: Generator, rate: float = RATE) -> Tensor:
     """Add noise with the spectrum of surface electromyograms and standard deviation `severity` to x: (b, c, time)."""
     white = torch.randn(x.shape, generator=generator, device=generator.device, dtype=x.dtype)
@@ -68,12 +63,7 @@ def _muscle_gain(length: int, rate: float) -> Tensor:
     return gain / power.sqrt() if power > 0 else gain
 
 
-@built_in(
-    (0.1, 0.25, 0.5, 0.75, 1.0),
-    "electrodes that fell off, their leads flat at the mean; severity is the share of leads, at least one",
-    ranks=SIGNALS,
-    clip=True,
-)
+@built_in((0.1, 0.25, 0.5, 0.75, 1.0), ranks=SIGNALS, clip=True)
 def lead_dropout(x: Tensor, severity: float, generator: Generator) -> Tensor:
     """Set random leads of x: (b, c, time) to their mean; a stronger severity includes the leads of a weaker one."""
     leads = x.shape[1]
@@ -92,17 +82,14 @@ _HUM = tuple(
         additive=True,
         rated=True,
         least_rate=2.0 * mains,
-        about=f"{mains} Hz mains hum, the same in all leads; severity is its amplitude, also in mV or dB of SNR",
+        about=ABOUT["powerline_hum"],
     )
     for mains in (50, 60)
 )
 register("powerline_hum", lambda channels: _HUM)
 
 
-@added(
-    (0.05, 0.1, 0.2, 0.4, 0.8),
-    "electrode motion, jumps that fade in 0.05 to 2 s; severity is the largest jump, also in mV or dB of SNR",
-)
+@added((0.05, 0.1, 0.2, 0.4, 0.8))
 def electrode_motion(x: Tensor, severity: float, generator: Generator, rate: float = RATE) -> Tensor:
     """Add fading jumps to x: (b, c, time), at the same times in all leads but with separate sizes."""
     count = max(1, round(_MOVES * x.shape[-1] / rate))
@@ -123,26 +110,14 @@ def _uniform(x: Tensor, shape: tuple[int, ...], generator: Generator) -> Tensor:
     return torch.rand(shape, generator=generator, device=generator.device, dtype=x.dtype)
 
 
-@built_in_pair(
-    (0.1, 0.2, 0.3, 0.5, 0.7),
-    "gain set too high, leads scaled around their median; severity is the share by which they grow",
-    "poor contact, gain set too low, leads scaled around their median; severity is the share by which they shrink",
-    ranks=SIGNALS,
-)
+@built_in_pair((0.1, 0.2, 0.3, 0.5, 0.7), ranks=SIGNALS)
 def amplitude_scaling(x: Tensor, severity: float, generator: Generator, sign: int) -> Tensor:
     """Scale each lead of x: (b, c, time) around its median, so that the baseline stays."""
     middle = x.median(-1, keepdim=True).values
     return x + sign * severity * (x - middle)
 
 
-@built_in(
-    (2.0, 4.0, 8.0, 16.0, 32.0),
-    "a smoothing recorder; severity is the standard deviation of a Gaussian in ms (8 ms halve the power at 17 Hz)",
-    ranks=SIGNALS,
-    clip=True,
-    unit="ms",
-    rated=True,
-)
+@built_in((2.0, 4.0, 8.0, 16.0, 32.0), ranks=SIGNALS, clip=True, unit="ms", rated=True)
 def smoothing(x: Tensor, severity: float, generator: Generator, rate: float = RATE) -> Tensor:
     """Smooth x: (b, c, time) with a Gaussian of `severity` milliseconds."""
     return gaussian_blur(x, severity / 1000 * rate, generator)

@@ -9,16 +9,12 @@ import torch
 from torch import Generator, Tensor
 
 from rlab.filters.base import PICTURES, SIGNALS, Chance, Filter, built_in, built_in_pair, draw, register
+from rlab.filters.named import ABOUT
 
 _MAX_PATTERNS = 3  # with at most this many channels, each pattern of signs is a separate filter
 
 
-@built_in_pair(
-    (0.05, 0.1, 0.2, 0.3, 0.5),
-    "more light, an offset in a signal; severity is the step as a share of the range",
-    "less light, an offset in a signal; severity is the step as a share of the range",
-    rowwise=True,
-)
+@built_in_pair((0.05, 0.1, 0.2, 0.3, 0.5), rowwise=True)
 def illuminate(x: Tensor, severity: float, generator: Generator, sign: int) -> Tensor:
     """Add the same step to every value of x: (b, c, *size)."""
     return x + sign * severity
@@ -30,11 +26,7 @@ def channel_shift(x: Tensor, severity: float, generator: Generator, signs: tuple
     return x + severity * steps.view(-1, *(1,) * (x.dim() - 2))
 
 
-@built_in_pair(
-    (0.1, 0.2, 0.4, 0.6, 0.8),
-    "harsh light, gain too high; severity is the share by which distances from the sample's mean grow",
-    "haze, gain too low; severity is the share by which distances from the sample's mean shrink",
-)
+@built_in_pair((0.1, 0.2, 0.4, 0.6, 0.8))
 def contrast(x: Tensor, severity: float, generator: Generator, sign: int) -> Tensor:
     """Move each value of x: (b, c, *size) away from the mean of its sample or towards it."""
     mean = x.mean(tuple(range(1, x.dim())), keepdim=True)
@@ -50,7 +42,7 @@ def _channel_shift(channels: int) -> tuple[Filter, ...]:
             severities=(0.02, 0.05, 0.1, 0.2, 0.4),
             clip=True,
             rowwise=True,
-            about="tinted light, a lead with an offset; severity is the step of each channel as a share of the range",
+            about=ABOUT["channel_shift"],
         )
         for name, signs in _patterns(channels)
     )
@@ -71,49 +63,26 @@ def _patterns(channels: int) -> list[tuple[str, tuple[int, ...]]]:
 register("channel_shift", _channel_shift)
 
 
-@built_in(
-    (0.02, 0.05, 0.1, 0.2, 0.4),
-    "sensor noise; severity is its standard deviation as a share of the range",
-    clip=True,
-    additive=True,
-    rowwise=True,
-)
+@built_in((0.02, 0.05, 0.1, 0.2, 0.4), clip=True, additive=True, rowwise=True)
 def gaussian_noise(x: Tensor, severity: float, generator: Chance) -> Tensor:
     """Add an independent normal draw to each value of x: (b, c, *size)."""
     return x + severity * draw(torch.randn, x.shape, generator, x.dtype)
 
 
-@built_in(
-    (0.01, 0.03, 0.1, 0.2, 0.4),
-    "bit errors and glitches, pixels set to either end of the range; severity is the share of pixels",
-    clip=True,
-    rowwise=True,
-)
+@built_in((0.01, 0.03, 0.1, 0.2, 0.4), clip=True, rowwise=True)
 def salt_and_pepper(x: Tensor, severity: float, generator: Chance) -> Tensor:
     """Add or subtract the whole range at random pixels of x: (b, c, *size); clipping brings bounded data back to an end."""
     hit, salt = _each_pixel(x, generator) < severity, _each_pixel(x, generator) < 0.5
     return torch.where(hit, torch.where(salt, x + 1, x - 1), x)
 
 
-@built_in(
-    (0.1, 0.25, 0.5, 0.75, 1.0),
-    "pixels that read zero; severity is the share that is dead",
-    ranks=PICTURES,
-    default=1.0,
-    rowwise=True,
-)
+@built_in((0.1, 0.25, 0.5, 0.75, 1.0), ranks=PICTURES, default=1.0, rowwise=True)
 def dead_pixel(x: Tensor, severity: float, generator: Chance) -> Tensor:
     """Set random pixels of x: (b, c, *size) to zero in all channels."""
     return torch.where(_each_pixel(x, generator) < severity, torch.zeros_like(x), x)
 
 
-@built_in(
-    (0.1, 0.25, 0.5, 0.75, 1.0),
-    "values that read zero; severity is the share that is lost",
-    ranks=SIGNALS,
-    default=1.0,
-    rowwise=True,
-)
+@built_in((0.1, 0.25, 0.5, 0.75, 1.0), ranks=SIGNALS, default=1.0, rowwise=True)
 def dropout(x: Tensor, severity: float, generator: Chance) -> Tensor:
     """Set random times of x: (b, c, time) to zero in all channels."""
     return dead_pixel(x, severity, generator)

@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from rlab.core.rng import seeded_globals
+from rlab.core.vectors import wide
 from rlab.data.kinds import kind_of
 from rlab.errors import DataError
 from rlab.learning.answers import Answers
@@ -52,7 +53,7 @@ def distil(
     lesson = Lesson(answers[(~aside).nonzero()[:, 0]], bounds, multilabel, device)
     test = answers[aside.nonzero()[:, 0]]
     abouts = shapes_for(tuple(answers.x.shape[2:]), device) if start is None else start.card.students
-    students, agreements = list[Student](), list[float]()
+    students, said, agreements = list[Student](), list[Tensor](), list[float]()
     for number, about in enumerate(abouts):
         first = None if start is None else start.students[number]
 
@@ -63,36 +64,28 @@ def distil(
         student.load_state_dict(dict(remember(f"{number}-{about.architecture}", make)))
         students.append(student.eval())
         with torch.no_grad():
-            agreements.append(agreement(student_scores(student, test.x, multilabel), test.scores, multilabel))
+            said.append(student_scores(student, test.x, multilabel))
+        agreements.append(agreement(said[-1], test.scores, multilabel))
         progress(f"student {number + 1} of {len(abouts)} ({about.architecture}) agrees on {agreements[-1]:.1%}")
-    return _with_card(tuple(students), agreements, answers, test, lesson, seed)
-
-
-def _with_card(
-    students: tuple[Student, ...], agreements: list[float], answers: Answers, test: Answers, lesson: Lesson, seed: int
-) -> Simulator:
-    changed = int(answers.changed.sum())
-    low, high = (end if math.isfinite(end) else None for end in lesson.bounds)
+    mean, clean, changed = torch.stack(said).mean(0), ~test.changed, int(answers.changed.sum())
+    low, high = (end if math.isfinite(end) else None for end in bounds)
     card = SimulatorCard(
         students=tuple(student.about for student in students),
         shape=lesson.shape,
         classes=answers.scores.shape[1],
-        multilabel=lesson.multilabel,
+        multilabel=multilabel,
         bounds=(low, high),
         clean=len(answers) - changed,
         distorted=changed,
         origins=answers.origins,
         queries=answers.queries,
         aside=len(test),
-        agreement=0.0,
+        agreement=agreement(mean, test.scores, multilabel),
+        clean_agreement=agreement(mean[clean], test.scores[clean], multilabel) if clean.any() else None,
         agreements=tuple(agreements),
         seed=seed,
     )
-    mean, clean = Simulator(students, card).mean_scores(test.x).cpu(), ~test.changed
-    found = {"agreement": agreement(mean, test.scores, lesson.multilabel)}
-    if clean.any():
-        found["clean_agreement"] = agreement(mean[clean], test.scores[clean], lesson.multilabel)
-    return Simulator(students, card.model_copy(update=found))
+    return Simulator(tuple(students), card)
 
 
 def keep_aside(source: tuple[str, ...], seed: int) -> Tensor:
@@ -191,5 +184,5 @@ def vary(x: Tensor) -> Tensor:
         x = x.gather(axis, index.expand_as(x))
     if kind == "signal":
         return x
-    mirrored = (torch.rand(len(x)) < 0.5).to(x.device).view(-1, *(1,) * (x.dim() - 1))
-    return torch.where(mirrored, x.flip(-1), x)
+    mirrored = (torch.rand(len(x)) < 0.5).to(x.device)
+    return torch.where(wide(mirrored, x), x.flip(-1), x)

@@ -5,18 +5,20 @@ Options follow in brackets: 'square(share=0.2)', "belief(prior='trained')", 'pri
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 from rlab.errors import OptionError
-from rlab.policies.agent_file import PAPERS, load_paper, load_policy
 from rlab.policies.auto import Auto, make_prior
 from rlab.policies.base import Policy
 from rlab.policies.belief import BeliefPolicy
 from rlab.policies.greedy import Greedy
 from rlab.policies.random import Random
 from rlab.policies.square import Square
+from rlab.priors.file import read_header, read_prior
 from rlab.storage.config import check_options, did_you_mean, parse_call
 from rlab.storage.outside import short
 
@@ -26,6 +28,9 @@ BASELINES: dict[str, type[Policy[Any]]] = {
     "square": Square,
     "belief": BeliefPolicy,
 }
+# Modules of rlab.papers, by the policy's name, which is also the kind in a file's header. The agents of papers come with their
+# training, which needs this package: they are imported when a user names one.
+PAPERS = ("dual_action", "two_agents")
 NAMED = ("auto", *PAPERS, *BASELINES)
 _GONE = {"ways": "rivals"}  # options with a new name
 
@@ -45,7 +50,7 @@ def parse_policy(spec: str | Policy[Any]) -> Policy[Any]:
     if name == "agents":
         raise OptionError("the policy 'agents' of rlab 0.2.0 is gone: use two_agents(agent='agent.safetensors')")
     if name in PAPERS:
-        return load_paper(PAPERS[name])(**options)
+        return _paper(name, "make_policy")(**options)
     if name not in BASELINES:
         hint = did_you_mean(name, NAMED)
         raise OptionError(
@@ -55,6 +60,20 @@ def parse_policy(spec: str | Policy[Any]) -> Policy[Any]:
         options["prior"] = make_prior(prior)
     check_options(BASELINES[name], options, f"the policy {name!r}")
     return BASELINES[name](**options)
+
+
+def load_policy(path: Path, **options: Any) -> Policy[Any]:
+    """The policy in a file of `rlab train`: the agent of a paper, or the belief search with a trained prior."""
+    kind = read_header(path).kind
+    if kind in PAPERS:
+        return _paper(kind, "load_policy")(path, **options)
+    check_options(BeliefPolicy, options, f"the policy {str(path)!r}", without=("prior",))
+    return BeliefPolicy(prior=read_prior(path)[0], **options)
+
+
+def _paper(name: str, function: str) -> Callable[..., Policy[Any]]:
+    found: Callable[..., Policy[Any]] = resolve_name(f"rlab.papers.{name}:{function}")
+    return found
 
 
 def policy_spec(policy: str | Policy[Any]) -> str:

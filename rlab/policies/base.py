@@ -19,12 +19,8 @@ class Policy(ABC, Generic[S]):
     """`S` is the policy's own memory, which travels with the rows from step to step."""
 
     needs: ClassVar[tuple[str, ...]] = ()  # what a comparison lists beside scores and a palette
+    reduces: ClassVar[bool] = False  # whether it continues after the first flip, towards smaller distances
     l2_penalty: float = 0.0  # cost of one unit of L2 unless the user sets it, see rlab.core.env.Task
-
-    @property
-    def reduces(self) -> bool:
-        """Whether it continues after the first flip, towards smaller distances."""
-        return False
 
     @abstractmethod
     def begin(self, state: State, task: Task) -> S:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import io
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -15,7 +14,6 @@ from PIL.Image import Resampling
 
 from rlab.stats import Floats
 
-_KINDS = {".png": "image/png", ".gif": "image/gif", ".jpg": "image/jpeg", ".mp4": "video/mp4"}
 SMOOTH_FROM = 160  # pixels per side; smaller pictures show their pixels as squares
 
 
@@ -66,7 +64,3 @@ def image_address(image: Image.Image, lossy: bool = False) -> str:
         return address(content.getvalue(), "image/webp" if clear else "image/jpeg")
     image.save(content, format="png", optimize=True)
     return address(content.getvalue())
-
-
-def file_address(path: Path) -> str:
-    return address(path.read_bytes(), _KINDS[path.suffix.lower()])

@@ -98,27 +98,16 @@ def tidy(ax: Axes, keep: Sequence[str] = ("left", "bottom")) -> None:
     ax.tick_params(which="minor", length=0)
 
 
-def say(ax: Axes, text: str) -> None:
-    """Write a sentence if there is nothing to draw."""
-    ax.text(0.5, 0.5, text, ha="center", va="center", color="#777777", transform=ax.transAxes)
-    ax.set(xticks=[], yticks=[])
-
-
-def header_height(lines: Sequence[str]) -> float:
-    """Inches."""
-    return 0.3 + 0.2 * (len(lines) - 1)
-
-
 def headed_figure(width: float, lines: Sequence[str], heights: Sequence[float], margin: float) -> tuple[Figure, Any]:
     """A figure with a header, and the cells of rows with these heights in inches."""
-    heights = [header_height(lines), *heights]
+    heights = [0.3 + 0.2 * (len(lines) - 1), *heights]
     figure = new_figure(width, sum(heights) + margin)
     cells = figure.add_gridspec(len(heights), 1, height_ratios=heights)
-    write_header(figure, cells[0], lines)
+    _write_header(figure, cells[0], lines)
     return figure, [cells[i] for i in range(1, len(heights))]
 
 
-def write_header(figure: Figure, place: SubplotSpec, lines: Sequence[str]) -> None:
+def _write_header(figure: Figure, place: SubplotSpec, lines: Sequence[str]) -> None:
     """Write the first line large and bold, the others below it."""
     ax = figure.add_subplot(place)
     ax.axis("off")

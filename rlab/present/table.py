@@ -82,21 +82,13 @@ def text(value: Value | Share) -> str:
             return f"{value:,}" if isinstance(value, int) else str(redact(value))
         case float():
             return number(value)
-        case Estimate(low=low, high=high) if not math.isnan(low) and low < math.inf:
-            return f"{number(value.value)} [{number(low)}, {number(high)}]"
-        case Estimate():
-            return number(value.value)
-        case Share(value=Estimate() as e, digits=digits) if not math.isnan(e.low):
-            return f"{_percent(e.value, digits)} [{100 * e.low:.{digits}f}, {100 * e.high:.{digits}f}]"
-        case Share(value=Estimate() as e, digits=digits):
-            return _percent(e.value, digits)
-        case Share(value=float() | int() as share, digits=digits):
-            return _percent(share, digits)
+        case Estimate(low=low, high=high):
+            return number(value.value) + (f" [{number(low)}, {number(high)}]" if low < math.inf else "")
+        case Share(value=share, digits=digits):
+            e = share if isinstance(share, Estimate) else Estimate(share)
+            interval = "" if math.isnan(e.low) else f" [{100 * e.low:.{digits}f}, {100 * e.high:.{digits}f}]"
+            return ("–" if math.isnan(e.value) else f"{e.value:.{digits}%}") + interval
     raise AssertionError(value)
-
-
-def _percent(value: float, digits: int) -> str:
-    return "–" if math.isnan(value) else f"{value:.{digits}%}"
 
 
 def plain(value: object) -> str:

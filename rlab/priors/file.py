@@ -25,7 +25,6 @@ VERSION = 2
 PRIOR = "prior"  # a kind of file
 MOST_WIDTH, MOST_LEVELS = 4096, 16  # of a network that a header describes
 Network = TypeVar("Network", bound=nn.Module)
-_SHAPE = ("rank", "channels", "width", "heads", "levels", "shrink")
 
 
 def write_weights(path: Path, kind: str, weights: Mapping[str, Tensor], shape: Mapping[str, Any], card: Any) -> None:
@@ -104,7 +103,8 @@ def fill(make: Callable[[], Network], weights: Mapping[str, Tensor], path: Path)
 
 
 def save_prior(network: DirectionPrior, path: Path, card: Mapping[str, Any]) -> None:
-    write_weights(path, PRIOR, network.state_dict(), {name: getattr(network, name) for name in _SHAPE}, card)
+    shape = {name: getattr(network, name) for name in PriorShape.model_fields}
+    write_weights(path, PRIOR, network.state_dict(), shape, card)
 
 
 def read_prior(path: Path) -> tuple[TrainedPrior, dict[str, Any]]:
@@ -112,8 +112,12 @@ def read_prior(path: Path) -> tuple[TrainedPrior, dict[str, Any]]:
     header, weights = read_weights(path)
     if header.kind != PRIOR:
         raise ModelError(f"expected {path} to hold a prior, got kind {short(header.kind)}")
+    try:
+        arguments = PriorShape.model_validate(header.network).model_dump()
+    except ValidationError as error:
+        raise ModelError(f"the network in the header of {path} is not valid: {first_error(error)}") from error
     name = path.stem.removeprefix("prior_").removeprefix("agent_")
-    return _prior(path, header.network, weights, name), header.about
+    return TrainedPrior(fill(lambda: DirectionPrior(**arguments), weights, path), name), header.about
 
 
 class PriorShape(BaseModel):
@@ -127,11 +131,3 @@ class PriorShape(BaseModel):
     heads: int = Field(ge=1, le=MOST_WIDTH)
     levels: int = Field(3, ge=0, le=MOST_LEVELS)
     shrink: int = Field(1, ge=1, le=MOST_WIDTH)
-
-
-def _prior(path: Path, shape: Mapping[str, Any], weights: Mapping[str, Tensor], name: str) -> TrainedPrior:
-    try:
-        arguments = PriorShape.model_validate(dict(shape)).model_dump()
-    except ValidationError as error:
-        raise ModelError(f"the network in the header of {path} is not valid: {first_error(error)}") from error
-    return TrainedPrior(fill(lambda: DirectionPrior(**arguments), weights, path), name)

@@ -5,12 +5,13 @@ A filter does not know the label: the steps lead away from the class that each s
 
 from __future__ import annotations
 
-from functools import partial
+from dataclasses import dataclass
 
 import torch
 from torch import Generator, Tensor
 
 from rlab.core.goals import Untargeted
+from rlab.core.vectors import wide
 from rlab.errors import OptionError
 from rlab.filters.base import GRADIENTS, Filter
 from rlab.filters.palette import bounded
@@ -22,61 +23,56 @@ _STEPS = 10  # of pgd, each a quarter of the way to its bound
 
 def gradient_filters(prior: SurrogatePrior | None, bounds: tuple[float, float]) -> dict[str, Filter]:
     """The filters by name; without surrogates they cannot be applied."""
-    shared = {"severities": _SEVERITIES, "clip": True, "scaled": True}
-    applies = {"fgsm": _fgsm, "pgd": _pgd}
+    steps = Steps(prior, bounds)
+    applies = {"fgsm": steps.fgsm, "pgd": steps.pgd}
     return {
-        name: Filter(name, partial(applies[name], prior=prior, bounds=bounds), about=about, **shared)  # type: ignore[arg-type]
+        name: Filter(name, applies[name], _SEVERITIES, clip=True, about=about, scaled=True)
         for name, about in GRADIENTS.items()
     }
 
 
-def _fgsm(
-    x: Tensor, severity: float, generator: Generator, prior: SurrogatePrior | None, bounds: tuple[float, float],
-    scale: Tensor | float = 1.0,
-) -> Tensor:  # fmt: skip
-    """One step of `severity` in every value, by the sign of the mean gradient. https://arxiv.org/abs/1412.6572"""
-    return x + severity * _away(_loaded(prior), x, _seen(_loaded(prior), x, bounds, scale), bounds, scale)
+@dataclass(frozen=True)
+class Steps:
+    """Steps from scaled inputs (b, c, *size), of which 1 stands for `scale` (b, 1, ...) if the data have no bounds."""
 
+    given: SurrogatePrior | None
+    bounds: tuple[float, float]
 
-def _pgd(
-    x: Tensor, severity: float, generator: Generator, prior: SurrogatePrior | None, bounds: tuple[float, float],
-    scale: Tensor | float = 1.0,
-) -> Tensor:  # fmt: skip
-    """Ten such steps from a random point, never further than `severity` in any value. https://arxiv.org/abs/1706.06083"""
-    surrogates = _loaded(prior)
-    seen, step = _seen(surrogates, x, bounds, scale), 2.5 * severity / _STEPS
-    change = severity * (2 * torch.rand(x.shape, generator=generator, device=x.device, dtype=x.dtype) - 1)
-    for _ in range(_STEPS):
-        at = x + change
-        at = at.clamp(0, 1) if bounded(bounds) else at
-        change = (at - x + step * _away(surrogates, at, seen, bounds, scale)).clamp(-severity, severity)
-    return x + change
+    @property
+    def prior(self) -> SurrogatePrior:
+        if self.given is None:
+            raise OptionError("the filters fgsm and pgd need surrogates: pass surrogate")
+        return self.given
 
+    def fgsm(self, x: Tensor, severity: float, generator: Generator, scale: Tensor | float = 1.0) -> Tensor:
+        """One step of `severity` in every value, by the sign of the mean gradient. https://arxiv.org/abs/1412.6572"""
+        return x + severity * self._away(x, self._seen(x, scale), scale)
 
-def _loaded(prior: SurrogatePrior | None) -> SurrogatePrior:
-    if prior is None:
-        raise OptionError("the filters fgsm and pgd need surrogates: pass surrogate")
-    return prior
+    def pgd(self, x: Tensor, severity: float, generator: Generator, scale: Tensor | float = 1.0) -> Tensor:
+        """Ten such steps from a random point, never further than `severity` in any value. https://arxiv.org/abs/1706.06083"""
+        seen, step = self._seen(x, scale), 2.5 * severity / _STEPS
+        change = severity * (2 * torch.rand(x.shape, generator=generator, device=x.device, dtype=x.dtype) - 1)
+        for _ in range(_STEPS):
+            at = x + change
+            at = at.clamp(0, 1) if bounded(self.bounds) else at
+            change = (at - x + step * self._away(at, seen, scale)).clamp(-severity, severity)
+        return x + change
 
+    def _natural(self, x: Tensor, scale: Tensor | float) -> Tensor:
+        """Scaled values back in the data's own unit, which a surrogate expects."""
+        low, high = self.bounds
+        return (x * (high - low) + low).clamp(low, high) if bounded(self.bounds) else x * scale
 
-def _natural(x: Tensor, bounds: tuple[float, float], scale: Tensor | float) -> Tensor:
-    """Scaled values back in the data's own unit, which a surrogate expects."""
-    return (x * (bounds[1] - bounds[0]) + bounds[0]).clamp(*bounds) if bounded(bounds) else x * scale
+    def _seen(self, x: Tensor, scale: Tensor | float) -> list[Tensor]:
+        """(b,) for each surrogate: the class that it predicts."""
+        natural = self._natural(x, scale)
+        return [surrogate(natural, "surrogate").argmax(1) for surrogate in self.prior.surrogates]
 
-
-def _seen(prior: SurrogatePrior, x: Tensor, bounds: tuple[float, float], scale: Tensor | float) -> list[Tensor]:
-    """(b,) for each surrogate: the class that it predicts."""
-    natural = _natural(x, bounds, scale)
-    return [surrogate(natural, "surrogate").argmax(1) for surrogate in prior.surrogates]
-
-
-def _away(
-    prior: SurrogatePrior, x: Tensor, seen: list[Tensor], bounds: tuple[float, float], scale: Tensor | float
-) -> Tensor:
-    """(b, c, *size) of -1, 0, 1: the direction in which the margins fall, with equal weight for each surrogate."""
-    natural, total = _natural(x, bounds, scale), torch.zeros_like(x)
-    for number, labels in enumerate(seen):
-        gradient = prior.gradient(number, natural, Untargeted().margin, labels)
-        size = gradient.flatten(1).abs().mean(1).clamp(min=1e-30)
-        total = total - gradient / size.view(-1, *(1,) * (x.dim() - 1))
-    return total.sign()
+    def _away(self, x: Tensor, seen: list[Tensor], scale: Tensor | float) -> Tensor:
+        """(b, c, *size) of -1, 0, 1: the direction in which the margins fall, with equal weight for each surrogate."""
+        natural, total = self._natural(x, scale), torch.zeros_like(x)
+        for number, labels in enumerate(seen):
+            gradient = self.prior.gradient(number, natural, Untargeted().margin, labels)
+            size = gradient.flatten(1).abs().mean(1).clamp(min=1e-30)
+            total = total - gradient / wide(size, gradient)
+        return total.sign()

@@ -20,7 +20,7 @@ from torch.nn import functional as F
 
 from rlab.core.goals import Goal
 from rlab.core.grid import PatchGrid
-from rlab.core.vectors import unit
+from rlab.core.vectors import unit, wide
 from rlab.data.kinds import KINDS, kind_of
 from rlab.errors import ModelError
 from rlab.priors.base import Prior
@@ -41,12 +41,7 @@ class Block(nn.Module):
         self.far = nn.Linear(width, width)
 
     def forward(self, h: Tensor) -> Tensor:
-        return h + self.near(h) + spread(self.far(F.silu(h.flatten(2).mean(2))), h)
-
-
-def spread(vector: Tensor, like: Tensor) -> Tensor:
-    """(n, w) -> (n, w, 1, ...) with as many axes as `like`."""
-    return vector.view(*vector.shape, *(1,) * (like.dim() - 2))
+        return h + self.near(h) + wide(self.far(F.silu(h.flatten(2).mean(2))), h)
 
 
 class DirectionPrior(nn.Module):
@@ -96,8 +91,7 @@ class DirectionPrior(nn.Module):
 def _both(x: Tensor) -> tuple[Tensor, Tensor]:
     """The values themselves, and standardised."""
     flat = x.flatten(1)
-    mean, std = (v.view(-1, *(1,) * (x.dim() - 1)) for v in (flat.mean(1), flat.std(1).clamp(min=1e-4)))
-    return x, (x - mean) / std
+    return x, (x - wide(flat.mean(1), x)) / wide(flat.std(1).clamp(min=1e-4), x)
 
 
 def projection(directions: Tensor, change: Tensor, grid: PatchGrid) -> Tensor:
@@ -133,5 +127,4 @@ class TrainedPrior(Prior):
     def directions(self, x: Tensor, y: Tensor, scale: Tensor, goal: Goal) -> Tensor:
         self.suited(tuple(x.shape[1:]))
         self.network.eval().to(x.device)
-        inputs = x / scale.view(-1, *(1,) * (x.dim() - 1))
-        return torch.cat([self.network(part) for part in inputs.split(64)])
+        return torch.cat([self.network(part) for part in (x / wide(scale, x)).split(64)])

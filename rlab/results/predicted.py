@@ -17,9 +17,8 @@ from rlab.predictions.kinds import Prediction
 from rlab.predictions.maps import IGNORED
 from rlab.present.viewer import Answer
 
-Label = (
-    int | tuple[int, ...] | str
-)  # several classes where a sample has several labels; words for boxes, maps and numbers
+# Several classes where a sample has several labels; words for boxes, maps and numbers.
+Label = int | tuple[int, ...] | str
 _MOST = 3  # classes or objects listed by name
 _FIGURES = 5  # objects or classes with figures
 
@@ -35,6 +34,10 @@ def class_words(setting: Setting, classes: Label) -> str:
 def name_of(setting: Setting, label: int) -> str:
     """The name of a class, or its number."""
     return setting.classes[label] if 0 <= label < len(setting.classes) else f"class {label}"
+
+
+def _box_words(setting: Setting, boxes: Boxes, i: int) -> str:
+    return f"{name_of(setting, int(boxes.label[0, i]))} {float(boxes.score[0, i]):.2f}"
 
 
 def _listed(words: Sequence[str], none: str) -> str:
@@ -92,8 +95,8 @@ def box_changes(setting: Setting, before: Tensor, after: Tensor) -> list[BoxChan
         for i in counted.nonzero().flatten().tolist():
             if not (met[i] and other == "new"):
                 x1, y1, x2, y2 = boxes.xyxy[0, i].tolist()
-                words = f"{name_of(setting, int(boxes.label[0, i]))} {float(boxes.score[0, i]):.2f}"
-                found.append(BoxChange((x1, y1, x2, y2), words, "kept" if met[i] else other))
+                fate = "kept" if met[i] else other
+                found.append(BoxChange((x1, y1, x2, y2), _box_words(setting, boxes, i), fate))
     return found
 
 
@@ -112,9 +115,7 @@ def _true_boxes(setting: Setting, label: Tensor) -> str:
 def _predicted_boxes(setting: Setting, answer: Tensor, label: Tensor) -> str:
     boxes = Boxes.decode(answer[None])
     rows = (boxes.score[0] >= _least(setting)).nonzero().flatten().tolist()
-    return _listed(
-        [f"{name_of(setting, int(boxes.label[0, i]))} {float(boxes.score[0, i]):.2f}" for i in rows], "nothing"
-    )
+    return _listed([_box_words(setting, boxes, i) for i in rows], "nothing")
 
 
 def _object_figures(setting: Setting, label: Tensor, before: Tensor, after: Tensor) -> list[Answer]:

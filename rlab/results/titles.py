@@ -8,19 +8,17 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from rlab.data.kinds import KINDS, Kind, kind_of
+from rlab.data.kinds import Kind, kind_of
 from rlab.errors import OptionError
 from rlab.storage.config import read_config
 
-_DEMOS = {
+_DEMOS = {  # model and data of demo:NAME
     "digits": ("digits CNN", "handwritten digits"),
     "ecg": ("beat CNN", "simulated heartbeats"),
     "clips": ("clip CNN", "clips of moving digits"),
-}  # model and data of demo:NAME
+}
 _ZOOS = ("timm", "torchvision", "hf")  # prefixes that say where a model comes from, not what it is
-_THINGS: dict[Kind, tuple[str, str]] = dict(
-    zip(KINDS, (("signal", "signals"), ("image", "images"), ("clip", "clips")), strict=True)
-)
+_THINGS: dict[Kind, str] = {"signal": "signal", "image": "image", "video": "clip"}
 
 
 @dataclass(frozen=True)
@@ -54,7 +52,7 @@ class Names:
         first, _, rest = self.data.partition(":")
         if first == "demo" and rest in _DEMOS:
             return f"{count:,} {_DEMOS[rest][1]}"
-        things = f"{count:,} {_THINGS[kind_of(size)][count != 1]}"
+        things = f"{count:,} {_THINGS[kind_of(size)]}{'s' * (count != 1)}"
         return f"{things} from {Path(self.data).name}" if self.data else things
 
     def title(self, count: int, size: Sequence[int]) -> str:

@@ -10,8 +10,7 @@ import torch
 from safetensors.torch import save_file
 
 from rlab.errors import InputError, ModelError
-from rlab.policies import parse_policy
-from rlab.policies.agent_file import load_policy
+from rlab.policies import load_policy, parse_policy
 from rlab.policies.belief import BeliefPolicy
 from rlab.priors.file import read_prior, save_prior
 from rlab.priors.trained import DirectionPrior

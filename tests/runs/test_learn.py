@@ -116,7 +116,7 @@ def test_an_attack_uses_a_simulator_and_says_what_it_cost(tmp_path: Path) -> Non
 def test_auto_imagines_with_students() -> None:
     victim = linear_victim()
     simulator = rlab.learn(victim, bright_batch(2, 40), queries=32, **HOW)
-    with mock.patch("rlab.policies.imagine.plan.STEPS", 2):
+    with mock.patch("rlab.policies.imagine.policy.STEPS", 2):
         result = rlab.attack(victim, samples(victim, 2), simulator=simulator, budget=5, **HOW)
     assert result.setting.policy == "auto -> imagine with 3 students"
 

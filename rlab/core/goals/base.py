@@ -112,10 +112,8 @@ def refuse_other_labels(scores: Tensor, several: bool, one_label: bool, outputs:
     """
     if scores.shape[1] < 3 or scores.isnan().any():
         return
-    spread = float((scores.amax(1) - scores.amin(1)).max())
-    if (
-        one_label and not several and outputs == "logits" and spread <= 1
-    ):  # logits of one class practically never are so near
+    spread = float((scores.amax(1) - scores.amin(1)).max())  # of logits of one class, practically never this small
+    if one_label and not several and outputs == "logits" and spread <= 1:
         raise ModelError(
             f"the model returns {scores.shape[1]} values from 0 to 1 that do not sum to 1, like several labels per sample: pass "
             "multilabel=True to the model (-M multilabel=true)"

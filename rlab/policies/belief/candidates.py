@@ -6,7 +6,6 @@ Shapes: n samples, c candidates, p patches.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
 
 import torch
 from torch import Tensor
@@ -19,28 +18,20 @@ from rlab.policies.belief.rule import Effects, RuleChoice
 from rlab.policies.belief.state import BeliefState
 
 SOME = 0.25  # share of the patches whose effects are drawn in a partial draw
-Kind = Literal["free", "some", "near"]  # draw all effects; those of some patches; keep only changes of the best flip
-# How the effects are drawn (kind, temperature), and the boldnesses to try with it, relative to the rule's. The first is the rule.
-# Before the first flip the boldness multiplies the drop to aim at; after it, it is the power of the share of the distance.
-GROUPS: tuple[tuple[Kind, float, tuple[float, ...]], ...] = (
-    ("free", 1.0, (1.0, 0.7, 1.6)),
-    ("free", 0.0, (1.0, 0.7, 1.6)),
-    ("some", 1.0, (1.0, 0.7, 1.6, 0.4)),
-    ("near", 1.0, (1.0, 0.4)),
-)
+# The boldnesses to try, relative to the rule's, by how the effects are drawn. Before the first flip the boldness multiplies the
+# drop to aim at; after it, it is the power of the share of the distance.
+GROUPS = {
+    "drawn": (1.0, 0.7, 1.6),  # all effects; the first candidate is the rule's
+    "mean": (1.0, 0.7, 1.6),  # none
+    "some": (1.0, 0.7, 1.6, 0.4),  # those of some patches
+    "near": (1.0, 0.4),  # all, and only changes of the best flip are kept
+}
 
 
 def make_candidates(rule: RuleChoice, memory: BeliefState, effects: Effects, state: State, task: Task) -> Tensor:
     """(n, c, p): possible next queries for the rule's rival, the rule's own first."""
     rows = torch.arange(len(state), device=state.x.device)
     need, mean = effects.need[rows, rule.rival], effects.mean[rows, rule.rival]
-    return torch.cat(_assignments(rule, memory, effects, need, mean, state, task), 1)
-
-
-def _assignments(
-    rule: RuleChoice, memory: BeliefState, effects: Effects, need: Tensor, mean: Tensor, state: State, task: Task
-) -> list[Tensor]:
-    """The assignments of each group, (n, b, p)."""
     cost, drawn = memory.geometry.cost, effects.temperature[:, None, None] * effects.deviation
     some = uniform(~state.seed, state.step, mean.shape[2])[:, None] < SOME
     held, at = (state.assignment > 0)[:, None], (state.assignment - 1).clamp(min=0)[:, None]
@@ -52,10 +43,10 @@ def _assignments(
     )
     free, certain, partial, near = (
         _aimed(frontier, boldnesses, memory, need, state, task)
-        for frontier, (_, _, boldnesses) in zip(frontiers, GROUPS, strict=True)
+        for frontier, boldnesses in zip(frontiers, GROUPS.values(), strict=True)
     )
     near = near * state.assignment[:, None]  # the only entry of its frontier is the best flip's own
-    return [torch.cat([rule.assignment[:, None], free[:, 1:]], 1), certain, partial, near]
+    return torch.cat([rule.assignment[:, None], free[:, 1:], certain, partial, near], 1)
 
 
 def _aimed(

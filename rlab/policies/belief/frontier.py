@@ -74,9 +74,8 @@ def make_frontier(effect: Tensor, cost: Tensor, judged: Tensor | None = None) ->
         useful = best > -torch.inf
         step_gain = torch.where(useful, gain.gather(1, entry), 0.0)
         step_cost = torch.where(useful, price.gather(1, entry), 0.0)
-        rates.append(
-            torch.minimum(best, rates[-1]) if rates else best
-        )  # rounding must not reverse the steps of a patch
+        # Rounding must not reverse the steps of a patch.
+        rates.append(torch.minimum(best, rates[-1]) if rates else best)
         entries.append(entry + 1)
         costs.append(torch.where(useful, step_cost, torch.inf))
         gained, spent = gained + step_gain, spent + step_cost

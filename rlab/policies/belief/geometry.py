@@ -16,6 +16,7 @@ from rlab.core.grid import PatchGrid
 from rlab.core.vectors import unit
 from rlab.errors import DataError, ModelError
 from rlab.policies.belief.levels import group_levels
+from rlab.priors.trained import projection
 
 WHOLE = 4.0  # for grouped patches, the spread of the rest is scaled as if changing everything came to this L2
 # Patches are grouped only if at least this share of what entries do is not undone by another entry: where each entry has its
@@ -126,13 +127,10 @@ def _unopposed(gram: Tensor) -> Tensor:
 def make_projection(change: Tensor, directions: Tensor | None, grid: PatchGrid) -> Tensor:
     """(n, f + 1, k, p), along the directions scaled to length one."""
     n, f = change.shape[:2]
-    directions = None if directions is None else unit(directions, 2)
-    k = 0 if directions is None else directions.shape[1]
-    out = change.new_zeros(n, f + 1, k, len(grid))
-    for i in range(k):
-        assert directions is not None
-        out[:, 1:, i] = grid.collect(change * directions[:, i, None])
-    return out
+    if directions is None or not directions.shape[1]:
+        return change.new_zeros(n, f + 1, 0, len(grid))
+    along = projection(unit(directions, 2), change, grid).to(change)  # a prior may return doubles
+    return torch.cat([torch.zeros_like(along[:, :1]), along], 1)
 
 
 def _cost(change: Tensor, squared: Tensor, grid: PatchGrid, measure: Measure) -> Tensor:

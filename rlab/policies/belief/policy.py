@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -63,6 +63,8 @@ class Belief(Policy[BeliefState]):
     None stands for a default that depends on the data or the prior. `rlab.Auto` is this search with a shipped prior.
     """
 
+    reduces: ClassVar[bool] = True
+
     prior: Prior = field(default_factory=NoPrior, repr=False)
     temperature: float | None = None  # of the draws that proposals are made from; 0 is the mean of the belief
     warming: float = 0.01  # by how much the temperature rises with every query that does not help
@@ -85,10 +87,6 @@ class Belief(Policy[BeliefState]):
             value = getattr(self, name)
             if not isinstance(value, int) or value < 1:
                 raise OptionError(f"expected {name} of the policy 'belief' to be at least 1, got {value!r}")
-
-    @property
-    def reduces(self) -> bool:
-        return True
 
     def __str__(self) -> str:
         return f"belief with prior {self.prior}"

@@ -90,15 +90,10 @@ class Posterior:
     hypothesis: Tensor  # (n, 5), one for each sample
     near: Tensor | None = None  # (n, a) the rivals to consider; None for all
 
-    def draw(self, normals: Tensor, temperature: Tensor) -> Tensor:
-        """(n, a, f, p): how much each single change lowers each margin; temperature (n,) 0 gives the mean of the belief,
-        1 a fair draw. normals (n, f p + k + m + T)."""
-        mean, deviation = self.mean_and_deviation(normals)
-        return mean + temperature[:, None, None, None] * deviation[:, None]
-
     def mean_and_deviation(self, normals: Tensor) -> tuple[Tensor, Tensor]:
-        """(n, a, f, p) and (n, f, p), whose sum is a fair draw. All rivals share the deviation, so one factorisation serves
-        both, and a draw at any temperature costs one product."""
+        """How much each single change lowers each margin: (n, a, f, p) and (n, f, p), whose sum is a fair draw, from
+        normals (n, f p + k + m + T). All rivals share the deviation, so one factorisation serves both, and a draw at any
+        temperature, which multiplies the deviation, costs one product."""
         geometry, answers = self.geometry, self.answers
         beta, mu = self.hypothesis[:, 0, None, None], self.hypothesis[:, 3, None, None]
         effect = beta * geometry.projection[:, 1:].sum(2) + mu * geometry.lift[:, 1:]
@@ -128,12 +123,8 @@ class Posterior:
         effect = effect + self._spread(effects[:, None])[:, 0]
         padded = torch.cat([torch.zeros_like(rest[:, :1]), rest], 1)
         at_tried = (answers.along * scale[:, None]).sum(2) + padded.gather(1, answers.tried).sum(2)
-        at_tried = (
-            at_tried
-            + (answers.regional * effects[:, None]).sum(2)
-            + noise * variances(answers, self.model, self.hypothesis[:, None])[:, 0].sqrt()
-        )
-        return effect, at_tried
+        at_tried = at_tried + (answers.regional * effects[:, None]).sum(2)
+        return effect, at_tried + noise * variances(answers, self.model, self.hypothesis[:, None])[:, 0].sqrt()
 
     def _condition(self, residual: Tensor) -> Tensor:
         """(n, T, a) -> (n, a, f, p): what the residuals of the queries say about every change."""

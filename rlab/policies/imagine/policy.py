@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from rlab.core.batched import Rows
-from rlab.core.env import Accept, Proposal, State, Task, render
+from rlab.core.env import CONFIDENCE, Accept, AttackEnv, Proposal, State, Task, render
 from rlab.errors import OptionError
 from rlab.policies.base import Policy
 from rlab.policies.belief import BeliefPolicy
@@ -27,7 +27,6 @@ from rlab.policies.belief.geometry import distance_of
 from rlab.policies.belief.rule import follow_rule
 from rlab.policies.belief.state import BeliefState
 from rlab.policies.imagine.critic import Evidence, shipped_critic
-from rlab.policies.imagine.plan import make_plans
 from rlab.policies.imagine.trust import Trust
 from rlab.priors.surrogates import SurrogatePrior
 
@@ -35,6 +34,10 @@ LEAST = 0.3  # of the victim's initial margin: the least unit of a network's own
 RANGE = (-1.5, 2.0)  # of margins, in units of the initial one: beyond it they say nothing about the boundary
 OTHER = 7919  # between the seeds of the draws
 MISSES = 4  # queries without a flip after which the rule has its say; one network alone is trusted for one
+# Plans, which are attacks on the simulator before the first query:
+SAFETY = (0.0, 0.1, 0.25, 0.5, 1.0)  # by how much a plan flips the simulator, in units of its initial margin
+AIMS = (0.1, 0.5)  # the same, for what the imagined attacks aim at
+STEPS = 48  # of each imagined attack
 _VALUES = 2**22  # the most values of candidates that are rendered at once
 Judge = Callable[[Evidence], tuple[Tensor, Tensor]]  # -> mean and standard deviation (n, c) of the victim's margin
 
@@ -67,6 +70,8 @@ class ImagineState(Rows):
 class ImaginePolicy(Policy[ImagineState]):
     """The belief search with a simulator that chooses among its candidates."""
 
+    reduces: ClassVar[bool] = True
+
     belief: BeliefPolicy = field(repr=False)
     simulator: SurrogatePrior = field(repr=False)
     draws: int = 3  # of the belief, each with a dozen candidates
@@ -76,10 +81,6 @@ class ImaginePolicy(Policy[ImagineState]):
     def __post_init__(self) -> None:
         if not isinstance(self.draws, int) or self.draws < 1:
             raise OptionError(f"expected draws, a number of draws, from 1 up, got {self.draws!r}")
-
-    @property
-    def reduces(self) -> bool:
-        return True
 
     def __str__(self) -> str:
         return f"imagine with {self.simulator}"
@@ -95,7 +96,7 @@ class ImaginePolicy(Policy[ImagineState]):
         unit = task.goal.margin(self.simulator.mean_scores(state.x0), state.y).maximum(floor)
         plans = state.assignment[:, None, :][:, :0]
         if self.plan:
-            plans = make_plans(self.belief, belief, self.simulator, state, task, unit)
+            plans = _make_plans(self.belief, belief, self.simulator, state, task, unit)
         trust = Trust.first(units.shape[1], state.margin)
         return ImagineState(belief, plans, units, trust, units.new_zeros(len(units), units.shape[1] + 2))
 
@@ -160,6 +161,37 @@ class ImaginePolicy(Policy[ImagineState]):
     def _margins(self, x: Tensor, y: Tensor, task: Task) -> Tensor:
         """(n, s)"""
         return torch.stack([task.goal.margin(scores, y) for scores in self.simulator.scores(x)], 1)
+
+
+@torch.no_grad()
+def _make_plans(
+    belief: BeliefPolicy, memory: BeliefState, simulator: SurrogatePrior, state: State, task: Task, unit: Tensor
+) -> Tensor:
+    """(n, l, p): for each safety, the cheapest of all imagined assignments that flips the simulator by that much.
+
+    Zeros, the untouched input, stand for no plan. `memory` is the belief's before the first query, `unit` (n,) the simulator's
+    initial margin.
+    """
+    env = AttackEnv(lambda x, sample, phase: simulator.mean_scores(x), replace(task, labels=False))
+    clean, assignments, margins = simulator.mean_scores(state.x0), list[Tensor](), list[Tensor]()
+    for aim in AIMS:
+        # A margin that a noisy model must keep is just what a safe plan has to reach.
+        now = env.start(state.y, state.sample, state.seed, state.bank, state.scale, clean, aim * unit / CONFIDENCE)
+        imagined = belief.restart(memory, now, env.task)
+        imagined = replace(imagined, answers=replace(imagined.answers, noise=torch.zeros_like(unit)))
+        for _ in range(STEPS):
+            proposal = belief.propose(now, imagined, env.task)
+            now, _ = env.step(now, proposal)
+            imagined = proposal.memory
+            assignments.append(proposal.assignment)
+            margins.append(task.goal.margin(now.answer, state.y) / unit)
+    tried, margin = torch.stack(assignments, 1), torch.stack(margins, 1)
+    spent, plans = summed(memory.geometry.cost, tried), []
+    for safety in SAFETY:
+        least, at = torch.where(margin < -safety, spent, torch.inf).min(1)
+        cheapest = tried.gather(1, at[:, None, None].expand(-1, 1, tried.shape[2]))[:, 0]
+        plans.append(torch.where(least.isfinite()[:, None], cheapest, 0))
+    return torch.stack(plans, 1)
 
 
 def _after_answer(memory: ImagineState, state: State, task: Task) -> Trust:

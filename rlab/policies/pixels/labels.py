@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from enum import IntEnum
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -21,7 +22,7 @@ from rlab.core.env import Proposal, State, Task
 from rlab.core.vectors import lengths, unit, wide
 from rlab.data.kinds import Kind
 from rlab.policies.base import Policy
-from rlab.policies.pixels.noise import shaped_noise, white_noise
+from rlab.policies.pixels.basis import shaped_noise, white_noise
 from rlab.policies.pixels.query import Values, perturb, propose_values
 from rlab.policies.pixels.slopes import far
 from rlab.priors.base import Prior
@@ -73,12 +74,10 @@ class LabelState(Rows):
 class LabelPolicy(Policy[LabelState]):
     """Directions that may flip come from the `prior`, if it has any, and from noise."""
 
+    reduces: ClassVar[bool] = True
+
     values: Values
     prior: Prior
-
-    @property
-    def reduces(self) -> bool:
-        return True
 
     def begin(self, state: State, task: Task) -> LabelState:
         self.prior.check_classes(state.scores.shape[1])

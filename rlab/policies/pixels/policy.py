@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -15,15 +16,13 @@ from rlab.policies.pixels import slopes
 from rlab.policies.pixels.labels import LabelPolicy
 from rlab.policies.pixels.query import Values, perturb, propose_values
 from rlab.policies.pixels.slopes import LEAN, MOVE, PROBE, far
-from rlab.policies.pixels.state import PixelState
+from rlab.policies.pixels.state import HABITS, PixelState
 from rlab.policies.pixels.surrogates import Guide
 from rlab.priors.base import NoPrior, Prior
 from rlab.priors.surrogates import SurrogatePrior
 
-GAIN = {
-    True: 0.02,
-    False: 0.05,
-}  # the share of the distance that makes a move worth a query, with surrogates and without
+# The share of the distance that makes a move worth a query, with surrogates and without.
+GAIN = {True: 0.02, False: 0.05}
 FALL = 0.15  # the share of the margin that makes a move worth a query before the first flip
 FAR = 0.01  # the most that every value may change before the first flip, to begin with
 STEPS = 0.5  # the least change of every value in a probe, in steps of rounded values: rounding must not undo it
@@ -37,36 +36,32 @@ class PixelPolicy(Policy[PixelState]):
     If the model returns labels only, `LabelPolicy` takes over, which starts with the surrogates or with `opening`.
     """
 
+    reduces: ClassVar[bool] = True
+
     values: Values
     prior: SurrogatePrior | None = field(default=None, repr=False)
     opening: Prior = field(default_factory=NoPrior, repr=False)
 
-    @property
-    def reduces(self) -> bool:
-        return True
-
     def __str__(self) -> str:
         return "pixels" if self.prior is None else f"pixels with {self.prior}"
 
-    @property
-    def _guide(self) -> Guide | None:
-        return None if self.prior is None else Guide(self.prior, self.values.bounds)
+    def _guide(self, task: Task) -> Guide | None:
+        return None if self.prior is None else Guide(self.prior, self.values.bounds, HABITS[task.grid.kind])
 
     def by_labels(self) -> LabelPolicy:
         return LabelPolicy(self.values, self.opening if self.prior is None else self.prior)
 
     def begin(self, state: State, task: Task) -> PixelState:
-        memory = slopes.begin(state, task)
-        return memory if self._guide is None else replace(memory, lead=self._guide.begin(state, task.goal))
+        memory, guide = slopes.begin(state, task), self._guide(task)
+        return memory if guide is None else replace(memory, lead=guide.begin(state, task.goal))
 
     @torch.no_grad()
     def propose(self, state: State, memory: PixelState, task: Task) -> Proposal[PixelState]:
-        guide = self._guide
+        guide = self._guide(task)
         if memory.proposals:
             memory = slopes.learn(memory, state, task)
-            if guide is not None and task.grid.kind == "video":
-                memory = guide.learn(memory)
-        opening = torch.zeros_like(memory.failed) if guide is None else guide.opening(state, task)
+            memory = memory if guide is None else guide.learn(memory)
+        opening = torch.zeros_like(memory.failed) if guide is None else guide.opening(state)
         delta = torch.zeros_like(state.x0)
         if guide is not None and opening.any():
             memory, delta = guide.open(memory, state, task, opening)
@@ -80,7 +75,7 @@ class PixelPolicy(Policy[PixelState]):
 
     def _step(self, memory: PixelState, state: State, task: Task, opening: Tensor) -> tuple[PixelState, Tensor]:
         """A move if the belief promises enough, else a probe."""
-        start, flipped, guide = far(state, FAR), state.margin < 0, self._guide
+        start, flipped, guide = far(state, FAR), state.margin < 0, self._guide(task)
         most = torch.where(flipped, math.inf, start * 2 ** (state.step / PATIENCE))
         move, forecast = slopes.move(memory, state, most)
         nearer = lengths(move) < (1 - GAIN[guide is not None]) * state.distance

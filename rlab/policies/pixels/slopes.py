@@ -15,7 +15,7 @@ from torch import Tensor
 from rlab.core.env import State, Task
 from rlab.core.vectors import lengths, wide
 from rlab.policies.pixels.basis import Basis, make_basis
-from rlab.policies.pixels.state import PixelState
+from rlab.policies.pixels.state import HABITS, PixelState
 
 MOVE, LEAN = -1, -2  # the `index` of a query that probes no direction of the basis; `surrogates` leans
 RIVALS = 5  # classes that could win, each with gradients of its own
@@ -61,8 +61,7 @@ def learn(memory: PixelState, state: State, task: Task) -> PixelState:
     gain = (missed.square().mean(1) / square).masked_fill(moved, 0.0)[:, None]
     nearer = state.last_flipped(task) & (lengths(memory.queried) <= state.distance * (1 + 1e-5))
     least, before = margins.amin(1), memory.at_base.amin(1)
-    closer = 1 if task.grid.kind == "video" else 2
-    near = least.abs() < torch.minimum(closer * before.abs(), 0.5 * state.margin0)
+    near = least.abs() < torch.minimum(HABITS[task.grid.kind].near * before.abs(), 0.5 * state.margin0)
     good = torch.where(flipped, nearer, least < before)
     rebase = nearer | (moved & (good | (flipped & near)))
     return replace(

@@ -1,4 +1,7 @@
-"""What the search of free pixels remembers of each sample. Perturbations are (n, c, *size) in units of L2."""
+"""What the search of free pixels does by kind of data, and what it remembers of each sample.
+
+Perturbations are (n, c, *size) in units of L2.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,27 @@ from torch import Tensor
 
 from rlab.core.batched import Rows
 from rlab.core.vectors import unit, wide
+from rlab.data.kinds import Kind
+
+
+@dataclass(frozen=True)
+class Habits:
+    """What depends on the kind of data: on clips, surrogates agree least with a victim, and more of their directions count."""
+
+    opening: int = 3  # queries that follow the surrogates
+    near: int = 2  # a move becomes the base if its margin is at most this many times as far from zero as the base's
+    wider: float = 1.0  # how the angle of leanings changes after one that flipped nearer
+    narrower: float = 1.0  # the same after another
+    blurs: bool = (
+        False  # whether the surrogates' gradients are blurred after a miss; on photos that made all queries worse
+    )
+
+
+HABITS: dict[Kind, Habits] = {
+    "signal": Habits(),
+    "image": Habits(),
+    "video": Habits(opening=12, near=1, wider=1.3, narrower=0.85, blurs=True),
+}
 
 
 @dataclass(frozen=True)

@@ -17,13 +17,11 @@ from rlab.core.goals import Goal
 from rlab.core.vectors import lengths, unit, wide
 from rlab.policies.pixels.basis import cosines
 from rlab.policies.pixels.slopes import LEAN, dot, far, margins_of
-from rlab.policies.pixels.state import Lead, PixelState
+from rlab.policies.pixels.state import Habits, Lead, PixelState
 from rlab.priors.copies import moved_copies
 from rlab.priors.surrogates import SurrogatePrior
 
 STEPS, AGAIN = 12, 5  # steps on the surrogates before the first query, and before each further query of the opening
-OPENING = 3  # queries
-LONGER = 12  # the same for clips, where surrogates agree least with a victim, so that more of their directions count
 FIRST = 0.005  # how much every value changes in the first step
 RADIUS = 1.4  # the first radius, relative to what the surrogates predict
 ONLY, MOST = 2.5, 0.018  # the same for a search of one query, unless every value would change by more than MOST
@@ -32,10 +30,8 @@ ONLY, MOST = 2.5, 0.018  # the same for a search of one query, unless every valu
 SPARE = (0.08, 0.2, 0.5)
 GROWTH = (1.05, 4.0)  # how many times farther to go after a miss, at least and at most
 ANGLE, SHRINK = 0.2, 0.02  # of a leaning
-# On clips alone: how an angle changes after a leaning that flipped nearer and after another, its least share of ANGLE, and the
-# standard deviation of the blur of the surrogates' gradients, in values. On photos the blur made all queries worse.
-WIDER, NARROWER, NARROWEST = 1.3, 0.85, 0.25
-BLUR = 1.0
+NARROWEST = 0.25  # the least share of ANGLE
+BLUR = 1.0  # standard deviation of the blur of the surrogates' gradients, in values
 
 
 @dataclass(frozen=True)
@@ -44,6 +40,7 @@ class Guide:
 
     prior: SurrogatePrior
     bounds: tuple[float, float]
+    habits: Habits
 
     def begin(self, state: State, goal: Goal) -> Lead:
         self.prior.check_classes(state.scores.shape[1])
@@ -61,9 +58,9 @@ class Guide:
             blurred=torch.zeros_like(state.margin, dtype=torch.bool),
         )
 
-    def opening(self, state: State, task: Task) -> Tensor:
+    def opening(self, state: State) -> Tensor:
         """(n,) bool: rows that follow the surrogates' common direction."""
-        return (state.step < (LONGER if task.grid.kind == "video" else OPENING)) | (state.margin >= 0)
+        return (state.step < self.habits.opening) | (state.margin >= 0)
 
     def open(self, memory: PixelState, state: State, task: Task, rows: Tensor) -> tuple[PixelState, Tensor]:
         """The perturbation (n, c, *size) to query next where `rows`."""
@@ -74,13 +71,14 @@ class Guide:
             lead = self._first(lead, some, task, margins.argmin(1))
         else:
             lead = _next_radius(lead, some, lengths(memory.queried[rows]), margins.amin(1))
-            if task.grid.kind == "video":
+            if self.habits.blurs:
                 missed = some.margin >= 0
-                lead = replace(
-                    lead, blurred=lead.blurred | missed, towards=blurred(lead.towards, missed & ~lead.blurred)
-                )
+                towards = blurred(lead.towards, missed & ~lead.blurred)
+                lead = replace(lead, blurred=lead.blurred | missed, towards=towards)
             for number in range(AGAIN):
-                _, directions = self._at(lead, some, task, margins.argmin(1), memory.proposals, number)
+                _, directions = self._directions(
+                    lead, some, task, margins.argmin(1), lead.delta, memory.proposals, number
+                )
                 lead = _turned(lead, directions)
         whole = memory.lead.put(rows, lead)
         return replace(memory, lead=whole), whole.delta
@@ -89,7 +87,7 @@ class Guide:
         """The direction and radius of the first query; a search of one query goes further at once."""
         only, start = task.budget <= 3, None
         for number in range(STEPS + AGAIN * only):
-            margins, directions = self._at(lead, state, task, rival, 0, number)
+            margins, directions = self._directions(lead, state, task, rival, lead.delta, 0, number)
             start = margins if start is None else start
             if 0 < number < STEPS:
                 lead = replace(lead, radius=_predicted(lead.radius, state.margin0, start - margins))
@@ -102,7 +100,7 @@ class Guide:
         """With a wider angle after a leaning that flipped nearer, and a narrower one after others: margins are curved."""
         assert memory.lead is not None
         nearer = (memory.queried == memory.base).flatten(1).all(1)
-        pace = torch.where(nearer, WIDER, NARROWER).where(memory.index == LEAN, 1.0)
+        pace = torch.where(nearer, self.habits.wider, self.habits.narrower).where(memory.index == LEAN, 1.0)
         angle = (memory.lead.angle * pace).clamp(NARROWEST * ANGLE, ANGLE)
         return replace(memory, lead=replace(memory.lead, angle=angle))
 
@@ -134,27 +132,15 @@ class Guide:
             return lead
         some, old = state[used], lead[used]
         rival = margins_of(some.answer, some, task).argmin(1)
-        _, new = self._directions(some, task, rival, memory.base[used], old, memory.proposals)
-        if task.grid.kind == "video":
-            new = torch.where(wide(old.angle < ANGLE / 2, new), unit(_swinging(new, memory.proposals // own), 2), new)
+        _, new = self._directions(old, some, task, rival, memory.base[used], memory.proposals)
+        narrow = old.angle < ANGLE / 2
+        if narrow.any():
+            new = torch.where(wide(narrow, new), unit(_swinging(new, memory.proposals // own), 2), new)
         spare, leant = torch.cat([old.spare[:, own:], new], 1), torch.full_like(old.leant, own)
         return lead.put(used, replace(old, spare=spare, leant=leant))
 
-    def _at(
-        self, lead: Lead, state: State, task: Task, rival: Tensor, round: int, number: int
-    ) -> tuple[Tensor, Tensor]:
-        """`_directions` at the lead's own perturbation."""
-        return self._directions(state, task, rival, lead.delta, lead, round, number)
-
     def _directions(
-        self,
-        state: State,
-        task: Task,
-        rival: Tensor,
-        delta: Tensor,
-        lead: Lead,
-        round: int,
-        number: int = 0,
+        self, lead: Lead, state: State, task: Task, rival: Tensor, delta: Tensor, round: int, number: int = 0
     ) -> tuple[Tensor, Tensor]:
         """Each surrogate's margin (n, s) at the perturbation, and the unit direction in which it falls (n, s, c, *size). Each
         sees two copies of the input, which differ between surrogates and between steps."""
@@ -162,7 +148,9 @@ class Guide:
         labels = torch.cat([state.y.view(len(rival), -1), rival[:, None]], 1)
 
         def margin(scores: Tensor, labels: Tensor) -> Tensor:
-            return _margin(task.goal, scores, labels[:, :-1], labels[:, -1:])
+            """(n,): of the rival, the last column of the labels."""
+            true = labels[:, :-1] if task.goal.multilabel else labels[:, 0]
+            return task.goal.alternatives(scores, true).gather(1, labels[:, -1:]).squeeze(1)
 
         every = moved_copies(task.grid.kind)
         first = 2 * (round * STEPS + number)
@@ -179,12 +167,6 @@ def _turned(lead: Lead, directions: Tensor) -> Lead:
     towards = lead.towards + unit(directions.mean(1))
     spare = torch.cat([_ordered(directions, towards), lead.spare[:, : directions.shape[1]]], 1)
     return replace(lead, towards=towards, spare=spare)
-
-
-def _margin(goal: Goal, scores: Tensor, labels: Tensor, rival: Tensor) -> Tensor:
-    """(n,): of one alternative to reach the goal."""
-    alternatives = goal.alternatives(scores, labels if goal.multilabel else labels[:, 0])
-    return alternatives.gather(1, rival).squeeze(1)
 
 
 def _swinging(clips: Tensor, number: int) -> Tensor:

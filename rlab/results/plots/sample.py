@@ -75,7 +75,8 @@ class Sample(AttackedSample):
         first, *rest = flow(
             [plain(self.id), f"true: {plain(class_words(self.setting, self.label))}"], inches, TITLE_SIZE, "bold"
         )
-        facts = [self._answers(), self.status.label, self._cost(), *self._distances(), self._patches(), *more]
+        patches = f"{len(self.touched)} of {len(self.entries)} patches"
+        facts = [self._answers(), self.status.label, self._cost(), *self._distances(), patches, *more]
         return [first, *flow([*rest, plain(self.sentence, 300)], inches), *flow(facts, inches)]
 
     def figures(self) -> list[Answer]:
@@ -85,7 +86,8 @@ class Sample(AttackedSample):
         before, after = (np.nan_to_num(values.float().cpu().numpy()) for values in (self.before, self.after))
         order = np.argsort(-np.maximum(before, after), kind="stable").tolist()
         shown = [*order[:TOP], *(k for k in order[TOP:] if k in self.true)]
-        return [Answer(class_name(self.setting, k), k in self.true, float(before[k]), float(after[k])) for k in shown]
+        names = {k: plain(name_of(self.setting, k), 28) for k in shown}
+        return [Answer(names[k], k in self.true, float(before[k]), float(after[k])) for k in shown]
 
     def _answers(self) -> str:
         read = (plain(answer_words(self.setting, p, self.truth), 60) for p in (self.before, self.after))
@@ -110,16 +112,9 @@ class Sample(AttackedSample):
         largest = f"largest change {self.final['linf']:.2g}{unit}"
         return [largest, f"RMS of the change {rms:.2g}{unit} ({share:.0%} of the signal's)"]
 
-    def _patches(self) -> str:
-        return f"{len(self.touched)} of {len(self.entries)} patches"
-
 
 def _ratio(decibels: float) -> list[str]:
     return [] if math.isnan(decibels) else [f"SNR {'∞' if math.isinf(decibels) else f'{decibels:.1f}'} dB"]
-
-
-def class_name(setting: Setting, index: int) -> str:
-    return plain(name_of(setting, index), 28)
 
 
 def entry_name(setting: Setting, entry: int) -> str:

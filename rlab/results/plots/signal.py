@@ -11,21 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from rlab.present.style import (
-    AFTER,
-    BEFORE,
-    DPI,
-    WIDE,
-    hatch,
-    header_height,
-    hue,
-    list_below,
-    new_figure,
-    plain,
-    swatch,
-    tidy,
-    write_header,
-)
+from rlab.present.style import AFTER, BEFORE, DPI, WIDE, hatch, headed_figure, hue, list_below, plain, swatch, tidy
 from rlab.results.plots.sample import Array, Sample, draw_bars
 
 BARS = 2.9  # inches, like the next lines
@@ -66,19 +52,16 @@ def draw_signal(sample: Sample) -> Figure:
     if len(leads) < len(sample.x0):
         lines.append(f"the {len(leads)} of {len(sample.x0)} channels that changed most")
     body = max(rows * (lead[1] + 0.12) + 0.4, 2.5)
-    figure = new_figure(width, header_height(lines) + body + 0.45)
-    cells = figure.add_gridspec(
-        2, 2, height_ratios=[header_height(lines), body], width_ratios=[width - BARS, BARS], wspace=0.04
-    )
-    write_header(figure, cells[0, :], lines)
-    traces = cells[1, 0].subgridspec(rows, columns, hspace=0.02, wspace=0.02)
+    figure, (cell,) = headed_figure(width, lines, [body], 0.45)
+    left, right = cell.subgridspec(1, 2, width_ratios=[width - BARS, BARS], wspace=0.04)
+    traces = left.subgridspec(rows, columns, hspace=0.02, wspace=0.02)
     for i, number in enumerate(leads):
         ax = figure.add_subplot(traces[i % rows, i // rows])
         _draw_lead(ax, sample, number, duration, span, lead if paper else None)
         bottom = i % rows == rows - 1 or i == len(leads) - 1
         ax.tick_params(labelbottom=bottom)
         ax.set_xlabel(("time, s" if sample.setting.rate else "sample") if bottom else "")
-    side = cells[1, 1].subgridspec(2, 1, height_ratios=[2.8, max(body - 2.8, 0.01)])
+    side = right.subgridspec(2, 1, height_ratios=[2.8, max(body - 2.8, 0.01)])
     draw_bars(figure.add_subplot(side[0] if body > 3.6 else side[:]), sample)
     list_below(figure, _handles(sample, paper))
     return figure

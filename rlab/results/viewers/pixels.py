@@ -15,7 +15,7 @@ from PIL import Image
 from PIL.Image import Resampling
 
 from rlab.present.colours import to_colours
-from rlab.present.inline import SMOOTH_FROM, file_address, image_address
+from rlab.present.inline import SMOOTH_FROM, address, image_address
 from rlab.present.style import HUES, hue
 from rlab.present.viewer import Mark, Stage, Timeline
 from rlab.results.plots.moving import SLOW, can_encode, encode, touched_by_frame
@@ -123,7 +123,7 @@ def film(x0: Array, x: Array, rate: float) -> str:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "film.mp4"
         encode(both, rate, path, crf=20, preset="ultrafast")
-        return file_address(path)
+        return address(path.read_bytes(), "video/mp4")
 
 
 def _fitted(frames: NDArray[np.uint8]) -> NDArray[np.uint8]:

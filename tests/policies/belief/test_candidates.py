@@ -13,7 +13,7 @@ from rlab.policies.belief.rule import follow_rule
 from tests.policies.states import Walk
 
 SIZES = {1: (12,), 2: (4, 4), 3: (3, 3, 3)}
-KINDS = [(kind, temperature, boldness) for kind, temperature, each in GROUPS for boldness in each]
+KINDS = [(kind, boldness) for kind, each in GROUPS.items() for boldness in each]
 
 
 def slope(x: Tensor) -> Tensor:
@@ -51,7 +51,7 @@ def test_the_first_candidate_is_the_rules_and_near_ones_keep_the_best_flip(rank:
         assert torch.equal(candidates[:, 0], steps.proposals[-1].assignment)
         flipped = state.margin < 0
         flips += int(flipped.sum())
-        for i, (kind, _, _) in enumerate(KINDS):
+        for i, (kind, _) in enumerate(KINDS):
             if kind == "near":
                 near = candidates[flipped, i]
                 assert ((near == 0) | (near == state.assignment[flipped])).all()
@@ -60,7 +60,7 @@ def test_the_first_candidate_is_the_rules_and_near_ones_keep_the_best_flip(rank:
 
 def test_bolder_candidates_cost_more_before_the_flip_and_less_after_it() -> None:
     steps = walk(2, n=8)
-    bold, shy = KINDS.index(("free", 0.0, 1.6)), KINDS.index(("free", 0.0, 0.7))
+    bold, shy = KINDS.index(("mean", 1.6)), KINDS.index(("mean", 0.7))
 
     def difference() -> Tensor:
         cost = considered(steps).float().square().sum(2)

@@ -46,7 +46,8 @@ def drawn(
     count = f * p + geometry.projection.shape[2] + answers.regional.shape[2] + answers.drop.shape[1]
     normals = torch.randn(n, count, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     belief = Posterior(geometry, answers, model, tensor(hypothesis, dtype=dtype).expand(n, 5))
-    return belief.draw(normals.to(dtype), torch.full((n,), temperature, dtype=dtype))
+    mean, deviation = belief.mean_and_deviation(normals.to(dtype))
+    return mean + temperature * deviation[:, None]
 
 
 def one_patch() -> Geometry:

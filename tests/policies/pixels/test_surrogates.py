@@ -12,7 +12,7 @@ from scipy.ndimage import fourier_gaussian
 import rlab
 from rlab.data.batch import Batch
 from rlab.policies.pixels.slopes import LEAN
-from rlab.policies.pixels.state import Lead, PixelState
+from rlab.policies.pixels.state import HABITS, Lead, PixelState
 from rlab.policies.pixels.surrogates import ANGLE, BLUR, Guide, blurred
 from rlab.priors.surrogates import SurrogatePrior
 from rlab.victims.torch_module import TorchVictim
@@ -68,7 +68,7 @@ def test_leanings_that_never_help_narrow_and_still_differ() -> None:
         rivals=none, gradient=none, base=one, at_base=none, queried=2 * one, index=torch.tensor([LEAN]), probed=none,
         gained=none, tries=none, trust=none, failed=none, lead=lead,
     )  # fmt: skip
-    guide, angles = Guide(SurrogatePrior(()), (0.0, 1.0)), list[float]()
+    guide, angles = Guide(SurrogatePrior(()), (0.0, 1.0), HABITS["video"]), list[float]()
     for _ in range(50):
         memory = guide.learn(memory)
         assert memory.lead is not None
