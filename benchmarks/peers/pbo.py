@@ -49,7 +49,7 @@ def pbo(trial: Trial) -> NoReturn:
 def _surrogate(trial: Trial, samples: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
     """The surrogates' mean margin (m,) at x (m, c, *size), and its gradient."""
     low, span = trial.ensemble.scale
-    values, slopes = trial.ensemble.prior.gradients(x * span + low, trial.y[samples], lambda s, y: margins(s, y)[0])
+    values, slopes = trial.ensemble.prior.gradients(x * span + low, (trial.y[samples],), lambda s, y: margins(s, y)[0])
     return values.mean(1), slopes.mean(1) * span
 
 

@@ -74,9 +74,8 @@ class ExplanationTask:
     @property
     def inputs(self) -> Batch:
         """The inputs with the explained classes as labels, and nothing else that the data say about them."""
-        known: dict[str, Any] = {
-            name: getattr(self.batch, name) for name in ("bounds", "unit", "leads", "rate", "r_peaks")
-        }
+        kept = ("bounds", "unit", "leads", "rate", "r_peaks")
+        known: dict[str, Any] = {name: getattr(self.batch, name) for name in kept}
         return Batch(x=self.x0.cpu(), y=self.labels.cpu(), **known)
 
     @property

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypedDict, Unpack
 
 import numpy as np
 import torch
@@ -136,6 +136,13 @@ def _read(path: Path, size: tuple[int, ...], values: Sequence[int] | None) -> Te
     return torch.from_numpy(np.asarray(scaled) > 127)
 
 
+class Shown(TypedDict, total=False):
+    """The number of samples to draw, and what to call after each method."""
+
+    pictures: int
+    tell: Tell
+
+
 def explain_declared(
     options: ExplainOptions,
     model: Model,
@@ -144,8 +151,7 @@ def explain_declared(
     limit: int | None = None,
     out: str | os.PathLike[str] | None = None,
     announce: Announce = show,
-    pictures: int = PICTURED,
-    tell: Tell = lambda explanation, batch: None,
+    **shown: Unpack[Shown],
 ) -> list[Explanation] | MethodComparison:
     """Explain the data with every named method, or compare the methods."""
     options.methods(compare)  # refuse unknown names before loading anything
@@ -155,7 +161,7 @@ def explain_declared(
             batch.check_numbers(victim(batch.x[:1].to(victim.device), SCORE).shape[1])
         batch = keep_found(victim, options.with_masks(batch), options.labels(batch))
         methods = options.methods(compare, isinstance(victim, TorchVictim))
-        job = ExplainJob(options, victim, batch, methods, None if out is None else Path(out), pictures, tell)
+        job = ExplainJob(options, victim, batch, methods, None if out is None else Path(out), **shown)
         return job.compare() if compare else job.explain()
 
 

@@ -39,7 +39,7 @@ class SurrogatePrior(Prior):
         return f"surrogates {', '.join(map(self._name, range(len(self.surrogates))))}"
 
     def directions(self, x: Tensor, y: Tensor, scale: Tensor, goal: Goal) -> Tensor:
-        own = self.gradients(x, y, goal.margin)[1]
+        own = self.gradients(x, (y,), goal.margin)[1]
         if kind_of(x.shape[2:]) == "signal":
             return -own
         mirrored = self._of_copy(MIRRORED, x, y, goal)
@@ -58,30 +58,30 @@ class SurrogatePrior(Prior):
 
     def alike(self, x: Tensor, y: Tensor, goal: Goal) -> Tensor:
         """(n, s) bool: whether each surrogate's gradient at copies of a picture is similar to that at the picture."""
-        own = self.gradients(x, y, goal.margin)[1]
+        own = self.gradients(x, (y,), goal.margin)[1]
         tried = () if kind_of(x.shape[2:]) == "signal" else (MIRRORED, MOVED)
         agreed = [_agree(own, self._of_copy(copy, x, y, goal)) for copy in tried]
         return torch.stack([torch.ones_like(own.flatten(2)[..., 0], dtype=torch.bool), *agreed]).all(0)
 
     def _of_copy(self, copy: Copy, x: Tensor, y: Tensor, goal: Goal) -> Tensor:
         """(n, s, c, *size): gradients at a copy, moved back."""
-        return self.gradients(x, y, goal.margin, [(copy,)] * len(self.surrogates))[1]
+        return self.gradients(x, (y,), goal.margin, [(copy,)] * len(self.surrogates))[1]
 
     def gradients(
         self,
         x: Tensor,
-        y: Tensor,
-        of: Callable[[Tensor, Tensor], Tensor],
+        columns: Sequence[Tensor],
+        of: Callable[..., Tensor],
         copies: Sequence[Sequence[Copy]] | None = None,
         allowed: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """`of(scores, y)` (n,) of each surrogate, (n, s), and its gradients (n, s, c, *size), both averaged over the copies of x
-        that each surrogate sees, where these are `allowed` (n, s) bool."""
+        """`of(scores, *columns)` (n,) of each surrogate, (n, s), and its gradients (n, s, c, *size), both averaged over the
+        copies of x that each surrogate sees, where these are `allowed` (n, s) bool."""
         values, gradients = [], []
         for number in range(len(self.surrogates)):
             shown = (ITSELF,) if copies is None else copies[number]
             where = torch.ones(len(x), dtype=torch.bool, device=x.device) if allowed is None else allowed[:, number]
-            pairs = [self._differentiate(number, copy.make(x, where), of, y) for copy in shown]
+            pairs = [self._differentiate(number, copy.make(x, where), of, *columns) for copy in shown]
             undone = [copy.undo(gradient, where) for copy, (_, gradient) in zip(shown, pairs, strict=True)]
             values.append(torch.stack([value for value, _ in pairs]).mean(0))
             gradients.append(torch.stack(undone).mean(0))

@@ -145,12 +145,9 @@ class Guide:
         """Each surrogate's margin (n, s) at the perturbation, and the unit direction in which it falls (n, s, c, *size). Each
         sees two copies of the input, which differ between surrogates and between steps."""
         x = (state.x0 + wide(state.scale, delta) * delta).clamp(*self.bounds)
-        labels = torch.cat([state.y.view(len(rival), -1), rival[:, None]], 1)
 
-        def margin(scores: Tensor, labels: Tensor) -> Tensor:
-            """(n,): of the rival, the last column of the labels."""
-            true = labels[:, :-1] if task.goal.multilabel else labels[:, 0]
-            return task.goal.alternatives(scores, true).gather(1, labels[:, -1:]).squeeze(1)
+        def margin(scores: Tensor, labels: Tensor, rival: Tensor) -> Tensor:
+            return task.goal.alternatives(scores, labels).gather(1, rival[:, None]).squeeze(1)
 
         every = moved_copies(task.grid.kind)
         first = 2 * (round * STEPS + number)
@@ -158,7 +155,7 @@ class Guide:
             [every[(first + 3 * surrogate + second) % len(every)] for second in range(min(2, len(every)))]
             for surrogate in range(len(self.prior.surrogates))
         ]
-        margins, gradients = self.prior.gradients(x, labels, margin, copies, lead.alike)
+        margins, gradients = self.prior.gradients(x, (state.y, rival), margin, copies, lead.alike)
         return margins, -unit(blurred(gradients, lead.blurred), 2)
 
 
