@@ -193,7 +193,8 @@ def test_a_surrogate_of_the_same_kind_helps_and_another_is_refused() -> None:
     assert hidden.succeeded.all()
     free = {**OPTIONS, "palette": "pixels", "patch": None}
     alone = rlab.attack(planted_victim("numbers"), batch, goal="deviate:+5", surrogate=Mean(), **free)
-    assert alone.succeeded.all() and (alone.final["l2"] < result.final["l2"]).all()
+    assert alone.succeeded.all()
+    assert (alone.final["l2"] < result.final["l2"]).all()
     assert rlab.attack(planted_victim("boxes"), planted_batch("boxes", 2), surrogate=lamps, **free).succeeded.all()
     surrogate = TorchVictim(Mean(), outputs="numbers")
     with pytest.raises(InputError, match="predicts numbers and the model boxes"):

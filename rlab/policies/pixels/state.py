@@ -22,9 +22,7 @@ class Habits:
     near: int = 2  # a move becomes the base if its margin is at most this many times as far from zero as the base's
     wider: float = 1.0  # how the angle of leanings changes after one that flipped nearer
     narrower: float = 1.0  # the same after another
-    blurs: bool = (
-        False  # whether the surrogates' gradients are blurred after a miss; on photos that made all queries worse
-    )
+    blurs: bool = False  # whether the surrogates' gradients are blurred after a miss, which made photos worse
 
 
 HABITS: dict[Kind, Habits] = {
