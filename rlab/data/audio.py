@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlab.data.fields import DataFields, check_room
-from rlab.data.labels import files_below, labels_of
+from rlab.data.files import files_below
+from rlab.data.labels import labels_of
 from rlab.data.source import Source, broken, reader, reads
 from rlab.data.wfdb_read import ratio_of, resample
 from rlab.errors import DataError, InputError, MissingExtra, optional

@@ -13,8 +13,9 @@ from rlab.data.batch import Batch
 from rlab.data.decode import BadClip, read_clip
 from rlab.data.eight_bit import finite
 from rlab.data.fields import UNIT, DataFields, Sampling, Size
+from rlab.data.files import files_below
 from rlab.data.fitting import sides
-from rlab.data.labels import files_below, labels_of, look_up, read_cells, read_table, table_of
+from rlab.data.labels import labels_of, look_up, read_cells, read_table, table_of
 from rlab.data.source import Pixels, Source, read_all, reader, reads
 from rlab.data.take import parse_ranges
 from rlab.errors import DataError, OptionError

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from rlab.data.arrays import as_source
 from rlab.data.fields import DataFields
-from rlab.data.labels import KEY_NAMES, LABEL_NAMES, encode_texts, is_number, read_cells, read_list
+from rlab.data.labels import KEY_NAMES, LABEL_NAMES, encode_texts, is_number, read_cells, read_list, refuse_empty
 from rlab.data.source import Source, reads
 from rlab.errors import DataError, OptionError
 
@@ -33,7 +33,9 @@ def csv_signals(source: DataFields) -> Source:
         at, (y, classes) = None, read_list(labels, len(rows), source.classes, source.target)
     else:
         at = _label_at(rows, header, source.label_column, file.name)
-        y, classes = encode_texts([row[at] for row in rows], source, file.name)
+        texts = [row[at] for row in rows]
+        refuse_empty(texts, file, int(bool(header)))
+        y, classes = encode_texts(texts, source, file.name)
     key = next((header.index(name) for name in KEY_NAMES if name in header), None)
     values = [i for i in range(len(rows[0])) if i not in (at, key)]
     x = read_numbers(rows, values, file.name, first=2 if header else 1)

@@ -16,8 +16,9 @@ from torch import Tensor
 
 from rlab.data.eight_bit import finite, to_float
 from rlab.data.fields import UNIT, Channels, DataFields, Resizing, Size, check_room
+from rlab.data.files import files_below
 from rlab.data.fitting import fit, sides
-from rlab.data.labels import aims_of, files_below, labels_of
+from rlab.data.labels import aims_of, labels_of
 from rlab.data.numpy_files import Array, open_npy, read_npy
 from rlab.data.source import Decoded, Pixels, Source, decode, reads
 from rlab.errors import DataError, InputError, OptionError

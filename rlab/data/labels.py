@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
-import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
 import numpy as np
@@ -54,12 +53,21 @@ def read_table(path: str | Path, column: str | None = None) -> dict[str, str]:
     path = Path(path)
     rows = read_cells(path)
     key, label, header = _columns(rows, path, column)
+    refuse_empty([row[label] for row in rows[header:]], path, header)
     table: dict[str, str] = {}
     for row in rows[header:]:
         if table.setdefault(row[key], row[label]) != row[label]:
             both = f"{table[row[key]]!r} and {row[label]!r}"
             raise DataError(f"{path.name!r} gives {row[key]!r} two labels, {both}: keep one of the rows")
     return table
+
+
+def refuse_empty(labels: Sequence[str], path: Path, header: int) -> None:
+    """Refuse an empty label; the file has `header` lines (0 or 1), then one for each label; blank lines do not count."""
+    if "" in labels:
+        lines = [number for number, line in enumerate(read_text(path).splitlines(), 1) if line.strip()]
+        at = f"line {lines[header + labels.index('')]} of {path.name!r}"
+        raise DataError(f"expected a label in every line, got none in {at}: fill it in or remove the line")
 
 
 def _columns(rows: Sequence[Sequence[str]], path: Path, column: str | None) -> tuple[int, int, int]:
@@ -122,6 +130,8 @@ def encode(labels: Sequence[str], classes: Classes = None, others: Sequence[str]
     """
     names = class_names(classes)
     every = sorted({*labels, *others})
+    if "" in every and "" not in names:
+        raise DataError("expected a label for every sample, got an empty one: fill it in or leave the sample out")
     numbers = None if set(every) <= set(names) else _whole_numbers(every)
     if numbers is not None:
         return _in_range(torch.tensor([numbers[label] for label in labels]), names), names
@@ -179,7 +189,9 @@ def read_list(file: str, count: int, classes: Classes = None, target: Prediction
     else:
         cells = [row[-1] for row in read_cells(path)]
         named = len(cells) == count + 1 and cells[0] not in cells[1:] and not is_number(cells[0])
-        labels = np.array(cells[1:] if cells[0].lower() in LABEL_NAMES or named else cells)
+        header = int(cells[0].lower() in LABEL_NAMES or named)
+        refuse_empty(cells[header:], path, header)
+        labels = np.array(cells[header:])
     rows = len(labels) if labels.ndim else 0
     if rows != count:
         raise DataError(f"{path.name!r} holds {rows} labels for {count} samples: expected one label per sample")
@@ -218,28 +230,6 @@ def _in_range(labels: Tensor, names: tuple[str, ...]) -> Tensor:
         allowed = f"labels in 0..{len(names) - 1}" if names else "labels of at least 0"
         raise DataError(f"expected {allowed}, got {low} to {high}: correct the labels or the classes")
     return labels
-
-
-def endings_below(folder: Path) -> set[str]:
-    """Suffixes, in lower case, of all files in the folder and below it, except hidden ones."""
-    return {path.suffix.lower() for path in _files(folder)}
-
-
-def files_below(folder: Path, endings: Sequence[str], what: str) -> list[str]:
-    """Sorted paths, relative to the folder, of the files with these suffixes."""
-    if not folder.is_dir():
-        raise DataError(f"there is no folder {str(folder)!r}: check the path")
-    names = sorted(path.relative_to(folder).as_posix() for path in _files(folder) if path.suffix.lower() in endings)
-    if not names:
-        raise DataError(f"the folder {str(folder)!r} holds no {what}: expected files ending in {', '.join(endings)}")
-    return names
-
-
-def _files(folder: Path) -> Iterator[Path]:
-    for parent, _, names in os.walk(folder):
-        for name in names:
-            if not name.startswith(".") and os.path.isfile(os.path.join(parent, name)):
-                yield Path(parent, name)
 
 
 def numbers(cells: Sequence[str], where: str) -> Tensor:

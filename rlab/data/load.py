@@ -19,8 +19,8 @@ from rlab.data.csv_signals import csv_signals
 from rlab.data.embedded import DEMO as DEMO
 from rlab.data.embedded import demo
 from rlab.data.fields import DataFields
+from rlab.data.files import endings_below
 from rlab.data.images import CIFAR10C, IMAGES, cifar10, cifar10c, image_folder, is_cifar, is_pickled_cifar
-from rlab.data.labels import endings_below
 from rlab.data.memory import READ, InMemory, in_memory
 from rlab.data.numpy_files import HELD as HELD
 from rlab.data.physionet import cinc2017, is_cinc2017, is_ptbxl, ptbxl

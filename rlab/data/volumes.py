@@ -14,8 +14,9 @@ from torch.nn.functional import interpolate, pad
 
 from rlab.data.decode import frame_indices
 from rlab.data.fields import UNIT, DataFields, check_room
+from rlab.data.files import files_below
 from rlab.data.fitting import place
-from rlab.data.labels import files_below, labels_of
+from rlab.data.labels import labels_of
 from rlab.data.source import Source, broken, reader, reads
 from rlab.errors import DataError, InputError, MissingExtra, optional
 from rlab.storage.config import Bounds

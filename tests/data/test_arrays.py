@@ -162,6 +162,7 @@ ROWS = table([[*CELLS[0], "1"], [*CELLS[1], "0"]])
         ("x.csv", "1\n2\n", {}, "cannot tell which column"),
         ("x.csv", ROWS, {"label_column": "9"}, r"no column '9': expected a position in 0\.\.4"),
         ("x.csv", "0.5,1.5,a\n0.5,oops,b\n", {}, "got 'oops' in line 2, column 2: correct the cell"),
+        ("x.csv", "t0,t1,label\n0.5,1.5,b\n0.5,1.5,\n", {}, "got none in line 3 of 'x.csv': fill it in or remove"),
         ("x.csv", "t0,t1,label\n0.5,,b\n", {}, "got '' in line 2, column 2"),
         ("x.csv", "0.5,1.5,a\n0.5,b\n", {}, "line 2 of 'x.csv' has 2 cells, but the first line has 3"),
         ("x.csv", "0.5,1.5,a\n0.5,nan,b\n", {}, "1 of 2 samples hold NaN or infinite values, first '1'"),

@@ -45,7 +45,7 @@ def test_frame_indices_by_hand():
 
 
 def test_class_folders(tmp_path):
-    for name in ("run/a.mp4", "jump/b.avi"):
+    for name in ("run/a.mp4", "jump/b.avi", ".trash/c.mp4", "__MACOSX/d.avi"):
         write(tmp_path / name)
     batch = load(tmp_path, frames=4)
     assert batch.x.shape == (2, 3, 4, 32, 48)

@@ -53,6 +53,13 @@ def test_class_folders_in_sorted_order(tmp_path):
     assert load(tmp_path, limit=2, shuffle=True, seed=1).classes == ("n01", "n02", "n03")
 
 
+def test_hidden_and_system_folders_are_no_classes(tmp_path):
+    for name in ("cat/a.png", "dog/b.png", ".ipynb_checkpoints/c.png", "__MACOSX/d.png", "dog/.trash/e.png"):
+        write(tmp_path / name)
+    assert load(tmp_path).classes == ("cat", "dog")
+    assert load(tmp_path).ids == ("cat/a.png", "dog/b.png")
+
+
 def test_class_folders_named_by_number_are_indices(tmp_path):
     for name in ("2/a.png", "10/b.png"):
         write(tmp_path / name)

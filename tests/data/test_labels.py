@@ -28,6 +28,10 @@ def test_table_with_and_without_header(tmp_path, text):
     assert read_table(write(tmp_path / "labels.csv", text)) == {"a.png": "cat", "b.png": "dog"}
 
 
+def test_the_column_of_labels_may_have_no_name(tmp_path):
+    assert read_table(write(tmp_path / "labels.csv", "file,\na.png,cat\n")) == {"a.png": "cat"}
+
+
 def test_table_by_column(tmp_path):
     path = write(tmp_path / "labels.csv", "image,breed,index\na,cat,281\n")
     assert read_table(path, "index") == {"a": "281"}
@@ -93,6 +97,10 @@ COLUMNS = "image,breed,index\na,cat,281\n"
         ("", lambda p: read_table(p.with_name("other.csv")), InputError, "there is no file"),
         ("", lambda p: class_names(str(p.with_name("none"))), InputError, "there is no file of class names"),
         ("1\n2\n", lambda p: read_list(p, 3), DataError, "'labels.csv' holds 2 labels for 3 samples"),
+        ("file,label\n\na,0\nb,\nc,2\n", read_table, DataError, "got none in line 4 of 'labels.csv': fill it in or"),
+        ("a,0\nb,\n", read_table, DataError, "got none in line 2 of 'labels.csv'"),
+        ("n,label\n0,cat\n1,\n", lambda p: read_list(p, 2), DataError, "got none in line 3 of 'labels.csv'"),
+        ("", lambda p: encode(["cat", ""]), DataError, "expected a label for every sample, got an empty one"),
         ("", lambda p: look_up({"c": "2"}, ["z.png", "c", "w"], p.name), DataError, "no row for 2 of 3 samples"),
         ("", lambda p: encode(["eel", "dog"], ["cat", "dog"]), DataError, "1 label names are not among the 2 classes"),
         ("", lambda p: encode(["2", "0"], ["cat", "dog"]), DataError, r"expected labels in 0\.\.1, got 0 to 2"),

@@ -16,9 +16,10 @@ from rlab.data.annotated.boxes import header, look
 from rlab.data.annotated.pictures import with_stem
 from rlab.data.annotated.voc import CLASSES, listed_in
 from rlab.data.fields import DataFields, check_room
+from rlab.data.files import files_below
 from rlab.data.fitting import place
 from rlab.data.images import IMAGES, picture_source
-from rlab.data.labels import class_names, files_below
+from rlab.data.labels import class_names
 from rlab.data.source import Source, reads
 from rlab.errors import DataError
 from rlab.predictions.maps import IGNORED, encode_map

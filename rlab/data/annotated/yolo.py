@@ -9,8 +9,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from rlab.data.annotated.pictures import BAD_NUMBERS, Annotations, Picture, Thing, thing
+from rlab.data.files import files_below
 from rlab.data.images import IMAGES
-from rlab.data.labels import files_below
 from rlab.errors import DataError, OptionError
 from rlab.storage.names import inside
 from rlab.storage.outside import parse_yaml, read_lines, read_text
