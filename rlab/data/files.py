@@ -1,10 +1,10 @@
-"""Find files in a folder and below it."""
+"""Find files in a folder and below it, and refuse folders in which either of two levels may be the classes."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from rlab.errors import DataError
 
@@ -32,3 +32,18 @@ def _files(folder: Path) -> Iterator[Path]:
         for name in names:
             if not name.startswith(".") and os.path.isfile(os.path.join(parent, name)):
                 yield Path(parent, name)
+
+
+def refuse_two_levels(folder: Path, names: Sequence[str]) -> None:
+    """Refuse folders such as train and test that hold only folders, several of the same names: either level may be the classes."""
+    parts = [PurePosixPath(name).parts for name in names]
+    below: dict[str, set[str]] = {}
+    for first, second, *_ in parts:
+        below.setdefault(first, set()).add(second)
+    shared = sorted(set.intersection(*below.values()))
+    if min(map(len, parts)) > 2 and len(below) > 1 and len(shared) > 1:
+        tops, inner = (", ".join(every[:3]) + (", ..." if len(every) > 3 else "") for every in (sorted(below), shared))
+        raise DataError(
+            f"cannot tell which folders in {str(folder)!r} are the classes, {tops} or, in each of them, {inner}: name one of "
+            f"the folders ({str(folder / min(below))!r}), or pass classes (-D classes=FILE, one name per line) or labels"
+        )

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from rlab.data.fields import DataFields
+from rlab.data.files import refuse_two_levels
 from rlab.data.numpy_files import Array, read_npy, texts
 from rlab.errors import DataError, OptionError
 from rlab.predictions.boxes import TARGET_COLUMNS, TargetBoxes
@@ -266,4 +267,6 @@ def labels_of(source: DataFields, names: Sequence[str]) -> Encoded:
     if loose:
         advice = "pass labels, a CSV with the columns file and label, or use one folder per class"
         raise DataError(f"{len(loose)} files in {source.path!r} have no label, first {loose[0]!r}: {advice}")
+    if source.classes is None:
+        refuse_two_levels(source.location, names)
     return encode([name.split("/")[0] for name in names], source.classes)

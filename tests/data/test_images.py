@@ -60,6 +60,33 @@ def test_hidden_and_system_folders_are_no_classes(tmp_path):
     assert load(tmp_path).ids == ("cat/a.png", "dog/b.png")
 
 
+def test_two_levels_that_could_both_be_classes_are_refused(tmp_path):
+    for name in ("test/cat/a.png", "test/dog/b.png", "train/cat/c.png", "train/dog/d.png", "train/eel/e.png"):
+        write(tmp_path / name)
+    sentence = (
+        "which folders in .* are the classes, test, train or, in each of them, cat, dog: name one .*test'.*classes"
+    )
+    with pytest.raises(DataError, match=sentence):
+        load(tmp_path)
+    assert load(tmp_path / "train").classes == ("cat", "dog", "eel")
+    assert load(tmp_path, classes=("train", "test")).y.tolist() == [1, 1, 0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("n01/images/a.png", "n02/images/b.png"),  # Tiny ImageNet
+        ("cat/home/a.png", "cat/zoo/b.png", "dog/street/c.png", "dog/home/d.png"),
+        ("cat/1/a.png", "cat/2/b.png", "dog/1/c.png", "dog/2/d.png", "dog/e.png"),
+        ("train/cat/a.png", "train/dog/b.png"),
+    ],
+)
+def test_folders_in_class_folders_belong_to_the_class(tmp_path, names: tuple[str, ...]):
+    for name in names:
+        write(tmp_path / name)
+    assert load(tmp_path).classes == tuple(sorted({name.split("/")[0] for name in names}))
+
+
 def test_class_folders_named_by_number_are_indices(tmp_path):
     for name in ("2/a.png", "10/b.png"):
         write(tmp_path / name)
