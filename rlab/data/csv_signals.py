@@ -22,10 +22,12 @@ def csv_signals(source: DataFields) -> Source:
 
     `label_column` is a name in the header or a position ('0' is the first, '-1' the last). Without it, the label is the
     column that the header calls label, class, ...; or the first or last column, if only that one holds names or integers.
+    A column that the header calls file, id, ... names the samples, as does a first column without a name, the index of pandas.
     """
     file, labels = source.location, source.labels
     rows = read_cells(file)
     header = _header(rows)
+    keys = _keys(header)
     rows = rows[1:] if header else rows
     if not rows:
         raise DataError(f"{file.name!r} has a header but no samples: expected one line per sample")
@@ -36,8 +38,8 @@ def csv_signals(source: DataFields) -> Source:
         texts = [row[at] for row in rows]
         refuse_empty(texts, file, int(bool(header)))
         y, classes = encode_texts(texts, source, file.name)
-    key = next((header.index(name) for name in KEY_NAMES if name in header), None)
-    values = [i for i in range(len(rows[0])) if i not in (at, key)]
+    key = next((i for i in keys if i != at), None)
+    values = [i for i in range(len(rows[0])) if i not in (at, *keys)]
     x = read_numbers(rows, values, file.name, first=2 if header else 1)
     ids = None if key is None else np.array([row[key] for row in rows])
     return as_source(source.model_copy(update={"kind": "signal"}), x, y, classes, ids)
@@ -57,12 +59,19 @@ def read_numbers(rows: Rows, columns: Sequence[int], name: str, first: int = 1) 
 
 
 def _header(rows: Rows) -> tuple[str, ...]:
-    """The first row in lower case, if it holds a known name or if all its inner cells are text above numbers; else ()."""
+    """The first row in lower case, if it holds a known name, is pandas' default, or has only texts above numbers; else ()."""
     names = tuple(cell.lower() for cell in rows[0])
     inner = range(1, len(names) - 1)
-    named = any(name in KEY_NAMES + LABEL_NAMES for name in names)
+    default = ("", *map(str, range(len(names) - 1)))  # nothing above the index, then 0, 1, ...
+    named = any(name in KEY_NAMES + LABEL_NAMES for name in names) or names == default
     texts_only = bool(inner) and all(names[i] and not is_number(names[i]) for i in inner)
     return names if named or (len(rows) > 1 and texts_only and any(is_number(rows[1][i]) for i in inner)) else ()
+
+
+def _keys(header: Sequence[str]) -> list[int]:
+    """The columns that name the samples, the best first: one with a usual name, and a first one without a name."""
+    named = [header.index(name) for name in KEY_NAMES if name in header]
+    return named[:1] + [i for i, name in enumerate(header[:1]) if not name]
 
 
 def _label_at(rows: Rows, header: Sequence[str], column: str | None, name: str) -> int:
@@ -79,7 +88,7 @@ def _label_at(rows: Rows, header: Sequence[str], column: str | None, name: str) 
     likely = [
         at for at in (0, last) if all(float(row[at]).is_integer() if is_number(row[at]) else row[at] for row in rows)
     ]
-    if len(likely) != 1 or last == 0:
+    if len(likely) != 1 or last == 0 or likely[0] in _keys(header):
         advice = "pass label_column ('0' is the first, '-1' the last) or labels, a file with one label per line"
         raise DataError(f"cannot tell which column of {name!r} is the label: {advice}")
     return likely[0]

@@ -125,6 +125,35 @@ def test_names_and_ids_in_a_table(tmp_path):
     assert torch.equal(batch.x, torch.from_numpy(X)[:, None])
 
 
+@pytest.mark.parametrize("header", [["", "a", "b", "c", "d", "label"], ["", "0", "1", "2", "3", "label"]])
+def test_the_index_of_pandas_names_the_samples(tmp_path, header):
+    rows = [["7", *CELLS[0], "1"], ["9", *CELLS[1], "0"]]
+    (tmp_path / "x.csv").write_text(table(rows, header))
+    batch = load(tmp_path / "x.csv")
+    assert (batch.ids, batch.y.tolist()) == (("7", "9"), [1, 0])
+    assert torch.equal(batch.x, torch.from_numpy(X)[:, None])
+
+
+def test_the_index_of_pandas_is_no_value_beside_a_column_of_names(tmp_path):
+    rows = [["0", "p1", *CELLS[0], "1"], ["1", "p2", *CELLS[1], "0"]]
+    (tmp_path / "x.csv").write_text(table(rows, ["", "id", "a", "b", "c", "d", "label"]))
+    batch = load(tmp_path / "x.csv")
+    assert batch.ids == ("p1", "p2")
+    assert torch.equal(batch.x, torch.from_numpy(X)[:, None])
+
+
+def test_a_first_column_without_a_name_can_be_the_label(tmp_path):
+    (tmp_path / "x.csv").write_text(table([["1", *CELLS[0]], ["0", *CELLS[1]]], ["", "a", "b", "c", "d"]))
+    batch = load(tmp_path / "x.csv", label_column="0")
+    assert (batch.ids, batch.y.tolist()) == (("0", "1"), [1, 0])
+
+
+def test_the_default_header_of_pandas_is_no_sample(tmp_path):
+    (tmp_path / "x.csv").write_text(table([["0", *CELLS[0]], ["1", *CELLS[1]]], ["", "0", "1", "2", "3"]))
+    (tmp_path / "y.csv").write_text("1\n0\n")
+    assert torch.equal(load(tmp_path / "x.csv", labels=str(tmp_path / "y.csv")).x, torch.from_numpy(X)[:, None])
+
+
 def test_labels_in_a_second_file(tmp_path):
     (tmp_path / "x.csv").write_text(table(CELLS))
     (tmp_path / "y.csv").write_text("1\n0\n")
@@ -160,6 +189,8 @@ ROWS = table([[*CELLS[0], "1"], [*CELLS[1], "0"]])
         ("a.npy", X, {}, "'a.npy' holds no labels: pass labels"),
         ("x.csv", table(CELLS), {}, "cannot tell which column of 'x.csv' is the label"),
         ("x.csv", "1\n2\n", {}, "cannot tell which column"),
+        ("x.csv", ",a,b,c\n0,0.5,1.5,2.5\n1,0.5,1.5,2.5\n", {}, "cannot tell which column"),
+        ("x.csv", "id,a,b,c\n0,0.5,1.5,2.5\n1,0.5,1.5,2.5\n", {}, "cannot tell which column"),
         ("x.csv", ROWS, {"label_column": "9"}, r"no column '9': expected a position in 0\.\.4"),
         ("x.csv", "0.5,1.5,a\n0.5,oops,b\n", {}, "got 'oops' in line 2, column 2: correct the cell"),
         ("x.csv", "t0,t1,label\n0.5,1.5,b\n0.5,1.5,\n", {}, "got none in line 3 of 'x.csv': fill it in or remove"),
