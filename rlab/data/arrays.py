@@ -25,7 +25,7 @@ X_NAMES = ("x", "data", "images", "signals", "clips", "inputs", "arr_0")
 Y_NAMES = ("y", "labels", "label", "targets", "arr_1")
 
 
-@reads("target", "labels", "classes", "bounds", "rate", "unit", "leads", "split")
+@reads("target", "labels", "classes", "multilabel", "bounds", "rate", "unit", "leads", "split")
 def npz(source: DataFields) -> Source:
     """Load x and y (or X and labels, x_test and y_test, ...) and, if present, ids, masks and classes from an .npz file."""
     path, stored = source.location, npz_names(source.location)
@@ -48,14 +48,14 @@ def _labels(source: DataFields, shape: tuple[int, ...], y: Array | None = None) 
     if not shape:
         raise DataError(f"expected one row per sample in {source.path!r}, got a single value")
     if y is not None:
-        return encode_values(_same(y, shape[0], "y"), source.target, source.classes)
+        return encode_values(_same(y, shape[0], "y"), source.target, source.classes, source.multilabel)
     if source.labels is not None:
-        return read_list(source.labels, shape[0], source.classes, source.target)
+        return read_list(source.labels, shape[0], source)
     name = source.location.name
     raise DataError(f"{name!r} holds no labels: pass labels, a .npy or .csv file with one label per sample")
 
 
-@reads("target", "labels", "classes", "bounds", "rate", "unit", "leads")
+@reads("target", "labels", "classes", "multilabel", "bounds", "rate", "unit", "leads")
 def npy(source: DataFields) -> Source:
     """Load signals (n, t) or (n, c, t), images (n, c, h, w) or clips (n, c, t, h, w) from .npy, with labels from a second file."""
     x = open_npy(source.location)

@@ -32,7 +32,7 @@ def csv_signals(source: DataFields) -> Source:
     if not rows:
         raise DataError(f"{file.name!r} has a header but no samples: expected one line per sample")
     if labels is not None:
-        at, (y, classes) = None, read_list(labels, len(rows), source.classes, source.target)
+        at, (y, classes) = None, read_list(labels, len(rows), source)
     else:
         at = _label_at(rows, header, source.label_column, file.name)
         texts = [row[at] for row in rows]

@@ -93,7 +93,7 @@ class DataFields(Options):
     scaling: Scaling | None = Field(None, description="WFDB: standardise each lead over the record or the window")
     multilabel: bool | None = Field(
         None,
-        description="PTB-XL, CinC 2020: several labels per record, or only records with one (default: by the model)",
+        description="PTB-XL, CinC 2020, arrays: several labels per sample, or only one (default: by the model)",
     )
     beats: bool | None = Field(None, description="WFDB: cut beats, or consecutive windows")
     window: PositiveFloat | None = Field(None, description="WFDB, sounds: window length in seconds")

@@ -145,13 +145,20 @@ def encode(labels: Sequence[str], classes: Classes = None, others: Sequence[str]
     return torch.tensor([index[label] for label in labels]), names
 
 
-def encode_array(labels: Array, classes: Classes = None) -> Encoded:
-    """Convert an array of labels: numbers or names (n,), one-hot rows (n, k), or zeros and ones (n, k) for several labels."""
+def encode_array(labels: Array, classes: Classes = None, several: bool | None = None) -> Encoded:
+    """Convert an array of labels: numbers or names (n,), one-hot rows (n, k), or zeros and ones (n, k) for several labels.
+
+    `several` keeps zeros and ones as they are (True) or refuses several labels (False); None decides by the rows.
+    """
     labels = labels.reshape(len(labels)) if labels.shape[1:] == (1,) else labels
     names = class_names(classes)
     if labels.ndim == 2 and labels.size and labels.dtype.kind in "biuf" and np.isin(labels, (0, 1)).all():
         rows = torch.from_numpy(labels.astype(np.int64))
-        return (rows.argmax(1) if bool((rows.sum(1) == 1).all()) else rows), names
+        others = int((rows.sum(1) != 1).sum())
+        if others and several is False:
+            count = f"{others} of {len(rows)} samples with several labels or none"
+            raise DataError(f"expected one label per sample, got {count}: remove them, or leave out multilabel=False")
+        return (rows if others or several else rows.argmax(1)), names
     if labels.ndim != 1:
         raise DataError(f"expected labels of shape (n,), or (n, k) of zeros and ones, got shape {labels.shape}")
     if labels.dtype.kind in "US":
@@ -164,10 +171,10 @@ def encode_array(labels: Array, classes: Classes = None) -> Encoded:
     return _in_range(torch.from_numpy(labels.astype(np.int64)), names), names
 
 
-def encode_values(y: Array, target: Prediction | None, classes: Classes = None) -> Encoded:
+def encode_values(y: Array, target: Prediction | None, classes: Classes = None, several: bool | None = None) -> Encoded:
     """Labels, or boxes (n, m, 5), maps (n, *size) or numbers (n,) or (n, k) as rows that a `Batch` holds, and class names."""
     if target in (None, "classes"):
-        return encode_array(y, classes)
+        return encode_array(y, classes, several)
     boxes = y.ndim == 3 and y.shape[-1] == TARGET_COLUMNS
     fits = {"boxes": boxes, "map": y.ndim >= 3, "numbers": y.ndim in (1, 2)}
     if not fits[target] or y.dtype.kind not in "biuf" or not y.size:
@@ -182,9 +189,9 @@ def encode_values(y: Array, target: Prediction | None, classes: Classes = None) 
     return rows, class_names(classes)
 
 
-def read_list(file: str, count: int, classes: Classes = None, target: Prediction | None = None) -> Encoded:
+def read_list(file: str, count: int, source: DataFields) -> Encoded:
     """Read one label for each of `count` samples, in order, from an .npy file or from the last cell of each line of text."""
-    path = Path(file)
+    path, target = Path(file), source.target
     if path.suffix == ".npy":
         labels = read_npy(path)
     else:
@@ -198,7 +205,7 @@ def read_list(file: str, count: int, classes: Classes = None, target: Prediction
         raise DataError(f"{path.name!r} holds {rows} labels for {count} samples: expected one label per sample")
     if labels.dtype.kind in "US" and target == "numbers":
         return numbers(texts(labels, "numbers"), path.name), ()
-    return encode_values(labels, target, classes)
+    return encode_values(labels, target, source.classes, source.multilabel)
 
 
 def class_names(classes: Classes) -> tuple[str, ...]:

@@ -67,7 +67,9 @@ class DataOptions(DataFields):
 
     def suited(self, several: bool) -> Self:
         """These options for a model with several labels per sample, or one, where the data can be read either way."""
-        open_question = self.multilabel is None and "multilabel" in ACCEPTED[self._loader()]
+        loader = self._loader()
+        choice = several or loader not in (npz, npy)  # arrays with several labels keep them: the goal refuses these
+        open_question = self.multilabel is None and "multilabel" in ACCEPTED[loader] and choice
         return self.model_copy(update={"multilabel": several}) if open_question else self
 
     def _loader(self) -> Loader:
@@ -105,8 +107,8 @@ def load(
 ) -> Samples:
     """Load samples from a file, a folder or `demo:NAME`; the options are the fields of `DataOptions`.
 
-    Arrays (x, y), or a Dataset or DataLoader of such pairs, take those of the options that apply: bounds, kind, classes, rate,
-    limit, order, shuffle and seed. With `stream`, return a `Source`, which reads a batch with `source[rows]`.
+    Arrays (x, y), or a Dataset or DataLoader of such pairs, take those of the options that apply: bounds, kind, classes,
+    multilabel, rate, limit, order, shuffle and seed. With `stream`, return a `Source`, which reads a batch with `source[rows]`.
     If reading takes long, a bar shows the progress, unless you pass progress=False.
     """
     if not isinstance(path, str | os.PathLike):

@@ -25,7 +25,20 @@ from rlab.storage.config import Bounds
 
 InMemory = Dataset[Any] | DataLoader[Any] | Sequence[Any] | Iterable[Any]
 # the fields that apply here
-READ = ("target", "kind", "classes", "bounds", "rate", "unit", "leads", "limit", "order", "shuffle", "seed")
+READ = (
+    "target",
+    "kind",
+    "classes",
+    "multilabel",
+    "bounds",
+    "rate",
+    "unit",
+    "leads",
+    "limit",
+    "order",
+    "shuffle",
+    "seed",
+)
 _FORMS = "a Batch, a pair (x, y) of arrays, a Dataset or DataLoader of such pairs, or a path"
 _BYTE = 255.0
 
@@ -70,7 +83,7 @@ def _split(objects: Any) -> tuple[Array, Array]:
 
 def _labels(y: Array, own: tuple[str, ...] | None, source: DataFields) -> Encoded:
     """Labels and class names; if both the data set and the user name the classes, the user's order counts."""
-    labels, names = encode_values(y, source.target, source.classes if own is None else own)
+    labels, names = encode_values(y, source.target, source.classes if own is None else own, source.multilabel)
     if own is None or source.classes is None or labels.dim() > 1:
         return labels, names
     return encode([own[label] for label in labels.tolist()], class_names(source.classes))

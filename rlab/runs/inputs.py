@@ -48,7 +48,8 @@ def taken(model: Model, data: Data, limit: int | None = None, stream: bool = Fal
         batch = data.open() if stream else data.load()
     else:
         bounds = model.bounds if isinstance(model, Victim) else None
-        batch = as_batch(data, limit, bounds, own_classes(model), predicted_by(model))
+        several = isinstance(model, Victim | ModelOptions) and model.multilabel
+        batch = as_batch(data, limit, bounds, own_classes(model), predicted_by(model), several)
     modes = {part: part.training for part in model.modules()} if isinstance(model, nn.Module) else {}
     victim: Victim | None = None
     try:
@@ -86,9 +87,10 @@ def as_batch(
     bounds: Bounds | None = None,
     own: tuple[str, ...] = (),
     target: Prediction | None = None,
+    several: bool = False,
 ) -> Batch:
     """Return at most `limit` samples, spread over the classes, as a batch; `bounds` and `target` are those of arrays (see
-    `rlab.load`), and `own` the model's own classes, which the labels of arrays name."""
+    `rlab.load`), `own` the model's own classes, which the labels of arrays name, and `several` whether it has several labels."""
     if isinstance(data, Source):
         return (data if limit is None else data.select(Take(limit)))[:]
     if isinstance(data, Batch):
@@ -98,7 +100,7 @@ def as_batch(
     assert not isinstance(data, Samples)
     options: dict[str, Any] = {"limit": limit}
     if not isinstance(data, str | os.PathLike):
-        options |= {"bounds": bounds, "target": target}
+        options |= {"bounds": bounds, "target": target, "multilabel": several or None}
     if own and isinstance(data, tuple | list) and len(data) == 2:
         labels = np.asarray(data[1])
         if labels.ndim == 1:  # otherwise samples have several labels

@@ -4,8 +4,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from rlab.data.fields import DataFields
 from rlab.data.labels import class_names, encode, encode_array, look_up, read_list, read_table
 from rlab.errors import DataError, InputError, OptionError
+
+ANY = DataFields(path="x.npy")
 
 
 def write(path, text):
@@ -72,13 +75,17 @@ def test_arrays_of_labels():
     "text", ["cat\ndog\ncat\n", "label\ncat\ndog\ncat\n", "n,label\n0,cat\n1,dog\n2,cat\n", "kind\ncat\ndog\ncat"]
 )
 def test_one_label_per_line(tmp_path, text):
-    y, names = read_list(write(tmp_path / "y.csv", text), 3)
+    y, names = read_list(write(tmp_path / "y.csv", text), 3, ANY)
     assert (y.tolist(), names) == ([0, 1, 0], ("cat", "dog"))
 
 
 def test_labels_from_npy(tmp_path):
     np.save(tmp_path / "y.npy", np.array([4, 2]))
-    assert read_list(tmp_path / "y.npy", 2)[0].tolist() == [4, 2]
+    assert read_list(tmp_path / "y.npy", 2, ANY)[0].tolist() == [4, 2]
+
+
+def test_several_labels_stay_as_they_are_if_every_row_has_one():
+    assert encode_array(np.eye(3)[[2, 0]], several=True)[0].tolist() == [[0, 0, 1], [1, 0, 0]]
 
 
 COLUMNS = "image,breed,index\na,cat,281\n"
@@ -96,15 +103,21 @@ COLUMNS = "image,breed,index\na,cat,281\n"
         ("\xff", read_table, InputError, "as UTF-8 text"),
         ("", lambda p: read_table(p.with_name("other.csv")), InputError, "there is no file"),
         ("", lambda p: class_names(str(p.with_name("none"))), InputError, "there is no file of class names"),
-        ("1\n2\n", lambda p: read_list(p, 3), DataError, "'labels.csv' holds 2 labels for 3 samples"),
+        ("1\n2\n", lambda p: read_list(p, 3, ANY), DataError, "'labels.csv' holds 2 labels for 3 samples"),
         ("file,label\n\na,0\nb,\nc,2\n", read_table, DataError, "got none in line 4 of 'labels.csv': fill it in or"),
         ("a,0\nb,\n", read_table, DataError, "got none in line 2 of 'labels.csv'"),
-        ("n,label\n0,cat\n1,\n", lambda p: read_list(p, 2), DataError, "got none in line 3 of 'labels.csv'"),
+        ("n,label\n0,cat\n1,\n", lambda p: read_list(p, 2, ANY), DataError, "got none in line 3 of 'labels.csv'"),
         ("", lambda p: encode(["cat", ""]), DataError, "expected a label for every sample, got an empty one"),
         ("", lambda p: look_up({"c": "2"}, ["z.png", "c", "w"], p.name), DataError, "no row for 2 of 3 samples"),
         ("", lambda p: encode(["eel", "dog"], ["cat", "dog"]), DataError, "1 label names are not among the 2 classes"),
         ("", lambda p: encode(["2", "0"], ["cat", "dog"]), DataError, r"expected labels in 0\.\.1, got 0 to 2"),
         ("", lambda p: encode(["-1", "0"]), DataError, "expected labels of at least 0, got -1 to 0"),
+        (
+            "",
+            lambda p: encode_array(np.ones((2, 2)), None, False),
+            DataError,
+            "2 of 2 samples with several labels or none",
+        ),
         ("", lambda p: encode_array(np.array([0.5, 1.0])), DataError, "expected integers or names"),
         ("", lambda p: encode_array(np.array([[1, 7], [0, 0]])), DataError, r"expected labels of shape \(n,\)"),
     ],

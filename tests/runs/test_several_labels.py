@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -74,3 +75,22 @@ def test_a_module_takes_what_the_data_have(records: Path):
     single = rlab.load(records, multilabel=False)
     result = rlab.attack(Scores(), single, budget=4, policy="random", patch=250, progress=False)
     assert result.setting.goal == "untargeted"
+
+
+@pytest.mark.parametrize("on_disk", [False, True])
+def test_a_model_with_several_labels_takes_arrays_in_which_every_sample_has_one(tmp_path: Path, on_disk: bool):
+    x, y = np.random.default_rng(0).random((5, 5, 40), np.float32), np.eye(5, dtype=np.int64)
+    np.savez(tmp_path / "one.npz", x=x, y=y)
+    victim = rlab.TorchVictim(Scores(), multilabel=True, bounds=(0.0, 1.0))
+    data = tmp_path / "one.npz" if on_disk else (x, y)
+    result = rlab.attack(victim, data, budget=4, policy="random", patch=8, progress=False)
+    assert result.setting.goal == "multilabel"
+    assert rlab.load(data).y.tolist() == [0, 1, 2, 3, 4]
+
+
+def test_arrays_in_which_every_sample_has_one_label_suit_both_kinds_of_models(tmp_path: Path):
+    x = np.random.default_rng(0).random((5, 5, 40), np.float32)
+    np.savez(tmp_path / "one.npz", x=x, y=np.eye(5, dtype=np.int64))
+    for options in ((), ("-M", "multilabel=true")):
+        said = rlab_command("doctor", "my_models:logits", "one.npz", *options)
+        assert ("goal multilabel" in " ".join(said.out.split())) == bool(options), said.out + said.err
