@@ -117,6 +117,11 @@ def summarise_losses(left_out: Sequence[tuple[str, str]], most: int = 4) -> str:
     return f"{len(left_out)} left out: " + "; ".join([*parts, *([f"{more} for other reasons"] if more else [])])
 
 
+def likely_top(high: float) -> int:
+    """The end of the range of values from 0 to `high`: of 8 or 16 bits if they reach beyond its half."""
+    return next((top for top in (255, 65535) if top // 2 < high <= top), math.ceil(high))
+
+
 def _check_labels(y: Tensor) -> None:
     if y.dtype != torch.int64 or not y.numel() or int(y.min()) < 0:
         lowest = f" from {y.min()}" if y.numel() else ""
@@ -188,10 +193,11 @@ class Batch(Samples):
         rounded = torch.tensor(self.bounds).tolist()  # an end of the range itself is allowed, as float32 holds it
         if low < min(self.bounds[0], rounded[0]) or high > max(self.bounds[1], rounded[1]):
             advice = "rescale them or pass their true bounds"
-            if low >= 0 and 1.5 < high <= 255:
-                top = 255 if high > DARK else math.ceil(high)
+            whole = high <= 65535 and bool((self.x == self.x.round()).all())  # of 16 bits
+            if low >= 0 and high > 1.5 and (high <= 255 or whole):
+                top = likely_top(high)
                 advice = f"divide by {top} or pass their true range, bounds=(0, {top}) (-D bounds=[0,{top}])"
-            raise DataError(f"expected values in {list(self.bounds)}, got {low:.4g} to {high:.4g}: {advice}")
+            raise DataError(f"expected values in {list(self.bounds)}, got {low:.6g} to {high:.6g}: {advice}")
 
     def _repr_html_(self) -> str:
         """Show the kind of data, the classes and the first samples in a notebook cell."""

@@ -52,9 +52,12 @@ class DataFields(Options):
     )
     kind: Kind | None = Field(None, description="kind of data, if a folder holds several or an array is ambiguous")
     target: Prediction | None = Field(
-        None, description="what to predict: classes, boxes, map (a class per pixel) or numbers (default: by the data)"
+        None,
+        description="what to predict: classes, boxes, map (a class per pixel) or numbers (arrays: default classes)",
     )
-    labels: str | None = Field(None, description="file with a name and label per line, or one label per line in order")
+    labels: str | None = Field(
+        None, description="file with a name and label per line; for arrays and signals: one label per line"
+    )
     label_column: str | None = Field(None, description="column name; for signals also '0' (first) or '-1' (last)")
     targets: str | None = Field(None, description="images: column with the class that --goal targeted:data aims at")
     classes: str | tuple[str, ...] | None = Field(

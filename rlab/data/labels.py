@@ -75,7 +75,9 @@ def _columns(rows: Sequence[Sequence[str]], path: Path, column: str | None) -> t
     """The column of sample names, the column of labels, and the number of header lines (0 or 1)."""
     names = [cell.lower() for cell in rows[0]]
     if len(names) < 2:
-        raise DataError(f"expected the columns file and label in {path.name!r}, got a single column")
+        raise DataError(
+            f"expected the columns file and label in {path.name!r}, got a single column: add the name of each file"
+        )
     if column is not None and column.lower() not in names:
         raise OptionError(f"{path.name!r} has no column {column!r}: its columns are {', '.join(rows[0])}")
     header = column is not None or any(name in KEY_NAMES + LABEL_NAMES for name in names)
@@ -173,6 +175,8 @@ def encode_array(labels: Array, classes: Classes = None, several: bool | None = 
 
 def encode_values(y: Array, target: Prediction | None, classes: Classes = None, several: bool | None = None) -> Encoded:
     """Labels, or boxes (n, m, 5), maps (n, *size) or numbers (n,) or (n, k) as rows that a `Batch` holds, and class names."""
+    if target is None:
+        _refuse_other_target(y)
     if target in (None, "classes"):
         return encode_array(y, classes, several)
     boxes = y.ndim == 3 and y.shape[-1] == TARGET_COLUMNS
@@ -187,6 +191,20 @@ def encode_values(y: Array, target: Prediction | None, classes: Classes = None, 
     else:
         rows = values.float().reshape(len(y), -1)
     return rows, class_names(classes)
+
+
+def _refuse_other_target(y: Array) -> None:
+    """Refuse numbers that cannot be labels, and name the target that they fit."""
+    if y.dtype.kind not in "biuf" or not y.size:
+        return
+    one = y.ndim == 1 or y.shape[1:] == (1,)
+    odd = y[np.isfinite(y) & (y != np.floor(y))] if one else y[(y != 0) & (y != 1)]  # NaN is another mistake
+    if y.ndim < 3 and not odd.size:
+        return
+    fits: Prediction = "numbers" if y.ndim < 3 else "boxes" if y.ndim == 3 and y.shape[2] == TARGET_COLUMNS else "map"
+    got = f"{y.dtype} of shape {y.shape}" + (f" with values like {odd[0]:.4g}" if fits == "numbers" else "")
+    advice = f"pass target='{fits}' (-D target={fits}) if y holds {WORDS[fits]}, or else correct it"
+    raise DataError(f"expected class numbers (n,), or zeros and ones (n, k), got {got}: {advice}")
 
 
 def read_list(file: str, count: int, source: DataFields) -> Encoded:

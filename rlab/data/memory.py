@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, SequentialSampler, Subset, TensorDataset, default_collate
 
 from rlab.data.arrays import as_source, channels_first
-from rlab.data.batch import DARK, KINDS, Batch
+from rlab.data.batch import DARK, KINDS, Batch, likely_top
 from rlab.data.fields import UNIT, DataFields, check_room
 from rlab.data.labels import Encoded, class_names, encode, encode_values
 from rlab.data.numpy_files import Array
@@ -107,9 +107,10 @@ def _bounds(x: Array) -> Bounds | None:
         return low, high
     if DARK < high <= _BYTE:
         return 0.0, _BYTE
+    top = f"{likely_top(high) if high > _BYTE else high:.6g}"
     raise DataError(
-        f"expected image values in 0..1 or 0..255, got 0 to {high:.4g}: pass their range, e.g. rlab.load((x, y), "
-        f"bounds=(0, {high:.4g})), or divide them by it"
+        f"expected image values in 0..1 or 0..255, got 0 to {high:.6g}: pass their range, e.g. rlab.load((x, y), "
+        f"bounds=(0, {top})), or divide them by it"
     )
 
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from rlab.data.fields import DataFields
-from rlab.data.labels import class_names, encode, encode_array, look_up, read_list, read_table
+from rlab.data.labels import class_names, encode, encode_array, encode_values, look_up, read_list, read_table
 from rlab.errors import DataError, InputError, OptionError
 
 ANY = DataFields(path="x.npy")
@@ -97,7 +97,7 @@ COLUMNS = "image,breed,index\na,cat,281\n"
         (COLUMNS, read_table, DataError, "several columns .*image, breed, index.*: pass label_column"),
         (COLUMNS, lambda p: read_table(p, "kind"), OptionError, "no column 'kind': its columns are image"),
         ("", read_table, DataError, "is empty"),
-        ("a\nb\n", read_table, DataError, "got a single column"),
+        ("a\nb\n", read_table, DataError, "got a single column: add the name of each file"),
         ("a,1\nb\n", read_table, DataError, "line 2 of 'labels.csv' has 1 cells"),
         ("a,1\na,2\n", read_table, DataError, "gives 'a' two labels, '1' and '2'"),
         ("\xff", read_table, InputError, "as UTF-8 text"),
@@ -119,6 +119,12 @@ COLUMNS = "image,breed,index\na,cat,281\n"
             "2 of 2 samples with several labels or none",
         ),
         ("", lambda p: encode_array(np.array([0.5, 1.0])), DataError, "expected integers or names"),
+        ("", lambda p: encode_values(np.array([1.5, 2]), None), DataError, r"like 1\.5: pass .* \(-D target=numbers\)"),
+        ("", lambda p: encode_values(np.array([[1.5]]), None), DataError, "-D target=numbers"),
+        ("", lambda p: encode_values(np.array([[1, 7]]), None), DataError, "-D target=numbers"),
+        ("", lambda p: encode_values(np.ones((2, 8, 8), int), None), DataError, r"\(2, 8, 8\): .*-D target=map"),
+        ("", lambda p: encode_values(np.ones((2, 3, 5)), None), DataError, "-D target=boxes"),
+        ("", lambda p: encode_values(np.array([1, np.nan]), None), DataError, "expected integers or names .* like nan"),
         ("", lambda p: encode_array(np.array([[1, 7], [0, 0]])), DataError, r"expected labels of shape \(n,\)"),
     ],
 )
