@@ -51,7 +51,7 @@ QUERIES = (1, 2, 3, 5, 10, 20, 50, 100, 200, 500, 1000)
 SHORT, BEST = (5, 20, 100), 6  # queries and rows of the Markdown tables
 ABOUT = (
     "Medians over the samples that the model classifies correctly, of the distance of the best flip within a number of queries; ∞ "
-    "while fewer than half are flipped. A row stops at its budget. Within a task, all rows have the same model, palette and way of "
+    "while at most half are flipped. A row stops at its budget. Within a task, all rows have the same model, palette and way of "
     "counting. Rows are sorted by the distance within {} queries, or within the most that the task has."
 )
 HOW = (

@@ -40,7 +40,7 @@ class DoctorStage(Options):
 
 
 class ExplainStage(Options):
-    methods: tuple[str, ...] = Field(("credit", "middle"), description="methods, as in `rlab explain --method`")
+    methods: tuple[str, ...] = Field(("belief", "middle"), description="methods, as in `rlab explain --method`")
     samples: int = Field(8, ge=1, description="number of correctly classified samples to explain")
     steps: int = Field(20, ge=2, description="number of deletion and insertion steps")
     checks: bool = Field(False, description="score stability and run the sanity check: two more runs of every method")

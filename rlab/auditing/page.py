@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import yaml
@@ -128,10 +129,10 @@ def _cost(results: StageResults) -> list[Block]:
 
 
 def _again(folder: Path, results: StageResults) -> list[Block]:
-    lines = [f"rlab audit {folder / 'audit.yaml'} --out runs/again"]
-    lines += [f"rlab attack --config {folder / 'attack' / 'config.yaml'} --out runs/attack"]
+    lines = [f"rlab audit {quote(str(folder / 'audit.yaml'))} --out runs/again"]
+    lines += [f"rlab attack --config {quote(str(folder / 'attack' / 'config.yaml'))} --out runs/attack"]
     if results.benchmark is not None and (own := folder / "benchmark") == results.benchmark.folder:
-        lines += [f"rlab benchmark make --config {own / 'config.yaml'} --out runs/benchmark"]
-        lines += [f"rlab benchmark verify {own}"]
+        lines += [f"rlab benchmark make --config {quote(str(own / 'config.yaml'))} --out runs/benchmark"]
+        lines += [f"rlab benchmark verify {quote(str(own))}"]
     note = "In a new folder, every stage runs again; in this folder, only the requirements are checked again."
     return [Code("\n".join(lines)), Text(note, quiet=True)]

@@ -10,7 +10,7 @@ from rlab.cli.declared import Out, Wait, declared, out, run_folder, tell_data
 from rlab.cli.ending import Paged, Track, tell_page, track, write_report
 from rlab.cli.plan import DryRun, tell_attack
 from rlab.cli.spoken import summary
-from rlab.present.table import plain, terminal
+from rlab.present.table import plain, terminal, typed
 from rlab.results.result import AttackResult
 from rlab.results.sentences import learning_lines
 from rlab.results.tables import MEDIANS, figures_line, summary_table
@@ -50,8 +50,7 @@ def command(
     out.print(figures_line(result))
     for line in learning_lines(result.setting):
         out.print(line)
-    where = plain(folder)
-    out.print(f"Run folder: [bold]{where}[/bold]  ([dim]rlab show {where}[/dim])", soft_wrap=True)
+    out.print(f"Run folder: [bold]{plain(folder)}[/bold]  ([dim]rlab show {typed(folder)}[/dim])", soft_wrap=True)
     track(folder, tracker)
     setting = result.setting
     figures = {"policy": setting.policy, "budget": setting.budget, **result.summary()}

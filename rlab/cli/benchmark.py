@@ -41,7 +41,7 @@ from rlab.cli.spoken import spoken, summary
 from rlab.data.images import CIFAR10C
 from rlab.data.load import DataOptions
 from rlab.errors import OptionError
-from rlab.present.table import plain, terminal
+from rlab.present.table import plain, terminal, typed
 from rlab.results.tables import QUERIES
 from rlab.runs.executor import place
 from rlab.runs.understood import Understood
@@ -150,7 +150,7 @@ def make(
     summary(command="benchmark make", out=folder, **figures)
     again = "Every file was read back" + ("" if made.free else " and classified again")
     out.print(f"{again}. Card: [bold]{plain(made.folder / CARD)}[/bold]")
-    where = plain(made.folder)
+    where = typed(made.folder)
     out.print(f"[dim]rlab benchmark verify {where} --trust; rlab benchmark run {where} --model MODEL[/dim]")
 
 

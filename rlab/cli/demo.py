@@ -13,7 +13,7 @@ from rlab.cli.ending import Paged, tell_page, write_report
 from rlab.core.defaults import POLICY
 from rlab.data.load import DataOptions
 from rlab.folders.reports import SCENES
-from rlab.present.table import plain, terminal
+from rlab.present.table import plain, terminal, typed
 from rlab.results.tables import MEDIANS, summary_table
 from rlab.runs.understood import say_nothing
 from rlab.storage.resume import open_run
@@ -47,7 +47,6 @@ def command(
         written = write_report(folder, page)
     out.print(terminal(summary_table(results, "The smallest changes that make the models wrong")))
     out.print(f"[dim]{MEDIANS}[/dim]")
-    shown = plain(folder)
-    out.print(f"Every flip was verified from the stored file. Runs: [bold]{shown}[/bold]", soft_wrap=True)
-    out.print(f"[dim]Details: rlab show {shown}/digits[/dim]", soft_wrap=True)
+    out.print(f"Every flip was verified from the stored file. Runs: [bold]{plain(folder)}[/bold]", soft_wrap=True)
+    out.print(f"[dim]Details: rlab show {typed(folder / 'digits')}[/dim]", soft_wrap=True)
     tell_page(written)

@@ -10,7 +10,7 @@ import typer
 
 from rlab.cli.spoken import out, spoken, summary
 from rlab.folders.kinds import kind_of
-from rlab.present.table import Table, plain, records, terminal, text
+from rlab.present.table import Table, plain, records, terminal, text, typed
 from rlab.results.result import AttackResult
 from rlab.results.sentences import learning_lines
 from rlab.results.stages import read_stages, stages_line
@@ -104,7 +104,7 @@ def _show_page(page: Page, run: Path) -> None:
                 out.print(terminal(Table(["", ""], [[name, value] for name, value in block.facts.items()], words=2)))
             elif isinstance(block, Text):
                 out.print(f"[dim]{plain(block.text)}[/dim]")
-    out.print(f"[dim]With pictures: rlab report {plain(run)}[/dim]")
+    out.print(f"[dim]With pictures: rlab report {typed(run)}[/dim]")
     summary(command="show", run=run, title=page.title, tables=tables)
 
 

@@ -172,7 +172,7 @@ class Comparison(Result):
         """Draw the anytime curves of all attacks; notebooks show the figure, `savefig` stores it."""
         attacked = max(int(outcome.attacked.sum()) for outcome in self.outcomes.values())
         facts = [f"{attacked} correctly classified samples", f"budget {self.budget}", f"seed {self.seed}"]
-        facts += ["queries are rows that reached the model", "a median is infinite while fewer than half are flipped"]
+        facts += ["queries are rows that reached the model", "a median is infinite while at most half are flipped"]
         charts = self._charts()
         return draw_panels(["attacks compared", *flow(facts, WIDE - 0.25)], [charts] if charts else [], height=4.4)
 

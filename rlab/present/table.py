@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import re
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from rich.cells import cell_len
@@ -89,6 +91,11 @@ def text(value: Value | Share) -> str:
             interval = "" if math.isnan(e.low) else f" [{100 * e.low:.{digits}f}, {100 * e.high:.{digits}f}]"
             return ("–" if math.isnan(e.value) else f"{e.value:.{digits}%}") + interval
     raise AssertionError(value)
+
+
+def typed(path: Path) -> str:
+    """A path in a command that people copy: quoted if a shell needs quotes, and escaped for rich."""
+    return plain(shlex.quote(str(path)))
 
 
 def plain(value: object) -> str:

@@ -169,7 +169,7 @@ class ResultData:
 
     def summary(self) -> dict[str, float]:
         """Return the figures of the tables by name; medians and means are over successes, but `median_within_N` is over
-        all attacked samples and infinite if more than half have no flip by then."""
+        all attacked samples and infinite unless more than half have a flip by then."""
         won, attacked = self.succeeded, int(self.attacked.sum())
         each = (flips[0][0] if flips else math.nan for flips in self.improvements)
         first = torch.from_numpy(np.fromiter(each, np.float32, len(self)))
@@ -265,7 +265,7 @@ class ResultData:
         """One sample, or the result of a slice of them."""
         if isinstance(at, slice):
             return self.where(torch.arange(len(self))[at])
-        i = range(len(self))[at]
+        i = self.position(at)
         label, (queries, flip, final) = self.labels[i], self._numbers
         phases = dict(zip(PHASES[:3], queries[i], strict=False))
         return AttackedSample(
@@ -286,6 +286,14 @@ class ResultData:
             final={name: values[i] for name, values in final.items()},
             r_peaks=self.r_peaks[i],
         )
+
+    def position(self, at: int) -> int:
+        """The position of a sample, counted from the end if `at` is negative."""
+        try:
+            return range(len(self))[at]
+        except (IndexError, TypeError):
+            message = f"expected the position of a sample, from 0 to {len(self) - 1}, got {at!r}"
+            raise IndexError(message) from None
 
     def __iter__(self) -> Iterator[AttackedSample]:
         return (self[i] for i in range(len(self)))

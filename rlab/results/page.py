@@ -156,7 +156,8 @@ def gallery_blocks(result: ResultData, rows: list[int]) -> list[Block]:
         return [Text("The inputs were not kept: `rlab report RUN --data PATH` rebuilds them.")]
     if not rows:
         return [Text("No sample was flipped within the budget.")]
-    words = f"The {len(rows)} flipped samples with the smallest L2. Move the slider between original and perturbed."
+    which = f"The {len(rows)} flipped samples" if len(rows) > 1 else "The flipped sample"
+    words = f"{which} with the smallest L2. Move the slider between original and perturbed."
     return [Text(words), *viewer_blocks(result, rows)]
 
 

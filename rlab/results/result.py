@@ -85,7 +85,7 @@ class AttackResult(ResultData, Result):
         """Draw the whole run, or one sample before and after; notebooks show the figure, `savefig` writes it."""
         from rlab.results.plots import draw_overview, draw_sample
 
-        return draw_overview(self) if sample is None else draw_sample(self, range(len(self))[sample])
+        return draw_overview(self) if sample is None else draw_sample(self, self.position(sample))
 
     def _repr_html_(self) -> str:
         from rlab.results.page import result_html

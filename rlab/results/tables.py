@@ -26,8 +26,7 @@ QUERIES = (
     "towards the budget and the total."
 )
 MEDIANS = (
-    "Medians over flipped samples; 'within N' covers all attacked samples and is ∞ if fewer than half flipped. "
-    f"{QUERIES}"
+    f"Medians over flipped samples; 'within N' covers all attacked samples and is ∞ if at most half flipped. {QUERIES}"
 )
 _MOST_CLASSES = 8  # columns of the table of distortions
 

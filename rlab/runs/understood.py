@@ -49,7 +49,8 @@ class Understood:
         elif samples.target != "classes":
             lines["targets"] = _TARGETS[samples.target](samples)
         elif samples.y.dim() > 1:
-            lines["labels"] = "several per sample; -D multilabel=false keeps samples with one"
+            one = "; -D multilabel=false keeps samples with one" if samples.leads else ""  # an option of ECG records
+            lines["labels"] = f"several per sample{one}"
         lines["values"] = self._values()
         if samples.target == "classes" or samples.classes:
             lines["classes"] = _classes(samples)
@@ -101,6 +102,8 @@ def _data(samples: Samples) -> str:
 
 def _selection(samples: Samples) -> str:
     take, count = samples.take, len(samples.y.unique(dim=0))
+    if take.limit is not None and len(samples) + len(samples.left_out) < take.limit:
+        return f"limit {take.limit}: all of them"
     if take.order == "first" and not take.shuffle:
         return f"limit {take.limit}: the first ones"
     drawn = take.shuffle or samples.target != "classes"

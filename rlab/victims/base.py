@@ -257,7 +257,9 @@ class Victim(ABC):
         if answer.dim() != 2 or len(answer) != rows or answer.shape[1] < fewest:
             wanted = f"one row of at least {fewest} scores for each of {rows} inputs"
             advice = ": if these are class numbers, pass outputs='labels' and classes=" * (answer.shape == (rows,))
-            if answer.dim() > 2:
+            if answer.shape == (rows, 1):
+                advice = ": for a number, pass outputs='numbers'; for two classes, a score= that is above 0 for class 1"
+            elif answer.dim() > 2:
                 advice = ": if these are boxes or maps of classes, pass outputs='boxes' or outputs='map'"
             raise VictimError(f"expected the model to return {wanted}, got shape {tuple(answer.shape)}{advice}")
         before = self.width or self.classes

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import io
 import math
+import shlex
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 from rlab.present.page import Folded, Page, Section, render
-from rlab.present.table import Cell, Cells, Share, Table, Value, markdown, number, records, terminal, text
+from rlab.present.table import Cell, Cells, Share, Table, Value, markdown, number, records, terminal, text, typed
 from rlab.stats import Estimate
 
 ROWS: list[Cells] = [
@@ -139,3 +141,8 @@ def test_the_first_rows_are_told_as_such() -> None:
     assert table.first(5) is table
     assert len(table.first(2).rows) == 2
     assert table.first(2).title == "Numbers, the first 2 of 5"
+
+
+def test_a_path_in_a_command_is_quoted_where_a_shell_needs_it() -> None:
+    assert typed(Path("runs/digits")) == "runs/digits"
+    assert shlex.split(f"rlab show {typed(Path('runs/my run'))}") == ["rlab", "show", "runs/my run"]

@@ -228,8 +228,9 @@ def test_one_sample_of_a_result(kind: str) -> None:
             assert sample.label == tuple(k for k, held in enumerate(row["label"]) if held)
     assert result[-1].id == result.ids[-1]
     assert_same(result[1:3], result.where(tensor([1, 2])))
-    with pytest.raises(IndexError):
-        result[len(result)]
+    for wrong in (len(result), -len(result) - 1, "s0"):
+        with pytest.raises(IndexError, match=f"from 0 to {len(result) - 1}, got {wrong!r}"):
+            result[wrong]  # type: ignore[call-overload]
     batch = rlab.Batch(result.original, result.labels, bounds=result.setting.bounds)
     for thing in (result, result[0], batch):
         assert "\n" not in repr(thing)

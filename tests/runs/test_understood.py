@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -237,6 +238,19 @@ def test_a_limit_takes_samples_of_all_classes(folder: Path) -> None:
     source = rlab.load("ten", limit=5, stream=True)
     assert source.ids == spread.ids
     assert len(source.files) == 5
+
+
+def test_a_limit_beyond_the_data_says_that_all_were_taken(folder: Path) -> None:
+    whole = rlab.load("ten")
+    assert Understood(rlab.load("ten", limit=len(whole) + 1)).lines()["samples"].endswith("all of them")
+    assert "spread" in Understood(rlab.load("ten", limit=len(whole) - 1)).lines()["samples"]
+
+
+def test_several_labels_come_with_the_option_of_records_only_where_it_applies() -> None:
+    several = rlab.Batch(torch.rand(2, 1, 64), torch.tensor([[0, 1, 1], [1, 0, 1]]), bounds=(-1.0, 1.0))
+    assert Understood(several).lines()["labels"] == "several per sample"
+    named = replace(several, leads=("I",), unit="mV", rate=100.0)
+    assert "multilabel=false" in Understood(named).lines()["labels"]
 
 
 def test_a_stream_reads_nothing_to_select(folder: Path) -> None:

@@ -138,6 +138,7 @@ FAULTS: list[tuple[Say, dict[str, Any], str]] = [
     (lambda logits: torch.cat([logits, logits]), {}, "got shape (14, 3)"),
     (lambda logits: logits[:, :1], {}, "at least 2 scores"),
     (lambda logits: torch.tensor(1.0), {}, "got shape ()"),
+    (lambda logits: logits[:, :1], {}, "outputs='numbers'; for two classes, a score="),
     (endless, {}, "RecursionError"),
 ]
 

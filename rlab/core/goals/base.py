@@ -52,7 +52,7 @@ class Goal(ABC):
         if labels.shape[1:]:
             raise DataError(
                 f"expected one label per sample, got labels of shape {tuple(labels.shape)}: use a model and a goal for several "
-                "(-M multilabel=true --goal multilabel), or keep samples with one label (-D multilabel=false)"
+                "(-M multilabel=true --goal multilabel), or keep samples with one label (of ECG records: -D multilabel=false)"
             )
         low, high = int(labels.min()), int(labels.max())
         if low < 0 or high >= classes:
@@ -122,5 +122,6 @@ def refuse_other_labels(scores: Tensor, several: bool, one_label: bool, outputs:
     if several and outputs == "probabilities" and len(sums) >= _ENOUGH and bool(((sums - 1).abs() < _NEAR).all()):
         raise ModelError(
             f"the model's {scores.shape[1]} probabilities sum to 1 in every sample, like one class per sample: leave out "
-            "multilabel=True of the model (-M multilabel=true) and keep samples with one label (-D multilabel=false)"
+            "multilabel=True of the model (-M multilabel=true) and keep samples with one label (of ECG records: -D "
+            "multilabel=false)"
         )
