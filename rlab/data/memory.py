@@ -25,20 +25,8 @@ from rlab.storage.config import Bounds
 
 InMemory = Dataset[Any] | DataLoader[Any] | Sequence[Any] | Iterable[Any]
 # the fields that apply here
-READ = (
-    "target",
-    "kind",
-    "classes",
-    "multilabel",
-    "bounds",
-    "rate",
-    "unit",
-    "leads",
-    "limit",
-    "order",
-    "shuffle",
-    "seed",
-)
+READ = ("target", "kind", "classes", "multilabel", "bounds", "rate", "unit", "leads")
+READ += ("limit", "order", "shuffle", "seed")
 _FORMS = "a Batch, a pair (x, y) of arrays, a Dataset or DataLoader of such pairs, or a path"
 _BYTE = 255.0
 

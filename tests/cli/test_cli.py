@@ -217,7 +217,7 @@ def test_version() -> None:
         (["doctor", "--help"], ["normalisation", "--samples"]),
         (["show", "--help"], ["Run folder"]),
         (["filters", "--help"], ["--rank"]),
-        (["demo", "--help"], ["--samples", "No network"]),
+        (["demo", "--help"], ["--samples", "no network"]),
     ],
 )
 def test_help_teaches(arguments: list[str], words: list[str]) -> None:

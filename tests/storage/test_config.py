@@ -69,7 +69,7 @@ def test_yaml_and_toml_are_equivalent(tmp_path: Path) -> None:
         ({"budget": "many"}, "'budget' .*is not valid: .*got 'many'"),
         ({"budget": 0}, "'budget' .*is not valid"),
         ({"budget": 1.5}, "'budget' .*is not valid"),
-        ({"palette": [3]}, "'palette' .*is not valid: .*names of filters or functions, not int"),
+        ({"palette": [3]}, "'palette' .*is not valid: .*filters such as gaussian_noise@0.2 or functions, got int"),
         ({"patch": "2,x"}, "'patch' .*is not valid: .*a patch like 8 or 2,8,8"),
         ({"accept": "worst"}, "'accept' .*is not valid: .*'better' or 'always'"),
         ({"l2_penalty": -1}, "'l2_penalty' .*is not valid"),
