@@ -142,6 +142,14 @@ def test_a_requirement_about_something_unknown_costs_no_query(digits: Path):
         assert not (folder / "results").exists()
 
 
+def test_the_folder_of_another_command_is_called_that(tmp_path: Path):
+    rlab_command("attack", "demo:digits", "demo:digits", "--limit", 2, "--budget", 20, "--out", tmp_path / "a")
+    for words in (("verify", tmp_path / "a"), ("run", tmp_path / "a", "-m", "demo:digits")):
+        run = command(*words)
+        assert run.code == 2
+        assert "is a folder of `rlab attack`, not a benchmark: name one of `rlab benchmark make`" in run.err
+
+
 def test_bad_input_to_run_names_the_choices(digits: Path):
     for words, sentence in (
         ((), "at least one model to grade"),
