@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from torch import Tensor
 
 from rlab.benchmarking import (
     Benchmark,
@@ -228,7 +227,7 @@ def test_invalid_input_is_refused(
 
 
 def test_an_error_names_the_model(tmp_path: Path):
-    def broken(x: Tensor) -> Tensor:
+    def broken(x: object) -> object:
         raise KeyError("weights")
 
     models = {"good": exact_victim(2), "bad": CallableVictim(broken)}
