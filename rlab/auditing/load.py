@@ -14,6 +14,7 @@ from rlab.benchmarking.folder import Benchmark
 from rlab.benchmarking.goals import errs
 from rlab.benchmarking.make import check_names
 from rlab.benchmarking.requirements import Requirement, quantity
+from rlab.benchmarking.verdicts import main_distortions
 from rlab.corruptions import LEVELS
 from rlab.corruptions.run import CorruptOptions, Job
 from rlab.data.batch import Batch
@@ -192,6 +193,12 @@ def _check_requirements(options: AuditOptions, batch: Batch, palette: Palette, s
                 kind = "class, or one without samples," if key == "class" else key
                 listed = f"there are {', '.join(dict.fromkeys(names[key]))}"
                 raise OptionError(f"the requirement '{requirement}' names an unknown {kind} {name!r}: {listed}")
+        if stage == "benchmark" and stored and requirement.distortion not in (None, *main_distortions(stored)):
+            filters = ", ".join(main_distortions(stored))
+            raise OptionError(
+                f"the requirement '{requirement}' cannot be checked: no file of the benchmark has "
+                f"{requirement.distortion!r} as its main distortion; there are {filters}"
+            )
         if why := _obstacle(requirement, options, batch, palette):
             raise OptionError(f"the requirement '{requirement}' cannot be checked: {why}")
 
@@ -211,8 +218,8 @@ def _names(
     if stage == "corrupt":
         return names | {"level": tuple(map(str, LEVELS)), "distortion": tuple(corruptions(batch.rank, batch.rate))}
     if stage == "benchmark" and stored:
-        filters = dict.fromkeys(row["distortion"] for row in stored.rows if row["reached"] and row["victim"])
-        return names | {"level": (ORIGINAL, *stored.ladder.names), "distortion": tuple(filters)}
+        filters = tuple(entry_filters(stored.manifest.entries))
+        return names | {"level": (ORIGINAL, *stored.ladder.names), "distortion": filters}
     return names
 
 

@@ -13,7 +13,8 @@ from torch import Tensor
 
 from rlab.auditing.config import Condition
 from rlab.auditing.results import StageResults, clean_correct
-from rlab.benchmarking.requirements import Requirement, Verdict, measure_benchmark, quantity
+from rlab.benchmarking.requirements import Requirement, Verdict, quantity
+from rlab.benchmarking.verdicts import measure_benchmark
 from rlab.predictions.kinds import WORDS
 from rlab.predictions.metrics import FIGURES
 from rlab.results.breakdown import entry_filters

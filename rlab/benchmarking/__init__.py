@@ -4,8 +4,9 @@ from rlab.benchmarking.config import BenchmarkOptions
 from rlab.benchmarking.folder import Benchmark
 from rlab.benchmarking.make import make_benchmark
 from rlab.benchmarking.report import BenchmarkReport, read_report, save_report
-from rlab.benchmarking.requirements import check_requirements, parse_requirement
+from rlab.benchmarking.requirements import parse_requirement
 from rlab.benchmarking.run import run_benchmark
+from rlab.benchmarking.verdicts import check_requirements
 from rlab.benchmarking.verify import verify_benchmark
 
 __all__ = [

@@ -20,7 +20,7 @@ from rlab.benchmarking.config import ORIGINAL
 from rlab.benchmarking.folder import Benchmark, Row
 from rlab.benchmarking.placed import unit_span
 from rlab.benchmarking.sample_files import Rows
-from rlab.benchmarking.verify import CHUNK, check_outputs
+from rlab.benchmarking.verify import CHUNK, answers_of, check_outputs
 from rlab.core.distances import l2
 from rlab.errors import InputError, OptionError
 from rlab.filters.base import Filter
@@ -71,7 +71,7 @@ class Questions:
         for corruption in self.corruptions:
             key = f"{corruption.name} {corruption.severities}"
             strengths = self._kept(f"strengths/{key}", partial(self._strengths, corruption))
-            query = partial(self._query_uniform, corruption, strengths, victim)
+            query = partial(self._query_uniform, corruption, strengths, name, victim)
             for row in self._kept(f"{fingerprint}/uniform {key}", query):
                 uniform.append({**row, "corruption": corruption.name})
                 progress(range(row["samples"]))
@@ -95,7 +95,7 @@ class Questions:
             strengths.append({"victim": victim, "level": level, **how})
         return strengths
 
-    def _query_uniform(self, corruption: Filter, strengths: Sequence[Row], victim: Victim) -> Rows:
+    def _query_uniform(self, corruption: Filter, strengths: Sequence[Row], model: str, victim: Victim) -> Rows:
         """Accuracy on every set's samples under the corruption; NaN where it cannot reach the set's mean L2."""
         by_set, answers = {(row["victim"], row["level"]): row for row in strengths}, []
         for name, level, rows in self.benchmark.sets():
@@ -103,7 +103,7 @@ class Questions:
             if how["near"]:
                 seeds, labels = [row["seed"] for row in rows], torch.tensor([row["label"] for row in rows])
                 x = apply(self.benchmark, corruption, self._originals_of(rows), seeds, how["severity"])
-                predicted = [classes_of(victim(some.to(victim.device), "verify").cpu()) for some in x.split(CHUNK)]
+                predicted = [classes_of(answers_of(model, victim, some)) for some in x.split(CHUNK)]
                 accuracy = float((torch.cat(predicted) == labels).double().mean())
             figures = {"accuracy": accuracy, "l2": how["l2"], "samples": len(rows)}
             answers.append({"victim": name, "level": level, **figures})
@@ -117,7 +117,7 @@ def _query(benchmark: Benchmark, rows: Sequence[Row], name: str, victim: Victim)
     answers = []
     for at in range(0, len(rows), CHUNK):
         some = rows[at : at + CHUNK]
-        scores = victim(benchmark.read(some).to(victim.device), "verify").cpu()
+        scores = answers_of(name, victim, benchmark.read(some))
         check_outputs(benchmark, victim, f"the model {name!r}")
         for row, chosen in zip(some, classes_of(scores).tolist(), strict=True):
             answers.append({key: row[key] for key in ("victim", "level", "place")} | {"predicted": chosen})

@@ -6,15 +6,13 @@ import difflib
 import math
 import operator
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from rlab.benchmarking.report import BenchmarkReport
 from rlab.errors import OptionError
-from rlab.stats import Estimate, share_estimate
+from rlab.stats import Estimate
 from rlab.storage.config import Options
 
 Quantity = int | float | str  # 0.2, '20%', '0.1 mV'
@@ -234,53 +232,3 @@ def parse_requirement(text: str) -> Requirement:
     except ValueError:
         form = "flip=0.2 or gaussian_blur=0.5, with an accuracy between 0 and 1"
         raise OptionError(f"expected a requirement such as {form}, got {text!r}") from None
-
-
-def measure_benchmark(report: BenchmarkReport, requirement: Requirement, model: str) -> list[Verdict]:
-    """A verdict on the model for every set that has samples for the requirement."""
-    key, verdicts = requirement.metric, list[Verdict]()
-    own = {graded.name: [s.model for s in report.standings if graded.name in s.victim_of] for graded in report.sets}
-    accuracies = report.levels if requirement.distortion is None else report.distortions
-    wanted = {name: value for name, value in requirement.details.items() if name in ("level", "distortion")}
-    for graded in report.sets:
-        about = wanted | {"set": graded.name, "model": model}
-        table = report.areas if key in ("area", "flip_distance") else accuracies
-        rows = [row for row in table if all(row[name] == value for name, value in about.items())]
-        weighted = [(row[key], row.get("samples", 1)) for row in rows if not math.isnan(row[key])]
-        if count := sum(samples for _, samples in weighted):
-            mean, named = sum(v * n for v, n in weighted) / count, requirement.model_copy(update={"model": model})
-            note = f"set {graded.name}{', made against this model' * (model in own[graded.name])}"
-            if key == "area":
-                measured, count = Estimate(mean, rows[0]["low"], rows[0]["high"]), 0
-            elif key == "flip_distance":
-                measured = Estimate(mean)
-            else:  # a sample at several levels counts once
-                most = max(samples for _, samples in weighted)
-                measured = share_estimate(mean * most, most)
-            verdicts.append(Verdict.of(named, measured, count, note))
-    return verdicts
-
-
-def check_requirements(report: BenchmarkReport, requirements: Sequence[Requirement]) -> list[Verdict]:
-    """A verdict for every model and set that a requirement concerns.
-
-    It is about these files only, so the figure decides without an interval. Whatever a requirement names must exist.
-    """
-    levels = list(dict.fromkeys(row["level"] for row in report.levels))
-    filters = list(dict.fromkeys(row["distortion"] for row in report.distortions))
-    for requirement in requirements:
-        if requirement.metric not in ("accuracy", "area", "flip_distance"):
-            raise OptionError(f"a benchmark measures accuracy, area and flip_distance, not {requirement.metric}")
-        if requirement.model not in (None, *report.models):
-            models = ", ".join(report.models)
-            raise OptionError(f"the requirement names the model {requirement.model!r}, but the models are {models}")
-        for name, names in ((requirement.level, levels), (requirement.distortion, filters)):
-            if name not in (None, *names):
-                listed = f"the levels are {', '.join(levels)}, the distortions are {', '.join(filters)}"
-                raise OptionError(f"the requirement names an unknown level or distortion {name!r}: {listed}")
-    return [
-        replace(verdict, low=math.nan, high=math.nan)
-        for requirement in requirements
-        for model in ([requirement.model] if requirement.model else report.models)
-        for verdict in measure_benchmark(report, requirement, model)
-    ]

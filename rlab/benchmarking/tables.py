@@ -152,7 +152,7 @@ def _corruption_table(report: BenchmarkReport) -> Table:
         rows.append([
             row["set"], row["level"], row["model"], row["l2"], Share(row["clean"]), Share(row["benchmark"]), uniform, verdict,
         ])  # fmt: skip
-    head = ["set", "level", "model", "L2", "clean", "benchmark", "worst uniform", ""]
+    head = ["set", "level", "model", "L2", "clean", "benchmark", "worst uniform", "benchmark is"]
     return Table(head, rows, "Accuracy compared with uniform corruptions of equal mean L2", words=3)
 
 

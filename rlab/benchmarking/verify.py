@@ -15,7 +15,7 @@ from torch import Tensor
 from rlab.benchmarking.config import ORIGINAL
 from rlab.benchmarking.folder import Benchmark, Row
 from rlab.core.distances import measure
-from rlab.errors import ModelError, OptionError
+from rlab.errors import InputError, ModelError, OptionError, VictimError
 from rlab.present.figures import LEAST_BARS, draw_panels
 from rlab.present.page import Banner, Bar, Bars, Block, Number, Page, Section, Text
 from rlab.present.result import PathLike, Result
@@ -91,10 +91,10 @@ class Verification(Result):
         return f"Verification({self})"
 
     def __str__(self) -> str:
-        queries = f", {self.asked} queries to their victims" if self.asked else ""
-        without = f"; not queried: {', '.join(self.unasked)}" if self.unasked else ""
+        queries = f" with {self.asked} queries to their victims" if self.asked else ""
         outcome = "all hold" if self.holds else f"{len(self.mismatches)} do not hold"
-        return f"{self.files} files{queries}{without}: {outcome}"
+        without = f"; without a query to {', '.join(self.unasked)}" if self.unasked else ""
+        return f"{self.files} files checked{queries}: {outcome}{without}"
 
     def records(self) -> list[dict[str, Any]]:
         """One row per set and level: the number of files, of those that do not hold, and of queries."""
@@ -233,14 +233,24 @@ def _wrong_distances(whole: Benchmark, pairs: list[Pair], originals: Mapping[int
 
 def _correct_answers(whole: Benchmark, pairs: list[Pair], name: str, victim: Victim) -> list[Mismatch]:
     """Files on which the victim is right, or wrong at a level before the flip; one query each."""
-    x = torch.stack([x for _, x in pairs]).to(victim.device)
-    scores = victim(x, "verify").cpu()
+    x = torch.stack([x for _, x in pairs])
+    scores = answers_of(name, victim, x)
     check_outputs(whole, victim, "the victim")
     errs = whole.goal.reached(scores, torch.tensor([row["label"] for row, _ in pairs])).tolist()
     near = whole.ladder.names[: whole.ladder.before]
     wrong = [row for (row, _), err in zip(pairs, errs, strict=True) if err == (row["level"] in near)]
     verbs = ("does not err", "errs")
     return [Mismatch(row["file"], f"its victim {name} {verbs[row['level'] in near]} on it") for row in wrong]
+
+
+def answers_of(name: str, victim: Victim, x: Tensor) -> Tensor:
+    """The scores (b, k) for x (b, c, *size); an error names the model, since there may be several."""
+    try:
+        return victim(x.to(victim.device), "verify").cpu()
+    except VictimError as error:
+        raise VictimError(f"model {name!r}: {error}") from error
+    except InputError as error:
+        raise type(error)(f"model {name!r}: {error}") from error
 
 
 def check_outputs(whole: Benchmark, victim: Victim, name: str) -> None:

@@ -20,6 +20,7 @@ from rlab.benchmarking.report import DEFAULT, BenchmarkReport, open_report, save
 from rlab.benchmarking.requirements import Requirement
 from rlab.benchmarking.run import run_benchmark
 from rlab.benchmarking.tables import RULES, queries_of, report_tables, sets_table
+from rlab.benchmarking.verdicts import check_names
 from rlab.benchmarking.verify import load_victims, verify_benchmark
 from rlab.cli.declared import (
     MODEL,
@@ -223,6 +224,7 @@ def run(
     named = models.named()
     if not named:
         raise OptionError("expected at least one model to grade: rlab benchmark run FOLDER --model MODEL")
+    check_names(requirements, list(named), benchmarks)
     if skipped := flags.skipped(benchmarks):
         out.print(f"skipped {plain(', '.join(skipped))}, custom filters that the folder names: choose filters with "
                   "--corruption, or pass --trust if the folder is yours")  # fmt: skip

@@ -75,8 +75,7 @@ def _tell_scored(explanation: Explanation, batch: Batch) -> None:
 
 
 def _tell_maps(explanation: Explanation, batch: Batch) -> None:
-    covers = f"{explanation.mean_queries:,.0f} queries per sample, the mask covers {explanation.mask_share:.0%}"
-    out.print(f"{explanation.method}: {covers}")
+    out.print(f"{explanation.method}: {explanation.effort}, the mask covers {explanation.mask_share:.0%}")
     for line in statements(explanation, batch, 0):
         out.print(plain(f"  {batch.ids[0]}: {line}"))
 

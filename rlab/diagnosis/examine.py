@@ -167,7 +167,11 @@ def _agreement(victim: Victim, batch: Batch) -> list[Finding]:
 def _one_class(batch: Batch) -> list[Finding]:
     if len(batch) < 2 or batch.target != "classes" or not (batch.y == batch.y[0]).all():
         return []
-    what = f"all {len(batch)} samples have the same label"
+    what, take = f"all {len(batch)} loaded samples have the same label", batch.take
+    if take.limit is None or len(batch) < take.limit or (take.order == "spread" and not take.shuffle):
+        return [warning("one-class", what, "load samples of several classes: more data or another split")]
+    if take.shuffle:
+        return [warning("one-class", what, "use samples of several classes: raise the limit, or leave out shuffle")]
     return [warning("one-class", what, "use samples of several classes: spread the limit over them", "-D order=spread")]
 
 

@@ -242,7 +242,7 @@ def low_accuracy(probe: Probe, scores: Tensor) -> list[Finding]:
     poor = 1 - at_least(hits + 1, tries, (1 + chance) / 2)
     if guessing < 0.1 and hits / tries >= 0.5:
         return []
-    what = f"{hits} of {tries} predictions are right; guessing among {classes} classes gives {chance * tries:.1f}"
+    what = f"{hits} of {tries} predictions are right; guessing among {classes} classes gets {chance * tries:.1f} of {tries} right"
     if guessing > 0.05 and poor < 0.01:
         common = int(scores.argmax(1).mode().values)
         often = int((scores.argmax(1) == common).sum())

@@ -53,7 +53,7 @@ class Explanation(Rows, Result):
 
     def __repr__(self) -> str:
         maps = f"{len(self)} maps {'×'.join(map(str, self.maps.shape[1:]))} by {self.method}"
-        return f"Explanation({maps}, masks cover {self.mask_share:.0%}, {self.mean_queries:,.0f} queries per sample)"
+        return f"Explanation({maps}, masks cover {self.mask_share:.0%}, {self.effort})"
 
     @property
     def mask_share(self) -> float:
@@ -62,6 +62,12 @@ class Explanation(Rows, Result):
     @property
     def mean_queries(self) -> float:
         return float(self.queries.float().mean())
+
+    @property
+    def effort(self) -> str:
+        """The mean number of queries as a phrase."""
+        count = round(self.mean_queries)
+        return f"{count:,} {'query' if count == 1 else 'queries'} per sample"
 
     @property
     def arrays(self) -> dict[str, Tensor]:

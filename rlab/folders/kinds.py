@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
-from rlab.errors import FolderError, InputError
-from rlab.storage.ledger import LEDGER, connect, read_question, reading
+from rlab.errors import FolderError
+from rlab.storage.ledger import LEDGER, reading, stored_command
 from rlab.storage.names import ARRAYS, CURVES, SAMPLES, refuse_strange
 
 if TYPE_CHECKING:  # `rlab serve` lists runs without importing torch, so functions are named here and imported on use
@@ -114,15 +112,3 @@ def read_record(folder: str | Path) -> RunRecord:
     kind = finished_kind(run)
     with reading(run):
         return kind.read_record(run)
-
-
-def stored_command(folder: Path) -> str | None:
-    """The command in the folder's ledger, empty if a run was stopped before writing it; None without a readable ledger."""
-    if not (folder / LEDGER).is_file():
-        return None
-    try:
-        with closing(connect(folder)) as db:
-            question = read_question(db, folder)
-    except (InputError, sqlite3.Error):
-        return None
-    return "" if question is None else str(question.values.get("command", ""))

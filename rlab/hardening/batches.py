@@ -121,5 +121,5 @@ def imbalance(counts: Tensor, names: Sequence[str]) -> str:
     most, least = int(counts.argmax()), int(counts.argmin())
     if counts[most] < _UNEVEN * counts[least].clamp(min=1):
         return ""
-    ends = [f"{names[i] if i < len(names) else i} {int(counts[i])}" for i in (most, least)]
+    ends = [f"{int(counts[i])} of class {names[i] if i < len(names) else i}" for i in (most, least)]
     return f"the flipped samples are unevenly distributed over the classes, from {ends[0]} down to {ends[1]}"

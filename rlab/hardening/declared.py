@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -51,7 +51,7 @@ class MeasuredHardening:
     @property
     def rows(self) -> int:
         """Inputs sent to the model and its copies, for training and measuring."""
-        return self.hardened.rows + sum(measurement.rows for measurement in self.measured.values())
+        return self.hardened.rows + sum(self.hardened.measuring.values())
 
 
 @dataclass(frozen=True)
@@ -81,6 +81,8 @@ class HardeningJob:
         hardened = harden(self.victim, self.train, self.options, out=folder, progress=progress, announce=say_nothing)
         hardened.save(folder)
         measured = measure_before_after(hardened, self.test, self.evaluation, folder, self._policy_for(folder))
+        hardened = replace(hardened, measuring={when: measurement.rows for when, measurement in measured.items()})
+        hardened.save(folder)
         write_before_after(folder / PAGE, hardened, measured)
         return MeasuredHardening(hardened, measured)
 

@@ -145,7 +145,9 @@ def measure_before_after(
     about = [weights_fingerprint(victim.model.state_dict()) for victim in (hardened.original, hardened.victim)]
 
     def measure(victim: TorchVictim, original: AttackResult | None = None) -> RobustnessMeasurement:
-        return measure_robustness(victim, test, options, original, policy_for(victim) if policy_for else None)
+        rows = victim.rows.total()
+        measured = measure_robustness(victim, test, options, original, policy_for(victim) if policy_for else None)
+        return replace(measured, rows=victim.rows.total() - rows)  # with the queries that trained the policy
 
     with nullcontext() if folder is None else hold(folder, "harden"), fitting_threads(hardened.original, test):
         before = keep.once("before", about, lambda: measure(hardened.original))

@@ -37,15 +37,16 @@ COLUMNS = {
     "clean": "clean",
     "agent_l2": "L2 to flip",
     "l2_ratio": "times unchanged",
-    "agent": "agent",
-    "transfer": "agent, transferred",
+    "agent": "attacked",
+    "transfer": "flips of the original",
     "square": "Square",
     "pgd": "PGD",
     "corruptions": "corruptions",
     "held_out": "held-out",
 }
 RULES = (
-    "Shares of samples on which the model stays right. L2 to flip is the median distance that the policy needs on this model, "
+    "Shares of samples on which the model stays right; attacked: by the policy on this model; flips of the original: inputs that "
+    "the policy found on the original model. L2 to flip is the median distance that the policy needs on this model, "
     "∞ if its budget was too small for half of the samples. Brackets are 95% bootstrap intervals over seeds and samples."
 )
 _PLAIN = ("agent_l2", "l2_ratio")  # the other figures are shares
@@ -225,11 +226,12 @@ def epochs_page(log: Mapping[str, Any], title: str) -> Page:
     names = {"clean_before": "clean before", "clean_after": "clean after"}
     names |= {"robust_before": "under attack before", "robust_after": "under attack after"}
     numbers = [Number(heading, Share(float(s[name]))) for name, heading in names.items()]
-    numbers.append(Number("inputs sent to the model", int(s["rows"])))
+    numbers.append(Number("inputs to make samples, train and validate", int(s["rows"])))
+    numbers += [Number(f"inputs to measure {when}", rows) for when, rows in log.get("measuring", {}).items()]
     curves = [Curve(name, [e.number for e in epochs], values) for name, values in _curves(epochs).items()]
     chart = Chart("On validation samples", curves, _AXIS, _SHOWN, percent=True)
     notes = [Text(f"{log[key]}.") for key in ("stopped", "imbalance") if log[key]]
-    head = ["epoch", "clean", "under attack", "share of the change", "flipped", "inputs"]
+    head = ["epoch", "clean", "under attack", "share of the change", "flipped", "inputs so far"]
     blocks: list[Block] = [*notes, Charts([chart]), Table(head, rows, "On validation samples (epoch 0: original)")]
     options = Code(yaml.safe_dump(log["config"], sort_keys=False, allow_unicode=True))
     return Page(title, [Section("Hardening", blocks), Section("Options", [options])], numbers=numbers)

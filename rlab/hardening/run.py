@@ -8,7 +8,7 @@ import os
 import warnings
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -133,6 +133,9 @@ class Hardened(Result):
     flipped: Tensor  # (k,) number of flipped samples by class
     rows: int  # inputs sent to the model by attacks, training and validation
     classes: tuple[str, ...] = ()
+    measuring: Mapping[str, int] = field(
+        default_factory=dict
+    )  # inputs sent to measure 'before' and 'after', if measured
 
     def __repr__(self) -> str:
         return f"Hardened({str(self).splitlines()[0]})"
@@ -169,9 +172,16 @@ class Hardened(Result):
         first, best = self.history[0], self.best
         accuracies = f"clean accuracy {first.clean:.1%} -> {best.clean:.1%}, under attack {first.robust:.1%} -> {best.robust:.1%}"
         where = f"(validation samples, epoch {best.number}, {best.share:.0%} of the change in weights)"
-        rows = f"{self.rows:,} inputs were sent to the model"
         kept = "" if best.number else "no epoch improved on the original, so its weights are kept"
-        return "\n".join(line for line in (f"{accuracies} {where}", rows, self.imbalance, self.stopped, kept) if line)
+        return "\n".join(
+            line for line in (f"{accuracies} {where}", self._queries(), self.imbalance, self.stopped, kept) if line
+        )
+
+    def _queries(self) -> str:
+        """How many inputs reached the model and its copies, and what for."""
+        trained = f"{self.rows:,} inputs were sent to the model to make samples, train and validate"
+        measured = "".join(f", {rows:,} to measure it {when}" for when, rows in self.measuring.items())
+        return f"{trained}{measured}: {self.rows + sum(self.measuring.values()):,} in all" if measured else trained
 
     def records(self) -> list[dict[str, Any]]:
         """One row per epoch; the first is the original."""
@@ -192,6 +202,7 @@ class Hardened(Result):
             "imbalance": self.imbalance,
             "flipped": self.flipped.int().tolist(),
             "history": self.records(),
+            "measuring": dict(self.measuring),
         }
 
     def save(self, folder: PathLike) -> Path:

@@ -122,21 +122,23 @@ class _Column:
 class TerminalTable:
     """For rich's console: no line is longer than the console is wide, no column is dropped, no figure is broken.
 
-    Columns that find no room follow in a second table that repeats the first column. Headings and words fold, and an interval is
-    below its value.
+    Columns that find no room follow in a second table, which repeats the first columns that tell the rows apart. Headings and
+    words fold, and an interval is below its value.
     """
 
     table: Table
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RichTable]:
         table, title = _without_secrets(self.table), plain(redact(self.table.title)) or None
-        first, *others = [_column(table, at) for at in range(len(table.head))]
-        while True:
+        columns = [_column(table, at) for at in range(len(table.head))]
+        count = _fitting(columns[:1], columns[1:], options.max_width)
+        yield _rich(columns[: 1 + count], options.max_width, title)
+        others = columns[1 + count :]
+        first = _repeated(table, columns[: 1 + count], others, options.max_width)
+        while others:
             count = _fitting(first, others, options.max_width)
-            yield _rich([first, *others[:count]], options.max_width, title)
-            others, title = others[count:], None
-            if not others:
-                return
+            yield _rich([*first, *others[:count]], options.max_width, None)
+            others = others[count:]
 
 
 terminal = TerminalTable
@@ -169,12 +171,27 @@ def _unbroken(line: str, limit: int, figures: bool) -> int:
     return longest if figures else min(longest, limit)
 
 
-def _fitting(first: _Column, others: Sequence[_Column], width: int) -> int:
-    """How many of the other columns fit beside the first; at least one."""
+def _repeated(table: Table, shown: Sequence[_Column], others: Sequence[_Column], width: int) -> Sequence[_Column]:
+    """The fewest first columns of words that tell the rows apart as well as all of them; only the first without room."""
+    most = min(table.words, len(shown))
+    different = [
+        len(set(zip(*(column.cells for column in shown[:count]), strict=True))) for count in range(1, most + 1)
+    ]
+    count = 1 + different.index(max(different)) if different else 1
+    fits = others and _fits([*shown[:count], max(others, key=lambda column: column.least)], width)
+    return shown[: count if fits else 1]
+
+
+def _fitting(first: Sequence[_Column], others: Sequence[_Column], width: int) -> int:
+    """How many of the other columns fit beside the first ones; at least one."""
     count = len(others)
-    while count > 1 and _room(1 + count, width) < first.least + sum(column.least for column in others[:count]):
+    while count > 1 and not _fits([*first, *others[:count]], width):
         count -= 1
     return count
+
+
+def _fits(columns: Sequence[_Column], width: int) -> bool:
+    return sum(column.least for column in columns) <= _room(len(columns), width)
 
 
 def _room(columns: int, width: int) -> int:

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rlab.errors import InputError
-from rlab.folders.kinds import kind_of, stored_command
-from rlab.storage.ledger import LEDGER
+from rlab.folders.kinds import kind_of
+from rlab.storage.ledger import LEDGER, stored_command
 from rlab.storage.lock import LOCK, MOST_SIGNED
 from rlab.storage.names import SAMPLES, inside
 from rlab.storage.stored import read_stored

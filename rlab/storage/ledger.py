@@ -126,6 +126,18 @@ def parse_question(values: str, versions: str) -> Question:
     return question
 
 
+def stored_command(folder: Path) -> str | None:
+    """The command in the folder's ledger, empty if a run was stopped before writing it; None without a readable ledger."""
+    if not (folder / LEDGER).is_file():
+        return None
+    try:
+        with closing(connect(folder)) as db:
+            question = read_question(db, folder)
+    except (InputError, sqlite3.Error):
+        return None
+    return "" if question is None else str(question.values.get("command", ""))
+
+
 def current_versions() -> dict[str, str]:
     """Return the versions and the device, which decide the last bits of a result."""
     import torch  # here: `rlab serve` starts without it

@@ -35,7 +35,8 @@ def test_a_ladder_of_distances_has_tables_and_a_verdict(tmp_path: Path) -> None:
 def made_before(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A benchmark that was made against another model."""
     folder = tmp_path_factory.mktemp("bench") / "others"
-    words = ["tests.auditing.cases:brighter", "demo:digits", "--limit", 6, "--budget", 40, "-p", "gaussian_noise@0.3"]
+    palette = ["-p", "gaussian_noise@0.3", "-p", "gaussian_blur@0.01"]  # such a blur flips nothing
+    words = ["tests.auditing.cases:brighter", "demo:digits", "--limit", 6, "--budget", 40, *palette]
     made = rlab_command("benchmark", "make", *words, "--ladder", "times:1.5", "--steps", 5, "--patch", 2, "-o", folder)
     assert made.code == 0, made.err
     return folder
@@ -66,10 +67,19 @@ def test_requirements_are_checked_on_an_existing_benchmark(made_before: Path, tm
 
 
 @pytest.mark.parametrize(
-    ("stage", "why"), [({"ladder": "times:2"}, "benchmark.ladder"), ({"folder": "nowhere"}, "nowhere"), ({}, "x9")]
+    ("stage", "need", "why"),
+    [
+        ({"ladder": "times:2"}, {"level": "flip"}, "benchmark.ladder"),
+        ({"folder": "nowhere"}, {"level": "flip"}, "nowhere"),
+        ({}, {"level": "x9"}, "x9"),
+        ({}, {"distortion": "rain"}, "unknown distortion 'rain': there are gaussian_noise, gaussian_blur"),
+        ({}, {"distortion": "gaussian_blur"}, "no file of the benchmark has 'gaussian_blur' as its main distortion"),
+    ],
 )
-def test_an_unusable_benchmark_is_refused(made_before: Path, tmp_path: Path, stage: dict[str, Any], why: str) -> None:
-    needs = [{"metric": "accuracy", "level": "x9", "at_least": "1%"}]
+def test_an_unusable_benchmark_is_refused(
+    made_before: Path, tmp_path: Path, stage: dict[str, Any], need: dict[str, str], why: str
+) -> None:
+    needs = [{"metric": "accuracy", **need, "at_least": "1%"}]
     values = declared(benchmark={"folder": str(made_before), **stage}, requirements=needs)
     said = rlab_command("audit", write(values, tmp_path / "a.yaml"), "--out", tmp_path / "out")
     assert said.code == 2

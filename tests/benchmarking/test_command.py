@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -124,6 +125,29 @@ def test_bad_input_is_one_sentence_and_exit_code_2(words: tuple[object, ...], se
     assert sentence in run.err
     assert run.err.count("\n") == 1
     assert not (tmp_path / "x").exists()
+
+
+def test_a_requirement_about_something_unknown_costs_no_query(digits: Path):
+    folder = shutil.copytree(digits, digits.parent / "copy", ignore=shutil.ignore_patterns("results"))
+    assert "illuminate-" not in {row["distortion"] for row in Benchmark.load(folder).rows}
+    for name, sentence in (
+        ("fog", "unknown level or distortion 'fog': the levels are original, flip, x1.5"),
+        ("x9", "unknown level or distortion 'x9'"),
+        ("illuminate-", "the filter 'illuminate-' is in the palette, but it is the main distortion of no file"),
+        ("m:flip", "names the model 'm', but the models are d"),
+    ):
+        run = command("run", folder, "-m", "d=demo:digits", "--require", f"{name}=0.5", "--no-corruptions")
+        assert run.code == 2
+        assert sentence in run.err
+        assert not (folder / "results").exists()
+
+
+def test_the_folder_of_another_command_is_called_that(tmp_path: Path):
+    rlab_command("attack", "demo:digits", "demo:digits", "--limit", 2, "--budget", 20, "--out", tmp_path / "a")
+    for words in (("verify", tmp_path / "a"), ("run", tmp_path / "a", "-m", "demo:digits")):
+        run = command(*words)
+        assert run.code == 2
+        assert "is a folder of `rlab attack`, not a benchmark: name one of `rlab benchmark make`" in run.err
 
 
 def test_bad_input_to_run_names_the_choices(digits: Path):

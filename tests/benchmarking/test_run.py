@@ -14,13 +14,21 @@ import pytest
 import torch
 from PIL import Image
 
-from rlab.benchmarking import Benchmark, check_requirements, parse_requirement, read_report, run_benchmark, save_report
+from rlab.benchmarking import (
+    Benchmark,
+    check_requirements,
+    parse_requirement,
+    read_report,
+    run_benchmark,
+    save_report,
+    verify_benchmark,
+)
 from rlab.benchmarking.answers import Answers, apply, corruptions_of, count_rows, strength
 from rlab.benchmarking.folder import Edited
 from rlab.benchmarking.scores import Curve, area_row, curves_of, distance_rows, ranking
 from rlab.benchmarking.tables import report_tables
 from rlab.core import distances
-from rlab.errors import FolderError, InputError, ModelError, OptionError
+from rlab.errors import FolderError, InputError, ModelError, OptionError, VictimError
 from rlab.runs.fingerprint import model_fingerprint
 from rlab.victims import CallableVictim
 from tests.benchmarking.cases import Brightness, Case, brightness, made_once, reached
@@ -216,6 +224,18 @@ def test_invalid_input_is_refused(
 ):
     with pytest.raises(error, match=sentence):
         use(made_once(tmp_path))
+
+
+def test_an_error_names_the_model(tmp_path: Path):
+    def broken(x: object) -> object:
+        raise KeyError("weights")
+
+    models = {"good": exact_victim(2), "bad": CallableVictim(broken)}
+    benchmark = made_once(tmp_path)
+    with pytest.raises(VictimError, match="model 'bad': the model failed on inputs of shape"):
+        run_benchmark([benchmark], models)
+    with pytest.raises(VictimError, match="model 'exact': the model failed on inputs of shape"):
+        verify_benchmark(benchmark, {"exact": models["bad"]})
 
 
 def test_distortions_are_counted_by_their_files(tmp_path: Path):

@@ -25,7 +25,9 @@ def test_an_unchanged_benchmark_holds(rank: int, form: str, tmp_path: Path):
     assert checked.holds
     assert checked.files == sum(bool(row["reached"]) for row in benchmark.rows)
     assert checked.asked == sum(case.victim.rows.values()) == checked.files - len(benchmark.originals())
+    assert str(checked) == f"{checked.files} files checked with {checked.asked} queries to their victims: all hold"
     assert verify_benchmark(benchmark).unasked == ("exact",)
+    assert str(verify_benchmark(benchmark)) == f"{checked.files} files checked: all hold; without a query to exact"
 
 
 @pytest.mark.parametrize(("rank", "form"), PAIRS)

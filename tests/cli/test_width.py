@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import operator
 from pathlib import Path
 from typing import Any
 
@@ -53,18 +54,19 @@ def printed(table: TerminalTable) -> str:
 
 def columns_of(shown: str, count: int) -> list[str]:
     """Each column's text without spaces; columns that follow in further tables come after those of the first."""
-    columns: list[str] = []
-    begin = 0
+    parts: list[list[str]] = []
     for line in shown.splitlines():
         cells = [cell.replace(" ", "") for cell in line.replace("┃", "│").split("│")[1:-1]]
         if line.startswith("┏"):
-            begin = len(columns)
-            columns += [""] * (line.count("┳") + 1)
+            parts.append([""] * (line.count("┳") + 1))
         for at, cell in enumerate(cells):
-            columns[begin + at] += cell
-    firsts = [at for at, column in enumerate(columns) if at and column == columns[0]]
-    assert len(columns) - len(firsts) == count  # a further table repeats the first column
-    return [column for at, column in enumerate(columns) if at not in firsts]
+            parts[-1][at] += cell
+    first, *further = parts
+    assert all(part[0] == first[0] for part in further)  # it repeats the first column, and more if they are needed
+    repeated = [[*map(operator.eq, part, first), False].index(False) for part in further]
+    columns = first + [column for part, again in zip(further, repeated, strict=True) for column in part[again:]]
+    assert len(columns) == count
+    return columns
 
 
 def assert_fits(table: TerminalTable) -> str:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
 from rlab.data.batch import UNBOUNDED, Batch
+from rlab.data.take import Take
 from rlab.diagnosis import Severity
 from rlab.victims.torch_module import Normalise, TorchVictim
 from tests.diagnosis.cases import (
@@ -52,6 +55,11 @@ def symmetric() -> Tensor:
 def copies(rank: int) -> Batch:
     batch = samples(rank)
     return Batch(torch.cat([batch.x, batch.x[:5]]), torch.cat([batch.y, batch.y[:5]]))
+
+
+def one_class(**take: Any) -> Batch:
+    """Six samples of one class, selected as `take` says."""
+    return replace(samples(2)[[i for i in range(48) if i % 8 == 2]], take=Take(**take))
 
 
 def with_constant(*place: int) -> Batch:
@@ -183,7 +191,16 @@ CASES: dict[str, Case] = {
     ),
     # --- data
     "one class": Case(
-        plain, "warning one-class", batch=lambda r: samples(r)[[i for i in range(48) if i % 8 == 2]]
+        plain, "warning one-class", "more data or another split", batch=lambda r: one_class()
+    ),
+    "one class among the first": Case(
+        plain, "warning one-class", "-D order=spread", batch=lambda r: one_class(limit=6, order="first")
+    ),
+    "one class of a limit that is spread": Case(
+        plain, "warning one-class", "more data or another split", batch=lambda r: one_class(limit=6)
+    ),
+    "one class by chance": Case(
+        plain, "warning one-class", "leave out shuffle", batch=lambda r: one_class(limit=6, shuffle=True)
     ),
     "copies": Case(plain, "warning duplicates", "5 of 53", batch=copies),
     "a constant channel": Case(plain, "note flat", "s7", batch=lambda r: with_constant(7, 1)),

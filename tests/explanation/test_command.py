@@ -46,6 +46,12 @@ def test_maps_arrays_and_pictures(kind, tmp_path):
     assert (kept.ids, kept.classes, kept.rate) == (batch.ids[:1], batch.classes, batch.rate)
 
 
+def test_one_query_is_not_told_as_queries(tmp_path):
+    words = ["--limit", 1, "--method", "middle", "--pictures", 0]
+    result = rlab_command("explain", "demo:digits", "demo:digits", *words, "--out", tmp_path / "out")
+    assert "middle: 1 query per sample, the mask covers" in result.out
+
+
 def test_belief_stores_its_deviation_and_an_interval_for_every_region(tmp_path):
     result = rlab_command(
         "explain", "demo:ecg", "demo:ecg", "--limit", 2, "--method", "belief(queries=150)", "--pictures", 1,

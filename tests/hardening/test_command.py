@@ -10,9 +10,13 @@ import numpy as np
 import yaml
 
 import rlab
+from rlab.hardening.declared import HardeningJob
+from rlab.hardening.options import HardenOptions
 from rlab.hardening.pages import hardening_page, spread_samples, write_before_after
+from rlab.progress import quiet
+from rlab.storage.config import check
 from tests.command import rlab_command
-from tests.hardening.toys import hardened, measured_toy, shortcut
+from tests.hardening.toys import Toy, evaluation, hardened, measured_toy, options, shortcut
 
 QUICK = {"evaluation": {"square_budget": 10, "pgd_steps": 2}}
 
@@ -28,6 +32,22 @@ def test_the_command_hardens_and_writes_a_page(tmp_path: Path) -> None:
     assert {"hardened.safetensors", "hardened.onnx", "before-after.html", "log.json", "ledger.sqlite"} <= names
     exported = rlab.load_victim(str(tmp_path / "run" / "hardened.onnx"))
     assert exported(rlab.load("demo:digits", limit=2).x).shape == (2, 10)
+
+
+def test_every_row_of_training_and_measuring_is_told(tmp_path: Path) -> None:
+    toy = shortcut(1, n=32)
+    Toy.seen.clear()
+    train = check(HardenOptions, options(1) | {"epochs": 1})
+    run = HardeningJob(toy.victim, toy.batch, toy.test[:6], train, evaluation(1)).run(tmp_path / "run", quiet)
+    before, after = (run.measured[when].rows for when in ("before", "after"))
+    assert sum(Toy.seen) == run.rows == run.hardened.rows + before + after
+    parts = f"{run.hardened.rows:,} inputs were sent to the model to make samples, train and validate, "
+    parts += f"{before:,} to measure it before, {after:,} to measure it after: {run.rows:,} in all"
+    assert parts in str(run.hardened)
+    assert parts in (tmp_path / "run" / "before-after.html").read_text()
+    numbers = {each.name: each.value for each in hardening_page(tmp_path / "run").numbers}
+    assert numbers["inputs to make samples, train and validate"] == run.hardened.rows
+    assert (numbers["inputs to measure before"], numbers["inputs to measure after"]) == (before, after)
 
 
 def test_the_command_compares_the_methods_of_a_file(tmp_path: Path) -> None:
@@ -70,8 +90,9 @@ def test_the_page_is_self_contained(tmp_path: Path) -> None:
     assert text.count("data:image/png;base64,") == 4 * pairs + 2 * still  # original and change, twice
     assert text.count("<svg") >= 3  # the curves
     assert "Remaining failures" in text
-    for word in ("clean accuracy", "L2 to flip", "held-out"):
+    for word in ("clean accuracy", "L2 to flip", "attacked", "flips of the original", "held-out"):
         assert word in text
+    assert "agent" not in re.sub(r"<(script|style).*?</\1>", "", text, flags=re.S)
 
 
 def test_the_page_of_a_folder_lists_its_epochs(tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ def test_rare_classes_are_drawn_more_often() -> None:
     assert counts.tolist() == [60, 20, 2, 0]
     weights = class_weights(counts)
     assert weights.tolist() == pytest.approx([1 / 3, 1, 4, 4])  # relative to the median class, at most four times
-    assert "from cat 60 down to 3 0" in imbalance(counts, ("cat", "dog", "bird"))
+    assert "from 60 of class cat down to 0 of class 3" in imbalance(counts, ("cat", "dog", "bird"))
     assert imbalance(torch.tensor([10.0, 12.0]), ()) == imbalance(torch.zeros(3), ()) == ""
     drawn = y[torch.cat([draw(row_weights(y, weights), 10, torch.Generator().manual_seed(i)) for i in range(200)])]
     share = torch.bincount(drawn).float() / len(drawn)

@@ -82,6 +82,18 @@ def test_words_give_way_and_figures_do_not() -> None:
     )
 
 
+def test_a_second_part_repeats_the_columns_that_tell_the_rows_apart() -> None:
+    figures = ["12.34 mV and more", "56.78 mV and more", "harder by a good deal"]
+    rows: list[Cells] = [["bench/digits", level, "digits", *figures, f"{level} last"] for level in ("flip", "x1.5")]
+    head = ["set", "level", "model", "clean", "benchmark", "uniform", "end"]
+    second = printed(Table(head, rows, words=3), 60).split("└")[-2]
+    assert second.splitlines()[2].split("┃")[1:3] == [" set          ", " level "]
+    for level in ("flip", "x1.5"):
+        (line,) = [line for line in second.splitlines() if f"{level} last" in line]
+        assert f"│ {level}" in line
+    assert "digits" not in second.replace("bench/digits", "")  # the model does not tell them apart
+
+
 def test_markdown() -> None:
     lines = markdown(TABLE).splitlines()
     assert lines[0] == "**Some [figures] & more**"
