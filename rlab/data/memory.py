@@ -25,8 +25,8 @@ from rlab.storage.config import Bounds
 
 InMemory = Dataset[Any] | DataLoader[Any] | Sequence[Any] | Iterable[Any]
 # the fields that apply here
-READ = ("target", "kind", "classes", "multilabel", "bounds", "rate", "unit", "leads")
-READ += ("limit", "order", "shuffle", "seed")
+_SELECTED = ("limit", "order", "shuffle", "seed")
+READ = ("target", "kind", "classes", "multilabel", "bounds", "rate", "unit", "leads", *_SELECTED)
 _FORMS = "a Batch, a pair (x, y) of arrays, a Dataset or DataLoader of such pairs, or a path"
 _BYTE = 255.0
 

@@ -230,7 +230,7 @@ def test_one_sample_of_a_result(kind: str) -> None:
     assert_same(result[1:3], result.where(tensor([1, 2])))
     for wrong in (len(result), -len(result) - 1, "s0"):
         with pytest.raises(IndexError, match=f"from 0 to {len(result) - 1}, got {wrong!r}"):
-            result[wrong]  # type: ignore[call-overload]
+            result[wrong]  # type: ignore[index]
     batch = rlab.Batch(result.original, result.labels, bounds=result.setting.bounds)
     for thing in (result, result[0], batch):
         assert "\n" not in repr(thing)
