@@ -133,9 +133,7 @@ class Hardened(Result):
     flipped: Tensor  # (k,) number of flipped samples by class
     rows: int  # inputs sent to the model by attacks, training and validation
     classes: tuple[str, ...] = ()
-    measuring: Mapping[str, int] = field(
-        default_factory=dict
-    )  # inputs sent to measure 'before' and 'after', if measured
+    measuring: Mapping[str, int] = field(default_factory=dict)  # inputs that measured it 'before' and 'after', if any
 
     def __repr__(self) -> str:
         return f"Hardened({str(self).splitlines()[0]})"
