@@ -88,7 +88,7 @@ class CompareOptions(WorkerOptions, RunOptions):
     """Policies of rlab and attacks from elsewhere on the same model, samples and budget."""
 
     policies: Annotated[tuple[str, ...], Accepts(Named | Sequence[Named])] = Field(
-        ("auto", "square", "random"), description="rlab policies, separated by commas: auto,square,agent.safetensors"
+        ("auto", "square", "random"), description="search policies, separated by commas: auto,square,agent.safetensors"
     )
     attacks: Annotated[tuple[str, ...], Accepts(str | Sequence[str])] = Field(
         (),

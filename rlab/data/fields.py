@@ -81,7 +81,7 @@ class DataFields(Options):
     images: str | None = Field(None, description="boxes, maps: folder of the images (default: searched for)")
     masks: str | None = Field(None, description="maps: folder of mask files (default: masks, SegmentationClass, ...)")
     trimap: bool | None = Field(
-        None, description="maps: masks mark object 1, background 2 and border 3, as Oxford pets"
+        None, description="maps: masks mark object 1, background 2 and border 3, as in Oxford Pets"
     )
     channels: Channels | None = Field(None, description="images: 3 for colour, 1 for grey")
     frames: PositiveInt | None = Field(None, le=MOST_FRAMES, description="video: frames (default: 16); volumes: slices")

@@ -32,7 +32,7 @@ class LearningOptions(Options):
     stages: Annotated[tuple[int, ...] | None, Accepts(int | str | Sequence[int] | None)] = Field(
         None,
         description="learn from the run's own answers, after the clean queries and after these numbers of samples, e.g. 256,1024 "
-        "(default: 256,1024,4096 where this pays)",
+        "(default: 256,1024,4096 in long runs on a GPU with few queries per sample)",
     )
 
     @field_validator("simulator")

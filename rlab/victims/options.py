@@ -38,7 +38,7 @@ class ModelOptions(Options):
     )
     box_columns: BoxColumns | None = Field(
         None,
-        description="boxes in arrays: after the place follow scores of all classes (scores), an objectness before them "
+        description="boxes in arrays: what follows the four coordinates: scores of all classes (scores), an objectness before them "
         "(objectness), or one score and the class number (class) (default: scores)",
     )
     box_layout: BoxLayout | None = Field(None, description="boxes in arrays: a box is a row (default), or a column")
@@ -81,7 +81,7 @@ class ModelOptions(Options):
     )
     pad: bool | None = Field(None, description="send batches of 1, 8, 64 or 256 rows (default: only for jax.jit)")
     names: tuple[str, ...] | str | None = Field(
-        None, description="class names in order, for clip: or a server that names classes; or a file, one name a line"
+        None, description="class names in order, for clip: or a server that names classes; or a file with one per line"
     )
     prompt: str | None = Field(None, description="sentence that clip: gets for a class (default: a photo of a {})")
     http: dict[str, Any] | None = Field(None, description="further arguments for rlab.HttpVictim")

@@ -199,7 +199,7 @@ def _features(answer: Any) -> Tensor:
 
 
 def class_names(names: Sequence[str] | str | None) -> tuple[str, ...]:
-    """Names of the classes, or those in a file with one name a line."""
+    """Names of the classes, or those in a file with one name per line."""
     if isinstance(names, str):
         if not Path(names).is_file():
             raise ModelError(f"no such file: {names}")
@@ -207,7 +207,7 @@ def class_names(names: Sequence[str] | str | None) -> tuple[str, ...]:
     named = tuple(name.strip() for name in names or () if name.strip())
     if len(named) < 2 or len(set(named)) < len(named):
         some = f"expected names of at least two different classes, got {len(named)}"
-        raise OptionError(f"{some}: pass names=[cat,dog], or names=classes.txt with one name a line")
+        raise OptionError(f"{some}: pass names=[cat,dog], or names=classes.txt with one name per line")
     return named
 
 
