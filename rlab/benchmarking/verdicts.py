@@ -85,9 +85,11 @@ def check_requirements(report: BenchmarkReport, requirements: Sequence[Requireme
     levels = dict.fromkeys(row["level"] for row in report.levels)
     filters = dict.fromkeys(row["distortion"] for row in report.distortions)
     _refuse_unknown(requirements, report.models, list(levels), list(filters))
-    return [
-        replace(verdict, low=math.nan, high=math.nan)
-        for requirement in requirements
-        for model in ([requirement.model] if requirement.model else report.models)
-        for verdict in measure_benchmark(report, requirement, model)
-    ]
+    verdicts = list[Verdict]()
+    for requirement in requirements:
+        for model in [requirement.model] if requirement.model else report.models:
+            named = requirement.model_copy(update={"model": model})
+            unmeasured = Verdict(named, math.nan, note="no set has samples for it")  # does not pass
+            found = measure_benchmark(report, requirement, model) or [unmeasured]
+            verdicts += [replace(verdict, low=math.nan, high=math.nan) for verdict in found]
+    return verdicts

@@ -254,6 +254,10 @@ def test_requirements_pass_fail_or_are_refused(tmp_path: Path):
     assert [each.passed for each in check_requirements(report, wanted)] == [True, False, True]
     some = report.distortions[0]["distortion"]
     assert [each.passed for each in check_requirements(report, [parse_requirement(f"{some}=0.1")])] == [False]
+    empty = replace(report, levels=tuple({**row, "accuracy": math.nan, "samples": 0} for row in report.levels))
+    (unmeasured,) = check_requirements(empty, [parse_requirement("flip=0")])
+    assert not unmeasured.passed
+    assert "no set has samples" in str(unmeasured)
     for text in ("fog=0.5", "other:flip=0.5"):  # no such level or distortion, no such model
         with pytest.raises(OptionError):
             check_requirements(report, [parse_requirement(text)])
