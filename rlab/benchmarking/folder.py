@@ -29,7 +29,7 @@ from rlab.present.page import Page
 from rlab.present.result import PathLike, Result
 from rlab.storage import files
 from rlab.storage.digest import digest
-from rlab.storage.ledger import LEDGER, stored_command
+from rlab.storage.ledger import why_unreadable
 from rlab.storage.names import inside, refuse_strange
 from rlab.storage.stored import read_stored
 
@@ -96,7 +96,7 @@ class Benchmark(Result):
         folder = Path(folder)
         refuse_strange(folder)
         if not (folder / MANIFEST).is_file() or not (folder / METADATA).is_file():
-            raise FolderError(f"{folder} {_why_not(folder)}")
+            raise FolderError(f"{folder} {why_unreadable(folder, 'benchmark make', 'a benchmark folder')}")
         try:
             manifest = TypeAdapter(Manifest).validate_json(read_stored(folder / MANIFEST))
         except ValidationError as error:
@@ -256,14 +256,6 @@ class Benchmark(Result):
                 yield row, values
             except InputError as error:
                 yield row, str(error)
-
-
-def _why_not(folder: Path) -> str:
-    """Why a folder without a manifest or rows is not a benchmark."""
-    if stored_command(folder) not in (None, "", "benchmark make"):
-        return f"is a folder of `rlab {stored_command(folder)}`, not a benchmark: name one of `rlab benchmark make`"
-    begun = (folder / LEDGER).exists()
-    return "is not finished: run its command again to resume it" if begun else "is not a benchmark folder"
 
 
 def _joined_values(arrays: Mapping[str, Any], row: Row) -> Tensor:

@@ -32,7 +32,7 @@ from rlab.results.rows import to_rows as to_rows
 from rlab.results.sentences import run_sentence
 from rlab.storage import files
 from rlab.storage.index import read_index
-from rlab.storage.ledger import LEDGER, check_files, reading
+from rlab.storage.ledger import check_files, reading, why_unreadable
 from rlab.storage.tables import StoredTable, redact_table
 
 if TYPE_CHECKING:
@@ -119,9 +119,7 @@ class AttackResult(ResultData, Result):
         """
         path = Path(folder)
         if not (path / files.SAMPLES).exists():
-            unfinished = (path / LEDGER).exists()
-            why = "is not finished: run its command again to resume it" if unfinished else "is not a run folder"
-            raise FolderError(f"{path} {why}")
+            raise FolderError(f"{path} {why_unreadable(path, 'attack', 'a run folder of an attack')}")
         check_files(path, files.ARRAYS, files.SAMPLES)
         assignment, setting = files.read_assignment(path / files.ARRAYS)
         with files.opened_parquet(path / files.SAMPLES) as file, reading(path):

@@ -138,6 +138,14 @@ def stored_command(folder: Path) -> str | None:
     return "" if question is None else str(question.values.get("command", ""))
 
 
+def why_unreadable(folder: Path, command: str, what: str) -> str:
+    """Why the results of a command are not in this folder, after the folder's name; `what` says what the folder should be."""
+    other = stored_command(folder)
+    if other not in (None, "", command):
+        return f"is a folder of `rlab {other}`, not {what}: name one of `rlab {command}`"
+    return "is not finished: run its command again to resume it" if (folder / LEDGER).exists() else f"is not {what}"
+
+
 def current_versions() -> dict[str, str]:
     """Return the versions and the device, which decide the last bits of a result."""
     import torch  # here: `rlab serve` starts without it

@@ -147,7 +147,7 @@ def test_the_folder_of_another_command_is_called_that(tmp_path: Path):
     for words in (("verify", tmp_path / "a"), ("run", tmp_path / "a", "-m", "demo:digits")):
         run = command(*words)
         assert run.code == 2
-        assert "is a folder of `rlab attack`, not a benchmark: name one of `rlab benchmark make`" in run.err
+        assert "is a folder of `rlab attack`, not a benchmark folder: name one of `rlab benchmark make`" in run.err
 
 
 def test_bad_input_to_run_names_the_choices(digits: Path):

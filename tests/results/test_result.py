@@ -164,7 +164,7 @@ def no_improvements(folder: Path) -> None:
 
 
 DAMAGES: list[tuple[Callable[[Path], object], str]] = [
-    (shutil.rmtree, "is not a run folder"),
+    (shutil.rmtree, "is not a run folder of an attack"),
     (lambda folder: (folder / files.SAMPLES).unlink(), "is not a run folder"),
     (lambda folder: (folder / files.SAMPLES).rename(folder / LEDGER), "is not finished: run its command again"),
     (cut_arrays, "cannot read"),
