@@ -39,6 +39,7 @@ class Chart:
     log_y: bool = False
     percent: bool = False
     steps: bool = False
+    holds: bool = True  # with `steps`, whether the last value of a curve holds up to the right edge
 
     @property
     def drawn(self) -> list[tuple[int, str, str, str]]:
@@ -94,7 +95,7 @@ class Chart:
         if not points:
             return ""
         move = "".join(f"H{a:g}V{b:g}" if self.steps else f"L{a:g} {b:g}" for a, b in points[1:])
-        return f"M{points[0][0]:g} {points[0][1]:g}{move}" + (f"H{WIDTH - RIGHT}" if self.steps else "")
+        return f"M{points[0][0]:g} {points[0][1]:g}{move}" + (f"H{WIDTH - RIGHT}" if self.steps and self.holds else "")
 
     def _shade(self, curve: Curve) -> str:
         """The area between both edges where the lower one is finite; an infinite upper edge is the top of the chart."""
@@ -107,7 +108,7 @@ class Chart:
         x = np.asarray(curve.x)[known]
         upper = self._line(x, np.where(np.isfinite(high[known]), high[known], top).clip(max=top))
         lower = self._points(x, low[known])
-        back, end = "", WIDTH - RIGHT if self.steps else lower[-1][0]
+        back, end = "", WIDTH - RIGHT if self.steps and self.holds else lower[-1][0]
         for a, b in reversed(lower):
             back += f"V{b:g}H{a:g}" if self.steps else f"L{a:g} {b:g}"
         return f"{upper}H{end:g}{back}Z"

@@ -86,9 +86,10 @@ def anytime_charts(curves: Mapping[str, AnytimeCurve], name: str) -> list[Chart]
     ]
     queries = "queries, including the clean one"
     near = f"{name}, median of all attacked" + (" and quartiles" if alone else "")
-    charts = [Chart("Flipped by queries", shares, queries, "of attacked samples", True, False, True, True)]
+    drawn = {"log_x": True, "steps": True, "holds": False}  # a curve ends at its budget
+    charts = [Chart("Flipped by queries", shares, queries, "of attacked samples", percent=True, **drawn)]
     if any(np.isfinite(curve.y).any() for curve in medians):
-        charts.append(Chart("Distance of the nearest flip by queries", medians, queries, near, True, True, False, True))
+        charts.append(Chart("Distance of the nearest flip by queries", medians, queries, near, log_y=True, **drawn))
     return charts
 
 

@@ -27,6 +27,16 @@ def test_steps_hold_each_value_until_the_next() -> None:
     assert line.endswith(f"H{WIDTH - RIGHT}")
 
 
+def test_an_anytime_curve_ends_at_its_budget() -> None:
+    def curve(budget: int) -> AnytimeCurve:
+        return AnytimeCurve(np.array([1.0, budget]), np.array([[3.0, 2.0]]))
+
+    for chart in anytime_charts({"few": curve(10), "many": curve(100)}, "L2"):
+        (_, _, few, _), (_, _, many, _) = chart.drawn
+        assert f"H{WIDTH - RIGHT}" not in few
+        assert f"H{WIDTH - RIGHT}" in many
+
+
 def test_what_is_not_finite_is_left_out() -> None:
     curves = [Curve("", [1, 2, 3], [math.inf, 2.0, 1.0]), Curve("none", [1, 2], [math.inf, math.nan])]
     chart = Chart("a", curves, log_y=True)
