@@ -6,6 +6,7 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 import matplotlib
@@ -181,7 +182,8 @@ def benchmark_page(benchmark: Benchmark, report: BenchmarkReport | None, samples
         "palette": ", ".join(m.palette), "ladder": m.ladder, "goal": m.goal, "policy": m.policy, "seed": f"{m.seed}",
         "hash": m.hash, "versions": ", ".join(f"{name} {version}" for name, version in m.versions.items()),
     }  # fmt: skip
-    again = Code(f"rlab benchmark make --config {folder / CONFIG} --out bench/again\nrlab benchmark verify {folder}")
+    config, where = quote(str(folder / CONFIG)), quote(str(folder))
+    again = Code(f"rlab benchmark make --config {config} --out bench/again\nrlab benchmark verify {where}")
     sections = [benchmark_section(benchmark, report), Section("How it was made", [Facts(facts), again])]
     if samples:
         sections.insert(1, _severities(benchmark, samples))

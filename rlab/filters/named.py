@@ -222,7 +222,8 @@ class Pgd(Distortion):
 def _about(kind: type[Distortion]) -> str:
     """The first sentence of a docstring without its full stop, which starts with a small letter as words in a table do."""
     first = re.split(r"\.(?:\s|$)", kind.__doc__ or "")[0]
-    return first if first.startswith("JPEG") else first[0].lower() + first[1:]
+    word = re.split(r"\W", first)[0]
+    return first[0].lower() + first[1:] if word.istitle() else first  # JPEG stays as it is
 
 
 # What each filter imitates and what its severity means, by the filter's name.

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import numpy as np
@@ -63,7 +64,7 @@ def track_run(folder: str | Path, name: str) -> str:
     except Exception as error:
         raise InputError(
             f"{name} did not accept the run ({type(error).__name__}: {error}): it is complete in {folder}, log it again with "
-            f"rlab report {folder} --track {name}"
+            f"rlab report {quote(str(folder))} --track {name}"
         ) from error
 
 

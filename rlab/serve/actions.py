@@ -177,7 +177,7 @@ def _check_image(content: bytes) -> None:
         raise TooLarge(str(error)) from error
     except (
         Exception
-    ) as error:  # the errors for broken files depend on Pillow's plug-in, and may show addresses of objects
+    ) as error:  # what a broken file raises depends on Pillow's plug-in, and may show addresses of objects
         raise DataError("cannot read the image: it is damaged, or not of the kind that its name says") from error
     if math.prod(size) > MOST_PIXELS:
         raise TooLarge(f"expected an image of at most {MOST_PIXELS:,} pixels, got {size[0]} × {size[1]}: shrink it")
