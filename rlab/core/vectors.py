@@ -1,7 +1,8 @@
-"""Inputs and perturbations as vectors: lengths and unit vectors."""
+"""Inputs and perturbations as vectors: lengths, unit vectors and a Cholesky factor that says where it failed."""
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 
@@ -18,3 +19,9 @@ def unit(x: Tensor, leading: int = 1) -> Tensor:
 def wide(values: Tensor, like: Tensor) -> Tensor:
     """Append axes of length one to (n, ...) until it broadcasts with `like`."""
     return values.view(*values.shape, *(1,) * (like.dim() - values.dim()))
+
+
+def cholesky(matrix: Tensor) -> tuple[Tensor, Tensor]:
+    """(..., n, n) -> its Cholesky factor and (...), whether there is one. Some LAPACK libraries report no error for NaN."""
+    root, trouble = torch.linalg.cholesky_ex(matrix)
+    return root, (trouble == 0) & root.diagonal(dim1=-2, dim2=-1).isfinite().all(-1)

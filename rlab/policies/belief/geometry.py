@@ -13,7 +13,7 @@ from torch import Tensor
 from rlab.core.batched import Rows
 from rlab.core.distances import POWERS, Measure
 from rlab.core.grid import PatchGrid
-from rlab.core.vectors import unit
+from rlab.core.vectors import cholesky, unit
 from rlab.errors import DataError, ModelError
 from rlab.policies.belief.levels import group_levels
 from rlab.priors.trained import projection
@@ -81,10 +81,10 @@ def _root(gram: Tensor, scale: Tensor) -> Tensor:
     """(n, p, f, f) -> its Cholesky factor, with more on the diagonal where rounding has left no other; scale: (n, p)."""
     added = _JITTER * scale + 1e-10
     for _ in range(_STEPS):
-        root, trouble = torch.linalg.cholesky_ex(gram + torch.diag_embed(added[..., None].expand(gram.shape[:-1])))
-        if not trouble.any():
+        root, solved = cholesky(gram + torch.diag_embed(added[..., None].expand(gram.shape[:-1])))
+        if solved.all():
             return root
-        added = torch.where(trouble > 0, 10 * added, added)
+        added = torch.where(solved, added, 10 * added)
     raise DataError(
         "what the palette does to these inputs is not finite: check the filters and the data for infinite values"
     )

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from rlab.core.vectors import cholesky
 from rlab.policies.belief.answers import Answers, Model
 from rlab.policies.belief.geometry import Geometry
 
@@ -38,8 +39,8 @@ def kernel(answers: Answers, model: Model, hypotheses: Tensor) -> Tensor:
 
 def factor(covariance: Tensor) -> Tensor:
     """(..., T, T) -> its Cholesky factor; the check for success does not wait for a GPU."""
-    root, trouble = torch.linalg.cholesky_ex(covariance)
-    torch._assert_async((trouble == 0).all(), "a covariance of queries is not positive definite")
+    root, solved = cholesky(covariance)
+    torch._assert_async(solved.all(), "a covariance of queries is not positive definite")
     return root
 
 
