@@ -31,7 +31,7 @@ PATIENCE = 100  # queries after which this limit has doubled
 
 @dataclass(frozen=True)
 class PixelPolicy(Policy[PixelState]):
-    """With surrogates, the first three queries (twelve on clips) follow them, and all until one has flipped.
+    """With surrogates, the first three queries (nine on clips, or a few more) follow them, and all until one has flipped.
 
     If the model returns labels only, `LabelPolicy` takes over, which starts with the surrogates or with `opening`.
     """
@@ -61,7 +61,7 @@ class PixelPolicy(Policy[PixelState]):
         if memory.proposals:
             memory = slopes.learn(memory, state, task)
             memory = memory if guide is None else guide.learn(memory)
-        opening = torch.zeros_like(memory.failed) if guide is None else guide.opening(state)
+        opening = torch.zeros_like(memory.failed) if guide is None else guide.opening(memory, state)
         delta = torch.zeros_like(state.x0)
         if guide is not None and opening.any():
             memory, delta = guide.open(memory, state, task, opening)

@@ -12,6 +12,7 @@ from torch import Tensor
 from rlab.core.batched import Rows
 from rlab.core.vectors import unit, wide
 from rlab.data.kinds import Kind
+from rlab.policies.pixels.frames import Frames
 
 
 @dataclass(frozen=True)
@@ -19,6 +20,7 @@ class Habits:
     """What depends on the kind of data: on clips, surrogates agree least with a victim, and more of their directions count."""
 
     opening: int = 3  # queries that follow the surrogates
+    steps: int = 5  # on the surrogates before each of them but the first
     near: int = 2  # a move becomes the base if its margin is at most this many times as far from zero as the base's
     wider: float = 1.0  # how the angle of leanings changes after one that flipped nearer
     narrower: float = 1.0  # the same after another
@@ -28,7 +30,7 @@ class Habits:
 HABITS: dict[Kind, Habits] = {
     "signal": Habits(),
     "image": Habits(),
-    "video": Habits(opening=12, near=1, wider=1.3, narrower=0.85, blurs=True),
+    "video": Habits(opening=9, steps=3, near=1, wider=1.3, narrower=0.85, blurs=True),
 }
 
 
@@ -46,11 +48,19 @@ class Lead(Rows):
     alike: Tensor  # (n, s) bool: whether a surrogate reads copies of the input alike
     angle: Tensor  # (n,) of the next leaning
     blurred: Tensor  # (n,) bool: whether a query missed before the first flip; since then directions are blurred
+    frames: Frames  # of a clip, those to change
 
     @property
     def delta(self) -> Tensor:
         """(n, c, *size): the perturbation to query next."""
-        return unit(self.towards) * wide(self.radius, self.towards)
+        return unit(self.chosen(self.towards)) * wide(self.radius, self.towards)
+
+    def chosen(self, x: Tensor) -> Tensor:
+        """Values (n, ..., t, h, w) of the frames to change, and 0 elsewhere; all values of what is no clip."""
+        if self.towards.dim() < 5:
+            return x
+        mask = self.frames.mask(x.shape[-3])
+        return x * mask.view(len(x), *(1,) * (x.dim() - 4), -1, 1, 1)
 
 
 @dataclass(frozen=True)

@@ -16,12 +16,13 @@ from rlab.core.env import State, Task
 from rlab.core.goals import Goal
 from rlab.core.vectors import lengths, unit, wide
 from rlab.policies.pixels.basis import cosines
+from rlab.policies.pixels.frames import Frames
 from rlab.policies.pixels.slopes import LEAN, dot, far, margins_of
 from rlab.policies.pixels.state import Habits, Lead, PixelState
 from rlab.priors.copies import moved_copies
 from rlab.priors.surrogates import SurrogatePrior
 
-STEPS, AGAIN = 12, 5  # steps on the surrogates before the first query, and before each further query of the opening
+STEPS = 12  # on the surrogates before the first query
 FIRST = 0.005  # how much every value changes in the first step
 RADIUS = 1.4  # the first radius, relative to what the surrogates predict
 ONLY, MOST = 2.5, 0.018  # the same for a search of one query, unless every value would change by more than MOST
@@ -30,6 +31,9 @@ ONLY, MOST = 2.5, 0.018  # the same for a search of one query, unless every valu
 SPARE = (0.08, 0.2, 0.5)
 GROWTH = (1.05, 4.0)  # how many times farther to go after a miss, at least and at most
 ANGLE, SHRINK = 0.2, 0.02  # of a leaning
+# Frames are compared after this many queries, and after a flip from which the radius shrinks to no less than this share: far
+# from the boundary, margins are curved.
+START, READY = 3, 0.6
 NARROWEST = 0.25  # the least share of ANGLE
 BLUR = 1.0  # standard deviation of the blur of the surrogates' gradients, in values
 
@@ -56,11 +60,13 @@ class Guide:
             alike=self.prior.alike(state.x0, state.y, goal),
             angle=torch.full_like(state.margin, ANGLE),
             blurred=torch.zeros_like(state.margin, dtype=torch.bool),
+            frames=Frames.every(state.margin),
         )
 
-    def opening(self, state: State) -> Tensor:
+    def opening(self, memory: PixelState, state: State) -> Tensor:
         """(n,) bool: rows that follow the surrogates' common direction."""
-        return (state.step < self.habits.opening) | (state.margin >= 0)
+        assert memory.lead is not None
+        return (state.step < self.habits.opening) | (state.margin >= 0) | memory.lead.frames.trial
 
     def open(self, memory: PixelState, state: State, task: Task, rows: Tensor) -> tuple[PixelState, Tensor]:
         """The perturbation (n, c, *size) to query next where `rows`."""
@@ -70,12 +76,12 @@ class Guide:
         if first:
             lead = self._first(lead, some, task, margins.argmin(1))
         else:
-            lead = _next_radius(lead, some, lengths(memory.queried[rows]), margins.amin(1))
+            lead = _answered(lead, some, lengths(memory.queried[rows]), margins.amin(1))
             if self.habits.blurs:
                 missed = some.margin >= 0
                 towards = blurred(lead.towards, missed & ~lead.blurred)
                 lead = replace(lead, blurred=lead.blurred | missed, towards=towards)
-            for number in range(AGAIN):
+            for number in range(self.habits.steps):
                 _, directions = self._directions(
                     lead, some, task, margins.argmin(1), lead.delta, memory.proposals, number
                 )
@@ -86,7 +92,7 @@ class Guide:
     def _first(self, lead: Lead, state: State, task: Task, rival: Tensor) -> Lead:
         """The direction and radius of the first query; a search of one query goes further at once."""
         only, start = task.budget <= 3, None
-        for number in range(STEPS + AGAIN * only):
+        for number in range(STEPS + self.habits.steps * only):
             margins, directions = self._directions(lead, state, task, rival, lead.delta, 0, number)
             start = margins if start is None else start
             if 0 < number < STEPS:
@@ -156,7 +162,7 @@ class Guide:
             for surrogate in range(len(self.prior.surrogates))
         ]
         margins, gradients = self.prior.gradients(x, (state.y, rival), margin, copies, lead.alike)
-        return margins, -unit(blurred(gradients, lead.blurred), 2)
+        return margins, -unit(lead.chosen(blurred(gradients, lead.blurred)), 2)
 
 
 def _turned(lead: Lead, directions: Tensor) -> Lead:
@@ -182,6 +188,20 @@ def _predicted(radius: Tensor, need: Tensor, drop: Tensor) -> Tensor:
     """(n,): where the victim's margin `need` vanishes if it falls like the median surrogate's, by `drop` (n, s) at the radius."""
     usual = drop.median(1).values
     return (radius * need / usual.clamp(min=1e-6)).clamp(0.3 * radius, 4 * radius)
+
+
+def _answered(lead: Lead, state: State, queried: Tensor, margin: Tensor) -> Lead:
+    """With the answer to the last query, of length `queried` (n,): the next radius, and other frames if these gain more. The
+    radius of better frames is searched for anew; frames that were tried and gain less say nothing about it."""
+    frames, flipped = lead.frames, state.margin < 0
+    gain = (state.margin0 - margin) / queried.clamp(min=1e-12)
+    better = frames.better(gain)
+    worse, anew = frames.trial & ~better, replace(lead, missed=0 * margin, last=0 * margin, margin=state.margin0)
+    found = _next_radius(lead.put(better, anew[better]), state, queried, margin)
+    shorter = lead.radius.minimum(torch.where(flipped, 0.99 * state.distance, torch.inf))
+    found = found.put(worse, replace(lead, radius=shorter)[worse])
+    ready = flipped & (found.radius > READY * queried) & (state.step >= START)
+    return replace(found, frames=frames.after(gain, ready, state.x0.shape[2] if state.x0.dim() == 5 else 1))
 
 
 def _next_radius(lead: Lead, state: State, queried: Tensor, margin: Tensor) -> Lead:
