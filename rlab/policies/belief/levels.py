@@ -17,6 +17,7 @@ from torch import Tensor
 from rlab.core.grid import PatchGrid
 
 GROUPS = 256  # the most groups at the coarsest level
+STRIDES = (2, 4, 8)  # of frames that vary together
 CPU = torch.device("cpu")
 
 
@@ -35,15 +36,19 @@ def blocks(grid: PatchGrid, parts: int | Sequence[int]) -> Tensor:
 @cache
 def region_levels(grid: PatchGrid, device: torch.device = CPU) -> tuple[Tensor, ...]:
     """Regions whose effects are believed to vary together: the whole, halves and quarters along every axis. Video treats time
-    and space apart: frames and runs of frames, cells over all frames down to single places, and cells of runs of frames.
-    Groups of channels have such regions each, besides those that they share."""
+    and space apart: frames and runs of frames, every second, fourth and eighth frame (many networks look at few frames), cells
+    over all frames down to single places, and cells of runs of frames. Groups of channels have such regions each, besides
+    those that they share."""
     cuts: list[tuple[int, ...]] = [(parts,) * grid.rank for parts in (1, 2, 4)]
+    strided: list[Tensor] = []
     if grid.kind == "video":
         frames, rows, columns = grid.cells
         cuts = [(1, 1, 1), (4, 1, 1), (frames, 1, 1), (1, 2, 2), (1, 4, 4), (1, rows, columns), (4, 4, 4)]
+        frame = torch.arange(len(grid)) // (rows * columns) % frames
+        strided = [frame % stride for stride in STRIDES if stride < frames]
     if grid.channels:
         cuts = [(groups, *cut) for groups in dict.fromkeys((1, len(grid.groups))) for cut in cuts]
-    return tuple(blocks(grid, parts).to(device) for parts in cuts)
+    return tuple(level.to(device) for level in [*(blocks(grid, cut) for cut in cuts), *strided])
 
 
 @cache

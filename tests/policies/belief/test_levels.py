@@ -53,10 +53,12 @@ def test_regions_of_a_clip_are_frames_cells_and_both() -> None:
     grid = PatchGrid.of((8, 24, 32), (1, 4, 4))
     frame, place = torch.arange(len(grid)) // 48, torch.arange(len(grid)) % 48
     regions = region_levels(grid)
-    assert [int(level.max()) + 1 for level in regions] == [1, 4, 8, 4, 16, 48, 64]
+    assert [int(level.max()) + 1 for level in regions] == [1, 4, 8, 4, 16, 48, 64, 2, 4]
     assert torch.equal(regions[2], frame)
     assert torch.equal(regions[5], place)
     assert torch.equal(regions[6], regions[1] * 16 + regions[4])
+    assert torch.equal(regions[7], frame % 2)
+    assert torch.equal(regions[8], frame % 4)
 
 
 @pytest.mark.parametrize("rank", SIZES)
