@@ -140,7 +140,7 @@ def figures(store: Store) -> Figures:
 
 
 def packed(options: Options) -> Mapping[str, float]:
-    return {"cifar_mb": cases.pack(DATA / "papers")}
+    return {"cifar_mb": cases.pack(DATA / "papers"), "clips_mb": cases.pack_clips(cases.CLIP_PACK)}
 
 
 def flags(parser: argparse.ArgumentParser) -> None:
