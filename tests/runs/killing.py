@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import torch
 from matplotlib.figure import Figure
 
 from rlab.comparison.comparison import run_comparison
@@ -151,9 +152,15 @@ def exact() -> Victim:
 
 @contextmanager
 def _forking() -> Iterator[None]:
-    """Start workers as copies of this process, which takes no time and gives each of them the trouble of this process."""
-    with mock.patch.object(multiprocessing, "get_context", return_value=multiprocessing.get_context("fork")):
-        yield
+    """Start workers as copies of this process, which takes no time and gives each of them the trouble of this process. They
+    have one thread: OpenMP's other threads are not copied, and a worker would wait for them forever."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with mock.patch.object(multiprocessing, "get_context", return_value=multiprocessing.get_context("fork")):
+            yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _share(folder: Path) -> object:
