@@ -15,11 +15,7 @@ os.environ["RLAB_CACHE"] = tempfile.mkdtemp(prefix="rlab-cache-")  # tests neith
 os.environ["COLUMNS"] = "200"  # a console takes its width when it is made, by whichever test comes first
 
 import pytest
-import torch
 from hypothesis import settings
-
-if os.environ.get("RLAB_TEST_MKLDNN") == "0":
-    torch.backends.mkldnn.set_flags(False)
 
 ROOT = Path(__file__).resolve().parent.parent
 REAL = Path(os.environ.get("RLAB_REAL", ROOT.parent / "shared" / "real"))
