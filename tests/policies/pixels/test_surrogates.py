@@ -11,6 +11,7 @@ from scipy.ndimage import fourier_gaussian
 
 import rlab
 from rlab.data.batch import Batch
+from rlab.policies.pixels.frames import Frames
 from rlab.policies.pixels.slopes import LEAN
 from rlab.policies.pixels.state import HABITS, Lead, PixelState
 from rlab.policies.pixels.surrogates import ANGLE, BLUR, Guide, blurred
@@ -63,7 +64,8 @@ def test_a_victim_far_more_robust_than_its_surrogate_flips_after_few_misses() ->
 
 def test_leanings_that_never_help_narrow_and_still_differ() -> None:
     none, one = torch.zeros(1), torch.ones(1, 3, 4, 8, 8)
-    lead = replace(Lead(*[none] * len(fields(Lead))), angle=torch.full((1,), ANGLE))
+    lead = Lead(*[none] * (len(fields(Lead)) - 1), frames=Frames.every(none))
+    lead = replace(lead, angle=torch.full((1,), ANGLE))
     memory = PixelState(
         rivals=none, gradient=none, base=one, at_base=none, queried=2 * one, index=torch.tensor([LEAN]), probed=none,
         gained=none, tries=none, trust=none, failed=none, lead=lead,
