@@ -3,8 +3,6 @@ steps that must grow after misses."""
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
-
 import numpy as np
 import torch
 from scipy.ndimage import fourier_gaussian
@@ -64,8 +62,10 @@ def test_a_victim_far_more_robust_than_its_surrogate_flips_after_few_misses() ->
 
 def test_leanings_that_never_help_narrow_and_still_differ() -> None:
     none, one = torch.zeros(1), torch.ones(1, 3, 4, 8, 8)
-    lead = Lead(*[none] * (len(fields(Lead)) - 1), frames=Frames.every(none))
-    lead = replace(lead, angle=torch.full((1,), ANGLE))
+    lead = Lead(
+        towards=none, radius=none, missed=none, last=none, margin=none, spare=none, leant=none, alike=none,
+        angle=torch.full((1,), ANGLE), blurred=none, frames=Frames.every(none),
+    )  # fmt: skip
     memory = PixelState(
         rivals=none, gradient=none, base=one, at_base=none, queried=2 * one, index=torch.tensor([LEAN]), probed=none,
         gained=none, tries=none, trust=none, failed=none, lead=lead,
