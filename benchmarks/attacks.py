@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +21,7 @@ from rlab.stats import Estimate, Floats, over_seeds, ratio_over_seeds
 from rlab.victims.base import Victim
 
 NATURAL = ("gaussian_noise", "gaussian_blur", "dead_pixel", "illuminate")
+HEADLINE_SEEDS = 3  # of the rows in README
 SURROGATES = ("resnet20", "robust_all_conv", "mixer", "all_conv", "inverted")
 
 
@@ -61,6 +62,11 @@ def ratio(ours: Sequence[Curves], other: Sequence[Curves], queries: int) -> Esti
     count, seeds = min(len(ours[0]), len(other[0])), min(len(ours), len(other))
     cut = [[curves[:count] for curves in each[:seeds]] for each in (ours, other)]
     return ratio_over_seeds(within(cut[0], queries), within(cut[1], queries), "median")
+
+
+def over_best(ours: Sequence[Curves], others: Iterable[Sequence[Curves]], queries: int) -> Estimate:
+    """Our median over the smallest of the others'; 0 where only we have one, NaN where nobody has."""
+    return ratio(ours, min(others, key=lambda seeds: float(np.median(within(seeds, queries)))), queries)
 
 
 def tails(rows: Mapping[str, Sequence[Curves]], queries: int) -> str:

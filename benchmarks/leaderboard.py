@@ -93,8 +93,8 @@ class Row:
 def _policies(store: Store) -> Iterator[Row]:
     for case in TASKS:
         for policy in (case.policy, *BASELINES):
-            for curves in anytime.kept(store, case, policy).values():
-                yield Row(case.raw.replace("_", " "), policy, [curves], case.budget)
+            for seeds in anytime.kept(store, case, policy).values():
+                yield Row(case.raw.replace("_", " "), policy, seeds, case.budget)
 
 
 def _peers(store: Store) -> Iterator[Row]:
@@ -112,9 +112,9 @@ def _labels(store: Store) -> Iterator[Row]:
 
 
 def _clips(store: Store) -> Iterator[Row]:
-    for case in (case for case in video.cases() if case.section == "curves" and case.name in store):
-        curve = video.read(store, case)
-        yield Row(f"{case.victim} on clips", curve.attack, [curve.reached], curve.budget, "MAP")
+    for case in (case for case in video.cases() if case.section == "curves"):
+        if (curve := video.read(store, case)) is not None:
+            yield Row(f"{case.victim} on clips", curve.attack, curve.seeds, curve.budget, "MAP")
 
 
 def _beyond(store: Store) -> Iterator[Row]:
@@ -124,9 +124,8 @@ def _beyond(store: Store) -> Iterator[Row]:
 
 
 def _leads(store: Store) -> Iterator[Row]:
-    for case in (case for case in twelve.FULL if case.name in store):
-        curves = to_curves(store.read(case.name).numbers)
-        yield Row(f"twelve leads, {case.net}, {case.palette} palette", case.policy, [curves], case.budget, "L2, mV")
+    for case, seeds in twelve.stored(store).items():
+        yield Row(f"twelve leads, {case.net}, {case.palette} palette", case.policy, seeds, case.budget, "L2, mV")
 
 
 def _agents(store: Store) -> Iterator[Row]:

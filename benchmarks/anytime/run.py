@@ -19,7 +19,7 @@ import numpy as np
 
 from benchmarks.anytime import cases, simulators, stages
 from benchmarks.anytime.cases import BASELINES, CASES, OURS, PARTS, STUDIED, VARIANTS, Case
-from benchmarks.attacks import SURROGATES, attack, flips, tails, within
+from benchmarks.attacks import SURROGATES, attack, flipped, flips, median, over_best, tails, within
 from benchmarks.data import Absent
 from benchmarks.harness import Claim, Figures, Options, Piece
 from benchmarks.raw import RAW, Curves, Raw, Store
@@ -27,7 +27,7 @@ from benchmarks.tables import interval, table
 from benchmarks.tables import section as section_of
 from benchmarks.victims import cifar_victim
 from rlab.policies.belief import BeliefPolicy
-from rlab.stats import Estimate, Floats, Rows, estimate, mean_estimate
+from rlab.stats import Floats, mean_estimate
 
 QUERIES, SHOWN = (3, 5, 8, 12, 20, 50, 100, 200), (5, 20, 50, 200)
 FAR = 30.0  # the distance of a sample without a flip in means: larger than all distances found
@@ -37,66 +37,40 @@ HEADING = "distance within queries"
 RULES = """
 A figure is the median distance of the best flip within q queries, counting the clean query, over the samples that the
 model classifies correctly; a sample without a flip counts as infinitely far. Ratios divide our median by that of the
-best other policy at the same q, on the same resampled samples; brackets are 95% bootstrap intervals. In the tables of
-the first flip and of the end, means are over flips alone. The others are
-square and random; greedy queries every patch before it acts and has no flip by then. They use the same cleanup and
-stopping rule. The settings of the belief search were chosen on CIFAR-10 test images 1000-1399 of the VGG, the WRN and a robust
-training model, and on photos that a prior was trained on; no page reports on these. No prior was trained on VGG, WRN,
-the robust CNN, the networks for beats (2 s windows, 9 of the 22 records of DS2, 150 beats with balanced classes) or the
-photos' EfficientNet-Lite0 and Lite1 (one family). No prior for photos ships, so there `auto` is `belief`. Photos are
-120 of the NIPS 2017 challenge and 144 pets. CIFAR-10 and photos ran on an H200, beats and the demo on 2 CPU cores; the
-device affects distances by rounding only.
+best other policy at the same q, on the same samples; brackets are 95% bootstrap intervals over samples and seeds. The
+rows that README quotes have three seeds, the others one. In the tables of the first flip and of the end, means are over
+flips alone. The others are square and random; greedy queries every patch before it acts and has no flip by then. They
+use the same cleanup and stopping rule. The settings of the belief search were chosen on CIFAR-10 test images 1000-1399
+of the VGG, the WRN and a robust training model, and on photos that a prior was trained on; no page reports on these. No
+prior was trained on VGG, WRN, the robust CNN, the networks for beats (2 s windows, 9 of the 22 records of DS2, 150
+beats with balanced classes) or the photos' EfficientNet-Lite0 and Lite1 (one family). No prior for photos ships, so
+there `auto` is `belief`. Photos are 120 of the NIPS 2017 challenge and 144 pets. CIFAR-10 and photos ran on an H200,
+beats and the demo on 2 CPU cores; the device affects distances by rounding only.
 
 "Imagine before you ask" compares attacks that try their candidates on other networks: five surrogates (ResNet-20, an
 adversarially trained and a plain all-convolutional network, a mixer and an inverted residual network) for images, the
-other three networks for clips, the other public network for twelve leads (24 records of fold 9 of PTB-XL), or students of 3,500
-clean answers (images 1500-4999, none of them attacked) and of 3,000 beats of DS1. The critic was trained on those five
-networks and on the demo's, on images from 1800 on; no case of these tables. Rows of students on images were measured with the
-students' own gradients as prior; since then `auto` keeps the shipped prior beside students. A sample stalls if its first
-flip takes more than three times as many queries as `belief` needs, and ten more. A single surrogate is trusted for one miss
-only, since this made the row at 3 queries better on images 1000-1095, which no table reports; the row of one surrogate on the VGG
-is older than this, that on twelve leads is not.
+other three networks for clips, the other public network for twelve leads (24 records of fold 9 of PTB-XL), or students
+of 3,500 clean answers (images 1500-4999, none of them attacked) and of 3,000 beats of DS1. The critic was trained on
+those five networks and on the demo's, on images from 1800 on; no case of these tables. Rows of students on images were
+measured with the students' own gradients as prior; since then `auto` keeps the shipped prior beside students. A sample
+stalls if its first flip takes more than three times as many queries as `belief` needs, and ten more. A single surrogate
+is trusted for one miss only, since this made the row at 3 queries better on images 1000-1095, which no table reports;
+the row of one surrogate on the VGG is older than this, that on twelve leads is not.
 """
-
-
-def middle(values: Floats, rows: Rows) -> Floats:
-    """Medians (draws,) in which infinity counts."""
-    return np.sort(values[rows], axis=1)[:, (values.shape[0] - 1) // 2]
-
-
-def at(curves: Curves, queries: int) -> Floats:
-    """(n,)"""
-    return within([curves], queries)[0]
-
-
-def median(curves: Curves, queries: int) -> Estimate:
-    return estimate(partial(middle, at(curves, queries)), len(curves), SEED)
-
-
-def ratio(ours: Curves, others: Sequence[Curves], queries: int) -> Estimate:
-    """Our median over that of the best baseline, paired by sample; NaN where no baseline has one."""
-    mine, theirs = at(ours, queries), [at(one, queries) for one in others]
-
-    def of(rows: Rows) -> Floats:
-        best, own = np.min([middle(values, rows) for values in theirs], 0), middle(mine, rows)
-        with np.errstate(invalid="ignore"):  # no ratio where neither has a flip; 0 where only we have
-            return np.where(np.isfinite(best), own / best, np.where(np.isfinite(own), 0.0, np.nan))
-
-    return estimate(of, len(mine), SEED)
 
 
 def areas(curves: Curves) -> Floats:
     """(n,) mean log distance over the curve."""
-    return np.mean([np.log(np.minimum(at(curves, q), FAR)) for q in QUERIES], 0)
+    return np.mean([np.log(np.minimum(within([curves], q)[0], FAR)) for q in QUERIES], 0)
 
 
-def measure(case: Case, policy: str, samples: int, budget: int, device: str) -> Curves:
+def measure(case: Case, policy: str, samples: int, budget: int, device: str, seed: int = SEED) -> Curves:
     """Attack until the budget is spent."""
     victim, batch = case.load(samples, device)
     options: dict[str, Any] = dict(VARIANTS.get(policy, {"policy": policy}))
     if options.pop("surrogates", False):
         options["surrogate"] = tuple(cifar_victim(name, device) for name in SURROGATES)
-    options |= {"palette": case.palette, "patch": case.patch, "budget": budget + 1, "until": "budget", "seed": SEED}
+    options |= {"palette": case.palette, "patch": case.patch, "budget": budget + 1, "until": "budget", "seed": seed}
     return flips(attack(victim, batch, **options))
 
 
@@ -125,49 +99,52 @@ def pieces(options: Options) -> Iterator[Piece]:
     seen = set[str]()
     for case in CASES:
         parts = PARTS if case in STUDIED else ()
-        for policy in dict.fromkeys((case.policy, *BASELINES, *parts)):
-            if (name := case.file(policy)) not in seen:
-                seen.add(name)
-                make = partial(measure, case, policy, case.samples, case.budget)
-                yield Piece.of_curves(name, case.group, settings(case, policy), make)
+        rows = dict.fromkeys(parts, 1) | dict.fromkeys((case.policy, *BASELINES), case.seeds)
+        for policy, seeds in rows.items():
+            for seed in range(seeds):
+                if (name := case.file(policy, seed)) not in seen:
+                    seen.add(name)
+                    make = partial(measure, case, policy, case.samples, case.budget, seed=seed)
+                    yield Piece.of_curves(name, case.group, settings(case, policy, seed), make)
     for case in STUDIED:
         yield Piece(f"{case.raw}-dual", case.group, settings(case, OURS), partial(simultaneous, case))
     yield from simulators.pieces()
     yield from stages.pieces()
 
 
-def settings(case: Case, policy: str) -> dict[str, Any]:
+def settings(case: Case, policy: str, seed: int = SEED) -> dict[str, Any]:
     spec = VARIANTS.get(policy, {"policy": policy})
-    shared = {"palette": case.palette, "patch": case.patch, "samples": case.samples, "seed": SEED}
+    shared = {"palette": case.palette, "patch": case.patch, "samples": case.samples, "seed": seed}
     return {"case": case.raw, "budget": case.budget, **shared, **spec}
 
 
-def kept(store: Store, case: Case, *policies: str) -> dict[str, Curves]:
-    """The curves of those policies that have a raw file."""
-    return store.curves({policy: case.file(policy) for policy in policies})
+def kept(store: Store, case: Case, *policies: str) -> dict[str, list[Curves]]:
+    """Each seed's curves of those policies that have raw files."""
+    files = {policy: {str(seed): case.file(policy, seed) for seed in range(case.seeds)} for policy in policies}
+    held = {policy: list(store.curves(seeds).values()) for policy, seeds in files.items()}
+    return {policy: seeds for policy, seeds in held.items() if seeds}
 
 
-def section(case: Case, curves: Mapping[str, Curves], queries: Sequence[int]) -> str:
-    rows = [(name, *(interval(median(curve, q)) for q in queries)) for name, curve in curves.items()]
-    ours, others = next(iter(curves.values())), list(curves.values())[1:]
+def section(case: Case, held: Mapping[str, Sequence[Curves]], queries: Sequence[int]) -> str:
+    rows = [(name, *(interval(median(seeds, q)) for q in queries)) for name, seeds in held.items()]
+    ours, *others = held.values()
     if others:
-        rows.append(("ratio to the best other", *(interval(ratio(ours, others, q)) for q in queries)))
+        rows.append(("ratio to the best other", *(interval(over_best(ours, others, q)) for q in queries)))
         aims = dict(zip(SHOWN, case.aims, strict=True))
         rows.append(("aim", *(f"{aims[q]:g}" if q in aims else "" for q in queries)))
-    share = float(np.isfinite(at(ours, queries[-1])).mean())
-    note = f"{len(ours)} samples the model classifies correctly; {share:.1%} flipped within {queries[-1]} queries."
-    ends = tails({name: [curve] for name, curve in curves.items()}, case.budget)
-    return section_of(case.name, table((HEADING, *map(str, queries)), rows), ends, note)
+    share, many = flipped(ours, queries[-1]).value, f", {len(ours)} seeds" if len(ours) > 1 else ""
+    note = f"{len(ours[0])} samples the model classifies correctly{many}; {share:.1%} flipped within {queries[-1]} queries."
+    return section_of(case.name, table((HEADING, *map(str, queries)), rows), tails(held, case.budget), note)
 
 
 def parts_section(store: Store) -> str:
     """Mean log distance over the curve minus that of the first row, paired by sample; below 0 is better."""
     rows, notes = [], []
     for case in STUDIED:
-        name, curves = case.name.split()[0], kept(store, case, *PARTS)
+        name, curves = case.name.split()[0], store.curves({part: case.file(part) for part in PARTS})
         whole = areas(curves["auto"])
         for part, curve in curves.items():
-            shown = [f"{median(curve, q).value:.3g}" for q in SHOWN]
+            shown = [f"{median([curve], q).value:.3g}" for q in SHOWN]
             change = "" if part == "auto" else interval(mean_estimate(areas(curve) - whole, SEED))
             rows.append((f"{name}: {PARTS[part]}", *shown, change))
         share = store.read(f"{case.raw}-dual").numbers
@@ -184,10 +161,10 @@ def photos_section(store: Store) -> Iterator[str]:
     rows = []
     photos = {case: kept(store, case, case.policy) for case in CASES if case.group == "photos"}
     for case, curves in photos.items():
-        for queries, curve in product((20, 50, 200), curves.values()):
-            values = at(curve, queries)
+        for queries, seeds in product((20, 50, 200), curves.values()):
+            values = within(seeds, queries)
             won = values[np.isfinite(values)]
-            cells = (f"{len(won) / len(values):.1%}", *(f"{v:.3g}" for v in (won.mean(), np.median(won), won.max())))
+            cells = (f"{len(won) / values.size:.1%}", *(f"{v:.3g}" for v in (won.mean(), np.median(won), won.max())))
             rows.append((f"{case.name}: {case.policy}", f"{queries}", *cells))
     if rows:
         rows.append(("RLAB paper, ImageNet", "", "", "2.48", "", "4.74"))
@@ -205,12 +182,12 @@ def sections(store: Store) -> Iterator[str]:
     yield from stages.sections(store)
 
 
-def keyed(case: Case, curves: Mapping[str, Curves], most: int) -> dict[str, Any]:
+def keyed(case: Case, held: Mapping[str, Sequence[Curves]], most: int) -> dict[str, Any]:
     """Figures by the names that scripts rely on; of several victims of a group the last counts."""
-    ours, others = next(iter(curves.values())), list(curves.values())[1:]
+    ours, *others = held.values()
     if not others:
         return {}
-    figures: dict[str, Any] = {f"{case.group}_ratio_{q}": ratio(ours, others, q).value for q in SHOWN if q <= most}
+    figures: dict[str, Any] = {f"{case.group}_ratio_{q}": over_best(ours, others, q).value for q in SHOWN if q <= most}
     return figures | {f"{case.group}_l2_at_20": median(ours, 20).value}
 
 
@@ -236,9 +213,10 @@ def quick(options: Options) -> Figures:
         except Absent as why:
             print(f"skipped {case.name}: {why}")
             continue
-        others = {name: curves[: len(ours)] for name, curves in kept(store, case, *BASELINES).items()}
-        print(section(case, {case.policy: ours, **others}, QUERIES[:6]), flush=True)
-        found |= keyed(case, {case.policy: ours, **others}, budget)
+        others = store.curves({name: case.file(name) for name in BASELINES})
+        held = {case.policy: [ours]} | {name: [curves[: len(ours)]] for name, curves in others.items()}
+        print(section(case, held, QUERIES[:6]), flush=True)
+        found |= keyed(case, held, budget)
     if simulators.GROUP in groups:
         found |= simulators.quick(store, options.device)
     return found | (stages.quick(options.device) if stages.GROUP in groups else {})

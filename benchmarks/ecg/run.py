@@ -245,7 +245,7 @@ def quick(options: Options) -> Figures:
     return {
         **figures,
         **leads.lead_figures({case: leads.measure(case, options.device) for case in grouped}),
-        **twelve.twelve_figures({case: twelve.measure(case, options.device) for case in whole}),
+        **twelve.twelve_figures({case: [twelve.measure(case, options.device)] for case in whole}),
         **reading,
         **plausible.plausible_figures(
             {case: plausible.measure(case, options.device, (plausible.OURS,)) for case in explained}

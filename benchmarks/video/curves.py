@@ -30,32 +30,34 @@ class Curve:
 
     attack: str
     budget: int
-    reached: Curves  # (queries, MAP)
+    seeds: Sequence[Curves]  # (queries, MAP) by seed and clip
     frames: float = math.nan  # touched at the end, the median over flipped clips
     patches: float = math.nan
     about: str = ""
 
     def first(self) -> Estimate:
         """The median number of queries to the first flip."""
-        return over_seeds(np.array([[clip[0][0] if clip else math.inf for clip in self.reached]]), "median")
+        return over_seeds(
+            np.array([[clip[0][0] if clip else math.inf for clip in seed] for seed in self.seeds]), "median"
+        )
 
     def median(self, queries: int) -> Estimate:
-        return median([self.reached], queries)
+        return median(self.seeds, queries)
 
     def success(self, queries: int) -> Estimate:
-        hits = sum(bool(clip) and clip[0][0] <= queries for clip in self.reached)
-        return share_estimate(hits, len(self.reached))
+        hits = sum(bool(clip) and clip[0][0] <= queries for seed in self.seeds for clip in seed)
+        return share_estimate(hits / len(self.seeds), len(self.seeds[0]))
 
     def areas(self, queries: int) -> Floats:
-        """(n,): mean log MAP over the first queries."""
-        rows = [within([self.reached], q)[0] for q in range(1, queries + 1)]
+        """(n,): mean log MAP over the first queries, with the first seed."""
+        rows = [within(self.seeds, q)[0] for q in range(1, queries + 1)]
         areas: Floats = np.log(np.minimum(rows, FAR)).mean(0)
         return areas
 
 
 def map_ratio(ours: Curve, other: Curve, queries: int) -> Estimate:
     """Our median MAP over the other's: 0 where the other has flipped less than half of the clips."""
-    return ratio([ours.reached], [other.reached], queries)
+    return ratio(ours.seeds, other.seeds, queries)
 
 
 def area_ratio(ours: Curve, other: Curve, queries: int) -> Estimate:
@@ -64,16 +66,16 @@ def area_ratio(ours: Curve, other: Curve, queries: int) -> Estimate:
     return estimate(lambda rows: np.exp(apart[rows].mean(1)), len(apart))
 
 
-def measure(case: Case, victim: Victim, batch: Batch, patch: int = PATCH) -> Curve:
+def measure(case: Case, victim: Victim, batch: Batch, patch: int = PATCH, seed: int = 0) -> Curve:
     """Attack until the budget is spent or the cleanup ends."""
     side = case.options.get("patch", patch)
     shape = (1, side, side)
-    shared = {"palette": PALETTE, "until": "budget", "distance": "map", "patience": 6, "seed": 0}
+    shared = {"palette": PALETTE, "until": "budget", "distance": "map", "patience": 6, "seed": seed}
     shared |= {name: value for name, value in case.options.items() if name != "patch"}
     result = attack(victim, batch, policy=case.policy(), patch=shape, budget=case.budget + 1, **shared)
     frames, patches = _touched(result)
     reached = flips(result, factor=255)
-    return Curve(case.attack, case.budget, reached, frames, patches, about(case, batch, shape, victim))
+    return Curve(case.attack, case.budget, [reached], frames, patches, about(case, batch, shape, victim))
 
 
 def _touched(result: AttackResult) -> tuple[float, float]:
@@ -94,22 +96,27 @@ def about(case: Case, batch: Batch, patch: tuple[int, ...], victim: Victim) -> s
     )
 
 
-def make(case: Case, batch: Batch, device: str) -> Raw:
-    curve = measure(case, clip_victim(case.victim, device), batch)
-    reached = [[(q, float(f"{far:.4g}")) for q, far in clip] for clip in curve.reached]
+def make(case: Case, seed: int, batch: Batch, device: str) -> Raw:
+    curve = measure(case, clip_victim(case.victim, device), batch, seed=seed)
+    reached = [[(q, float(f"{far:.4g}")) for q, far in clip] for clip in curve.seeds[0]]
     numbers = from_curves([tuple(clip) for clip in reached], 12) | {"frames": curve.frames, "patches": curve.patches}
     return Raw(numbers, {"about": curve.about})
 
 
-def read(store: Store, case: Case) -> Curve:
-    raw, budget = store.read(case.name), store.origin(case.name).settings["budget"]
-    n = raw.numbers
-    return Curve(case.attack, budget, to_curves(n), n["frames"], n["patches"], raw.facts["about"])
+def read(store: Store, case: Case) -> Curve | None:
+    """All seeds of a case that have a raw file; frames and patches are those of the first."""
+    files = [case.file(seed) for seed in range(case.seeds) if case.file(seed) in store]
+    if not files:
+        return None
+    raws = [store.read(file) for file in files]
+    first, budget = raws[0], store.origin(files[0]).settings["budget"]
+    seeds = [to_curves(raw.numbers) for raw in raws]
+    return Curve(case.attack, budget, seeds, first.numbers["frames"], first.numbers["patches"], first.facts["about"])
 
 
 def kept(store: Store, section: str, victim: str) -> list[Curve]:
-    own = [case for case in cases() if case.section == section and case.victim == victim]
-    return [read(store, case) for case in own if case.name in store]
+    own = (read(store, case) for case in cases() if case.section == section and case.victim == victim)
+    return [curve for curve in own if curve is not None]
 
 
 def curves_section(victim: str, curves: Sequence[Curve]) -> str:
@@ -126,8 +133,8 @@ def curves_section(victim: str, curves: Sequence[Curve]) -> str:
         for c in curves
         if "square" in by and c.attack != "square"
     ]
-    note = f"{len(curves[0].reached)} attacked of {curves[0].about}."
-    ends = tails({c.attack: [c.reached] for c in curves}, curves[0].budget)
+    note = f"{len(curves[0].seeds[0])} attacked of {curves[0].about}."
+    ends = tails({c.attack: c.seeds for c in curves}, curves[0].budget)
     return section(victim.upper(), note, table(head, rows), ends, ". ".join(ratios) + ".")
 
 

@@ -33,7 +33,7 @@ def test_figures_of_twelve_leads() -> None:
         "square": (((5, 6.0),), ((101, 1.0),)),
         "random": (((9, 5.0),), ((99, 11.0),)),
     }
-    found = {case: alone[case.policy] for case in twelve.QUICK}
+    found = {case: [alone[case.policy]] for case in twelve.QUICK}
     figures = twelve.twelve_figures(found)
     assert figures["twelve_ratio_100"] == pytest.approx(2 / 8)
     assert (figures["twelve_cnn3_clinical_auto_20"], figures["twelve_cnn3_clinical_square_100"]) == (3.5, math.inf)

@@ -12,8 +12,8 @@ from benchmarks.video import memory as video_memory
 from benchmarks.video.cases import cases
 from benchmarks.video.curves import FAR, Curve, area_ratio, curves_section, kept, map_ratio, parts_section
 
-OURS = Curve("auto", 50, (((2, 8.0), (40, 4.0)), ((3, 8.0),)))
-SQUARE = Curve("square", 50, (((10, 16.0),), ((30, 16.0),)))
+OURS = Curve("auto", 50, [(((2, 8.0), (40, 4.0)), ((3, 8.0),))])
+SQUARE = Curve("square", 50, [(((10, 16.0),), ((30, 16.0),))])
 
 
 def test_medians_take_the_best_flip_within_the_queries() -> None:
@@ -29,8 +29,23 @@ def test_ratios_are_to_the_others_median() -> None:
     assert map_ratio(OURS, SQUARE, 20).value == 0
 
 
+def test_seeds_count_alike(tmp_path: Path) -> None:
+    """A second seed that never flips makes half of all flips infinite."""
+    store, both = Store(tmp_path), Curve("auto", 50, [*OURS.seeds, ((), ())])
+    assert (both.success(50).value, both.first().value, both.median(50).value) == (0.5, math.inf, math.inf)
+    case = next(case for case in cases() if case.seeds > 1)
+    for seed, reached in enumerate(both.seeds):
+        store.write(
+            case.file(seed),
+            Raw(from_curves(reached) | {"frames": 4.0, "patches": 20.0}, {"about": ""}),
+            Origin(settings={"budget": 50}),
+        )
+    (curve,) = kept(store, case.section, case.victim)
+    assert curve.seeds == both.seeds
+
+
 def test_an_area_is_the_mean_of_log_map_and_no_flip_counts_as_far() -> None:
-    never, at_once, half = (Curve("", 50, (flips,)) for flips in ((), ((1, FAR / 4),), ((26, FAR / 4),)))
+    never, at_once, half = (Curve("", 50, [(flips,)]) for flips in ((), ((1, FAR / 4),), ((26, FAR / 4),)))
     assert area_ratio(at_once, never, 50).value == pytest.approx(1 / 4)
     assert area_ratio(half, never, 50).value == pytest.approx(1 / 2)
 
@@ -39,14 +54,14 @@ def test_sections_are_made_of_raw_files(tmp_path: Path) -> None:
     store = Store(tmp_path)
     for case in cases():
         if case.victim == "c3d" and case.attack in ("auto", "square"):
-            reached = OURS.reached if case.attack == "auto" else SQUARE.reached
+            (reached,) = OURS.seeds if case.attack == "auto" else SQUARE.seeds
             numbers = from_curves(reached) | {"frames": 4.0, "patches": 20.0}
-            store.write(case.name, Raw(numbers, {"about": "two clips"}), Origin(settings={"budget": 50}))
+            store.write(case.file(), Raw(numbers, {"about": "two clips"}), Origin(settings={"budget": 50}))
     curves = kept(store, "curves", "c3d")
     assert [curve.attack for curve in curves] == ["auto", "square"]
     assert "0.375" in curves_section("c3d", curves), "ours over square's within 50"
     assert "## Parts, C3D" in parts_section("Parts", "c3d", curves, 50)
-    assert len({case.name for case in cases()}) == len(list(cases()))
+    assert len({case.file() for case in cases()}) == len(list(cases()))
 
 
 @pytest.mark.slow
