@@ -42,7 +42,7 @@ def test_figures_of_twelve_leads() -> None:
     text = twelve.twelve_section(found)
     assert text.startswith("## Twelve leads")
     assert "| cnn3, clinical, random | 100.0%" in text
-    neither = {case: alone["square"] if case.policy != "auto" else curves for case, curves in found.items()}
+    neither = {case: [alone["square"]] if case.policy != "auto" else seeds for case, seeds in found.items()}
     assert twelve.over_better(neither, "cnn3", "clinical", 100).value == 0
 
 
