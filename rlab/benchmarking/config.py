@@ -174,14 +174,10 @@ class BenchmarkOptions(WorkerOptions, AttackOptions):
         """The options with all defaults for these data, and the defaults alone."""
         whole, defaulted = super().filled(batch)
         if whole.format is None:
-            defaulted |= {"format": usual_format(batch, self._from_files())}
+            path = "" if self.data is None else self.data.path
+            from_files = BY_ENDING.get(Path(path).suffix.lower(), wfdb_records) is wfdb_records  # one for each sample
+            defaulted |= {"format": usual_format(batch, bool(path) and not path.startswith(DEMO) and from_files)}
         return whole.model_copy(update=defaulted), defaulted
-
-    def _from_files(self) -> bool:
-        """Whether the data come with one file per sample."""
-        if self.data is None or self.data.path.startswith(DEMO):
-            return False
-        return BY_ENDING.get(Path(self.data.path).suffix.lower(), wfdb_records) is wfdb_records
 
 
 def folder_name(spec: str, taken: Collection[str] = ()) -> str:

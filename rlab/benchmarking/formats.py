@@ -24,7 +24,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from rlab.benchmarking.single import Clip, Format, Frames, Png, Shape, Wfdb, pixels_of, to_png
+from rlab.benchmarking.single import Clip, Format, Frames, Png, Shape, Wfdb, to_png
 from rlab.data.batch import Kind, Samples
 from rlab.data.eight_bit import EightBit, to_float
 from rlab.data.numpy_files import read_npz
@@ -110,9 +110,6 @@ class Pictured(Joined):
     def stored(self, x: Tensor) -> Tensor:
         return EightBit(self.shape.bounds)(x) if self.as_png else x
 
-    def _png(self, x: Tensor) -> bytes:
-        return to_png(pixels_of(x, self.shape.bounds))
-
     def _from_png(self, content: bytes) -> Any:
         """PNG -> (c, h, w) float32."""
         size, mode = self.shape.size, "RGB" if self.shape.channels == 3 else "L"
@@ -138,7 +135,7 @@ class WebDataset(Pictured):
     def pack(self, file: IO[bytes], x: Tensor, y: Sequence[int], ids: Sequence[str]) -> None:
         with tarfile.open(fileobj=file, mode="w", format=tarfile.USTAR_FORMAT) as tar:
             for at, (each, label, name) in enumerate(zip(x, y, ids, strict=True)):
-                content = self._png(each) if self.as_png else to_npy(each.numpy())
+                content = to_png(each, self.shape.bounds) if self.as_png else to_npy(each.numpy())
                 about = {"cls": str(label).encode(), "json": json.dumps({"id": name}).encode()}
                 for suffix, held in ({self._content: content} | about).items():
                     info = tarfile.TarInfo(f"{at:06d}.{suffix}")
@@ -181,7 +178,7 @@ class Parquet(Pictured):
             pq.write_table(pa.table({"signal": nested} | columns), file)
             return
         kind = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
-        cells = pa.array([{"bytes": self._png(each), "path": None} for each in x], kind)
+        cells = pa.array([{"bytes": to_png(each, self.shape.bounds), "path": None} for each in x], kind)
         plain = {name: {"dtype": dtype, "_type": "Value"} for name, dtype in (("label", "int64"), ("id", "string"))}
         features = json.dumps({"info": {"features": {"image": {"_type": "Image"}} | plain}})
         pq.write_table(pa.table({"image": cells} | columns).replace_schema_metadata({"huggingface": features}), file)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from rlab.core.goals import Goal, Targeted, Untargeted
+from rlab.core.goals.classes import score_of
 
 _DEEP = 20.0  # log-probability beyond which more confidence does not count
 _LOST = 100.0  # log-probability added if the model recovered
@@ -17,11 +18,6 @@ _LOST = 100.0  # log-probability added if the model recovered
 def errs(goal: Goal) -> bool:
     """Whether reaching the goal means a wrong prediction."""
     return isinstance(goal, Untargeted) or (isinstance(goal, Targeted) and isinstance(goal.target, int))
-
-
-def true_class(scores: Tensor, labels: Tensor) -> Tensor:
-    """(n, k), labels (n,) -> (n,): the true class's log-probability."""
-    return scores.gather(1, labels[:, None]).squeeze(1)
 
 
 @dataclass(frozen=True)
@@ -87,10 +83,10 @@ class Threshold(WrappedGoal):
     beyond: bool
 
     def margin(self, scores: Tensor, labels: Tensor) -> Tensor:
-        below = true_class(scores, labels) - math.log(self.confidence)
+        below = score_of(scores, labels) - math.log(self.confidence)
         return torch.maximum(below, self.goal.margin(scores, labels)) if self.beyond else below
 
     def met(self, scores: Tensor, labels: Tensor, tolerance: float) -> Tensor:
         """(n,) bool: within the tolerance, and on the right side of the flip."""
         side = self.goal.reached(scores, labels) if self.beyond else self.correct(scores, labels)
-        return ((true_class(scores, labels).exp() - self.confidence).abs() <= tolerance) & side
+        return ((score_of(scores, labels).exp() - self.confidence).abs() <= tolerance) & side

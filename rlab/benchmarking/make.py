@@ -20,7 +20,7 @@ from rlab.benchmarking.config import FLIP, ORIGINALS, BenchmarkOptions, Ladder, 
 from rlab.benchmarking.folder import AGREEMENT, FREE, MANIFEST, METADATA, Benchmark, Row
 from rlab.benchmarking.formats import make_format
 from rlab.benchmarking.ladder_search import LadderSearch
-from rlab.benchmarking.placed import SIXTHS, calibrated_on, calibration_rows, palette_reach
+from rlab.benchmarking.placed import SIXTHS, TRIED, calibrated_on, palette_reach
 from rlab.benchmarking.sample_files import SetPlan
 from rlab.benchmarking.sets import Agreement, Making, make_sets, stored_attack
 from rlab.benchmarking.single import Shape
@@ -166,7 +166,7 @@ def planned_rows(options: BenchmarkOptions, victims: Collection[str], samples: i
     """Maximum number of queries to each victim by name, calibration included."""
     check_targets(options, victims)
     each = rows_at_most(options, samples)
-    return {name: each + (calibration_rows(samples) if name == options.reference else 0) for name in victims}
+    return {name: each + (samples * (TRIED + 1) if name == options.reference else 0) for name in victims}
 
 
 def check_names(victims: Mapping[str, Victim]) -> None:

@@ -27,7 +27,7 @@ from rlab.victims.base import Victim
 PLACED = "random placement"  # the policy of a set made without a model
 _REACH = 32  # samples that measure how far a palette reaches
 SIXTHS = 6  # of the reach, or of the errors there
-_TRIED = 24  # distances at which a reference is queried, evenly spaced up to the reach
+TRIED = 24  # distances at which a reference is queried, evenly spaced up to the reach, beside the unchanged samples
 
 
 def unit_span(bounds: tuple[float, float]) -> float:
@@ -42,16 +42,11 @@ def palette_reach(attack: Attack, batch: Batch) -> float:
     return sum(far) / len(far)
 
 
-def calibration_rows(samples: int) -> int:
-    """Maximum number of queries to a reference."""
-    return samples * (_TRIED + 1)
-
-
 def calibrated_on(
     ladder: Ladder, reach: float, name: str, reference: Victim, batch: Batch, attack: Attack
 ) -> list[dict[str, Any]]:
     """For each severity, the L2 at which the reference makes 1/6, 2/6, ... of its errors at the reach, the queries used."""
-    before, tried = reference.rows.total(), np.linspace(0, reach, _TRIED + 1).tolist()
+    before, tried = reference.rows.total(), np.linspace(0, reach, TRIED + 1).tolist()
     wrong = torch.cat([_errors(reference, batch, attack, chunk, tried[1:]) for chunk in attack.chunks(len(batch))])
     if not len(wrong):
         raise ModelError(f"the reference {name!r} is wrong on every sample and cannot calibrate: name another model")

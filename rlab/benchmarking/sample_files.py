@@ -75,11 +75,6 @@ class SampleFiles:
             stored[at] = form.read(path)
         return stored
 
-    def drop(self, level: str, sample: int) -> None:
-        """Delete the file of a sample that is not at the level."""
-        for file in self.plan.format.files(self.folder / self.path(level, sample)):
-            file.unlink(missing_ok=True)
-
     def originals(self) -> Iterator[dict[str, Any]]:
         """Write the unchanged samples, shared by all sets, and yield their rows."""
         samples = torch.arange(len(self.batch))
@@ -93,7 +88,7 @@ class SampleFiles:
     ) -> Iterator[dict[str, Any]]:
         """Yield the row of each sample (m,) at a level (None: the flip), distorted to x (m, c, *size).
 
-        A sample with a reason is not at the level: its file is dropped.
+        A sample with a reason is not at the level: its files are deleted.
         """
         name, kind, value = (FLIP, FLIP, None) if level is None else (level.name, level.kind, level.target)
         distances = measure(self.batch.x[samples], x, assignment, self.batch.bounds)
@@ -102,7 +97,8 @@ class SampleFiles:
                 "victim": self.plan.name, "level_kind": kind, "level_value": value, "reason": reason,
             }  # fmt: skip
             if reason:
-                self.drop(name, sample)
+                for file in self.plan.format.files(self.folder / self.path(name, sample)):
+                    file.unlink(missing_ok=True)
             else:
                 entries = assignment[at].tolist()
                 row |= self._file(name, sample) | {key: float(distances[key][at]) for key in NAMES}

@@ -104,7 +104,7 @@ class Png(EightBits):
     name, suffix, kind = "png", ".png", "image"
 
     def write(self, path: Path, x: Tensor) -> None:
-        write_atomically(path, to_png(pixels_of(x, self.shape.bounds)))
+        write_atomically(path, to_png(x, self.shape.bounds))
 
     def read(self, path: Path) -> Tensor:
         return read_images([path], [str(path)], None, 3 if self.shape.channels == 3 else 1, self.shape.bounds)[0]
@@ -116,7 +116,7 @@ class Clip(EightBits):
     name, suffix, kind = "mp4", ".mp4", "video"
 
     def write(self, path: Path, x: Tensor) -> None:
-        write_atomically(path, encode(frames_of(x, self.shape.bounds), self.shape.rate or 25.0))
+        write_atomically(path, encode(x, self.shape))
 
     def read(self, path: Path) -> Tensor:
         try:
@@ -138,8 +138,8 @@ class Frames(EightBits):
         path.with_suffix("").mkdir(parents=True, exist_ok=True)
         shown, *frames = self.files(path)
         for at, frame in enumerate(frames):
-            write_atomically(frame, to_png(pixels_of(x[:, at], self.shape.bounds)))
-        write_atomically(shown, encode(frames_of(x, self.shape.bounds), self.shape.rate or 25.0, lossless=False))
+            write_atomically(frame, to_png(x[:, at], self.shape.bounds))
+        write_atomically(shown, encode(x, self.shape, lossless=False))
 
     def read(self, path: Path) -> Tensor:
         frames = list(self.files(path)[1:])
@@ -184,15 +184,16 @@ class Wfdb(Format):
         return torch.from_numpy(np.ascontiguousarray(values.T, np.float32))
 
 
-def encode(frames: np.ndarray[Any, np.dtype[np.uint8]], rate: float, lossless: bool = True) -> bytes:
-    """(t, h, w, 3) -> H.264: lossless RGB, or the lossy kind that every player and browser shows."""
+def encode(x: Tensor, shape: Shape, lossless: bool = True) -> bytes:
+    """(c, t, h, w) -> H.264: lossless RGB, or the lossy kind that every player and browser shows."""
     av = optional("av", MissingExtra("av", "video"))
     out, preset = io.BytesIO(), {"preset": "ultrafast", "threads": "1"}
+    frames = np.ascontiguousarray(np.moveaxis(to_bytes(x, shape.bounds).expand(3, *x.shape[1:]).numpy(), 0, -1))
     codec, pixels, options = ("libx264rgb", "rgb24", {"qp": "0"}) if lossless else ("libx264", "yuv420p", {"crf": "18"})
     if not lossless:  # colours are stored for blocks of 2 x 2 pixels
         frames = np.pad(frames, ((0, 0), (0, frames.shape[1] % 2), (0, frames.shape[2] % 2), (0, 0)), mode="edge")
     with av.open(out, "w", format="mp4") as container:
-        speed = Fraction(rate).limit_denominator(1000)
+        speed = Fraction(shape.rate or 25.0).limit_denominator(1000)
         stream: Any = container.add_stream(codec, rate=speed, options=options | preset)
         stream.height, stream.width = frames.shape[1:3]
         stream.pix_fmt = pixels
@@ -202,22 +203,11 @@ def encode(frames: np.ndarray[Any, np.dtype[np.uint8]], rate: float, lossless: b
     return out.getvalue()
 
 
-def to_png(pixels: Any) -> bytes:
-    """(h, w) or (h, w, 3) uint8 -> PNG."""
-    out = io.BytesIO()
-    Image.fromarray(pixels).save(out, "PNG")
+def to_png(x: Tensor, bounds: Bounds) -> bytes:
+    """(c, h, w) -> PNG, grey if there is one channel."""
+    out, pixels = io.BytesIO(), np.moveaxis(to_bytes(x, bounds).numpy(), 0, -1)
+    Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels).save(out, "PNG")
     return out.getvalue()
-
-
-def pixels_of(x: Tensor, bounds: Bounds) -> Any:
-    """(c, h, w) -> (h, w) or (h, w, 3), uint8."""
-    pixels = np.moveaxis(to_bytes(x, bounds).numpy(), 0, -1)
-    return pixels[..., 0] if pixels.shape[-1] == 1 else pixels
-
-
-def frames_of(x: Tensor, bounds: Bounds) -> Any:
-    """(c, t, h, w) -> (t, h, w, 3), uint8."""
-    return np.ascontiguousarray(np.moveaxis(to_bytes(x, bounds).expand(3, *x.shape[1:]).numpy(), 0, -1))
 
 
 def _gain(x: Tensor) -> float:

@@ -60,7 +60,7 @@ def make_app(words: Sequence[str], guarded: Guard) -> Callable[[Sequence[str]], 
         raise OptionError("--agent was removed with the method 'instant': use --method belief")
     for name, about in COMMANDS.items():
         if name != called:
-            app.command(name, cls=Command, help=about)(_not_called)
+            app.command(name, cls=Command, help=about)(lambda: None)  # it is not called
             continue
         command = load_command(name)
         if isinstance(command, typer.Typer):
@@ -96,10 +96,6 @@ def _repeated(words: Sequence[str], flag: str) -> list[str]:
 def _as_note(message: Warning | str, category: type[Warning], *where: Any) -> str:
     """Notices of rlab take one line; other warnings keep Python's format."""
     return f"note: {message}\n" if issubclass(category, Notice) else _USUAL(message, category, *where)
-
-
-def _not_called() -> None:
-    """Placeholder for a command that is not called."""
 
 
 def _root(

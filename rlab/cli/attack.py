@@ -7,13 +7,11 @@ from typing import Annotated
 import typer
 
 from rlab.cli.declared import Out, Wait, declared, out, run_folder, tell_data
-from rlab.cli.ending import Paged, Track, tell_page, track, write_report
+from rlab.cli.ending import Paged, Track, tell_page, tell_result, track, write_report
 from rlab.cli.plan import DryRun, tell_attack
 from rlab.cli.spoken import summary
-from rlab.present.table import plain, terminal, typed
+from rlab.present.table import plain, typed
 from rlab.results.result import AttackResult
-from rlab.results.sentences import learning_lines
-from rlab.results.tables import MEDIANS, figures_line, summary_table
 from rlab.runs.options import SharedAttackOptions, SharedRunOptions
 from rlab.verbs import attack
 
@@ -45,11 +43,7 @@ def command(
             stored = result if data is None else AttackResult.load(folder, data)
             save_pictures(stored, folder / "pictures", limit=pictures)
         written = write_report(folder, page, data)
-    out.print(terminal(summary_table({options.model.name: result})))
-    out.print(f"[dim]{MEDIANS}[/dim]")
-    out.print(figures_line(result))
-    for line in learning_lines(result.setting):
-        out.print(line)
+    tell_result(options.model.name, result)
     out.print(f"Run folder: [bold]{plain(folder)}[/bold]  ([dim]rlab show {typed(folder)}[/dim])", soft_wrap=True)
     track(folder, tracker)
     setting = result.setting

@@ -6,7 +6,7 @@ from rlab.cli.declared import Out, Wait, declared, out, run_folder, tell_data
 from rlab.cli.ending import Paged, Track, tell_page, track, write_report
 from rlab.cli.plan import DryRun, tell_attack
 from rlab.cli.spoken import summary
-from rlab.comparison import ATTACKS, NAMES, AttackOutcome, CompareOptions
+from rlab.comparison import ATTACKS, NAMES, CompareOptions
 from rlab.comparison.comparison import RULES
 from rlab.present.table import plain, terminal
 from rlab.verbs import compare
@@ -28,7 +28,10 @@ def command(
         return tell_attack(options, folder, list(contenders), len(options.attacks))
     given = {name: getattr(options, name) for name in options.model_fields_set - set(_INPUTS)}
     with run_folder(folder, "compare", wait) as folder:
-        comparison = compare(options.model, options.data, out=folder, announce=tell_data, tell=_tell, **given)
+        comparison = compare(
+            options.model, options.data, out=folder, announce=tell_data,
+            tell=lambda name, outcome: out.print(f"[dim]{plain(name)}: {outcome.seconds:.0f} s[/dim]"), **given,
+        )  # fmt: skip
         written = write_report(folder, page)
     for table in comparison.tables():
         out.print(terminal(table))
@@ -47,10 +50,6 @@ def command(
     settings = {"budget": comparison.budget, "seed": comparison.seed}
     summary(command="compare", out=folder, page=written, **settings, attacks=figures)
     tell_page(written)
-
-
-def _tell(name: str, outcome: AttackOutcome) -> None:
-    out.print(f"[dim]{plain(name)}: {outcome.seconds:.0f} s[/dim]")
 
 
 command.__doc__ = f"""Run several attacks on the same model, samples and budget, and count every query.

@@ -9,7 +9,9 @@ import typer
 
 from rlab.cli.spoken import out
 from rlab.data.batch import Samples
-from rlab.present.table import plain
+from rlab.present.table import plain, terminal
+from rlab.results.result import AttackResult
+from rlab.results.tables import MEDIANS, figures_line, summary_table
 from rlab.storage.lock import is_read_only
 
 Paged = Annotated[bool, typer.Option("--page/--no-page", help="Write report.html, a page about the run")]
@@ -22,6 +24,15 @@ def write_report(folder: Path, wanted: bool, data: Samples | None = None) -> Pat
     from rlab.folders.reports import report_run  # imports matplotlib
 
     return report_run(folder, data=data)
+
+
+def tell_result(name: str, result: AttackResult) -> None:
+    """Print the figures of an attack, and what learning cost if it used a simulator that learned from the model."""
+    out.print(terminal(summary_table({name: result})))
+    out.print(f"[dim]{MEDIANS}[/dim]")
+    out.print(figures_line(result))
+    if result.setting.learned is not None:
+        out.print(f"learning: {result.setting.learned}")
 
 
 def tell_page(page: Path | None) -> None:

@@ -32,7 +32,14 @@ def command(
     """
     given = {name: getattr(options, name) for name in LearnOptions.model_fields}
     with run_folder(folder, "learn", wait) as folder:
-        simulator = learn(options.model, options.data, out=folder, earlier=earlier or (), tell=_tell, **given)
+        simulator = learn(
+            options.model,
+            options.data,
+            out=folder,
+            earlier=earlier or (),
+            tell=lambda line: out.print(plain(line)),
+            **given,
+        )
     card = simulator.card
     agree = f"{len(card.students)} students agree with the model on {card.agreement:.1%} of {card.aside:,} answers kept aside"
     out.print(f"{agree}; {card.queries:,} queries")
@@ -40,7 +47,3 @@ def command(
     out.print(f"Use it: rlab attack MODEL DATA --simulator {plain(folder)}")
     facts = card.model_dump(mode="json", include={"queries", "clean", "distorted", "aside", "agreement", "agreements"})
     summary(command="learn", out=folder, file=folder / FILE, **facts)
-
-
-def _tell(line: str) -> None:
-    out.print(plain(line))

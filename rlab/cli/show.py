@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from rlab.cli.ending import tell_result
 from rlab.cli.spoken import out, spoken, summary
 from rlab.folders.kinds import kind_of
 from rlab.present.table import Table, plain, records, terminal, text, typed
 from rlab.results.result import AttackResult
-from rlab.results.sentences import learning_lines
 from rlab.results.stages import read_stages, stages_line
-from rlab.results.tables import MEDIANS, breakdown_tables, detail_table, figures_line, reach_line, summary_table
+from rlab.results.tables import breakdown_tables, detail_table, reach_line
 from rlab.storage.ledger import read_versions
 from rlab.storage.lock import hold
 from rlab.storage.names import refuse_strange
@@ -42,11 +42,7 @@ def command(
         return _show_versions(run)
     result = _load(run, data)
     out.print(f"{plain(result.sentence)}.")
-    out.print(terminal(summary_table({run.name: result})))
-    out.print(f"[dim]{MEDIANS}[/dim]")
-    out.print(figures_line(result))
-    for line in learning_lines(result.setting):
-        out.print(line)
+    tell_result(run.name, result)
     if reach := reach_line(result):
         out.print(reach)
     if stages := read_stages(run):

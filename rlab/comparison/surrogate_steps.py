@@ -26,11 +26,7 @@ def simba_ods(trial: Trial) -> NoReturn:
 
     A direction is the gradient of a random combination of a random surrogate's scores.
     """
-
-    def direct(samples: Tensor, rival: Tensor, helped: Tensor, round_: int) -> Tensor:
-        return _diversified(trial, samples, round_)
-
-    walk(trial, direct)
+    walk(trial, lambda samples, rival, helped, round_: _diversified(trial, samples, round_))
 
 
 def gfcs(trial: Trial) -> NoReturn:

@@ -196,7 +196,8 @@ class Attack:
         again = self._once_more(meter, x0, rows, scores) if self.noisy else scores
         refuse_nan(again, [batch.ids[i] for i in rows.tolist()])
         noise = _deviation(self.goal.alternatives(scores, y), self.goal.alternatives(again, y)) if self.noisy else 0.0
-        mean = (scores + again) / 2 if self.noisy and self.goal.averages else scores
+        averages = self.goal.fits in ("classes", "numbers")  # the mean of two boxes or maps is none
+        mean = (scores + again) / 2 if self.noisy and averages else scores
         return env.start(y, rows, seeds[rows], bank, scale, mean, noise)
 
     def _once_more(self, meter: QueryMeter, x0: Tensor, rows: Tensor, scores: Tensor) -> Tensor:

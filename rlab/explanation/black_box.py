@@ -12,10 +12,11 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from rlab.core.channels import TOGETHER
-from rlab.core.rng import uniform
+from rlab.core.rng import seeded_globals, uniform
+from rlab.core.vectors import wide
 from rlab.errors import MissingExtra, OptionError, optional
 from rlab.explanation.base import ByLead, Drawn, ExplanationTask, Method, grouped_maps, lead_groups, removed
-from rlab.explanation.maps import each, even_grid, mean_fill, raise_patches, resize
+from rlab.explanation.maps import even_grid, mean_fill, raise_patches, resize
 
 AT_ONCE = 64  # rows per batch in captum
 
@@ -47,10 +48,10 @@ class Rise(ByLead):
         for samples, steps in task.pairs(self.masks):
             own = [self._masks(task.seeds[samples], steps * len(groups) + g, task.size) for g in range(len(groups))]
             visible, hidden = torch.stack(own, 1), fill[samples]
-            untouched = each((~groups.any(0)).to(visible), visible[0])  # channels of no group stay visible
+            untouched = wide((~groups.any(0)).to(visible), visible[0])  # channels of no group stay visible
             by_lead = torch.einsum("mg...,gc->mc...", visible, groups.to(visible)) + untouched
             shown = hidden + by_lead * (task.x0[samples] - hidden)
-            total.index_add_(0, samples, visible * each(task.probability(shown, samples), visible))
+            total.index_add_(0, samples, visible * wide(task.probability(shown, samples), visible))
         return grouped_maps(total / (self.masks * self.chance), groups)
 
     def _masks(self, seeds: Tensor, steps: Tensor, size: tuple[int, ...]) -> Tensor:
@@ -63,7 +64,7 @@ class Rise(ByLead):
             shift = (draw[:, len(grid) + axis - 1] * side).long()
             along = torch.arange(length, device=mask.device).view(-1, *(1,) * (len(size) - axis))
             shape = (*mask.shape[:axis], length, *mask.shape[axis + 1 :])
-            mask = mask.gather(axis, (each(shift, mask) + along).expand(shape))
+            mask = mask.gather(axis, (wide(shift, mask) + along).expand(shape))
         return mask
 
 
@@ -229,8 +230,7 @@ class Line(Method):
             whose = torch.tensor(row, device=fill.device)
             fit = getattr(captum(), self.attribution)
             method = fit(lambda x, whose=whose: task.probability(x, whose.expand(len(x))))
-            with torch.random.fork_rng():  # captum uses torch's global generator
-                torch.manual_seed(seed % 2**63)
+            with seeded_globals(seed % 2**63):  # captum uses torch's global generator
                 coefficients = method.attribute(
                     task.x0[row : row + 1],
                     baselines=fill[row : row + 1],

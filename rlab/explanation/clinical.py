@@ -44,11 +44,14 @@ def clinical_sheet(
         ax.set_axis_off()
         draw_boxes(ax, (-PULSE, end), (-tall, 0))
         for lead, at, start, stop in _places(leads, shown):
-            middle = -(at + 0.5) * row
-            _draw_lead(ax, centred[lead], heat[lead], (start, stop), rate, middle, row)
-            ax.text(
-                start / rate + 0.05, middle + 0.42 * row, leads[lead], fontsize=9, fontweight="bold", va="top", zorder=5
-            )
+            middle, first = -(at + 0.5) * row, start / rate
+            band = (first, stop / rate, middle - BANDED * row / 2, middle + BANDED * row / 2)
+            draw_heat(ax, heat[lead, start:stop], band, STRONGEST)
+            time, trace = (np.arange(start, stop) + 0.5) / rate, centred[lead, start:stop] + middle
+            ax.plot(time, trace, color=INK, linewidth=0.8, zorder=4)
+            ax.vlines(first, middle - 0.2, middle + 0.2, color=INK, linewidth=0.6, zorder=4)
+            above: dict[str, Any] = {"fontsize": 9, "fontweight": "bold", "va": "top", "zorder": 5}
+            ax.text(first + 0.05, middle + 0.42 * row, leads[lead], **above)
         for at in range(ROWS + 1):
             x_pulse, y_pulse = np.array([0.1, 0.15, 0.15, 0.35, 0.35, 0.4]) - PULSE, np.array([0, 0, 1, 1, 0, 0])
             ax.plot(x_pulse, y_pulse - (at + 0.5) * row, color=INK, linewidth=0.8)
@@ -67,17 +70,6 @@ def _places(leads: Sequence[str], shown: int) -> list[tuple[int, int, int, int]]
         for i, name in enumerate(LEADS)
     ]
     return [*cells, (names.index(RHYTHM), ROWS, 0, shown)]
-
-
-def _draw_lead(
-    ax: Axes, values: Array, heat: Array, cut: tuple[int, int], rate: float, middle: float, row: float
-) -> None:
-    start, stop = cut
-    hot = heat[start:stop]
-    extent = (start / rate, stop / rate, middle - BANDED * row / 2, middle + BANDED * row / 2)
-    draw_heat(ax, hot, extent, STRONGEST)
-    ax.plot((np.arange(start, stop) + 0.5) / rate, values[start:stop] + middle, color=INK, linewidth=0.8, zorder=4)
-    ax.vlines(start / rate, middle - 0.2, middle + 0.2, color=INK, linewidth=0.6, zorder=4)
 
 
 def draw_heat(ax: Axes, heat: Array, extent: tuple[float, float, float, float], strongest: float = 1.0) -> None:

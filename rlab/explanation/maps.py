@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 
 from rlab.core.grid import PatchGrid
+from rlab.core.vectors import wide
 from rlab.data.kinds import kind_of
 from rlab.errors import OptionError
 from rlab.filters.palette import Palette, unit_scale
@@ -44,14 +45,9 @@ BY_RANK = (
 )  # by rank, from 1
 
 
-def each(values: Tensor, like: Tensor) -> Tensor:
-    """(n,) -> (n, 1, ...), to broadcast with maps (n, *size)."""
-    return values.view(-1, *(1,) * (like.dim() - 1))
-
-
 def to_unit(maps: Tensor) -> Tensor:
     """Scale each map (n, *size) to [0, 1]; a flat map becomes zeros."""
-    low, high = (each(end, maps) for end in (maps.flatten(1).amin(1), maps.flatten(1).amax(1)))
+    low, high = (wide(end, maps) for end in (maps.flatten(1).amin(1), maps.flatten(1).amax(1)))
     return (maps - low) / torch.where(high > low, high - low, 1.0)
 
 
@@ -97,7 +93,7 @@ def threshold(maps: Tensor, rule: str = "otsu") -> Tensor:
     """(n, *size) -> bool, by 'otsu' or by 'share:0.2', the highest fifth of the points."""
     name, _, value = rule.partition(":")
     if name == "otsu" and not value:
-        return maps > each(otsu(maps), maps)
+        return maps > wide(otsu(maps), maps)
     try:
         share = float(value) if name == "share" else -1.0
     except ValueError:
@@ -151,10 +147,10 @@ def conjugate_gradients(act: Callable[[Tensor], Tensor], b: Tensor, steps: int =
     for _ in range(steps):
         moved = act(way)
         length = size / (way * moved).flatten(1).sum(1).clamp(min=1e-30)
-        u = u + each(length, u) * way
-        rest = rest - each(length, u) * moved
+        u = u + wide(length, u) * way
+        rest = rest - wide(length, u) * moved
         now = rest.flatten(1).square().sum(1)
-        way, size = rest + each(now / size.clamp(min=1e-30), way) * way, now
+        way, size = rest + wide(now / size.clamp(min=1e-30), way) * way, now
     return u
 
 

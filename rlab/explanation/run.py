@@ -10,6 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from rlab.core.channels import TOGETHER
+from rlab.core.vectors import wide
 from rlab.data.batch import Batch
 from rlab.errors import DataError, OptionError
 from rlab.explanation.base import RULE, ExplanationTask, Method, refuse_unscored
@@ -17,7 +18,7 @@ from rlab.explanation.belief import Belief
 from rlab.explanation.black_box import CaptumOcclusion, Drise, Hsic, KernelShap, Lime, Middle, Occlusion, Rise, Sobol
 from rlab.explanation.credit import Credit, fine_grid
 from rlab.explanation.explanation import Explanation
-from rlab.explanation.maps import each, hiding_filter
+from rlab.explanation.maps import hiding_filter
 from rlab.explanation.waves import Waves
 from rlab.explanation.white_box import AblationCam, GradCam, GradCamPlusPlus, IntegratedGradients, ScoreCam
 from rlab.filters.palette import refuse_pixels
@@ -67,7 +68,7 @@ class MinimalMask(Method):
         else:
             result = run_attack(attack, task.victim, batch)
         task.meter.counts += result.queries
-        return (result.masks & each(result.succeeded, result.masks)).float().to(task.x0.device)
+        return (result.masks & wide(result.succeeded, result.masks)).float().to(task.x0.device)
 
     def cut(self, extent: Tensor, rule: str) -> Tensor:
         return extent > 0
@@ -139,7 +140,7 @@ def explain_result(
         return explain_batch(victim, _inputs(result), method, seed=seed, rule=rule, progress=progress)
     if result.labels.dim() > 1:
         raise DataError("an attack on several labels at once has no single class to explain: pass the victim")
-    mask = result.masks & each(result.succeeded, result.masks)
+    mask = result.masks & wide(result.succeeded, result.masks)
     queries, seconds = result.queries.sum(1), float(result.seconds.sum())
     kept = all(map(result.inputs.has, range(len(result))))
     inputs = _inputs(result) if kept else None

@@ -15,11 +15,12 @@ import torch
 from scipy.stats import rankdata
 from torch import Tensor
 
+from rlab.core.vectors import wide
 from rlab.data.batch import Batch
 from rlab.errors import DataError, OptionError
 from rlab.explanation.base import ROWS, RULE, SCORE, Method, refuse_unscored
 from rlab.explanation.explanation import Explanation
-from rlab.explanation.maps import each, hiding_bank, ranks, to_unit
+from rlab.explanation.maps import hiding_bank, ranks, to_unit
 from rlab.explanation.method_comparison import MethodComparison, ScoredMethod
 from rlab.explanation.subject import ClassSubject, Subject
 from rlab.victims.base import Victim
@@ -82,7 +83,7 @@ def curves(
     start, end = (blank, x0) if insert else (x0, blank)
     for rows in torch.arange(len(x0), device=x0.device).split(max(1, ROWS // (steps + 1))):
         whose = rows.repeat_interleave(steps + 1)
-        limit = each(limits.repeat(len(rows)), maps)
+        limit = wide(limits.repeat(len(rows)), maps)
         x = torch.where((rank[whose] < limit)[:, None], end[whose], start[whose])
         probability[rows.cpu()] = what.share(victim(x, SCORE), whose).view(len(rows), -1).cpu()
     return probability

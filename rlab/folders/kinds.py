@@ -40,11 +40,6 @@ class RunKind:
         make = resolve_name(self.page)
         return make(folder, options) if self.page.startswith(_PAGES) else make(folder)
 
-    def read_record(self, folder: Path) -> RunRecord:
-        if not self.record:
-            raise FolderError(f"{folder} is a run of rlab {self.command}, which has no figures to compare or track")
-        return resolve_name(self.record)(folder)
-
     def draw_figures(self, folder: Path, options: PageOptions) -> dict[str, Callable[[], Figure]]:
         """The functions that draw the figures, by file name without ending."""
         if not self.figures:
@@ -110,5 +105,7 @@ def finished_kind(folder: Path) -> RunKind:
 def read_record(folder: str | Path) -> RunRecord:
     run = Path(folder)
     kind = finished_kind(run)
+    if not kind.record:
+        raise FolderError(f"{run} is a run of rlab {kind.command}, which has no figures to compare or track")
     with reading(run):
-        return kind.read_record(run)
+        return resolve_name(kind.record)(run)

@@ -182,7 +182,8 @@ class ProjectedGradient(AdversaryGenerator):
         for _ in range(self.steps):
             perturbed = (x + delta * scale).clamp(*self.bounds)
             gradient = victim.input_gradient(perturbed, lambda scores: _loss(scores, y, self.goal), "train") * scale
-            delta = self._project(delta + step_size * self._steepest(gradient))
+            delta = delta + step_size * self._steepest(gradient)
+            delta = delta.clamp(-self.radius, self.radius) if self.norm == "linf" else delta.renorm(2, 0, self.radius)
             delta = ((x + delta * scale).clamp(*self.bounds) - x) / scale
         return (x + delta * scale).clamp(*self.bounds)
 
@@ -203,10 +204,6 @@ class ProjectedGradient(AdversaryGenerator):
     def _steepest(self, gradient: Tensor) -> Tensor:
         along = F.normalize(gradient.flatten(1), dim=1).view_as(gradient)
         return gradient.sign() if self.norm == "linf" else along
-
-    def _project(self, delta: Tensor) -> Tensor:
-        linf = self.norm == "linf"
-        return delta.clamp(-self.radius, self.radius) if linf else delta.renorm(2, 0, self.radius)
 
 
 def _loss(scores: Tensor, y: Tensor, goal: Goal) -> Tensor:

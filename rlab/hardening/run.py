@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import hashlib
 import os
 import warnings
 from collections.abc import Mapping
@@ -32,6 +31,7 @@ from rlab.runs.fingerprint import data_fingerprint, files_of, weights_fingerprin
 from rlab.runs.inputs import Data, Model, as_batch, taken
 from rlab.runs.understood import Announce, Understood, show
 from rlab.storage.config import check, check_keywords, takes
+from rlab.storage.digest import digest
 from rlab.storage.files import write_atomically, write_json
 from rlab.storage.resume import open_run
 from rlab.victims.answers import read_answer
@@ -110,15 +110,11 @@ def _split(batch: Batch, validation: Batch | None, options: HardenOptions) -> tu
 
 def refuse_shared(train: Batch, other: Batch, name: str) -> None:
     """Refuse validation or test data that contain training samples: a memorised sample looks robust."""
-    known = {_sample_digest(x) for x in train.x}
-    shared = [label for label, x in zip(other.ids, other.x, strict=True) if _sample_digest(x) in known]
+    known = set(map(digest, train.x))
+    shared = [label for label, x in zip(other.ids, other.x, strict=True) if digest(x) in known]
     if shared:
         count = f"{len(shared)} of the {len(other)} {name} samples"
         raise DataError(f"{count} are also training samples, first {shared[0]!r}: remove them from one of the two")
-
-
-def _sample_digest(x: Tensor) -> bytes:
-    return hashlib.blake2b(x.cpu().contiguous().numpy().tobytes(), digest_size=16).digest()
 
 
 @dataclass(frozen=True)

@@ -39,8 +39,9 @@ class Square(MemorylessPolicy):
         draw = uniform(state.seed, state.step, rank + 1)
         side = share_at(self.share, state.step, task.budget) ** (1 / rank)
         inside = torch.ones(len(state), len(task.grid), dtype=torch.bool, device=draw.device)
-        for axis, position in enumerate(_places(task, draw.device)):
-            count = task.grid.shape[axis]
+        axes = [torch.arange(count, device=draw.device) for count in task.grid.shape]
+        for axis, place in enumerate(torch.meshgrid(*axes, indexing="ij")):
+            position, count = place.flatten(), task.grid.shape[axis]
             length = (side * count).round().clamp(1, count)
             first = (draw[:, axis] * (count - length + 1)).floor()
             inside &= (position >= first[:, None]) & (position < (first + length)[:, None])
@@ -53,9 +54,3 @@ def share_at(share: float, step: Tensor, budget: int) -> Tensor:
     scaled = step * (10_000 / budget)
     halved = sum((scaled > at).to(torch.float32) for at in _HALVE_AT)
     return share / 2**halved
-
-
-def _places(task: Task, device: torch.device) -> list[Tensor]:
-    """For each axis, (p,): the position of every patch along it."""
-    axes = [torch.arange(count, device=device) for count in task.grid.shape]
-    return [position.flatten() for position in torch.meshgrid(*axes, indexing="ij")]

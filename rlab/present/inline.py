@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import io
-from functools import cache
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -24,12 +23,6 @@ def address(content: bytes, kind: str = "image/png") -> str:
 def opened(src: str) -> Image.Image:
     """The picture in a data: URL."""
     return Image.open(io.BytesIO(base64.b64decode(src.partition(",")[2])))
-
-
-@cache
-def size_of(src: str) -> tuple[int, int]:
-    """(width, height) of a picture in a data: URL."""
-    return opened(src).size
 
 
 def figure_image(figure: Figure, dpi: float | None = None) -> Image.Image:

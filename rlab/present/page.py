@@ -7,14 +7,14 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import rlab
 from rlab.present.chart import Chart
 from rlab.present.environment import make_environment, script_digest
-from rlab.present.inline import size_of
+from rlab.present.inline import opened
 from rlab.present.table import Cell, Share, Table, Value, text
 from rlab.present.viewer import Ramp, Viewer
 from rlab.redact import redact
@@ -45,10 +45,10 @@ class Picture:
     drawn: bool = False  # dark lines on white, inverted in dark mode
     ramp: Ramp | None = None
 
-    @property
+    @cached_property
     def size(self) -> tuple[int, int]:
         """Width and height in pixels, so that the page does not jump while loading."""
-        return size_of(self.src)
+        return opened(self.src).size
 
 
 @dataclass(frozen=True)

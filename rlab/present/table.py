@@ -226,26 +226,22 @@ def markdown(table: Table) -> str:
     table = _without_secrets(table)
     lines = [table.head, ["---" if at < table.words else "---:" for at in range(len(table.head))]]
     lines += [[text(cell.value) for cell in row] for row in table.cells]
-    body = "\n".join("| " + " | ".join(_one_line(cell) for cell in line) + " |" for line in lines)
+    cleaned = ([" ".join(cell.replace("|", "\\|").split()) for cell in line] for line in lines)
+    body = "\n".join(f"| {' | '.join(line)} |" for line in cleaned)
     return f"**{table.title}**\n\n{body}\n" if table.title else body + "\n"
-
-
-def _one_line(cell: str) -> str:
-    return " ".join(cell.replace("|", "\\|").split())
 
 
 def records(table: Table) -> list[Mapping[str, Any]]:
     """Rows as mappings from heading to unrounded value."""
-    return [_record(table.head, row) for row in table.cells]
-
-
-def _record(head: Sequence[str], row: Sequence[Cell]) -> Mapping[str, Any]:
-    record: dict[str, Any] = {}
-    for heading, cell in zip(head, row, strict=True):
-        name = " ".join(heading.split())
-        value = cell.value.value if isinstance(cell.value, Share) else cell.value
-        if isinstance(value, Estimate):
-            record |= {name: value.value, f"{name} low": value.low, f"{name} high": value.high}
-        else:
-            record[name] = value
-    return record
+    rows: list[Mapping[str, Any]] = []
+    for row in table.cells:
+        record: dict[str, Any] = {}
+        for heading, cell in zip(table.head, row, strict=True):
+            name = " ".join(heading.split())
+            value = cell.value.value if isinstance(cell.value, Share) else cell.value
+            if isinstance(value, Estimate):
+                record |= {name: value.value, f"{name} low": value.low, f"{name} high": value.high}
+            else:
+                record[name] = value
+        rows.append(record)
+    return rows

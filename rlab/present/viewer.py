@@ -127,11 +127,16 @@ class Viewer:
     stage: Stage
 
 
+def runs(on: NDArray[np.bool_]) -> list[tuple[int, int]]:
+    """(n,) -> start and stop of every run of true values."""
+    edges = np.diff(np.concatenate([[0], on.astype(np.int8), [0]])).nonzero()[0].reshape(-1, 2)
+    return [(int(start), int(stop)) for start, stop in edges]
+
+
 def line(values: NDArray[np.float32], keep: NDArray[np.bool_] | None = None) -> str:
     """A path through rounded values (n,), one unit apart, interrupted where `keep` is false."""
     whole, path = values.round().astype(int), ""
-    edges = np.diff(np.concatenate([[0], np.ones(len(whole)) if keep is None else keep, [0]])).nonzero()[0]
-    for start, stop in edges.reshape(-1, 2).tolist():
+    for start, stop in [(0, len(whole))] if keep is None else runs(keep):
         steps = " 1 ".join(map(str, np.diff(whole[start:stop]).tolist()))
         path += f"M{start} {whole[start]}" + (f"l1 {steps}" if steps else "")
     return path

@@ -6,7 +6,6 @@ says.
 
 from __future__ import annotations
 
-import hashlib
 from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
@@ -16,7 +15,6 @@ from pathlib import Path
 from typing import Literal
 
 import torch
-from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from rlab.core.env import render
@@ -27,13 +25,15 @@ from rlab.errors import DataError, FolderError
 from rlab.filters.clinical import reversal_filters
 from rlab.filters.palette import Palette
 from rlab.storage.config import read_config
+from rlab.storage.digest import digest
+from rlab.storage.files import opened_arrays
 from rlab.storage.index import ORIGINAL, PERTURBED, Index
 from rlab.storage.ledger import check_shard, reading
 from rlab.storage.names import CONFIG, inside
-from rlab.storage.stored import stored
 
 Keep = Literal["everything", "flips", "assignments"]
 Pair = tuple[Tensor, Tensor]  # original and perturbed, (n, c, *size) each
+LETTERS = 16  # of the digest of one input
 
 
 class Inputs(ABC):
@@ -85,19 +85,24 @@ class HeldInputs(Inputs):
 
 
 def rendered(
-    palette: Palette, grid: PatchGrid, x: Tensor, bounds: tuple[float, float], seeds: Tensor, assignment: Tensor
+    palette: Palette,
+    grid: PatchGrid,
+    x: Tensor,
+    bounds: tuple[float, float],
+    seeds: Tensor,
+    assignment: Tensor,
+    sample: Tensor | None = None,
 ) -> Tensor:
-    """Distort inputs (n, c, *size) by the assignments (n, p), on the CPU, so that the bits are reproducible."""
-    each = [
-        render(palette.bank(x[i : i + 1], bounds, [int(seeds[i])]), assignment[i : i + 1].long(), grid)
-        for i in range(len(x))
-    ]  # one at a time, since a bank is many times larger than an input
-    return torch.cat(each) if each else x.clone()
+    """Distort inputs (n, c, *size) by the assignments (m, p), on the CPU, so that the bits are reproducible.
 
-
-def mark(x: Tensor) -> str:
-    """Return a short digest of one input."""
-    return hashlib.sha256(x.contiguous().numpy().tobytes()).hexdigest()[:16]
+    `sample` (m,), in order, says which input each assignment distorts; by default there is one for each input."""
+    each, at = list[Tensor](), 0
+    chosen, counts = (torch.arange(len(x)) if sample is None else sample).unique_consecutive(return_counts=True)
+    for i, count in zip(chosen.tolist(), counts.tolist(), strict=True):
+        bank = palette.bank(x[i : i + 1], bounds, [int(seeds[i])])  # one at a time: it is much larger than an input
+        each.append(render(bank.expand(count, *bank.shape[1:]), assignment[at : at + count].long(), grid))
+        at += count
+    return torch.cat(each) if each else x[:0]
 
 
 @dataclass(frozen=True)
@@ -123,7 +128,7 @@ class Remake:
         at = list(places)
         x = rendered(self.palette, self.grid, batch.x, batch.bounds, self.seeds[at], self.assignment[at])
         for place, one in zip(places, x, strict=True):
-            if self.marks[place] not in ("", mark(one)):
+            if self.marks[place] not in ("", digest(one, length=LETTERS)):
                 raise DataError(
                     f"rebuilding {self.ids[place]!r} does not give the input of the run: the data or the filters have changed"
                 )
@@ -203,8 +208,5 @@ class StoredInputs(Inputs):
         if name not in self.checked:
             check_shard(self.folder, path)
             self.checked.add(name)
-        try:
-            with safe_open(stored(path), framework="pt") as file:
-                return file.get_slice(ORIGINAL)[rows], file.get_slice(PERTURBED)[rows]
-        except (OSError, SafetensorError) as error:
-            raise FolderError(f"cannot read {path}: {error}") from error
+        with opened_arrays(path) as file:
+            return file.get_slice(ORIGINAL)[rows], file.get_slice(PERTURBED)[rows]

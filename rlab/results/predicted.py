@@ -144,10 +144,6 @@ def _present(label: Tensor) -> list[int]:
     return [int(values[i]) for i in counts.argsort(descending=True, stable=True)]
 
 
-def _true_map(setting: Setting, label: Tensor) -> str:
-    return _listed([name_of(setting, k) for k in _present(label)], "nothing")
-
-
 def _predicted_map(setting: Setting, answer: Tensor, label: Tensor) -> str:
     each = _ious(answer, label, _present(label))
     return f"IoU {sum(each) / max(1, len(each)):.2f}"
@@ -180,6 +176,6 @@ class _Kind:
 
 _KINDS: dict[Prediction, _Kind] = {
     "boxes": _Kind(_true_boxes, _predicted_boxes, _object_figures),
-    "map": _Kind(_true_map, _predicted_map, _map_figures),
+    "map": _Kind(lambda s, label: class_words(s, tuple(_present(label))), _predicted_map, _map_figures),
     "numbers": _Kind(_number_words, lambda setting, answer, label: _number_words(setting, answer), _number_figures),
 }

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from rlab.core.setting import Setting, Status
+from rlab.core.setting import Status
 from rlab.core.trace import DISTANCE_NAMES
+from rlab.present.viewer import runs
 from rlab.results.predicted import class_words
 from rlab.stats import median_of
 
@@ -145,16 +145,11 @@ def _many(count: int, one: str, several: str = "") -> str:
     return f"{count:,} {one if count == 1 else several or one + 's'}"
 
 
-def _entries(sample: AttackedSample) -> list[str]:
-    """List the palette entries in use, those with the most patches first."""
-    counts = Counter(int(entry) for entry in sample.entries if entry)
-    return [sample.setting.palette[entry - 1] for entry, _ in counts.most_common()]
-
-
 def _done(sample: AttackedSample, distance: bool) -> str:
     """Describe the distortion: which, how much and where."""
     setting = sample.setting
-    names = list(dict.fromkeys(map(filter_words, _entries(sample))))
+    used = Counter(int(entry) for entry in sample.entries if entry).most_common()  # those with the most patches first
+    names = list(dict.fromkeys(filter_words(setting.palette[entry - 1]) for entry, _ in used))
     far = f"; {DISTANCE_NAMES[setting.distance]} {setting.format_distance(sample.distance)}" if distance else ""
     if not names:
         return "nothing was distorted"
@@ -185,11 +180,9 @@ def _amount(sample: AttackedSample) -> str:
 def _stretches(sample: AttackedSample) -> list[tuple[int, int, int]]:
     """Return (start, stop, group of channels) of every distorted stretch, the one with the largest change first."""
     grid, change, found = sample.setting.grid, (sample.perturbed - sample.x).abs(), []
-    for group, on in enumerate(grid.expand(sample.entries != 0).view(-1, *grid.size).int().tolist()):
-        edges = [i for i, (a, b) in enumerate(pairwise([0, *on, 0])) if a != b]
+    for group, on in enumerate(grid.expand(sample.entries != 0).view(-1, *grid.size)):
         size = change[list(grid.groups[group])].amax(0) if grid.groups else change.amax(0)
-        stretches = zip(edges[::2], edges[1::2], strict=True)
-        found += [(float(size[start:stop].max()), (start, stop, group)) for start, stop in stretches]
+        found += [(float(size[start:stop].max()), (start, stop, group)) for start, stop in runs(on.numpy())]
     return [stretch for _, stretch in sorted(found, key=lambda each: -each[0])]
 
 
@@ -248,8 +241,3 @@ def _frames(sample: AttackedSample, frames: int) -> str:
         return f", frame {first + 1} of {frames}{seconds}"
     gaps = f"{len(hit)} frames from " if len(hit) <= last - first else "frames "
     return f", {gaps}{first + 1} to {last + 1} of {frames}{seconds}"
-
-
-def learning_lines(setting: Setting) -> list[str]:
-    """The cost of learning in one line; none if the attack used no simulator that learned from the model."""
-    return [] if setting.learned is None else [f"learning: {setting.learned}"]

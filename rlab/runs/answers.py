@@ -9,14 +9,13 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from rlab.core.env import render
 from rlab.core.grid import PatchGrid
 from rlab.core.heard import Heard
 from rlab.data.batch import Batch
 from rlab.errors import DataError, FolderError
 from rlab.filters.palette import Palette
 from rlab.learning.answers import Answers, source_names
-from rlab.results.kept import palette_of
+from rlab.results.kept import palette_of, rendered
 from rlab.results.result import AttackResult
 from rlab.storage import files
 from rlab.storage.ledger import PARTS, check_shard, reading
@@ -30,16 +29,14 @@ def read_heard(part: Path) -> Heard | None:
     return None if arrays is None else Heard(arrays[0].long(), *arrays[1:])
 
 
-def rendered_answers(palette: Palette, grid: PatchGrid, batch: Batch, seeds: Tensor, heard: Heard) -> Tensor:
-    """(m, c, *size): the proposals, which are sorted by sample, rendered on the CPU."""
-    each, at = list[Tensor](), 0
-    for i, count in zip(
-        *(column.tolist() for column in heard.sample.unique_consecutive(return_counts=True)), strict=True
-    ):
-        bank = palette.bank(batch.x[i : i + 1], batch.bounds, [int(seeds[i])])
-        each.append(render(bank.expand(count, *bank.shape[1:]), heard.assignment[at : at + count].long(), grid))
-        at += count
-    return torch.cat(each) if each else batch.x[:0]
+def heard_answers(palette: Palette, grid: PatchGrid, batch: Batch, seeds: Tensor, heard: Heard, origin: str) -> Answers:
+    """The answers to proposals for these samples, which are sorted by sample, with the inputs rendered again."""
+    x, names = (
+        rendered(palette, grid, batch.x, batch.bounds, seeds, heard.assignment, heard.sample),
+        source_names(batch.x),
+    )
+    source, distorted = tuple(names[i] for i in heard.sample.tolist()), torch.ones(len(x), dtype=torch.bool)
+    return Answers(x, heard.scores.float(), source, distorted, origins=(origin,))
 
 
 @dataclass(frozen=True)
@@ -74,7 +71,7 @@ def paid_answers(folder: Path) -> Answers:
         several, name = result.setting.goal.startswith("multilabel"), f"the run {folder.name}"
         source = source_names(original)
         clean = Answers(original, to_scores(result.before[rows], "probabilities", several), source, origins=(name,))
-        if heard := _heard(folder, result, rows, original, source):
+        if heard := _heard(folder, result, rows, original, name):
             return Answers.join([clean, heard])
         changed = (perturbed != original).flatten(1).any(1)
         if not changed.any():
@@ -85,9 +82,7 @@ def paid_answers(folder: Path) -> Answers:
         return Answers.join([clean, Answers(perturbed[at], after, names, marks, origins=(name,))])
 
 
-def _heard(
-    folder: Path, result: AttackResult, rows: list[int], original: Tensor, source: tuple[str, ...]
-) -> Answers | None:
+def _heard(folder: Path, result: AttackResult, rows: list[int], original: Tensor, name: str) -> Answers | None:
     """The answers to proposals for the samples `rows`, in all chunks; None if the run kept none."""
     parts, first = list[Heard](), 0
     place = torch.full((len(result),), -1)
@@ -105,7 +100,5 @@ def _heard(
     batch = Batch(
         original, result.labels[rows], bounds=setting.bounds, unit=setting.unit, rate=setting.rate, leads=setting.leads
     )
-    x = rendered_answers(palette_of(folder, batch, setting.palette), setting.grid, batch, result.seeds[rows], whole)
-    names = tuple(source[i] for i in whole.sample.tolist())
-    all_ = torch.ones(len(x), dtype=torch.bool)
-    return Answers(x, whole.scores.float(), names, all_, origins=(f"the run {folder.name}",))
+    palette = palette_of(folder, batch, setting.palette)
+    return heard_answers(palette, setting.grid, batch, result.seeds[rows], whole, name)

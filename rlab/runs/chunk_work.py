@@ -22,12 +22,13 @@ from rlab.data.batch import Batch, Samples, summarise_losses
 from rlab.data.source import Loss, read_ahead
 from rlab.errors import DataError
 from rlab.progress import Progress, Tally
-from rlab.results.kept import Keep, mark, rendered
+from rlab.results.kept import LETTERS, Keep, rendered
 from rlab.results.result import AttackResult
 from rlab.results.rows import losses_of, to_table, write_samples
 from rlab.runs.messages import Agree, HandOut, Work
 from rlab.runs.options import AttackOptions
 from rlab.storage import files
+from rlab.storage.digest import digest
 from rlab.storage.index import ASSIGNMENT, KEPT, PERTURBED, Index, read_index
 from rlab.storage.ledger import PARTS
 from rlab.storage.resume import Resume, part_path
@@ -221,7 +222,7 @@ def _verified(attack: Attack, outcome: SearchOutcome, arrays: Mapping[str, Tenso
         stored[flips] = rendered(attack.palette, attack.grid, x, batch.bounds, seeds, chosen)
     marks = [""] * len(stored)
     for i in flips.tolist() if keep == "assignments" else ():
-        marks[i] = mark(stored[i])
+        marks[i] = digest(stored[i], length=LETTERS)
     return to_table(AttackResult.of(attack.verify(outcome, stored), stored), None if keep == "everything" else marks)
 
 

@@ -16,7 +16,7 @@ import torch
 from rlab.errors import ModelError, OptionError
 from rlab.runs.cluster import hand_out_on_ray
 from rlab.runs.fingerprint import model_fingerprint
-from rlab.runs.messages import Finished, HandOut, Start, Tasks, Work
+from rlab.runs.messages import HandOut, Start, Work
 from rlab.runs.pool import hand_out
 from rlab.runs.sharing import WorkerOptions
 from rlab.victims.base import Victim
@@ -41,12 +41,8 @@ class InProcess:
         return self.victim is not None and self.victim.device.type != "cpu"
 
     def hand_out(self, make: MakeWork, *arguments: Any) -> HandOut:
-        return partial(_one_by_one, make(self.victim, *arguments))
-
-
-def _one_by_one(work: Work, tasks: Tasks, agree: Callable[[str], None]) -> Finished:
-    for key, task in tasks.items():
-        yield key, work(task(), partial(agree, key))
+        work = make(self.victim, *arguments)
+        return lambda tasks, agree: ((key, work(task(), partial(agree, key))) for key, task in tasks.items())
 
 
 def place(options: WorkerOptions, model: ModelOptions) -> tuple[ModelOptions, ModelOptions]:

@@ -138,7 +138,11 @@ class Lessons:
         plan = self._plan()
         if folder is None:
             return self._learn(plan, None)
-        with open_run(folder, self._question(folder, config)) as resume:
+        question = {"command": "learn", **config}
+        if self.victim is not None and self.samples is not None:
+            check_resumable(self.victim, config, folder)
+            question |= {"the data": data_fingerprint(self.samples), **inputs_of(self.victim, config)}
+        with open_run(folder, question) as resume:
             if resume.query_ledger("select 1 from files where name = ?", FILE):
                 check_files(folder, FILE)
                 return read_simulator(folder)
@@ -148,13 +152,6 @@ class Lessons:
             simulator.save(folder / FILE)
             resume.finish(FILE, parts=True)
         return read_simulator(folder)
-
-    def _question(self, folder: Path, config: Mapping[str, Any]) -> dict[str, Any]:
-        question = {"command": "learn", **config}
-        if self.victim is None or self.samples is None:
-            return question
-        check_resumable(self.victim, config, folder)
-        return question | {"the data": data_fingerprint(self.samples), **inputs_of(self.victim, config)}
 
     def _plan(self) -> Plan | None:
         """The inputs to query, all that can be checked before the first query."""

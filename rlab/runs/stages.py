@@ -23,13 +23,13 @@ from rlab.core.rng import sample_seeds
 from rlab.data.batch import Samples
 from rlab.errors import OptionError
 from rlab.filters.palette import PIXELS, FreePixels
-from rlab.learning.answers import Answers, source_names
+from rlab.learning.answers import Answers
 from rlab.learning.distil import distil
 from rlab.learning.simulator import Simulator, best_device, read_simulator
 from rlab.policies import parse_policy
 from rlab.policies.auto import is_auto
 from rlab.results.stages import StageFacts, stage_file, stage_key
-from rlab.runs.answers import read_heard, rendered_answers
+from rlab.runs.answers import heard_answers, read_heard
 from rlab.runs.options import AttackOptions, guided
 from rlab.storage.config import write_config
 from rlab.storage.ledger import PARTS, check_digest, file_digest
@@ -217,10 +217,8 @@ class Teacher:
             if len(part.sample):
                 batch = self.samples[rows]
                 seeds = sample_seeds(self.attack.seed, rows.start, len(batch))
-                x = rendered_answers(self.attack.palette, self.attack.grid, batch, seeds, part)
-                names = source_names(batch.x)
-                source, changed = tuple(names[i] for i in part.sample.tolist()), torch.ones(len(x), dtype=torch.bool)
-                yield Answers(x, part.scores.float(), source, changed, origins=("the attack's queries",))
+                palette, grid = self.attack.palette, self.attack.grid
+                yield heard_answers(palette, grid, batch, seeds, part, "the attack's queries")
 
 
 def on_clean(simulator: Simulator) -> float:

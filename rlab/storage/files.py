@@ -104,14 +104,11 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def read_json(path: Path) -> Any:
-    try:
-        return json.loads(read_stored(path))
-    except FileNotFoundError:
-        raise FolderError(f"{path} is missing: the folder is incomplete, so run its command again") from None
-    except (OSError, ValueError) as error:
-        if isinstance(error, InputError):
-            raise
-        raise FolderError(f"cannot read {path}: {error}") from error
+    with readable(path):
+        try:
+            return json.loads(read_stored(path))
+        except FileNotFoundError:
+            raise FolderError(f"{path} is missing: the folder is incomplete, so run its command again") from None
 
 
 def read_result(path: Path, make: Callable[[Any], T]) -> T:
@@ -164,7 +161,7 @@ def write_arrays(path: Path, arrays: Mapping[str, Tensor], setting: str) -> None
 
 def read_arrays(path: Path, *names: str) -> tuple[dict[str, Tensor], str]:
     """Read the arrays with these names, or all, and the setting they were made with."""
-    with _opened(path) as file:
+    with opened_arrays(path) as file:
         wanted = names or file.keys()
         return {name: file.get_tensor(name) for name in wanted}, (file.metadata() or {}).get(SETTING, "")
 
@@ -242,12 +239,12 @@ def read_assignment(path: Path) -> tuple[Tensor, str]:
 
 def read_heard(path: Path) -> tuple[Tensor, ...] | None:
     """Read the answers to proposals in a part, as the three arrays of HEARD; None if the run kept none."""
-    with _opened(path) as file:
+    with opened_arrays(path) as file:
         names = file.keys()
         return tuple(map(file.get_tensor, HEARD)) if HEARD[0] in names else None
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[Any]:
+def opened_arrays(path: Path) -> Iterator[Any]:
     with readable(path), safe_open(stored(path), framework="pt") as file:
         yield file

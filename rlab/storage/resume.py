@@ -60,7 +60,7 @@ class Resume:
         refuse_strange(folder)
         if (folder / ledger.LEDGER).exists():
             self._open()
-        elif _is_foreign(folder):
+        elif folder.exists() and (not folder.is_dir() or any(path.name != LOCK for path in folder.iterdir())):
             raise FolderError(f"{folder} exists and holds something else: {_HINT}")
 
     def step(
@@ -247,13 +247,6 @@ class Resume:
 def part_path(folder: Path, key: str) -> Path:
     """Return the file for a step's value if the ledger does not hold it."""
     return folder / ledger.PARTS / f"{quote(key, safe='')}.safetensors"
-
-
-def _is_foreign(folder: Path) -> bool:
-    """Whether the folder holds anything but the lock of a command that was killed at its start."""
-    if not folder.exists():
-        return False
-    return not folder.is_dir() or any(path.name != LOCK for path in folder.iterdir())
 
 
 def _has_tensors(value: Any) -> bool:

@@ -23,11 +23,6 @@ class Goal(ABC):
     multilabel: bool = False
     fits: ClassVar[Prediction] = "classes"  # what the model predicts
 
-    @property
-    def averages(self) -> bool:
-        """Whether the mean of two rows is a row."""
-        return self.fits in ("classes", "numbers")
-
     def aim(self, clean: Tensor, labels: Tensor, aims: Tensor | None = None) -> Tensor:
         """Labels for `margin`, given the answers (b, k) to the untouched inputs; `aims` (b,) are classes that the data name."""
         return labels

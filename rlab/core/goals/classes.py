@@ -21,7 +21,8 @@ def _others(scores: Tensor, label: Tensor) -> Tensor:
     return scores.scatter(1, label[:, None], -math.inf).amax(1)
 
 
-def _score(scores: Tensor, label: Tensor) -> Tensor:
+def score_of(scores: Tensor, label: Tensor) -> Tensor:
+    """(b, k), (b,) -> (b,): the score of a class."""
     return scores.gather(1, label[:, None]).squeeze(1)
 
 
@@ -33,7 +34,7 @@ class Untargeted(Goal):
         return "untargeted"
 
     def margin(self, scores: Tensor, labels: Tensor) -> Tensor:
-        return _score(scores, labels) - _others(scores, labels)
+        return score_of(scores, labels) - _others(scores, labels)
 
     def alternatives(self, scores: Tensor, labels: Tensor) -> Tensor:
         """(b, k - 1): the lead over every other class, in order; over an impossible class it is large but finite."""
@@ -83,7 +84,7 @@ class Targeted(Goal):
 
     def margin(self, scores: Tensor, labels: Tensor) -> Tensor:
         target = torch.full_like(labels, self.target) if isinstance(self.target, int) else labels
-        return _others(scores, target) - _score(scores, target)
+        return _others(scores, target) - score_of(scores, target)
 
     def correct(self, scores: Tensor, labels: Tensor) -> Tensor:
         right = super().correct(scores, labels)
@@ -115,7 +116,7 @@ class Below(Goal):
         return f"below:{self.probability}"
 
     def margin(self, scores: Tensor, labels: Tensor) -> Tensor:
-        return _score(scores, labels) - math.log(self.probability)
+        return score_of(scores, labels) - math.log(self.probability)
 
 
 @dataclass(frozen=True)

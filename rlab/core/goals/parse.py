@@ -50,10 +50,6 @@ def parse_goal(text: str) -> Goal:
     )
 
 
-def _targeted(target: str) -> Goal:
-    return Targeted(_RELATIVE[target] if target in _RELATIVE else int(target))
-
-
 def _deviate(text: str) -> Goal:
     directions: dict[str, Direction] = {"+": "up", "-": "down"}
     amount, relative = text.lstrip("+-").removesuffix("%"), text.endswith("%")
@@ -64,7 +60,7 @@ def _deviate(text: str) -> Goal:
 _RELATIVE: dict[str, Relative] = {name: name for name in get_args(Relative)}
 _MAKERS: dict[str, Callable[..., Goal]] = {
     "untargeted": Untargeted,
-    "targeted": _targeted,
+    "targeted": lambda target: Targeted(_RELATIVE[target] if target in _RELATIVE else int(target)),
     "below": lambda probability: Below(float(probability)),
     "multilabel": lambda label=None: MultiLabel(None if label is None else int(label)),
     "vanish": lambda score=SCORE: Vanish(float(score)),

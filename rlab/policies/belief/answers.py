@@ -128,18 +128,9 @@ def observe(answers: Answers, geometry: Geometry, model: Model, assignment: Tens
 
 
 def _forget_oldest(answers: Answers) -> Answers:
-    return replace(
-        answers,
-        tried=answers.tried[:, 1:],
-        drop=answers.drop[:, 1:],
-        inner=answers.inner[:, 1:, 1:],
-        weighted=answers.weighted[:, 1:, 1:],
-        shared=answers.shared[:, 1:, 1:],
-        along=answers.along[:, 1:],
-        whole=answers.whole[:, 1:],
-        regional=answers.regional[:, 1:],
-        site=answers.site[:, 1:],
-    )
+    rows = {name: getattr(answers, name)[:, 1:] for name in ("tried", "drop", "along", "whole", "regional", "site")}
+    products = {name: getattr(answers, name)[:, 1:, 1:] for name in ("inner", "weighted", "shared")}
+    return replace(answers, **rows, **products)
 
 
 def code_of(assignment: Tensor) -> Tensor:

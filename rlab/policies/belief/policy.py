@@ -104,15 +104,11 @@ class Belief(Policy[BeliefState]):
         central = CENTRAL[task.grid.kind] if self.central is None else self.central
         geometry = make_geometry(change, directions, task.grid, task.distance, self.relevance, central)
         at_input = geometry.projection if self.prior.local else geometry.projection[:, :, :0]
-        memory = self._first(geometry, at_input, state, task)
+        memory = self.first(geometry, at_input, state, task)
         return self._rehearsed(memory, state, task) if self.prior.local else memory
 
-    def restart(self, memory: BeliefState, state: State, task: Task) -> BeliefState:
-        """The memory of a new search on the same inputs: it keeps what the palette can do and the prior's directions."""
-        return self._first(memory.geometry, memory.at_input, state, task)
-
-    def _first(self, geometry: Geometry, at_input: Tensor, state: State, task: Task) -> BeliefState:
-        """The memory before the first query."""
+    def first(self, geometry: Geometry, at_input: Tensor, state: State, task: Task) -> BeliefState:
+        """The memory before the first query of a search; what the palette can do holds for every search on these inputs."""
         margins = _margins(state.clean, state, task)
         need, rivals = margins.topk(1 if task.labels else min(self.rivals, margins.shape[1]), 1, largest=False)
         model = self._model(task.grid, geometry)

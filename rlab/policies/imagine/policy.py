@@ -18,7 +18,6 @@ from torch import Tensor
 
 from rlab.core.batched import Rows
 from rlab.core.env import CONFIDENCE, Accept, AttackEnv, Proposal, State, Task, render
-from rlab.errors import OptionError
 from rlab.policies.base import Policy
 from rlab.policies.belief import BeliefPolicy
 from rlab.policies.belief.answers import repeats
@@ -78,10 +77,6 @@ class ImaginePolicy(Policy[ImagineState]):
     plan: bool = True  # whether to attack the simulator before the first query
     judge: Judge = field(default=shipped_critic, repr=False)
 
-    def __post_init__(self) -> None:
-        if not isinstance(self.draws, int) or self.draws < 1:
-            raise OptionError(f"expected draws, a number of draws, from 1 up, got {self.draws!r}")
-
     def __str__(self) -> str:
         return f"imagine with {self.simulator}"
 
@@ -106,7 +101,8 @@ class ImaginePolicy(Policy[ImagineState]):
         belief = self.belief.learn(state, memory.belief, task)
         candidates = self._candidates(state, belief, memory.plans, task)
         imagined = self._imagined(candidates.assignment, state, memory.units, task)
-        forecasts = torch.cat([imagined, _believed(candidates.expected)], 2)
+        believed = (1 - candidates.expected).clamp(*RANGE)[..., None]  # the margin that the belief expects
+        forecasts = torch.cat([imagined, believed, torch.ones_like(believed)], 2)
         evidence = _evidence(candidates, forecasts, memory.units, trust, state)
         choice = self.choose(candidates, evidence, belief, state, task)
         rows = torch.arange(len(state), device=choice.device)
@@ -177,7 +173,7 @@ def _make_plans(
     for aim in AIMS:
         # A margin that a noisy model must keep is just what a safe plan has to reach.
         now = env.start(state.y, state.sample, state.seed, state.bank, state.scale, clean, aim * unit / CONFIDENCE)
-        imagined = belief.restart(memory, now, env.task)
+        imagined = belief.first(memory.geometry, memory.at_input, now, env.task)
         imagined = replace(imagined, answers=replace(imagined.answers, noise=torch.zeros_like(unit)))
         for _ in range(STEPS):
             proposal = belief.propose(now, imagined, env.task)
@@ -202,11 +198,6 @@ def _after_answer(memory: ImagineState, state: State, task: Task) -> Trust:
     else:
         margin = (task.goal.margin(state.answer, state.y) + state.slack) / state.margin0
     return memory.trust.after(memory.forecasts, margin.clamp(*RANGE))
-
-
-def _believed(expected: Tensor) -> Tensor:
-    """(n, c) -> (n, c, 2): the margin that the belief expects, and a constant."""
-    return torch.stack([(1 - expected).clamp(*RANGE), torch.ones_like(expected)], 2)
 
 
 def _evidence(candidates: Candidates, forecasts: Tensor, units: Tensor, trust: Trust, state: State) -> Evidence:

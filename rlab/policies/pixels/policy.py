@@ -81,7 +81,8 @@ class PixelPolicy(Policy[PixelState]):
         nearer = lengths(move) < (1 - GAIN[guide is not None]) * state.distance
         closer = forecast < (1 - FALL) * memory.at_base.amin(1)
         go = torch.where(flipped, nearer, closer) & ~memory.failed
-        memory = slopes.unprobed(memory)
+        over = memory.probed.all(1, keepdim=True)  # all directions: the probes start over
+        memory = replace(memory, probed=memory.probed & ~over)
         about = torch.where(flipped, state.distance, start).clamp(min=far(state, STEPS * self.values.step) / PROBE)
         index, probe = slopes.probe(memory, state, about, guide is not None)
         lean = (index == LEAN) & ~go & ~opening

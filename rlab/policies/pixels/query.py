@@ -28,15 +28,12 @@ class Values:
         """The distance between two neighbouring values, as a share of the range; 0 if they are not rounded."""
         return 0.0 if self.rounded is None else 1 / 255
 
-    def allowed(self, x: Tensor) -> Tensor:
-        inside = x.clamp(*self.bounds)
-        return inside if self.rounded is None else self.rounded(inside)
-
 
 def perturb(state: State, delta: Tensor, values: Values) -> tuple[Tensor, Tensor]:
     """delta (n, c, *size) in units of L2 -> the nearest allowed input, and the perturbation that is left."""
     scale = wide(state.scale, delta)
-    x = values.allowed(state.x0 + scale * delta)
+    x = (state.x0 + scale * delta).clamp(*values.bounds)
+    x = x if values.rounded is None else values.rounded(x)
     return x, (x - state.x0) / scale
 
 

@@ -100,11 +100,6 @@ def move(memory: PixelState, state: State, most: Tensor) -> tuple[Tensor, Tensor
     return delta, need - (gradient * delta).flatten(1).sum(1)
 
 
-def unprobed(memory: PixelState) -> PixelState:
-    """Start over where all directions have been probed."""
-    return replace(memory, probed=memory.probed & ~memory.probed.all(1, keepdim=True))
-
-
 def probe(memory: PixelState, state: State, distance: Tensor, surrogates: bool) -> tuple[Tensor, Tensor]:
     """The next direction (n,), or LEAN, and the base with a little of it: from the band with the largest gain.
 

@@ -76,7 +76,8 @@ class Sample(AttackedSample):
             [plain(self.id), f"true: {plain(class_words(self.setting, self.label))}"], inches, TITLE_SIZE, "bold"
         )
         patches = f"{len(self.touched)} of {len(self.entries)} patches"
-        facts = [self._answers(), self.status.label, self._cost(), *self._distances(), patches, *more]
+        read = " → ".join(plain(answer_words(self.setting, p, self.truth), 60) for p in (self.before, self.after))
+        facts = [f"predicted {read}", self.status.label, self._cost(), *self._distances(), patches, *more]
         return [first, *flow([*rest, plain(self.sentence, 300)], inches), *flow(facts, inches)]
 
     def figures(self) -> list[Answer]:
@@ -89,10 +90,6 @@ class Sample(AttackedSample):
         names = {k: plain(name_of(self.setting, k), 28) for k in shown}
         return [Answer(names[k], k in self.true, float(before[k]), float(after[k])) for k in shown]
 
-    def _answers(self) -> str:
-        read = (plain(answer_words(self.setting, p, self.truth), 60) for p in (self.before, self.after))
-        return f"predicted {' → '.join(read)}"
-
     def _cost(self) -> str:
         total = sum(self.phases.values())
         parts = ", ".join(f"{count} {phase}" for phase, count in self.phases.items() if count)
@@ -104,17 +101,12 @@ class Sample(AttackedSample):
         notes = [f"{flip:.3g} at the flip"] if math.isfinite(flip) else []
         notes += ["values in [0, 1]"] if bounded else []
         far = f"L2 {final:.3g}{unit}" + (f" ({', '.join(notes)})" if notes else "")
-        return [far] if bounded else [far, *self._change(unit), *_ratio(self.final["snr_db"])]
-
-    def _change(self, unit: str) -> list[str]:
-        """The largest change, its RMS, and the RMS relative to the signal's."""
-        rms, share = self.final["l2"] / math.sqrt(self.x0.size), self.final["relative_l2"]
-        largest = f"largest change {self.final['linf']:.2g}{unit}"
-        return [largest, f"RMS of the change {rms:.2g}{unit} ({share:.0%} of the signal's)"]
-
-
-def _ratio(decibels: float) -> list[str]:
-    return [] if math.isnan(decibels) else [f"SNR {'∞' if math.isinf(decibels) else f'{decibels:.1f}'} dB"]
+        if bounded:
+            return [far]
+        rms, share, snr = final / math.sqrt(self.x0.size), self.final["relative_l2"], self.final["snr_db"]
+        change = [f"largest change {self.final['linf']:.2g}{unit}"]
+        change += [f"RMS of the change {rms:.2g}{unit} ({share:.0%} of the signal's)"]
+        return [far, *change, *([] if math.isnan(snr) else [f"SNR {'∞' if math.isinf(snr) else f'{snr:.1f}'} dB"])]
 
 
 def entry_name(setting: Setting, entry: int) -> str:

@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from rlab.present.style import AFTER, BEFORE, DPI, WIDE, hatch, headed_figure, hue, list_below, plain, swatch, tidy
-from rlab.results.plots.sample import Array, Sample, draw_bars
+from rlab.results.plots.sample import Sample, draw_bars
 
 BARS = 2.9  # inches, like the next lines
 TRACES = WIDE - BARS - 0.4
@@ -117,20 +117,17 @@ def _draw_lead(
     _shade(ax, sample, lead)
     thin = 1.0 if len(time) < 1500 else 0.7
     ax.plot(time, sample.x1[lead], color=AFTER, linewidth=thin, gid="after", zorder=3)
-    ax.plot(time, _where_changed(sample, lead), color=BEFORE, linewidth=1.5 * thin, gid="before", zorder=4)
+    changed = (
+        np.convolve(sample.x0[lead] != sample.x1[lead], [1, 1, 1], "same") > 0
+    )  # with neighbours, to connect the line
+    before = np.where(changed, sample.x0[lead], np.nan)
+    ax.plot(time, before, color=BEFORE, linewidth=1.5 * thin, gid="before", zorder=4)
     _draw_peaks(ax, sample)
     names, channel = sample.setting.leads, "lead" if _is_ecg(sample) else "channel"
     name = plain(names[lead], 12) if lead < len(names) else f"{channel} {lead + 1}"
     unit = f"\n{plain(sample.setting.unit, 12)}" if sample.setting.unit else ""
     ax.set_ylabel(name + unit, rotation=0, ha="right", va="center", labelpad=8)
     tidy(ax)
-
-
-def _where_changed(sample: Sample, lead: int) -> Array:
-    """The original where it differs, with neighbours to connect the line, else NaN."""
-    differs = sample.x0[lead] != sample.x1[lead]
-    near = np.convolve(differs, [1, 1, 1], "same") > 0
-    return np.where(near, sample.x0[lead], np.nan).astype(np.float32)
 
 
 def _shade(ax: Axes, sample: Sample, lead: int) -> None:

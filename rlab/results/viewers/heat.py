@@ -13,9 +13,9 @@ from PIL import Image
 
 from rlab.present.colours import scaled, to_colours, value_range
 from rlab.present.inline import SMOOTH_FROM
-from rlab.present.viewer import Mark, Ramp, Stage, Timeline
+from rlab.present.viewer import Mark, Ramp, Stage, Timeline, runs
 from rlab.results.plots.moving import SLOW, can_encode
-from rlab.results.viewers.pixels import bars, film, outline, runs, small_address, to_bytes
+from rlab.results.viewers.pixels import bars, film, outline, small_address, to_bytes
 from rlab.results.viewers.signal import Traces, draw_traces
 
 Array = NDArray[np.float32]

@@ -17,7 +17,7 @@ from PIL.Image import Resampling
 from rlab.present.colours import to_colours
 from rlab.present.inline import SMOOTH_FROM, address, image_address
 from rlab.present.style import HUES, hue
-from rlab.present.viewer import Mark, Stage, Timeline
+from rlab.present.viewer import Mark, Stage, Timeline, runs
 from rlab.results.plots.moving import SLOW, can_encode, encode, touched_by_frame
 from rlab.results.plots.pixels import FATES, boxes_of, changed_points, magnification, to_unit
 from rlab.results.plots.sample import Array, Sample, entry_name
@@ -38,7 +38,10 @@ def picture_stage(sample: Sample, among: int, moving: bool = True) -> Stage:
     x0, x = (to_colours(values).reshape(-1, height, width, 3) for values in to_unit(sample))
     counts = touched_by_frame(sample) if len(sample.setting.size) > 2 else None
     frame = 0 if counts is None else int(counts.sum(0).argmax())
-    before, layer = _layers(x0[frame], x[frame])
+    differs = (x0[frame] != x[frame]).any(-1, keepdims=True)
+    layer = np.concatenate([np.where(differs, to_bytes(x[frame]), 0), 255 * differs], -1).astype(
+        np.uint8
+    )  # transparent
     timeline = None
     if counts is not None and moving and can_encode():
         rate, colours = sample.setting.rate or SLOW, [hue(entry) for entry in range(1, len(counts))]
@@ -48,8 +51,8 @@ def picture_stage(sample: Sample, among: int, moving: bool = True) -> Stage:
         height,
         [mark for mark in (*_marks(sample), *prediction_marks(sample)) if moving or mark.first <= frame <= mark.last],
         magnification(float(np.abs(x - x0).max())),
-        small_address(before, among),
-        small_address(layer, among),
+        small_address(Image.fromarray(to_bytes(x0[frame])), among),
+        small_address(Image.fromarray(layer), among),
         smooth=min(height, width) >= SMOOTH_FROM,
         timeline=timeline,
     )
@@ -81,12 +84,6 @@ def prediction_marks(sample: Sample) -> list[Mark]:
     return marks
 
 
-def runs(on: NDArray[np.bool_]) -> list[tuple[int, int]]:
-    """(n,) -> start and stop of every run of true values."""
-    edges = np.diff(np.concatenate([[0], on.astype(np.int8), [0]])).nonzero()[0].reshape(-1, 2)
-    return [(int(start), int(stop)) for start, stop in edges]
-
-
 def outline(mask: NDArray[np.bool_]) -> str:
     """(h, w) -> a path along the edges of the mask."""
     wide = np.pad(mask, 1)
@@ -103,13 +100,6 @@ def small_address(image: Image.Image, among: int) -> str:
         size = (max(1, round(image.width * scale)), max(1, round(image.height * scale)))
         image = image.resize(size, Resampling.LANCZOS)
     return image_address(image, lossy=pixels > LOSSLESS)
-
-
-def _layers(x0: Array, x: Array) -> tuple[Image.Image, Image.Image]:
-    """(h, w, 3) each: the original, and the pixels that differ on a transparent layer."""
-    differs = (x0 != x).any(-1, keepdims=True)
-    layer = np.concatenate([np.where(differs, to_bytes(x), 0), 255 * differs], -1).astype(np.uint8)
-    return Image.fromarray(to_bytes(x0)), Image.fromarray(layer)
 
 
 def to_bytes(values: Array) -> NDArray[np.uint8]:
