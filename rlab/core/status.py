@@ -1,12 +1,6 @@
 """The words for how a sample ended."""
 
-from __future__ import annotations
-
 from enum import StrEnum
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from rlab.present.table import Tone
 
 
 class Status(StrEnum):
@@ -23,9 +17,3 @@ class Status(StrEnum):
     def label(self) -> str:
         """The word for the model's owner; files store the value, which is the attacker's word."""
         return {Status.SUCCEEDED: "flipped", Status.SPENT: "held"}.get(self, self.value)
-
-    @property
-    def tone(self) -> Tone:
-        """Its colour: a flip is bad for the model's owner, a sample that holds is good."""
-        tones: dict[Status, Tone] = {Status.SUCCEEDED: "fail", Status.SPENT: "pass", Status.SKIPPED: ""}
-        return tones.get(self, "warn")

@@ -17,6 +17,7 @@ from rlab.present.table import Cell, Cells, Share, Table, number
 from rlab.results.breakdown import by_class, by_distortion, by_label, has_classes
 from rlab.results.data import WITHIN, ResultData
 from rlab.results.predicted import answer_words, class_words, true_label
+from rlab.results.tones import STATUS_TONES
 from rlab.stats import mean_of, median_of
 from rlab.victims.base import PHASES
 
@@ -94,7 +95,7 @@ def detail_table(result: ResultData, limit: int = 20, links: Mapping[int, str] =
 
 def status_cell(status: Status) -> Cell:
     """A status without its reason, in its colour."""
-    return Cell(status.label.split(" because")[0], status.tone)
+    return Cell(status.label.split(" because")[0], STATUS_TONES[status])
 
 
 def breakdown_tables(result: ResultData, limit: int = 20) -> list[Table]:

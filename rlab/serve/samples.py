@@ -19,6 +19,7 @@ from pydantic import Field
 from rlab.core.status import Status
 from rlab.data.kinds import kind_of
 from rlab.errors import FolderError, InputError, OptionError
+from rlab.results.tones import STATUS_TONES
 from rlab.serve.jobs import Form
 from rlab.storage.index import read_index
 from rlab.storage.ledger import reading
@@ -192,7 +193,7 @@ def _row(at: int, values: Mapping[str, Any], names: Sequence[str], pictured: boo
         row=at,
         id=str(values["id"]),
         status=status.label.split(" because")[0],
-        tone=status.tone,
+        tone=STATUS_TONES[status],
         label=", ".join(_name(names, k) for k in several) if isinstance(values["predicted_before"], int) else "",
         before=_name(names, values["predicted_before"]),
         after=_name(names, values["predicted_after"]),

@@ -13,6 +13,7 @@ from rlab.results.data import ResultData
 from rlab.results.plots.moving import can_encode
 from rlab.results.plots.pixels import channel_note
 from rlab.results.plots.sample import Sample
+from rlab.results.tones import STATUS_TONES
 from rlab.results.viewers.pixels import picture_stage
 from rlab.results.viewers.signal import signal_stage
 
@@ -42,7 +43,7 @@ def make_viewer(sample: Sample, name: str, among: int = 1, title: str = "", movi
         id=name,
         title=title or f"{sample.id}: L2 {number(sample.final['l2'])}{sample.setting.l2_unit}",
         status=sample.status.label.split(" because")[0],
-        tone=sample.status.tone,
+        tone=STATUS_TONES[sample.status],
         sentence=sample.sentence + ("" if signal else channel_note(sample.x0)),
         answers=sample.figures(),
         stage=signal_stage(sample, among) if signal else picture_stage(sample, among, moving),
