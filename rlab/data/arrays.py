@@ -81,7 +81,7 @@ def as_source(
     count = x.shape[0]
     kind = source.kind
     if kind is None and source.rate is not None and len(x.shape) == 3:
-        _refuse_turned(x.shape)
+        refuse_turned(x.shape)
         kind = "signal"
     # a stand-in of the same shape that takes no memory
     shape = channels_first(np.broadcast_to(np.zeros((), x.dtype), x.shape), kind).shape
@@ -136,9 +136,9 @@ def _refuse_either(shape: tuple[int, ...]) -> None:
         )
 
 
-def _refuse_turned(shape: tuple[int, ...]) -> None:
+def refuse_turned(shape: tuple[int, ...]) -> None:
     """Refuse signals with more channels than values, which are (n, time, channels) as a rule."""
-    if shape[1] > shape[2]:
+    if len(shape) == 3 and shape[1] > shape[2]:
         raise DataError(
             f"expected signals (n, channels, time), got shape {shape}, which has {shape[1]} channels of {shape[2]} values: "
             "swap the last two axes (x.swapaxes(1, 2)), or pass kind='signal' (-D kind=signal) if the shape is right"

@@ -80,6 +80,12 @@ def test_axes(shape, dtype, kind, result):
     assert channels_first(np.zeros(shape, dtype), kind).shape == result
 
 
+def test_a_rate_in_python_needs_the_time_last():
+    with pytest.raises(DataError, match="50 channels of 12 values: swap the last two axes"):
+        load((np.zeros((6, 50, 12)), Y), rate=100)
+    assert load((np.zeros((6, 50, 12)), Y), rate=100, kind="signal").shape == (50, 12)
+
+
 def test_npy_with_labels_beside(tmp_path):
     x = DRAW.normal(size=(3, 20)).astype(np.float32)
     np.save(tmp_path / "x.npy", x)
