@@ -104,7 +104,9 @@ class DataFields(Options):
     leads: Annotated[tuple[str, ...] | None, OneOrMore] = Field(
         None, description="WFDB: leads to use (default: those that all records share); arrays: names of the channels"
     )
-    records: Annotated[tuple[Text, ...] | None, OneOrMore] = Field(None, description="WFDB: record names (default: all)")
+    records: Annotated[tuple[Text, ...] | None, OneOrMore] = Field(
+        None, description="WFDB: record names (default: all)"
+    )
 
     @model_validator(mode="before")
     @classmethod

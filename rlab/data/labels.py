@@ -230,7 +230,7 @@ def class_names(classes: Classes) -> tuple[str, ...]:
     """Unique class names by index, from a sequence or from a text file with one name per line."""
     if isinstance(classes, str):
         if "," in classes and not Path(classes).exists():
-            raise DataError(f"expected a file of class names, got {short(classes)}: pass a list as [A,B] (-D 'classes=[A,B]')")
+            raise DataError(f"expected a file of class names, got {short(classes)}: pass a list (-D 'classes=[A,B]')")
         classes = read_lines(Path(classes), "file of class names")
     names = tuple(classes or ())
     if len(set(names)) < len(names):

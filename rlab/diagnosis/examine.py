@@ -68,10 +68,11 @@ def data_findings(batch: Batch) -> list[Finding]:
 def _data_checks(batch: Batch) -> list[Check]:
     least, most = (float(end) for end in batch.x.aminmax())
     low, high = batch.bounds
+    what = "sets of labels" if batch.y.dim() > 1 else "labels"
     within = f"values from {least:.4g} to {most:.4g} in bounds [{low:g}, {high:g}], which the model accepts"
     return [
         Check("bounds", within),
-        Check("one-class", f"{len(batch.y.unique(dim=0))} different {'sets of ' * (batch.y.dim() > 1)}labels in {len(batch)} samples"),
+        Check("one-class", f"{len(batch.y.unique(dim=0))} different {what} in {len(batch)} samples"),
         Check("duplicates", f"all {len(batch)} samples differ"),
         Check("flat", f"none of {len(batch)} samples is constant"),
     ]
@@ -160,7 +161,7 @@ def _unit(batch: Batch) -> list[Finding]:
     height = 1000 * VOLTS[batch.unit] * tall
     if LOWEST <= height <= HIGHEST:
         return []
-    what = f"the tallest lead spans {tall:.4g} {batch.unit} in the median sample, but an ECG {LOWEST:g} to {HIGHEST:g} mV"
+    what = f"the tallest lead spans {tall:.4g} {batch.unit} (median of the samples), but an ECG {LOWEST:g} to {HIGHEST:g} mV"
     other = next((unit for unit in ("uV", "mV", "V") if LOWEST <= 1000 * VOLTS[unit] * tall <= HIGHEST), "")
     change = f"pass the unit of the values{f', such as {other}' * bool(other)}, because severities are in mV"
     return [warning("unit", what, change, f"-D unit={other}" if other else "")]

@@ -9,7 +9,19 @@ from torch import Tensor
 from rlab.core.goals import MultiLabel, Untargeted
 from rlab.data.batch import Batch
 from rlab.diagnosis.probe import PHASE, Probe
-from rlab.diagnosis.report import FEWEST, RISE, Check, Finding, at_least, clear_rise, error, note, options, sign_test, warning
+from rlab.diagnosis.report import (
+    FEWEST,
+    RISE,
+    Check,
+    Finding,
+    at_least,
+    clear_rise,
+    error,
+    note,
+    options,
+    sign_test,
+    warning,
+)
 from rlab.errors import InputError, VictimError
 from rlab.victims.answers import looks_like_probabilities
 from rlab.victims.base import Victim
@@ -261,5 +273,6 @@ def _worse_than_guessing(probe: Probe, scores: Tensor) -> list[Finding]:
     guess = (y == (y.float().mean(0) > 0.5)).float().mean(1)
     if right.mean() >= guess.mean() or sign_test(right, guess) > _RARE:
         return []
-    what = f"{float(right.mean()):.0%} of the labels are right; the same answer to every sample gets {float(guess.mean()):.0%} right"
+    share, same = float(right.mean()), float(guess.mean())
+    what = f"{share:.0%} of the labels are right; the same answer to every sample gets {same:.0%} right"
     return [warning("accuracy", what, _CHECK)]

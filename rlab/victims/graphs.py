@@ -109,7 +109,9 @@ class GraphVictim(Victim):
         if named is not None and named not in names:
             raise ModelError(f"the {self.kind} has no output {named!r}: choose one of {', '.join(names)}")
         if named is None and len(names) > 1 and self.score is None and self.prediction != "boxes":
-            raise ModelError(f"the {self.kind} has several outputs: pass one of {', '.join(names)} as output (-M output=NAME)")
+            raise ModelError(
+                f"the {self.kind} has several outputs: pass one of {', '.join(names)} as output (-M output=NAME)"
+            )
         return [port for port in outputs if named in (None, port.name)]
 
     @final

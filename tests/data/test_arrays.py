@@ -188,7 +188,12 @@ ROWS = table([[*CELLS[0], "1"], [*CELLS[1], "0"]])
         ("a.npz", {"x": IMAGES.astype(object), "y": Y}, {}, "expected plain arrays of numbers"),
         ("a.npz", {"x": Y, "y": Y}, {}, "samples along the first axis, got shape"),
         ("a.npz", {"x": np.zeros((6, 3, 4, 5, 6, 7)), "y": Y}, {}, "samples along the first axis, got shape"),
-        ("a.npz", {"x": np.zeros((6, 50, 12)), "y": Y}, {"rate": 100}, "50 channels of 12 values: swap the last two axes"),
+        (
+            "a.npz",
+            {"x": np.zeros((6, 50, 12)), "y": Y},
+            {"rate": 100},
+            "50 channels of 12 values: swap the last two axes",
+        ),
         ("a.npz", {"x": np.zeros((6, 50)), "y": Y}, {"kind": "video"}, "video samples along the first axis"),
         ("a.npz", b"PK\x03\x04 no zip", {}, "as .npz"),
         ("a.npy", b"nothing", {"labels": "y.csv"}, "as .npy"),

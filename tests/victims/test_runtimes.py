@@ -127,7 +127,11 @@ def of_two_inputs() -> onnx.ModelProto:
 
 
 GRAPHS: dict[str, tuple[Callable[[], onnx.ModelProto | bytes | None], dict[str, Any], str]] = {
-    "several outputs": (lambda: onnx_graph(linear(), 2, outputs=2), {}, r"one of scores, again as output \(-M output=NAME\)"),
+    "several outputs": (
+        lambda: onnx_graph(linear(), 2, outputs=2),
+        {},
+        r"one of scores, again as output \(-M output=NAME\)",
+    ),
     "another output": (lambda: onnx_graph(linear(), 2, outputs=2), {"output": "logits"}, "one of scores, again"),
     "other integers": (lambda: of_integers(TensorProto.INT64), {}, "int64"),
     "text": (lambda: of_integers(TensorProto.STRING), {}, "string"),
