@@ -128,10 +128,10 @@ class GraphVictim(Victim):
         for layout in likely[: 4 if x.shape[1] == 1 else 3]:
             if self.source.fits(arrange(empty, None, layout).shape):
                 return layout
-        data = ", ".join(map(str, x.shape[1:]))
+        data, size = ", ".join(map(str, x.shape[1:])), "size=224" if x.dim() > 3 else "another rate or window"
         raise VictimError(
             f"the {self.kind} takes inputs of shape {self.source}, but the data are (rows, {data}) with channels first, "
-            "and no order of axes fits: load the data in its size, such as size=224, or pass layout="
+            f"and no order of axes fits: load the data in its size, such as {size}, or pass layout="
         )
 
     def _feed(self, x: Tensor, layout: Layout) -> Tensor:
