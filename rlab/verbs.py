@@ -221,6 +221,7 @@ def benchmark(
     if isinstance(data, str | os.PathLike):
         source = check(DataOptions, {"path": os.fspath(data), "limit": limit}, f"the data {str(data)!r}")
     with showing(progress), ExitStack() as stack:
+        source = source and source.suited(several=False)
         batch = data if source is None else source.load()
         victims = dict[str, Victim]()
         for name, (_, here) in placed.items():  # the first model's batch is used for all

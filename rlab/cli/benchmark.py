@@ -158,7 +158,7 @@ def make(
 def _plan_sets(
     options: BenchmarkOptions, named: Mapping[str, ModelOptions], data: DataOptions, folder: Path | None
 ) -> None:
-    batch = data.load()
+    batch = data.suited(several=False).load()
     options, defaulted = options.filled(batch)
     tell_data(Understood(batch, (), defaulted))
     batch = balanced(batch, options.per_class, options.seed)

@@ -76,8 +76,11 @@ def _tell_scored(explanation: Explanation, batch: Batch) -> None:
 
 def _tell_maps(explanation: Explanation, batch: Batch) -> None:
     out.print(f"{explanation.method}: {explanation.effort}, the mask covers {explanation.mask_share:.0%}")
-    for line in statements(explanation, batch, 0):
+    lines = statements(explanation, batch, 0)
+    for line in lines:
         out.print(plain(f"  {batch.ids[0]}: {line}"))
+    if lines and len(batch) > 1:
+        out.print(f"[dim]  this is the first of {len(batch):,} samples; the page describes more[/dim]")
 
 
 def _tell_comparison(comparison: MethodComparison, folder: Path) -> None:

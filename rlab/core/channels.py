@@ -50,10 +50,10 @@ def _members(part: str, known: Sequence[str], names: Sequence[str]) -> list[int]
             return [known.index(name) for name in numbered]
         if known.index(first) < known.index(last):
             return list(range(known.index(first), known.index(last) + 1))
-    channels = ", ".join(names) if names else f"1 to {len(known)}"
+    channels, ranges = (", ".join(names), "V1-V3") if names else (f"1 to {len(known)}, which have no names", "1-3")
     raise OptionError(
         f"expected {TOGETHER}, {EACH} or groups of the channels {channels}, got {part!r}: separate channels by commas and "
-        "groups by semicolons, and write ranges like V1-V3 or 1-3"
+        f"groups by semicolons, and write ranges like {ranges}"
     )
 
 

@@ -76,7 +76,9 @@ class Setting:
         """Format a distance of the minimised kind, with its unit if it has one."""
         if not math.isfinite(distance):
             return "–" if math.isnan(distance) else "∞"
-        return f"{distance:.3g}" + ("" if self.distance == "l0" else self.l2_unit)
+        return (f"{distance:,.0f}" if distance >= 1000 else f"{distance:.3g}") + (
+            "" if self.distance == "l0" else self.l2_unit
+        )
 
     def to_json(self) -> str:
         """Serialise to JSON, which has no infinity: open bounds become null."""

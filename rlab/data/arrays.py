@@ -79,8 +79,11 @@ def as_source(
 ) -> Source:
     """Samples from an array: the axes reordered, uint8 values scaled to the bounds, the chosen rows kept."""
     count = x.shape[0]
+    kind = source.kind
+    if kind is None and source.rate is not None and len(x.shape) == 3:
+        refuse_turned(x.shape)
+        kind = "signal"
     # a stand-in of the same shape that takes no memory
-    kind = "signal" if source.kind is None and source.rate is not None and len(x.shape) == 3 else source.kind
     shape = channels_first(np.broadcast_to(np.zeros((), x.dtype), x.shape), kind).shape
     limits = source.bounds or (UNBOUNDED if len(shape) == 3 else UNIT)
     names = [str(i) for i in range(count)] if ids is None else texts(_same(ids, count, "ids"), "ids")
@@ -128,8 +131,17 @@ def _refuse_either(shape: tuple[int, ...]) -> None:
     _, channels, length = shape
     if channels > FEW and length < LONG * channels:
         raise DataError(
-            f"an array of shape {shape} may hold images of {channels} x {length} pixels or signals of {channels} channels: "
-            "pass kind='image' or kind='signal' (-D kind=image; in Python rlab.load((x, y), kind='image'))"
+            f"an array of shape {shape} may hold images of {channels} x {length} pixels or signals of {channels} channels "
+            f"with {length} values: pass kind='image' or kind='signal' (-D kind=image; in Python rlab.load((x, y), kind='image'))"
+        )
+
+
+def refuse_turned(shape: tuple[int, ...]) -> None:
+    """Refuse signals with more channels than values, which are (n, time, channels) as a rule."""
+    if len(shape) == 3 and shape[1] > shape[2]:
+        raise DataError(
+            f"expected signals (n, channels, time), got shape {shape}, which has {shape[1]} channels of {shape[2]} values: "
+            "swap the last two axes (x.swapaxes(1, 2)), or pass kind='signal' (-D kind=signal) if the shape is right"
         )
 
 

@@ -40,6 +40,7 @@ Scaling = Literal["record", "window"]
 Resizing = Literal["crop", "stretch", "pad"]
 Objects = Literal["each", "largest", "all"]
 Text = Annotated[str, BeforeValidator(str)]  # YAML reads the record 100 as a number
+OneOrMore = BeforeValidator(lambda given: str(given).split(",") if isinstance(given, str | int) else given)
 UNIT = (0.0, 1.0)
 MOST_FRAMES, MOST_SIDE = 10_000, 16_384  # limits on the frames of a clip and the side of an image in pixels
 
@@ -100,10 +101,12 @@ class DataFields(Options):
     )
     beats: bool | None = Field(None, description="WFDB: cut beats, or consecutive windows")
     window: PositiveFloat | None = Field(None, description="WFDB, sounds: window length in seconds")
-    leads: tuple[str, ...] | None = Field(
+    leads: Annotated[tuple[str, ...] | None, OneOrMore] = Field(
         None, description="WFDB: leads to use (default: those that all records share); arrays: names of the channels"
     )
-    records: tuple[Text, ...] | None = Field(None, description="WFDB: record names (default: all)")
+    records: Annotated[tuple[Text, ...] | None, OneOrMore] = Field(
+        None, description="WFDB: record names (default: all)"
+    )
 
     @model_validator(mode="before")
     @classmethod

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, uint8
 
 from rlab.data.batch import Batch
+from rlab.data.wfdb_read import HIGHEST, LOWEST
 from rlab.diagnosis import outputs
 from rlab.diagnosis.inputs import failure, input_checks, input_findings, other_layout
 from rlab.diagnosis.probe import PHASE, Probe
@@ -20,6 +21,7 @@ from rlab.diagnosis.rows import row_findings
 from rlab.errors import InputError, VictimError
 from rlab.filters import FAMILIES, Entry, Filter, Palette, check_palette
 from rlab.filters.palette import Spec, refuse_pixels
+from rlab.filters.palettes import VOLTS, is_ecg
 from rlab.progress import showing
 from rlab.runs.inputs import Data, Model, relabelled, taken
 from rlab.runs.options import AttackOptions
@@ -60,16 +62,17 @@ def examine(
 
 def data_findings(batch: Batch) -> list[Finding]:
     """Findings about the data that need no model."""
-    return [*_values(batch), *_one_class(batch), *_duplicates(batch), *_flat(batch)]
+    return [*_values(batch), *_unit(batch), *_one_class(batch), *_duplicates(batch), *_flat(batch)]
 
 
 def _data_checks(batch: Batch) -> list[Check]:
     least, most = (float(end) for end in batch.x.aminmax())
     low, high = batch.bounds
+    what = "sets of labels" if batch.y.dim() > 1 else "labels"
     within = f"values from {least:.4g} to {most:.4g} in bounds [{low:g}, {high:g}], which the model accepts"
     return [
         Check("bounds", within),
-        Check("one-class", f"{len(batch.y.unique(dim=0))} different labels in {len(batch)} samples"),
+        Check("one-class", f"{len(batch.y.unique(dim=0))} different {what} in {len(batch)} samples"),
         Check("duplicates", f"all {len(batch)} samples differ"),
         Check("flat", f"none of {len(batch)} samples is constant"),
     ]
@@ -117,7 +120,7 @@ def _model_findings(probe: Probe, batch: Batch) -> tuple[list[Finding], float | 
     checks = outputs.output_checks(probe, scores)
     if misfit := outputs.label_range(batch, probe.victim.multilabel, scores.shape[1]):
         return [*findings, *misfit, *outputs.constant(probe, scores)], None, checks
-    accuracy = float(probe.correct(scores).mean())
+    accuracy = float((probe.correct(scores) == 1).float().mean())
     if any(finding.name in _USELESS and finding.level is not Severity.NOTE for finding in findings):
         return findings, accuracy, checks
     if len(x) < FEWEST:
@@ -129,7 +132,7 @@ def _model_findings(probe: Probe, batch: Batch) -> tuple[list[Finding], float | 
         causes += (
             outputs.renamed(probe, scores) or outputs.constant(probe, scores) or outputs.low_accuracy(probe, scores)
         )
-        checks += input_checks(probe, scores, accuracy)
+        checks += input_checks(probe, scores)
     return findings + causes, accuracy, checks
 
 
@@ -148,6 +151,20 @@ def _values(batch: Batch) -> list[Finding]:
         change = "pass the true bounds of the data, because severities are relative to them"
         return [warning("bounds", f"{seen}: they fill only {(most - least) / (high - low):.1%} of them", change)]
     return []
+
+
+def _unit(batch: Batch) -> list[Finding]:
+    """Heights that no ECG has in this unit; records with such heights are left out when they are read."""
+    if not is_ecg(batch.rank, batch.rate, batch.unit):
+        return []
+    tall = float((batch.x.amax(-1) - batch.x.amin(-1)).amax(1).median())  # of the tallest lead
+    height = 1000 * VOLTS[batch.unit] * tall
+    if LOWEST <= height <= HIGHEST:
+        return []
+    what = f"the tallest lead spans {tall:.4g} {batch.unit} (median of the samples), but an ECG {LOWEST:g} to {HIGHEST:g} mV"
+    other = next((unit for unit in ("uV", "mV", "V") if LOWEST <= 1000 * VOLTS[unit] * tall <= HIGHEST), "")
+    change = f"pass the unit of the values{f', such as {other}' * bool(other)}, because severities are in mV"
+    return [warning("unit", what, change, f"-D unit={other}" if other else "")]
 
 
 def _agreement(victim: Victim, batch: Batch) -> list[Finding]:

@@ -273,9 +273,9 @@ def _arrangements(probe: Probe, x: Tensor) -> Iterator[tuple[str, str, Victim, T
         yield "one channel", "load the data in grey, or average the channels", victim, x.mean(1, keepdim=True)
 
 
-def input_checks(probe: Probe, scores: Tensor, accuracy: float) -> list[Check]:
-    three = probe.batch.x.shape[1] == 3
-    right = f"accuracy {accuracy:.2f} on {len(scores)} samples"
+def input_checks(probe: Probe, scores: Tensor) -> list[Check]:
+    three, accuracy = probe.batch.x.shape[1] == 3, float(probe.correct(scores).mean())
+    right = f"accuracy {accuracy:.2f} on {len(scores)} samples{', label by label' * probe.victim.multilabel}"
     tried = "" if accuracy > 1 - RISE else "; no other scale, mean or std is clearly better"
     order = [Check(_ORDER, "no clear gain from reversed channels")] if three else []
     return [

@@ -9,7 +9,19 @@ from torch import Tensor
 from rlab.core.goals import MultiLabel, Untargeted
 from rlab.data.batch import Batch
 from rlab.diagnosis.probe import PHASE, Probe
-from rlab.diagnosis.report import FEWEST, RISE, Check, Finding, at_least, clear_rise, error, note, options, warning
+from rlab.diagnosis.report import (
+    FEWEST,
+    RISE,
+    Check,
+    Finding,
+    at_least,
+    clear_rise,
+    error,
+    note,
+    options,
+    sign_test,
+    warning,
+)
 from rlab.errors import InputError, VictimError
 from rlab.victims.answers import looks_like_probabilities
 from rlab.victims.base import Victim
@@ -21,6 +33,8 @@ _GRAVE = 2e-2
 _SURE = 0.8  # the inner probability above which a row suggests two softmaxes
 _SURE_OF_MANY = 0.5  # the same for 5 classes or more; all the others must agree to within 1 / k
 _ROUND = 1e-3
+_RARE = 0.05  # a loss less likely than this by chance is reported
+_CHECK = "check the weights, the preprocessing and whether data and model have the same classes in the same order"
 _AGREE = 0.9  # share of the samples that is needed to call labels renamed
 
 
@@ -234,8 +248,10 @@ def renamed(probe: Probe, scores: Tensor) -> list[Finding]:
 
 def low_accuracy(probe: Probe, scores: Tensor) -> list[Finding]:
     """An error only if the samples fit guessing, and do not fit half of the accuracy above it."""
-    if probe.victim.multilabel or len(scores) < FEWEST:
+    if len(scores) < FEWEST:
         return []
+    if probe.victim.multilabel:
+        return _worse_than_guessing(probe, scores)
     tries, classes = scores.shape
     hits, chance = int(probe.correct(scores).sum()), 1 / classes
     guessing = at_least(hits, tries, chance)
@@ -246,7 +262,17 @@ def low_accuracy(probe: Probe, scores: Tensor) -> list[Finding]:
     if guessing > 0.05 and poor < 0.01:
         common = int(scores.argmax(1).mode().values)
         often = int((scores.argmax(1) == common).sum())
-        change = "check the weights, the preprocessing and whether data and model have the same classes"
-        return [error("accuracy", f"{what}; {often} predictions are class {common}", change)]
+        return [error("accuracy", f"{what}; {often} predictions are class {common}", _CHECK)]
     change = "check that the model was trained on such data; misclassified samples are not attacked"
     return [warning("accuracy", what, change)]
+
+
+def _worse_than_guessing(probe: Probe, scores: Tensor) -> list[Finding]:
+    """Fewer labels right than by one answer to all samples: the more common value of each label."""
+    right, y = probe.correct(scores), probe.batch.y > 0
+    guess = (y == (y.float().mean(0) > 0.5)).float().mean(1)
+    if right.mean() >= guess.mean() or sign_test(right, guess) > _RARE:
+        return []
+    share, same = float(right.mean()), float(guess.mean())
+    what = f"{share:.0%} of the labels are right; the same answer to every sample gets {same:.0%} right"
+    return [warning("accuracy", what, _CHECK)]

@@ -53,7 +53,7 @@ class RegionEffects(Rows):
             for i in order
             if settled[i] and abs(float(effects[i])) >= LEAST
         ]
-        return [*lines, f"{int((~settled).sum())} of {len(settled)} regions are not settled: their intervals include 0"]
+        return [*lines, f"{int(settled.sum())} of {len(settled)} regions are settled: their intervals exclude 0"]
 
     def place(self, index: int, rate: float | None = None) -> str:
         """A region in words: seconds of a signal, rows and columns of an image, frames of a clip."""

@@ -131,7 +131,7 @@ class MethodJudge:
         if batch.masks is None and batch.target == "classes":
             left_out.append("There is no ground truth, so there are no scores for Dice, IoU, pointing game and energy")
         if self.checks and shuffled is None:
-            left_out.append(f"The weights of a {type(victim).__name__} cannot be shuffled, so there is no sanity check")
+            left_out.append("There is no sanity check, because only the weights of a torch module can be shuffled")
         judged = {}
         for name, method in named.items():
             judged[name] = self._judge(victim, batch, method, labels, seed, shuffled)

@@ -112,5 +112,5 @@ def _regions(stored: Rows) -> list[Block]:
         if str(row["settled"]) == "True"
     ]
     head = ["sample", "class", "region", "removing it lowers\nthe probability by", "from", "to"]
-    left = f"{len(stored) - len(rows)} of {len(stored)} regions are not settled: their 90% intervals include 0."
-    return [Table(head, rows, "Regions whose 90% interval excludes 0"), Text(left, quiet=True)]
+    settled = f"{len(rows)} of {len(stored)} regions are settled: their 90% intervals exclude 0."
+    return [Table(head, rows, "Regions whose 90% interval excludes 0"), Text(settled, quiet=True)]

@@ -47,7 +47,8 @@ class Waves(ByLead):
             fill = removed(task, self.remove)
         after = self._after(task, masks, groups, fill)  # (n, w, g, cuts)
         cuts, before = after.shape[3], task.victim.probabilities(task.clean_score)
-        names = group_names([g.nonzero().flatten().tolist() for g in groups], task.batch.leads)
+        leads = task.batch.leads or tuple(f"lead {number + 1}" for number in range(groups.shape[1]))
+        names = group_names([g.nonzero().flatten().tolist() for g in groups], leads)
         effects = WaveEffects(
             SEGMENTS, names, before.float().cpu(), after.mean(3).cpu(), (after.std(3) / cuts**0.5).cpu(),
             masks.any(2).cpu(), cuts - 1,

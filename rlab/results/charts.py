@@ -76,8 +76,8 @@ def curve_of(result: ResultData) -> AnytimeCurve:
 def anytime_charts(curves: Mapping[str, AnytimeCurve], name: str) -> list[Chart]:
     """The share flipped and the median distance by queries; a single curve gets its quartiles."""
     alone = len(curves) == 1
-    known = {key: curve for key, curve in curves.items() if curve.best.size and curve.share[-1] > 0}
-    if not known:
+    known = {key: curve for key, curve in curves.items() if curve.best.size}
+    if not any(curve.share[-1] > 0 for curve in known.values()):
         return []
     shares = [Curve(key, curve.queries, curve.share) for key, curve in known.items()]
     medians = [

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from rlab.core.setting import Status
 from rlab.core.trace import DISTANCE_NAMES
+from rlab.present.table import number
 from rlab.present.viewer import runs
 from rlab.results.predicted import class_words
 from rlab.stats import median_of
@@ -171,7 +172,7 @@ def _amount(sample: AttackedSample) -> str:
     """Describe the largest change: in the data's unit, as a share of its range, or as a number."""
     setting, largest = sample.setting, float((sample.perturbed - sample.x).abs().max())
     if setting.unit:
-        return f"{largest:.2g} {setting.unit} of"
+        return f"up to {number(largest, 2 if largest < 99.5 else 3)} {setting.unit} of"
     if setting.bounded:
         return f"a change of {largest / (setting.bounds[1] - setting.bounds[0]):.2g} of the range by"
     return f"a change of {largest:.2g} by"

@@ -107,7 +107,8 @@ def _selection(samples: Samples) -> str:
     if take.order == "first" and not take.shuffle:
         return f"limit {take.limit}: the first ones"
     drawn = take.shuffle or samples.target != "classes"
-    how = "drawn at random" if drawn else f"spread over {count} class{'es' if count > 1 else ''}"
+    one, many = ("set of labels", "sets of labels") if samples.y.dim() > 1 else ("class", "classes")
+    how = "drawn at random" if drawn else f"spread over {count} {one if count == 1 else many}"
     advice = "" if take.shuffle else "; order=first takes the first"
     return f"limit {take.limit}: {how} (seed {take.seed}){advice}"
 

@@ -109,7 +109,9 @@ class GraphVictim(Victim):
         if named is not None and named not in names:
             raise ModelError(f"the {self.kind} has no output {named!r}: choose one of {', '.join(names)}")
         if named is None and len(names) > 1 and self.score is None and self.prediction != "boxes":
-            raise ModelError(f"the {self.kind} has several outputs: pass output=, one of {', '.join(names)}")
+            raise ModelError(
+                f"the {self.kind} has several outputs: pass one of {', '.join(names)} as output (-M output=NAME)"
+            )
         return [port for port in outputs if named in (None, port.name)]
 
     @final
@@ -126,10 +128,10 @@ class GraphVictim(Victim):
         for layout in likely[: 4 if x.shape[1] == 1 else 3]:
             if self.source.fits(arrange(empty, None, layout).shape):
                 return layout
-        data = ", ".join(map(str, x.shape[1:]))
+        data, size = ", ".join(map(str, x.shape[1:])), "size=224" if x.dim() > 3 else "another rate or window"
         raise VictimError(
             f"the {self.kind} takes inputs of shape {self.source}, but the data are (rows, {data}) with channels first, "
-            "and no order of axes fits: load the data in its size, such as size=224, or pass layout="
+            f"and no order of axes fits: load the data in its size, such as {size}, or pass layout="
         )
 
     def _feed(self, x: Tensor, layout: Layout) -> Tensor:

@@ -12,7 +12,9 @@ import yaml
 
 import rlab
 from rlab.benchmarking import Benchmark
+from tests.cli.test_init import NET
 from tests.command import Said, rlab_command
+from tests.data.test_physionet import make as make_ptbxl
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = [
@@ -47,6 +49,17 @@ def test_make_verify_run_and_make_again(digits: Path, tmp_path: Path):
     again = command("make", "--config", digits / "config.yaml", "--out", tmp_path / "again")
     assert again.code == 0, again.err
     assert Benchmark.load(tmp_path / "again").manifest.hash == Benchmark.load(digits).manifest.hash
+
+
+@pytest.mark.parametrize("more", [("--dry-run",), ("--limit", 1, "--palette", "lead_dropout@1", "--budget", 4)])
+def test_a_model_with_one_label_gets_the_records_with_one(
+    more: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    make_ptbxl(tmp_path / "ptbxl")
+    Path("my_one_label_net.py").write_text(NET)
+    said = command("make", "my_one_label_net:net", "ptbxl", *more)
+    assert "one per sample, as the model has" in said.out
 
 
 def test_python_and_the_command_make_and_grade_the_same(digits: Path, tmp_path: Path):

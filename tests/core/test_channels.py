@@ -54,6 +54,7 @@ def test_what_groups_mean(spec: str, count: int, names: tuple[str, ...], groups:
     ("spec", "names", "sentence"),
     [
         ("V9", LEADS, "groups of the channels I, II"),
+        ("V1-V3", (), "which have no names, got 'V1-V3': .* ranges like 1-3$"),
         ("V3-V1", LEADS, "got 'V3-V1'"),
         ("1;2", LEADS, "got '1'"),
         ("13", (), "1 to 12"),

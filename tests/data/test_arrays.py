@@ -80,6 +80,12 @@ def test_axes(shape, dtype, kind, result):
     assert channels_first(np.zeros(shape, dtype), kind).shape == result
 
 
+def test_a_rate_in_python_needs_the_time_last():
+    with pytest.raises(DataError, match="50 channels of 12 values: swap the last two axes"):
+        load((np.zeros((6, 50, 12)), Y), rate=100)
+    assert load((np.zeros((6, 50, 12)), Y), rate=100, kind="signal").shape == (50, 12)
+
+
 def test_npy_with_labels_beside(tmp_path):
     x = DRAW.normal(size=(3, 20)).astype(np.float32)
     np.save(tmp_path / "x.npy", x)
@@ -175,12 +181,19 @@ ROWS = table([[*CELLS[0], "1"], [*CELLS[1], "0"]])
         ("a.npz", {"x": IMAGES, "y": Y, "ids": Y[:4]}, {}, "the array ids has shape .* for 6 inputs"),
         ("a.npz", {"x": IMAGES, "y": Y, "masks": np.ones((6, 5, 5))}, {}, r"numeric masks of shape \(n, 5, 4\)"),
         ("a.npz", {"x": IMAGES, "y": Y, "classes": np.array(["a", "b"])}, {}, r"labels in 0\.\.1, got 0 to 3"),
+        ("a.npz", {"x": IMAGES, "y": Y}, {"classes": "up,down"}, "got 'up,down': pass a list"),
         ("a.npz", {"x": IMAGES.astype(np.float32), "y": Y}, {}, "expected values in .* divide by 255"),
         ("a.npz", {"x": IMAGES / np.where(IMAGES > 250, np.nan, 255), "y": Y}, {}, "hold NaN or infinite values"),
         ("a.npz", {"x": IMAGES.astype(str), "y": Y}, {}, "expected numeric inputs"),
         ("a.npz", {"x": IMAGES.astype(object), "y": Y}, {}, "expected plain arrays of numbers"),
         ("a.npz", {"x": Y, "y": Y}, {}, "samples along the first axis, got shape"),
         ("a.npz", {"x": np.zeros((6, 3, 4, 5, 6, 7)), "y": Y}, {}, "samples along the first axis, got shape"),
+        (
+            "a.npz",
+            {"x": np.zeros((6, 50, 12)), "y": Y},
+            {"rate": 100},
+            "50 channels of 12 values: swap the last two axes",
+        ),
         ("a.npz", {"x": np.zeros((6, 50)), "y": Y}, {"kind": "video"}, "video samples along the first axis"),
         ("a.npz", b"PK\x03\x04 no zip", {}, "as .npz"),
         ("a.npy", b"nothing", {"labels": "y.csv"}, "as .npy"),

@@ -67,6 +67,8 @@ def test_a_chosen_lead_leaves_out_records_without_it(tmp_path):
     batch = load(tmp_path, leads=("V1",), window=1.0)
     assert {one.split(":")[0] for one in batch.ids} == {"101"}
     assert ("100", "has leads MLII, V5, not V1") in batch.left_out
+    assert load(tmp_path, leads="V1", records=101, window=1.0).ids == batch.ids
+    assert load(tmp_path, leads="MLII,V1", records="101", window=1.0).leads == ("MLII", "V1")
 
 
 def test_records_of_another_rate_or_unit_are_left_out(tmp_path):

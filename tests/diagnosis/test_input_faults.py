@@ -227,3 +227,13 @@ def test_a_constant_sample_and_narrow_values_are_among_the_findings(batch: Batch
     found = [one for one in counted(plain(2), batch).findings if one.name in ("flat", "bounds")]
     assert found[-1].level is Severity.WARNING
     assert "s7" in found[-1].what or "3.9%" in found[-1].what
+
+
+@pytest.mark.parametrize(("gain", "unit", "right"), [(1000, "mV", "uV"), (1, "uV", "mV"), (0.001, "mV", "V")])
+def test_heights_that_no_ecg_has(gain: float, unit: str, right: str) -> None:
+    batch = replace(signals(gain), rate=100.0, unit=unit)
+    victim = TorchVictim(Nearest(gain * waves(), 0.2 * gain**2), bounds=UNBOUNDED)
+    (finding,) = counted(victim, batch).findings
+    assert (finding.name, finding.flag) == ("unit", f"-D unit={right}")
+    victim = TorchVictim(Nearest(gain * waves(), 0.2 * gain**2), bounds=UNBOUNDED)
+    assert not counted(victim, replace(batch, unit=right)).findings

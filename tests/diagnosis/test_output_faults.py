@@ -162,6 +162,12 @@ CASES: dict[str, Case] = {
         lambda r: torch_victim(strong), "error labels", batch=several_labels, ranks=RANKS
     ),
     "one label for several": Case(lambda r: torch_victim(strong, multilabel=True), "error labels", ranks=RANKS),
+    "several labels, worse than guessing": Case(
+        lambda r: torch_victim(lambda x: by_noise(x)[:, :2], multilabel=True), "warning accuracy",
+        "the same answer to every sample gets 84% right",
+        batch=lambda r: relabelled(lambda y: torch.stack([y > 0, y > 1], 1).long()),
+        accuracy=lambda a: a is not None and a < 0.5,  # of the samples; 62% of the labels are right
+    ),
     "several labels, reversed channels": Case(
         lambda r: torch_victim(chain(lambda x: x.flip(1), strong), multilabel=True), "error channel-order",
         batch=several_labels, ranks=RANKS,

@@ -65,7 +65,8 @@ def test_belief_stores_its_deviation_and_an_interval_for_every_region(tmp_path):
     for row in rows:
         assert float(row["low"]) <= float(row["effect"]) <= float(row["high"])
         assert (row["settled"] == "True") == (float(row["low"]) > 0 or float(row["high"]) < 0) or row["effect"] == "0.0"
-    assert "regions are not settled" in result.out
+    assert "this is the first of 2 samples" in result.out
+    assert "13 regions are settled: their intervals exclude 0" in result.out
     page = rlab_command("report", tmp_path / "out")
     assert page.code == 0, page.err
 

@@ -137,7 +137,7 @@ def test_scores_without_ground_truth():
     assert "dice" not in comparison.names
     truth, weights = comparison.left_out
     assert "no ground truth" in truth
-    assert "CallableVictim cannot be shuffled" in weights
+    assert "only the weights of a torch module" in weights
 
 
 def test_shuffling_leaves_the_victim_alone():

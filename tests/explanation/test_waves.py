@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +101,12 @@ def test_an_elevated_segment_goes_down_to_the_isoelectric_line():
     torch.testing.assert_close(isoelectric(batch.x, waves, RATE), torch.full_like(batch.x, 0.05))
     median = isoelectric(batch.x, torch.ones_like(waves), RATE)
     torch.testing.assert_close(median, batch.x.median(2, keepdim=True).values.expand_as(batch.x))
+
+
+def test_leads_without_a_name_have_numbers():
+    found = Waves()(reader("V1", *READ["QRS"]), replace(windows(1), leads=()))
+    assert found.waves is not None
+    assert found.waves.groups == tuple(f"lead {number}" for number in range(1, 13))
 
 
 def test_channels_of_the_command_are_the_groups_of_leads():

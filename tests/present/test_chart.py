@@ -70,4 +70,7 @@ def test_the_anytime_charts_of_a_run() -> None:
     nothing = AnytimeCurve(np.array([1.0, 9.0]), np.full((3, 2), np.inf))
     assert anytime_charts({"a": nothing}, "L2") == []
     curve = AnytimeCurve(np.array([1.0, 9.0]), np.array([[np.inf, 1.0], [2.0, 1.0], [2.0, 0.5]]))
+    compared = anytime_charts({"a": nothing, "b": curve}, "L2")  # a curve without flips keeps its name
+    assert [[one.name for one in chart.curves] for chart in compared] == [["a", "b"]] * 2
+    assert all(chart.drawn for chart in compared)
     assert [chart.curves[0].band for chart in anytime_charts({"a": curve, "b": curve}, "L2")] == [None, None]

@@ -67,7 +67,10 @@ def said(*args: Any, **options: Any) -> str:
 def test_a_beat_is_described_relative_to_its_r_peak() -> None:
     """Patch 3 covers points 108 to 143 at 360 Hz."""
     before = said(ECG, {3: (1, 0.1)}, peaks=(180,))
-    assert before == "normal read as atrial premature after 0.1 mV of 50 Hz mains hum 103 to 200 ms before the R peak"
+    assert (
+        before
+        == "normal read as atrial premature after up to 0.1 mV of 50 Hz mains hum 103 to 200 ms before the R peak"
+    )
     assert said(ECG, {3: (1, 0.1)}, peaks=(72,)).endswith("mains hum 100 to 197 ms after the R peak")
     assert said(ECG, {3: (1, 0.1)}, peaks=(120,)).endswith("over the R peak")
     assert said(ECG, {3: (1, 0.1)}, peaks=(30, 180, -5)).endswith("103 to 200 ms before the R peak at 0.50 s")
@@ -90,7 +93,14 @@ def test_a_picture_names_its_channels() -> None:
 
 def test_a_signal_names_the_strongest_of_several_places() -> None:
     words = said(ECG, {0: (1, 0.1), 5: (2, 0.4), 6: (2, 0.4)})
-    assert words.endswith("0.4 mV of muscle noise and 50 Hz mains hum in 2 places, the strongest from 0.5 to 0.7 s")
+    assert words.endswith(
+        "up to 0.4 mV of muscle noise and 50 Hz mains hum in 2 places, the strongest from 0.5 to 0.7 s"
+    )
+
+
+@pytest.mark.parametrize(("size", "amount"), [(880, "880"), (1523, "1,523"), (0.1234, "0.12")])
+def test_amounts_in_microvolt_have_no_exponent(size: float, amount: str) -> None:
+    assert f"after up to {amount} uV of 50 Hz" in said(replace(ECG, unit="uV"), {3: (1, size)})
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
 import rlab
+from rlab.data.take import Take
 from rlab.errors import InputError
 from rlab.runs.understood import Understood
 from rlab.victims.torch_module import TorchVictim
@@ -97,6 +98,11 @@ def test_the_command_prints_one_block(folder: Path) -> None:
     shown = lines[at : at + 8]
     assert any(line.startswith("defaults") for line in shown)  # eight lines hold the block
     assert max(map(len, shown)) <= 80
+
+
+def test_several_labels_are_no_class() -> None:
+    data = rlab.Batch(torch.rand(6, 1, 50), torch.eye(6, 3, dtype=torch.int64), take=Take(6))
+    assert "spread over 4 sets of labels" in " ".join(str(Understood(data)).split())
 
 
 def test_python_prints_the_same_block_before_the_first_query(capsys: pytest.CaptureFixture[str]) -> None:

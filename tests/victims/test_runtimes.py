@@ -108,6 +108,9 @@ def test_a_size_that_no_order_of_axes_fits_is_said_before_the_runtime_fails(tmp_
     victim = OnnxVictim(saved(last(linear(), 2, free=False), tmp_path))
     with pytest.raises(VictimError, match=r"\(rows, 3, 2, 2\).*\(rows, 2, 9, 9\).*size="):
         victim(torch.zeros(1, 2, 9, 9))
+    victim = OnnxVictim(saved(last(linear(), 1, free=False), tmp_path))
+    with pytest.raises(VictimError, match="such as another rate or window, or pass layout="):
+        victim(torch.zeros(1, 2, 9))
 
 
 @pytest.mark.parametrize("device", ["tensorrt", "cuda:1", "coreml", "tpu"])
@@ -127,7 +130,11 @@ def of_two_inputs() -> onnx.ModelProto:
 
 
 GRAPHS: dict[str, tuple[Callable[[], onnx.ModelProto | bytes | None], dict[str, Any], str]] = {
-    "several outputs": (lambda: onnx_graph(linear(), 2, outputs=2), {}, "one of scores, again"),
+    "several outputs": (
+        lambda: onnx_graph(linear(), 2, outputs=2),
+        {},
+        r"one of scores, again as output \(-M output=NAME\)",
+    ),
     "another output": (lambda: onnx_graph(linear(), 2, outputs=2), {"output": "logits"}, "one of scores, again"),
     "other integers": (lambda: of_integers(TensorProto.INT64), {}, "int64"),
     "text": (lambda: of_integers(TensorProto.STRING), {}, "string"),
