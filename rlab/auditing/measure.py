@@ -19,7 +19,7 @@ from rlab.predictions.kinds import WORDS
 from rlab.predictions.metrics import FIGURES
 from rlab.results.breakdown import entry_filters
 from rlab.results.result import AttackResult, Status
-from rlab.stats import NOTHING, Estimate, difference, estimate, median_estimate, share_estimate
+from rlab.stats import Estimate, difference, estimate, median_estimate, share_estimate
 
 _HARDENED = {"clean_accuracy": "clean", "accuracy_under_attack": "agent", "accuracy_under_held_out_filters": "held_out",
              "median_l2": "agent_l2"}  # fmt: skip  # other figures: accuracy_under_NAME
@@ -28,31 +28,14 @@ CLEAN = "clean_"  # before a metric of untouched inputs
 _TOLD = 6  # groups of channels in a note
 
 
-def judge(requirement: Requirement, results: StageResults, own: str) -> Verdict:
-    """`own` is the audited model's name in the benchmark."""
-    stage = requirement.figure.stage
-    if stage == "audit":
-        return Verdict(requirement, results.rows.total)
-    if stage in results.left_out:
-        return Verdict(requirement, math.nan, note=results.left_out[stage])
-    if stage in results.finished and (note := results.finished[stage].note):
-        # without flips, every file of a benchmark would be an original, which the audited model classifies correctly
-        unbroken = requirement.metric in ("accuracy", "area") and requirement.model in (None, own)
-        right = 0 if results.attack is None else int(results.attack.attacked.sum())
-        if requirement.metric == "flip_distance" and requirement.model in (None, own):
-            return Verdict(requirement, math.inf, note=note)
-        return Verdict.of(requirement, share_estimate(right, right) if unbroken else NOTHING, 0, note)
-    return _BY_STAGE[stage](requirement, results, own)
-
-
-def _doctor(requirement: Requirement, results: StageResults, own: str) -> Verdict:
+def doctor(requirement: Requirement, results: StageResults, own: str) -> Verdict:
     assert results.doctor is not None
     level = requirement.metric.removesuffix("s")
     names = [finding.name for finding in results.doctor.findings if finding.level.value == level]
     return Verdict(requirement, float(len(names)), note=", ".join(names))
 
 
-def _attack(requirement: Requirement, results: StageResults, own: str) -> Verdict:
+def attack(requirement: Requirement, results: StageResults, own: str) -> Verdict:
     assert results.attack is not None
     result, metric = results.attack, requirement.metric
     if metric.removeprefix(CLEAN) in FIGURES:
@@ -138,7 +121,7 @@ def within(result: AttackResult, kind: str, bound: float) -> Tensor:
     return (result.final["l2"] if kind == "l2" else result.effort) <= bound
 
 
-def _detect(requirement: Requirement, results: StageResults, own: str) -> Verdict:
+def detect(requirement: Requirement, results: StageResults, own: str) -> Verdict:
     """The group of channels with the worst share counts; the note has all groups, the worst first."""
     assert results.detect is not None
     assert results.attack is not None
@@ -155,7 +138,7 @@ def _detect(requirement: Requirement, results: StageResults, own: str) -> Verdic
     return Verdict.of(requirement, share_estimate(worst.still, worst.detected), worst.detected, note)
 
 
-def _corrupt(requirement: Requirement, results: StageResults, own: str) -> Verdict:
+def corrupt(requirement: Requirement, results: StageResults, own: str) -> Verdict:
     """The mean over kinds and levels, or over those that the requirement names; its interval is that of so many samples."""
     report = results.corrupt
     assert report is not None
@@ -169,7 +152,7 @@ def _corrupt(requirement: Requirement, results: StageResults, own: str) -> Verdi
     return Verdict.of(requirement, share_estimate(mean * samples, samples), samples)
 
 
-def _explain(requirement: Requirement, results: StageResults, own: str) -> Verdict:
+def explain(requirement: Requirement, results: StageResults, own: str) -> Verdict:
     assert results.explain is not None
     method = requirement.method or next(iter(results.explain.judged))
     judged = results.explain.judged[method]
@@ -177,7 +160,7 @@ def _explain(requirement: Requirement, results: StageResults, own: str) -> Verdi
     return Verdict.of(requirement, judged.mean(requirement.metric), len(judged.explanation), note)
 
 
-def _benchmark(requirement: Requirement, results: StageResults, own: str) -> Verdict:
+def benchmark(requirement: Requirement, results: StageResults, own: str) -> Verdict:
     assert results.report is not None
     assert results.verified is not None
     if requirement.metric == "mismatches":
@@ -192,7 +175,7 @@ def _benchmark(requirement: Requirement, results: StageResults, own: str) -> Ver
     return replace(verdict, requirement=requirement)
 
 
-def _harden(requirement: Requirement, results: StageResults, own: str) -> Verdict:
+def harden(requirement: Requirement, results: StageResults, own: str) -> Verdict:
     assert results.harden is not None
     assert requirement.when is not None
     key = _HARDENED.get(requirement.metric, requirement.metric.removeprefix("accuracy_under_"))
@@ -206,9 +189,3 @@ def _stored(figure: Mapping[str, Any]) -> Estimate:
     """An estimate from JSON, where NaN is missing or null."""
     ends = (figure.get(name) for name in ("value", "low", "high"))
     return Estimate(*(math.nan if end is None else float(end) for end in ends))
-
-
-_BY_STAGE: dict[str, Callable[[Requirement, StageResults, str], Verdict]] = {
-    "doctor": _doctor, "attack": _attack, "detect": _detect, "corrupt": _corrupt, "explain": _explain,
-    "benchmark": _benchmark, "harden": _harden,
-}  # fmt: skip

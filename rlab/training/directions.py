@@ -67,16 +67,17 @@ def train(
             victim.chunk = 8192
         samplers = trainer.samplers_for(options, victims, batch, options.patches, horizon=1)
         network = make_network(options, batch).to(options.device)
-        path, saved = folder / PRIOR, None
+        path, done = folder / PRIOR, 0.0
         if resume is not None:
             saved = resume.recall(_STATE, "")
             logger = trainer.MetricLogger(folder / LOG, (saved or {}).get("log", ()), options.tensorboard)
             resume.create()
             write_config(folder, options.plain())
-        saved = ranks.same(saved) or {"done": 0.0}
-        done: float = saved["done"]
-        if "network" in saved:
-            network.load_state_dict(saved["network"])
+            if saved is not None:
+                done = saved["done"]
+                network.load_state_dict(saved["network"])
+        done = ranks.same(done, options.device)
+        ranks.align(network)
         seconds, noted = options.minutes * 60, time.monotonic()
         began = noted - done * seconds
 

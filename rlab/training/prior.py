@@ -62,9 +62,9 @@ def train_prior(
     if not samplers:
         raise ModelError("a prior needs a training model with gradients: add a torch module to the training models")
     optimizer = torch.optim.AdamW(prior.parameters(), lr=config.learning_rate, weight_decay=1e-4)
-    step = 0
+    step, device = 0, next(prior.parameters()).device
     prior.train()
-    while (done := ranks.same(progress())) < 1:
+    while (done := ranks.same(progress(), device)) < 1:
         for group in optimizer.param_groups:
             group["lr"] = config.learning_rate * min(1.0, step / 100 + 0.01, 2 * (1 - done) + 0.02)
         written = float(torch.rand(())) < config.through
