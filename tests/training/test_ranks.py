@@ -16,7 +16,7 @@ from torch import Tensor
 from rlab.errors import InputError
 from rlab.priors.file import read_prior
 from rlab.priors.trained import DirectionPrior
-from rlab.training.prior import PriorConfig, _freely, _loss, _written, train_prior
+from rlab.training.directions import PriorConfig, _freely, _loss, _written, train_prior
 from rlab.training.ranks import ALONE, Ranks, join
 from rlab.verbs import train
 from tests.training.test_prior import COARSE, FINE, LEFT, RIGHT, Region, bumps, sampler
