@@ -40,12 +40,18 @@ def attack(requirement: Requirement, results: StageResults, own: str) -> Verdict
     result, metric = results.attack, requirement.metric
     if metric.removeprefix(CLEAN) in FIGURES:
         return _whole(requirement, result)
-    members = of_class(result, requirement.class_)
+    members = torch.ones(len(result), dtype=torch.bool)
+    if requirement.class_ is not None:
+        index = class_index(result, requirement.class_)
+        members = result.labels[:, index] == 1 if result.labels.shape[1:] else result.labels == index
     if metric == "clean_accuracy":
         correct = clean_correct(result)[members]
         return Verdict.of(requirement, share_estimate(int(correct.sum()), len(correct)), len(correct))
     attacked = members & result.attacked
-    flipped = members & result.succeeded & with_filter(result, requirement.distortion)
+    flipped = members & result.succeeded
+    if requirement.distortion is not None:  # the final change uses the filter
+        entries = entry_filters(result.setting.palette)[requirement.distortion]
+        flipped &= torch.isin(result.assignment.long(), torch.tensor(entries)).any(1)
     failed, note = _failures(result, attacked)
     if not attacked.any():
         return Verdict(requirement, math.nan, note="the model classifies none of these samples correctly")
@@ -93,25 +99,9 @@ _VALUES: dict[str, Callable[[AttackResult], Tensor]] = {
 }
 
 
-def of_class(result: AttackResult, name: str | None) -> Tensor:
-    """(n,) samples of a class, by name or index; all if `name` is None."""
-    if name is None:
-        return torch.ones(len(result), dtype=torch.bool)
-    index = class_index(result, name)
-    return result.labels[:, index] == 1 if result.labels.shape[1:] else result.labels == index
-
-
 def class_index(result: AttackResult, name: str) -> int:
     classes = result.setting.classes
     return classes.index(name) if name in classes else int(name)
-
-
-def with_filter(result: AttackResult, name: str | None) -> Tensor:
-    """(n,) samples whose final change uses the filter; all if `name` is None."""
-    if name is None:
-        return torch.ones(len(result), dtype=torch.bool)
-    entries = entry_filters(result.setting.palette)[name]
-    return torch.isin(result.assignment.long(), torch.tensor(entries)).any(1)
 
 
 def within(result: AttackResult, kind: str, bound: float) -> Tensor:
