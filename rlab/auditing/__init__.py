@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from rlab.auditing.config import AuditOptions
-from rlab.auditing.load import stage_bars
 from rlab.auditing.run import AuditResult, run_audit
+from rlab.auditing.stages import stage_bars
 from rlab.progress import showing
 from rlab.storage.config import check, read_config
 

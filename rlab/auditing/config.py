@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 from pydantic import Field, field_validator, model_serializer, model_validator
 
 from rlab.benchmarking.config import BenchmarkOptions, folder_name
-from rlab.benchmarking.requirements import Requirement, quantity
+from rlab.benchmarking.requirements import Requirement, Stage, quantity
 from rlab.data.load import DataOptions
 from rlab.explanation import parse_methods
 from rlab.hardening.options import HardenOptions
@@ -16,7 +16,7 @@ from rlab.runs.options import AttackOptions, RunOptions, SharedRunOptions
 from rlab.runs.sharing import WorkerOptions
 from rlab.storage.config import Options, check
 
-STAGES = ("doctor", "attack", "detect", "corrupt", "explain", "benchmark", "harden")
+STAGES: tuple[Stage, ...] = get_args(Stage)
 DETECTION, VERIFIED, FIGURES = "detection.json", "verified.json", "figures.json"  # of detect, benchmark and harden
 OPTIONAL = tuple(stage for stage in STAGES if stage not in ("attack", "detect", "corrupt"))  # stages that `false` skips
 

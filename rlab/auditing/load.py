@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,32 +25,16 @@ from rlab.filters.palette import Palette, refuse_pixels
 from rlab.filters.palettes import corruptions
 from rlab.hardening.trainable import trainable
 from rlab.predictions.kinds import WORDS
-from rlab.progress import Progress, bar, quiet
+from rlab.progress import Progress, quiet
 from rlab.results.breakdown import entry_filters
 from rlab.runs.executor import place
-from rlab.runs.fingerprint import agent_fingerprint, data_fingerprint, model_fingerprint
 from rlab.storage.config import check
-from rlab.storage.digest import digest
 from rlab.victims.base import Victim
 from rlab.victims.resolve import load_model
 from rlab.victims.torch_module import TorchVictim
 
 NEED_TRUTH, NEED_CHECKS = ("dice", "iou", "pointing", "energy"), ("stability", "sanity")
 Bars = Callable[[str, int], Progress]  # makes the progress bar of a stage with this number of parts
-# what the bar of a stage counts, if not samples
-UNITS = {"detect": "queries", "corrupt": "queries", "explain": "methods", "harden": "epochs"}
-
-
-@contextmanager
-def stage_bars() -> Iterator[Bars]:
-    """One bar at a time: a stage replaces the bar of the stage before."""
-    with ExitStack() as stack:
-
-        def begin(stage: str, total: int) -> Progress:
-            stack.close()
-            return stack.enter_context(bar(total, stage, unit=UNITS.get(stage, "samples")))
-
-        yield begin
 
 
 @contextmanager
@@ -83,27 +67,6 @@ class LoadedAudit:
         """All kinds and levels of corruptions on the audit's samples."""
         return Job(check(CorruptOptions, {"seed": self.options.seed}), self.victim, self.batch)
 
-    def fingerprints(self) -> dict[str, str]:
-        """Fingerprints of the model, the data and each stage; a changed option changes the fingerprint of its stages."""
-        options, plain = self.options, self.options.plain()
-        attack = [options.attack_options().plain(), agent_fingerprint(str(options.policy))]
-        further = options.benchmark.models if options.benchmark else {}
-        others = [model_fingerprint(name, self.others[name], further[name].plain()) for name in further]
-        asked = {
-            "doctor": [plain["doctor"], list(map(str, options.palette or ())), options.seed],
-            "attack": attack,
-            "detect": [options.conditions, attack],
-            "corrupt": [options.seed],
-            "explain": [plain["explain"], attack],
-            "benchmark": [plain["benchmark"], self.benchmark.manifest.hash if self.benchmark else attack, others],
-            "harden": [plain.get("harden"), attack, data_fingerprint(self.training) if self.training else ""],
-        }
-        return {
-            "model": model_fingerprint(options.own, self.victim, options.model.plain()),
-            "data": data_fingerprint(self.batch),
-            **{stage: digest(asked[stage]) for stage in options.steps},
-        }
-
 
 def load_audit(options: AuditOptions, folder: Path, progress: Bars = lambda stage, total: quiet) -> LoadedAudit:
     """Load and check everything without querying a model; raise a one-line error if something is wrong."""
@@ -121,7 +84,11 @@ def load_audit(options: AuditOptions, folder: Path, progress: Bars = lambda stag
         filled = filled.model_copy(update={"model": model})
         victim = load_model(here, batch.bounds)
         victim.rows.clear()
-        _check_kind(filled, victim)
+        foreign = [stage for stage in ("detect", "benchmark", "harden") if stage in filled.steps]
+        if victim.prediction != "classes" and foreign:
+            advice = "drop the requirement on 'detection'" if foreign[0] == "detect" else f"set '{foreign[0]}: false'"
+            returns = f"the model returns {WORDS[victim.prediction]}"
+            raise ModelError(f"the stage {foreign[0]!r} needs scores of classes, but {returns}: {advice}")
     others = {}
     for name, model in (options.benchmark.models if options.benchmark else {}).items():
         with stopped_at(f"loading the model {name!r} of the benchmark"):
@@ -133,15 +100,6 @@ def load_audit(options: AuditOptions, folder: Path, progress: Bars = lambda stag
     audit = LoadedAudit(filled, folder, batch, victim, others, training, progress, benchmark)
     _check_stages(audit)
     return audit
-
-
-def _check_kind(options: AuditOptions, victim: Victim) -> None:
-    """Refuse stages that only a model with scores of classes has."""
-    foreign = [stage for stage in ("detect", "benchmark", "harden") if stage in options.steps]
-    if victim.prediction != "classes" and foreign:
-        advice = "drop the requirement on 'detection'" if foreign[0] == "detect" else f"set '{foreign[0]}: false'"
-        returns = f"the model returns {WORDS[victim.prediction]}"
-        raise ModelError(f"the stage {foreign[0]!r} needs scores of classes, but {returns}: {advice}")
 
 
 def _stored_benchmark(options: AuditOptions, batch: Batch) -> Benchmark | None:

@@ -19,7 +19,7 @@ from rlab.predictions.kinds import WORDS
 from rlab.predictions.metrics import FIGURES
 from rlab.results.breakdown import entry_filters
 from rlab.results.result import AttackResult, Status
-from rlab.stats import NOTHING, Estimate, difference, estimate, median_estimate, share_estimate
+from rlab.stats import Estimate, difference, estimate, median_estimate, share_estimate
 
 _HARDENED = {"clean_accuracy": "clean", "accuracy_under_attack": "agent", "accuracy_under_held_out_filters": "held_out",
              "median_l2": "agent_l2"}  # fmt: skip  # other figures: accuracy_under_NAME
@@ -28,41 +28,30 @@ CLEAN = "clean_"  # before a metric of untouched inputs
 _TOLD = 6  # groups of channels in a note
 
 
-def judge(requirement: Requirement, results: StageResults, own: str) -> Verdict:
-    """`own` is the audited model's name in the benchmark."""
-    stage = requirement.figure.stage
-    if stage == "audit":
-        return Verdict(requirement, results.rows.total)
-    if stage in results.left_out:
-        return Verdict(requirement, math.nan, note=results.left_out[stage])
-    if stage in results.finished and (note := results.finished[stage].note):
-        # without flips, every file of a benchmark would be an original, which the audited model classifies correctly
-        unbroken = requirement.metric in ("accuracy", "area") and requirement.model in (None, own)
-        right = 0 if results.attack is None else int(results.attack.attacked.sum())
-        if requirement.metric == "flip_distance" and requirement.model in (None, own):
-            return Verdict(requirement, math.inf, note=note)
-        return Verdict.of(requirement, share_estimate(right, right) if unbroken else NOTHING, 0, note)
-    return _BY_STAGE[stage](requirement, results, own)
-
-
-def _doctor(requirement: Requirement, results: StageResults, own: str) -> Verdict:
+def doctor(requirement: Requirement, results: StageResults, own: str) -> Verdict:
     assert results.doctor is not None
     level = requirement.metric.removesuffix("s")
     names = [finding.name for finding in results.doctor.findings if finding.level.value == level]
     return Verdict(requirement, float(len(names)), note=", ".join(names))
 
 
-def _attack(requirement: Requirement, results: StageResults, own: str) -> Verdict:
+def attack(requirement: Requirement, results: StageResults, own: str) -> Verdict:
     assert results.attack is not None
     result, metric = results.attack, requirement.metric
     if metric.removeprefix(CLEAN) in FIGURES:
         return _whole(requirement, result)
-    members = of_class(result, requirement.class_)
+    members = torch.ones(len(result), dtype=torch.bool)
+    if requirement.class_ is not None:
+        index = class_index(result, requirement.class_)
+        members = result.labels[:, index] == 1 if result.labels.shape[1:] else result.labels == index
     if metric == "clean_accuracy":
         correct = clean_correct(result)[members]
         return Verdict.of(requirement, share_estimate(int(correct.sum()), len(correct)), len(correct))
     attacked = members & result.attacked
-    flipped = members & result.succeeded & with_filter(result, requirement.distortion)
+    flipped = members & result.succeeded
+    if requirement.distortion is not None:  # the final change uses the filter
+        entries = entry_filters(result.setting.palette)[requirement.distortion]
+        flipped &= torch.isin(result.assignment.long(), torch.tensor(entries)).any(1)
     failed, note = _failures(result, attacked)
     if not attacked.any():
         return Verdict(requirement, math.nan, note="the model classifies none of these samples correctly")
@@ -110,25 +99,9 @@ _VALUES: dict[str, Callable[[AttackResult], Tensor]] = {
 }
 
 
-def of_class(result: AttackResult, name: str | None) -> Tensor:
-    """(n,) samples of a class, by name or index; all if `name` is None."""
-    if name is None:
-        return torch.ones(len(result), dtype=torch.bool)
-    index = class_index(result, name)
-    return result.labels[:, index] == 1 if result.labels.shape[1:] else result.labels == index
-
-
 def class_index(result: AttackResult, name: str) -> int:
     classes = result.setting.classes
     return classes.index(name) if name in classes else int(name)
-
-
-def with_filter(result: AttackResult, name: str | None) -> Tensor:
-    """(n,) samples whose final change uses the filter; all if `name` is None."""
-    if name is None:
-        return torch.ones(len(result), dtype=torch.bool)
-    entries = entry_filters(result.setting.palette)[name]
-    return torch.isin(result.assignment.long(), torch.tensor(entries)).any(1)
 
 
 def within(result: AttackResult, kind: str, bound: float) -> Tensor:
@@ -138,7 +111,7 @@ def within(result: AttackResult, kind: str, bound: float) -> Tensor:
     return (result.final["l2"] if kind == "l2" else result.effort) <= bound
 
 
-def _detect(requirement: Requirement, results: StageResults, own: str) -> Verdict:
+def detect(requirement: Requirement, results: StageResults, own: str) -> Verdict:
     """The group of channels with the worst share counts; the note has all groups, the worst first."""
     assert results.detect is not None
     assert results.attack is not None
@@ -155,7 +128,7 @@ def _detect(requirement: Requirement, results: StageResults, own: str) -> Verdic
     return Verdict.of(requirement, share_estimate(worst.still, worst.detected), worst.detected, note)
 
 
-def _corrupt(requirement: Requirement, results: StageResults, own: str) -> Verdict:
+def corrupt(requirement: Requirement, results: StageResults, own: str) -> Verdict:
     """The mean over kinds and levels, or over those that the requirement names; its interval is that of so many samples."""
     report = results.corrupt
     assert report is not None
@@ -169,7 +142,7 @@ def _corrupt(requirement: Requirement, results: StageResults, own: str) -> Verdi
     return Verdict.of(requirement, share_estimate(mean * samples, samples), samples)
 
 
-def _explain(requirement: Requirement, results: StageResults, own: str) -> Verdict:
+def explain(requirement: Requirement, results: StageResults, own: str) -> Verdict:
     assert results.explain is not None
     method = requirement.method or next(iter(results.explain.judged))
     judged = results.explain.judged[method]
@@ -177,7 +150,7 @@ def _explain(requirement: Requirement, results: StageResults, own: str) -> Verdi
     return Verdict.of(requirement, judged.mean(requirement.metric), len(judged.explanation), note)
 
 
-def _benchmark(requirement: Requirement, results: StageResults, own: str) -> Verdict:
+def benchmark(requirement: Requirement, results: StageResults, own: str) -> Verdict:
     assert results.report is not None
     assert results.verified is not None
     if requirement.metric == "mismatches":
@@ -192,7 +165,7 @@ def _benchmark(requirement: Requirement, results: StageResults, own: str) -> Ver
     return replace(verdict, requirement=requirement)
 
 
-def _harden(requirement: Requirement, results: StageResults, own: str) -> Verdict:
+def harden(requirement: Requirement, results: StageResults, own: str) -> Verdict:
     assert results.harden is not None
     assert requirement.when is not None
     key = _HARDENED.get(requirement.metric, requirement.metric.removeprefix("accuracy_under_"))
@@ -206,9 +179,3 @@ def _stored(figure: Mapping[str, Any]) -> Estimate:
     """An estimate from JSON, where NaN is missing or null."""
     ends = (figure.get(name) for name in ("value", "low", "high"))
     return Estimate(*(math.nan if end is None else float(end) for end in ends))
-
-
-_BY_STAGE: dict[str, Callable[[Requirement, StageResults, str], Verdict]] = {
-    "doctor": _doctor, "attack": _attack, "detect": _detect, "corrupt": _corrupt, "explain": _explain,
-    "benchmark": _benchmark, "harden": _harden,
-}  # fmt: skip

@@ -10,7 +10,8 @@ from typing import Any
 
 import yaml
 
-from rlab.auditing.results import StageResults, read_audit
+from rlab.auditing.results import StageResults
+from rlab.auditing.stages import read_audit
 from rlab.benchmarking.requirements import UNDECIDED
 from rlab.benchmarking.tables import benchmark_section
 from rlab.diagnosis.report import Diagnosis, findings_table

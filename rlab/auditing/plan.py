@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
-from rlab.auditing import detection
-from rlab.auditing.config import AuditOptions
 from rlab.auditing.load import LoadedAudit
 from rlab.benchmarking.answers import corruptions_of, count_rows
 from rlab.benchmarking.config import parse_ladder
@@ -16,39 +14,24 @@ from rlab.hardening.options import EvaluationOptions
 from rlab.storage.config import check
 
 
-def rows_at_most(audit: LoadedAudit) -> dict[str, int | None]:
-    """Queries to all models by stage; None if unknown in advance, as for the doctor."""
-    options, samples = audit.options, len(audit.batch)
-    by_stage: dict[str, Callable[[], int | None]] = {
-        "doctor": lambda: None,
-        "attack": lambda: samples * options.build(audit.batch).budget,
-        "detect": lambda: detection.rows_at_most(options, options.build(audit.batch), samples),
-        "corrupt": lambda: audit.corruption_job().inputs,
-        "explain": lambda: _explaining(options, audit),
-        "benchmark": lambda: _benchmarking(options, audit),
-        "harden": lambda: _total(hardening_job(audit).rows_at_most().values()),
-    }
-    return {stage: by_stage[stage]() for stage in options.steps}
-
-
-def _explaining(options: AuditOptions, audit: LoadedAudit) -> int | None:
-    stage = options.explain
+def explaining(audit: LoadedAudit) -> int | None:
+    options, stage = audit.options, audit.options.explain
     assert stage is not None
     judge = MethodJudge(stage.steps, stage.checks)
-    each = _total(judge.most(m, audit.batch.size) for m in parse_methods(stage.methods, options.attack_options()))
+    each = total(judge.most(m, audit.batch.size) for m in parse_methods(stage.methods, options.attack_options()))
     return None if each is None else min(stage.samples, len(audit.batch)) * each
 
 
-def _total(each: Iterable[int | None]) -> int | None:
+def total(each: Iterable[int | None]) -> int | None:
     """The sum, None if a part is unknown."""
     rows = list(each)
     known = [count for count in rows if count is not None]
     return sum(known) if len(known) == len(rows) else None
 
 
-def _benchmarking(options: AuditOptions, audit: LoadedAudit) -> int:
+def benchmarking(audit: LoadedAudit) -> int:
     """Making the sets, verifying them, and grading every model on them and on uniform corruptions."""
-    stage, samples = options.benchmark, len(audit.batch)
+    options, stage, samples = audit.options, audit.options.benchmark, len(audit.batch)
     assert stage is not None
     if audit.benchmark is not None:  # an existing one: only graded
         kinds = len(corruptions_of(audit.benchmark, True)) if stage.corruptions else 0

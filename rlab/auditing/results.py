@@ -4,33 +4,29 @@ from __future__ import annotations
 
 import platform
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 import torch
-from pydantic import TypeAdapter
 from torch import Tensor
 
 import rlab
-from rlab.auditing.config import FIGURES, VERIFIED, AuditOptions
+from rlab.auditing.config import AuditOptions
 from rlab.auditing.detection import Detection
 from rlab.auditing.load import LoadedAudit
-from rlab.benchmarking import Benchmark, BenchmarkReport, read_report
-from rlab.benchmarking.report import DEFAULT
+from rlab.benchmarking import Benchmark, BenchmarkReport
 from rlab.benchmarking.requirements import Verdict
 from rlab.benchmarking.whole import versions
-from rlab.corruptions.report import CorruptionReport, read_corruptions
+from rlab.corruptions.report import CorruptionReport
 from rlab.data.batch import Batch
-from rlab.diagnosis.report import Diagnosis, read_diagnosis
+from rlab.diagnosis.report import Diagnosis
 from rlab.explanation import MethodComparison
-from rlab.explanation.page import read_comparison
 from rlab.redact import redact
 from rlab.results.breakdown import by_class, by_distortion
 from rlab.results.result import AttackResult
-from rlab.storage.files import finite, read_json, read_result, write_json, write_text
+from rlab.storage.files import finite, write_json, write_text
 
 AUDIT, JUNIT = "audit.json", "junit.xml"
 GRADED = "graded"  # below the benchmark's folder: manifest and metadata of an existing benchmark
@@ -80,28 +76,6 @@ class StageResults:
     @property
     def rows(self) -> Rows:
         return sum((stage.rows for stage in self.finished.values()), Rows())
-
-
-def read_results(
-    folder: Path, finished: Mapping[str, StageRecord], left_out: Mapping[str, str], explained: int
-) -> StageResults:
-    """Read the results of the finished stages; `explained` is the number of explained samples."""
-    stored = {stage: folder / stage for stage, record in finished.items() if not record.note}
-    parts: dict[str, Any] = {stage: read(stored[stage]) for stage, read in _READ.items() if stage in stored}
-    if "explain" in stored:
-        parts["explain"] = read_comparison(stored["explain"], explained_inputs(parts["attack"], explained))
-    if "benchmark" in stored:
-        graded = sorted((stored["benchmark"] / GRADED).glob("*"))
-        parts["benchmark"] = Benchmark.load(graded[0] if graded else stored["benchmark"])
-        parts["report"] = read_report(stored["benchmark"] / DEFAULT)
-        parts["verified"] = read_json(stored["benchmark"] / "results" / VERIFIED)
-    return StageResults(dict(finished), dict(left_out), **parts)
-
-
-_READ: dict[str, Callable[[Path], Any]] = {
-    "doctor": read_diagnosis, "attack": AttackResult.load, "detect": Detection.read, "corrupt": read_corruptions,
-    "harden": lambda folder: read_json(folder / FIGURES),
-}  # fmt: skip
 
 
 def explained_rows(result: AttackResult, samples: int) -> list[int]:
@@ -224,14 +198,3 @@ def _legal(text: str) -> str:
 def _case(suite: ElementTree.Element, group: str, name: str, seconds: float | None = None) -> ElementTree.Element:
     attributes = {"classname": f"rlab.auditing.{group}", "name": name, "time": f"{seconds:.3f}" if seconds else "0"}
     return ElementTree.SubElement(suite, "testcase", attributes)
-
-
-def read_audit(folder: Path) -> tuple[dict[str, Any], StageResults]:
-    """The content of `audit.json` and the results of the stages."""
-
-    def read(record: dict[str, Any]) -> tuple[dict[str, Any], StageResults]:
-        finished = TypeAdapter(dict[str, StageRecord]).validate_python(record["stages"])
-        explained = (record["config"].get("explain") or {}).get("samples", 0)
-        return record, read_results(folder, finished, record["left_out"], explained)
-
-    return read_result(folder / AUDIT, read)

@@ -15,6 +15,7 @@ from rlab.errors import OptionError
 from rlab.stats import Estimate
 from rlab.storage.config import Options
 
+Stage = Literal["doctor", "attack", "detect", "corrupt", "explain", "benchmark", "harden"]  # in the order of an audit
 Quantity = int | float | str  # 0.2, '20%', '0.1 mV'
 _QUANTITY = re.compile(r"\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?)\s*(%|[A-Za-zµ]*)\s*", re.I)
 
@@ -23,7 +24,7 @@ _QUANTITY = re.compile(r"\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?)\s*(%|[A-Za-
 class Metric:
     """A figure that you can require: the stage that measures it, its kind, and the keys that narrow it down."""
 
-    stage: Literal["doctor", "attack", "detect", "corrupt", "explain", "benchmark", "harden", "audit"]
+    stage: Stage | Literal["audit"]
     kind: Literal["share", "score", "number"] = "number"  # shares and scores are at most 1; shares are shown in percent
     keys: tuple[str, ...] = ()
     unit: str | None = ""  # unit that a limit may have; None: the data's own

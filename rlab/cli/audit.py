@@ -9,10 +9,10 @@ from typing import Annotated
 import typer
 
 from rlab.auditing import AuditOptions, run_audit
-from rlab.auditing.load import load_audit, stage_bars
+from rlab.auditing.load import load_audit
 from rlab.auditing.page import INTERVALS, requirements_table
-from rlab.auditing.plan import rows_at_most
 from rlab.auditing.results import StageRecord
+from rlab.auditing.stages import rows_at_most, stage_bars
 from rlab.cli.declared import BatchSize, Device, Out, Wait, flag_of, gather, out, run_folder
 from rlab.cli.ending import Track, track
 from rlab.cli.plan import DryRun, tell_plan

@@ -121,7 +121,7 @@ class Ensemble:
 
     def _gradient(self, number: int, x: Tensor, of: Callable[..., Tensor], *columns: Tensor) -> Tensor:
         low, span = self.scale
-        return self.prior.gradient(number, x * span + low, of, *columns) * span
+        return self.prior.differentiate(number, x * span + low, of, *columns)[1] * span
 
 
 @dataclass(frozen=True)

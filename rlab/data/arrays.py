@@ -115,7 +115,12 @@ def channels_first(x: Array, kind: Kind | None = None) -> Array:
     wanted = None if kind is None else KINDS.index(kind) + 3
     grey = x.dtype == np.uint8 and x.ndim == 3 if wanted is None else x.ndim == wanted - 1
     if wanted is None and not grey and x.ndim == 3:
-        _refuse_either(x.shape)
+        _, channels, length = x.shape  # signals have few channels and many values, images similar sides
+        if channels > FEW and length < LONG * channels:
+            raise DataError(
+                f"an array of shape {x.shape} may hold images of {channels} x {length} pixels or signals of {channels} channels "
+                f"with {length} values: pass kind='image' or kind='signal' (-D kind=image; in Python rlab.load((x, y), kind='image'))"
+            )
     if x.ndim == 2 or grey:
         x = x[:, None]
     elif x.ndim in (4, 5) and x.shape[-1] in (1, 3, 4) and x.shape[1] not in (1, 3, 4):
@@ -124,16 +129,6 @@ def channels_first(x: Array, kind: Kind | None = None) -> Array:
         expected = kind or "signal, image or video"
         raise DataError(f"expected {expected} samples along the first axis, got shape {x.shape}")
     return x
-
-
-def _refuse_either(shape: tuple[int, ...]) -> None:
-    """Refuse (n, a, b) that may be images or signals: signals have few channels and many values, images similar sides."""
-    _, channels, length = shape
-    if channels > FEW and length < LONG * channels:
-        raise DataError(
-            f"an array of shape {shape} may hold images of {channels} x {length} pixels or signals of {channels} channels "
-            f"with {length} values: pass kind='image' or kind='signal' (-D kind=image; in Python rlab.load((x, y), kind='image'))"
-        )
 
 
 def refuse_turned(shape: tuple[int, ...]) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,15 +22,6 @@ MOST_RATE = 768_000  # samples per second
 Floats = NDArray[np.float32]
 
 
-@dataclass(frozen=True)
-class Header:
-    """The rate of a file in samples per second, its length in samples, and the number of its channels."""
-
-    rate: int
-    length: int
-    channels: int
-
-
 @reads("target", "labels", "label_column", "classes", "rate", "window")
 def audio(source: DataFields) -> Source:
     """Load sounds (b, 1, t) in [-1, 1], the mean of their channels.
@@ -43,12 +32,15 @@ def audio(source: DataFields) -> Source:
     names = files_below(source.location, SOUNDS, "sounds")
     labels, classes = labels_of(source, names)
     found = {row: read_header(source.location / names[row]) for row in source.take.rows(labels)}
-    headers = {row: header for row, header in found.items() if isinstance(header, Header)}
+    headers = {row: header for row, header in found.items() if not isinstance(header, str)}
     losses = tuple((names[row], why) for row, why in found.items() if isinstance(why, str))
     if not headers:
         raise DataError(f"no sound in {source.path!r} can be read, first {losses[0][0]!r}, which {losses[0][1]}")
-    rate = source.rate or _shared(headers.values())
-    seconds = source.window or max(header.length / header.rate for header in headers.values())
+    rates = sorted({header.samplerate for header in headers.values()})
+    if source.rate is None and len(rates) > 1:
+        raise DataError(f"expected sounds of one rate, got {rates[0]} and {rates[-1]} Hz: pass rate, to resample them")
+    rate = source.rate or float(rates[0])
+    seconds = source.window or max(header.frames / header.samplerate for header in headers.values())
     length = max(1, round(seconds * rate))
     ids = tuple(names[row] for row in headers)
     files = tuple(source.location / name for name in ids)
@@ -58,15 +50,8 @@ def audio(source: DataFields) -> Source:
     return Source(read, (1, length), labels[list(headers)], ids, files, one_each=True, **facts)
 
 
-def _shared(headers: Iterable[Header]) -> float:
-    rates = sorted({header.rate for header in headers})
-    if len(rates) > 1:
-        raise DataError(f"expected sounds of one rate, got {rates[0]} and {rates[-1]} Hz: pass rate, to resample them")
-    return float(rates[0])
-
-
-def read_header(file: Path) -> Header | str:
-    """The header of a file, or the reason why it cannot be used."""
+def read_header(file: Path) -> Any:
+    """What soundfile knows of a file without reading its values, or the reason why it cannot be used."""
     try:
         regular(file)
         info = _soundfile().info(str(file))
@@ -76,18 +61,18 @@ def read_header(file: Path) -> Header | str:
         return broken(error)
     if not info.frames or not 0 < info.samplerate <= MOST_RATE:
         return "holds no sound"
-    return Header(info.samplerate, info.frames, info.channels)
+    return info
 
 
-def read_sound(file: Path, header: Header, rate: float, length: int) -> Floats | str:
+def read_sound(file: Path, header: Any, rate: float, length: int) -> Floats | str:
     """Values (1, length) at `rate`, or the reason why the file cannot be read."""
-    first = int(np.ceil(length * header.rate / rate))  # what is needed of a longer file
-    check_room(2, (header.channels, min(first, header.length)))
+    needed = min(header.frames, int(np.ceil(length * header.samplerate / rate)))
+    check_room(2, (header.channels, needed))
     try:
-        values, _ = _soundfile().read(str(file), frames=min(first, header.length), dtype="float32", always_2d=True)
+        values, _ = _soundfile().read(str(file), frames=needed, dtype="float32", always_2d=True)
     except Exception as error:
         return broken(error)
-    sound = resample(values.mean(1)[None], ratio_of(header.rate, rate))[0, :length]
+    sound = resample(values.mean(1)[None], ratio_of(header.samplerate, rate))[0, :length]
     if not np.isfinite(sound).all():
         return "holds NaN or infinite values"
     padded = np.zeros((1, length), np.float32)

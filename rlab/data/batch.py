@@ -233,9 +233,7 @@ class Batch(Samples):
         index = rows if forward else torch.as_tensor(list(chosen), dtype=torch.long)
         parts: dict[str, Any] = {
             "x": self.x[index],
-            "y": self.y[index],
-            "ids": tuple(self.ids[i] for i in chosen),
-            "aims": None if self.aims is None else self.aims[index],
+            **self._picked(chosen),
             "masks": None if self.masks is None else self.masks[index],
             "r_peaks": None if self.r_peaks is None else tuple(self.r_peaks[i] for i in chosen),
         }

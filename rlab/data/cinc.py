@@ -14,7 +14,6 @@ from pathlib import Path
 from rlab.data.fields import DataFields
 from rlab.data.labels import class_names, read_cells
 from rlab.data.physionet import labelled_source, usable_labels
-from rlab.data.snomed import SNOMED
 from rlab.data.source import Loss, Source, broken, reads
 from rlab.data.wfdb_cache import read_ahead_of_time, read_recording
 from rlab.data.wfdb_files import MATLAB
@@ -24,6 +23,8 @@ from rlab.errors import MissingExtra, OptionError
 COLUMNS = ("name", "abbreviation", "code")  # how a diagnosis is called
 _DIAGNOSES = re.compile(r"^#?\s*Dx:\s*(?P<codes>[0-9, ]+)\s*$", re.IGNORECASE | re.MULTILINE)
 _LARGEST = 2**20  # bytes of a header
+_, *_ROWS = read_cells(Path(__file__).parents[1] / "assets" / "snomed.csv")  # as both challenges name diagnoses
+SNOMED = {code: (name, abbreviation) for code, name, abbreviation in _ROWS}
 REFERENCE = "REFERENCE.csv"
 # the nine labels of CPSC 2018, as the challenge of 2020 translates them
 _CODES = "426783006 164889003 270492004 164909002 59118001 284470004 164884008 429622005 164931005"

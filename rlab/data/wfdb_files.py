@@ -97,7 +97,10 @@ def read_files(path: Path) -> Recording:
     check_claims(path, header)
     annotated = path.with_name(path.name + ".atr").is_file()
     notes = wfdb.rdann(str(path), "atr") if annotated else None
-    digital = _read_plain(path, header) if _is_plain(header) else _read_any(path, header)
+    frames, skews = header.samps_per_frame or [1], header.skew or [0]
+    one_file = len(set(header.file_name)) == 1 and {*frames} <= {None, 1} and not any(skews)
+    plain = set(header.fmt) == {"16"} and one_file  # 16-bit values, one of each lead after the other
+    digital = _read_plain(path, header) if plain else _read_any(path, header)
     exact = digital.dtype == np.int16
     at_ends, at_one = find_stuck(digital, float(header.fs))
     names = (f"{path.name}.hea", *((f"{path.name}.atr",) if annotated else ()), *sorted(set(header.file_name)))
@@ -133,12 +136,6 @@ def _runs(flags: Flags, least: int) -> Runs:
     (leads, starts), (_, stops) = np.nonzero(steps == 1), np.nonzero(steps == -1)
     long = stops - starts >= least
     return np.stack([leads[long], starts[long], stops[long]], 1).astype(np.int64)
-
-
-def _is_plain(header: Any) -> bool:
-    """Whether one file holds 16-bit values, one of each lead after the other."""
-    frames, skews = header.samps_per_frame or [1], header.skew or [0]
-    return set(header.fmt) == {"16"} and len(set(header.file_name)) == 1 and {*frames} <= {None, 1} and not any(skews)
 
 
 def _read_plain(path: Path, header: Any) -> NDArray[np.int16]:

@@ -19,7 +19,7 @@ from rlab.diagnosis.protocols import encoding_findings, find_protocol, is_open
 from rlab.diagnosis.report import FEWEST, Check, Diagnosis, Finding, Severity, error, note, options, warning
 from rlab.diagnosis.rows import row_findings
 from rlab.errors import InputError, VictimError
-from rlab.filters import FAMILIES, Entry, Filter, Palette, check_palette
+from rlab.filters import FAMILIES, Filter, Palette, check_palette
 from rlab.filters.palette import Spec, refuse_pixels
 from rlab.filters.palettes import VOLTS, is_ecg
 from rlab.progress import showing
@@ -227,7 +227,9 @@ def _filter_findings(palette: Palette, batch: Batch, seed: int) -> list[Finding]
         try:
             check_palette(Palette(entries), batch.x, batch.bounds)
             for entry in entries:
-                if not _changes(entry, batch, seed):
+                alone = Palette((entry,))
+                banks = (alone.bank(batch.x[row : row + 1], batch.bounds, [seed]) for row in range(len(batch)))
+                if all(torch.equal(bank[:, 0], bank[:, 1]) for bank in banks):
                     what = f"the palette entry {entry.name!r} changes none of {len(batch)} samples"
                     change = f"raise its severity, or remove {kind.name!r}, which only costs queries here"
                     findings.append(warning(name, what, change, _without(palette, kind)))
@@ -244,10 +246,3 @@ def _without(palette: Palette, kind: Filter) -> str:
     if any(entry.filter.name not in known for entry in others):
         return ""
     return " ".join(dict.fromkeys(f"--palette {replace(entry, draw=0).name}" for entry in others))
-
-
-def _changes(entry: Entry, batch: Batch, seed: int) -> bool:
-    """Whether the entry changes any sample."""
-    alone = Palette((entry,))
-    banks = (alone.bank(batch.x[row : row + 1], batch.bounds, [seed]) for row in range(len(batch)))
-    return any(not torch.equal(bank[:, 0], bank[:, 1]) for bank in banks)

@@ -50,14 +50,11 @@ def check_palette(palette: Palette, x: Tensor, bounds: tuple[float, float]) -> N
     few = x[torch.linspace(0, len(x) - 1, min(len(x), _SAMPLES)).round().long()]
     for kind in {id(entry.filter): entry.filter for entry in palette.entries}.values():
         used = {entry.called_with for entry in palette.entries if entry.filter is kind}
-        if _built_in(kind.source or kind, channels=x.shape[1]):
+        registered = kind.source or kind
+        if any(registered in FAMILIES[name](x.shape[1]) for name in _BUILT_IN):
             _distances(kind, few, bounds, used)  # a black image or a still clip is not the filter's fault
         else:
             check_filter(kind, few, bounds, sorted(used.union(kind.severities)))
-
-
-def _built_in(kind: Filter, channels: int) -> bool:
-    return any(kind in FAMILIES[name](channels) for name in _BUILT_IN)
 
 
 def _distances(kind: Filter, x: Tensor, bounds: tuple[float, float], severities: Iterable[float]) -> list[float]:

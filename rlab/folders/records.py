@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from rlab.auditing.results import read_audit
+from rlab.auditing.stages import read_audit
 from rlab.comparison.comparison import Comparison
 from rlab.comparison.outcome import Figures
 from rlab.errors import OptionError

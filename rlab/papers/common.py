@@ -155,16 +155,22 @@ class Training:
             self.seconds, self.best = saved["seconds"], saved["best"]
         logger = MetricLogger(folder / LOG, (saved or {}).get("log", ()), self.options.tensorboard)
         while self.piece < self.options.validations:
-            figures = self._learn_a_piece()
-            figures |= self._validate()
-            score = prefer_flips(figures)
+            figures, began = self._learn_a_piece(), time.monotonic()
+            self.learner.network.eval()
+            figures |= self.validate()
+            if self.options.updates is None:  # the minutes include validations
+                self.seconds += time.monotonic() - began
+            distance = figures["median_l2"]  # a score of success first, then of a short distance
+            score = figures["success"] - (0.01 * distance if math.isfinite(distance) else 1.0)
             if score > self.best or self.options.keep == "last" or not (folder / AGENT).exists():
                 card = make_card(self.options, figures)
                 weights, shape = self.learner.network.state_dict(), self.shape.model_dump()
                 write_weights(folder / AGENT, self.kind, weights, shape, card)
             self.best = max(self.best, score)
             self.piece += 1
-            self._record([*logger.lines, figures])
+            where = {"piece": self.piece, "updates": self.updates, "seconds": self.seconds, "best": self.best}
+            state = where | {"log": [*logger.lines, figures], "learner": self.learner.state_dict()}
+            self.resume.record(_STATE, "", state)
             logger.note(figures, self.seconds)
             draw_learning(folder, logger.lines)
             self.tell(figures)
@@ -188,24 +194,6 @@ class Training:
         if self.options.updates is not None:
             return self.updates / self.options.updates
         return self.seconds / (60 * self.options.minutes)
-
-    def _validate(self) -> Figures:
-        began = time.monotonic()
-        self.learner.network.eval()
-        figures = self.validate()
-        if self.options.updates is None:  # the minutes include validations
-            self.seconds += time.monotonic() - began
-        return figures
-
-    def _record(self, log: Sequence[Figures]) -> None:
-        where = {"piece": self.piece, "updates": self.updates, "seconds": self.seconds, "best": self.best, "log": log}
-        self.resume.record(_STATE, "", where | {"learner": self.learner.state_dict()})
-
-
-def prefer_flips(figures: Figures) -> float:
-    """A validation's score: success first, then a short distance."""
-    distance = figures["median_l2"]
-    return figures["success"] - (0.01 * distance if math.isfinite(distance) else 1.0)
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -72,7 +72,7 @@ class Steps:
         """(b, c, *size) of -1, 0, 1: the direction in which the margins fall, with equal weight for each surrogate."""
         natural, total = self._natural(x, scale), torch.zeros_like(x)
         for number, labels in enumerate(seen):
-            gradient = self.prior.gradient(number, natural, Untargeted().margin, labels)
+            _, gradient = self.prior.differentiate(number, natural, Untargeted().margin, labels)
             size = gradient.flatten(1).abs().mean(1).clamp(min=1e-30)
             total = total - gradient / wide(size, gradient)
         return total.sign()

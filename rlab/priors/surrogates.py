@@ -81,15 +81,11 @@ class SurrogatePrior(Prior):
         for number in range(len(self.surrogates)):
             shown = (ITSELF,) if copies is None else copies[number]
             where = torch.ones(len(x), dtype=torch.bool, device=x.device) if allowed is None else allowed[:, number]
-            pairs = [self._differentiate(number, copy.make(x, where), of, *columns) for copy in shown]
+            pairs = [self.differentiate(number, copy.make(x, where), of, *columns) for copy in shown]
             undone = [copy.undo(gradient, where) for copy, (_, gradient) in zip(shown, pairs, strict=True)]
             values.append(torch.stack([value for value, _ in pairs]).mean(0))
             gradients.append(torch.stack(undone).mean(0))
         return torch.stack(values, 1), torch.stack(gradients, 1)
-
-    def gradient(self, number: int, x: Tensor, of: Callable[..., Tensor], *columns: Tensor) -> Tensor:
-        """(n, c, *size): the gradient of a surrogate's `of(scores, *columns)` (n,); columns (n, ...) are split like x."""
-        return self._differentiate(number, x, of, *columns)[1]
 
     def check_classes(self, classes: int) -> None:
         for number, surrogate in enumerate(self.surrogates):
@@ -99,10 +95,10 @@ class SurrogatePrior(Prior):
                     "name one trained for the same classes"
                 )
 
-    def _differentiate(
+    def differentiate(
         self, number: int, x: Tensor, of: Callable[..., Tensor], *columns: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Values (n,) and their gradients (n, c, *size)."""
+        """`of(scores, *columns)` (n,) of a surrogate and its gradient (n, c, *size); columns (n, ...) are split like x."""
         surrogate, values = self.surrogates[number], list[Tensor]()
 
         def gradient_of(x: Tensor, *columns: Tensor) -> Tensor:

@@ -3,8 +3,8 @@
     directions: (n, c, *size) -> (n, heads, c, *size), each of unit length
 
 Models of the same task share many weaknesses. The prior learns them once, from the gradients of training models
-(`rlab.training.prior`), and costs no query in an attack: the change of a palette entry at a patch, projected on a direction, shows
-how promising it is (`projection`). A U-Net (https://arxiv.org/abs/1505.04597) of any rank with several heads, because models
+(`rlab.training.directions`), and costs no query in an attack: the change of a palette entry at a patch, projected on a direction,
+shows how promising it is (`projection`). A U-Net (https://arxiv.org/abs/1505.04597) of any rank with several heads, because models
 differ.
 """
 

@@ -117,28 +117,25 @@ async def read_body(request: Request, most: int) -> bytes:
     return bytes(body)
 
 
-def secure_headers() -> dict[str, str]:
-    """Pages run only the scripts of the server and the report, fetch nothing from elsewhere, and cannot be framed."""
-    policy = (
-        "default-src 'none'; img-src 'self' data:; media-src data:; style-src 'unsafe-inline'; connect-src 'self'; "
-        f"script-src 'self' 'sha256-{script_digest()}'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
-    )
-    return {
-        "Content-Security-Policy": policy,
-        "X-Content-Type-Options": "nosniff",
-        "X-Frame-Options": "DENY",
-        "Referrer-Policy": "same-origin",
-        "Cross-Origin-Resource-Policy": "same-origin",
-        "Cross-Origin-Opener-Policy": "same-origin",
-        "Cache-Control": "no-store",
-    }
-
-
 class Gate:
     """Wraps the application: checks every request with `access` and adds the headers to every answer."""
 
     def __init__(self, app: ASGIApp, access: Access) -> None:
-        self.app, self.access, self.headers = app, access, secure_headers()
+        self.app, self.access = app, access
+        policy = (
+            "default-src 'none'; img-src 'self' data:; media-src data:; style-src 'unsafe-inline'; connect-src 'self'; "
+            f"script-src 'self' 'sha256-{script_digest()}'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+        )
+        # Pages run only the scripts of the server and the report, fetch nothing from elsewhere, and cannot be framed.
+        self.headers = {
+            "Content-Security-Policy": policy,
+            "X-Content-Type-Options": "nosniff",
+            "X-Frame-Options": "DENY",
+            "Referrer-Policy": "same-origin",
+            "Cross-Origin-Resource-Policy": "same-origin",
+            "Cross-Origin-Opener-Policy": "same-origin",
+            "Cache-Control": "no-store",
+        }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":

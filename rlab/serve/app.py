@@ -100,7 +100,8 @@ def _add_pages(app: FastAPI, site: Site, jobs: Jobs) -> None:
             said = "" if job.running or state == "finished" else job.said()
         if run is not None and run.state == "finished":
             return HTMLResponse(site.page(folder))
-        settings = _settings(folder) if folder.is_dir() else ""
+        config = inside(folder, CONFIG)  # it holds no secrets
+        settings = read_text(config, most=MOST_DECLARED) if config.is_file() else ""
         return site.show("run", name, run=run, settings=settings, said=said, mine=job is not None and job.running)
 
     @app.get("/compare")
@@ -146,12 +147,6 @@ def _glance(root: Path, run: RunEntry) -> tuple[Glance | None, tuple[int, int] |
 
     met = requirements_met(root / run.name) if run.command == "audit" else None
     return glance_at(root / run.attack) if run.attack else None, met
-
-
-def _settings(folder: Path) -> str:
-    """The run's configuration file, which holds no secrets."""
-    path = inside(folder, CONFIG)
-    return read_text(path, most=MOST_DECLARED) if path.is_file() else ""
 
 
 class ImpatientProtocol(H11Protocol):

@@ -103,14 +103,12 @@ def _read_entry(root: Path, folder: Path, stamp: Stamp, running: bool) -> RunEnt
     finished = kind is not None and kind.is_finished(folder)
     state: State = "running" if running else "finished" if finished else "stopped"
     changed = datetime.fromtimestamp(folder.stat().st_mtime)
-    name = folder.relative_to(root).as_posix()
-    return RunEntry(name, command, state, changed, _attack(folder, name, command) if state == "finished" else "")
-
-
-def _attack(folder: Path, name: str, command: str) -> str:
-    if command == "audit" and (folder / "attack" / SAMPLES).is_file():
-        return f"{name}/attack"
-    return name if command == "attack" else ""
+    name, attack = folder.relative_to(root).as_posix(), ""
+    if state == "finished" and command == "attack":
+        attack = name
+    elif state == "finished" and command == "audit" and (folder / "attack" / SAMPLES).is_file():
+        attack = f"{name}/attack"
+    return RunEntry(name, command, state, changed, attack)
 
 
 def signed(folder: Path) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
 from jinja2 import Environment
@@ -18,9 +18,6 @@ from starlette.responses import HTMLResponse
 from rlab.present.environment import make_environment
 from rlab.serve.access import Access
 from rlab.serve.runs import find_run, read_entry
-
-if TYPE_CHECKING:
-    from rlab.present.page import Section
 
 KEPT = 4  # rendered pages to keep
 
@@ -91,21 +88,16 @@ class Site:
     def _render(self, *folders: Path) -> str:
         from rlab.folders.records import changes_page, read_runs  # imports torch
         from rlab.folders.reports import page_of
-        from rlab.present.page import render
+        from rlab.present.page import Fetched, render
 
         if len(folders) > 1:
             return render(replace(changes_page(read_runs(folders)), back=self.back()))
         page, entry = page_of(folders[0]), read_entry(self.root, folders[0])
-        sections = [self._filled(section, entry.attack if entry else "") for section in page.sections]
+        sections = list(page.sections)
+        if entry and entry.attack:  # its samples are browsed instead of shown in the page's table
+            blocks = [Fetched(self.address("samples", entry.attack), "Browse the samples")]
+            sections = [replace(each, blocks=blocks) if each.id == "samples" else each for each in sections]
         return render(replace(page, sections=sections, back=self.back()))
-
-    def _filled(self, section: Section, attack: str) -> Section:
-        """The samples of an attack, to browse instead of the page's table."""
-        from rlab.present.page import Fetched
-
-        if section.id != "samples" or not attack:
-            return section
-        return replace(section, blocks=[Fetched(self.address("samples", attack), "Browse the samples")])
 
 
 def _changed(folder: Path) -> int:

@@ -1,27 +1,181 @@
-"""Training a direction prior from a configuration file."""
+"""Train a direction prior, from a configuration file, with the gradients of models: a step along a direction must lower the margin.
+
+Half the steps are free and of a given length; the others go through a palette, as an attack does: the most promising entries
+of the most promising patches are applied, and the gradient reaches the directions through a soft version of that choice
+(straight-through: Bengio et al. 2013, https://arxiv.org/abs/1308.3432).
+
+Heads may specialise: the loss of a sample is that of its best head, plus a small share of all heads so that none is left behind
+(multiple choice learning, Guzman-Rivera et al. 2012).
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 from pydantic import Field, model_validator
 from torch import Tensor
+from torch.nn import functional as F
 
+from rlab.core.grid import PatchGrid
+from rlab.core.vectors import unit
 from rlab.data.batch import Batch
+from rlab.data.kinds import Kind, kind_of
 from rlab.errors import ModelError
+from rlab.filters.palette import unit_scale
 from rlab.policies.belief import BeliefPolicy
 from rlab.priors.file import read_prior, save_prior
-from rlab.priors.trained import DirectionPrior, TrainedPrior
-from rlab.storage.config import write_config
+from rlab.priors.trained import DirectionPrior, TrainedPrior, projection
+from rlab.storage.config import Options, write_config
 from rlab.training import trainer
-from rlab.training.prior import PriorConfig, train_prior
+from rlab.training.episodes import EpisodeSampler
 from rlab.training.ranks import ALONE, Ranks
 from rlab.training.trainer import LOG, PRIOR, Tell, TrainingOptions
 from rlab.victims.base import Victim
+from rlab.victims.torch_module import TorchVictim
+
+_MODES: dict[Kind, str] = {"signal": "linear", "image": "bilinear", "video": "trilinear"}  # of interpolation
+
+
+class PriorConfig(Options):
+    """How to learn; lengths are L2 in the data's units of one."""
+
+    batch: int = 128
+    learning_rate: float = 1e-3
+    lengths: tuple[float, float] = (0.4, 2.0)  # of a step at single points; times v ** 0.25 for patches of v points
+    shared: float = 0.2  # weight of the mean over all heads, besides the best one
+    mirror: bool = False  # reverse the last axis in half the batches
+    zoom: float = 1.0  # the smallest share of each side that a random crop keeps before it is resized
+    cuts: int = 8  # different crops in a batch
+    through: float = 0.5  # share of the steps that go through a palette
+    shares: tuple[float, float] = (0.01, 0.4)  # of the patches that such a step changes
+
+
+def train_prior(
+    prior: DirectionPrior,
+    samplers: Sequence[EpisodeSampler],
+    config: PriorConfig,
+    progress: Callable[[], float],
+    tell: Callable[[float, Tensor], None] = lambda done, loss: None,
+    ranks: Ranks = ALONE,
+) -> None:
+    """Train in place until progress() reaches 1; tell() gets the progress and loss of every step.
+
+    Only samplers whose victims have gradients take part. Several processes draw the same batch, and each works on its share.
+    """
+    ranks.share(config.batch)  # raises an error if the batch cannot be divided
+    samplers = [sampler for sampler in samplers if isinstance(sampler.victim, TorchVictim)]
+    if not samplers:
+        raise ModelError("a prior needs a training model with gradients: add a torch module to the training models")
+    optimizer = torch.optim.AdamW(prior.parameters(), lr=config.learning_rate, weight_decay=1e-4)
+    step, device = 0, next(prior.parameters()).device
+    prior.train()
+    while (done := ranks.same(progress(), device)) < 1:
+        for group in optimizer.param_groups:
+            group["lr"] = config.learning_rate * min(1.0, step / 100 + 0.01, 2 * (1 - done) + 0.02)
+        written = float(torch.rand(())) < config.through
+        sampler, other = (samplers[int(torch.randint(len(samplers), ()))] for _ in range(2))
+        if written:
+            moved, y = _written(prior, sampler, config, ranks)
+        else:
+            moved, y = _freely(prior, sampler, other.task.grid, config, ranks)
+        loss = _loss(sampler, moved, y, config.shared)
+        optimizer.zero_grad()
+        loss.backward(inputs=list(prior.parameters()))  # the models' own weights need no gradient
+        ranks.average(prior.parameters())
+        torch.nn.utils.clip_grad_norm_(prior.parameters(), 1.0)
+        optimizer.step()
+        step += 1
+        tell(done, loss.detach())
+    prior.eval()
+
+
+def _freely(
+    prior: DirectionPrior, sampler: EpisodeSampler, grid: PatchGrid, config: PriorConfig, ranks: Ranks = ALONE
+) -> tuple[Tensor, Tensor]:
+    """Inputs moved along each direction, (n, heads, c, *size), and their labels."""
+    rows, own = torch.randint(len(sampler.x), (config.batch,), device=sampler.x.device), ranks.share(config.batch)
+    x, y = _varied(sampler.x[rows], config)[own], sampler.y[rows][own]
+    if config.zoom < 1:  # a crop may show another class than the whole: use the model's own prediction
+        y = sampler.victim(x, "train").argmax(1)
+    scale = unit_scale(x, sampler.bounds)[1]
+    length = _lengths(config.batch, grid, config)[own].to(x.device).view(-1, 1, *(1,) * (x.dim() - 1))
+    steps = unit(grid.expand(grid.reduce(_directions(prior, x / scale))), 2) * length  # averaged over patches
+    return (x[:, None] + steps * scale[:, None]).clamp(*sampler.bounds), y
+
+
+def _written(
+    prior: DirectionPrior, sampler: EpisodeSampler, config: PriorConfig, ranks: Ranks = ALONE
+) -> tuple[Tensor, Tensor]:
+    """The same through a palette: a share of the patches changed to entries that lead along each direction."""
+    state, grid, own = sampler.fresh(config.batch), sampler.task.grid, ranks.share(config.batch)
+    x, change = state.x0, state.bank[:, 1:] - state.bank[:, :1]
+    scale = state.scale.view(-1, *(1,) * (x.dim() - 1))
+    unit_change = change / scale[:, None]
+    cost = grid.collect(unit_change.square()).sqrt()[:, :, None]
+    usual = cost.mean()  # of the whole batch
+    x, change, scale, unit_change, cost = (each[own] for each in (x, change, scale, unit_change, cost))
+    lead = projection(_directions(prior, x / scale), unit_change, grid)  # (n, f, k, p)
+    merit = lead / (cost + 0.01 * usual)
+    low, high = config.shares
+    share = low * (high / low) ** torch.rand(config.batch, device=x.device)[own]
+    weight = soft_choice(merit, share)
+    moved = [x + (grid.spread(weight[:, :, k]) * change).sum(1) for k in range(weight.shape[2])]
+    return torch.stack(moved, 1).clamp(*sampler.bounds), state.y[own]
+
+
+def soft_choice(merit: Tensor, share: Tensor) -> Tensor:
+    """merit (n, f, k, p), share (n,) -> (n, f, k, p): 1 for the best entry of the best share of patches, else 0; its gradient
+    is that of a softmax over entries times a sigmoid around the last patch taken."""
+    p = merit.shape[3]
+    best, entry = merit.max(1)
+    last = ((share * p).round().long().clamp(1, p) - 1).view(-1, 1, 1).expand(-1, best.shape[1], 1)
+    edge = best.detach().sort(2, descending=True).values.gather(2, last)
+    spread = best.detach().std(2, keepdim=True, correction=0).clamp(min=1e-9)
+    soft = (merit / spread[:, None]).softmax(1) * ((best - edge) / (0.3 * spread)).sigmoid()[:, None]
+    hard = F.one_hot(entry, merit.shape[1]).movedim(-1, 1) * (best >= edge)[:, None]
+    return hard + soft - soft.detach()
+
+
+def _directions(prior: DirectionPrior, x: Tensor) -> Tensor:
+    with torch.autocast(x.device.type, torch.bfloat16, enabled=x.device.type == "cuda"):
+        return prior(x)
+
+
+def _varied(x: Tensor, config: PriorConfig) -> Tensor:
+    """Crop parts of the batch alike, and mirror all of it or nothing."""
+    if config.zoom < 1:
+        x = torch.cat([_cut(part, config.zoom) for part in x.chunk(config.cuts)])
+    return x.flip(-1) if config.mirror and torch.rand(()) < 0.5 else x
+
+
+def _cut(x: Tensor, zoom: float) -> Tensor:
+    """The same random box of each input, resized to the input's size."""
+    size = x.shape[2:]
+    sides = [round(length * float(zoom + (1 - zoom) * torch.rand(()))) for length in size]
+    starts = [int(torch.randint(length - side + 1, ())) for length, side in zip(size, sides, strict=True)]
+    cut: Any = (..., *(slice(at, at + side) for at, side in zip(starts, sides, strict=True)))
+    return F.interpolate(x[cut], size=size, mode=_MODES[kind_of(size)])
+
+
+def _lengths(n: int, grid: PatchGrid, config: PriorConfig) -> Tensor:
+    low, high = config.lengths
+    points = float(torch.tensor(grid.patch).prod())
+    return (low + (high - low) * torch.rand(n)) * points**0.25
+
+
+def _loss(sampler: EpisodeSampler, moved: Tensor, y: Tensor, shared: float) -> Tensor:
+    """moved (n, heads, c, *size) -> the best head's margin, softly bounded below, plus a share of all heads'."""
+    assert isinstance(sampler.victim, TorchVictim)
+    n, k = moved.shape[:2]
+    scores = sampler.victim.scores_with_grad(moved.flatten(0, 1), "train")
+    margin = sampler.task.goal.margin(scores, y.repeat_interleave(k)).view(n, k)
+    left = F.softplus(margin + 1.0)
+    return left.amin(1).mean() + shared * left.mean()
+
 
 _GONE = {"horizon", "success", "patience", "l2_penalties", "validation_l2_penalty"}
 _STATE = "state"  # the step of the ledger that holds where the training stands
@@ -67,16 +221,17 @@ def train(
             victim.chunk = 8192
         samplers = trainer.samplers_for(options, victims, batch, options.patches, horizon=1)
         network = make_network(options, batch).to(options.device)
-        path, saved = folder / PRIOR, None
+        path, done = folder / PRIOR, 0.0
         if resume is not None:
             saved = resume.recall(_STATE, "")
             logger = trainer.MetricLogger(folder / LOG, (saved or {}).get("log", ()), options.tensorboard)
             resume.create()
             write_config(folder, options.plain())
-        saved = ranks.same(saved) or {"done": 0.0}
-        done: float = saved["done"]
-        if "network" in saved:
-            network.load_state_dict(saved["network"])
+            if saved is not None:
+                done = saved["done"]
+                network.load_state_dict(saved["network"])
+        done = ranks.same(done, options.device)
+        ranks.align(network)
         seconds, noted = options.minutes * 60, time.monotonic()
         began = noted - done * seconds
 

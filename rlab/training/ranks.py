@@ -44,12 +44,18 @@ class Ranks:
         each = rows // self.count
         return slice(self.rank * each, (self.rank + 1) * each)
 
-    def same(self, value: Held) -> Held:
-        """The value of the first process."""
-        whole = [value]
-        if self.count > 1:
-            distributed.broadcast_object_list(whole, 0)
-        return whole[0]
+    def same(self, value: float, device: torch.device | str) -> float:
+        """The value of the first process, sent as a tensor on this device."""
+        if self.count == 1:
+            return value
+        held = torch.tensor(value, dtype=torch.float64, device=device)
+        distributed.broadcast(held, 0)
+        return float(held)
+
+    def align(self, network: nn.Module) -> None:
+        """Give the network the weights of the first process."""
+        for weights in network.state_dict().values() if self.count > 1 else ():
+            distributed.broadcast(weights, 0)
 
     def average(self, parameters: Iterable[nn.Parameter]) -> None:
         """Average the gradients in place, with one message for all of them."""

@@ -45,7 +45,10 @@ class CallableVictim(Victim):
     ) -> None:
         if not callable(function):
             raise ModelError(f"expected a function of a numpy array, got {type(function).__name__}")
-        _refuse_method(function)
+        owner = getattr(function, "__self__", None)
+        if isinstance(owner, Classifier) and hasattr(owner, "classes_"):  # its methods take rows of features
+            name = f"{type(owner).__name__}.{getattr(function, '__name__', 'method')}"
+            raise ModelError(f"expected the classifier itself, got its method {name}: pass the {type(owner).__name__}")
         super().__init__(**common)
         self.function, self.layout = function, known_layout(layout)
         self.pad = is_jitted(function) if pad is None else pad
@@ -64,14 +67,6 @@ class CallableVictim(Victim):
 def is_jitted(function: object) -> bool:
     """Whether `jax.jit` made the function; JAX itself is not imported."""
     return type(function).__module__.partition(".")[0] in ("jax", "jaxlib")
-
-
-def _refuse_method(function: Function) -> None:
-    """Refuse clf.predict_proba, which takes rows of features: the classifier itself can be used."""
-    owner = getattr(function, "__self__", None)
-    if isinstance(owner, Classifier) and hasattr(owner, "classes_"):
-        name = f"{type(owner).__name__}.{getattr(function, '__name__', 'method')}"
-        raise ModelError(f"expected the classifier itself, got its method {name}: pass the {type(owner).__name__}")
 
 
 def as_array(x: Tensor) -> NDArray[np.float32]:

@@ -39,7 +39,10 @@ class GrpcVictim(GraphVictim):
             raise OptionError(f"expected an address such as {SCHEME}host:8001/MODEL, without user, password and query")
         check_sending(retries, backoff, 1)
         self.retries, self.backoff, self.name, self.model = retries, backoff, url, match[2]
-        self.triton = _package()
+        try:
+            self.triton = optional("tritonclient.grpc", MissingExtra("tritonclient", "grpc"))
+        except RuntimeError as error:  # of protobuf, if its version does not fit
+            raise ModelError(f"tritonclient does not load: {first_line(error)}") from error
         self.client = self.triton.InferenceServerClient(match[1])
         told = self._asked(lambda: self.client.get_model_metadata(self.model, client_timeout=self.first_timeout))
         if len(told.inputs) != 1:
@@ -75,10 +78,3 @@ class GrpcVictim(GraphVictim):
     def close(self) -> None:
         """Close the connection; the victim cannot be used after that."""
         self.client.close()
-
-
-def _package() -> Any:
-    try:
-        return optional("tritonclient.grpc", MissingExtra("tritonclient", "grpc"))
-    except RuntimeError as error:  # of protobuf, if its version does not fit
-        raise ModelError(f"tritonclient does not load: {first_line(error)}") from error

@@ -237,7 +237,11 @@ class HttpVictim(Victim):
         start = self._quoted(sent.content) if sent.is_text else sent.content[:12].hex(" ")
         shown = f"sent: {what}, {len(sent.content):,} bytes of {sent.kind}: {start}\nreceived: {self._quoted(content)}"
         if status in _TRANSIENT or status >= 500:
-            raise self._busy(status, headers.get("retry-after"), shown)
+            wait = seconds_until(headers.get("retry-after"))
+            if wait > _LONGEST_WAIT:
+                pause = f"a pause of {wait:.0f} s (status {status})"
+                raise VictimError(f"the model at {self.name} asks for {pause}: lower the rate")
+            raise Unanswered(f"the model at {self.name} answered with status {status}", shown, wait)
         if "location" in headers and not 200 <= status < 300:
             elsewhere = self._quoted(headers["location"].partition("?")[0])
             raise VictimError(f"the model at {self.name} redirects to {elsewhere} (status {status}): pass that address")
@@ -265,13 +269,6 @@ class HttpVictim(Victim):
         except httpx.RequestError as error:
             reason = self._quoted(str(error) or type(error).__name__)
             raise Unanswered(f"the model at {self.name} could not be reached: {reason}") from None
-
-    def _busy(self, status: int, after: str | None, shown: str) -> VictimError:
-        wait = seconds_until(after)
-        if wait > _LONGEST_WAIT:
-            pause = f"a pause of {wait:.0f} s (status {status})"
-            return VictimError(f"the model at {self.name} asks for {pause}: lower the rate")
-        return Unanswered(f"the model at {self.name} answered with status {status}", shown, wait)
 
     def _quoted(self, text: str | bytes) -> str:
         """Text of a request or an answer, for an error: short, printable, and without the secrets in it."""

@@ -93,7 +93,10 @@ def load_exported(path: Path) -> nn.Module:
             if name.endswith(".json"):
                 _check_json(path, archive.read(name))
             elif name.endswith(".pt"):
-                _check_tensors(path, archive.read(name))
+                try:
+                    torch.load(io.BytesIO(archive.read(name)), weights_only=True)
+                except Exception as error:
+                    raise _refused(path, "a pickle") from error
     try:
         program = torch.export.load(path)
         inputs = [node.meta["val"] for node in program.graph.nodes if node.name in program.graph_signature.user_inputs]
@@ -121,13 +124,6 @@ def _entries(path: Path) -> list[str]:
 
 def _refused(path: Path, what: str) -> ModelError:
     return ModelError(f"{path} contains {what}, and torch.export would run it: {INSTEAD}")
-
-
-def _check_tensors(path: Path, content: bytes) -> None:
-    try:
-        torch.load(io.BytesIO(content), weights_only=True)
-    except Exception as error:
-        raise _refused(path, "a pickle") from error
 
 
 def _check_json(path: Path, text: bytes) -> None:

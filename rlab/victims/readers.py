@@ -144,18 +144,15 @@ def _read_map(answer: object, shape: tuple[int, ...], how: BoxOutputs) -> Tensor
         wanted = f"a map of classes ({shape[0]}, *size) or of scores ({shape[0]}, classes, *size)"
         raise VictimError(f"expected the model to return {wanted}, got shape {tuple(values.shape)}")
     lost = values.isnan().flatten(1).any(1)
-    if values.dim() == rank + 2:
-        values = values.argmax(1) if values.shape[1] > 1 else _is_on(values[:, 0])
+    if values.dim() == rank + 2 and values.shape[1] > 1:
+        values = values.argmax(1)
+    elif values.dim() == rank + 2:  # a single probability or logit of each point
+        probable = bool(((values >= 0) & (values <= 1)).all())
+        values = (values[:, 0] > (0.5 if probable else 0.0)).long()
     elif not torch.equal(values.nan_to_num(), values.nan_to_num().round()):
         raise VictimError("expected class numbers in a map, got fractions: return scores (n, classes, *size)")
     rows = encode_map(values, shape[2:]).float()
     return torch.where(lost[:, None], torch.nan, rows)
-
-
-def _is_on(values: Tensor) -> Tensor:
-    """Class 0 or 1 of each point, from a single probability or logit."""
-    probable = bool(((values >= 0) & (values <= 1)).all())
-    return (values > (0.5 if probable else 0.0)).long()
 
 
 def _read_numbers(answer: object, shape: tuple[int, ...], how: BoxOutputs) -> Tensor:

@@ -62,7 +62,19 @@ def load_model(options: ModelOptions, bounds: tuple[float, float] = _UNIT) -> Vi
     """Load a model; unless its options say otherwise, it takes the data's `bounds`."""
     if options.bounds is None and bounds != _UNIT:
         options = options.model_copy(update={"bounds": bounds})
-    return _branch(options.name)(options)
+    name = options.name
+    prefix, suffix = name.partition(":")[0], Path(name).suffix.lower()
+    if "://" in name:
+        return _from_graph(GrpcVictim)(options) if name.startswith(SCHEME) else _from_http(options)
+    if prefix in _PREFIXES:
+        return _PREFIXES[prefix](options)
+    if suffix in PICKLES:
+        raise ModelError(f"{name} is a pickle, which can run any code when loaded: {AROUND}")
+    if suffix in _SUFFIXES:
+        return _SUFFIXES[suffix](options)
+    if re.fullmatch(r"[\w.]+:[\w.]+", name):
+        return wrap(call_function(name), options)
+    raise ModelError(f"unknown kind of model {name!r}: expected {FORMS}")
 
 
 def _only(options: ModelOptions, *names: str) -> dict[str, Any]:
@@ -70,19 +82,6 @@ def _only(options: ModelOptions, *names: str) -> dict[str, Any]:
     arguments = {name: value for name, value in options.only(*names).items() if name not in _BOXES}
     arguments |= {} if options.boxes is None else {"outputs": options.boxes}
     return arguments | ({"score": find_function(arguments["score"])} if "score" in arguments else {})
-
-
-def _branch(name: str) -> Callable[[ModelOptions], Victim]:
-    prefix, suffix = name.partition(":")[0], Path(name).suffix.lower()
-    if "://" in name:
-        return _from_graph(GrpcVictim) if name.startswith(SCHEME) else _from_http
-    if prefix in _PREFIXES:
-        return _PREFIXES[prefix]
-    if suffix in _SUFFIXES:
-        return _SUFFIXES[suffix]
-    if re.fullmatch(r"[\w.]+:[\w.]+", name):
-        return lambda options: wrap(call_function(name), options)
-    raise ModelError(f"unknown kind of model {name!r}: expected {FORMS}")
 
 
 def wrap(model: object, options: ModelOptions) -> Victim:
@@ -98,22 +97,17 @@ def wrap(model: object, options: ModelOptions) -> Victim:
     from sklearn.base import BaseEstimator  # slow, and rarely needed
 
     if isinstance(model, BaseEstimator):
-        return SklearnVictim(model, **_of_estimator(model, options))
+        arguments = options.only("bounds", "multilabel", "chunk", "timeout", "outputs")
+        wanted = arguments.pop("outputs", None)
+        if wanted is not None and not (wanted == "numbers" and is_regressor(model)):  # goes without saying for one
+            raise OptionError(f"the model {options.name!r} does not take outputs: omit it")
+        return SklearnVictim(model, **arguments)
     if callable(model):
         return CallableVictim(model, **_only(options, "layout", "pad", *_READ))
     kinds = "a torch or Keras model, a Victim, a scikit-learn classifier or a function of a numpy array"
     package, name = type(model).__module__.partition(".")[0], type(model).__name__
     advice = _INSTEAD.get((package, name), "wrap it in a function")
     raise ModelError(f"expected {options.name} to be {kinds}, got {name}: {advice}")
-
-
-def _of_estimator(model: object, options: ModelOptions) -> dict[str, Any]:
-    """Options of a scikit-learn model; outputs=numbers goes without saying for a regressor."""
-    arguments = options.only("bounds", "multilabel", "chunk", "timeout", "outputs")
-    wanted = arguments.pop("outputs", None)
-    if wanted is not None and not (wanted == "numbers" and is_regressor(model)):
-        raise OptionError(f"the model {options.name!r} does not take outputs: omit it")
-    return arguments
 
 
 def _ready(victim: Victim, options: ModelOptions, *names: str) -> Victim:
@@ -123,10 +117,6 @@ def _ready(victim: Victim, options: ModelOptions, *names: str) -> Victim:
         raise ModelError(f"the model {options.name!r} takes values in {list(victim.bounds)}, not {list(bounds)}")
     victim.chunk, victim.timeout = options.chunk or victim.chunk, options.timeout or victim.timeout
     return victim
-
-
-def _from_demo(options: ModelOptions) -> Victim:
-    return _ready(demo_victim(options.name.partition(":")[2], options.device), options, "device")
 
 
 def _from_hub(options: ModelOptions) -> Victim:
@@ -205,14 +195,10 @@ def _from_http(options: ModelOptions) -> Victim:
     return HttpVictim(options.name, **given)
 
 
-def _refuse_pickle(options: ModelOptions) -> Victim:
-    raise ModelError(f"{options.name} is a pickle, which can run any code when loaded: {AROUND}")
-
-
 _PREFIXES: dict[str, Callable[[ModelOptions], Victim]] = {
     **dict.fromkeys(HUBS, _from_hub),
     "clip": _from_clip,
-    "demo": _from_demo,
+    "demo": lambda options: _ready(demo_victim(options.name.partition(":")[2], options.device), options, "device"),
 }
 _SUFFIXES: dict[str, Callable[[ModelOptions], Victim]] = {
     ".onnx": _from_onnx,
@@ -221,7 +207,6 @@ _SUFFIXES: dict[str, Callable[[ModelOptions], Victim]] = {
     **dict.fromkeys((".mlpackage", ".mlmodel"), _from_graph(CoreMLVictim)),
     **dict.fromkeys((".pt2", ".ts", ".torchscript"), _from_program),
     **dict.fromkeys((".safetensors", *TORCH_FILES), _from_state_dict),
-    **dict.fromkeys(PICKLES, _refuse_pickle),
 }
 
 

@@ -15,11 +15,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rlab.victims.answers import TOLERANCE
 from rlab.victims.paths import find
 from rlab.victims.template import Template
 
 _MAGIC = b"\x93NUMPY"
-_TOLERANCE = 1e-3  # rounding allowed for sums of probabilities
 _NUMBERED = re.compile(r"(?:LABEL_)?(\d{1,9})")  # class numbers as text
 _LONG = re.compile(r"\[[\[\]\s\d.,eE+-]{24,}")  # a list of many numbers
 
@@ -133,7 +133,7 @@ def _by_class(labels: list[object], scores: list[object], template: Template, mu
         return [sums[number] for number in range(count)]
     if not sums:
         return [math.nan] * count
-    if left < -_TOLERANCE and not multilabel:
+    if left < -TOLERANCE and not multilabel:
         raise ValueError(f"expected probabilities, because classes are missing, got a sum of {1 - left:.4g}")
     rest = 0.0 if multilabel else max(left, 0.0) / max(count - len(sums), 1)
     whole = [sums.get(number, rest) for number in range(count)]

@@ -14,8 +14,7 @@ from torch import Tensor, nn
 from rlab.auditing import AuditResult
 from rlab.auditing.detection import detected, distorted
 from rlab.auditing.load import load_audit
-from rlab.auditing.plan import rows_at_most
-from rlab.auditing.results import read_audit
+from rlab.auditing.stages import read_audit, rows_at_most
 from rlab.core.channels import LEADS
 from rlab.data.batch import UNBOUNDED
 from rlab.errors import InputError

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from rlab.auditing.measure import judge
 from rlab.auditing.results import Rows, StageRecord, StageResults
+from rlab.auditing.stages import judge
 from rlab.benchmarking.requirements import UNDECIDED, Requirement, Verdict
 from rlab.core.distances import NAMES
 from rlab.results.kept import HeldInputs

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -13,7 +14,7 @@ import torch
 
 from rlab.auditing import AuditResult, run_audit
 from rlab.auditing.results import StageRecord
-from rlab.auditing.run import RUN
+from rlab.auditing.stages import STAGES
 from rlab.data.load import load
 from rlab.diagnosis.report import Diagnosis, error
 from rlab.errors import DataError, FolderError
@@ -190,7 +191,8 @@ def unbroken(tmp_path_factory: pytest.TempPathFactory) -> AuditResult:
 
 def test_a_stopped_audit_resumes_without_repeating_finished_stages(unbroken: AuditResult, tmp_path: Path) -> None:
     values = declared()
-    with mock.patch.dict(RUN, explain=mock.Mock(side_effect=KeyboardInterrupt)), pytest.raises(KeyboardInterrupt):
+    killed = replace(STAGES["explain"], run=mock.Mock(side_effect=KeyboardInterrupt))
+    with mock.patch.dict(STAGES, explain=killed), pytest.raises(KeyboardInterrupt):
         watched(values, tmp_path / "stopped")
     heard: list[tuple[str, bool]] = []
     resumed, watch = watched(
@@ -206,7 +208,10 @@ def test_a_stopped_audit_resumes_without_repeating_finished_stages(unbroken: Aud
 @pytest.mark.slow
 def test_a_kill_inside_the_benchmark_counts_the_same_rows(unbroken: AuditResult, tmp_path: Path) -> None:
     values = declared()
-    with mock.patch("rlab.auditing.run.save_report", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
+    with (
+        mock.patch("rlab.auditing.stages.save_report", side_effect=KeyboardInterrupt),
+        pytest.raises(KeyboardInterrupt),
+    ):
         watched(values, tmp_path / "stopped")
     resumed, watch = watched(values, tmp_path / "stopped")
     assert resumed.stages.finished["benchmark"].rows == unbroken.stages.finished["benchmark"].rows
@@ -215,7 +220,7 @@ def test_a_kill_inside_the_benchmark_counts_the_same_rows(unbroken: AuditResult,
 
 def test_doctor_errors_skip_the_other_stages_and_fail_their_requirements(tmp_path: Path) -> None:
     values = declared()
-    with mock.patch("rlab.auditing.run.examine") as examine:
+    with mock.patch("rlab.auditing.stages.examine") as examine:
         examine.return_value = Diagnosis((error("outputs", "seen", "change it"),), 7, 0.5)
         audit, watch = watched(values, tmp_path / "out", page=True)
     assert watch.rows == 0
@@ -276,5 +281,6 @@ def test_a_failing_stage_is_named(tmp_path: Path) -> None:
     def broken(audit: object) -> StageRecord:
         raise DataError("something is off")
 
-    with mock.patch.dict(RUN, attack=broken), pytest.raises(DataError, match="stopped at attack: something is off"):
+    attack = replace(STAGES["attack"], run=broken)
+    with mock.patch.dict(STAGES, attack=attack), pytest.raises(DataError, match="stopped at attack: something is off"):
         run_audit(audit_options(quick()), tmp_path / "out")

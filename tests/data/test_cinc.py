@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import wfdb
 
+from rlab.data.cinc import SNOMED
 from rlab.data.load import load
-from rlab.data.snomed import SNOMED
 from rlab.errors import OptionError
 
 TWELVE = ["I", "II", "III", "aVR", "aVL", "aVF", "V1", "V2", "V3", "V4", "V5", "V6"]

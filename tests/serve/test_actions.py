@@ -21,8 +21,8 @@ import yaml
 
 from rlab.errors import InputError
 from rlab.results.result import AttackResult
+from rlab.serve.actions import Follower, events
 from rlab.serve.jobs import Jobs, StartForm, read_models
-from rlab.serve.progress import Follower, events
 from rlab.serve.runs import is_running
 from rlab.storage.config import check
 from rlab.storage.ledger import TABLES
@@ -220,7 +220,7 @@ def test_each_look_reads_only_new_chunks(tmp_path: Path):
 
 
 def test_events_end_with_the_run(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("rlab.serve.progress.EVERY", 0.01)
+    monkeypatch.setattr("rlab.serve.actions.EVERY", 0.01)
     looks = iter([{"n": 1}, {"n": 1}, {"n": 2}])
     alive = iter([True, True, False])
 

@@ -20,11 +20,10 @@ import torch
 from PIL import Image
 
 from rlab.data.load import load
-from rlab.data.own import read_own
 from rlab.errors import InputError
 from rlab.folders.reports import page_of
 from rlab.results.result import AttackResult
-from rlab.serve.own import examine, main
+from rlab.serve.own import examine, main, read_own
 from tests.serve.cases import served
 
 CLIPS = {

@@ -20,8 +20,7 @@ from rlab.priors.file import read_prior, save_prior
 from rlab.priors.trained import DirectionPrior
 from rlab.storage.config import check
 from rlab.storage.files import read_tree
-from rlab.training.directions import PriorOptions, make_network, train
-from rlab.training.prior import train_prior
+from rlab.training.directions import PriorOptions, make_network, train, train_prior
 from rlab.training.trainer import LOG, PRIOR, Tell, hold_out
 from rlab.victims import CallableVictim, Victim, demo_victim
 

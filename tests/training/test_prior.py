@@ -17,8 +17,8 @@ from rlab.core.vectors import unit
 from rlab.data.batch import UNBOUNDED
 from rlab.errors import InputError
 from rlab.priors.trained import DirectionPrior, projection
+from rlab.training.directions import PriorConfig, _lengths, _loss, _varied, soft_choice, train_prior
 from rlab.training.episodes import EpisodeSampler
-from rlab.training.prior import PriorConfig, _lengths, _loss, _varied, soft_choice, train_prior
 from rlab.victims import CallableVictim, TorchVictim
 
 SIDE = 24

@@ -16,7 +16,7 @@ from torch import Tensor
 from rlab.errors import InputError
 from rlab.priors.file import read_prior
 from rlab.priors.trained import DirectionPrior
-from rlab.training.prior import PriorConfig, _freely, _loss, _written, train_prior
+from rlab.training.directions import PriorConfig, _freely, _loss, _written, train_prior
 from rlab.training.ranks import ALONE, Ranks, join
 from rlab.verbs import train
 from tests.training.test_prior import COARSE, FINE, LEFT, RIGHT, Region, bumps, sampler
@@ -95,7 +95,7 @@ def test_a_batch_is_shared_evenly_and_alone_everything_is_ones_own() -> None:
     ALONE.average(network.parameters())
     assert network.weight.grad is not None
     assert network.weight.grad.tolist() == [[1.0, 1.0]]
-    assert (ALONE.share(5), ALONE.same("this")) == (slice(0, 5), "this")
+    assert (ALONE.share(5), ALONE.same(0.3, "cpu")) == (slice(0, 5), 0.3)
 
 
 def test_what_torchrun_cannot_do_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

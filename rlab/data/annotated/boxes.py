@@ -73,8 +73,8 @@ def read_annotations(source: DataFields) -> Annotations:
         return read_coco(path, images)
     if is_yolo(path):
         return read_yolo(path, source.split)
-    if find_xml(path) is not None:
-        return read_voc(path, source.split, images)
+    if (home := find_xml(path)) is not None:
+        return read_voc(path, home, source.split, images)
     if (file := find_json(path, source.split)) is not None:
         return read_coco(file, images)
     expected = "a COCO file (labels=FILE.json), Annotations/*.xml, or labels/*.txt beside images"

@@ -30,11 +30,8 @@ def find_xml(folder: Path) -> Path | None:
     return next((folder / name for name in FOLDERS if any((folder / name).glob("*.xml"))), None)
 
 
-def read_voc(folder: Path, split: str | None = None, images: Path | None = None) -> Annotations:
-    """Read every XML, or those that ImageSets/Main/<split>.txt lists."""
-    home = find_xml(folder)
-    if home is None:
-        raise DataError(f"the folder {str(folder)!r} holds no XML files: expected Annotations/*.xml")
+def read_voc(folder: Path, home: Path, split: str | None = None, images: Path | None = None) -> Annotations:
+    """Read every XML in the folder `home`, or those that ImageSets/Main/<split>.txt lists."""
     listed = None if split is None else listed_in(folder, "Main", split)
     files = sorted(home.glob("*.xml")) if listed is None else [inside(home, f"{stem}.xml") for stem in listed]
     places = [images] if images is not None else [folder / "JPEGImages", folder / "images", home, folder]

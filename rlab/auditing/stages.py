@@ -1,0 +1,290 @@
+"""The stages of an audit in one table: what each measures, costs, stores, and says about a requirement."""
+
+from __future__ import annotations
+
+import math
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from rlab.auditing import detection, measure, plan
+from rlab.auditing.config import DETECTION, FIGURES, VERIFIED
+from rlab.auditing.detection import Detection, detect
+from rlab.auditing.load import Bars, LoadedAudit
+from rlab.auditing.results import AUDIT, GRADED, Rows, StageRecord, StageResults, explained_inputs, explained_rows
+from rlab.benchmarking import (
+    Benchmark,
+    BenchmarkReport,
+    make_benchmark,
+    read_report,
+    run_benchmark,
+    save_report,
+    verify_benchmark,
+)
+from rlab.benchmarking.answers import count_rows
+from rlab.benchmarking.folder import MANIFEST, METADATA
+from rlab.benchmarking.report import DEFAULT
+from rlab.benchmarking.requirements import Requirement, Verdict
+from rlab.benchmarking.tables import queries_of
+from rlab.benchmarking.whole import NothingFlipped
+from rlab.corruptions.report import read_corruptions
+from rlab.diagnosis import examine
+from rlab.diagnosis.report import DOCTOR, read_diagnosis
+from rlab.explanation import MethodJudge, parse_methods
+from rlab.explanation.files import save_comparison
+from rlab.explanation.page import read_comparison
+from rlab.filters.palette import by_gradient
+from rlab.progress import Progress, bar
+from rlab.results.result import AttackResult
+from rlab.runs.attack import run_attack
+from rlab.runs.executor import Workers
+from rlab.runs.fingerprint import agent_fingerprint, data_fingerprint, model_fingerprint
+from rlab.stats import NOTHING, share_estimate
+from rlab.storage.digest import digest
+from rlab.storage.files import read_json, read_result, write_atomically, write_json
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One stage of an audit."""
+
+    run: Callable[[LoadedAudit], StageRecord]
+    judge: Callable[[Requirement, StageResults, str], Verdict]
+    most: Callable[[LoadedAudit], int | None]  # queries to all models; None if unknown in advance
+    asked: Callable[[LoadedAudit], list[Any]]  # what its fingerprint covers
+    read: Callable[[Path], Any] | None = None  # its results, unless they need those of other stages or several files
+    unit: str = "samples"  # what its bar counts
+
+
+def run_doctor(audit: LoadedAudit) -> StageRecord:
+    stage = audit.options.doctor
+    assert stage is not None
+    palette = audit.options.build(audit.batch).palette
+    diagnosis = examine(audit.victim, audit.batch, palette, samples=stage.samples, seed=audit.options.seed)
+    write_json(audit.folder / "doctor" / DOCTOR, diagnosis.plain())
+    return StageRecord(Rows(model=diagnosis.queries))
+
+
+def run_attack_stage(audit: LoadedAudit) -> StageRecord:
+    options, progress = audit.options.shared_options(), audit.progress("attack", len(audit.batch))
+    workers, folder = Workers.of(options, options.model, audit.victim), audit.folder / "attack"
+    result = run_attack(options, audit.victim, audit.batch, folder, options.plain(), progress, workers)
+    return StageRecord(Rows(model=int(result.queries.sum())))
+
+
+def run_detect(audit: LoadedAudit) -> StageRecord:
+    """New requirements cost only the queries of their own distortions."""
+    folder = audit.folder / "detect"
+    found = detect(audit, Detection.read(folder) if (folder / DETECTION).exists() else Detection())
+    found.save(folder)
+    return StageRecord(Rows(model=found.rows))
+
+
+def run_corrupt(audit: LoadedAudit) -> StageRecord:
+    job = audit.corruption_job()
+    config = {"model": audit.options.model.plain(), "data": audit.options.data.plain(), **job.options.plain()}
+    report = job.run(audit.folder / "corrupt", config, audit.progress("corrupt", job.inputs))
+    return StageRecord(Rows(model=report.rows))
+
+
+def run_explain(audit: LoadedAudit) -> StageRecord:
+    stage, before = audit.options.explain, audit.victim.rows.total()
+    assert stage is not None
+    rows = explained_rows(AttackResult.load(audit.folder / "attack"), stage.samples)
+    if not rows:
+        return StageRecord(note="the model classifies no sample correctly, so there is nothing to explain")
+    progress = audit.progress("explain", len(stage.methods))
+    compare = MethodJudge(stage.steps, stage.checks, rule=stage.rule, tell=lambda name, scored: progress([name]))
+    methods = parse_methods(stage.methods, audit.options.attack_options())
+    comparison = compare(audit.victim, audit.batch[rows], methods, seed=audit.options.seed)
+    save_comparison(comparison, audit.folder / "explain", f"Where {audit.options.own} looks", len(rows))
+    return StageRecord(Rows(model=audit.victim.rows.total() - before, copies=comparison.copy_rows))
+
+
+def run_benchmark_stage(audit: LoadedAudit) -> StageRecord:
+    options, stage, folder = audit.options, audit.options.benchmark, audit.folder / "benchmark"
+    assert stage is not None
+    victims = {options.own: audit.victim} | (dict(audit.others) if stage.against == "all" else {})
+    wanted, _ = options.benchmark_options().filled(audit.batch)
+    models = {options.own: audit.victim, **audit.others}
+    before = {name: victim.rows.total() for name, victim in models.items()}
+    progress = audit.progress("benchmark", len(audit.batch) * len(victims))
+    try:
+        benchmark = audit.benchmark or make_benchmark(victims, audit.batch, folder, wanted, progress)
+    except NothingFlipped as nothing:
+        why = "no sample was flipped, so there is nothing to grade models on"
+        return StageRecord(Rows(model=nothing.queries), note=why)
+    if audit.benchmark:
+        copied = folder / GRADED / benchmark.name
+        copied.mkdir(parents=True, exist_ok=True)
+        for name in (MANIFEST, METADATA):
+            write_atomically(copied / name, (benchmark.folder / name).read_bytes())
+    known = {} if audit.benchmark else victims  # the models of an existing benchmark are not loaded
+    verified = verify_benchmark(benchmark, known, progress=False)
+    mismatches = [str(mismatch) for mismatch in verified.mismatches]
+    counts = {"files": verified.files, "asked": verified.asked, "unasked": verified.unasked}
+    write_json(folder / "results" / VERIFIED, counts | {"mismatches": mismatches})
+    configs = {name: model.plain() for name, model in {options.own: options.model, **stage.models}.items()}
+    palette = () if audit.benchmark else tuple(spec for spec in wanted.palette or () if not by_gradient(spec))
+    filters = (palette or True) if stage.corruptions else False  # declared: run_benchmark does not trust a folder
+    report = run_benchmark([benchmark], models, configs=configs, corruptions=filters, seed=wanted.seed, progress=False)
+    save_report(report, folder / DEFAULT)
+    seen = {name: victim.rows.total() - before[name] for name, victim in models.items()}
+    if audit.benchmark:
+        rows = seen
+    else:
+        fingerprints = {name: model_fingerprint(name, models[name], configs[name]) for name in models}
+        stored = _benchmark_rows(benchmark, report, fingerprints)
+        rows = {name: max(seen[name], stored[name]) for name in models}  # repeated queries are not stored
+    return StageRecord(Rows(model=rows.pop(options.own), others=sum(rows.values())))
+
+
+def _benchmark_rows(benchmark: Benchmark, report: BenchmarkReport, fingerprints: dict[str, str]) -> dict[str, int]:
+    """Queries by model from stored rows, so that an interrupted stage counts the same."""
+    rows: dict[str, int] = {}
+    for name in report.models:
+        twin = any(fingerprints[other] == fingerprints[name] for other in rows)  # the same model is queried once
+        mine = [row for row in report.corruptions if row["model"] == name and not math.isnan(row["uniform"])]
+        rows[name] = 0 if twin else count_rows(benchmark) + sum(row["samples"] for row in mine)
+    for row in benchmark.rows:
+        if row["victim"]:
+            rows[row["victim"]] += queries_of(row) + int(row["reached"])  # one more to verify
+    return rows
+
+
+def run_harden(audit: LoadedAudit) -> StageRecord:
+    folder = audit.folder / "harden"
+    progress = audit.progress("harden", audit.options.harden_options().total_epochs)
+    run = plan.hardening_job(audit).run(folder, progress)
+    hardened, measured = run.hardened, run.measured
+    for when, measurement in measured.items():
+        shutil.rmtree(folder / when, ignore_errors=True)  # left by an interrupted try
+        assert measurement.attack is not None
+        measurement.attack.save(folder / when)
+    estimates = {when: measurement.estimates() for when, measurement in measured.items()}
+    figures = {when: {name: asdict(each) for name, each in by_name.items()} for when, by_name in estimates.items()}
+    curves = {when: measurement.means for when, measurement in measured.items()}
+    training = {"training": hardened.summary(), "stopped": hardened.stopped}
+    write_json(folder / FIGURES, {**figures, "curves": curves, **training})
+    return StageRecord(Rows(copies=run.rows))
+
+
+def asked_attack(audit: LoadedAudit) -> list[Any]:
+    return [audit.options.attack_options().plain(), agent_fingerprint(str(audit.options.policy))]
+
+
+def asked_benchmark(audit: LoadedAudit) -> list[Any]:
+    declared, stored = audit.options.benchmark, audit.benchmark
+    models = declared.models if declared else {}
+    others = [model_fingerprint(name, audit.others[name], models[name].plain()) for name in models]
+    return [audit.options.plain()["benchmark"], stored.manifest.hash if stored else asked_attack(audit), others]
+
+
+STAGES = {
+    "doctor": Stage(
+        run_doctor, measure.doctor, lambda audit: None, read=read_diagnosis,
+        asked=lambda a: [a.options.plain()["doctor"], list(map(str, a.options.palette or ())), a.options.seed],
+    ),
+    "attack": Stage(
+        run_attack_stage, measure.attack, lambda audit: len(audit.batch) * audit.options.build(audit.batch).budget,
+        asked_attack, AttackResult.load,
+    ),
+    "detect": Stage(
+        run_detect, measure.detect,
+        lambda a: detection.rows_at_most(a.options, a.options.build(a.batch), len(a.batch)),
+        lambda audit: [audit.options.conditions, asked_attack(audit)], Detection.read, unit="queries",
+    ),
+    "corrupt": Stage(
+        run_corrupt, measure.corrupt, lambda audit: audit.corruption_job().inputs, lambda audit: [audit.options.seed],
+        read_corruptions, unit="queries",
+    ),
+    "explain": Stage(
+        run_explain, measure.explain, plan.explaining,
+        lambda audit: [audit.options.plain()["explain"], asked_attack(audit)], unit="methods",
+    ),
+    "benchmark": Stage(run_benchmark_stage, measure.benchmark, plan.benchmarking, asked_benchmark),
+    "harden": Stage(
+        run_harden, measure.harden, lambda audit: plan.total(plan.hardening_job(audit).rows_at_most().values()),
+        lambda a: [a.options.plain().get("harden"), asked_attack(a), data_fingerprint(a.training) if a.training else ""],
+        lambda folder: read_json(folder / FIGURES), unit="epochs",
+    ),
+}  # fmt: skip
+
+
+@contextmanager
+def stage_bars() -> Iterator[Bars]:
+    """One bar at a time: a stage replaces the bar of the stage before."""
+    with ExitStack() as stack:
+
+        def begin(stage: str, total: int) -> Progress:
+            stack.close()
+            return stack.enter_context(bar(total, stage, unit=STAGES[stage].unit))
+
+        yield begin
+
+
+def fingerprints(audit: LoadedAudit) -> dict[str, str]:
+    """Fingerprints of the model, the data and each stage; a changed option changes the fingerprint of its stages."""
+    options = audit.options
+    return {
+        "model": model_fingerprint(options.own, audit.victim, options.model.plain()),
+        "data": data_fingerprint(audit.batch),
+        **{stage: digest(STAGES[stage].asked(audit)) for stage in options.steps},
+    }
+
+
+def rows_at_most(audit: LoadedAudit) -> dict[str, int | None]:
+    """Queries to all models by stage; None if unknown in advance, as for the doctor."""
+    return {stage: STAGES[stage].most(audit) for stage in audit.options.steps}
+
+
+def judge(requirement: Requirement, results: StageResults, own: str) -> Verdict:
+    """`own` is the audited model's name in the benchmark."""
+    stage = requirement.figure.stage
+    if stage == "audit":
+        return Verdict(requirement, results.rows.total)
+    if stage in results.left_out:
+        return Verdict(requirement, math.nan, note=results.left_out[stage])
+    if stage in results.finished and (note := results.finished[stage].note):
+        # without flips, every file of a benchmark would be an original, which the audited model classifies correctly
+        unbroken = requirement.metric in ("accuracy", "area") and requirement.model in (None, own)
+        right = 0 if results.attack is None else int(results.attack.attacked.sum())
+        if requirement.metric == "flip_distance" and requirement.model in (None, own):
+            return Verdict(requirement, math.inf, note=note)
+        return Verdict.of(requirement, share_estimate(right, right) if unbroken else NOTHING, 0, note)
+    return STAGES[stage].judge(requirement, results, own)
+
+
+def read_results(
+    folder: Path, finished: Mapping[str, StageRecord], left_out: Mapping[str, str], explained: int
+) -> StageResults:
+    """Read the results of the finished stages; `explained` is the number of explained samples."""
+    stored = {stage: folder / stage for stage, record in finished.items() if not record.note}
+    parts: dict[str, Any] = {}
+    for stage, path in stored.items():
+        if (read := STAGES[stage].read) is not None:
+            parts[stage] = read(path)
+    if "explain" in stored:
+        parts["explain"] = read_comparison(stored["explain"], explained_inputs(parts["attack"], explained))
+    if "benchmark" in stored:
+        graded = sorted((stored["benchmark"] / GRADED).glob("*"))
+        parts["benchmark"] = Benchmark.load(graded[0] if graded else stored["benchmark"])
+        parts["report"] = read_report(stored["benchmark"] / DEFAULT)
+        parts["verified"] = read_json(stored["benchmark"] / "results" / VERIFIED)
+    return StageResults(dict(finished), dict(left_out), **parts)
+
+
+def read_audit(folder: Path) -> tuple[dict[str, Any], StageResults]:
+    """The content of `audit.json` and the results of the stages."""
+
+    def read(record: dict[str, Any]) -> tuple[dict[str, Any], StageResults]:
+        finished = TypeAdapter(dict[str, StageRecord]).validate_python(record["stages"])
+        explained = (record["config"].get("explain") or {}).get("samples", 0)
+        return record, read_results(folder, finished, record["left_out"], explained)
+
+    return read_result(folder / AUDIT, read)
