@@ -11,7 +11,6 @@ import yaml
 
 from rlab.auditing.load import class_indices
 from rlab.cli.declared import declared, option_flag, out, pairs, tell_data
-from rlab.core.goals import USUAL
 from rlab.data.batch import Batch
 from rlab.data.load import DEMO, DataOptions, find_loader
 from rlab.data.source import ACCEPTED
@@ -93,8 +92,8 @@ def _at_hand() -> str:
 
 def configuration(data: DataOptions, batch: Batch, model: ModelOptions | None) -> str:
     """The text of the file; options without a value become comments."""
-    several, named = _named(batch, model)
-    attack, _ = RunOptions(model=named, data=data, goal="multilabel" if several else USUAL[batch.target]).filled(batch)
+    _, named = _named(batch, model)
+    attack, _ = RunOptions(model=named, data=data).filled(batch)
     others = RunOptions.model_fields.keys() - {"model", "data"}
     lines = [
         "# Configuration of rlab attack. Command-line options override this file.",
