@@ -122,7 +122,7 @@ def _check_stages(resume: Resume, fingerprints: Mapping[str, str]) -> None:
     stages = {stage: mark for stage, mark in fingerprints.items() if stage in RUN and stage != "detect"}
     differs = [stage for stage, mark in stages.items() if resume.fingerprint(stage) not in (None, mark)]
     if differs:
-        another = f"holds another audit ({', '.join(differs)} differs)"
+        another = f"holds another audit ({', '.join(differs)} differ{'s' if len(differs) == 1 else ''})"
         raise FolderError(f"{resume.folder} {another}: name another folder with --out")
 
 

@@ -18,7 +18,7 @@ from rlab.errors import DataError, OptionError
 from rlab.predictions.boxes import TARGET_COLUMNS, TargetBoxes
 from rlab.predictions.kinds import WORDS, Prediction
 from rlab.predictions.maps import encode_map
-from rlab.storage.outside import read_lines, read_text
+from rlab.storage.outside import read_lines, read_text, short
 
 KEY_NAMES = ("file", "filename", "file_name", "name", "id", "image", "clip", "video", "path", "sample", "record")
 LABEL_NAMES = ("label", "labels", "class", "class_id", "class_index", "target", "category", "y")
@@ -87,7 +87,7 @@ def _columns(rows: Sequence[Sequence[str]], path: Path, column: str | None) -> t
     named = [names.index(name) for name in LABEL_NAMES if name in names]
     others = [i for i in range(len(names)) if i != key]
     if not named and len(others) > 1:
-        columns = ", ".join(rows[0])
+        columns = short(", ".join(rows[0]))
         raise DataError(f"{path.name!r} has several columns that could be the label ({columns}): pass label_column")
     label = (named or others)[0]
     first, *rest = (row[label] for row in rows)

@@ -67,9 +67,10 @@ def _data_checks(batch: Batch) -> list[Check]:
     least, most = (float(end) for end in batch.x.aminmax())
     low, high = batch.bounds
     within = f"values from {least:.4g} to {most:.4g} in bounds [{low:g}, {high:g}], which the model accepts"
+    labels = f"{len(batch.y.unique(dim=0))} different labels in {len(batch)} samples"
     return [
         Check("bounds", within),
-        Check("one-class", f"{len(batch.y.unique(dim=0))} different labels in {len(batch)} samples"),
+        *([Check("one-class", labels)] if batch.target == "classes" else []),
         Check("duplicates", f"all {len(batch)} samples differ"),
         Check("flat", f"none of {len(batch)} samples is constant"),
     ]
