@@ -45,6 +45,7 @@ from rlab.results.result import AttackResult
 from rlab.runs.attack import run_attack
 from rlab.runs.executor import Workers
 from rlab.runs.fingerprint import files_of, model_fingerprint
+from rlab.runs.understood import Announce, show
 from rlab.storage.files import copy_folder, write_atomically, write_json, write_text
 from rlab.storage.resume import Resume, open_run
 
@@ -98,9 +99,10 @@ def run_audit(
     *,
     tell: Tell = lambda stage, record, before: None,
     progress: Bars = lambda stage, total: quiet,
+    announce: Announce = show,
 ) -> AuditResult:
     """Run the unfinished stages, check the requirements and write everything into `folder`. New requirements cost no queries."""
-    audit = load_audit(options, Path(folder), progress)
+    audit = load_audit(options, Path(folder), progress, announce)
     fingerprints = audit.fingerprints()
     asked = {name: fingerprints[name] for name in ("model", "data")} | files_of(options.plain())
     with open_run(audit.folder, {"command": "audit", **asked}) as resume:
