@@ -22,7 +22,7 @@ class SharedKeywords(TypedDict, total=False):
     simulator: str | Simulator | None
     learn: int | Literal['off'] | None
     stages: int | str | Sequence[int] | None
-    goal: str | Goal
+    goal: str | Goal | None
     budget: int | None
     surrogate: str | Module | TorchVictim | Sequence[str | Module | TorchVictim] | None
     accept: Literal['better', 'always']
@@ -135,7 +135,7 @@ class EnvironmentKeywords(TypedDict, total=False):
     palette: str | Distortion | Filter | Callable[..., Tensor] | Sequence[str | Distortion | Filter | Callable[..., Tensor]] | None
     patch: int | str | Sequence[int] | None
     channels: str | Sequence[str] | Sequence[Sequence[str | int]] | None
-    goal: str | Goal
+    goal: str | Goal | None
     budget: int | None
     accept: Literal['better', 'always']
     distance: Literal['l2', 'map', 'l0', 'linf'] | None

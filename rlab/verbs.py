@@ -93,8 +93,10 @@ def attack(
             workers = None if named is None else Workers.of(declared, named, victim)
             result = run_attack(declared, victim, samples, folder, config, advance, workers, keep)
     if progress and 2 * int(result.attacked.sum()) < len(result):
-        wrong = f"{len(result) - int(result.attacked.sum())} of {len(result)} samples were misclassified from the start"
-        warnings.warn(f"{wrong}: rlab.doctor(model, data) may show why", Notice, stacklevel=2)
+        wrong = (
+            f"the model is wrong about {len(result) - int(result.attacked.sum())} of {len(result)} unchanged samples"
+        )
+        warnings.warn(f"{wrong}: the doctor may show why (rlab doctor, in Python rlab.doctor)", Notice, stacklevel=2)
     return result
 
 

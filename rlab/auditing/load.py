@@ -28,6 +28,7 @@ from rlab.predictions.kinds import WORDS
 from rlab.progress import Progress, quiet
 from rlab.results.breakdown import entry_filters
 from rlab.runs.executor import place
+from rlab.runs.understood import Announce, Understood, say_nothing
 from rlab.storage.config import check
 from rlab.victims.base import Victim
 from rlab.victims.resolve import load_model
@@ -68,12 +69,17 @@ class LoadedAudit:
         return Job(check(CorruptOptions, {"seed": self.options.seed}), self.victim, self.batch)
 
 
-def load_audit(options: AuditOptions, folder: Path, progress: Bars = lambda stage, total: quiet) -> LoadedAudit:
+def load_audit(
+    options: AuditOptions,
+    folder: Path,
+    progress: Bars = lambda stage, total: quiet,
+    announce: Announce = say_nothing,
+) -> LoadedAudit:
     """Load and check everything without querying a model; raise a one-line error if something is wrong."""
     with stopped_at("loading the data"):
         options = options.model_copy(update={"data": options.suited_data()})
         batch = options.data.load()
-        filled, _ = options.filled(batch)
+        filled, defaulted = options.filled(batch)
         refuse_pixels(filled.palette, "an audit")
         attack = filled.build(batch)
         check_palette(attack.palette, batch.x[:4], batch.bounds)
@@ -99,6 +105,7 @@ def load_audit(options: AuditOptions, folder: Path, progress: Bars = lambda stag
             training = options.harden.data.load()
     audit = LoadedAudit(filled, folder, batch, victim, others, training, progress, benchmark)
     _check_stages(audit)
+    announce(Understood(batch, (victim, *others.values()), defaulted))
     return audit
 
 

@@ -28,6 +28,7 @@ from rlab.present.page import Page, write_page
 from rlab.present.result import PathLike, Result
 from rlab.progress import quiet
 from rlab.runs.fingerprint import files_of
+from rlab.runs.understood import Announce, show
 from rlab.storage.files import copy_folder, write_text
 from rlab.storage.resume import Resume, open_run
 
@@ -81,9 +82,10 @@ def run_audit(
     *,
     tell: Tell = lambda stage, record, before: None,
     progress: Bars = lambda stage, total: quiet,
+    announce: Announce = show,
 ) -> AuditResult:
     """Run the unfinished stages, check the requirements and write everything into `folder`. New requirements cost no queries."""
-    audit = load_audit(options, Path(folder), progress)
+    audit = load_audit(options, Path(folder), progress, announce)
     marks = fingerprints(audit)
     asked = {name: marks[name] for name in ("model", "data")} | files_of(options.plain())
     with open_run(audit.folder, {"command": "audit", **asked}) as resume:
@@ -105,7 +107,7 @@ def _check_stages(resume: Resume, marks: Mapping[str, str]) -> None:
     stages = {stage: mark for stage, mark in marks.items() if stage in STAGES and stage != "detect"}
     differs = [stage for stage, mark in stages.items() if resume.fingerprint(stage) not in (None, mark)]
     if differs:
-        another = f"holds another audit ({', '.join(differs)} differs)"
+        another = f"holds another audit ({', '.join(differs)} differ{'s' if len(differs) == 1 else ''})"
         raise FolderError(f"{resume.folder} {another}: name another folder with --out")
 
 

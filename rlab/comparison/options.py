@@ -126,7 +126,7 @@ class CompareOptions(WorkerOptions, RunOptions):
     def contenders(self, workers: Workers | None = None) -> dict[str, Contender]:
         """The attacks by name, policies first; only policies can share work among the workers."""
         theirs, clash = "attacks of papers and libraries are", "omit one of both"
-        if self.attacks and str(self.goal) != "untargeted":
+        if self.attacks and str(self.goal or "untargeted") != "untargeted":
             raise OptionError(f"{theirs} untargeted, got the goal {self.goal}: {clash}")
         if self.attacks and self.distance not in (None, "l2"):
             raise OptionError(f"{theirs} compared by L2, got {self.distance}: {clash}")

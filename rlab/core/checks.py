@@ -34,7 +34,8 @@ def _check_scores(attack: Attack, victim: Victim, batch: Batch, clean: Tensor) -
     goal = attack.goal
     if goal.multilabel != victim.multilabel:
         want = "multilabel=True" if goal.multilabel else "multilabel=False"
-        raise ModelError(f"the goal {str(goal)!r} needs a model declared with {want} (-M {want.lower()})")
+        other = "" if goal.multilabel else ", or choose the goal multilabel"
+        raise ModelError(f"the goal {str(goal)!r} needs a model declared with {want} (-M {want.lower()}){other}")
     refuse_other_labels(clean, victim.multilabel, batch.one_label, victim.outputs)
     if victim.tells_labels and (
         isinstance(goal, Below) or (attack.policy.by_labels() is None and attack.accept != "always")

@@ -118,8 +118,9 @@ def channels_first(x: Array, kind: Kind | None = None) -> Array:
         _, channels, length = x.shape  # signals have few channels and many values, images similar sides
         if channels > FEW and length < LONG * channels:
             raise DataError(
-                f"an array of shape {x.shape} may hold images of {channels} x {length} pixels or signals of {channels} channels "
-                f"with {length} values: pass kind='image' or kind='signal' (-D kind=image; in Python rlab.load((x, y), kind='image'))"
+                f"an array of shape {x.shape} may hold images of {channels} x {length} pixels or signals of {channels} "
+                f"channels with {length} values: pass kind='image' or kind='signal' (-D kind=image; in Python "
+                "rlab.load((x, y), kind='image'))"
             )
     if x.ndim == 2 or grey:
         x = x[:, None]

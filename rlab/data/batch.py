@@ -192,7 +192,8 @@ class Batch(Samples):
         low, high = float(self.x.min()), float(self.x.max())
         rounded = torch.tensor(self.bounds).tolist()  # an end of the range itself is allowed, as float32 holds it
         if low < min(self.bounds[0], rounded[0]) or high > max(self.bounds[1], rounded[1]):
-            advice = "rescale them or pass their true bounds"
+            ends = f"{math.floor(low)},{math.ceil(high)}"
+            advice = f"rescale them or pass their true bounds, such as bounds=({ends}) (-D bounds=[{ends}])"
             whole = high <= 65535 and bool((self.x == self.x.round()).all())  # of 16 bits
             if low >= 0 and high > 1.5 and (high <= 255 or whole):
                 top = likely_top(high)

@@ -112,4 +112,5 @@ def opened(path: Path) -> Iterator[Any]:
     except (BadClip, InputError):
         raise
     except Exception as error:  # FFmpeg and PyAV raise many kinds of errors on damaged files
-        raise BadClip(f"cannot be decoded: {error}") from error
+        reason = getattr(error, "strerror", None) or error  # without the path, so that equal reasons count together
+        raise BadClip(f"cannot be decoded: {reason}") from error

@@ -87,7 +87,7 @@ def _columns(rows: Sequence[Sequence[str]], path: Path, column: str | None) -> t
     named = [names.index(name) for name in LABEL_NAMES if name in names]
     others = [i for i in range(len(names)) if i != key]
     if not named and len(others) > 1:
-        columns = ", ".join(rows[0])
+        columns = short(", ".join(rows[0]))
         raise DataError(f"{path.name!r} has several columns that could be the label ({columns}): pass label_column")
     label = (named or others)[0]
     first, *rest = (row[label] for row in rows)

@@ -149,7 +149,7 @@ def _by_target(source: DataFields) -> Loader | None:
     folder, table = source.location, source.labels or ""
     if folder.suffix.lower() in (".npz", ".npy"):
         return None  # arrays hold every kind of target
-    if source.target == "map":
+    if source.target == "map" or (source.target is None and (source.masks is not None or source.trimap)):
         return maps
     if source.target == "boxes" or (source.target is None and table.endswith(".json")):
         return boxes

@@ -196,7 +196,7 @@ def check_same_shape(shape: Sequence[int], expected: Sequence[int], name: str) -
     """Raise an error if the sample `name` of this shape (c, *size) differs from the others."""
     if tuple(shape) != tuple(expected):
         sizes = f"{tuple(expected[1:])} and, in {name!r}, {tuple(shape[1:])}"
-        raise DataError(f"expected samples of one size, got {sizes}: pass a size")
+        raise DataError(f"expected samples of one size, got {sizes}: pass a size (--size 224)")
 
 
 def _in_threads(function: Callable[[Item], Output], items: Sequence[Item]) -> Iterable[Output]:

@@ -70,9 +70,10 @@ def _data_checks(batch: Batch) -> list[Check]:
     low, high = batch.bounds
     what = "sets of labels" if batch.y.dim() > 1 else "labels"
     within = f"values from {least:.4g} to {most:.4g} in bounds [{low:g}, {high:g}], which the model accepts"
+    labels = f"{len(batch.y.unique(dim=0))} different {what} in {len(batch)} samples"
     return [
         Check("bounds", within),
-        Check("one-class", f"{len(batch.y.unique(dim=0))} different {what} in {len(batch)} samples"),
+        *([Check("one-class", labels)] if batch.target == "classes" else []),
         Check("duplicates", f"all {len(batch)} samples differ"),
         Check("flat", f"none of {len(batch)} samples is constant"),
     ]

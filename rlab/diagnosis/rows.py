@@ -66,7 +66,7 @@ def _boxes(rows: Tensor, y: Tensor, probe: Probe) -> Found:
         moved = Boxes(boxes.xyxy, boxes.score, torch.where(boxes.label < 0, boxes.label, boxes.label + shift))
         other = found_share(boxes.xyxy, moved, objects)
         if other > share + RISE:
-            what = f"the model finds {share:.0%} of the objects, and {other:.0%} if its class numbers are {-shift} too high"
+            what = f"the model finds {share:.0%} of the objects, and {other:.0%} if its class numbers are {_off(shift)}"
             change = "correct the numbers of classes: some models count the background as class 0"
             return [error("label-offset", what, change)], share, []
     return _judged(share, "objects", "found"), share, [Check("found", f"{share:.0%} of the objects are found")]
@@ -85,7 +85,7 @@ def _map(rows: Tensor, y: Tensor, probe: Probe) -> Found:
     for shift in (-1, 1):
         other = float((rows + shift == y)[known].float().mean()) if known.any() else 0.0
         if other > share + RISE:
-            what = f"{share:.0%} of the pixels are right, and {other:.0%} if the class numbers were {-shift} lower"
+            what = f"the model gets {share:.0%} of the pixels right, and {other:.0%} if its class numbers are {_off(shift)}"
             return [error("label-offset", what, "correct the numbers of classes in the masks or the model")], share, []
     return _judged(share, "pixels", "right"), share, [Check("found", f"{share:.0%} of the pixels are right")]
 
@@ -104,10 +104,15 @@ def _numbers(rows: Tensor, y: Tensor, probe: Probe) -> Found:
     return [], None, [Check("error", seen)]
 
 
+def _off(shift: int) -> str:
+    """In words, what a shift of the model's class numbers corrects."""
+    return f"1 too {'high' if shift < 0 else 'low'}"
+
+
 def _judged(share: float, what: str, how: str) -> list[Finding]:
     if share < _FEW:
-        few = f"only {share:.0%} of the {what} are {how}"
-        return [warning("found", few, "check the inputs' range and the classes")]
+        change = "check the inputs' range, and that data and model number the classes alike (-D classes=FILE)"
+        return [warning("found", f"{share:.0%} of the {what} are {how}", change)]
     return [note("found", f"{share:.0%} of the {what} are {how}", "the others are not attacked")] if share < 1 else []
 
 

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from rlab.auditing.stages import read_audit
 from rlab.comparison.comparison import Comparison
 from rlab.comparison.outcome import Figures
+from rlab.core.trace import DISTANCE_NAMES
 from rlab.errors import OptionError
 from rlab.folders.kinds import read_record
 from rlab.hardening.comparison import COMPARISON
@@ -92,8 +93,9 @@ def _finite(values: Mapping[str, float]) -> dict[str, float]:
 def _attack_figures(result: AttackResult) -> dict[str, Figure]:
     key: dict[str, Any] = {number.name: number.value for number in key_numbers(result)}
     s = result.summary()
-    within = {f"median within {q} queries": s[f"median_within_{q}"] for q in WITHIN if q < result.setting.budget}
-    return {**key, **within, "samples": s["samples"], "attacked": s["attacked"], "total queries": s["queries"]}
+    name, spent = DISTANCE_NAMES[result.setting.distance], result.setting.budget
+    within = {f"{name} within {q} queries": s[f"median_within_{q}"] for q in WITHIN if q < spent}
+    return {**(key | within | key), "samples": s["samples"], "attacked": s["attacked"], "total queries": s["queries"]}
 
 
 def audit(run: Path) -> RunRecord:

@@ -152,7 +152,7 @@ def _positions(labels: Sequence[str], own: Sequence[str]) -> list[int]:
     return [place[label] for label in labels]
 
 
-def with_aims(samples: Labelled, goal: str | Goal) -> Labelled:
+def with_aims(samples: Labelled, goal: str | Goal | None) -> Labelled:
     """The samples with the target class of each, if the goal lists them."""
     target = goal.target if isinstance(goal, Targeted) else None
     if not isinstance(target, Tensor) or not isinstance(samples, Batch | Source):

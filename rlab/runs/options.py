@@ -46,8 +46,8 @@ _ROOM = 12  # inputs that a search over free pixels holds in memory per sample, 
 class AttackOptions(LearningOptions, PaletteOptions):
     """Options of an attack; the default of None depends on the kind of data."""
 
-    goal: Annotated[str | InstanceOf[Goal], PlainSerializer(str, when_used="json")] = Field(
-        "untargeted",
+    goal: Annotated[str | InstanceOf[Goal] | None, PlainSerializer(str, when_used="json-unless-none")] = Field(
+        None,
         description="goal: untargeted, targeted:CLASS (or second-best, least-likely, data), below:PROBABILITY, multilabel[:LABEL]; "
         "for boxes vanish[:SCORE], vanish-all, misclassify, move:IOU, appear[:CLASS], map50:VALUE; for maps iou:CLASS:VALUE, "
         "pixels:SHARE, lose:CLASS, grow:CLASS; for numbers deviate:AMOUNT, deviate:10%, above:VALUE, under:VALUE "
@@ -117,7 +117,8 @@ class AttackOptions(LearningOptions, PaletteOptions):
         patch = batch.size if whole else defaults.patch(batch)
         usual = {"palette": palette, "patch": patch, "budget": defaults.BUDGETS[batch.kind]}
         defaulted: dict[str, Any] = {name: value for name, value in usual.items() if getattr(self, name) is None}
-        if str(self.goal) == str(Untargeted()) and (goal := usual_goal(batch)) != self.goal:
+        goal = usual_goal(batch) if self.goal is None else self.goal
+        if self.goal is None and goal != str(Untargeted()):
             defaulted["goal"] = goal
         distance = self.distance or ("l2" if tuple(palette) == (PIXELS,) else defaults.DISTANCES[batch.kind])
         usual_channels = TOGETHER if whole else defaults.channels(batch)
@@ -125,13 +126,13 @@ class AttackOptions(LearningOptions, PaletteOptions):
         if self.channels is None and channels != TOGETHER:
             defaulted["channels"] = channels
         parse_channels(channels, batch.shape[0], batch.leads)  # refuses unknown channels early
-        return self.model_copy(update=defaulted | {"distance": distance, "channels": channels}), defaulted
+        return self.model_copy(update=defaulted | {"goal": goal, "distance": distance, "channels": channels}), defaulted
 
     def build(self, batch: Samples) -> Attack:
         """Build the attack for data like this batch."""
         whole, _ = self.filled(batch)
         assert whole.palette is not None and whole.patch is not None  # noqa: PT018
-        assert whole.budget is not None and whole.distance is not None  # noqa: PT018
+        assert whole.budget is not None and whole.distance is not None and whole.goal is not None  # noqa: PT018
         simulator = whole.read_simulator()
         prior = whole._prior(batch, simulator)
         own = None if prior is None else gradient_filters(prior, batch.bounds)
@@ -221,7 +222,7 @@ class RunOptions(AttackOptions):
     def suited_data(self) -> DataOptions:
         """Return the data with one label per sample, or several, as the model and the goal have."""
         goal = parse_goal(self.goal) if isinstance(self.goal, str) else self.goal
-        return self.data.suited(self.model.multilabel or goal.multilabel)
+        return self.data.suited(self.model.multilabel or (goal is not None and goal.multilabel))
 
     def attack_options(self) -> AttackOptions:
         """Return the options that every command shares."""

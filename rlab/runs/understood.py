@@ -104,13 +104,14 @@ def _selection(samples: Samples) -> str:
     take, count = samples.take, len(samples.y.unique(dim=0))
     if take.limit is not None and len(samples) + len(samples.left_out) < take.limit:
         return f"limit {take.limit}: all of them"
+    short = f", but only {len(samples)} can be used" if take.limit is not None and len(samples) < take.limit else ""
     if take.order == "first" and not take.shuffle:
-        return f"limit {take.limit}: the first ones"
+        return f"limit {take.limit}: the first ones{short}"
     drawn = take.shuffle or samples.target != "classes"
     one, many = ("set of labels", "sets of labels") if samples.y.dim() > 1 else ("class", "classes")
     how = "drawn at random" if drawn else f"spread over {count} {one if count == 1 else many}"
     advice = "" if take.shuffle else "; order=first takes the first"
-    return f"limit {take.limit}: {how} (seed {take.seed}){advice}"
+    return f"limit {take.limit}: {how} (seed {take.seed}){short}{advice}"
 
 
 def _objects(samples: Samples) -> str:

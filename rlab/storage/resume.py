@@ -228,7 +228,7 @@ class Resume:
             raise FolderError(f"{self.folder} belongs to `rlab {theirs}`, not to `rlab {mine}`: {_HINT}")
         differ = sorted(key for key in before | self.question if before.get(key) != self.question.get(key))
         if differ:
-            what = f"a run of another configuration ({', '.join(differ)} differs)"
+            what = f"a run of another configuration ({', '.join(differ)} differ{'s' if len(differ) == 1 else ''})"
             raise FolderError(f"{self.folder} holds {what}: {_HINT}")
 
     def query_ledger(self, query: str, *values: Any) -> list[Any]:

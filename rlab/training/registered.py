@@ -49,6 +49,7 @@ def make_environment(
         assert filled.patch is not None
         assert filled.budget is not None
         assert filled.distance is not None
+        assert filled.goal is not None
         specs = [spec for spec in filled.palette if isinstance(spec, str)]
         if len(specs) < len(filled.palette):
             raise OptionError("an environment takes filters by name: register your function with rlab.register")

@@ -129,7 +129,8 @@ class Victim(ABC):
 
     def describe(self) -> str:
         """One line: the model, its device, the values it takes and what happens to them first."""
-        return f"{self._about()} on {self.device}, takes values in {list(self.bounds)} {self.inputs}"
+        where = "" if "://" in (about := self._about()) else f" on {self.device}"  # a server keeps its device to itself
+        return f"{about}{where}, takes values in {list(self.bounds)} {self.inputs}"
 
     @final
     def __call__(self, x: Tensor, phase: str = "search", charge: Charge | None = None) -> Tensor:

@@ -233,4 +233,5 @@ def call_function(spec: str) -> object:
         with contained():
             return function()
     except Exception as error:
-        raise ModelError(f"{spec}() failed: {type(error).__name__}: {error}") from error
+        advice = "; it is called without arguments and returns the model" if isinstance(error, TypeError) else ""
+        raise ModelError(f"{spec}() failed: {type(error).__name__}: {error}{advice}") from error

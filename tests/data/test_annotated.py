@@ -301,6 +301,8 @@ def test_trimaps_and_losses_of_masks(tmp_path):
     Image.fromarray(trimap).save(tmp_path / "trimaps" / "a.png")
     Image.fromarray(trimap[1:]).save(tmp_path / "trimaps" / "b.png")
     batch = load(tmp_path, target="map", trimap=True)
+    (tmp_path / "labels.csv").write_text("image,kind\na.png,cat\n")  # the options of masks ask for masks all the same
+    assert load(tmp_path, trimap=True).target == load(tmp_path, masks="trimaps").target == "map"
     found = decode_map(batch.y, (HEIGHT, WIDTH))[0]
     assert (found[5:10, 5:10] == 1).all()
     assert (found[4, 4:11] == -1).all()

@@ -37,7 +37,7 @@ def test_default_ids_are_positions():
         ({"x": (X * 65535).round()}, r"got 0 to 65535: divide by 65535 or .* \(-D bounds=\[0,65535\]\)"),
         ({"x": (X * 4095).round()}, r"-D bounds=\[0,4095\]"),
         ({"x": X * 300.5}, "rescale them or pass their true bounds"),
-        ({"x": X - 3}, "rescale them or pass their true bounds"),
+        ({"x": X - 3}, r"rescale them or pass their true bounds, such as bounds=\(-3,-2\) \(-D bounds=\[-3,-2\]\)"),
         ({"y": Y - 1}, "expected int64 labels of at least 0"),
         ({"y": Y.float()}, "expected int64 labels of at least 0"),
         ({"masks": torch.ones(2, 5, dtype=torch.bool)}, r"expected masks of shape \(2, 4\), got \(2, 5\)"),

@@ -11,6 +11,7 @@ import rlab
 from rlab.data.decode import frame_indices, read_clip
 from rlab.data.load import load
 from rlab.errors import DataError, InputError, OptionError
+from rlab.runs.understood import Understood
 from tests.data.clip_files import write_counted as write
 
 
@@ -144,9 +145,17 @@ def test_one_bad_clip_is_skipped_and_listed(tmp_path):
     (tmp_path / "run" / "b.mp4").write_bytes(b"no video at all")
     batch = load(tmp_path, frames=2)
     assert (batch.ids, batch.y.tolist()) == (("run/a.mp4", "sit/c.mp4"), [0, 1])
-    assert len(batch.left_out) == 1
-    assert batch.left_out[0][0] == "run/b.mp4"
-    assert "cannot be decoded" in batch.left_out[0][1]
+    assert batch.left_out == (("run/b.mp4", "cannot be decoded: Invalid data found when processing input"),)
+
+
+def test_a_limit_that_meets_bad_clips_says_so(tmp_path):
+    for name in ("run/a.mp4", "run/b.mp4", "sit/c.mp4"):
+        write(tmp_path / name, frames=4)
+    for name in ("run/a.mp4", "run/b.mp4"):
+        (tmp_path / name).write_bytes(b"no video at all")
+    lines = Understood(load(tmp_path, frames=2, limit=2)).lines()
+    assert "spread over 1 class (seed 0), but only 1 can be used" in lines["samples"]
+    assert lines["left out"].startswith("1 × cannot be decoded")
 
 
 def test_sound_alone_is_a_bad_clip(tmp_path):

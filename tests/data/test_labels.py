@@ -95,6 +95,12 @@ COLUMNS = "image,breed,index\na,cat,281\n"
     ("text", "read", "error", "sentence"),
     [
         (COLUMNS, read_table, DataError, "several columns .*image, breed, index.*: pass label_column"),
+        (
+            f"image,{'much,' * 999}",
+            read_table,
+            DataError,
+            r"several columns that could be the label \(.{,120}\): pass label_column",
+        ),
         (COLUMNS, lambda p: read_table(p, "kind"), OptionError, "no column 'kind': its columns are image"),
         ("", read_table, DataError, "is empty"),
         ("a\nb\n", read_table, DataError, "got a single column: add the name of each file"),

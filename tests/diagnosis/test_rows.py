@@ -65,6 +65,18 @@ def test_what_is_wrong_is_named(kind: Any, function: Any, name: str) -> None:
     assert name in {finding.name for finding in found.findings}
 
 
+@pytest.mark.parametrize(("shift", "words"), [(1, "1 too high"), (-1, "1 too low")])
+def test_class_numbers_that_are_off_by_one_are_said_in_words(shift: int, words: str) -> None:
+    victim = CallableVictim(lambda x: bright(x) + shift, outputs="map")
+    found = rlab.doctor(victim, planted_batch("map", 4), progress=False)
+    assert words in found.findings[0].what
+
+
+def test_labels_are_counted_only_of_classes() -> None:
+    found = rlab.doctor(CallableVictim(squares, outputs="boxes"), planted_batch("boxes", 4), progress=False)
+    assert "one-class" not in {check.name for check in found.passed}
+
+
 def test_data_of_another_kind_are_named() -> None:
     found = rlab.doctor(CallableVictim(squares, outputs="boxes"), planted_batch("numbers", 4), progress=False)
     assert "targets" in {finding.name for finding in found.findings}

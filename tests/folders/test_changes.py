@@ -50,6 +50,7 @@ def test_every_figure_stands_beside_its_own(runs: tuple[Path, Path]) -> None:
     rows = {str(row[0]): row for row in table.rows}
     assert records["a"].values["flipped, verified"] == 1
     assert records["b"].values["flipped, verified"] == pytest.approx(15 / 16)
+    assert [name for name in rows if "within" in name] == [f"L2 within {q} queries" for q in (20, 5, 50, 200)]
     second = rows["flipped, verified"][2]
     assert isinstance(second, Cell)
     assert second.tone == ""  # the intervals meet

@@ -134,6 +134,9 @@ def test_arrays_and_lists_of_boxes_are_data(tmp_path: Path) -> None:
         ("untargeted:1", "boxes", "goal"),
         ("deviate:1", "boxes", "predicts boxes"),
         ("vanish", "numbers", "predicts numbers"),
+        ("untargeted", "boxes", "the goal 'untargeted' is for models that predict scores"),
+        ("untargeted", "map", "the goal 'untargeted' is for models that predict scores"),
+        ("untargeted", "numbers", "the goal 'untargeted' is for models that predict scores"),
     ],
 )
 def test_a_goal_that_does_not_fit_is_one_sentence(goal: str, kind: Prediction, words: str) -> None:

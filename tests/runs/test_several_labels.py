@@ -53,6 +53,7 @@ def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("sigmoid", (), 2, ("like several labels per sample", "-M multilabel=true")),
         ("softmax", ("-M", "multilabel=true"), 2, ("like one class per sample", "-D multilabel=false")),
         ("logits", ("-D", "multilabel=true"), 2, ("-M multilabel=true",)),
+        ("sigmoid", ("-M", "multilabel=true", "--goal", "untargeted"), 2, ("or choose the goal multilabel",)),
     ],
 )  # fmt: skip
 def test_labels_follow_the_model(

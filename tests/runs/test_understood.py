@@ -130,6 +130,13 @@ def test_other_verbs_print_it_too(verb: str, capsys: pytest.CaptureFixture[str])
     assert "3 images of 8 x 8 pixels, 1 channel" in capsys.readouterr().err
 
 
+def test_an_audit_prints_it_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    off = {"explain": False, "benchmark": False}
+    data, wanted = {"path": "demo:digits", "limit": 3}, [{"metric": "errors", "at_most": 0}]
+    rlab.audit({"model": "demo:digits", "data": data, "budget": 5, "requirements": wanted, **off}, tmp_path / "audit")
+    assert "3 images of 8 x 8 pixels, 1 channel" in capsys.readouterr().err
+
+
 def test_long_lists_of_classes_are_cut(capsys: pytest.CaptureFixture[str]) -> None:
     names = tuple(f"a rather long name of class {i}" for i in range(1000))
     data = rlab.Batch(torch.rand(4, 1, 8, 8), torch.arange(4), classes=names)

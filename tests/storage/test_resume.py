@@ -93,7 +93,7 @@ def test_another_fingerprint_is_refused_or_runs_again(tmp_path: Path) -> None:
     [
         (
             {"budget": 41, "policy": "greedy"},
-            "of another configuration (budget, policy differs): name another folder with --out",
+            "of another configuration (budget, policy differ): name another folder with --out",
         ),
         ({"command": "train"}, "belongs to `rlab None`, not to `rlab train`: name another folder with --out"),
     ],

@@ -219,6 +219,10 @@ def test_invalid_options_are_refused_without_repeating_secrets(url: str, options
     assert "hun" not in str(caught.value)
 
 
+def test_a_server_is_described_without_a_device() -> None:
+    assert load_victim("http://host/x").describe().startswith("http://host/x, takes values in [0.0, 1.0]")
+
+
 def test_options_of_a_named_model() -> None:
     plain, own = load_victim("http://host/x"), load_victim("http://host/x", http={"timeout": 5})
     both = load_victim("http://host/x", http={"timeout": 5}, timeout=3, concurrency=8)

@@ -45,7 +45,7 @@ def boxes(source: DataFields) -> Source:
     if not kept:
         raise DataError(f"no object of {source.path!r} can be used{first_loss(losses)}")
     if source.size is None and len(sizes := sorted({shot.size for shot in kept if shot.size})) > 1:
-        raise DataError(f"expected images of one size, got {sizes[0]} and {sizes[1]}: pass a size")
+        raise DataError(f"expected images of one size, got {sizes[0]} and {sizes[1]}: pass a size (--size 224)")
     source = source.model_copy(update={"classes": source.classes or known.classes or None})
     labels = [each.label for shot in kept for each in shot.things]
     others = [each.label for shot in shots for each in shot.things]

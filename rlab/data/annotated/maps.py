@@ -58,7 +58,7 @@ def maps(source: DataFields) -> Source:
         raise DataError(f"none of {len(losses)} images in {str(folder)!r} has a usable mask{first}")
     sizes = sorted({tuple(each.shape) for each in found.values()})
     if len(sizes) > 1:
-        raise DataError(f"expected images of one size, got {sizes[0]} and {sizes[1]}: pass a size")
+        raise DataError(f"expected images of one size, got {sizes[0]} and {sizes[1]}: pass a size (--size 224)")
     y = torch.cat([encode_map(each[None], tuple(each.shape)) for each in found.values()])
     classes = class_names(source.classes) or _usual(source, masks, y)
     if classes and (top := int(y.max())) >= len(classes):
