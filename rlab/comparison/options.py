@@ -92,7 +92,7 @@ class CompareOptions(WorkerOptions, RunOptions):
     )
     attacks: Annotated[tuple[str, ...], Accepts(str | Sequence[str])] = Field(
         (),
-        description="attacks from papers and other libraries, repeated or separated by spaces: gfcs square_min "
+        description="attacks from papers and other libraries, separated by commas or spaces: gfcs,square_min,"
         "torchattacks:square@1.0",
     )
     reduce: bool = Field(
@@ -103,8 +103,8 @@ class CompareOptions(WorkerOptions, RunOptions):
     @field_validator("policies", "attacks", mode="before")
     @classmethod
     def _split(cls, value: Any, info: ValidationInfo) -> Any:
-        """Split policies at commas outside of brackets, attacks at spaces."""
-        separator = r"\s+" if info.field_name == "attacks" else r",(?![^(]*\))"
+        """Split policies at commas outside of brackets, attacks at commas or spaces."""
+        separator = r"[,\s]+" if info.field_name == "attacks" else r",(?![^(]*\))"
         listed = value if isinstance(value, list | tuple) else [value]
         texts = [policy_spec(each) if isinstance(each, Policy) else str(each) for each in listed]
         return [spec.strip() for text in texts for spec in re.split(separator, text) if spec.strip()]
