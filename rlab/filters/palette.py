@@ -289,6 +289,6 @@ def find(name: str, channels: int, own: Mapping[str, Filter] | None = None) -> t
     members = {kind.name: kind for family in FAMILIES.values() for kind in family(channels)}
     if name in members:
         return (members[name],)
-    hint = did_you_mean(name, [*FAMILIES, *members, *GRADIENTS])
+    hint = did_you_mean(name, [*FAMILIES, *members, *GRADIENTS, PIXELS])
     advice = "Run `rlab filters` for a list, or pass your own as 'module:function'"
     raise OptionError(f"unknown filter {short(name)}.{hint} {advice}")
