@@ -125,11 +125,11 @@ class CompareOptions(WorkerOptions, RunOptions):
 
     def contenders(self, workers: Workers | None = None) -> dict[str, Contender]:
         """The attacks by name, policies first; only policies can share work among the workers."""
-        theirs, clash = "attacks of papers and libraries are", "omit one of both"
+        theirs, instead = "attacks of papers and libraries are", "leave out the attacks or the"
         if self.attacks and str(self.goal) != "untargeted":
-            raise OptionError(f"{theirs} untargeted, got the goal {self.goal}: {clash}")
+            raise OptionError(f"{theirs} untargeted, got the goal {self.goal}: {instead} goal")
         if self.attacks and self.distance not in (None, "l2"):
-            raise OptionError(f"{theirs} compared by L2, got {self.distance}: {clash}")
+            raise OptionError(f"{theirs} compared by L2, got {self.distance}: {instead} distance")
         options, named = self.attack_options(), dict[str, Contender]()
         free = tuple(self.palette or ()) == (PIXELS,) and "policies" not in self.model_fields_set
         for name in ("auto",) if free else self.policies:  # free pixels have only one search

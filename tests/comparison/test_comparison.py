@@ -209,8 +209,8 @@ def test_names_become_contenders() -> None:
         (greys(0.1), {**RANDOM, "policies": ()}, OptionError, "at least one attack"),
         (greys(0.6), RANDOM, ModelError, "rlab doctor"),
         (greys(0.1), {**RANDOM, "policies": "rando"}, InputError, "unknown policy"),
-        (greys(0.1), {**RANDOM, "attacks": "bases", "goal": "targeted:1"}, OptionError, "untargeted"),
-        (greys(0.1), {**RANDOM, "attacks": "bases", "distance": "linf"}, OptionError, "compared by L2"),
+        (greys(0.1), {**RANDOM, "attacks": "bases", "goal": "targeted:1"}, OptionError, "attacks or the goal"),
+        (greys(0.1), {**RANDOM, "attacks": "bases", "distance": "linf"}, OptionError, "attacks or the distance"),
         (greys(0.1), {**RANDOM, "attacks": "basis"}, OptionError, "Did you mean 'bases'"),
     ],
 )
