@@ -281,7 +281,8 @@ def find(name: str, channels: int, own: Mapping[str, Filter] | None = None) -> t
     if lack := needs_more(name):
         raise OptionError(lack)
     if name == PIXELS:
-        raise OptionError(f"the palette {PIXELS!r} is for attacks and comparisons, without filters: name filters here")
+        lone = "takes no filters beside it: name pixels alone, or only filters"
+        raise OptionError(f"the palette {PIXELS!r} is for attacks and comparisons, and {lone}")
     if ":" in name:
         return (from_path(name),)
     if name in FAMILIES:
