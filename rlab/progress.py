@@ -46,7 +46,7 @@ class Tally:
 
     def __str__(self) -> str:
         rare = {"skipped": self.skipped, "failed": self.failed}
-        counts = {"flipped": self.flipped, "resisted": self.resisted} | {name: n for name, n in rare.items() if n}
+        counts = {"flipped": self.flipped, "held": self.resisted} | {name: n for name, n in rare.items() if n}
         return ", ".join(f"{count:,} {name}" for name, count in counts.items())
 
 

@@ -62,7 +62,7 @@ def test_the_time_left_leaves_out_what_an_earlier_process_did() -> None:
     clock.now = 10.0
     state.hear(under_way(2))
     assert (state.share(), state.left()) == ("6/20 samples", None)
-    assert state.note() == "4 flipped, 2 resisted"
+    assert state.note() == "4 flipped, 2 held"
     clock.now = 20.0
     state.hear(Finished(8))
     assert state.left() == pytest.approx(20 * 8 / 8)
@@ -72,10 +72,10 @@ def test_the_time_left_leaves_out_what_an_earlier_process_did() -> None:
 @pytest.mark.parametrize(
     ("tally", "line"),
     [
-        (Tally(9, 8, 1), "attacking 9/12 samples, 8 flipped, 1 resisted, 0:12"),
+        (Tally(9, 8, 1), "attacking 9/12 samples, 8 flipped, 1 held, 0:12"),
         (
             Tally(12, 8, 2, skipped=1, failed=1),
-            "attacking 12/12 samples, 8 flipped, 2 resisted, 1 skipped, 1 failed, 0:12",
+            "attacking 12/12 samples, 8 flipped, 2 held, 1 skipped, 1 failed, 0:12",
         ),
         (Tally(3), "attacking 3/12 samples, 0:12"),
     ],
@@ -108,7 +108,7 @@ def test_the_time_left_never_grows_and_the_bar_never_jumps_back(easy: Sequence[i
     assert estimates[4:] == [240 - 15 * quarter for quarter in range(5, 17)]
     assert counts == sorted(counts)
     assert state.left() is None
-    assert state.line("attacking") == "attacking 128/128 samples, 64 flipped, 64 resisted, 4:00"
+    assert state.line("attacking") == "attacking 128/128 samples, 64 flipped, 64 held, 4:00"
 
 
 def test_no_estimate_comes_from_too_few_samples_or_stays_when_its_time_is_over() -> None:

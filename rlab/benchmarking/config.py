@@ -181,5 +181,7 @@ class BenchmarkOptions(WorkerOptions, AttackOptions):
 
 
 def folder_name(spec: str, taken: Collection[str] = ()) -> str:
-    """'demo:digits' -> 'demo-digits', 'my_models:resnet' -> 'my_models-resnet'; a number makes it unique."""
-    return file_name(split_address(spec)[2] if spec.startswith(("http://", "https://")) else spec, taken)
+    """'demo:digits' -> 'demo-digits', the path of a file -> its name; a number makes it unique."""
+    if spec.startswith(("http://", "https://")):
+        return file_name(split_address(spec)[2], taken)
+    return file_name(Path(spec).name if Path(spec).exists() else spec, taken)

@@ -92,7 +92,7 @@ class CompareOptions(WorkerOptions, RunOptions):
     )
     attacks: Annotated[tuple[str, ...], Accepts(str | Sequence[str])] = Field(
         (),
-        description="attacks from papers and other libraries, repeated or separated by spaces: gfcs square_min "
+        description="attacks from papers and other libraries, separated by commas or spaces: gfcs,square_min,"
         "torchattacks:square@1.0",
     )
     reduce: bool = Field(
@@ -103,8 +103,8 @@ class CompareOptions(WorkerOptions, RunOptions):
     @field_validator("policies", "attacks", mode="before")
     @classmethod
     def _split(cls, value: Any, info: ValidationInfo) -> Any:
-        """Split policies at commas outside of brackets, attacks at spaces."""
-        separator = r"\s+" if info.field_name == "attacks" else r",(?![^(]*\))"
+        """Split policies at commas outside of brackets, attacks at commas or spaces."""
+        separator = r"[,\s]+" if info.field_name == "attacks" else r",(?![^(]*\))"
         listed = value if isinstance(value, list | tuple) else [value]
         texts = [policy_spec(each) if isinstance(each, Policy) else str(each) for each in listed]
         return [spec.strip() for text in texts for spec in re.split(separator, text) if spec.strip()]
@@ -125,11 +125,11 @@ class CompareOptions(WorkerOptions, RunOptions):
 
     def contenders(self, workers: Workers | None = None) -> dict[str, Contender]:
         """The attacks by name, policies first; only policies can share work among the workers."""
-        theirs, clash = "attacks of papers and libraries are", "omit one of both"
+        theirs, instead = "attacks of papers and libraries are", "leave out the attacks or the"
         if self.attacks and str(self.goal or "untargeted") != "untargeted":
-            raise OptionError(f"{theirs} untargeted, got the goal {self.goal}: {clash}")
+            raise OptionError(f"{theirs} untargeted, got the goal {self.goal}: {instead} goal")
         if self.attacks and self.distance not in (None, "l2"):
-            raise OptionError(f"{theirs} compared by L2, got {self.distance}: {clash}")
+            raise OptionError(f"{theirs} compared by L2, got {self.distance}: {instead} distance")
         options, named = self.attack_options(), dict[str, Contender]()
         free = tuple(self.palette or ()) == (PIXELS,) and "policies" not in self.model_fields_set
         for name in ("auto",) if free else self.policies:  # free pixels have only one search

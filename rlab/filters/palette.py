@@ -281,7 +281,8 @@ def find(name: str, channels: int, own: Mapping[str, Filter] | None = None) -> t
     if lack := needs_more(name):
         raise OptionError(lack)
     if name == PIXELS:
-        raise OptionError(f"the palette {PIXELS!r} is for attacks and comparisons, without filters: name filters here")
+        lone = "takes no filters beside it: name pixels alone, or only filters"
+        raise OptionError(f"the palette {PIXELS!r} is for attacks and comparisons, and {lone}")
     if ":" in name:
         return (from_path(name),)
     if name in FAMILIES:
@@ -289,6 +290,6 @@ def find(name: str, channels: int, own: Mapping[str, Filter] | None = None) -> t
     members = {kind.name: kind for family in FAMILIES.values() for kind in family(channels)}
     if name in members:
         return (members[name],)
-    hint = did_you_mean(name, [*FAMILIES, *members, *GRADIENTS])
+    hint = did_you_mean(name, [*FAMILIES, *members, *GRADIENTS, PIXELS])
     advice = "Run `rlab filters` for a list, or pass your own as 'module:function'"
     raise OptionError(f"unknown filter {short(name)}.{hint} {advice}")

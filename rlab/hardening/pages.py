@@ -46,8 +46,10 @@ COLUMNS = {
 }
 RULES = (
     "Shares of samples on which the model stays right; attacked: by the policy on this model; flips of the original: inputs that "
-    "the policy found on the original model. L2 to flip is the median distance that the policy needs on this model, "
-    "∞ if its budget was too small for half of the samples. Brackets are 95% bootstrap intervals over seeds and samples."
+    "the policy found on the original model; corruptions: the palette's filters over the whole input; held-out: all other "
+    "filters. L2 to flip is the median distance that the policy needs on this model, ∞ if its budget was too small for half of "
+    "the samples; times unchanged: its ratio to that of the original model. Brackets are 95% bootstrap intervals over seeds and "
+    "samples."
 )
 _PLAIN = ("agent_l2", "l2_ratio")  # the other figures are shares
 _SHOWN, _AXIS = "share of samples that stay right", "epoch (0: original)"

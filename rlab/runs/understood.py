@@ -20,7 +20,7 @@ from rlab.victims.torch_module import TorchVictim
 WIDTH, LABEL = 80, 9  # columns of the block, and of the names at its left
 _READ = 4  # samples of a source that are read to see their values
 _NAME = 16  # characters of a class name
-_KINDS: dict[Kind, str] = {"signal": "signals of {} values", "image": "images of {} pixels", "video": "clips of {}"}
+_KINDS: dict[Kind, str] = {"signal": "signal{} of {} values", "image": "image{} of {} pixels", "video": "clip{} of {}"}
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,8 @@ def _data(samples: Samples) -> str:
         sides = f"{samples.size[0]} frames of {samples.size[1]} x {samples.size[2]} pixels"
     channels = f"{samples.shape[0]} channel{'s' if samples.shape[0] > 1 else ''}"
     rate = f", {samples.rate:g} Hz" if samples.rate else ""
-    return f"{len(samples)} {_KINDS[samples.kind].format(sides)}, {channels}{rate}"
+    what = _KINDS[samples.kind].format("s" if len(samples) > 1 else "", sides)
+    return f"{len(samples)} {what}, {channels}{rate}"
 
 
 def _selection(samples: Samples) -> str:

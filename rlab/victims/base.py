@@ -125,7 +125,7 @@ class Victim(ABC):
         return f"{type(self).__name__}({self._about()}, values in [{low:g}, {high:g}], on {self.device}, {queries:,} queries)"
 
     def _about(self) -> str:
-        return "a model"
+        return type(self).__name__
 
     def describe(self) -> str:
         """One line: the model, its device, the values it takes and what happens to them first."""

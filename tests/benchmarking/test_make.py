@@ -221,6 +221,7 @@ def test_names_of_models_become_folders():
     assert folder_name("demo:digits") == "demo-digits"
     assert folder_name("demo:digits", ["demo-digits"]) == "demo-digits-2"
     assert folder_name("https://user:word@host/predict") == "host-predict"
+    assert folder_name(__file__) == "test_make.py"
 
 
 def test_the_card_and_the_manifest_describe_the_benchmark(tmp_path: Path):

@@ -68,7 +68,7 @@ def test_rows_of_each_sample_until_its_flip(bright: TorchVictim, together: int) 
     result = run_recorded(
         bright, greys(0.36, 0.42, 0.48, 0.6), 20, lighten(0.03), together=together, progress=state.hear
     )
-    assert (state.share(), state.note()) == ("4/4 samples", "3 flipped, 0 resisted, 1 skipped")
+    assert (state.share(), state.note()) == ("4/4 samples", "3 flipped, 0 held, 1 skipped")
     assert result.attacked.tolist() == [True, True, True, False]  # the last is misclassified
     assert result.queries.tolist() == [5, 3, 1, 0]
     assert result.succeeded.tolist() == [True, True, True, False]

@@ -62,6 +62,8 @@ FADE_SIGNALS = Filter("mine", fade, ranks=frozenset({1}))
     ("spec", "known", "words"),
     [
         ("gausian_noise", {}, "Did you mean 'gaussian_noise'?"),
+        ("pixel", {}, "Did you mean 'pixels'?"),
+        ("pixels", {}, "name pixels alone, or only filters"),
         ("gaussian_noise@high", {}, "Did you mean 'gaussian_noise'?"),
         ("qqq", {}, "`rlab filters`"),
         ("jpeg", {"rank": 1}, "is for images and video"),

@@ -90,7 +90,7 @@ def test_the_page_is_self_contained(tmp_path: Path) -> None:
     assert text.count("data:image/png;base64,") == 4 * pairs + 2 * still  # original and change, twice
     assert text.count("<svg") >= 3  # the curves
     assert "Remaining failures" in text
-    for word in ("clean accuracy", "L2 to flip", "attacked", "flips of the original", "held-out"):
+    for word in ("clean accuracy", "L2 to flip", "attacked", "flips of the original", "held-out", "its ratio to"):
         assert word in text
     assert "agent" not in re.sub(r"<(script|style).*?</\1>", "", text, flags=re.S)
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+import re
+from itertools import combinations
 
 import numpy as np
 
 from rlab.present.chart import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Chart, Curve
+from rlab.present.environment import make_environment
 from rlab.results.charts import AnytimeCurve, anytime_charts, attack_charts
 from tests.results.plots.fixtures import Recipe, make_result
 
@@ -74,3 +77,12 @@ def test_the_anytime_charts_of_a_run() -> None:
     assert [[one.name for one in chart.curves] for chart in compared] == [["a", "b"]] * 2
     assert all(chart.drawn for chart in compared)
     assert [chart.curves[0].band for chart in anytime_charts({"a": curve, "b": curve}, "L2")] == [None, None]
+
+
+def test_the_colours_of_curves_differ() -> None:
+    style = make_environment().get_template("style.css").render()
+    hues = re.findall(r"--c\d: #(\w\w)(\w\w)(\w\w);", style)
+    assert len(hues) == 12  # six on a light page, then six on a dark one
+    rgb = [[int(part, 16) for part in hue] for hue in hues]
+    for first, second in [*combinations(rgb[:6], 2), *combinations(rgb[6:], 2)]:
+        assert math.dist(first, second) > 60

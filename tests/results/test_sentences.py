@@ -190,6 +190,7 @@ def test_a_run() -> None:
     assert words.startswith("3 of 5 attacked samples flipped, at a median L2 of 0.5, 1 of 64 patches and 7 queries; ")
     assert "most often cat read as dog (2 of 3), most often by blur; on 1 the model failed" in words
     assert words.endswith("1 more was not attacked")
+    assert "cat read" not in AttackResult.join([flips[0], flips[2]]).sentence  # no confusion occurs twice
     assert others[0].sentence == "None of 1 attacked sample flipped within 50 queries"
     assert "was attacked" in others[1].sentence
     assert math.isinf(others[0][0].distance)

@@ -144,6 +144,7 @@ def test_long_lists_of_classes_are_cut(capsys: pytest.CaptureFixture[str]) -> No
     assert "1000: 0 a rather long n…, 1 " in text
     assert max(map(len, text.splitlines())) <= 80
     assert len(text.splitlines()) <= 8
+    assert Understood(data[:1]).lines()["data"] == "1 image of 8 x 8 pixels, 1 channel"
 
 
 def test_normalised_images_come_with_advice() -> None:

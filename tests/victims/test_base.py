@@ -48,6 +48,7 @@ def test_large_inputs_go_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr("rlab.victims.base._CHUNK_BYTES", 3 * X[0].nbytes)
     whole = victim(X)
     assert asked == [3, 3, 2]
+    assert victim.describe().startswith("Scripted on cpu, takes values in")
     monkeypatch.setattr("rlab.victims.base._CHUNK_BYTES", 1)
     assert torch.equal(victim(X), whole)
     assert asked[3:] == [1] * 8
