@@ -45,7 +45,7 @@ of the VGG, the WRN and a robust training model, and on photos that a prior was 
 prior was trained on VGG, WRN, the robust CNN, the networks for beats (2 s windows, 9 of the 22 records of DS2, 150
 beats with balanced classes) or the photos' EfficientNet-Lite0 and Lite1 (one family). No prior for photos ships, so
 there `auto` is `belief`. Photos are 120 of the NIPS 2017 challenge and 144 pets. CIFAR-10 and photos ran on an H200,
-beats and the demo on 2 CPU cores; the device affects distances by rounding only.
+beats and the demo on 2 CPU cores; another device draws other random numbers, like another seed.
 
 "Imagine before you ask" compares attacks that try their candidates on other networks: five surrogates (ResNet-20, an
 adversarially trained and a plain all-convolutional network, a mixer and an inverted residual network) for images, the
