@@ -51,8 +51,8 @@ QUERIES = (1, 2, 3, 5, 10, 20, 50, 100, 200, 500, 1000)
 SHORT, BEST = (5, 20, 100), 6  # queries and rows of the Markdown tables
 ABOUT = (
     "Medians over the samples that the model classifies correctly, of the distance of the best flip within a number of queries; ∞ "
-    "while at most half are flipped. A row stops at its budget. Within a task, all rows have the same model, palette and way of "
-    "counting. Rows are sorted by the distance within {} queries, or within the most that the task has."
+    "while at most half are flipped. A row stops at its budget. Within a task, all rows have the same model and way of counting, "
+    "and policies the same palette. Rows are sorted by the distance within {} queries, or within the most that the task has."
 )
 HOW = (
     "Write a policy, which changes patches with the task's palette, or an attack, which may change anything. Measure it on a task, "
@@ -78,9 +78,8 @@ class Row:
     version: str = ""
 
     def median(self, queries: int) -> float:
-        """NaN beyond the budget; of an even number, the smaller of the two in the middle, as one may be infinite."""
-        values = np.sort(within(self.seeds, queries), axis=None)
-        return float(values[(len(values) - 1) // 2]) if queries <= self.budget else math.nan
+        """NaN beyond the budget."""
+        return float(np.median(within(self.seeds, queries))) if queries <= self.budget else math.nan
 
     def flipped(self, queries: int) -> float:
         return float(np.isfinite(within(self.seeds, queries)).mean())
@@ -268,7 +267,10 @@ def submit(words: Sequence[str], raw: Path = RAW) -> int:
     parser.add_argument("--device", default="cpu")
     options = parser.parse_args(words)
     module, _, name = options.submit.partition(":")
-    thing = getattr(import_module(module), name)
+    try:
+        thing = getattr(import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as why:
+        parser.error(f"expected a policy or a function as MODULE:NAME, got {options.submit!r}: {why}")
     thing, task = thing() if isinstance(thing, type) else thing, tasks[options.task]
     settings = {
         "task": options.task,
@@ -277,12 +279,16 @@ def submit(words: Sequence[str], raw: Path = RAW) -> int:
         "budget": task.budget,
         "seed": anytime.SEED,
     }
-    if options.samples:
-        row = Row(options.task, name, [measure(task, thing, options.samples, options.device)], task.budget)
+
+    def measured(device: str) -> Curves:
+        curves = measure(task, thing, options.samples or task.samples, device)
+        row = Row(options.task, name, [curves], task.budget)
         print(", ".join(f"{number(row.median(q))} within {q}" for q in QUERIES if 5 <= q <= row.budget))
-        return 0
-    make = harness.Piece.of_curves(
-        f"{task.raw}-{name}", options.task, settings, lambda device: measure(task, thing, task.samples, device)
-    )
-    harness.make_piece(make, Store(raw / SUBMITTED), options.device)
+        return curves
+
+    piece = harness.Piece.of_curves(f"{task.raw}-{name}", options.task, settings, measured)
+    if options.samples:
+        piece.make(options.device)
+    else:
+        harness.make_piece(piece, Store(raw / SUBMITTED), options.device)
     return 0

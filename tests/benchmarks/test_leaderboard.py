@@ -30,11 +30,11 @@ def test_rows_are_medians_within_their_budget_and_the_nearest_comes_first(tmp_pa
     tasks = read_rows(tmp_path)
     rows = tasks["demo digits"]
     assert [(row.method, row.version) for row in rows] == [("auto", "0.3.1"), ("mine", "0.3.2"), ("square", "0.3.1")]
-    assert [rows[0].median(q) for q in (1, 5, 100)] == [math.inf, 3.0, 1.0]
+    assert [rows[0].median(q) for q in (1, 5, 100)] == [math.inf, 3.5, 2.0]
     assert math.isnan(rows[1].median(50))  # beyond its budget
-    assert (rows[0].first(), rows[2].median(5), rows[2].median(100)) == (2.5, math.inf, 8.0)
+    assert (rows[0].first(), rows[2].median(5), rows[2].median(100)) == (2.5, math.inf, math.inf)
     text = document(tasks)
-    assert "| auto | 2.5 | 3 | 3 | 1 | 0.3.1 |" in text
+    assert "| auto | 2.5 | 3.5 | 3.5 | 2 | 0.3.1 |" in text
     html = render(page(tasks))
     assert "Share of samples flipped" in html
     assert "Submit yours" in html
@@ -71,3 +71,11 @@ def test_the_example_gets_a_row(
 def test_each_example_has_at_most_thirty_lines() -> None:
     _, *parts = re.split(r"^(?=@dataclass|def )", EXAMPLE.read_text(encoding="utf-8"), flags=re.M)
     assert [len(part.strip().splitlines()) <= 30 for part in parts] == [True, True]
+
+
+@pytest.mark.parametrize("name", ["nowhere:thing", "leaderboard_entries:nothing", ""])
+def test_what_cannot_be_imported_is_refused(name: str, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(root / "examples"))
+    with pytest.raises(SystemExit) as stopped:
+        submit(["--submit", name, "--task", "demo digits"])
+    assert stopped.value.code == 2
