@@ -41,7 +41,8 @@ RULES = (
     "Success is the share of flips among samples that the model classified correctly. 'Within q queries' is the median "
     "distance of the best flip found by then over all of these samples: ∞ if at most half flipped. In 'all', a sample "
     f"without a flip counts as the whole budget. {QUERIES} For attacks from papers and libraries the clean prediction is "
-    "not counted. L2 is over flipped samples, with bounded values scaled to [0, 1]. Brackets: 95% bootstrap intervals."
+    "not counted. L2 is over flipped samples, with bounded values scaled to [0, 1]. Brackets: 95% intervals, "
+    "Wilson's for success, and bootstrap elsewhere."
 )
 _QUESTION = {"command": "compare"}  # the same for all, so a later comparison replaces an earlier one
 _COLUMNS = ("attacked", "succeeded", "queries", "l2")

@@ -21,7 +21,7 @@ from rlab.data.batch import Batch
 from rlab.errors import DataError
 from rlab.progress import Progress, quiet
 from rlab.results.result import WITHIN
-from rlab.stats import NOTHING, Estimate, Floats, Rows, estimate, median, over_seeds
+from rlab.stats import NOTHING, Estimate, Floats, Rows, estimate, median, over_seeds, share_estimate
 from rlab.victims.base import Victim
 
 SURROGATES = "surrogates' gradients"  # what an attack needs, in the words of the table
@@ -154,7 +154,7 @@ class Figures:
         n = len(c.charged)
         best = {q: outcome.best_within(q)[outcome.attacked].double().numpy()[None] for q in WITHIN}
         return cls(
-            success=estimate(lambda rows: c.succeeded[rows].mean(1), n, seed),
+            success=share_estimate(c.succeeded.sum(), n),
             queries=estimate(lambda rows: median(c.charged, rows), n, seed),
             queries_won=estimate(lambda rows: median(c.won, rows), n, seed),
             queries_mean=estimate(lambda rows: c.charged[rows].mean(1), n, seed),

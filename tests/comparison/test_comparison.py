@@ -105,11 +105,13 @@ def test_curves_end_at_the_success_rate() -> None:
     }
     figure = run_comparison(bright(), greys(0.1, 0.2), named, 100).plot()
     left, right = [ax for ax in figure.axes if ax.get_gid() != "header"]
-    (x, y), (_, both) = (np.asarray(line.get_data(), float) for line in left.lines)
+    (x, y), (_, both), (_, none) = (np.asarray(line.get_data(), float) for line in left.lines)
     assert x.tolist() == [1, 4, 10, 100]
     assert y.tolist() == [0, 0.5, 0.5, 0.5]
     assert both.tolist() == [0, 0.5, 0.5, 1, 1]
-    half, medians = (np.asarray(line.get_ydata(), float) for line in right.lines)
+    assert not none.any()
+    half, medians, never = (np.asarray(line.get_ydata(), float) for line in right.lines)
+    assert (never > right.get_ylim()[1]).all()
     assert (half > right.get_ylim()[1]).all()  # one of two is never flipped, so the median stays above the axis
     assert medians[-2:].tolist() == [1.5, 1.5]
     assert (medians[:-2] > right.get_ylim()[1]).all()
