@@ -51,7 +51,7 @@ def command(
     listening = _listen(host, port)
     port = listening.getsockname()[1]
     address = f"http://{f'[{host}]' if ':' in host else host}:{port}/"
-    sys.stderr.write(f"Runs of {runs} at {address}{f'?token={given}' if given else ''}  (stop with Ctrl-C)\n")
+    sys.stderr.write(f"Runs in {runs} at {address}{f'?token={given}' if given else ''}  (stop with Ctrl-C)\n")
     if given is not None:
         remember(given)  # keeps it out of pages, errors and logs
     summary(command="serve", address=address, runs=runs)

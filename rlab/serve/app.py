@@ -30,7 +30,7 @@ from rlab.storage.names import CONFIG, inside
 from rlab.storage.outside import MOST_DECLARED, read_text
 
 if TYPE_CHECKING:
-    from rlab.serve.glance import Glance
+    from rlab.serve.glance import AuditGlance, Glance
 
 MOST_COMPARED = 12
 HEAD = 10.0  # maximum seconds until a client has sent the head of a request
@@ -139,14 +139,14 @@ def _runs_page(site: Site) -> bytes:
     return page
 
 
-def _glance(root: Path, run: RunEntry) -> tuple[Glance | None, tuple[int, int] | None]:
-    """The figures of an attack, and how many of its requirements an audit meets."""
+def _glance(root: Path, run: RunEntry) -> tuple[Glance | None, AuditGlance | None]:
+    """The figures of an attack, and those of the audit that it is a part of."""
     if run.command not in ("attack", "audit") or run.state != "finished":
         return None, None
-    from rlab.serve.glance import glance_at, requirements_met  # slow to import, and the list may hold no attack
+    from rlab.serve.glance import audit_at, glance_at  # slow to import, and the list may hold no attack
 
-    met = requirements_met(root / run.name) if run.command == "audit" else None
-    return glance_at(root / run.attack) if run.attack else None, met
+    audit = audit_at(root / run.name) if run.command == "audit" else None
+    return glance_at(root / run.attack) if run.attack else None, audit
 
 
 class ImpatientProtocol(H11Protocol):

@@ -7,7 +7,7 @@ import json
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -49,13 +49,22 @@ def glance_at(run: Path) -> Glance | None:
         return None  # the run's own page says what is wrong
 
 
-def requirements_met(audit: Path) -> tuple[int, int] | None:
-    """How many requirements of an audit are met, of how many; None if its record cannot be read."""
+class AuditGlance(NamedTuple):
+    """The figures of a finished audit."""
+
+    met: int  # requirements
+    of: int
+    queries: int  # of all stages
+
+
+def audit_at(audit: Path) -> AuditGlance | None:
+    """The figures of an audit; None if its record cannot be read."""
     try:
-        passed = [bool(each["passed"]) for each in json.loads(read_text(inside(audit, "audit.json")))["requirements"]]
+        record = json.loads(read_text(inside(audit, "audit.json")))
+        passed = [bool(each["passed"]) for each in record["requirements"]]
+        return AuditGlance(sum(passed), len(passed), int(record["rows"]["total"]))
     except (OSError, InputError, KeyError, TypeError, ValueError):
         return None  # the run's own page says what is wrong
-    return sum(passed), len(passed)
 
 
 @lru_cache(maxsize=512)

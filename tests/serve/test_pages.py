@@ -97,12 +97,13 @@ def test_inputs_that_a_run_did_not_store_are_not_pictured(tmp_path: Path):
 @pytest.mark.parametrize(("passed", "word"), [((True, True), "passed"), ((True, False), "failed")])
 def test_the_list_shows_the_verdict_of_an_audit(tmp_path: Path, passed: tuple[bool, ...], word: str):
     (tmp_path / "audit").mkdir()
-    record = {"requirements": [{"passed": each} for each in passed]}
+    record = {"requirements": [{"passed": each} for each in passed], "rows": {"total": 8585}}
     (tmp_path / "audit" / "audit.json").write_text(json.dumps(record))
     with served(tmp_path) as client:
         page = client.get("/").text
     assert word in page
     assert f"{sum(passed)} of {len(passed)} met" in page
+    assert "8,585" in page  # the queries of all stages
 
 
 @pytest.mark.parametrize(
