@@ -19,7 +19,10 @@ from benchmarks.victims import cifar_victim, clip_victim, photo_victim
 from benchmarks.victims.photo_nets import mobilenet_victim, squeezenet_victim
 from rlab.comparison import CompareOptions, Contender, SurrogateSet, parse_peer
 from rlab.data.batch import KINDS, Batch
+from rlab.priors.base import NoPrior
 from rlab.priors.copies import moved_copies
+from rlab.runs.attack import run_attack
+from rlab.runs.options import make_attack
 from rlab.storage.config import check
 from rlab.victims.base import Victim
 from rlab.victims.torch_module import TorchVictim
@@ -167,9 +170,15 @@ class Row:
 
 
 def ours(
-    palette: str | Sequence[str], guided: bool, policy: str = "belief", goal: str = "untargeted", patch: int = 0
+    palette: str | Sequence[str],
+    guided: bool,
+    policy: str = "belief",
+    goal: str = "untargeted",
+    patch: int = 0,
+    trained: bool = True,
 ) -> Run:
-    """Our attack as any user calls it, until the budget is spent; without `patch`, the case says which."""
+    """Our attack as any user calls it, until the budget is spent; without `patch`, the case says which. Free pixels do
+    without the shipped prior if not `trained`."""
 
     def run(name: str, batch: Batch, budget: int, seed: int, device: str) -> Curves:
         case = CASES[name]
@@ -180,8 +189,12 @@ def ours(
         if victim.device.type != "cpu":
             options["chunk"] = len(batch)
         options |= {"palette": palette, "policy": policy, "goal": goal, "until": "budget", "seed": seed}
-        # The clean prediction and the verification of the flip are not counted.
-        return flips(rlab.attack(victim, batch, budget=budget + 2, **options), uncounted=1)
+        options["budget"] = budget + 2  # the clean prediction and the verification of the flip are not counted
+        if trained:
+            return flips(rlab.attack(victim, batch, **options), uncounted=1)
+        attack = make_attack(batch, **options)
+        alone = replace(attack, policy=replace(attack.policy, opening=NoPrior()))
+        return flips(run_attack(alone, victim, batch), uncounted=1)
 
     return run
 
@@ -213,7 +226,10 @@ def within(budget: int, *rows: Row) -> tuple[Row, ...]:
 
 
 PIXELS = Row(OURS, ours("pixels", True, "auto"), "scores, surrogates' gradients, free pixels", seeds=1)
-PIXELS_ALONE = Row(OURS_ALONE, ours("pixels", False, "auto"), "scores, free pixels", seeds=1)
+PIXELS_ALONE = Row(OURS_ALONE, ours("pixels", False, "auto", trained=False), "scores, free pixels", seeds=1)
+PIXELS_TRAINED = Row(
+    f"{OURS_ALONE} + trained prior", ours("pixels", False, "auto"), "scores, a trained prior, free pixels", seeds=1
+)
 PALETTE = Row(OURS_INSIDE, ours(NATURAL, True), "scores, surrogates' gradients, a palette")
 AUTO = Row("auto", ours(NATURAL, False, "auto"), "scores, a trained prior, a palette")
 BELIEF = Row("belief", ours(NATURAL, False), "scores, a palette")
@@ -229,6 +245,7 @@ CIFAR_TABLES = {
     "free pixels, scores alone": within(
         ALONE,
         PIXELS_ALONE,
+        PIXELS_TRAINED,
         *map(peer, ("square_min", "square_min@1.5", "simba_dct", "sparse_rs@24", "patch_rs@8")),
     ),
     "natural palette, 4x4 patches": within(

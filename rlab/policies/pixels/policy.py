@@ -10,12 +10,13 @@ import torch
 from torch import Tensor
 
 from rlab.core.env import Proposal, State, Task
-from rlab.core.vectors import lengths, wide
+from rlab.core.vectors import lengths, unit, wide
 from rlab.policies.base import Policy
 from rlab.policies.pixels import slopes
 from rlab.policies.pixels.labels import LabelPolicy
 from rlab.policies.pixels.query import Values, perturb, propose_values
-from rlab.policies.pixels.slopes import LEAN, MOVE, PROBE, far
+from rlab.policies.pixels.ray import Ray
+from rlab.policies.pixels.slopes import LEAN, MOVE, PROBE, far, margins_of
 from rlab.policies.pixels.state import HABITS, PixelState
 from rlab.policies.pixels.surrogates import Guide
 from rlab.priors.base import NoPrior, Prior
@@ -27,13 +28,15 @@ FALL = 0.15  # the share of the margin that makes a move worth a query before th
 FAR = 0.01  # the most that every value may change before the first flip, to begin with
 STEPS = 0.5  # the least change of every value in a probe, in steps of rounded values: rounding must not undo it
 PATIENCE = 100  # queries after which this limit has doubled
+START = 0.007  # how much every value changes in the first query along a prior's direction
 
 
 @dataclass(frozen=True)
 class PixelPolicy(Policy[PixelState]):
     """With surrogates, the first three queries (nine on clips, or a few more) follow them, and all until one has flipped.
 
-    If the model returns labels only, `LabelPolicy` takes over, which starts with the surrogates or with `opening`.
+    Without them, the first four to eight queries about an image follow the direction of `opening`, if it has one. If the model
+    returns labels only, `LabelPolicy` takes over, which starts with the surrogates or with `opening`.
     """
 
     reduces: ClassVar[bool] = True
@@ -53,7 +56,15 @@ class PixelPolicy(Policy[PixelState]):
 
     def begin(self, state: State, task: Task) -> PixelState:
         memory, guide = slopes.begin(state, task), self._guide(task)
-        return memory if guide is None else replace(memory, lead=guide.begin(state, task.goal))
+        if guide is not None:
+            return replace(memory, lead=guide.begin(state, task.goal))
+        if not any(HABITS[task.grid.kind].along):
+            return memory
+        self.opening.check_classes(state.scores.shape[1])
+        directions = self.opening.directions(state.x0, state.y, state.scale, task.goal)
+        if directions is None:
+            return memory
+        return replace(memory, ray=Ray.begin(state, unit(directions, 2).mean(1), far(state, START)))
 
     @torch.no_grad()
     def propose(self, state: State, memory: PixelState, task: Task) -> Proposal[PixelState]:
@@ -61,10 +72,15 @@ class PixelPolicy(Policy[PixelState]):
         if memory.proposals:
             memory = slopes.learn(memory, state, task)
             memory = memory if guide is None else guide.learn(memory)
-        opening = torch.zeros_like(memory.failed) if guide is None else guide.opening(memory, state)
+        opening = _opening(memory, state, task) if guide is None else guide.opening(memory, state)
         delta = torch.zeros_like(state.x0)
         if guide is not None and opening.any():
             memory, delta = guide.open(memory, state, task, opening)
+        elif memory.ray is not None and opening.any():
+            ray = memory.ray
+            if memory.proposals:
+                ray = ray.answered(state, lengths(memory.queried), margins_of(state.answer, state, task).amin(1))
+            memory, delta = replace(memory, ray=ray), ray.delta
         if opening.all():
             memory = replace(memory, index=torch.full_like(state.sample, MOVE))
         else:
@@ -91,3 +107,10 @@ class PixelPolicy(Policy[PixelState]):
             probe = torch.where(wide(lean, probe), leant, probe)
         memory = replace(memory, index=torch.where(go | opening, MOVE, index))
         return memory, torch.where(wide(go, move), move, probe)
+
+
+def _opening(memory: PixelState, state: State, task: Task) -> Tensor:
+    """(n,) bool: rows that follow the prior's direction."""
+    least, most = HABITS[task.grid.kind].along
+    along = (state.step < least) | ((state.margin >= 0) & (state.step < most))
+    return along & (memory.ray is not None)

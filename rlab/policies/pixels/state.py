@@ -5,14 +5,14 @@ Perturbations are (n, c, *size) in units of L2.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torch import Tensor
 
 from rlab.core.batched import Rows
-from rlab.core.vectors import unit, wide
 from rlab.data.kinds import Kind
 from rlab.policies.pixels.frames import Frames
+from rlab.policies.pixels.ray import Ray
 
 
 @dataclass(frozen=True)
@@ -24,12 +24,14 @@ class Habits:
     near: int = 2  # a move becomes the base if its margin is at most this many times as far from zero as the base's
     wider: float = 1.0  # how the angle of leanings changes after one that flipped nearer
     narrower: float = 1.0  # the same after another
+    # Queries along a trained prior's direction: at least, and at most if none flips. On beats it made flips farther.
+    along: tuple[int, int] = (0, 0)
     blurs: bool = False  # whether the surrogates' gradients are blurred after a miss, which made photos worse
 
 
 HABITS: dict[Kind, Habits] = {
     "signal": Habits(),
-    "image": Habits(),
+    "image": Habits(along=(4, 8)),
     "video": Habits(opening=9, steps=3, near=1, wider=1.3, narrower=0.85, blurs=True),
 }
 
@@ -38,11 +40,7 @@ HABITS: dict[Kind, Habits] = {
 class Lead(Rows):
     """Where the surrogates lead."""
 
-    towards: Tensor  # (n, c, *size) the sum of their mean directions, each of length one
-    radius: Tensor  # (n,) the radius to query next
-    missed: Tensor  # (n,) the largest radius that did not flip
-    last: Tensor  # (n,) the radius of the query before the last
-    margin: Tensor  # (n,) the margin there
+    ray: Ray  # along the sum of their mean directions, each of length one
     spare: Tensor  # (n, 2 s, c, *size) directions to lean towards
     leant: Tensor  # (n,) how many of them were used
     alike: Tensor  # (n, s) bool: whether a surrogate reads copies of the input alike
@@ -53,11 +51,15 @@ class Lead(Rows):
     @property
     def delta(self) -> Tensor:
         """(n, c, *size): the perturbation to query next."""
-        return unit(self.chosen(self.towards)) * wide(self.radius, self.towards)
+        return replace(self.ray, towards=self.chosen(self.ray.towards)).delta
+
+    def at(self, radius: Tensor) -> Lead:
+        """With another radius (n,) to query next."""
+        return replace(self, ray=replace(self.ray, radius=radius))
 
     def chosen(self, x: Tensor) -> Tensor:
         """Values (n, ..., t, h, w) of the frames to change, and 0 elsewhere; all values of what is no clip."""
-        if self.towards.dim() < 5:
+        if self.ray.towards.dim() < 5:
             return x
         mask = self.frames.mask(x.shape[-3])
         return x * mask.view(len(x), *(1,) * (x.dim() - 4), -1, 1, 1)
@@ -79,4 +81,5 @@ class PixelState(Rows):
     trust: Tensor  # (n,) the share of the way that a move goes
     failed: Tensor  # (n,) bool: the last query was a move that did not help
     lead: Lead | None = None  # only with surrogates
+    ray: Ray | None = None  # only with a prior in place of surrogates
     proposals: int = 0  # the number of proposals made; all rows step together

@@ -17,6 +17,7 @@ from rlab.core.goals import Goal
 from rlab.core.vectors import lengths, unit, wide
 from rlab.policies.pixels.basis import cosines
 from rlab.policies.pixels.frames import Frames
+from rlab.policies.pixels.ray import Ray
 from rlab.policies.pixels.slopes import LEAN, dot, far, margins_of
 from rlab.policies.pixels.state import Habits, Lead, PixelState
 from rlab.priors.copies import moved_copies
@@ -26,10 +27,6 @@ STEPS = 12  # on the surrogates before the first query
 FIRST = 0.005  # how much every value changes in the first step
 RADIUS = 1.4  # the first radius, relative to what the surrogates predict
 ONLY, MOST = 2.5, 0.018  # the same for a search of one query, unless every value would change by more than MOST
-# How far beyond the point where the margin should vanish to go, as a share of the way there: after a flip by the first query, by
-# a later one, and after a miss.
-SPARE = (0.08, 0.2, 0.5)
-GROWTH = (1.05, 4.0)  # how many times farther to go after a miss, at least and at most
 ANGLE, SHRINK = 0.2, 0.02  # of a leaning
 # Frames are compared after this many queries, and after a flip from which the radius shrinks to no less than this share: far
 # from the boundary, margins are curved.
@@ -50,11 +47,7 @@ class Guide:
         self.prior.check_classes(state.scores.shape[1])
         empty, sets = torch.zeros_like(state.x0), 2 * len(self.prior.surrogates)
         return Lead(
-            towards=empty,
-            radius=torch.full_like(state.margin, far(state, FIRST)),
-            missed=torch.zeros_like(state.margin),
-            last=torch.zeros_like(state.margin),
-            margin=state.margin0,
+            ray=Ray.begin(state, empty, far(state, FIRST)),
             spare=empty[:, None].repeat(1, sets, *(1,) * (empty.dim() - 1)),
             leant=torch.zeros_like(state.sample),
             alike=self.prior.alike(state.x0, state.y, goal),
@@ -79,8 +72,8 @@ class Guide:
             lead = _answered(lead, some, lengths(memory.queried[rows]), margins.amin(1))
             if self.habits.blurs:
                 missed = some.margin >= 0
-                towards = blurred(lead.towards, missed & ~lead.blurred)
-                lead = replace(lead, blurred=lead.blurred | missed, towards=towards)
+                ray = replace(lead.ray, towards=blurred(lead.ray.towards, missed & ~lead.blurred))
+                lead = replace(lead, blurred=lead.blurred | missed, ray=ray)
             for number in range(self.habits.steps):
                 _, directions = self._directions(
                     lead, some, task, margins.argmin(1), lead.delta, memory.proposals, number
@@ -96,11 +89,11 @@ class Guide:
             margins, directions = self._directions(lead, state, task, rival, lead.delta, 0, number)
             start = margins if start is None else start
             if 0 < number < STEPS:
-                lead = replace(lead, radius=_predicted(lead.radius, state.margin0, start - margins))
+                lead = lead.at(_predicted(lead.ray.radius, state.margin0, start - margins))
             elif only and number == STEPS:
-                lead = replace(lead, radius=(ONLY * lead.radius).clamp(max=far(state, MOST)))
+                lead = lead.at((ONLY * lead.ray.radius).clamp(max=far(state, MOST)))
             lead = _turned(lead, directions)
-        return lead if only else replace(lead, radius=RADIUS * lead.radius)
+        return lead if only else lead.at(RADIUS * lead.ray.radius)
 
     def learn(self, memory: PixelState) -> PixelState:
         """With a wider angle after a leaning that flipped nearer, and a narrower one after others: margins are curved."""
@@ -167,9 +160,9 @@ class Guide:
 
 def _turned(lead: Lead, directions: Tensor) -> Lead:
     """With the mean of the surrogates' directions (n, s, c, *size) added; these also become the first spare ones."""
-    towards = lead.towards + unit(directions.mean(1))
+    towards = lead.ray.towards + unit(directions.mean(1))
     spare = torch.cat([_ordered(directions, towards), lead.spare[:, : directions.shape[1]]], 1)
-    return replace(lead, towards=towards, spare=spare)
+    return replace(lead, ray=replace(lead.ray, towards=towards), spare=spare)
 
 
 def _swinging(clips: Tensor, number: int) -> Tensor:
@@ -196,30 +189,13 @@ def _answered(lead: Lead, state: State, queried: Tensor, margin: Tensor) -> Lead
     frames, flipped = lead.frames, state.margin < 0
     gain = (state.margin0 - margin) / queried.clamp(min=1e-12)
     better = frames.better(gain)
-    worse, anew = frames.trial & ~better, replace(lead, missed=0 * margin, last=0 * margin, margin=state.margin0)
-    found = _next_radius(lead.put(better, anew[better]), state, queried, margin)
-    shorter = lead.radius.minimum(torch.where(flipped, 0.99 * state.distance, torch.inf))
-    found = found.put(worse, replace(lead, radius=shorter)[worse])
+    worse, anew = frames.trial & ~better, replace(lead.ray, missed=0 * margin, last=0 * margin, margin=state.margin0)
+    found = lead.ray.put(better, anew[better]).answered(state, queried, margin)
+    shorter = lead.ray.radius.minimum(torch.where(flipped, 0.99 * state.distance, torch.inf))
+    found = found.put(worse, replace(lead.ray, radius=shorter)[worse])
     ready = flipped & (found.radius > READY * queried) & (state.step >= START)
-    return replace(found, frames=frames.after(gain, ready, state.x0.shape[2] if state.x0.dim() == 5 else 1))
-
-
-def _next_radius(lead: Lead, state: State, queried: Tensor, margin: Tensor) -> Lead:
-    """Slightly beyond where the margin vanishes by the last two answers, between the largest miss and the nearest flip;
-    `queried` and `margin` (n,) are of the last query. A perturbation that vanished when rounded counts as long as it was."""
-    queried = torch.where(queried > 0, queried, lead.radius)
-    won, flipped = margin < 0, state.margin < 0
-    start = state.margin0 / queried.clamp(min=1e-12)
-    drop = (lead.margin - margin) / (queried - lead.last)  # per unit of L2; a straight line's if that is not plausible
-    drop = torch.where(drop > 0.2 * start, drop, ((state.margin0 - margin) / queried).maximum(0.1 * start))
-    vanishes = queried + margin / drop
-    spare = torch.where(won, torch.where(lead.last == 0, SPARE[0], SPARE[1]), SPARE[2]) * (vanishes - queried).abs()
-    missing = (vanishes + spare).clamp(GROWTH[0] * queried, GROWTH[1] * queried)
-    missed = torch.where(won, lead.missed, lead.missed.maximum(queried))
-    best = torch.where(flipped, state.distance, torch.inf)
-    low = torch.where(missed < best, missed, 0.5 * best)
-    nearer = (vanishes + spare).maximum(low + 0.3 * (best - low)).minimum(0.99 * best)
-    return replace(lead, radius=torch.where(flipped, nearer, missing), missed=missed, last=queried, margin=margin)
+    after = frames.after(gain, ready, state.x0.shape[2] if state.x0.dim() == 5 else 1)
+    return replace(lead, ray=found, frames=after)
 
 
 def blurred(x: Tensor, rows: Tensor) -> Tensor:

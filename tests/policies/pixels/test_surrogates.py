@@ -10,6 +10,7 @@ from scipy.ndimage import fourier_gaussian
 import rlab
 from rlab.data.batch import Batch
 from rlab.policies.pixels.frames import Frames
+from rlab.policies.pixels.ray import Ray
 from rlab.policies.pixels.slopes import LEAN
 from rlab.policies.pixels.state import HABITS, Lead, PixelState
 from rlab.policies.pixels.surrogates import ANGLE, BLUR, Guide, blurred
@@ -63,7 +64,7 @@ def test_a_victim_far_more_robust_than_its_surrogate_flips_after_few_misses() ->
 def test_leanings_that_never_help_narrow_and_still_differ() -> None:
     none, one = torch.zeros(1), torch.ones(1, 3, 4, 8, 8)
     lead = Lead(
-        towards=none, radius=none, missed=none, last=none, margin=none, spare=none, leant=none, alike=none,
+        ray=Ray(none, none, none, none, none), spare=none, leant=none, alike=none,
         angle=torch.full((1,), ANGLE), blurred=none, frames=Frames.every(none),
     )  # fmt: skip
     memory = PixelState(
