@@ -170,15 +170,10 @@ class Row:
 
 
 def ours(
-    palette: str | Sequence[str],
-    guided: bool,
-    policy: str = "belief",
-    goal: str = "untargeted",
-    patch: int = 0,
-    trained: bool = True,
+    palette: str | Sequence[str], guided: bool, policy: str = "belief", goal: str = "untargeted", patch: int = 0
 ) -> Run:
-    """Our attack as any user calls it, until the budget is spent; without `patch`, the case says which. Free pixels do
-    without the shipped prior if not `trained`."""
+    """Our attack as any user calls it, until the budget is spent; without `patch`, the case says which. Free pixels have no
+    policy: here 'auto' is their search, and 'belief' their search without the shipped prior."""
 
     def run(name: str, batch: Batch, budget: int, seed: int, device: str) -> Curves:
         case = CASES[name]
@@ -188,13 +183,13 @@ def ours(
             options["patch"] = patch or case.patch
         if victim.device.type != "cpu":
             options["chunk"] = len(batch)
-        options |= {"palette": palette, "policy": policy, "goal": goal, "until": "budget", "seed": seed}
+        options |= {"palette": palette, "goal": goal, "until": "budget", "seed": seed}
         options["budget"] = budget + 2  # the clean prediction and the verification of the flip are not counted
-        if trained:
-            return flips(rlab.attack(victim, batch, **options), uncounted=1)
+        if palette != "pixels" or policy == "auto":
+            return flips(rlab.attack(victim, batch, policy=policy, **options), uncounted=1)
         attack = make_attack(batch, **options)
-        alone = replace(attack, policy=replace(attack.policy, opening=NoPrior()))
-        return flips(run_attack(alone, victim, batch), uncounted=1)
+        attack = replace(attack, policy=replace(attack.policy, opening=NoPrior()))
+        return flips(run_attack(attack, victim, batch), uncounted=1)
 
     return run
 
@@ -226,10 +221,9 @@ def within(budget: int, *rows: Row) -> tuple[Row, ...]:
 
 
 PIXELS = Row(OURS, ours("pixels", True, "auto"), "scores, surrogates' gradients, free pixels", seeds=1)
-PIXELS_ALONE = Row(OURS_ALONE, ours("pixels", False, "auto", trained=False), "scores, free pixels", seeds=1)
-PIXELS_TRAINED = Row(
-    f"{OURS_ALONE} + trained prior", ours("pixels", False, "auto"), "scores, a trained prior, free pixels", seeds=1
-)
+PIXELS_ALONE = Row(OURS_ALONE, ours("pixels", False), "scores, free pixels", seeds=1)
+PRIOR = "scores, a trained prior, free pixels"
+PIXELS_TRAINED = Row(f"{OURS_ALONE} + trained prior", ours("pixels", False, "auto"), PRIOR, seeds=1)
 PALETTE = Row(OURS_INSIDE, ours(NATURAL, True), "scores, surrogates' gradients, a palette")
 AUTO = Row("auto", ours(NATURAL, False, "auto"), "scores, a trained prior, a palette")
 BELIEF = Row("belief", ours(NATURAL, False), "scores, a palette")
