@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 from torch import Tensor
 
+from rlab.core.alone import answers_to_stored
 from rlab.core.batched import Rows
 from rlab.core.checks import check_clean, refuse_nan
 from rlab.core.cleanup import clean_up
@@ -170,9 +171,9 @@ class Attack:
         affordable = meter.left(outcome.rows) > 0  # a repeated query may have used up the budget
         for i in outcome.rows[~affordable].tolist():
             status[i] = Status.SPENT
-        rows, device = outcome.rows[affordable], meter.victim.device
+        rows = outcome.rows[affordable]
         if len(rows):
-            answers = meter(stored[rows].to(device), rows, "verify").cpu()
+            answers = answers_to_stored(outcome, stored, rows)
             scores[rows] = torch.where(meter.lost[rows][:, None], scores[rows], answers)
             low, high = outcome.batch.bounds
             inside = ((stored[rows] >= low) & (stored[rows] <= high)).flatten(1).all(1)

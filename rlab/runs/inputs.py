@@ -51,11 +51,13 @@ def taken(model: Model, data: Data, limit: int | None = None, stream: bool = Fal
         several = isinstance(model, Victim | ModelOptions) and model.multilabel
         batch = as_batch(data, limit, bounds, own_classes(model), predicted_by(model), several)
     modes = {part: part.training for part in model.modules()} if isinstance(model, nn.Module) else {}
-    victim: Victim | None = None
+    victim, dtype = None, torch.get_default_dtype()
     try:
         victim = _as_victim(model, batch)
+        torch.set_default_dtype(torch.float32)  # the user or the model's module may have changed it
         yield victim, relabelled(batch, victim.own_classes)
     finally:
+        torch.set_default_dtype(dtype)
         if isinstance(victim, HttpVictim) and str(victim.bill) and not silent.get():
             warnings.warn(f"the model at {victim.name}: {victim.bill}", Notice, stacklevel=3)
         for part, training in modes.items():
