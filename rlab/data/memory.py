@@ -174,7 +174,7 @@ def _pair(sample: Any) -> tuple[Any, Any]:
 def plain_array(value: Any) -> Array:
     if np.ma.is_masked(value):
         raise DataError(
-            f"expected arrays without masked values, got {np.ma.count_masked(value)} of {value.size}: replace them with "
+            f"expected arrays without masked values, got {np.sum(np.ma.getmaskarray(value))} of {value.size}: replace them with "
             "x.filled(value), or leave these samples out"
         )
     try:

@@ -22,6 +22,7 @@ from rlab.data.take import Order, Take
 from rlab.errors import DataError, Notice
 from rlab.predictions.kinds import Prediction
 from rlab.progress import silent
+from rlab.redact import spare
 from rlab.storage.config import Bounds, check
 from rlab.storage.outside import short
 from rlab.victims.base import Victim
@@ -63,6 +64,7 @@ def taken(
     victim: Victim | None = None
     try:
         victim = _as_victim(model, batch)
+        spare([*batch.ids, *batch.classes, *(str(value) for _, value in named or ())])
         yield victim, relabelled(batch, victim.own_classes)
     finally:
         if isinstance(victim, HttpVictim) and str(victim.bill) and not silent.get():
