@@ -18,7 +18,7 @@ from rlab.benchmarking.config import BenchmarkOptions, folder_name
 from rlab.benchmarking.folder import Benchmark
 from rlab.benchmarking.make import make_benchmark
 from rlab.comparison import AttackOutcome, CompareOptions, Comparison, run_comparison
-from rlab.errors import Notice, OptionError
+from rlab.errors import ModelError, Notice, OptionError
 from rlab.explanation import MethodComparison
 from rlab.explanation.explanation import Explanation
 from rlab.explanation.options import ExplainOptions, explain_declared
@@ -224,6 +224,8 @@ def benchmark(
         for name, (_, here) in placed.items():  # the first model's batch is used for all
             victims[name], batch = stack.enter_context(taken(here, batch, limit))
         batch = as_batch(batch, limit)
+        if odd := [name for name, victim in victims.items() if victim.own_classes not in ((), batch.classes)]:
+            raise ModelError(f"the model {odd[0]!r} lists the classes in another order than the others: use one order")
         named = {name: how for name, (how, _) in placed.items() if how is not None}
         declared = declared.model_copy(update={"models": named, "data": source})
         announce(Understood(batch, tuple(victims.values()), declared.filled(batch)[1]))

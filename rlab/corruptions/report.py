@@ -82,7 +82,7 @@ class CorruptionReport(Result):
     kinds: Mapping[str, tuple[Tally, ...]]  # one tally per level
     levels: tuple[int, ...]
     data: str  # fingerprint
-    rows: int  # queries
+    rows: int  # that reached the model
     baseline: CorruptionReport | None = None
     worst: Worst | None = None
 

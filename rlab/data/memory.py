@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, SequentialSampler, Subset, TensorDataset, default_collate
 
-from rlab.data.arrays import as_source, channels_first, refuse_turned
+from rlab.data.arrays import as_source, channels_first, settled_kind
 from rlab.data.batch import DARK, KINDS, Batch, likely_top
 from rlab.data.fields import UNIT, DataFields, check_room
 from rlab.data.labels import Encoded, class_names, encode, encode_values
@@ -43,12 +43,7 @@ def in_memory(data: object, source: DataFields) -> Batch:
         raise DataError("expected labels beside the samples, got None: pass (x, y) with the true class of each sample")
     if not y.ndim or not x.ndim or len(x) != len(y):
         raise DataError(f"expected as many labels as samples, got x of shape {x.shape} and y of shape {y.shape}")
-    kind = source.kind
-    if kind is None and source.rate is not None:
-        if source.layout is None:
-            refuse_turned(x.shape)
-        kind = "signal"
-    shaped = channels_first(x, kind, source.layout)
+    shaped = channels_first(x, settled_kind(source, x.shape), source.layout)
     known = {"kind": KINDS[shaped.ndim - 3], "bounds": source.bounds or _bounds(shaped), "layout": "channels_first"}
     rest = {"limit": left.limit, "order": left.order, "shuffle": left.shuffle}
     labels, classes = _labels(y, _class_names(data), source)
