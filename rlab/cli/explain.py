@@ -13,7 +13,7 @@ from rlab.cli.spoken import summary
 from rlab.data.batch import Batch
 from rlab.explanation.explanation import PICTURED, Explanation
 from rlab.explanation.files import GALLERY, REPORT
-from rlab.explanation.method_comparison import RULES, MethodComparison
+from rlab.explanation.method_comparison import AGAINST, RULES, MethodComparison
 from rlab.explanation.options import ExplainOptions, explain_declared
 from rlab.explanation.words import statements
 from rlab.present.table import plain, terminal
@@ -85,6 +85,9 @@ def _tell_maps(explanation: Explanation, batch: Batch) -> None:
 
 def _tell_comparison(comparison: MethodComparison, folder: Path) -> None:
     out.print(terminal(comparison.table()))
+    if middle := comparison.middle_table():
+        out.print(terminal(middle))
+        out.print(f"[dim]{AGAINST}[/dim]")
     for line in comparison.left_out:
         out.print(plain(f"{line}."))
     out.print(f"[dim]{RULES}[/dim]")

@@ -45,6 +45,7 @@ class Drawn:
     mask: Tensor | None = None  # (n, *size) bool if queries decided the mask's size; used with the default rule
     by_lead: Tensor | None = None  # (n, c, *size)
     waves: WaveEffects | None = None
+    drops: Tensor | None = None  # (n, c, *size)
 
 
 @dataclass(frozen=True)
@@ -90,6 +91,10 @@ class ExplanationTask:
     def clean_score(self) -> Tensor:
         """(n,) score of what is explained."""
         return self.subject.score(self.clean, torch.arange(len(self), device=self.clean.device))
+
+    def share(self, answers: Tensor) -> Tensor:
+        """Answers (n, k) about all samples -> the class's probability, or the share of the object shown (n,)."""
+        return self.subject.share(answers, torch.arange(len(self), device=answers.device))
 
     def query(self, x: Tensor, samples: Tensor) -> Tensor:
         """Rows x (m, c, *size) of these samples (m,) -> the score (m,) of what is explained."""
@@ -228,6 +233,7 @@ class Method(ABC):
             regions=drawn.regions,
             by_lead=None if drawn.by_lead is None else drawn.by_lead.cpu(),
             waves=drawn.waves,
+            drops=None if drawn.drops is None else drawn.drops.cpu(),
             probabilities=task.victim.probabilities(task.clean).cpu() if task.victim.prediction == "classes" else None,
             subject=task.subject,
         )
