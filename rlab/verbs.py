@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
@@ -18,7 +17,7 @@ from rlab.benchmarking.config import BenchmarkOptions, folder_name
 from rlab.benchmarking.folder import Benchmark
 from rlab.benchmarking.make import make_benchmark
 from rlab.comparison import AttackOutcome, CompareOptions, Comparison, run_comparison
-from rlab.errors import ModelError, Notice, OptionError
+from rlab.errors import ModelError, OptionError, give_notice
 from rlab.explanation import MethodComparison
 from rlab.explanation.explanation import Explanation
 from rlab.explanation.options import ExplainOptions, explain_declared
@@ -63,7 +62,7 @@ def attack(
     announce: Announce = show,
     **options: Unpack[AttackKeywords],
 ) -> AttackResult:
-    """Find, for every sample, a few patches whose distortion makes the model err.
+    """Find, for every sample, patches whose distortion makes the model err, at a small distance.
 
     The model is a torch module, a function of an array, a `Victim` or a name such as demo:digits. The data are a `Batch`, a
     `Source`, arrays (x, y), a Dataset or DataLoader of such pairs, or a path; at most `limit` samples are used. With `out`, the
@@ -82,7 +81,7 @@ def attack(
         stages = choose_stages(filled, samples, victim)
         if stages is not None:
             if progress:
-                warnings.warn(stages_words(stages, len(samples)), Notice, stacklevel=2)
+                give_notice(stages_words(stages, len(samples)))
             declared, filled = (options.model_copy(update={"stages": stages}) for options in (declared, filled))
         named_inputs = {"model": plain_input(named or model, "name"), "data": plain_input(data, "path")}
         config = named_inputs | filled.plain() | {"keep": keep}
@@ -94,7 +93,7 @@ def attack(
         wrong = (
             f"the model is wrong about {len(result) - int(result.attacked.sum())} of {len(result)} unchanged samples"
         )
-        warnings.warn(f"{wrong}: the doctor may show why (rlab doctor, in Python rlab.doctor)", Notice, stacklevel=2)
+        give_notice(f"{wrong}: the doctor may show why (rlab doctor, in Python rlab.doctor)")
     return result
 
 

@@ -99,6 +99,10 @@ class CorruptionReport(Result):
         """The mean over kinds of the calibration error."""
         return float(np.mean([_all(tallies).ece for tallies in self.kinds.values()]))
 
+    def totals(self) -> dict[str, Tally]:
+        """By kind, all levels together."""
+        return {kind: _all(tallies) for kind, tallies in self.kinds.items()}
+
     def ratios(self, relative: bool = False) -> dict[str, float]:
         """By kind: the error divided by the baseline's, or what it grows beyond the clean one; NaN where that is zero."""
         if self.baseline is None:

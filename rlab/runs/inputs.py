@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -21,7 +20,7 @@ from rlab.data.load import DataOptions, load
 from rlab.data.memory import InMemory, plain_array
 from rlab.data.source import Decoded, Source
 from rlab.data.take import Order, Take
-from rlab.errors import DataError, Notice
+from rlab.errors import DataError, give_notice
 from rlab.predictions.kinds import Prediction
 from rlab.progress import silent
 from rlab.redact import spare
@@ -73,7 +72,7 @@ def taken(
         yield victim, batch
     finally:
         if isinstance(victim, HttpVictim) and str(victim.bill) and not silent.get():
-            warnings.warn(f"the model at {victim.name}: {victim.bill}", Notice, stacklevel=3)
+            give_notice(f"the model at {victim.name}: {victim.bill}")
         for part, training in modes.items():
             part.training = training
 

@@ -205,6 +205,19 @@ def test_labels_and_target_classes_of_data_follow_the_models_order() -> None:
         assert seen.aims.tolist() == [1] * 6
 
 
+def test_a_notice_points_at_the_line_of_the_caller() -> None:
+    net = Net().eval()
+    wrong = 1 - net(X).argmax(1)
+    calls: dict[str, Callable[[], object]] = {
+        "the doctor may show why": lambda: rlab.attack(net, (X, wrong), budget=6),
+        "may contain a secret": lambda: rlab.HttpVictim("http://host/p", headers={"Authorization": "Bearer abcdefgh"}),
+    }
+    for words, call in calls.items():
+        with pytest.warns(Notice, match=words) as caught:
+            call()
+        assert [notice.filename for notice in caught if issubclass(notice.category, Notice)] == [__file__]
+
+
 def test_a_module_is_queried_in_evaluation_mode_and_restored() -> None:
     net = Net()
     net.layers[0].eval()
