@@ -50,7 +50,8 @@ def distil(
 ) -> Simulator:
     """Students of the victim that gave these answers; `start` goes on from earlier students in half the steps.
 
-    `progress` gets a line for each student, `under_way` one every ten seconds. `remember` stores each student's weights when they are made and returns stored ones.
+    `progress` gets a line for each student, `under_way` one every ten seconds. `remember` stores each student's weights when they
+    are made and returns stored ones.
     """
     aside = keep_aside(answers.source, seed)
     lesson = Lesson(answers[(~aside).nonzero()[:, 0]], bounds, multilabel, device)
