@@ -29,6 +29,10 @@ class DataError(InputError):
     """The samples, their labels or the files that hold them cannot be used."""
 
 
+class AttackError(DataError):
+    """An attack from elsewhere failed; a comparison goes on without it."""
+
+
 class ModelError(InputError):
     """The model cannot be loaded, or does not fit the data or the task."""
 

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 if TYPE_CHECKING:  # mypy resolves the imports between these files and the package last
     from collections.abc import Callable
     from collections.abc import Sequence
+    from rlab.comparison.recorder import QueryRecorder
     from rlab.core.goals.base import Goal
     from rlab.filters.base import Filter
     from rlab.filters.named import Distortion
@@ -47,7 +48,7 @@ class CompareKeywords(SharedKeywords, total=False):
     devices: str | Sequence[str] | None
     cluster: str | None
     policies: str | Policy[Any] | Sequence[str | Policy[Any]]
-    attacks: str | Sequence[str]
+    attacks: str | Policy[Any] | Callable[[QueryRecorder, Tensor], object] | Sequence[str | Policy[Any] | Callable[[QueryRecorder, Tensor], object]]
     reduce: bool
 
 class ExplainKeywords(SharedKeywords, total=False):

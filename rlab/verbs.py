@@ -18,7 +18,6 @@ from rlab.benchmarking.config import BenchmarkOptions, folder_name
 from rlab.benchmarking.folder import Benchmark
 from rlab.benchmarking.make import make_benchmark
 from rlab.comparison import AttackOutcome, CompareOptions, Comparison, run_comparison
-from rlab.data.load import DataOptions
 from rlab.errors import Notice, OptionError
 from rlab.explanation import MethodComparison
 from rlab.explanation.explanation import Explanation
@@ -28,7 +27,7 @@ from rlab.results.kept import Keep
 from rlab.results.result import AttackResult
 from rlab.runs.attack import run_attack
 from rlab.runs.executor import Workers, place
-from rlab.runs.inputs import Data, Model, as_batch, plain_input, taken, with_aims
+from rlab.runs.inputs import Data, Model, as_batch, named_data, plain_input, taken
 from rlab.runs.options import SharedAttackOptions
 from rlab.runs.sharing import WorkerOptions
 from rlab.runs.stages import choose_stages, stages_words
@@ -77,8 +76,7 @@ def attack(
     if keep not in (kinds := get_args(Keep)) or (out is None and keep != "everything"):
         raise OptionError(f"expected keep, which needs a folder `out`, to be one of {', '.join(kinds)}, got {keep!r}")
     named, here = _placed(declared, model)
-    with showing(progress), taken(here, data, limit, stream=True) as (victim, samples):
-        samples = with_aims(samples, declared.goal)
+    with showing(progress), taken(here, data, limit, stream=True, goal=declared.goal) as (victim, samples):
         filled, defaulted = declared.filled(samples)
         announce(Understood(samples, (victim,), defaulted))
         stages = choose_stages(filled, samples, victim)
@@ -134,8 +132,7 @@ def compare(
     declared = check_keywords(compare, CompareOptions, {**_IN_MEMORY, **options})
     declared.contenders()  # refuse unknown names before loading anything
     named, here = _placed(declared, model)
-    with showing(progress), taken(here, data, limit) as (victim, batch):
-        batch = with_aims(batch, declared.goal)
+    with showing(progress), taken(here, data, limit, goal=declared.goal) as (victim, batch):
         contenders = declared.contenders(None if named is None else Workers.of(declared, named, victim))
         filled, defaulted = declared.filled(batch)
         announce(Understood(batch, (victim,), defaulted))
@@ -219,9 +216,7 @@ def benchmark(
     name = folder_name(model) if isinstance(model, str) else "model"
     models = {} if model is None else model if isinstance(model, Mapping) else {name: model}
     placed = {name: _placed(declared, each) for name, each in models.items()}
-    source = data if isinstance(data, DataOptions) else None
-    if isinstance(data, str | os.PathLike):
-        source = check(DataOptions, {"path": os.fspath(data), "limit": limit}, f"the data {str(data)!r}")
+    source = named_data(data, limit)
     with showing(progress), ExitStack() as stack:
         source = source and source.suited(several=False)
         batch = data if source is None else source.load()

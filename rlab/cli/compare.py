@@ -25,7 +25,7 @@ def command(
 ) -> None:
     contenders = options.contenders()  # refuse unknown names before loading anything
     if dry_run:
-        return tell_attack(options, folder, list(contenders), len(options.attacks))
+        return tell_attack(options, folder, list(contenders))
     given = {name: getattr(options, name) for name in options.model_fields_set - set(_INPUTS)}
     with run_folder(folder, "compare", wait) as folder:
         comparison = compare(
@@ -35,7 +35,7 @@ def command(
         written = write_report(folder, page)
     for table in comparison.tables():
         out.print(terminal(table))
-    for line in comparison.equal_lines():
+    for line in comparison.lines():
         out.print(plain(line))
     out.print(f"[dim]{RULES}[/dim]")
     out.print(f"Rows and curves: [bold]{plain(folder)}[/bold]")

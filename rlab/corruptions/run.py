@@ -27,7 +27,7 @@ from rlab.filters.palettes import corruptions
 from rlab.progress import Progress, bar, quiet, showing
 from rlab.runs.attack import run_attack
 from rlab.runs.fingerprint import check_resumable, data_fingerprint, inputs_of
-from rlab.runs.inputs import Data, Model, plain_input, taken
+from rlab.runs.inputs import Data, Model, named_data, plain_input, taken
 from rlab.runs.options import AttackOptions
 from rlab.runs.palette_options import is_whole, make_palette
 from rlab.runs.understood import Announce, Understood, show
@@ -251,9 +251,8 @@ class Job:
 
 def files_of(data: Data, limit: int | None) -> DataOptions | None:
     """The files of CIFAR-10-C, if the data are such; None for data to corrupt."""
-    if isinstance(data, str | os.PathLike):
-        data = check(DataOptions, {"path": os.fspath(data), "limit": limit}, f"the data {str(data)!r}")
-    return data if isinstance(data, DataOptions) and data.path.startswith(CIFAR10C) else None
+    named = named_data(data, limit)
+    return named if named is not None and named.path.startswith(CIFAR10C) else None
 
 
 def stored(files: DataOptions, extra: bool) -> dict[str, tuple[str, ...]]:

@@ -49,9 +49,9 @@ class AttackOptions(LearningOptions, PaletteOptions):
     goal: Annotated[str | InstanceOf[Goal] | None, PlainSerializer(str, when_used="json-unless-none")] = Field(
         None,
         description="goal: untargeted, targeted:CLASS (or second-best, least-likely, data), below:PROBABILITY, multilabel[:LABEL]; "
-        "for boxes vanish[:SCORE], vanish-all, misclassify, move:IOU, appear[:CLASS], map50:VALUE; for maps iou:CLASS:VALUE, "
-        "pixels:SHARE, lose:CLASS, grow:CLASS; for numbers deviate:AMOUNT, deviate:10%, above:VALUE, under:VALUE "
-        "(default: untargeted; vanish, pixels:0.2, deviate:10%)",
+        "for boxes vanish, vanish-all, misclassify, move:IOU, appear[:CLASS], map50:VALUE (each may end in :SCORE); "
+        "for maps iou:CLASS:VALUE, pixels:SHARE, lose:CLASS, grow:CLASS; for numbers deviate:AMOUNT, deviate:10%, "
+        "above:VALUE, under:VALUE (default: untargeted; vanish, pixels:0.2, deviate:10%)",
     )
     budget: int | None = Field(
         None,

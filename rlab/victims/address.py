@@ -34,8 +34,8 @@ def suited(common: Common, template: Template) -> Common:
         changes["chunk"] = 1
     if template.scores is None:
         changes["outputs"] = "labels"
-        if template.classes:
-            changes["classes"] = len(template.classes)
+    if template.classes and {**common, **changes}.get("outputs") == "labels":
+        changes["classes"] = len(template.classes)
     return {**common, **changes}
 
 

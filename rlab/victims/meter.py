@@ -14,7 +14,7 @@ from rlab.errors import BudgetError, VictimError
 if TYPE_CHECKING:
     from rlab.victims.base import Victim
 
-PHASES = ("search", "cleanup", "verify", "train", "learn")
+PHASES = ("search", "cleanup", "verify", "train", "learn", "resume")
 
 
 class QueryMeter:

@@ -70,7 +70,7 @@ def test_test_arrays_before_train_arrays(tmp_path):
         ((2, 28, 28), "u1", "signal", (2, 28, 28)),
         ((2, 8, 9, 3), "f4", None, (2, 3, 8, 9)),
         ((2, 3, 8, 9), "f4", None, (2, 3, 8, 9)),
-        ((2, 3, 8, 3), "f4", None, (2, 3, 8, 3)),
+        ((2, 3, 4, 4), "f4", None, (2, 3, 4, 4)),
         ((2, 8, 16, 16), "f4", "video", (2, 1, 8, 16, 16)),
         ((2, 8, 16, 16, 3), "f4", None, (2, 3, 8, 16, 16)),
         ((2, 3, 8, 16, 16), "f4", None, (2, 3, 8, 16, 16)),
@@ -78,6 +78,24 @@ def test_test_arrays_before_train_arrays(tmp_path):
 )
 def test_axes(shape, dtype, kind, result):
     assert channels_first(np.zeros(shape, dtype), kind).shape == result
+
+
+@pytest.mark.parametrize("shape", [(2, 4, 16, 3), (2, 4, 8, 9, 3), (2, 3, 8, 3), (2, 1, 5, 1)])
+def test_two_axes_that_could_hold_the_channels_need_a_layout(shape):
+    data = (np.zeros(shape), Y[:2])
+    with pytest.raises(DataError, match=r"layout='channels_first'.*-D layout=channels_last"):
+        load(data)
+    assert load(data, layout="channels_first").shape == shape[1:]
+    assert load(data, layout="channels_last").shape == (shape[-1], *shape[1:-1])
+
+
+def test_masked_values_are_refused():
+    x, y = np.ma.masked_greater(np.ones((2, 3, 8, 8)), 5.0), np.ma.array(Y[:2], mask=[True, False])
+    assert len(load((x, Y[:2]))) == 2  # nothing is masked
+    x[0, 0, 0, 0] = np.ma.masked
+    for data in ((x, Y[:2]), (np.ones((2, 3, 8, 8)), y)):
+        with pytest.raises(DataError, match=r"got 1 of \d+"):
+            load(data)
 
 
 def test_a_rate_in_python_needs_the_time_last():

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 import rlab
+from rlab.data.load import DataOptions
 from rlab.data.take import Take
 from rlab.errors import InputError, Notice, OptionError
 from rlab.runs.inputs import as_batch, taken
@@ -159,6 +160,23 @@ def test_invalid_data_is_refused(data: Any) -> None:
         as_batch(data)
     with pytest.raises(InputError):
         as_batch((X, Y), limit=0)
+
+
+def test_a_limit_applies_to_declared_data() -> None:
+    for declared, count in ((DataOptions(path="demo:digits"), 3), (DataOptions(path="demo:digits", limit=2), 2)):
+        for stream in (False, True):
+            with taken("demo:digits", declared, 3, stream) as (_, batch):
+                assert len(batch) == count
+
+
+@pytest.mark.parametrize("data", [rlab.Batch(X, Y), (X, Y), "demo:digits", DataOptions(path="demo:digits")], ids=type)
+def test_listed_target_classes_belong_to_the_first_samples(data: Any) -> None:
+    model = "demo:digits" if isinstance(data, str | DataOptions) else Net()
+    with taken(model, data) as (_, batch):
+        first = batch.ids[:3]
+    for listed in ([1, 0, 1], [1, 0, 1, 1, 1, 1]):
+        with taken(model, data, 3, goal=rlab.Targeted(listed)) as (_, batch):
+            assert (batch.ids, batch.aims.tolist()) == (first, [1, 0, 1])
 
 
 def test_a_module_is_queried_in_evaluation_mode_and_restored() -> None:
