@@ -220,7 +220,9 @@ REFUSED: list[tuple[Callable[[Benchmark], object], type[InputError], str]] = [
     ),
     (lambda b: run_benchmark([b, nine_classes(b)], {"a": brightness()}), FolderError, "has 3 classes and .* has 9"),
     (
-        lambda b: run_benchmark([replace(b, manifest=replace(b.manifest, classes=("a", "b", "c")))], {"m": named("b", "a", "c")}),
+        lambda b: run_benchmark(
+            [replace(b, manifest=replace(b.manifest, classes=("a", "b", "c")))], {"m": named("b", "a", "c")}
+        ),
         ModelError,
         "'m' lists the benchmark's classes in another order: list them as 'a, b, c'",
     ),
