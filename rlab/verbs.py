@@ -21,6 +21,7 @@ from rlab.errors import ModelError, OptionError, give_notice
 from rlab.explanation import MethodComparison
 from rlab.explanation.explanation import Explanation
 from rlab.explanation.options import ExplainOptions, explain_declared
+from rlab.predictions.boxes import DECODE, UNDECODED, all_missed
 from rlab.progress import bar, showing
 from rlab.results.kept import Keep
 from rlab.results.result import AttackResult
@@ -89,6 +90,8 @@ def attack(
             folder = None if out is None else Path(out)
             workers = None if named is None else Workers.of(declared, named, victim)
             result = run_attack(declared, victim, samples, folder, config, advance, workers, keep)
+    if victim.prediction == "boxes" and all_missed(result.before, result.labels):
+        raise ModelError(f"{UNDECODED}: {DECODE}")
     if progress and 2 * int(result.attacked.sum()) < len(result):
         wrong = (
             f"the model is wrong about {len(result) - int(result.attacked.sum())} of {len(result)} unchanged samples"

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 import typer.main
 
-from rlab.cli.help import Command, Group
+from rlab.cli.help import Command, Group, written_help
 from rlab.errors import Notice, OptionError
 
 _USUAL = warnings.formatwarning
@@ -50,6 +50,8 @@ Guard = Callable[[Callable[..., Any]], Callable[..., None]]
 def make_app(words: Sequence[str], guarded: Guard) -> Callable[[Sequence[str]], Any]:
     """The app for this command line; only the command that is called gets its options. `guarded` wraps its body."""
     warnings.formatwarning = _as_note  # type: ignore[assignment]
+    if "_RLAB_COMPLETE" not in os.environ and (text := written_help(words)) is not None:
+        return lambda words: typer.echo(text)
     app = typer.Typer(cls=Group, pretty_exceptions_enable=False, rich_markup_mode="markdown", help=_HELP)
     app.callback(invoke_without_command=True)(_root)
     given = words

@@ -37,6 +37,11 @@ def in_memory(data: object, source: DataFields) -> Batch:
     uint8 is divided by 255 (or scaled to the bounds), other numbers become float32. The default bounds are [0, 1] if all values
     lie in it, 0..255 if they reach beyond its half, and their own range if some are negative; signals have none.
     """
+    for part in (data, *data) if isinstance(data, tuple | list) else (data,):
+        if type(part).__name__ == "DataFrame":
+            raise DataError(
+                "expected arrays, got a DataFrame: pass its values, x.to_numpy(), shaped (n, channels, *size)"
+            )
     data = _with_rows(data, source.target)
     x, y, take, left = _arrays(data, source.take)
     if y.dtype == object and not y.ndim and y.item() is None:
@@ -46,7 +51,7 @@ def in_memory(data: object, source: DataFields) -> Batch:
     shaped = channels_first(x, settled_kind(source, x.shape), source.layout)
     known = {"kind": KINDS[shaped.ndim - 3], "bounds": source.bounds or _bounds(shaped), "layout": "channels_first"}
     rest = {"limit": left.limit, "order": left.order, "shuffle": left.shuffle}
-    labels, classes = _labels(y, _class_names(data), source)
+    labels, classes = _labels(_without_objects(y) if y.dtype == object else y, _class_names(data), source)
     return replace(as_source(source.model_copy(update=known | rest), shaped, labels, classes)[:], take=take)
 
 
@@ -66,6 +71,21 @@ def _split(objects: Any) -> tuple[Array, Array]:
     if rows.ndim != 2 or rows.shape[1] != 5:
         raise DataError(f"expected the objects of a sample as rows x1, y1, x2, y2, class, got shape {rows.shape}")
     return rows[:, :4], rows[:, 4]
+
+
+def _without_objects(y: Array) -> Array:
+    """Labels (n,) that are objects, as texts or numbers."""
+    each = y.tolist()
+    if None in each:
+        missing = f"{each.count(None)} of {len(each)} samples, first for sample {each.index(None)}"
+        raise DataError(
+            f"expected a label for every sample, got None for {missing}: fill it in or leave the sample out"
+        )
+    try:
+        return y.astype(str if all(isinstance(label, str) for label in each) else np.float64)
+    except (TypeError, ValueError):
+        odd = next(label for label in each if not isinstance(label, int | float))
+        raise DataError(f"expected integers or names as labels, got values like {str(odd)[:40]!r}") from None
 
 
 def _labels(y: Array, own: tuple[str, ...] | None, source: DataFields) -> Encoded:

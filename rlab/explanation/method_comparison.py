@@ -27,9 +27,10 @@ SCORES = ("queries", "dice", "iou", "pointing", "energy", "dice_map", "deletion"
 RULES = (
     "Dice, IoU: overlap of the mask and the ground truth. Dice of the map: that of the map itself, cut by the same rule; some "
     "methods first spread it over places that look alike, which uses only the input. Pointing: whether the map's highest point "
-    "lies inside the ground truth. Energy: the share of the map inside. Deletion (lower is better) and insertion: area under the class's probability "
-    "as the highest points are blurred, or shown. Stability: rank correlation between two seeds. Sanity: rank correlation with "
-    "the map of the same model with shuffled weights; near 1 means that the map does not depend on the model. Queries: rows per "
+    "lies inside the ground truth. Energy: the share of the map inside. Deletion (lower is better) and insertion: area under the "
+    "class's probability as the highest points are blurred, or shown. Stability: rank correlation between two seeds. Sanity: rank "
+    "correlation with the map of the same model with shuffled weights; near 1 means that the map does not depend on the model. "
+    "Queries: rows per "
     "sample that reached the model for the map, including the clean prediction but not the rows for scores."
 )
 

@@ -13,7 +13,7 @@ from rlab.core.trace import DISTANCE_NAMES
 from rlab.present.table import number
 from rlab.present.viewer import runs
 from rlab.results.change import flip_shares, that_count, weigh
-from rlab.results.predicted import class_words
+from rlab.results.predicted import box_flip_words, class_words
 from rlab.stats import median_of
 
 if TYPE_CHECKING:
@@ -62,6 +62,9 @@ def sample_sentence(sample: AttackedSample, distance: bool = True) -> str:
     label, after = class_words(setting, sample.label), class_words(setting, sample.predicted_after)
     before, spent = class_words(setting, sample.predicted_before), _many(sample.queries, "query", "queries")
     kind, _, target = setting.goal.partition(":")
+    if setting.target == "boxes" and status is Status.SUCCEEDED:
+        what = box_flip_words(setting, sample.truth, sample.before, sample.after)
+        return f"{label}: {what} after {_done(sample, distance)}"
     if setting.target != "classes" and status in _ROW_SENTENCES:
         return _ROW_SENTENCES[status].format(
             label=label, before=before, after=after, spent=spent, done=_done(sample, distance)

@@ -64,6 +64,8 @@ def run_attack(
     options = recipe if isinstance(recipe, AttackOptions) else None
     lesson = options if options is not None and isinstance(options.learn, int) else None
     attack = built(recipe if lesson is None else lesson.model_copy(update={"learn": None}), samples)
+    if options is not None:
+        _say_left_out(options)
     if options is not None and options.stages is not None:
         check_stages(options, attack)
     if attack.noisy and isinstance(victim, HttpVictim) and victim.cache is not None:
@@ -96,6 +98,7 @@ class AttackJob:
         simulator = learn_first(self.lesson, self.victim, self.samples, folder, config, self.progress)
         recipe = self.lesson.model_copy(update={"simulator": simulator})
         attack = recipe.build(self.samples)
+        _say_left_out(recipe)
         return replace(self, attack=attack, options=recipe, lesson=None)
 
     def in_memory(self) -> AttackResult:
@@ -250,6 +253,14 @@ class AttackJob:
                 self.progress(FinishedRows(rows, recalled=True))
             chunks[key], at = slice(at, stop), stop
         return chunks, todo, saved
+
+
+def _say_left_out(options: AttackOptions) -> None:
+    """Say before the first query if the search does without the students."""
+    simulator = options.simulator if isinstance(options.learn, int) else options.read_simulator()
+    if isinstance(simulator, Simulator) and options.trusted(simulator) is None:
+        advice = "the attack leaves them out; learn with more queries or more inputs"
+        warnings.warn(f"{simulator.weak}: {advice}", Notice, stacklevel=3)
 
 
 def chunk_size(attack: Attack, victim: Victim, samples: Samples) -> int:

@@ -134,7 +134,8 @@ class AttackOptions(LearningOptions, PaletteOptions):
         assert whole.palette is not None and whole.patch is not None  # noqa: PT018
         assert whole.budget is not None and whole.distance is not None and whole.goal is not None  # noqa: PT018
         simulator = whole.read_simulator()
-        prior = whole._prior(batch, simulator)
+        trusted = whole.trusted(simulator)
+        prior = whole._prior(batch, trusted)
         own = None if prior is None else gradient_filters(prior, batch.bounds)
         palette = make_palette(whole.palette, batch, own, whole.rounded(batch))
         beside = 2 * len(prior.surrogates if prior else ())
@@ -158,8 +159,10 @@ class AttackOptions(LearningOptions, PaletteOptions):
             patience=whole.patience,
             chunk=chunk,
             paced=whole.chunk is None,
-            label=_label(policy_spec(whole.policy), policy, whole.surrogate, simulator),
-            learned=None if simulator is None or whole.stages is not None else _learned(simulator, whole.learn),
+            label=_label(policy_spec(whole.policy), policy, whole.surrogate, trusted),
+            learned=None
+            if simulator is None or whole.stages is not None
+            else _learned(simulator, whole.learn, trusted is not None),
             seed=whole.seed,
             until=whole.until,
             distance=whole.distance,
@@ -172,7 +175,11 @@ class AttackOptions(LearningOptions, PaletteOptions):
 
     def gradients(self, batch: Samples) -> dict[str, Filter]:
         """Return the filters that use the surrogates' gradients, by name."""
-        prior = self._prior(batch, self.read_simulator()) if any(map(by_gradient, self.palette or ())) else None
+        prior = (
+            self._prior(batch, self.trusted(self.read_simulator()))
+            if any(map(by_gradient, self.palette or ()))
+            else None
+        )
         return {} if prior is None else gradient_filters(prior, batch.bounds)
 
     def _prior(self, batch: Samples, simulator: Simulator | None) -> SurrogatePrior | None:
@@ -198,7 +205,7 @@ class AttackOptions(LearningOptions, PaletteOptions):
         trained = policy.prior.suited(batch.shape)
         # Students know less than other trained models: their gradients are a worse prior than the one that ships.
         alone = self.surrogate is None and not isinstance(trained, NoPrior)
-        return ImaginePolicy(replace(policy, prior=trained) if alone else search, prior)
+        return ImaginePolicy(replace(policy, prior=trained) if alone else search, prior, wary=self.surrogate is None)
 
     def _pixels(self, batch: Samples, prior: SurrogatePrior | None) -> Policy[Any]:
         """Return the policy for free pixels, with the surrogates as prior if there are any."""
@@ -263,6 +270,6 @@ def _label(named: str, policy: Policy[Any], surrogate: Sequence[Surrogate] | Non
     return f"{named} -> {policy}" if named.startswith("auto") else named
 
 
-def _learned(simulator: Simulator, learn: int | str | None) -> Learned:
-    card = simulator.card
-    return Learned(len(card.students), card.answers, card.agreement, card.queries, here=isinstance(learn, int))
+def _learned(simulator: Simulator, learn: int | str | None, used: bool) -> Learned:
+    card, here = simulator.card, isinstance(learn, int)
+    return Learned(len(card.students), card.answers, card.agreement, card.queries, here, used)

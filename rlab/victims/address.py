@@ -41,10 +41,10 @@ def suited(common: Common, template: Template) -> Common:
 def spoken_at(url: str, template: str | Template | None) -> tuple[str, Template]:
     """The http(s) address and the template; kserve://host:8080/MODEL or kserve+https://... name a protocol and a model."""
     scheme, at, rest = url.partition("://")
-    protocol, _, transport = scheme.partition("+")
+    protocol, _, transport = scheme.lower().partition("+")
     chosen = load_template(template) if isinstance(template, str) else template
     if not at or protocol in ("http", "https"):
-        return url, chosen or load_template(DEFAULT)
+        return f"{protocol}{at}{rest}" if at else url, chosen or load_template(DEFAULT)
     if protocol not in shipped() or transport not in ("", "http", "https"):
         schemes = ", ".join(f"{name}://" for name in shipped())
         raise OptionError(f"expected an address like http://host:8000/predict or one of {schemes}, got {protocol!r}")

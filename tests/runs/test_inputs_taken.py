@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from mypy import api
@@ -17,7 +18,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 import rlab
 from rlab.data.load import DataOptions
 from rlab.data.take import Take
-from rlab.errors import InputError, Notice, OptionError
+from rlab.errors import DataError, InputError, Notice, OptionError
 from rlab.runs.inputs import as_batch, taken
 from rlab.runs.options import AttackOptions, SharedAttackOptions
 from rlab.runs.sharing import WorkerOptions
@@ -278,3 +279,23 @@ def test_mypy_knows_every_option(tmp_path: Path) -> None:
     assert code == 1
     assert [line.split(":")[1] for line in output.splitlines() if ": error:" in line] == ["5", "6"]
     assert "budgte" in output
+
+
+@pytest.mark.parametrize(
+    ("data", "advice"),
+    [
+        (pd.DataFrame(np.zeros((4, 8))), r"x\.to_numpy\(\)"),
+        ((pd.DataFrame(np.zeros((4, 8))), np.zeros(4, int)), r"x\.to_numpy\(\)"),
+        ((np.zeros((3, 8)), np.array([0, None, 1], object)), "got None for 1 of 3 samples, first for sample 1"),
+        ((np.zeros((3, 8)), np.array(["a", "b", None], object)), "got None for 1 of 3 samples, first for sample 2"),
+        ((np.zeros((2, 8)), np.array(["a", {}], object)), "expected integers or names as labels, got values like"),
+    ],
+)
+def test_frames_and_labels_that_are_missing_are_refused(data: Any, advice: str) -> None:
+    with pytest.raises(DataError, match=advice):
+        as_batch(data, 2)
+
+
+def test_labels_that_are_objects_are_read() -> None:
+    assert as_batch((np.zeros((2, 1, 8)), np.array(["b", "a"], object))).classes == ("a", "b")
+    assert as_batch((np.zeros((2, 1, 8)), np.array([1, 0], object))).y.tolist() == [1, 0]
