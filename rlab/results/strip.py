@@ -94,7 +94,11 @@ def _draw_boxes(picture: Image.Image, boxes: Sequence[BoxChange], scale: float) 
     pen = ImageDraw.Draw(picture)
     for box in boxes:
         corners = [round(scale * value) for value in box.xyxy]
-        pen.rectangle((*corners[:2], *np.maximum(corners[2:], corners[:2])), outline=FATES[box.fate], width=max(1, picture.width // 100))
+        pen.rectangle(
+            (*corners[:2], *np.maximum(corners[2:], corners[:2])),
+            outline=FATES[box.fate],
+            width=max(1, picture.width // 100),
+        )
 
 
 def _drawn(sample: Sample) -> tuple[tuple[str, str, str], str]:
