@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from rlab.core.checks import same_answers
-from rlab.errors import Notice
+from rlab.errors import give_notice
 
 if TYPE_CHECKING:
     from rlab.core.attack import SearchOutcome
@@ -36,12 +35,10 @@ def answers_to_stored(outcome: SearchOutcome, stored: Tensor, rows: Tensor) -> T
     depends = not (meter.lost[one].any() or same_answers(meter.victim, *shown))
     depends = depends and torch.equal(stored[one], outcome.perturbed[one])
     if depends:
-        warnings.warn(
+        give_notice(
             "the model answers an input differently when it is queried alone: its answers are random, or depend on the other "
             "inputs of a batch, as with batch normalisation without running statistics. Each flip was verified alone; "
-            "rlab doctor shows more",
-            Notice,
-            stacklevel=2,
+            "rlab doctor shows more"
         )
     rest = torch.cat([answers(part) for part in others.split(1)]) if depends else answers(others)
     whole = torch.empty(len(rows), alone.shape[1])

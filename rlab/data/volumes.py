@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -70,11 +71,11 @@ def find_studies(folder: Path) -> list[Study]:
         parent = name.rpartition("/")[0]
         series = _series(folder / name) if name.lower().endswith(DICOM) else ""
         groups.setdefault((parent, series) if series else (name, ""), []).append(name)
-    studies = []
+    studies, series_of = [], Counter(parent for parent, _ in groups)
     for (parent, series), members in groups.items():
         alone = len(members) == 1
-        several = sum(other == parent for other, _ in groups) > 1
-        own = f"{parent}/{series[-12:]}" if several else parent
+        home = parent or folder.resolve().name
+        own = f"{home}/{series[-12:]}" if series_of[parent] > 1 else home
         studies.append(Study(members[0] if alone else own, tuple(folder / name for name in members)))
     return sorted(studies, key=lambda study: study.name)
 

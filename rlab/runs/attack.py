@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import errno
 import math
-import warnings
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Generator, Iterator, Mapping, Sequence
@@ -20,7 +19,7 @@ from rlab.core.attack import Attack
 from rlab.core.heard import CleanAnswers
 from rlab.data.batch import Samples, summarise_losses
 from rlab.data.source import Loss
-from rlab.errors import DataError, FolderError, Notice, OptionError
+from rlab.errors import DataError, FolderError, OptionError, give_notice
 from rlab.filters import check_palette
 from rlab.filters.palette import FreePixels
 from rlab.learning.simulator import SIMULATOR, Simulator
@@ -65,6 +64,8 @@ def run_attack(
     options = recipe if isinstance(recipe, AttackOptions) else None
     lesson = options if options is not None and isinstance(options.learn, int) else None
     attack = built(recipe if lesson is None else lesson.model_copy(update={"learn": None}), samples)
+    if options is not None:
+        _say_left_out(options)
     if options is not None and options.stages is not None:
         check_stages(options, attack)
     if attack.noisy and isinstance(victim, HttpVictim) and victim.cache is not None:
@@ -97,6 +98,7 @@ class AttackJob:
         simulator = learn_first(self.lesson, self.victim, self.samples, folder, config, self.progress)
         recipe = self.lesson.model_copy(update={"simulator": simulator})
         attack = recipe.build(self.samples)
+        _say_left_out(recipe)
         return replace(self, attack=attack, options=recipe, lesson=None)
 
     def in_memory(self) -> AttackResult:
@@ -134,7 +136,7 @@ class AttackJob:
                 job = self.taught(folder / SIMULATOR, config)
                 chunk_work.join_chunks(resume, *job._make_chunks(store))
                 if lost := chunk_work.left_out(resume):
-                    warnings.warn(summarise_losses(lost), Notice, stacklevel=2)
+                    give_notice(summarise_losses(lost))
             kept = self.keep != "assignments" or self.learns  # answers to proposals are in the parts
             resume.finish(files.ARRAYS, files.SAMPLES, parts=kept)
         return AttackResult.load(folder)
@@ -229,10 +231,8 @@ class AttackJob:
         except KeyboardInterrupt as stop:
             raise KeyboardInterrupt(f"{saved} of {len(self.samples)} samples are saved in {resume.folder}") from stop
         if repeated:
-            warnings.warn(
-                f"a stopped run had begun {len(twice)} of these chunks, so up to {repeated:,} queries were paid twice",
-                Notice,
-                stacklevel=2,
+            give_notice(
+                f"a stopped run had begun {len(twice)} of these chunks, so up to {repeated:,} queries were paid twice"
             )
         return keys, [key for key in keys if key not in todo]
 
@@ -253,6 +253,14 @@ class AttackJob:
                 self.progress(FinishedRows(rows, recalled=True))
             chunks[key], at = slice(at, stop), stop
         return chunks, todo, saved
+
+
+def _say_left_out(options: AttackOptions) -> None:
+    """Say before the first query if the search does without the students."""
+    simulator = options.simulator if isinstance(options.learn, int) else options.read_simulator()
+    if isinstance(simulator, Simulator) and options.trusted(simulator) is None:
+        advice = "the attack leaves them out; learn with more queries or more inputs"
+        give_notice(f"{simulator.weak}: {advice}")
 
 
 def chunk_size(attack: Attack, victim: Victim, samples: Samples) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -13,7 +12,7 @@ from torch import Tensor
 from rlab.core.attack import Attack
 from rlab.core.checks import same_answers
 from rlab.data.batch import Samples
-from rlab.errors import FolderError, Notice
+from rlab.errors import FolderError, give_notice
 from rlab.runs.chunk_work import places
 from rlab.storage.resume import Resume
 from rlab.victims.base import PHASES, QueryMeter, Victim
@@ -42,7 +41,7 @@ def check_same_model(
         if chunks:
             why = "no finished sample has a query left" if known is None else "its answers are declared noisy"
             sentence = f"this run goes on without a check that the model is the same, because {why}"
-            warnings.warn(sentence, Notice, stacklevel=2)
+            give_notice(sentence)
         return
     sample, outputs, meter = samples[[known.place]], victim.outputs, QueryMeter(victim, 1, attack.budget)
     meter.counts[0, PHASES.index("search")] = known.spent
@@ -56,7 +55,7 @@ def check_same_model(
             f"and now it is {now}. Use the same model, or name another folder with --out; if a model's answers vary, start "
             "with noisy"
         )
-    warnings.warn("1 query has checked that the model still answers as before", Notice, stacklevel=2)
+    give_notice("1 query has checked that the model still answers as before")
 
 
 def _answers(victim: Victim, samples: Samples, resume: Resume, chunks: Mapping[str, slice]) -> Iterator[CleanAnswer]:

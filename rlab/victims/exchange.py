@@ -8,7 +8,7 @@ import time
 import zlib
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from statistics import median
 from typing import Any
@@ -47,6 +47,12 @@ class Clients:
         """Close the connection of a thread that is too late, so that it stops at its next byte."""
         if (client := self.taken.pop(thread, None)) is not None:
             client.close()
+
+    def look_up(self, url: Any) -> object:
+        """What the server says at another address, e.g. about a model, as JSON; None if it says nothing."""
+        with self.take() as client, suppress(httpx_package().HTTPError, ValueError):
+            return client.get(url).json()
+        return None
 
     def close(self) -> None:
         for client in (*self.free, *self.taken.values()):

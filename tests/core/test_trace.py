@@ -153,8 +153,10 @@ def test_until_decides_how_long_a_search_goes_on(results: dict[str, AttackResult
     )
 
 
-def test_what_cleanup_gives_back_is_traced(results: dict[str, AttackResult]) -> None:
-    result = results["square steady"]
+def test_what_cleanup_gives_back_is_traced() -> None:
+    victim = exact_victim(2)
+    batch = labelled_by(victim, make_batch(2, 5))
+    result = attack(victim, batch, palette=PALETTE, patch=2, budget=80, policy="greedy(take=4)")
     longest = max(result.improvements, key=len)
     row = result.improvements.index(longest)
     assert len(longest) > 1
