@@ -73,8 +73,12 @@ def attack(
     first query; by default it prints it (`rlab.runs.understood`).
     """
     declared = check_keywords(attack, SharedAttackOptions, options)
-    if keep not in (kinds := get_args(Keep)) or (out is None and keep != "everything"):
-        raise OptionError(f"expected keep, which needs a folder `out`, to be one of {', '.join(kinds)}, got {keep!r}")
+    if keep not in (kinds := get_args(Keep)):
+        raise OptionError(f"expected keep to be one of {', '.join(kinds)}, got {keep!r}")
+    if out is None and keep != "everything":
+        raise OptionError(
+            f"keep={keep!r} says what a run folder stores, but there is none: pass out='runs/x', or leave out keep"
+        )
     named, here = _placed(declared, model)
     with showing(progress), taken(here, data, limit, stream=True, goal=declared.goal) as (victim, samples):
         filled, defaulted = declared.filled(samples)
@@ -96,6 +100,8 @@ def attack(
         wrong = (
             f"the model is wrong about {len(result) - int(result.attacked.sum())} of {len(result)} unchanged samples"
         )
+        if result.labels.dim() > 1 and result.setting.goal == "multilabel":
+            wrong += ", where one wrong label of a sample is enough; goal='multilabel:LABEL' judges one label alone"
         give_notice(f"{wrong}: the doctor may show why (rlab doctor, in Python rlab.doctor)")
     return result
 

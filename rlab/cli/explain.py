@@ -26,7 +26,7 @@ from rlab.victims.torch_module import TorchVictim
 def command(
     options: ExplainOptions,
     label: Annotated[
-        int | None, typer.Option("--class", help="Class to explain (default: the predicted class)")
+        str | None, typer.Option("--class", help="Class to explain, by number or name (default: the predicted one)")
     ] = None,
     compare: Annotated[
         bool, typer.Option("--compare", help="Score several methods in a table and a gallery page")
@@ -43,7 +43,8 @@ def command(
     from --masks; without it, the scores that need it are left out. Attack options apply to the method 'mask', which shows the
     patches that an attack changed. These localise badly: to see where the model looks, use the default method, 'belief'.
     """
-    options = options if label is None else options.model_copy(update={"label": label})
+    if label is not None:
+        options = options.model_copy(update={"label": int(label) if label.isdecimal() else label})
     if dry_run:
         return _plan(options, folder, compare)
     with run_folder(folder, "explain", wait) as folder:

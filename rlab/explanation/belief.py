@@ -108,7 +108,7 @@ class Belief(Method):
         at_regions = [reconcile(*average(belief, shares), own) for belief, own in zip(beliefs, direct, strict=True)]
         effect, deviation = (torch.stack(part).float() for part in zip(*at_regions, strict=True))
         count = self._shares(task.size, self._steps(task))[2]
-        cuts, before = _alone(task, regions, blank, count).cpu(), task.share(task.clean).float().cpu()
+        cuts, before = _alone(task, regions, blank, count).cpu(), task.before
         effects = RegionEffects(regions, before, cuts, effect, deviation, direct.shape[2] - 1 + POOLED)
         maps = raise_patches(means, places)
         if self._steps(task):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,8 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from rlab.data.batch import Batch
+from rlab.errors import OptionError
+from rlab.explanation.base import Method
 from rlab.explanation.explanation import PICTURED, Explanation
 from rlab.explanation.files import save_comparison
 from rlab.explanation.pictures import draw_maps
@@ -39,6 +41,13 @@ AGAINST = (
     f"A map that does not beat {MIDDLE}, which ignores the model, shows nothing in this score: its interval includes 0 or lies on "
     "the wrong side, above 0 for deletion and below 0 for the others."
 )
+
+
+def refuse_unscored(methods: Iterable[Method]) -> None:
+    """Refuse methods that cannot be scored."""
+    for method in methods:
+        if not method.scored:
+            raise OptionError(f"the method {method.name!r} is no longer scored: compare 'belief' or 'credit' instead")
 
 
 def mean_of(scores: Mapping[str, Tensor], name: str, seed: int = 0) -> Estimate:

@@ -50,8 +50,7 @@ class Waves(ByLead):
         after = self._after(task, masks, groups, fill)  # (n, w, g, cuts)
         leads = task.batch.leads or tuple(f"lead {number + 1}" for number in range(groups.shape[1]))
         names = group_names([g.nonzero().flatten().tolist() for g in groups], leads)
-        before = task.share(task.clean).float().cpu()
-        effects = WaveEffects(SEGMENTS, names, before, after.cpu(), masks.any(2).cpu())
+        effects = WaveEffects(SEGMENTS, names, task.before, after.cpu(), masks.any(2).cpu())
         points = masks.sum(2)[:, :, None] * groups.sum(1)  # (n, w, g)
         effect = effects.effect.to(points.device)
 

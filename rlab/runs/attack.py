@@ -260,7 +260,7 @@ def _say_left_out(options: AttackOptions) -> None:
     simulator = options.simulator if isinstance(options.learn, int) else options.read_simulator()
     if isinstance(simulator, Simulator) and options.trusted(simulator) is None:
         advice = "the attack leaves them out; learn with more queries or more inputs"
-        warnings.warn(f"{simulator.weak}: {advice}", Notice, stacklevel=3)
+        give_notice(f"{simulator.weak}: {advice}")
 
 
 def chunk_size(attack: Attack, victim: Victim, samples: Samples) -> int:

@@ -13,7 +13,7 @@ from rlab.core.attack import Attack
 from rlab.core.channels import TOGETHER, parse_channels
 from rlab.core.distances import Measure
 from rlab.core.env import Accepting
-from rlab.core.goals import USUAL, Goal, MultiLabel, Untargeted, parse_goal
+from rlab.core.goals import USUAL, Goal, MultiLabel, Untargeted, parse_goal, with_positions
 from rlab.core.grid import UNTOUCHED
 from rlab.core.setting import Learned
 from rlab.core.trace import Until
@@ -118,6 +118,7 @@ class AttackOptions(LearningOptions, PaletteOptions):
         usual = {"palette": palette, "patch": patch, "budget": defaults.BUDGETS[batch.kind]}
         defaulted: dict[str, Any] = {name: value for name, value in usual.items() if getattr(self, name) is None}
         goal = usual_goal(batch) if self.goal is None else self.goal
+        goal = with_positions(goal, batch.classes) if isinstance(goal, str) else goal
         if self.goal is None and goal != str(Untargeted()):
             defaulted["goal"] = goal
         distance = self.distance or ("l2" if tuple(palette) == (PIXELS,) else defaults.DISTANCES[batch.kind])
@@ -228,7 +229,7 @@ class RunOptions(AttackOptions):
 
     def suited_data(self) -> DataOptions:
         """Return the data with one label per sample, or several, as the model and the goal have."""
-        goal = parse_goal(self.goal) if isinstance(self.goal, str) else self.goal
+        goal = parse_goal(with_positions(self.goal, None)) if isinstance(self.goal, str) else self.goal
         return self.data.suited(self.model.multilabel or (goal is not None and goal.multilabel))
 
     def attack_options(self) -> AttackOptions:

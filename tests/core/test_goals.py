@@ -28,6 +28,7 @@ from rlab.core.goals import (
     parse_goal,
 )
 from rlab.core.goals.numbers import Direction
+from rlab.core.goals.parse import with_positions
 from rlab.errors import DataError, InputError, OptionError
 
 ALL_GOALS = [kind for _, kind in inspect.getmembers(goals, inspect.isclass) if not inspect.isabstract(kind)]
@@ -188,3 +189,21 @@ def test_the_lead_over_an_impossible_class_is_finite() -> None:
     assert margins[0].tolist() == [1e6, 1.0]
     assert margins[1].tolist() == [-1e6, 0.0]
     assert Untargeted().alternatives(tensor([[math.nan, 0.0]]), tensor([0])).isnan().all()
+
+
+@pytest.mark.parametrize(
+    ("text", "positions"),
+    [
+        ("targeted:MI", "targeted:2"), ("multilabel:a:b", "multilabel:1"), ("targeted:second-best", "targeted:second-best"),
+        ("targeted:1", "targeted:1"), ("lose:MI:0.3", "lose:2:0.3"), ("untargeted", "untargeted"), ("below:0.2", "below:0.2"),
+    ],
+)  # fmt: skip
+def test_goals_name_classes(text: str, positions: str) -> None:
+    assert with_positions(text, ("NORM", "a:b", "MI")) == positions
+
+
+def test_a_goal_that_names_no_class_is_refused() -> None:
+    with pytest.raises(OptionError, match="names the class 'XX', but the classes of the data have NORM, MI"):
+        with_positions("targeted:XX", ("NORM", "MI"))
+    with pytest.raises(OptionError, match="write its number"):
+        with_positions("targeted:XX", ())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import get_args
 
@@ -35,6 +35,22 @@ USUAL: dict[Prediction, str] = {
 }
 
 
+def with_positions(text: str, classes: Sequence[str] | None) -> str:
+    """The text of a goal with the position of a class in place of its name; `classes` None takes any name for position 0."""
+    name, _, rest = text.partition(":")
+    first = rest.split(":")[0]
+    if name not in _OF_CLASSES or not first or first.lstrip("-").isdecimal() or first in (*_RELATIVE, ANY):
+        return text
+    if classes is None:
+        return f"{name}:0{rest[len(first) :]}"
+    longest = sorted(classes, key=len, reverse=True)  # a name may contain a colon
+    found = next((one for one in longest if rest == one or rest.startswith(f"{one}:")), None)
+    if found is None:
+        known = ", ".join(classes[:12]) if classes else "no names, so write its number"
+        raise OptionError(f"the goal {text!r} names the class {first!r}, but the classes of the data have {known}")
+    return f"{name}:{classes.index(found)}{rest[len(found) :]}"
+
+
 def parse_goal(text: str) -> Goal:
     """Parse 'untargeted', 'targeted:3', 'vanish:0.5' or 'deviate:10%'; the inverse of `str(goal)`."""
     name, *values = text.split(":")
@@ -58,6 +74,7 @@ def _deviate(text: str) -> Goal:
     return Deviate(float(value), relative, directions.get(text[0], "both"))
 
 
+_OF_CLASSES = ("targeted", "multilabel", "appear", "iou", "lose", "grow")
 _RELATIVE: dict[str, Relative] = {name: name for name in get_args(Relative)}
 _MAKERS: dict[str, Callable[..., Goal]] = {
     "untargeted": Untargeted,
