@@ -54,7 +54,7 @@ class CompareKeywords(SharedKeywords, total=False):
 class ExplainKeywords(SharedKeywords, total=False):
     policy: str | Policy[Any]
     method: str | Sequence[str] | None
-    label: int | None
+    label: int | str | None
     masks: str | None
     mask_values: int | str | Sequence[int] | None
     rule: str

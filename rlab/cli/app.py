@@ -20,7 +20,7 @@ COMMANDS = {
     "demo": "Attack a signal, an image and a clip classifier on embedded data.",
     "init": "Inspect your data and write a commented configuration file.",
     "doctor": "Check model, data and palette before you spend queries.",
-    "attack": "Find a few patches of every sample whose distortion makes the model fail.",
+    "attack": "Find patches of every sample whose distortion makes the model fail.",
     "learn": "Train a simulator on a model's answers, so that attacks need fewer queries.",
     "show": "Show the results of a run: summary, samples, pictures.",
     "compare": "Run several attacks on the same model, samples and budget.",

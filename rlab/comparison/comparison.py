@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import warnings
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -20,7 +19,7 @@ from rlab.comparison.outcome import FREE_PIXELS, AttackOutcome, Contender, Figur
 from rlab.core.distances import Measure
 from rlab.core.trace import DISTANCE_NAMES
 from rlab.data.batch import Batch
-from rlab.errors import AttackError, FolderError, ModelError, Notice, OptionError
+from rlab.errors import AttackError, FolderError, ModelError, OptionError, give_notice
 from rlab.present.chart import Chart
 from rlab.present.figures import draw_panels
 from rlab.present.page import Block, Charts, Number, Page, Section, Text
@@ -96,7 +95,7 @@ def run_comparison(
                 if len(failed) + 1 == len(contenders):
                     raise
                 failed[name] = f"{error} (after {victim.rows.total() - before:,} queries)"
-                warnings.warn(f"{failed[name]}; the comparison goes on without it", Notice, stacklevel=3)
+                give_notice(f"{failed[name]}; the comparison goes on without it")
             else:
                 tell(name, outcomes[name])
         if not next(iter(outcomes.values())).attacked.any():
@@ -259,7 +258,7 @@ class Comparison(Result):
         needs = {name: tuple(words) for name, words in setting["needs"].items()}
         if setting.get("counted") != COUNTED and any(FREE_PIXELS in words for words in needs.values()):
             old = "an older version wrote this comparison: attacks of papers and libraries do not count the clean query in it"
-            warnings.warn(old, Notice, stacklevel=2)
+            give_notice(old)
         return cls(ids, setting["budget"], setting["seed"], outcomes, needs, setting.get("failed", {}))
 
 

@@ -141,7 +141,7 @@ class Attack:
         cleanup = self.cleanup and self.until != "flip" and not policy.reduces
         window = WINDOW_OF_LABELS if victim.tells_labels else WINDOW
         listener = Listener() if listen and not isinstance(self.palette, FreePixels) else None
-        trace = Trace(n, batch.bounds, self.distance, progress, window, cleanup, listener)
+        trace = Trace(n, batch.bounds, self.distance, progress, window, cleanup, listener, attacked.cpu())
         if attacked.any():
             env = AttackEnv(meter, replace(self.task, labels=victim.tells_labels))
             start = self._start(env, meter, batch, x0, attacked, seeds.to(x0.device), clean, aimed)

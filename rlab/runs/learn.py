@@ -23,12 +23,13 @@ from rlab.core.checks import need_classes
 from rlab.data.batch import Batch, Samples
 from rlab.data.eight_bit import EightBit
 from rlab.data.load import DataOptions
-from rlab.errors import DataError, ModelError, OptionError
+from rlab.errors import DataError, ModelError, OptionError, give_notice
 from rlab.filters import check_palette
 from rlab.filters.palette import PIXELS, by_gradient, refuse_pixels
 from rlab.learning.answers import Answers, Plan, ask, shuffled
 from rlab.learning.distil import FEWEST, Remember, Tell, distil
 from rlab.learning.simulator import FILE, Simulator, best_device, read_simulator
+from rlab.learning.students import shapes_for
 from rlab.progress import Progress, Said, bar, quiet, showing
 from rlab.runs.answers import EarlierAnswers, earlier_answers
 from rlab.runs.fingerprint import check_resumable, data_fingerprint, inputs_of
@@ -137,7 +138,7 @@ class Lessons:
         """Learn in memory, or in a folder that belongs to this configuration."""
         plan = self._plan()
         if folder is None:
-            return self._learn(plan, None)
+            return _judged(self._learn(plan, None))
         question = {"command": "learn", **config}
         if self.victim is not None and self.samples is not None:
             check_resumable(self.victim, config, folder)
@@ -145,13 +146,13 @@ class Lessons:
         with open_run(folder, question) as resume:
             if resume.query_ledger("select 1 from files where name = ?", FILE):
                 check_files(folder, FILE)
-                return read_simulator(folder)
+                return _judged(read_simulator(folder))
             resume.create()
             write_config(folder, config)
             simulator = self._learn(plan, resume)
             simulator.save(folder / FILE)
             resume.finish(FILE, parts=True)
-        return read_simulator(folder)
+        return _judged(read_simulator(folder))
 
     def _plan(self) -> Plan | None:
         """The inputs to query, all that can be checked before the first query."""
@@ -187,14 +188,24 @@ class Lessons:
         if plan is not None:
             parts.append(self._ask(plan, resume))
         answers = Answers.join(parts)
-        self.tell(f"training students on {len(answers):,} answers")
+        self.tell(f"training students on {len(answers):,} answers, on {best_device()}")
         bounds = plan.batch.bounds if plan is not None else self.earlier.bounds if self.earlier else (0.0, 1.0)
         known = self.victim or self.earlier
         multilabel = known is not None and known.multilabel
-        return distil(
-            answers, bounds, multilabel=multilabel, seed=self.options.seed, device=best_device(), progress=self.tell,
-            remember=_remember(resume, answers),
-        )  # fmt: skip
+        with (
+            bar(len(shapes_for(answers.x.shape[2:], best_device())), "training", unit="students")
+            if self.shown
+            else nullcontext(quiet) as show
+        ):
+
+            def trained(line: str) -> None:
+                self.tell(line)
+                show([line])
+
+            return distil(
+                answers, bounds, multilabel=multilabel, seed=self.options.seed, device=best_device(), progress=trained,
+                under_way=(lambda line: show(Said(line))) if self.shown else self.tell, remember=_remember(resume, answers),
+            )  # fmt: skip
 
     def _ask(self, plan: Plan, resume: Resume | None) -> Answers:
         """The victim's answers to the plan, those stored before first; unanswered rows are left out."""
@@ -215,6 +226,14 @@ class Lessons:
         if not got:
             raise ModelError("the model answered none of the queries with a score")
         return replace(Answers.join(got), queries=int(meter.counts.sum()), origins=("queries to learn from",))
+
+
+def _judged(simulator: Simulator) -> Simulator:
+    """The simulator, with a notice if attacks will leave its students out."""
+    if simulator.weak:
+        advice = "attacks leave them out; learn with more queries or more inputs"
+        give_notice(f"{simulator.weak}: {advice}")
+    return simulator
 
 
 def _answered(meter: QueryMeter, x: Tensor, resume: Resume | None, key: str) -> Tensor:

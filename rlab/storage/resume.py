@@ -6,7 +6,8 @@
 A folder belongs to the first command and configuration (its question); any other is refused. The SQLite ledger lists the
 finished steps with their fingerprints and digests, so that damage is noticed on reading. Plain values and tables are stored in
 the ledger. A value with tensors is stored in a file, which is complete before the ledger lists it, since the process may be
-killed at any moment. A run that fails before its first step leaves nothing behind.
+killed at any moment. The ledger is written before a step begins, so that a killed run shows; a run that fails before it has
+finished a step leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import json
 import shutil
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 from urllib.parse import quote
@@ -24,11 +25,11 @@ import pyarrow as pa
 from torch import Tensor
 
 from rlab import __version__
-from rlab.errors import FolderError
+from rlab.errors import FolderError, give_notice
 from rlab.redact import redact
 from rlab.storage import files, ledger
 from rlab.storage.lock import LOCK, hold
-from rlab.storage.names import refuse_strange
+from rlab.storage.names import CONFIG, refuse_strange
 from rlab.storage.tables import redact_table
 
 Value = TypeVar("Value")
@@ -42,9 +43,14 @@ def open_run(folder: Path, question: Mapping[str, Any]) -> Iterator[Resume]:
     fingerprint = ledger.sha256(json.dumps(dict(question), sort_keys=True, default=str))[:24]
     with hold(folder, str(question.get("command", "")), fingerprint):
         resume = Resume(folder, question)
+        new = resume.db is None
         try:
             resume.clean()
             yield resume
+        except Exception:
+            if new:
+                resume.forget()
+            raise
         finally:
             resume.close()
 
@@ -56,7 +62,9 @@ class Resume:
         self.folder = folder
         self.question: dict[str, Any] = json.loads(json.dumps(redact(dict(question)), default=str))
         self.db: sqlite3.Connection | None = None
-        self.early: list[str] = []  # steps begun before there was a ledger to note them in
+        self.before: dict[
+            str, str
+        ] = {}  # versions and device of the process that began the run, until they are compared
         refuse_strange(folder)
         if (folder / ledger.LEDGER).exists():
             self._open()
@@ -135,13 +143,26 @@ class Resume:
         if self.db is None:
             self.folder.mkdir(parents=True, exist_ok=True)
             self._open()
-            for key in self.early:
-                self.begin(key)
 
     def close(self) -> None:
         if self.db is not None:
             self.db.close()
             self.db = None
+
+    def forget(self) -> None:
+        """Remove what the run has written if it has no result yet, so that the folder is free for any configuration."""
+        with suppress(OSError, FolderError):  # the error that ended the run says more
+            if self.db is not None and self._is_bare():
+                self.close()
+                shutil.rmtree(self.folder / ledger.PARTS, ignore_errors=True)
+                for name in (CONFIG, ledger.LEDGER):
+                    (self.folder / name).unlink(missing_ok=True)
+
+    def _is_bare(self) -> bool:
+        """Whether nothing is finished and the folder holds only what a run writes before its first result."""
+        own = {LOCK, CONFIG, ledger.PARTS, ledger.LEDGER, f"{ledger.LEDGER}-journal"}
+        done = "select 1 from steps where finished = 1 union select 1 from files"
+        return not self.query_ledger(done) and {path.name for path in self.folder.iterdir()} <= own
 
     def clean(self) -> None:
         """Remove half-written files and parts without a finished step; keep all parts if the ledger is empty, as it may
@@ -179,11 +200,10 @@ class Resume:
 
     def begin(self, key: str) -> None:
         """Note that the step has begun, so that an interruption shows."""
-        if self.db is None:
-            self.early.append(key)
-        else:
-            insert = "insert into steps (key, fingerprint, begun, finished) values (?, '', 1, 0) on conflict (key)"
-            self.write_ledger(f"{insert} do update set begun = begun + 1, finished = 0", key)
+        self.create()
+        self._compare_versions()
+        insert = "insert into steps (key, fingerprint, begun, finished) values (?, '', 1, 0) on conflict (key)"
+        self.write_ledger(f"{insert} do update set begun = begun + 1, finished = 0", key)
 
     def _read(self, key: str) -> Any:
         ((stored, digest, part),) = self.query_ledger("select value, digest, part from steps where key = ?", key)
@@ -209,8 +229,12 @@ class Resume:
     def _open(self) -> None:
         self.db = ledger.connect(self.folder, write=True)
         before = ledger.read_question(self.db, self.folder)
+        if before is not None and before.values != self.question and self._is_bare():  # killed at the first step
+            self.forget()
+            self.db, before = ledger.connect(self.folder, write=True), None
         if before is not None:
             self._check_same(before)
+            self.before = before.versions
         with ledger.one_sentence(self.folder):
             self.db.execute("pragma synchronous = full")
             self.db.executescript(ledger.TABLES)
@@ -230,6 +254,16 @@ class Resume:
         if differ:
             what = f"a run of another configuration ({', '.join(differ)} differ{'s' if len(differ) == 1 else ''})"
             raise FolderError(f"{self.folder} holds {what}: {_HINT}")
+
+    def _compare_versions(self) -> None:
+        """Say once if other versions or another device go on with the run."""
+        now, before, self.before = ledger.current_versions(), self.before, {}
+        if differ := [name for name in ("torch", "Python", "device") if before.get(name, now[name]) != now[name]]:
+            begun, here = (", ".join(f"{name} {versions[name]}" for name in differ) for versions in (before, now))
+            sentence = (
+                f"{self.folder} was begun with {begun} and goes on with {here}: results may differ in their last bits"
+            )
+            give_notice(sentence)
 
     def query_ledger(self, query: str, *values: Any) -> list[Any]:
         """Return rows of the ledger; none if there is no ledger yet."""

@@ -225,7 +225,7 @@ def test_the_same_seed_gives_the_same_run_and_another_does_not(policy: str) -> N
 
 
 def test_without_cleanup_the_first_flip_is_stored() -> None:
-    result = run(policy="square", cleanup=False)
+    result = run(policy="greedy", budget=80, cleanup=False)
     won = result.succeeded
     assert won.any()
     assert (result.queries[:, PHASES.index("cleanup")] == 0).all()
@@ -234,7 +234,7 @@ def test_without_cleanup_the_first_flip_is_stored() -> None:
 
 
 def test_cleanup_only_restores_patches() -> None:
-    before, after = run(policy="square", cleanup=False), run(policy="square")
+    before, after = (run(policy="greedy(take=6)", budget=80, cleanup=cleanup) for cleanup in (False, True))
     won = before.succeeded & after.succeeded
     kept = after.assignment[won] != 0
     assert won.any()
