@@ -192,6 +192,7 @@ def test_a_run() -> None:
     assert "most often cat read as dog (2 of 3); blur made 83% of the squared change; on 1 the model failed" in words
     assert words.endswith("1 more was not attacked")
     assert "cat read" not in AttackResult.join([flips[0], flips[2]]).sentence  # no confusion occurs twice
+    assert "cat read" not in AttackResult.join([*flips, flips[2]]).sentence  # a tie
     assert others[0].sentence == "None of 1 attacked sample flipped within 50 queries"
     assert "was attacked" in others[1].sentence
     assert math.isinf(others[0][0].distance)
