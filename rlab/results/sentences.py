@@ -109,8 +109,8 @@ def run_sentence(result: ResultData) -> str:
     best, patches = (median_of(v, won) for v in (result.best_within(setting.budget), result.final["l0_patches"]))
     near = f"at a median {DISTANCE_NAMES[setting.distance]} of {setting.format_distance(best)}"
     size = f"{patches:g} of {_many(len(setting.grid), 'patch', 'patches')}"
-    cost = f"{median_of(result.effort, won):g} queries"
-    facts = f"{flipped} of {_many(attacked, 'attacked sample')} flipped, {near}, {size} and {cost}"
+    cost = f"the search stopped at {median_of(result.effort, won):g} of {setting.budget:,} queries"
+    facts = f"{flipped} of {_many(attacked, 'attacked sample')} flipped, {near} and {size}; {cost}"
     return "; ".join(filter(None, [facts, _confusion(result), _culprit(result)])) + failed + left
 
 
