@@ -57,7 +57,8 @@ def test_the_planted_patch_is_found_and_nothing_else_is_left(policy: str, rank: 
     assert torch.equal(result.assignment != 0, only.expand(len(result), -1))
     assert torch.equal(result.masks[0], there.grid.expand(only))
     assert (result.final["l0_patches"] == 1).all()
-    assert (result.final["l2"] <= result.flip["l2"]).all()
+    measure = "map255" if rank == 3 else "l2"  # what the attack makes small
+    assert (result.final[measure] <= result.flip[measure]).all()
 
 
 def test_samples_that_are_already_wrong_cost_one_query_and_stay_unchanged() -> None:
