@@ -49,8 +49,12 @@ def run(rank: int = 2, n: int = 8, wrong: tuple[int, ...] = (), **options: Any) 
 @pytest.mark.parametrize("policy", NAMED_POLICIES)
 def test_the_planted_patch_is_found_and_nothing_else_is_left(policy: str, rank: int) -> None:
     there = planted(rank)
-    options: dict[str, Any] = {"palette": ["dead_pixel@0.5", "illuminate@0.3"], "patch": PATCHES[rank], "budget": 500}
-    result = attack(there.victim, there.batch, policy=policy, **options)
+    options: dict[str, Any] = {
+        "palette": ["dead_pixel@0.5", "illuminate@0.3"],
+        "patch": PATCHES[rank],
+        "distance": "l2",
+    }
+    result = attack(there.victim, there.batch, policy=policy, budget=500, **options)
     assert set(result.status) == {Status.SUCCEEDED}
     only = torch.zeros(len(there.grid), dtype=torch.bool)
     only[there.patch] = True
