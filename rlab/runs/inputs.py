@@ -62,15 +62,17 @@ def taken(
     if isinstance(model, ModelOptions) and model.bounds is not None:
         batch = rescaled(batch, model.bounds)
     modes = {part: part.training for part in model.modules()} if isinstance(model, nn.Module) else {}
-    victim: Victim | None = None
+    victim, dtype = None, torch.get_default_dtype()
     try:
         victim = _as_victim(model, batch)
+        torch.set_default_dtype(torch.float32)  # the user or the model's module may have changed it
         spare([*batch.ids, *batch.classes, *(str(value) for _, value in named or ())])
         batch = relabelled(batch, victim.own_classes)
         if aims is not None and isinstance(batch, Batch | Source):
             batch = replace(batch, aims=aims[:limit])
         yield victim, batch
     finally:
+        torch.set_default_dtype(dtype)
         if isinstance(victim, HttpVictim) and str(victim.bill) and not silent.get():
             give_notice(f"the model at {victim.name}: {victim.bill}")
         for part, training in modes.items():

@@ -10,14 +10,13 @@ import torch
 from torch import Tensor
 
 from rlab.core.attack import Attack
+from rlab.core.checks import same_answers
 from rlab.data.batch import Samples
 from rlab.errors import FolderError, give_notice
 from rlab.runs.chunk_work import places
 from rlab.storage.resume import Resume
 from rlab.victims.base import PHASES, QueryMeter, Victim
-from rlab.victims.torch_module import TorchVictim
 
-_SAME, _ROUGHLY = 1e-3, 0.02  # largest change of a score; a GPU and half precision round by the size of a batch
 _TIE = 1e-3  # relative difference of the two highest scores below which rounding decides the label
 
 
@@ -74,9 +73,7 @@ def _answers(victim: Victim, samples: Samples, resume: Resume, chunks: Mapping[s
 
 
 def _same(victim: Victim, before: Tensor, now: Tensor) -> bool:
-    half = isinstance(victim, TorchVictim) and (victim.autocast or victim.dtype.itemsize == 2)
-    far = _ROUGHLY if half or victim.device.type != "cpu" else _SAME
-    if before.shape != now.shape or not torch.allclose(before, now, rtol=0, atol=far, equal_nan=True):
+    if not same_answers(victim, before, now):
         return False
     if victim.prediction != "classes" or victim.multilabel or before.argmax() == now.argmax():
         return True

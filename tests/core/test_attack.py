@@ -9,10 +9,11 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 from rlab.core.goals import Targeted
 from rlab.data.batch import UNBOUNDED, Batch
-from rlab.errors import DataError, InputError, ModelError, VictimError
+from rlab.errors import DataError, InputError, ModelError, Notice, VictimError
 from rlab.results.result import AttackResult, Status
 from rlab.runs.attack import run_attack
 from rlab.runs.options import make_attack
@@ -63,7 +64,7 @@ def test_samples_that_are_already_wrong_cost_one_query_and_stay_unchanged() -> N
     result = run(n=6, wrong=(1, 4))
     assert [i for i, status in enumerate(result.status) if status is Status.SKIPPED] == [1, 4]
     for i in (1, 4):
-        assert result.queries[i].tolist() == [1, 0, 0, 0, 0]
+        assert result.queries[i].tolist() == [1, *[0] * (len(PHASES) - 1)]
         assert torch.equal(result.perturbed[i], result.original[i])
         assert not result.assignment[i].any()
         assert math.isnan(result.flip["l2"][i])
@@ -283,3 +284,21 @@ def test_the_result_describes_the_run() -> None:
     assert torch.equal(result.original, batch.x)
     torch.testing.assert_close(result.before, victim.probabilities(victim(batch.x)))
     torch.testing.assert_close(result.after, victim.probabilities(victim(result.perturbed)))
+
+
+def test_flips_of_a_model_that_depends_on_the_batch_hold_alone() -> None:
+    """Without more queries than others take: those of the verification show it."""
+    inner, x = exact_victim(2), make_batch(2, 8).x
+
+    def relative(rows: Tensor) -> Tensor:
+        return inner._predict((rows - rows.mean(0) / 2).clamp(0, 1))
+
+    victim = CallableVictim(lambda rows: relative(torch.from_numpy(rows)).numpy())
+    y = relative(x).argmax(1)
+    with pytest.warns(Notice, match="Each flip was verified alone"):
+        result = attack(victim, (x, y), patch=PATCHES[2], palette=PALETTE, budget=30)
+    alone = torch.cat([relative(row[None]).argmax(1) for row in result.perturbed])
+    assert (alone != y)[result.succeeded].all()
+    assert Status.UNVERIFIED in result.status
+    assert sum(victim.rows.values()) == int(result.queries.sum())
+    assert int(result.queries.max()) <= 30

@@ -199,16 +199,19 @@ def test_an_error_without_words_is_one_sentence() -> None:
         CallableVictim(mute)(X)
 
 
-def test_a_model_may_change_the_default_dtype_and_the_working_folder(tmp_path: Path) -> None:
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_model_may_change_the_default_dtype_and_the_working_folder(dtype: torch.dtype, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
 
     def restless(x: NDArray[np.float32]) -> Tensor:
-        torch.set_default_dtype(torch.float64)
+        torch.set_default_dtype(torch.float16)
         os.chdir(tmp_path / "elsewhere")
         return torch.as_tensor(x).reshape(len(x), -1)[:, :3]
 
     x = torch.rand(4, 1, 4, 4)
+    torch.set_default_dtype(dtype)
     result = rlab.attack(restless, (x, x.flatten(1)[:, :3].argmax(1)), out="run", budget=8, patch=2, progress=False)
-    assert torch.get_default_dtype() == torch.float32
+    assert torch.get_default_dtype() == dtype
+    torch.set_default_dtype(torch.float32)
     assert Path.cwd() == tmp_path
     assert len(AttackResult.load("run")) == len(result) == 4
