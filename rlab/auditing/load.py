@@ -84,14 +84,15 @@ def load_audit(
         refuse_pixels(filled.palette, "an audit")
         attack = filled.build(batch)
         check_palette(attack.palette, batch.x[:4], batch.bounds)
-    benchmark = _stored_benchmark(filled, batch)
-    _check_requirements(filled, batch, attack.palette, benchmark)
     with stopped_at("loading the model"):
         model, here = place(options, options.model)
         filled = filled.model_copy(update={"model": model})
         victim = load_model(here, batch.bounds)
         victim.rows.clear()
         batch = relabelled(batch, victim.own_classes)
+    benchmark = _stored_benchmark(filled, batch)
+    _check_requirements(filled, batch, attack.palette, benchmark)
+    with stopped_at("loading the model"):
         foreign = [stage for stage in ("detect", "benchmark", "harden") if stage in filled.steps]
         if victim.prediction != "classes" and foreign:
             advice = "drop the requirement on 'detection'" if foreign[0] == "detect" else f"set '{foreign[0]}: false'"

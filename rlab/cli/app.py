@@ -6,6 +6,7 @@ import importlib
 import os
 import warnings
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -51,7 +52,7 @@ def make_app(words: Sequence[str], guarded: Guard) -> Callable[[Sequence[str]], 
     """The app for this command line; only the command that is called gets its options. `guarded` wraps its body."""
     warnings.formatwarning = _as_note  # type: ignore[assignment]
     if "_RLAB_COMPLETE" not in os.environ and (text := written_help(words)) is not None:
-        return lambda words: typer.echo(text)
+        return partial(_show_help, text)
     app = typer.Typer(cls=Group, pretty_exceptions_enable=False, rich_markup_mode="markdown", help=_HELP)
     app.callback(invoke_without_command=True)(_root)
     given = words
@@ -75,6 +76,11 @@ def make_app(words: Sequence[str], guarded: Guard) -> Callable[[Sequence[str]], 
         for each in getattr(inner, "commands", {called: inner}).values():
             each.callback = guarded(each.callback)
     return lambda words: made(_repeated(words, "--from") if called == "learn" else words, prog_name="rlab")
+
+
+def _show_help(text: str, words: Sequence[str]) -> None:
+    typer.echo(text)
+    raise SystemExit(0)
 
 
 def load_command(name: str) -> typer.Typer | Callable[..., Any]:

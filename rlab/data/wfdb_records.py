@@ -192,22 +192,9 @@ def cut_source(source: DataFields, found: Found, y: Tensor, classes: Sequence[st
         files += [record.path.with_name(name) for name in record.files]
     unit = DEVIATIONS if source.scaling else cuts[0].record.unit(leads)
     facts = source.facts(classes) | {"numbered": numbered, "left_out": found.left_out}
-    facts |= {
-        "bounds": UNBOUNDED,
-        "unit": unit,
-        "rate": rate,
-        "leads": leads,
-        "parts": tuple(of[cut.record.path] for cut in cuts),
-    }
-    return Source(
-        read,
-        (len(leads), cuts[0].length),
-        y,
-        tuple(cut.id for cut in cuts),
-        tuple(files),
-        parts=tuple(of[cut.record.path] for cut in cuts),
-        **facts,
-    )
+    facts |= {"bounds": UNBOUNDED, "unit": unit, "rate": rate, "leads": leads}
+    ids, parts = tuple(cut.id for cut in cuts), tuple(of[cut.record.path] for cut in cuts)
+    return Source(read, (len(leads), cuts[0].length), y, ids, tuple(files), parts=parts, **facts)
 
 
 def _labels(source: DataFields, cuts: Sequence[Cut]) -> Encoded:

@@ -118,7 +118,9 @@ class MethodComparison(Result):
         if MIDDLE not in self.judged or not others:
             return None
         names = [name for name in ("dice", "dice_map", "deletion", "insertion") if name in self.names]
-        rows = [[method, *(self.difference(method, MIDDLE, name) for name in names)] for method in others]
+        rows: list[list[str | Estimate]] = [
+            [method, *(self.difference(method, MIDDLE, name) for name in names)] for method in others
+        ]
         return Table(
             [f"minus {MIDDLE}", *_heads(names)], rows, f"Against a Gaussian in the middle, the method {MIDDLE}"
         )

@@ -30,7 +30,7 @@ BATCH, LEARNING_RATE, WEIGHT_DECAY = 64, 4e-3, 5e-4
 EPOCHS, FEWEST_STEPS, MOST_STEPS = {"cpu": 30, "cuda": 60}, 300, 6000
 FEWEST = 8  # inputs from which anything can be learned
 ASIDE, FEWEST_ASIDE = 0.1, 32  # the share of the inputs kept aside, and the fewest where there are enough
-PACE, FIRST_STEPS = 10.0, 20  # seconds between two words on training, and the steps after which the first comes
+PACE, FIRST_STEPS = 30.0, 20  # seconds between two words on training, and the steps after which the first comes
 Weights = Mapping[str, Tensor]
 Remember = Callable[[str, Callable[[], Weights]], Weights]  # by key: weights made earlier, or made now
 Tell = Callable[[str], None]
@@ -45,13 +45,12 @@ def distil(
     device: torch.device,
     start: Simulator | None = None,
     progress: Tell = lambda line: None,
-    under_way: Tell = lambda line: None,
     remember: Remember = lambda key, make: make(),
 ) -> Simulator:
     """Students of the victim that gave these answers; `start` goes on from earlier students in half the steps.
 
-    `progress` gets a line for each student, `under_way` one every ten seconds. `remember` stores each student's weights when they
-    are made and returns stored ones.
+    `progress` gets a line for each student, and one every half a minute. `remember` stores each student's weights when they are
+    made and returns stored ones.
     """
     aside = keep_aside(answers.source, seed)
     lesson = Lesson(answers[(~aside).nonzero()[:, 0]], bounds, multilabel, device)
@@ -65,7 +64,7 @@ def distil(
         def make(
             about: StudentShape = about, number: int = number, first: Student | None = first, name: str = name
         ) -> Weights:
-            return lesson.teach(about, seed + number, first, lambda line: under_way(f"{name}: {line}")).state_dict()
+            return lesson.teach(about, seed + number, first, lambda line: progress(f"{name}: {line}")).state_dict()
 
         student = lesson.make(about)
         student.load_state_dict(dict(remember(f"{number}-{about.architecture}", make)))

@@ -109,8 +109,8 @@ def run_sentence(result: ResultData) -> str:
     best, patches = (median_of(v, won) for v in (result.best_within(setting.budget), result.final["l0_patches"]))
     near = f"at a median {DISTANCE_NAMES[setting.distance]} of {setting.format_distance(best)}"
     size = f"{patches:g} of {_many(len(setting.grid), 'patch', 'patches')}"
-    cost = f"{median_of(result.effort, won):g} queries"
-    facts = f"{flipped} of {_many(attacked, 'attacked sample')} flipped, {near}, {size} and {cost}"
+    cost = f"the search stopped at {median_of(result.effort, won):g} of {setting.budget:,} queries"
+    facts = f"{flipped} of {_many(attacked, 'attacked sample')} flipped, {near} and {size}; {cost}"
     return "; ".join(filter(None, [facts, _confusion(result), _culprit(result)])) + failed + left
 
 
@@ -126,14 +126,14 @@ def _culprit(result: ResultData) -> str:
 
 
 def _confusion(result: ResultData) -> str:
-    """The most common confusion of classes; empty if none occurs twice, and for boxes, maps and numbers."""
+    """The most common confusion of classes; empty if none leads or occurs twice, and for boxes, maps and numbers."""
     if result.setting.target != "classes":
         return ""
     labels, after = result.labels[result.succeeded], result.after[result.succeeded]
     read = (after > 0.5).int() if labels.dim() > 1 else after.argmax(1)
-    (pair, count), *_ = Counter(zip(_classes(labels), _classes(read), strict=True)).most_common(1)
-    words = [class_words(result.setting, k) for k in pair]
-    return f"most often {words[0]} read as {words[1]} ({count} of {len(labels)})" if count > 1 else ""
+    (pair, count), *others = Counter(zip(_classes(labels), _classes(read), strict=True)).most_common(2)
+    words, leads = [class_words(result.setting, k) for k in pair], all(fewer < count for _, fewer in others)
+    return f"most often {words[0]} read as {words[1]} ({count} of {len(labels)})" if count > 1 and leads else ""
 
 
 def _classes(labels: Tensor) -> list[int | tuple[int, ...]]:

@@ -22,12 +22,12 @@ from rlab.data.source import Loss
 from rlab.errors import DataError, FolderError, OptionError, give_notice
 from rlab.filters import check_palette
 from rlab.filters.palette import FreePixels
+from rlab.learning import ENOUGH
 from rlab.learning.simulator import SIMULATOR, Simulator
 from rlab.progress import Progress, Said, quiet
 from rlab.results.kept import Keep
 from rlab.results.result import AttackResult
 from rlab.results.rows import with_losses
-from rlab.results.stages import ENOUGH
 from rlab.runs import chunk_work
 from rlab.runs.chunk_work import CleanChunk, FinishedRows, SentChunk, built, each_chunk, join_clean, samples_of
 from rlab.runs.executor import Executor, InProcess, MakeWork, Workers

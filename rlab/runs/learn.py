@@ -29,7 +29,6 @@ from rlab.filters.palette import PIXELS, by_gradient, refuse_pixels
 from rlab.learning.answers import Answers, Plan, ask, shuffled
 from rlab.learning.distil import FEWEST, Remember, Tell, distil
 from rlab.learning.simulator import FILE, Simulator, best_device, read_simulator
-from rlab.learning.students import shapes_for
 from rlab.progress import Progress, Said, bar, quiet, showing
 from rlab.runs.answers import EarlierAnswers, earlier_answers
 from rlab.runs.fingerprint import check_resumable, data_fingerprint, inputs_of
@@ -47,6 +46,10 @@ from rlab.victims.options import ModelOptions
 
 if TYPE_CHECKING:
     from rlab.keywords import LearnKeywords
+
+
+def nothing(line: str) -> None:
+    """Say nothing; a bar shows the lines instead, if there is one."""
 
 
 class LearnOptions(PaletteOptions):
@@ -76,7 +79,7 @@ def learn(
     earlier: Sequence[str | os.PathLike[str]] = (),
     limit: int | None = None,
     progress: bool = True,
-    tell: Tell = lambda line: None,
+    tell: Tell = nothing,
     **options: Unpack[LearnKeywords],
 ) -> Simulator:
     """Learn a simulator of a model from its answers, for `rlab.attack(..., simulator=...)`.
@@ -131,7 +134,7 @@ class Lessons:
     victim: Victim | None
     samples: Samples | None
     earlier: EarlierAnswers | None
-    tell: Tell = lambda line: None
+    tell: Tell = nothing
     shown: bool = False  # whether a bar of its own shows the queries
 
     def run(self, folder: Path | None, config: Mapping[str, Any]) -> Simulator:
@@ -192,19 +195,11 @@ class Lessons:
         bounds = plan.batch.bounds if plan is not None else self.earlier.bounds if self.earlier else (0.0, 1.0)
         known = self.victim or self.earlier
         multilabel = known is not None and known.multilabel
-        with (
-            bar(len(shapes_for(answers.x.shape[2:], best_device())), "training", unit="students")
-            if self.shown
-            else nullcontext(quiet) as show
-        ):
-
-            def trained(line: str) -> None:
-                self.tell(line)
-                show([line])
-
+        heard = self.shown and self.tell is nothing  # by nobody but a bar
+        with bar(1, "training", unit="simulators") if heard else nullcontext(quiet) as show:
             return distil(
-                answers, bounds, multilabel=multilabel, seed=self.options.seed, device=best_device(), progress=trained,
-                under_way=(lambda line: show(Said(line))) if self.shown else self.tell, remember=_remember(resume, answers),
+                answers, bounds, multilabel=multilabel, seed=self.options.seed, device=best_device(),
+                progress=(lambda line: show(Said(line))) if heard else self.tell, remember=_remember(resume, answers),
             )  # fmt: skip
 
     def _ask(self, plan: Plan, resume: Resume | None) -> Answers:

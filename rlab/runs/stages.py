@@ -191,7 +191,6 @@ class Teacher:
                 device=best_device(),
                 start=self.store.simulator(number - 1) if number else None,
                 progress=self.say,
-                under_way=self.say,
             )
 
     @property

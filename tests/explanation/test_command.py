@@ -12,7 +12,7 @@ from rlab.errors import DataError, InputError
 from rlab.explanation.files import read_inputs
 from rlab.explanation.options import COMPARED, COMPARED_LAYERS, ExplainOptions, read_masks
 from rlab.explanation.run import MinimalMask
-from rlab.runs.options import RunOptions
+from rlab.runs.options import RunOptions, make_attack
 from rlab.storage.config import check
 from rlab.storage.files import read_csv
 from tests.command import rlab_command
@@ -208,3 +208,13 @@ def test_default_methods(given, names):
     methods = ExplainOptions.model_validate(FILE).methods(**given)
     assert [method.name for method in methods] == [name.partition("(")[0] for name in names]
     assert all(method.scored for method in methods)
+
+
+def test_a_class_has_a_number_or_a_name():
+    for label in (2, "ventricular premature"):
+        found = rlab.explain("demo:ecg", "demo:ecg", limit=1, method="middle", label=label, progress=False)
+        assert found.labels.tolist() == [2]
+    result = rlab_command("explain", "demo:ecg", "demo:ecg", "--limit", 1, "--method", "middle", "--class", "MI")
+    assert result.code == 2
+    assert "there is no class 'MI' to explain: the data have normal" in " ".join(result.err.split())
+    assert make_attack(rlab.load("demo:ecg", limit=2), goal="targeted:ventricular premature").goal == rlab.Targeted(2)
