@@ -41,8 +41,8 @@ def command(
     out.print(f"Rows and curves: [bold]{plain(folder)}[/bold]")
     track(folder, tracker)
     figures = {
-        name: {"success": f.success.value, "queries": f.queries.value, "queries_flipped": f.queries_won.value}
-        | {"queries_mean": f.queries_mean.value}
+        name: {"success": f.success.value, "queries": f.queries.value, "queries_to_flip": f.first.value}
+        | {"queries_flipped": f.queries_won.value, "queries_mean": f.queries_mean.value}
         | {"l2": f.l2.value, "rows": f.rows, "needs": list(comparison.needs[name])}
         | {f"within_{q}": best.value for q, best in f.within.items()}
         for name, f in comparison.figures.items()

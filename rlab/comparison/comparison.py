@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import warnings
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -20,7 +19,7 @@ from rlab.comparison.outcome import FREE_PIXELS, AttackOutcome, Contender, Figur
 from rlab.core.distances import Measure
 from rlab.core.trace import DISTANCE_NAMES
 from rlab.data.batch import Batch
-from rlab.errors import AttackError, FolderError, ModelError, Notice, OptionError
+from rlab.errors import AttackError, FolderError, ModelError, OptionError, give_notice
 from rlab.present.chart import Chart
 from rlab.present.figures import draw_panels
 from rlab.present.page import Block, Charts, Number, Page, Section, Text
@@ -42,8 +41,9 @@ from rlab.victims.base import Victim
 
 RULES = (
     "Success is the share of flips among samples that the model classified correctly. 'Within q queries' is the median "
-    "distance of the best flip found by then over all of these samples: ∞ if at most half flipped. In 'all', a sample "
-    f"without a flip counts as the whole budget. {QUERIES} L2 is over flipped samples, with bounded values scaled to [0, 1]. "
+    "distance of the best flip found by then over all of these samples: ∞ if at most half flipped. 'To flip' ends at the "
+    "first flip, 'in all' also counts what reduced the distance afterwards; in both, a sample without a flip counts as the whole "
+    f"budget. {QUERIES} L2 is over flipped samples, with bounded values scaled to [0, 1]. "
     "Brackets: 95% intervals, Wilson's for success, and bootstrap elsewhere."
 )
 COUNTED = "clean"  # the first query of every attack
@@ -95,7 +95,7 @@ def run_comparison(
                 if len(failed) + 1 == len(contenders):
                     raise
                 failed[name] = f"{error} (after {victim.rows.total() - before:,} queries)"
-                warnings.warn(f"{failed[name]}; the comparison goes on without it", Notice, stacklevel=3)
+                give_notice(f"{failed[name]}; the comparison goes on without it")
             else:
                 tell(name, outcomes[name])
         if not next(iter(outcomes.values())).attacked.any():
@@ -166,7 +166,7 @@ class Comparison(Result):
     def tables(self) -> list[Table]:
         """One row per attack: best flips by number of queries; success and cost; what the attack needs and costs in all.
 
-        The ratio is between median queries (all) and the reference's, with the same bootstrap draws.
+        The ratio is between median queries (in all) and the reference's, with the same bootstrap draws.
         """
         first, shown = self.reference, self.within
         anytime, cost, whole = (list[list[Value | Share]]() for _ in range(3))
@@ -174,12 +174,12 @@ class Comparison(Result):
             times = query_ratio(self.outcomes[first], self.outcomes[attack], self.seed)
             anytime.append([attack, *(f.within[q] for q in shown)])
             ratio = 1 if attack == first else times
-            cost.append([attack, Share(f.success), f.queries, f.queries_won, f.l2])
+            cost.append([attack, Share(f.success), f.first, f.queries, f.l2])
             whole.append([attack, ", ".join(self.needs.get(attack, ())) or None, ratio, f.rows])
         distance = DISTANCE_NAMES[self.distance]
-        heads = ["success", "queries,\nall", "queries,\nflipped", "L2"]
+        heads = ["success", "queries\nto flip", "queries\nin all", "L2"]
         tables = [Table(["attack", *(f"{distance} within\n{q} queries" for q in shown)], anytime)] if shown else []
-        ends = ["attack", "needs", f"queries ÷\n{first}", "rows\nin all"]
+        ends = ["attack", "needs", f"in all ÷\n{first}", "rows\nin all"]
         return [*tables, Table(["attack", *heads], cost), Table(ends, whole, words=2)]
 
     def blocks(self) -> list[Block]:
@@ -258,7 +258,7 @@ class Comparison(Result):
         needs = {name: tuple(words) for name, words in setting["needs"].items()}
         if setting.get("counted") != COUNTED and any(FREE_PIXELS in words for words in needs.values()):
             old = "an older version wrote this comparison: attacks of papers and libraries do not count the clean query in it"
-            warnings.warn(old, Notice, stacklevel=2)
+            give_notice(old)
         return cls(ids, setting["budget"], setting["seed"], outcomes, needs, setting.get("failed", {}))
 
 

@@ -100,7 +100,7 @@ class CompareOptions(WorkerOptions, RunOptions):
     attacks: Annotated[tuple[Any, ...], Accepts(Own | Sequence[Own])] = Field(
         (),
         description="attacks from papers, from other libraries and of your own, separated by commas or spaces: "
-        "gfcs,square_min,torchattacks:square@1.0,my_module:my_attack",
+        "gfcs,art:simba,my_module:my_attack",
     )
     reduce: bool = Field(
         False,

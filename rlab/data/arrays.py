@@ -21,6 +21,11 @@ Rows = Array | StoredArray
 Given = TypeVar("Given", Array, Rows)
 FEW, LONG = 4, 4  # more channels than that, and fewer values than that times the channels, may be a picture
 COLOURS = (1, 3, 4)  # lengths of an axis of channels that may come last
+TABLE_OR_SIGNALS = (
+    "may hold rows of a table or signals of one channel: pass the range of a table's values (scale its columns to one range "
+    "first), and for signals their rate in Hz or kind='signal' (-D bounds=[0,1], -D rate=100 or -D kind=signal; in Python "
+    "rlab.load((x, y), bounds=(0, 1)))"
+)
 DARKEST, SOME = 32, 256  # the highest value of uint8 that is dark, and rows that are looked at
 X_NAMES = ("x", "data", "images", "signals", "clips", "inputs", "arr_0")
 Y_NAMES = ("y", "labels", "label", "targets", "arr_1")
@@ -79,11 +84,7 @@ def as_source(
     source: DataFields, x: Rows, y: Tensor, classes: Sequence[str], ids: Array | None = None, masks: Rows | None = None
 ) -> Source:
     """Samples from an array: the axes reordered, uint8 values scaled to the bounds, the chosen rows kept."""
-    count = x.shape[0]
-    kind = source.kind
-    if kind is None and source.layout is None and source.rate is not None and len(x.shape) == 3:
-        refuse_turned(x.shape)
-        kind = "signal"
+    count, kind = x.shape[0], settled_kind(source, x.shape)
     # a stand-in of the same shape that takes no memory
     shape = channels_first(np.broadcast_to(np.zeros((), x.dtype), x.shape), kind, source.layout).shape
     limits = source.bounds or (UNBOUNDED if len(shape) == 3 else UNIT)
@@ -141,6 +142,17 @@ def channels_first(x: Array, kind: Kind | None = None, layout: Axes | None = Non
         expected = kind or "signal, image or video"
         raise DataError(f"expected {expected} samples along the first axis, got shape {x.shape}")
     return x
+
+
+def settled_kind(source: DataFields, shape: tuple[int, ...]) -> Kind | None:
+    """The kind of an array: as given, signals if there is a rate, or None; refuse (n, d) that could be rows of a table."""
+    if source.kind is None and source.rate is not None:
+        if source.layout is None:
+            refuse_turned(shape)
+        return "signal"
+    if len(shape) == 2 and (source.kind, source.bounds, source.unit, source.leads) == (None,) * 4:
+        raise DataError(f"an array of shape {shape} {TABLE_OR_SIGNALS}")
+    return source.kind
 
 
 def refuse_turned(shape: tuple[int, ...]) -> None:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, SequentialSampler, Subset, TensorDataset, default_collate
 
-from rlab.data.arrays import as_source, channels_first, refuse_turned
+from rlab.data.arrays import as_source, channels_first, settled_kind
 from rlab.data.batch import DARK, KINDS, Batch, likely_top
 from rlab.data.fields import UNIT, DataFields, check_room
 from rlab.data.labels import Encoded, class_names, encode, encode_values
@@ -37,21 +37,21 @@ def in_memory(data: object, source: DataFields) -> Batch:
     uint8 is divided by 255 (or scaled to the bounds), other numbers become float32. The default bounds are [0, 1] if all values
     lie in it, 0..255 if they reach beyond its half, and their own range if some are negative; signals have none.
     """
+    for part in (data, *data) if isinstance(data, tuple | list) else (data,):
+        if type(part).__name__ == "DataFrame":
+            raise DataError(
+                "expected arrays, got a DataFrame: pass its values, x.to_numpy(), shaped (n, channels, *size)"
+            )
     data = _with_rows(data, source.target)
     x, y, take, left = _arrays(data, source.take)
     if y.dtype == object and not y.ndim and y.item() is None:
         raise DataError("expected labels beside the samples, got None: pass (x, y) with the true class of each sample")
     if not y.ndim or not x.ndim or len(x) != len(y):
         raise DataError(f"expected as many labels as samples, got x of shape {x.shape} and y of shape {y.shape}")
-    kind = source.kind
-    if kind is None and source.rate is not None:
-        if source.layout is None:
-            refuse_turned(x.shape)
-        kind = "signal"
-    shaped = channels_first(x, kind, source.layout)
+    shaped = channels_first(x, settled_kind(source, x.shape), source.layout)
     known = {"kind": KINDS[shaped.ndim - 3], "bounds": source.bounds or _bounds(shaped), "layout": "channels_first"}
     rest = {"limit": left.limit, "order": left.order, "shuffle": left.shuffle}
-    labels, classes = _labels(y, _class_names(data), source)
+    labels, classes = _labels(_without_objects(y) if y.dtype == object else y, _class_names(data), source)
     return replace(as_source(source.model_copy(update=known | rest), shaped, labels, classes)[:], take=take)
 
 
@@ -71,6 +71,21 @@ def _split(objects: Any) -> tuple[Array, Array]:
     if rows.ndim != 2 or rows.shape[1] != 5:
         raise DataError(f"expected the objects of a sample as rows x1, y1, x2, y2, class, got shape {rows.shape}")
     return rows[:, :4], rows[:, 4]
+
+
+def _without_objects(y: Array) -> Array:
+    """Labels (n,) that are objects, as texts or numbers."""
+    each = y.tolist()
+    if None in each:
+        missing = f"{each.count(None)} of {len(each)} samples, first for sample {each.index(None)}"
+        raise DataError(
+            f"expected a label for every sample, got None for {missing}: fill it in or leave the sample out"
+        )
+    try:
+        return y.astype(str if all(isinstance(label, str) for label in each) else np.float64)
+    except (TypeError, ValueError):
+        odd = next(label for label in each if not isinstance(label, int | float))
+        raise DataError(f"expected integers or names as labels, got values like {str(odd)[:40]!r}") from None
 
 
 def _labels(y: Array, own: tuple[str, ...] | None, source: DataFields) -> Encoded:

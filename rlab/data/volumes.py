@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -53,8 +54,10 @@ def volumes(source: DataFields) -> Source:
     if isinstance(first, str):
         raise DataError(f"cannot read the first volume, {chosen[0].name!r}, which {first}: replace it")
     ids, files = tuple(study.name for study in chosen), tuple(file for study in chosen for file in study.files)
+    ends = list(accumulate(len(study.files) for study in chosen))
+    parts = tuple(range(end - len(study.files), end) for study, end in zip(chosen, ends, strict=True))
     read = reader(lambda study: _read(study, source), chosen, ids, bounds)
-    return Source(read, first.shape, labels[rows], ids, files, bounds=bounds, **source.facts(classes))
+    return Source(read, first.shape, labels[rows], ids, files, parts=parts, bounds=bounds, **source.facts(classes))
 
 
 def find_studies(folder: Path) -> list[Study]:

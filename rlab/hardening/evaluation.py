@@ -178,7 +178,7 @@ def _square(victim: TorchVictim, batch: Batch, options: EvaluationOptions) -> Fl
     square = make_attack(
         batch, palette=(f"channel_shift@{radius:.6f}",), patch=declared.patch, channels=TOGETHER, policy="square",
         goal=goal_of(victim),
-        budget=options.square_budget, chunk=declared.chunk, cleanup=False, seed=declared.seed,
+        budget=options.square_budget, chunk=declared.chunk, until="flip", seed=declared.seed,
     )  # fmt: skip
     with bar(len(batch), "measuring by Square") as progress:
         result = run_attack(square, victim, batch, progress=progress)

@@ -13,7 +13,7 @@ from rlab.core.trace import DISTANCE_NAMES
 from rlab.present.table import number
 from rlab.present.viewer import runs
 from rlab.results.change import flip_shares, that_count, weigh
-from rlab.results.predicted import class_words
+from rlab.results.predicted import box_flip_words, class_words
 from rlab.stats import median_of
 
 if TYPE_CHECKING:
@@ -62,6 +62,9 @@ def sample_sentence(sample: AttackedSample, distance: bool = True) -> str:
     label, after = class_words(setting, sample.label), class_words(setting, sample.predicted_after)
     before, spent = class_words(setting, sample.predicted_before), _many(sample.queries, "query", "queries")
     kind, _, target = setting.goal.partition(":")
+    if setting.target == "boxes" and status is Status.SUCCEEDED:
+        what = box_flip_words(setting, sample.truth, sample.before, sample.after)
+        return f"{label}: {what} after {_done(sample, distance)}"
     if setting.target != "classes" and status in _ROW_SENTENCES:
         return _ROW_SENTENCES[status].format(
             label=label, before=before, after=after, spent=spent, done=_done(sample, distance)
@@ -106,8 +109,8 @@ def run_sentence(result: ResultData) -> str:
     best, patches = (median_of(v, won) for v in (result.best_within(setting.budget), result.final["l0_patches"]))
     near = f"at a median {DISTANCE_NAMES[setting.distance]} of {setting.format_distance(best)}"
     size = f"{patches:g} of {_many(len(setting.grid), 'patch', 'patches')}"
-    cost = f"{median_of(result.effort, won):g} queries"
-    facts = f"{flipped} of {_many(attacked, 'attacked sample')} flipped, {near}, {size} and {cost}"
+    cost = f"the search stopped at {median_of(result.effort, won):g} of {setting.budget:,} queries"
+    facts = f"{flipped} of {_many(attacked, 'attacked sample')} flipped, {near} and {size}; {cost}"
     return "; ".join(filter(None, [facts, _confusion(result), _culprit(result)])) + failed + left
 
 
@@ -123,14 +126,14 @@ def _culprit(result: ResultData) -> str:
 
 
 def _confusion(result: ResultData) -> str:
-    """The most common confusion of classes; empty if none occurs twice, and for boxes, maps and numbers."""
+    """The most common confusion of classes; empty if none leads or occurs twice, and for boxes, maps and numbers."""
     if result.setting.target != "classes":
         return ""
     labels, after = result.labels[result.succeeded], result.after[result.succeeded]
     read = (after > 0.5).int() if labels.dim() > 1 else after.argmax(1)
-    (pair, count), *_ = Counter(zip(_classes(labels), _classes(read), strict=True)).most_common(1)
-    words = [class_words(result.setting, k) for k in pair]
-    return f"most often {words[0]} read as {words[1]} ({count} of {len(labels)})" if count > 1 else ""
+    (pair, count), *others = Counter(zip(_classes(labels), _classes(read), strict=True)).most_common(2)
+    words, leads = [class_words(result.setting, k) for k in pair], all(fewer < count for _, fewer in others)
+    return f"most often {words[0]} read as {words[1]} ({count} of {len(labels)})" if count > 1 and leads else ""
 
 
 def _classes(labels: Tensor) -> list[int | tuple[int, ...]]:

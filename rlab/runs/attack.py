@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import errno
 import math
-import warnings
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Generator, Iterator, Mapping, Sequence
@@ -20,7 +19,7 @@ from rlab.core.attack import Attack
 from rlab.core.heard import CleanAnswers
 from rlab.data.batch import Samples, summarise_losses
 from rlab.data.source import Loss
-from rlab.errors import DataError, FolderError, Notice, OptionError
+from rlab.errors import DataError, FolderError, OptionError, give_notice
 from rlab.filters import check_palette
 from rlab.filters.palette import FreePixels
 from rlab.learning import ENOUGH
@@ -137,7 +136,7 @@ class AttackJob:
                 job = self.taught(folder / SIMULATOR, config)
                 chunk_work.join_chunks(resume, *job._make_chunks(store))
                 if lost := chunk_work.left_out(resume):
-                    warnings.warn(summarise_losses(lost), Notice, stacklevel=2)
+                    give_notice(summarise_losses(lost))
             kept = self.keep != "assignments" or self.learns  # answers to proposals are in the parts
             resume.finish(files.ARRAYS, files.SAMPLES, parts=kept)
         return AttackResult.load(folder)
@@ -232,10 +231,8 @@ class AttackJob:
         except KeyboardInterrupt as stop:
             raise KeyboardInterrupt(f"{saved} of {len(self.samples)} samples are saved in {resume.folder}") from stop
         if repeated:
-            warnings.warn(
-                f"a stopped run had begun {len(twice)} of these chunks, so up to {repeated:,} queries were paid twice",
-                Notice,
-                stacklevel=2,
+            give_notice(
+                f"a stopped run had begun {len(twice)} of these chunks, so up to {repeated:,} queries were paid twice"
             )
         return keys, [key for key in keys if key not in todo]
 
@@ -263,7 +260,7 @@ def _say_left_out(options: AttackOptions) -> None:
     simulator = options.simulator if isinstance(options.learn, int) else options.read_simulator()
     if isinstance(simulator, Simulator) and options.trusted(simulator) is None:
         advice = "the attack leaves them out; learn with more queries or more inputs"
-        warnings.warn(f"{simulator.weak}: {advice}", Notice, stacklevel=3)
+        give_notice(f"{simulator.weak}: {advice}")
 
 
 def chunk_size(attack: Attack, victim: Victim, samples: Samples) -> int:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import math
 import os
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -15,11 +15,12 @@ from torch import Tensor, nn
 
 from rlab.core.goals import Goal, Targeted
 from rlab.data.batch import Batch, Samples
+from rlab.data.eight_bit import EightBit
 from rlab.data.load import DataOptions, load
 from rlab.data.memory import InMemory, plain_array
-from rlab.data.source import Source
+from rlab.data.source import Decoded, Source
 from rlab.data.take import Order, Take
-from rlab.errors import DataError, Notice
+from rlab.errors import DataError, give_notice
 from rlab.predictions.kinds import Prediction
 from rlab.progress import silent
 from rlab.redact import spare
@@ -58,19 +59,46 @@ def taken(
     else:
         bounds = model.bounds if isinstance(model, Victim) else None
         batch = as_batch(data, limit, bounds, own_classes(model), predicted_by(model), several, order)
-    if aims is not None and isinstance(batch, Batch | Source):
-        batch = replace(batch, aims=aims[:limit])
+    if isinstance(model, ModelOptions) and model.bounds is not None:
+        batch = rescaled(batch, model.bounds)
     modes = {part: part.training for part in model.modules()} if isinstance(model, nn.Module) else {}
-    victim: Victim | None = None
+    victim, dtype = None, torch.get_default_dtype()
     try:
         victim = _as_victim(model, batch)
+        torch.set_default_dtype(torch.float32)  # the user or the model's module may have changed it
         spare([*batch.ids, *batch.classes, *(str(value) for _, value in named or ())])
-        yield victim, relabelled(batch, victim.own_classes)
+        batch = relabelled(batch, victim.own_classes)
+        if aims is not None and isinstance(batch, Batch | Source):
+            batch = replace(batch, aims=aims[:limit])
+        yield victim, batch
     finally:
+        torch.set_default_dtype(dtype)
         if isinstance(victim, HttpVictim) and str(victim.bill) and not silent.get():
-            warnings.warn(f"the model at {victim.name}: {victim.bill}", Notice, stacklevel=3)
+            give_notice(f"the model at {victim.name}: {victim.bill}")
         for part, training in modes.items():
             part.training = training
+
+
+def rescaled(samples: Labelled, bounds: Bounds) -> Labelled:
+    """The samples with their range of values stretched to `bounds`; unchanged if one of them has no ends."""
+    (low, high), (least, most) = samples.bounds, bounds
+    if bounds == samples.bounds or not all(map(math.isfinite, (low, high, least, most))):
+        return samples
+
+    def stretch(x: Tensor) -> Tensor:
+        wide = ((x - low) * ((most - least) / (high - low)) + least).clamp(least, most)
+        return EightBit(bounds)(wide) if samples.eight_bit else wide
+
+    if isinstance(samples, Batch):
+        return replace(samples, x=stretch(samples.x), bounds=bounds)
+    assert isinstance(samples, Source)
+    read = samples.read
+
+    def read_stretched(rows: Sequence[int]) -> Decoded:
+        found = read(rows)
+        return replace(found, x=None if found.x is None else stretch(found.x))
+
+    return replace(samples, read=read_stretched, bounds=bounds)
 
 
 def named_data(data: Data, limit: int | None = None, order: Order = "spread") -> DataOptions | None:
@@ -149,8 +177,12 @@ def relabelled(samples: Labelled, own: Sequence[str]) -> Labelled:
     """The samples with labels and names in the order of the model's own classes, if it has any."""
     if not own or samples.y.dim() != 1 or tuple(own) == samples.classes or not isinstance(samples, Batch | Source):
         return samples
-    y = torch.tensor(_positions([samples.label_name(label) for label in samples.y.tolist()], own))
-    return replace(samples, y=y, classes=tuple(own))
+
+    def among(labels: Tensor) -> Tensor:
+        return torch.tensor(_positions([samples.label_name(label) for label in labels.tolist()], own))
+
+    aims = None if samples.aims is None else among(samples.aims)
+    return replace(samples, y=among(samples.y), classes=tuple(own), aims=aims)
 
 
 def _positions(labels: Sequence[str], own: Sequence[str]) -> list[int]:

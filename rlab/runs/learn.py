@@ -7,7 +7,6 @@ part of the queries and one student, and ends with the same file.
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -24,7 +23,7 @@ from rlab.core.checks import need_classes
 from rlab.data.batch import Batch, Samples
 from rlab.data.eight_bit import EightBit
 from rlab.data.load import DataOptions
-from rlab.errors import DataError, ModelError, Notice, OptionError
+from rlab.errors import DataError, ModelError, OptionError, give_notice
 from rlab.filters import check_palette
 from rlab.filters.palette import PIXELS, by_gradient, refuse_pixels
 from rlab.learning.answers import Answers, Plan, ask, shuffled
@@ -228,7 +227,7 @@ def _judged(simulator: Simulator) -> Simulator:
     """The simulator, with a notice if attacks will leave its students out."""
     if simulator.weak:
         advice = "attacks leave them out; learn with more queries or more inputs"
-        warnings.warn(f"{simulator.weak}: {advice}", Notice, stacklevel=4)
+        give_notice(f"{simulator.weak}: {advice}")
     return simulator
 
 

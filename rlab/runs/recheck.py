@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -11,14 +10,13 @@ import torch
 from torch import Tensor
 
 from rlab.core.attack import Attack
+from rlab.core.checks import same_answers
 from rlab.data.batch import Samples
-from rlab.errors import FolderError, Notice
+from rlab.errors import FolderError, give_notice
 from rlab.runs.chunk_work import places
 from rlab.storage.resume import Resume
 from rlab.victims.base import PHASES, QueryMeter, Victim
-from rlab.victims.torch_module import TorchVictim
 
-_SAME, _ROUGHLY = 1e-3, 0.02  # largest change of a score; a GPU and half precision round by the size of a batch
 _TIE = 1e-3  # relative difference of the two highest scores below which rounding decides the label
 
 
@@ -43,7 +41,7 @@ def check_same_model(
         if chunks:
             why = "no finished sample has a query left" if known is None else "its answers are declared noisy"
             sentence = f"this run goes on without a check that the model is the same, because {why}"
-            warnings.warn(sentence, Notice, stacklevel=2)
+            give_notice(sentence)
         return
     sample, outputs, meter = samples[[known.place]], victim.outputs, QueryMeter(victim, 1, attack.budget)
     meter.counts[0, PHASES.index("search")] = known.spent
@@ -57,7 +55,7 @@ def check_same_model(
             f"and now it is {now}. Use the same model, or name another folder with --out; if a model's answers vary, start "
             "with noisy"
         )
-    warnings.warn("1 query has checked that the model still answers as before", Notice, stacklevel=2)
+    give_notice("1 query has checked that the model still answers as before")
 
 
 def _answers(victim: Victim, samples: Samples, resume: Resume, chunks: Mapping[str, slice]) -> Iterator[CleanAnswer]:
@@ -75,9 +73,7 @@ def _answers(victim: Victim, samples: Samples, resume: Resume, chunks: Mapping[s
 
 
 def _same(victim: Victim, before: Tensor, now: Tensor) -> bool:
-    half = isinstance(victim, TorchVictim) and (victim.autocast or victim.dtype.itemsize == 2)
-    far = _ROUGHLY if half or victim.device.type != "cpu" else _SAME
-    if before.shape != now.shape or not torch.allclose(before, now, rtol=0, atol=far, equal_nan=True):
+    if not same_answers(victim, before, now):
         return False
     if victim.prediction != "classes" or victim.multilabel or before.argmax() == now.argmax():
         return True

@@ -15,7 +15,6 @@ from __future__ import annotations
 import json
 import shutil
 import sqlite3
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -26,7 +25,7 @@ import pyarrow as pa
 from torch import Tensor
 
 from rlab import __version__
-from rlab.errors import FolderError, Notice
+from rlab.errors import FolderError, give_notice
 from rlab.redact import redact
 from rlab.storage import files, ledger
 from rlab.storage.lock import LOCK, hold
@@ -264,7 +263,7 @@ class Resume:
             sentence = (
                 f"{self.folder} was begun with {begun} and goes on with {here}: results may differ in their last bits"
             )
-            warnings.warn(sentence, Notice, stacklevel=2)
+            give_notice(sentence)
 
     def query_ledger(self, query: str, *values: Any) -> list[Any]:
         """Return rows of the ledger; none if there is no ledger yet."""

@@ -11,6 +11,7 @@ import zlib
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Unpack, final
 
@@ -36,7 +37,7 @@ from rlab.victims.bill import AnswerCache, Bill, per_query, per_second
 from rlab.victims.callables import as_array
 from rlab.victims.exchange import Answer, Clients, Flow, certificates, httpx_package, read
 from rlab.victims.metadata import described, is_described
-from rlab.victims.meter import NoScores
+from rlab.victims.meter import Charge, NoScores
 from rlab.victims.template import Sent, Template, Writer
 from rlab.victims.wire import Unreadable, check_status, decode, glimpse
 
@@ -115,34 +116,31 @@ class HttpVictim(Victim):
     def _about(self) -> str:
         return self.name
 
-    def _send(self, x: Tensor, requests: Sequence[Request], count: Callable[..., None]) -> None:
+    def _ask(self, x: Tensor, rows: Sequence[Tensor], phase: str, charge: Charge | None) -> Tensor:
         """Take what the cache knows and send the rest; cached rows count for a sample's budget, but did not reach the model."""
         if self.cache is None:
-            return self._exchange(x, requests, count)
-        left = list[tuple[Request, Request, list[bytes], dict[bytes, Tensor]]]()
-        for request in requests:
-            keys = self.cache.keys(request.part(x))
-            known = self.cache.read(keys)
-            hits = torch.tensor([key in known for key in keys])
-            if request.sent == 0 and hits.any():
-                count(request.rows[hits], reached=False)
-                self.bill.cached += int(hits.sum())
-            left.append((request, Request(request.every, request.rows[~hits], request.sent), keys, known))
-        unknown = [rest for _, rest, _, _ in left if len(rest.rows)]
+            return super()._ask(x, rows, phase, charge)
+        every = torch.cat(list(rows))
+        keys = self.cache.keys(x[every])
+        known = self.cache.read(keys)
+        hits = torch.tensor([key in known for key in keys])
+        if hits.any():
+            self._count(every[hits], reached=False, phase=phase, charge=charge)
+            self.bill.cached += int(hits.sum())
+            self._set_width(len(next(iter(known.values()))))
+        wanted = [part for each in rows if len(part := each[~torch.isin(each, every[hits])])]
+        fresh = iter(super()._ask(x, wanted, phase, charge) if wanted else ())
+        return torch.stack([known[key] if key in known else next(fresh) for key in keys])
+
+    def _send(self, x: Tensor, requests: Sequence[Request], count: Callable[..., None]) -> None:
+        """Send requests and store the answers, also if some of the requests fail."""
         try:
-            self._exchange(x, unknown, count) if unknown else None
+            self._exchange(x, requests, count)
         finally:
-            fresh = dict[bytes, Tensor]()
-            for request, rest, keys, known in left:
-                if rest.answer is not None:
-                    new = dict(zip([key for key in keys if key not in known], rest.answer, strict=True))
-                    known |= new
-                    fresh |= new
-                request.sent, request.error = max(rest.sent, 1), rest.error
-                if len(known) and all(key in known for key in keys):
-                    request.answer = torch.stack([known[key] for key in keys])
-                    self.classes = self.classes or request.answer.shape[1]
-            self.cache.write(fresh)
+            if self.cache is not None:
+                answered = [(request, request.answer) for request in requests if request.answer is not None]
+                pairs = (zip(self.cache.keys(each.part(x)), answer, strict=True) for each, answer in answered)
+                self.cache.write(dict(chain.from_iterable(pairs)))
 
     def _exchange(self, x: Tensor, requests: Sequence[Request], count: Callable[..., None]) -> None:
         """Send as many requests at once as the flow allows; give up each when its whole time is over.

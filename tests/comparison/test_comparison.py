@@ -284,8 +284,8 @@ def test_own_attacks_run_as_objects_and_by_name(tmp_path: Path) -> None:
         pytest.warns(Notice, match=r"broken failed .* 3 queries"),
     ):
         made = rlab.compare(
-            bright(), greys(0.36, 0.42), policies=First(), attacks=[lighten, named, f"{__name__}:First", broken], out=tmp_path / "out",
-            progress=False, **options,
+            bright(), greys(0.36, 0.42), policies=First(), attacks=[lighten, named, f"{__name__}:First", broken],
+            out=tmp_path / "out", progress=False, **options,
         )  # fmt: skip
     assert list(made.outcomes) == ["First()", "lighten", named, f"{__name__}:First"]
     for name in ("lighten", named):

@@ -188,10 +188,12 @@ def test_a_run() -> None:
     flips = [made(IMAGE, {0: (1, 0.5)}), made(IMAGE, {1: (1, 0.5), 2: (2, 0.5)}), made(IMAGE, {3: (1, 0.5)}, after=2)]
     others = [made(IMAGE, {}, status=status) for status in (Status.SPENT, Status.SKIPPED, Status.FAILED)]
     words = AttackResult.join([*flips, *others]).sentence
-    assert words.startswith("3 of 5 attacked samples flipped, at a median L2 of 0.5, 1 of 64 patches and 7 queries; ")
+    assert words.startswith("3 of 5 attacked samples flipped, at a median L2 of 0.5 and 1 of 64 patches; ")
+    assert "; the search stopped at 7 of 50 queries; " in words
     assert "most often cat read as dog (2 of 3); blur made 83% of the squared change; on 1 the model failed" in words
     assert words.endswith("1 more was not attacked")
     assert "cat read" not in AttackResult.join([flips[0], flips[2]]).sentence  # no confusion occurs twice
+    assert "cat read" not in AttackResult.join([*flips, flips[2]]).sentence  # a tie
     assert others[0].sentence == "None of 1 attacked sample flipped within 50 queries"
     assert "was attacked" in others[1].sentence
     assert math.isinf(others[0][0].distance)

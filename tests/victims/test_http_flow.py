@@ -174,11 +174,15 @@ def test_more_go_while_answers_come_as_quickly_and_half_as_many_after_a_failure(
     assert flow.limit == 16
     flow.answered(time.monotonic() - 0.05, 1, 15)
     assert 16 < flow.limit < 17
-    slow = Flow(32, None)
-    slow.answered(time.monotonic() - 0.05, 1, 3)
+    lucky = Flow(32, None)
+    lucky.answered(time.monotonic() - 0.05, 1, 3)
     for _ in range(100):
-        slow.answered(time.monotonic() - 0.5, 1, int(slow.limit) - 1)
-    assert slow.limit == 5
+        lucky.answered(time.monotonic() - 0.5, 1, int(lucky.limit) - 1)
+    assert lucky.limit == 32
+    crowded = Flow(32, None)
+    for _ in range(100):  # a server that works on four requests at once
+        crowded.answered(time.monotonic() - 0.05 * max(1.0, crowded.limit / 4), 1, int(crowded.limit) - 1)
+    assert crowded.limit < 16
     idle = Flow(32, None)
     for _ in range(100):
         idle.answered(time.monotonic() - 0.05, 1, 0)  # a single request shows nothing
