@@ -36,6 +36,7 @@ class SharedKeywords(TypedDict, total=False):
     patience: int | None
     chunk: int | None
     seed: int
+    threads: int | None
 
 class AttackKeywords(SharedKeywords, total=False):
     policy: str | Policy[Any]

@@ -76,8 +76,11 @@ def _load(run: Path, data: Path | None) -> AttackResult:
 
 def _show_versions(run: Path) -> None:
     if versions := read_versions(run):
-        made_by = ", ".join(f"{name} {version}" for name, version in versions.items() if name != "device")
-        out.print(f"[dim]Made by {plain(made_by)} on {plain(versions['device'])}[/dim]")
+        made_by = ", ".join(
+            f"{name} {version}" for name, version in versions.items() if name not in ("device", "threads")
+        )
+        where = f"{versions['device']}, threads: {versions['threads']}" if "threads" in versions else versions["device"]
+        out.print(f"[dim]Made by {plain(made_by)} on {plain(where)}[/dim]")
 
 
 def _show_page(page: Page, run: Path) -> None:

@@ -122,10 +122,12 @@ class Attack:
         progress: Progress = quiet,
         answered: CleanAnswers | None = None,
         listen: bool = False,
+        timed: Tensor | None = None,
     ) -> SearchOutcome:
         """Search one chunk of samples; `first` is its position in the run, `labels` are the labels of the whole run.
 
-        `answered` are the clean answers if they were paid before; with `listen`, the outcome keeps the answers to all proposals.
+        `answered` are the clean answers if they were paid before, and `timed` (n,) counts queries that timed the model before;
+        with `listen`, the outcome keeps the answers to all proposals.
         """
         began, n = time.perf_counter(), len(batch)
         if answered is None:
@@ -133,6 +135,7 @@ class Attack:
         victim.read_like(answered.outputs, answered.scores.shape[1])
         seeds, meter = sample_seeds(self.seed, first, n), QueryMeter(victim, n, self.budget)
         meter.counts[:, PHASES.index("search")] = answered.queries
+        meter.counts[:, PHASES.index("timing")] = 0 if timed is None else timed
         x0, y, clean = (value.contiguous().to(victim.device) for value in (batch.x, batch.y, answered.scores))
         status, flipped = [Status.SKIPPED] * n, None
         assignment = torch.zeros(n, len(self.grid), dtype=torch.uint8)

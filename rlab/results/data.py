@@ -20,7 +20,7 @@ from rlab.results.kept import HeldInputs, Inputs, Pair
 from rlab.results.predicted import Label, class_words, predicted, true_label
 from rlab.results.sentences import sample_sentence
 from rlab.stats import mean_of, median_of
-from rlab.victims.base import PHASES
+from rlab.victims.base import PHASES, STORED
 
 WITHIN = (5, 20, 50, 200)  # numbers of queries at which tables report the best flip so far
 
@@ -267,7 +267,7 @@ class ResultData:
             return self.where(torch.arange(len(self))[at])
         i = self.position(at)
         label, (queries, flip, final) = self.labels[i], self._numbers
-        phases = dict(zip(PHASES[:3], queries[i], strict=False))
+        phases = dict(zip(STORED, queries[i], strict=False))
         return AttackedSample(
             id=self.ids[i],
             label=true_label(self.setting, label),

@@ -22,7 +22,7 @@ from rlab.results.predicted import class_words, predicted
 from rlab.storage.files import opened_parquet
 from rlab.storage.names import SAMPLES, TIMES
 from rlab.storage.tables import StoredTable, write_tables
-from rlab.victims.base import PHASES
+from rlab.victims.base import PHASES, STORED
 
 SECONDS = "seconds"
 MARK = "input_digest"  # column: digest of a flipped input that was not stored
@@ -37,7 +37,7 @@ def to_table(result: ResultData, marks: Sequence[str] | None = None) -> pa.Table
         "label": _column(result.labels),
         "predicted_before": _predictions(result, result.before),
         "predicted_after": _predictions(result, result.after),
-        **{f"queries_{phase}": _column(result.queries[:, j]) for j, phase in enumerate(PHASES[:3])},
+        **{f"queries_{phase}": _column(result.queries[:, j]) for j, phase in enumerate(STORED)},
         **{f"flip_{name}": _column(result.flip[name]) for name in NAMES},
         **{f"final_{name}": _column(result.final[name]) for name in NAMES},
         SECONDS: _column(result.seconds),
@@ -92,7 +92,7 @@ def to_rows(result: ResultData) -> list[dict[str, Any]]:
 def to_records(result: ResultData) -> list[dict[str, Any]]:
     """Return one record per sample for people: the stored columns, but with class names, one number of queries (see
     `ResultData.effort`), and R peaks only where there are any."""
-    left_out = {f"queries_{phase}" for phase in PHASES[:3]} | (set() if any(result.r_peaks) else {"r_peaks"})
+    left_out = {f"queries_{phase}" for phase in STORED} | (set() if any(result.r_peaks) else {"r_peaks"})
     records = []
     for sample, row in zip(result, to_rows(result), strict=True):
         classes = {
@@ -150,13 +150,13 @@ def from_rows(table: pa.Table | StoredTable, seconds: Tensor | None = None) -> d
     if SECONDS in table.column_names:
         seconds = numbers(SECONDS)
     statuses = {status.value: status for status in Status}
-    counts = [numbers(f"queries_{phase}", whole=True) for phase in PHASES[:3]]
+    counts = [numbers(f"queries_{phase}", whole=True) for phase in STORED]
     return {
         "ids": tuple(table["id"].to_pylist()),
         "labels": numbers("label", whole=None),
         "status": tuple(map(statuses.__getitem__, table["status"].to_pylist())),
         "queries": torch.cat(
-            [torch.stack(counts, 1), torch.zeros(table.num_rows, len(PHASES) - 3, dtype=torch.int64)], 1
+            [torch.stack(counts, 1), torch.zeros(table.num_rows, len(PHASES) - len(STORED), dtype=torch.int64)], 1
         ),
         "before": numbers("scores_before"),
         "after": numbers("scores_after"),

@@ -19,7 +19,7 @@ from rlab.results.data import WITHIN, ResultData
 from rlab.results.predicted import answer_words, class_words, true_label
 from rlab.results.tones import STATUS_TONES
 from rlab.stats import mean_of, median_of
-from rlab.victims.base import PHASES
+from rlab.victims.base import STORED
 
 QUERIES = (
     "Queries per sample run from the clean prediction to the end of cleanup; the query that verifies a flip counts only "
@@ -62,7 +62,8 @@ def summary_facts(result: ResultData, named: bool = True) -> dict[str, str]:
 
 def run_facts(result: ResultData) -> dict[str, str]:
     """All figures of a run as text."""
-    spread = [f"{int(result.queries[:, i].sum()):,} {phase}" for i, phase in enumerate(PHASES[:3])]
+    sums = dict(zip(STORED, result.queries.sum(0).tolist(), strict=False))
+    spread = [f"{count:,} {phase}" for phase, count in sums.items() if count or phase != "timing"]
     spread += [f"{result.learning_queries:,} learn"] if result.learning_queries else []
     return {
         **summary_facts(result),

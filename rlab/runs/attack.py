@@ -37,12 +37,14 @@ from rlab.runs.messages import HandOut
 from rlab.runs.options import AttackOptions
 from rlab.runs.recheck import check_same_model
 from rlab.runs.stages import CLEAN, FolderStore, MemoryStore, StageStore, Teacher, check_stages, cut, on_clean
+from rlab.runs.threads import ThreadChoice, Threads
 from rlab.storage import files
 from rlab.storage.resume import Resume, open_run
 from rlab.victims.base import Victim
 from rlab.victims.http import HttpVictim
 
 Chunks = dict[str, slice]  # rows of the data, by the chunk's key
+Parts = Generator[tuple[str, Any, Sequence[Loss]]]  # key, result, samples that could not be read
 WORK, LEAST = 2**24, 8  # values times queries that take seconds on a CPU; fewest samples of a chunk
 LARGE, LARGE_WORK = 2**15, 2**26  # values of an input whose batches gain little, and the work of their chunks
 
@@ -86,6 +88,7 @@ class AttackJob:
     progress: Progress
     keep: Keep
     lesson: AttackOptions | None = None  # the options, if a simulator is to be learned first
+    threads: Threads | None = None  # None: as many as torch uses anyway
 
     @property
     def in_process(self) -> bool:
@@ -151,13 +154,18 @@ class AttackJob:
         """The samples of each stage; one stage if the run does not learn."""
         return cut(len(self.samples), self.options.stages or () if self.options else ())
 
-    def _attacked(
-        self, chunks: Chunks, todo: Chunks, store: StageStore, make: MakeWork, *arguments: Any
-    ) -> Generator[tuple[str, Any, Sequence[Loss]]]:
-        """Attack the chunks in `todo` and yield each when it is finished, stage by stage if the run learns."""
+    def _attacked(self, chunks: Chunks, todo: Chunks, store: StageStore, make: MakeWork, *arguments: Any) -> Parts:
+        """Attack the chunks in `todo`, with the number of threads that fits, and yield each when it is finished."""
+        choice = ThreadChoice(self.options, self.attack, self.executor, self.victim, self.samples)
+        with choice.applied(next(iter(todo.values()), None), store) as (threads, executor):
+            job = replace(self, threads=threads, executor=executor)
+            yield from job._in_stages(chunks, todo, store, make, *arguments)
+
+    def _in_stages(self, chunks: Chunks, todo: Chunks, store: StageStore, make: MakeWork, *arguments: Any) -> Parts:
+        """Attack stage by stage if the run learns."""
         if not self.learns:
             hand_out = self._hand_out(make, self._recipe(None), *arguments)
-            yield from each_chunk(self.samples, todo, hand_out, store.begin)
+            yield from each_chunk(self.samples, todo, hand_out, store.begin, None, self.threads)
             return
         clean = self._ask_clean(store) if todo else None
         for number, stage in enumerate(self._stages):
@@ -167,7 +175,7 @@ class AttackJob:
                 students = teacher.students(number, stage.start)
                 recipe = self._recipe(students if on_clean(students) >= ENOUGH else None)
                 hand_out = self._hand_out(make, recipe, *arguments)
-                yield from each_chunk(self.samples, now, hand_out, store.begin, clean)
+                yield from each_chunk(self.samples, now, hand_out, store.begin, clean, self.threads)
 
     def _ask_clean(self, store: StageStore) -> CleanAnswers:
         """Query all untouched inputs that have no answer in the store."""
@@ -176,9 +184,8 @@ class AttackJob:
         all_ = {f"clean-{at:08d}": slice(at, end) for at, end in ends.items()}
         todo = {key: rows for key, rows in all_.items() if store.recall(key) is None}
         self._say("querying the untouched inputs")
-        with closing(
-            each_chunk(self.samples, todo, self._hand_out(chunk_work.ask_clean, self._recipe(None)), store.begin)
-        ) as asked:
+        hand_out = self._hand_out(chunk_work.ask_clean, self._recipe(None))
+        with closing(each_chunk(self.samples, todo, hand_out, store.begin)) as asked:
             for key, part, _ in asked:
                 answers, ids, sent = part or (None, (), Counter())
                 self._count(sent)

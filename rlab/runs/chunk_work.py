@@ -27,6 +27,7 @@ from rlab.results.result import AttackResult
 from rlab.results.rows import losses_of, to_table, write_samples
 from rlab.runs.messages import HandOut, Work
 from rlab.runs.options import AttackOptions
+from rlab.runs.threads import Threads
 from rlab.storage import files
 from rlab.storage.digest import digest
 from rlab.storage.index import ASSIGNMENT, KEPT, PERTURBED, Index, read_index
@@ -79,6 +80,7 @@ class ChunkTask:
     chunk: Batch | None  # None if none of its samples could be read
     first: int  # index of its first sample in the run
     clean: CleanAnswers | None = None  # if they were paid before, the run learns: it keeps the answers to its proposals
+    timed: Tensor | None = None  # (n,) queries that timed the model
 
 
 def each_chunk(
@@ -87,10 +89,11 @@ def each_chunk(
     hand_out: HandOut,
     begin: Callable[[str], None] = lambda key: None,
     clean: CleanAnswers | None = None,
+    threads: Threads | None = None,
 ) -> Generator[tuple[str, Any, Sequence[Loss]]]:
     """Yield (key, result, samples that could not be read) as chunks finish.
 
-    `begin` is called before a chunk is handed out; `clean` are answers paid before.
+    `begin` is called before a chunk is handed out; `clean` are answers paid before, and `threads` knows which samples were timed.
     """
     lost: dict[str, Sequence[Loss]] = {}
     with read_ahead(samples, list(chunks.values())) as read:
@@ -98,13 +101,17 @@ def each_chunk(
         def task(key: str) -> ChunkTask:
             begin(key)
             chunk, lost[key] = read(chunks[key])
-            if clean is None or chunk is None:
+            if chunk is None:
                 return ChunkTask(key, chunk, chunks[key].start)
-            known = clean[places(samples, chunks[key], chunk.ids)]
+            at = places(samples, chunks[key], chunk.ids)
+            timed = None if threads is None else threads.timed(at)
+            if clean is None:
+                return ChunkTask(key, chunk, chunks[key].start, timed=timed)
+            known = clean[at]
             if not known.queries.all():
                 some = f"{chunk.ids[0]!r} or its neighbours"
                 raise DataError(f"{some} could not be read before: restore the data of the run")
-            return ChunkTask(key, chunk, chunks[key].start, known)
+            return ChunkTask(key, chunk, chunks[key].start, known, timed)
 
         with closing(hand_out({key: partial(task, key) for key in chunks})) as parts:
             for key, part in parts:
@@ -158,7 +165,7 @@ def ask_clean(victim: Victim, recipe: Attack | AttackOptions, labels: Tensor, pr
 def _searched(attack: Attack, victim: Victim, task: ChunkTask, labels: Tensor, progress: Progress) -> SearchOutcome:
     assert task.chunk is not None
     learns = task.clean is not None
-    return attack.search(victim, task.chunk, task.first, labels, progress, task.clean, listen=learns)
+    return attack.search(victim, task.chunk, task.first, labels, progress, task.clean, learns, task.timed)
 
 
 def write_chunk(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -40,6 +40,13 @@ class InProcess:
     def on_gpu(self) -> bool:
         return self.victim is not None and self.victim.device.type != "cpu"
 
+    @property
+    def most_threads(self) -> int:
+        return torch.get_num_threads()
+
+    def with_threads(self, count: int) -> InProcess:
+        return self  # torch in this process knows the number
+
     def hand_out(self, make: MakeWork, *arguments: Any) -> HandOut:
         work = make(self.victim, *arguments)
         return lambda tasks: ((key, work(task())) for key, task in tasks.items())
@@ -62,6 +69,7 @@ class Workers:
     model: ModelOptions
     bounds: tuple[float, float]
     fingerprint: str
+    threads: int | None = None  # of each worker; None: as many as it may have
 
     @classmethod
     def of(cls, options: WorkerOptions, model: ModelOptions, victim: Victim) -> Workers | None:
@@ -79,17 +87,30 @@ class Workers:
     def on_gpu(self) -> bool:
         return (self.model.device or "cpu").startswith("cuda")
 
+    @property
+    def count(self) -> int:
+        """The number of local workers."""
+        return self.options.workers or len(self.options.devices or ()) or 1
+
+    @property
+    def most_threads(self) -> int:
+        """Threads that a worker may have: its share of the CPU, or what the user chose by OMP_NUM_THREADS."""
+        if os.environ.get("OMP_NUM_THREADS"):
+            return torch.get_num_threads()
+        return 1 if self.options.cluster is not None else max(1, torch.get_num_threads() // self.count)
+
+    def with_threads(self, count: int) -> Workers:
+        return replace(self, threads=count)
+
     def hand_out(self, make: MakeWork, *arguments: Any) -> HandOut:
         """Return the function that hands out tasks; the arguments are pickled, so use names and plain values."""
-        own = os.environ.get("OMP_NUM_THREADS")  # if set, the user chose it
+        threads = self.threads or self.most_threads
         if self.options.cluster is not None:
-            threads = torch.get_num_threads() if own else 1
             start = partial(self._start, make, arguments, threads)
             each = (threads, int(self.on_gpu))  # CPUs and GPUs of a worker
             return partial(hand_out_on_ray, self.options.cluster, self.options.workers, *each, start)
-        count = self.options.workers or len(self.options.devices or ())
-        threads = torch.get_num_threads() if own else max(1, torch.get_num_threads() // count)
-        return partial(hand_out, [self._start(make, arguments, threads, number, count) for number in range(count)])
+        starts = [self._start(make, arguments, threads, number, self.count) for number in range(self.count)]
+        return partial(hand_out, starts)
 
     def _start(self, make: MakeWork, arguments: tuple[Any, ...], threads: int, number: int, count: int) -> Start:
         devices = self.options.devices

@@ -98,6 +98,14 @@ class AttackOptions(LearningOptions, PaletteOptions):
         description="samples attacked together (default: by sample size and budget, so that runs are saved often)",
     )
     seed: int = Field(0, ge=-(2**63), lt=2**63, description="random seed (default: 0)")
+    threads: int | None = Field(
+        None,
+        ge=1,
+        le=1024,
+        exclude=True,
+        description="threads of the CPU, for each worker; they may change the last bits of results (default: OMP_NUM_THREADS; "
+        "for a torch model on a CPU one or all, whichever a few timed queries show to be faster)",
+    )
 
     @field_validator("surrogate", mode="before")
     @classmethod

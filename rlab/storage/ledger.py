@@ -21,6 +21,7 @@ from rlab.errors import FolderError, InputError
 from rlab.storage.stored import open_stored, strange
 
 LEDGER, PARTS, LEFTOVER = "ledger.sqlite", "parts", ".part"
+THREADS = "threads"  # the step that holds the number of threads: a fact, no result
 TABLES = """
 create table if not exists asked (value text not null, versions text not null);
 create table if not exists steps (
@@ -156,9 +157,12 @@ def current_versions() -> dict[str, str]:
 
 
 def read_versions(folder: Path) -> dict[str, str]:
-    """Read the versions and the device a run was begun with; empty if the folder has no ledger."""
+    """Read the versions, the device and, if known, the threads a run was begun with; empty if the folder has no ledger."""
     rows = _select(folder, "select value, versions from asked")
-    return parse_question(*rows[0]).versions if rows else {}
+    steps = _select(folder, "select value from steps where key = ? and finished = 1", THREADS)
+    with reading(folder):
+        threads = [(THREADS, str(json.loads(value)["count"])) for (value,) in steps]
+    return parse_question(*rows[0]).versions | dict(threads) if rows else {}
 
 
 def read_steps(folder: Path, prefix: str) -> list[Any]:

@@ -161,7 +161,7 @@ class Resume:
     def _is_bare(self) -> bool:
         """Whether nothing is finished and the folder holds only what a run writes before its first result."""
         own = {LOCK, CONFIG, ledger.PARTS, ledger.LEDGER, f"{ledger.LEDGER}-journal"}
-        done = "select 1 from steps where finished = 1 union select 1 from files"
+        done = f"select 1 from steps where finished = 1 and key <> '{ledger.THREADS}' union select 1 from files"
         return not self.query_ledger(done) and {path.name for path in self.folder.iterdir()} <= own
 
     def clean(self) -> None:

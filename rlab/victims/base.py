@@ -20,6 +20,7 @@ from rlab.predictions.kinds import Prediction
 from rlab.victims.answers import LABELS, Score, check_reading, ranked_classes, read_answer, recognise, scored, to_scores
 from rlab.victims.answers import Outputs as Outputs
 from rlab.victims.meter import PHASES as PHASES
+from rlab.victims.meter import STORED as STORED
 from rlab.victims.meter import Charge
 from rlab.victims.meter import QueryMeter as QueryMeter
 from rlab.victims.meter import Request as Request

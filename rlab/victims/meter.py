@@ -14,7 +14,8 @@ from rlab.errors import BudgetError, VictimError
 if TYPE_CHECKING:
     from rlab.victims.base import Victim
 
-PHASES = ("search", "cleanup", "verify", "train", "learn", "resume")
+PHASES = ("search", "cleanup", "verify", "timing", "train", "learn", "resume")
+STORED = PHASES[:4]  # those in the table of a run's samples
 
 
 class QueryMeter:
@@ -34,12 +35,13 @@ class QueryMeter:
         return Charge(self, samples.cpu(), PHASES.index(phase))
 
     def spent(self, samples: Tensor) -> Tensor:
-        """(n,) queries so far in all phases."""
-        return self.counts[samples.cpu()].sum(1).to(samples.device)
+        """(n,) queries so far in all phases but `timing`, which told the search nothing."""
+        counts = self.counts[samples.cpu()]
+        return (counts.sum(1) - counts[:, PHASES.index("timing")]).to(samples.device)
 
     def left(self, samples: Tensor) -> Tensor:
         """(n,) queries left."""
-        return (math.inf if self.budget is None else self.budget) - self.spent(samples)
+        return (math.inf if self.budget is None else self.budget) - self.counts[samples.cpu()].sum(1).to(samples.device)
 
 
 class Charge:
