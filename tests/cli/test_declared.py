@@ -95,7 +95,7 @@ def test_the_attack_of_a_file_of_keywords_and_of_flags_is_the_same(tmp_path: Pat
         "palette": ["gaussian_noise@0.3", "dead_pixel@0.5"], "patch": [2, 2], "goal": "below:0.4", "budget": 50,
         "policy": "square(share=0.2)", "accept": "always", "l2_penalty": 0.1, "cleanup": False, "patience": 4, "chunk": 3,
         "seed": 3, "until": "flip", "distance": "map", "noisy": True,
-        "quantize": False, "channels": "each",
+        "quantize": False, "channels": "each", "threads": 2,
     }  # fmt: skip
     guides = {"surrogate", "simulator", "learn", "stages"}  # they need the belief search
     assert set(keywords) == set(AttackOptions.model_fields) - guides
@@ -105,7 +105,7 @@ def test_the_attack_of_a_file_of_keywords_and_of_flags_is_the_same(tmp_path: Pat
     from_file: Any = check(RunOptions, read_config(tmp_path / "run.yaml"))
     words = "--palette gaussian_noise@0.3 -p dead_pixel@0.5 --patch 2,2 --goal below:0.4 --budget 50 --policy square(share=0.2)"
     words += " --accept always --l2-penalty 0.1 --no-cleanup --patience 4 --chunk 3 --seed 3 --until flip --distance map --noisy"
-    words += " --no-quantize --channels each"
+    words += " --no-quantize --channels each --threads 2"
     from_flags = parsed(RunOptions, "demo:digits", "demo:digits", "--limit", "6", *words.split())
     batch = from_file.data.load()
     attack = make_attack(batch, **keywords)
