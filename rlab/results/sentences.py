@@ -112,15 +112,15 @@ def run_sentence(result: ResultData) -> str:
 
 
 def _commonest(result: ResultData) -> str:
-    """Name the most common confusion and the distortion that most flips use."""
+    """Name the most common confusion, and the distortion that most flips use unless several are used as often."""
     won = result.succeeded
     entries: dict[str, list[int]] = {}
     for entry, name in enumerate(result.setting.palette, 1):
         entries.setdefault(filter_words(name), []).append(entry)
     chosen = result.assignment[won]
     used = {name: int(torch.isin(chosen, chosen.new_tensor(own)).any(1).sum()) for name, own in entries.items()}
-    most = max(used, key=lambda name: used[name])
-    by = f"most often by {most}" if used[most] else ""
+    most, *others = sorted(used, key=lambda name: -used[name])
+    by = f"most often by {most}" if used[most] > max((used[name] for name in others), default=0) else ""
     return ", ".join(part for part in (_confusion(result), by) if part)
 
 
