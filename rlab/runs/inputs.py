@@ -80,9 +80,9 @@ def taken(
 
 
 def rescaled(samples: Labelled, bounds: Bounds) -> Labelled:
-    """The samples with their range of values stretched to `bounds`; unchanged if one of them has no ends."""
+    """The samples with their range of values stretched to `bounds`; unchanged if one of them has no ends, or wrong ones."""
     (low, high), (least, most) = samples.bounds, bounds
-    if bounds == samples.bounds or not all(map(math.isfinite, (low, high, least, most))):
+    if bounds == samples.bounds or not least < most or not math.isfinite(high - low + most - least):
         return samples
 
     def stretch(x: Tensor) -> Tensor:

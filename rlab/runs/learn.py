@@ -188,36 +188,36 @@ class Lessons:
 
     def _learn(self, plan: Plan | None, resume: Resume | None) -> Simulator:
         parts = [] if self.earlier is None else [self.earlier.answers]
-        if plan is not None:
-            parts.append(self._ask(plan, resume))
-        answers = Answers.join(parts)
-        self.tell(f"training students on {len(answers):,} answers, on {best_device()}")
-        bounds = plan.batch.bounds if plan is not None else self.earlier.bounds if self.earlier else (0.0, 1.0)
-        known = self.victim or self.earlier
-        multilabel = known is not None and known.multilabel
-        heard = self.shown and self.tell is nothing  # by nobody but a bar
-        with bar(1, "training", unit="simulators") if heard else nullcontext(quiet) as show:
+        shown = plan is not None and self.shown
+        with bar(plan.queries if plan else 0, "querying") if shown else nullcontext(quiet) as progress:
+            if plan is not None:
+                parts.append(self._ask(plan, resume, progress))
+            answers = Answers.join(parts)
+            self.tell(f"training students on {len(answers):,} answers, on {best_device()}")
+            bounds = plan.batch.bounds if plan is not None else self.earlier.bounds if self.earlier else (0.0, 1.0)
+            known = self.victim or self.earlier
+            multilabel = known is not None and known.multilabel
             return distil(
                 answers, bounds, multilabel=multilabel, seed=self.options.seed, device=best_device(),
-                progress=(lambda line: show(Said(line))) if heard else self.tell, remember=_remember(resume, answers),
+                progress=(lambda line: progress(Said(line))) if self.tell is nothing else self.tell,
+                remember=_remember(resume, answers),
             )  # fmt: skip
 
-    def _ask(self, plan: Plan, resume: Resume | None) -> Answers:
+    def _ask(self, plan: Plan, resume: Resume | None, progress: Progress) -> Answers:
         """The victim's answers to the plan, those stored before first; unanswered rows are left out."""
         assert self.victim is not None
         meter, got = QueryMeter(self.victim, 1, plan.queries), list[Answers]()
         clean = min(plan.queries, len(plan.batch))
         self.tell(f"querying the model on {clean:,} clean inputs and {plan.queries - clean:,} distorted ones")
-        with bar(plan.queries, "querying") if self.shown else nullcontext(quiet) as progress:
-            for rows in plan.parts(defaults.chunk(plan.batch, len(plan.palette))):
-                rows = rows[: int(meter.left(torch.zeros(1, dtype=torch.int64)))]  # lost answers were paid for too
-                if not rows:
-                    break
-                x = plan.inputs(rows)
-                scores = _answered(meter, x, resume, f"answers-{rows.start:08d}")
-                known = (~scores.isnan().any(1)).nonzero()[:, 0]
-                got += [plan.answers(rows, x, scores)[known]] if len(known) else []
-                progress(rows)
+        for rows in plan.parts(defaults.chunk(plan.batch, len(plan.palette))):
+            rows = rows[: int(meter.left(torch.zeros(1, dtype=torch.int64)))]  # lost answers were paid for too
+            if not rows:
+                break
+            x = plan.inputs(rows)
+            scores = _answered(meter, x, resume, f"answers-{rows.start:08d}")
+            known = (~scores.isnan().any(1)).nonzero()[:, 0]
+            got += [plan.answers(rows, x, scores)[known]] if len(known) else []
+            progress(rows)
         if not got:
             raise ModelError("the model answered none of the queries with a score")
         return replace(Answers.join(got), queries=int(meter.counts.sum()), origins=("queries to learn from",))

@@ -330,12 +330,18 @@ def test_named_answers_that_mean_nothing(answer: object, words: str) -> None:
         decode(json.dumps(answer).encode(), load_template("rlab(classes=['a', 'b', 'c'])"), 2, labels=False)
 
 
-def test_a_server_that_names_classes_alone_gives_labels(host: str) -> None:
-    """Without any option but their names; a template with a path of labels needs no path of scores either."""
+def test_a_server_that_names_classes_alone_gives_labels(host: str, tmp_path: Path) -> None:
+    """Without any option but their names; only a cache, which may answer first, must know it in advance."""
     with asked(f"http://{host}/names", f"rlab({NAMED})") as victim:
         assert torch.equal(victim(X).argmax(1), expected(X).argmax(1))
         assert victim.tells_labels
     assert Template(body="{list}", labels="$.label").scores is None
+    cache = tmp_path / "answers.db"
+    with (
+        asked(f"http://{host}/names", f"rlab({NAMED})", cache=cache) as victim,
+        pytest.raises(VictimError, match="pass outputs='labels'"),
+    ):
+        victim(X)
 
 
 def test_several_labels_at_once_leave_missing_ones_at_nought() -> None:
