@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import shutil
 import sqlite3
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,14 +25,16 @@ import pyarrow as pa
 from torch import Tensor
 
 from rlab import __version__
-from rlab.errors import FolderError
+from rlab.errors import FolderError, Notice
 from rlab.redact import redact
 from rlab.storage import files, ledger
+from rlab.storage.contents import Contents, left_out_of
 from rlab.storage.lock import LOCK, hold
 from rlab.storage.names import refuse_strange
 from rlab.storage.tables import redact_table
 
 Value = TypeVar("Value")
+Mark = str | Contents  # what a step depends on
 _HINT = "name another folder with --out"
 _PLAIN = {str, int, float, bool, type(None)}
 
@@ -39,11 +42,15 @@ _PLAIN = {str, int, float, bool, type(None)}
 @contextmanager
 def open_run(folder: Path, question: Mapping[str, Any]) -> Iterator[Resume]:
     """Open the finished steps of a folder that belongs to this question; lock it and remove half-written files."""
-    fingerprint = ledger.sha256(json.dumps(dict(question), sort_keys=True, default=str))[:24]
+    plain = {key: value for key, value in question.items() if not isinstance(value, Contents)}
+    fingerprint = ledger.sha256(json.dumps(plain, sort_keys=True, default=str))[:24]
     with hold(folder, str(question.get("command", "")), fingerprint):
         resume = Resume(folder, question)
         try:
             resume.clean()
+            if resume.db is None and (lost := resume.lost()):
+                why = f"a later run cannot recognise {lost}"
+                warnings.warn(f"this run cannot be resumed, because {why}", Notice, stacklevel=4)
             yield resume
         finally:
             resume.close()
@@ -54,7 +61,10 @@ class Resume:
 
     def __init__(self, folder: Path, question: Mapping[str, Any]) -> None:
         self.folder = folder
-        self.question: dict[str, Any] = json.loads(json.dumps(redact(dict(question)), default=str))
+        self.contents = {key: value for key, value in question.items() if isinstance(value, Contents)}
+        marks = {key: contents.mark() for key, contents in self.contents.items()}
+        self.question: dict[str, Any] = json.loads(json.dumps(redact(dict(question)) | marks, default=str))
+        self.used = False  # whether steps ran
         self.db: sqlite3.Connection | None = None
         self.early: list[str] = []  # steps begun before there was a ledger to note them in
         refuse_strange(folder)
@@ -64,26 +74,37 @@ class Resume:
             raise FolderError(f"{folder} exists and holds something else: {_HINT}")
 
     def step(
-        self, key: str, fingerprint: str, make: Callable[[], Value], stale: Literal["refuse", "remake"] = "refuse"
+        self, key: str, fingerprint: Mark, make: Callable[[], Value], stale: Literal["refuse", "remake"] = "refuse"
     ) -> Value:
         """Return the value stored under this key and fingerprint, or make it; `stale` is for another fingerprint."""
-        before = self.fingerprint(key)
-        if before == fingerprint:
+        if self.holds(key, fingerprint):
             return self._read(key)
-        if before is not None and stale == "refuse":
-            raise FolderError(f"{self.folder} holds another {key}: {_HINT}")
+        if stale == "refuse":
+            self.refuse_other(key, fingerprint)
         self.begin(key)
         value = make()
         self.record(key, fingerprint, value)
         return value
 
-    def recall(self, key: str, fingerprint: str) -> Any | None:
+    def recall(self, key: str, fingerprint: Mark) -> Any | None:
         """Return the value recorded under this key and fingerprint, or None."""
-        return self._read(key) if self.fingerprint(key) == fingerprint else None
+        return self._read(key) if self.holds(key, fingerprint) else None
 
-    def record(self, key: str, fingerprint: str, value: Any, part: bool = False) -> None:
+    def holds(self, key: str, fingerprint: Mark) -> bool:
+        """Whether a value is recorded under this key and fingerprint."""
+        before = self.fingerprint(key)
+        return fingerprint.fits(before) if isinstance(fingerprint, Contents) else fingerprint == before
+
+    def refuse_other(self, key: str, fingerprint: Mark) -> None:
+        """Refuse a folder with a value under this key and another fingerprint."""
+        if self.fingerprint(key) is not None and not self.holds(key, fingerprint):
+            raise FolderError(f"{self.folder} holds results of another configuration ({key} differs): {_HINT}")
+
+    def record(self, key: str, fingerprint: Mark, value: Any, part: bool = False) -> None:
         """Record a finished step, which replaces an earlier value; with `part`, the file `self.part(key)` belongs to it."""
         self.create()
+        if isinstance(fingerprint, Contents):
+            fingerprint = fingerprint.settled()
         stored, digest, before = None, None, self._tree(key)
         if _has_tensors(value):
             files.write_tree(self.part(key), value)
@@ -138,8 +159,23 @@ class Resume:
             for key in self.early:
                 self.begin(key)
 
+    def lost(self) -> str:
+        """What of the question a later run could not recognise, in words."""
+        lost = {key: contents.lost(left_out_of(self.question[key])) for key, contents in self.contents.items()}
+        return ", ".join(f"{key}: {', '.join(parts)}" for key, parts in lost.items() if parts)
+
+    def _settle(self) -> None:
+        """Leave out of the question what changed because it was used, such as a model's count of its calls."""
+        before = dict(self.question)
+        for key, contents in self.contents.items():
+            if not contents.lost(left_out_of(before[key])):
+                self.question[key] = contents.settled(before[key])
+        if self.question != before:
+            self.write_ledger("update asked set value = ?", json.dumps(self.question, sort_keys=True))
+
     def close(self) -> None:
         if self.db is not None:
+            self._settle() if self.used else None
             self.db.close()
             self.db = None
 
@@ -179,6 +215,7 @@ class Resume:
 
     def begin(self, key: str) -> None:
         """Note that the step has begun, so that an interruption shows."""
+        self.used = True
         if self.db is None:
             self.early.append(key)
         else:
@@ -226,7 +263,11 @@ class Resume:
         mine, theirs = self.question.get("command"), before.get("command")
         if mine != theirs:
             raise FolderError(f"{self.folder} belongs to `rlab {theirs}`, not to `rlab {mine}`: {_HINT}")
+        for key in [key for key, contents in self.contents.items() if contents.fits(before.get(key))]:
+            self.question[key] = before[key]  # with what it leaves out
         differ = sorted(key for key in before | self.question if before.get(key) != self.question.get(key))
+        if lost := self.lost():
+            raise FolderError(f"{self.folder} cannot be resumed, because rlab cannot recognise {lost}: {_HINT}")
         if differ:
             what = f"a run of another configuration ({', '.join(differ)} differ{'s' if len(differ) == 1 else ''})"
             raise FolderError(f"{self.folder} holds {what}: {_HINT}")
