@@ -1,7 +1,7 @@
 """The table of the default command in docs/results.md: CIFAR-10 test images 0-99, with nothing set but model and data.
 
 python -m benchmarks.default            # run `rlab compare` on each net, then write docs/results.md and results/default.md
-python -m benchmarks.default --quick    # 4 images, 60 queries
+python -m benchmarks.default --quick    # patches and distances against those of rlab 0.3.0, and what the stop gives up
 
 Runs are kept in runs/default, so a stopped run resumes.
 """
@@ -9,15 +9,15 @@ Runs are kept in runs/default, so a stopped run resumes.
 from __future__ import annotations
 
 import re
-import tempfile
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from benchmarks.default import few
 from benchmarks.default.cases import IMAGES, NETS, command, compared, shell
 from benchmarks.harness import Claim, Figures, Options, Piece
-from benchmarks.raw import HERE, Raw, Store
+from benchmarks.raw import HERE, RAW, Raw, Store
 from benchmarks.tables import section
 from rlab.comparison import AttackOutcome
 from rlab.comparison import Figures as OutcomeFigures
@@ -54,6 +54,7 @@ def make(name: str, device: str, folder: Path = RUNS, images: int = IMAGES, more
 def pieces(options: Options) -> Iterator[Piece]:
     for name in NETS:
         yield Piece(name, name, {"command": command(name)}, partial(make, name))
+    yield from few.pieces()
 
 
 def rows(name: str, policies: dict[str, Any]) -> Iterator[list[Value | Share]]:
@@ -81,10 +82,12 @@ def sections(store: Store) -> Iterator[str]:
         body = shown([line for name in NETS for line in rows(name, dict(store.read(name).numbers))])
         PAGE.write_text(written(PAGE.read_text(encoding="utf-8"), body), encoding="utf-8")
         yield section("Two networks", body.rstrip("\n"))
+    yield from few.sections(store)
 
 
 def figures(store: Store) -> Figures:
-    return {"images": IMAGES, **keyed({name: store.read(name).numbers for name in NETS if name in store})}
+    nets = keyed({name: store.read(name).numbers for name in NETS if name in store})
+    return {"images": IMAGES, **nets, **few.figures(few.kept(store, few.NOW), few.kept(store, few.THEN))}
 
 
 def keyed(found: dict[str, Any]) -> Figures:
@@ -93,12 +96,9 @@ def keyed(found: dict[str, Any]) -> Figures:
 
 
 def quick(options: Options) -> Figures:
-    found: dict[str, Any] = {}
-    with tempfile.TemporaryDirectory() as scratch:
-        for name in NETS:
-            found[name] = make(name, options.device, Path(scratch), 4, ["--budget", "60"]).numbers
-    print(shown([line for name in found for line in rows(name, found[name])]))
-    return {"images": 4, **keyed(found)}
+    return few.figures(few.measured(options.device), few.kept(Store(RAW / "default"), few.THEN))
 
 
-CLAIM = Claim("default", "The default command", __doc__, RULES, quick, pieces, sections, figures, cases=tuple(NETS))
+CLAIM = Claim(
+    "default", "The default command", __doc__, RULES, quick, pieces, sections, figures, cases=(*NETS, few.GROUP)
+)

@@ -6,7 +6,7 @@ import math
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,7 @@ from rlab.corruptions.report import read_corruptions
 from rlab.diagnosis import examine
 from rlab.diagnosis.report import DOCTOR, read_diagnosis
 from rlab.explanation import MethodJudge, parse_methods
-from rlab.explanation.files import save_comparison
+from rlab.explanation.files import read_inputs, save_comparison
 from rlab.explanation.page import read_comparison
 from rlab.filters.palette import by_gradient
 from rlab.progress import Progress, bar
@@ -266,7 +266,9 @@ def read_results(
         if (read := STAGES[stage].read) is not None:
             parts[stage] = read(path)
     if "explain" in stored:
-        parts["explain"] = read_comparison(stored["explain"], explained_inputs(parts["attack"], explained))
+        shown, batch = read_inputs(stored["explain"]), explained_inputs(parts["attack"], explained)
+        masks = None if shown is None or len(shown) != len(batch) else shown.masks  # attacks do not keep them
+        parts["explain"] = read_comparison(stored["explain"], replace(batch, masks=masks))
     if "benchmark" in stored:
         graded = sorted((stored["benchmark"] / GRADED).glob("*"))
         parts["benchmark"] = Benchmark.load(graded[0] if graded else stored["benchmark"])

@@ -26,6 +26,7 @@ from rlab.benchmarking.verify import GradedModel, load_victims
 from rlab.errors import FolderError, OptionError
 from rlab.filters.palette import Spec
 from rlab.progress import Progress, shown
+from rlab.redact import spare
 from rlab.storage.contents import Contents
 from rlab.storage.lock import hold
 from rlab.storage.resume import open_run
@@ -56,8 +57,10 @@ def run_benchmark(
             counts = f"has {first.manifest.outputs} classes and {other.folder} has {other.manifest.outputs}"
             raise FolderError(f"{first.folder} {counts}: run only benchmarks of the same task together")
     if len(set(names)) < len(names):
-        raise FolderError(f"two benchmark folders have the same name {names[0]!r}: rename one")
+        twice = next(name for name in names if names.count(name) > 1)
+        raise FolderError(f"two benchmark folders have the same name {twice!r}: rename one")
     victims = load_victims(models, first)
+    spare([*first.manifest.classes, *(row["id"] for benchmark in loaded for row in benchmark.rows)])
     known = {name: Contents.of(victim) for name, victim in victims.items()}
     made = [mark for benchmark in loaded for _, marks in benchmark.manifest.victims for mark in marks.split(JOINED)]
     marks = {name: contents.mark_among(made) for name, contents in known.items()}

@@ -24,6 +24,7 @@ from rlab.present.table import Table
 from rlab.progress import Progress, shown
 from rlab.storage.config import check
 from rlab.storage.files import read_result, write_json
+from rlab.storage.outside import short
 from rlab.storage.resume import open_run
 from rlab.victims.base import Victim
 from rlab.victims.options import ModelOptions
@@ -148,11 +149,15 @@ def load_victims(models: Mapping[str, GradedModel], benchmark: Benchmark) -> dic
     for name, model in models.items():
         if isinstance(model, Victim):
             victims[name] = model
-            continue
-        if not isinstance(model, ModelOptions):
-            fields = {"name": model} if isinstance(model, str) else model
-            model = check(ModelOptions, fields, f"the model {name!r}")
-        victims[name] = load_model(model, benchmark.manifest.shape.bounds)
+        else:
+            if not isinstance(model, ModelOptions):
+                fields = {"name": model} if isinstance(model, str) else model
+                model = check(ModelOptions, fields, f"the model {name!r}")
+            victims[name] = load_model(model, benchmark.manifest.shape.bounds)
+        own, known = victims[name].own_classes, benchmark.manifest.classes
+        if own != known and sorted(own) == sorted(known):
+            order = short(", ".join(known))
+            raise ModelError(f"the model {name!r} lists the benchmark's classes in another order: list them as {order}")
     return victims
 
 

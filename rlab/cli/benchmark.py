@@ -53,7 +53,9 @@ from rlab.victims.options import ModelOptions
 from rlab.victims.resolve import load_model
 
 _HELP = "Make robustness benchmarks from your model and data, verify them, and grade models on them."
-app = typer.Typer(cls=Group, pretty_exceptions_enable=False, rich_markup_mode="markdown", help=_HELP)
+app = typer.Typer(
+    cls=Group, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="markdown", help=_HELP
+)
 NO_MODEL = "none"  # instead of a model's name
 _NAMED = "NAME=MODEL or MODEL (repeatable); MODEL can be a .yaml file with its fields (name, mean, ...)"
 _REQUIRED = "LEVEL=ACCURACY or FILTER=ACCURACY (repeatable); exit code 1 if a model is less accurate"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 from torch import Tensor
 
+from rlab.core.alone import answers_to_stored
 from rlab.core.batched import Rows
 from rlab.core.checks import check_clean, refuse_nan
 from rlab.core.cleanup import clean_up
@@ -18,10 +19,11 @@ from rlab.core.env import Accepting, AttackEnv, State, Task, snapshot
 from rlab.core.goals import Goal
 from rlab.core.grid import PatchGrid
 from rlab.core.heard import CleanAnswers, Heard, Listener, first_answers
+from rlab.core.pruning import RESERVE, Pruning
 from rlab.core.rng import sample_seeds
 from rlab.core.setting import Learned, Setting
 from rlab.core.status import Status
-from rlab.core.trace import WINDOW, WINDOW_OF_LABELS, Trace, Until
+from rlab.core.trace import Trace, Until
 from rlab.data.batch import Batch
 from rlab.errors import OptionError
 from rlab.filters.palette import FreePixels, Palette, unit_scale
@@ -139,9 +141,8 @@ class Attack:
         attacked = self.goal.correct(clean, y) & ~self.goal.reached(clean, aimed)
         policy = self.policy.by_labels() or self.policy if victim.tells_labels else self.policy
         cleanup = self.cleanup and self.until != "flip" and not policy.reduces
-        window = WINDOW_OF_LABELS if victim.tells_labels else WINDOW
         listener = Listener() if listen and not isinstance(self.palette, FreePixels) else None
-        trace = Trace(n, batch.bounds, self.distance, progress, window, cleanup, listener)
+        trace = Trace(n, batch.bounds, self.distance, progress, cleanup, listener, attacked.cpu())
         if attacked.any():
             env = AttackEnv(meter, replace(self.task, labels=victim.tells_labels))
             start = self._start(env, meter, batch, x0, attacked, seeds.to(x0.device), clean, aimed)
@@ -170,9 +171,9 @@ class Attack:
         affordable = meter.left(outcome.rows) > 0  # a repeated query may have used up the budget
         for i in outcome.rows[~affordable].tolist():
             status[i] = Status.SPENT
-        rows, device = outcome.rows[affordable], meter.victim.device
+        rows = outcome.rows[affordable]
         if len(rows):
-            answers = meter(stored[rows].to(device), rows, "verify").cpu()
+            answers = answers_to_stored(outcome, stored, rows)
             scores[rows] = torch.where(meter.lost[rows][:, None], scores[rows], answers)
             low, high = outcome.batch.bounds
             inside = ((stored[rows] >= low) & (stored[rows] <= high)).flatten(1).all(1)
@@ -220,25 +221,40 @@ class Attack:
             state, memory = state[~broke], memory[~broke]
         samples, device = state.sample.cpu(), state.sample.device
         proposal = policy.propose(state, memory, env.task) if len(state) else None
+        pruning, settled = (
+            Pruning.begin(state) if self._prunes(policy) else None,
+            torch.zeros_like(samples, dtype=torch.bool),
+        )
         while proposal is not None:
             state, outcome = env.step(state, proposal)
             broke, read = meter.left(samples) <= 1, snapshot(state, outcome)
             # The next proposal is made before the answers are read, so that the CPU need not wait for a GPU.
             proposal = None if broke.all() else policy.propose(state, proposal.memory, env.task)
+            if proposal is not None and pruning is not None:
+                ending = settled | (meter.left(samples) - 1 <= RESERVE * self.budget)
+                pruning = pruning.after(state, ending.to(device), self.patience)
+                proposal = pruning.instead(proposal, state, env.task)
             after = read()
             trace.note(state, after, meter)
-            over = after.done
+            over, settled = after.done, trace.settled(after, self.until, meter)
             if policy.reduces:
-                over = after.flipped & (trace.settled(after, self.until, meter) | broke | after.failed)
+                pruned = pruning.finished.cpu() if pruning is not None and settled.any() else True
+                over = after.flipped & (settled & pruned | broke | after.failed)
             out, fails = broke & ~after.flipped, after.failed & ~after.flipped
             for ended, rows in ((flipped, over), (spent, out), (failed, fails)):
                 if rows.any():
                     ended.append(state if rows.all() else state[rows.to(device)])
             stay = ~(over | out | fails)
             if proposal is not None and not stay.all():  # selecting rows copies their banks
-                there = stay.to(device)
-                state, samples, proposal = state[there], samples[stay], proposal[there] if stay.any() else None
+                there, pruning = stay.to(device), pruning and pruning[stay.to(device)]
+                state, samples, settled = state[there], samples[stay], settled[stay]
+                proposal = proposal[there] if stay.any() else None
         return _in_order(flipped), _in_order(spent), _in_order(failed)
+
+    def _prunes(self, policy: Policy[Any]) -> bool:
+        """Whether a search that reduces by itself also restores patches one group at a time."""
+        free = isinstance(self.palette, FreePixels)
+        return self.cleanup and policy.reduces and self.until != "flip" and not free
 
     def _setting(self, batch: Batch) -> Setting:
         return Setting(

@@ -21,8 +21,7 @@ from rlab.victims.base import PHASES, QueryMeter
 Until = Literal["flip", "steady", "budget"]
 Improvements = tuple[tuple[int, float], ...]  # (queries, distance), with falling distance
 DISTANCE_NAMES: dict[Measure, str] = {"l2": "L2", "map": "MAP", "l0": "points changed", "linf": "Linf"}
-WINDOW, LEAST = 20, 0.02  # steady: the last 20 queries, or the last quarter if longer, gained less than 2%
-WINDOW_OF_LABELS = 100  # the same for labels only, where most queries estimate a direction
+WINDOW, SHARE, LEAST = 200, 3, 0.02  # steady: the last 200 queries, or the last third if longer, gained less than 2%
 
 
 class Trace:
@@ -34,15 +33,16 @@ class Trace:
         bounds: tuple[float, float],
         distance: Measure = "l2",
         progress: Progress = quiet,
-        window: int = WINDOW,
         cleanup: bool = False,  # flipped samples settle in a cleanup after the search
         listener: Listener | None = None,
+        attacked: Tensor | None = None,  # (n,) bool; the others were wrong from the start
     ) -> None:
-        self.bounds, self.distance, self.progress, self.window = bounds, distance, progress, window
+        self.bounds, self.distance, self.progress = bounds, distance, progress
         self.cleanup, self.listener = cleanup, listener
         unbounded = math.isinf(bounds[1] - bounds[0])
         self.own_unit = distance != "l0" and unbounded  # a state measures such data in amplitudes
         self.best = torch.full((samples,), math.inf)
+        self.attacked = torch.ones(samples, dtype=torch.bool) if attacked is None else attacked
         self.improvements: list[list[tuple[int, float]]] = [[] for _ in range(samples)]
         self.flip = {name: torch.full((samples,), math.nan) for name in NAMES}  # distances at the first flip
 
@@ -74,12 +74,11 @@ class Trace:
 
     def tally(self, live: Tensor, meter: QueryMeter) -> Tally:
         """Counts over the settled samples of the chunk; the samples `live` have not settled."""
-        spent, flipped = meter.counts.sum(1), self.best.isfinite()
+        attacked, flipped = self.attacked, self.best.isfinite()
         over = torch.ones_like(flipped)
         over[live.cpu()] = False
         if self.cleanup:
             over &= ~flipped | (meter.counts[:, PHASES.index("cleanup")] > 0)
-        attacked = spent > 2  # the others were wrong from the start
         counts = (over, over & flipped, over & attacked & ~flipped, over & ~attacked & ~flipped)
         return Tally(*(int(each.sum()) for each in counts))
 
@@ -95,7 +94,7 @@ class Trace:
 
     def _steady(self, sample: int, queries: int) -> bool:
         """Whether the queries of the last window reduced the distance by less than a small share."""
-        known, window = self.improvements[sample], max(self.window, queries // 4)
+        known, window = self.improvements[sample], max(WINDOW, queries // SHARE)
         if not known or queries - known[0][0] < window:
             return False
         before = min((far for at, far in known if at <= queries - window), default=math.inf)

@@ -56,10 +56,10 @@ class ExplainOptions(RunOptions):
         description="methods: belief, waves, credit, mask, rise, occlusion, gradcam, ..., repeated or separated by commas, with "
         "options in brackets (default: belief, which we recommend; several with --compare)",
     )
-    label: int | None = Field(
+    label: int | str | None = Field(
         None,
         validation_alias=AliasChoices("class", "label"),
-        description="class to explain (default: the predicted one)",
+        description="class to explain, by its number or name (default: the predicted one)",
     )
     masks: str | None = Field(None, description="folder of ground-truth mask images, named like the images")
     mask_values: Annotated[tuple[int, ...] | None, Accepts(int | str | Sequence[int] | None)] = Field(
@@ -100,7 +100,13 @@ class ExplainOptions(RunOptions):
 
     def labels(self, batch: Batch) -> Tensor | None:
         """(n,) the class to explain; None for the predicted one."""
-        return None if self.label is None else torch.full((len(batch),), self.label)
+        if self.label is None:
+            return None
+        named = str(self.label) in batch.classes and isinstance(self.label, str)
+        if not named and not str(self.label).isdecimal():
+            known = ", ".join(batch.classes[:12]) or "no names: write its number"
+            raise OptionError(f"there is no class {self.label!r} to explain: the data have {known}")
+        return torch.full((len(batch),), batch.classes.index(str(self.label)) if named else int(self.label))
 
     def with_masks(self, batch: Batch) -> Batch:
         """The batch with ground truth from the folder, if one is named."""

@@ -180,7 +180,7 @@ def _square(victim: TorchVictim, batch: Batch, options: EvaluationOptions) -> Fl
     square = make_attack(
         batch, palette=(f"channel_shift@{radius:.6f}",), patch=declared.patch, channels=TOGETHER, policy="square",
         goal=goal_of(victim),
-        budget=options.square_budget, chunk=declared.chunk, cleanup=False, seed=declared.seed,
+        budget=options.square_budget, chunk=declared.chunk, until="flip", seed=declared.seed,
     )  # fmt: skip
     with bar(len(batch), "measuring by Square") as progress:
         result = run_attack(square, victim, batch, progress=progress)
@@ -204,8 +204,12 @@ def corruption_curves(victim: TorchVictim, batch: Batch, palette: Palette, seed:
     """Accuracy (levels, n) over the palette's filters, and over all other filters for this rank."""
     groups: dict[str, list[Filter]] = {"corruptions": [], "held_out": []}
     own = {entry.filter.name: entry.filter for entry in palette.entries}
-    built_in = {filter.name: filter for filter in all_filters(batch.rank, batch.x.shape[1])}
-    for name, filter in {**own, **built_in}.items():
+    others = [filter for filter in all_filters(batch.rank, batch.x.shape[1]) if filter.name not in own]
+    rate = batch.rate or math.inf  # filters that need a higher rate are left out
+    bound = {
+        filter.name: filter.at_rate(batch.rate) for filter in others if not filter.rated or rate > filter.least_rate
+    }
+    for name, filter in {**own, **bound}.items():
         groups["corruptions" if name in own else "held_out"].append(filter)
     return {
         name: np.stack([_at_level(victim, batch, filters, level, seed) for level in range(LEVELS)])

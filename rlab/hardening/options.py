@@ -108,7 +108,23 @@ class HardenOptions(Options):
     def _recipe(cls, values: Any) -> Any:
         """From scratch, the recipe's values replace the defaults."""
         scratch = isinstance(values, Mapping) and values.get("from_scratch") is True
-        return {**RECIPE, **values} if scratch else values
+        left_out = ("shift",) if scratch and values.get("mode") == "rounds" else ()
+        return {**{k: v for k, v in RECIPE.items() if k not in left_out}, **values} if scratch else values
+
+    @model_validator(mode="after")
+    def _live(self) -> Self:
+        """Rounds train on samples that were attacked before, so what changes a batch before the attack has no place there."""
+        given = {
+            "augment": self.augment is not None,
+            "shift": self.shift > 0,
+            "mirror": self.mirror,
+            "views": self.views != 1,
+        }
+        if self.mode == "rounds" and (ignored := [name for name, set_ in given.items() if set_]):
+            raise ValueError(
+                f"the mode 'rounds' cannot use {' and '.join(map(repr, ignored))}: leave it out, or use the mode 'live'"
+            )
+        return self
 
     @field_validator("palettes", mode="before")
     @classmethod

@@ -28,7 +28,7 @@ from rlab.present.page import Page
 from rlab.present.result import PathLike, Result
 from rlab.progress import Progress, showing, shown
 from rlab.runs.fingerprint import data_fingerprint, named_in
-from rlab.runs.inputs import Data, Model, as_batch, taken
+from rlab.runs.inputs import Data, Model, as_batch, relabelled, taken
 from rlab.runs.understood import Announce, Understood, show
 from rlab.storage.config import check, check_keywords, takes
 from rlab.storage.contents import Contents
@@ -70,6 +70,7 @@ def harden(
         announce(Understood(batch, (victim,)))
         original = twin(trainable(victim, batch))
         unseen = None if validation is None else as_batch(validation, bounds=batch.bounds)
+        unseen = unseen and relabelled(unseen, victim.own_classes)
     chosen = chosen.filled(batch)
     train, judged_on = _split(batch, unseen, chosen)
     original.chunk = max(original.chunk, min(chosen.batch_size, len(train)))

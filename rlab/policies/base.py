@@ -62,7 +62,6 @@ def act(state: State, add: Tensor, restore: Tensor) -> Proposal[NoMemory]:
     return propose(edit(state.assignment, add, restore), Accept.IF_BETTER)
 
 
-def legal_adds(state: State) -> Tensor:
-    """(n, f + 1, p) bool: entries that would change the patch; entry 0 restores it."""
-    entries = torch.arange(state.bank.shape[1], device=state.assignment.device)
-    return state.assignment[:, None] != entries[:, None]
+def legal_adds(assignment: Tensor, entries: int) -> Tensor:
+    """assignment (n, p) -> (n, f + 1, p) bool: entries that would change the patch; entry 0 restores it."""
+    return assignment[:, None] != torch.arange(entries + 1, device=assignment.device)[:, None]

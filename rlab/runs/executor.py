@@ -42,7 +42,7 @@ class InProcess:
 
     def hand_out(self, make: MakeWork, *arguments: Any) -> HandOut:
         work = make(self.victim, *arguments)
-        return lambda tasks, agree: ((key, work(task(), partial(agree, key))) for key, task in tasks.items())
+        return lambda tasks: ((key, work(task())) for key, task in tasks.items())
 
 
 def place(options: WorkerOptions, model: ModelOptions) -> tuple[ModelOptions, ModelOptions]:

@@ -138,6 +138,11 @@ class MetricLogger:
             self.writer.flush()
 
 
+def first_update(seconds: float, options: TrainingOptions) -> Figures:
+    """What the first update cost, for people who wait."""
+    return {"update_seconds": seconds, "planned_minutes": options.minutes}
+
+
 def make_card(options: TrainingOptions, figures: Figures) -> dict[str, Any]:
     """The card of a file: models, data, the whole configuration and the validation results."""
     config = options.plain()

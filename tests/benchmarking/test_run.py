@@ -30,7 +30,7 @@ from rlab.benchmarking.tables import report_tables
 from rlab.core import distances
 from rlab.errors import FolderError, InputError, ModelError, OptionError, VictimError
 from rlab.storage.contents import Contents
-from rlab.victims import CallableVictim
+from rlab.victims import CallableVictim, Victim
 from tests.benchmarking.cases import Brightness, Case, brightness, made_once, reached
 from tests.helpers import exact_victim
 from tests.noise import write_noise
@@ -185,14 +185,31 @@ def nine_classes(benchmark: Benchmark) -> Benchmark:
     return Benchmark(folder, replace(benchmark.manifest, outputs=9), benchmark.rows)
 
 
+def named(*classes: str) -> Victim:
+    victim = exact_victim(2)
+    victim.own_classes = classes
+    return victim
+
+
 REFUSED: list[tuple[Callable[[Benchmark], object], type[InputError], str]] = [
     (
         lambda b: run_benchmark([b], {"wide": brightness(classes=7)}),
         ModelError,
         "the model 'wide' has 7 classes, but the benchmark b has 3",
     ),
-    (lambda b: run_benchmark([b, b], {"a": brightness()}), FolderError, "two benchmark folders have the same name"),
+    (
+        lambda b: run_benchmark([replace(b, folder=b.folder.parent / "d"), b, b], {"a": brightness()}),
+        FolderError,
+        "two benchmark folders have the same name 'b'",
+    ),
     (lambda b: run_benchmark([b, nine_classes(b)], {"a": brightness()}), FolderError, "has 3 classes and .* has 9"),
+    (
+        lambda b: run_benchmark(
+            [replace(b, manifest=replace(b.manifest, classes=("a", "b", "c")))], {"m": named("b", "a", "c")}
+        ),
+        ModelError,
+        "'m' lists the benchmark's classes in another order: list them as 'a, b, c'",
+    ),
     (lambda b: run_benchmark([b], {}), OptionError, "at least one benchmark and one model"),
     (
         lambda b: run_benchmark([b], {"m": exact_victim(2)}, corruptions=["fog_of_war"]),

@@ -35,8 +35,8 @@ class Scripted(Victim):
 def walk(assignments: list[list[list[int]]], until: Any = "budget") -> tuple[Trace, list[list[bool]], QueryMeter]:
     """Two samples of three values that an entry sets to .4; each proposal is judged, and stays."""
     victim = Scripted(outputs="logits")
-    meter = QueryMeter(victim, 2, 99)
-    env, trace = AttackEnv(meter, Task(PatchGrid((3,), (1,)), 1, Untargeted(), 99)), Trace(2, (0.0, 1.0))
+    meter = QueryMeter(victim, 2, 999)
+    env, trace = AttackEnv(meter, Task(PatchGrid((3,), (1,)), 1, Untargeted(), 999)), Trace(2, (0.0, 1.0))
     bank = torch.zeros(2, 2, 1, 3)
     bank[:, 1] = 0.4
     rows = torch.arange(2)
@@ -70,7 +70,12 @@ def test_until_the_flip_or_the_budget() -> None:
 
 def test_steady_waits_for_a_window_without_gain() -> None:
     """Flipped at query 2, nearer at query 5: a window after the first flip nothing, a window after the last gain it is over."""
-    steps = [[[1, 1, 1], [0, 0, 0]]] + 2 * [[[1, 1, 1], [0, 0, 0]]] + [[[1, 1, 0], [0, 0, 0]]] + 40 * [[[1, 1, 1]] * 2]
+    steps = (
+        [[[1, 1, 1], [0, 0, 0]]]
+        + 2 * [[[1, 1, 1], [0, 0, 0]]]
+        + [[[1, 1, 0], [0, 0, 0]]]
+        + 2 * WINDOW * [[[1, 1, 1]] * 2]
+    )
     _, settled, _ = walk(steps, "steady")
     first = next(i for i, (row, _) in enumerate(settled) if row) + 2  # queries so far, the clean one counted
     assert first == 5 + WINDOW
@@ -89,10 +94,12 @@ def test_steady_by_hand() -> None:
     assert not steady([(10, 1.0)], 10 + WINDOW - 1)
     assert steady([(10, 1.0)], 10 + WINDOW)
     enough, little = (1 - LEAST) * 0.999, (1 - LEAST) * 1.001
-    assert not steady([(10, 1.0), (29, enough)], 30)
-    assert steady([(10, 1.0), (29, little)], 30)
-    assert not steady([(10, 1.0), (160, 0.9)], 200)  # later the window is a quarter of all queries
-    assert steady([(10, 1.0), (140, 0.9)], 200)
+    last = 9 + WINDOW
+    assert not steady([(10, 1.0), (last, enough)], last + 1)
+    assert steady([(10, 1.0), (last, little)], last + 1)
+    later = 4 * WINDOW
+    assert not steady([(10, 1.0), (later - WINDOW - 1, 0.9)], later)  # later the window is a third of all queries
+    assert steady([(10, 1.0), (later // 2, 0.9)], later)
 
 
 def test_best_within_by_hand() -> None:
@@ -153,8 +160,10 @@ def test_until_decides_how_long_a_search_goes_on(results: dict[str, AttackResult
     )
 
 
-def test_what_cleanup_gives_back_is_traced(results: dict[str, AttackResult]) -> None:
-    result = results["square steady"]
+def test_what_cleanup_gives_back_is_traced() -> None:
+    victim = exact_victim(2)
+    batch = labelled_by(victim, make_batch(2, 5))
+    result = attack(victim, batch, palette=PALETTE, patch=2, budget=80, policy="greedy(take=4)")
     longest = max(result.improvements, key=len)
     row = result.improvements.index(longest)
     assert len(longest) > 1
@@ -187,3 +196,10 @@ def test_a_row_that_is_not_accepted_is_no_improvement() -> None:
     assert trace.improvements == [[]]
     trace.note(flipped, snapshot(flipped, replace(outcome, accepted=yes))(), QueryMeter(victim, 1, 9))
     assert trace.improvements == [[(0, 2.0)]]
+
+
+def test_skipped_samples_that_were_queried_again_are_not_held() -> None:
+    meter = QueryMeter(exact_victim(2), 3)
+    meter.counts[:, 0] = torch.tensor([4, 4, 9])
+    tally = Trace(3, (0.0, 1.0), attacked=torch.tensor([False, True, True])).tally(torch.tensor([2]), meter)
+    assert (tally.done, tally.skipped, tally.resisted) == (2, 1, 1)

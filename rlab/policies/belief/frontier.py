@@ -57,23 +57,26 @@ class Frontier:
         return self.rate.gather(1, (steps - 1)[:, None])[:, 0]
 
 
-def make_frontier(effect: Tensor, cost: Tensor, judged: Tensor | None = None) -> Frontier:
+def make_frontier(effect: Tensor, cost: Tensor, judged: Tensor | None = None, price: Tensor | None = None) -> Frontier:
     """effect and cost (n, f, p) of single changes.
 
     With `judged` (n, f, p) the path follows `effect` but sums `judged`: what looks best in a random draw is mostly luck, and
-    its sum promises too much.
+    its sum promises too much. With `price` (n,) the path goes by a cost that is higher by this for each patch, which favours
+    few patches; the costs that it sums stay as they are.
     """
     n, f, p = effect.shape
     gained, spent, counted = (effect.new_zeros(n, 1, p) for _ in range(3))
     rates: list[Tensor] = []
     entries, gains, costs = [], [], []
+    fixed = cost.new_zeros(n, 1, 1) if price is None else price[:, None, None]
     for _ in range(f):
-        gain, price = effect - gained, cost - spent
-        rate = torch.where((gain > 0) & (price > 0), gain / price.clamp(min=1e-30), -torch.inf)
+        gain, more = effect - gained, cost - spent
+        rate = torch.where((gain > 0) & (more > 0), gain / (more + fixed).clamp(min=1e-30), -torch.inf)
+        fixed = torch.zeros_like(fixed)  # a patch is paid for once
         best, entry = rate.max(1, keepdim=True)
         useful = best > -torch.inf
         step_gain = torch.where(useful, gain.gather(1, entry), 0.0)
-        step_cost = torch.where(useful, price.gather(1, entry), 0.0)
+        step_cost = torch.where(useful, more.gather(1, entry), 0.0)
         # Rounding must not reverse the steps of a patch.
         rates.append(torch.minimum(best, rates[-1]) if rates else best)
         entries.append(entry + 1)

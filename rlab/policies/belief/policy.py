@@ -1,7 +1,7 @@
 """The belief search: each query is the cheapest whole assignment that the belief expects to suffice.
 
 One step may add here and restore there. Before the first flip a proposal aims at a drop; after it, at a distance: a share of
-the best flip's. There is no separate cleanup, because reducing is the same act.
+the best flip's. Reducing is the same act; `rlab.core.pruning` restores what the best flip does not need.
 """
 
 from __future__ import annotations

@@ -1,0 +1,87 @@
+"""Pruning: a search that reduces the distance by itself also restores patches that its best flip does not need.
+
+When the search comes no nearer for some queries, groups of the weakest changes are restored: half of the patches at first, twice
+as many after a group that was not needed, half as many after one that was. After a few single patches that are needed, the search
+goes on. Before a sample ends, every patch has its turn. A restored patch never increases the distance, every try is a query, and
+the search learns from its answer as from any other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+from rlab.core.batched import Rows
+from rlab.core.env import Accept, Proposal, State, Task
+
+LATE = 100  # queries that are spent on the distance alone
+CALM = 10  # queries in a row that come no nearer, after which patches are restored
+TRIES = 3  # single patches in a row that are needed, after which the search goes on
+RESERVE = 0.1  # share of the budget that is left when every patch has its turn
+M = TypeVar("M", bound=Rows)
+
+
+@dataclass(frozen=True)
+class Pruning(Rows):
+    """What is known of the best flips of n samples, and whose turn it is."""
+
+    turn: Tensor  # (n,) bool: the last proposal restored a group
+    finished: Tensor  # (n,) bool: the sample may end, because every patch had its turn
+    size: Tensor  # (n,) patches in the group to restore next
+    needed: Tensor  # (n, p) bool: patches of the best flip that are needed, each by itself
+    failures: Tensor  # (n,) needed patches in a row
+    misses: Tensor  # (n,) queries of the search since it last came nearer, or since the last turn
+    distance: Tensor  # (n,) of the best flip
+    patches: Tensor  # (n,) of the best flip
+
+    @classmethod
+    def begin(cls, state: State) -> Pruning:
+        none, zero = torch.zeros_like(state.assignment, dtype=torch.bool), torch.zeros_like(state.step)
+        no = zero.bool()
+        return cls(no, no, zero, none, zero, zero, torch.full_like(state.distance, torch.inf), zero)
+
+    def after(self, state: State, ending: Tensor, patience: int | None = None) -> Pruning:
+        """With the last answer in it; `ending` (n,) marks samples about to end, which try until `patience` tries failed in a row.
+
+        A noisy model may flip by chance if it is asked often enough, so few tries may fail there.
+        """
+        flipped, changed = state.margin < 0, state.assignment > 0
+        distance, patches = torch.where(flipped, state.distance, torch.inf), changed.sum(1)
+        held, nearer = self.turn & (patches < self.patches), ~self.turn & (distance < self.distance)
+        failed = self.turn & ~held
+        alone = failed & (self.size == 1)
+        needed = (self.needed & ~nearer[:, None]) | (alone[:, None] & changed & (state.queried == 0))
+        size = torch.where(held, 2 * self.size, torch.where(failed, self.size // 2, self.size))
+        size = torch.where(nearer, patches // 2, size).clamp(min=1).minimum((changed & ~needed).sum(1))
+        failures = torch.where(held | nearer, 0, self.failures + alone)
+        misses = torch.where(nearer, 0, self.misses + ~self.turn)
+        thorough = ending & (state.noise == 0)
+        most = torch.where(thorough, len(needed[0]) if patience is None else patience, TRIES)
+        turn = (
+            flipped & (size > 0) & (failures < most) & (self.turn | ending | ((misses >= CALM) & (state.step >= LATE)))
+        )
+        return Pruning(
+            turn=turn,
+            finished=flipped & ending & ~turn,
+            size=size,
+            needed=needed,
+            failures=torch.where(turn | ending, failures, 0),
+            misses=torch.where(turn, 0, misses),
+            distance=distance,
+            patches=patches,
+        )
+
+    def instead(self, proposal: Proposal[M], state: State, task: Task) -> Proposal[M]:
+        """The proposal, or where it is the turn the best flip without its weakest changes."""
+        strength = task.grid.collect((state.x - state.x0).square())
+        strength = strength.masked_fill((state.assignment == 0) | self.needed, torch.inf)
+        rank = strength.sort(dim=1, stable=True).indices.argsort(1)
+        fewer = torch.where(rank < self.size[:, None], 0, state.assignment)
+        return replace(
+            proposal,
+            assignment=torch.where(self.turn[:, None], fewer, proposal.assignment),
+            rule=torch.where(self.turn, int(Accept.IF_FLIPPED), proposal.rule),
+        )
