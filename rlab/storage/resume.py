@@ -49,8 +49,7 @@ def open_run(folder: Path, question: Mapping[str, Any]) -> Iterator[Resume]:
         try:
             resume.clean()
             if resume.db is None and (lost := resume.asked.lost()):
-                why = f"a later run cannot recognise {lost}"
-                give_notice(f"this run cannot be resumed, because {why}")
+                give_notice(f"this run cannot be resumed, because a later run cannot recognise {lost}")
             yield resume
         except Exception:
             if new:
@@ -99,12 +98,12 @@ class Resume:
         return fingerprint.fits(before) if isinstance(fingerprint, Contents) else fingerprint == before
 
     def refuse_other(self, key: str, fingerprint: Mark) -> None:
-        """Refuse a folder with a value under this key and another fingerprint."""
         if self.fingerprint(key) is not None and not self.holds(key, fingerprint):
             raise FolderError(f"{self.folder} holds results of another configuration ({key} differs): {_HINT}")
 
     def record(self, key: str, fingerprint: Mark, value: Any, part: bool = False) -> None:
         """Record a finished step, which replaces an earlier value; with `part`, the file `self.part(key)` belongs to it."""
+        self.used = True
         self.create()
         if isinstance(fingerprint, Contents):
             fingerprint = fingerprint.settled()
@@ -151,7 +150,6 @@ class Resume:
         return int(rows[0][0]) if rows else 0
 
     def part(self, key: str) -> Path:
-        """Return the file for a step's value if the ledger does not hold it."""
         return part_path(self.folder, key)
 
     def create(self) -> None:
@@ -299,5 +297,4 @@ class Resume:
 
 
 def part_path(folder: Path, key: str) -> Path:
-    """Return the file for a step's value if the ledger does not hold it."""
     return folder / ledger.PARTS / f"{quote(key, safe='')}.safetensors"
