@@ -60,7 +60,7 @@ HEADLINES = (  # in the order in which README prefers them
     Headline("Photos, EfficientNet-Lite1", "anytime", "lite1 natural", "belief", OTHERS, "photos"),
     Headline("ECG beats, CNN", "anytime", "beats cnn", "auto", OTHERS, "ecg"),
     Headline("Twelve-lead ECG, CNN", "ecg", "Twelve leads", "cnn3, clinical, auto", LEADS, "twelve"),
-    Headline("UCF-101 clips, SlowFast", "video", "SLOWFAST", "auto", OTHERS, "curves"),
+    Headline("UCF-101 clips, SlowFast", "video", "SLOWFAST", "auto", (*OTHERS, "two_agents"), "curves"),
     Headline(
         "CIFAR-10, VGG, free pixels, strongest peer", "peers", "VGG, free pixels", "pixels + surrogates", only="vgg"
     ),

@@ -131,9 +131,9 @@ def compare(
 ) -> Comparison:
     """Run several attacks on the same model, samples and budget; the first is the reference for the others.
 
-    With `out`, each finished attack is stored in this folder, and the same call resumes a comparison that was stopped. Attacks on
-    a function, or with surrogates or filters in memory, run again, because their changes cannot be detected. `progress` and
-    `announce` are as in `attack`; `tell` is called after each attack.
+    With `out`, each finished attack is stored in this folder, and the same call resumes a comparison that was stopped. An attack
+    runs again if anything that decides its result has changed: the model, the data, an option, a surrogate, a filter or the attack
+    itself. `progress` and `announce` are as in `attack`; `tell` is called after each attack.
     """
     if "policy" in options:
         raise OptionError("a comparison takes several policies: pass policies='auto,square' instead of policy")
@@ -147,7 +147,7 @@ def compare(
         batch = batch if declared.quantize else replace(batch, eight_bit=False)
         assert filled.budget is not None
         inputs = {"model": plain_input(named or model, "name"), "data": plain_input(data, "path")}
-        settings = declared.settings(None if named is not None else victim) | inputs
+        settings = declared.settings() | inputs
         folder = None if out is None else Path(out)
         return run_comparison(victim, batch, contenders, filled.budget, filled.seed, folder, settings, tell)
 

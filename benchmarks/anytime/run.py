@@ -38,14 +38,17 @@ RULES = """
 A figure is the median distance of the best flip within q queries, counting the clean query, over the samples that the
 model classifies correctly; a sample without a flip counts as infinitely far. Ratios divide our median by that of the
 best other policy at the same q, on the same samples; brackets are 95% bootstrap intervals over samples and seeds. A
-row has one seed unless the line below its table names more. In the tables of the first flip and of the end, means are over
-flips alone. The others are square and random; greedy queries every patch before it acts and has no flip by then. They
-use the same cleanup and stopping rule. The settings of the belief search were chosen on CIFAR-10 test images 1000-1399
-of the VGG, the WRN and a robust training model, and on photos that a prior was trained on; no page reports on these. No
-prior was trained on VGG, WRN, the robust CNN, the networks for beats (2 s windows, 9 of the 22 records of DS2, 150
-beats with balanced classes) or the photos' EfficientNet-Lite0 and Lite1 (one family). No prior for photos ships, so
-there `auto` is `belief`. Photos are 120 of the NIPS 2017 challenge and 144 pets. CIFAR-10 and photos ran on an H200,
-beats and the demo on 2 CPU cores; another device draws other random numbers, like another seed.
+row has one seed unless the line below its table names more. In the tables of the first flip and of the end, means are
+over flips alone. The others are square and random; greedy queries every patch before it acts and has no flip by then.
+Both go on after their first flip until the budget is spent: inside a ball that each nearer flip shrinks, with
+restarts; their settings were chosen on images 1000-1099 and 3000-3031 of the VGG and a robust CNN and on digits
+1698-1796. The settings of the belief search were chosen on CIFAR-10 test images 1000-1399 of the VGG, the WRN and a
+robust training model, and on photos that a prior was trained on; no page reports on these. Those of pruning were
+chosen on images 3000-3031 of the VGG and on the demo's last 60 digits and last 40 beats. No prior was trained on VGG,
+WRN, the robust CNN, the networks for beats (2 s windows, 9 of the 22 records of DS2, 150 beats with balanced classes)
+or the photos' EfficientNet-Lite0 and Lite1 (one family). No prior for photos ships, so there `auto` is `belief`.
+Photos are 120 of the NIPS 2017 challenge and 144 pets. CIFAR-10 and photos ran on an H200, beats and the demo on a
+CPU; another device draws other random numbers, like another seed.
 
 "Imagine before you ask" compares attacks that try their candidates on other networks: five surrogates (ResNet-20, an
 adversarially trained and a plain all-convolutional network, a mixer and an inverted residual network) for images, the

@@ -119,10 +119,10 @@ def sections(store: Store) -> Iterator[str]:
                 rows.append([f"{words}: {version}", *cells])
         if f"{case}_patches_ratio" in said:
             ratios.append([words, *(f"{said[f'{case}_{key}']:.3g}" for key in KEYS)])
-    if ratios:
-        heads = " | patches, 0.3.0 over now | L2, now over 0.3.0 | L2 at the stop over the end | within 3% of the end"
-        medians = table("medians of flips | patches | L2 | queries", rows)
-        yield section("Few patches, and when to stop", medians, table(heads, ratios), " ".join(NOTE.split()))
+    heads = " | patches, 0.3.0 over now | L2, now over 0.3.0 | L2 at the stop over the end | within 3% of the end"
+    if rows:
+        tables = [table("medians of flips | patches | L2 | queries", rows), *([table(heads, ratios)] if ratios else [])]
+        yield section("Few patches, and when to stop", *tables, " ".join(NOTE.split()))
 
 
 if __name__ == "__main__":

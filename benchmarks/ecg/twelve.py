@@ -60,7 +60,7 @@ Found = Mapping[TwelveCase, Sequence[Curves]]  # by seed
 
 
 def measure(case: TwelveCase, device: str, seed: int = 0) -> Curves:
-    """Attack until the budget is spent, with the same cleanup for every policy; the networks run on the CPU."""
+    """Attack until the budget is spent; the networks run on the CPU."""
     result = attack(
         twelve_lead_file(case.net), records(case.net)[: case.records], goal="multilabel", palette=case.palette, patch=PATCH,
         channels=TWELVE, policy=case.policy, budget=case.budget + 1, until="budget", seed=seed,
@@ -111,7 +111,7 @@ def twelve_section(found: Found) -> str:
     about = (
         f"The first {case.records} records of PTB-XL's fold 9 that the network gets all right, twelve leads, 10 s at {RATE} Hz, "
         f"goal `multilabel` (any label flips), patches of {PATCH / RATE:g} s in the lead groups `{TWELVE}`, {case.budget} queries "
-        "for each record, the same cleanup for all policies. Median L2 in mV of the best flip within a number of queries; it is "
+        "for each record, all of which every policy spends. Median L2 in mV of the best flip within a number of queries; it is "
         "infinite (inf) until more than half of the records are flipped. The last column is the median of `auto` over the better "
         "one of `square` and `random` at 100 queries, 0 where both are infinite; the aim with the clinical palette is at most "
         f"{AIM}. {HEADLINE[0]} with the {HEADLINE[1]} palette has {HEADLINE_SEEDS} seeds, the other rows have one."

@@ -33,16 +33,17 @@ from rlab.errors import MissingExtra
 AREA = 200  # queries
 QUICK_SIZE, QUICK_PATCH = (36, 48), 4
 RULES = """
-Six UCF-101 actions, groups 4-7, clips that the victim classifies correctly; there are no HMDB-51 clips among the data.
-A query is one clip that reaches the victim, in the search and in the cleanup. MAP within q is the mean absolute change
-times 255 of the best flip within q queries, the median over attacked clips; a clip without a flip counts as infinitely
-far. Intervals are 95%, by bootstrap over clips and seeds: three of them on SlowFast, one elsewhere. An area is the mean
-of log MAP over the first 200 queries, where no flip counts as MAP 64, and an area over another is the ratio of the
-geometric means: .8 is a MAP 20% lower all along. `square` and `random` use the cleanup of the papers' agents: the same
-regions, the same patience. `greedy` is left out: it would query every patch and entry at every step, over 5,000 queries
-for its first change. No agent was trained on a test clip, nor on SlowFast. For `auto`, 17 settings were tried on 60
-training clips of C3D, TSN and TSM, and one was changed; `square` and `random` have their default settings.
-[papers.md](papers.md) has the papers' agents.
+Six UCF-101 actions, groups 4-7, clips that the victim classifies correctly; there are no HMDB-51 clips among the
+data. A query is one clip that reaches the victim, before the first flip and after it. MAP within q is the mean
+absolute change times 255 of the best flip within q queries, the median over attacked clips; a clip without a flip
+counts as infinitely far. Intervals are 95%, by bootstrap over clips and seeds: three of them on SlowFast, one
+elsewhere. An area is the mean of log MAP over the first 200 queries, where no flip counts as MAP 64, and an area over
+another is the ratio of the geometric means: .8 is a MAP 20% lower all along. `square` and `random` go on after their
+first flip until the budget is spent; `two_agents` restores patches that it does not need. `greedy` is left out: it
+would query every patch and entry at every step, over 5,000 queries for its first change. No agent was trained on a
+test clip, nor on SlowFast. For `auto`, 17 settings were tried on 60 training clips of C3D, TSN and TSM, and one was
+changed; `square` and `random` have their default settings, and `two_agents` has a trained agent of its own for each
+seed. [papers.md](papers.md) has the papers' agents.
 """
 
 

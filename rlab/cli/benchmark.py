@@ -233,7 +233,7 @@ def run(
     folder = folder or folders[0] / DEFAULT
     if dry_run:
         total = sum(count_rows(each, len(corruptions_of(each, flags.wanted, flags.trust))) for each in benchmarks)
-        shape, (victims, _) = benchmarks[0].manifest.shape, load_victims(named, benchmarks[0])
+        shape, victims = benchmarks[0].manifest.shape, load_victims(named, benchmarks[0])
         x = torch.full((TIMED, shape.channels, *shape.size), max(shape.bounds[0], 0.0))
         names = [each.name for each in benchmarks]
         facts = {"benchmarks": names, "fresh": flags.fresh, "corruptions": flags.corruptions}

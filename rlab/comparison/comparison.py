@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import pyarrow.parquet as pq
 from matplotlib.figure import Figure
@@ -31,8 +30,8 @@ from rlab.results.charts import AnytimeCurve, anytime_charts
 from rlab.results.plots.save import save_figure
 from rlab.results.result import WITHIN
 from rlab.results.tables import QUERIES
-from rlab.runs.fingerprint import data_fingerprint, inputs_of
-from rlab.storage.digest import digest
+from rlab.runs.fingerprint import data_fingerprint, named_in
+from rlab.storage.contents import Contents
 from rlab.storage.files import SAMPLES, SETTING, read_rows, write_csv, write_rows
 from rlab.storage.ledger import why_unreadable
 from rlab.storage.names import CURVES as CURVES
@@ -64,7 +63,7 @@ def run_comparison(
     """Run every attack on the same victim, samples and budget; call `tell` after each.
 
     With a `folder`, each finished attack is stored there, and a later call reads it back instead of running it again if its
-    name, `settings` (the options that the contenders were made with), model, data, budget and seed are the same.
+    name, `settings` (the options as plain values), model, data, budget and seed are the same, and the attack itself is.
     """
     if not contenders:
         raise OptionError("expected at least one attack to compare, got none")
@@ -73,15 +72,18 @@ def run_comparison(
     for contender in contenders.values():
         contender.check(batch, budget)
 
+    data = "" if folder is None else data_fingerprint(batch)
+
     def run(name: str, resume: Resume | None) -> AttackOutcome:
         if resume is None:
             with bar(len(batch), name) as progress:
                 return contenders[name](victim, batch, budget, seed, progress)
-        config = {**(settings or {}), "name": name}
-        if contenders[name].in_memory:
-            config["in memory"] = uuid4().hex
-        fingerprint = digest(COUNTED, config, budget, seed, data_fingerprint(batch), inputs_of(victim, config))
-        values = resume.step(f"attack {name}", fingerprint, lambda: run(name, None).plain(digits=None), stale="remake")
+        config = {**(settings or {}), "name": name, "budget": budget, "seed": seed, "counted": COUNTED}
+        named = {key: contents.mark() for key, contents in named_in(config).items()}
+        about = {"config": config, "named": named, "data": data, "model": victim, "attack": contenders[name]}
+        values = resume.step(
+            f"attack {name}", Contents.of(about), lambda: run(name, None).plain(digits=None), stale="remake"
+        )
         return AttackOutcome.from_plain(values)
 
     outcomes, failed = dict[str, AttackOutcome](), dict[str, str]()

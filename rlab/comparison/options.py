@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
-from uuid import uuid4
 
 from pydantic import Field, ValidationInfo, field_serializer, field_validator
 from torch import Tensor
@@ -32,9 +31,8 @@ from rlab.runs.executor import Workers
 from rlab.runs.options import AttackOptions, RunOptions, guided
 from rlab.runs.sharing import WorkerOptions
 from rlab.storage.config import Accepts
+from rlab.storage.contents import parts_of
 from rlab.victims.base import Victim
-from rlab.victims.callables import SklearnVictim
-from rlab.victims.torch_module import TorchVictim
 
 Named = str | Policy[Any]
 Own = Named | Callable[[QueryRecorder, Tensor], object]
@@ -74,6 +72,11 @@ class PolicyContender(Contender):
         options = self.options.model_copy(update={"budget": budget, "seed": seed})
         result = run_attack(options, victim, batch, progress=progress, workers=self.workers)
         return outcome_of(result, victim.rows.total() - before)
+
+
+@parts_of.register
+def _parts(contender: PolicyContender) -> Mapping[str, object]:
+    return {"options": contender.options}  # who does the work decides nothing
 
 
 def outcome_of(result: AttackResult, rows: int) -> AttackOutcome:
@@ -127,15 +130,9 @@ class CompareOptions(WorkerOptions, RunOptions):
         """Options of each policy; beside attacks from elsewhere, every policy minimises L2."""
         return super().attack_options().model_copy(update={"distance": "l2"} if self.attacks else {})
 
-    def settings(self, in_memory: Victim | None = None) -> dict[str, Any]:
-        """Everything an outcome depends on except the attack's own name; `in_memory` is a victim that has no name.
-
-        Functions and in-memory surrogates have no fingerprint: a fresh mark keeps their outcomes from being read back.
-        """
-        settings = {key: value for key, value in self.plain().items() if key not in ("policies", "attacks", "policy")}
-        unknown = in_memory is not None and not isinstance(in_memory, TorchVictim | SklearnVictim)
-        unnamed = any(not isinstance(part, str) for part in (*(self.palette or ()), *(self.surrogate or ())))
-        return settings | {"in memory": uuid4().hex} if unknown or unnamed else settings
+    def settings(self) -> dict[str, Any]:
+        """The options that every attack shares, as plain values."""
+        return {key: value for key, value in self.plain().items() if key not in ("policies", "attacks", "policy")}
 
     def contenders(self, workers: Workers | None = None) -> dict[str, Contender]:
         """The attacks by name, policies first; only policies can share work among the workers."""

@@ -224,10 +224,8 @@ class Attack:
             state, memory = state[~broke], memory[~broke]
         samples, device = state.sample.cpu(), state.sample.device
         proposal = policy.propose(state, memory, env.task) if len(state) else None
-        pruning, settled = (
-            Pruning.begin(state) if self._prunes(policy) else None,
-            torch.zeros_like(samples, dtype=torch.bool),
-        )
+        pruning = Pruning.begin(state) if self._prunes(policy) else None
+        settled = torch.zeros_like(samples, dtype=torch.bool)
         while proposal is not None:
             state, outcome = env.step(state, proposal)
             broke, read = meter.left(samples) <= 1, snapshot(state, outcome)
@@ -255,9 +253,9 @@ class Attack:
         return _in_order(flipped), _in_order(spent), _in_order(failed)
 
     def _prunes(self, policy: Policy[Any]) -> bool:
-        """Whether a search that reduces by itself also restores patches one group at a time."""
-        free = isinstance(self.palette, FreePixels)
-        return self.cleanup and policy.reduces and self.until != "flip" and not free
+        """Whether patches are restored during the search, not after it; free pixels have none."""
+        patches = not isinstance(self.palette, FreePixels)
+        return self.cleanup and policy.reduces and self.until != "flip" and patches
 
     def _setting(self, batch: Batch) -> Setting:
         return Setting(

@@ -27,13 +27,14 @@ from rlab.errors import FolderError, ModelError, OptionError
 from rlab.filters.palettes import corruptions
 from rlab.progress import Progress, bar, quiet, showing
 from rlab.runs.attack import run_attack
-from rlab.runs.fingerprint import check_resumable, data_fingerprint, inputs_of
+from rlab.runs.fingerprint import data_fingerprint
 from rlab.runs.inputs import Data, Model, named_data, plain_input, taken
 from rlab.runs.options import AttackOptions
 from rlab.runs.palette_options import is_whole, make_palette
 from rlab.runs.understood import Announce, Understood, show
 from rlab.stats import median_estimate, share_estimate
 from rlab.storage.config import Accepts, Options, check, check_keywords, did_you_mean, takes, write_config
+from rlab.storage.contents import Contents
 from rlab.storage.resume import Resume, open_run
 from rlab.victims.base import Victim
 from rlab.victims.options import ModelOptions
@@ -172,8 +173,7 @@ class Job:
         if folder is None:
             return self._measure(None, progress)
         own = {key: value for key, value in config.items() if key not in ("baseline", "robustbench")}
-        check_resumable(self.victim, config, folder)
-        facts = {"the data": data_fingerprint(self.batch), **inputs_of(self.victim, own)}
+        facts = {"the data": data_fingerprint(self.batch), "the model": Contents.of(self.victim)}
         with open_run(folder, {"command": "corrupt", **own, **facts}) as resume:
             resume.create()
             write_config(folder, config)

@@ -8,8 +8,6 @@ The size and modification time of each file are recorded at the start; a later c
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -69,6 +67,7 @@ class Source(Samples):
     parts: tuple[Sequence[int], ...] = ()  # of each sample: positions of the files that hold it; if empty, all may
     whole: bool = False  # in memory, a sample that cannot be read is an error
     stamps: tuple[tuple[int, int], ...] = ()  # size and modification time of each file at the start
+    options: str = ""  # how the files are read, as text
 
     def __post_init__(self) -> None:
         if not self.ids:
@@ -131,15 +130,6 @@ class Source(Samples):
     def _held(self, rows: Sequence[int]) -> Collection[int]:
         """Positions of the files that hold these samples."""
         return {at for row in rows for at in self.parts[row]} if self.parts else range(len(self.files))
-
-    def fingerprint(self) -> str:
-        """Hash of all labels and ids and of the names, sizes and modification times of the files, without reading them."""
-        whole = hashlib.sha256(self.y.numpy().tobytes())
-        facts = [*self.shape, *self.bounds, *self.ids, *self.classes, *(file.name for file in self.files), *self.stamps]
-        facts += [] if self.target == "classes" else [self.target]
-        facts += [] if self.aims is None else self.aims.tolist()
-        whole.update(json.dumps(facts).encode())
-        return whole.hexdigest()[:24]
 
 
 def own_files(samples: int) -> tuple[Sequence[int], ...]:

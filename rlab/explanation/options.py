@@ -24,7 +24,7 @@ from rlab.data.images import IMAGES
 from rlab.errors import DataError, OptionError
 from rlab.explanation.base import RULE, SCORE, Method
 from rlab.explanation.explanation import PICTURED, Explanation
-from rlab.explanation.files import REPORT, open_explanation, save_comparison
+from rlab.explanation.files import REPORT, inputs_mark, open_explanation, save_comparison
 from rlab.explanation.method_comparison import MethodComparison, ScoredMethod
 from rlab.explanation.page import maps_page
 from rlab.explanation.run import DEFAULT, parse_methods
@@ -36,6 +36,8 @@ from rlab.runs.inputs import Data, Model, taken
 from rlab.runs.options import RunOptions
 from rlab.runs.understood import Announce, Understood, show
 from rlab.storage.config import Accepts
+from rlab.storage.contents import Contents
+from rlab.storage.resume import Mark
 from rlab.victims.base import Victim
 from rlab.victims.torch_module import TorchVictim
 
@@ -231,4 +233,7 @@ class ExplainJob:
         return comparison
 
     def _opened(self) -> AbstractContextManager[object]:
-        return nullcontext() if self.folder is None else open_explanation(self.folder)
+        if self.folder is None:
+            return nullcontext()
+        about: dict[str, Mark] = {"the model": Contents.of(self.victim), "the class": str(self.options.label)}
+        return open_explanation(self.folder, about | inputs_mark(self.batch))

@@ -30,6 +30,9 @@ class Policy(ABC, Generic[S]):
     def propose(self, state: State, memory: S, task: Task) -> Proposal[S]:
         """One proposal for every row. Draw random numbers with `rlab.core.rng` from the row's seed and step only."""
 
+    def __repr__(self) -> str:
+        return type(self).__name__
+
     def by_labels(self) -> Policy[Any] | None:
         """The search to use if the model returns labels only; None if there is none."""
         return None

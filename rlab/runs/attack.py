@@ -31,7 +31,7 @@ from rlab.results.rows import with_losses
 from rlab.runs import chunk_work
 from rlab.runs.chunk_work import CleanChunk, FinishedRows, SentChunk, built, each_chunk, join_clean, samples_of
 from rlab.runs.executor import Executor, InProcess, MakeWork, Workers
-from rlab.runs.fingerprint import check_resumable, data_fingerprint, inputs_of
+from rlab.runs.fingerprint import data_fingerprint, inputs_of
 from rlab.runs.learn import learn_first
 from rlab.runs.messages import HandOut
 from rlab.runs.options import AttackOptions
@@ -127,8 +127,7 @@ class AttackJob:
     def in_folder(self, folder: Path, config: Mapping[str, Any]) -> AttackResult:
         if self.keep == "assignments" and isinstance(self.attack.palette, FreePixels):
             raise OptionError("assignments do not tell the values of 'pixels': pass keep='flips' or 'everything'")
-        check_resumable(self.victim, config, folder)
-        inputs = {"the data": data_fingerprint(self.samples), **inputs_of(self.victim, config)}
+        inputs = {"the data": data_fingerprint(self.samples), **inputs_of(self.victim, self.attack)}
         question = {"command": "attack", "chunk": self.attack.chunk, **config, **inputs}
         with open_run(folder, question) as resume, _room(resume, len(self.samples)):
             if not (folder / files.SAMPLES).exists():

@@ -31,13 +31,14 @@ from rlab.learning.distil import FEWEST, Remember, Tell, distil
 from rlab.learning.simulator import FILE, Simulator, best_device, read_simulator
 from rlab.progress import Progress, Said, bar, quiet, showing
 from rlab.runs.answers import EarlierAnswers, earlier_answers
-from rlab.runs.fingerprint import check_resumable, data_fingerprint, inputs_of
+from rlab.runs.fingerprint import data_fingerprint
 from rlab.runs.inputs import Data, Model, plain_input, taken
 from rlab.runs.learning_options import FEWEST_QUERIES
 from rlab.runs.options import AttackOptions
 from rlab.runs.palette_options import PaletteOptions, make_grid, make_palette
 from rlab.runs.understood import Understood, show
 from rlab.storage.config import check, check_keywords, takes, write_config
+from rlab.storage.contents import Contents
 from rlab.storage.digest import digest
 from rlab.storage.ledger import check_files
 from rlab.storage.resume import Resume, open_run
@@ -144,8 +145,8 @@ class Lessons:
             return _judged(self._learn(plan, None))
         question = {"command": "learn", **config}
         if self.victim is not None and self.samples is not None:
-            check_resumable(self.victim, config, folder)
-            question |= {"the data": data_fingerprint(self.samples), **inputs_of(self.victim, config)}
+            question |= {"the data": data_fingerprint(self.samples), "the model": Contents.of(self.victim)}
+            question |= {"the filters": Contents.of(plan and plan.palette)}
         with open_run(folder, question) as resume:
             if resume.query_ledger("select 1 from files where name = ?", FILE):
                 check_files(folder, FILE)

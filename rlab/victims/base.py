@@ -89,6 +89,7 @@ class Victim(ABC):
             raise OptionError(f"expected a timeout above 0 and up to {_LONGEST} seconds, got {timeout!r}")
         self.bounds, self.outputs, self.multilabel, self.output, self.score = bounds, outputs, multilabel, output, score
         self.chunk, self.timeout = chunk or self.first_chunk, timeout or self.first_timeout
+        self.declared = self.outputs, classes
         self.classes = classes  # None until the first answer, and if the model does not return scores of classes
         self.width: int | None = None  # of a row of scores, boxes, a map or numbers; None until the first answer
         self.rows: Counter[str] = Counter()  # phase -> rows that reached the model

@@ -95,6 +95,7 @@ class HttpVictim(Victim):
         for name, value in given.items():
             if name.lower() not in PLAIN_HEADERS:
                 remember(value)
+        self.headers = {name: value for name, value in given.items() if name.lower() in PLAIN_HEADERS}
         self._secrets = secret_words(self.url, given)
         fixed = {"Accept": "application/json, */*;q=0.5", "Accept-Encoding": "gzip"}
         httpx = httpx_package()

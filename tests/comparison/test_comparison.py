@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from rich.console import Console
-from torch import Tensor
+from torch import Tensor, nn
 
 import rlab
 from rlab.comparison import ATTACKS, CompareOptions, Comparison, Contender, PolicyContender, run_comparison
@@ -175,12 +175,18 @@ def dark(bias: float) -> Any:
     "changed",
     [
         [(dark(bias), {}) for bias in (1.0, 2.0)],
-        [(bright(), {"policies": "auto", "surrogate": Brightness()}) for _ in "ab"],
-        [(bright(), {"palette": [lambda x, severity, generator: (x + 0.1).clamp(0, 1)]}) for _ in "ab"],
+        [
+            (bright(), {"policies": "auto", "surrogate": surrogate})
+            for surrogate in (Brightness(), nn.Sequential(Brightness()))
+        ],
+        [
+            (bright(), {"palette": [function]})
+            for function in (lambda x, severity, generator: x * 0.9, lambda x, severity, generator: x * 0.8)
+        ],
     ],
 )
 @pytest.mark.filterwarnings("ignore::rlab.errors.Notice")
-def test_what_has_no_fingerprint_is_never_read_back(changed: Any, tmp_path: Path) -> None:
+def test_what_changed_is_never_read_back(changed: Any, tmp_path: Path) -> None:
     run, calls = PolicyContender.__call__, list[PolicyContender]()
 
     def noting(self: PolicyContender, *arguments: Any) -> Any:

@@ -192,6 +192,7 @@ def test_a_run() -> None:
     assert "; the search stopped at 7 of 50 queries; " in words
     assert "most often cat read as dog (2 of 3); blur made 83% of the squared change; on 1 the model failed" in words
     assert words.endswith("1 more was not attacked")
+    assert "most often by" not in AttackResult.join([made(IMAGE, {0: (1, 0.5), 1: (2, 0.5)})]).sentence  # both as often
     assert "cat read" not in AttackResult.join([flips[0], flips[2]]).sentence  # no confusion occurs twice
     assert "cat read" not in AttackResult.join([*flips, flips[2]]).sentence  # a tie
     assert others[0].sentence == "None of 1 attacked sample flipped within 50 queries"

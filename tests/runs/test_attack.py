@@ -45,7 +45,7 @@ class Case:
 
     def resume(self, folder: Path) -> Resume:
         """Open the folder's finished steps with the question of `run`."""
-        inputs = {"the data": data_fingerprint(self.batch), **inputs_of(Breaking(self.victim), CONFIGURATION)}
+        inputs = {"the data": data_fingerprint(self.batch), **inputs_of(Breaking(self.victim), self.attack)}
         return Resume(folder, {"command": "attack", **CONFIGURATION, **inputs})
 
 

@@ -21,7 +21,6 @@ from rlab.redact import HIDDEN, address, redact, remember, spare
 from rlab.runs.fingerprint import model_fingerprint
 from rlab.runs.understood import say_nothing
 from rlab.victims.http import HttpVictim
-from rlab.victims.options import ModelOptions
 from tests.command import Said, rlab_command
 from tests.victims.faults import Reply, Server
 
@@ -199,7 +198,7 @@ def test_models_with_different_queries_have_different_fingerprints() -> None:
     def fingerprint(query: str) -> str:
         url = f"http://host.example/predict?{query}"
         with pytest.warns(Notice):
-            return model_fingerprint("m", HttpVictim(url), ModelOptions(name=url).plain())
+            return model_fingerprint(HttpVictim(url))
 
     assert fingerprint("model=a") != fingerprint("model=b")
     assert fingerprint("model=a&token=first-one") == fingerprint("model=a&token=second-one")

@@ -36,6 +36,9 @@ class Goal(ABC):
         """(b, k), labels -> (b, a): the margin of each way to reach the goal; `margin` is the smallest."""
         return self.margin(scores, labels)[:, None]
 
+    def __repr__(self) -> str:
+        return type(self).__name__
+
     def reached(self, scores: Tensor, labels: Tensor) -> Tensor:
         return self.margin(scores, labels) < 0
 

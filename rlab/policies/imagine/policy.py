@@ -64,6 +64,7 @@ class ImagineState(Rows):
     trust: Trust
     forecasts: Tensor  # (n, s + 2) of the last proposal
     mute: Tensor  # (n,) bool: the simulator fails on the untouched input already, and is not used
+    proposed: Tensor  # (n, p) the last proposal; the loop may have restored patches instead
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,8 @@ class ImaginePolicy(Policy[ImagineState]):
         if self.plan:
             plans = _make_plans(self.belief, belief, self.simulator, state, task, unit)
         trust = Trust.first(units.shape[1], state.margin)
-        return ImagineState(belief, plans, units, trust, units.new_zeros(len(units), units.shape[1] + 2), mute)
+        forecasts = units.new_zeros(len(units), units.shape[1] + 2)
+        return ImagineState(belief, plans, units, trust, forecasts, mute, state.assignment)
 
     @torch.no_grad()
     def propose(self, state: State, memory: ImagineState, task: Task) -> Proposal[ImagineState]:
@@ -110,8 +112,8 @@ class ImaginePolicy(Policy[ImagineState]):
         choice = torch.where(memory.mute, 0, self.choose(candidates, evidence, belief, state, task))
         rows = torch.arange(len(state), device=choice.device)
         belief = replace(belief, rate=candidates.rate, proposals=belief.proposals + 1)
-        after = replace(memory, belief=belief, trust=trust, forecasts=forecasts[rows, choice])
         chosen = candidates.assignment[rows, choice]
+        after = replace(memory, belief=belief, trust=trust, forecasts=forecasts[rows, choice], proposed=chosen)
         return Proposal(chosen, torch.full_like(state.step, Accept.IF_NEARER), after)
 
     def choose(
@@ -194,13 +196,17 @@ def _make_plans(
 
 
 def _after_answer(memory: ImagineState, state: State, task: Task) -> Trust:
-    """The trust with the last answer in it. A label says only on which side of the boundary the margin lies."""
+    """The trust with the last answer in it, where it answers the last proposal.
+
+    A label says only on which side of the boundary the margin lies.
+    """
     if task.labels:
         said, _ = memory.trust.forecast(memory.forecasts[:, None])
         margin = torch.where(state.last_flipped(task), said[:, 0].clamp(max=0), said[:, 0].clamp(min=0))
     else:
         margin = (task.goal.margin(state.answer, state.y) + state.slack) / state.margin0
-    return memory.trust.after(memory.forecasts, margin.clamp(*RANGE))
+    after, other = memory.trust.after(memory.forecasts, margin.clamp(*RANGE)), (state.queried != memory.proposed).any(1)
+    return after.put(other, memory.trust[other])
 
 
 def _evidence(candidates: Candidates, forecasts: Tensor, units: Tensor, trust: Trust, state: State) -> Evidence:

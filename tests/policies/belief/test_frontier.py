@@ -162,3 +162,13 @@ def test_a_path_in_float32_only_grows(data: st.DataObject) -> None:
     for assignment, price, _ in path(frontier):
         padded = torch.cat([torch.zeros(1, 4), cost[0]])
         assert float(padded[assignment, range(4)].sum()) == pytest.approx(price, abs=1e-5)
+
+
+def test_a_price_for_each_patch_favours_few() -> None:
+    """Three weak patches give more for their cost than a strong one, unless each patch costs something by itself."""
+    effect, cost = tensor([[[1.0, 1.0, 1.0, 3.0]]]), tensor([[[0.5, 0.5, 0.5, 2.0]]])
+    for price, chosen, spent in ((0.0, [1, 1, 1, 0], 1.5), (1.0, [0, 0, 0, 1], 2.0)):
+        frontier = make_frontier(effect, cost, price=tensor([price]))
+        steps = frontier.for_effect(tensor([2.9]))
+        assert frontier.cut(steps)[0].tolist() == chosen
+        assert float(frontier.cost[0, steps - 1]) == pytest.approx(spent)
