@@ -27,10 +27,11 @@ POLICIES = (OURS, *BASELINES)
 SEED, PICTURED = 0, 3
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
 RULES = """
-A figure is the median L2 (values in [0, 1]; millivolts for ECG) of the best flip within q queries, over samples on which the
-model is right at first; a sample without a flip counts as infinitely far. The clean prediction counts as a query. `auto` is
-the default of `rlab attack`; `square` and `random` go on after their first flip until the budget is spent. Brackets are 95% bootstrap intervals over samples. A ratio is our median over that of the better baseline at the same
-q.
+A figure is the median L2 (values in [0, 1]; millivolts for ECG) of the best flip within q queries, over samples on
+which the model is right at first; a sample without a flip counts as infinitely far. The clean prediction counts as a
+query. `auto` is the default of `rlab attack`; `square` and `random` go on after their first flip until the budget is
+spent. Brackets are 95% bootstrap intervals over samples. A ratio is our median over that of the better baseline at
+the same q.
 """
 
 

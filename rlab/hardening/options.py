@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import is_dataclass
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, InstanceOf, field_serializer, field_validator, model_validator
@@ -143,7 +144,8 @@ class HardenOptions(Options):
 
     @field_serializer("adversary", when_used="json")
     def _adversary_name(self, value: str | AdversaryGenerator) -> str:
-        return value if isinstance(value, str) else type(value).__name__
+        """Its fields, if it has any; `repr` of another object may hold an address."""
+        return value if isinstance(value, str) else repr(value) if is_dataclass(value) else type(value).__name__
 
     @property
     def total_epochs(self) -> int:

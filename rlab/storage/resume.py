@@ -247,7 +247,7 @@ class Resume:
     def _open(self) -> None:
         self.db = ledger.connect(self.folder, write=True)
         before = ledger.read_question(self.db, self.folder)
-        if before is not None and before.values != self.question and self._is_bare():  # killed at the first step
+        if before is not None and self._is_bare() and self.asked.differ(before.values):  # killed at the first step
             self.forget()
             self.db, before = ledger.connect(self.folder, write=True), None
         if before is not None:

@@ -14,7 +14,7 @@ from rlab.errors import OptionError, VictimError
 
 Outputs = Literal["auto", "logits", "probabilities", "labels", "topk", "boxes", "map", "numbers"]
 TOLERANCE = 1e-3  # rounding allowed for sums of probabilities and for bounds
-_FAR = 1e4  # largest log-odds; a log-probability is at least minus this
+_FAR = 1e6  # largest log-odds; a log-probability is at least minus this
 LABELS = ("labels", "topk")  # kinds of outputs that name classes without scores
 Score = Callable[[Any], Any]  # what a model returns -> (b,), above 0 if the searched-for class is present, or (b, k)
 

@@ -61,8 +61,7 @@ def test_the_planted_patch_is_found_and_nothing_else_is_left(policy: str, rank: 
     assert torch.equal(result.assignment != 0, only.expand(len(result), -1))
     assert torch.equal(result.masks[0], there.grid.expand(only))
     assert (result.final["l0_patches"] == 1).all()
-    measure = "map255" if rank == 3 else "l2"  # what the attack makes small
-    assert (result.final[measure] <= result.flip[measure]).all()
+    assert (result.final["l2"] <= result.flip["l2"]).all()
 
 
 def test_samples_that_are_already_wrong_cost_one_query_and_stay_unchanged() -> None:
@@ -206,7 +205,7 @@ def test_defaults_depend_on_the_kind_of_data(rank: int) -> None:
     batch = make_batch(rank, 2)
     made = make_attack(batch)
     assert made.budget == {1: 1000, 2: 1000, 3: 10_000}[rank]
-    assert len(made.palette) >= 4
+    assert len(made.palette) >= (2 if rank == 1 else 4)  # values in a row with bounds and no rate need be no signal
     assert made.grid.size == SIZES[rank]
     assert make_attack(batch, goal=Targeted(1)).goal == Targeted(1)
 

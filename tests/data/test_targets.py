@@ -57,7 +57,7 @@ def test_bad_targets(target: Any, y, sentence):
 
 def test_numbers_of_a_table_of_signals(tmp_path):
     (tmp_path / "a.csv").write_text("a,b,c,age\n0.1,0.2,0.3,61.5\n0.2,0.1,0.5,7\n")
-    batch = load(tmp_path / "a.csv", target="numbers", label_column="age")
+    batch = load(tmp_path / "a.csv", target="numbers", label_column="age", bounds=(0, 1))
     assert (batch.shape, batch.y.tolist(), batch.classes) == ((1, 3), [[61.5], [7.0]], ())
     (tmp_path / "b.csv").write_text("0.1,0.2\n0.2,0.1\n")
     (tmp_path / "y.csv").write_text("age\n61.5\n7\n")

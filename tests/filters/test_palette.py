@@ -224,7 +224,7 @@ def test_decibels_of_bounded_data():
 
 
 def test_the_default_palette_omits_hum_if_the_rate_is_too_low():
-    for rate, there in ((100.0, False), (360.0, True), (None, True)):
+    for rate, there in ((100.0, False), (360.0, True), (None, False)):  # without a rate they may be rows of a table
         batch = make_batch(1, 2)
         object.__setattr__(batch, "rate", rate)
         assert any("hum" in name for name in make_attack(batch).palette.names) == there

@@ -44,8 +44,8 @@ from rlab.victims.options import ModelOptions
 from tests.auditing.cases import audit_options, undrawn
 from tests.auditing.cases import quick as small_audit
 from tests.benchmarking.cases import Case as BenchmarkCase
+from tests.hardening.toys import Toy, shortcut
 from tests.hardening.toys import options as harden_options
-from tests.hardening.toys import shortcut
 from tests.helpers import PALETTE, PATCHES, exact_victim, labelled_by, make_batch
 from tests.learning.toys import small_students
 from tests.runs.staged import staged_run
@@ -195,6 +195,7 @@ def _compare(folder: Path) -> object:
 
 def _train(folder: Path) -> object:
     """With a clock that ticks at every call, so that the same number of steps fits into the minutes each time."""
+    Toy.seen.clear()
     victim, batch = shortcut(2, n=8).victim, shortcut(2, n=8).batch
     options = check(
         PriorOptions,
@@ -214,6 +215,7 @@ def _benchmark(form: str) -> Callable[[Path], object]:
 
 
 def _harden(folder: Path) -> object:
+    Toy.seen.clear()  # a new process counts from 0
     toy = shortcut(2, n=16)
     chosen = harden_options(2, epochs=2, adversary_budget=3, mode="rounds", batch_size=16)
     return harden(toy.victim, toy.batch, validation=toy.test, out=folder, progress=quiet, **chosen).save(folder)

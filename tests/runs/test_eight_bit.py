@@ -23,7 +23,7 @@ from rlab.runs.understood import say_nothing
 from tests.helpers import CHANNELS, RANKS, SIZES, filters_for, linear_surrogate, make_batch
 
 BOUNDS = ((0.0, 1.0), (-1.0, 1.0), (0.0, 255.0))
-SHAPES = {"image": (6, 8, 8, 3), "video": (6, 4, 8, 8, 3)}  # of 8-bit arrays, channels last
+SHAPES = {"image": (6, 8, 8, 3), "video": (6, 5, 8, 8, 3)}  # of 8-bit arrays, channels last
 QUIET: dict[str, Any] = {"announce": say_nothing}
 
 

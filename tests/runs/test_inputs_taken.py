@@ -286,9 +286,9 @@ def test_mypy_knows_every_option(tmp_path: Path) -> None:
     [
         (pd.DataFrame(np.zeros((4, 8))), r"x\.to_numpy\(\)"),
         ((pd.DataFrame(np.zeros((4, 8))), np.zeros(4, int)), r"x\.to_numpy\(\)"),
-        ((np.zeros((3, 8)), np.array([0, None, 1], object)), "got None for 1 of 3 samples, first for sample 1"),
-        ((np.zeros((3, 8)), np.array(["a", "b", None], object)), "got None for 1 of 3 samples, first for sample 2"),
-        ((np.zeros((2, 8)), np.array(["a", {}], object)), "expected integers or names as labels, got values like"),
+        ((np.zeros((3, 1, 8)), np.array([0, None, 1], object)), "got None for 1 of 3 samples, first for sample 1"),
+        ((np.zeros((3, 1, 8)), np.array(["a", "b", None], object)), "got None for 1 of 3 samples, first for sample 2"),
+        ((np.zeros((2, 1, 8)), np.array(["a", {}], object)), "expected integers or names as labels, got values like"),
     ],
 )
 def test_frames_and_labels_that_are_missing_are_refused(data: Any, advice: str) -> None:

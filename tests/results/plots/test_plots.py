@@ -313,7 +313,7 @@ def test_the_overview_counts_samples_by_status() -> None:
     figure, s = overview_of("image digits"), result.summary()
     said = texts(figure)
     assert f"{int(s['succeeded'])} of {int(s['attacked'])} attacked samples flipped" in header(figure)
-    assert f"{s['median_queries']:g} queries" in header(figure)
+    assert f"the search stopped at {s['median_queries']:g} of" in header(figure)
     for status in (Status.SUCCEEDED, Status.SPENT, Status.SKIPPED):
         assert f"{result.status.count(status)} {status.label}" in header(figure)
     assert {"Where", "Flipped by true class", *result.setting.palette} <= set(said.split("\n"))
