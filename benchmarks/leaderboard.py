@@ -249,9 +249,9 @@ def measure(task: Task, thing: Policy[Any] | Attack, samples: int, device: str) 
         options = {"palette": task.palette, "patch": task.patch, "budget": task.budget + 1, "until": "budget"}
         return flips(attack(victim, batch, policy=thing, seed=anytime.SEED, **options))
     torch.manual_seed(anytime.SEED)
-    outcome = run_recorded(victim, batch, task.budget - 1, thing, "budget")
+    outcome = run_recorded(victim, batch, task.budget + 1, thing, "budget")
     held = zip(outcome.improvements, outcome.attacked.tolist(), strict=True)
-    return tuple(tuple((q + 1, far) for q, far in flips) for flips, attacked in held if attacked)
+    return tuple(flips for flips, attacked in held if attacked)
 
 
 def submit(words: Sequence[str], raw: Path = RAW) -> int:

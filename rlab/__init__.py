@@ -1,4 +1,4 @@
-"""Black-box robustness for signals, images and video: the few patches whose natural distortion flips a classifier."""
+"""Black-box robustness for signals, images and video: patches whose natural distortion flips a classifier."""
 
 # `python -m rlab` imports this file while the current folder is still first on sys.path, so it must import nothing: a typing.py
 # among somebody's data would run. rlab/__main__.py removes the folder.

@@ -1,6 +1,10 @@
 """What can go wrong, as sentences a user can act on: what was expected, what came, what to do."""
 
+import contextlib
+import sys
+import warnings
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from rlab.redact import redact
@@ -27,6 +31,10 @@ class KeywordError(OptionError, TypeError):
 
 class DataError(InputError):
     """The samples, their labels or the files that hold them cannot be used."""
+
+
+class AttackError(DataError):
+    """An attack from elsewhere failed; a comparison goes on without it."""
 
 
 class ModelError(InputError):
@@ -62,3 +70,14 @@ def optional(module: str, missing: MissingExtra) -> Any:
 
 class Notice(UserWarning):
     """What a user should know once, and nothing is wrong with."""
+
+
+_INSIDE = (f"{Path(__file__).parent}/", contextlib.__file__)  # files that a notice does not point to
+
+
+def give_notice(sentence: str) -> None:
+    """Give a notice at the line of the user's code that led to it."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_code.co_filename.startswith(_INSIDE) and frame.f_back is not None:
+        frame, level = frame.f_back, level + 1
+    warnings.warn(sentence, Notice, stacklevel=level)

@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import ModuleType
 
 from rlab.errors import OptionError
@@ -20,15 +20,36 @@ class TimeUp(BaseException):
 
 @contextmanager
 def contained() -> Iterator[None]:
-    """Turn sys.exit() and the like into a RuntimeError; Ctrl-C passes."""
+    """Turn sys.exit() and the like into a RuntimeError, and go back to the working folder; Ctrl-C passes."""
+    folder = _working_folder()
     try:
         yield
     except StopIteration as error:  # a context manager would let it pass, and it would end a loop of rlab
-        raise RuntimeError(f"it raised StopIteration({error})") from None
+        raise RuntimeError(f"it raised StopIteration({words_of(error)})") from None
     except (Exception, KeyboardInterrupt, TimeUp):
         raise
     except BaseException as error:
-        raise RuntimeError(f"it tried to exit the program with {type(error).__name__}({error})") from error
+        raise RuntimeError(f"it tried to exit the program with {type(error).__name__}({words_of(error)})") from error
+    finally:
+        if folder is not None and folder != _working_folder():
+            with suppress(OSError):
+                os.chdir(folder)
+
+
+def _working_folder() -> str | None:
+    """The path of the working folder; None if somebody has removed it."""
+    try:
+        return os.getcwd()
+    except OSError:
+        return None
+
+
+def words_of(error: BaseException) -> str:
+    """The text of an error; empty if making it fails, too."""
+    try:
+        return str(error)
+    except Exception:
+        return ""
 
 
 def import_named(module: str) -> ModuleType:

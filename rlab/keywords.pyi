@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict
 if TYPE_CHECKING:  # mypy resolves the imports between these files and the package last
     from collections.abc import Callable
     from collections.abc import Sequence
+    from rlab.comparison.recorder import QueryRecorder
     from rlab.core.goals.base import Goal
     from rlab.filters.base import Filter
     from rlab.filters.named import Distortion
@@ -47,13 +48,13 @@ class CompareKeywords(SharedKeywords, total=False):
     devices: str | Sequence[str] | None
     cluster: str | None
     policies: str | Policy[Any] | Sequence[str | Policy[Any]]
-    attacks: str | Sequence[str]
+    attacks: str | Policy[Any] | Callable[[QueryRecorder, Tensor], object] | Sequence[str | Policy[Any] | Callable[[QueryRecorder, Tensor], object]]
     reduce: bool
 
 class ExplainKeywords(SharedKeywords, total=False):
     policy: str | Policy[Any]
     method: str | Sequence[str] | None
-    label: int | None
+    label: int | str | None
     masks: str | None
     mask_values: int | str | Sequence[int] | None
     rule: str

@@ -94,11 +94,12 @@ class ProgressState:
         self.total, self.clock, self.began, self.unit = total, clock, clock(), unit
         self.finished, self.under_way = Tally(), Tally()
         self.recalled = Tally()  # finished by an earlier process
-        self.text = ""
+        self.text, self.said = "", 0  # what to show, and how many texts no sample brought
         self.end: float | None = None  # when the work should end, by the parts finished so far
 
     def hear(self, part: Sized) -> None:
         self.text = part.note() if isinstance(part, Noted) else ""
+        self.said += isinstance(part, Said)
         tally = part.tally() if isinstance(part, Tallied) else Tally()
         if isinstance(part, UnderWay):
             self.under_way = tally
@@ -191,7 +192,7 @@ def bar(
             show()
 
         def advance(part: Sized) -> None:
-            early = clock() < due
+            early = clock() < due and not isinstance(part, Said)
             if not (early and isinstance(part, UnderWay)):
                 state.hear(part)
             if not early:
@@ -254,13 +255,13 @@ def _cell(console: Console, state: ProgressState, title: str) -> Iterator[Callab
 
 @contextmanager
 def _log(console: Console, state: ProgressState, title: str) -> Iterator[Callable[[], None]]:
-    written = 0
+    written = said = 0
 
     def show() -> None:
-        nonlocal written
+        nonlocal written, said
         reached = int(state.done / max(state.total, 1) / STEP + 1e-9)
-        if reached > written:
-            written = reached
+        if reached > written or state.said > said:
+            written, said = reached, state.said
             sys.stderr.write(state.line(title) + "\n")
             sys.stderr.flush()
 

@@ -1,13 +1,15 @@
 """Keep secrets out of everything that is printed, written or raised: URLs lose user info and query values, known secrets vanish.
 
-A secret given as a reference to the environment, `${NAME}`, is stored and shown as that reference.
+A secret given as a reference to the environment, `${NAME}`, is stored and shown as that reference. Only whole words are replaced,
+and never a word of the names of samples and classes (see `spare`).
 """
 
 from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from functools import cache
 from typing import Any
 from urllib.parse import quote, unquote
 
@@ -20,7 +22,7 @@ _ADDRESS = re.compile(r"[a-z][a-z0-9+-]*://[^\s'\"<>`]+", re.IGNORECASE)
 _HOST = re.compile(r"(\[[^\]]*\]|[^:/?#@\s]+)(:\d*)?(?=[/?#]|$)")
 _NUMBERS = {int, float, bool, type(None)}
 _SHORTEST = 6  # characters; shorter secrets would match ordinary words
-known_secrets: dict[str, str] = {}  # secret -> replacement
+known_secrets: dict[str, str] = {}  # secret -> replacement; the secret itself if it may be shown
 
 
 def redact(value: Any) -> Any:
@@ -43,8 +45,24 @@ def _text(text: str) -> str:
     if "://" in text:
         text = _ADDRESS.sub(lambda match: address(match[0]), text)
     for secret, instead in known_secrets.items():
-        text = text.replace(secret, instead)
+        if instead != secret and secret in text:
+            text = _whole(secret).sub(instead, text)
     return text
+
+
+@cache
+def _whole(secret: str) -> re.Pattern[str]:
+    """Matches the secret unless letters or digits continue it; those of an escape such as %3D or \\n are no part of a word."""
+    before = r"(?:(?<![^\W_])|(?<=%[0-9A-Fa-f]{2})|(?<=\\[nrt])|(?<=\\x..)|(?<=\\u....))" if secret[0].isalnum() else ""
+    return re.compile(before + re.escape(secret) + (r"(?![^\W_])" if secret[-1].isalnum() else ""))
+
+
+def spare(names: Iterable[str]) -> None:
+    """Leave these names of data as they are: a known secret that is a word of one of them is shown from now on."""
+    every = "\n".join(names)
+    for secret in known_secrets:
+        if secret in every and _whole(secret).search(every):
+            known_secrets[secret] = secret
 
 
 def remember(secret: str, instead: str = HIDDEN) -> None:

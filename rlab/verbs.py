@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
@@ -18,17 +17,17 @@ from rlab.benchmarking.config import BenchmarkOptions, folder_name
 from rlab.benchmarking.folder import Benchmark
 from rlab.benchmarking.make import make_benchmark
 from rlab.comparison import AttackOutcome, CompareOptions, Comparison, run_comparison
-from rlab.data.load import DataOptions
-from rlab.errors import Notice, OptionError
+from rlab.errors import ModelError, OptionError, give_notice
 from rlab.explanation import MethodComparison
 from rlab.explanation.explanation import Explanation
 from rlab.explanation.options import ExplainOptions, explain_declared
+from rlab.predictions.boxes import DECODE, UNDECODED, all_missed
 from rlab.progress import bar, showing
 from rlab.results.kept import Keep
 from rlab.results.result import AttackResult
 from rlab.runs.attack import run_attack
 from rlab.runs.executor import Workers, place
-from rlab.runs.inputs import Data, Model, as_batch, plain_input, taken, with_aims
+from rlab.runs.inputs import Data, Model, as_batch, named_data, plain_input, taken
 from rlab.runs.options import SharedAttackOptions
 from rlab.runs.sharing import WorkerOptions
 from rlab.runs.stages import choose_stages, stages_words
@@ -64,7 +63,7 @@ def attack(
     announce: Announce = show,
     **options: Unpack[AttackKeywords],
 ) -> AttackResult:
-    """Find, for every sample, a few patches whose distortion makes the model err.
+    """Find, for every sample, patches whose distortion makes the model err, at a small distance.
 
     The model is a torch module, a function of an array, a `Victim` or a name such as demo:digits. The data are a `Batch`, a
     `Source`, arrays (x, y), a Dataset or DataLoader of such pairs, or a path; at most `limit` samples are used. With `out`, the
@@ -74,17 +73,20 @@ def attack(
     first query; by default it prints it (`rlab.runs.understood`).
     """
     declared = check_keywords(attack, SharedAttackOptions, options)
-    if keep not in (kinds := get_args(Keep)) or (out is None and keep != "everything"):
-        raise OptionError(f"expected keep, which needs a folder `out`, to be one of {', '.join(kinds)}, got {keep!r}")
+    if keep not in (kinds := get_args(Keep)):
+        raise OptionError(f"expected keep to be one of {', '.join(kinds)}, got {keep!r}")
+    if out is None and keep != "everything":
+        raise OptionError(
+            f"keep={keep!r} says what a run folder stores, but there is none: pass out='runs/x', or leave out keep"
+        )
     named, here = _placed(declared, model)
-    with showing(progress), taken(here, data, limit, stream=True) as (victim, samples):
-        samples = with_aims(samples, declared.goal)
+    with showing(progress), taken(here, data, limit, stream=True, goal=declared.goal) as (victim, samples):
         filled, defaulted = declared.filled(samples)
         announce(Understood(samples, (victim,), defaulted))
         stages = choose_stages(filled, samples, victim)
         if stages is not None:
             if progress:
-                warnings.warn(stages_words(stages, len(samples)), Notice, stacklevel=2)
+                give_notice(stages_words(stages, len(samples)))
             declared, filled = (options.model_copy(update={"stages": stages}) for options in (declared, filled))
         named_inputs = {"model": plain_input(named or model, "name"), "data": plain_input(data, "path")}
         config = named_inputs | filled.plain() | {"keep": keep}
@@ -92,11 +94,15 @@ def attack(
             folder = None if out is None else Path(out)
             workers = None if named is None else Workers.of(declared, named, victim)
             result = run_attack(declared, victim, samples, folder, config, advance, workers, keep)
+    if victim.prediction == "boxes" and all_missed(result.before, result.labels):
+        raise ModelError(f"{UNDECODED}: {DECODE}")
     if progress and 2 * int(result.attacked.sum()) < len(result):
         wrong = (
             f"the model is wrong about {len(result) - int(result.attacked.sum())} of {len(result)} unchanged samples"
         )
-        warnings.warn(f"{wrong}: the doctor may show why (rlab doctor, in Python rlab.doctor)", Notice, stacklevel=2)
+        if result.labels.dim() > 1 and result.setting.goal == "multilabel":
+            wrong += ", where one wrong label of a sample is enough; goal='multilabel:LABEL' judges one label alone"
+        give_notice(f"{wrong}: the doctor may show why (rlab doctor, in Python rlab.doctor)")
     return result
 
 
@@ -125,24 +131,23 @@ def compare(
 ) -> Comparison:
     """Run several attacks on the same model, samples and budget; the first is the reference for the others.
 
-    With `out`, each finished attack is stored in this folder, and the same call resumes a comparison that was stopped. Attacks on
-    a function, or with surrogates or filters in memory, run again, because their changes cannot be detected. `progress` and
-    `announce` are as in `attack`; `tell` is called after each attack.
+    With `out`, each finished attack is stored in this folder, and the same call resumes a comparison that was stopped. An attack
+    runs again if anything that decides its result has changed: the model, the data, an option, a surrogate, a filter or the attack
+    itself. `progress` and `announce` are as in `attack`; `tell` is called after each attack.
     """
     if "policy" in options:
         raise OptionError("a comparison takes several policies: pass policies='auto,square' instead of policy")
     declared = check_keywords(compare, CompareOptions, {**_IN_MEMORY, **options})
     declared.contenders()  # refuse unknown names before loading anything
     named, here = _placed(declared, model)
-    with showing(progress), taken(here, data, limit) as (victim, batch):
-        batch = with_aims(batch, declared.goal)
+    with showing(progress), taken(here, data, limit, goal=declared.goal) as (victim, batch):
         contenders = declared.contenders(None if named is None else Workers.of(declared, named, victim))
         filled, defaulted = declared.filled(batch)
         announce(Understood(batch, (victim,), defaulted))
         batch = batch if declared.quantize else replace(batch, eight_bit=False)
         assert filled.budget is not None
         inputs = {"model": plain_input(named or model, "name"), "data": plain_input(data, "path")}
-        settings = declared.settings(None if named is not None else victim) | inputs
+        settings = declared.settings() | inputs
         folder = None if out is None else Path(out)
         return run_comparison(victim, batch, contenders, filled.budget, filled.seed, folder, settings, tell)
 
@@ -219,9 +224,7 @@ def benchmark(
     name = folder_name(model) if isinstance(model, str) else "model"
     models = {} if model is None else model if isinstance(model, Mapping) else {name: model}
     placed = {name: _placed(declared, each) for name, each in models.items()}
-    source = data if isinstance(data, DataOptions) else None
-    if isinstance(data, str | os.PathLike):
-        source = check(DataOptions, {"path": os.fspath(data), "limit": limit}, f"the data {str(data)!r}")
+    source = named_data(data, limit)
     with showing(progress), ExitStack() as stack:
         source = source and source.suited(several=False)
         batch = data if source is None else source.load()
@@ -229,6 +232,8 @@ def benchmark(
         for name, (_, here) in placed.items():  # the first model's batch is used for all
             victims[name], batch = stack.enter_context(taken(here, batch, limit))
         batch = as_batch(batch, limit)
+        if odd := [name for name, victim in victims.items() if victim.own_classes not in ((), batch.classes)]:
+            raise ModelError(f"the model {odd[0]!r} lists the classes in another order than the others: use one order")
         named = {name: how for name, (how, _) in placed.items() if how is not None}
         declared = declared.model_copy(update={"models": named, "data": source})
         announce(Understood(batch, tuple(victims.values()), declared.filled(batch)[1]))

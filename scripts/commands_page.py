@@ -19,7 +19,11 @@ def commands_text() -> str:
 
 
 def commands() -> Iterator[tuple[str, Any]]:
-    """Yield every command with the words that call it."""
+    """Yield every command with the words that call it, without those that only have commands of their own."""
+    return ((name, command) for name, command in every_command() if not hasattr(command, "commands"))
+
+
+def every_command() -> Iterator[tuple[str, Any]]:
     import typer
     import typer.main
 
@@ -32,8 +36,8 @@ def commands() -> Iterator[tuple[str, Any]]:
             called, app = app, typer.Typer(add_completion=False)
             app.command(name, cls=Command)(called)
         command: Any = typer.main.get_command(app)
-        inner = getattr(command, "commands", {})
-        yield from ((f"{name} {word}", each) for word, each in inner.items()) if inner else [(name, command)]
+        yield name, command
+        yield from ((f"{name} {word}", each) for word, each in getattr(command, "commands", {}).items())
 
 
 def _section(name: str, command: Any) -> Iterator[str]:

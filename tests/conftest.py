@@ -58,12 +58,22 @@ def root() -> Path:
     return ROOT
 
 
+class RealFolder(type(Path())):  # type: ignore[misc]  # the class of paths here
+    """A folder of real data: a test that names a part which is not there is skipped."""
+
+    def __truediv__(self, part: str) -> RealFolder:
+        path: RealFolder = super().__truediv__(part)
+        if not path.exists() and not any(path.parent.glob(f"{path.name}.*")):  # a record has no file of its bare name
+            pytest.skip(f"{path} is missing: RLAB_REAL names a folder without this part of the real data")
+        return path
+
+
 @pytest.fixture(scope="session")
-def real() -> Path:
+def real() -> RealFolder:
     """The folder of real data sets; for tests marked `real`."""
     if not REAL.is_dir():
         pytest.skip("no real data: set RLAB_REAL to the folder that holds it")
-    return REAL
+    return RealFolder(REAL)
 
 
 @pytest.fixture(autouse=True)

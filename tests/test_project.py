@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 import rlab
+from rlab.cli.app import COMMANDS
 from scripts.write_stubs import stubs
 from tests.results.plots.fixtures import CASES, make_result
 
@@ -69,6 +70,22 @@ def test_importing_rlab_imports_nothing_heavy():
     code = f"import sys, rlab; print(sorted({heavy} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_help_of_every_command_imports_no_library_of_models():
+    code = """
+import sys
+from rlab.cli.app import COMMANDS, make_app
+for words in [[], *([name] for name in COMMANDS), ["benchmark", "make"]]:
+    try:
+        make_app([*words, "--help"], lambda command: command)([*words, "--help"])
+    except SystemExit:
+        pass
+print(sorted({'torch', 'scipy', 'matplotlib', 'pyarrow', 'pydantic'} & set(sys.modules)))
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.count("Usage: rlab") == len(COMMANDS) + 2
+    assert done.stdout.splitlines()[-1] == "[]"
 
 
 def test_show_does_not_import_packages_for_pictures_and_attacks(tmp_path: Path):

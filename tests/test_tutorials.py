@@ -23,7 +23,7 @@ TUTORIALS = [page for page in sorted((DOCS / "tutorials").glob("*.md")) if page.
 MORE = ("index", "benchmark", "explain", "harden")
 PAGES = [*(ROOT / page for page in (*DOCUMENTS, *GUIDES)), *(DOCS / f"{name}.md" for name in MORE), *TUTORIALS]
 QUICK = (  # the others are slow
-    "README", "models-and-data", "run-folders", "search", "image", "filter", "http", "audit", "detector", "regression",
+    "README", "models-and-data", "run-folders", "search", "image", "filter", "attack", "http", "audit", "detector", "regression",
 )  # fmt: skip
 COMMANDS = dict(commands())
 

@@ -96,7 +96,7 @@ def test_explain() -> None:
         (lambda: rlab.compare(Net(), (X, Y), workers=2), "by name"),
         (lambda: rlab.explain("demo:digits", digits(3), method="credit", label=5), "not predicted"),
         (lambda: rlab.explain("demo:digits", digits(3), method="occlusion,middle"), "compare=True"),
-        (lambda: rlab.attack("demo:digits", digits(2), keep="flips"), "keep"),
+        (lambda: rlab.attack("demo:digits", digits(2), keep="flips"), "pass out="),
     ],
 )
 def test_unusable_options_are_refused(call: Callable[[], object], words: str) -> None:

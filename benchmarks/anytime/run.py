@@ -37,8 +37,8 @@ HEADING = "distance within queries"
 RULES = """
 A figure is the median distance of the best flip within q queries, counting the clean query, over the samples that the
 model classifies correctly; a sample without a flip counts as infinitely far. Ratios divide our median by that of the
-best other policy at the same q, on the same samples; brackets are 95% bootstrap intervals over samples and seeds. The
-rows that README quotes have three seeds, the others one. In the tables of the first flip and of the end, means are over
+best other policy at the same q, on the same samples; brackets are 95% bootstrap intervals over samples and seeds. A
+row has one seed unless the line below its table names more. In the tables of the first flip and of the end, means are over
 flips alone. The others are square and random; greedy queries every patch before it acts and has no flip by then. They
 use the same cleanup and stopping rule. The settings of the belief search were chosen on CIFAR-10 test images 1000-1399
 of the VGG, the WRN and a robust training model, and on photos that a prior was trained on; no page reports on these. No

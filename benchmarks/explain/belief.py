@@ -8,8 +8,9 @@ from torch import Tensor
 from rlab.core.rng import uniform
 from rlab.data.batch import Batch
 from rlab.explanation.base import SHARES, Method
-from rlab.explanation.belief import Belief
+from rlab.explanation.belief import Belief, moved_boxes
 from rlab.explanation.black_box import Hsic, Rise
+from rlab.explanation.effects import ROUNDING
 from rlab.explanation.explanation import Explanation
 from rlab.explanation.maps import BY_RANK, even_grid, hiding_bank, threshold
 from rlab.explanation.scores import against_truth, area, curves, overlap
@@ -46,8 +47,32 @@ def interval_coverage(victim: Victim, batch: Batch, found: Explanation, contexts
     """The share of regions whose 90% interval contains the measured effect, allowing for the error of the measurement."""
     assert found.regions is not None
     truth, error = measured(victim, batch, found, contexts)
-    width = (found.regions.half_width() ** 2 + (1.645 * error) ** 2).sqrt()
-    return float(((found.regions.effect - truth).abs() < width).float().mean())
+    width = (found.regions.mean_half_width() ** 2 + (1.645 * error) ** 2).sqrt()
+    return float(((found.regions.mean - truth).abs() < width).float().mean())
+
+
+def sentence_coverage(victim: Victim, batch: Batch, found: Explanation, cuts: int = 20) -> dict[str, float]:
+    """The shares of regions, removed alone, and of their removals with moved edges, whose effect the sentence's interval holds."""
+    assert found.regions is not None
+    regions, x0 = found.regions.grid, batch.x.to(victim.device)
+    blank = hiding_bank(x0, batch.bounds, [0] * len(batch))[:, 1]
+    moves = (
+        2
+        * uniform(torch.arange(len(regions) * cuts), torch.tensor(10**6).expand(len(regions) * cuts), 2 * regions.rank)
+        - 1
+    )
+    boxes = moved_boxes(regions, torch.arange(len(regions)).repeat_interleave(cuts), moves).view(
+        len(regions), cuts, *batch.size
+    )
+    boxes = torch.cat([regions.expand(torch.eye(len(regions)))[:, None], boxes], 1).to(x0.device)
+    falls = torch.empty(len(batch), len(regions), 1 + cuts)
+    for row in range(len(batch)):
+        label, clean = int(found.labels[row]), victim.probabilities(victim(x0[row : row + 1]))
+        for region, own in enumerate(boxes):
+            p = victim.probabilities(victim(torch.lerp(x0[row], blank[row], own[:, None])))[:, label]
+            falls[row, region] = (clean[0, label] - p).cpu()
+    held = (falls - found.regions.effect[:, :, None]).abs() <= found.regions.half_width()[:, :, None] + ROUNDING
+    return {"alone": float(held[..., 0].float().mean()), "moved": float(held[..., 1:].float().mean())}
 
 
 def within(victim: Victim, batch: Batch, seed: int, along: int) -> Scores:

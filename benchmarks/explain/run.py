@@ -21,9 +21,9 @@ from torch import Tensor
 from benchmarks.beats import beats
 from benchmarks.data import Absent
 from benchmarks.explain import masks, quantus
-from benchmarks.explain.belief import interval_coverage, within
+from benchmarks.explain.belief import interval_coverage, sentence_coverage, within
 from benchmarks.explain.cases import CASES, PATCHES, SEED, load_pets, methods
-from benchmarks.explain.page import RULES, figures, read, sections
+from benchmarks.explain.page import RULES, SENTENCES, figures, read, sections
 from benchmarks.harness import Claim, Figures, Options, Piece, circumstances
 from benchmarks.raw import RAW, Raw, Store
 from benchmarks.victims import BEAT_NETS, beat_victim
@@ -31,9 +31,9 @@ from rlab.data.batch import Batch
 from rlab.explanation.belief import Belief
 from rlab.explanation.black_box import Rise
 from rlab.explanation.explanation import Explanation
-from rlab.explanation.maps import hiding_bank, mean_fill, threshold
+from rlab.explanation.maps import hiding_bank, mean_fill
 from rlab.explanation.method_comparison import MethodComparison, ScoredMethod
-from rlab.explanation.scores import MethodJudge, area, curves, overlap
+from rlab.explanation.scores import MethodJudge, area, curves
 from rlab.victims.base import Victim
 
 STEPS = 50  # of deletion and insertion
@@ -46,6 +46,7 @@ def pieces(options: Options) -> Iterator[Piece]:
         for number, name in enumerate(case.files(key), 1):
             settings = {"case": key, "part": number, "parts": case.parts, "samples": options.samples, "seed": SEED}
             yield Piece(name, key, settings, partial(compete, key, number, options.samples))
+        yield Piece(f"{SENTENCES}-{key}", SENTENCES, {"case": key, "samples": MEASURED}, partial(sentences, key))
     yield from masks.pieces()
     yield Piece("quantus", "quantus", {"samples": quantus.SAMPLES}, quantus.make)
 
@@ -74,6 +75,17 @@ def compete(key: str, number: int, samples: int | None, device: str) -> Raw:
     return Raw(scores | {"seconds": time.perf_counter() - began}, facts)
 
 
+def sentences(key: str, device: str) -> Raw:
+    """Whether the intervals of the sentences hold the effects of removing each region alone."""
+    victim, every = CASES[key].load(device)
+    some = every[:MEASURED]
+    made = Belief()(victim, some, some.y, SEED)
+    assert made.regions is not None
+    about = circumstances(f"python -m benchmarks.explain --only {SENTENCES}", device)
+    held = sentence_coverage(victim, some, made)
+    return Raw(held | {"regions": int(made.regions.effect.numel())}, {"samples": len(some), "circumstances": about})
+
+
 def plain_scores(comparison: MethodComparison) -> dict[str, dict[str, list[float | None]]]:
     """Every method's scores for every sample; None where a sample has none."""
 
@@ -84,16 +96,12 @@ def plain_scores(comparison: MethodComparison) -> dict[str, dict[str, list[float
 
 
 def more_scores(comparison: MethodComparison, victim: Victim) -> MethodComparison:
-    """Add the Dice of each map cut by the rule, and deletion that fills in the sample's mean."""
+    """Add deletion that fills in the sample's mean."""
     batch, judged = comparison.batch, {}
     x0 = batch.x.to(victim.device)
-    assert batch.masks is not None
     for name, method in comparison.judged.items():
         maps, labels = method.explanation.maps, method.explanation.labels
-        own = {
-            "dice_map": overlap(threshold(maps, "otsu"), batch.masks)["dice"],
-            "deletion_grey": area(curves(victim, x0, mean_fill(x0).expand_as(x0), maps, labels, STEPS)),
-        }
+        own = {"deletion_grey": area(curves(victim, x0, mean_fill(x0).expand_as(x0), maps, labels, STEPS))}
         judged[name] = ScoredMethod(method.explanation, {**method.scores, **own})
     return replace(comparison, judged=judged)
 
@@ -149,15 +157,18 @@ def quick_pets() -> Iterator[tuple[str, float]]:
 def quick_beats() -> Iterator[tuple[str, float]]:
     """Figures of the network where ours does worst; the coverage is over all networks."""
     raws, gaps, held = {name: recorded(f"beats_{name}") for name in BEAT_NETS}, [], []
+    alone = list[dict[str, float]]()
     every = beats("test")
     for name, raw in raws.items():
         victim, some = beat_victim(name, "cpu"), first_samples(raw, every, QUICK_BEATS)
         made = Belief()(victim, some, some.y)
         gaps.append(minus_recorded(victim, some, raw, made))
         held.append(interval_coverage(victim, some, made, QUICK_CONTEXTS))
+        alone.append(sentence_coverage(victim, some, made))
     yield "ecg_deletion_minus_rise", max(gap["deletion"] for gap in gaps)
     yield "ecg_insertion_minus_rise", min(gap["insertion"] for gap in gaps)
     yield "interval_coverage", sum(held) / len(held)
+    yield "sentence_coverage", sum(min(own.values()) for own in alone) / len(alone)
 
 
 def quick(options: Options) -> Figures:
@@ -176,5 +187,5 @@ def flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--samples", type=int, help="samples of each case at most (default: all)")
 
 
-CASE_NAMES = (*CASES, masks.CASE, "quantus")
+CASE_NAMES = (*CASES, SENTENCES, masks.CASE, "quantus")
 CLAIM = Claim("explain", "Explanations", __doc__, RULES, quick, pieces, sections, figures, flags, CASE_NAMES)

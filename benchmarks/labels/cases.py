@@ -36,9 +36,9 @@ def ours(trained: bool = True) -> Run:
 
 def peer(spec: str) -> Run:
     def run(victim: Victim, batch: Batch, budget: int) -> Curves:
-        outcome = contender(spec, ())(victim, batch, budget, 0)
+        outcome = contender(spec, ())(victim, batch, budget + 2, 0)
         pairs = zip(outcome.improvements, outcome.attacked.tolist(), strict=True)
-        return tuple(curve for curve, attacked in pairs if attacked)
+        return tuple(tuple((q - 1, far) for q, far in curve) for curve, attacked in pairs if attacked)
 
     return run
 

@@ -206,9 +206,12 @@ def peer(spec: str, copies: bool = False, patch: int = 0) -> Row:
     def run(name: str, batch: Batch, budget: int, seed: int, device: str) -> Curves:
         case = CASES[name]
         models = averaged(name, device) if copies else case.surrogates(device)
-        outcome = contender(spec, models, patch or case.patch)(case.load(device), batch, budget, seed)
+        # As for ours, the clean prediction and the verification of the flip are not counted.
+        outcome = contender(spec, models, patch or case.patch)(case.load(device), batch, budget + 2, seed)
         held = zip(outcome.improvements, outcome.attacked.tolist(), outcome.succeeded.tolist(), strict=True)
-        return tuple(flips if won else () for flips, attacked, won in held if attacked)
+        return tuple(
+            tuple((q - 1, far) for q, far in flips) if won else () for flips, attacked, won in held if attacked
+        )
 
     seeds = 1 if spec.startswith(("ensemble", "bases", "pbo")) or copies else SEEDS
     needs = ", ".join(contender(spec, ()).needs)

@@ -2,7 +2,7 @@
 
 python -m benchmarks.reliability                         # twenty minutes; then write results/reliability.md
 python -m benchmarks.reliability --quick                 # ten minutes, with fewer moments of each command
-python -m benchmarks.reliability --quick --only serve    # one part: faults, mutations, orphans or serve
+python -m benchmarks.reliability --quick --only serve    # one part: faults, mutations, orphans, stale, serve
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr
 from functools import partial
 from pathlib import Path
+from unittest import mock
 
 import httpx
 import numpy as np
@@ -31,7 +32,9 @@ from benchmarks.harness import Claim, Figures, Options, Piece
 from benchmarks.raw import Numbers, Raw, Store
 from benchmarks.serve.cases import made_up
 from tests.mutation.fuzz import fuzzing
+from tests.runs.changes import CHANGES
 from tests.runs.killing import COMMANDS, FAULTS, faulty, unbroken
+from tests.runs.stale import stale
 from tests.victims.network import network_case
 
 RULES = """The k-th access of a command to the disk fails: its process is killed, the disk is full, for a moment or for good,
@@ -39,7 +42,9 @@ or read-only, or reports an error; a failing fsync leaves half of its file. Ever
 command. The same for requests to a model behind an address, with seven faults of the network. A fault is lost if the command
 does not end with one line, or if the resumed run writes a folder that differs from an undisturbed one. A damaged input is
 bad if a command does not end with one line, leaves something behind, or takes more than 30 s or 1 GB; a damaged request, if
-the answer is an error of the server. Clients of the server look at the list of 50 runs once a second."""
+the answer is an error of the server. A result is stale if an attack in the same folder returns it although something that
+decides it has changed: the model, its code, its reading, a surrogate, a filter, a policy, a goal or the data. Clients
+of the server look at the list of 50 runs once a second."""
 NETWORK, FAULT = "attack over HTTP", "faults-"
 FEW = 10  # moments of each command and fault in a quick run, and of slow commands; the slow tests try all of them
 SLOW = ("learn", "stages", "benchmark png", "benchmark npz", "audit")
@@ -113,6 +118,19 @@ def measure_orphans(folder: Path) -> Numbers:
     time.sleep(3)
     after = [rows for moment, rows in _sent(queries) if moment > killed]
     return {"orphan_queries": sum(after), "orphan_batches": len(after)}
+
+
+def measure_stale(folder: Path) -> Numbers:
+    """Repeat attacks in their folder after something changed, such as the model's code; count old results that come back."""
+    tried = {change.name: (folder / f"{number}", change) for number, change in enumerate(CHANGES)}
+    old = list[str]()
+    for name, (own, change) in tried.items():
+        own.mkdir()
+        with mock.patch.object(sys, "path", [str(own), *sys.path]):
+            old += [name] if stale(change, "attack", own) else []
+    for name in old:
+        print(f"the old result comes back after a change: {name}")
+    return {"stale": len(old), "stale_tried": len(tried)}
 
 
 def _sent(queries: Path) -> list[tuple[float, int]]:
@@ -205,6 +223,7 @@ def parts(quick: bool = False) -> Iterator[tuple[str, str, Callable[[Path], Numb
     yield "faults", _file(NETWORK), measure_network
     yield "mutations", "mutations", measure_mutations
     yield "orphans", "orphans", measure_orphans
+    yield "stale", "stale", measure_stale
     yield "serve", "serve", measure_server
 
 
@@ -252,6 +271,8 @@ def sections(store: Store) -> Iterator[str]:
         "mutations_kinds": "kinds of inputs and requests",
         "mutations_tried": "damages tried",
         "mutations_bad": "bad",
+        "stale_tried": "attacks repeated in their folder after something changed",
+        "stale": "old results among them",
         "orphan_queries": "queries by workers after their owner was killed",
         "serve_p50_ms": "server, one client: median, ms",
         "serve_many_p50_ms": f"server, {CLIENTS} clients: median, ms",
@@ -264,5 +285,5 @@ def sections(store: Store) -> Iterator[str]:
     yield tables.section("Damages, kills and clients", tables.table(" | figure", shown))
 
 
-CASES = ("faults", "mutations", "orphans", "serve")
+CASES = ("faults", "mutations", "orphans", "stale", "serve")
 CLAIM = Claim("reliability", "Reliability", __doc__, RULES, quick, pieces, sections, figures, cases=CASES)

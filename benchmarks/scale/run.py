@@ -109,7 +109,7 @@ def attacked(folder: Path, **who: Any) -> tuple[AttackResult, float]:
             ends.append(time.perf_counter())
 
     victim = load_model(chosen.model)
-    crew = Workers(check(WorkerOptions, who), chosen.model, batch.bounds, model_fingerprint("", victim))
+    crew = Workers(check(WorkerOptions, who), chosen.model, batch.bounds, model_fingerprint(victim))
     run = folder / "-".join(map(str, who.values()))
     result = run_attack(chosen, victim, batch, run, chosen.plain(), hear, crew)
     return result, ends[-1] - ends[1]

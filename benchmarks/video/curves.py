@@ -67,12 +67,14 @@ def area_ratio(ours: Curve, other: Curve, queries: int) -> Estimate:
 
 
 def measure(case: Case, victim: Victim, batch: Batch, patch: int = PATCH, seed: int = 0) -> Curve:
-    """Attack until the budget is spent or the cleanup ends."""
+    """Attack until the budget is spent."""
     side = case.options.get("patch", patch)
     shape = (1, side, side)
-    shared = {"palette": PALETTE, "until": "budget", "distance": "map", "patience": 6, "seed": seed}
+    shared = {"palette": PALETTE, "until": "budget", "distance": "map", "seed": seed}
     shared |= {name: value for name, value in case.options.items() if name != "patch"}
-    result = attack(victim, batch, policy=case.policy(), patch=shape, budget=case.budget + 1, **shared)
+    result = attack(
+        victim, batch, policy=case.policy.replace("SEED", str(seed)), patch=shape, budget=case.budget + 1, **shared
+    )
     frames, patches = _touched(result)
     reached = flips(result, factor=255)
     return Curve(case.attack, case.budget, [reached], frames, patches, about(case, batch, shape, victim))

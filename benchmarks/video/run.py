@@ -11,7 +11,7 @@ python -m benchmarks.video.memory                    # memory and time of a long
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from multiprocessing import get_context
@@ -26,10 +26,9 @@ from benchmarks.harness import Claim, Figures, Options, Piece
 from benchmarks.raw import Raw, Store
 from benchmarks.victims import CLIP_NETS, clip_victim
 from benchmarks.victims.train_clips import write_clips
-from benchmarks.video.cases import TITLES, Case, cases, reduced
+from benchmarks.video.cases import TITLES, Case, cases
 from benchmarks.video.curves import Curve, curves_section, kept, make, map_ratio, measure, parts_section
 from rlab.errors import MissingExtra
-from rlab.policies.base import Policy
 
 AREA = 200  # queries
 QUICK_SIZE, QUICK_PATCH = (36, 48), 4
@@ -97,8 +96,7 @@ def quick(options: Options) -> Figures:
 
 def _demo_figures() -> dict[str, float]:
     batch, victim = rlab.load("demo:clips", limit=4, order="first"), rlab.demo_victim("clips")
-    policies: dict[str, Callable[[], str | Policy]] = {"auto": lambda: "auto", "square": lambda: reduced("square")}
-    ours, square = (measure(Case("", "", name, policy, 60), victim, batch) for name, policy in policies.items())
+    ours, square = (measure(Case("", "", name, name, 60), victim, batch) for name in ("auto", "square"))
     return {"demo_map_ratio_50": map_ratio(ours, square, 50).value, "demo_success": ours.success(60).value}
 
 
@@ -113,8 +111,8 @@ def quick_figures(name: str) -> dict[str, float]:
         print(f"{name}, {case.attack}: {made.success(case.budget).value:.1%}", flush=True)
         return made
 
-    ours = curve(Case("", name, "auto", lambda: "auto", 200))
-    square = curve(Case("", name, "square", lambda: reduced("square"), 200))
+    ours = curve(Case("", name, "auto", "auto", 200))
+    square = curve(Case("", name, "square", "square", 200))
     found = {f"{name}_map_ratio_{q}": map_ratio(ours, square, q).value for q in (50, 200)}
     return found | {f"{name}_success": ours.success(200).value}
 

@@ -82,7 +82,7 @@ class HardenStage(HardenOptions):
 
 
 class AuditOptions(WorkerOptions, RunOptions):
-    """Doctor, explain and benchmark run unless they are false; harden runs only if it is declared."""
+    """Doctor and benchmark run unless they are false, harden if it is declared, explain also if a requirement needs it."""
 
     title: str = ""
     doctor: DoctorStage | None = check(DoctorStage, {})
@@ -129,9 +129,16 @@ class AuditOptions(WorkerOptions, RunOptions):
     def steps(self) -> tuple[str, ...]:
         """The stages that run; `detect` and `corrupt` run if a requirement needs them."""
         declared = {stage: getattr(self, stage) is not None for stage in OPTIONAL}
+        declared["explain"] &= self._explains
         asked = {requirement.figure.stage for requirement in self.requirements}
         runs = {"attack": True, "detect": "detect" in asked, "corrupt": "corrupt" in asked, **declared}
         return tuple(stage for stage in STAGES if runs[stage])
+
+    @property
+    def _explains(self) -> bool:
+        """Whether the file declares the stage `explain`, or a requirement needs it."""
+        asked = any(requirement.figure.stage == "explain" for requirement in self.requirements)
+        return asked or "explain" in self.model_fields_set
 
     @property
     def conditions(self) -> tuple[Condition, ...]:
@@ -140,7 +147,8 @@ class AuditOptions(WorkerOptions, RunOptions):
         return tuple(dict.fromkeys(asked))
 
     def plain(self) -> dict[str, Any]:
-        return super().plain() | {stage: False for stage in OPTIONAL[:3] if getattr(self, stage) is None}
+        whole = super().plain() | {stage: False for stage in OPTIONAL[:3] if getattr(self, stage) is None}
+        return whole if self.explain is None or self._explains else {k: v for k, v in whole.items() if k != "explain"}
 
     def shared_options(self) -> SharedRunOptions:
         """The options of `rlab attack`: model, data, attack and workers."""

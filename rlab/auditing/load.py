@@ -28,6 +28,7 @@ from rlab.predictions.kinds import WORDS
 from rlab.progress import Progress, quiet
 from rlab.results.breakdown import entry_filters
 from rlab.runs.executor import place
+from rlab.runs.inputs import relabelled, rescaled
 from rlab.runs.understood import Announce, Understood, say_nothing
 from rlab.storage.config import check
 from rlab.victims.base import Victim
@@ -78,18 +79,20 @@ def load_audit(
     """Load and check everything without querying a model; raise a one-line error if something is wrong."""
     with stopped_at("loading the data"):
         options = options.model_copy(update={"data": options.suited_data()})
-        batch = options.data.load()
+        batch = _for_model(options, options.data.load())
         filled, defaulted = options.filled(batch)
         refuse_pixels(filled.palette, "an audit")
         attack = filled.build(batch)
         check_palette(attack.palette, batch.x[:4], batch.bounds)
-    benchmark = _stored_benchmark(filled, batch)
-    _check_requirements(filled, batch, attack.palette, benchmark)
     with stopped_at("loading the model"):
         model, here = place(options, options.model)
         filled = filled.model_copy(update={"model": model})
         victim = load_model(here, batch.bounds)
         victim.rows.clear()
+        batch = relabelled(batch, victim.own_classes)
+    benchmark = _stored_benchmark(filled, batch)
+    _check_requirements(filled, batch, attack.palette, benchmark)
+    with stopped_at("loading the model"):
         foreign = [stage for stage in ("detect", "benchmark", "harden") if stage in filled.steps]
         if victim.prediction != "classes" and foreign:
             advice = "drop the requirement on 'detection'" if foreign[0] == "detect" else f"set '{foreign[0]}: false'"
@@ -102,11 +105,15 @@ def load_audit(
     training = None
     if options.harden is not None:
         with stopped_at("loading the data to harden on"):
-            training = options.harden.data.load()
+            training = relabelled(_for_model(options, options.harden.data.load()), victim.own_classes)
     audit = LoadedAudit(filled, folder, batch, victim, others, training, progress, benchmark)
     _check_stages(audit)
     announce(Understood(batch, (victim, *others.values()), defaulted))
     return audit
+
+
+def _for_model(options: AuditOptions, batch: Batch) -> Batch:
+    return batch if options.model.bounds is None else rescaled(batch, options.model.bounds)
 
 
 def _stored_benchmark(options: AuditOptions, batch: Batch) -> Benchmark | None:

@@ -36,11 +36,6 @@ def stored_audit_page(folder: Path) -> Page:
 def audit_page(folder: Path, record: Mapping[str, Any], results: StageResults) -> Page:
     """`record` is the content of `audit.json`."""
     requirements, data, name = record["requirements"], record["data"], record["model"]["name"]
-    failed = sum(not verdict["passed"] for verdict in requirements)
-    many = f"{len(requirements)} requirement{'s' if len(requirements) != 1 else ''}"
-    unclear = sum(verdict["verdict"] == UNDECIDED for verdict in requirements)
-    sentence = f"{many}, all met" if not failed else f"{failed} of {many} not met"
-    sentence += f" ({unclear} of them: {UNDECIDED})" if unclear else ""
     sections = [
         Section("Requirements", [requirements_table(requirements), Text(INTERVALS, quiet=True)]),
         Section("What was tested", _tested(record)),
@@ -57,16 +52,27 @@ def audit_page(folder: Path, record: Mapping[str, Any], results: StageResults) -
     told = f". {results.attack.sentence}." if results.attack is not None else ""
     lead = f"{name}, {data['samples']} {data['kind']} samples{told}"
     numbers = key_numbers(results.attack) if results.attack is not None else ()
-    return Page(record["title"] or f"Audit of {name}", sections, Banner(not failed, sentence), lead, numbers)
+    return Page(record["title"] or f"Audit of {name}", sections, verdict_of(requirements), lead, numbers)
+
+
+def verdict_of(requirements: Sequence[Mapping[str, Any]]) -> Banner:
+    """How many requirements are not met; undecided if each of these has too few samples."""
+    failed = sum(not verdict["passed"] for verdict in requirements)
+    many = f"{len(requirements)} requirement{'s' if len(requirements) != 1 else ''}"
+    unclear = sum(verdict["verdict"] == UNDECIDED for verdict in requirements)
+    sentence = f"{many}, all met" if not failed else f"{failed} of {many} not met"
+    sentence += f" ({unclear} of them: {UNDECIDED})" if unclear else ""
+    return Banner(not failed, sentence, failed == unclear)
 
 
 def verdict_text(page: Page, verdicts: Sequence[Mapping[str, Any]]) -> str:
     """The verdict in Markdown for a comment on a pull request: one line, the requirements and the main figures."""
     assert page.verdict is not None
-    word = "passed" if page.verdict.passed else "failed"
     numbers = Table(["figure", "measured"], [[number.name, number.value] for number in page.numbers])
     tables = [requirements_table(verdicts), *([numbers] if page.numbers else [])]
-    return "\n".join([f"### {redact(page.title)}: {word}\n", f"{page.verdict.sentence}.\n", *map(markdown, tables)])
+    return "\n".join(
+        [f"### {redact(page.title)}: {page.verdict.word}\n", f"{page.verdict.sentence}.\n", *map(markdown, tables)]
+    )
 
 
 def requirements_table(verdicts: Sequence[Mapping[str, Any]]) -> Table:

@@ -27,8 +27,9 @@ from rlab.errors import FolderError
 from rlab.present.page import Page, write_page
 from rlab.present.result import PathLike, Result
 from rlab.progress import quiet
-from rlab.runs.fingerprint import files_of
+from rlab.runs.fingerprint import named_in
 from rlab.runs.understood import Announce, show
+from rlab.storage.contents import Contents
 from rlab.storage.files import copy_folder, write_text
 from rlab.storage.resume import Resume, open_run
 
@@ -87,7 +88,8 @@ def run_audit(
     """Run the unfinished stages, check the requirements and write everything into `folder`. New requirements cost no queries."""
     audit = load_audit(options, Path(folder), progress, announce)
     marks = fingerprints(audit)
-    asked = {name: marks[name] for name in ("model", "data")} | files_of(options.plain())
+    model = Contents.of(audit.victim)
+    asked = {"model": model, "data": marks["data"], **named_in(options.plain())}
     with open_run(audit.folder, {"command": "audit", **asked}) as resume:
         _check_stages(resume, marks)
         finished, left_out = _run_stages(audit, resume, marks, tell)
@@ -95,7 +97,7 @@ def run_audit(
         write_text(audit.folder / DECLARED, declared)
         results = read_results(audit.folder, finished, left_out, options.explain.samples if options.explain else 0)
         verdicts = tuple(judge(requirement, results, options.own) for requirement in options.requirements)
-        record = write_audit(audit, options, results, verdicts, marks)
+        record = write_audit(audit, options, results, verdicts, marks | {"model": model.mark()})
         page = audit_page(audit.folder, record, results)
         write_page(page, audit.folder / PAGE)
         write_text(audit.folder / VERDICT, verdict_text(page, record["requirements"]))

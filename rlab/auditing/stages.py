@@ -6,7 +6,7 @@ import math
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,15 +36,16 @@ from rlab.corruptions.report import read_corruptions
 from rlab.diagnosis import examine
 from rlab.diagnosis.report import DOCTOR, read_diagnosis
 from rlab.explanation import MethodJudge, parse_methods
-from rlab.explanation.files import save_comparison
+from rlab.explanation.files import read_inputs, save_comparison
 from rlab.explanation.page import read_comparison
 from rlab.filters.palette import by_gradient
 from rlab.progress import Progress, bar
 from rlab.results.result import AttackResult
 from rlab.runs.attack import run_attack
 from rlab.runs.executor import Workers
-from rlab.runs.fingerprint import agent_fingerprint, data_fingerprint, model_fingerprint
+from rlab.runs.fingerprint import agent_fingerprint, data_fingerprint
 from rlab.stats import NOTHING, share_estimate
+from rlab.storage.contents import Contents
 from rlab.storage.digest import digest
 from rlab.storage.files import read_json, read_result, write_atomically, write_json
 
@@ -129,16 +130,15 @@ def run_benchmark_stage(audit: LoadedAudit) -> StageRecord:
     mismatches = [str(mismatch) for mismatch in verified.mismatches]
     counts = {"files": verified.files, "asked": verified.asked, "unasked": verified.unasked}
     write_json(folder / "results" / VERIFIED, counts | {"mismatches": mismatches})
-    configs = {name: model.plain() for name, model in {options.own: options.model, **stage.models}.items()}
     palette = () if audit.benchmark else tuple(spec for spec in wanted.palette or () if not by_gradient(spec))
     filters = (palette or True) if stage.corruptions else False  # declared: run_benchmark does not trust a folder
-    report = run_benchmark([benchmark], models, configs=configs, corruptions=filters, seed=wanted.seed, progress=False)
+    report = run_benchmark([benchmark], models, corruptions=filters, seed=wanted.seed, progress=False)
     save_report(report, folder / DEFAULT)
     seen = {name: victim.rows.total() - before[name] for name, victim in models.items()}
     if audit.benchmark:
         rows = seen
     else:
-        fingerprints = {name: model_fingerprint(name, models[name], configs[name]) for name in models}
+        fingerprints = {name: Contents.of(model).mark() for name, model in models.items()}
         stored = _benchmark_rows(benchmark, report, fingerprints)
         rows = {name: max(seen[name], stored[name]) for name in models}  # repeated queries are not stored
     return StageRecord(Rows(model=rows.pop(options.own), others=sum(rows.values())))
@@ -179,9 +179,7 @@ def asked_attack(audit: LoadedAudit) -> list[Any]:
 
 
 def asked_benchmark(audit: LoadedAudit) -> list[Any]:
-    declared, stored = audit.options.benchmark, audit.benchmark
-    models = declared.models if declared else {}
-    others = [model_fingerprint(name, audit.others[name], models[name].plain()) for name in models]
+    stored, others = audit.benchmark, [Contents.of(model).mark() for model in audit.others.values()]
     return [audit.options.plain()["benchmark"], stored.manifest.hash if stored else asked_attack(audit), others]
 
 
@@ -229,12 +227,10 @@ def stage_bars() -> Iterator[Bars]:
 
 
 def fingerprints(audit: LoadedAudit) -> dict[str, str]:
-    """Fingerprints of the model, the data and each stage; a changed option changes the fingerprint of its stages."""
-    options = audit.options
+    """Fingerprints of the data and each stage; a changed option changes the fingerprint of its stages."""
     return {
-        "model": model_fingerprint(options.own, audit.victim, options.model.plain()),
         "data": data_fingerprint(audit.batch),
-        **{stage: digest(STAGES[stage].asked(audit)) for stage in options.steps},
+        **{stage: digest(STAGES[stage].asked(audit)) for stage in audit.options.steps},
     }
 
 
@@ -270,7 +266,9 @@ def read_results(
         if (read := STAGES[stage].read) is not None:
             parts[stage] = read(path)
     if "explain" in stored:
-        parts["explain"] = read_comparison(stored["explain"], explained_inputs(parts["attack"], explained))
+        shown, batch = read_inputs(stored["explain"]), explained_inputs(parts["attack"], explained)
+        masks = None if shown is None or len(shown) != len(batch) else shown.masks  # attacks do not keep them
+        parts["explain"] = read_comparison(stored["explain"], replace(batch, masks=masks))
     if "benchmark" in stored:
         graded = sorted((stored["benchmark"] / GRADED).glob("*"))
         parts["benchmark"] = Benchmark.load(graded[0] if graded else stored["benchmark"])

@@ -27,6 +27,7 @@ from rlab.filters.base import Filter
 from rlab.filters.palette import Palette, Spec, by_gradient, unit_scale
 from rlab.progress import Progress, quiet
 from rlab.runs.palette_options import with_recordings
+from rlab.storage.contents import Contents
 from rlab.storage.resume import Resume
 from rlab.victims.base import Victim
 
@@ -60,31 +61,40 @@ class Questions:
         rows = self.benchmark.originals()
         return {row["place"]: x for row, x in zip(rows, self.benchmark.read(rows), strict=True)}
 
-    def query(self, name: str, victim: Victim, fingerprint: str, progress: Progress = quiet) -> Answers:
+    def query(self, name: str, victim: Victim, known: Contents, progress: Progress = quiet) -> Answers:
         """Stored answers of the same model where there are some, otherwise new ones."""
         before = sum(victim.rows.values())
+        mark = known.mark_among(key.partition("/")[0] for key in self.resume.finished())
+
+        def kept(part: str, make: Callable[[], Rows]) -> Rows:
+            nonlocal mark
+            if self.fresh or (rows := self._recall(f"{mark}/{part}")) is None:
+                rows = make()
+                mark = known.settled(mark)  # without what changes when the model is queried
+                self.resume.record(f"{mark}/{part}", self.benchmark.manifest.hash, rows)
+            return rows
+
         answers, uniform = Rows(), Rows()
         sets = {f"{against}-{level}": rows for against, level, rows in self.benchmark.sets()}
         for part, rows in {ORIGINAL: self.benchmark.originals(), **sets}.items():
-            answers += self._kept(f"{fingerprint}/{part}", partial(_query, self.benchmark, rows, name, victim))
+            answers += kept(part, partial(_query, self.benchmark, rows, name, victim))
             progress(rows)
         for corruption in self.corruptions:
             key = f"{corruption.name} {corruption.severities}"
-            strengths = self._kept(f"strengths/{key}", partial(self._strengths, corruption))
+            if self.fresh or (strengths := self._recall(f"strengths/{key}")) is None:
+                strengths = self._strengths(corruption)
+                self.resume.record(f"strengths/{key}", self.benchmark.manifest.hash, strengths)
             query = partial(self._query_uniform, corruption, strengths, name, victim)
-            for row in self._kept(f"{fingerprint}/uniform {key}", query):
+            for row in kept(f"uniform {key}", query):
                 uniform.append({**row, "corruption": corruption.name})
                 progress(range(row["samples"]))
         predicted = {(row["victim"], row["level"], row["place"]): row["predicted"] for row in answers}
         return Answers(name, predicted, uniform, sum(victim.rows.values()) - before)
 
-    def _kept(self, key: str, make: Callable[[], Rows]) -> Rows:
-        """The stored rows of this key, or new ones; each is one step, so a stopped run loses one at most."""
-        if self.fresh:
-            rows = make()
-            self.resume.record(key, self.benchmark.manifest.hash, rows)
-            return rows
-        return self.resume.step(key, self.benchmark.manifest.hash, make, stale="remake")
+    def _recall(self, key: str) -> Rows | None:
+        """The stored rows of this key; each is one step, so a stopped run loses one at most."""
+        rows: Rows | None = self.resume.recall(key, self.benchmark.manifest.hash)
+        return rows
 
     def _strengths(self, corruption: Filter) -> Rows:
         """The strength that gives the mean L2 of each set and level."""

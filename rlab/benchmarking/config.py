@@ -19,7 +19,7 @@ from rlab.errors import OptionError
 from rlab.redact import split_address
 from rlab.runs.options import AttackOptions
 from rlab.runs.sharing import WorkerOptions
-from rlab.storage.names import file_name
+from rlab.storage.names import exact, file_name
 from rlab.victims.options import ModelOptions
 
 LadderKind = Literal["times", "l2", "severity", "confidence"]
@@ -48,7 +48,7 @@ class LadderLevel:
 
     @property
     def name(self) -> str:
-        return f"{_PREFIX[self.kind]}{self.value:g}"
+        return f"{_PREFIX[self.kind]}{exact(self.value)}"
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class Ladder:
             raise OptionError(f"expected values between {low:g} and {high:g} in {str(self)!r}, got {wrong[0]:g}")
 
     def __str__(self) -> str:
-        words = [f"{v:g}" for v in self.values]
+        words = [*map(exact, self.values)]
         if self.kind == "confidence":
             words.insert(self.before, FLIP)
         return f"{self.kind}:{','.join(words)}" if self.values else FLIP

@@ -22,6 +22,7 @@ from rlab.benchmarking.formats import make_format
 from rlab.benchmarking.ladder_search import LadderSearch
 from rlab.benchmarking.placed import SIXTHS, TRIED, calibrated_on, palette_reach
 from rlab.benchmarking.sample_files import SetPlan
+from rlab.benchmarking.scores import JOINED
 from rlab.benchmarking.sets import Agreement, Making, make_sets, stored_attack
 from rlab.benchmarking.single import Shape
 from rlab.benchmarking.whole import Scale, write_whole
@@ -32,8 +33,9 @@ from rlab.errors import DataError, ModelError, OptionError
 from rlab.filters import check_palette
 from rlab.progress import Progress, quiet
 from rlab.runs.executor import Executor, InProcess, Workers
-from rlab.runs.fingerprint import agent_fingerprint, data_fingerprint, files_of, model_fingerprint
+from rlab.runs.fingerprint import data_fingerprint, named_in
 from rlab.storage.config import check_keywords
+from rlab.storage.contents import Contents
 from rlab.storage.ledger import PARTS
 from rlab.storage.names import file_name
 from rlab.storage.resume import open_run
@@ -64,20 +66,21 @@ def make_benchmark(
     if declared.sets == AGREEMENT:
         sets = {AGREEMENT: Agreement(victims)}
     executors = {name: _executor(declared, name, victim) for name, victim in sets.items()}
-    known = declared.data is not None and set(declared.models) == set(victims)
-    unknown = None if known else {"models", "data"}
+    named = declared.data is not None and set(declared.models) == set(victims)
+    unknown = None if named else {"models", "data"}
     config = declared.model_dump(mode="json", exclude=unknown, exclude_none=True)
-    models = {name: model.plain() for name, model in declared.models.items()}
-    fingerprints = {name: model_fingerprint(name, victim, models.get(name)) for name, victim in victims.items()}
-    inputs = {"victims": fingerprints, "agent": agent_fingerprint(attack.label), "the data": data_fingerprint(batch)}
-    question = {"command": "benchmark make", **config, **inputs, **files_of(config)}
+    known = {name: Contents.of(victim) for name, victim in victims.items()}
+    inputs = {"the data": data_fingerprint(batch), "the attack": Contents.of(attack)}
+    inputs |= {f"the model {name}": contents for name, contents in known.items()}
+    question = {"command": "benchmark make", **config, **inputs, **named_in(config)}
     with open_run(Path(folder), question) as resume:
         if not (Path(folder) / METADATA).exists():
             check_palette(attack.palette, batch.x[:4], batch.bounds)
             making = Making(resume, form, batch, config, declared, attack)
-            scale = _scale(making, victims, fingerprints)
+            scale = _scale(making, victims, known)
             rows = _make_rows(making, scale.ladder, executors, progress)
-            prints = {AGREEMENT: "+".join(fingerprints.values()), FREE: ""} | fingerprints
+            marks = {name: contents.settled() for name, contents in known.items()}
+            prints = {AGREEMENT: JOINED.join(marks.values()), FREE: ""} | marks
             members = tuple(victims) if declared.sets == AGREEMENT else ()
             write_whole(making, scale, {name: prints[name] for name in sets}, members, rows)
         resume.finish(MANIFEST, METADATA)
@@ -118,7 +121,7 @@ def _executor(options: BenchmarkOptions, name: str, victim: Victim | None) -> Ex
     return Workers.of(options, options.models[name], victim) or InProcess(victim)
 
 
-def _scale(making: Making, victims: Mapping[str, Victim], known: Mapping[str, str]) -> Scale:
+def _scale(making: Making, victims: Mapping[str, Victim], known: Mapping[str, Contents]) -> Scale:
     """The calibrated ladder; this process queries the reference model, if there is one."""
     options, attack, batch = making.options, making.attack, making.batch
     reach, ladder = options.reach or palette_reach(attack, batch), parse_ladder(options.ladder)
@@ -129,7 +132,7 @@ def _scale(making: Making, victims: Mapping[str, Victim], known: Mapping[str, st
     calibrate = partial(calibrated_on, ladder, reach, name, victims[name], batch, attack)
     steps = making.resume.step("severities", "", calibrate)
     ladder = replace(ladder, distances=tuple(step["l2"] for step in steps))
-    return Scale(reach, ladder, f"{name} ({known[name]}), {steps[0]['rows']:,} queries")
+    return Scale(reach, ladder, f"{name} ({known[name].mark()}), {steps[0]['rows']:,} queries")
 
 
 def check_targets(options: BenchmarkOptions, victims: Collection[str]) -> None:

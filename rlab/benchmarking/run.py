@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -13,12 +12,22 @@ from rlab.benchmarking.answers import ANSWERS, Answers, Questions, corruptions_o
 from rlab.benchmarking.config import ORIGINAL
 from rlab.benchmarking.folder import Benchmark, Row
 from rlab.benchmarking.report import TABLES, BenchmarkReport, Figure
-from rlab.benchmarking.scores import Curve, area_row, curves_of, distance_rows, distortion_rows, level_rows, ranking
+from rlab.benchmarking.scores import (
+    JOINED,
+    Curve,
+    area_row,
+    curves_of,
+    distance_rows,
+    distortion_rows,
+    level_rows,
+    ranking,
+)
 from rlab.benchmarking.verify import GradedModel, load_victims
 from rlab.errors import FolderError, OptionError
 from rlab.filters.palette import Spec
 from rlab.progress import Progress, shown
-from rlab.runs.fingerprint import model_fingerprint
+from rlab.redact import spare
+from rlab.storage.contents import Contents
 from rlab.storage.lock import hold
 from rlab.storage.resume import open_run
 
@@ -27,7 +36,6 @@ def run_benchmark(
     benchmarks: Sequence[Benchmark | str | Path],
     models: Mapping[str, GradedModel],
     *,
-    configs: Mapping[str, Mapping[str, Any]] | None = None,
     corruptions: Sequence[Spec] | bool = True,
     trust: bool = False,
     fresh: bool = False,
@@ -36,7 +44,7 @@ def run_benchmark(
 ) -> BenchmarkReport:
     """Query every model, loaded or by name, with every file, except where its answers are stored already.
 
-    `configs` distinguish loaded models with equal weights. `corruptions` are the filters to compare with: True for the
+    `corruptions` are the filters to compare with: True for the
     benchmark's own filters, False for none. Only built-in filters run, unless you `trust` the folders and the functions they
     name. `progress` is called with the rows that were graded; True shows a bar, False nothing.
     """
@@ -49,10 +57,13 @@ def run_benchmark(
             counts = f"has {first.manifest.outputs} classes and {other.folder} has {other.manifest.outputs}"
             raise FolderError(f"{first.folder} {counts}: run only benchmarks of the same task together")
     if len(set(names)) < len(names):
-        raise FolderError(f"two benchmark folders have the same name {names[0]!r}: rename one")
-    victims, by_name = load_victims(models, first)
-    known = by_name | dict(configs or {})
-    fingerprints = {name: model_fingerprint(name, victim, known.get(name)) for name, victim in victims.items()}
+        twice = next(name for name in names if names.count(name) > 1)
+        raise FolderError(f"two benchmark folders have the same name {twice!r}: rename one")
+    victims = load_victims(models, first)
+    spare([*first.manifest.classes, *(row["id"] for benchmark in loaded for row in benchmark.rows)])
+    known = {name: Contents.of(victim) for name, victim in victims.items()}
+    made = [mark for benchmark in loaded for _, marks in benchmark.manifest.victims for mark in marks.split(JOINED)]
+    marks = {name: contents.mark_among(made) for name, contents in known.items()}
     with ExitStack() as stack:
         questions = []
         for benchmark in loaded:
@@ -62,10 +73,10 @@ def run_benchmark(
         total = sum(count_rows(each.benchmark, len(each.corruptions)) for each in questions) * len(victims)
         advance = stack.enter_context(shown(progress, total, "grading", "inputs"))
         answers = {
-            name: [each.query(name, victim, fingerprints[name], advance) for each in questions]
+            name: [each.query(name, victim, known[name], advance) for each in questions]
             for name, victim in victims.items()
         }
-    return _report(loaded, answers, fingerprints, seed)
+    return _report(loaded, answers, marks, seed)
 
 
 def _report(

@@ -23,7 +23,7 @@ from rlab.errors import ModelError, OptionError
 from rlab.filters.palette import refuse_pixels
 from rlab.runs.chunk_work import ChunkTask, each_chunk
 from rlab.runs.executor import Executor, InProcess
-from rlab.runs.messages import Agree, Work
+from rlab.runs.messages import Work
 from rlab.storage.config import write_config
 from rlab.storage.files import write_atomically
 from rlab.storage.resume import Resume
@@ -103,7 +103,6 @@ def make_sets(
             yield key, finished
     own = making.attack if isinstance(executor, InProcess) else None
     for key, (table, content), _ in each_chunk(making.batch, todo, executor.hand_out(_work, plan, own), resume.begin):
-        resume.create()
         write_config(resume.folder, making.config)
         for name, data in content.items():
             (resume.folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -115,7 +114,7 @@ def make_sets(
 def _work(victim: Victim | None, plan: SetPlan, attack: Attack | None) -> Work:
     """Make the rows of a chunk and the content of its files; a worker builds the attack (None) from the options."""
 
-    def work(task: ChunkTask, agree: Agree) -> tuple[Rows, dict[str, bytes]]:
+    def work(task: ChunkTask) -> tuple[Rows, dict[str, bytes]]:
         assert task.chunk is not None  # the samples are in memory
         recipe = attack or stored_attack(task.chunk, plan.format, plan.options)
         filters = tuple(entry.filter.name for entry in recipe.palette.entries)

@@ -24,6 +24,7 @@ from rlab.present.table import Table
 from rlab.progress import Progress, shown
 from rlab.storage.config import check
 from rlab.storage.files import read_result, write_json
+from rlab.storage.outside import short
 from rlab.storage.resume import open_run
 from rlab.victims.base import Victim
 from rlab.victims.options import ModelOptions
@@ -142,21 +143,22 @@ def verification_page(folder: Path) -> Page:
     return Verification.load(folder).make_page(f"Benchmark verified: {folder.name}")
 
 
-def load_victims(
-    models: Mapping[str, GradedModel], benchmark: Benchmark
-) -> tuple[dict[str, Victim], dict[str, dict[str, Any]]]:
-    """All models, those given by name loaded for inputs like the benchmark's; and how each of these was loaded."""
-    victims, configs = dict[str, Victim](), dict[str, dict[str, Any]]()
+def load_victims(models: Mapping[str, GradedModel], benchmark: Benchmark) -> dict[str, Victim]:
+    """All models, those given by name loaded for inputs like the benchmark's."""
+    victims = dict[str, Victim]()
     for name, model in models.items():
         if isinstance(model, Victim):
             victims[name] = model
-            continue
-        if not isinstance(model, ModelOptions):
-            fields = {"name": model} if isinstance(model, str) else model
-            model = check(ModelOptions, fields, f"the model {name!r}")
-        victims[name] = load_model(model, benchmark.manifest.shape.bounds)
-        configs[name] = model.plain()
-    return victims, configs
+        else:
+            if not isinstance(model, ModelOptions):
+                fields = {"name": model} if isinstance(model, str) else model
+                model = check(ModelOptions, fields, f"the model {name!r}")
+            victims[name] = load_model(model, benchmark.manifest.shape.bounds)
+        own, known = victims[name].own_classes, benchmark.manifest.classes
+        if own != known and sorted(own) == sorted(known):
+            order = short(", ".join(known))
+            raise ModelError(f"the model {name!r} lists the benchmark's classes in another order: list them as {order}")
+    return victims
 
 
 def verify_benchmark(
@@ -174,7 +176,7 @@ def verify_benchmark(
     named = (whole.named_models if trust else {}) | dict(victims or {})
     if trust and not named:
         raise OptionError(f"{whole.folder} does not say how to load its models: pass --model NAME=MODEL")
-    models, _ = load_victims(named, whole)
+    models = load_victims(named, whole)
     if strange := [name for name in models if name not in whole.models]:
         names = f"its victims are {', '.join(whole.models)}" if whole.models else "it was made without a model"
         raise OptionError(f"{whole.folder} was not made against {strange[0]!r}: {names}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -22,7 +21,7 @@ from rlab.benchmarking.placed import PLACED
 from rlab.benchmarking.sets import Making
 from rlab.benchmarking.single import Format, Wfdb
 from rlab.benchmarking.tables import queries_of
-from rlab.errors import FolderError, Notice, OptionError
+from rlab.errors import FolderError, OptionError, give_notice
 from rlab.results.result import Status
 from rlab.runs.fingerprint import agent_fingerprint
 from rlab.runs.palette_options import spec_name
@@ -61,7 +60,7 @@ def write_whole(
         held = f"none of {tried} attacked samples was flipped within {attack.budget} queries, so there is no benchmark"
         raise NothingFlipped(f"{held}: raise the budget or use stronger filters", sum(map(queries_of, rows)))
     if again := making.resume.interrupted:
-        warnings.warn(f"{again} chunks were interrupted, so their queries were paid twice", Notice, stacklevel=2)
+        give_notice(f"{again} chunks were interrupted, so their queries were paid twice")
     if isinstance(form, Joined):
         rows = _join_levels(folder, rows, form)
     else:

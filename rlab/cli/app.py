@@ -6,12 +6,13 @@ import importlib
 import os
 import warnings
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Annotated, Any
 
 import typer
 import typer.main
 
-from rlab.cli.help import Command, Group
+from rlab.cli.help import Command, Group, written_help
 from rlab.errors import Notice, OptionError
 
 _USUAL = warnings.formatwarning
@@ -19,7 +20,7 @@ COMMANDS = {
     "demo": "Attack a signal, an image and a clip classifier on embedded data.",
     "init": "Inspect your data and write a commented configuration file.",
     "doctor": "Check model, data and palette before you spend queries.",
-    "attack": "Find a few patches of every sample whose distortion makes the model fail.",
+    "attack": "Find patches of every sample whose distortion makes the model fail.",
     "learn": "Train a simulator on a model's answers, so that attacks need fewer queries.",
     "show": "Show the results of a run: summary, samples, pictures.",
     "compare": "Run several attacks on the same model, samples and budget.",
@@ -50,6 +51,8 @@ Guard = Callable[[Callable[..., Any]], Callable[..., None]]
 def make_app(words: Sequence[str], guarded: Guard) -> Callable[[Sequence[str]], Any]:
     """The app for this command line; only the command that is called gets its options. `guarded` wraps its body."""
     warnings.formatwarning = _as_note  # type: ignore[assignment]
+    if "_RLAB_COMPLETE" not in os.environ and (text := written_help(words)) is not None:
+        return partial(_show_help, text)
     app = typer.Typer(cls=Group, pretty_exceptions_enable=False, rich_markup_mode="markdown", help=_HELP)
     app.callback(invoke_without_command=True)(_root)
     given = words
@@ -73,6 +76,11 @@ def make_app(words: Sequence[str], guarded: Guard) -> Callable[[Sequence[str]], 
         for each in getattr(inner, "commands", {called: inner}).values():
             each.callback = guarded(each.callback)
     return lambda words: made(_repeated(words, "--from") if called == "learn" else words, prog_name="rlab")
+
+
+def _show_help(text: str, words: Sequence[str]) -> None:
+    typer.echo(text)
+    raise SystemExit(0)
 
 
 def load_command(name: str) -> typer.Typer | Callable[..., Any]:

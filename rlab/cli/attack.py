@@ -26,7 +26,7 @@ def command(
     wait: Wait = False,
     dry_run: DryRun = False,
 ) -> None:
-    """Find a few patches of every sample whose distortion makes the model fail.
+    """Find patches of every sample whose distortion makes the model fail.
 
     To resume a stopped run, repeat the command with the same --out.
     """

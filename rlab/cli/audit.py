@@ -63,7 +63,9 @@ def command(
         out.print(plain(f"{stage} was skipped: {why}"))
     rows = audit.stages.rows
     out.print(f"{rows.total:,} queries, {rows.model:,} of them to the audited model")
-    word = "[green]passed[/green]" if audit.passed else "[red]failed[/red]"
+    undecided = all(verdict.passed or verdict.undecided for verdict in audit.verdicts)
+    failed = "[yellow]undecided[/yellow]" if undecided else "[red]failed[/red]"
+    word = "[green]passed[/green]" if audit.passed else failed
     out.print(f"{word}  Report: [bold]{plain(audit.page)}[/bold]")
     track(folder, tracker)
     met = audit.record["requirements"]

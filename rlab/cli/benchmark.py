@@ -53,7 +53,9 @@ from rlab.victims.options import ModelOptions
 from rlab.victims.resolve import load_model
 
 _HELP = "Make robustness benchmarks from your model and data, verify them, and grade models on them."
-app = typer.Typer(cls=Group, pretty_exceptions_enable=False, rich_markup_mode="markdown", help=_HELP)
+app = typer.Typer(
+    cls=Group, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="markdown", help=_HELP
+)
 NO_MODEL = "none"  # instead of a model's name
 _NAMED = "NAME=MODEL or MODEL (repeatable); MODEL can be a .yaml file with its fields (name, mean, ...)"
 _REQUIRED = "LEVEL=ACCURACY or FILTER=ACCURACY (repeatable); exit code 1 if a model is less accurate"
@@ -231,7 +233,7 @@ def run(
     folder = folder or folders[0] / DEFAULT
     if dry_run:
         total = sum(count_rows(each, len(corruptions_of(each, flags.wanted, flags.trust))) for each in benchmarks)
-        shape, (victims, _) = benchmarks[0].manifest.shape, load_victims(named, benchmarks[0])
+        shape, victims = benchmarks[0].manifest.shape, load_victims(named, benchmarks[0])
         x = torch.full((TIMED, shape.channels, *shape.size), max(shape.bounds[0], 0.0))
         names = [each.name for each in benchmarks]
         facts = {"benchmarks": names, "fresh": flags.fresh, "corruptions": flags.corruptions}

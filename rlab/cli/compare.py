@@ -25,7 +25,7 @@ def command(
 ) -> None:
     contenders = options.contenders()  # refuse unknown names before loading anything
     if dry_run:
-        return tell_attack(options, folder, list(contenders), len(options.attacks))
+        return tell_attack(options, folder, list(contenders))
     given = {name: getattr(options, name) for name in options.model_fields_set - set(_INPUTS)}
     with run_folder(folder, "compare", wait) as folder:
         comparison = compare(
@@ -35,14 +35,14 @@ def command(
         written = write_report(folder, page)
     for table in comparison.tables():
         out.print(terminal(table))
-    for line in comparison.equal_lines():
+    for line in comparison.lines():
         out.print(plain(line))
     out.print(f"[dim]{RULES}[/dim]")
     out.print(f"Rows and curves: [bold]{plain(folder)}[/bold]")
     track(folder, tracker)
     figures = {
-        name: {"success": f.success.value, "queries": f.queries.value, "queries_flipped": f.queries_won.value}
-        | {"queries_mean": f.queries_mean.value}
+        name: {"success": f.success.value, "queries": f.queries.value, "queries_to_flip": f.first.value}
+        | {"queries_flipped": f.queries_won.value, "queries_mean": f.queries_mean.value}
         | {"l2": f.l2.value, "rows": f.rows, "needs": list(comparison.needs[name])}
         | {f"within_{q}": best.value for q, best in f.within.items()}
         for name, f in comparison.figures.items()

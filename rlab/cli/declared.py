@@ -33,6 +33,7 @@ from rlab.data.load import DataOptions
 from rlab.errors import FolderError, InputError, OptionError
 from rlab.present.table import plain
 from rlab.runs.executor import place
+from rlab.runs.inputs import relabelled
 from rlab.runs.options import RunOptions
 from rlab.runs.sharing import WorkerOptions
 from rlab.runs.understood import Understood
@@ -285,6 +286,7 @@ def prepare(options: RunOptions, stream: bool = False) -> tuple[Any, Any, Victim
     batch: Samples = data.open() if stream else data.load()
     filled, defaulted = options.filled(batch)
     victim = load_model(here, batch.bounds)
+    batch = relabelled(batch, victim.own_classes)
     tell_data(Understood(batch, (victim,), defaulted))
     return filled.model_copy(update={"model": model, "data": data}), batch, victim
 

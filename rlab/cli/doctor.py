@@ -9,7 +9,7 @@ import typer
 
 from rlab.cli.declared import declared, out, prepare
 from rlab.diagnosis import examine, findings_table
-from rlab.diagnosis.protocols import configuration, find_protocol, is_open
+from rlab.diagnosis.protocols import Protocol, configuration, find_protocol, is_open
 from rlab.present.table import plain, terminal
 from rlab.runs.inputs import relabelled
 from rlab.runs.options import RunOptions
@@ -32,10 +32,10 @@ def command(
     For an http(s) address, this also finds out which protocol the server speaks.
     """
     options, batch, victim = prepare(options)
-    tried = 0
+    protocol: Protocol | None = None
     if is_open(options.model):
         protocol = find_protocol(options.model, batch)
-        victim, tried = protocol.victim, protocol.queries
+        victim = protocol.victim
         batch = relabelled(batch, victim.own_classes)
         template = f' -M "template={protocol.model.template}"' if protocol.model.template else ""
         out.print(plain(f"protocol: {protocol.model.name}{template}"), soft_wrap=True)
@@ -45,6 +45,7 @@ def command(
     own = options.gradients(batch)
     palette = make_palette(options.palette or (), batch, own)
     report = examine(victim, batch, palette, samples=samples)
+    report = report if protocol is None else protocol.added_to(report)
     for table in (findings_table(report.findings), findings_table((), report.passed)):  # one has no room for changes
         if table.rows:
             out.print(terminal(table))
@@ -52,6 +53,6 @@ def command(
         if finding.flag:
             out.print(plain(f"{finding.name}: add {finding.flag}"), soft_wrap=True)
     accuracy = "" if report.accuracy is None else f", accuracy {report.accuracy:.0%}"
-    out.print(f"{report.queries + tried} queries used{accuracy}. {report.sentence}")
+    out.print(f"{report.queries} queries used{accuracy}. {report.sentence}")
     if not report.healthy:
         raise typer.Exit(1)

@@ -13,7 +13,7 @@ from rlab.cli.spoken import summary
 from rlab.data.batch import Batch
 from rlab.explanation.explanation import PICTURED, Explanation
 from rlab.explanation.files import GALLERY, REPORT
-from rlab.explanation.method_comparison import RULES, MethodComparison
+from rlab.explanation.method_comparison import AGAINST, RULES, MethodComparison
 from rlab.explanation.options import ExplainOptions, explain_declared
 from rlab.explanation.words import statements
 from rlab.present.table import plain, terminal
@@ -26,7 +26,7 @@ from rlab.victims.torch_module import TorchVictim
 def command(
     options: ExplainOptions,
     label: Annotated[
-        int | None, typer.Option("--class", help="Class to explain (default: the predicted class)")
+        str | None, typer.Option("--class", help="Class to explain, by number or name (default: the predicted one)")
     ] = None,
     compare: Annotated[
         bool, typer.Option("--compare", help="Score several methods in a table and a gallery page")
@@ -43,7 +43,8 @@ def command(
     from --masks; without it, the scores that need it are left out. Attack options apply to the method 'mask', which shows the
     patches that an attack changed. These localise badly: to see where the model looks, use the default method, 'belief'.
     """
-    options = options if label is None else options.model_copy(update={"label": label})
+    if label is not None:
+        options = options.model_copy(update={"label": int(label) if label.isdecimal() else label})
     if dry_run:
         return _plan(options, folder, compare)
     with run_folder(folder, "explain", wait) as folder:
@@ -85,6 +86,9 @@ def _tell_maps(explanation: Explanation, batch: Batch) -> None:
 
 def _tell_comparison(comparison: MethodComparison, folder: Path) -> None:
     out.print(terminal(comparison.table()))
+    if middle := comparison.middle_table():
+        out.print(terminal(middle))
+        out.print(f"[dim]{AGAINST}[/dim]")
     for line in comparison.left_out:
         out.print(plain(f"{line}."))
     out.print(f"[dim]{RULES}[/dim]")

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from inspect import cleandoc
 from itertools import groupby
+from pathlib import Path
 from shutil import get_terminal_size
 from typing import Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+WRITTEN = Path(__file__).with_name("help.json")  # `make stubs` writes it
 LEFT, WIDEST = 30, 110  # characters before a description, and of a whole line
 OWN = "Options"  # the group of options that only one command has
 GROUPS: dict[str, tuple[str, ...]] = {
@@ -35,11 +39,38 @@ _METAVARS = {"int": "N", "float": "X", "path": "PATH"}  # by a part of the type'
 Row = tuple[str, str]  # flags and description
 
 
+@dataclass(frozen=True)
+class Help:
+    """What `--help` shows of a command."""
+
+    usage: str
+    text: str
+    groups: Mapping[str, Sequence[Row]]
+
+    def write(self, path: str, formatter: Any) -> None:
+        """`path` is the command as it is called, such as rlab benchmark make."""
+        formatter.width = min(get_terminal_size().columns, WIDEST)
+        formatter.write_usage(path, self.usage)
+        for paragraph in self.text.replace("`", "").replace("**", "").split("\n\n"):
+            formatter.write_paragraph()
+            formatter.write_text(" ".join(paragraph.split()))
+        if examples := EXAMPLES.get(path.partition(" ")[2]):
+            with formatter.section("Examples"):
+                formatter.write("".join(f"  {words}\n      {about}\n" for words, about in examples))
+        for group, rows in self.groups.items():
+            with formatter.section(group):
+                formatter.write_dl([(flags, about) for flags, about in rows], col_max=LEFT - 4)
+
+
 class Command(TyperCommand):
     """A command whose help has groups and examples."""
 
+    @property
+    def page(self) -> Help:
+        return Help(" ".join(usage_words(self)), cleandoc(self.help or ""), grouped_rows(self))
+
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        _write(self, ctx, formatter, grouped_rows(self))
+        self.page.write(ctx.command_path, formatter)
 
 
 class Group(TyperGroup):
@@ -51,12 +82,32 @@ class Group(TyperGroup):
             ctx.exit(2)
         return list(super().parse_args(ctx, args))
 
-    def format_help(self, ctx: Any, formatter: Any) -> None:
+    @property
+    def page(self) -> Help:
         inner = [
             (name, _sentence(cleandoc(each.help or "").partition("\n\n")[0])) for name, each in self.commands.items()
         ]
         options = [row for rows in grouped_rows(self).values() for row in rows]
-        _write(self, ctx, formatter, {"Commands": inner, OWN: options})
+        return Help(" ".join(usage_words(self)), cleandoc(self.help or ""), {"Commands": inner, OWN: options})
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        self.page.write(ctx.command_path, formatter)
+
+
+def written_help(words: Sequence[str]) -> str | None:
+    """The help that a command line asks for, read from `WRITTEN`: the options themselves would import torch; None if it asks
+    for none, or for that of `rlab` itself."""
+    words = words[: words.index("--")] if "--" in words else words
+    if "--help" not in words:
+        return None
+    pages = json.loads(WRITTEN.read_text(encoding="utf-8"))
+    path = " ".join([word for word in words if not word.startswith("-")][:2])
+    path = path if path in pages else path.partition(" ")[0]
+    if path not in pages:
+        return None
+    formatter = typer.Context(TyperCommand("rlab")).make_formatter()
+    Help(**pages[path]).write(f"rlab {path}", formatter)
+    return str(formatter.getvalue()).rstrip("\n")
 
 
 def grouped_rows(command: Any) -> dict[str, list[Row]]:
@@ -72,20 +123,6 @@ def grouped_rows(command: Any) -> dict[str, list[Row]]:
         rows = (_row(param), *_keys(param.name))
         groups[getattr(param, "rich_help_panel", None) or group] += [(at, row) for row in rows]
     return {group: [row for _, row in sorted(rows, key=lambda r: r[0])] for group, rows in groups.items() if rows}
-
-
-def _write(command: Any, ctx: Any, formatter: Any, groups: Mapping[str, Sequence[Row]]) -> None:
-    formatter.width = min(get_terminal_size().columns, WIDEST)
-    formatter.write_usage(ctx.command_path, " ".join(usage_words(command)))
-    for paragraph in cleandoc(command.help or "").replace("`", "").replace("**", "").split("\n\n"):
-        formatter.write_paragraph()
-        formatter.write_text(" ".join(paragraph.split()))
-    if examples := EXAMPLES.get(ctx.command_path.partition(" ")[2]):
-        with formatter.section("Examples"):
-            formatter.write("".join(f"  {words}\n      {about}\n" for words, about in examples))
-    for group, rows in groups.items():
-        with formatter.section(group):
-            formatter.write_dl(rows, col_max=LEFT - 4)
 
 
 def usage_words(command: Any) -> Iterator[str]:

@@ -54,8 +54,8 @@ def tell_plan(
     summary(dry_run=True, **{name.replace(" ", "_"): value for name, value in figures.items()})
 
 
-def tell_attack(options: RunOptions, folder: Path | None, attacks: Sequence[str] = (), library: int = 0) -> None:
-    """`attacks` are those of a comparison; the last `library` of them need two predictions beyond the budget."""
+def tell_attack(options: RunOptions, folder: Path | None, attacks: Sequence[str] = ()) -> None:
+    """`attacks` are those of a comparison."""
     options, batch, victim = prepare(options, stream=not attacks)
     attack = options.build(batch)
     facts = {
@@ -70,11 +70,8 @@ def tell_attack(options: RunOptions, folder: Path | None, attacks: Sequence[str]
         "until": attack.until,
         "seed": attack.seed,
     }
-    ours = len(attacks) - library
-    rows: dict[str, int | None] = {
-        name: len(batch) * (attack.budget + (2 if at >= ours else 0)) for at, name in enumerate(attacks)
-    }
-    tell_plan(facts, rows or {"attack": len(batch) * attack.budget}, folder, [victim], batch[:TIMED].x)
+    rows: dict[str, int | None] = dict.fromkeys(attacks or ["attack"], len(batch) * attack.budget)
+    tell_plan(facts, rows, folder, [victim], batch[:TIMED].x)
 
 
 def seconds_a_row(victim: Victim, x: Tensor) -> float | None:

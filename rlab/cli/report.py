@@ -25,7 +25,8 @@ def command(
         list[Path],
         typer.Argument(
             metavar="RUN...",
-            help="Run folder of any command; several runs of one command (attack, compare, harden, train, audit) are compared",
+            help="Run folder of any command; several runs of one command (attack, compare, corrupt, harden, train, audit) are "
+            "compared",
             show_default=False,
         ),
     ],

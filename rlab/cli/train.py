@@ -46,7 +46,11 @@ def command(
 
 
 def tell(figures: dict[str, float]) -> None:
-    """One line for each validation."""
+    """One line for the first update, and one for each validation."""
+    if "update_seconds" in figures:
+        seconds, minutes = figures["update_seconds"], figures["planned_minutes"]
+        fitting = max(1, round(60 * minutes / max(seconds, 1e-9)))
+        return out.print(f"the first update took {seconds:.3g} s: {minutes:g} minutes have time for about {fitting:,}")
     if "prior" in figures:
         return out.print(f"{figures['prior']:>4.0%} of the prior  loss {figures['prior_loss']:.3g}")
     line = f"success {figures['success']:.1%}  queries {figures['median_queries']:g} (search {figures['median_search']:g})  "

@@ -14,36 +14,38 @@ from typing import Any
 import pyarrow.parquet as pq
 from matplotlib.figure import Figure
 
-from rlab.comparison.outcome import AttackOutcome, Contender, Figures, at_equal_l2, query_ratio
+from rlab.comparison.outcome import FREE_PIXELS, AttackOutcome, Contender, Figures, at_equal_l2, query_ratio
 from rlab.core.distances import Measure
 from rlab.core.trace import DISTANCE_NAMES
 from rlab.data.batch import Batch
-from rlab.errors import ModelError, OptionError
+from rlab.errors import AttackError, FolderError, ModelError, OptionError, give_notice
 from rlab.present.chart import Chart
 from rlab.present.figures import draw_panels
 from rlab.present.page import Block, Charts, Number, Page, Section, Text
 from rlab.present.result import PathLike, Result
 from rlab.present.style import WIDE, flow
-from rlab.present.table import Share, Table, Value, number
+from rlab.present.table import Share, Table, Value, as_text, number
 from rlab.progress import bar
 from rlab.results.charts import AnytimeCurve, anytime_charts
 from rlab.results.plots.save import save_figure
 from rlab.results.result import WITHIN
 from rlab.results.tables import QUERIES
-from rlab.runs.fingerprint import data_fingerprint, inputs_of
-from rlab.storage.digest import digest
+from rlab.runs.fingerprint import data_fingerprint, named_in
+from rlab.storage.contents import Contents
 from rlab.storage.files import SAMPLES, SETTING, read_rows, write_csv, write_rows
+from rlab.storage.ledger import why_unreadable
 from rlab.storage.names import CURVES as CURVES
 from rlab.storage.resume import Resume, open_run
 from rlab.victims.base import Victim
 
 RULES = (
     "Success is the share of flips among samples that the model classified correctly. 'Within q queries' is the median "
-    "distance of the best flip found by then over all of these samples: ∞ if at most half flipped. In 'all', a sample "
-    f"without a flip counts as the whole budget. {QUERIES} For attacks from papers and libraries the clean prediction is "
-    "not counted. L2 is over flipped samples, with bounded values scaled to [0, 1]. Brackets: 95% intervals, "
-    "Wilson's for success, and bootstrap elsewhere."
+    "distance of the best flip found by then over all of these samples: ∞ if at most half flipped. 'To flip' ends at the "
+    "first flip, 'in all' also counts what reduced the distance afterwards; in both, a sample without a flip counts as the whole "
+    f"budget. {QUERIES} L2 is over flipped samples, with bounded values scaled to [0, 1]. "
+    "Brackets: 95% intervals, Wilson's for success, and bootstrap elsewhere."
 )
+COUNTED = "clean"  # the first query of every attack
 _QUESTION = {"command": "compare"}  # the same for all, so a later comparison replaces an earlier one
 _COLUMNS = ("attacked", "succeeded", "queries", "l2")
 
@@ -61,7 +63,7 @@ def run_comparison(
     """Run every attack on the same victim, samples and budget; call `tell` after each.
 
     With a `folder`, each finished attack is stored there, and a later call reads it back instead of running it again if its
-    name, `settings` (the options that the contenders were made with), model, data, budget and seed are the same.
+    name, `settings` (the options as plain values), model, data, budget and seed are the same, and the attack itself is.
     """
     if not contenders:
         raise OptionError("expected at least one attack to compare, got none")
@@ -70,23 +72,37 @@ def run_comparison(
     for contender in contenders.values():
         contender.check(batch, budget)
 
+    data = "" if folder is None else data_fingerprint(batch)
+
     def run(name: str, resume: Resume | None) -> AttackOutcome:
         if resume is None:
             with bar(len(batch), name) as progress:
                 return contenders[name](victim, batch, budget, seed, progress)
-        config = {**(settings or {}), "name": name}
-        fingerprint = digest(config, budget, seed, data_fingerprint(batch), inputs_of(victim, config))
-        values = resume.step(f"attack {name}", fingerprint, lambda: run(name, None).plain(digits=None), stale="remake")
+        config = {**(settings or {}), "name": name, "budget": budget, "seed": seed, "counted": COUNTED}
+        named = {key: contents.mark() for key, contents in named_in(config).items()}
+        about = {"config": config, "named": named, "data": data, "model": victim, "attack": contenders[name]}
+        values = resume.step(
+            f"attack {name}", Contents.of(about), lambda: run(name, None).plain(digits=None), stale="remake"
+        )
         return AttackOutcome.from_plain(values)
 
-    outcomes, needs = {}, {name: contender.needs for name, contender in contenders.items()}
+    outcomes, failed = dict[str, AttackOutcome](), dict[str, str]()
+    needs = {name: contender.needs for name, contender in contenders.items()}
     with nullcontext() if folder is None else open_run(folder, _QUESTION) as resume:
         for name in contenders:
-            outcomes[name] = run(name, resume)
-            tell(name, outcomes[name])
+            before = victim.rows.total()
+            try:
+                outcomes[name] = run(name, resume)
+            except AttackError as error:
+                if len(failed) + 1 == len(contenders):
+                    raise
+                failed[name] = f"{error} (after {victim.rows.total() - before:,} queries)"
+                give_notice(f"{failed[name]}; the comparison goes on without it")
+            else:
+                tell(name, outcomes[name])
         if not next(iter(outcomes.values())).attacked.any():
             raise ModelError("the model classifies no sample correctly, so nothing was attacked: try `rlab doctor`")
-        comparison = Comparison(batch.ids, budget, seed, outcomes, needs)
+        comparison = Comparison(batch.ids, budget, seed, outcomes, needs, failed)
         if folder is not None:
             comparison.save(folder)
     return comparison
@@ -101,9 +117,13 @@ class Comparison(Result):
     seed: int
     outcomes: Mapping[str, AttackOutcome]
     needs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    failed: Mapping[str, str] = field(default_factory=dict)  # attacks that raised an error, which have no outcome
 
     def __repr__(self) -> str:
         return f"Comparison({', '.join(self.outcomes)} on {len(self.ids)} samples, {self.budget} queries each)"
+
+    def __str__(self) -> str:
+        return "\n".join([*map(as_text, self.tables()), *self.lines()])
 
     @property
     def reference(self) -> str:
@@ -132,9 +152,9 @@ class Comparison(Result):
             groups.setdefault(name.partition("@")[0], []).append(name)
         return {base: names for base, names in groups.items() if len(names) > 1}
 
-    def equal_lines(self) -> list[str]:
-        """One sentence per attack with several strengths: its queries at the reference's median L2."""
-        first, lines = self.reference, []
+    def lines(self) -> list[str]:
+        """One sentence per attack that failed, and per attack with several strengths: its queries at the reference's median L2."""
+        first, lines = self.reference, list(self.failed.values())
         l2 = number(self.figures[first].l2.value)
         for base, names in self.settings().items():
             queries, times = at_equal_l2(self.outcomes[first], [self.outcomes[name] for name in names], self.seed)
@@ -148,7 +168,7 @@ class Comparison(Result):
     def tables(self) -> list[Table]:
         """One row per attack: best flips by number of queries; success and cost; what the attack needs and costs in all.
 
-        The ratio is between median queries (all) and the reference's, with the same bootstrap draws.
+        The ratio is between median queries (in all) and the reference's, with the same bootstrap draws.
         """
         first, shown = self.reference, self.within
         anytime, cost, whole = (list[list[Value | Share]]() for _ in range(3))
@@ -156,17 +176,17 @@ class Comparison(Result):
             times = query_ratio(self.outcomes[first], self.outcomes[attack], self.seed)
             anytime.append([attack, *(f.within[q] for q in shown)])
             ratio = 1 if attack == first else times
-            cost.append([attack, Share(f.success), f.queries, f.queries_won, f.l2])
+            cost.append([attack, Share(f.success), f.first, f.queries, f.l2])
             whole.append([attack, ", ".join(self.needs.get(attack, ())) or None, ratio, f.rows])
         distance = DISTANCE_NAMES[self.distance]
-        heads = ["success", "queries,\nall", "queries,\nflipped", "L2"]
+        heads = ["success", "queries\nto flip", "queries\nin all", "L2"]
         tables = [Table(["attack", *(f"{distance} within\n{q} queries" for q in shown)], anytime)] if shown else []
-        ends = ["attack", "needs", f"queries ÷\n{first}", "rows\nin all"]
+        ends = ["attack", "needs", f"in all ÷\n{first}", "rows\nin all"]
         return [*tables, Table(["attack", *heads], cost), Table(ends, whole, words=2)]
 
     def blocks(self) -> list[Block]:
         """The anytime curves, the tables, and the rules behind their figures."""
-        lines = [Text(f"{line}.") for line in self.equal_lines()]
+        lines = [Text(f"{line}.") for line in self.lines()]
         return [Charts(self._charts()), *self.tables(), *lines, Text(RULES, quiet=True)]
 
     def plot(self) -> Figure:
@@ -208,19 +228,24 @@ class Comparison(Result):
     def save(self, folder: PathLike) -> Path:
         """Write samples.parquet and samples.csv, with one row per attack and sample, and curves.png."""
         folder = Path(folder)
-        records, setting = self.records(), {"budget": self.budget, "seed": self.seed, "distance": self.distance}
-        rows = {name: outcome.rows for name, outcome in self.outcomes.items()}
+        records = self.records()
+        setting: dict[str, Any] = {"budget": self.budget, "seed": self.seed, "distance": self.distance}
+        setting |= {"rows": {name: outcome.rows for name, outcome in self.outcomes.items()}, "needs": dict(self.needs)}
+        setting |= {"failed": dict(self.failed), "counted": COUNTED}
         flat = [{key: value for key, value in record.items() if not isinstance(value, list)} for record in records]
         with open_run(folder, _QUESTION) as resume:
             resume.create()
             write_csv((folder / SAMPLES).with_suffix(".csv"), flat)
-            write_rows(folder / SAMPLES, records, json.dumps(setting | {"rows": rows, "needs": dict(self.needs)}))
+            write_rows(folder / SAMPLES, records, json.dumps(setting))
             save_figure(self.plot(), folder / CURVES)
         return folder
 
     @classmethod
-    def load(cls, folder: Path) -> Comparison:
+    def load(cls, folder: PathLike) -> Comparison:
         """Read what `save` wrote; how long each attack took is not stored."""
+        folder = Path(folder)
+        if not (folder / SAMPLES).exists():
+            raise FolderError(f"{folder} {why_unreadable(folder, 'compare', 'a folder of a comparison')}")
         records: dict[str, list[dict[str, Any]]] = {}
         for record in read_rows(folder / SAMPLES):
             records.setdefault(record["attack"], []).append(record)
@@ -233,7 +258,10 @@ class Comparison(Result):
             outcomes[name] = AttackOutcome.from_plain(columns | shared | {"rows": setting["rows"][name]})
         ids = tuple(record["id"] for record in next(iter(records.values())))
         needs = {name: tuple(words) for name, words in setting["needs"].items()}
-        return cls(ids, setting["budget"], setting["seed"], outcomes, needs)
+        if setting.get("counted") != COUNTED and any(FREE_PIXELS in words for words in needs.values()):
+            old = "an older version wrote this comparison: attacks of papers and libraries do not count the clean query in it"
+            give_notice(old)
+        return cls(ids, setting["budget"], setting["seed"], outcomes, needs, setting.get("failed", {}))
 
 
 def comparison_page(folder: Path) -> Page:

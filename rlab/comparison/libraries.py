@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
-from rlab.comparison.recorder import QueryRecorder, Until
+from rlab.comparison.recorder import QueryRecorder, Until, failing
 from rlab.comparison.trial import Peer, Trial
 from rlab.core.rng import seeded_globals
-from rlab.errors import DataError, InputError, MissingExtra, OptionError, VictimError
+from rlab.errors import MissingExtra, OptionError
 
 RunAttack = Callable[[QueryRecorder, float, int], object]  # the samples under attack, a strength and a seed
 
@@ -92,14 +92,8 @@ def _art(name: str, takes: str = "eps", **options: Any) -> RunAttack:
 def _peer(name: str, run: RunAttack, strength: float | None, until: Until = "flip") -> tuple[str, Peer]:
     def attack(trial: Trial) -> None:
         seed = int(trial.seeds[0]) % 2**31
-        with seeded_globals(seed):
-            try:
-                run(trial.recorder, trial.strength, seed)
-            except (AssertionError, IndexError, TypeError, ValueError, RuntimeError) as error:
-                if isinstance(error, InputError | VictimError):
-                    raise
-                why, shape = f"{type(error).__name__}: {error}".splitlines()[0], tuple(trial.x.shape)
-                raise DataError(f"{name} failed on inputs of shape {shape}, omit it: {why}") from error
+        with seeded_globals(seed), failing(name, trial.x):
+            run(trial.recorder, trial.strength, seed)
 
     library = name.partition(":")[0]
     return name, Peer(

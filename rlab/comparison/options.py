@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
-from uuid import uuid4
 
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import Field, ValidationInfo, field_serializer, field_validator
+from torch import Tensor
 
+from rlab.comparison.libraries import ATTACKS
 from rlab.comparison.outcome import FREE_PIXELS, PALETTE, SURROGATES, AttackOutcome, Contender
+from rlab.comparison.own import OWN, OwnContender, as_own, load_own, own_name
 from rlab.comparison.peers import SurrogateSet, parse_peer
+from rlab.comparison.recorder import QueryRecorder
 from rlab.data.batch import Batch
 from rlab.errors import OptionError
 from rlab.filters.palette import PIXELS
-from rlab.policies import parse_policy, policy_spec
+from rlab.policies import parse_policy
 from rlab.policies.auto import is_auto
 from rlab.policies.base import Policy
 from rlab.policies.belief import BeliefPolicy
@@ -28,11 +31,12 @@ from rlab.runs.executor import Workers
 from rlab.runs.options import AttackOptions, RunOptions, guided
 from rlab.runs.sharing import WorkerOptions
 from rlab.storage.config import Accepts
+from rlab.storage.contents import parts_of
 from rlab.victims.base import Victim
-from rlab.victims.callables import SklearnVictim
-from rlab.victims.torch_module import TorchVictim
 
 Named = str | Policy[Any]
+Own = Named | Callable[[QueryRecorder, Tensor], object]
+LIBRARIES = {name.partition(":")[0] for name in ATTACKS}
 
 
 @dataclass(frozen=True)
@@ -41,6 +45,7 @@ class PolicyContender(Contender):
 
     options: AttackOptions
     workers: Workers | None = None  # None attacks in this process
+    in_memory: bool = False  # whether the policy is the user's own
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -69,6 +74,11 @@ class PolicyContender(Contender):
         return outcome_of(result, victim.rows.total() - before)
 
 
+@parts_of.register
+def _parts(contender: PolicyContender) -> Mapping[str, object]:
+    return {"options": contender.options}  # who does the work decides nothing
+
+
 def outcome_of(result: AttackResult, rows: int) -> AttackOutcome:
     """The result of a policy as an outcome; `rows` is the total that reached the model."""
     return AttackOutcome(
@@ -87,13 +97,13 @@ def outcome_of(result: AttackResult, rows: int) -> AttackOutcome:
 class CompareOptions(WorkerOptions, RunOptions):
     """Policies of rlab and attacks from elsewhere on the same model, samples and budget."""
 
-    policies: Annotated[tuple[str, ...], Accepts(Named | Sequence[Named])] = Field(
+    policies: Annotated[tuple[Any, ...], Accepts(Named | Sequence[Named])] = Field(
         ("auto", "square", "random"), description="search policies, separated by commas: auto,square,agent.safetensors"
     )
-    attacks: Annotated[tuple[str, ...], Accepts(str | Sequence[str])] = Field(
+    attacks: Annotated[tuple[Any, ...], Accepts(Own | Sequence[Own])] = Field(
         (),
-        description="attacks from papers and other libraries, separated by commas or spaces: gfcs,square_min,"
-        "torchattacks:square@1.0",
+        description="attacks from papers, from other libraries and of your own, separated by commas or spaces: "
+        "gfcs,art:simba,my_module:my_attack",
     )
     reduce: bool = Field(
         False,
@@ -106,22 +116,23 @@ class CompareOptions(WorkerOptions, RunOptions):
         """Split policies at commas outside of brackets, attacks at commas or spaces."""
         separator = r"[,\s]+" if info.field_name == "attacks" else r",(?![^(]*\))"
         listed = value if isinstance(value, list | tuple) else [value]
-        texts = [policy_spec(each) if isinstance(each, Policy) else str(each) for each in listed]
-        return [spec.strip() for text in texts for spec in re.split(separator, text) if spec.strip()]
+        parts = [re.split(separator, each) if isinstance(each, str) else [each] for each in listed]
+        words = [each.strip() if isinstance(each, str) else each for part in parts for each in part]
+        if wrong := [each for each in words if not isinstance(each, str | Policy) and not callable(each)]:
+            raise ValueError(f"expected names, policies or functions, got {type(wrong[0]).__name__}")
+        return [each for each in words if each != ""]
+
+    @field_serializer("policies", "attacks")
+    def _named(self, listed: tuple[Any, ...]) -> list[str]:
+        return [each if isinstance(each, str) else own_name(each) for each in listed]
 
     def attack_options(self) -> AttackOptions:
         """Options of each policy; beside attacks from elsewhere, every policy minimises L2."""
         return super().attack_options().model_copy(update={"distance": "l2"} if self.attacks else {})
 
-    def settings(self, in_memory: Victim | None = None) -> dict[str, Any]:
-        """Everything an outcome depends on except the attack's own name; `in_memory` is a victim that has no name.
-
-        Functions and in-memory surrogates have no fingerprint: a fresh mark keeps their outcomes from being read back.
-        """
-        settings = {key: value for key, value in self.plain().items() if key not in ("policies", "attacks", "policy")}
-        unknown = in_memory is not None and not isinstance(in_memory, TorchVictim | SklearnVictim)
-        unnamed = any(not isinstance(part, str) for part in (*(self.palette or ()), *(self.surrogate or ())))
-        return settings | {"in memory": uuid4().hex} if unknown or unnamed else settings
+    def settings(self) -> dict[str, Any]:
+        """The options that every attack shares, as plain values."""
+        return {key: value for key, value in self.plain().items() if key not in ("policies", "attacks", "policy")}
 
     def contenders(self, workers: Workers | None = None) -> dict[str, Contender]:
         """The attacks by name, policies first; only policies can share work among the workers."""
@@ -132,9 +143,28 @@ class CompareOptions(WorkerOptions, RunOptions):
             raise OptionError(f"{theirs} compared by L2, got {self.distance}: {instead} distance")
         options, named = self.attack_options(), dict[str, Contender]()
         free = tuple(self.palette or ()) == (PIXELS,) and "policies" not in self.model_fields_set
-        for name in ("auto",) if free else self.policies:  # free pixels have only one search
-            policy = parse_policy(name)
-            own = {"policy": policy} if guided(policy) else {"policy": policy, "surrogate": None}
-            named[name] = PolicyContender(options.model_copy(update=own), workers)
         surrogates = SurrogateSet(options)
-        return named | {spec: parse_peer(spec, options, surrogates, self.reduce) for spec in self.attacks}
+
+        def policy_of(policy: Policy[Any], own: bool) -> PolicyContender:
+            more = {"policy": policy} if guided(policy) else {"policy": policy, "surrogate": None}
+            return PolicyContender(options.model_copy(update=more), workers, own)
+
+        for each in ("auto",) if free else self.policies:  # free pixels have only one search
+            known = isinstance(each, str) and not OWN.fullmatch(each)
+            made = parse_policy(each) if known else _own(each)
+            if isinstance(made, OwnContender):
+                raise OptionError(f"{made.name} is a function: name it among the attacks, not among the policies")
+            named[own_name(each) if isinstance(each, Policy) else str(each)] = policy_of(made, not known)
+        for each in self.attacks:
+            if isinstance(each, str) and (not OWN.fullmatch(each) or each.partition(":")[0] in LIBRARIES):
+                named[each] = parse_peer(each, options, surrogates, self.reduce)
+                continue
+            made = _own(each)
+            name = each if isinstance(each, str) else own_name(each)
+            named[name] = policy_of(made, True) if isinstance(made, Policy) else made
+        return named
+
+
+def _own(thing: object) -> Policy[Any] | OwnContender:
+    """An attack of the user, as an object or as MODULE:NAME."""
+    return as_own(thing, load_own(thing)) if isinstance(thing, str) else as_own(own_name(thing), thing)

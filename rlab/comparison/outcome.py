@@ -114,6 +114,11 @@ class Contender(ABC):
         """What it needs, in a few words: scores or labels, surrogates, free pixels or a palette."""
         return ()
 
+    @property
+    def in_memory(self) -> bool:
+        """Whether it is an object whose changes cannot be detected, so that its stored outcome must not be read back."""
+        return False
+
     def check(self, batch: Batch, budget: int) -> None:  # noqa: B027 (most accept any data)
         """Raise InputError if it cannot run on this data; called for all contenders before the first query."""
 
@@ -124,6 +129,7 @@ class Columns:
 
     succeeded: Floats
     charged: Floats  # queries; the whole budget after a failure
+    first: Floats  # queries up to the first flip; the whole budget after a failure
     won: Floats  # queries; NaN after a failure
     l2: Floats  # NaN after a failure
 
@@ -133,7 +139,10 @@ class Columns:
         done = outcome.succeeded.numpy()[rows]
         charged = outcome.charged.numpy()[rows].astype(np.float64)
         l2 = np.where(done, outcome.l2.numpy()[rows].astype(np.float64), np.nan)
-        return cls(done.astype(np.float64), charged, np.where(done, charged, np.nan), l2)
+        flips = (outcome.improvements[i] for i in rows.nonzero()[0])
+        at = np.array([each[0][0] if each else outcome.budget for each in flips], np.float64)
+        first = np.where(done, at, outcome.budget)
+        return cls(done.astype(np.float64), charged, first, np.where(done, charged, np.nan), l2)
 
 
 @dataclass(frozen=True)
@@ -142,6 +151,7 @@ class Figures:
 
     success: Estimate
     queries: Estimate  # a failure counts as the budget
+    first: Estimate  # up to the first flip; a failure counts as the budget
     queries_won: Estimate  # over flipped samples
     queries_mean: Estimate  # a failure counts as the budget
     l2: Estimate  # over flipped samples
@@ -156,6 +166,7 @@ class Figures:
         return cls(
             success=share_estimate(c.succeeded.sum(), n),
             queries=estimate(lambda rows: median(c.charged, rows), n, seed),
+            first=estimate(lambda rows: median(c.first, rows), n, seed),
             queries_won=estimate(lambda rows: median(c.won, rows), n, seed),
             queries_mean=estimate(lambda rows: c.charged[rows].mean(1), n, seed),
             l2=estimate(lambda rows: median(c.l2, rows), n, seed),

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Literal
 
 import torch
@@ -17,7 +17,7 @@ from rlab.core.trace import Improvements
 from rlab.core.vectors import wide
 from rlab.data.batch import Batch
 from rlab.data.eight_bit import EightBit
-from rlab.errors import DataError, OptionError
+from rlab.errors import AttackError, DataError, InputError, OptionError, VictimError
 from rlab.filters.palette import Round
 from rlab.progress import Progress, Tally, UnderWay, quiet
 from rlab.victims.base import Victim
@@ -44,7 +44,7 @@ class QueryRecorder:
         rounded: Round | None = None,
     ):  # fmt: skip
         self.victim, self.x, self.y, self.clean, self.rounded = victim, x, y, clean, rounded or (lambda x: x)
-        self.budget, self.until, self.scale = budget, until, scale
+        self.budget, self.until, self.scale = budget, until, scale  # rows of each sample that the attack may send
         self.phase = "search"
         self.progress: Progress = quiet  # hears of decided samples
         self.count = torch.zeros(len(x), dtype=torch.int64)  # queries
@@ -167,7 +167,8 @@ def run_recorded(
 ) -> AttackOutcome:
     """Run an attack on every correctly classified sample, `together` at once, and verify each flip.
 
-    `run` gets a recorder and the indices (m,) of its samples in the batch. Clean predictions do not count as queries.
+    `run` gets a recorder and the indices (m,) of its samples in the batch. A sample's clean prediction is its first query, and the
+    last query of its budget verifies its flip, so the attack itself has `budget` - 2.
     """
     if batch.target != "classes":
         raise DataError("attacks of papers and libraries need classes: compare policies, such as belief and square")
@@ -175,22 +176,22 @@ def run_recorded(
     low, span = check_unit(batch)
     x = ((batch.x - low) / span).to(victim.device).contiguous()  # libraries view rows flat
     y = batch.y.to(victim.device)
-    clean = victim(batch.x.to(victim.device), "verify")
+    clean = victim(batch.x.to(victim.device), "search")
     batch.check_numbers(clean.shape[1])
     rounded = EightBit((0.0, 1.0)) if batch.eight_bit else None
     correct = (clean.argmax(1) == y).cpu()
-    succeeded, queries = torch.zeros(n, dtype=torch.bool), torch.zeros(n, dtype=torch.int64)
+    succeeded, queries = torch.zeros(n, dtype=torch.bool), torch.ones(n, dtype=torch.int64)
     distances, improvements = torch.full((n,), torch.nan), list[Improvements]([()] * n)
     wrong = int((~correct).sum())
     progress(Tally(wrong, skipped=wrong))
     for rows in correct.nonzero().flatten().split(together):
-        recorder = QueryRecorder(victim, x[rows], y[rows], budget, until, (low, span), clean[rows], rounded)
+        recorder = QueryRecorder(victim, x[rows], y[rows], max(0, budget - 2), until, (low, span), clean[rows], rounded)
         recorder.progress = progress
         with suppress(Decided):
             run(recorder, rows)
-        queries[rows] = recorder.count
+        queries[rows] += recorder.count
         for i, flips in zip(rows.tolist(), recorder.improvements, strict=True):
-            improvements[i] = tuple(flips)
+            improvements[i] = tuple((1 + at, far) for at, far in flips)
         flipped = torch.isfinite(recorder.l2).nonzero().flatten()
         if len(flipped):
             perturbed = recorder.nearest[flipped]
@@ -202,6 +203,18 @@ def run_recorded(
         progress(Tally(len(rows), won_here, len(rows) - won_here))
     spent, seconds = victim.rows.total() - before, time.perf_counter() - began
     return AttackOutcome(correct, succeeded, queries, distances, budget, spent, seconds, tuple(improvements))
+
+
+@contextmanager
+def failing(name: str, x: Tensor) -> Iterator[None]:
+    """Give an error in somebody else's attack the name of the attack."""
+    try:
+        yield
+    except (Decided, InputError, VictimError):
+        raise
+    except Exception as error:
+        why = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise AttackError(f"{name} failed on inputs of shape {tuple(x.shape)}: {why}") from error
 
 
 def check_unit(batch: Batch, images_only: bool = False) -> tuple[float, float]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 from torch import Tensor
 
+from rlab.core.alone import answers_to_stored
 from rlab.core.batched import Rows
 from rlab.core.checks import check_clean, refuse_nan
 from rlab.core.cleanup import clean_up
@@ -141,7 +142,7 @@ class Attack:
         policy = self.policy.by_labels() or self.policy if victim.tells_labels else self.policy
         cleanup = self.cleanup and self.until != "flip" and not policy.reduces
         listener = Listener() if listen and not isinstance(self.palette, FreePixels) else None
-        trace = Trace(n, batch.bounds, self.distance, progress, cleanup, listener)
+        trace = Trace(n, batch.bounds, self.distance, progress, cleanup, listener, attacked.cpu())
         if attacked.any():
             env = AttackEnv(meter, replace(self.task, labels=victim.tells_labels))
             start = self._start(env, meter, batch, x0, attacked, seeds.to(x0.device), clean, aimed)
@@ -170,9 +171,9 @@ class Attack:
         affordable = meter.left(outcome.rows) > 0  # a repeated query may have used up the budget
         for i in outcome.rows[~affordable].tolist():
             status[i] = Status.SPENT
-        rows, device = outcome.rows[affordable], meter.victim.device
+        rows = outcome.rows[affordable]
         if len(rows):
-            answers = meter(stored[rows].to(device), rows, "verify").cpu()
+            answers = answers_to_stored(outcome, stored, rows)
             scores[rows] = torch.where(meter.lost[rows][:, None], scores[rows], answers)
             low, high = outcome.batch.bounds
             inside = ((stored[rows] >= low) & (stored[rows] <= high)).flatten(1).all(1)

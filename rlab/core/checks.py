@@ -13,9 +13,12 @@ from rlab.data.batch import Batch
 from rlab.errors import ModelError, OptionError
 from rlab.predictions.kinds import WORDS
 from rlab.victims.base import Victim
+from rlab.victims.torch_module import TorchVictim
 
 if TYPE_CHECKING:
     from rlab.core.attack import Attack
+
+_SAME, _ROUGHLY = 1e-3, 0.02  # largest change of a score; a GPU and half precision round by the size of a batch
 
 
 def check_clean(attack: Attack, victim: Victim, batch: Batch, clean: Tensor, labels: Tensor) -> None:
@@ -55,6 +58,14 @@ def need_classes(victim: Victim, command: str) -> None:
             f"`rlab {command}` takes models that return scores of classes, but this one returns {WORDS[victim.prediction]}: "
             "`rlab attack` takes all kinds"
         )
+
+
+def same_answers(victim: Victim, before: Tensor, now: Tensor) -> bool:
+    """Whether two answers to the same inputs (probabilities, boxes, maps or numbers) differ at most by rounding."""
+    half = isinstance(victim, TorchVictim) and (victim.autocast or victim.dtype.itemsize == 2)
+    far = _ROUGHLY if half or victim.device.type != "cpu" else _SAME
+    share = 0.0 if victim.prediction == "classes" else far  # boxes and numbers may be large
+    return before.shape == now.shape and torch.allclose(before, now, rtol=share, atol=far, equal_nan=True)
 
 
 def refuse_nan(clean: Tensor, ids: Sequence[str]) -> None:

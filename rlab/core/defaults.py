@@ -16,6 +16,7 @@ PALETTES: dict[Kind, tuple[str, ...]] = {
     "image": ("gaussian_noise", "gaussian_blur", "dead_pixel", "illuminate"),
     "video": ("gaussian_noise", "gaussian_blur", "dead_pixel", "illuminate"),
 }
+TABLE = ("gaussian_noise", "dropout")  # for values in a range and without a rate
 POLICY = "auto"  # the belief search with the shipped prior for the kind of data
 DISTANCES: dict[Kind, Measure] = {"signal": "l2", "image": "l2", "video": "map"}  # as in the papers
 BUDGETS: dict[Kind, int] = {"signal": 1000, "image": 1000, "video": 10_000}
@@ -23,11 +24,14 @@ _BANK_BYTES, _FLOAT = 2**28, 4  # bytes of a chunk's bank, and of a value
 
 
 def palette(batch: Samples) -> tuple[str, ...]:
-    """Return the default palette: clinical for ECG, audio for sound, and no mains hum at a low sampling rate."""
+    """Return the default palette: clinical for ECG, audio for sound, nothing of time for rows of a table, and no mains hum at a
+    low sampling rate."""
     if is_ecg(batch.rank, batch.rate, batch.unit):
         return named_palette("clinical", batch.rank, batch.rate, batch.unit)
     if is_audio(batch.rank, batch.rate, batch.unit):
         return AUDIO
+    if batch.kind == "signal" and batch.rate is None and all(map(math.isfinite, batch.bounds)):
+        return TABLE
     slow = batch.kind == "signal" and batch.rate is not None and batch.rate <= 2 * 60
     return tuple(one for one in PALETTES[batch.kind] if not (slow and one.startswith("powerline_hum")))
 

@@ -25,11 +25,13 @@ class Learned:
     agreement: float  # with the model, on inputs kept aside
     queries: int
     here: bool  # whether the queries were spent in this run, or before it
+    used: bool = True  # whether they agree often enough to be of use
 
     def __str__(self) -> str:
         when = "in" if self.here else "before"
         learned = f"{self.students} students of {self.answers:,} answers agree with the model on {self.agreement:.0%}"
-        return f"{self.queries:,} queries {when} this run; {learned} of inputs kept aside"
+        out = "" if self.used else ", too few to be of use: the search left them out"
+        return f"{self.queries:,} queries {when} this run; {learned} of inputs kept aside{out}"
 
 
 @dataclass(frozen=True)

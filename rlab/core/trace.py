@@ -35,12 +35,14 @@ class Trace:
         progress: Progress = quiet,
         cleanup: bool = False,  # flipped samples settle in a cleanup after the search
         listener: Listener | None = None,
+        attacked: Tensor | None = None,  # (n,) bool; the others were wrong from the start
     ) -> None:
         self.bounds, self.distance, self.progress = bounds, distance, progress
         self.cleanup, self.listener = cleanup, listener
         unbounded = math.isinf(bounds[1] - bounds[0])
         self.own_unit = distance != "l0" and unbounded  # a state measures such data in amplitudes
         self.best = torch.full((samples,), math.inf)
+        self.attacked = torch.ones(samples, dtype=torch.bool) if attacked is None else attacked
         self.improvements: list[list[tuple[int, float]]] = [[] for _ in range(samples)]
         self.flip = {name: torch.full((samples,), math.nan) for name in NAMES}  # distances at the first flip
 
@@ -72,12 +74,11 @@ class Trace:
 
     def tally(self, live: Tensor, meter: QueryMeter) -> Tally:
         """Counts over the settled samples of the chunk; the samples `live` have not settled."""
-        spent, flipped = meter.counts.sum(1), self.best.isfinite()
+        attacked, flipped = self.attacked, self.best.isfinite()
         over = torch.ones_like(flipped)
         over[live.cpu()] = False
         if self.cleanup:
             over &= ~flipped | (meter.counts[:, PHASES.index("cleanup")] > 0)
-        attacked = spent > 2  # the others were wrong from the start
         counts = (over, over & flipped, over & attacked & ~flipped, over & ~attacked & ~flipped)
         return Tally(*(int(each.sum()) for each in counts))
 

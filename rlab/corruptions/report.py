@@ -82,7 +82,7 @@ class CorruptionReport(Result):
     kinds: Mapping[str, tuple[Tally, ...]]  # one tally per level
     levels: tuple[int, ...]
     data: str  # fingerprint
-    rows: int  # queries
+    rows: int  # that reached the model
     baseline: CorruptionReport | None = None
     worst: Worst | None = None
 
@@ -98,6 +98,10 @@ class CorruptionReport(Result):
     def ece(self) -> float:
         """The mean over kinds of the calibration error."""
         return float(np.mean([_all(tallies).ece for tallies in self.kinds.values()]))
+
+    def totals(self) -> dict[str, Tally]:
+        """By kind, all levels together."""
+        return {kind: _all(tallies) for kind, tallies in self.kinds.items()}
 
     def ratios(self, relative: bool = False) -> dict[str, float]:
         """By kind: the error divided by the baseline's, or what it grows beyond the clean one; NaN where that is zero."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -26,13 +27,14 @@ from rlab.errors import FolderError, ModelError, OptionError
 from rlab.filters.palettes import corruptions
 from rlab.progress import Progress, bar, quiet, showing
 from rlab.runs.attack import run_attack
-from rlab.runs.fingerprint import check_resumable, data_fingerprint, inputs_of
-from rlab.runs.inputs import Data, Model, plain_input, taken
+from rlab.runs.fingerprint import data_fingerprint
+from rlab.runs.inputs import Data, Model, named_data, plain_input, taken
 from rlab.runs.options import AttackOptions
 from rlab.runs.palette_options import is_whole, make_palette
 from rlab.runs.understood import Announce, Understood, show
 from rlab.stats import median_estimate, share_estimate
 from rlab.storage.config import Accepts, Options, check, check_keywords, did_you_mean, takes, write_config
+from rlab.storage.contents import Contents
 from rlab.storage.resume import Resume, open_run
 from rlab.victims.base import Victim
 from rlab.victims.options import ModelOptions
@@ -171,8 +173,7 @@ class Job:
         if folder is None:
             return self._measure(None, progress)
         own = {key: value for key, value in config.items() if key not in ("baseline", "robustbench")}
-        check_resumable(self.victim, config, folder)
-        facts = {"the data": data_fingerprint(self.batch), **inputs_of(self.victim, own)}
+        facts = {"the data": data_fingerprint(self.batch), "the model": Contents.of(self.victim)}
         with open_run(folder, {"command": "corrupt", **own, **facts}) as resume:
             resume.create()
             write_config(folder, config)
@@ -184,8 +185,17 @@ class Job:
         return report
 
     def _measure(self, resume: Resume | None, progress: Progress) -> CorruptionReport:
-        def step(key: str, make: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any]:
-            return make() if resume is None else resume.step(key, "", make)
+        sent = Counter[str]()  # rows that reached the model, retries included, by step
+
+        def step(key: str, make: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
+            def counted() -> dict[str, Any]:
+                before = self.victim.rows.total()
+                made = make()
+                return {**made, "rows": self.victim.rows.total() - before}
+
+            found = dict(counted() if resume is None else resume.step(key, "", counted))
+            sent[key] = found.pop("rows", len(self.batch))
+            return found
 
         self._check()
 
@@ -196,15 +206,14 @@ class Job:
 
         clean = tally(None) if self.files is None else NO_TALLY
         kinds = {kind: tuple(map(tally, specs)) for kind, specs in self.specs.items()}
-        rows, worst = self.inputs, None
+        worst = None
         if self.options.worst:
             found = step("worst", self._attack)
-            rows += found["rows"]
             median = median_estimate(torch.tensor([float(far) for far in found["distances"]]))
             success = share_estimate(found["flipped"], len(found["distances"]))
             worst = Worst(found["distance"], median, success, self.options.budget)
         data = data_fingerprint(self.batch)
-        return CorruptionReport(clean, kinds, self.options.levels, data, rows, self.baseline, worst)
+        return CorruptionReport(clean, kinds, self.options.levels, data, sent.total(), self.baseline, worst)
 
     def _tally(self, spec: str | None) -> Tally:
         """Query all samples under one corruption; None leaves them as they are. An answer of NaN is wrong, at no confidence."""
@@ -246,14 +255,13 @@ class Job:
         far = result.best_within(self.options.budget)[result.attacked].tolist()
         name = DISTANCE_NAMES[result.setting.distance]
         found = {"distances": [str(one) if math.isinf(one) else one for one in far], "distance": name}
-        return found | {"flipped": int(result.succeeded.sum()), "rows": int(result.queries.sum())}
+        return found | {"flipped": int(result.succeeded.sum())}
 
 
 def files_of(data: Data, limit: int | None) -> DataOptions | None:
     """The files of CIFAR-10-C, if the data are such; None for data to corrupt."""
-    if isinstance(data, str | os.PathLike):
-        data = check(DataOptions, {"path": os.fspath(data), "limit": limit}, f"the data {str(data)!r}")
-    return data if isinstance(data, DataOptions) and data.path.startswith(CIFAR10C) else None
+    named = named_data(data, limit)
+    return named if named is not None and named.path.startswith(CIFAR10C) else None
 
 
 def stored(files: DataOptions, extra: bool) -> dict[str, tuple[str, ...]]:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from rlab.data.batch import KINDS, UNBOUNDED, Kind
 from rlab.data.eight_bit import holds_bytes, to_float
-from rlab.data.fields import UNIT, DataFields
+from rlab.data.fields import UNIT, Axes, DataFields
 from rlab.data.labels import Encoded, encode_values, read_list
 from rlab.data.numpy_files import Array, StoredArray, npz_names, open_npy, open_npz, read_npz, texts
 from rlab.data.source import Decoded, Source, reads
@@ -20,12 +20,18 @@ from rlab.errors import DataError
 Rows = Array | StoredArray
 Given = TypeVar("Given", Array, Rows)
 FEW, LONG = 4, 4  # more channels than that, and fewer values than that times the channels, may be a picture
+COLOURS = (1, 3, 4)  # lengths of an axis of channels that may come last
+TABLE_OR_SIGNALS = (
+    "may hold rows of a table or signals of one channel: pass the range of a table's values (scale its columns to one range "
+    "first), and for signals their rate in Hz or kind='signal' (-D bounds=[0,1], -D rate=100 or -D kind=signal; in Python "
+    "rlab.load((x, y), bounds=(0, 1)))"
+)
 DARKEST, SOME = 32, 256  # the highest value of uint8 that is dark, and rows that are looked at
 X_NAMES = ("x", "data", "images", "signals", "clips", "inputs", "arr_0")
 Y_NAMES = ("y", "labels", "label", "targets", "arr_1")
 
 
-@reads("target", "labels", "classes", "multilabel", "bounds", "rate", "unit", "leads", "split")
+@reads("target", "labels", "classes", "multilabel", "bounds", "rate", "unit", "leads", "layout", "split")
 def npz(source: DataFields) -> Source:
     """Load x and y (or X and labels, x_test and y_test, ...) and, if present, ids, masks and classes from an .npz file."""
     path, stored = source.location, npz_names(source.location)
@@ -55,7 +61,7 @@ def _labels(source: DataFields, shape: tuple[int, ...], y: Array | None = None) 
     raise DataError(f"{name!r} holds no labels: pass labels, a .npy or .csv file with one label per sample")
 
 
-@reads("target", "labels", "classes", "multilabel", "bounds", "rate", "unit", "leads")
+@reads("target", "labels", "classes", "multilabel", "bounds", "rate", "unit", "leads", "layout")
 def npy(source: DataFields) -> Source:
     """Load signals (n, t) or (n, c, t), images (n, c, h, w) or clips (n, c, t, h, w) from .npy, with labels from a second file."""
     x = open_npy(source.location)
@@ -78,13 +84,9 @@ def as_source(
     source: DataFields, x: Rows, y: Tensor, classes: Sequence[str], ids: Array | None = None, masks: Rows | None = None
 ) -> Source:
     """Samples from an array: the axes reordered, uint8 values scaled to the bounds, the chosen rows kept."""
-    count = x.shape[0]
-    kind = source.kind
-    if kind is None and source.rate is not None and len(x.shape) == 3:
-        refuse_turned(x.shape)
-        kind = "signal"
+    count, kind = x.shape[0], settled_kind(source, x.shape)
     # a stand-in of the same shape that takes no memory
-    shape = channels_first(np.broadcast_to(np.zeros((), x.dtype), x.shape), kind).shape
+    shape = channels_first(np.broadcast_to(np.zeros((), x.dtype), x.shape), kind, source.layout).shape
     limits = source.bounds or (UNBOUNDED if len(shape) == 3 else UNIT)
     names = [str(i) for i in range(count)] if ids is None else texts(_same(ids, count, "ids"), "ids")
     rows = source.take.rows(y)
@@ -93,7 +95,7 @@ def as_source(
 
     def read(wanted: Sequence[int]) -> Decoded:
         chosen = [rows[i] for i in wanted]
-        values = to_float(channels_first(x[chosen], kind), limits)
+        values = to_float(channels_first(x[chosen], kind, source.layout), limits)
         more = {} if masks is None else {"masks": _masks(masks[chosen], shape[2:])}
         return Decoded(values, range(len(chosen)), more=more)
 
@@ -105,16 +107,17 @@ def as_source(
     return Source(read, shape[1:], y[rows], tuple(names[i] for i in rows), (source.location,), **facts)
 
 
-def channels_first(x: Array, kind: Kind | None = None) -> Array:
+def channels_first(x: Array, kind: Kind | None = None, layout: Axes | None = None) -> Array:
     """(n, ...) in any common order -> (n, c, *size).
 
     Two axes are signals of one channel. Three axes are signals (n, c, t), or grey images (n, h, w) if the values are
     uint8 or `kind` is image; an array that could be either is refused without `kind`. With four or five axes, channels come
-    last if the last axis has length 1, 3 or 4 and the second has not; they are then moved to the front.
+    last if the last axis has length 1, 3 or 4 and the second has not; they are then moved to the front. If both have, the array
+    is refused without `layout`, unless its last two axes are equal, as the sides of small images are.
     """
     wanted = None if kind is None else KINDS.index(kind) + 3
-    grey = x.dtype == np.uint8 and x.ndim == 3 if wanted is None else x.ndim == wanted - 1
-    if wanted is None and not grey and x.ndim == 3:
+    grey = x.dtype == np.uint8 and x.ndim == 3 and layout is None if wanted is None else x.ndim == wanted - 1
+    if wanted is None and layout is None and not grey and x.ndim == 3:
         _, channels, length = x.shape  # signals have few channels and many values, images similar sides
         if channels > FEW and length < LONG * channels:
             raise DataError(
@@ -124,12 +127,32 @@ def channels_first(x: Array, kind: Kind | None = None) -> Array:
             )
     if x.ndim == 2 or grey:
         x = x[:, None]
-    elif x.ndim in (4, 5) and x.shape[-1] in (1, 3, 4) and x.shape[1] not in (1, 3, 4):
-        x = np.moveaxis(x, -1, 1)
+    elif layout is not None:
+        x = np.moveaxis(x, -1, 1) if layout == "channels_last" else x
+    elif x.ndim in (4, 5) and x.shape[-1] in COLOURS:
+        if x.shape[1] not in COLOURS:
+            x = np.moveaxis(x, -1, 1)
+        elif x.shape[-2] != x.shape[-1]:
+            raise DataError(
+                f"an array of shape {x.shape} may hold {x.shape[1]} channels first or {x.shape[-1]} channels last: pass "
+                "layout='channels_first' or layout='channels_last' (-D layout=channels_last; in Python "
+                "rlab.load((x, y), layout='channels_last'))"
+            )
     if x.ndim not in (3, 4, 5) or wanted not in (None, x.ndim):
         expected = kind or "signal, image or video"
         raise DataError(f"expected {expected} samples along the first axis, got shape {x.shape}")
     return x
+
+
+def settled_kind(source: DataFields, shape: tuple[int, ...]) -> Kind | None:
+    """The kind of an array: as given, signals if there is a rate, or None; refuse (n, d) that could be rows of a table."""
+    if source.kind is None and source.rate is not None:
+        if source.layout is None:
+            refuse_turned(shape)
+        return "signal"
+    if len(shape) == 2 and (source.kind, source.bounds, source.unit, source.leads) == (None,) * 4:
+        raise DataError(f"an array of shape {shape} {TABLE_OR_SIGNALS}")
+    return source.kind
 
 
 def refuse_turned(shape: tuple[int, ...]) -> None:

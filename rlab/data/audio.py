@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from rlab.data.fields import DataFields, check_room
 from rlab.data.files import files_below
 from rlab.data.labels import labels_of
-from rlab.data.source import Source, broken, reader, reads
+from rlab.data.source import Source, broken, own_files, reader, reads
 from rlab.data.wfdb_read import ratio_of, resample
 from rlab.errors import DataError, InputError, MissingExtra, optional
 from rlab.storage.outside import regular
@@ -47,7 +47,7 @@ def audio(source: DataFields) -> Source:
     items = list(zip(files, headers.values(), strict=True))
     read = reader(lambda item: read_sound(*item, rate, length), items, ids, BOUNDS)
     facts = source.facts(classes) | {"bounds": BOUNDS, "rate": rate, "left_out": losses}
-    return Source(read, (1, length), labels[list(headers)], ids, files, one_each=True, **facts)
+    return Source(read, (1, length), labels[list(headers)], ids, files, parts=own_files(len(ids)), **facts)
 
 
 def read_header(file: Path) -> Any:

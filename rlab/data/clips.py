@@ -16,7 +16,7 @@ from rlab.data.fields import UNIT, DataFields, Sampling, Size
 from rlab.data.files import files_below
 from rlab.data.fitting import sides
 from rlab.data.labels import labels_of, look_up, read_cells, read_table, table_of
-from rlab.data.source import Pixels, Source, read_all, reader, reads
+from rlab.data.source import Pixels, Source, own_files, read_all, reader, reads
 from rlab.data.take import parse_ranges
 from rlab.errors import DataError, OptionError
 from rlab.storage.outside import read_lines
@@ -153,7 +153,15 @@ class ClipSource:
             shape = first.shape
         files = tuple(options.location / name for name in self.ids)
         facts = options.facts(self.classes) | {"bounds": bounds, "eight_bit": finite(bounds), "left_out": self.missing}
-        return Source(reader(decode_one, self.ids, self.ids, bounds), shape, self.y, self.ids, files, True, **facts)
+        return Source(
+            reader(decode_one, self.ids, self.ids, bounds),
+            shape,
+            self.y,
+            self.ids,
+            files,
+            own_files(len(files)),
+            **facts,
+        )
 
     def load(self, frames: int = 16, size: Size | None = None) -> Batch:
         """Load all clips as one batch (b, 3, frames, h, w); `left_out` names those that cannot be decoded."""

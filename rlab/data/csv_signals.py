@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rlab.data.arrays import as_source
+from rlab.data.arrays import TABLE_OR_SIGNALS, as_source
 from rlab.data.fields import DataFields
 from rlab.data.labels import KEY_NAMES, LABEL_NAMES, encode_texts, is_number, read_cells, read_list, refuse_empty
 from rlab.data.source import Source, reads
@@ -40,6 +41,9 @@ def csv_signals(source: DataFields) -> Source:
         y, classes = encode_texts(texts, source, file.name)
     key = next((i for i in keys if i != at), None)
     values = [i for i in range(len(rows[0])) if i not in (at, *keys)]
+    heads = {re.sub(r"\d+", "", header[i]) for i in values} if header else set()
+    if len(heads) > 1 and (source.kind, source.rate, source.bounds, source.unit) == (None,) * 4:
+        raise DataError(f"{file.name!r}, whose columns have names of their own, {TABLE_OR_SIGNALS}")
     x = read_numbers(rows, values, file.name, first=2 if header else 1)
     ids = None if key is None else np.array([row[key] for row in rows])
     return as_source(source.model_copy(update={"kind": "signal"}), x, y, classes, ids)

@@ -38,6 +38,7 @@ Channels = Literal[1, 3]
 Sampling = Literal["uniform", "dense"]
 Scaling = Literal["record", "window"]
 Resizing = Literal["crop", "stretch", "pad"]
+Axes = Literal["channels_first", "channels_last"]
 Objects = Literal["each", "largest", "all"]
 Text = Annotated[str, BeforeValidator(str)]  # YAML reads the record 100 as a number
 OneOrMore = BeforeValidator(lambda given: str(given).split(",") if isinstance(given, str | int) else given)
@@ -92,6 +93,9 @@ class DataFields(Options):
     splits: str | None = Field(None, description="video: folder with the official split lists")
     folds: int | str | None = Field(None, description="PTB-XL: folds, e.g. 9 or 1-8 (folds share no patient)")
     groups: int | str | None = Field(None, description="video: groups of UCF-101, e.g. 4-7")
+    layout: Axes | None = Field(
+        None, description="arrays: channels_first or channels_last (default: by the shape, if it can be only one)"
+    )
     rate: PositiveFloat | None = Field(None, description="signals: rate in Hz; WFDB and sounds are resampled to it")
     unit: str | None = Field(None, max_length=20, description="arrays of signals: unit of the values, e.g. mV")
     scaling: Scaling | None = Field(None, description="WFDB: standardise each lead over the record or the window")

@@ -20,7 +20,7 @@ from rlab.data.files import files_below
 from rlab.data.fitting import fit, sides
 from rlab.data.labels import aims_of, labels_of
 from rlab.data.numpy_files import Array, open_npy, read_npy
-from rlab.data.source import Decoded, Pixels, Source, decode, reads
+from rlab.data.source import Decoded, Pixels, Source, decode, own_files, reads
 from rlab.errors import DataError, InputError, OptionError
 from rlab.predictions.kinds import Prediction
 from rlab.storage.config import Bounds
@@ -76,7 +76,7 @@ def picture_source(
             raise DataError(f"cannot read the first image, {ids[0]!r} ({first}): replace it, or pass a size")
         shape = first.shape
     facts = source.facts(classes) | {"target": target, "bounds": bounds, "eight_bit": finite(bounds)}
-    return Source(read, shape, y, ids, files, one_each=opened is None, **facts)
+    return Source(read, shape, y, ids, files, parts=own_files(len(ids)) if opened is None else (), **facts)
 
 
 def read_images(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
@@ -22,6 +23,7 @@ from rlab.storage.outside import read_lines, read_text, short
 
 KEY_NAMES = ("file", "filename", "file_name", "name", "id", "image", "clip", "video", "path", "sample", "record")
 LABEL_NAMES = ("label", "labels", "class", "class_id", "class_index", "target", "category", "y")
+_NUMBER = re.compile(r"\s*[+-]?(nan|inf|infinity|(\d+\.?\d*|\.\d+)(e[+-]?\d+)?)\s*", re.ASCII | re.IGNORECASE)
 MOST_LABEL = 2**31 - 1
 _SHAPES: dict[Prediction, str] = {
     "boxes": "(n, m, 5): left, top, right, bottom and class (-1: no object)",
@@ -95,11 +97,8 @@ def _columns(rows: Sequence[Sequence[str]], path: Path, column: str | None) -> t
 
 
 def is_number(cell: str) -> bool:
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True
+    """Whether the text is a number; `float` also reads 1_2 and digits of other scripts, which are names here."""
+    return _NUMBER.fullmatch(cell) is not None
 
 
 def encode_texts(texts: Sequence[str], source: DataFields, where: str, others: Sequence[str] = ()) -> Encoded:
@@ -284,7 +283,7 @@ def table_of(source: DataFields) -> Path:
 def labels_of(source: DataFields, names: Sequence[str]) -> Encoded:
     """Labels of files, from the table, or else from labels.csv in the folder, or else from the names of their folders.
 
-    Integer folder names are class indices; other names are sorted. The target 'numbers' needs a table.
+    Folder names of digits are class indices; other names are sorted. The target 'numbers' needs a table.
     """
     table = table_of(source)
     if source.target == "numbers" or source.labels is not None or table.is_file():
@@ -296,4 +295,6 @@ def labels_of(source: DataFields, names: Sequence[str]) -> Encoded:
         raise DataError(f"{len(loose)} files in {source.path!r} have no label, first {loose[0]!r}: {advice}")
     if source.classes is None:
         refuse_two_levels(source.location, names)
-    return encode([name.split("/")[0] for name in names], source.classes)
+    own = [name.split("/")[0] for name in names]
+    indices = all(name.isascii() and name.isdecimal() for name in own)  # a folder 1e3 or 2.0 is a name
+    return encode(own, source.classes or (None if indices else tuple(sorted(set(own)))))

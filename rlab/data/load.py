@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, Self, overload
 
@@ -62,7 +64,7 @@ class DataOptions(DataFields):
     def open(self) -> Samples:
         """Load the samples, or return a source that reads chunks, if `stream` is set or the data are large."""
         with _readable(self.path):
-            found = self._loader()(self)
+            found = replace(self._loader()(self), options=json.dumps(self.model_dump(mode="json", exclude={*_COMMON})))
             return found if self.stream or (self.stream is None and found.bytes > HELD) else read_all(found)
 
     def suited(self, several: bool) -> Self:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, SequentialSampler, Subset, TensorDataset, default_collate
 
-from rlab.data.arrays import as_source, channels_first, refuse_turned
+from rlab.data.arrays import as_source, channels_first, settled_kind
 from rlab.data.batch import DARK, KINDS, Batch, likely_top
 from rlab.data.fields import UNIT, DataFields, check_room
 from rlab.data.labels import Encoded, class_names, encode, encode_values
@@ -26,7 +26,7 @@ from rlab.storage.config import Bounds
 InMemory = Dataset[Any] | DataLoader[Any] | Sequence[Any] | Iterable[Any]
 # the fields that apply here
 _SELECTED = ("limit", "order", "shuffle", "seed")
-READ = ("target", "kind", "classes", "multilabel", "bounds", "rate", "unit", "leads", *_SELECTED)
+READ = ("target", "kind", "classes", "multilabel", "bounds", "rate", "unit", "leads", "layout", *_SELECTED)
 _FORMS = "a Batch, a pair (x, y) of arrays, a Dataset or DataLoader of such pairs, or a path"
 _BYTE = 255.0
 
@@ -37,20 +37,21 @@ def in_memory(data: object, source: DataFields) -> Batch:
     uint8 is divided by 255 (or scaled to the bounds), other numbers become float32. The default bounds are [0, 1] if all values
     lie in it, 0..255 if they reach beyond its half, and their own range if some are negative; signals have none.
     """
+    for part in (data, *data) if isinstance(data, tuple | list) else (data,):
+        if type(part).__name__ == "DataFrame":
+            raise DataError(
+                "expected arrays, got a DataFrame: pass its values, x.to_numpy(), shaped (n, channels, *size)"
+            )
     data = _with_rows(data, source.target)
     x, y, take, left = _arrays(data, source.take)
     if y.dtype == object and not y.ndim and y.item() is None:
         raise DataError("expected labels beside the samples, got None: pass (x, y) with the true class of each sample")
     if not y.ndim or not x.ndim or len(x) != len(y):
         raise DataError(f"expected as many labels as samples, got x of shape {x.shape} and y of shape {y.shape}")
-    kind = source.kind
-    if kind is None and source.rate is not None:
-        refuse_turned(x.shape)
-        kind = "signal"
-    shaped = channels_first(x, kind)
-    known = {"kind": KINDS[shaped.ndim - 3], "bounds": source.bounds or _bounds(shaped)}
+    shaped = channels_first(x, settled_kind(source, x.shape), source.layout)
+    known = {"kind": KINDS[shaped.ndim - 3], "bounds": source.bounds or _bounds(shaped), "layout": "channels_first"}
     rest = {"limit": left.limit, "order": left.order, "shuffle": left.shuffle}
-    labels, classes = _labels(y, _class_names(data), source)
+    labels, classes = _labels(_without_objects(y) if y.dtype == object else y, _class_names(data), source)
     return replace(as_source(source.model_copy(update=known | rest), shaped, labels, classes)[:], take=take)
 
 
@@ -66,10 +67,25 @@ def _with_rows(data: object, target: Prediction | None) -> object:
 
 def _split(objects: Any) -> tuple[Array, Array]:
     """Objects (m, 5) -> boxes (m, 4) and classes (m,)."""
-    rows = _array(objects)
+    rows = plain_array(objects)
     if rows.ndim != 2 or rows.shape[1] != 5:
         raise DataError(f"expected the objects of a sample as rows x1, y1, x2, y2, class, got shape {rows.shape}")
     return rows[:, :4], rows[:, 4]
+
+
+def _without_objects(y: Array) -> Array:
+    """Labels (n,) that are objects, as texts or numbers."""
+    each = y.tolist()
+    if None in each:
+        missing = f"{each.count(None)} of {len(each)} samples, first for sample {each.index(None)}"
+        raise DataError(
+            f"expected a label for every sample, got None for {missing}: fill it in or leave the sample out"
+        )
+    try:
+        return y.astype(str if all(isinstance(label, str) for label in each) else np.float64)
+    except (TypeError, ValueError):
+        odd = next(label for label in each if not isinstance(label, int | float))
+        raise DataError(f"expected integers or names as labels, got values like {str(odd)[:40]!r}") from None
 
 
 def _labels(y: Array, own: tuple[str, ...] | None, source: DataFields) -> Encoded:
@@ -108,7 +124,7 @@ def _bounds(x: Array) -> Bounds | None:
 def _arrays(data: Any, take: Take) -> tuple[Array, Array, Take, Take]:
     """x (n, ...), y (n, ...), how the samples were selected, and what is left to select."""
     if isinstance(data, tuple | list) and len(data) == 2 and isinstance(data[0], Tensor | np.ndarray):
-        return _array(data[0]), _array(data[1]), take, take
+        return plain_array(data[0]), plain_array(data[1]), take, take
     first = Take(take.limit, order="first")
     if isinstance(data, DataLoader) and data.batch_sampler is not None:
         plain = isinstance(data.sampler, SequentialSampler) and data.collate_fn is default_collate
@@ -123,7 +139,7 @@ def _arrays(data: Any, take: Take) -> tuple[Array, Array, Take, Take]:
     how = take if labels is not None or take.order == "first" else replace(take, shuffle=take.limit is not None)
     rows = how.any_rows(len(data)) if labels is None else how.rows(labels)
     if rows:
-        check_room(len(rows), _array(_pair(data[rows[0]])[0]).shape)
+        check_room(len(rows), plain_array(_pair(data[rows[0]])[0]).shape)
     return *_joined((data[row] for row in sorted(rows)), np.stack, None), how, Take()
 
 
@@ -139,7 +155,7 @@ def _known_labels(data: Any) -> Labels | None:
     if isinstance(data, TensorDataset):
         return data.tensors[-1]
     if isinstance(data, list | tuple):
-        return np.stack([_array(_pair(sample)[1]) for sample in data]) if data else None
+        return np.stack([plain_array(_pair(sample)[1]) for sample in data]) if data else None
     labels = getattr(data, "targets", None)
     return labels if isinstance(labels, list | Tensor | np.ndarray) and len(labels) == len(data) else None
 
@@ -154,7 +170,7 @@ def _batches(data: DataLoader[Any], limit: int | None) -> Iterator[Any]:
 
 
 def _joined(pairs: Iterable[Any], join: Callable[..., Array], limit: int | None) -> tuple[Array, Array]:
-    parts = [tuple(map(_array, _pair(pair))) for pair in pairs]
+    parts = [tuple(map(plain_array, _pair(pair))) for pair in pairs]
     if not parts:
         raise DataError("expected at least one sample, got none")
     try:
@@ -170,7 +186,12 @@ def _pair(sample: Any) -> tuple[Any, Any]:
     raise DataError(f"expected data as {_FORMS}, got samples of type {type(sample).__name__} instead of pairs (x, y)")
 
 
-def _array(value: Any) -> Array:
+def plain_array(value: Any) -> Array:
+    if np.ma.is_masked(value):
+        raise DataError(
+            f"expected arrays without masked values, got {np.sum(np.ma.getmaskarray(value))} of {value.size}: replace them with "
+            "x.filled(value), or leave these samples out"
+        )
     try:
         if isinstance(value, Tensor):
             value = value.detach().cpu()

@@ -91,7 +91,8 @@ def _found(source: DataFields, rows: Sequence[Row], left_out: Sequence[Loss]) ->
     folder, fast = source.location, source.rate not in (None, SLOW)  # use the 500 Hz record, if there is one
     paths = [inside(folder, r.fast if fast and inside(folder, f"{r.fast}.hea").is_file() else r.slow) for r in rows]
     found = find_cuts(source, paths)
-    return found.only(range(len(found.cuts))[: source.limit], left_out)
+    one_each = replace(source.take, shuffle=False)  # a window of every record before the second of any
+    return found.only(one_each.rows([cut.record.name for cut in found.cuts]), left_out)
 
 
 def _numbers_source(source: DataFields) -> Source:

@@ -8,11 +8,9 @@ The size and modification time of each file are recorded at the start; a later c
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import copy_context
@@ -66,9 +64,10 @@ class Source(Samples):
     y: Tensor
     ids: tuple[str, ...]
     files: tuple[Path, ...]  # that hold the samples
-    one_each: bool = False  # whether the i-th file holds the i-th sample
+    parts: tuple[Sequence[int], ...] = ()  # of each sample: positions of the files that hold it; if empty, all may
     whole: bool = False  # in memory, a sample that cannot be read is an error
     stamps: tuple[tuple[int, int], ...] = ()  # size and modification time of each file at the start
+    options: str = ""  # how the files are read, as text
 
     def __post_init__(self) -> None:
         if not self.ids:
@@ -93,9 +92,12 @@ class Source(Samples):
     def select(self, take: Take) -> Source:
         """Some of the samples, chosen by their labels; none is read."""
         rows, read = take.rows(self.y), self.read
-        held = rows if self.one_each else range(len(self.files))
+        held = sorted(self._held(rows))
         files, stamps = (tuple(each[i] for i in held) for each in (self.files, self.stamps))
         known = self._picked(rows) | {"files": files, "stamps": stamps, "take": take}
+        if self.parts:
+            place = {old: new for new, old in enumerate(held)}
+            known["parts"] = tuple([place[i] for i in self.parts[row]] for row in rows)
         return replace(self, read=lambda wanted: read([rows[i] for i in wanted]), **known)
 
     def __getitem__(self, rows: slice | Sequence[int]) -> Batch:
@@ -121,18 +123,18 @@ class Source(Samples):
         return batch, values.losses
 
     def _check(self, rows: Sequence[int]) -> None:
-        for at in rows if self.one_each else range(len(self.files)):
+        for at in self._held(rows):
             if stamp(self.files[at]) != self.stamps[at]:
                 raise DataError(f"{str(self.files[at])!r} changed during the run: restore it, or start a new run")
 
-    def fingerprint(self) -> str:
-        """Hash of all labels and ids and of the names, sizes and modification times of the files, without reading them."""
-        whole = hashlib.sha256(self.y.numpy().tobytes())
-        facts = [*self.shape, *self.bounds, *self.ids, *self.classes, *(file.name for file in self.files), *self.stamps]
-        facts += [] if self.target == "classes" else [self.target]
-        facts += [] if self.aims is None else self.aims.tolist()
-        whole.update(json.dumps(facts).encode())
-        return whole.hexdigest()[:24]
+    def _held(self, rows: Sequence[int]) -> Collection[int]:
+        """Positions of the files that hold these samples."""
+        return {at for row in rows for at in self.parts[row]} if self.parts else range(len(self.files))
+
+
+def own_files(samples: int) -> tuple[Sequence[int], ...]:
+    """The `parts` of a source with one file for each sample."""
+    return tuple((at,) for at in range(samples))
 
 
 def stamp(path: str | Path) -> tuple[int, int]:

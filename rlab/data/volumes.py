@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -52,8 +54,10 @@ def volumes(source: DataFields) -> Source:
     if isinstance(first, str):
         raise DataError(f"cannot read the first volume, {chosen[0].name!r}, which {first}: replace it")
     ids, files = tuple(study.name for study in chosen), tuple(file for study in chosen for file in study.files)
+    ends = list(accumulate(len(study.files) for study in chosen))
+    parts = tuple(range(end - len(study.files), end) for study, end in zip(chosen, ends, strict=True))
     read = reader(lambda study: _read(study, source), chosen, ids, bounds)
-    return Source(read, first.shape, labels[rows], ids, files, bounds=bounds, **source.facts(classes))
+    return Source(read, first.shape, labels[rows], ids, files, parts=parts, bounds=bounds, **source.facts(classes))
 
 
 def find_studies(folder: Path) -> list[Study]:
@@ -67,11 +71,11 @@ def find_studies(folder: Path) -> list[Study]:
         parent = name.rpartition("/")[0]
         series = _series(folder / name) if name.lower().endswith(DICOM) else ""
         groups.setdefault((parent, series) if series else (name, ""), []).append(name)
-    studies = []
+    studies, series_of = [], Counter(parent for parent, _ in groups)
     for (parent, series), members in groups.items():
         alone = len(members) == 1
-        several = sum(other == parent for other, _ in groups) > 1
-        own = f"{parent}/{series[-12:]}" if several else parent
+        home = parent or folder.resolve().name
+        own = f"{home}/{series[-12:]}" if series_of[parent] > 1 else home
         studies.append(Study(members[0] if alone else own, tuple(folder / name for name in members)))
     return sorted(studies, key=lambda study: study.name)
 

@@ -186,11 +186,15 @@ def cut_source(source: DataFields, found: Found, y: Tensor, classes: Sequence[st
         return Decoded(x if len(kept) == len(x) else x[kept], kept, losses, {"masks": masks, "r_peaks": peaks})
 
     records = {cut.record.path: cut.record for cut in cuts}.values()
-    files = tuple(record.path.with_name(name) for record in records for name in record.files)
+    files, of = list[Path](), dict[Path, range]()
+    for record in records:
+        of[record.path] = range(len(files), len(files) + len(record.files))
+        files += [record.path.with_name(name) for name in record.files]
     unit = DEVIATIONS if source.scaling else cuts[0].record.unit(leads)
     facts = source.facts(classes) | {"numbered": numbered, "left_out": found.left_out}
     facts |= {"bounds": UNBOUNDED, "unit": unit, "rate": rate, "leads": leads}
-    return Source(read, (len(leads), cuts[0].length), y, tuple(cut.id for cut in cuts), files, **facts)
+    ids, parts = tuple(cut.id for cut in cuts), tuple(of[cut.record.path] for cut in cuts)
+    return Source(read, (len(leads), cuts[0].length), y, ids, tuple(files), parts=parts, **facts)
 
 
 def _labels(source: DataFields, cuts: Sequence[Cut]) -> Encoded:

@@ -15,7 +15,7 @@ from rlab.data.wfdb_read import HIGHEST, LOWEST
 from rlab.diagnosis import outputs
 from rlab.diagnosis.inputs import failure, input_checks, input_findings, other_layout
 from rlab.diagnosis.probe import PHASE, Probe
-from rlab.diagnosis.protocols import encoding_findings, find_protocol, is_open
+from rlab.diagnosis.protocols import Protocol, encoding_findings, find_protocol, is_open
 from rlab.diagnosis.report import FEWEST, Check, Diagnosis, Finding, Severity, error, note, options, warning
 from rlab.diagnosis.rows import row_findings
 from rlab.errors import InputError, VictimError
@@ -95,15 +95,18 @@ def doctor(
     """
     declared = check_keywords(doctor, AttackOptions, {"palette": palette, "seed": seed})
     refuse_pixels(declared.palette, "the doctor")
+    protocol: Protocol | None = None
     with showing(progress), taken(model, data, limit) as (victim, batch):
         named = check(ModelOptions, {"name": model}) if isinstance(model, str) else model
         if isinstance(named, ModelOptions) and is_open(named):
-            victim = find_protocol(named, batch).victim
+            protocol = find_protocol(named, batch)
+            victim = protocol.victim
             batch = relabelled(batch, victim.own_classes)
         show(Understood(batch, (victim,)))
         specs = declared.filled(batch)[0].palette or ()
         wanted = make_palette(specs, batch)
-        return examine(victim, batch, wanted, samples=samples, seed=seed)
+        report = examine(victim, batch, wanted, samples=samples, seed=seed)
+        return report if protocol is None else protocol.added_to(report)
 
 
 def _model_findings(probe: Probe, batch: Batch) -> tuple[list[Finding], float | None, list[Check]]:

@@ -212,9 +212,8 @@ def failure(probe: Probe, problem: Exception) -> Finding:
     """The finding for a model that raised an error; needs at most four queries."""
     first = probe.batch.x[:1]
     if not isinstance(problem.__cause__, Unanswered):
-        for order, change, victim, x in _arrangements(probe, first):
+        for order, change, flag, victim, x in _arrangements(probe, first):
             if _answers(victim, x):
-                flag = options(layout="frames_first") if change.startswith("pass layout") else ""
                 return error("layout", f"{problem}; it answers with {order}", change, flag)
         numbers = {"outputs": "labels", "classes": probe.classes()}
         if not probe.victim.multilabel and _answers(probe.victim, first, **numbers):
@@ -250,27 +249,30 @@ def _answers(victim: Victim, x: Tensor, **settings: object) -> bool:
     return True
 
 
-def _arrangements(probe: Probe, x: Tensor) -> Iterator[tuple[str, str, Victim, Tensor]]:
-    """x: (1, c, *size) in all other orders a model may expect: the order, what to change, the model and its input."""
+def _arrangements(probe: Probe, x: Tensor) -> Iterator[tuple[str, str, str, Victim, Tensor]]:
+    """x: (1, c, *size) in all other orders a model may expect: the order, what to change, as a flag, the model and its input."""
     victim, kind = probe.victim, type(probe.victim).__name__
     takes = isinstance(victim, Normalising)
     if isinstance(victim, Normalising) and victim.layout == "frames_first":
         change = f"omit layout='frames_first' in {kind}"
-        yield _ORDERS["channels_first"], change, changed(victim, layout="channels_first"), x
+        yield _ORDERS["channels_first"], change, "", changed(victim, layout="channels_first"), x
     elif probe.batch.kind == "video" and takes:
         change = f"pass layout='frames_first' to {kind}"
-        yield _ORDERS["frames_first"], change, changed(victim, layout="frames_first"), x
+        flag = options(layout="frames_first")
+        yield _ORDERS["frames_first"], change, flag, changed(victim, layout="frames_first"), x
     elif probe.batch.kind == "video":
         change = "swap the axes before the model, x.swapaxes(1, 2): it expects (samples, frames, channels, ...)"
-        yield _ORDERS["frames_first"], change, victim, x.transpose(1, 2)
+        yield _ORDERS["frames_first"], change, "", victim, x.transpose(1, 2)
     change = "move the channels to the last axis before the model, np.moveaxis(x, 1, -1) or x.movedim(1, -1)"
     plain = changed(victim, normalise=None) if takes else victim  # mean and std are for another axis
-    yield "channels as the last axis", change, plain, x.movedim(1, -1)
-    if x.shape[1] == 1:
+    yield "channels as the last axis", change, "", plain, x.movedim(1, -1)
+    other = {1: 3, 3: 1}.get(x.shape[1])
+    flag = f"-D channels={other}" if probe.batch.kind == "image" else ""
+    if other == 3:
         change = "load the data in colour, or repeat the channel 3 times"
-        yield "three channels", change, victim, x.repeat_interleave(3, 1)
-    if x.shape[1] == 3:
-        yield "one channel", "load the data in grey, or average the channels", victim, x.mean(1, keepdim=True)
+        yield "three channels", change, flag, victim, x.repeat_interleave(3, 1)
+    if other == 1:
+        yield "one channel", "load the data in grey, or average the channels", flag, victim, x.mean(1, keepdim=True)
 
 
 def input_checks(probe: Probe, scores: Tensor) -> list[Check]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass
-from urllib.parse import urlsplit
+from collections import Counter, deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 
 import torch
 import yaml
@@ -14,13 +14,14 @@ from torch import Tensor
 from rlab.data.batch import Batch
 from rlab.data.load import DataOptions
 from rlab.diagnosis.probe import PHASE, Probe, changed
-from rlab.diagnosis.report import Finding, note, warning
+from rlab.diagnosis.report import Diagnosis, Finding, Severity, note, warning
 from rlab.errors import InputError, VictimError
 from rlab.redact import redact
+from rlab.storage.outside import expand
+from rlab.victims.address import shown_address
 from rlab.victims.http import HttpVictim
 from rlab.victims.meter import NoScores
 from rlab.victims.options import ModelOptions
-from rlab.victims.paths import find
 from rlab.victims.resolve import load_model
 from rlab.victims.template import DEFAULT, MODEL, Template, Writer, shipped
 
@@ -35,6 +36,12 @@ class Protocol:
     model: ModelOptions
     victim: HttpVictim
     queries: int  # to find out
+    findings: tuple[Finding, ...] = ()
+
+    def added_to(self, report: Diagnosis) -> Diagnosis:
+        """The report with the queries and findings of the search for the protocol."""
+        findings = sorted([*self.findings, *report.findings], key=lambda finding: list(Severity).index(finding.level))
+        return replace(report, findings=tuple(findings), queries=report.queries + self.queries)
 
 
 def is_open(model: ModelOptions) -> bool:
@@ -44,29 +51,52 @@ def is_open(model: ModelOptions) -> bool:
 
 
 def find_protocol(model: ModelOptions, batch: Batch) -> Protocol:
-    """Try the known protocols on two samples until one gives scores; refusals are quoted if none does."""
-    queries, reasons = 0, dict[str, VictimError | InputError]()
-    for name, candidate in _candidates(model, batch.classes):
+    """Try the known protocols on two samples until one gives scores, first at the address itself.
+
+    If none does, the refusals are quoted; if another address of the host does, a finding says so.
+    """
+    queries, reasons, given = 0, dict[str, VictimError | InputError](), shown_address(expand(model.name))
+    classes = () if model.names else batch.classes
+    waiting = deque(_candidates(model, classes))
+    while waiting:
+        name, candidate = waiting.popleft()
+        rows = Counter[str]()
         try:
             victim = load_model(candidate, batch.bounds)
             assert isinstance(victim, HttpVictim)
-            if name.startswith("kserve"):
-                candidate, victim = _with_names(candidate, victim, batch)
+            rows = victim.rows
             once = changed(victim, retries=0, cache=None)
             scores = once(batch.x[:_ROWS], PHASE)
+            if scores.isfinite().all() and scores.shape[1] > int(batch.y.max() if batch.y.dim() == 1 else 0):
+                if once.tells_labels:
+                    victim.read_like(once.outputs, scores.shape[1])
+                findings = () if victim.name == given else (_elsewhere(given, victim.name, candidate, reasons),)
+                return Protocol(candidate, victim, queries + rows.total(), findings)
+            raise NoScores(f"it returned {scores.shape[1]} scores, which do not fit the data")
         except (VictimError, InputError) as error:
             reasons[name] = error
-        else:
-            if scores.isfinite().all() and scores.shape[1] > int(batch.y.max() if batch.y.dim() == 1 else 0):
-                return Protocol(candidate, victim, queries + victim.rows.total())
-            reasons[name] = NoScores(f"it returned {scores.shape[1]} scores, which do not fit the data")
-        queries += victim.rows.total()
-    best = next((name for name, why in reasons.items() if isinstance(why, NoScores)), DEFAULT)
-    why = str(reasons[best]).splitlines()[0]
+            if isinstance(error, NoScores) and classes and "classes=" not in (candidate.template or ""):
+                named = f"{name.removesuffix('://')}(classes={list(classes)})"
+                waiting.appendleft((name, candidate.model_copy(update={"template": named})))
+        queries += rows.total()
+    best, why = _nearest(reasons)
     raise VictimError(
         f"none of {len(reasons)} protocols gives scores for inputs of shape {batch.shape}; as {best}: {why}; describe "
         "the server in a template: docs/endpoints.md"
     )
+
+
+def _nearest(reasons: Mapping[str, Exception]) -> tuple[str, str]:
+    """The protocol that came nearest, and why it was refused."""
+    best = next((name for name, why in reasons.items() if isinstance(why, NoScores)), DEFAULT)
+    return best, str(reasons[best]).splitlines()[0]
+
+
+def _elsewhere(given: str, found: str, model: ModelOptions, reasons: Mapping[str, Exception]) -> Finding:
+    """The finding that another address than the given one answered."""
+    best, why = _nearest({name: why for name, why in reasons.items() if "://" not in name})
+    what = f"{given} gives no scores (as {best}: {why}), but {found} does"
+    return warning("address", what, f"if that is your model, pass {model.name}; if not, describe yours in a template")
 
 
 def _candidates(model: ModelOptions, classes: tuple[str, ...]) -> Iterator[tuple[str, ModelOptions]]:
@@ -86,23 +116,6 @@ def _candidates(model: ModelOptions, classes: tuple[str, ...]) -> Iterator[tuple
             spec = None if specs[protocol] == protocol else specs[protocol]
             address = f"{protocol}{secure}://{host}/{name}".rstrip("/")
             yield f"{protocol}://", model.model_copy(update={"name": address, "template": spec})
-
-
-def _with_names(model: ModelOptions, victim: HttpVictim, batch: Batch) -> tuple[ModelOptions, HttpVictim]:
-    """The model with the names of its input and output, if the server tells them."""
-    known = victim.look_up(urlsplit(victim.name).path.removesuffix("/infer"))
-    try:
-        names = {"input": find(known, "$.inputs[0].name"), "datatype": find(known, "$.inputs[0].datatype")}
-    except KeyError:
-        return model, victim
-    other = {name: value for name, value in names.items() if value != victim.template.settings[name]}
-    if not other:
-        return model, victim
-    spec = ", ".join(f"{name}={value!r}" for name, value in other.items())
-    named = model.model_copy(update={"template": f"kserve({spec})"})
-    again = load_model(named, batch.bounds)
-    assert isinstance(again, HttpVictim)
-    return named, again
 
 
 def configuration(model: ModelOptions, data: DataOptions) -> str:

@@ -11,7 +11,7 @@ from rlab.core.goals.boxes import OVERLAP, SCORE
 from rlab.diagnosis.probe import PHASE, Probe
 from rlab.diagnosis.report import FEWEST, RISE, Check, Finding, error, note, options, warning
 from rlab.errors import InputError, VictimError
-from rlab.predictions.boxes import Boxes, TargetBoxes, overlaps
+from rlab.predictions.boxes import DECODE, UNDECODED, Boxes, TargetBoxes, all_missed, overlaps
 from rlab.predictions.kinds import WORDS, Prediction
 from rlab.predictions.maps import IGNORED
 
@@ -69,6 +69,8 @@ def _boxes(rows: Tensor, y: Tensor, probe: Probe) -> Found:
             what = f"the model finds {share:.0%} of the objects, and {other:.0%} if its class numbers are {_off(shift)}"
             change = "correct the numbers of classes: some models count the background as class 0"
             return [error("label-offset", what, change)], share, []
+    if all_missed(rows, y):
+        return [error("found", UNDECODED, DECODE)], share, []
     return _judged(share, "objects", "found"), share, [Check("found", f"{share:.0%} of the objects are found")]
 
 

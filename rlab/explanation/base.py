@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, final
 
@@ -28,10 +28,8 @@ from rlab.victims.torch_module import TorchVictim
 
 RULE, QUERIED = "otsu", "by queries"  # the default rule for masks, and the rule of a mask whose size queries decided
 SCORE = "score"  # the victim's phase for queries that score maps; they are not part of a map's cost
-ROWS = 512  # rows made at once
-MOST = 1_000_000  # upper limit of a method's numeric options
-SHARES = (0.2, 0.8)  # range of the share of patches in a random set; the complement has the rest
-NOISE = 0.5  # standard deviation when noise replaces hidden parts
+ROWS, MOST = 512, 1_000_000  # rows made at once; upper limit of a method's numeric options
+SHARES, NOISE = (0.2, 0.8), 0.5  # of patches in a random set; standard deviation when noise replaces hidden parts
 
 
 @dataclass(frozen=True)
@@ -45,6 +43,7 @@ class Drawn:
     mask: Tensor | None = None  # (n, *size) bool if queries decided the mask's size; used with the default rule
     by_lead: Tensor | None = None  # (n, c, *size)
     waves: WaveEffects | None = None
+    drops: Tensor | None = None  # (n, c, *size)
 
 
 @dataclass(frozen=True)
@@ -90,6 +89,11 @@ class ExplanationTask:
     def clean_score(self) -> Tensor:
         """(n,) score of what is explained."""
         return self.subject.score(self.clean, torch.arange(len(self), device=self.clean.device))
+
+    @property
+    def before(self) -> Tensor:
+        """(n,) on the CPU: the class's probability, or the share of the object shown, without a change."""
+        return self.subject.share(self.clean, torch.arange(len(self), device=self.clean.device)).float().cpu()
 
     def query(self, x: Tensor, samples: Tensor) -> Tensor:
         """Rows x (m, c, *size) of these samples (m,) -> the score (m,) of what is explained."""
@@ -228,6 +232,7 @@ class Method(ABC):
             regions=drawn.regions,
             by_lead=None if drawn.by_lead is None else drawn.by_lead.cpu(),
             waves=drawn.waves,
+            drops=None if drawn.drops is None else drawn.drops.cpu(),
             probabilities=task.victim.probabilities(task.clean).cpu() if task.victim.prediction == "classes" else None,
             subject=task.subject,
         )
@@ -258,13 +263,6 @@ def grouped_maps(maps: Tensor, groups: Tensor) -> Drawn:
         return Drawn(maps[:, 0])
     by_lead = torch.einsum("ng...,gc->nc...", maps, groups.to(maps))
     return Drawn(by_lead.mean(1), by_lead=by_lead)
-
-
-def refuse_unscored(methods: Iterable[Method]) -> None:
-    """Refuse methods that cannot be scored."""
-    for method in methods:
-        if not method.scored:
-            raise OptionError(f"the method {method.name!r} is no longer scored: compare 'belief' or 'credit' instead")
 
 
 def _check_labels(victim: Victim, clean: Tensor, labels: Tensor, ids: Sequence[str], flips: bool) -> None:

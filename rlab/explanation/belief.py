@@ -2,8 +2,10 @@
 
 Each pair of queries removes a set of patches and then its complement; `regression` solves all pairs together under a prior that
 correlates neighbours. Of several random sets, over grids from coarse to fine, the next pair uses the one that leaves the least
-uncertainty. The map is the posterior mean, with its standard deviation. A few more queries remove each region as a whole:
-that keeps the intervals valid where a region's effect is not the sum of its places.
+uncertainty. The map is the posterior mean, with its standard deviation. A few more queries remove each region as a whole while
+random other places are removed: that keeps the intervals of these mean effects valid where a region's effect is not the sum of
+its places. Where a model has several reasons, a region alone can do far less than on average, so each is also removed alone, as
+it is and with its edges moved.
 
 Half of an image removed hides most objects, so the pairs say which parts suffice to show an object, and little about the
 smallest part that hides it. For objects and for classes of a map, a share of the queries therefore hides patches one by one, the
@@ -18,6 +20,7 @@ import torch
 from torch import Tensor
 
 from rlab.core.grid import PatchGrid
+from rlab.core.rng import uniform
 from rlab.errors import OptionError
 from rlab.explanation.base import Drawn, ExplanationTask, Method, random_sets, removed
 from rlab.explanation.credit import Erasing, deal
@@ -36,8 +39,13 @@ from rlab.explanation.regression import (
 )
 from rlab.explanation.subject import ClassSubject
 
+CUTS, MOVED = (
+    4,
+    0.1,
+)  # removals of each region alone, and how far its edges move in all but the first, as a share of its sides
 FIRST = 16  # pairs before the belief chooses the next ones
 DIRECT, FEWEST = 0.2, 3  # share of queries for direct contrasts of regions; minimum per region
+SCARCE = 2  # contrasts, and removals alone, of each region where queries are few
 SIZES = (0.05, 0.1, 0.17, 0.25, 0.35, 0.5)  # possible mask sizes of a small image, as shares of its points
 ERASED, WIDTH = 0.3, 8  # share of queries that hide patches, and patches tried in each step
 UNTIL = 0.01  # hiding stops when less than this is left
@@ -52,7 +60,9 @@ class Belief(Method):
     """`remove` says what replaces removed places: 'blur', 'mean', 'noise', or a filter with its severity."""
 
     name = "belief"
-    queries: int | None = None  # including the clean prediction (default: 500 for signals, 700 for images and clips)
+    queries: int | None = (
+        None  # including the clean prediction (default: 552 for signals, 764 for images, 732 for clips)
+    )
     remove: str = "blur"
     candidates: int = 4  # random sets per grid to choose each pair from
     erase: float | None = None  # share of queries that hide patches one by one (default: 0.3, but 0 for classes)
@@ -62,8 +72,8 @@ class Belief(Method):
             raise OptionError(f"expected erase of the method 'belief' from 0 to 0.5, got {self.erase}")
 
     def most(self, size: tuple[int, ...]) -> int:
-        pairs, contrasts = self._shares(size)
-        return 1 + _sizes(size) + 2 * pairs + 2 * contrasts * len(_regions(size))
+        pairs, contrasts, cuts = self._shares(size)
+        return 1 + _sizes(size) + 2 * pairs + (2 * contrasts + cuts) * len(_regions(size))
 
     def _steps(self, task: ExplanationTask) -> int:
         """The number of steps that hide a patch."""
@@ -72,17 +82,20 @@ class Belief(Method):
         return max(0, min(int(share * total), total - _least(task.size))) // WIDTH
 
     def _total(self, size: tuple[int, ...]) -> int:
-        return self.queries or BY_RANK[len(size) - 1].queries
+        return self.queries or BY_RANK[len(size) - 1].queries + CUTS * len(_regions(size))
 
-    def _shares(self, size: tuple[int, ...], steps: int = 0) -> tuple[int, int]:
-        """The number of pairs of sets, and of direct contrasts per region, beside the steps that hide a patch."""
+    def _shares(self, size: tuple[int, ...], steps: int = 0) -> tuple[int, int, int]:
+        """How many pairs of sets, and of each region direct contrasts and removals alone, beside the steps that hide a patch."""
         total, regions = self._total(size) - WIDTH * steps, len(_regions(size))
         if total < (least := _least(size)):
             raise OptionError(
                 f"expected at least {least} queries of the method 'belief' here, got {total}: raise queries"
             )
-        contrasts = max(FEWEST, int(DIRECT * total) // (2 * regions))
-        return (total - 1 - _sizes(size) - 2 * contrasts * regions) // 2, contrasts
+        few = total < least + CUTS * regions
+        cuts = SCARCE if few else CUTS
+        total -= cuts * regions
+        contrasts = SCARCE if few else max(FEWEST, int(DIRECT * total) // (2 * regions))
+        return (total - 1 - _sizes(size) - 2 * contrasts * regions) // 2, contrasts, cuts
 
     def draw(self, task: ExplanationTask) -> Drawn:
         cells, regions = BY_RANK[len(task.size) - 1], _regions(task.size)
@@ -94,7 +107,9 @@ class Belief(Method):
         direct = self._contrasts(task, cells, regions, blank).double().cpu()
         at_regions = [reconcile(*average(belief, shares), own) for belief, own in zip(beliefs, direct, strict=True)]
         effect, deviation = (torch.stack(part).float() for part in zip(*at_regions, strict=True))
-        effects = RegionEffects(regions, effect, deviation, direct.shape[2] - 1 + POOLED)
+        count = self._shares(task.size, self._steps(task))[2]
+        cuts, before = _alone(task, regions, blank, count).cpu(), task.before
+        effects = RegionEffects(regions, before, cuts, effect, deviation, direct.shape[2] - 1 + POOLED)
         maps = raise_patches(means, places)
         if self._steps(task):
             maps = self._erased(maps, task, blank, cells)
@@ -184,7 +199,31 @@ def _regions(size: tuple[int, ...]) -> PatchGrid:
 
 def _least(size: tuple[int, ...]) -> int:
     """The smallest number of queries for a map, the clean prediction included."""
-    return 1 + 2 * FIRST + 2 * FEWEST * len(_regions(size))
+    return 1 + 2 * FIRST + 3 * SCARCE * len(_regions(size))
+
+
+def _alone(task: ExplanationTask, regions: PatchGrid, blank: Tensor, cuts: int) -> Tensor:
+    """(n, g, cuts): what is left of the class when one region alone is removed: as it is, then with its edges moved at random."""
+
+    def answer(samples: Tensor, items: Tensor) -> Tensor:
+        moves = 2 * uniform(~task.seeds[samples], items, 2 * regions.rank) - 1
+        boxes = moved_boxes(regions, items // cuts, moves * (items % cuts > 0)[:, None])
+        return task.probability(torch.lerp(task.x0[samples], blank[samples], boxes[:, None]), samples)
+
+    return task.answers(len(regions) * cuts, answer).view(len(task), len(regions), cuts)
+
+
+def moved_boxes(grid: PatchGrid, patches: Tensor, moves: Tensor) -> Tensor:
+    """(m, *size) in [0, 1]: the boxes of patches (m,) whose starts and stops, axis by axis, go by moves (m, 2 * rank) of MOVED."""
+    boxes = torch.ones(len(patches), *(1,) * grid.rank, device=patches.device)
+    places = [grid.box(patch) for patch in patches.tolist()]
+    for axis, length in enumerate(grid.size):
+        ends = torch.tensor([(box[axis].start, box[axis].stop) for box in places], device=patches.device)
+        start, stop = (ends + MOVED * (ends[:, 1:] - ends[:, :1]) * moves[:, 2 * axis : 2 * axis + 2]).T[:, :, None]
+        at = torch.arange(length, device=patches.device)
+        inside = (torch.minimum(at + 1, stop) - torch.maximum(at, start)).clamp(0, 1)  # of each point
+        boxes = boxes * inside.view(len(patches), *(length if i == axis else 1 for i in range(grid.rank)))
+    return boxes
 
 
 def _sizes(size: tuple[int, ...]) -> int:

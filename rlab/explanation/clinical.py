@@ -15,7 +15,7 @@ from rlab.core.channels import LEADS
 from rlab.present.inline import figure_image
 from rlab.present.style import INK, STYLE, new_figure
 from rlab.results.plots.signal import draw_boxes
-from rlab.results.viewers.heat import BAND, Array
+from rlab.results.viewers.heat import BAND, FULL, SIGNED, Array
 
 A4 = (297.0, 210.0)  # mm
 SPEED, GAIN = 25.0, 10.0  # mm per second and per millivolt
@@ -27,9 +27,9 @@ STRONGEST, BANDED = 0.65, 0.9  # opacity of the highest heat, and the share of a
 
 
 def clinical_sheet(
-    x: Array, heat: Array, leads: Sequence[str], rate: float, title: str, notes: Sequence[str]
+    x: Array, heat: Array, leads: Sequence[str], rate: float, title: str, notes: Sequence[str], signed: bool = False
 ) -> Image.Image:
-    """x (12, time) in mV and heat (12, time) in [0, 1] -> a page to print; only the first 10 s of a longer record."""
+    """x (12, time) in mV and heat (12, time), see `Heat` -> a page to print; only the first 10 s of a longer record."""
     shown = min(x.shape[1], round(LONGEST * rate))
     centred = x[:, :shown] - np.median(x[:, :shown], axis=1, keepdims=True)
     row = float(np.clip(math.ceil(np.ptp(centred, axis=1).max() * 2) / 2, LOWEST, HIGHEST))
@@ -46,7 +46,7 @@ def clinical_sheet(
         for lead, at, start, stop in _places(leads, shown):
             middle, first = -(at + 0.5) * row, start / rate
             band = (first, stop / rate, middle - BANDED * row / 2, middle + BANDED * row / 2)
-            draw_heat(ax, heat[lead, start:stop], band, STRONGEST)
+            draw_heat(ax, heat[lead, start:stop], band, STRONGEST, signed)
             time, trace = (np.arange(start, stop) + 0.5) / rate, centred[lead, start:stop] + middle
             ax.plot(time, trace, color=INK, linewidth=0.8, zorder=4)
             ax.vlines(first, middle - 0.2, middle + 0.2, color=INK, linewidth=0.6, zorder=4)
@@ -57,7 +57,9 @@ def clinical_sheet(
             ax.plot(x_pulse, y_pulse - (at + 0.5) * row, color=INK, linewidth=0.8)
         figure.text(left, 1 - 5 / A4[1], title, fontsize=9, va="top")
         cut = "" if shown == x.shape[1] else f", the first {LONGEST:g} s of {x.shape[1] / rate:.3g} s"
-        below = [*notes, f"25 mm/s, 10 mm/mV{cut}, darker red: stronger evidence for the class"]
+        plain = "darker red: stronger evidence for the class"
+        key = f"red: evidence for the class, blue: against it, full colour: a change of {FULL:g} or more"
+        below = [*notes, f"25 mm/s, 10 mm/mV{cut}, {key if signed else plain}"]
         figure.text(left, bottom - 4 / A4[1], "\n".join(below), fontsize=8, va="top")
         return figure_image(figure, PRINT_DPI)
 
@@ -72,7 +74,10 @@ def _places(leads: Sequence[str], shown: int) -> list[tuple[int, int, int, int]]
     return [*cells, (names.index(RHYTHM), ROWS, 0, shown)]
 
 
-def draw_heat(ax: Axes, heat: Array, extent: tuple[float, float, float, float], strongest: float = 1.0) -> None:
-    """A map (time,) in [0, 1] as a band behind a trace; `strongest` is the opacity of the highest value."""
-    look: dict[str, Any] = {"cmap": BAND, "vmin": 0, "vmax": 1, "interpolation": "nearest", "zorder": 2}
-    ax.imshow(heat[None], aspect="auto", extent=extent, alpha=strongest * heat[None].clip(0, 1), **look)
+def draw_heat(
+    ax: Axes, heat: Array, extent: tuple[float, float, float, float], strongest: float = 1.0, signed: bool = False
+) -> None:
+    """A map (time,), see `Heat`, as a band behind a trace; `strongest` is the opacity of the highest value."""
+    look: dict[str, Any] = {"cmap": SIGNED if signed else BAND, "vmin": -int(signed), "vmax": 1}
+    opacity = strongest * np.abs(heat[None]).clip(0, 1)
+    ax.imshow(heat[None], aspect="auto", extent=extent, alpha=opacity, interpolation="nearest", zorder=2, **look)

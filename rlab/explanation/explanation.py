@@ -44,6 +44,9 @@ class Explanation(Rows, Result):
     regions: RegionEffects | None = None  # effect of removing each region, if the method knows it
     by_lead: Tensor | None = None  # (n, c, *size) the map of each lead, if the method tells leads apart
     waves: WaveEffects | None = None  # effect of removing each wave in each group of leads, if the method knows it
+    drops: Tensor | None = (
+        None  # (n, c, *size): the effect of the wave at each point, if the method removes whole waves
+    )
     probabilities: Tensor | None = None  # (n, k) of the clean inputs
     subject: Subject | None = None  # what was explained, to score the maps; None if it was not kept
     inputs: Batch | None = None  # what was explained; None if it was not kept
@@ -71,7 +74,7 @@ class Explanation(Rows, Result):
 
     @property
     def arrays(self) -> dict[str, Tensor]:
-        names = ("maps", "mask", "labels", "queries", "deviation", "by_lead", "probabilities")
+        names = ("maps", "mask", "labels", "queries", "deviation", "by_lead", "drops", "probabilities")
         return {name: array for name in names if (array := getattr(self, name)) is not None}
 
     @staticmethod

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import io
 import json
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,9 +16,10 @@ from rlab.data.batch import Batch
 from rlab.errors import FolderError
 from rlab.explanation.words import waves_of
 from rlab.present.page import Page, write_page
+from rlab.runs.fingerprint import data_fingerprint
 from rlab.storage.files import finite, read_arrays, write_arrays, write_atomically, write_csv
 from rlab.storage.names import file_name
-from rlab.storage.resume import Resume, open_run
+from rlab.storage.resume import Mark, Resume, open_run
 
 if TYPE_CHECKING:
     from rlab.explanation.explanation import Explanation
@@ -44,14 +46,29 @@ def class_rows(explanation: Explanation, batch: Batch) -> list[dict[str, Any]]:
     return rows
 
 
-def open_explanation(folder: Path) -> AbstractContextManager[Resume]:
-    """Open a folder for explanations; a later explanation replaces an earlier one by the same method."""
-    return open_run(folder, {"command": "explain"})
+@contextmanager
+def open_explanation(folder: Path, about: Mapping[str, Mark]) -> Iterator[Resume]:
+    """Open a folder for explanations; a later explanation replaces an earlier one by the same method.
+
+    All are drawn together, so the folder belongs to what they are `about`: the first inputs, model and class.
+    """
+    with open_run(folder, {"command": "explain"}) as resume:
+        for key, mark in about.items():
+            resume.refuse_other(key, mark)
+        yield resume
+        for key, mark in about.items():
+            if not resume.holds(key, mark):
+                resume.record(key, mark, None)
+
+
+def inputs_mark(batch: Batch) -> dict[str, Mark]:
+    """What every explanation of these inputs is about."""
+    return {"the data": data_fingerprint(batch)}
 
 
 def save_explanation(explanation: Explanation, batch: Batch, folder: Path, shown: int) -> None:
     """Write `NAME.safetensors`, `NAME.npz` (with ids) and tables, and store the first `shown` inputs for the page."""
-    with open_explanation(folder) as resume:
+    with open_explanation(folder, inputs_mark(batch)) as resume:
         resume.create()
         save_inputs(batch, folder, shown)
         if explanation.regions is not None:
@@ -75,7 +92,7 @@ def save_arrays(explanation: Explanation, batch: Batch, folder: Path) -> None:
 
 def save_comparison(comparison: MethodComparison, folder: Path, title: str, limit: int) -> Path:
     """Write every method's arrays, scores.csv with one row per method and sample, and gallery.html."""
-    with open_explanation(folder) as resume:
+    with open_explanation(folder, inputs_mark(comparison.batch)) as resume:
         resume.create()
         save_inputs(comparison.batch, folder, limit)
         for method in comparison.judged.values():

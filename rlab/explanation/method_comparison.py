@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,8 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from rlab.data.batch import Batch
+from rlab.errors import OptionError
+from rlab.explanation.base import Method
 from rlab.explanation.explanation import PICTURED, Explanation
 from rlab.explanation.files import save_comparison
 from rlab.explanation.pictures import draw_maps
@@ -23,14 +25,29 @@ from rlab.present.result import PathLike, Result
 from rlab.present.table import Table
 from rlab.stats import Estimate, mean_estimate
 
-SCORES = ("queries", "dice", "iou", "pointing", "energy", "deletion", "insertion", "stability", "sanity")
+SCORES = ("queries", "dice", "iou", "pointing", "energy", "dice_map", "deletion", "insertion", "stability", "sanity")
 RULES = (
-    "Dice, IoU: overlap of the mask and the ground truth. Pointing: whether the map's highest point lies inside the ground "
-    "truth. Energy: the share of the map inside. Deletion (lower is better) and insertion: area under the class's probability "
-    "as the highest points are blurred, or shown. Stability: rank correlation between two seeds. Sanity: rank correlation with "
-    "the map of the same model with shuffled weights; near 1 means that the map does not depend on the model. Queries: rows per "
+    "Dice, IoU: overlap of the mask and the ground truth. Dice of the map: that of the map itself, cut by the same rule; some "
+    "methods first spread it over places that look alike, which uses only the input. Pointing: whether the map's highest point "
+    "lies inside the ground truth. Energy: the share of the map inside. Deletion (lower is better) and insertion: area under the "
+    "class's probability as the highest points are blurred, or shown. Stability: rank correlation between two seeds. Sanity: rank "
+    "correlation with the map of the same model with shuffled weights; near 1 means that the map does not depend on the model. "
+    "Queries: rows per "
     "sample that reached the model for the map, including the clean prediction but not the rows for scores."
 )
+
+MIDDLE = "middle"  # the method
+AGAINST = (
+    f"A map that does not beat {MIDDLE}, which ignores the model, shows nothing in this score: its interval includes 0 or lies on "
+    "the wrong side, above 0 for deletion and below 0 for the others."
+)
+
+
+def refuse_unscored(methods: Iterable[Method]) -> None:
+    """Refuse methods that cannot be scored."""
+    for method in methods:
+        if not method.scored:
+            raise OptionError(f"the method {method.name!r} is no longer scored: compare 'belief' or 'credit' instead")
 
 
 def mean_of(scores: Mapping[str, Tensor], name: str, seed: int = 0) -> Estimate:
@@ -45,8 +62,11 @@ def score_table(scores: Mapping[str, Mapping[str, Tensor]], seed: int = 0, inter
         means = [mean_of(own, name, seed) for name in names]
         whole = [intervals and name != "queries" for name in names]
         rows.append([method, *(mean if w else mean.value for mean, w in zip(means, whole, strict=True))])
-    head = [{"dice": "Dice", "iou": "IoU"}.get(name, name) for name in names]
-    return Table(["method", *head], rows, "Means and 95% bootstrap intervals" if intervals else "")
+    return Table(["method", *_heads(names)], rows, "Means and 95% bootstrap intervals" if intervals else "")
+
+
+def _heads(names: Sequence[str]) -> list[str]:
+    return [{"dice": "Dice", "dice_map": "Dice of\nthe map", "iou": "IoU"}.get(name, name) for name in names]
 
 
 @dataclass(frozen=True)
@@ -92,6 +112,19 @@ class MethodComparison(Result):
         shown = {name: name + "\n(white box)" * method.explanation.gradients for name, method in self.judged.items()}
         return score_table({shown[name]: method.scores for name, method in self.judged.items()}, self.seed, intervals)
 
+    def middle_table(self) -> Table | None:
+        """Each method minus the method `middle`, which ignores the model; None without it."""
+        others = [name for name in self.judged if name != MIDDLE]
+        if MIDDLE not in self.judged or not others:
+            return None
+        names = [name for name in ("dice", "dice_map", "deletion", "insertion") if name in self.names]
+        rows: list[list[str | Estimate]] = [
+            [method, *(self.difference(method, MIDDLE, name) for name in names)] for method in others
+        ]
+        return Table(
+            [f"minus {MIDDLE}", *_heads(names)], rows, f"Against a Gaussian in the middle, the method {MIDDLE}"
+        )
+
     def class_table(self) -> Table:
         """Mean scores by explained class and method."""
         names = [name for name in self.names if name in ("dice", "deletion", "insertion")]
@@ -134,7 +167,10 @@ class MethodComparison(Result):
         """
         samples = range(len(self.batch))[:limit]
         blocks: list[Block] = [Text(f"{line}.") for line in self.left_out]
-        blocks += [self.table(intervals=True), Text(RULES, quiet=True), *legend(self.batch)]
+        middle = self.middle_table()
+        blocks += [self.table(intervals=True), Text(RULES, quiet=True)]
+        blocks += [middle, Text(AGAINST, quiet=True)] if middle else []
+        blocks += legend(self.batch)
         explanations = {name: method.explanation for name, method in self.judged.items()}
         dice = {name: method.scores["dice"] for name, method in self.judged.items() if "dice" in method.scores}
         for row in samples:

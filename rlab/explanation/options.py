@@ -24,7 +24,7 @@ from rlab.data.images import IMAGES
 from rlab.errors import DataError, OptionError
 from rlab.explanation.base import RULE, SCORE, Method
 from rlab.explanation.explanation import PICTURED, Explanation
-from rlab.explanation.files import REPORT, open_explanation, save_comparison
+from rlab.explanation.files import REPORT, inputs_mark, open_explanation, save_comparison
 from rlab.explanation.method_comparison import MethodComparison, ScoredMethod
 from rlab.explanation.page import maps_page
 from rlab.explanation.run import DEFAULT, parse_methods
@@ -36,6 +36,8 @@ from rlab.runs.inputs import Data, Model, taken
 from rlab.runs.options import RunOptions
 from rlab.runs.understood import Announce, Understood, show
 from rlab.storage.config import Accepts
+from rlab.storage.contents import Contents
+from rlab.storage.resume import Mark
 from rlab.victims.base import Victim
 from rlab.victims.torch_module import TorchVictim
 
@@ -54,10 +56,10 @@ class ExplainOptions(RunOptions):
         description="methods: belief, waves, credit, mask, rise, occlusion, gradcam, ..., repeated or separated by commas, with "
         "options in brackets (default: belief, which we recommend; several with --compare)",
     )
-    label: int | None = Field(
+    label: int | str | None = Field(
         None,
         validation_alias=AliasChoices("class", "label"),
-        description="class to explain (default: the predicted one)",
+        description="class to explain, by its number or name (default: the predicted one)",
     )
     masks: str | None = Field(None, description="folder of ground-truth mask images, named like the images")
     mask_values: Annotated[tuple[int, ...] | None, Accepts(int | str | Sequence[int] | None)] = Field(
@@ -98,7 +100,13 @@ class ExplainOptions(RunOptions):
 
     def labels(self, batch: Batch) -> Tensor | None:
         """(n,) the class to explain; None for the predicted one."""
-        return None if self.label is None else torch.full((len(batch),), self.label)
+        if self.label is None:
+            return None
+        named = str(self.label) in batch.classes and isinstance(self.label, str)
+        if not named and not str(self.label).isdecimal():
+            known = ", ".join(batch.classes[:12]) or "no names: write its number"
+            raise OptionError(f"there is no class {self.label!r} to explain: the data have {known}")
+        return torch.full((len(batch),), batch.classes.index(str(self.label)) if named else int(self.label))
 
     def with_masks(self, batch: Batch) -> Batch:
         """The batch with ground truth from the folder, if one is named."""
@@ -225,4 +233,7 @@ class ExplainJob:
         return comparison
 
     def _opened(self) -> AbstractContextManager[object]:
-        return nullcontext() if self.folder is None else open_explanation(self.folder)
+        if self.folder is None:
+            return nullcontext()
+        about: dict[str, Mark] = {"the model": Contents.of(self.victim), "the class": str(self.options.label)}
+        return open_explanation(self.folder, about | inputs_mark(self.batch))

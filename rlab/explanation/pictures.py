@@ -29,7 +29,7 @@ from rlab.present.style import DPI, INK, STYLE, new_figure, tidy
 from rlab.present.waves import waves
 from rlab.results.plots.moving import LONGEST, SHORTEST, SLOW
 from rlab.results.plots.signal import draw_boxes
-from rlab.results.viewers.heat import BAND, OVER, Heat, Mask, Shown, mixed
+from rlab.results.viewers.heat import BAND, FULL, OVER, SIGNED, Heat, Mask, Shown, mixed
 from rlab.storage.files import replacing
 from rlab.storage.names import file_name
 
@@ -57,12 +57,17 @@ class Overlay(Heat):
         if explanation.deviation is not None:  # how certain the sign of the map is
             ratio = explanation.maps[row].abs() / explanation.deviation[row].clamp(min=1e-12)
             heat = heat * torch.erf(ratio / 2**0.5)
-        leads = None if explanation.by_lead is None else explanation.by_lead[row]
+        leads, signed = None if explanation.by_lead is None else explanation.by_lead[row], explanation.drops is not None
+        if leads is not None:
+            leads = leads.clamp(min=0) / leads.max().clamp(min=1e-12)
+        if explanation.drops is not None:  # on one scale for all records
+            leads = (explanation.drops[row] / FULL).clamp(-1, 1)
         return cls(
             heat.numpy(),
             explanation.mask[row].numpy(),
             frame_shares(explanation.maps[row]).float().numpy() if batch.kind == "video" else None,
-            None if leads is None else (leads.clamp(min=0) / leads.max().clamp(min=1e-12)).numpy(),
+            None if leads is None else leads.numpy(),
+            signed,
             _classes(explanation, batch, row),
             f"explained {batch.label_name(int(explanation.labels[row]))}, by {explanation.method}",
             explanation.deviation is not None,
@@ -101,7 +106,7 @@ def picture(explanation: Explanation, batch: Batch, row: int) -> Image.Image:
     shown, over = shown_of(batch, row), Overlay.of(explanation, batch, row)
     if is_clinical(batch):
         heat = over.over_leads(len(shown.x))
-        return clinical_sheet(shown.x, heat, shown.leads, shown.rate or 1.0, over.title, over.notes)
+        return clinical_sheet(shown.x, heat, shown.leads, shown.rate or 1.0, over.title, over.notes, over.signed)
     return _strip(shown, over) if batch.kind == "signal" else _sheet(shown, over)
 
 
@@ -146,7 +151,8 @@ def _finished(figure: Figure, axes: list[Axes], colours: str, mask: Artist, over
     """The figure with a colour bar and a legend, drawn."""
     scale = matplotlib.cm.ScalarMappable(cmap=colours)
     bar = figure.colorbar(scale, ax=axes, fraction=0.04, pad=0.02, ticks=[0, 1])
-    bar.ax.set_yticklabels(["least", "most"], fontsize=6)
+    ends = [f"-{FULL:g}", f"+{FULL:g}"] if over.signed else ["least", "most"]
+    bar.ax.set_yticklabels(ends, fontsize=6)
     paler = [Patch(color="none", label="paler: less sure")] if over.paler else []
     figure.legend(handles=[mask, *paler], loc="outside lower left", fontsize=6, ncols=2)
     return figure_image(figure)
@@ -168,7 +174,7 @@ def _strip(shown: Shown, over: Overlay) -> Image.Image:
             low, high = float(lead.min()) - pad, float(lead.max()) + pad
             if paper:
                 draw_boxes(ax, (0, end), (low, high))
-            draw_heat(ax, heat, (0, end, low, high))
+            draw_heat(ax, heat, (0, end, low, high), signed=over.signed)
             ax.fill_between(at, low, low + 0.6 * pad, where=over.mask.tolist(), color=MASKED, step="mid", zorder=3)
             ax.plot(at, lead, color=INK, linewidth=1.0, zorder=4)
             ax.set(xlim=(0, end), ylim=(low, high), ylabel=shown.unit)
@@ -179,7 +185,9 @@ def _strip(shown: Shown, over: Overlay) -> Image.Image:
             place = ((cut.start + cut.stop) / 2 * step, 1.0)
             rows[0].annotate(name, place, xycoords=("data", "axes fraction"), ha="center", va="bottom", fontsize=6)
         rows[0].set_title(over.title, fontsize=7, loc="left", pad=9)
-        return _finished(figure, list(rows), BAND, Patch(color=MASKED, label="the mask"), over)
+        return _finished(
+            figure, list(rows), SIGNED if over.signed else BAND, Patch(color=MASKED, label="the mask"), over
+        )
 
 
 def draw_maps(explained: Mapping[str, Explanation], batch: Batch, rows: Sequence[int]) -> Figure:

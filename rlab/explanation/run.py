@@ -13,12 +13,13 @@ from rlab.core.channels import TOGETHER
 from rlab.core.vectors import wide
 from rlab.data.batch import Batch
 from rlab.errors import DataError, OptionError
-from rlab.explanation.base import RULE, ExplanationTask, Method, refuse_unscored
+from rlab.explanation.base import RULE, ExplanationTask, Method
 from rlab.explanation.belief import Belief
 from rlab.explanation.black_box import CaptumOcclusion, Drise, Hsic, KernelShap, Lime, Middle, Occlusion, Rise, Sobol
 from rlab.explanation.credit import Credit, fine_grid
 from rlab.explanation.explanation import Explanation
 from rlab.explanation.maps import hiding_filter
+from rlab.explanation.method_comparison import refuse_unscored
 from rlab.explanation.waves import Waves
 from rlab.explanation.white_box import AblationCam, GradCam, GradCamPlusPlus, IntegratedGradients, ScoreCam
 from rlab.filters.palette import refuse_pixels

@@ -18,11 +18,11 @@ from torch import Tensor
 from rlab.core.vectors import wide
 from rlab.data.batch import Batch
 from rlab.errors import DataError, OptionError
-from rlab.explanation.base import ROWS, RULE, SCORE, Method, refuse_unscored
+from rlab.explanation.base import ROWS, RULE, SCORE, Method
 from rlab.explanation.explanation import Explanation
-from rlab.explanation.maps import hiding_bank, ranks, to_unit
-from rlab.explanation.method_comparison import MethodComparison, ScoredMethod
-from rlab.explanation.subject import ClassSubject, Subject
+from rlab.explanation.maps import hiding_bank, ranks, threshold, to_unit
+from rlab.explanation.method_comparison import MethodComparison, ScoredMethod, refuse_unscored
+from rlab.explanation.subject import ClassSubject, Subject, find_subject
 from rlab.victims.base import Victim
 from rlab.victims.torch_module import TorchVictim
 
@@ -137,6 +137,8 @@ class MethodJudge:
             judged[name] = self._judge(victim, batch, method, labels, seed, shuffled)
             self.tell(name, judged[name])
         copy_rows = 0 if shuffled is None else shuffled.rows.total()
+        if any(scored.scores["sanity"].isnan().all() for scored in judged.values() if "sanity" in scored.scores):
+            left_out.append("There is no sanity check, because the copy with shuffled weights finds nothing to explain")
         return MethodComparison(batch, judged, tuple(left_out), seed, victim.rows.total() - before, copy_rows)
 
     def most(self, method: Method, size: tuple[int, ...]) -> int | None:
@@ -155,6 +157,7 @@ class MethodJudge:
         truth = subject.truth(batch.size) if batch.masks is None else batch.masks
         if truth is not None:
             scores |= against_truth(explanation, truth)
+            scores["dice_map"] = overlap(threshold(explanation.maps, self.rule), truth)["dice"]
         x0 = batch.x.to(victim.device)
         hidden = hiding_bank(x0, batch.bounds, [0] * len(batch))[:, 1]
         for name, insert in (("deletion", False), ("insertion", True)):
@@ -162,10 +165,14 @@ class MethodJudge:
 
         def correlation(other: Victim, labels: Tensor | None, seed: int) -> Tensor:
             """(n,) rank correlation with the maps of another run; NaN for samples that do not run again."""
-            some = slice(0, len(batch) if self.checked is None else self.checked)
-            again = method(other, batch[some], None if labels is None else labels[some], seed, self.rule)
             values = torch.full((len(batch),), math.nan, dtype=torch.float64)
-            values[some] = rank_correlation(explanation.maps[some], again.maps)
+            rows = torch.arange(len(batch))[: self.checked]
+            if other is not victim and other.prediction != "classes":  # the copy may find nothing to explain
+                rows = rows[find_subject(other, other(x0[: len(rows)], SCORE), batch[: len(rows)], None)[1]]
+            if len(rows):
+                some = batch[rows.tolist()]
+                again = method(other, some, None if labels is None else labels[rows], seed, self.rule)
+                values[rows] = rank_correlation(explanation.maps[rows], again.maps)
             return values
 
         if self.checks:

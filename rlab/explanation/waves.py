@@ -1,8 +1,9 @@
 """The method 'waves': how much removing P, QRS, ST or T in a group of leads lowers the class's probability of an ECG.
 
-A removed wave becomes the isoelectric line of its lead. Each part is removed several times, with every edge moved at random by up
-to 20 ms, because no delineation is exact. The interval is that of the mean over these cuts. A part's effect is shared equally by
-its points, so that sums over a map are effects.
+A removed wave becomes the isoelectric line of its lead. No delineation is exact, and definitions of the waves differ, so each part
+is removed several times: as it was found, and then in other windows, whose starts and stops move by up to 40 ms in all beats alike
+and by up to 20 ms in each of them. The interval is the range over all these cuts. A part's effect is shared equally by its
+points, so that sums over a map are effects; pictures show the effects themselves.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from rlab.explanation.base import ByLead, Drawn, ExplanationTask, lead_groups, r
 from rlab.explanation.effects import WaveEffects
 
 ISOELECTRIC = "isoelectric"
-FEWEST = 3  # cuts per part, for an interval
+FEWEST = 3  # cuts per part, for a range
+WINDOW = 0.04  # seconds by which the starts and stops of a wave move, alike in all beats
 EDGE, KNOT = 0.02, 0.1  # seconds by which edges move, and over which they move alike
 LEVEL_OVER = 0.1  # seconds over which the isoelectric line is a mean
 
@@ -46,17 +48,19 @@ class Waves(ByLead):
         else:
             fill = removed(task, self.remove)
         after = self._after(task, masks, groups, fill)  # (n, w, g, cuts)
-        cuts, before = after.shape[3], task.victim.probabilities(task.clean_score)
         leads = task.batch.leads or tuple(f"lead {number + 1}" for number in range(groups.shape[1]))
         names = group_names([g.nonzero().flatten().tolist() for g in groups], leads)
-        effects = WaveEffects(
-            SEGMENTS, names, before.float().cpu(), after.mean(3).cpu(), (after.std(3) / cuts**0.5).cpu(),
-            masks.any(2).cpu(), cuts - 1,
-        )  # fmt: skip
+        effects = WaveEffects(SEGMENTS, names, task.before, after.cpu(), masks.any(2).cpu())
         points = masks.sum(2)[:, :, None] * groups.sum(1)  # (n, w, g)
-        density = effects.effect.to(points.device) / points.clamp(min=1)
-        by_lead = torch.einsum("nwg,nwt,gc->nct", density, masks.float(), groups.float())
-        return Drawn(by_lead.sum(1), by_lead.sum(1).clamp(min=0), by_lead=by_lead, waves=effects)
+        effect = effects.effect.to(points.device)
+
+        def lead_maps(values: Tensor) -> Tensor:
+            """(n, w, g) -> (n, c, time)"""
+            return torch.einsum("nwg,nwt,gc->nct", values, masks.float(), groups.float())
+
+        by_lead = lead_maps(effect / points.clamp(min=1))
+        total = by_lead.sum(1)
+        return Drawn(total, total.clamp(min=0), by_lead=by_lead, waves=effects, drops=lead_maps(effect))
 
     def _after(self, task: ExplanationTask, masks: Tensor, groups: Tensor, fill: Tensor) -> Tensor:
         """(n, w, g, cuts): the class's probability after each cut of each part."""
@@ -76,12 +80,24 @@ class Waves(ByLead):
 
 
 def moved(mask: Tensor, seeds: Tensor, cuts: Tensor, rate: float) -> Tensor:
-    """mask (m, time) bool -> the same with every edge moved at random by up to EDGE seconds, by seed (m,) and cut (m,)."""
+    """mask (m, time) bool -> its windows and edges moved at random, by seed (m,) and cut (m,); cut 0 moves nothing."""
     time = mask.shape[1]
-    draws = 2 * uniform(seeds, cuts, 2 + int(time / (KNOT * rate))) - 1
-    shift = interpolate(draws[:, None], size=time, mode="linear", align_corners=True)[:, 0] * EDGE * rate
+    draws = (2 * uniform(seeds, cuts, 4 + int(time / (KNOT * rate))) - 1) * (cuts > 0)[:, None]
+    earlier, later = (draws[:, :2] * WINDOW * rate).round().long().T
+    mask = ends_moved(ends_moved(mask.flip(1), earlier).flip(1), later)
+    shift = interpolate(draws[:, None, 2:], size=time, mode="linear", align_corners=True)[:, 0] * EDGE * rate
     at = (torch.arange(time, device=mask.device) + shift.round().long()).clamp(0, time - 1)
     return mask.gather(1, at)
+
+
+def ends_moved(mask: Tensor, by: Tensor) -> Tensor:
+    """mask (m, time) bool -> the same with the stop of every stretch moved by (m,) points; a stretch may vanish."""
+    at, by = torch.arange(mask.shape[1], device=mask.device), by[:, None]
+    since = at - torch.where(mask, at, -len(at)).cummax(1).values  # points since the last inside
+    until = (
+        torch.where(mask, len(at) + at.max(), at).flip(1).cummin(1).values.flip(1) - at
+    )  # points to the next outside
+    return torch.where(by >= 0, since <= by, until > -by)
 
 
 def isoelectric(x0: Tensor, waves: Tensor, rate: float) -> Tensor:

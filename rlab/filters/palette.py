@@ -15,6 +15,7 @@ from rlab.filters.base import FAMILIES, GRADIENTS, Chance, Filter, as_filter, fr
 from rlab.filters.named import Distortion
 from rlab.filters.palettes import VOLTS, members, needs_more
 from rlab.storage.config import did_you_mean
+from rlab.storage.names import exact
 from rlab.storage.outside import short
 
 DECIBEL = "dB"
@@ -47,7 +48,7 @@ class Entry:
     @property
     def name(self) -> str:
         roll = f"#{self.draw + 1}" if self.draw else ""
-        return f"{self.filter.name}@{self.severity:g}{self.unit or self.filter.unit}{roll}"
+        return f"{self.filter.name}@{exact(self.severity)}{self.unit or self.filter.unit}{roll}"
 
     @property
     def called_with(self) -> float:

@@ -71,7 +71,9 @@ KINDS = (
         f"{_RECORDS}:harden_compare",
     ),
     RunKind("harden", ("log.json",), "rlab.hardening.pages:hardening_page", f"{_RECORDS}:harden"),
-    RunKind("corrupt", ("results.json", "corruptions.png"), "rlab.corruptions.report:corruption_page"),
+    RunKind(
+        "corrupt", ("results.json", "corruptions.png"), "rlab.corruptions.report:corruption_page", f"{_RECORDS}:corrupt"
+    ),
     RunKind("benchmark run", ("report.json",), f"{_PAGES}:benchmark_run"),
     RunKind("benchmark verify", ("verification.json",), "rlab.benchmarking.verify:verification_page"),
     RunKind("doctor", ("doctor.json",), "rlab.diagnosis.report:diagnosis_page"),

@@ -13,6 +13,7 @@ from rlab.auditing.stages import read_audit
 from rlab.comparison.comparison import Comparison
 from rlab.comparison.outcome import Figures
 from rlab.core.trace import DISTANCE_NAMES
+from rlab.corruptions.report import read_corruptions
 from rlab.errors import OptionError
 from rlab.folders.kinds import read_record
 from rlab.hardening.comparison import COMPARISON
@@ -120,6 +121,16 @@ def compare(run: Path) -> RunRecord:
         figures |= {f"{name}: within {q}": own.within[q] for q in WITHIN if q < comparison.budget}
     settings = {"budget": comparison.budget, "seed": comparison.seed, "attacks": list(comparison.outcomes)}
     return RunRecord(run, "compare", _flat(settings), figures)
+
+
+def corrupt(run: Path) -> RunRecord:
+    report, config = read_corruptions(run), run / CONFIG
+    figures = {
+        number.name: number.value for number in report.numbers() if isinstance(number.value, int | float | Share)
+    }
+    figures |= {kind: Share(tally.accuracy) for kind, tally in report.totals().items()}
+    settings = read_config(config) if config.is_file() else {"kinds": list(report.kinds), "levels": report.levels}
+    return RunRecord(run, "corrupt", _flat(settings), figures | {"queries": report.rows})
 
 
 def harden(run: Path) -> RunRecord:

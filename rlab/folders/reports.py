@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from rlab.comparison.comparison import Comparison
 from rlab.data.batch import Samples
 from rlab.data.kinds import kind_of
 from rlab.data.load import DataOptions
-from rlab.errors import Notice
+from rlab.errors import give_notice
 from rlab.folders.kinds import finished_kind
 from rlab.learning.simulator import read_simulator
 from rlab.present.page import Block, Facts, Number, Page, Section, Text, write_page
@@ -66,7 +65,7 @@ def report_run(
     if out is None and is_read_only(run):
         out = Path(f"{run.resolve().name}.html")
         refuse_existing(out)
-        warnings.warn(f"{run} is read-only, so the page goes to the current folder, as {out}", Notice, stacklevel=2)
+        give_notice(f"{run} is read-only, so the page goes to the current folder, as {out}")
     with nullcontext() if out else hold(run, "report"), reading(run):
         return write_page(kind.make_page(run, PageOptions(samples, data)), Path(out) if out else run / PAGE)
 

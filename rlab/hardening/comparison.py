@@ -38,7 +38,7 @@ from rlab.present.result import PathLike, Result
 from rlab.present.table import Table
 from rlab.progress import quiet, showing
 from rlab.results.result import AttackResult
-from rlab.runs.fingerprint import data_fingerprint, weights_fingerprint
+from rlab.runs.fingerprint import data_fingerprint
 from rlab.runs.understood import say_nothing
 from rlab.stats import Estimate
 from rlab.storage.config import Options, check
@@ -231,7 +231,7 @@ def _measure(
         measured = measure_robustness(hardened, data.test, evaluation, unchanged, policy)
         return replace(measured, attack=measured.attack if method == UNCHANGED else None)
 
-    about = [weights_fingerprint(victim.model.state_dict()), options.harden.plain(), trained_on]
+    about = [victim, options.harden, trained_on]
     return Measurements(out if policy_for is None else None, evaluation, data.test).once(name, about, make)
 
 

@@ -32,6 +32,7 @@ from rlab.hardening.run import Hardened, harden, refuse_shared
 from rlab.hardening.trainable import goal_of, trainable
 from rlab.hardening.trainer import FIRST, SHARES
 from rlab.progress import Progress
+from rlab.runs.inputs import relabelled
 from rlab.runs.understood import Announce, Understood, say_nothing
 from rlab.storage.config import check
 from rlab.victims.base import Victim
@@ -72,8 +73,10 @@ class HardeningJob:
         batch = options.data.load()
         options, defaulted = options.filled(batch)
         victim = load_model(options.model, batch.bounds)
+        batch = relabelled(batch, victim.own_classes)
         announce(Understood(batch, (victim,), defaulted))
-        train, test = _split(batch, None if options.test is None else options.test.load())
+        test = None if options.test is None else relabelled(options.test.load(), victim.own_classes)
+        train, test = _split(batch, test)
         return cls(victim, train, test, options.harden.following(options), options.evaluation_options(), minutes)
 
     def run(self, folder: Path, progress: Progress | bool = True) -> MeasuredHardening:

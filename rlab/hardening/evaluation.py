@@ -30,9 +30,10 @@ from rlab.priors.file import read_prior
 from rlab.progress import bar
 from rlab.results.result import AttackResult, Setting, Status, from_parts, to_arrays, to_rows
 from rlab.runs.attack import run_attack
-from rlab.runs.fingerprint import agent_fingerprint, data_fingerprint, weights_fingerprint
+from rlab.runs.fingerprint import data_fingerprint, named_in
 from rlab.runs.options import make_attack
 from rlab.stats import Estimate, Floats, over_seeds, ratio_over_seeds
+from rlab.storage.contents import Contents
 from rlab.storage.digest import digest
 from rlab.storage.lock import hold
 from rlab.storage.resume import Resume
@@ -142,7 +143,7 @@ def measure_before_after(
 ) -> dict[str, RobustnessMeasurement]:
     """Measure 'before' and 'after' on test data; stored in the folder, unless a policy is trained for each model."""
     keep = Measurements(folder if policy_for is None else None, options, test)
-    about = [weights_fingerprint(victim.model.state_dict()) for victim in (hardened.original, hardened.victim)]
+    about = [hardened.original, hardened.victim]
 
     def measure(victim: TorchVictim, original: AttackResult | None = None) -> RobustnessMeasurement:
         rows = victim.rows.total()
@@ -161,14 +162,15 @@ class Measurements:
         self.resume = None if folder is None else Resume(folder / MEASUREMENTS, {"command": "measure robustness"})
         if self.resume is not None:
             self.resume.clean()
-        self.inputs = [options.plain(), agent_fingerprint(str(options.attack.policy)), data_fingerprint(test)]
+        named = {key: contents.mark() for key, contents in named_in(options.plain()).items()}
+        self.inputs = [options, named, data_fingerprint(test)]
 
     def once(self, key: str, about: object, make: Callable[[], RobustnessMeasurement]) -> RobustnessMeasurement:
         """The stored measurement or a new one; `about` is what it depends on besides the options and the test data."""
         if self.resume is None:
             return make()
-        fingerprint = digest(self.inputs, about)
-        return RobustnessMeasurement.of(self.resume.step(key, fingerprint, lambda: make().tree(), stale="remake"))
+        whole = Contents.of([self.inputs, about])
+        return RobustnessMeasurement.of(self.resume.step(key, whole, lambda: make().tree(), stale="remake"))
 
 
 def _square(victim: TorchVictim, batch: Batch, options: EvaluationOptions) -> Floats:
@@ -178,7 +180,7 @@ def _square(victim: TorchVictim, batch: Batch, options: EvaluationOptions) -> Fl
     square = make_attack(
         batch, palette=(f"channel_shift@{radius:.6f}",), patch=declared.patch, channels=TOGETHER, policy="square",
         goal=goal_of(victim),
-        budget=options.square_budget, chunk=declared.chunk, cleanup=False, seed=declared.seed,
+        budget=options.square_budget, chunk=declared.chunk, until="flip", seed=declared.seed,
     )  # fmt: skip
     with bar(len(batch), "measuring by Square") as progress:
         result = run_attack(square, victim, batch, progress=progress)
@@ -202,8 +204,12 @@ def corruption_curves(victim: TorchVictim, batch: Batch, palette: Palette, seed:
     """Accuracy (levels, n) over the palette's filters, and over all other filters for this rank."""
     groups: dict[str, list[Filter]] = {"corruptions": [], "held_out": []}
     own = {entry.filter.name: entry.filter for entry in palette.entries}
-    built_in = {filter.name: filter for filter in all_filters(batch.rank, batch.x.shape[1])}
-    for name, filter in {**own, **built_in}.items():
+    others = [filter for filter in all_filters(batch.rank, batch.x.shape[1]) if filter.name not in own]
+    rate = batch.rate or math.inf  # filters that need a higher rate are left out
+    bound = {
+        filter.name: filter.at_rate(batch.rate) for filter in others if not filter.rated or rate > filter.least_rate
+    }
+    for name, filter in {**own, **bound}.items():
         groups["corruptions" if name in own else "held_out"].append(filter)
     return {
         name: np.stack([_at_level(victim, batch, filters, level, seed) for level in range(LEVELS)])

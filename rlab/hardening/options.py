@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import is_dataclass
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, InstanceOf, field_serializer, field_validator, model_validator
@@ -109,7 +108,23 @@ class HardenOptions(Options):
     def _recipe(cls, values: Any) -> Any:
         """From scratch, the recipe's values replace the defaults."""
         scratch = isinstance(values, Mapping) and values.get("from_scratch") is True
-        return {**RECIPE, **values} if scratch else values
+        left_out = ("shift",) if scratch and values.get("mode") == "rounds" else ()
+        return {**{k: v for k, v in RECIPE.items() if k not in left_out}, **values} if scratch else values
+
+    @model_validator(mode="after")
+    def _live(self) -> Self:
+        """Rounds train on samples that were attacked before, so what changes a batch before the attack has no place there."""
+        given = {
+            "augment": self.augment is not None,
+            "shift": self.shift > 0,
+            "mirror": self.mirror,
+            "views": self.views != 1,
+        }
+        if self.mode == "rounds" and (ignored := [name for name, set_ in given.items() if set_]):
+            raise ValueError(
+                f"the mode 'rounds' cannot use {' and '.join(map(repr, ignored))}: leave it out, or use the mode 'live'"
+            )
+        return self
 
     @field_validator("palettes", mode="before")
     @classmethod
@@ -128,8 +143,7 @@ class HardenOptions(Options):
 
     @field_serializer("adversary", when_used="json")
     def _adversary_name(self, value: str | AdversaryGenerator) -> str:
-        """A name for the fingerprint, without the memory address that a custom generator's repr may contain."""
-        return value if isinstance(value, str) else repr(value) if is_dataclass(value) else type(value).__name__
+        return value if isinstance(value, str) else type(value).__name__
 
     @property
     def total_epochs(self) -> int:

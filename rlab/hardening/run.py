@@ -27,10 +27,11 @@ from rlab.hardening.trainer import HardeningTrainer
 from rlab.present.page import Page
 from rlab.present.result import PathLike, Result
 from rlab.progress import Progress, showing, shown
-from rlab.runs.fingerprint import data_fingerprint, files_of, weights_fingerprint
-from rlab.runs.inputs import Data, Model, as_batch, taken
+from rlab.runs.fingerprint import data_fingerprint, named_in
+from rlab.runs.inputs import Data, Model, as_batch, relabelled, taken
 from rlab.runs.understood import Announce, Understood, show
 from rlab.storage.config import check, check_keywords, takes
+from rlab.storage.contents import Contents
 from rlab.storage.digest import digest
 from rlab.storage.files import write_atomically, write_json
 from rlab.storage.resume import open_run
@@ -69,6 +70,7 @@ def harden(
         announce(Understood(batch, (victim,)))
         original = twin(trainable(victim, batch))
         unseen = None if validation is None else as_batch(validation, bounds=batch.bounds)
+        unseen = unseen and relabelled(unseen, victim.own_classes)
     chosen = chosen.filled(batch)
     train, judged_on = _split(batch, unseen, chosen)
     original.chunk = max(original.chunk, min(chosen.batch_size, len(train)))
@@ -76,9 +78,10 @@ def harden(
     question = {
         "command": "harden",
         **chosen.plain(),
-        "the model": weights_fingerprint(trainer.start),
+        "the model": Contents.of(original),
+        "the options": Contents.of(chosen),
         "the data": [data_fingerprint(part) for part in (batch, unseen) if part is not None],
-        **files_of(chosen.plain()),
+        **named_in(chosen.plain()),
     }
     with ExitStack() as stack:
         stack.enter_context(fitting_threads(original, batch))

@@ -9,6 +9,7 @@ A tenth of the inputs is kept aside, with all their distorted copies, to measure
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -29,6 +30,7 @@ BATCH, LEARNING_RATE, WEIGHT_DECAY = 64, 4e-3, 5e-4
 EPOCHS, FEWEST_STEPS, MOST_STEPS = {"cpu": 30, "cuda": 60}, 300, 6000
 FEWEST = 8  # inputs from which anything can be learned
 ASIDE, FEWEST_ASIDE = 0.1, 32  # the share of the inputs kept aside, and the fewest where there are enough
+PACE, FIRST_STEPS = 30.0, 20  # seconds between two words on training, and the steps after which the first comes
 Weights = Mapping[str, Tensor]
 Remember = Callable[[str, Callable[[], Weights]], Weights]  # by key: weights made earlier, or made now
 Tell = Callable[[str], None]
@@ -47,7 +49,8 @@ def distil(
 ) -> Simulator:
     """Students of the victim that gave these answers; `start` goes on from earlier students in half the steps.
 
-    `progress` gets a line for each student. `remember` stores each student's weights when they are made and returns stored ones.
+    `progress` gets a line for each student, and one every half a minute. `remember` stores each student's weights when they are
+    made and returns stored ones.
     """
     aside = keep_aside(answers.source, seed)
     lesson = Lesson(answers[(~aside).nonzero()[:, 0]], bounds, multilabel, device)
@@ -55,10 +58,13 @@ def distil(
     abouts = shapes_for(tuple(answers.x.shape[2:]), device) if start is None else start.card.students
     students, said, agreements = list[Student](), list[Tensor](), list[float]()
     for number, about in enumerate(abouts):
+        began, name = time.monotonic(), f"student {number + 1} of {len(abouts)} ({about.architecture})"
         first = None if start is None else start.students[number]
 
-        def make(about: StudentShape = about, number: int = number, first: Student | None = first) -> Weights:
-            return lesson.teach(about, seed + number, first).state_dict()
+        def make(
+            about: StudentShape = about, number: int = number, first: Student | None = first, name: str = name
+        ) -> Weights:
+            return lesson.teach(about, seed + number, first, lambda line: progress(f"{name}: {line}")).state_dict()
 
         student = lesson.make(about)
         student.load_state_dict(dict(remember(f"{number}-{about.architecture}", make)))
@@ -66,7 +72,7 @@ def distil(
         with torch.no_grad():
             said.append(student_scores(student, test.x, multilabel))
         agreements.append(agreement(said[-1], test.scores, multilabel))
-        progress(f"student {number + 1} of {len(abouts)} ({about.architecture}) agrees on {agreements[-1]:.1%}")
+        progress(f"{name} agrees on {agreements[-1]:.1%}, after {time.monotonic() - began:.0f} s on {device}")
     mean, clean, changed = torch.stack(said).mean(0), ~test.changed, int(answers.changed.sum())
     low, high = (end if math.isfinite(end) else None for end in bounds)
     card = SimulatorCard(
@@ -127,7 +133,7 @@ class Lesson:
     def make(self, about: StudentShape) -> Student:
         return Student(about, self.shape, self.answers.scores.shape[1]).to(self.device)
 
-    def teach(self, about: StudentShape, seed: int, start: Student | None) -> Student:
+    def teach(self, about: StudentShape, seed: int, start: Student | None, tell: Tell = lambda line: None) -> Student:
         """A trained student."""
         with seeded_globals(seed), torch.backends.cudnn.flags(enabled=True, deterministic=True):
             student = self.make(about)
@@ -136,10 +142,10 @@ class Lesson:
             else:
                 student.load_state_dict(start.state_dict())
             steps = steps_for(len(self.answers), self.device, start is not None)
-            self._train(student.train(), steps, 1.0 if start is None else 0.5)
+            self._train(student.train(), steps, 1.0 if start is None else 0.5, tell)
         return student.eval()
 
-    def _train(self, student: Student, steps: int, pace: float) -> None:
+    def _train(self, student: Student, steps: int, pace: float, tell: Tell) -> None:
         x, scores = self.answers.x.to(self.device), self.answers.scores
         # the probabilities of a victim that returns labels are 0 and 1, which makes the loss a cross entropy
         wanted = (scores.sigmoid() if self.multilabel else scores.softmax(1)).to(self.device)
@@ -149,7 +155,11 @@ class Lesson:
         optimizer = torch.optim.AdamW(student.parameters(), weight_decay=WEIGHT_DECAY, fused=True)
         schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, pace * LEARNING_RATE, total_steps=steps)
         waiting = torch.empty(0, dtype=torch.int64)
-        for _ in range(steps):
+        told = began = time.monotonic()
+        for step in range(steps):
+            if time.monotonic() - told > PACE or (step == FIRST_STEPS and told == began):
+                told = time.monotonic()
+                tell(f"{step:,} of {steps:,} steps, about {(told - began) / step * (steps - step):.0f} s left")
             while len(waiting) < min(BATCH, len(x)):
                 waiting = torch.cat([waiting, torch.randperm(len(x))])
             rows, waiting = waiting[:BATCH].to(self.device), waiting[BATCH:]

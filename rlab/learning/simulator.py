@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from safetensors.torch import save as to_bytes
 from torch import Tensor
 
-from rlab import __version__
+from rlab import __version__, learning
 from rlab.data.batch import Samples
 from rlab.errors import ModelError
 from rlab.learning.students import MOST_CLASSES, MOST_SIDE, Student, StudentShape
@@ -80,6 +80,13 @@ class Simulator:
     def digest(self) -> str:
         """Equal only for equal simulators."""
         return digest(self.content())
+
+    @property
+    def weak(self) -> str:
+        """Why searches leave these students out; empty if they agree with the model often enough."""
+        share = self.card.agreement
+        agree = f"the students agree with the model on only {share:.0%} of {self.card.aside:,} answers kept aside"
+        return "" if share >= learning.ENOUGH else f"{agree}, and below {learning.ENOUGH:.0%} they mislead a search"
 
     @property
     def bounds(self) -> tuple[float, float]:

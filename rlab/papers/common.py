@@ -29,7 +29,7 @@ from rlab.storage.config import write_config
 from rlab.storage.files import write_text
 from rlab.storage.resume import Resume
 from rlab.training.episodes import EpisodeSampler
-from rlab.training.trainer import LOG, Figures, MetricLogger, Tell, TrainingOptions, make_card
+from rlab.training.trainer import LOG, Figures, MetricLogger, Tell, TrainingOptions, first_update, make_card
 
 AGENT, PICTURE = "agent.safetensors", "learning.svg"
 SHIPPED = {"two_agents": "video"}  # agents that beat random changes on a model they have not seen
@@ -143,6 +143,7 @@ class Training:
     updates: int = 0
     seconds: float = 0.0
     best: float = -math.inf
+    validating: float = 0.0  # seconds of the last validation
 
     def run(self) -> Path:
         """Write the agent, or continue from the last piece that was finished."""
@@ -154,12 +155,13 @@ class Training:
             self.piece, self.updates = saved["piece"], saved["updates"]
             self.seconds, self.best = saved["seconds"], saved["best"]
         logger = MetricLogger(folder / LOG, (saved or {}).get("log", ()), self.options.tensorboard)
-        while self.piece < self.options.validations:
-            figures, began = self._learn_a_piece(), time.monotonic()
+        while self.piece < self.options.validations and (not self.piece or self._progress() < 1):
+            figures, began = self._learn_a_piece(logger), time.monotonic()
             self.learner.network.eval()
             figures |= self.validate()
+            self.validating = time.monotonic() - began
             if self.options.updates is None:  # the minutes include validations
-                self.seconds += time.monotonic() - began
+                self.seconds += self.validating
             distance = figures["median_l2"]  # a score of success first, then of a short distance
             score = figures["success"] - (0.01 * distance if math.isfinite(distance) else 1.0)
             if score > self.best or self.options.keep == "last" or not (folder / AGENT).exists():
@@ -176,24 +178,31 @@ class Training:
             self.tell(figures)
         return folder / AGENT
 
-    def _learn_a_piece(self) -> Figures:
+    def _learn_a_piece(self, logger: MetricLogger) -> Figures:
         """Until the next validation is due -> the mean of each figure."""
         seed = self.options.seed * 10_007 + self.piece
         torch.manual_seed(seed)
         self.learner.network.train()
         self.learner.begin(seed)
         due, began = (self.piece + 1) / self.options.validations, time.monotonic() - self.seconds
+        if self.options.updates is None:  # so that the next validation ends in time
+            due -= self.validating / (60 * self.options.minutes)
         told: list[Figures] = []
         while not told or self._progress() < due - 1e-9:
-            told.append(self.learner.update(min(1.0, self._progress())))
+            before = self.seconds
+            told.append(self.learner.update(self._progress()))
             self.updates, self.seconds = self.updates + 1, time.monotonic() - began
+            if self.updates == 1 and self.options.updates is None:
+                logger.note(line := first_update(self.seconds - before, self.options), self.seconds)
+                self.tell(line)
         means = {name: _mean([figures[name] for figures in told if name in figures]) for name in told[-1]}
         return means | {"updates": float(self.updates), "minutes": self.seconds / 60, "progress": self._progress()}
 
     def _progress(self) -> float:
+        """The share of the training that is over; a validation or an update may run over the time."""
         if self.options.updates is not None:
-            return self.updates / self.options.updates
-        return self.seconds / (60 * self.options.minutes)
+            return min(1.0, self.updates / self.options.updates)
+        return min(1.0, self.seconds / (60 * self.options.minutes))
 
 
 def _mean(values: Sequence[float]) -> float:

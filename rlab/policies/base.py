@@ -30,6 +30,9 @@ class Policy(ABC, Generic[S]):
     def propose(self, state: State, memory: S, task: Task) -> Proposal[S]:
         """One proposal for every row. Draw random numbers with `rlab.core.rng` from the row's seed and step only."""
 
+    def __repr__(self) -> str:
+        return type(self).__name__
+
     def by_labels(self) -> Policy[Any] | None:
         """The search to use if the model returns labels only; None if there is none."""
         return None
@@ -59,7 +62,6 @@ def act(state: State, add: Tensor, restore: Tensor) -> Proposal[NoMemory]:
     return propose(edit(state.assignment, add, restore), Accept.IF_BETTER)
 
 
-def legal_adds(state: State) -> Tensor:
-    """(n, f + 1, p) bool: entries that would change the patch; entry 0 restores it."""
-    entries = torch.arange(state.bank.shape[1], device=state.assignment.device)
-    return state.assignment[:, None] != entries[:, None]
+def legal_adds(assignment: Tensor, entries: int) -> Tensor:
+    """assignment (n, p) -> (n, f + 1, p) bool: entries that would change the patch; entry 0 restores it."""
+    return assignment[:, None] != torch.arange(entries + 1, device=assignment.device)[:, None]

@@ -39,7 +39,7 @@ class Greedy(Policy[Sweep]):
         return task.entries * len(task.grid) + 1
 
     def propose(self, state: State, memory: Sweep, task: Task) -> Proposal[Sweep]:
-        adds = legal_adds(state)
+        adds = legal_adds(state.assignment, task.entries)
         adds[:, 0] = False
         adds = adds.flatten(1)
         ahead = adds & (torch.arange(adds.shape[1], device=adds.device) >= memory.next)

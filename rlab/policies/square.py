@@ -1,7 +1,8 @@
 """Square attack's proposals (Andriushchenko et al. 2020, https://arxiv.org/abs/1912.00049) on the patch grid, any rank.
 
 A box of patches at a random place takes one random palette entry; the box shrinks on the paper's schedule; a proposal is
-accepted if it is better. The search starts from the clean input, because rlab measures the distortion.
+accepted if it is better. The search starts from the clean input, because rlab measures the distortion, and goes on after
+its first flip (see `rlab.policies.ball`).
 """
 
 from __future__ import annotations
@@ -11,11 +12,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from rlab.core.batched import NoMemory
-from rlab.core.env import Accept, Proposal, State, Task, propose
+from rlab.core.env import State, Task
 from rlab.core.rng import uniform
 from rlab.errors import OptionError
-from rlab.policies.base import MemorylessPolicy
+from rlab.policies.ball import BallSearch
 from rlab.storage.config import named_keywords
 
 _HALVE_AT = (10, 50, 200, 500, 1000, 2000, 4000, 6000, 8000)  # of 10,000 steps: the share of patches halves at each
@@ -23,7 +23,7 @@ _HALVE_AT = (10, 50, 200, 500, 1000, 2000, 4000, 6000, 8000)  # of 10,000 steps:
 
 @named_keywords
 @dataclass(frozen=True)
-class Square(MemorylessPolicy):
+class Square(BallSearch):
     """Square attack on the patch grid; its first boxes cover `share` of all patches (the paper's p)."""
 
     share: float = 0.1
@@ -34,7 +34,7 @@ class Square(MemorylessPolicy):
                 f"expected share, the part of all patches that a box covers, above 0 and up to 1, got {self.share!r}"
             )
 
-    def propose(self, state: State, memory: NoMemory, task: Task) -> Proposal[NoMemory]:
+    def move(self, assignment: Tensor, state: State, task: Task) -> Tensor:
         rank = len(task.grid.shape)
         draw = uniform(state.seed, state.step, rank + 1)
         side = share_at(self.share, state.step, task.budget) ** (1 / rank)
@@ -46,7 +46,7 @@ class Square(MemorylessPolicy):
             first = (draw[:, axis] * (count - length + 1)).floor()
             inside &= (position >= first[:, None]) & (position < (first + length)[:, None])
         entry = 1 + (draw[:, rank:] * task.entries).long()
-        return propose(torch.where(inside, entry, state.assignment), Accept.IF_BETTER)
+        return torch.where(inside, entry, assignment)
 
 
 def share_at(share: float, step: Tensor, budget: int) -> Tensor:

@@ -12,6 +12,11 @@ MOST = 100  # boxes of one answer, as in the metrics of COCO
 FLOOR = 0.001  # lowest score of a box
 NOBODY = -1  # class of a place without a box
 COLUMNS, TARGET_COLUMNS = 6, 5
+UNDECODED = "no box of the model overlaps an object by 10%, whatever its class and score"
+DECODE = (
+    "check the range of its inputs and how its boxes are read (docs/beyond.md); if they are relative to the cells of the "
+    "network's grid, decode them as examples/detector.py does"
+)
 _CANDIDATES = 500  # boxes with the highest scores, among which overlapping ones are removed
 
 
@@ -98,6 +103,13 @@ class Boxes:
     def encode(self) -> Tensor:
         """Boxes -> rows (n, 6 m) float32."""
         return torch.cat([self.xyxy, self.score[..., None], self.label[..., None].to(self.score.dtype)], 2).flatten(1)
+
+
+def all_missed(rows: Tensor, targets: Tensor) -> bool:
+    """Whether no box in rows (n, 6 m) overlaps an object, if any, of targets (n, 5 k), as if the boxes were not in pixels."""
+    found, objects = Boxes.decode(rows), TargetBoxes.decode(targets)
+    shared = overlaps(objects.xyxy, found.xyxy) * objects.there[..., None]
+    return bool(objects.there.any() and (shared * (found.score >= FLOOR)[:, None] < 0.1).all())
 
 
 def overlaps(first: Tensor, second: Tensor) -> Tensor:

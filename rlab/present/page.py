@@ -15,7 +15,7 @@ import rlab
 from rlab.present.chart import Chart
 from rlab.present.environment import make_environment, script_digest
 from rlab.present.inline import opened
-from rlab.present.table import Cell, Share, Table, Value, text
+from rlab.present.table import Cell, Share, Table, Tone, Value, text
 from rlab.present.viewer import Ramp, Viewer
 from rlab.redact import redact
 from rlab.stats import Estimate
@@ -164,6 +164,15 @@ class Banner:
 
     passed: bool
     sentence: str
+    undecided: bool = False  # not passed, but nothing failed either
+
+    @property
+    def word(self) -> str:
+        return "passed" if self.passed else "undecided" if self.undecided else "failed"
+
+    @property
+    def tone(self) -> Tone:
+        return "pass" if self.passed else "warn" if self.undecided else "fail"
 
 
 @dataclass(frozen=True)

@@ -73,9 +73,8 @@ def hatch(entry: int) -> str:
     return HATCHES[(entry - 1) // len(HUES) % len(HATCHES)]
 
 
-def swatch(entry: int, label: str, alpha: float = 0.35) -> Patch:
-    face = (hue(entry), alpha)
-    return Patch(facecolor=face, edgecolor=hue(entry), hatch=hatch(entry), linewidth=1.2, label=label)
+def swatch(colour: str, hatching: str, label: str, alpha: float = 0.35) -> Patch:
+    return Patch(facecolor=(colour, alpha), edgecolor=colour, hatch=hatching, linewidth=1.2, label=label)
 
 
 def list_below(figure: Figure, handles: Sequence[Line2D | Patch]) -> None:

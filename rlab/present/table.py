@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 import re
 import shlex
@@ -142,6 +143,16 @@ class TerminalTable:
 
 
 terminal = TerminalTable
+
+
+def as_text(table: Table, width: int = 80) -> str:
+    """The table as a terminal of this width shows it, without colours."""
+    from rich.console import Console
+
+    console = Console(file=io.StringIO(), width=width, color_system=None)
+    with console.capture() as shown:
+        console.print(TerminalTable(table))
+    return shown.get()
 
 
 def _column(table: Table, at: int) -> _Column:

@@ -20,7 +20,7 @@ class Ramp:
 
 @dataclass(frozen=True)
 class Mark:
-    """The patches of one palette entry in a range of frames, as a path in the stage's units."""
+    """The patches of one palette entry and strength in a range of frames, as a path in the stage's units."""
 
     colour: str
     name: str
@@ -30,6 +30,7 @@ class Mark:
     dashed: bool = False  # for entries that share a colour with another
     band: bool = False  # a part of a map, which the ramp explains
     frame: bool = False  # an outline, such as the box of an object
+    strength: float = 1.0  # of the shade
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,9 @@ class Prior(ABC):
     def __str__(self) -> str:
         return type(self).__name__
 
+    def __repr__(self) -> str:
+        return type(self).__name__
+
     def suited(self, shape: tuple[int, ...]) -> Prior:
         """The prior for inputs of this shape (c, *size), usually itself; raises an error if it does not fit them."""
         return self

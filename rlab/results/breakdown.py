@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from rlab.errors import OptionError
+from rlab.results.change import flip_shares
 from rlab.results.data import ResultData
 from rlab.results.predicted import class_words
 from rlab.stats import median_of
@@ -54,17 +55,14 @@ def by_class(result: ResultData) -> list[ClassRow]:
 
 
 def by_distortion(result: ResultData) -> dict[str, dict[str, float]]:
-    """Class -> filter -> share of its flipped samples that use the filter after cleanup."""
+    """Class -> filter -> its mean share of the squared change of the class's flips; nothing if inputs were not kept."""
+    rows, by_entry = flip_shares(result)
     filters = entry_filters(result.setting.palette)
     shares: dict[str, dict[str, float]] = {}
     for name, held in class_members(result):
-        won = held & result.succeeded
-        if won.any():
-            chosen = result.assignment[won].long()
-            shares[name] = {
-                filter_name: float(torch.isin(chosen, torch.tensor(entries)).any(1).float().mean())
-                for filter_name, entries in filters.items()
-            }
+        if held[rows].any():
+            own = by_entry[held[rows]].mean(0)
+            shares[name] = {each: float(sum(own[entry - 1] for entry in entries)) for each, entries in filters.items()}
     return shares
 
 

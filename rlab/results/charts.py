@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 import matplotlib
 import numpy as np
-import torch
 from matplotlib.colors import to_hex
 from torch import Tensor
 
@@ -25,6 +24,7 @@ from rlab.present.style import hue
 from rlab.present.table import number
 from rlab.present.viewer import Ramp
 from rlab.results.breakdown import class_members
+from rlab.results.change import flip_shares
 from rlab.results.data import ResultData
 from rlab.stats import Floats
 
@@ -125,25 +125,25 @@ def time_charts(result: ResultData) -> list[Chart]:
 
 
 def place_panels(result: ResultData) -> list[Picture | Bars]:
-    """The map of distorted places in images and frames, and how often each filter and group of channels is used."""
+    """The map of distorted places in images and frames, and how much of the change each filter and group of channels made."""
     share, setting = _share(result), result.setting
     if share is None:
         return []
-    assignment, palette = result.assignment[result.succeeded], setting.palette
-    counts = torch.bincount(assignment.flatten().long(), minlength=len(palette) + 1)[1:].tolist()
-    filters = [(palette[k], counts[k], hue(k + 1)) for k in sorted(range(len(counts)), key=lambda k: -counts[k])]
-    groups = (assignment != 0).sum(0).view(len(setting.groups) or 1, -1).sum(1).tolist()
-    channels = [(name, count, hue(1)) for name, count in zip(setting.groups, groups, strict=False)]
+    means = flip_shares(result)[1].mean(0).tolist()
+    filters = [(name, mean, hue(k)) for k, (name, mean) in enumerate(zip(setting.palette, means, strict=True), 1)]
+    groups = (result.assignment[result.succeeded] != 0).sum(0).view(len(setting.groups) or 1, -1).sum(1)
+    parts = (groups / groups.sum()).tolist()
+    channels = [(name, part, hue(1)) for name, part in zip(setting.groups, parts, strict=False)]
     where = [] if kind_of(setting.size) == "signal" else [_where(result, share)]
-    return [*where, *_usage("Filters", filters), *_usage("Channels", channels)]
+    by_filter = _shares("Filters: share of the squared change", filters)
+    return [*where, *by_filter, *_shares("Channels: share of the distorted patches", channels)]
 
 
-def _usage(what: str, counts: Sequence[tuple[str, int, str]]) -> list[Bars]:
-    """Bars of name, count and colour, without what is not used."""
-    used = [(name, count, colour) for name, count, colour in counts if count][:MOST_BARS]
-    most = max((count for _, count, _ in used), default=1)
-    bars = [Bar(name, count / most, f"{count:,}", colour) for name, count, colour in used]
-    return [Bars(f"{what}: patches of flipped samples", bars)] if bars else []
+def _shares(title: str, shares: Sequence[tuple[str, float, str]]) -> list[Bars]:
+    """Bars of name, share and colour, the largest first, without those that round to nothing."""
+    shown = sorted((each for each in shares if each[1] >= 0.005), key=lambda each: -each[1])[:MOST_BARS]
+    bars = [Bar(name, share / shown[0][1], f"{share:.0%}", colour) for name, share, colour in shown]
+    return [Bars(title, bars)] if bars else []
 
 
 def class_bars(result: ResultData) -> list[Bars]:

@@ -10,11 +10,12 @@ import torch
 from torch import Tensor
 
 from rlab.core.goals import parse_goal
-from rlab.core.goals.boxes import OVERLAP, SCORE, BoxGoal
+from rlab.core.goals.boxes import OVERLAP, SCORE, Appear, BoxGoal, Move, ObjectGoal, Vanish
 from rlab.core.setting import Setting
 from rlab.predictions.boxes import Boxes, TargetBoxes, overlaps
 from rlab.predictions.kinds import Prediction
 from rlab.predictions.maps import IGNORED
+from rlab.predictions.metrics import average_precision
 from rlab.present.viewer import Answer
 
 # Several classes where a sample has several labels; words for boxes, maps and numbers.
@@ -118,15 +119,41 @@ def _predicted_boxes(setting: Setting, answer: Tensor, label: Tensor) -> str:
     return _listed([_box_words(setting, boxes, i) for i in rows], "nothing")
 
 
-def _object_figures(setting: Setting, label: Tensor, before: Tensor, after: Tensor) -> list[Answer]:
+def box_flip_words(setting: Setting, label: Tensor, before: Tensor, after: Tensor) -> str:
+    """What happened to the objects of the goal: 'dog is no longer found (score 0.93 → 0.12)'."""
+    goal, objects = parse_goal(setting.goal), TargetBoxes.decode(label[None])
+    was, now = (Boxes.decode(rows[None].nan_to_num()) for rows in (before, after))
+    if not isinstance(goal, ObjectGoal):
+        new = [box.words for box in box_changes(setting, before, after) if box.fate == "new"]
+        fell = " → ".join(f"{float(average_precision(boxes, objects, OVERLAP)):.2f}" for boxes in (was, now))
+        return (
+            f"{_listed(new, 'a box')} appeared" if isinstance(goal, Appear) else f"the average precision fell ({fell})"
+        )
+    scores, words = [_object_scores(objects, boxes) for boxes in (was, now)], []
+    aimed = TargetBoxes.decode(goal.aim(before[None].nan_to_num(), label[None])).there[0]
+    for i in (aimed & (goal.objects(now, objects)[0] <= 0)).nonzero().flatten().tolist():
+        near = overlaps(objects.xyxy, now.xyxy)[0, i] >= OVERLAP
+        best = int(torch.where(near, now.score[0], -1.0).argmax())
+        fate = f"is no longer found (score {scores[0][i]:.2f} → {scores[1][i]:.2f})"
+        if not isinstance(goal, Vanish):
+            moved = isinstance(goal, Move)
+            fate = "is no longer covered by its box" if moved else f"is found as {_box_words(setting, now, best)}"
+        words.append(f"{name_of(setting, int(objects.label[0, i]))} {fate}")
+    return _listed(words, "nothing changed")
+
+
+def _object_scores(objects: TargetBoxes, boxes: Boxes) -> list[float]:
     """The best score of each object's class on the object."""
+    near = (overlaps(objects.xyxy, boxes.xyxy) >= OVERLAP) & (objects.label[:, :, None] == boxes.label[:, None])
+    scores: list[float] = torch.where(near, boxes.score[:, None], 0.0).amax(2)[0].tolist()
+    return scores
+
+
+def _object_figures(setting: Setting, label: Tensor, before: Tensor, after: Tensor) -> list[Answer]:
     objects = TargetBoxes.decode(label[None])
-    columns = []
-    for boxes in (Boxes.decode(before[None]), Boxes.decode(after[None])):
-        near = (overlaps(objects.xyxy, boxes.xyxy) >= OVERLAP) & (objects.label[:, :, None] == boxes.label[:, None])
-        columns.append(torch.where(near, boxes.score[:, None], 0.0).amax(2)[0].tolist())
+    was, now = (_object_scores(objects, Boxes.decode(rows[None])) for rows in (before, after))
     rows = objects.there[0].nonzero().flatten().tolist()[:_FIGURES]
-    return [Answer(name_of(setting, int(objects.label[0, i])), True, columns[0][i], columns[1][i]) for i in rows]
+    return [Answer(name_of(setting, int(objects.label[0, i])), True, was[i], now[i]) for i in rows]
 
 
 def _ious(answer: Tensor, label: Tensor, classes: Sequence[int]) -> list[float]:

@@ -6,14 +6,14 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import torch
 from torch import Tensor
 
 from rlab.core.setting import Status
 from rlab.core.trace import DISTANCE_NAMES
 from rlab.present.table import number
 from rlab.present.viewer import runs
-from rlab.results.predicted import class_words
+from rlab.results.change import flip_shares, that_count, weigh
+from rlab.results.predicted import box_flip_words, class_words
 from rlab.stats import median_of
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ _WORDS = {
     "frozen_frame": "frozen frames",
 }
 _MOST = 3  # distortions, leads or classes listed by name
+_LEAD = 0.1  # of the squared change, by which the strongest filter must lead the next to be named
 
 
 def filter_words(entry: str) -> str:
@@ -61,6 +62,9 @@ def sample_sentence(sample: AttackedSample, distance: bool = True) -> str:
     label, after = class_words(setting, sample.label), class_words(setting, sample.predicted_after)
     before, spent = class_words(setting, sample.predicted_before), _many(sample.queries, "query", "queries")
     kind, _, target = setting.goal.partition(":")
+    if setting.target == "boxes" and status is Status.SUCCEEDED:
+        what = box_flip_words(setting, sample.truth, sample.before, sample.after)
+        return f"{label}: {what} after {_done(sample, distance)}"
     if setting.target != "classes" and status in _ROW_SENTENCES:
         return _ROW_SENTENCES[status].format(
             label=label, before=before, after=after, spent=spent, done=_done(sample, distance)
@@ -92,7 +96,7 @@ def sample_sentence(sample: AttackedSample, distance: bool = True) -> str:
 
 
 def run_sentence(result: ResultData) -> str:
-    """Say how many samples flipped, at which distance and cost, and the most common confusion."""
+    """Say how many samples flipped, at which distance and cost, the most common confusion and the strongest filter."""
     setting, won, attacked = result.setting, result.succeeded, int(result.attacked.sum())
     flipped, skipped = int(won.sum()), len(result) - attacked
     left = f"; {skipped} more {'was' if skipped == 1 else 'were'} not attacked" if skipped else ""
@@ -107,32 +111,29 @@ def run_sentence(result: ResultData) -> str:
     size = f"{patches:g} of {_many(len(setting.grid), 'patch', 'patches')}"
     cost = f"the search stopped at {median_of(result.effort, won):g} of {setting.budget:,} queries"
     facts = f"{flipped} of {_many(attacked, 'attacked sample')} flipped, {near} and {size}; {cost}"
-    commonest = _commonest(result)
-    return f"{facts}{f'; {commonest}' if commonest else ''}{failed}{left}"
+    return "; ".join(filter(None, [facts, _confusion(result), _culprit(result)])) + failed + left
 
 
-def _commonest(result: ResultData) -> str:
-    """Name the most common confusion, and the distortion that most flips use unless several are used as often."""
-    won = result.succeeded
-    entries: dict[str, list[int]] = {}
-    for entry, name in enumerate(result.setting.palette, 1):
-        entries.setdefault(filter_words(name), []).append(entry)
-    chosen = result.assignment[won]
-    used = {name: int(torch.isin(chosen, chosen.new_tensor(own)).any(1).sum()) for name, own in entries.items()}
-    most, *others = sorted(used, key=lambda name: -used[name])
-    by = f"most often by {most}" if used[most] > max((used[name] for name in others), default=0) else ""
-    return ", ".join(part for part in (_confusion(result), by) if part)
+def _culprit(result: ResultData) -> str:
+    """The filter that made most of the change of the flips; empty if another comes close."""
+    _, shares = flip_shares(result)
+    means = dict.fromkeys(map(filter_words, result.setting.palette), 0.0)
+    for entry, share in zip(result.setting.palette, shares.mean(0).tolist(), strict=True):
+        means[filter_words(entry)] += share
+    first, second = sorted([0.0, *means.values()])[:-3:-1]
+    name = max(means, key=means.__getitem__)
+    return f"{name} made {first:.0%} of the squared change" if first - second >= _LEAD else ""
 
 
 def _confusion(result: ResultData) -> str:
-    """The most common confusion of classes; empty if none occurs twice, and for boxes, maps and numbers."""
+    """The most common confusion of classes; empty if none leads or occurs twice, and for boxes, maps and numbers."""
     if result.setting.target != "classes":
         return ""
     labels, after = result.labels[result.succeeded], result.after[result.succeeded]
     read = (after > 0.5).int() if labels.dim() > 1 else after.argmax(1)
-    (pair, count), *_ = Counter(zip(_classes(labels), _classes(read), strict=True)).most_common(1)
-    words = [class_words(result.setting, k) for k in pair]
-    return f"most often {words[0]} read as {words[1]} ({count} of {len(labels)})" if count > 1 else ""
+    (pair, count), *others = Counter(zip(_classes(labels), _classes(read), strict=True)).most_common(2)
+    words, leads = [class_words(result.setting, k) for k in pair], all(fewer < count for _, fewer in others)
+    return f"most often {words[0]} read as {words[1]} ({count} of {len(labels)})" if count > 1 and leads else ""
 
 
 def _classes(labels: Tensor) -> list[int | tuple[int, ...]]:
@@ -149,23 +150,37 @@ def _many(count: int, one: str, several: str = "") -> str:
 def _done(sample: AttackedSample, distance: bool) -> str:
     """Describe the distortion: which, how much and where."""
     setting = sample.setting
-    used = Counter(int(entry) for entry in sample.entries if entry).most_common()  # those with the most patches first
-    names = list(dict.fromkeys(filter_words(setting.palette[entry - 1]) for entry, _ in used))
+    names = _names(sample)
     far = f"; {DISTANCE_NAMES[setting.distance]} {setting.format_distance(sample.distance)}" if distance else ""
     if not names:
         return "nothing was distorted"
     match setting.size:
         case (_,):
-            return f"{_amount(sample)} {_listed(names)} {_when(sample)}{_leads(sample)}"
+            return f"{_amount(sample)} {_joined(names)} {_when(sample)}{_leads(sample)}"
         case (frames, *_):
             patches = f"{int((sample.entries != 0).sum())} of {len(setting.grid)} patches{_bands(sample)}"
-            return f"{_listed(names)} in {patches}{_frames(sample, frames) if setting.grid.rank > 2 else ''}{far}"
+            return f"{_joined(names)} in {patches}{_frames(sample, frames) if setting.grid.rank > 2 else ''}{far}"
     raise AssertionError(setting.size)
 
 
+def _names(sample: AttackedSample) -> list[str]:
+    """The distortions, those that made most of the change first, with those that hardly count as one '12 more'."""
+    used, weight = dict[str, float](), weigh(sample)
+    for patch in sample.entries.nonzero().flatten().tolist():
+        name = filter_words(sample.setting.palette[int(sample.entries[patch]) - 1])
+        used[name] = used.get(name, 0.0) + float(weight[patch])
+    names = sorted(used, key=lambda name: -used[name])
+    counts = names[: min(_MOST, len(that_count(list(used.values()))))]
+    rest = names[len(counts) :]
+    return [*counts, *([f"{len(rest)} more"] if len(rest) > 1 else rest)]
+
+
 def _listed(names: Sequence[str]) -> str:
-    shown = [*names[:_MOST], *([f"{len(names) - _MOST} more"] if len(names) > _MOST else [])]
-    return shown[0] if len(shown) == 1 else f"{', '.join(shown[:-1])} and {shown[-1]}"
+    return _joined([*names[:_MOST], *([f"{len(names) - _MOST} more"] if len(names) > _MOST else [])])
+
+
+def _joined(words: Sequence[str]) -> str:
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
 def _amount(sample: AttackedSample) -> str:

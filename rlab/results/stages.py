@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
+from rlab.learning import ENOUGH
 from rlab.results.data import ResultData
 from rlab.stats import median_of
 from rlab.storage.ledger import read_steps, reading
@@ -14,7 +15,6 @@ from rlab.storage.ledger import read_steps, reading
 STAGES = "stage"  # how the keys of stages begin
 FOLDER = "stages"
 WITHIN = (5, 20)  # queries
-ENOUGH = 0.75  # agreement of the students with the model; below it a stage does not use them
 
 
 @dataclass(frozen=True)

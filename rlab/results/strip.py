@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -15,9 +16,9 @@ from rlab.present.inline import SMOOTH_FROM, image_address, to_image
 from rlab.present.page import Picture, Strip, Triple
 from rlab.present.style import BEFORE, INK
 from rlab.results.data import ResultData
-from rlab.results.plots.pixels import magnification, magnify, to_unit
+from rlab.results.plots.pixels import FATES, boxes_of, magnification, magnify, to_unit
 from rlab.results.plots.sample import Sample
-from rlab.results.predicted import class_words, predicted, true_label
+from rlab.results.predicted import BoxChange, class_words, predicted, true_label
 
 SHOWN = 6  # triples
 SIDE = 224  # pixels; larger pictures are reduced
@@ -82,10 +83,22 @@ def _seen(sample: Sample) -> tuple[tuple[str, str, str], str]:
         frame = int(np.abs(x - x0).sum((0, 2, 3)).argmax())
         x0, x, when = x0[:, frame], x[:, frame], f", frame {frame + 1}"
     change, factor = magnify(x - x0)
-    before, difference, after = (
-        image_address(to_image(colours, most=SIDE)) for colours in (to_colours(x0), change, to_colours(x))
-    )
-    return (before, difference, after), f"difference × {factor}{when}"
+    before, difference, after = (to_image(colours, most=SIDE) for colours in (to_colours(x0), change, to_colours(x)))
+    for picture, missing in ((before, "new"), (after, "lost")):
+        _draw_boxes(picture, [box for box in boxes_of(sample) if box.fate != missing], picture.width / x0.shape[-1])
+    return (image_address(before), image_address(difference), image_address(after)), f"difference × {factor}{when}"
+
+
+def _draw_boxes(picture: Image.Image, boxes: Sequence[BoxChange], scale: float) -> None:
+    """The boxes of one side of the attack, in the colours of the page."""
+    pen = ImageDraw.Draw(picture)
+    for box in boxes:
+        corners = [round(scale * value) for value in box.xyxy]
+        pen.rectangle(
+            (*corners[:2], *np.maximum(corners[2:], corners[:2])),
+            outline=FATES[box.fate],
+            width=max(1, picture.width // 100),
+        )
 
 
 def _drawn(sample: Sample) -> tuple[tuple[str, str, str], str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 import torch
@@ -103,7 +103,8 @@ def breakdown_tables(result: ResultData, limit: int = 20) -> list[Table]:
     if not has_classes(result):
         return []
     several = [_label_table(result).first(limit)] if result.labels.shape[1:] else []
-    mixed = [_distortion_table(result)] if result.succeeded.any() else []
+    shares = by_distortion(result)
+    mixed = [_distortion_table(shares, [row.name for row in by_class(result)])] if shares else []
     return [_class_table(result).first(limit), *mixed, *several]
 
 
@@ -118,13 +119,13 @@ def _class_table(result: ResultData) -> Table:
     return Table(head, rows, "By class, easiest first (medians over flipped samples)")
 
 
-def _distortion_table(result: ResultData) -> Table:
-    """Distortions are rows, since their names are long; the first classes are columns."""
-    shares = by_distortion(result)
-    shown = [row.name for row in by_class(result) if row.name in shares][:_MOST_CLASSES]
-    title = "Share of each class's flips that use a distortion"
+def _distortion_table(shares: Mapping[str, Mapping[str, float]], classes: Sequence[str]) -> Table:
+    """Distortions are rows, since their names are long, the strongest first; the first classes are columns."""
+    shown = [name for name in classes if name in shares][:_MOST_CLASSES]
+    title = "Share of the squared change of each class's flips, by distortion"
     title += f", the first {_MOST_CLASSES} of {len(shares)}" if len(shares) > _MOST_CLASSES else ""
-    rows: list[Cells] = [[name, *(Share(shares[k][name], 0) for k in shown)] for name in shares[shown[0]]]
+    filters = sorted(shares[shown[0]], key=lambda name: -sum(each[name] for each in shares.values()))
+    rows: list[Cells] = [[name, *(Share(shares[k][name], 0) for k in shown)] for name in filters]
     return Table(["distortion", *shown], rows, title)
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import errno
 import math
-import warnings
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Generator, Iterator, Mapping, Sequence
@@ -20,22 +19,23 @@ from rlab.core.attack import Attack
 from rlab.core.heard import CleanAnswers
 from rlab.data.batch import Samples, summarise_losses
 from rlab.data.source import Loss
-from rlab.errors import DataError, FolderError, Notice, OptionError
+from rlab.errors import DataError, FolderError, OptionError, give_notice
 from rlab.filters import check_palette
 from rlab.filters.palette import FreePixels
+from rlab.learning import ENOUGH
 from rlab.learning.simulator import SIMULATOR, Simulator
 from rlab.progress import Progress, Said, quiet
 from rlab.results.kept import Keep
 from rlab.results.result import AttackResult
 from rlab.results.rows import with_losses
-from rlab.results.stages import ENOUGH
 from rlab.runs import chunk_work
 from rlab.runs.chunk_work import CleanChunk, FinishedRows, SentChunk, built, each_chunk, join_clean, samples_of
 from rlab.runs.executor import Executor, InProcess, MakeWork, Workers
-from rlab.runs.fingerprint import check_resumable, data_fingerprint, inputs_of
+from rlab.runs.fingerprint import data_fingerprint, inputs_of
 from rlab.runs.learn import learn_first
 from rlab.runs.messages import HandOut
 from rlab.runs.options import AttackOptions
+from rlab.runs.recheck import check_same_model
 from rlab.runs.stages import CLEAN, FolderStore, MemoryStore, StageStore, Teacher, check_stages, cut, on_clean
 from rlab.storage import files
 from rlab.storage.resume import Resume, open_run
@@ -44,6 +44,7 @@ from rlab.victims.http import HttpVictim
 
 Chunks = dict[str, slice]  # rows of the data, by the chunk's key
 WORK, LEAST = 2**24, 8  # values times queries that take seconds on a CPU; fewest samples of a chunk
+LARGE, LARGE_WORK = 2**15, 2**26  # values of an input whose batches gain little, and the work of their chunks
 
 
 def run_attack(
@@ -63,6 +64,8 @@ def run_attack(
     options = recipe if isinstance(recipe, AttackOptions) else None
     lesson = options if options is not None and isinstance(options.learn, int) else None
     attack = built(recipe if lesson is None else lesson.model_copy(update={"learn": None}), samples)
+    if options is not None:
+        _say_left_out(options)
     if options is not None and options.stages is not None:
         check_stages(options, attack)
     if attack.noisy and isinstance(victim, HttpVictim) and victim.cache is not None:
@@ -95,6 +98,7 @@ class AttackJob:
         simulator = learn_first(self.lesson, self.victim, self.samples, folder, config, self.progress)
         recipe = self.lesson.model_copy(update={"simulator": simulator})
         attack = recipe.build(self.samples)
+        _say_left_out(recipe)
         return replace(self, attack=attack, options=recipe, lesson=None)
 
     def in_memory(self) -> AttackResult:
@@ -120,8 +124,7 @@ class AttackJob:
     def in_folder(self, folder: Path, config: Mapping[str, Any]) -> AttackResult:
         if self.keep == "assignments" and isinstance(self.attack.palette, FreePixels):
             raise OptionError("assignments do not tell the values of 'pixels': pass keep='flips' or 'everything'")
-        check_resumable(self.victim, config, folder)
-        inputs = {"the data": data_fingerprint(self.samples), **inputs_of(self.victim, config)}
+        inputs = {"the data": data_fingerprint(self.samples), **inputs_of(self.victim, self.attack)}
         question = {"command": "attack", "chunk": self.attack.chunk, **config, **inputs}
         with open_run(folder, question) as resume, _room(resume, len(self.samples)):
             if not (folder / files.SAMPLES).exists():
@@ -132,7 +135,7 @@ class AttackJob:
                 job = self.taught(folder / SIMULATOR, config)
                 chunk_work.join_chunks(resume, *job._make_chunks(store))
                 if lost := chunk_work.left_out(resume):
-                    warnings.warn(summarise_losses(lost), Notice, stacklevel=2)
+                    give_notice(summarise_losses(lost))
             kept = self.keep != "assignments" or self.learns  # answers to proposals are in the parts
             resume.finish(files.ARRAYS, files.SAMPLES, parts=kept)
         return AttackResult.load(folder)
@@ -153,7 +156,7 @@ class AttackJob:
         """Attack the chunks in `todo` and yield each when it is finished, stage by stage if the run learns."""
         if not self.learns:
             hand_out = self._hand_out(make, self._recipe(None), *arguments)
-            yield from each_chunk(self.samples, todo, hand_out, store.begin, store.create)
+            yield from each_chunk(self.samples, todo, hand_out, store.begin)
             return
         clean = self._ask_clean(store) if todo else None
         for number, stage in enumerate(self._stages):
@@ -163,7 +166,7 @@ class AttackJob:
                 students = teacher.students(number, stage.start)
                 recipe = self._recipe(students if on_clean(students) >= ENOUGH else None)
                 hand_out = self._hand_out(make, recipe, *arguments)
-                yield from each_chunk(self.samples, now, hand_out, store.begin, store.create, clean)
+                yield from each_chunk(self.samples, now, hand_out, store.begin, clean)
 
     def _ask_clean(self, store: StageStore) -> CleanAnswers:
         """Query all untouched inputs that have no answer in the store."""
@@ -208,6 +211,9 @@ class AttackJob:
         keys, twice = list(all_), {key: count for key in todo if (count := resume.begun(key))}
         sent = isinstance(self.executor, Workers) and self.executor.options.cluster
         make = chunk_work.send_chunk if sent else chunk_work.write_chunk
+        if todo:
+            done = {key: rows for key, rows in all_.items() if key not in todo}
+            check_same_model(self.attack, self.victim, self.samples, resume, done)
         chunks = self._attacked(all_, todo, store, make, resume.folder, self.keep)
         repeated = 0
         try:
@@ -224,10 +230,8 @@ class AttackJob:
         except KeyboardInterrupt as stop:
             raise KeyboardInterrupt(f"{saved} of {len(self.samples)} samples are saved in {resume.folder}") from stop
         if repeated:
-            warnings.warn(
-                f"a stopped run had begun {len(twice)} of these chunks, so up to {repeated:,} queries were paid twice",
-                Notice,
-                stacklevel=2,
+            give_notice(
+                f"a stopped run had begun {len(twice)} of these chunks, so up to {repeated:,} queries were paid twice"
             )
         return keys, [key for key in keys if key not in todo]
 
@@ -250,16 +254,29 @@ class AttackJob:
         return chunks, todo, saved
 
 
+def _say_left_out(options: AttackOptions) -> None:
+    """Say before the first query if the search does without the students."""
+    simulator = options.simulator if isinstance(options.learn, int) else options.read_simulator()
+    if isinstance(simulator, Simulator) and options.trusted(simulator) is None:
+        advice = "the attack leaves them out; learn with more queries or more inputs"
+        give_notice(f"{simulator.weak}: {advice}")
+
+
 def chunk_size(attack: Attack, victim: Victim, samples: Samples) -> int:
     """Use small chunks on a CPU unless the user sets `chunk`, so that a run saves every few seconds.
 
-    The size depends on the work, never on the clock: a model's last bits depend on the number of rows in a batch. A model
-    behind an address gets as many samples as it allows open requests.
+    The size depends on the work, never on the clock: a model's last bits depend on the number of rows in a batch. Batches of
+    large inputs gain little, so these chunks may be of one sample. A model behind an address gets as many samples as it allows
+    open requests; one that costs money gets one sample at a time, unless a cache keeps its answers.
     """
     if not attack.paced or victim.device.type != "cpu":
         return attack.chunk
-    fitting = WORK // (math.prod(samples.shape) * attack.budget)
-    return min(attack.chunk, max(LEAST, victim.concurrency, 2 ** (fitting.bit_length() - 1) if fitting else 0))
+    if isinstance(victim, HttpVictim) and victim.bill.price and victim.cache is None:
+        return 1
+    values = math.prod(samples.shape)
+    fitting = (WORK if values < LARGE else LARGE_WORK) // (values * attack.budget)
+    least = LEAST if values < LARGE else 1
+    return min(attack.chunk, max(least, victim.concurrency, 2 ** (fitting.bit_length() - 1) if fitting else 0))
 
 
 @contextmanager

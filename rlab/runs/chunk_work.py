@@ -25,7 +25,7 @@ from rlab.progress import Progress, Tally
 from rlab.results.kept import LETTERS, Keep, rendered
 from rlab.results.result import AttackResult
 from rlab.results.rows import losses_of, to_table, write_samples
-from rlab.runs.messages import Agree, HandOut, Work
+from rlab.runs.messages import HandOut, Work
 from rlab.runs.options import AttackOptions
 from rlab.storage import files
 from rlab.storage.digest import digest
@@ -86,12 +86,11 @@ def each_chunk(
     chunks: Mapping[str, slice],
     hand_out: HandOut,
     begin: Callable[[str], None] = lambda key: None,
-    agree: Callable[[str], None] = lambda key: None,
     clean: CleanAnswers | None = None,
 ) -> Generator[tuple[str, Any, Sequence[Loss]]]:
     """Yield (key, result, samples that could not be read) as chunks finish.
 
-    `begin` is called before a chunk is handed out, `agree` before its worker writes anything; `clean` are answers paid before.
+    `begin` is called before a chunk is handed out; `clean` are answers paid before.
     """
     lost: dict[str, Sequence[Loss]] = {}
     with read_ahead(samples, list(chunks.values())) as read:
@@ -107,7 +106,7 @@ def each_chunk(
                 raise DataError(f"{some} could not be read before: restore the data of the run")
             return ChunkTask(key, chunk, chunks[key].start, known)
 
-        with closing(hand_out({key: partial(task, key) for key in chunks}, agree)) as parts:
+        with closing(hand_out({key: partial(task, key) for key in chunks})) as parts:
             for key, part in parts:
                 yield key, part, lost.pop(key)
 
@@ -132,7 +131,7 @@ class HeldChunk:
 def attack_in_memory(victim: Victim, recipe: Attack | AttackOptions, labels: Tensor, progress: Progress) -> Work:
     """Return work that attacks a chunk in memory and counts the rows that reached the model by phase."""
 
-    def work(task: ChunkTask, agree: Agree) -> HeldChunk | None:
+    def work(task: ChunkTask) -> HeldChunk | None:
         if task.chunk is None:
             return None
         attack, before = built(recipe, task.chunk), victim.rows.copy()
@@ -146,7 +145,7 @@ def attack_in_memory(victim: Victim, recipe: Attack | AttackOptions, labels: Ten
 def ask_clean(victim: Victim, recipe: Attack | AttackOptions, labels: Tensor, progress: Progress) -> Work:
     """Return work that queries the untouched inputs of a chunk and counts the rows that reached the model by phase."""
 
-    def work(task: ChunkTask, agree: Agree) -> tuple[CleanAnswers, tuple[str, ...], Counter[str]] | None:
+    def work(task: ChunkTask) -> tuple[CleanAnswers, tuple[str, ...], Counter[str]] | None:
         if task.chunk is None:
             return None
         before = victim.rows.copy()
@@ -167,13 +166,11 @@ def write_chunk(
 ) -> Work:
     """Return work that attacks a chunk, writes it to the folder and verifies it from the file."""
 
-    def work(task: ChunkTask, agree: Agree) -> pa.Table:
+    def work(task: ChunkTask) -> pa.Table:
         if task.chunk is None:  # none of its samples could be read
-            agree()
             return pa.table({})
         attack = built(recipe, task.chunk)
         outcome = _searched(attack, victim, task, labels, progress)
-        agree()
         part = part_path(folder, task.key)
         _write(outcome, part, keep)
         return _verified(attack, outcome, files.read_arrays(part)[0], keep)
@@ -186,10 +183,10 @@ def send_chunk(
 ) -> Work:
     """Return the same work for another machine, where the file is written and verified before it is sent."""
 
-    def work(task: ChunkTask, agree: Agree) -> SentChunk:
+    def work(task: ChunkTask) -> SentChunk:
         with TemporaryDirectory() as there:
             (Path(there) / PARTS).mkdir()
-            rows = write_chunk(victim, recipe, labels, progress, Path(there), keep)(task, agree)
+            rows = write_chunk(victim, recipe, labels, progress, Path(there), keep)(task)
             return SentChunk(rows, b"" if task.chunk is None else part_path(Path(there), task.key).read_bytes())
 
     return work

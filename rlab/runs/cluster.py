@@ -41,7 +41,7 @@ class Actor:
         self.work = start.make(*start.arguments)
 
     def do(self, message: bytes) -> bytes:
-        return pack_reply(DONE, lambda: self.work(pickle.loads(message), lambda: None))
+        return pack_reply(DONE, lambda: self.work(pickle.loads(message)))
 
 
 @dataclass(eq=False, kw_only=True)
@@ -67,11 +67,10 @@ def hand_out_on_ray(
     gpus: int,
     start: Callable[[int, int], Start],
     tasks: Tasks,
-    agree: Callable[[str], None],
 ) -> Finished:
     """Like `rlab.runs.pool.hand_out` on a cluster, with `workers` or as many as fit; `start(number, count)` describes one.
 
-    Results are sent back; `agree` is called before each is yielded.
+    Results are sent back.
     """
     if not tasks:
         return
@@ -80,14 +79,12 @@ def hand_out_on_ray(
         placed = {"num_cpus": cpus, "num_gpus": gpus, "scheduling_strategy": "SPREAD"}
         remote = ray.remote(Actor).options(max_restarts=0, **placed)
         try:
-            yield from hand_out_to_actors(ray, remote, [start(number, count) for number in range(count)], tasks, agree)
+            yield from hand_out_to_actors(ray, remote, [start(number, count) for number in range(count)], tasks)
         except ConnectionError as error:
             raise VictimError(f"the cluster {address} stopped answering: run the same command again") from error
 
 
-def hand_out_to_actors(
-    ray: Any, remote: Any, starts: Sequence[Start], tasks: Tasks, agree: Callable[[str], None]
-) -> Finished:
+def hand_out_to_actors(ray: Any, remote: Any, starts: Sequence[Start], tasks: Tasks) -> Finished:
     """Hand out tasks with the package `ray`, whose `remote` makes actors."""
     queue, losses, answered = TaskQueue(tasks), Counter[str](), monotonic()
     workers, busy = list[RayWorker](), dict[Any, RayWorker]()  # busy workers by the reference of their next reply
@@ -112,7 +109,6 @@ def hand_out_to_actors(
                     continue
                 kind, key, value = queue.read(worker, message)
                 if kind == DONE:
-                    agree(key)
                     yield key, value
             for worker in workers:
                 if task := queue.assign(worker):

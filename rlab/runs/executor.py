@@ -42,7 +42,7 @@ class InProcess:
 
     def hand_out(self, make: MakeWork, *arguments: Any) -> HandOut:
         work = make(self.victim, *arguments)
-        return lambda tasks, agree: ((key, work(task(), partial(agree, key))) for key, task in tasks.items())
+        return lambda tasks: ((key, work(task())) for key, task in tasks.items())
 
 
 def place(options: WorkerOptions, model: ModelOptions) -> tuple[ModelOptions, ModelOptions]:
@@ -73,7 +73,7 @@ class Workers:
                 "one process queries a model behind an address, with many requests at once and at its rate limit: leave out "
                 "the workers, and raise -M concurrency=32 if the server can take more"
             )
-        return cls(options, model, victim.bounds, model_fingerprint(model.name, victim, model.plain()))
+        return cls(options, model, victim.bounds, model_fingerprint(victim))
 
     @property
     def on_gpu(self) -> bool:
@@ -113,7 +113,7 @@ def _start(
     """In the worker: load the model, check that it is the same, and return the work."""
     torch.set_num_threads(threads)
     victim = load_model(model, bounds)
-    if model_fingerprint(model.name, victim, model.plain()) != fingerprint:
+    if model_fingerprint(victim) != fingerprint:
         raise ModelError(
             f"the worker's {model.name} differs from the model in this process: use the same weights everywhere, and a fixed "
             "seed if a function initialises the model at random"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import math
 import os
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -15,13 +15,15 @@ from torch import Tensor, nn
 
 from rlab.core.goals import Goal, Targeted
 from rlab.data.batch import Batch, Samples
+from rlab.data.eight_bit import EightBit
 from rlab.data.load import DataOptions, load
-from rlab.data.memory import InMemory
-from rlab.data.source import Source
-from rlab.data.take import Take
-from rlab.errors import DataError, Notice
+from rlab.data.memory import InMemory, plain_array
+from rlab.data.source import Decoded, Source
+from rlab.data.take import Order, Take
+from rlab.errors import DataError, give_notice
 from rlab.predictions.kinds import Prediction
 from rlab.progress import silent
+from rlab.redact import spare
 from rlab.storage.config import Bounds, check
 from rlab.storage.outside import short
 from rlab.victims.base import Victim
@@ -37,39 +39,76 @@ Labelled = TypeVar("Labelled", bound=Samples)
 
 
 @contextmanager
-def taken(model: Model, data: Data, limit: int | None = None, stream: bool = False) -> Iterator[tuple[Victim, Any]]:
+def taken(
+    model: Model, data: Data, limit: int | None = None, stream: bool = False, goal: str | Goal | None = None
+) -> Iterator[tuple[Victim, Any]]:
     """Yield the victim and a batch of at most `limit` samples; a module is in evaluation mode inside the block only.
 
-    With `stream`, a source is not read here."""
-    data = _suited(data, model, limit)
-    if stream and isinstance(data, Source):
-        batch: Samples = data if limit is None else data.select(Take(limit))
-    elif isinstance(data, DataOptions):
-        batch = data.open() if stream else data.load()
+    With `stream`, a source is not read here. The samples have the target classes that `goal` lists, if it does: they belong to
+    the first samples, which a limit then takes."""
+    aims = goal.target if isinstance(goal, Targeted) and isinstance(goal.target, Tensor) else None
+    order: Order = "spread" if aims is None else "first"
+    several = isinstance(model, Victim | ModelOptions) and model.multilabel
+    named = named_data(data, limit, order)
+    if named is not None:
+        if isinstance(model, Victim | ModelOptions):
+            named = named.suited(several)
+        batch: Samples = named.open() if stream else named.load()
+    elif stream and isinstance(data, Source):
+        batch = data if limit is None else data.select(Take(limit, order=order))
     else:
         bounds = model.bounds if isinstance(model, Victim) else None
-        several = isinstance(model, Victim | ModelOptions) and model.multilabel
-        batch = as_batch(data, limit, bounds, own_classes(model), predicted_by(model), several)
+        batch = as_batch(data, limit, bounds, own_classes(model), predicted_by(model), several, order)
+    if isinstance(model, ModelOptions) and model.bounds is not None:
+        batch = rescaled(batch, model.bounds)
     modes = {part: part.training for part in model.modules()} if isinstance(model, nn.Module) else {}
-    victim: Victim | None = None
+    victim, dtype = None, torch.get_default_dtype()
     try:
         victim = _as_victim(model, batch)
-        yield victim, relabelled(batch, victim.own_classes)
+        torch.set_default_dtype(torch.float32)  # the user or the model's module may have changed it
+        spare([*batch.ids, *batch.classes, *(str(value) for _, value in named or ())])
+        batch = relabelled(batch, victim.own_classes)
+        if aims is not None and isinstance(batch, Batch | Source):
+            batch = replace(batch, aims=aims[:limit])
+        yield victim, batch
     finally:
+        torch.set_default_dtype(dtype)
         if isinstance(victim, HttpVictim) and str(victim.bill) and not silent.get():
-            warnings.warn(f"the model at {victim.name}: {victim.bill}", Notice, stacklevel=3)
+            give_notice(f"the model at {victim.name}: {victim.bill}")
         for part, training in modes.items():
             part.training = training
 
 
-def _suited(data: Data, model: Model, limit: int | None) -> Data:
-    """Data on disk with one label per sample, or several, as the model has; a module or function takes what the data have."""
-    if not isinstance(model, Victim | ModelOptions):
-        return data
+def rescaled(samples: Labelled, bounds: Bounds) -> Labelled:
+    """The samples with their range of values stretched to `bounds`; unchanged if one of them has no ends, or wrong ones."""
+    (low, high), (least, most) = samples.bounds, bounds
+    if bounds == samples.bounds or not least < most or not math.isfinite(high - low + most - least):
+        return samples
+
+    def stretch(x: Tensor) -> Tensor:
+        wide = ((x - low) * ((most - least) / (high - low)) + least).clamp(least, most)
+        return EightBit(bounds)(wide) if samples.eight_bit else wide
+
+    if isinstance(samples, Batch):
+        return replace(samples, x=stretch(samples.x), bounds=bounds)
+    assert isinstance(samples, Source)
+    read = samples.read
+
+    def read_stretched(rows: Sequence[int]) -> Decoded:
+        found = read(rows)
+        return replace(found, x=None if found.x is None else stretch(found.x))
+
+    return replace(samples, read=read_stretched, bounds=bounds)
+
+
+def named_data(data: Data, limit: int | None = None, order: Order = "spread") -> DataOptions | None:
+    """At most `limit` samples of a path or of declared data, as options; None for anything else."""
     if isinstance(data, str | os.PathLike):
-        given = {"path": os.fspath(data)} | ({} if limit is None else {"limit": limit})
-        data = check(DataOptions, given, f"the data {str(data)!r}")
-    return data.suited(model.multilabel) if isinstance(data, DataOptions) else data
+        data = check(DataOptions, {"path": os.fspath(data)}, f"the data {str(data)!r}")
+    if limit is None or not isinstance(data, DataOptions):
+        return data if isinstance(data, DataOptions) else None
+    chosen = {} if order == data.order else {"order": order}
+    return data.model_copy(update={"limit": min(limit, data.limit or limit), **chosen})
 
 
 def predicted_by(model: Model) -> Prediction | None:
@@ -88,21 +127,22 @@ def as_batch(
     own: tuple[str, ...] = (),
     target: Prediction | None = None,
     several: bool = False,
+    order: Order = "spread",
 ) -> Batch:
-    """Return at most `limit` samples, spread over the classes, as a batch; `bounds` and `target` are those of arrays (see
-    `rlab.load`), `own` the model's own classes, which the labels of arrays name, and `several` whether it has several labels."""
+    """Return at most `limit` samples, in this order, as a batch; `bounds` and `target` are those of arrays (see `rlab.load`),
+    `own` the model's own classes, which the labels of arrays name, and `several` whether it has several labels."""
+    take = Take(limit, order=order)
     if isinstance(data, Source):
-        return (data if limit is None else data.select(Take(limit)))[:]
+        return (data if limit is None else data.select(take))[:]
     if isinstance(data, Batch):
-        return data if limit is None else replace(data[Take(limit).rows(data.y)], take=Take(limit))
-    if isinstance(data, DataOptions):
-        return data.load()
-    assert not isinstance(data, Samples)
-    options: dict[str, Any] = {"limit": limit}
-    if not isinstance(data, str | os.PathLike):
-        options |= {"bounds": bounds, "target": target, "multilabel": several or None}
+        return data if limit is None else replace(data[take.rows(data.y)], take=take)
+    if (named := named_data(data, limit, order)) is not None:
+        return named.load()
+    assert not isinstance(data, Samples | DataOptions | str | os.PathLike)
+    options: dict[str, Any] = {"limit": limit, "order": order, "bounds": bounds, "target": target}
+    options["multilabel"] = several or None
     if own and isinstance(data, tuple | list) and len(data) == 2:
-        labels = np.asarray(data[1])
+        labels = plain_array(data[1])
         if labels.ndim == 1:  # otherwise samples have several labels
             labels = np.array(_positions([class_text(label) for label in labels.tolist()], own))
         data, options["classes"] = (data[0], labels), own
@@ -137,8 +177,12 @@ def relabelled(samples: Labelled, own: Sequence[str]) -> Labelled:
     """The samples with labels and names in the order of the model's own classes, if it has any."""
     if not own or samples.y.dim() != 1 or tuple(own) == samples.classes or not isinstance(samples, Batch | Source):
         return samples
-    y = torch.tensor(_positions([samples.label_name(label) for label in samples.y.tolist()], own))
-    return replace(samples, y=y, classes=tuple(own))
+
+    def among(labels: Tensor) -> Tensor:
+        return torch.tensor(_positions([samples.label_name(label) for label in labels.tolist()], own))
+
+    aims = None if samples.aims is None else among(samples.aims)
+    return replace(samples, y=among(samples.y), classes=tuple(own), aims=aims)
 
 
 def _positions(labels: Sequence[str], own: Sequence[str]) -> list[int]:
@@ -150,14 +194,6 @@ def _positions(labels: Sequence[str], own: Sequence[str]) -> list[int]:
         known = short(", ".join(own))
         raise DataError(f"the model was fitted on {known}, but the data have the label {unknown[0]!r}: correct it")
     return [place[label] for label in labels]
-
-
-def with_aims(samples: Labelled, goal: str | Goal | None) -> Labelled:
-    """The samples with the target class of each, if the goal lists them."""
-    target = goal.target if isinstance(goal, Targeted) else None
-    if not isinstance(target, Tensor) or not isinstance(samples, Batch | Source):
-        return samples
-    return replace(samples, aims=target.cpu())
 
 
 def plain_input(thing: object, key: str) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from rlab.core.checks import need_classes
 from rlab.data.batch import Batch, Samples
 from rlab.data.eight_bit import EightBit
 from rlab.data.load import DataOptions
-from rlab.errors import DataError, ModelError, OptionError
+from rlab.errors import DataError, ModelError, OptionError, give_notice
 from rlab.filters import check_palette
 from rlab.filters.palette import PIXELS, by_gradient, refuse_pixels
 from rlab.learning.answers import Answers, Plan, ask, shuffled
@@ -31,13 +31,14 @@ from rlab.learning.distil import FEWEST, Remember, Tell, distil
 from rlab.learning.simulator import FILE, Simulator, best_device, read_simulator
 from rlab.progress import Progress, Said, bar, quiet, showing
 from rlab.runs.answers import EarlierAnswers, earlier_answers
-from rlab.runs.fingerprint import check_resumable, data_fingerprint, inputs_of
+from rlab.runs.fingerprint import data_fingerprint
 from rlab.runs.inputs import Data, Model, plain_input, taken
 from rlab.runs.learning_options import FEWEST_QUERIES
 from rlab.runs.options import AttackOptions
 from rlab.runs.palette_options import PaletteOptions, make_grid, make_palette
 from rlab.runs.understood import Understood, show
 from rlab.storage.config import check, check_keywords, takes, write_config
+from rlab.storage.contents import Contents
 from rlab.storage.digest import digest
 from rlab.storage.ledger import check_files
 from rlab.storage.resume import Resume, open_run
@@ -46,6 +47,10 @@ from rlab.victims.options import ModelOptions
 
 if TYPE_CHECKING:
     from rlab.keywords import LearnKeywords
+
+
+def nothing(line: str) -> None:
+    """Say nothing; a bar shows the lines instead, if there is one."""
 
 
 class LearnOptions(PaletteOptions):
@@ -75,7 +80,7 @@ def learn(
     earlier: Sequence[str | os.PathLike[str]] = (),
     limit: int | None = None,
     progress: bool = True,
-    tell: Tell = lambda line: None,
+    tell: Tell = nothing,
     **options: Unpack[LearnKeywords],
 ) -> Simulator:
     """Learn a simulator of a model from its answers, for `rlab.attack(..., simulator=...)`.
@@ -130,28 +135,28 @@ class Lessons:
     victim: Victim | None
     samples: Samples | None
     earlier: EarlierAnswers | None
-    tell: Tell = lambda line: None
+    tell: Tell = nothing
     shown: bool = False  # whether a bar of its own shows the queries
 
     def run(self, folder: Path | None, config: Mapping[str, Any]) -> Simulator:
         """Learn in memory, or in a folder that belongs to this configuration."""
         plan = self._plan()
         if folder is None:
-            return self._learn(plan, None)
+            return _judged(self._learn(plan, None))
         question = {"command": "learn", **config}
         if self.victim is not None and self.samples is not None:
-            check_resumable(self.victim, config, folder)
-            question |= {"the data": data_fingerprint(self.samples), **inputs_of(self.victim, config)}
+            question |= {"the data": data_fingerprint(self.samples), "the model": Contents.of(self.victim)}
+            question |= {"the filters": Contents.of(plan and plan.palette)}
         with open_run(folder, question) as resume:
             if resume.query_ledger("select 1 from files where name = ?", FILE):
                 check_files(folder, FILE)
-                return read_simulator(folder)
+                return _judged(read_simulator(folder))
             resume.create()
             write_config(folder, config)
             simulator = self._learn(plan, resume)
             simulator.save(folder / FILE)
             resume.finish(FILE, parts=True)
-        return read_simulator(folder)
+        return _judged(read_simulator(folder))
 
     def _plan(self) -> Plan | None:
         """The inputs to query, all that can be checked before the first query."""
@@ -184,37 +189,47 @@ class Lessons:
 
     def _learn(self, plan: Plan | None, resume: Resume | None) -> Simulator:
         parts = [] if self.earlier is None else [self.earlier.answers]
-        if plan is not None:
-            parts.append(self._ask(plan, resume))
-        answers = Answers.join(parts)
-        self.tell(f"training students on {len(answers):,} answers")
-        bounds = plan.batch.bounds if plan is not None else self.earlier.bounds if self.earlier else (0.0, 1.0)
-        known = self.victim or self.earlier
-        multilabel = known is not None and known.multilabel
-        return distil(
-            answers, bounds, multilabel=multilabel, seed=self.options.seed, device=best_device(), progress=self.tell,
-            remember=_remember(resume, answers),
-        )  # fmt: skip
+        shown = plan is not None and self.shown
+        with bar(plan.queries if plan else 0, "querying") if shown else nullcontext(quiet) as progress:
+            if plan is not None:
+                parts.append(self._ask(plan, resume, progress))
+            answers = Answers.join(parts)
+            self.tell(f"training students on {len(answers):,} answers, on {best_device()}")
+            bounds = plan.batch.bounds if plan is not None else self.earlier.bounds if self.earlier else (0.0, 1.0)
+            known = self.victim or self.earlier
+            multilabel = known is not None and known.multilabel
+            return distil(
+                answers, bounds, multilabel=multilabel, seed=self.options.seed, device=best_device(),
+                progress=(lambda line: progress(Said(line))) if self.tell is nothing else self.tell,
+                remember=_remember(resume, answers),
+            )  # fmt: skip
 
-    def _ask(self, plan: Plan, resume: Resume | None) -> Answers:
+    def _ask(self, plan: Plan, resume: Resume | None, progress: Progress) -> Answers:
         """The victim's answers to the plan, those stored before first; unanswered rows are left out."""
         assert self.victim is not None
         meter, got = QueryMeter(self.victim, 1, plan.queries), list[Answers]()
         clean = min(plan.queries, len(plan.batch))
         self.tell(f"querying the model on {clean:,} clean inputs and {plan.queries - clean:,} distorted ones")
-        with bar(plan.queries, "querying") if self.shown else nullcontext(quiet) as progress:
-            for rows in plan.parts(defaults.chunk(plan.batch, len(plan.palette))):
-                rows = rows[: int(meter.left(torch.zeros(1, dtype=torch.int64)))]  # lost answers were paid for too
-                if not rows:
-                    break
-                x = plan.inputs(rows)
-                scores = _answered(meter, x, resume, f"answers-{rows.start:08d}")
-                known = (~scores.isnan().any(1)).nonzero()[:, 0]
-                got += [plan.answers(rows, x, scores)[known]] if len(known) else []
-                progress(rows)
+        for rows in plan.parts(defaults.chunk(plan.batch, len(plan.palette))):
+            rows = rows[: int(meter.left(torch.zeros(1, dtype=torch.int64)))]  # lost answers were paid for too
+            if not rows:
+                break
+            x = plan.inputs(rows)
+            scores = _answered(meter, x, resume, f"answers-{rows.start:08d}")
+            known = (~scores.isnan().any(1)).nonzero()[:, 0]
+            got += [plan.answers(rows, x, scores)[known]] if len(known) else []
+            progress(rows)
         if not got:
             raise ModelError("the model answered none of the queries with a score")
         return replace(Answers.join(got), queries=int(meter.counts.sum()), origins=("queries to learn from",))
+
+
+def _judged(simulator: Simulator) -> Simulator:
+    """The simulator, with a notice if attacks will leave its students out."""
+    if simulator.weak:
+        advice = "attacks leave them out; learn with more queries or more inputs"
+        give_notice(f"{simulator.weak}: {advice}")
+    return simulator
 
 
 def _answered(meter: QueryMeter, x: Tensor, resume: Resume | None, key: str) -> Tensor:

@@ -77,3 +77,7 @@ class LearningOptions(Options):
         if isinstance(self.learn, int) and self.simulator is None:
             raise OptionError("learn is only for `rlab attack`: run `rlab learn`, and pass its folder as simulator")
         return read_simulator(Path(self.simulator)) if isinstance(self.simulator, str) else self.simulator
+
+    def trusted(self, simulator: Simulator | None) -> Simulator | None:
+        """Return the simulator if its students agree with the model often enough; stages have judged their own."""
+        return simulator if simulator is None or self.stages is not None or not simulator.weak else None

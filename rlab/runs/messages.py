@@ -12,12 +12,11 @@ from typing import Any
 
 from rlab.errors import InputError, Notice, OptionError
 
-Agree = Callable[[], None]  # returns once the owner of the folder agrees that the worker writes something
-Work = Callable[[Any, Agree], Any]  # does one task
+Work = Callable[[Any], Any]  # does one task
 Tasks = Mapping[str, Callable[[], Any]]  # by key; a task is built when a worker gets it
 Finished = Generator[tuple[str, Any]]  # keys and values of tasks, as each finishes
-HandOut = Callable[[Tasks, Callable[[str], None]], Finished]  # `rlab.runs.pool.hand_out` with its workers bound
-READY, WRITING, DONE, FAILED = "ready", "writing", "done", "failed"  # kinds of replies
+HandOut = Callable[[Tasks], Finished]  # `rlab.runs.pool.hand_out` with its workers bound
+READY, DONE, FAILED = "ready", "done", "failed"  # kinds of replies
 
 
 @dataclass(frozen=True)
@@ -62,9 +61,8 @@ class TaskQueue:
         if kind == FAILED:
             raise value if worker.ready else InputError(f"{worker.start.name} cannot start: {value}")
         key = worker.task or ""
-        if kind != WRITING:
-            worker.ready, worker.task = True, None
-            self.unfinished -= kind == DONE
+        worker.ready, worker.task = True, None
+        self.unfinished -= kind == DONE
         return kind, key, value
 
 

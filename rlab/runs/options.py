@@ -13,7 +13,7 @@ from rlab.core.attack import Attack
 from rlab.core.channels import TOGETHER, parse_channels
 from rlab.core.distances import Measure
 from rlab.core.env import Accepting
-from rlab.core.goals import USUAL, Goal, MultiLabel, Untargeted, parse_goal
+from rlab.core.goals import USUAL, Goal, MultiLabel, Untargeted, parse_goal, with_positions
 from rlab.core.grid import UNTOUCHED
 from rlab.core.setting import Learned
 from rlab.core.trace import Until
@@ -49,9 +49,9 @@ class AttackOptions(LearningOptions, PaletteOptions):
     goal: Annotated[str | InstanceOf[Goal] | None, PlainSerializer(str, when_used="json-unless-none")] = Field(
         None,
         description="goal: untargeted, targeted:CLASS (or second-best, least-likely, data), below:PROBABILITY, multilabel[:LABEL]; "
-        "for boxes vanish[:SCORE], vanish-all, misclassify, move:IOU, appear[:CLASS], map50:VALUE; for maps iou:CLASS:VALUE, "
-        "pixels:SHARE, lose:CLASS, grow:CLASS; for numbers deviate:AMOUNT, deviate:10%, above:VALUE, under:VALUE "
-        "(default: untargeted; vanish, pixels:0.2, deviate:10%)",
+        "for boxes vanish, vanish-all, misclassify, move:IOU, appear[:CLASS], map50:VALUE (each may end in :SCORE); "
+        "for maps iou:CLASS:VALUE, pixels:SHARE, lose:CLASS, grow:CLASS; for numbers deviate:AMOUNT, deviate:10%, "
+        "above:VALUE, under:VALUE (default: untargeted; vanish, pixels:0.2, deviate:10%)",
     )
     budget: int | None = Field(
         None,
@@ -118,6 +118,7 @@ class AttackOptions(LearningOptions, PaletteOptions):
         usual = {"palette": palette, "patch": patch, "budget": defaults.BUDGETS[batch.kind]}
         defaulted: dict[str, Any] = {name: value for name, value in usual.items() if getattr(self, name) is None}
         goal = usual_goal(batch) if self.goal is None else self.goal
+        goal = with_positions(goal, batch.classes) if isinstance(goal, str) else goal
         if self.goal is None and goal != str(Untargeted()):
             defaulted["goal"] = goal
         distance = self.distance or ("l2" if tuple(palette) == (PIXELS,) else defaults.DISTANCES[batch.kind])
@@ -134,7 +135,8 @@ class AttackOptions(LearningOptions, PaletteOptions):
         assert whole.palette is not None and whole.patch is not None  # noqa: PT018
         assert whole.budget is not None and whole.distance is not None and whole.goal is not None  # noqa: PT018
         simulator = whole.read_simulator()
-        prior = whole._prior(batch, simulator)
+        trusted = whole.trusted(simulator)
+        prior = whole._prior(batch, trusted)
         own = None if prior is None else gradient_filters(prior, batch.bounds)
         palette = make_palette(whole.palette, batch, own, whole.rounded(batch))
         beside = 2 * len(prior.surrogates if prior else ())
@@ -158,8 +160,10 @@ class AttackOptions(LearningOptions, PaletteOptions):
             patience=whole.patience,
             chunk=chunk,
             paced=whole.chunk is None,
-            label=_label(policy_spec(whole.policy), policy, whole.surrogate, simulator),
-            learned=None if simulator is None or whole.stages is not None else _learned(simulator, whole.learn),
+            label=_label(policy_spec(whole.policy), policy, whole.surrogate, trusted),
+            learned=None
+            if simulator is None or whole.stages is not None
+            else _learned(simulator, whole.learn, trusted is not None),
             seed=whole.seed,
             until=whole.until,
             distance=whole.distance,
@@ -172,7 +176,11 @@ class AttackOptions(LearningOptions, PaletteOptions):
 
     def gradients(self, batch: Samples) -> dict[str, Filter]:
         """Return the filters that use the surrogates' gradients, by name."""
-        prior = self._prior(batch, self.read_simulator()) if any(map(by_gradient, self.palette or ())) else None
+        prior = (
+            self._prior(batch, self.trusted(self.read_simulator()))
+            if any(map(by_gradient, self.palette or ()))
+            else None
+        )
         return {} if prior is None else gradient_filters(prior, batch.bounds)
 
     def _prior(self, batch: Samples, simulator: Simulator | None) -> SurrogatePrior | None:
@@ -198,7 +206,7 @@ class AttackOptions(LearningOptions, PaletteOptions):
         trained = policy.prior.suited(batch.shape)
         # Students know less than other trained models: their gradients are a worse prior than the one that ships.
         alone = self.surrogate is None and not isinstance(trained, NoPrior)
-        return ImaginePolicy(replace(policy, prior=trained) if alone else search, prior)
+        return ImaginePolicy(replace(policy, prior=trained) if alone else search, prior, wary=self.surrogate is None)
 
     def _pixels(self, batch: Samples, prior: SurrogatePrior | None) -> Policy[Any]:
         """Return the policy for free pixels, with the surrogates as prior if there are any."""
@@ -221,7 +229,7 @@ class RunOptions(AttackOptions):
 
     def suited_data(self) -> DataOptions:
         """Return the data with one label per sample, or several, as the model and the goal have."""
-        goal = parse_goal(self.goal) if isinstance(self.goal, str) else self.goal
+        goal = parse_goal(with_positions(self.goal, None)) if isinstance(self.goal, str) else self.goal
         return self.data.suited(self.model.multilabel or (goal is not None and goal.multilabel))
 
     def attack_options(self) -> AttackOptions:
@@ -263,6 +271,6 @@ def _label(named: str, policy: Policy[Any], surrogate: Sequence[Surrogate] | Non
     return f"{named} -> {policy}" if named.startswith("auto") else named
 
 
-def _learned(simulator: Simulator, learn: int | str | None) -> Learned:
-    card = simulator.card
-    return Learned(len(card.students), card.answers, card.agreement, card.queries, here=isinstance(learn, int))
+def _learned(simulator: Simulator, learn: int | str | None, used: bool) -> Learned:
+    card, here = simulator.card, isinstance(learn, int)
+    return Learned(len(card.students), card.answers, card.agreement, card.queries, here, used)

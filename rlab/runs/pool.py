@@ -13,7 +13,7 @@ import signal
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing import resource_tracker
@@ -23,7 +23,7 @@ from types import ModuleType
 
 from rlab.errors import VictimError
 from rlab.runs import messages
-from rlab.runs.messages import DONE, FAILED, READY, WRITING, Finished, Start, TaskQueue, Tasks, Worker, pack
+from rlab.runs.messages import DONE, FAILED, READY, Finished, Start, TaskQueue, Tasks, Worker, pack
 
 _TRIES = 2  # starts of a task whose workers die
 
@@ -36,8 +36,8 @@ class Process(Worker):
     pipe: Connection
 
 
-def hand_out(starts: Sequence[Start], tasks: Tasks, agree: Callable[[str], None]) -> Finished:
-    """Yield keys and values of tasks as workers finish them; `agree` is called before a task's worker writes anything."""
+def hand_out(starts: Sequence[Start], tasks: Tasks) -> Finished:
+    """Yield keys and values of tasks as workers finish them."""
     queue, deaths, workers = TaskQueue(tasks), Counter[str](), list[Process]()
     try:
         workers += [_begin(start) for start in starts[: len(tasks)]]
@@ -51,10 +51,7 @@ def hand_out(starts: Sequence[Start], tasks: Tasks, agree: Callable[[str], None]
                     queue.take_back(worker)
                     continue
                 kind, key, value = queue.read(worker, message)
-                if kind == WRITING:
-                    agree(key)
-                    _send(worker, pack(None))
-                elif kind == DONE:
+                if kind == DONE:
                     yield key, value
                 if task := queue.assign(worker):
                     _send(worker, task)
@@ -120,16 +117,12 @@ def _serve(pipe: Connection) -> None:
     messages.be_quiet()
     threading.Thread(target=_end_with_owner, daemon=True).start()
 
-    def ask_to_write() -> None:
-        pipe.send_bytes(pickle.dumps((WRITING, None)))
-        pipe.recv_bytes()
-
     try:
         start: Start = pickle.loads(pipe.recv_bytes())
         work = start.make(*start.arguments)
         pipe.send_bytes(pickle.dumps((READY, None)))
         while True:
-            pipe.send_bytes(pickle.dumps((DONE, work(pickle.loads(pipe.recv_bytes()), ask_to_write))))
+            pipe.send_bytes(pickle.dumps((DONE, work(pickle.loads(pipe.recv_bytes())))))
     except (EOFError, ConnectionError):
         return
     except Exception as error:

@@ -97,9 +97,6 @@ class MemoryStore:
     def recall(self, key: str) -> Mapping[str, Any] | None:
         return self.values.get(key)
 
-    def create(self, key: str = "") -> None:
-        """There is nothing to create."""
-
     def begin(self, key: str) -> None:
         """Nothing can be left half done here."""
 
@@ -127,17 +124,17 @@ class FolderStore:
     def recall(self, key: str) -> Mapping[str, Any] | None:
         return self.resume.recall(key, "")
 
-    def create(self, key: str = "") -> None:
-        """Create the folder before anything is written, such as the chunk `key`."""
+    def create(self) -> None:
+        """Create the folder before anything is written."""
         self.resume.create()
         write_config(self.resume.folder, self.config)
         (self.resume.folder / PARTS).mkdir(exist_ok=True)
 
     def begin(self, key: str) -> None:
+        self.create()
         self.resume.begin(key)
 
     def record(self, key: str, value: Mapping[str, Any]) -> None:
-        self.create()
         self.resume.record(key, "", dict(value))
 
     def heard(self, key: str) -> Heard | None:

@@ -9,7 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from rlab.core.channels import LEADS
 from rlab.data.batch import Batch, Kind, Samples, summarise_losses
+from rlab.filters.palettes import is_ecg
 from rlab.predictions.boxes import TargetBoxes
 from rlab.predictions.kinds import Prediction
 from rlab.progress import showing, silent
@@ -51,6 +53,11 @@ class Understood:
         elif samples.y.dim() > 1:
             one = "; -D multilabel=false keeps samples with one" if samples.leads else ""  # an option of ECG records
             lines["labels"] = f"several per sample{one}"
+        if samples.kind == "signal" and samples.shape[0] == len(LEADS) and not samples.leads:
+            lines["leads"] = (
+                f"12 channels without names are distorted together: for an ECG, name them, -D leads={','.join(LEADS)}"
+            )
+            lines["leads"] += "" if is_ecg(1, samples.rate, samples.unit) else ", and pass -D rate=HZ and -D unit=mV"
         lines["values"] = self._values()
         if samples.target == "classes" or samples.classes:
             lines["classes"] = _classes(samples)

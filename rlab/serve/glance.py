@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from rlab.core.status import Status
 from rlab.errors import InputError
 from rlab.results.titles import Names
-from rlab.serve.runs import NoSuchRun
+from rlab.serve.runs import MOST, NoSuchRun
 from rlab.serve.samples import kept_rows, look_of, read_sample
 from rlab.storage.names import CONFIG, SAMPLES, SETTING, inside
 from rlab.storage.outside import read_text
@@ -67,7 +67,7 @@ def audit_at(audit: Path) -> AuditGlance | None:
         return None  # the run's own page says what is wrong
 
 
-@lru_cache(maxsize=512)
+@lru_cache(maxsize=MOST)
 def _glance(run: Path, changed: int) -> Glance:
     file = pq.ParquetFile(stored(inside(run, SAMPLES)))
     counts = [name for name in file.schema_arrow.names if name.startswith(_QUERIES)]

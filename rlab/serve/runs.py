@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -15,13 +16,14 @@ from typing import Any, Literal
 
 from rlab.errors import InputError
 from rlab.folders.kinds import kind_of
-from rlab.storage.ledger import LEDGER, stored_command
+from rlab.storage.ledger import LEDGER, PARTS, stored_command
 from rlab.storage.lock import LOCK, MOST_SIGNED
 from rlab.storage.names import SAMPLES, inside
 from rlab.storage.stored import read_stored
 
 State = Literal["finished", "running", "stopped"]
 DEEPEST, MOST = 4, 5000  # maximum depth of a run, and maximum number of runs in the list
+SILENT = 24 * 3600.0  # seconds without a write after which a run on another machine counts as stopped
 
 Stamp = tuple[tuple[str, int, int], ...]  # name, time of the last change and size of what decides a run's row
 
@@ -127,7 +129,8 @@ def is_running(folder: Path) -> bool:
     if not isinstance(pid, int) or pid < 1 or not isinstance(host, str):
         return False
     if host != platform.node():
-        return True
+        changes = (status.st_mtime for name in (LOCK, LEDGER, PARTS) if (status := _status(folder / name)))
+        return time.time() - max(changes, default=0.0) < SILENT
     try:
         with suppress(PermissionError):  # a process of another user
             os.kill(pid, 0)

@@ -7,6 +7,7 @@ import os
 import re
 import stat
 from collections.abc import Collection
+from numbers import Integral
 from pathlib import Path, PurePosixPath
 
 from rlab.errors import FolderError
@@ -17,6 +18,12 @@ PICTURES = "pictures"  # folder
 SETTING = "setting"  # a key of metadata
 _LONGEST = 64
 _RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)  # reserved on some systems
+
+
+def exact(number: float) -> str:
+    """The shortest text of a number that `float` reads back unchanged."""
+    text = str(number) if isinstance(number, Integral) else f"{number:g}"
+    return text if float(text) == number else repr(float(number))
 
 
 def file_name(text: str, taken: Collection[str] = ()) -> str:

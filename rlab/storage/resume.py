@@ -6,7 +6,8 @@
 A folder belongs to the first command and configuration (its question); any other is refused. The SQLite ledger lists the
 finished steps with their fingerprints and digests, so that damage is noticed on reading. Plain values and tables are stored in
 the ledger. A value with tensors is stored in a file, which is complete before the ledger lists it, since the process may be
-killed at any moment. A run that fails before its first step leaves nothing behind.
+killed at any moment. The ledger is written before a step begins, so that a killed run shows; a run that fails before it has
+finished a step leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -15,36 +16,45 @@ import json
 import shutil
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 from urllib.parse import quote
 
 import pyarrow as pa
-from torch import Tensor
 
 from rlab import __version__
-from rlab.errors import FolderError
+from rlab.errors import FolderError, give_notice
 from rlab.redact import redact
 from rlab.storage import files, ledger
+from rlab.storage.contents import Contents
 from rlab.storage.lock import LOCK, hold
-from rlab.storage.names import refuse_strange
+from rlab.storage.names import CONFIG, refuse_strange
+from rlab.storage.question import Question, has_tensors
 from rlab.storage.tables import redact_table
 
 Value = TypeVar("Value")
+Mark = str | Contents  # what a step depends on
 _HINT = "name another folder with --out"
-_PLAIN = {str, int, float, bool, type(None)}
 
 
 @contextmanager
 def open_run(folder: Path, question: Mapping[str, Any]) -> Iterator[Resume]:
     """Open the finished steps of a folder that belongs to this question; lock it and remove half-written files."""
-    fingerprint = ledger.sha256(json.dumps(dict(question), sort_keys=True, default=str))[:24]
+    plain = {key: value for key, value in question.items() if not isinstance(value, Contents)}
+    fingerprint = ledger.sha256(json.dumps(plain, sort_keys=True, default=str))[:24]
     with hold(folder, str(question.get("command", "")), fingerprint):
         resume = Resume(folder, question)
+        new = resume.db is None
         try:
             resume.clean()
+            if resume.db is None and (lost := resume.asked.lost()):
+                give_notice(f"this run cannot be resumed, because a later run cannot recognise {lost}")
             yield resume
+        except Exception:
+            if new:
+                resume.forget()
+            raise
         finally:
             resume.close()
 
@@ -54,9 +64,11 @@ class Resume:
 
     def __init__(self, folder: Path, question: Mapping[str, Any]) -> None:
         self.folder = folder
-        self.question: dict[str, Any] = json.loads(json.dumps(redact(dict(question)), default=str))
+        self.asked = Question(question)
+        self.question = self.asked.values
+        self.used = False  # whether steps ran
         self.db: sqlite3.Connection | None = None
-        self.early: list[str] = []  # steps begun before there was a ledger to note them in
+        self.before = dict[str, str]()  # versions and device of the process that began the run, until they are compared
         refuse_strange(folder)
         if (folder / ledger.LEDGER).exists():
             self._open()
@@ -64,28 +76,39 @@ class Resume:
             raise FolderError(f"{folder} exists and holds something else: {_HINT}")
 
     def step(
-        self, key: str, fingerprint: str, make: Callable[[], Value], stale: Literal["refuse", "remake"] = "refuse"
+        self, key: str, fingerprint: Mark, make: Callable[[], Value], stale: Literal["refuse", "remake"] = "refuse"
     ) -> Value:
         """Return the value stored under this key and fingerprint, or make it; `stale` is for another fingerprint."""
-        before = self.fingerprint(key)
-        if before == fingerprint:
+        if self.holds(key, fingerprint):
             return self._read(key)
-        if before is not None and stale == "refuse":
-            raise FolderError(f"{self.folder} holds another {key}: {_HINT}")
+        if stale == "refuse":
+            self.refuse_other(key, fingerprint)
         self.begin(key)
         value = make()
         self.record(key, fingerprint, value)
         return value
 
-    def recall(self, key: str, fingerprint: str) -> Any | None:
+    def recall(self, key: str, fingerprint: Mark) -> Any | None:
         """Return the value recorded under this key and fingerprint, or None."""
-        return self._read(key) if self.fingerprint(key) == fingerprint else None
+        return self._read(key) if self.holds(key, fingerprint) else None
 
-    def record(self, key: str, fingerprint: str, value: Any, part: bool = False) -> None:
+    def holds(self, key: str, fingerprint: Mark) -> bool:
+        """Whether a value is recorded under this key and fingerprint."""
+        before = self.fingerprint(key)
+        return fingerprint.fits(before) if isinstance(fingerprint, Contents) else fingerprint == before
+
+    def refuse_other(self, key: str, fingerprint: Mark) -> None:
+        if self.fingerprint(key) is not None and not self.holds(key, fingerprint):
+            raise FolderError(f"{self.folder} holds results of another configuration ({key} differs): {_HINT}")
+
+    def record(self, key: str, fingerprint: Mark, value: Any, part: bool = False) -> None:
         """Record a finished step, which replaces an earlier value; with `part`, the file `self.part(key)` belongs to it."""
+        self.used = True
         self.create()
+        if isinstance(fingerprint, Contents):
+            fingerprint = fingerprint.settled()
         stored, digest, before = None, None, self._tree(key)
-        if _has_tensors(value):
+        if has_tensors(value):
             files.write_tree(self.part(key), value)
             digest = ledger.file_digest(self.part(key))
             self.part(key).replace(self._named(key, digest))  # the ledger still points to the old file
@@ -127,7 +150,6 @@ class Resume:
         return int(rows[0][0]) if rows else 0
 
     def part(self, key: str) -> Path:
-        """Return the file for a step's value if the ledger does not hold it."""
         return part_path(self.folder, key)
 
     def create(self) -> None:
@@ -135,13 +157,29 @@ class Resume:
         if self.db is None:
             self.folder.mkdir(parents=True, exist_ok=True)
             self._open()
-            for key in self.early:
-                self.begin(key)
 
     def close(self) -> None:
         if self.db is not None:
+            if self.used and self.asked.contents:
+                self.asked.settle()
+                self.write_ledger("update asked set value = ?", json.dumps(self.question, sort_keys=True))
             self.db.close()
             self.db = None
+
+    def forget(self) -> None:
+        """Remove what the run has written if it has no result yet, so that the folder is free for any configuration."""
+        with suppress(OSError, FolderError):  # the error that ended the run says more
+            if self.db is not None and self._is_bare():
+                self.close()
+                shutil.rmtree(self.folder / ledger.PARTS, ignore_errors=True)
+                for name in (CONFIG, ledger.LEDGER):
+                    (self.folder / name).unlink(missing_ok=True)
+
+    def _is_bare(self) -> bool:
+        """Whether nothing is finished and the folder holds only what a run writes before its first result."""
+        own = {LOCK, CONFIG, ledger.PARTS, ledger.LEDGER, f"{ledger.LEDGER}-journal"}
+        done = "select 1 from steps where finished = 1 union select 1 from files"
+        return not self.query_ledger(done) and {path.name for path in self.folder.iterdir()} <= own
 
     def clean(self) -> None:
         """Remove half-written files and parts without a finished step; keep all parts if the ledger is empty, as it may
@@ -179,11 +217,11 @@ class Resume:
 
     def begin(self, key: str) -> None:
         """Note that the step has begun, so that an interruption shows."""
-        if self.db is None:
-            self.early.append(key)
-        else:
-            insert = "insert into steps (key, fingerprint, begun, finished) values (?, '', 1, 0) on conflict (key)"
-            self.write_ledger(f"{insert} do update set begun = begun + 1, finished = 0", key)
+        self.used = True
+        self.create()
+        self._compare_versions()
+        insert = "insert into steps (key, fingerprint, begun, finished) values (?, '', 1, 0) on conflict (key)"
+        self.write_ledger(f"{insert} do update set begun = begun + 1, finished = 0", key)
 
     def _read(self, key: str) -> Any:
         ((stored, digest, part),) = self.query_ledger("select value, digest, part from steps where key = ?", key)
@@ -209,8 +247,12 @@ class Resume:
     def _open(self) -> None:
         self.db = ledger.connect(self.folder, write=True)
         before = ledger.read_question(self.db, self.folder)
+        if before is not None and before.values != self.question and self._is_bare():  # killed at the first step
+            self.forget()
+            self.db, before = ledger.connect(self.folder, write=True), None
         if before is not None:
             self._check_same(before)
+            self.before = before.versions
         with ledger.one_sentence(self.folder):
             self.db.execute("pragma synchronous = full")
             self.db.executescript(ledger.TABLES)
@@ -226,10 +268,20 @@ class Resume:
         mine, theirs = self.question.get("command"), before.get("command")
         if mine != theirs:
             raise FolderError(f"{self.folder} belongs to `rlab {theirs}`, not to `rlab {mine}`: {_HINT}")
-        differ = sorted(key for key in before | self.question if before.get(key) != self.question.get(key))
+        differ = self.asked.differ(before)
+        if lost := self.asked.lost():
+            raise FolderError(f"{self.folder} cannot be resumed, because rlab cannot recognise {lost}: {_HINT}")
         if differ:
             what = f"a run of another configuration ({', '.join(differ)} differ{'s' if len(differ) == 1 else ''})"
             raise FolderError(f"{self.folder} holds {what}: {_HINT}")
+
+    def _compare_versions(self) -> None:
+        """Say once if other versions or another device go on with the run."""
+        now, before, self.before = ledger.current_versions(), self.before, {}
+        if differ := [name for name in ("torch", "Python", "device") if before.get(name, now[name]) != now[name]]:
+            begun, here = (", ".join(f"{name} {versions[name]}" for name in differ) for versions in (before, now))
+            other = f"was begun with {begun} and goes on with {here}"
+            give_notice(f"{self.folder} {other}: results may differ in their last bits")
 
     def query_ledger(self, query: str, *values: Any) -> list[Any]:
         """Return rows of the ledger; none if there is no ledger yet."""
@@ -245,13 +297,4 @@ class Resume:
 
 
 def part_path(folder: Path, key: str) -> Path:
-    """Return the file for a step's value if the ledger does not hold it."""
     return folder / ledger.PARTS / f"{quote(key, safe='')}.safetensors"
-
-
-def _has_tensors(value: Any) -> bool:
-    if type(value) in _PLAIN or (type(value) is list and set(map(type, value)) <= _PLAIN):
-        return False  # the common case
-    if isinstance(value, Mapping):
-        return any(_has_tensors(inner) for inner in value.values() if type(inner) not in _PLAIN)
-    return isinstance(value, Tensor) or (isinstance(value, list | tuple) and any(map(_has_tensors, value)))

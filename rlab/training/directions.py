@@ -233,11 +233,16 @@ def train(
         done = ranks.same(done, options.device)
         ranks.align(network)
         seconds, noted = options.minutes * 60, time.monotonic()
-        began = noted - done * seconds
+        began, first = noted - done * seconds, True
 
         def note(done: float, loss: Tensor) -> None:
             """Record where the training stands, once in every validation interval."""
-            nonlocal noted
+            nonlocal noted, first
+            if first and resume is not None:
+                line = trainer.first_update(time.monotonic() - noted, options)
+                logger.note(line, line["update_seconds"])
+                tell(line)
+            first = False
             if resume is None or time.monotonic() - noted <= options.validation_interval * 60:
                 return
             noted, line = time.monotonic(), {"prior": done, "prior_loss": float(loss)}

@@ -23,11 +23,11 @@ from rlab.errors import DataError, MissingExtra, optional
 from rlab.policies.base import Policy
 from rlab.results.result import AttackResult
 from rlab.runs.attack import run_attack
-from rlab.runs.fingerprint import data_fingerprint, files_of, model_fingerprint
+from rlab.runs.fingerprint import data_fingerprint, named_in
 from rlab.runs.options import make_attack
 from rlab.stats import median_of
 from rlab.storage.config import Options, check, read_config
-from rlab.storage.digest import digest
+from rlab.storage.contents import Contents
 from rlab.storage.files import write_text
 from rlab.storage.resume import Resume, open_run
 from rlab.training.episodes import EpisodeSampler, teachable
@@ -138,6 +138,11 @@ class MetricLogger:
             self.writer.flush()
 
 
+def first_update(seconds: float, options: TrainingOptions) -> Figures:
+    """What the first update cost, for people who wait."""
+    return {"update_seconds": seconds, "planned_minutes": options.minutes}
+
+
 def make_card(options: TrainingOptions, figures: Figures) -> dict[str, Any]:
     """The card of a file: models, data, the whole configuration and the validation results."""
     config = options.plain()
@@ -150,9 +155,9 @@ def open_folder(
     folder: Path, options: TrainingOptions, victims: Sequence[Victim], batch: Batch
 ) -> AbstractContextManager[Resume]:
     """The folder of a training: it resumes with the same options, models and data, and refuses others."""
-    models, plain = digest(*(model_fingerprint("", victim) for victim in victims)), options.plain()
+    plain, models = options.plain(), Contents.of(list(victims))
     declared = {"command": "train", **plain, "the models": models, "the data": data_fingerprint(batch)}
-    return open_run(folder, declared | files_of(plain))
+    return open_run(folder, declared | named_in(plain))
 
 
 def samplers_for(

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Mapping
 
-from rlab.errors import Notice, OptionError
+from rlab.errors import OptionError, give_notice
 from rlab.redact import PLAIN_HEADERS, address_secrets, remember, split_address, stored
 from rlab.victims.base import Common
 from rlab.victims.exchange import httpx_package
@@ -34,18 +33,18 @@ def suited(common: Common, template: Template) -> Common:
         changes["chunk"] = 1
     if template.scores is None:
         changes["outputs"] = "labels"
-        if template.classes:
-            changes["classes"] = len(template.classes)
+    if template.classes and {**common, **changes}.get("outputs") == "labels":
+        changes["classes"] = len(template.classes)
     return {**common, **changes}
 
 
 def spoken_at(url: str, template: str | Template | None) -> tuple[str, Template]:
     """The http(s) address and the template; kserve://host:8080/MODEL or kserve+https://... name a protocol and a model."""
     scheme, at, rest = url.partition("://")
-    protocol, _, transport = scheme.partition("+")
+    protocol, _, transport = scheme.lower().partition("+")
     chosen = load_template(template) if isinstance(template, str) else template
     if not at or protocol in ("http", "https"):
-        return url, chosen or load_template(DEFAULT)
+        return f"{protocol}{at}{rest}" if at else url, chosen or load_template(DEFAULT)
     if protocol not in shipped() or transport not in ("", "http", "https"):
         schemes = ", ".join(f"{name}://" for name in shipped())
         raise OptionError(f"expected an address like http://host:8000/predict or one of {schemes}, got {protocol!r}")
@@ -113,7 +112,7 @@ def warn_of_secrets(url: str, headers: Mapping[str, str]) -> None:
     if any((value := part.partition("=")[2]) != stored(value) for part in query.split("&") if "=" in part):
         open_ones.append("the address's query")
     if open_ones:
-        warnings.warn(
+        give_notice(
             f"{' and '.join(open_ones)} may contain a secret and will not be stored, so you must give it again to resume a run: "
-            "write ${NAME} and export NAME to store only the reference", Notice, stacklevel=4,
-        )  # fmt: skip
+            "write ${NAME} and export NAME to store only the reference"
+        )

@@ -14,6 +14,7 @@ from rlab.errors import OptionError, VictimError
 
 Outputs = Literal["auto", "logits", "probabilities", "labels", "topk", "boxes", "map", "numbers"]
 TOLERANCE = 1e-3  # rounding allowed for sums of probabilities and for bounds
+_FAR = 1e4  # largest log-odds; a log-probability is at least minus this
 LABELS = ("labels", "topk")  # kinds of outputs that name classes without scores
 Score = Callable[[Any], Any]  # what a model returns -> (b,), above 0 if the searched-for class is present, or (b, k)
 
@@ -136,7 +137,7 @@ def recognise(answer: Tensor, multilabel: bool) -> Outputs:
 def to_scores(answer: Tensor, outputs: Outputs, multilabel: bool) -> Tensor:
     """(b, k) -> log-probabilities, or log-odds of several labels."""
     if outputs not in ("probabilities", *LABELS):
-        return answer if multilabel else answer.log_softmax(1)
+        return (answer if multilabel else answer.log_softmax(1)).clamp(-_FAR, _FAR)  # masked logits are infinite
     seen = answer[~answer.isnan()]
     if len(seen) and (seen.min() < -TOLERANCE or seen.max() > 1 + TOLERANCE):
         span = f"{seen.min():.4g} to {seen.max():.4g}"

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from rlab.errors import DataError, InputError, OptionError, VictimError
-from rlab.guard import TimeUp, contained, time_limit
+from rlab.guard import TimeUp, contained, time_limit, words_of
 from rlab.predictions.kinds import Prediction
 from rlab.victims.answers import LABELS, Score, check_reading, ranked_classes, read_answer, recognise, scored, to_scores
 from rlab.victims.answers import Outputs as Outputs
@@ -88,6 +88,7 @@ class Victim(ABC):
             raise OptionError(f"expected a timeout above 0 and up to {_LONGEST} seconds, got {timeout!r}")
         self.bounds, self.outputs, self.multilabel, self.output, self.score = bounds, outputs, multilabel, output, score
         self.chunk, self.timeout = chunk or self.first_chunk, timeout or self.first_timeout
+        self.declared = self.outputs, classes
         self.classes = classes  # None until the first answer, and if the model does not return scores of classes
         self.width: int | None = None  # of a row of scores, boxes, a map or numbers; None until the first answer
         self.rows: Counter[str] = Counter()  # phase -> rows that reached the model
@@ -144,7 +145,8 @@ class Victim(ABC):
             stop = len(x) if self.concurrency > 1 else min(at + size, len(x))
             chunks = [slice(first, min(first + size, stop)) for first in range(at, stop, size)]
             try:
-                answers.append(self._ask(x, chunks, phase, charge))
+                rows = [torch.arange(chunk.start, chunk.stop) for chunk in chunks]
+                answers.append(self._ask(x, rows, phase, charge))
             except Exception as error:
                 if not out_of_memory(error):
                     raise
@@ -164,12 +166,12 @@ class Victim(ABC):
         if not (self.bounds[0] - slack <= low and high <= self.bounds[1] + slack and math.isfinite(high - low)):
             raise DataError(f"the model expects values in {list(self.bounds)}, got {low:.4g} to {high:.4g}")
 
-    def _ask(self, x: Tensor, chunks: Sequence[slice], phase: str, charge: Charge | None) -> Tensor:
-        """Answers (m, k) to chunks of x, with retries; every row is counted each time it is sent.
+    def _ask(self, x: Tensor, rows: Sequence[Tensor], phase: str, charge: Charge | None) -> Tensor:
+        """Answers (m, k) to the rows of x in each request, with retries; every row is counted each time it is sent.
 
         Failed requests are repeated after all others were sent, so that the order of answers does not matter.
         """
-        requests = [Request(rows, rows) for rows in (torch.arange(chunk.start, chunk.stop) for chunk in chunks)]
+        requests = [Request(each, each) for each in rows]
         while unanswered := [request for request in requests if request.answer is None and len(request.rows)]:
             most = max(request.sent for request in unanswered)
             if most > self.retries:
@@ -223,7 +225,7 @@ class Victim(ABC):
     @contextmanager
     def _sentences(self, x: Tensor) -> Iterator[None]:
         """Whatever the model raises becomes a one-line error, except running out of memory."""
-        where = f"on inputs of shape {tuple(x.shape)}"
+        where, dtype = f"on inputs of shape {tuple(x.shape)}", torch.get_default_dtype()
         try:
             with contained():
                 yield
@@ -235,6 +237,8 @@ class Victim(ABC):
             if out_of_memory(error):
                 raise
             raise VictimError(f"the model failed {where}: {first_line(error)}") from error
+        finally:
+            torch.set_default_dtype(dtype)  # the model may have changed it
 
     def _count(self, rows: Tensor, times: int = 1, reached: bool = True, *, phase: str, charge: Charge | None) -> None:
         self.rows[phase] += times * len(rows) * reached
@@ -285,10 +289,10 @@ class Victim(ABC):
 
 def first_line(error: Exception) -> str:
     """An error of other code in one line."""
-    return f"{type(error).__name__}: {error}".strip().splitlines()[0][:500]
+    return f"{type(error).__name__}: {words_of(error)}".strip().splitlines()[0][:500]
 
 
 def out_of_memory(error: Exception) -> bool:
     """Whether a model on this machine ran out of memory; messages from a server do not count."""
-    named = any(words in str(error).lower() for words in _MEMORY_WORDS)
+    named = any(words in words_of(error).lower() for words in _MEMORY_WORDS)
     return isinstance(error, MemoryError | torch.OutOfMemoryError) or (named and not isinstance(error, VictimError))

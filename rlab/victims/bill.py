@@ -111,9 +111,12 @@ class AnswerCache:
     def write(self, answers: Mapping[bytes, Tensor]) -> None:
         """Store answers (k,); those that are not finite are left out, so that they are queried again."""
         rows = [(key, row.cpu().float().numpy().tobytes()) for key, row in answers.items() if row.isfinite().all()]
-        self.file.execute("BEGIN")
-        self.file.executemany("INSERT OR REPLACE INTO answers VALUES (?, ?)", rows)
-        self.file.execute("COMMIT")
+        try:
+            with self.file:  # which commits, or rolls back
+                self.file.execute("BEGIN")
+                self.file.executemany("INSERT OR REPLACE INTO answers VALUES (?, ?)", rows)
+        except sqlite3.Error as error:
+            raise OptionError(f"cannot write to the cache ({error}): mend this and run the command again") from None
 
     def close(self) -> None:
         self.file.close()

@@ -6,9 +6,11 @@ import math
 import threading
 import time
 import zlib
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
+from statistics import median
 from typing import Any
 
 from rlab.errors import MissingExtra, optional
@@ -16,7 +18,8 @@ from rlab.victims.template import Sent
 
 Answer = tuple[int, Mapping[str, str], bytes]  # status, headers, content
 _FEW = 4  # concurrent requests at the start
-_SLOWER, _JITTER = 2.0, 0.005  # the limit grows while answers take at most 2 times the fastest, plus 5 ms
+_SLOWER, _JITTER = 2.0, 0.005  # the limit grows while answers take at most 2 times as long as the fastest, plus 5 ms
+_LUCK, _RECENT = 5, 200  # the fastest is the least median of so many answers in a row, among so many recent ones
 
 
 class Clients:
@@ -45,6 +48,12 @@ class Clients:
         if (client := self.taken.pop(thread, None)) is not None:
             client.close()
 
+    def look_up(self, url: Any) -> object:
+        """What the server says at another address, e.g. about a model, as JSON; None if it says nothing."""
+        with self.take() as client, suppress(httpx_package().HTTPError, ValueError):
+            return client.get(url).json()
+        return None
+
     def close(self) -> None:
         for client in (*self.free, *self.taken.values()):
             client.close()
@@ -59,9 +68,13 @@ def read(client: Any, url: Any, sent: Sent, most: int) -> Answer:
             raise httpx_package().DecodingError(f"expected content-encoding gzip or none, got {coding[:40]!r}")
         unpack = zlib.decompressobj(31)  # 31: a gzip header and the largest window
         for part in response.iter_raw():
-            content += part if coding == "identity" else unpack.decompress(part, most + 1 - len(content))
-            if len(content) > most:
-                raise OverflowError
+            while part:
+                if unpack.eof:  # the content may be in several parts, each compressed
+                    unpack = zlib.decompressobj(31)
+                content += part if coding == "identity" else unpack.decompress(part, most + 1 - len(content))
+                if len(content) > most:
+                    raise OverflowError
+                part = unpack.unused_data.lstrip(b"\0")  # some pad with zeros
         return response.status_code, response.headers, bytes(content)
 
 
@@ -76,7 +89,10 @@ class Flow:
         self.most, self.gap = most, 0.0 if rate is None else 1 / rate
         self.limit = float(min(_FEW, most))
         self.free, self.halved = -math.inf, -math.inf  # time of the next request, and of the last halving
-        self.fastest: dict[int, float] = {}  # rows of a request -> seconds
+        self.last = defaultdict[int, deque[float]](lambda: deque(maxlen=_LUCK))  # rows of a request -> seconds
+        self.medians = defaultdict[int, deque[float]](
+            lambda: deque(maxlen=_RECENT)
+        )  # rows of a request -> medians of `last`
 
     def delay(self) -> float:
         """Seconds until the next request may be sent."""
@@ -91,8 +107,11 @@ class Flow:
     def answered(self, began: float, rows: int, others: int) -> None:
         """Note the answer to a request of `rows` rows, with `others` requests still waiting for theirs."""
         seconds = time.monotonic() - began
-        fastest = self.fastest[rows] = min(seconds, self.fastest.get(rows, math.inf))
-        if seconds < _SLOWER * fastest + _JITTER and others + 1 >= int(self.limit):
+        last, medians = self.last[rows], self.medians[rows]
+        last.append(seconds)
+        if len(last) > 2:  # one or two answers may be fast by luck
+            medians.append(median(last))
+        if seconds < _SLOWER * min(medians, default=math.inf) + _JITTER and others + 1 >= int(self.limit):
             self.limit = min(self.limit + (1 if self.halved == -math.inf else 1 / self.limit), self.most)
 
     def failed(self, began: float, wait: float = 0.0) -> None:

@@ -6,7 +6,6 @@ import math
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Unpack, final
 
 import numpy as np
@@ -95,8 +94,8 @@ class GraphVictim(Victim):
     def _infer(self, array: Array) -> Sequence[Array]:
         """Stored inputs in the layout of the graph -> the stored values of `self.ports`, in this order."""
 
-    def contents(self) -> Iterator[Path | bytes]:
-        """What a fingerprint must cover, besides the options and the files they name."""
+    def contents(self) -> Iterator[object]:
+        """What decides its answers besides its attributes: files, or values in memory."""
         yield from ()
 
     def _about(self) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import queue
 import threading
@@ -12,6 +11,7 @@ import zlib
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Unpack, final
 
@@ -36,14 +36,13 @@ from rlab.victims.base import Request, Unanswered, Victim
 from rlab.victims.bill import AnswerCache, Bill, per_query, per_second
 from rlab.victims.callables import as_array
 from rlab.victims.exchange import Answer, Clients, Flow, certificates, httpx_package, read
-from rlab.victims.meter import NoScores
+from rlab.victims.metadata import described, is_described
+from rlab.victims.meter import Charge, NoScores
 from rlab.victims.template import Sent, Template, Writer
-from rlab.victims.wire import Unreadable, decode, glimpse, seconds_until
+from rlab.victims.wire import Unreadable, check_status, decode, glimpse
 
-_LONGEST_WAIT = 60.0  # seconds; if a server asks for more, the run stops
 _ROOM, _SCORE = 2**22, 64  # bytes allowed for every answer, and for each score in it
 _CLASSES = 2**13  # assumed until the number of classes is known
-_TRANSIENT = (408, 425, 429)  # statuses below 500 after which another attempt may help
 Results = queue.SimpleQueue[tuple[threading.Thread, Tensor | Exception]]
 
 
@@ -88,23 +87,29 @@ class HttpVictim(Victim):
         if self.prediction not in ("classes", "numbers"):
             raise OptionError(f"an HTTP model returns numbers, not {self.outputs}: wrap the request in a function")
         self._flow, self.bill = Flow(self.concurrency, per_second(rate)), Bill(per_query(price), max_cost)
-        self.own_classes, self.inputs = self.template.classes, self.template.words
-        self.writer = Writer(self.template, self.bounds)
-        query = split_address(url)[3].split("&")  # the parts that identify a model and are not secret
-        self.query = tuple(part for part in query if part and not SECRET_NAMES.search(part.partition("=")[0]))
+        parts = [part for part in split_address(url)[3].split("&") if part]  # some identify a model, others are secret
+        self.query = tuple(part for part in parts if not SECRET_NAMES.search(part.partition("=")[0]))
         self.url = expand(url)
         self.name = shown_address(self.url)
         given = {name: expand(value) for name, value in {**self.template.headers, **(headers or {})}.items()}
         for name, value in given.items():
             if name.lower() not in PLAIN_HEADERS:
                 remember(value)
+        self.headers = {name: value for name, value in given.items() if name.lower() in PLAIN_HEADERS}
         self._secrets = secret_words(self.url, given)
         fixed = {"Accept": "application/json, */*;q=0.5", "Accept-Encoding": "gzip"}
         httpx = httpx_package()
         self._target = httpx.URL(self.url)
-        make = partial(httpx.Client, timeout=self.timeout, headers=fixed | given, verify=certificates())
-        self._clients = Clients(make)
+        self._clients = Clients(
+            partial(httpx.Client, timeout=self.timeout, headers=fixed | given, verify=certificates())
+        )
         self._closed = weakref.finalize(self, self._clients.close)
+        path = self._target.path.removesuffix("/infer")
+        known = self._clients.look_up(self._target.copy_with(path=path)) if is_described(self.template) else None
+        template, takes = described(self.template, known, self.name)
+        self.chunk = 1 if takes[:1] == (1,) else self.chunk
+        self.own_classes, self.inputs = template.classes, template.words
+        self.writer = Writer(template, self.bounds, takes)
         asked = f"{self.name}?{'&'.join(self.query)} {self.template!r} {self.bounds} {self.outputs} {self.multilabel}"
         self.cache = None if cache is None else AnswerCache(Path(cache), asked)
         self._several = self.multilabel  # copies may read answers in another way
@@ -112,34 +117,31 @@ class HttpVictim(Victim):
     def _about(self) -> str:
         return self.name
 
-    def _send(self, x: Tensor, requests: Sequence[Request], count: Callable[..., None]) -> None:
+    def _ask(self, x: Tensor, rows: Sequence[Tensor], phase: str, charge: Charge | None) -> Tensor:
         """Take what the cache knows and send the rest; cached rows count for a sample's budget, but did not reach the model."""
         if self.cache is None:
-            return self._exchange(x, requests, count)
-        left = list[tuple[Request, Request, list[bytes], dict[bytes, Tensor]]]()
-        for request in requests:
-            keys = self.cache.keys(request.part(x))
-            known = self.cache.read(keys)
-            hits = torch.tensor([key in known for key in keys])
-            if request.sent == 0 and hits.any():
-                count(request.rows[hits], reached=False)
-                self.bill.cached += int(hits.sum())
-            left.append((request, Request(request.every, request.rows[~hits], request.sent), keys, known))
-        unknown = [rest for _, rest, _, _ in left if len(rest.rows)]
+            return super()._ask(x, rows, phase, charge)
+        every = torch.cat(list(rows))
+        keys = self.cache.keys(x[every])
+        known = self.cache.read(keys)
+        hits = torch.tensor([key in known for key in keys])
+        if hits.any():
+            self._count(every[hits], reached=False, phase=phase, charge=charge)
+            self.bill.cached += int(hits.sum())
+            self._set_width(len(next(iter(known.values()))))
+        wanted = [part for each in rows if len(part := each[~torch.isin(each, every[hits])])]
+        fresh = iter(super()._ask(x, wanted, phase, charge) if wanted else ())
+        return torch.stack([known[key] if key in known else next(fresh) for key in keys])
+
+    def _send(self, x: Tensor, requests: Sequence[Request], count: Callable[..., None]) -> None:
+        """Send requests and store the answers, also if some of the requests fail."""
         try:
-            self._exchange(x, unknown, count) if unknown else None
+            self._exchange(x, requests, count)
         finally:
-            fresh = dict[bytes, Tensor]()
-            for request, rest, keys, known in left:
-                if rest.answer is not None:
-                    new = dict(zip([key for key in keys if key not in known], rest.answer, strict=True))
-                    known |= new
-                    fresh |= new
-                request.sent, request.error = max(rest.sent, 1), rest.error
-                if len(known) and all(key in known for key in keys):
-                    request.answer = torch.stack([known[key] for key in keys])
-                    self.classes = self.classes or request.answer.shape[1]
-            self.cache.write(fresh)
+            if self.cache is not None:
+                answered = [(request, request.answer) for request in requests if request.answer is not None]
+                pairs = (zip(self.cache.keys(each.part(x)), answer, strict=True) for each, answer in answered)
+                self.cache.write(dict(chain.from_iterable(pairs)))
 
     def _exchange(self, x: Tensor, requests: Sequence[Request], count: Callable[..., None]) -> None:
         """Send as many requests at once as the flow allows; give up each when its whole time is over.
@@ -236,24 +238,28 @@ class HttpVictim(Victim):
         what = f"{len(x)} input{'s' * (len(x) > 1)} of shape {tuple(x.shape[1:])} {self.template.words}"
         start = self._quoted(sent.content) if sent.is_text else sent.content[:12].hex(" ")
         shown = f"sent: {what}, {len(sent.content):,} bytes of {sent.kind}: {start}\nreceived: {self._quoted(content)}"
-        if status in _TRANSIENT or status >= 500:
-            wait = seconds_until(headers.get("retry-after"))
-            if wait > _LONGEST_WAIT:
-                pause = f"a pause of {wait:.0f} s (status {status})"
-                raise VictimError(f"the model at {self.name} asks for {pause}: lower the rate")
-            raise Unanswered(f"the model at {self.name} answered with status {status}", shown, wait)
+        check_status(status, headers, self.name, shown)
         if "location" in headers and not 200 <= status < 300:
             elsewhere = self._quoted(headers["location"].partition("?")[0])
             raise VictimError(f"the model at {self.name} redirects to {elsewhere} (status {status}): pass that address")
         if not 200 <= status < 300:
             raise VictimError(f"the model at {self.name} refused the request with status {status}\n{shown}")
         try:
-            return decode(content, self.template, len(x), self.outputs == "labels", self._several)
+            answer = decode(content, self.template, len(x), self.outputs == "labels", self._several)
+            return answer if answer.dim() > 1 else self._labels(answer)
         except ValueError as error:
             sentence = f"the model at {self.name} did not return scores: {self._quoted(str(error))}"
             if isinstance(error, Unreadable):
                 raise Unanswered(sentence, shown) from None
             raise NoScores(f"{sentence}\n{shown}") from None
+
+    def _labels(self, numbers: Tensor) -> Tensor:
+        """Class numbers (b,); the first ones decide that the model returns labels."""
+        if self.outputs == "auto" and self.cache is None and not self.multilabel:
+            self.outputs, self.classes = "labels", self.classes or len(self.template.classes) or None
+        if self.outputs != "labels":
+            raise ValueError("it names classes without scores: pass outputs='labels' (-M outputs=labels)")
+        return numbers
 
     def _post(self, sent: Sent, rows: int) -> Answer:
         httpx, most = httpx_package(), _ROOM + _SCORE * rows * (self.classes or _CLASSES)
@@ -276,12 +282,6 @@ class HttpVictim(Victim):
         for secret in self._secrets:
             text = text.replace(secret, "(hidden)")
         return glimpse(text)
-
-    def look_up(self, path: str) -> object:
-        """What the server says at another path, e.g. about a model, as JSON; None if it says nothing."""
-        with self._clients.take() as client, contextlib.suppress(httpx_package().HTTPError, ValueError):
-            return client.get(self._target.copy_with(path=path)).json()
-        return None
 
     def close(self) -> None:
         """Close all connections and the cache; the victim cannot be used after that."""

@@ -14,7 +14,7 @@ from rlab.errors import BudgetError, VictimError
 if TYPE_CHECKING:
     from rlab.victims.base import Victim
 
-PHASES = ("search", "cleanup", "verify", "train", "learn")
+PHASES = ("search", "cleanup", "verify", "train", "learn", "resume")
 
 
 class QueryMeter:
@@ -100,4 +100,5 @@ class Request:
 
     def part(self, x: Tensor) -> Tensor:
         """The request's rows of x, if possible as a slice, which is not a copy."""
-        return x[int(self.every[0]) : int(self.every[-1]) + 1] if len(self.rows) == len(self.every) else x[self.rows]
+        first, end = int(self.rows[0]), int(self.rows[-1]) + 1
+        return x[first:end] if end - first == len(self.rows) else x[self.rows]

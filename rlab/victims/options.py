@@ -24,7 +24,9 @@ class ModelOptions(Options):
     factory: str | None = Field(None, description="module:function that builds the model of a weights file")
     mean: Channels | None = Field(None, description="mean of each channel in the data's range (default: none)")
     std: Channels | None = Field(None, description="standard deviation of each channel (default: none)")
-    bounds: Bounds | None = Field(None, description="range of values the model expects (default: the data's)")
+    bounds: Bounds | None = Field(
+        None, description="range of values the model expects, to which data are rescaled (default: the data's)"
+    )
     outputs: Outputs = Field(
         "auto",
         description="what the model returns: logits, probabilities, labels or topk of classes, or boxes, a map of classes, or "

@@ -71,6 +71,13 @@ class OnnxVictim(GraphVictim):
         answers: list[Array] = self.session.run([port.name for port in self.ports], {self.source.name: array})
         return answers
 
+    def contents(self) -> Iterator[object]:
+        path, content = (getattr(self.session, name, None) for name in ("_model_path", "_model_bytes"))
+        if path:  # with the files of large weights, which lie beside it under its name
+            yield from sorted(Path(path).parent.glob(f"{Path(path).name}*"))
+        else:
+            yield content or self.session
+
 
 def _provider(provider: Provider) -> str:
     return provider if isinstance(provider, str) else provider[0]
@@ -109,9 +116,9 @@ class TfliteVictim(GraphVictim):
 
     def __init__(self, path: str | Path, **common: Unpack[Prepared]) -> None:
         litert = optional("ai_edge_litert.interpreter", MissingExtra("ai_edge_litert", "tflite"))
-        file = _existing(path)
+        self.path = _existing(path)
         try:
-            self.interpreter = litert.Interpreter(str(file), num_threads=torch.get_num_threads())
+            self.interpreter = litert.Interpreter(str(self.path), num_threads=torch.get_num_threads())
         except (RuntimeError, ValueError) as error:
             raise ModelError(f"cannot read {path} as a TFLite model: {first_line(error)}") from error
         inputs, outputs = self.interpreter.get_input_details(), self.interpreter.get_output_details()
@@ -129,6 +136,9 @@ class TfliteVictim(GraphVictim):
         self.interpreter.set_tensor(self.at, array)
         self.interpreter.invoke()
         return [self.interpreter.get_tensor(self.outputs_at[port.name]) for port in self.ports]
+
+    def contents(self) -> Iterator[object]:
+        yield self.path
 
 
 def _tflite_port(details: dict[str, Any]) -> Port:
@@ -166,9 +176,8 @@ class OpenVinoVictim(GraphVictim):
         answers = self.model(array)
         return [np.array(answers[self.order[port.name]]) for port in self.ports]
 
-    def contents(self) -> Iterator[Path | bytes]:
-        if (weights := self.path.with_suffix(".bin")).is_file():
-            yield weights
+    def contents(self) -> Iterator[object]:
+        yield from (file for file in (self.path, self.path.with_suffix(".bin")) if file.is_file())
 
 
 def _openvino_name(port: Any, number: int) -> str:
@@ -198,8 +207,8 @@ class CoreMLVictim(GraphVictim):
         answer = self.model.predict({self.source.name: array})
         return [answer[port.name] for port in self.ports]
 
-    def contents(self) -> Iterator[Path | bytes]:
-        yield from sorted(file for file in self.path.rglob("*") if file.is_file())
+    def contents(self) -> Iterator[object]:
+        yield from sorted(file for file in (self.path, *self.path.rglob("*")) if file.is_file())
 
 
 @final
@@ -226,8 +235,9 @@ class KerasVictim(GraphVictim):
         parts = list(answer.values()) if isinstance(answer, dict) else answer if isinstance(answer, list) else [answer]
         return [parts[self.names.index(port.name)] for port in self.ports]
 
-    def contents(self) -> Iterator[Path | bytes]:
-        yield self.model.to_json().encode() if self.source.shape else type(self.model).__name__.encode()
+    def contents(self) -> Iterator[object]:
+        yield self.model.to_json() if self.source.shape else type(self.model)
+        yield self.model.get_weights()
         yield from (np.asarray(array).tobytes() for array in self.model.get_weights())
 
 

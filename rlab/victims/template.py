@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import Field, model_validator
 
-from rlab.errors import OptionError
+from rlab.errors import ModelError, OptionError
 from rlab.storage.config import Options, check, did_you_mean, parse_call, read_config
 from rlab.victims.encodings import BASE64, ENCODINGS, FILES, PACKED, Array, content_type, encode
 from rlab.victims.paths import parse_path
@@ -23,6 +23,11 @@ SHIPPED = Path(__file__).parents[1] / "assets" / "protocols.yaml"
 DEFAULT = "rlab"  # the protocol of plain addresses
 ROWS, MODEL, CHOICES = "rows", "model", "options"
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
+LAYOUTS: dict[str, Callable[[Array, int], Array]] = {  # of an array with channels at this axis
+    "channels_first": lambda array, channels: array,
+    "channels_last": lambda array, channels: np.moveaxis(array, channels, -1),
+    "flat": lambda array, channels: array.reshape(*array.shape[:channels], -1),
+}
 _FORM = "a protocol such as kserve or tfserving(layout='channels_first'), or a .yaml file"
 
 
@@ -49,11 +54,21 @@ class Template(Options):
     headers: dict[str, str] = Field({}, description="further headers; write secrets as ${NAME}")
     answers: str = Field("$", description="path of the list with one item per input, if a request holds several")
     shape: str | None = Field(None, description="path of the shape, if the answers are one flat list")
-    scores: str | None = Field("$", description="path of an input's scores in its item; a mapping has scores by class")
-    labels: str | None = Field(None, description="path of the class names that belong to the scores")
+    scores: str | None = Field(
+        "$", description="path of an input's scores in its item, as a list, by class, or as label and score"
+    )
+    labels: str | None = Field(
+        None, description="path of the class names that belong to the scores, or of the predicted class"
+    )
     logarithms: bool = Field(False, description="the scores are logarithms of probabilities, and may miss classes")
     classes: tuple[str, ...] = Field((), description="the model's class names, in the order of the scores")
     settings: dict[str, str | int] = Field({}, description="your own placeholders and their values")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _labels_alone(cls, values: Any) -> Any:
+        alone = isinstance(values, Mapping) and values.get("labels") is not None and "scores" not in values
+        return {**values, "scores": None} if alone else values
 
     @model_validator(mode="after")
     def _complete(self) -> Template:
@@ -127,7 +142,7 @@ class Template(Options):
             hint = did_you_mean(unknown[0], names, 0.6)
             raise OptionError(f"the template has no {unknown[0]!r}.{hint} It has {', '.join(names)}")
         settings = {**self.settings, **own.pop("settings", {}), **further}
-        return check(Template, {**self.model_dump(), **own, "settings": settings}, "the template")
+        return check(Template, {**self.model_dump(exclude_unset=True), **own, "settings": settings}, "the template")
 
 
 def _names(value: object) -> list[str]:
@@ -183,6 +198,7 @@ class Writer:
 
     template: Template
     bounds: tuple[float, float]
+    takes: tuple[int, ...] = ()  # shape of the model's input with the axis of rows, if known; negative: any length
 
     def write(self, x: Array) -> Sent:
         """x: (b, c, *size) float32 -> a request."""
@@ -247,8 +263,22 @@ class Writer:
             array = unit * np.float32(high - low) + np.float32(low)
         if template.dtype == "uint8":
             array = array.round().clip(0, 255)
-        if template.layout == "channels_last":
-            array = np.moveaxis(array, x.channels, -1)
-        elif template.layout == "flat":
-            array = array.reshape(*array.shape[: x.channels], -1)
-        return np.ascontiguousarray(array, dtype=template.dtype)
+        return np.ascontiguousarray(self._arranged(array, x.channels), dtype=template.dtype)
+
+    def _arranged(self, array: Array, channels: int) -> Array:
+        """The array in the template's layout, or, unless that was chosen, in the one that the model's input has."""
+        chosen = "layout" in self.template.model_fields_set
+        for name in [self.template.layout] if chosen or not self.takes else LAYOUTS:
+            arranged = LAYOUTS[name](array, channels)
+            sides = arranged.shape[channels:]
+            pairs = zip(self.takes[1:], sides, strict=False)
+            if not self.takes or (
+                len(self.takes[1:]) == len(sides) and all(own < 0 or own == side for own, side in pairs)
+            ):
+                return arranged
+        shape = ", ".join("any" if side < 0 else str(side) for side in self.takes[1:])
+        data = ", ".join(map(str, array.shape[channels:]))
+        raise ModelError(
+            f"the model takes inputs of shape ({shape}), but the data are ({data}) with channels first, and no order of axes "
+            "fits: load the data in its size, such as size=224"
+        )

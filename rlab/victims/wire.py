@@ -15,12 +15,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rlab.errors import VictimError
 from rlab.victims.answers import TOLERANCE
+from rlab.victims.meter import Unanswered
 from rlab.victims.paths import find
 from rlab.victims.template import Template
 
+_LONGEST_WAIT = 60.0  # seconds; if a server asks for more, the run stops
+_TRANSIENT = (408, 425, 429)  # statuses below 500 after which another attempt may help
 _MAGIC = b"\x93NUMPY"
 _NUMBERED = re.compile(r"(?:LABEL_)?(\d{1,9})")  # class numbers as text
+_CLASS = ("label", "class", "class_name", "prediction")  # keys of a class and of its score in the answers of servers
+_SCORE = ("score", "confidence", "probability")
 _LONG = re.compile(r"\[[\[\]\s\d.,eE+-]{24,}")  # a list of many numbers
 
 
@@ -40,6 +46,16 @@ def seconds_until(after: str | None) -> float:
         return 0.0
 
 
+def check_status(status: int, headers: Mapping[str, str], name: str, shown: str) -> None:
+    """Raise `Unanswered` if another attempt may help; refuse a server that wants a long pause."""
+    if status not in _TRANSIENT and status < 500:
+        return
+    wait = seconds_until(headers.get("retry-after"))
+    if wait > _LONGEST_WAIT:
+        raise VictimError(f"the model at {name} asks for a pause of {wait:.0f} s (status {status}): lower the rate")
+    raise Unanswered(f"the model at {name} answered with status {status}", shown, wait)
+
+
 def glimpse(content: bytes | str, most: int = 160) -> str:
     """The beginning of a body, printable and without long lists of numbers."""
     text = content[:20_000].decode("utf-8", "replace") if isinstance(content, bytes) else content
@@ -48,9 +64,9 @@ def glimpse(content: bytes | str, most: int = 160) -> str:
 
 
 def decode(content: bytes, template: Template, rows: int, labels: bool, multilabel: bool = False) -> Tensor:
-    """The body of an answer -> scores (rows, k), or class numbers (rows,) if `labels` are wanted.
+    """The body of an answer -> scores (rows, k), or class numbers (rows,) if it names classes without scores.
 
-    ValueError explains what is wrong."""
+    If `labels` are wanted, plain numbers are class numbers. ValueError explains what is wrong."""
     if content.startswith(_MAGIC):
         array = _from_npy(content)
     else:
@@ -59,25 +75,50 @@ def decode(content: bytes, template: Template, rows: int, labels: bool, multilab
         except (ValueError, RecursionError):
             raise Unreadable(f"expected JSON or .npy, got {glimpse(content, 60)!r}") from None
         try:
-            array = _as_array(_rows(answer, template, rows, multilabel), labels)
+            array = _as_array(_rows(answer, template, rows, labels, multilabel))
         except KeyError as error:
             raise ValueError(error.args[0]) from None
-    if array.ndim not in ((1, 2) if labels else (2,)) or len(array) != rows:
+    if array.ndim not in (1, 2) or len(array) != rows:
         raise ValueError(f"expected {rows} rows of scores, got shape {array.shape}")
     with np.errstate(over="ignore"):  # values beyond float32 become infinite
         return torch.from_numpy(array.astype(np.float32))
 
 
-def _rows(answer: object, template: Template, rows: int, multilabel: bool) -> list[object]:
+def _rows(answer: object, template: Template, rows: int, labels: bool, multilabel: bool) -> list[object]:
     """What the answer holds for each input: a list of scores, or a class number."""
-    found = find(answer, template.filled(template.answers)) if template.many else [answer]
+    found = _listed(answer, template, rows) if template.many else [answer]
     if template.shape is not None:
         found = _reshaped(found, find(answer, template.filled(template.shape)))
     if not isinstance(found, list):
         raise ValueError(f"expected a list at {template.answers}, got {type(found).__name__}")
     if len(found) != rows:
-        raise ValueError(f"expected {rows} rows of scores, got {len(found)}")
-    return [_row(item, template, multilabel) for item in found]
+        advice = ": if the server takes one input per request, pass chunk=1 (-M chunk=1)" * (len(found) == 1)
+        raise ValueError(f"expected {rows} rows of scores, got {len(found)}{advice}")
+    return [_row(item, template, labels, multilabel) for item in found]
+
+
+def _listed(answer: object, template: Template, rows: int) -> object:
+    """The list with an item per input: at its path, or the answer itself if it is a list or names a class."""
+    try:
+        found = find(answer, template.filled(template.answers))
+    except KeyError:
+        if not isinstance(answer, list) and not _names_class(answer):
+            raise
+        found = answer
+    ranked = rows == 1 and isinstance(found, list) and len(found) > 1 and all(map(_names_class, found))
+    return [found] if ranked or _names_class(found) else found
+
+
+def _names_class(item: object) -> bool:
+    """Whether an item is an object such as {"label": "cat", "score": 0.9}, or one without a score."""
+    if not isinstance(item, Mapping):
+        return False
+    label = _first(item, _CLASS)
+    return isinstance(label, str) or (type(label) is int and _first(item, _SCORE) is not None)
+
+
+def _first(item: Mapping[str, object], keys: Sequence[str]) -> object:
+    return next((item[key] for key in keys if key in item), None)
 
 
 def _reshaped(found: object, shape: object) -> object:
@@ -90,18 +131,38 @@ def _reshaped(found: object, shape: object) -> object:
         raise ValueError(f"expected answers of shape {shape}, got {len(found)} values") from None
 
 
-def _row(item: object, template: Template, multilabel: bool) -> object:
+def _row(item: object, template: Template, wanted: bool, multilabel: bool) -> object:
     scores = None if template.scores is None else find(item, template.filled(template.scores))
     labels = None if template.labels is None else find(item, template.filled(template.labels))
-    if isinstance(scores, Mapping):
+    if labels is None:
+        labels, scores = _named(scores, template)
+    elif isinstance(scores, Mapping):
         labels, scores = list(scores), list(scores.values())
     if labels is None:
+        if type(scores) in (int, float) and not wanted:
+            advice = "pass outputs='labels' and their number (-M outputs=labels -M classes=10)"
+            raise ValueError(f"expected a list of scores for each input; for class numbers, {advice}")
         return scores
     if scores is None:
         return _class_of(labels, template)
     if not isinstance(labels, list) or not isinstance(scores, list) or len(labels) != len(scores):
         raise ValueError("expected as many class names as scores")
     return _by_class(labels, scores, template, multilabel)
+
+
+def _named(part: object, template: Template) -> tuple[object, object]:
+    """Classes and their scores, one class without a score, or None and the part itself if it names no classes."""
+    while isinstance(part, list) and len(part) == 1 and isinstance(part[0], list | str):
+        part = part[0]
+    pairs = part if isinstance(part, list) else [part]
+    if pairs and all(map(_names_class, pairs)):
+        labels, scores = (
+            [_first(pair, keys) for pair in pairs if isinstance(pair, Mapping)] for keys in (_CLASS, _SCORE)
+        )
+        return (labels[0], None) if len(labels) == 1 and scores == [None] else (labels, scores)
+    if isinstance(part, Mapping):
+        return list(part), list(part.values())
+    return (part, None) if isinstance(part, str) or (type(part) is int and template.classes) else (None, part)
 
 
 def _class_of(label: object, template: Template) -> float:
@@ -136,6 +197,9 @@ def _by_class(labels: list[object], scores: list[object], template: Template, mu
     if left < -TOLERANCE and not multilabel:
         raise ValueError(f"expected probabilities, because classes are missing, got a sum of {1 - left:.4g}")
     rest = 0.0 if multilabel else max(left, 0.0) / max(count - len(sums), 1)
+    if not template.logarithms and rest > max(sums.values()) + TOLERANCE:
+        named = f"the answer gives its classes at most {max(sums.values()):.4g}, and each of {count - len(sums)} others {rest:.4g}"
+        raise ValueError(f"{named}: list all classes of the model, or pass multilabel=True (-M multilabel=true)")
     whole = [sums.get(number, rest) for number in range(count)]
     total = 1.0 if multilabel else sum(whole)  # tokens that name no class have a share, too
     return [score / total for score in whole]
@@ -151,25 +215,25 @@ def _places(template: Template) -> dict[str, int]:
 def _position(label: object, template: Template, places: Mapping[str, int]) -> int | None:
     """The number of a class from its name, its key among the choices, or its number."""
     text = str(label).strip()
-    if not template.classes:
-        match = _NUMBERED.fullmatch(text)
-        return int(match[1]) if match else None
+    numbered = not template.asks and not any(name.isdigit() for name in template.classes)
+    if numbered and text not in places and (match := _NUMBERED.fullmatch(text)):
+        return int(match[1])
     first = re.match(r"\W*(\w+)", text) if template.asks else None
     words = (text, text.casefold(), text.strip(".:;,!\"' ").casefold(), first[1].casefold() if first else text)
     return next((places[word] for word in words if word in places), None)
 
 
 def _unknown(label: object, template: Template) -> str:
-    if template.classes:
-        return f"the answer names the class {str(label)[:60]!r}, which is not among the {len(template.classes)} classes"
-    return f"the answer names classes such as {str(label)[:60]!r}: list all in order, names=[...] (-M names=[...])"
+    count, name = len(template.classes), repr(str(label)[:60])
+    what = f"the class {name}, which is not among the {count} classes" if count else f"classes such as {name}"
+    return f"the answer names {what}: list all of the model's in order, names=[...] (-M names=[...])"
 
 
-def _as_array(rows: Sequence[Any], labels: bool) -> np.ndarray[Any, Any]:
-    if labels and not any(isinstance(row, list) for row in rows):
-        rows = [[row] for row in rows]
+def _as_array(rows: Sequence[Any]) -> np.ndarray[Any, Any]:
+    if rows and all(type(row) in (int, float) for row in rows):
+        return np.array(rows, dtype=np.float64)
     if not all(isinstance(row, list) for row in rows):
-        raise ValueError("expected a list of scores for each input; for class numbers, pass outputs='labels'")
+        raise ValueError("expected a list of scores for each input")
     if not all(value is None or type(value) in (int, float) for row in rows for value in row):
         raise ValueError("expected scores to be numbers")
     if len({len(row) for row in rows}) > 1:

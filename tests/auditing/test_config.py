@@ -45,3 +45,12 @@ def test_false_skips_a_stage() -> None:
 def test_a_sentence_is_no_requirement() -> None:
     with pytest.raises(InputError, match="requirements"):
         audit_options(quick(requirements=["success below 20% at SNR 20 dB"]))
+
+
+@pytest.mark.parametrize(("metric", "runs"), [("success", False), ("deletion", True)])
+def test_an_explanation_that_nobody_asked_for_does_not_run(metric: str, runs: bool) -> None:
+    values = declared(requirements=[{"metric": metric, "below": 0.5}])
+    del values["explain"]
+    options = audit_options(values)
+    assert ("explain" in options.steps) == runs
+    assert audit_options(options.plain()).steps == options.steps

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from rlab.predictions.boxes import TargetBoxes
 from rlab.predictions.kinds import Prediction
 from rlab.predictions.maps import decode_map
 from rlab.victims.callables import CallableVictim
-from tests.auditing.cases import undrawn
+from tests.auditing.cases import undrawn, watched
 from tests.predictions.planted import SIZE, planted_batch, planted_victim
 
 GOALS: dict[Prediction, str] = {"boxes": "map50:0.9", "map": "pixels:0.05", "numbers": "deviate:10%"}
@@ -101,3 +102,16 @@ def test_a_metric_of_another_kind_does_not_pass(tmp_path):
         (verdict,) = run_audit(AuditOptions.model_validate(values), tmp_path / "out").verdicts
     assert not verdict.passed
     assert "map50 is for models that predict boxes, but this one predicts numbers" in verdict.note
+
+
+def test_the_explanations_of_an_audit_keep_the_ground_truth(tmp_path: Path) -> None:
+    values = {
+        "model": "demo:ecg", "data": {"path": "demo:ecg", "limit": 3}, "palette": ["muscle_noise@0.05mV"], "budget": 3,
+        "doctor": False, "benchmark": False, "explain": {"methods": ["middle"], "samples": 2, "steps": 2, "checks": False},
+        "requirements": [{"metric": "clean_accuracy", "at_least": 0.1}],
+    }  # fmt: skip
+    audit, _ = watched(values, tmp_path / "out")
+    assert audit.stages.explain is not None
+    truth = audit.stages.explain.batch.masks
+    assert truth is not None
+    assert truth.flatten(1).any(1).all()

@@ -71,4 +71,4 @@ def test_a_missing_section_is_named(section: str) -> None:
 def test_nothing_is_queried_before_everything_is_checked(tmp_path: Path) -> None:
     audit = load_audit(audit_options(declared()), tmp_path / "out")
     assert audit.victim.rows.total() == 0
-    assert fingerprints(audit).keys() == {"model", "data", "doctor", "attack", "explain", "benchmark"}
+    assert fingerprints(audit).keys() == {"data", "doctor", "attack", "explain", "benchmark"}

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from rlab.auditing.page import verdict_of
 from rlab.auditing.results import Rows, StageRecord, StageResults
 from rlab.auditing.stages import judge
 from rlab.benchmarking.requirements import UNDECIDED, Requirement, Verdict
@@ -152,3 +153,15 @@ def test_hardening_is_measured_as_a_difference() -> None:
     assert kept.passed
     assert far.passed
     assert not absent.passed
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "word"), [("tt", "undecided"), ("tf", "failed"), ("pt", "undecided"), ("pp", "passed")]
+)
+def test_too_few_samples_leave_an_audit_undecided(verdicts: str, word: str) -> None:
+    """Amber where nothing failed; the audit is still not passed."""
+    words = {"t": (UNDECIDED, False), "f": ("fails", False), "p": ("passes", True)}
+    rows = [{"verdict": words[v][0], "passed": words[v][1]} for v in verdicts]
+    banner = verdict_of(rows)
+    assert (banner.word, banner.passed) == (word, verdicts == "pp")
+    assert banner.tone == {"undecided": "warn", "failed": "fail", "passed": "pass"}[word]

@@ -29,8 +29,8 @@ from rlab.benchmarking.scores import Curve, area_row, curves_of, distance_rows, 
 from rlab.benchmarking.tables import report_tables
 from rlab.core import distances
 from rlab.errors import FolderError, InputError, ModelError, OptionError, VictimError
-from rlab.runs.fingerprint import model_fingerprint
-from rlab.victims import CallableVictim
+from rlab.storage.contents import Contents
+from rlab.victims import CallableVictim, Victim
 from tests.benchmarking.cases import Brightness, Case, brightness, made_once, reached
 from tests.helpers import exact_victim
 from tests.noise import write_noise
@@ -131,24 +131,8 @@ def test_adding_a_model_costs_only_its_own_rows(tmp_path: Path):
 
 
 def test_a_model_is_known_by_its_weights_not_its_name():
-    assert (
-        model_fingerprint("a", brightness(0.5))
-        == model_fingerprint("b", brightness(0.5))
-        != model_fingerprint("a", brightness(0.4))
-    )
-    spoken = CallableVictim(lambda x: x.reshape(len(x), -1)[:, :2])
-    assert model_fingerprint("a", spoken) != model_fingerprint("b", spoken)
-    assert model_fingerprint("a", spoken, {"name": "x.onnx"}) == model_fingerprint(
-        "b", spoken, {"name": "x.onnx", "device": "cuda"}
-    )
-
-
-def test_a_model_file_that_changed_is_another_model(tmp_path: Path):
-    spoken, file = CallableVictim(lambda x: x.reshape(len(x), -1)[:, :2]), tmp_path / "model.onnx"
-    file.write_bytes(b"one")
-    before = model_fingerprint("a", spoken, {"name": str(file)})
-    file.write_bytes(b"two")
-    assert model_fingerprint("a", spoken, {"name": str(file)}) != before
+    one, same, other = (Contents.of(brightness(level)).mark() for level in (0.5, 0.5, 0.4))
+    assert one == same != other
 
 
 def test_corruptions_are_uniform_and_at_the_sets_mean_l2(tmp_path: Path):
@@ -201,14 +185,31 @@ def nine_classes(benchmark: Benchmark) -> Benchmark:
     return Benchmark(folder, replace(benchmark.manifest, outputs=9), benchmark.rows)
 
 
+def named(*classes: str) -> Victim:
+    victim = exact_victim(2)
+    victim.own_classes = classes
+    return victim
+
+
 REFUSED: list[tuple[Callable[[Benchmark], object], type[InputError], str]] = [
     (
         lambda b: run_benchmark([b], {"wide": brightness(classes=7)}),
         ModelError,
         "the model 'wide' has 7 classes, but the benchmark b has 3",
     ),
-    (lambda b: run_benchmark([b, b], {"a": brightness()}), FolderError, "two benchmark folders have the same name"),
+    (
+        lambda b: run_benchmark([replace(b, folder=b.folder.parent / "d"), b, b], {"a": brightness()}),
+        FolderError,
+        "two benchmark folders have the same name 'b'",
+    ),
     (lambda b: run_benchmark([b, nine_classes(b)], {"a": brightness()}), FolderError, "has 3 classes and .* has 9"),
+    (
+        lambda b: run_benchmark(
+            [replace(b, manifest=replace(b.manifest, classes=("a", "b", "c")))], {"m": named("b", "a", "c")}
+        ),
+        ModelError,
+        "'m' lists the benchmark's classes in another order: list them as 'a, b, c'",
+    ),
     (lambda b: run_benchmark([b], {}), OptionError, "at least one benchmark and one model"),
     (
         lambda b: run_benchmark([b], {"m": exact_victim(2)}, corruptions=["fog_of_war"]),
@@ -276,7 +277,7 @@ def test_a_report_is_saved_as_tables_and_a_picture(tmp_path: Path):
     plain = json.loads((folder / "report.json").read_text())
     assert plain["ranking"][0]["rank"] == 1
     assert read_report(folder) == report
-    assert {row["own"] for row in plain["transfer"]} == {False}  # a callable victim is identified by its name
+    assert {row["model"]: row["own"] for row in plain["transfer"]} == {"victim": True, "m": False}
     assert len(report_tables(report)) == 6  # ranking, distances, one set, transfer, distortions, corruptions
     assert all(table.rows for table in report_tables(report))
     with pytest.raises(OptionError):

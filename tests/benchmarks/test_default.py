@@ -41,7 +41,7 @@ def test_only_what_is_between_the_marks_is_written_anew() -> None:
 @pytest.mark.slow
 @pytest.mark.real
 def test_the_default_attack_gives_the_pages_row(real: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RLAB_REAL", str(real))
+    monkeypatch.setenv("RLAB_REAL", str((real / "cifar10").parent))
     words = [word.replace("$RLAB_REAL", str(root())) for word in cases.command("resnet20")[2:]]
     said = rlab_command("attack", *words, "--pictures", 0, "--out", tmp_path / "run")
     assert said.code == 0, said.err

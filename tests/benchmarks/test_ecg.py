@@ -236,6 +236,7 @@ def test_the_palette_is_known_and_the_training_configuration_is_valid(root: Path
 @pytest.mark.slow
 @pytest.mark.parametrize("name", BEAT_NETS)
 def test_shipped_weights_reach_what_the_page_says(name: str, real: Path) -> None:
+    assert (real / "mitdb").is_dir()
     test = packed.beats("test")
     few = test[list(range(0, len(test), 23))]
     found = train_beats.measure(beat_victim(name), few)

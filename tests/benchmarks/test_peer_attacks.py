@@ -33,8 +33,8 @@ def test_every_row_is_counted_and_none_beyond_the_budget(spec: str, reduce: bool
     result = contender(spec, Linear(margin=0.8, seed=3), Linear(margin=0.8), reduce=reduce)(victim, greys(), budget, 0)
     assert result.rows == victim.rows.total() == model.seen
     assert int(result.queries.sum()) == victim.rows["search"] + victim.rows["cleanup"]
-    assert int(result.queries.max()) <= budget
-    assert victim.rows["verify"] == 3 + int(result.succeeded.sum())
+    assert int(result.queries.max()) <= budget - 1  # the last one is for the verification
+    assert victim.rows["verify"] == int(result.succeeded.sum())
     alone = contender(spec, Linear(margin=0.8, seed=3), Linear(margin=0.8), reduce=reduce)(victim, greys(1), budget, 0)
     assert alone.queries[0] == result.queries[0]  # samples do not depend on each other
 
@@ -93,14 +93,14 @@ def test_bases_keeps_every_value_within_its_bound_and_finds_the_right_surrogate(
     least = float(2.0 / model.weight.detach().abs().sum())  # the smallest bound that flips
     result = attack(f"bases_linf@{1.2 * least}", model, *others, Linear(margin=2.0), budget=60)
     assert result.succeeded.all()
-    assert int(result.queries.min()) > 1
+    assert int(result.queries.min()) > 2
     assert all(float((x - greys(len(x)).x).abs().max()) < 1.201 * least for x in model.rows if len(x) == 3)
     assert not attack(f"bases_linf@{0.9 * least}", Linear(margin=2.0), Linear(margin=2.0), budget=9).succeeded.any()
 
 
 def test_surfree_comes_nearer_by_labels_alone() -> None:
     model = Linear(margin=2.0)
-    by_labels = contender("surfree")(TorchVictim(model, outputs="labels"), greys(2), 120, 0)
+    by_labels = contender("surfree")(TorchVictim(model, outputs="labels"), greys(2), 122, 0)
     assert by_labels.l2.tolist() == attack("surfree", model, budget=120, n=2).l2.tolist()
     least = torch.tensor(boundaries(model, 2))
     halved = [flips[0][0] + 10 for flips in by_labels.improvements]  # queries until noise has been bisected
@@ -128,7 +128,7 @@ def test_vbad_rectifies_the_patches_where_the_surrogate_is_wrong() -> None:
     for spec, wins in (("ensemble_pgd@1", False), ("vbad@0.1", True)):
         result = contender(spec, Plane(-1.0))(TorchVictim(Plane(1.0), outputs="logits"), batch, 60, 0)
         assert result.succeeded.tolist() == [wins] * 2
-    assert int(result.queries.min()) > 10  # ten for an estimate, then a step
+    assert int(result.queries.min()) > 11  # the clean one, ten for an estimate, then a step
 
 
 class Darker(nn.Module):
@@ -157,7 +157,7 @@ def test_a_probe_of_geo_trap_is_one_frame_that_moves() -> None:
             return super().forward(x)
 
     batch = Batch(torch.full((1, 3, 4, 16, 16), 0.5), torch.zeros(1, dtype=torch.int64))
-    contender("geo_trap@0.5")(TorchVictim(Seeing(), outputs="logits"), batch, 2, 0)
+    contender("geo_trap@0.5")(TorchVictim(Seeing(), outputs="logits"), batch, 4, 0)
     frames = (seen[1] - 0.5)[0].transpose(0, 1).flatten(1)
     alike = torch.corrcoef(frames)[0]
     assert float(alike[1]) > float(alike[3]) > 0.0  # the next frame differs less from the first than the last

@@ -65,6 +65,7 @@ def test_training_learns_what_is_easy() -> None:
 @pytest.mark.real
 @pytest.mark.slow
 def test_our_network_is_as_good_as_the_page_says_on_records_it_has_not_seen(real: Path) -> None:
+    assert all((real / part).is_dir() for part in ("ptbxl", "ecg12"))
     train, left_out = train_twelve.training_records()
     assert not {*train.ids} & {*left_out.ids, *train_twelve.records("9").ids} - {f"more:{i}" for i in range(500)}
     shared = {x.numpy().tobytes() for x in train.x} & {x.numpy().tobytes() for x in left_out.x}

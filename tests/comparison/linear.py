@@ -45,8 +45,9 @@ def contender(spec: str, *surrogates: nn.Module, reduce: bool = False, **options
 def attack(
     spec: str, victim: nn.Module, *surrogates: nn.Module, budget: int = 40, n: int = 3, **more: Any
 ) -> AttackOutcome:
+    """`budget` is the attack's own, beside the clean prediction and the verification."""
     return contender(spec, *surrogates, **more)(
-        TorchVictim(victim, outputs="logits"), greys(n), budget, more.get("seed", 0)
+        TorchVictim(victim, outputs="logits"), greys(n), budget + 2, more.get("seed", 0)
     )
 
 

@@ -7,7 +7,7 @@ import io
 import json
 import math
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -17,12 +17,15 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from rich.console import Console
+from torch import Tensor, nn
 
 import rlab
 from rlab.comparison import ATTACKS, CompareOptions, Comparison, Contender, PolicyContender, run_comparison
 from rlab.comparison.comparison import comparison_page
+from rlab.comparison.recorder import QueryRecorder
 from rlab.data.batch import Batch
-from rlab.errors import InputError, ModelError, OptionError
+from rlab.errors import FolderError, InputError, ModelError, Notice, OptionError
+from rlab.policies.random import Random
 from rlab.present.table import number, terminal
 from rlab.runs.options import AttackOptions, RunOptions
 from rlab.victims.torch_module import TorchVictim
@@ -75,7 +78,7 @@ def test_rows_and_curves_are_saved(tmp_path: Path) -> None:
     made = run_comparison(bright(), greys(0.1, 0.2), named, 100, tell=lambda name, one: heard.append(name))
     assert heard == list(named)
     assert made.settings() == {"other": ["other@1", "other@4"]}
-    assert f"{number(math.sqrt(90 * 40))} queries" in made.equal_lines()[0]
+    assert f"{number(math.sqrt(90 * 40))} queries" in made.lines()[0]
     made.save(tmp_path / "out")
     table = pq.read_table(tmp_path / "out" / "samples.parquet").to_pylist()
     with (tmp_path / "out" / "samples.csv").open() as file:
@@ -172,12 +175,18 @@ def dark(bias: float) -> Any:
     "changed",
     [
         [(dark(bias), {}) for bias in (1.0, 2.0)],
-        [(bright(), {"policies": "auto", "surrogate": Brightness()}) for _ in "ab"],
-        [(bright(), {"palette": [lambda x, severity, generator: (x + 0.1).clamp(0, 1)]}) for _ in "ab"],
+        [
+            (bright(), {"policies": "auto", "surrogate": surrogate})
+            for surrogate in (Brightness(), nn.Sequential(Brightness()))
+        ],
+        [
+            (bright(), {"palette": [function]})
+            for function in (lambda x, severity, generator: x * 0.9, lambda x, severity, generator: x * 0.8)
+        ],
     ],
 )
 @pytest.mark.filterwarnings("ignore::rlab.errors.Notice")
-def test_what_has_no_fingerprint_is_never_read_back(changed: Any, tmp_path: Path) -> None:
+def test_what_changed_is_never_read_back(changed: Any, tmp_path: Path) -> None:
     run, calls = PolicyContender.__call__, list[PolicyContender]()
 
     def noting(self: PolicyContender, *arguments: Any) -> Any:
@@ -256,3 +265,55 @@ def test_an_attack_that_cannot_run_is_refused_before_the_first_query(attack: str
     assert words in " ".join(run.err.split())
     assert "Traceback" not in run.err
     assert not (tmp_path / "out").exists()
+
+
+def lighten(recorder: QueryRecorder, rows: Tensor) -> None:
+    for step in (0.1, 0.2, 0.3):
+        recorder.ask((recorder.x + step).clamp(0, 1), torch.arange(len(rows)))
+
+
+def broken(recorder: QueryRecorder, rows: Tensor) -> None:
+    recorder.ask(recorder.x, torch.arange(len(rows)))
+    raise ValueError("its query is not finite")
+
+
+@dataclass(frozen=True)
+class First(Random):
+    """A policy of a user."""
+
+
+def test_own_attacks_run_as_objects_and_by_name(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"palette": "illuminate@0.3", "patch": 1, "budget": 10}
+    named = f"{__name__}:lighten"
+    with (
+        mock.patch("rlab.comparison.comparison.save_figure"),
+        pytest.warns(Notice, match=r"broken failed .* 3 queries"),
+    ):
+        made = rlab.compare(
+            bright(), greys(0.36, 0.42), policies=First(), attacks=[lighten, named, f"{__name__}:First", broken],
+            out=tmp_path / "out", progress=False, **options,
+        )  # fmt: skip
+    assert list(made.outcomes) == ["First()", "lighten", named, f"{__name__}:First"]
+    for name in ("lighten", named):
+        assert made.outcomes[name].queries.tolist() == [4, 4]
+        assert [at for at, _ in made.outcomes[name].improvements[1]] == [2]
+    loaded = Comparison.load(str(tmp_path / "out"))
+    assert str(loaded) == str(made)
+    assert "lighten" in str(made)
+    assert "broken failed" in str(made)
+    with pytest.raises(FolderError, match="a folder of a comparison"):
+        Comparison.load(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"attacks": [3]}, "expected names, policies or functions, got int"),
+        ({"attacks": lambda x: x}, "recorder, rows"),
+        ({"attacks": "my_nothing:attack"}, "cannot import"),
+        ({"policies": f"{__name__}:lighten"}, "name it among the attacks"),
+    ],
+)
+def test_own_attacks_that_are_refused(options: Any, words: str) -> None:
+    with pytest.raises(OptionError, match=words):
+        rlab.compare(bright(), greys(0.1), **options)

@@ -2,15 +2,36 @@
 
 from __future__ import annotations
 
+import inspect
 import math
+import random
+from dataclasses import Field, fields
+from typing import Any, get_args
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, tensor
 
-from rlab.core.goals import Below, Goal, MultiLabel, Targeted, Untargeted, parse_goal
+from rlab.core import goals
+from rlab.core.goals import (
+    Above,
+    Appear,
+    Below,
+    Deviate,
+    Goal,
+    Move,
+    MultiLabel,
+    Targeted,
+    Under,
+    Untargeted,
+    parse_goal,
+)
+from rlab.core.goals.numbers import Direction
+from rlab.core.goals.parse import with_positions
 from rlab.errors import DataError, InputError, OptionError
 
+ALL_GOALS = [kind for _, kind in inspect.getmembers(goals, inspect.isclass) if not inspect.isabstract(kind)]
 SCORES = tensor([[-1.0, -2.0, -3.0], [-4.0, -0.5, -1.5], [-2.0, -2.5, -0.25]])
 LABELS = tensor([0, 0, 2])
 ODDS = tensor([[2.0, -1.0], [0.5, 3.0], [-0.25, -4.0]])
@@ -94,6 +115,46 @@ def test_goals_by_name(text: str, goal: Goal) -> None:
     assert str(goal) == text
 
 
+def drawn(kind: type[Goal], draw: random.Random) -> Goal:
+    """A goal of this class with random fields."""
+
+    def value(field: Field[Any]) -> Any:
+        number, digits = draw.uniform(0.16, 0.94), draw.choice((1, 2, 17))
+        if isinstance(field.default, bool):
+            return draw.random() < 0.5
+        if field.name == "direction":
+            return draw.choice(get_args(Direction))
+        if field.name in ("label", "target"):
+            return draw.choice((field.default,) * (field.default is None) + (draw.randrange(10**7), np.int64(3)))
+        number = round(number, digits) if digits < 17 else number
+        return number * 10 ** draw.randrange(-8, 9) if kind in (Above, Under, Deviate) else number
+
+    return kind(**{field.name: value(field) for field in fields(kind)})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", ALL_GOALS)
+def test_the_text_of_a_goal_holds_every_field(kind: type[Goal]) -> None:
+    for seed in range(50):
+        goal = drawn(kind, random.Random(seed))
+        assert parse_goal(str(goal)) == goal, str(goal)
+
+
+def test_near_values_have_different_texts() -> None:
+    assert str(Above(1732351.0)) != str(Above(1732354.0))
+    assert [str(goal) for goal in (Above(70), Deviate(0.1, relative=True), Move(), Appear())] == [
+        "above:70", "deviate:10%", "move:0.5", "appear",
+    ]  # fmt: skip
+
+
+def test_target_classes_as_arrays_and_numbers_of_numpy() -> None:
+    assert Targeted(np.int64(3)) == Targeted(torch.tensor(3)) == Targeted(3)  # type: ignore[arg-type]
+    assert Targeted(np.array([1, 2])) == Targeted([1, 2]) != Targeted([2, 1])  # type: ignore[arg-type]
+    assert Targeted([1, 2]) not in (Targeted("data"), Targeted(1))
+    for wrong in ([0.5], [[1]], None, ["a"]):
+        with pytest.raises(OptionError):
+            Targeted(wrong)  # type: ignore[arg-type]
+
+
 UNKNOWN = ["", "wrong", "untargeted:1", "targeted", "targeted:cat", "below", "below:x", "multilabel:x", "targeted:1:2"]
 NOT_PROBABILITIES = ["below:0", "below:1", "below:-0.1", "below:1.5", "below:nan"]
 
@@ -128,3 +189,21 @@ def test_the_lead_over_an_impossible_class_is_finite() -> None:
     assert margins[0].tolist() == [1e6, 1.0]
     assert margins[1].tolist() == [-1e6, 0.0]
     assert Untargeted().alternatives(tensor([[math.nan, 0.0]]), tensor([0])).isnan().all()
+
+
+@pytest.mark.parametrize(
+    ("text", "positions"),
+    [
+        ("targeted:MI", "targeted:2"), ("multilabel:a:b", "multilabel:1"), ("targeted:second-best", "targeted:second-best"),
+        ("targeted:1", "targeted:1"), ("lose:MI:0.3", "lose:2:0.3"), ("untargeted", "untargeted"), ("below:0.2", "below:0.2"),
+    ],
+)  # fmt: skip
+def test_goals_name_classes(text: str, positions: str) -> None:
+    assert with_positions(text, ("NORM", "a:b", "MI")) == positions
+
+
+def test_a_goal_that_names_no_class_is_refused() -> None:
+    with pytest.raises(OptionError, match="names the class 'XX', but the classes of the data have NORM, MI"):
+        with_positions("targeted:XX", ("NORM", "MI"))
+    with pytest.raises(OptionError, match="write its number"):
+        with_positions("targeted:XX", ())

@@ -160,8 +160,10 @@ def test_until_decides_how_long_a_search_goes_on(results: dict[str, AttackResult
     )
 
 
-def test_what_cleanup_gives_back_is_traced(results: dict[str, AttackResult]) -> None:
-    result = results["square steady"]
+def test_what_cleanup_gives_back_is_traced() -> None:
+    victim = exact_victim(2)
+    batch = labelled_by(victim, make_batch(2, 5))
+    result = attack(victim, batch, palette=PALETTE, patch=2, budget=80, policy="greedy(take=4)")
     longest = max(result.improvements, key=len)
     row = result.improvements.index(longest)
     assert len(longest) > 1
@@ -194,3 +196,10 @@ def test_a_row_that_is_not_accepted_is_no_improvement() -> None:
     assert trace.improvements == [[]]
     trace.note(flipped, snapshot(flipped, replace(outcome, accepted=yes))(), QueryMeter(victim, 1, 9))
     assert trace.improvements == [[(0, 2.0)]]
+
+
+def test_skipped_samples_that_were_queried_again_are_not_held() -> None:
+    meter = QueryMeter(exact_victim(2), 3)
+    meter.counts[:, 0] = torch.tensor([4, 4, 9])
+    tally = Trace(3, (0.0, 1.0), attacked=torch.tensor([False, True, True])).tally(torch.tensor([2]), meter)
+    assert (tally.done, tally.skipped, tally.resisted) == (2, 1, 1)

@@ -21,6 +21,7 @@ from rlab.corruptions.run import tally_of
 from rlab.data.batch import Batch
 from rlab.errors import FolderError, InputError, MissingExtra, ModelError
 from rlab.victims.base import Victim
+from rlab.victims.meter import Unanswered
 from tests.command import rlab_command
 
 QUIET: dict[str, Any] = {"progress": False, "announce": lambda understood: None}
@@ -28,6 +29,8 @@ QUIET: dict[str, Any] = {"progress": False, "announce": lambda understood: None}
 
 class Mean(Victim):
     """Class 1 where the mean of an image is above a half; sure to a fixed degree."""
+
+    tries = 0
 
     def __init__(self, sure: float = 0.8) -> None:
         super().__init__(outputs="logits")
@@ -53,6 +56,25 @@ def test_only_what_moves_the_mean_costs_accuracy() -> None:
     assert report.rows == 4 * (1 + 2 * 2)
     assert report.clean.ece == pytest.approx(0.2, abs=1e-5)  # right always, sure to 80%
     assert [row["accuracy"] for row in report.records()] == [1.0, 0.5, 1.0, 1.0]
+
+
+def test_queries_are_those_that_were_sent(tmp_path: Path) -> None:
+    class Flaky(Mean):
+        """Answers every second request."""
+
+        def _predict(self, x: Tensor) -> Tensor:
+            self.tries += 1
+            if self.tries % 2:
+                raise Unanswered("the model is busy")
+            return super()._predict(x)
+
+    victim, batch = Flaky(), grey(0.1, 0.25, 0.45, 0.8)
+    victim.tries, victim.retries, victim.backoff = 0, 1, 0.0
+    options: dict[str, Any] = {"kinds": "brightness", "levels": "1,5", "out": tmp_path / "run", **QUIET}
+    report = rlab.corrupt(victim, batch, **options)
+    assert report.rows == victim.rows.total() == 2 * 4 * 3
+    assert rlab.corrupt(victim, batch, **options).rows == 24  # of the run, not of the last command
+    assert victim.rows.total() == 24
 
 
 def test_calibration_by_hand() -> None:

@@ -52,7 +52,8 @@ def write_coco(folder: Path, **changes: object) -> Path:
 
 def xml(name: str, things: list[tuple[str, int, int, int, int]], extra: str = "") -> str:
     parts = [
-        f"<object><name>{label}</name>{extra}<bndbox><xmin>{a}</xmin><ymin>{b}</ymin><xmax>{c}</xmax><ymax>{d}</ymax></bndbox>"
+        f"<object><name>{label}</name>{extra}<bndbox><xmin>{a + 1}</xmin><ymin>{b + 1}</ymin><xmax>{c}</xmax><ymax>{d}</ymax>"
+        "</bndbox>"
         "</object>"
         for label, a, b, c, d in things
     ]
@@ -195,6 +196,28 @@ def test_difficult_objects_and_splits_of_voc(tmp_path):
     assert {name[0] for name in load(tmp_path, split="val").ids} == {"a"}
     with pytest.raises(OptionError, match="has no split 'test'"):
         load(tmp_path, split="test")
+
+
+def test_a_voc_object_of_one_pixel_and_coordinates_from_zero(tmp_path):
+    write_voc(tmp_path)
+    objects = [("dog", 4, 6, 5, 7), ("cat", -1, -1, 9, 9)]  # the second is written as 0, 0, 9, 9
+    (tmp_path / "Annotations" / "c.xml").write_text(xml("c.png", objects))
+    batch = load(tmp_path, objects="all")
+    assert things(batch)[batch.ids.index("c.png")] == [("dog", [4, 6, 5, 7]), ("cat", [0, 0, 9, 9])]
+
+
+@pytest.mark.parametrize("values", [2, 3])
+def test_key_points_of_yolo(tmp_path, values):
+    write_yolo(tmp_path)
+    lines = [f"1 0.5 0.5 0.25 0.2 {' '.join(['0.5'] * 4 * values)}\n"] * 2
+    (tmp_path / "labels" / "val" / "c.txt").write_text("".join(lines))
+    yaml = tmp_path / "data.yaml"
+    with pytest.raises(DataError, match=r"kpt_shape: \[(4|6), (2|3)\]"):
+        load(tmp_path, split="val")
+    yaml.write_text(f"{yaml.read_text()}kpt_shape: [4, {values}]\n")
+    assert things(load(tmp_path, split="val"))[-1] == [("dog", pytest.approx([15, 8, 25, 12]))]
+    yaml.write_text(yaml.read_text().replace("[4,", "[3,"))
+    assert len(load(tmp_path, split="val").left_out) == 2
 
 
 def test_polygons_and_bad_lines_of_yolo(tmp_path):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from rlab.core import defaults
 from rlab.data.arrays import channels_first
 from rlab.data.batch import UNBOUNDED
 from rlab.data.load import load
@@ -56,8 +57,8 @@ def test_ids_masks_and_classes_are_loaded(tmp_path):
 def test_test_arrays_before_train_arrays(tmp_path):
     x = DRAW.random((4, 9))
     path = save(tmp_path / "a.npz", x_train=x, y_train=np.zeros(4), x_test=x[:2] + 1, y_test=np.ones(2))
-    assert load(path).y.tolist() == [1, 1]
-    assert load(path, split="train").y.tolist() == [0, 0, 0, 0]
+    assert load(path, kind="signal").y.tolist() == [1, 1]
+    assert load(path, kind="signal", split="train").y.tolist() == [0, 0, 0, 0]
 
 
 @pytest.mark.parametrize(
@@ -70,7 +71,7 @@ def test_test_arrays_before_train_arrays(tmp_path):
         ((2, 28, 28), "u1", "signal", (2, 28, 28)),
         ((2, 8, 9, 3), "f4", None, (2, 3, 8, 9)),
         ((2, 3, 8, 9), "f4", None, (2, 3, 8, 9)),
-        ((2, 3, 8, 3), "f4", None, (2, 3, 8, 3)),
+        ((2, 3, 4, 4), "f4", None, (2, 3, 4, 4)),
         ((2, 8, 16, 16), "f4", "video", (2, 1, 8, 16, 16)),
         ((2, 8, 16, 16, 3), "f4", None, (2, 3, 8, 16, 16)),
         ((2, 3, 8, 16, 16), "f4", None, (2, 3, 8, 16, 16)),
@@ -78,6 +79,36 @@ def test_test_arrays_before_train_arrays(tmp_path):
 )
 def test_axes(shape, dtype, kind, result):
     assert channels_first(np.zeros(shape, dtype), kind).shape == result
+
+
+@pytest.mark.parametrize("shape", [(2, 4, 16, 3), (2, 4, 8, 9, 3), (2, 3, 8, 3), (2, 1, 5, 1)])
+def test_two_axes_that_could_hold_the_channels_need_a_layout(shape):
+    data = (np.zeros(shape), Y[:2])
+    with pytest.raises(DataError, match=r"layout='channels_first'.*-D layout=channels_last"):
+        load(data)
+    assert load(data, layout="channels_first").shape == shape[1:]
+    assert load(data, layout="channels_last").shape == (shape[-1], *shape[1:-1])
+
+
+def test_masked_values_are_refused():
+    x, y = np.ma.masked_greater(np.ones((2, 3, 8, 8)), 5.0), np.ma.array(Y[:2], mask=[True, False])
+    assert len(load((x, Y[:2]))) == 2  # nothing is masked
+    x[0, 0, 0, 0] = np.ma.masked
+    for data in ((x, Y[:2]), (np.ones((2, 3, 8, 8)), y)):
+        with pytest.raises(DataError, match=r"got 1 of \d+"):
+            load(data)
+
+
+@pytest.mark.parametrize("how", [{"kind": "signal"}, {"rate": 50}, {"bounds": (0, 1)}])
+def test_rows_of_a_table_or_signals(tmp_path, how):
+    data = (np.zeros((6, 30)), Y)
+    np.savez(tmp_path / "t.npz", x=data[0], y=Y)
+    for given in (data, tmp_path / "t.npz"):
+        with pytest.raises(DataError, match=r"\(6, 30\) may hold rows of a table.*bounds=\[0,1\]"):
+            load(given)
+        batch = load(given, **how)
+        assert batch.shape == (1, 30)
+    assert defaults.palette(batch).count("baseline_wander") == ("bounds" not in how)
 
 
 def test_a_rate_in_python_needs_the_time_last():
@@ -90,7 +121,7 @@ def test_npy_with_labels_beside(tmp_path):
     x = DRAW.normal(size=(3, 20)).astype(np.float32)
     np.save(tmp_path / "x.npy", x)
     (tmp_path / "y.csv").write_text("up\ndown\nup\n")
-    batch = load(tmp_path / "x.npy", labels=str(tmp_path / "y.csv"))
+    batch = load(tmp_path / "x.npy", labels=str(tmp_path / "y.csv"), kind="signal")
     assert torch.equal(batch.x, torch.from_numpy(x)[:, None])
     assert (batch.y.tolist(), batch.classes, batch.bounds) == ([1, 0, 1], ("down", "up"), UNBOUNDED)
 
@@ -126,7 +157,10 @@ def test_label_column_first_last_or_named(tmp_path, text, options):
 def test_names_and_ids_in_a_table(tmp_path):
     rows = [["p1", *CELLS[0], "sick"], ["p2", *CELLS[1], "fine"]]
     (tmp_path / "x.csv").write_text(table(rows, ["id", "a", "b", "c", "d", "label"]))
-    batch = load(tmp_path / "x.csv")
+    with pytest.raises(DataError, match=r"rows of a table or signals.* -D rate=100 or -D kind=signal"):
+        load(tmp_path / "x.csv")
+    assert load(tmp_path / "x.csv", bounds=(-5, 5)).bounds == (-5, 5)
+    batch = load(tmp_path / "x.csv", kind="signal")
     assert (batch.ids, batch.y.tolist(), batch.classes) == (("p1", "p2"), [1, 0], ("fine", "sick"))
     assert torch.equal(batch.x, torch.from_numpy(X)[:, None])
 
@@ -135,7 +169,7 @@ def test_names_and_ids_in_a_table(tmp_path):
 def test_the_index_of_pandas_names_the_samples(tmp_path, header):
     rows = [["7", *CELLS[0], "1"], ["9", *CELLS[1], "0"]]
     (tmp_path / "x.csv").write_text(table(rows, header))
-    batch = load(tmp_path / "x.csv")
+    batch = load(tmp_path / "x.csv", kind="signal")
     assert (batch.ids, batch.y.tolist()) == (("7", "9"), [1, 0])
     assert torch.equal(batch.x, torch.from_numpy(X)[:, None])
 
@@ -143,14 +177,14 @@ def test_the_index_of_pandas_names_the_samples(tmp_path, header):
 def test_the_index_of_pandas_is_no_value_beside_a_column_of_names(tmp_path):
     rows = [["0", "p1", *CELLS[0], "1"], ["1", "p2", *CELLS[1], "0"]]
     (tmp_path / "x.csv").write_text(table(rows, ["", "id", "a", "b", "c", "d", "label"]))
-    batch = load(tmp_path / "x.csv")
+    batch = load(tmp_path / "x.csv", kind="signal")
     assert batch.ids == ("p1", "p2")
     assert torch.equal(batch.x, torch.from_numpy(X)[:, None])
 
 
 def test_a_first_column_without_a_name_can_be_the_label(tmp_path):
     (tmp_path / "x.csv").write_text(table([["1", *CELLS[0]], ["0", *CELLS[1]]], ["", "a", "b", "c", "d"]))
-    batch = load(tmp_path / "x.csv", label_column="0")
+    batch = load(tmp_path / "x.csv", label_column="0", kind="signal")
     assert (batch.ids, batch.y.tolist()) == (("0", "1"), [1, 0])
 
 

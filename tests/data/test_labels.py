@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from rlab.data.fields import DataFields
-from rlab.data.labels import class_names, encode, encode_array, encode_values, look_up, read_list, read_table
+from rlab.data.labels import class_names, encode, encode_array, encode_values, labels_of, look_up, read_list, read_table
 from rlab.errors import DataError, InputError, OptionError
 
 ANY = DataFields(path="x.npy")
@@ -56,6 +56,17 @@ def test_integers_are_indices():
     assert encode(["3", "1.0", "02"])[0].tolist() == [3, 1, 2]
     assert encode(["1"], ["cat", "dog"])[1] == ("cat", "dog")
     assert encode(["7", "3"], ["3", "7"])[0].tolist() == [1, 0]
+
+
+def test_only_folders_of_plain_digits_are_numbers():
+    def own(*folders):
+        return labels_of(DataFields(path="."), [f"{name}/{i}.png" for i, name in enumerate(folders)])
+
+    for folders in (("1_2", "3"), ("1e3", "2"), ("2.0", "10"), ("\uff11", "\uff12"), ("-1", "0")):
+        assert own(*folders)[1] == tuple(sorted(folders))
+    assert (own("10", "2")[0].tolist(), own("10", "2")[1]) == ([10, 2], ())
+    assert encode(["1_2", "12"])[1] == ("12", "1_2")
+    assert encode(["3.0", "1e1"])[0].tolist() == [3, 10]  # as numpy.savetxt writes numbers
 
 
 def test_classes_from_a_file(tmp_path):

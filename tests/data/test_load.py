@@ -44,7 +44,7 @@ def test_kind_settles_the_axes(tmp_path):
 
 def test_every_loader_is_a_function_of_its_own(tmp_path):
     np.savez(tmp_path / "a.npz", x=np.zeros((2, 8), np.float32), y=np.array([0, 1]))
-    source = DataOptions(path=str(tmp_path / "a.npz"))
+    source = DataOptions(path=str(tmp_path / "a.npz"), kind="signal")
     assert torch.equal(find_loader(source)(source).y, torch.tensor([0, 1]))
 
 

@@ -141,6 +141,14 @@ def test_the_fast_records_resampled_windows_and_chosen_leads(folder):
     assert middle.y[0].tolist() == middle.y[1].tolist()
 
 
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_a_limit_takes_a_window_of_each_record_first(folder, shuffle):
+    ids = load(folder, window=2.5, limit=5, shuffle=shuffle).ids
+    assert len({name.split(":")[0] for name in ids}) == 5
+    first = load(folder, window=2.5, limit=5, order="first").ids
+    assert [name.split(":")[0] for name in first] == ["00001_lr"] * 4 + ["00002_lr"]
+
+
 def test_slow_records_replace_missing_fast_ones(folder, tmp_path):
     copy_slow(folder, tmp_path)
     assert load(tmp_path, rate=200.0, limit=1, order="first").ids == ("00001_lr:000000",)

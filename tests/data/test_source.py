@@ -7,9 +7,10 @@ import json
 import os
 import sys
 import tarfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pyarrow as pa
@@ -19,10 +20,13 @@ import torch
 from PIL import Image
 
 from rlab.data import numpy_files
+from rlab.data import source as source_module
 from rlab.data.batch import Batch
 from rlab.data.load import DataOptions, load
-from rlab.data.source import Source, read_ahead
+from rlab.data.source import Decoded, Source, read_ahead
+from rlab.data.take import Take
 from rlab.errors import DataError, InputError, OptionError
+from rlab.runs.fingerprint import data_fingerprint
 from tests.data.clip_files import write_counted as write_clip
 from tests.data.test_wfdb_records import write as write_record
 
@@ -125,12 +129,12 @@ def test_all_formats_hold_the_same(name: str, tmp_path: Path) -> None:
 def test_a_changed_file_is_refused_and_changes_the_fingerprint(stored: tuple[Path, dict[str, Any]]) -> None:
     path, options = stored
     source = load(path, stream=True, **options)
-    assert source.fingerprint() == load(path, stream=True, **options).fingerprint()
+    assert data_fingerprint(source) == data_fingerprint(load(path, stream=True, **options))
     (file,) = {source.files[len(source.files) // 2]}
     os.utime(file, ns=(1, 1))
     with pytest.raises(DataError):
         source[:]
-    assert source.fingerprint() != load(path, stream=True, **options).fingerprint()
+    assert data_fingerprint(source) != data_fingerprint(load(path, stream=True, **options))
 
 
 def test_small_data_are_read_at_once_by_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -283,7 +287,7 @@ def test_records_are_read_in_chunks_without_unusable_samples(tmp_path: Path) -> 
     assert torch.equal(torch.cat([batch.masks for batch in batches if batch.masks is not None]), whole.masks)
     os.utime(tmp_path / "101.dat", ns=(1, 1))
     with pytest.raises(DataError):
-        source[:2]
+        source[-2:]
 
 
 @pytest.mark.parametrize("size", [None, 16])
@@ -296,3 +300,26 @@ def test_clips_are_decoded_in_chunks(size: int | None, tmp_path: Path) -> None:
     assert source.shape == whole.shape
     assert torch.equal(torch.cat([batch.x for batch in batches]), whole.x)
     assert tuple(losses) == whole.left_out
+
+
+def test_a_chunk_checks_only_the_files_that_hold_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = tuple(tmp_path / f"slice-{number}" for number in range(6))
+    for file in files:
+        file.write_bytes(b"1")
+
+    def read(rows: Sequence[int]) -> Decoded:
+        return Decoded(torch.zeros(len(rows), 1, 8), range(len(rows)))
+
+    parts = tuple(range(at, at + 2) for at in (0, 2, 4))
+    source = Source(read, (1, 8), torch.arange(3), ("a", "b", "c"), files, parts=parts)
+    looked = mock.Mock(wraps=source_module.stamp)
+    monkeypatch.setattr(source_module, "stamp", looked)
+    source[[1]]
+    assert [call.args[0] for call in looked.call_args_list] == list(files[2:4])
+    part = source.select(Take(2, order="first"))
+    assert part.files == files[:4]
+    files[3].write_bytes(b"22")
+    part[[0]], source[[2]]
+    for each in (part, source):
+        with pytest.raises(DataError, match=r"slice-3.* changed during the run"):
+            each[[1]]

@@ -82,6 +82,13 @@ def test_a_series_of_dicom_files_is_a_volume_in_the_order_of_its_positions(tmp_p
     assert torch.equal(batch.x[0, 0], torch.from_numpy(2.0 * CUBE - 1000).float().clip(-2800, 800))
 
 
+def test_a_series_in_the_folder_itself_has_its_name(tmp_path):
+    for at in range(2):
+        write_dicom(tmp_path / "scan" / f"{at}.dcm", CUBE[at], "1.2.3", at)
+    (tmp_path / "labels.csv").write_text("id,label\nscan,1\n")
+    assert load(tmp_path / "scan", labels=str(tmp_path / "labels.csv")).ids == ("scan",)
+
+
 def test_single_dicom_files_are_images(tmp_path):
     write_dicom(tmp_path / "ill" / "a.dcm", CUBE[0], "1.2.3")
     write_dicom(tmp_path / "well" / "b.dcm", CUBE[0], "1.2.4", PhotometricInterpretation="MONOCHROME1")

@@ -183,11 +183,11 @@ CASES: dict[str, Case] = {
         lambda r: normalised(Nearest(LAST[r]), IMAGENET), "error layout", "movedim(1, -1)", ranks=(1, 2)
     ),
     "wants colour": Case(
-        lambda r: TorchVictim(chain(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(48, 9))), "error layout", "in colour",
+        lambda r: TorchVictim(chain(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(48, 9))), "error layout", "-D channels=3",
         batch=lambda r: samples(r, 1),
     ),
     "wants grey": Case(
-        lambda r: TorchVictim(chain(nn.Conv2d(1, 4, 3), nn.Flatten(), nn.Linear(48, 9))), "error layout", "in grey"
+        lambda r: TorchVictim(chain(nn.Conv2d(1, 4, 3), nn.Flatten(), nn.Linear(48, 9))), "error layout", "-D channels=1"
     ),
     # --- data
     "one class": Case(

@@ -10,12 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 import rlab
+from rlab.auditing.config import AuditOptions
+from rlab.auditing.load import load_audit
 from rlab.data.batch import Batch
 from rlab.diagnosis import Severity, examine
 from rlab.diagnosis.protocols import find_protocol
 from rlab.errors import VictimError
+from rlab.storage.config import check
 from rlab.victims import HttpVictim
 from rlab.victims.options import ModelOptions
 from rlab.victims.template import Template
@@ -38,10 +42,11 @@ def make_data(rows: int = 12) -> Batch:
 # path of an http address: the address and the template that the doctor writes
 FOUND = {
     "/pets": ("kserve://", None),
-    "/named": ("kserve://", "kserve(input='pixels')"),
-    "/v2/models/named/infer": ("http://", "kserve(input='pixels')"),
+    "/named": ("kserve://", None),
+    "/v2/models/named/infer": ("http://", "kserve"),
     "/v1/models/pets:predict": ("http://", "tfserving"),
-    "/classify": ("http://", "bentoml"),
+    "/classify": ("http://", None),
+    "/names": ("http://", f"rlab(classes={list(CLASSES)})"),
     "/serve": ("http://", "rayserve"),
     "/gpt": ("openai://", f"openai(classes={list(CLASSES)})"),
     "/org/pets": ("huggingface://", f"huggingface(classes={list(CLASSES)})"),
@@ -55,7 +60,13 @@ def test_the_protocol_of_a_server_is_found(host: str, path: str) -> None:
     scheme, template = FOUND[path]
     found = find_protocol(ModelOptions(name=host + path), batch)
     assert (found.model.name.partition("://")[0] + "://", found.model.template) == (scheme, template)
-    torch.testing.assert_close(found.victim(batch.x), expected(batch.x), atol=1e-5, rtol=1e-5)
+    scores = found.victim(batch.x)
+    assert torch.equal(scores.argmax(1), batch.y)
+    if path != "/names":
+        torch.testing.assert_close(scores, expected(batch.x), atol=1e-5, rtol=1e-5)
+    elsewhere = found.victim.name != host + path  # which is said, with what the given address answered
+    assert [finding.name for finding in found.findings] == ["address"] * elsewhere
+    assert all(finding.what.startswith(f"{host}{path} gives no scores") for finding in found.findings)
     assert 2 <= found.queries <= 2 * 2 * 13
 
 
@@ -77,6 +88,25 @@ def test_the_configuration_that_the_doctor_writes_runs(host: str, tmp_path: Path
     words = ["--limit", 2, "--budget", 5, "--patch", 2, "-p", "gaussian_noise@0.3", "--no-page"]
     ran = rlab_command("attack", "--config", file, *words, "-o", tmp_path / "run")
     assert ran.code == 0, ran.err
+
+
+def test_names_of_data_and_address_are_matched_by_doctor_and_audit(host: str, tmp_path: Path) -> None:
+    """The folders' order is that of the alphabet; the model's names come in another."""
+    batch = make_data()
+    for row, (image, label) in enumerate(zip(batch.x, batch.y.tolist(), strict=True)):
+        (tmp_path / "photos" / CLASSES[label]).mkdir(parents=True, exist_ok=True)
+        pixels = (255 * image).round().byte().permute(1, 2, 0).numpy()
+        Image.fromarray(pixels).save(tmp_path / "photos" / CLASSES[label] / f"{row}.png")
+    address, names = f"huggingface://{host.removeprefix('http://')}/org/pets", list(reversed(CLASSES))
+    said = rlab_command("doctor", address, tmp_path / "photos", "-M", f"names=[{','.join(names)}]")
+    assert "accuracy 100%" in said.out, said.out + said.err
+    model, data = {"name": address, "names": names}, {"path": str(tmp_path / "photos")}
+    requirements = [{"metric": "clean_accuracy", "at_least": "50%"}]
+    options = check(
+        AuditOptions, {"model": model, "data": data, "requirements": requirements, "palette": ["dead_pixel"]}
+    )
+    audit = load_audit(options, tmp_path)
+    assert audit.batch.classes == audit.victim.own_classes == tuple(names)
 
 
 def classify(jpeg: bool) -> Any:

@@ -10,6 +10,8 @@ import pytest
 import torch
 
 import rlab
+from rlab.diagnosis import Severity
+from rlab.errors import ModelError
 from rlab.victims import CallableVictim
 from tests.predictions.planted import Floats, bright, mean_value, planted_batch, squares
 
@@ -80,3 +82,19 @@ def test_labels_are_counted_only_of_classes() -> None:
 def test_data_of_another_kind_are_named() -> None:
     found = rlab.doctor(CallableVictim(squares, outputs="boxes"), planted_batch("numbers", 4), progress=False)
     assert "targets" in {finding.name for finding in found.findings}
+
+
+def test_undecoded_boxes_are_an_error_of_doctor_and_attack_alike() -> None:
+    """Cells of a grid, as YOLOX returns them: nothing is found in any reading."""
+
+    def cells(x: Floats) -> Floats:
+        found = squares(x)
+        found[..., :4] = [0.4, 0.6, 0.2, 0.1]
+        return found
+
+    victim, batch = CallableVictim(cells, outputs=rlab.BoxOutputs("xywh")), planted_batch("boxes", 4)
+    found = rlab.doctor(victim, batch, progress=False)
+    assert (found.findings[0].level, found.findings[0].name) == (Severity.ERROR, "found")
+    assert "examples/detector.py" in found.findings[0].change
+    with pytest.raises(ModelError, match=r"examples/detector\.py"):
+        rlab.attack(victim, batch, goal="vanish", patch=4, palette="dead_pixel", budget=9, progress=False)

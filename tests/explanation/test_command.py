@@ -12,7 +12,7 @@ from rlab.errors import DataError, InputError
 from rlab.explanation.files import read_inputs
 from rlab.explanation.options import COMPARED, COMPARED_LAYERS, ExplainOptions, read_masks
 from rlab.explanation.run import MinimalMask
-from rlab.runs.options import RunOptions
+from rlab.runs.options import RunOptions, make_attack
 from rlab.storage.config import check
 from rlab.storage.files import read_csv
 from tests.command import rlab_command
@@ -63,10 +63,12 @@ def test_belief_stores_its_deviation_and_an_interval_for_every_region(tmp_path):
     rows = read_csv(tmp_path / "out" / "regions.csv")
     assert {row["id"] for row in rows} == set(rlab.load("demo:ecg", limit=2).ids)
     for row in rows:
-        assert float(row["low"]) <= float(row["effect"]) <= float(row["high"])
-        assert (row["settled"] == "True") == (float(row["low"]) > 0 or float(row["high"]) < 0) or row["effect"] == "0.0"
+        before, after, low, high = (float(row[name]) for name in ("before", "after", "low", "high"))
+        assert low <= after <= high
+        assert row["settled"] == "False" or not low <= before <= high
+        assert float(row["mean_low"]) <= float(row["mean_effect"]) <= float(row["mean_high"])
     assert "this is the first of 2 samples" in result.out
-    assert "13 regions are settled: their intervals exclude 0" in result.out
+    assert "13 regions change it when they are removed alone" in " ".join(result.out.split())
     page = rlab_command("report", tmp_path / "out")
     assert page.code == 0, page.err
 
@@ -206,3 +208,13 @@ def test_default_methods(given, names):
     methods = ExplainOptions.model_validate(FILE).methods(**given)
     assert [method.name for method in methods] == [name.partition("(")[0] for name in names]
     assert all(method.scored for method in methods)
+
+
+def test_a_class_has_a_number_or_a_name():
+    for label in (2, "ventricular premature"):
+        found = rlab.explain("demo:ecg", "demo:ecg", limit=1, method="middle", label=label, progress=False)
+        assert found.labels.tolist() == [2]
+    result = rlab_command("explain", "demo:ecg", "demo:ecg", "--limit", 1, "--method", "middle", "--class", "MI")
+    assert result.code == 2
+    assert "there is no class 'MI' to explain: the data have normal" in " ".join(result.err.split())
+    assert make_attack(rlab.load("demo:ecg", limit=2), goal="targeted:ventricular premature").goal == rlab.Targeted(2)

@@ -80,7 +80,7 @@ def test_rank_correlation_is_scipys():
 def test_a_comparison_has_every_score_and_counts_its_queries_separately():
     victim, batch = case(2, n=2)
     comparison = MethodJudge(steps=4)(victim, batch, METHODS)
-    names = ["queries", "dice", "iou", "pointing", "energy", "deletion", "insertion", "stability", "sanity"]
+    names = ["queries", "dice", "iou", "pointing", "energy", "dice_map", "deletion", "insertion", "stability", "sanity"]
     assert comparison.names == names
     assert not comparison.left_out
     assert victim.rows[SCORE] == len(METHODS) * len(batch) * 2 * 5
@@ -96,7 +96,14 @@ def test_a_comparison_has_every_score_and_counts_its_queries_separately():
     assert gap.value == pytest.approx(float(scores.mean()))
     assert gap.low <= gap.value <= gap.high
     plain, whole = comparison.table(), comparison.table(intervals=True)
-    assert plain.head == whole.head == ["method", "queries", "Dice", "IoU", *names[3:]]
+    assert (
+        plain.head
+        == whole.head
+        == ["method", "queries", "Dice", "IoU", "pointing", "energy", "Dice of\nthe map", *names[6:]]
+    )
+    middle = comparison.middle_table()
+    assert middle is not None
+    assert middle.rows[0][1] == gap
     assert [row[0] for row in plain.rows] == ["occlusion", "middle", "rise"]
     dice = comparison.judged["rise"].mean("dice", comparison.seed)
     assert (plain.rows[2][2], whole.rows[2][2]) == (dice.value, dice)
@@ -119,7 +126,7 @@ def test_what_was_stored_is_read_back(tmp_path):
     write_arrays(tmp_path / "bad" / "inputs.safetensors", {"x": batch.x}, "[1]")
     with pytest.raises(FolderError):
         read_inputs(tmp_path / "bad")
-    for blocks in (5 + 1, 2):  # with the stored sample, and without any as after --pictures 0
+    for blocks in (7 + 1, 2):  # with the stored sample, and without any as after --pictures 0
         (section,) = explanation_page(tmp_path).sections
         table = section.blocks[0]
         assert isinstance(table, Table)

@@ -61,6 +61,26 @@ def test_the_map_of_an_object_is_highest_on_the_part_that_decides(method):
     assert int(made.queries.max()) <= limit
 
 
+class EyeNet(torch.nn.Module):
+    """The detector as a module; with shuffled weights it reads dark places and finds nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.zeros(SIDE, SIDE))
+        self.weight.data[EYE] = 1 / 36
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.from_numpy(one_box((x[:, 0] * self.weight).sum((1, 2)).detach().numpy()))
+
+
+def test_a_copy_that_finds_nothing_has_no_sanity_check():
+    victim = rlab.TorchVictim(EyeNet(), outputs=rlab.BoxOutputs(columns="class"), device="cpu")
+    compared = MethodJudge(steps=2)(victim, scene(), [parse_method("occlusion(along=4)")])
+    assert compared.judged["occlusion"].scores["sanity"].isnan().all()
+    assert "the copy with shuffled weights finds nothing" in compared.left_out[-1]
+    assert compared.judged["occlusion"].mean("stability").value == 1.0
+
+
 def test_erasing_hides_the_part_before_anything_else():
     """The score falls as early as without erasing, or earlier."""
     judge = MethodJudge(steps=16, checks=False)

@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
+import rlab
 from rlab.errors import OptionError
 from rlab.folders.kinds import read_record
-from rlab.folders.records import changes_page, figures_table, read_runs, settings_table
+from rlab.folders.records import changes_page, figure_changes, figures_table, read_runs, settings_table
 from rlab.present.table import Cell
 from rlab.results.result import Status
 from tests.command import rlab_command
@@ -76,6 +78,18 @@ def test_the_page_lists_samples_that_changed(runs: tuple[Path, Path], tmp_path: 
     assert told["figures"]["samples"] == [16, 16]
     page = Links.of(tmp_path / "changes.html")
     assert (page.external, page.charts) == ([], 2)
+
+
+def test_runs_under_corruptions_are_compared(tmp_path: Path) -> None:
+    quiet: dict[str, Any] = {"progress": False, "announce": lambda understood: None, "kinds": "fog", "levels": [1]}
+    for name, limit in (("a", 4), ("b", 6)):
+        rlab.corrupt("demo:digits", "demo:digits", limit=limit, out=tmp_path / name, **quiet)
+    runs = read_runs([tmp_path / "a", tmp_path / "b"])
+    figures = figure_changes(runs)
+    assert figures["queries"] == [8.0, 12.0]
+    assert {"clean accuracy", "accuracy under corruptions", "calibration error", "fog"} < set(figures)
+    said = rlab_command("report", tmp_path / "a", tmp_path / "b", "--out", tmp_path / "page.html")
+    assert (said.code, "fog" in said.out) == (0, True)
 
 
 def test_runs_of_different_commands_or_the_same_run_twice_are_refused(runs: tuple[Path, Path], tmp_path: Path) -> None:

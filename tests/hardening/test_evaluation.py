@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
 import torch
 
-from rlab.data.batch import Batch
+from rlab.data.batch import UNBOUNDED, Batch
 from rlab.filters.palette import Palette
 from rlab.hardening.evaluation import (
     RobustnessMeasurement,
@@ -149,3 +150,20 @@ def test_filters_that_are_not_built_in_count_as_those_of_the_palette(tmp_path: P
     assert curves["corruptions"].shape == curves["held_out"].shape == (5, 4)
     named = corruption_curves(toy.victim, test, Palette.of(PALETTE, 1, 1), 0)
     assert named["held_out"].shape == (5, 4)
+
+
+def test_corruptions_know_the_rate_of_the_data() -> None:
+    """Mains hum has 50 Hz at 500 samples per second too: the model sees nothing but this frequency."""
+    seen: list[float] = []
+
+    class Peak(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            strongest = torch.fft.rfft(x[:, 0]).abs()[:, 1:].mean(0).argmax() + 1
+            seen.append(float(strongest) * 500 / x.shape[2])
+            return x[:, 0, :2]
+
+    batch = Batch(torch.zeros(2, 1, 1000), torch.zeros(2, dtype=torch.int64), bounds=UNBOUNDED, rate=500.0, unit="mV")
+    victim, palette = TorchVictim(Peak(), bounds=UNBOUNDED), Palette.of(["powerline_hum50"], 1, 1, 500.0, "mV")
+    with mock.patch("rlab.hardening.evaluation.all_filters", return_value=[palette.entries[0].filter.source]):
+        corruption_curves(victim, batch, palette, 0)
+    assert set(seen) == {50.0}

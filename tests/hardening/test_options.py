@@ -97,3 +97,10 @@ def test_recorded_noise_hardens_at_its_ratio_to_the_signal(tmp_path: Path) -> No
     _, bank = check(HardenOptions, values).space(batch, goal).draw(batch.x, 0)
     ratios = torch.stack([snr_db(batch.x, bank[:, entry]) for entry in (1, 2)])
     assert torch.allclose(ratios, torch.full((2, 3), 12.0, dtype=ratios.dtype), atol=0.1)
+
+
+@pytest.mark.parametrize("given", [{"shift": 0.1}, {"mirror": True}, {"views": 2}, {"augment": torch.flip}])
+def test_rounds_refuse_what_they_would_ignore(given: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match=f"the mode 'rounds' cannot use '{next(iter(given))}'"):
+        check(HardenOptions, {"mode": "rounds", **given})
+    assert check(HardenOptions, {"mode": "rounds", "from_scratch": True}).shift == 0.0

@@ -145,7 +145,7 @@ def test_a_nan_loss_stops_with_the_last_good_weights(tmp_path: Path, epoch: int)
     assert all(torch.isfinite(value).all() for value in result.model.state_dict().values())
     assert len(result.history) == epoch  # no further epoch started
     assert same(load_file(result.save(tmp_path) / "hardened.safetensors"), result.model.state_dict())
-    assert hardened(toy, **chosen).stopped == result.stopped
+    assert hardened(toy, step=step, **chosen).stopped == result.stopped
 
 
 class Worsening(AdversaryGenerator):

@@ -159,3 +159,12 @@ def test_the_best_or_the_last_weights_are_kept_and_the_curves_drawn(tmp_path: Pa
     picture = (best / PICTURE).read_text()
     assert all(word in picture for word in ("<svg", "success", "minutes of training"))
     assert run(best, Toy(), []) == []  # all of it is done
+
+
+def test_minutes_end_in_time_and_the_first_update_tells_its_cost(tmp_path: Path) -> None:
+    """An update that takes longer than the training is the only one, and no share exceeds 100%."""
+    told = run(tmp_path, Toy(), [0.1, 0.2, 0.3], updates=None, minutes=1e-9)
+    first, last = told
+    assert first["update_seconds"] > 0
+    assert (last["updates"], last["progress"]) == (1.0, 1.0)
+    assert len((tmp_path / LOG).read_text().splitlines()) == 2

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
@@ -9,7 +11,7 @@ from torch import Tensor
 from rlab.core.setting import Setting
 from rlab.predictions.boxes import Boxes, TargetBoxes
 from rlab.predictions.kinds import Prediction
-from rlab.results.predicted import box_changes, figures, predicted, true_label
+from rlab.results.predicted import box_changes, box_flip_words, figures, predicted, true_label
 
 ONE, FAR = (0.0, 0.0, 10.0, 10.0), (20.0, 20.0, 30.0, 30.0)
 
@@ -69,3 +71,20 @@ def test_words_and_figures_of_each_kind() -> None:
     assert row.words == "60 → 71.44"
     assert row.width(row.after) == pytest.approx(100)
     assert predicted(numbers, torch.tensor([float("nan")]), age) == "NaN"
+
+
+@pytest.mark.parametrize(
+    ("goal", "after", "words"),
+    [
+        ("vanish", ((ONE, 0.9, 0), (FAR, 0.12, 1)), "cat is no longer found (score 0.80 → 0.12)"),
+        ("misclassify", ((ONE, 0.9, 0), (FAR, 0.6, 0)), "cat is found as dog 0.60"),
+        ("move:0.8", ((ONE, 0.9, 0), ((24.0, 20.0, 34.0, 30.0), 0.8, 1)), "cat is no longer covered by its box"),
+        ("appear", ((ONE, 0.9, 0), (FAR, 0.8, 1), ((0.0, 20.0, 8.0, 30.0), 0.4, 0)), "dog 0.40 appeared"),
+        ("map50:0.8", ((ONE, 0.9, 0),), "the average precision fell (1.00 → 0.50)"),
+    ],
+)
+def test_a_detectors_flip_names_the_objects_of_the_goal(goal: str, after: Any, words: str) -> None:
+    """Not the boxes with the highest scores."""
+    objects = TargetBoxes(torch.tensor([[ONE, FAR]]), torch.tensor([[0, 1]])).encode()[0]
+    before = answer((ONE, 0.9, 0), (FAR, 0.8, 1))
+    assert box_flip_words(setting("boxes", goal), objects, before, answer(*after)) == words

@@ -13,6 +13,7 @@ from torch import Tensor
 from rlab.core.distances import measure
 from rlab.data.batch import UNBOUNDED
 from rlab.results.kept import HeldInputs
+from rlab.results.plots.sample import Sample
 from rlab.results.result import AttackResult, Setting, Status
 from rlab.results.sentences import filter_words, sample_sentence
 
@@ -189,10 +190,28 @@ def test_a_run() -> None:
     words = AttackResult.join([*flips, *others]).sentence
     assert words.startswith("3 of 5 attacked samples flipped, at a median L2 of 0.5 and 1 of 64 patches; ")
     assert "; the search stopped at 7 of 50 queries; " in words
-    assert "most often cat read as dog (2 of 3), most often by blur; on 1 the model failed" in words
+    assert "most often cat read as dog (2 of 3); blur made 83% of the squared change; on 1 the model failed" in words
     assert words.endswith("1 more was not attacked")
     assert "most often by" not in AttackResult.join([made(IMAGE, {0: (1, 0.5), 1: (2, 0.5)})]).sentence  # both as often
     assert "cat read" not in AttackResult.join([flips[0], flips[2]]).sentence  # no confusion occurs twice
+    assert "cat read" not in AttackResult.join([*flips, flips[2]]).sentence  # a tie
     assert others[0].sentence == "None of 1 attacked sample flipped within 50 queries"
     assert "was attacked" in others[1].sentence
     assert math.isinf(others[0][0].distance)
+
+
+def test_the_filter_that_made_the_change_is_named_in_any_order() -> None:
+    """Every flip uses every filter, but one of them makes nearly all of the change."""
+    setting = replace(IMAGE, palette=("gaussian_noise@0.1", "illuminate+@0.2", "dead_pixel@1", "gaussian_blur@1"))
+    sizes = {1: 0.02, 2: 0.02, 3: 0.7, 4: 0.03}
+    for order in ((1, 2, 3, 4), (3, 4, 1, 2)):
+        palette = tuple(setting.palette[entry - 1] for entry in order)
+        patches = {at: (at % 4 + 1, sizes[order[at % 4]]) for at in range(4)}
+        result = made(replace(setting, palette=palette), patches)
+        assert "; dead points made 100% of the squared change" in result.sentence
+        assert " after dead points and 3 more in 4 of 64 patches" in result[0].sentence
+        assert [look.name for look in dict.fromkeys(Sample.of(result, 0).looks.values())] == [
+            "dead_pixel@1: 100% of the change", "3 others: 0%"
+        ]  # fmt: skip
+    even = made(setting, {0: (1, 0.3), 1: (2, 0.3), 2: (3, 0.32), 3: (4, 0.3)})
+    assert "squared change" not in even.sentence

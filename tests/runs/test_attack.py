@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import os
 import sqlite3
+import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +17,13 @@ from torch import Tensor
 
 from rlab.core.attack import Attack
 from rlab.data.batch import Batch
-from rlab.errors import DataError, FolderError
+from rlab.errors import DataError, FolderError, Notice
 from rlab.results.result import AttackResult, Status
 from rlab.runs.attack import chunk_size, run_attack
 from rlab.runs.fingerprint import data_fingerprint, inputs_of
 from rlab.runs.options import make_attack
 from rlab.storage import files
-from rlab.storage.ledger import LEDGER
+from rlab.storage.ledger import LEDGER, PARTS
 from rlab.storage.names import CONFIG
 from rlab.storage.resume import Resume
 from rlab.victims import Victim
@@ -41,8 +45,15 @@ class Case:
 
     def resume(self, folder: Path) -> Resume:
         """Open the folder's finished steps with the question of `run`."""
-        inputs = {"the data": data_fingerprint(self.batch), **inputs_of(Breaking(self.victim), CONFIGURATION)}
+        inputs = {"the data": data_fingerprint(self.batch), **inputs_of(Breaking(self.victim), self.attack)}
         return Resume(folder, {"command": "attack", **CONFIGURATION, **inputs})
+
+
+class Drifting(Victim):
+    """The exact victim; what its environment changes about its answers, no digest sees."""
+
+    def _predict(self, x: Tensor) -> Tensor:
+        return exact_victim(2)._predict(x) * float(os.environ.get("DRIFT", 1))
 
 
 class Breaking(Victim):
@@ -125,9 +136,67 @@ def test_a_stopped_run_resumes_where_it_was(chunks: int, later: int, tmp_path: P
     resumed = Breaking(case.victim)
     assert_same(case.run(tmp_path / "run", resumed), whole)
     done = 3 * len(finished)
+    assert resumed.rows.pop("resume") == 1
     assert sum(resumed.rows.values()) == int(whole.queries[done:].sum())  # finished samples were not queried again
     assert case.resume(tmp_path / "run").interrupted == 1
     assert names(tmp_path / "run") == names(tmp_path / "whole")
+
+
+def stopped(case: Case, folder: Path) -> None:
+    """A run that is stopped after its first chunk."""
+    with pytest.raises(KeyboardInterrupt):
+        case.run(folder, Breaking(case.victim, chunk_ends(case)[0] + 1))
+
+
+@pytest.mark.parametrize(("drift", "same"), [(1.0, True), (1 + 1e-5, True), (1.2, False)])
+def test_a_resumed_run_notices_another_model_by_one_query(
+    drift: float, same: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = Case()
+    case.victim = Drifting(outputs="logits")
+    stopped(case, tmp_path / "run")
+    before, resumed = contents(tmp_path / "run"), Breaking(case.victim)
+    monkeypatch.setenv("DRIFT", str(drift))
+    if same:
+        with pytest.warns(Notice, match="1 query has checked"):
+            case.run(tmp_path / "run", resumed)
+    else:
+        with pytest.raises(FolderError, match="begun with another model: its answer to the unchanged sample"):
+            case.run(tmp_path / "run", resumed)
+        assert resumed.rows == {"resume": 1}
+        assert contents(tmp_path / "run") == before
+    assert resumed.rows["resume"] == 1
+    if same:
+        finished = Breaking(case.victim)
+        case.run(tmp_path / "run", finished)
+        assert not finished.rows  # a finished run is only returned
+
+
+def test_a_resumed_run_says_why_it_cannot_check_the_model(tmp_path: Path) -> None:
+    case = Case()
+    for folder, attack, why in (
+        (tmp_path / "noisy", replace(case.attack, noisy=True), "declared noisy"),
+        (tmp_path / "spent", replace(case.attack, until="budget"), "no finished sample has a query left"),
+    ):
+        case.attack = attack
+        case.batch.y[1] = case.batch.y[1] if attack.noisy else exact_victim(2)(case.batch.x[1:2])[0].argmax()
+        stopped(case, folder)
+        resumed = Breaking(case.victim)
+        with pytest.warns(Notice, match=why):
+            case.run(folder, resumed)
+        assert "resume" not in resumed.rows
+
+
+def test_a_run_that_another_version_goes_on_with_says_so(tmp_path: Path) -> None:
+    case = Case()
+    stopped(case, tmp_path / "run")
+    with sqlite3.connect(tmp_path / "run" / LEDGER) as db:
+        versions = json.loads(db.execute("select versions from asked").fetchone()[0])
+        db.execute("update asked set versions = ?", (json.dumps(versions | {"torch": "1.0"}),))
+    with pytest.warns(Notice, match=r"torch 1\.0"):
+        case.run(tmp_path / "run")
+    with warnings.catch_warnings(action="error"):
+        case.run(tmp_path / "run")
 
 
 def test_a_run_may_be_stopped_repeatedly(tmp_path: Path) -> None:
@@ -149,14 +218,20 @@ def test_a_run_may_be_stopped_repeatedly(tmp_path: Path) -> None:
 
 def test_a_run_that_fails_in_its_first_chunk_leaves_nothing(tmp_path: Path) -> None:
     case = Case()
-    for last in (0, 1, 2):
-        with pytest.raises(KeyboardInterrupt):
-            case.run(tmp_path / "below" / "run", Breaking(case.victim, last))
-        assert not list(tmp_path.iterdir())
     case.batch.y[7] = 9
     with pytest.raises(DataError):
-        case.run(tmp_path / "run")
+        case.run(tmp_path / "below" / "run")
     assert not list(tmp_path.iterdir())
+
+
+def test_a_run_killed_in_its_first_chunk_says_what_it_repeats(tmp_path: Path) -> None:
+    case, folder = Case(), tmp_path / "run"
+    with pytest.raises(KeyboardInterrupt):
+        case.run(folder, Breaking(case.victim, 1))
+    assert sorted(path.name for path in folder.iterdir()) == [CONFIG, LEDGER, PARTS]
+    with pytest.warns(Notice, match="up to [1-9][0-9]* queries"):
+        result = case.run(folder)
+    assert_same(result, case.run(tmp_path / "whole"))
 
 
 @pytest.mark.parametrize(
@@ -248,7 +323,14 @@ def test_different_data_have_different_fingerprints() -> None:
 
 @pytest.mark.parametrize(
     ("size", "budget", "chunk", "expected"),
-    [((8,), 200, None, 64), ((32, 32), 200, None, 16), ((32, 32), 20_000, None, 8), ((32, 32), 200, 50, 50)],
+    [
+        ((8,), 200, None, 64),
+        ((32, 32), 200, None, 16),
+        ((32, 32), 20_000, None, 8),
+        ((32, 32), 200, 50, 50),
+        ((224, 224), 200, None, 2),
+        ((224, 224), 1000, None, 1),
+    ],
 )
 def test_large_inputs_and_budgets_are_saved_more_often(
     size: tuple[int, ...], budget: int, chunk: int | None, expected: int

@@ -50,7 +50,7 @@ def test_the_number_of_workers_that_fit() -> None:
 
 
 def test_a_finished_run_does_not_connect() -> None:
-    assert list(hand_out_on_ray("ray://127.0.0.1:9", 1, 1, 0, Start, {}, lambda key: None)) == []  # type: ignore[arg-type]
+    assert list(hand_out_on_ray("ray://127.0.0.1:9", 1, 1, 0, Start, {})) == []  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("address", ["nonsense", "ray://", "ray://host", "ray://host:port", "http://host:1", ""])

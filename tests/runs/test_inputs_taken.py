@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from mypy import api
@@ -15,11 +16,13 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 import rlab
+from rlab.data.load import DataOptions
 from rlab.data.take import Take
-from rlab.errors import InputError, Notice, OptionError
+from rlab.errors import DataError, InputError, Notice, OptionError
 from rlab.runs.inputs import as_batch, taken
 from rlab.runs.options import AttackOptions, SharedAttackOptions
 from rlab.runs.sharing import WorkerOptions
+from rlab.victims.options import ModelOptions
 
 X = torch.rand(6, 3, 8, 8, generator=torch.Generator().manual_seed(0))
 Y = torch.tensor([0, 1, 0, 1, 0, 1])
@@ -161,6 +164,61 @@ def test_invalid_data_is_refused(data: Any) -> None:
         as_batch((X, Y), limit=0)
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_data_are_rescaled_to_the_range_that_a_named_model_expects(
+    stream: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mine.py").write_text("net = lambda: lambda x: x.reshape(len(x), -1)[:, :2]\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for x, eight_bit in ((X, False), ((X * 255).byte(), True)):
+        np.savez(tmp_path / "x.npz", x=x.numpy(), y=Y.numpy())
+        data = DataOptions(path=str(tmp_path / "x.npz"), stream=stream or None)
+        with taken(ModelOptions(name="mine:net", bounds=(-1, 255)), data, stream=stream) as (victim, samples):
+            assert samples.bounds == victim.bounds == (-1.0, 255.0)
+            expected = (X * 255).byte() / 255 if eight_bit else X
+            torch.testing.assert_close(samples[:].x, expected * 256 - 1, atol=1e-3, rtol=0)
+
+
+def test_a_limit_applies_to_declared_data() -> None:
+    for declared, count in ((DataOptions(path="demo:digits"), 3), (DataOptions(path="demo:digits", limit=2), 2)):
+        for stream in (False, True):
+            with taken("demo:digits", declared, 3, stream) as (_, batch):
+                assert len(batch) == count
+
+
+@pytest.mark.parametrize("data", [rlab.Batch(X, Y), (X, Y), "demo:digits", DataOptions(path="demo:digits")], ids=type)
+def test_listed_target_classes_belong_to_the_first_samples(data: Any) -> None:
+    model = "demo:digits" if isinstance(data, str | DataOptions) else Net()
+    with taken(model, data) as (_, batch):
+        first = batch.ids[:3]
+    for listed in ([1, 0, 1], [1, 0, 1, 1, 1, 1]):
+        with taken(model, data, 3, goal=rlab.Targeted(listed)) as (_, batch):
+            assert (batch.ids, batch.aims.tolist()) == (first, [1, 0, 1])
+
+
+def test_labels_and_target_classes_of_data_follow_the_models_order() -> None:
+    victim = rlab.TorchVictim(Net())
+    victim.own_classes = ("dog", "cat")
+    batch = rlab.Batch(X, Y, classes=("cat", "dog"), aims=1 - Y)
+    with taken(victim, batch) as (_, seen):
+        assert (seen.y.tolist(), seen.classes, seen.aims.tolist()) == ((1 - Y).tolist(), ("dog", "cat"), Y.tolist())
+    with taken(victim, batch, goal=rlab.Targeted([1] * 6)) as (_, seen):
+        assert seen.aims.tolist() == [1] * 6
+
+
+def test_a_notice_points_at_the_line_of_the_caller() -> None:
+    net = Net().eval()
+    wrong = 1 - net(X).argmax(1)
+    calls: dict[str, Callable[[], object]] = {
+        "the doctor may show why": lambda: rlab.attack(net, (X, wrong), budget=6),
+        "may contain a secret": lambda: rlab.HttpVictim("http://host/p", headers={"Authorization": "Bearer abcdefgh"}),
+    }
+    for words, call in calls.items():
+        with pytest.warns(Notice, match=words) as caught:
+            call()
+        assert [notice.filename for notice in caught if issubclass(notice.category, Notice)] == [__file__]
+
+
 def test_a_module_is_queried_in_evaluation_mode_and_restored() -> None:
     net = Net()
     net.layers[0].eval()
@@ -221,3 +279,23 @@ def test_mypy_knows_every_option(tmp_path: Path) -> None:
     assert code == 1
     assert [line.split(":")[1] for line in output.splitlines() if ": error:" in line] == ["5", "6"]
     assert "budgte" in output
+
+
+@pytest.mark.parametrize(
+    ("data", "advice"),
+    [
+        (pd.DataFrame(np.zeros((4, 8))), r"x\.to_numpy\(\)"),
+        ((pd.DataFrame(np.zeros((4, 8))), np.zeros(4, int)), r"x\.to_numpy\(\)"),
+        ((np.zeros((3, 8)), np.array([0, None, 1], object)), "got None for 1 of 3 samples, first for sample 1"),
+        ((np.zeros((3, 8)), np.array(["a", "b", None], object)), "got None for 1 of 3 samples, first for sample 2"),
+        ((np.zeros((2, 8)), np.array(["a", {}], object)), "expected integers or names as labels, got values like"),
+    ],
+)
+def test_frames_and_labels_that_are_missing_are_refused(data: Any, advice: str) -> None:
+    with pytest.raises(DataError, match=advice):
+        as_batch(data, 2)
+
+
+def test_labels_that_are_objects_are_read() -> None:
+    assert as_batch((np.zeros((2, 1, 8)), np.array(["b", "a"], object))).classes == ("a", "b")
+    assert as_batch((np.zeros((2, 1, 8)), np.array([1, 0], object))).y.tolist() == [1, 0]

@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 import random
+import re
+import signal
 import sqlite3
 import subprocess
 import sys
 import time
+import warnings
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from unittest import mock
 
 import pytest
+import torch
+from torch import Tensor
 
-from rlab.errors import FolderError
+import rlab
+from rlab.errors import FolderError, Notice
 from rlab.results.result import AttackResult
 from rlab.storage.ledger import connect
+from rlab.victims import TorchVictim
 from tests.command import rlab_command
 from tests.helpers import assert_same
 
@@ -69,3 +80,53 @@ def test_a_run_killed_repeatedly_ends_like_an_unbroken_one(
     begun, finished = count_chunks(tmp_path / "killed")
     assert finished == SAMPLES
     assert begun - finished <= 2  # only the chunks running at a kill were repeated
+
+
+SENT = multiprocessing.get_context("fork").Array(
+    "q", 2
+)  # calls of the model and rows, also in a process that was killed
+
+
+def readme(folder: Path, last: int = -1) -> AttackResult:
+    """README's attack in Python, with fewer samples and queries; the process is killed at the `last` call of the model."""
+    victim = rlab.TorchVictim(rlab.demo_victim("digits").model, mean=[0.306], std=[0.376])
+    predict = TorchVictim._predict
+
+    def counting(self: TorchVictim, x: Tensor) -> Tensor:
+        SENT[0], SENT[1] = SENT[0] + 1, SENT[1] + len(x)
+        if SENT[0] == last:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return predict(self, x)
+
+    SENT[0] = 0
+    with mock.patch.object(TorchVictim, "_predict", counting):
+        return rlab.attack(
+            victim, rlab.load("demo:digits", limit=6), palette=["gaussian_noise", "gaussian_blur", "dead_pixel"],
+            budget=40, chunk=2, out=folder, announce=lambda understood: None,
+        )  # fmt: skip
+
+
+@pytest.mark.slow
+def test_readmes_attack_killed_at_twenty_moments(
+    tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    """The first before the first flip; what is repeated is at most what the resumed run says, and at most a chunk."""
+    torch.set_num_threads(1)  # a forked process has no other threads
+    SENT[1] = 0
+    unbroken = readme(tmp_path / "unbroken")
+    calls, rows = SENT[:]
+    repeated = list[int]()
+    for moment in sorted({2 + round(number * (calls - 2) / 19) for number in range(20)}):
+        folder, SENT[1] = tmp_path / str(moment), 0
+        killed = multiprocessing.get_context("fork").Process(target=readme, args=(folder, moment))
+        killed.start()
+        killed.join()
+        assert killed.exitcode == -signal.SIGKILL
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always", Notice)
+            assert_same(readme(folder), unbroken)
+        notes = " ".join(str(note.message) for note in said)
+        (told,) = re.findall(r"up to ([\d,]+) queries", notes)
+        repeated.append(SENT[1] - rows - notes.count("1 query has checked"))
+        assert 0 < repeated[-1] <= int(told.replace(",", "")) <= 2 * 40
+    record_property("repeated queries", repeated)

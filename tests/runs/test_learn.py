@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -28,7 +30,7 @@ ATTACK: dict[str, Any] = {**HOW, "budget": 6, "until": "budget", "policy": "beli
 
 @pytest.fixture(autouse=True)
 def small() -> Iterator[None]:
-    with small_students(steps=2):
+    with small_students(steps=2), mock.patch("rlab.learning.ENOUGH", 0.0):  # two steps are too few to agree
         yield
 
 
@@ -119,6 +121,43 @@ def test_auto_imagines_with_students() -> None:
     with mock.patch("rlab.policies.imagine.policy.STEPS", 2):
         result = rlab.attack(victim, samples(victim, 2), simulator=simulator, budget=5, **HOW)
     assert result.setting.policy == "auto -> imagine with 3 students"
+
+
+@pytest.mark.parametrize(("agreement", "left_out"), [(0.32, True), (0.75, False)])
+def test_students_that_agree_too_rarely_are_left_out(agreement: float, left_out: bool) -> None:
+    """The search is then the same as without them, and says so before it begins."""
+    victim = linear_victim()
+    batch, given = samples(victim, 2), rlab.learn(victim, bright_batch(2, 40), queries=32, **HOW)
+    weak = replace(given, card=given.card.model_copy(update={"agreement": agreement}))
+    with mock.patch("rlab.policies.imagine.policy.STEPS", 2), mock.patch("rlab.learning.ENOUGH", 0.75):
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            result = rlab.attack(victim, batch, simulator=weak, budget=6, **HOW)
+        assert any("leaves them out" in str(each.message) for each in said) == left_out
+        assert ("students" not in result.setting.policy) == ("left them out" in str(result)) == left_out
+        if left_out:
+            assert_same(replace(rlab.attack(victim, batch, budget=6, **HOW), setting=result.setting), result)
+
+
+def test_students_of_another_model_leave_the_search_as_it_is() -> None:
+    """Where they fail on the untouched input, `auto` goes on as if it were alone."""
+    victim = linear_victim()
+    batch, given = samples(victim, 6), rlab.learn(victim, bright_batch(2, 40), queries=32, **HOW)
+    batch = batch[(batch.y != 1).nonzero().flatten().tolist()]
+    for student in given.students:
+        torch.nn.init.zeros_(student.last.weight)
+        student.last.bias.data = torch.tensor([-9.0, 9.0, -9.0])  # always class 1
+    with mock.patch("rlab.policies.imagine.policy.STEPS", 2):
+        result = rlab.attack(victim, batch, simulator=given, budget=8, until="budget", **HOW)
+    assert "imagine" in result.setting.policy
+    assert_same(replace(rlab.attack(victim, batch, budget=8, until="budget", **HOW), setting=result.setting), result)
+
+
+def test_training_says_how_far_it_is_and_what_it_costs() -> None:
+    said = list[str]()
+    with mock.patch.multiple("rlab.learning.distil", FIRST_STEPS=1):
+        rlab.learn(linear_victim(), bright_batch(2, 40), queries=32, progress=False, tell=said.append, **HOW)
+    assert sum("agrees on" in line and " s on " in line for line in said) == 3
 
 
 def test_a_run_belongs_to_its_simulator(tmp_path: Path) -> None:

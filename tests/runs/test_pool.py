@@ -19,7 +19,7 @@ import pytest
 from rlab.errors import InputError, MissingExtra, OptionError, VictimError
 from rlab.runs import cluster
 from rlab.runs.cluster import Actor, hand_out_to_actors
-from rlab.runs.messages import Agree, Start, Work
+from rlab.runs.messages import Start, Work
 from rlab.runs.pool import hand_out
 
 FAILURES: dict[str, Exception] = {
@@ -36,7 +36,7 @@ def worker(number: int, folder: str) -> Work:
     if number == int(os.environ.get("UNABLE", -1)):
         raise InputError("there is no such model")
 
-    def work(task: str, agree: Agree) -> str:
+    def work(task: str) -> str:
         """Do 'square 3', 'interrupt', 'die once', 'die', or raise a failure by its name."""
         word, _, rest = task.partition(" ")
         if word in FAILURES:
@@ -47,7 +47,6 @@ def worker(number: int, folder: str) -> Work:
         if word == "die" and not (rest == "once" and mark.exists()):
             mark.touch()
             os.kill(os.getpid(), signal.SIGKILL)
-        agree()
         with (Path(folder) / "written").open("a") as file:
             file.write(f"{task}\n")
         return str(int(rest) ** 2) if word == "square" else task
@@ -104,13 +103,12 @@ def run(
     folder: Path,
     tasks: list[str],
     workers: int = 2,
-    agree: Callable[[str], None] = lambda key: None,
     ray: FakeRay | None = None,
 ) -> dict[str, Any]:
     """Hand out tasks to processes, or to the actors of `ray`."""
     starts = [Start(f"worker {number}", worker, (number, str(folder))) for number in range(workers)]
     made = {f"task {at}": partial(str, task) for at, task in enumerate(tasks)}
-    return dict(hand_out(starts, made, agree) if ray is None else hand_out_to_actors(ray, ray, starts, made, agree))
+    return dict(hand_out(starts, made) if ray is None else hand_out_to_actors(ray, ray, starts, made))
 
 
 @pytest.fixture(params=["processes", "actors"])
@@ -119,11 +117,9 @@ def ray(request: pytest.FixtureRequest) -> FakeRay | None:
 
 
 @pytest.mark.parametrize("workers", [1, 3])
-def test_every_task_is_done_once_and_agreed_to(workers: int, ray: FakeRay | None, tmp_path: Path) -> None:
-    agreed: list[str] = []
-    assert run(tmp_path, SQUARES, workers, agreed.append, ray) == DONE
+def test_every_task_is_done_once(workers: int, ray: FakeRay | None, tmp_path: Path) -> None:
+    assert run(tmp_path, SQUARES, workers, ray) == DONE
     assert sorted((tmp_path / "written").read_text().splitlines()) == SQUARES
-    assert sorted(agreed) == sorted(DONE)
     assert ray is None or (ray.made, ray.killed) == (workers, workers)  # no actor is left behind
 
 
@@ -136,12 +132,12 @@ def test_an_error_in_a_worker_is_raised_here(kind: str, ray: FakeRay | None, tmp
 
 
 def test_a_stop_ends_all_workers(ray: FakeRay | None, tmp_path: Path) -> None:
-    def stop(key: str) -> None:
+    def stop() -> str:
         raise KeyboardInterrupt
 
+    starts, tasks = [Start("worker", worker, (0, str(tmp_path)))], {"first": lambda: "square 1", "second": stop}
     with pytest.raises(KeyboardInterrupt):
-        run(tmp_path, ["square 1"], 1, stop, ray)
-    assert (tmp_path / "written").exists() == (ray is not None)  # a process writes only after the owner agrees
+        list(hand_out(starts, tasks) if ray is None else hand_out_to_actors(ray, ray, starts, tasks))
     assert ray is None or ray.killed == ray.made == 1
 
 
@@ -167,7 +163,7 @@ def test_processes_ignore_an_interrupt(tmp_path: Path) -> None:
 def test_objects_that_cannot_be_pickled_are_refused() -> None:
     starts = [Start("worker", worker, (0, lambda: None))]
     with pytest.raises(OptionError):
-        list(hand_out(starts, {"task": lambda: "square 1"}, lambda key: None))
+        list(hand_out(starts, {"task": lambda: "square 1"}))
 
 
 @pytest.mark.parametrize("lost", [{0}, {1, 2}, {0, 3, 5}, {4, 7, 9}])
@@ -207,14 +203,14 @@ from rlab.runs.messages import Start
 from rlab.runs.pool import hand_out
 from tests.runs.test_pool import querying
 starts = [Start(f"worker {n}", querying, (sys.argv[1],)) for n in range(2)]
-list(hand_out(starts, {str(n): partial(str, n) for n in range(4)}, lambda key: None))
+list(hand_out(starts, {str(n): partial(str, n) for n in range(4)}))
 """
 
 
 def querying(path: str) -> Work:
     """Work that queries a model for ever, a batch every few milliseconds."""
 
-    def work(task: str, agree: Agree) -> str:
+    def work(task: str) -> str:
         while True:
             with Path(path).open("a") as file:
                 file.write(".")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -76,11 +76,9 @@ class Shuffled(InProcess):
     def hand_out(self, make: MakeWork, *arguments: Any) -> HandOut:
         return partial(self._in_reverse, make, arguments)
 
-    def _in_reverse(
-        self, make: MakeWork, arguments: tuple[Any, ...], tasks: Tasks, agree: Callable[[str], None]
-    ) -> Finished:
+    def _in_reverse(self, make: MakeWork, arguments: tuple[Any, ...], tasks: Tasks) -> Finished:
         for key, task in reversed(list(tasks.items())):
-            yield key, make(exact_victim(2), *arguments)(task(), partial(agree, key))
+            yield key, make(exact_victim(2), *arguments)(task())
 
 
 def test_the_order_of_chunks_does_not_matter(folder: Path, tmp_path: Path) -> None:

@@ -67,6 +67,7 @@ def test_a_streamed_run_resumes_where_it_was(keep: Keep, chunks: int, later: int
         assert_same(result, whole)
     assert (result.status, result.ids) == (whole.status, whole.ids)
     assert torch.equal(result.assignment, whole.assignment)
+    assert again.rows.pop("resume") == 1
     assert sum(again.rows.values()) == int(result.queries[3 * chunks :].sum())
     assert names(tmp_path / "run") == names(tmp_path / "whole")
 
@@ -182,4 +183,5 @@ def test_a_run_resumes_after_a_full_disk(tmp_path: Path, monkeypatch: pytest.Mon
     again = Breaking(case.victim)
     result = case.stream(tmp_path / "run", again)
     assert_same(result, case.run(tmp_path / "whole"))
+    assert again.rows.pop("resume") == 1
     assert sum(again.rows.values()) == int(result.queries[6:].sum())

@@ -16,6 +16,8 @@ from torch import Tensor, nn
 from torch.utils.data import TensorDataset
 
 import rlab
+from rlab.core.channels import LEADS
+from rlab.data.batch import UNBOUNDED
 from rlab.data.take import Take
 from rlab.errors import InputError
 from rlab.runs.understood import Understood
@@ -145,6 +147,15 @@ def test_long_lists_of_classes_are_cut(capsys: pytest.CaptureFixture[str]) -> No
     assert max(map(len, text.splitlines())) <= 80
     assert len(text.splitlines()) <= 8
     assert Understood(data[:1]).lines()["data"] == "1 image of 8 x 8 pixels, 1 channel"
+
+
+def test_twelve_leads_without_names_are_named_as_such() -> None:
+    x, y = torch.zeros(2, 12, 50), torch.tensor([0, 1])
+    for known, said in (({}, True), ({"unit": "mV", "rate": 100.0}, False)):
+        lines = Understood(rlab.Batch(x, y, bounds=UNBOUNDED, **known)).lines()  # type: ignore[arg-type]
+        assert "-D leads=I,II,III,aVR" in lines["leads"]
+        assert ("-D unit=mV" in lines["leads"]) == said
+    assert "leads" not in Understood(rlab.Batch(x, y, bounds=UNBOUNDED, leads=LEADS)).lines()
 
 
 def test_normalised_images_come_with_advice() -> None:

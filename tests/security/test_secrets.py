@@ -11,13 +11,16 @@ from typing import Any
 
 import pytest
 import yaml
+from PIL import Image
 
+import rlab
+from rlab.data.load import DataOptions
 from rlab.errors import InputError, Notice, VictimError
 from rlab.present.page import Facts, Page, Section, Text, render
-from rlab.redact import HIDDEN, address, redact, remember
+from rlab.redact import HIDDEN, address, redact, remember, spare
 from rlab.runs.fingerprint import model_fingerprint
+from rlab.runs.understood import say_nothing
 from rlab.victims.http import HttpVictim
-from rlab.victims.options import ModelOptions
 from tests.command import Said, rlab_command
 from tests.victims.faults import Reply, Server
 
@@ -195,7 +198,7 @@ def test_models_with_different_queries_have_different_fingerprints() -> None:
     def fingerprint(query: str) -> str:
         url = f"http://host.example/predict?{query}"
         with pytest.warns(Notice):
-            return model_fingerprint("m", HttpVictim(url), ModelOptions(name=url).plain())
+            return model_fingerprint(HttpVictim(url))
 
     assert fingerprint("model=a") != fingerprint("model=b")
     assert fingerprint("model=a&token=first-one") == fingerprint("model=a&token=second-one")
@@ -231,6 +234,45 @@ def test_known_secrets_are_removed_from_pages_and_errors() -> None:
     assert json.dumps(redact({"plain": "text"})) == '{"plain": "text"}'
 
 
-def test_short_secrets_are_not_removed_from_text() -> None:
+def test_short_secrets_and_parts_of_words_are_not_removed_from_text() -> None:
     remember("test")
     assert redact("the test set") == "the test set"
+    remember("animal", "${MODEL}")
+    assert redact("animals/1.png of reanimals") == "animals/1.png of reanimals"
+    for around in (
+        "at /v1/{}/predict",
+        "key={}&a",
+        "next=%3Fkey%3D{}%26",
+        r"b'x\n{}\r'",
+        "key_{}",
+        "'{}'",
+        "{}",
+        "\u00e4: {}.",
+    ):
+        assert redact(around.format("animal")) == around.format("${MODEL}")
+    spare(["x/animals.png"])
+    assert redact("animal") == "${MODEL}"
+    spare(["x/1.png", "x/animal.png"])
+    remember("animal", "${MODEL}")
+    assert redact("animal") == "animal"
+
+
+@pytest.mark.parametrize("name", ["animal", "animals"])
+def test_ids_classes_and_paths_stay_as_they_are(
+    name: str, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MODEL", "animal")
+    for folder in (name, "plants"):
+        (tmp_path / "animal" / folder).mkdir(parents=True)
+        Image.new("L", (8, 8), 40).save(tmp_path / "animal" / folder / "001.png")
+    classes = (name, "plants", "stones")
+    data = DataOptions(path=str(tmp_path / "animal"), classes=classes, channels=1)
+    model = f"http://{host(server)}/${{MODEL}}"
+    options = {"budget": 4, "policy": "random", "progress": False, "palette": "dead_pixel", "announce": say_nothing}
+    result = rlab.attack(model, data, out=tmp_path / "run", **options)  # type: ignore[arg-type]
+    stored = rlab.AttackResult.load(tmp_path / "run")
+    assert result.ids == stored.ids == (f"{name}/001.png", "plants/001.png")
+    assert stored.setting.classes == classes
+    config = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())
+    assert (config["data"]["path"], config["model"]["name"]) == (data.path, model)
+    assert name in rlab_command("show", tmp_path / "run").out

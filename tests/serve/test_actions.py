@@ -11,6 +11,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from rlab.serve.actions import Follower, events
 from rlab.serve.jobs import Jobs, StartForm, read_models
 from rlab.serve.runs import is_running
 from rlab.storage.config import check
-from rlab.storage.ledger import TABLES
+from rlab.storage.ledger import LEDGER, TABLES
 from rlab.storage.lock import LOCK
 from tests.command import rlab_command
 from tests.serve.cases import MODELS, copy_runs, only_wait, served
@@ -236,6 +237,12 @@ def test_a_run_is_running_while_its_process_lives(tmp_path: Path):
     here = platform.node()
     for pid, host, running in ((os.getpid(), here, True), (done.pid, here, False), (1, "far", True)):
         (tmp_path / LOCK).write_text(json.dumps({"command": "attack", "pid": pid, "host": host}))
+        assert is_running(tmp_path) is running
+    (tmp_path / LEDGER).touch()
+    for hours, running in ((2, True), (30, False)):  # a process on another machine writes now and then
+        (tmp_path / LOCK).write_text(json.dumps({"command": "attack", "pid": 1, "host": "far"}))
+        for name in (LOCK, LEDGER):
+            os.utime(tmp_path / name, (time.time() - 3600 * hours,) * 2)
         assert is_running(tmp_path) is running
     for odd in ("", "[]", '{"pid": -1}', '{"pid": "1"}', '{"pid": 99999999999999999999}'):
         (tmp_path / LOCK).write_text(odd)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
+import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
@@ -18,9 +20,11 @@ from rlab.present.page import render
 from rlab.results.result import AttackResult
 from rlab.runs.attack import run_attack
 from rlab.runs.options import RunOptions
+from rlab.serve.glance import glance_at
 from rlab.serve.runs import list_runs
 from rlab.serve.samples import ROWS, SampleFilter, find_samples
 from rlab.storage.config import check
+from rlab.storage.names import SAMPLES
 from rlab.storage.resume import open_run
 from rlab.victims import demo_victim
 from tests.serve.cases import copy_runs, grown, served
@@ -241,3 +245,15 @@ def test_links_to_elsewhere_are_not_listed(tmp_path: Path):
     (root / "run_digits").rename(tmp_path / "outside")
     (root / "linked").symlink_to(tmp_path / "outside")
     assert [entry.name for entry in list_runs(root)] == ["run_ecg"]
+
+
+@pytest.mark.slow
+def test_a_long_list_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    copy_runs(tmp_path / "first")
+    runs = [tmp_path / f"run-{number}" for number in range(600)]
+    for run in runs:
+        run.mkdir()
+        os.link(tmp_path / "first" / "run_ecg" / SAMPLES, run / SAMPLES)
+    assert all(map(glance_at, runs))
+    monkeypatch.setattr(pq, "ParquetFile", None)
+    assert all(map(glance_at, runs))

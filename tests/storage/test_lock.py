@@ -168,7 +168,7 @@ def test_a_folder_belongs_to_the_command_that_made_it(
 
 def test_an_attack_refuses_the_folder_of_a_comparison(tmp_path: Path) -> None:
     with open_run(tmp_path / "run", {"command": "compare"}) as resume:
-        resume.create()
+        resume.record("attack random", "", [])
     assert rlab_command("attack", *QUICK, "--out", tmp_path / "run").code == 2
 
 

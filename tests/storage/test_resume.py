@@ -15,11 +15,11 @@ import pytest
 import torch
 
 from rlab import __version__
-from rlab.errors import FolderError
+from rlab.errors import FolderError, VictimError
 from rlab.redact import remember
 from rlab.storage import files
 from rlab.storage.ledger import LEDGER, PARTS, check_files, current_versions, read_versions, sha256
-from rlab.storage.resume import Resume
+from rlab.storage.resume import Resume, open_run
 
 QUESTION = {"model": "demo:digits", "budget": 40, "patch": (2, 2)}
 
@@ -106,16 +106,21 @@ def test_another_question_is_refused(other: dict[str, Any], sentence: str, tmp_p
     assert open_again(tmp_path / "run", patch=[2, 2]).recall("a", "") == 1  # JSON turns tuples into lists
 
 
-def test_nothing_is_written_before_the_first_step_finishes(tmp_path: Path) -> None:
-    resume = open_again(tmp_path / "below" / "run")
-    assert resume.recall("a", "") is None
-    assert list(resume.values()) == []
-    assert (resume.interrupted, resume.begun("a")) == (0, 0)
-    with pytest.raises(KeyboardInterrupt):
-        resume.step("a", "", stop)
-    assert not list(tmp_path.iterdir())
-    resume.step("a", "", Counting(1))
-    assert [path.name for path in (tmp_path / "below" / "run").iterdir()] == [LEDGER]
+@pytest.mark.parametrize(("error", "left"), [(KeyboardInterrupt, True), (VictimError, False)])
+def test_a_run_that_is_stopped_at_its_first_step_leaves_its_ledger_and_one_that_fails_nothing(
+    error: type[BaseException], left: bool, tmp_path: Path
+) -> None:
+    folder = tmp_path / "below" / "run"
+    with pytest.raises(error), open_run(folder, QUESTION) as resume:
+        resume.step("a", "", mock.Mock(side_effect=error))
+    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == [LEDGER] * left
+    with open_run(folder, QUESTION) as resume:
+        assert resume.interrupted == left
+    with open_run(folder, {**QUESTION, "budget": 41}) as resume:  # there is nothing to protect
+        assert resume.interrupted == 0
+        resume.step("a", "", Counting(1))
+    with pytest.raises(FolderError), open_run(folder, QUESTION):
+        pass
 
 
 def test_an_unfinished_step_counts_as_interrupted(tmp_path: Path) -> None:

@@ -49,13 +49,15 @@ def _picture(content: bytes) -> Array:
     return np.moveaxis(np.asarray(Image.open(io.BytesIO(content)), dtype=np.float64) / 255, -1, 0)[None]
 
 
-def kserve(content: bytes, name: str = "input") -> object:
+def kserve(content: bytes, name: str = "input", last: bool = False) -> object:
+    """With `last`, the model takes bytes, channels last."""
     (given,) = json.loads(content)["inputs"]
     if given["name"] != name:
         raise BadRequest(400, {"error": f"unexpected inference input '{given['name']}' for model 'pets'"})
     assert set(given) == {"name", "shape", "datatype", "data"}
-    assert given["datatype"] == "FP32"
-    scores = probabilities(np.array(given["data"]).reshape(given["shape"]))
+    assert given["datatype"] == ("UINT8" if last else "FP32")
+    x = np.array(given["data"]).reshape(given["shape"])
+    scores = probabilities(np.moveaxis(x, -1, 1) / 255 if last else x)
     outputs = [
         {"name": "probs", "datatype": "FP32", "shape": list(scores.shape), "data": scores.ravel().tolist()},
         {"name": "twice", "datatype": "FP32", "shape": list(scores.shape), "data": np.sqrt(scores).ravel().tolist()},
@@ -112,6 +114,10 @@ def bentoml(content: bytes) -> object:
     return probabilities(np.array(json.loads(content)["inputs"])).tolist()
 
 
+def names(content: bytes) -> object:
+    return {"outputs": [CLASSES[k] for k in probabilities(np.array(json.loads(content)["inputs"])).argmax(1)]}
+
+
 def rayserve(content: bytes) -> object:
     return probabilities(np.array(json.loads(content))).tolist()
 
@@ -138,9 +144,17 @@ def chat(content: bytes) -> object:
     return {"id": "chatcmpl-1", "object": "chat.completion", "model": given["model"], "choices": [choice]}
 
 
+INPUTS: dict[str, list[dict[str, Any]]] = {  # of models that the server describes
+    "named": [{"name": "pixels", "datatype": "FP32", "shape": [-1, *SHAPE]}],
+    "last": [{"name": "pixels", "datatype": "UINT8", "shape": [1, *SHAPE[1:], SHAPE[0]]}],
+    "small": [{"name": "pixels", "datatype": "FP32", "shape": [-1, 3, 2, 2]}],
+    "text": [{"name": "pixels", "datatype": "BYTES", "shape": [-1]}],
+    "pair": [{"name": name, "datatype": "FP32", "shape": [-1, *SHAPE]} for name in ("left", "right")],
+}
 ROUTES: dict[str, Callable[[bytes], object]] = {
     "/v2/models/pets/infer": kserve,
     "/v2/models/named/infer": partial(kserve, name="pixels"),
+    "/v2/models/last/infer": partial(kserve, name="pixels", last=True),
     "/v1/models/pets:predict": tfserving,
     "/models/org/pets": huggingface,
     "/models/org/sounds": huggingface_audio,
@@ -149,6 +163,7 @@ ROUTES: dict[str, Callable[[bytes], object]] = {
     "/upload": upload,
     "/classify": bentoml,
     "/serve": rayserve,
+    "/names": names,
     "/v1/chat/completions": chat,
 }
 
@@ -164,11 +179,12 @@ class Requests:
 def create_app(seen: Requests) -> FastAPI:
     app = FastAPI()
 
-    @app.get("/v2/models/named")
-    async def metadata() -> JSONResponse:
-        inputs = [{"name": "pixels", "datatype": "FP32", "shape": [-1, *SHAPE]}]
+    @app.get("/v2/models/{name}")
+    async def metadata(name: str) -> JSONResponse:
+        if name not in INPUTS:
+            return JSONResponse({"error": "no metadata"}, 404)
         outputs = [{"name": "probs", "datatype": "FP32", "shape": [-1, 3]}]
-        return JSONResponse({"name": "named", "platform": "onnx", "inputs": inputs, "outputs": outputs})
+        return JSONResponse({"name": name, "platform": "onnx", "inputs": INPUTS[name], "outputs": outputs})
 
     @app.post("/{path:path}")
     async def answer(path: str, request: Request) -> JSONResponse:

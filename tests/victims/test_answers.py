@@ -258,3 +258,16 @@ def test_the_example_skips_without_its_file(
     monkeypatch.syspath_prepend(str(EXAMPLES))
     importlib.import_module("detector").main("no_such_file.onnx")
     assert capsys.readouterr().out.startswith("skipped: there is no file")
+
+
+@pytest.mark.parametrize("goal", ["targeted:1", "targeted:least-likely", "targeted:second-best"])
+@pytest.mark.parametrize("masked", [-torch.inf, torch.finfo(torch.float32).min])
+def test_masked_logits_can_be_attacked(goal: str, masked: float) -> None:
+    def function(x: object) -> Tensor:
+        scores = linear().scores(torch.as_tensor(x))
+        return scores.index_fill(1, torch.tensor([1]), masked)
+
+    x = X[:4]
+    result = rlab.attack(function, (x, function(x).argmax(1)), goal=goal, budget=12, progress=False)
+    assert int(result.queries.max()) <= 12
+    assert result.after.isfinite().all()

@@ -13,7 +13,7 @@ import torch
 import rlab
 from rlab.errors import InputError, Notice
 from rlab.victims import HttpVictim, QueryMeter
-from rlab.victims.bill import Bill, per_query, per_second
+from rlab.victims.bill import AnswerCache, Bill, per_query, per_second
 from tests.command import rlab_command
 from tests.victims.faults import Reply, Server
 
@@ -200,3 +200,27 @@ def test_keys_in_a_template_or_an_address_of_any_protocol_stay_secret(
         said.err.encode(),
     ]
     assert not [word for word in (b"hunter2", b"pass-word", b"query-secret") for text in kept if word in text]
+
+
+def test_known_answers_stay_when_the_others_are_lost(server: Server, tmp_path: Path) -> None:
+    with asked(server.url, chunk=4, cache=tmp_path / "answers.db") as victim:
+        known = victim(X[1:3])
+        server.fail(Reply(503))
+        meter = QueryMeter(victim, samples=4, budget=1)
+        answers = meter(X[:4], torch.arange(4), "search")
+    assert torch.equal(answers[1:3], known)
+    assert answers.isnan().any(1).tolist() == meter.lost.tolist() == [True, False, False, True]
+    assert meter.counts[:, 0].tolist() == [1] * 4
+    assert server.rows == 4  # two of them in vain
+
+
+def test_a_cache_that_is_full_for_a_moment_goes_on(tmp_path: Path) -> None:
+    cache = AnswerCache(tmp_path / "answers.db", "model")
+    answers = {bytes([key]): torch.full((9000,), float(key)) for key in range(3)}
+    cache.file.execute("pragma max_page_count = 4")
+    with pytest.raises(InputError, match="cannot write to the cache"):
+        cache.write(answers)
+    cache.file.execute("pragma max_page_count = 4000")
+    cache.write(answers)
+    assert len(cache.read(list(answers))) == 3
+    cache.close()

@@ -35,9 +35,9 @@ def test_keras_wants_channels_last(named: bool, monkeypatch: pytest.MonkeyPatch)
     assert isinstance(victim, KerasVictim)
     assert torch.allclose(victim(inputs(2, 9)), model.scores(inputs(2, 9)), atol=1e-4)
     assert victim.rows == {"search": 9}
-    before = model_fingerprint("net", victim)
+    before = model_fingerprint(victim)
     net.set_weights([weight, model.bias + 1])
-    assert model_fingerprint("net", victim) != before
+    assert model_fingerprint(victim) != before
 
 
 def test_keras_with_several_inputs_is_refused() -> None:

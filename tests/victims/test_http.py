@@ -50,6 +50,8 @@ ANSWERS = {
     "npy": ({"template": "npy"}, Reply(body=npy(linear_scores(X.numpy())), kind=NPY)),
     "gzip": ({}, Reply(body=gzip.compress(b'{"outputs": ' + str(SCORES.tolist()).encode() + b"}"),
                        headers={"Content-Encoding": "gzip"})),
+    "gzip in two members": ({}, Reply(body=gzip.compress(b'{"outputs": ') + gzip.compress(str(SCORES.tolist()).encode() + b"}"),
+                                      headers={"Content-Encoding": "gzip"})),
 }  # fmt: skip
 
 
@@ -57,7 +59,7 @@ ANSWERS = {
 def test_inputs_arrive_unchanged_and_scores_come_back(server: Server, name: str) -> None:
     options, reply = ANSWERS[name]
     server.fail(reply)
-    with quick(server.url, headers={"Authorization": "Bearer secret"}, **options) as victim:
+    with quick(server.url.replace("http", "HTTP"), headers={"Authorization": "Bearer secret"}, **options) as victim:
         torch.testing.assert_close(victim(X), SCORES)
     (received,) = server.received
     assert np.array_equal(received.inputs.astype(np.float32), X.numpy())

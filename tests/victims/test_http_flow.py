@@ -174,22 +174,33 @@ def test_more_go_while_answers_come_as_quickly_and_half_as_many_after_a_failure(
     assert flow.limit == 16
     flow.answered(time.monotonic() - 0.05, 1, 15)
     assert 16 < flow.limit < 17
-    slow = Flow(32, None)
-    slow.answered(time.monotonic() - 0.05, 1, 3)
+    lucky = Flow(32, None)
+    lucky.answered(time.monotonic() - 0.05, 1, 3)
     for _ in range(100):
-        slow.answered(time.monotonic() - 0.5, 1, int(slow.limit) - 1)
-    assert slow.limit == 5
+        lucky.answered(time.monotonic() - 0.5, 1, int(lucky.limit) - 1)
+    assert lucky.limit == 32
+    crowded = Flow(32, None)
+    for _ in range(100):  # a server that works on four requests at once
+        crowded.answered(time.monotonic() - 0.05 * max(1.0, crowded.limit / 4), 1, int(crowded.limit) - 1)
+    assert crowded.limit < 16
     idle = Flow(32, None)
     for _ in range(100):
         idle.answered(time.monotonic() - 0.05, 1, 0)  # a single request shows nothing
     assert idle.limit == 4
 
 
-def test_as_many_samples_step_together_as_requests_may_go_at_once() -> None:
+def test_as_many_samples_step_together_as_requests_may_go_at_once(tmp_path: Path) -> None:
+    """But one sample at a time if a query costs money that a killed run would spend again."""
     batch = make_batch(2, 100)
     attack = make_attack(batch, palette=["gaussian_noise@0.3"], patch=2, budget=100_000)
-    victims = [HttpVictim("http://host/x"), HttpVictim("http://host/x", concurrency=1)]
-    assert [chunk_size(attack, victim, batch) for victim in victims] == [32, 8]
+    several: list[dict[str, Any]] = [
+        {},
+        {"concurrency": 1},
+        {"price": 0.01},
+        {"price": 0.01, "cache": tmp_path / "answers"},
+    ]
+    victims = [HttpVictim("http://host/x", **options) for options in several]
+    assert [chunk_size(attack, victim, batch) for victim in victims] == [32, 8, 1, 32]
 
 
 def test_a_lost_answer_on_the_last_query_costs_its_sample_alone(server: Server, tmp_path: Path) -> None:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import yaml
+from numpy.typing import NDArray
+from torch import Tensor
 
-from rlab.errors import InputError
+import rlab
+from rlab.errors import InputError, VictimError
 from rlab.guard import TimeUp, time_limit
 from rlab.results.result import AttackResult
 from rlab.victims import CallableVictim
@@ -179,3 +184,34 @@ def test_infinite_inputs_are_refused_before_they_are_sent() -> None:
     with pytest.raises(InputError):
         victim(torch.tensor([[[1.0, float("inf")]]]))
     assert not victim.rows
+
+
+class Mute(Exception):
+    def __str__(self) -> str:
+        raise ValueError("no words")
+
+
+def test_an_error_without_words_is_one_sentence() -> None:
+    def mute(x: object) -> None:
+        raise Mute
+
+    with pytest.raises(VictimError, match=r"the model failed on inputs of shape \(3, 1, 4, 4\): Mute"):
+        CallableVictim(mute)(X)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_model_may_change_the_default_dtype_and_the_working_folder(dtype: torch.dtype, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+
+    def restless(x: NDArray[np.float32]) -> Tensor:
+        torch.set_default_dtype(torch.float16)
+        os.chdir(tmp_path / "elsewhere")
+        return torch.as_tensor(x).reshape(len(x), -1)[:, :3]
+
+    x = torch.rand(4, 1, 4, 4)
+    torch.set_default_dtype(dtype)
+    result = rlab.attack(restless, (x, x.flatten(1)[:, :3].argmax(1)), out="run", budget=8, patch=2, progress=False)
+    assert torch.get_default_dtype() == dtype
+    torch.set_default_dtype(torch.float32)
+    assert Path.cwd() == tmp_path
+    assert len(AttackResult.load("run")) == len(result) == 4

@@ -80,6 +80,34 @@ def test_every_shipped_protocol_is_tested_and_explained() -> None:
     assert [name for name in fields if f"`{name}`" not in text] == []
 
 
+@pytest.mark.parametrize(("model", "rows"), [("named", 5), ("last", 1)])
+def test_a_v2_server_says_how_it_wants_its_input(host: str, model: str, rows: int) -> None:
+    """Its name, number format, order of axes and rows; that costs no query."""
+    SEEN.paths.clear()
+    with asked(f"kserve://{host}/{model}") as victim:
+        torch.testing.assert_close(victim(X), expected(X), atol=1e-5, rtol=1e-5)
+        assert victim.rows.total() == 5
+    assert SEEN.paths == [f"/v2/models/{model}/infer"] * (5 // rows)
+
+
+@pytest.mark.parametrize(
+    ("address", "template", "words"),
+    [
+        ("small", None, r"shape \(3, 2, 2\), but the data are \(3, 4, 4\)"),
+        ("text", None, "takes FP16, .*got BYTES"),
+        ("pair", None, "one input, got 2.*left, right"),
+        ("named", "kserve(input='x')", "the input 'pixels', not 'x'"),
+    ],
+)
+def test_an_input_that_does_not_fit_a_v2_server_is_not_sent(
+    host: str, address: str, template: str | None, words: str
+) -> None:
+    SEEN.paths.clear()
+    with pytest.raises(InputError, match=words), asked(f"kserve://{host}/{address}", template) as victim:
+        victim(X)
+    assert SEEN.paths == []
+
+
 def test_audio_arrives_as_a_wav_file(host: str) -> None:
     x = torch.linspace(-1, 1, 40).view(2, 1, 20)
     with asked(f"huggingface-audio://{host}/org/sounds", f"huggingface-audio({NAMED})", bounds=(-1, 1)) as victim:
@@ -256,6 +284,64 @@ def test_scores_by_class_that_mean_nothing(changes: dict[str, Any], pairs: list[
     content = json.dumps([{"label": label, "score": score} for label, score in pairs]).encode()
     with pytest.raises(ValueError, match=words):
         decode(content, HF.changed(**changes), 1, labels=False)
+
+
+# form of the answer to two inputs by a server that has no protocol: (answer, classes (2,) or scores of the classes a, b, c (2, 3))
+ONE, TWO = {"label": "b", "score": 0.8}, {"label": "c", "score": 0.6}
+REST = {"label": "a", "score": 0.15}
+NAMED_ANSWERS: dict[str, tuple[object, list[Any]]] = {
+    "objects": ([ONE, TWO], [[0.1, 0.8, 0.1], [0.2, 0.2, 0.6]]),
+    "objects at the usual place": ({"outputs": [ONE, TWO]}, [[0.1, 0.8, 0.1], [0.2, 0.2, 0.6]]),
+    "lists": ([[ONE, REST], [TWO]], [[0.15, 0.8, 0.05], [0.2, 0.2, 0.6]]),
+    "other words": ([{"class": "b", "confidence": 1.0}, {"prediction": "c", "probability": 1}], [[0, 1, 0], [0, 0, 1]]),
+    "names": ({"outputs": ["b", "c"]}, [1, 2]),
+    "names alone in objects": ([{"label": "b"}, {"label": "c"}], [1, 2]),
+    "numbers": ({"outputs": [1, 2]}, [1, 2]),
+    "numbers in texts": ({"outputs": ["LABEL_1", "2"]}, [1, 2]),
+}
+
+
+@pytest.mark.parametrize("name", NAMED_ANSWERS)
+def test_answers_that_name_classes(name: str) -> None:
+    answer, wanted = NAMED_ANSWERS[name]
+    template = load_template("rlab(classes=['a', 'b', 'c'])")
+    found = decode(json.dumps(answer).encode(), template, 2, labels=False)
+    np.testing.assert_allclose(found.numpy(), wanted, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("answer", [ONE, [ONE], [[ONE]], [ONE, REST], ["b"]])
+def test_an_answer_to_a_single_input_may_lack_the_list(answer: object) -> None:
+    for template in ("rlab(classes=['a', 'b', 'c'])", "huggingface(classes=['a', 'b', 'c'])"):
+        found = decode(json.dumps(answer).encode(), load_template(template), 1, labels=False)
+        assert int(found.argmax(1) if found.dim() > 1 else found[0]) == 1
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (ONE, "pass chunk=1"),
+        ([ONE, {"label": "d", "score": 0.6}], "'d', which is not among the 3"),
+        ([ONE, {"label": "c", "score": 0.2}], "list all classes of the model"),
+        ({"outputs": [0.5, 0.7]}, "pass outputs='labels' and their number"),
+    ],
+)
+def test_named_answers_that_mean_nothing(answer: object, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        decode(json.dumps(answer).encode(), load_template("rlab(classes=['a', 'b', 'c'])"), 2, labels=False)
+
+
+def test_a_server_that_names_classes_alone_gives_labels(host: str, tmp_path: Path) -> None:
+    """Without any option but their names; only a cache, which may answer first, must know it in advance."""
+    with asked(f"http://{host}/names", f"rlab({NAMED})") as victim:
+        assert torch.equal(victim(X).argmax(1), expected(X).argmax(1))
+        assert victim.tells_labels
+    assert Template(body="{list}", labels="$.label").scores is None
+    cache = tmp_path / "answers.db"
+    with (
+        asked(f"http://{host}/names", f"rlab({NAMED})", cache=cache) as victim,
+        pytest.raises(VictimError, match="pass outputs='labels'"),
+    ):
+        victim(X)
 
 
 def test_several_labels_at_once_leave_missing_ones_at_nought() -> None:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from rlab.errors import DataError, ModelError
 from rlab.predictions.kinds import WORDS, Prediction
+from rlab.storage.names import exact
 
 IMPOSSIBLE = -1e6  # replaces the score of probability zero, so that differences are finite
 _ENOUGH, _NEAR = 4, 1e-3  # rows whose probabilities all sum to 1, and how near
@@ -34,6 +35,9 @@ class Goal(ABC):
     def alternatives(self, scores: Tensor, labels: Tensor) -> Tensor:
         """(b, k), labels -> (b, a): the margin of each way to reach the goal; `margin` is the smallest."""
         return self.margin(scores, labels)[:, None]
+
+    def __repr__(self) -> str:
+        return type(self).__name__
 
     def reached(self, scores: Tensor, labels: Tensor) -> Tensor:
         return self.margin(scores, labels) < 0
@@ -63,8 +67,11 @@ class RowGoal(Goal):
     word: ClassVar[str]
 
     def __str__(self) -> str:
-        values = (getattr(self, field.name) for field in fields(self))
-        return ":".join([self.word, *(str(value) if isinstance(value, int) else f"{value:g}" for value in values)])
+        return ":".join([self.word, *self._values()])
+
+    def _values(self) -> list[str]:
+        """The fields as text."""
+        return [exact(getattr(self, field.name)) for field in fields(self)]
 
     @abstractmethod
     def margins(self, rows: Tensor, labels: Tensor) -> Tensor:

@@ -19,9 +19,11 @@ from rlab.errors import ModelError, OptionError
 from rlab.predictions.boxes import COLUMNS, FLOOR, MOST, NOBODY, Boxes, TargetBoxes, overlaps
 from rlab.predictions.kinds import Prediction
 from rlab.predictions.metrics import average_precision
+from rlab.storage.names import exact
 
 SCORE = 0.3  # from which on a box counts
 OVERLAP = 0.5  # intersection over union from which on a box is that of an object
+ANY = "any"  # class, in the text of a goal
 _TOUCHES = 0.1  # overlap from which on a box has to do with an object
 
 
@@ -46,8 +48,8 @@ class BoxGoal(RowGoal):
         if not FLOOR < self.score < 1:
             raise OptionError(f"expected a score between {FLOOR} and 1, got {self.score}")
 
-    def __str__(self) -> str:
-        return self.word if self.score == SCORE else f"{self.word}:{self.score:g}"
+    def _values(self) -> list[str]:
+        return [] if self.score == SCORE else [exact(self.score)]
 
     def check(self, labels: Tensor, classes: int) -> None:
         if classes != MOST * COLUMNS:
@@ -88,8 +90,7 @@ class Vanish(ObjectGoal):
     word: ClassVar[str] = "vanish"
 
     def __str__(self) -> str:
-        text = "vanish-all" if self.every else "vanish"
-        return text if self.score == SCORE else f"{text}:{self.score:g}"
+        return ":".join(["vanish-all" if self.every else "vanish", *self._values()])
 
     def objects(self, boxes: Boxes, objects: TargetBoxes) -> Tensor:
         near = overlaps(objects.xyxy, boxes.xyxy) >= OVERLAP
@@ -131,8 +132,8 @@ class Move(ObjectGoal):
         if not _TOUCHES < self.overlap < 1:
             raise OptionError(f"expected an intersection over union between {_TOUCHES} and 1, got {self.overlap}")
 
-    def __str__(self) -> str:
-        return f"move:{self.overlap:g}"
+    def _values(self) -> list[str]:
+        return [exact(self.overlap), *super()._values()]
 
     def objects(self, boxes: Boxes, objects: TargetBoxes) -> Tensor:
         covered, same = overlaps(objects.xyxy, boxes.xyxy), _same(objects, boxes)
@@ -156,8 +157,10 @@ class Appear(BoxGoal):
     label: int | None = None
     word: ClassVar[str] = "appear"
 
-    def __str__(self) -> str:
-        return "appear" if self.label is None else f"appear:{self.label}"
+    def _values(self) -> list[str]:
+        score = super()._values()
+        label = ANY if self.label is None else exact(self.label)
+        return [label, *score] if score or self.label is not None else []
 
     def margins(self, rows: Tensor, labels: Tensor) -> Tensor:
         boxes, objects = Boxes.decode(rows), TargetBoxes.decode(labels)
@@ -182,8 +185,8 @@ class Precision(BoxGoal):
         if not 0 < self.value <= 1:
             raise OptionError(f"expected an average precision above 0 and up to 1, got {self.value}")
 
-    def __str__(self) -> str:
-        return f"map50:{self.value:g}"
+    def _values(self) -> list[str]:
+        return [exact(self.value), *super()._values()]
 
     def margins(self, rows: Tensor, labels: Tensor) -> Tensor:
         """The difference in precision; precision moves in steps, so the scores of the objects found are a factor."""

@@ -12,6 +12,8 @@ from torch import Tensor
 
 from rlab.core.goals.base import IMPOSSIBLE, Goal
 from rlab.errors import DataError, OptionError
+from rlab.storage.names import exact
+from rlab.storage.outside import short
 
 Relative = Literal["second-best", "least-likely", "data"]  # the class of each sample: by clean scores, or from the data
 
@@ -49,23 +51,32 @@ class Targeted(Goal):
     Samples of the target class are not attacked.
     """
 
-    target: int | Relative | Tensor | Sequence[int]  # a tensor (n,) or another list of classes: one for each sample
+    target: int | Relative | Tensor | Sequence[int]  # a tensor (n,), an array or a list: the class of each sample
 
     def __post_init__(self) -> None:
-        if isinstance(self.target, int) or self.target in get_args(Relative):
-            return
         if isinstance(self.target, str):
-            raise OptionError(f"expected a target class, {' or '.join(get_args(Relative))}, got {self.target!r}")
-        classes = torch.as_tensor(self.target)
-        if classes.dim() != 1 or classes.is_floating_point() or classes.is_complex():
+            if self.target not in get_args(Relative):
+                raise OptionError(f"expected a target class, {' or '.join(get_args(Relative))}, got {self.target!r}")
+            return
+        try:
+            classes = torch.as_tensor(self.target)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise OptionError(f"expected a target class, or one for each sample, got {short(self.target)}") from error
+        if classes.dim() > 1 or classes.is_floating_point() or classes.is_complex():
             raise OptionError(f"expected one target class per sample, got {classes.dtype} {tuple(classes.shape)}")
-        object.__setattr__(self, "target", classes.long())
+        object.__setattr__(self, "target", classes.long().cpu() if classes.dim() else int(classes))
 
     def __str__(self) -> str:
         return f"targeted:{'data' if isinstance(self.target, Tensor) else self.target}"
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Targeted) and str(self) == str(other)
+        if not isinstance(other, Targeted) or str(self) != str(other):
+            return False
+        mine, theirs = (
+            goal.target if isinstance(goal.target, Tensor) else torch.empty(0, dtype=torch.long)
+            for goal in (self, other)
+        )
+        return torch.equal(mine, theirs)
 
     def __hash__(self) -> int:
         return hash(str(self))
@@ -113,7 +124,7 @@ class Below(Goal):
             raise OptionError(f"expected a probability between 0 and 1, got {self.probability}")
 
     def __str__(self) -> str:
-        return f"below:{self.probability}"
+        return f"below:{exact(self.probability)}"
 
     def margin(self, scores: Tensor, labels: Tensor) -> Tensor:
         return score_of(scores, labels) - math.log(self.probability)

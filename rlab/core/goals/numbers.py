@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import ClassVar, Literal
 
 import torch
@@ -12,6 +13,7 @@ from torch import Tensor
 from rlab.core.goals.base import RowGoal
 from rlab.errors import DataError, OptionError
 from rlab.predictions.kinds import Prediction
+from rlab.storage.names import exact
 
 Direction = Literal["both", "up", "down"]
 _SIGNS: dict[Direction, str] = {"both": "", "up": "+", "down": "-"}
@@ -41,7 +43,7 @@ class Deviate(NumberGoal):
             raise OptionError(f"expected a deviation above 0, got {self.by}")
 
     def __str__(self) -> str:
-        amount = f"{100 * self.by:g}%" if self.relative else f"{self.by:g}"
+        amount = f"{Decimal(repr(float(self.by))).scaleb(2):f}%" if self.relative else exact(self.by)
         return f"deviate:{_SIGNS[self.direction]}{amount}"
 
     def aim(self, clean: Tensor, labels: Tensor, aims: Tensor | None = None) -> Tensor:

@@ -49,14 +49,16 @@ class Annotations:
     classes: tuple[str, ...] = ()
 
 
-def thing(label: str, numbers: Sequence[object], fault: str = "") -> Thing:
-    """An object with the box x1, y1, x2, y2; numbers may come as text."""
+def thing(label: str, numbers: Sequence[object], fault: str = "", first: int = 0) -> Thing:
+    """An object with the box x1, y1, x2, y2; numbers may come as text. `first` is 1 where x2 and y2 are the last pixels of the
+    object, counted from 1."""
     try:
         x1, y1, x2, y2 = (float(str(number)) for number in numbers)
     except ValueError:
         return Thing(label, fault=fault or BAD_NUMBERS)
     if not all(map(math.isfinite, (x1, y1, x2, y2))):
         return Thing(label, fault=fault or BAD_NUMBERS)
+    x1, y1 = (low - first if low >= first else low for low in (x1, y1))
     if not (x2 > x1 and y2 > y1):
         return Thing(label, fault=fault or NO_AREA)
     return Thing(label, (x1, y1, x2, y2), fault)

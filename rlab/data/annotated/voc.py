@@ -63,12 +63,14 @@ def _thing(each: ElementTree.Element) -> Thing:
     if not label:
         return Thing("", fault="has no class name")
     numbers = [box.findtext(name) if box is not None else None for name in ("xmin", "ymin", "xmax", "ymax")]
-    return thing(label, numbers, DIFFICULT if (each.findtext("difficult") or "0").strip() == "1" else "")
+    return thing(label, numbers, DIFFICULT if (each.findtext("difficult") or "0").strip() == "1" else "", first=1)
 
 
 def _size(root: ElementTree.Element) -> tuple[int, int] | None:
     height, width = (root.findtext(f"size/{name}") or "" for name in ("height", "width"))
-    return (int(height), int(width)) if height.isdigit() and width.isdigit() and int(height) and int(width) else None
+    return (
+        (int(height), int(width)) if height.isdecimal() and width.isdecimal() and int(height) and int(width) else None
+    )
 
 
 def parse_xml(path: Path) -> ElementTree.Element:

@@ -70,7 +70,7 @@ def make_geometry(
         root=_root(gram[:, :, 1:, 1:], squared.mean(2)) * evened.sqrt(),
         weight=_weight(directions, grid, relevance, squared),
         projection=make_projection(change, directions, grid),
-        cost=_cost(change, squared, grid, measure),
+        cost=squared.transpose(1, 2).contiguous() if measure == "l2" else costs(change, grid, measure),
         mass=torch.cat([torch.zeros_like(mass[:, :1]), mass], 1),
         lift=torch.cat([torch.zeros_like(mass[:, :1]), lift], 1),
         level=level,
@@ -133,11 +133,12 @@ def make_projection(change: Tensor, directions: Tensor | None, grid: PatchGrid) 
     return torch.cat([torch.zeros_like(along[:, :1]), along], 1)
 
 
-def _cost(change: Tensor, squared: Tensor, grid: PatchGrid, measure: Measure) -> Tensor:
-    """A sum over points whose root (see `POWERS`) is the distance; a high power approximates the largest change."""
+def costs(change: Tensor, grid: PatchGrid, measure: Measure) -> Tensor:
+    """change (n, f, c, *size) -> (n, f, p): sums over points whose root (see `POWERS`) is the distance.
+
+    A high power approximates the largest change.
+    """
     power = POWERS[measure]
-    if power == 2:
-        return squared.transpose(1, 2).contiguous()
     if power == 0:
         return grid.total((grid.merge(change != 0) > 0).to(change.dtype))
     return torch.stack([grid.collect(one.abs().pow(power)) for one in change.unbind(1)], 1)

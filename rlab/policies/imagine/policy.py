@@ -63,6 +63,7 @@ class ImagineState(Rows):
     units: Tensor  # (n, s) the networks' initial margins
     trust: Trust
     forecasts: Tensor  # (n, s + 2) of the last proposal
+    mute: Tensor  # (n,) bool: the simulator fails on the untouched input already, and is not used
     proposed: Tensor  # (n, p) the last proposal; the loop may have restored patches instead
 
 
@@ -75,6 +76,7 @@ class ImaginePolicy(Policy[ImagineState]):
     belief: BeliefPolicy = field(repr=False)
     simulator: SurrogatePrior = field(repr=False)
     draws: int = 3  # of the belief, each with a dozen candidates
+    wary: bool = False  # of a simulator that fails on the untouched input: students may have learned from another model
     plan: bool = True  # whether to attack the simulator before the first query
     judge: Judge = field(default=shipped_critic, repr=False)
 
@@ -89,14 +91,14 @@ class ImaginePolicy(Policy[ImagineState]):
         belief = self.belief.begin(state, task)
         floor = LEAST * state.margin0
         units = self._margins(state.x0, state.y, task).maximum(floor[:, None])
-        unit = task.goal.margin(self.simulator.mean_scores(state.x0), state.y).maximum(floor)
+        margin = task.goal.margin(self.simulator.mean_scores(state.x0), state.y)
+        unit, mute = margin.maximum(floor), self.wary & (margin <= 0)
         plans = state.assignment[:, None, :][:, :0]
         if self.plan:
             plans = _make_plans(self.belief, belief, self.simulator, state, task, unit)
         trust = Trust.first(units.shape[1], state.margin)
-        return ImagineState(
-            belief, plans, units, trust, units.new_zeros(len(units), units.shape[1] + 2), state.assignment
-        )
+        forecasts = units.new_zeros(len(units), units.shape[1] + 2)
+        return ImagineState(belief, plans, units, trust, forecasts, mute, state.assignment)
 
     @torch.no_grad()
     def propose(self, state: State, memory: ImagineState, task: Task) -> Proposal[ImagineState]:
@@ -107,11 +109,11 @@ class ImaginePolicy(Policy[ImagineState]):
         believed = (1 - candidates.expected).clamp(*RANGE)[..., None]  # the margin that the belief expects
         forecasts = torch.cat([imagined, believed, torch.ones_like(believed)], 2)
         evidence = _evidence(candidates, forecasts, memory.units, trust, state)
-        choice = self.choose(candidates, evidence, belief, state, task)
+        choice = torch.where(memory.mute, 0, self.choose(candidates, evidence, belief, state, task))
         rows = torch.arange(len(state), device=choice.device)
         belief = replace(belief, rate=candidates.rate, proposals=belief.proposals + 1)
         chosen = candidates.assignment[rows, choice]
-        after = ImagineState(belief, memory.plans, memory.units, trust, forecasts[rows, choice], chosen)
+        after = replace(memory, belief=belief, trust=trust, forecasts=forecasts[rows, choice], proposed=chosen)
         return Proposal(chosen, torch.full_like(state.step, Accept.IF_NEARER), after)
 
     def choose(

@@ -20,7 +20,7 @@ from PIL import Image, ImageColor, ImageDraw
 
 from rlab.present.colours import to_colours
 from rlab.present.inline import to_image
-from rlab.present.style import BEFORE, WIDE, hatch, headed_figure, hue, list_below, swatch, tidy
+from rlab.present.style import BEFORE, WIDE, headed_figure, list_below, tidy
 from rlab.results.plots.pixels import channel_note, outline, pale, show, to_unit
 from rlab.results.plots.sample import Sample, draw_bars
 
@@ -58,7 +58,7 @@ def draw_video(sample: Sample) -> Figure:
     foot = below.subgridspec(1, 2, width_ratios=[wide - BARS, BARS])
     _draw_timeline(figure.add_subplot(foot[0]), sample, shown, wide - BARS)
     draw_bars(figure.add_subplot(foot[1]), sample)
-    list_below(figure, [swatch(entry, name) for entry, name in sample.used])
+    list_below(figure, sample.swatches)
     return figure
 
 
@@ -95,7 +95,8 @@ def _draw_timeline(ax: Axes, sample: Sample, shown: list[int], inches: float) ->
     below = np.zeros(count.shape[1], dtype=np.int64)
     for entry in range(1, len(count)):
         if count[entry].any():
-            look: dict[str, Any] = {"color": hue(entry), "hatch": hatch(entry), "edgecolor": "white", "linewidth": 0.4}
+            own = sample.looks[entry]
+            look: dict[str, Any] = {"color": own.colour, "hatch": own.hatch, "edgecolor": "white", "linewidth": 0.4}
             ax.bar(np.arange(count.shape[1]), count[entry], 0.92, bottom=below, gid=f"entry-{entry}", **look)
             below = below + count[entry]
     step = max(1, round(0.55 * len(shown) / inches))  # every label needs about half an inch
@@ -160,7 +161,7 @@ def sheets(sample: Sample) -> Iterator[Image.Image]:
         sheet = Image.new("RGB", (width + width % 2, high + FOOT + (high + FOOT) % 2), "white")
         for column, picture in enumerate((original, *marked)):
             sheet.paste(picture, (column * (wide + GAP), 0))
-        _timeline(ImageDraw.Draw(sheet), counts, frame, (0, high + 4, width, high + FOOT - 2))
+        _timeline(ImageDraw.Draw(sheet), sample, counts, frame, (0, high + 4, width, high + FOOT - 2))
         yield sheet
 
 
@@ -174,12 +175,15 @@ def _mark_patches(picture: Image.Image, sample: Sample, frame: int, fill: float)
         if when.start <= frame < when.stop:
             left, upper = round(columns.start * times), round(rows.start * times)
             right, lower = round(columns.stop * times) - 1, round(rows.stop * times) - 1
-            inside = (*ImageColor.getrgb(hue(entry)), round(255 * fill))
+            colour, strength = ImageColor.getrgb(sample.looks[entry].colour), sample.strengths[patch]
+            inside, line = ((*colour, round(255 * strength * much)) for much in (fill, 1.0))
             box = (left, upper, max(left, right), max(upper, lower))
-            pen.rectangle(box, fill=inside, outline=hue(entry), width=thick)
+            pen.rectangle(box, fill=inside, outline=line, width=thick)
 
 
-def _timeline(pen: ImageDraw.ImageDraw, counts: NDArray[np.int64], now: int, box: tuple[int, int, int, int]) -> None:
+def _timeline(
+    pen: ImageDraw.ImageDraw, sample: Sample, counts: NDArray[np.int64], now: int, box: tuple[int, int, int, int]
+) -> None:
     """A bar of distorted patches per frame, with a mark below the current frame.
 
     The mark makes all sheets differ: Pillow would merge equal GIF frames."""
@@ -192,6 +196,6 @@ def _timeline(pen: ImageDraw.ImageDraw, counts: NDArray[np.int64], now: int, box
         for entry in range(1, len(counts)):
             if counts[entry, frame]:
                 high = (foot - top) * counts[entry, frame] / most
-                pen.rectangle((a, round(at - high), max(a, b - 2), round(at)), fill=hue(entry))
+                pen.rectangle((a, round(at - high), max(a, b - 2), round(at)), fill=sample.looks[entry].colour)
                 at -= high
         pen.rectangle((a, foot + 1, max(a, b - 2), bottom), fill=BEFORE if frame == now else "#DDDDDD")

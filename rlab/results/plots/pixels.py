@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from rlab.predictions.maps import decode_map
 from rlab.present.colours import scaled, to_colours, value_range
 from rlab.present.inline import SMOOTH_FROM
-from rlab.present.style import BEFORE, STYLE, WIDE, hatch, headed_figure, hue, list_below, new_figure, swatch, tidy
+from rlab.present.style import BEFORE, STYLE, WIDE, headed_figure, list_below, new_figure, tidy
 from rlab.results.plots.sample import Array, Sample, draw_bars
 from rlab.results.predicted import BoxChange, box_changes
 
@@ -106,7 +106,10 @@ def outline(ax: Axes, sample: Sample, inches: float, frame: int | None = None) -
             continue
         corner = (columns.start - 0.5 + inset, rows.start - 0.5 + inset)
         sides = (columns.stop - columns.start - 2 * inset, rows.stop - rows.start - 2 * inset)
-        box = Rectangle(corner, *sides, facecolor=(hue(entry), 0.22), edgecolor=hue(entry), hatch=hatch(entry))
+        look, strength = sample.looks[entry], sample.strengths[patch]
+        box = Rectangle(
+            corner, *sides, facecolor=(look.colour, 0.4 * strength), edgecolor=(look.colour, strength), hatch=look.hatch
+        )
         box.set(linewidth=line, gid=f"patch-{patch}")
         ax.add_patch(box)
 
@@ -137,7 +140,7 @@ def draw_image(sample: Sample) -> Figure:
             draw_predictions(ax, sample, after=i == 1)
     outline(ax, sample, side)
     draw_bars(figure.add_subplot(body[1]), sample)
-    list_below(figure, [swatch(entry, name) for entry, name in sample.used])
+    list_below(figure, sample.swatches)
     return figure
 
 

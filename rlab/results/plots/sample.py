@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.patches import Patch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from rlab.core.setting import Setting
 from rlab.errors import OptionError
 from rlab.predictions.kinds import Prediction
-from rlab.present.style import AFTER, BEFORE, TITLE_SIZE, flow, plain, tidy
+from rlab.present.style import AFTER, BEFORE, TITLE_SIZE, flow, hatch, hue, plain, swatch, tidy
 from rlab.present.viewer import Answer
+from rlab.results.change import entry_shares, that_count, weigh
 from rlab.results.data import AttackedSample, ResultData
 from rlab.results.predicted import answer_words, class_words, figures, name_of
 from rlab.results.sentences import sample_sentence
 
 Array = NDArray[np.float32]
 TOP = 5  # number of classes with bars
+FAINT = 0.1  # of full strength, for patches that hardly changed
+OTHERS = "#999999"  # entries that hardly count
 
 
 class Sample(AttackedSample):
@@ -64,11 +69,37 @@ class Sample(AttackedSample):
         """(patch, entry) of every distorted patch."""
         return [(patch, int(self.entries[patch])) for patch in self.entries.nonzero().flatten().tolist()]
 
+    @cached_property
+    def strengths(self) -> list[float]:
+        """How strongly to shade each patch, in steps from FAINT to 1 for the patch that changed most."""
+        size = self._change.sqrt()
+        return (size / size.max().clamp(min=1e-12)).clamp(min=FAINT).mul(10).round().div(10).tolist()
+
+    @cached_property
+    def looks(self) -> dict[int, Look]:
+        """How to show each entry in use, those that made most of the change first; the others share the last look."""
+        used = sorted({entry for _, entry in self.touched})
+        shares = entry_shares(self.entries[None], self._change[None], len(self.setting.palette))[0].tolist()
+        strong = [used[k] for k in that_count([shares[entry - 1] for entry in used])]
+        rest = [entry for entry in used if entry not in strong]
+        looks = {
+            entry: Look(
+                hue(entry), hatch(entry), f"{entry_name(self.setting, entry)}: {shares[entry - 1]:.0%} of the change"
+            )
+            for entry in strong
+        }
+        many = f"{len(rest)} other{'s' * (len(rest) > 1)}: {sum(shares[entry - 1] for entry in rest):.0%}"
+        return looks | dict.fromkeys(rest, Look(OTHERS, "", many))
+
+    @cached_property
+    def _change(self) -> Tensor:
+        """(p,)."""
+        return weigh(self)
+
     @property
-    def used(self) -> list[tuple[int, str]]:
-        """(entry, name × patches) of the entries in use, in palette order."""
-        counts = Counter(entry for _, entry in self.touched)
-        return [(entry, f"{entry_name(self.setting, entry)} × {counts[entry]}") for entry in sorted(counts)]
+    def swatches(self) -> list[Patch]:
+        """The legend of the entries in use."""
+        return [swatch(look.colour, look.hatch, look.name) for look in dict.fromkeys(self.looks.values())]
 
     def title(self, inches: float, more: Sequence[str] = ()) -> list[str]:
         """Lines for id and label, the sentence, and then predictions, status, queries and distances."""
@@ -107,6 +138,15 @@ class Sample(AttackedSample):
         change = [f"largest change {self.final['linf']:.2g}{unit}"]
         change += [f"RMS of the change {rms:.2g}{unit} ({share:.0%} of the signal's)"]
         return [far, *change, *([] if math.isnan(snr) else [f"SNR {'∞' if math.isinf(snr) else f'{snr:.1f}'} dB"])]
+
+
+@dataclass(frozen=True)
+class Look:
+    """Colour, hatching and name of a palette entry in a picture."""
+
+    colour: str
+    hatch: str
+    name: str
 
 
 def entry_name(setting: Setting, entry: int) -> str:

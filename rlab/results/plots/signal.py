@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from rlab.present.style import AFTER, BEFORE, DPI, WIDE, hatch, headed_figure, hue, list_below, plain, swatch, tidy
+from rlab.present.style import AFTER, BEFORE, DPI, WIDE, headed_figure, list_below, plain, tidy
 from rlab.results.plots.sample import Sample, draw_bars
 
 BARS = 2.9  # inches, like the next lines
@@ -133,10 +133,10 @@ def _draw_lead(
 def _shade(ax: Axes, sample: Sample, lead: int) -> None:
     rate, grid = sample.setting.rate or 1.0, sample.setting.grid
     for patch, entry in ((patch, entry) for patch, entry in sample.touched if grid.holds(patch, lead)):
-        (box,) = grid.box(patch)
+        (box,), look, strength = grid.box(patch), sample.looks[entry], sample.strengths[patch]
         ax.axvspan(
-            box.start / rate, box.stop / rate, facecolor=(hue(entry), 0.28), edgecolor=(hue(entry), 0.6), linewidth=0,
-            hatch=hatch(entry), gid=f"patch-{patch}", zorder=2,
+            box.start / rate, box.stop / rate, facecolor=(look.colour, 0.4 * strength), hatch=look.hatch, linewidth=0,
+            edgecolor=(look.colour, 0.8 * strength), gid=f"patch-{patch}", zorder=2,
         )  # fmt: skip
 
 
@@ -144,11 +144,10 @@ def _handles(sample: Sample, paper: bool) -> list[Line2D | Patch]:
     """Legend entries for traces, filters, peaks and paper."""
     before = Line2D([], [], color=BEFORE, linewidth=1.5, label="before")
     after = Line2D([], [], color=AFTER, linewidth=1.0, label="after")
-    used = [swatch(entry, name) for entry, name in sample.used]
     peak = Line2D([], [], linestyle="", marker="v", markersize=5, color=PEAK, label="annotated R peak")
     text = f"large box {BOX[0]} s × {BOX[1]} mV (paper of 25 mm/s, 10 mm/mV)"
     box = Patch(facecolor="none", edgecolor="#E0938A", linewidth=0.9, label=text)
-    return [before, after, *used, *([peak] if _peaks_inside(sample) else []), *([box] if paper else [])]
+    return [before, after, *sample.swatches, *([peak] if _peaks_inside(sample) else []), *([box] if paper else [])]
 
 
 def draw_boxes(ax: Axes, across: tuple[float, float], along: tuple[float, float], fine: bool = True) -> None:

@@ -21,11 +21,12 @@ from rlab.results.viewers.signal import Traces, draw_traces
 Array = NDArray[np.float32]
 Mask = NDArray[np.bool_]
 Outline = tuple[tuple[str, str], Mask]  # colour and name, and where
-BAND = "YlOrRd"  # over signals
+BAND, SIGNED = "YlOrRd", "bwr"  # over signals: of maps, and of effects
+FULL = 0.5  # a change of the probability that gets the full colour
 OVER = "autumn_r"  # over pictures: yellow to red, which black and white inputs both show
 STRONGEST = 0.85  # opacity of the highest value over a picture; a value of 0 leaves the input as it is
 MASK, TRUTH = ("#00c2ad", "mask: what the method selects"), ("#3b82f6", "ground truth")
-ENDS = "unimportant", "important"
+ENDS, SIGNED_ENDS = ("unimportant", "important"), (f"{FULL:g} against the class", f"{FULL:g} for it")
 LEVELS = 5  # colours of a band
 BAR = 8.0  # height of a mask below a signal
 
@@ -51,6 +52,7 @@ class Heat:
     mask: Mask
     frames: Array | None = None  # (t,): the share of the map in each frame of a clip
     by_lead: Array | None = None  # (c, time) in [0, 1]: the map of each lead of a signal, in place of `heat`
+    signed: bool = False  # `by_lead` in [-1, 1] is a change of the probability, where FULL is 1
 
     def over_leads(self, count: int) -> Array:
         """(c, *size): the map of each lead, which is the same for all leads if the method does not tell them apart."""
@@ -66,21 +68,32 @@ def heat_stage(shown: Shown, over: Heat | None, among: int, moving: bool = True)
 
 def _band(shown: Shown, over: Heat | None, outlines: Sequence[Outline], among: int) -> Stage:
     stage, places = draw_traces(Traces(shown.x, shown.x, shown.rate, shown.unit, shown.leads, shown.r_peaks), among)
-    points, marks = shown.x.shape[1], []
-    colours = ["#ffffff", *(to_hex(matplotlib.colormaps[BAND]((k + 0.5) / LEVELS)) for k in range(1, LEVELS))]
+    points, marks, signed = shown.x.shape[1], [], over is not None and over.signed
+    steps = range(1 - LEVELS if signed else 0, LEVELS)
+    colours = {
+        k: to_hex(band_colour(k / LEVELS + 0.5 * np.sign(k) / LEVELS, signed)) if k else "#ffffff" for k in steps
+    }
     if over is not None:
         own = [(places, over.heat)]
         if over.by_lead is not None:
             own = [(replace(places, corners=[at]), heat) for at, heat in zip(places.corners, over.by_lead, strict=True)]
-        levels = [(where, (heat * LEVELS).astype(int).clip(0, LEVELS - 1)) for where, heat in own]
-        for k in range(1, LEVELS):
+        levels = [(where, (heat * LEVELS).astype(int).clip(1 - LEVELS, LEVELS - 1)) for where, heat in own]
+        for k in filter(None, steps):
             path = "".join(at.stretch(a / points, b / points) for at, level in levels for a, b in runs(level == k))
-            marks += [Mark(colours[k], f"above {k / LEVELS:.0%} of the highest", path, band=True)] if path else []
+            least = abs(k) / LEVELS
+            lowers = f"removing it {'lowers' if k > 0 else 'raises'} the probability by {least * FULL:.1f} or more"
+            name = lowers if signed else f"above {least:.0%} of the highest"
+            marks += [Mark(colours[k], name, path, band=True)] if path else []
     for number, ((colour, name), mask) in enumerate(outlines):
         path = "".join(places.stretch(a / points, b / points, BAR, number * (BAR + 1)) for a, b in runs(mask))
         marks += [Mark(colour, name, path)] if path else []
-    legend = None if over is None else Ramp(colours, *ENDS)
+    legend = None if over is None else Ramp(list(colours.values()), *(SIGNED_ENDS if signed else ENDS))
     return Stage(stage.width, stage.height, marks, 1, sheet=stage.sheet, heat=True, ramp=legend)
+
+
+def band_colour(value: float, signed: bool) -> tuple[float, float, float, float]:
+    """The colour of a value in [0, 1] of a map, or in [-1, 1] of effects: red for the class, blue against it."""
+    return matplotlib.colormaps[SIGNED if signed else BAND](0.5 + value / 2 if signed else value)
 
 
 def _picture(shown: Shown, over: Heat | None, outlines: Sequence[Outline], among: int, moving: bool) -> Stage:

@@ -16,20 +16,20 @@ from PIL.Image import Resampling
 
 from rlab.present.colours import to_colours
 from rlab.present.inline import SMOOTH_FROM, address, image_address
-from rlab.present.style import HUES, hue
 from rlab.present.viewer import Mark, Stage, Timeline, runs
 from rlab.results.plots.moving import SLOW, can_encode, encode, touched_by_frame
 from rlab.results.plots.pixels import FATES, boxes_of, changed_points, magnification, to_unit
-from rlab.results.plots.sample import Array, Sample, entry_name
+from rlab.results.plots.sample import OTHERS, Array, Sample
 
 PIXELS = 30e6  # maximum of all pictures on a page, which keeps it below 20 MB
 LOSSLESS = 3e6  # pixels on a page; above, pictures are compressed with losses
 FILM_SIDE = 128  # pixels; smaller frames are enlarged, so that halved colours keep their places
 
 
-def entry_mark(sample: Sample, entry: int, path: str, first: int = 0, last: int = 0) -> Mark:
-    """A path in the colour of a palette entry, dashed if an earlier entry has the same colour."""
-    return Mark(hue(entry), entry_name(sample.setting, entry), path, first, last, entry > len(HUES))
+def entry_mark(sample: Sample, entry: int, strength: float, path: str, first: int = 0, last: int = 0) -> Mark:
+    """A path in the look of a palette entry, dashed if an earlier entry has the same colour."""
+    look = sample.looks[entry]
+    return Mark(look.colour, look.name, path, first, last, bool(look.hatch), strength=strength)
 
 
 def picture_stage(sample: Sample, among: int, moving: bool = True) -> Stage:
@@ -44,7 +44,8 @@ def picture_stage(sample: Sample, among: int, moving: bool = True) -> Stage:
     )  # transparent
     timeline = None
     if counts is not None and moving and can_encode():
-        rate, colours = sample.setting.rate or SLOW, [hue(entry) for entry in range(1, len(counts))]
+        rate = sample.setting.rate or SLOW
+        colours = [sample.looks[entry].colour if entry in sample.looks else OTHERS for entry in range(1, len(counts))]
         timeline = Timeline(film(x0, x, rate), len(x0), rate, bars(counts[1:], colours), frame)
     return Stage(
         width,
@@ -59,15 +60,18 @@ def picture_stage(sample: Sample, among: int, moving: bool = True) -> Stage:
 
 
 def _marks(sample: Sample) -> tuple[Mark, ...]:
-    """The patches of an image or clip in pixels, one path per entry and range of frames."""
-    paths: dict[tuple[int, int, int], list[str]] = defaultdict(list)
+    """The patches of an image or clip in pixels, one path per entry, strength and range of frames."""
+    paths: dict[tuple[int, float, int, int], list[str]] = defaultdict(list)
     for patch, entry in sample.touched:
         *when, rows, columns = sample.setting.grid.box(patch)
         first, stop = (when[0].start, when[0].stop) if when else (0, 1)
         wide, high = columns.stop - columns.start, rows.stop - rows.start
-        paths[entry, first, stop - 1].append(f"M{columns.start} {rows.start}h{wide}v{high}h-{wide}z")
+        at = (list(sample.looks).index(entry), sample.strengths[patch], first, stop - 1)
+        paths[at].append(f"M{columns.start} {rows.start}h{wide}v{high}h-{wide}z")
+    entries = list(sample.looks)
     return tuple(
-        entry_mark(sample, entry, "".join(parts), first, last) for (entry, first, last), parts in sorted(paths.items())
+        entry_mark(sample, entries[k], strength, "".join(parts), first, last)
+        for (k, strength, first, last), parts in sorted(paths.items())
     )
 
 

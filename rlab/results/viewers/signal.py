@@ -132,10 +132,12 @@ def _thinned(values: Array, step: int) -> Array:
 
 
 def _shades(sample: Sample, places: Places) -> list[Mark]:
-    """Distorted ranges of time, over the leads that each patch holds."""
-    points, paths, grid = sample.x0.shape[1], defaultdict[int, str](str), sample.setting.grid
+    """Distorted ranges of time, over the leads that each patch holds; the entries that made most of the change come first."""
+    points, paths, grid = sample.x0.shape[1], defaultdict[tuple[int, float], str](str), sample.setting.grid
+    entries = list(sample.looks)
     for patch, entry in sample.touched:
         (box,) = grid.box(patch)
         own = [corner for lead, corner in enumerate(places.corners) if grid.holds(patch, lead)]
-        paths[entry] += replace(places, corners=own).stretch(box.start / points, box.stop / points)
-    return [entry_mark(sample, entry, path) for entry, path in sorted(paths.items())]
+        shade = replace(places, corners=own).stretch(box.start / points, box.stop / points)
+        paths[entries.index(entry), sample.strengths[patch]] += shade
+    return [entry_mark(sample, entries[k], strength, path) for (k, strength), path in sorted(paths.items())]

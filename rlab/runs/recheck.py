@@ -1,0 +1,87 @@
+"""A net below the digests: before a resumed run goes on, it repeats one clean query whose answer it has stored."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+import torch
+from torch import Tensor
+
+from rlab.core.attack import Attack
+from rlab.core.checks import same_answers
+from rlab.data.batch import Samples
+from rlab.errors import FolderError, give_notice
+from rlab.runs.chunk_work import places
+from rlab.storage.resume import Resume
+from rlab.victims.base import PHASES, QueryMeter, Victim
+
+_TIE = 1e-3  # relative difference of the two highest scores below which rounding decides the label
+
+
+@dataclass(frozen=True)
+class CleanAnswer:
+    """A stored answer to an untouched input."""
+
+    place: int  # of the sample in the run
+    scores: Tensor  # (k,) probabilities, or boxes, a map or numbers
+    spent: int  # queries of the sample so far
+
+
+def check_same_model(
+    attack: Attack, victim: Victim, samples: Samples, resume: Resume, chunks: Mapping[str, slice]
+) -> None:
+    """Refuse to go on if the label or a score of a sample has changed; `chunks` are the finished ones.
+
+    The query counts for the budget of its sample, so a sample that has spent its budget is of no use.
+    """
+    known = next((one for one in _answers(victim, samples, resume, chunks) if one.spent < attack.budget), None)
+    if known is None or attack.noisy:
+        if chunks:
+            why = "no finished sample has a query left" if known is None else "its answers are declared noisy"
+            sentence = f"this run goes on without a check that the model is the same, because {why}"
+            give_notice(sentence)
+        return
+    sample, outputs, meter = samples[[known.place]], victim.outputs, QueryMeter(victim, 1, attack.budget)
+    meter.counts[0, PHASES.index("search")] = known.spent
+    answer = meter(sample.x.contiguous().to(victim.device), torch.zeros(1, dtype=torch.int64), "resume")
+    victim.outputs = outputs  # one row is too little to recognise them for the whole run
+    scores = victim.probabilities(answer)[0].cpu()
+    if not meter.lost.any() and not _same(victim, known.scores, scores):
+        before, now = (_words(victim, each) for each in (known.scores, scores))
+        raise FolderError(
+            f"{resume.folder} was begun with another model: its answer to the unchanged sample {sample.ids[0]!r} was {before}, "
+            f"and now it is {now}. Use the same model, or name another folder with --out; if a model's answers vary, start "
+            "with noisy"
+        )
+    give_notice("1 query has checked that the model still answers as before")
+
+
+def _answers(victim: Victim, samples: Samples, resume: Resume, chunks: Mapping[str, slice]) -> Iterator[CleanAnswer]:
+    """The stored answers: of finished chunks, and of a run that learns, which queries all clean inputs first."""
+    for key, rows in chunks.items():
+        table: pa.Table = resume.recall(key, "")
+        counts = [table[name].to_pylist() for name in table.column_names if name.startswith("queries_")]
+        at = places(samples, rows, table["id"].to_pylist() if counts else []).tolist()
+        for row, spent in enumerate(map(sum, zip(*counts, strict=True))):
+            yield CleanAnswer(at[row], torch.tensor(table["scores_before"][row].as_py()), spent)
+    for key in resume.finished("clean-"):
+        part = resume.recall(key, "") or {}
+        for place, scores, spent in zip(part["rows"], part["scores"], part["queries"], strict=True):
+            yield CleanAnswer(int(place), victim.probabilities(scores[None])[0], int(spent))
+
+
+def _same(victim: Victim, before: Tensor, now: Tensor) -> bool:
+    if not same_answers(victim, before, now):
+        return False
+    if victim.prediction != "classes" or victim.multilabel or before.argmax() == now.argmax():
+        return True
+    high, second = before.topk(2).values.tolist()
+    return bool(high - second <= _TIE * high)
+
+
+def _words(victim: Victim, scores: Tensor) -> str:
+    if victim.prediction != "classes":
+        return str([round(score, 4) for score in scores[:4].tolist()])
+    return f"class {int(scores.argmax())} with probability {float(scores.max()):.4f}"

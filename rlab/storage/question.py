@@ -1,0 +1,49 @@
+"""What a run folder belongs to: a configuration, and contents of objects that a later run has to recognise."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor
+
+from rlab.redact import redact
+from rlab.storage.contents import Contents, left_out_of
+
+_PLAIN = {str, int, float, bool, type(None)}
+
+
+class Question:
+    """Plain `values`, as the ledger stores them, with a mark in place of each of the contents."""
+
+    def __init__(self, question: Mapping[str, Any]) -> None:
+        self.contents = {key: value for key, value in question.items() if isinstance(value, Contents)}
+        marks = {key: contents.mark() for key, contents in self.contents.items()}
+        self.values: dict[str, Any] = json.loads(json.dumps(redact(dict(question)) | marks, default=str))
+
+    def differ(self, before: Mapping[str, Any]) -> list[str]:
+        """The keys whose values differ from stored ones; marks that fit leave out what the stored ones do."""
+        for key in [key for key, contents in self.contents.items() if contents.fits(before.get(key))]:
+            self.values[key] = before[key]
+        return sorted(key for key in {*before, *self.values} if before.get(key) != self.values.get(key))
+
+    def lost(self) -> str:
+        """What a later run could not recognise, in words."""
+        lost = {key: contents.lost(left_out_of(self.values[key])) for key, contents in self.contents.items()}
+        return ", ".join(f"{key}: {', '.join(parts)}" for key, parts in lost.items() if parts)
+
+    def settle(self) -> None:
+        """Leave out what changed because it was used, such as a model's count of its calls."""
+        for key, contents in self.contents.items():
+            if not contents.lost(left_out_of(self.values[key])):
+                self.values[key] = contents.settled(self.values[key])
+
+
+def has_tensors(value: Any) -> bool:
+    """Whether a step's value needs a file."""
+    if type(value) in _PLAIN or (type(value) is list and set(map(type, value)) <= _PLAIN):
+        return False  # the common case
+    if isinstance(value, Mapping):
+        return any(has_tensors(inner) for inner in value.values() if type(inner) not in _PLAIN)
+    return isinstance(value, Tensor) or (isinstance(value, list | tuple) and any(map(has_tensors, value)))
