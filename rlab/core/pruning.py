@@ -1,9 +1,9 @@
 """Pruning: a search that reduces the distance by itself also restores patches that its best flip does not need.
 
-When the search has long gained little and comes no nearer for some queries, groups of the weakest changes are restored: half of the patches at first, twice
-as many after a group that was not needed, half as many after one that was. After a few single patches that are needed, the search
-goes on. Before a sample ends, every patch has its turn. A restored patch never increases the distance, every try is a query, and
-the search learns from its answer as from any other.
+When the search is calm (it has gained little for long) and comes no nearer for some queries, groups of the weakest changes are
+restored: half of the patches at first, twice as many after a group that was not needed, half as many after one that was. After
+a few single patches that are needed, the search goes on. Before a sample ends, every patch has its turn. A restored patch never
+increases the distance, every try is a query, and the search learns from its answer as from any other.
 """
 
 from __future__ import annotations
