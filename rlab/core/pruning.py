@@ -17,7 +17,7 @@ from torch import Tensor
 from rlab.core.batched import Rows
 from rlab.core.env import Accept, Proposal, State, Task
 
-CALM = 40  # queries without a clear gain, until when a search is about the distance alone
+CALM = 60  # queries without a clear gain, until when a search is about the distance alone
 PAUSE = 10  # queries in a row that come no nearer, after which patches are restored
 TRIES = 3  # single patches in a row that are needed, after which the search goes on
 RESERVE = 0.1  # share of the budget that is left when every patch has its turn
