@@ -27,7 +27,7 @@ M = TypeVar("M", bound=Rows)
 
 @dataclass(frozen=True)
 class Calm(Rows):
-    """How long n searches have gained nothing worth naming."""
+    """How long n searches have gained nothing worth naming; from `CALM` queries on, a search stays calm."""
 
     distance: Tensor  # (n,) of the best flip at the last clear gain; infinite before the flip
     queries: Tensor  # (n,) since then
@@ -38,7 +38,7 @@ class Calm(Rows):
 
     def after(self, state: State) -> Calm:
         """With the last answer in it."""
-        gained = (state.margin < 0) & ~(state.distance > (1 - GAIN) * self.distance)
+        gained = (state.margin < 0) & ~(state.distance > (1 - GAIN) * self.distance) & (self.queries < CALM)
         return Calm(
             torch.where(gained, state.distance, self.distance),
             torch.where(gained | (state.margin >= 0), 0, self.queries + 1),
