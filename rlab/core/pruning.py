@@ -1,9 +1,9 @@
 """Pruning: a search that reduces the distance by itself also restores patches that its best flip does not need.
 
-When the search comes no nearer for some queries, groups of the weakest changes are restored: half of the patches at first, twice
-as many after a group that was not needed, half as many after one that was. After a few single patches that are needed, the search
-goes on. Before a sample ends, every patch has its turn. A restored patch never increases the distance, every try is a query, and
-the search learns from its answer as from any other.
+When the search is calm (it has gained little for long) and comes no nearer for some queries, groups of the weakest changes are
+restored: half of the patches at first, twice as many after a group that was not needed, half as many after one that was. After
+a few single patches that are needed, the search goes on. Before a sample ends, every patch has its turn. A restored patch never
+increases the distance, every try is a query, and the search learns from its answer as from any other.
 """
 
 from __future__ import annotations
@@ -17,11 +17,32 @@ from torch import Tensor
 from rlab.core.batched import Rows
 from rlab.core.env import Accept, Proposal, State, Task
 
-LATE = 100  # queries that are spent on the distance alone
-CALM = 10  # queries in a row that come no nearer, after which patches are restored
+CALM = 60  # queries without a clear gain, until when a search is about the distance alone
+PAUSE = 10  # queries in a row that come no nearer, after which patches are restored
 TRIES = 3  # single patches in a row that are needed, after which the search goes on
 RESERVE = 0.1  # share of the budget that is left when every patch has its turn
+GAIN = 0.03  # share of the distance; smaller gains, also in sum, do not interrupt a calm
 M = TypeVar("M", bound=Rows)
+
+
+@dataclass(frozen=True)
+class Calm(Rows):
+    """How long n searches have gained nothing worth naming; from `CALM` queries on, a search stays calm."""
+
+    distance: Tensor  # (n,) of the best flip at the last clear gain; infinite before the flip
+    queries: Tensor  # (n,) since then
+
+    @classmethod
+    def begin(cls, state: State) -> Calm:
+        return cls(torch.full_like(state.distance, torch.inf), torch.zeros_like(state.step))
+
+    def after(self, state: State) -> Calm:
+        """With the last answer in it."""
+        gained = (state.margin < 0) & ~(state.distance > (1 - GAIN) * self.distance) & (self.queries < CALM)
+        return Calm(
+            torch.where(gained, state.distance, self.distance),
+            torch.where(gained | (state.margin >= 0), 0, self.queries + 1),
+        )
 
 
 @dataclass(frozen=True)
@@ -36,12 +57,13 @@ class Pruning(Rows):
     misses: Tensor  # (n,) queries of the search since it last came nearer, or since the last turn
     distance: Tensor  # (n,) of the best flip
     patches: Tensor  # (n,) of the best flip
+    calm: Calm
 
     @classmethod
     def begin(cls, state: State) -> Pruning:
         none, zero = torch.zeros_like(state.assignment, dtype=torch.bool), torch.zeros_like(state.step)
         no = zero.bool()
-        return cls(no, no, zero, none, zero, zero, torch.full_like(state.distance, torch.inf), zero)
+        return cls(no, no, zero, none, zero, zero, torch.full_like(state.distance, torch.inf), zero, Calm.begin(state))
 
     def after(self, state: State, ending: Tensor, patience: int | None = None) -> Pruning:
         """With the last answer in it; `ending` (n,) marks samples about to end, which try until `patience` tries failed in a row.
@@ -58,10 +80,14 @@ class Pruning(Rows):
         size = torch.where(nearer, patches // 2, size).clamp(min=1).minimum((changed & ~needed).sum(1))
         failures = torch.where(held | nearer, 0, self.failures + alone)
         misses = torch.where(nearer, 0, self.misses + ~self.turn)
+        calm = self.calm.after(state)
         thorough = ending & (state.noise == 0)
         most = torch.where(thorough, len(needed[0]) if patience is None else patience, TRIES)
         turn = (
-            flipped & (size > 0) & (failures < most) & (self.turn | ending | ((misses >= CALM) & (state.step >= LATE)))
+            flipped
+            & (size > 0)
+            & (failures < most)
+            & (self.turn | ending | ((misses >= PAUSE) & (calm.queries >= CALM)))
         )
         return Pruning(
             turn=turn,
@@ -72,6 +98,7 @@ class Pruning(Rows):
             misses=torch.where(turn, 0, misses),
             distance=distance,
             patches=patches,
+            calm=calm,
         )
 
     def instead(self, proposal: Proposal[M], state: State, task: Task) -> Proposal[M]:

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from rlab.core.env import Accept, Proposal, State, Task, render
 from rlab.core.grid import PatchGrid
+from rlab.core.pruning import Calm
 from rlab.core.rng import normal, uniform
 from rlab.core.vectors import wide
 from rlab.data.kinds import Kind
@@ -127,6 +128,7 @@ class Belief(Policy[BeliefState]):
             level=geometry.level,
             idle=0 * ones,
             misses=0 * ones,
+            calm=Calm.begin(state),
             renewed=torch.inf * ones,
         )
 
@@ -227,6 +229,7 @@ class Belief(Policy[BeliefState]):
             bold=torch.where(won, memory.bold, (BOLDER * memory.bold).clamp(max=3.0)),
             idle=torch.where(won, 0.5 * memory.idle, memory.idle + 1),
             misses=torch.where(finer, 0.0, misses),
+            calm=memory.calm.after(state),
             level=(memory.level + finer).clamp(max=len(group_levels(task.grid)) - 1),
         )
 

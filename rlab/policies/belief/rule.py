@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from rlab.core.env import State, Task
-from rlab.core.pruning import LATE
+from rlab.core.pruning import CALM
 from rlab.policies.belief.answers import repeats
 from rlab.policies.belief.frontier import Frontier, make_frontier
 from rlab.policies.belief.geometry import cost_of
@@ -20,7 +20,7 @@ from rlab.policies.belief.state import BeliefState
 
 HOTTER = (4, 16, 64)  # factors on the temperature, tried in turn while a draw repeats an earlier query
 PRICE = 2.5  # the most that a patch costs besides its change, in units of what the mean patch of the best flip costs
-STUCK = 20  # queries without a flip after which it costs that
+DEARER = 20  # queries from the calm on until it costs that
 LEAST = 0.3  # no single step after a flip aims below this share of its distance
 
 
@@ -96,7 +96,7 @@ def cheapest(
     mean, cost = effects.mean[rows, chosen], memory.geometry.cost[rows]
     drawn = mean + (hotter * effects.temperature[rows])[:, None, None] * effects.deviation[rows]
     flipped, distance, values = state.margin[rows] < 0, state.distance[rows], state.x[0].numel()
-    price = _price(memory.idle, state)[rows] * cost_of(distance, task.distance, values)
+    price = _price(memory.calm.queries)[rows] * cost_of(distance, task.distance, values)
     patches = (state.assignment[rows] > 0).sum(1).clamp(min=1)
     frontier = make_frontier(drawn, cost, mean, price / patches)
     enough = memory.bold[rows] * effects.need[rows, chosen]
@@ -108,7 +108,6 @@ def cheapest(
     return RuleChoice(frontier.cut(steps), rival, frontier, steps)
 
 
-def _price(idle: Tensor, state: State) -> Tensor:
-    """(n,): what a patch costs, in units of the mean one: nothing until the flip and while the search is about distance alone."""
-    late = (state.margin < 0) & (state.step >= LATE)
-    return torch.where(late, PRICE * (idle / STUCK).clamp(max=1), 0.0)
+def _price(queries: Tensor) -> Tensor:
+    """(n,): what a patch costs, in units of the mean one: nothing while the search still gains."""
+    return PRICE * ((queries - CALM) / DEARER).clamp(0, 1)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from rlab.core.batched import Rows
+from rlab.core.pruning import Calm
 from rlab.policies.belief.answers import Answers
 from rlab.policies.belief.geometry import Geometry
 
@@ -27,5 +28,6 @@ class BeliefState(Rows):
     level: Tensor  # (n,) the level of patch groups that proposals are made of
     idle: Tensor  # (n,) queries without a flip, halved by each flip
     misses: Tensor  # (n,) queries without a flip at this level
+    calm: Calm  # since the last clear gain
     renewed: Tensor  # (n,) the distance at which the directions were last computed
     proposals: int = 0  # the number of proposals made; all rows step together
