@@ -20,7 +20,7 @@ from hypothesis import settings
 ROOT = Path(__file__).resolve().parent.parent
 REAL = Path(os.environ.get("RLAB_REAL", ROOT.parent / "shared" / "real"))
 
-settings.register_profile("rlab", deadline=None, print_blob=True, max_examples=50)  # a busy machine is no failure
+settings.register_profile("rlab", deadline=None, print_blob=True, max_examples=20)  # a busy machine is no failure
 settings.load_profile("rlab")
 
 

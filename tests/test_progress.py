@@ -177,7 +177,7 @@ def test_no_bar_within_a_bar_and_none_if_you_switch_it_off(monkeypatch: pytest.M
 
 
 DIGITS = ("demo:digits", "demo:digits")
-PLANTED = "planted:noise"  # an attack of another library
+PLANTED = "art:planted"  # an attack of another library
 ANY = {"metric": "clean_accuracy", "at_least": "0%"}
 
 

@@ -32,7 +32,7 @@ from rlab.serve.jobs import Job, Jobs, PolicyName, StartForm
 from rlab.serve.runs import is_running
 from rlab.serve.site import Site
 from rlab.storage.config import check
-from rlab.storage.ledger import LEDGER, connect, from_stored
+from rlab.storage.ledger import LEDGER, THREADS, connect, from_stored
 
 LEAST, EVERY, BEAT = 5, 0.5, 15.0  # distances shown; seconds between reads; seconds between keep-alive comments
 _CHUNK = "chunk-"  # prefix of the keys of an attack's steps
@@ -52,7 +52,7 @@ class Follower:
         with suppress(InputError, OSError, ValueError, TypeError, LookupError, AttributeError, sqlite3.Error):
             self._read()  # missing or being written: the next look reads it
         return {
-            "steps": len(self.seen),
+            "steps": len(self.seen - {THREADS}),
             "samples": sum(self.counts.values()),
             "ended": self.counts,
             "queries": self.queries,

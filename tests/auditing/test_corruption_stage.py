@@ -14,6 +14,7 @@ from tests.auditing.cases import quick, watched
 MEAN: dict[str, Any] = {"metric": "corruption_accuracy", "at_least": "1%"}
 
 
+@pytest.mark.slow
 def test_requirements_on_kinds_and_levels(tmp_path: Path) -> None:
     needs = [MEAN, {**MEAN, "distortion": "contrast", "level": 5, "at_least": "99%"}]
     values = quick(data={"path": "demo:digits", "limit": 2}, doctor=False, budget=5, requirements=needs)

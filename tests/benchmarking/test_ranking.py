@@ -64,6 +64,7 @@ def test_an_answer_turned_right_never_lowers_a_rank_or_score(sets: Benchmark):
     assert first.area.value > second.area.value
 
 
+@pytest.mark.slow
 def test_the_reach_is_the_palettes_and_no_models(sets: Benchmark, tmp_path: Path):
     own = make_benchmark({"weak": brightness(0.35)}, dark(), tmp_path / "own", ladder="times:1.5", **OPTIONS)
     assert own.reach == sets.reach
@@ -76,6 +77,7 @@ def test_the_reach_is_the_palettes_and_no_models(sets: Benchmark, tmp_path: Path
     assert max(row["l2"] for row in report.curves) == own.reach
 
 
+@pytest.mark.slow
 def test_sets_share_an_axis_where_they_share_palette_and_samples(sets: Benchmark, tmp_path: Path):
     few = make_benchmark({"weak": brightness(0.35)}, dark()[:4], tmp_path / "few", ladder="flip", **OPTIONS)
     other = make_benchmark({"weak": brightness(0.35)}, dark(seed=1), tmp_path / "other", ladder="flip", **OPTIONS)

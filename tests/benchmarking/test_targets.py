@@ -20,6 +20,7 @@ LIGHT: dict[str, Any] = {"palette": ["illuminate+@0.1,0.3,0.6"], "patch": 2, "fo
 PAIR = {"low": 0.35, "high": 0.45}
 
 
+@pytest.mark.slow
 def test_a_file_of_an_agreement_fools_every_model_and_each_counts_its_queries(tmp_path: Path):
     models = {name: brightness(cut) for name, cut in PAIR.items()}
     data = replace(dark(), classes=("bright", "dark", "other"), numbered=True)  # as folders of classes give them
@@ -48,6 +49,7 @@ def test_a_file_of_an_agreement_fools_every_model_and_each_counts_its_queries(tm
     assert "low" in (made.folder / "README.md").read_text()
 
 
+@pytest.mark.slow
 def test_an_agreement_is_at_least_as_far_as_each_models_own_flip(tmp_path: Path):
     models = {name: brightness(cut) for name, cut in PAIR.items()}
     options = OPTIONS | {"budget": 200}
@@ -91,6 +93,7 @@ def test_any_model_can_be_graded_on_a_set_without_a_model(free: Benchmark):
     assert report.matrix()[2].shape == (1, 2)
 
 
+@pytest.mark.slow
 def test_a_reference_errs_on_as_many_sixths_as_the_severity(tmp_path: Path):
     reference, same = brightness(0.45), brightness(0.45)
     batch = dark(48)

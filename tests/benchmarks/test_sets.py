@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from benchmarks.sets.cases import CASES, Case
 from benchmarks.sets.run import make, transfer
 from rlab.filters.palette import Palette
@@ -12,6 +14,7 @@ from tests.benchmarking.cases import brightness
 from tests.benchmarking.test_ranking import dark
 
 
+@pytest.mark.slow
 def test_three_folders_are_made_verified_and_told_in_one_matrix(tmp_path: Path):
     def models() -> dict[str, Victim]:
         return {"low": brightness(0.35), "high": brightness(0.45)}

@@ -153,6 +153,7 @@ def test_show_prints_the_results(finished: Path) -> None:
     assert AttackResult.load(finished).ids[1] not in few.out
 
 
+@pytest.mark.slow
 def test_show_draws_pictures(finished: Path, tmp_path: Path) -> None:
     shutil.copytree(finished, tmp_path / "run")
     assert not (tmp_path / "run" / "pictures").exists()  # as was asked
@@ -233,6 +234,7 @@ def process(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True)
 
 
+@pytest.mark.slow
 def test_a_process_has_the_exit_code(tmp_path: Path) -> None:
     done = process("attack", "demo:digits", "photos", "--out", "run", cwd=tmp_path)
     assert done.returncode == 2

@@ -138,6 +138,7 @@ def test_the_radius_of_square_falls() -> None:
     assert float(bump(6).sum()) == pytest.approx(0.0, abs=1e-6)
 
 
+@pytest.mark.slow
 def test_hopskipjump_comes_near_the_boundary_by_labels_alone() -> None:
     model = Linear(margin=2.0)
     result = attack("hopskipjump", model, budget=1500)
@@ -270,6 +271,7 @@ def test_attacks_that_are_refused_before_the_first_query(
     assert victim.rows.total() == 0
 
 
+@pytest.mark.slow
 def test_a_comparison_says_what_attacks_need(tmp_path: Path) -> None:
     model, surrogate = TorchVictim(Linear(margin=0.8), outputs="logits"), Linear(margin=0.8)
     options: dict[str, Any] = {

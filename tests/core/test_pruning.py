@@ -82,7 +82,7 @@ def test_labels_alone_are_enough() -> None:
     assert ((result.assignment > 0).sum(1) == NEEDED).all()
 
 
-@pytest.mark.parametrize("policy", ["auto", "belief"])
+@pytest.mark.parametrize("policy", ["auto", pytest.param("belief", marks=pytest.mark.slow)])
 def test_the_belief_search_leaves_only_the_necessary_patches(policy: str) -> None:
     batch, places = marked(4)
     result = run(flips_at_three(), batch, policy=policy)
@@ -99,6 +99,7 @@ def test_a_small_budget_holds_and_its_last_part_prunes(budget: int) -> None:
     assert ((result.assignment > 0).sum(1) < SIDE**2).all() == (budget == 95)
 
 
+@pytest.mark.slow
 def test_samples_do_not_know_each_other() -> None:
     batch, _ = marked(4)
     together = run(flips_at_three(), batch)

@@ -245,6 +245,7 @@ def test_hostile_xml(tmp_path, text, sentence):
         parse_xml(tmp_path / "a.xml")
 
 
+@pytest.mark.slow
 def test_deeply_nested_xml_is_read(tmp_path):
     (tmp_path / "a.xml").write_text("<a>" * 500_000 + "</a>" * 500_000)
     assert not list(parse_xml(tmp_path / "a.xml").iter("object"))

@@ -41,6 +41,7 @@ def test_the_same_samples_every_time_whatever_the_limit(name):
     assert set(load(f"demo:{name}", limit=4).ids) < set(spread.ids)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_train_and_test_share_nothing(name):
     train, test = some(name, "train"), some(name)

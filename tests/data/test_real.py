@@ -33,6 +33,7 @@ def test_pets_by_either_column(real: Path):
     assert by_index.y.tolist() == [285] * 3
 
 
+@pytest.mark.slow
 def test_mit_bih_beats(real: Path):
     batch = load(real / "mitdb", split="test", limit=50, shuffle=True)
     assert batch.x.shape == (50, 1, 260)
@@ -46,6 +47,7 @@ def test_mit_bih_beats(real: Path):
     assert [one.classes[i] for i in one.y].count("S") == 33
 
 
+@pytest.mark.slow
 def test_mit_bih_whole_split(real: Path):
     batch = load(real / "mitdb", split="test", leads=("MLII",))
     assert batch.x.shape == (22686, 1, 260)

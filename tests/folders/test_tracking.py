@@ -117,6 +117,7 @@ def test_other_trackers_get_the_same(run: Path, name: str, like: Any, monkeypatc
     assert sorted(kept.files) == ["report.html", "sample-0.png"]
 
 
+@pytest.mark.slow
 def test_a_training_is_tracked_line_by_line(tmp_path: Path) -> None:
     events = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     (tmp_path / "prior.yaml").write_text(yaml.safe_dump(TINY))

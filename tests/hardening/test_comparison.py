@@ -41,6 +41,7 @@ def compared(tmp_path_factory: pytest.TempPathFactory) -> tuple[HardeningCompari
     return result, folder
 
 
+@pytest.mark.slow
 def test_ours_is_farther_from_flipping_than_the_baselines(compared: tuple[HardeningComparison, Path]) -> None:
     result, _ = compared
     assert result.methods["ours"]["clean"].shape == (2, 12)

@@ -32,6 +32,7 @@ def trained(model: nn.Module, **more: Any) -> Hardened:
     return harden(model, DATA[:64], values | more, validation=DATA[64:], progress=quiet, announce=say_nothing)
 
 
+@pytest.mark.slow
 def test_the_weights_of_the_model_passed_do_not_matter():
     """Two networks of one shape give the same result, which learned the classes; neither changed."""
     first, second = (nn.Sequential(nn.Flatten(), nn.Linear(64, 2)) for _ in range(2))

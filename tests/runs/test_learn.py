@@ -182,6 +182,7 @@ def test_students_join_surrogates_and_serve_free_pixels(surrogates: int) -> None
     assert result.setting.policy == f"auto -> pixels with {named}3 students"
 
 
+@pytest.mark.slow
 def test_learning_within_an_attack_counts_for_its_total(tmp_path: Path) -> None:
     victim = linear_victim()
     batch = samples(victim)
@@ -231,6 +232,7 @@ def npz(folder: Path, n: int = 40) -> Path:
     return folder / "data.npz"
 
 
+@pytest.mark.slow
 def test_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     data, patch = npz(tmp_path), ("--patch", "2,2", "-p", PALETTE[0])

@@ -68,7 +68,9 @@ def test_hardly_anything_is_asked_twice() -> None:
 
     case = make_case(2, n=2, budget=20)
     run_attack(case.attack, Recording(2), case.batch)
-    asked = torch.stack([x for x in seen[1:] if len(x) == 2])  # without the clean inputs and the verification, one by one
+    asked = torch.stack(
+        [x for x in seen[1:] if len(x) == 2]
+    )  # without the clean inputs and the verification, one by one
     for row in range(2):
         assert len(asked[:, row].unique(dim=0)) >= 0.75 * len(asked)
 

@@ -28,6 +28,7 @@ def without_values(rows: R, mode: FakeTensorMode) -> R:
     return replace(rows, **{field.name: empty(getattr(rows, field.name)) for field in fields(rows)})
 
 
+@pytest.mark.slow
 def test_a_proposal_needs_no_value_of_the_state(monkeypatch: pytest.MonkeyPatch) -> None:
     steps, propose = list[tuple[State, BeliefState, Task]](), BeliefPolicy.propose
 

@@ -54,6 +54,7 @@ def test_surrogates_lead_to_it_in_few_queries() -> None:
     assert (result.final["l2"] <= 1.1 * net.distance(batch)).all()
 
 
+@pytest.mark.slow
 def test_a_sample_is_attacked_alike_in_any_company_and_only_by_its_labels() -> None:
     net, batch = make_case(2)
     whole = run(net, batch, budget=80)

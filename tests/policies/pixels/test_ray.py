@@ -68,6 +68,7 @@ def test_a_direction_half_right_is_left_for_the_right_one() -> None:
     assert result.best_within(400).tolist() == pytest.approx([0.8, 0.8], abs=0.05)
 
 
+@pytest.mark.slow
 def test_a_wrong_direction_costs_eight_queries_at_most() -> None:
     away, none = (attacked(prior).best_within(400) for prior in (Fixed(-normal_of()), NoPrior()))
     assert away.tolist() == pytest.approx(none.tolist(), rel=0.1)
