@@ -15,7 +15,7 @@ import pytest
 import yaml
 from torch import Tensor
 
-from rlab.victims.torch_module import TorchVictim
+from rlab.victims.meter import QueryMeter
 from tests.auditing.cases import quick
 from tests.command import Said, rlab_command
 
@@ -101,21 +101,21 @@ def test_ctrl_c_prints_what_is_saved_and_how_to_resume(
     out: list[str], calls: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    answer, left = TorchVictim._predict, count(calls, -1)
+    answer, left = QueryMeter.__call__, count(calls, -1)
 
-    def stop(self: TorchVictim, x: Tensor) -> Tensor:
+    def stop(self: QueryMeter, x: Tensor, samples: Tensor, phase: str) -> Tensor:
         if next(left) <= 0:
             raise KeyboardInterrupt
-        return answer(self, x)
+        return answer(self, x, samples, phase)
 
-    with mock.patch.object(TorchVictim, "_predict", stop):
+    with mock.patch.object(QueryMeter, "__call__", stop):
         said = rlab_command("attack", "demo:digits", "demo:digits", *QUICK, "--chunk", 1, *out)
     *progress, told = said.err.splitlines()
     assert (said.code, told[:7]) == (130, "stopped")
     assert all(line.startswith("attacking ") for line in progress)
     if not calls:
-        assert not Path("runs").exists()
-        assert not Path("mine").exists()
+        assert not list(Path().rglob("samples.parquet"))
+        assert rlab_command("attack", "demo:digits", "demo:digits", "--policy", "random", *QUICK, *out).code == 0
         return
     folder = Path("mine") if out else next(Path("runs").iterdir())
     counted = re.search(r"(\d+) of 4 samples are saved in (\S+); resume with: rlab (.*)", said.err)
