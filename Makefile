@@ -15,7 +15,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --co
 help: ## List the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: $(DEMO) ## Attack a signal, an image and a clip on embedded data (under 2 minutes after the installation)
+demo: $(DEMO) ## Attack a signal, an image and a clip on embedded data (under 3 minutes after the installation)
 	$(BIN)/rlab demo
 
 demo-victims: $(DEMO) ## Retrain the demo's models and write their weights to rlab/assets

@@ -25,14 +25,14 @@ def command(
         Path | None,
         typer.Option("--out", callback=check_out, help="Folder for the three runs (default: a new one below runs/)"),
     ] = None,
-    samples: Annotated[int, typer.Option(min=1, max=400, help="Samples in each of the three parts")] = 24,
+    samples: Annotated[int, typer.Option(min=1, max=400, help="Samples in each of the three parts")] = 12,
     policy: Annotated[str, typer.Option(help="Search policy")] = POLICY,
     seed: Annotated[int, typer.Option(help="Random seed")] = 0,
     page: Paged = True,
     wait: Wait = False,
 ) -> None:
     """Attack a signal, an image and a clip classifier on embedded data. This needs no network and no GPU, and
-    takes under two minutes.
+    takes under three minutes.
     """
     torch.set_num_threads(1)  # fastest for models this small, also on a busy machine
     chunk = max(1, samples // 4)  # the bar advances with each chunk
