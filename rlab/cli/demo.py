@@ -25,7 +25,7 @@ def command(
         Path | None,
         typer.Option("--out", callback=check_out, help="Folder for the three runs (default: a new one below runs/)"),
     ] = None,
-    samples: Annotated[int, typer.Option(min=1, max=400, help="Samples in each of the three parts")] = 12,
+    samples: Annotated[int, typer.Option(min=1, max=400, help="Samples in each of the three parts")] = 8,
     policy: Annotated[str, typer.Option(help="Search policy")] = POLICY,
     seed: Annotated[int, typer.Option(help="Random seed")] = 0,
     page: Paged = True,
