@@ -45,7 +45,6 @@ class PolicyContender(Contender):
 
     options: AttackOptions
     workers: Workers | None = None  # None attacks in this process
-    in_memory: bool = False  # whether the policy is the user's own
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -145,23 +144,23 @@ class CompareOptions(WorkerOptions, RunOptions):
         free = tuple(self.palette or ()) == (PIXELS,) and "policies" not in self.model_fields_set
         surrogates = SurrogateSet(options)
 
-        def policy_of(policy: Policy[Any], own: bool) -> PolicyContender:
+        def policy_of(policy: Policy[Any]) -> PolicyContender:
             more = {"policy": policy} if guided(policy) else {"policy": policy, "surrogate": None}
-            return PolicyContender(options.model_copy(update=more), workers, own)
+            return PolicyContender(options.model_copy(update=more), workers)
 
         for each in ("auto",) if free else self.policies:  # free pixels have only one search
             known = isinstance(each, str) and not OWN.fullmatch(each)
             made = parse_policy(each) if known else _own(each)
             if isinstance(made, OwnContender):
                 raise OptionError(f"{made.name} is a function: name it among the attacks, not among the policies")
-            named[own_name(each) if isinstance(each, Policy) else str(each)] = policy_of(made, not known)
+            named[own_name(each) if isinstance(each, Policy) else str(each)] = policy_of(made)
         for each in self.attacks:
             if isinstance(each, str) and (not OWN.fullmatch(each) or each.partition(":")[0] in LIBRARIES):
                 named[each] = parse_peer(each, options, surrogates, self.reduce)
                 continue
             made = _own(each)
             name = each if isinstance(each, str) else own_name(each)
-            named[name] = policy_of(made, True) if isinstance(made, Policy) else made
+            named[name] = policy_of(made) if isinstance(made, Policy) else made
         return named
 
 

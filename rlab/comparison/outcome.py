@@ -114,11 +114,6 @@ class Contender(ABC):
         """What it needs, in a few words: scores or labels, surrogates, free pixels or a palette."""
         return ()
 
-    @property
-    def in_memory(self) -> bool:
-        """Whether it is an object whose changes cannot be detected, so that its stored outcome must not be read back."""
-        return False
-
     def check(self, batch: Batch, budget: int) -> None:  # noqa: B027 (most accept any data)
         """Raise InputError if it cannot run on this data; called for all contenders before the first query."""
 

@@ -36,10 +36,6 @@ class OwnContender(Contender):
     def needs(self) -> tuple[str, ...]:
         return ("what your code uses",)
 
-    @property
-    def in_memory(self) -> bool:
-        return True
-
     def check(self, batch: Batch, budget: int) -> None:
         check_unit(batch)
 

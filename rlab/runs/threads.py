@@ -28,7 +28,7 @@ from rlab.victims.base import QueryMeter, Victim
 from rlab.victims.torch_module import TorchVictim
 
 ROUNDS = 3  # timed forwards with each number of threads, after one that warms up
-ROWS, SHARE = 64, 10  # most samples that are timed, and timing takes at most one in so many queries of their budget
+ROWS, SHARE = 64, 10  # most samples that are timed; at most one in SHARE queries of their budget goes into timing
 FASTER = 0.9  # all threads are used if they take at most this share of the time of one
 _known = WeakKeyDictionary[Victim, int]()  # a model is timed once, also if a command attacks it several times
 
@@ -59,7 +59,7 @@ class ThreadChoice:
 
     @contextmanager
     def applied(self, rows: slice | None, store: StageStore) -> Iterator[tuple[Threads | None, Executor]]:
-        """Let torch use the number that fits, here and in workers; None if its own will do. `rows` are the first samples."""
+        """Let torch use the number that fits, here and in workers; None keeps torch's own. `rows` are the first samples."""
         before = torch.get_num_threads()
         try:
             threads = None if self.options is None or rows is None else self._made(self.options.threads, rows, store)
