@@ -56,7 +56,7 @@ def measure(case: str, until: str, device: str) -> Raw:
     flipped = result.succeeded.tolist()
     values = {
         "patches": (result.assignment != 0).sum(1).tolist(),
-        "l2": [curve[-1][1] if curve else None for curve in result.improvements],
+        "l2": result.final["l2"].tolist(),
         "queries": result.queries.sum(1).tolist(),
     }
     return Raw(

@@ -234,7 +234,8 @@ class Attack:
             if proposal is not None and pruning is not None:
                 ending = settled | (meter.left(samples) - 1 <= RESERVE * self.budget)
                 pruning = pruning.after(state, ending.to(device), self.patience)
-                proposal = pruning.instead(proposal, state, env.task)
+                fewer = policy.fewer if ending.any() else None
+                proposal = pruning.instead(proposal, state, env.task, fewer)
             after = read()
             trace.note(state, after, meter)
             over, settled = after.done, trace.settled(after, self.until, meter)

@@ -30,12 +30,13 @@ M = TypeVar("M", bound=Rows, covariant=True)
 
 
 class Accept(IntEnum):
-    """When a proposal replaces the current assignment; each rule but the last also accepts whatever reaches the goal."""
+    """When a proposal replaces the current assignment; the first three rules also accept whatever reaches the goal."""
 
     IF_FLIPPED = 0
     IF_BETTER = 1
     ALWAYS = 2
     IF_NEARER = 3  # only if it reaches the goal at a smaller distance: for policies that continue after the first flip
+    IF_FEWER = 4  # only if it reaches the goal with fewer patches, or with as many at a smaller distance
 
 
 def render(bank: Tensor, assignment: Tensor, grid: PatchGrid) -> Tensor:
@@ -218,12 +219,18 @@ class AttackEnv:
         gain = drop / state.margin0 - cost
         # A penalty makes restores worthwhile and forbids nothing.
         better = (drop > 0) | (gain > 0) | (task.accept == "always")
-        nearer = done & ((state.margin >= 0) | (distance < state.distance))
-        accepted = torch.where(
-            proposal.rule == Accept.IF_NEARER,
-            nearer,
-            done | (proposal.rule == Accept.ALWAYS) | ((proposal.rule == Accept.IF_BETTER) & better),
-        ).logical_and(~failed)
+        first, nearer = state.margin >= 0, distance < state.distance
+        patches, known = ((each > 0).sum(1) for each in (proposal.assignment, state.assignment))
+        by_rule = torch.stack(
+            [
+                done,
+                done | better,
+                torch.ones_like(done),
+                done & (first | nearer),
+                done & (first | (patches < known) | ((patches == known) & nearer)),
+            ]
+        )  # in the order of `Accept`
+        accepted = by_rule.gather(0, proposal.rule[None])[0] & ~failed
         feedback, tried = state.feedback, state.tried
         if proposal.x is None:
             feedback, tried = _remember(state, proposal.assignment, drop)

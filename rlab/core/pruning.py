@@ -2,12 +2,15 @@
 
 When the search is calm (it has gained little for long) and comes no nearer for some queries, groups of the weakest changes are
 restored: half of the patches at first, twice as many after a group that was not needed, half as many after one that was. After
-a few single patches that are needed, the search goes on. Before a sample ends, every patch has its turn. A restored patch never
-increases the distance, every try is a query, and the search learns from its answer as from any other.
+a few single patches that are needed, the search goes on. Before a sample ends, every patch has its turn. Then the flip is
+thinned: the policy looks for fewer patches that flip at nearly the same distance, until many tries in a row found none. A
+restored patch never increases the distance and a thinner flip by less than a tenth; every try is a query, and the search learns
+from its answer as from any other.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -22,7 +25,10 @@ PAUSE = 10  # queries in a row that come no nearer, after which patches are rest
 TRIES = 3  # single patches in a row that are needed, after which the search goes on
 RESERVE = 0.1  # share of the budget that is left when every patch has its turn
 GAIN = 0.03  # share of the distance; smaller gains, also in sum, do not interrupt a calm
+NEAR = 1.1  # times the distance of the nearest flip: up to there, fewer patches are worth more than the distance
+VAIN = 40  # tries in a row that found no fewer patches, after which a sample ends
 M = TypeVar("M", bound=Rows)
+Fewer = Callable[[State, M, Task, Tensor], Tensor]  # see `rlab.policies.base.Policy.fewer`
 
 
 @dataclass(frozen=True)
@@ -57,13 +63,16 @@ class Pruning(Rows):
     misses: Tensor  # (n,) queries of the search since it last came nearer, or since the last turn
     distance: Tensor  # (n,) of the best flip
     patches: Tensor  # (n,) of the best flip
+    most: Tensor  # (n,) the distance up to which the flip is thinned; 0 before
+    vain: Tensor  # (n,) tries in a row that did not thin it
     calm: Calm
 
     @classmethod
     def begin(cls, state: State) -> Pruning:
         none, zero = torch.zeros_like(state.assignment, dtype=torch.bool), torch.zeros_like(state.step)
         no = zero.bool()
-        return cls(no, no, zero, none, zero, zero, torch.full_like(state.distance, torch.inf), zero, Calm.begin(state))
+        far, most = torch.full_like(state.distance, torch.inf), torch.zeros_like(state.distance)
+        return cls(no, no, zero, none, zero, zero, far, zero, most, zero, Calm.begin(state))
 
     def after(self, state: State, ending: Tensor, patience: int | None = None) -> Pruning:
         """With the last answer in it; `ending` (n,) marks samples about to end, which try until `patience` tries failed in a row.
@@ -85,30 +94,40 @@ class Pruning(Rows):
         most = torch.where(thorough, len(needed[0]) if patience is None else patience, TRIES)
         turn = (
             flipped
+            & (self.most == 0)
             & (size > 0)
             & (failures < most)
             & (self.turn | ending | ((misses >= PAUSE) & (calm.queries >= CALM)))
         )
+        restored = flipped & ending & ~turn
+        most = torch.where(thorough & restored & (self.most == 0), NEAR * distance, self.most)
+        vain = torch.where((self.most == 0) | (patches < self.patches), 0, self.vain + 1)
+        tries = (most > 0) & (patches > 1) & (vain < (VAIN if patience is None else patience))
         return Pruning(
             turn=turn,
-            finished=flipped & ending & ~turn,
+            finished=restored & ~tries,
             size=size,
             needed=needed,
             failures=torch.where(turn | ending, failures, 0),
             misses=torch.where(turn, 0, misses),
             distance=distance,
             patches=patches,
+            most=most,
+            vain=vain,
             calm=calm,
         )
 
-    def instead(self, proposal: Proposal[M], state: State, task: Task) -> Proposal[M]:
-        """The proposal, or where it is the turn the best flip without its weakest changes."""
+    def instead(self, proposal: Proposal[M], state: State, task: Task, fewer: Fewer[M] | None) -> Proposal[M]:
+        """The proposal, or where it is the turn the best flip without its weakest changes, or what `fewer` proposes."""
         strength = task.grid.collect((state.x - state.x0).square())
         strength = strength.masked_fill((state.assignment == 0) | self.needed, torch.inf)
         rank = strength.sort(dim=1, stable=True).indices.argsort(1)
-        fewer = torch.where(rank < self.size[:, None], 0, state.assignment)
-        return replace(
-            proposal,
-            assignment=torch.where(self.turn[:, None], fewer, proposal.assignment),
-            rule=torch.where(self.turn, int(Accept.IF_FLIPPED), proposal.rule),
-        )
+        rest = torch.where(rank < self.size[:, None], 0, state.assignment)
+        assignment = torch.where(self.turn[:, None], rest, proposal.assignment)
+        rule = torch.where(self.turn, int(Accept.IF_FLIPPED), proposal.rule)
+        if fewer is not None:
+            thinner = fewer(state, proposal.memory, task, self.most)
+            useful = (self.most > 0) & (thinner > 0).any(1)
+            assignment = torch.where(useful[:, None], thinner, assignment)
+            rule = torch.where(self.most > 0, int(Accept.IF_FEWER), rule)
+        return replace(proposal, assignment=assignment, rule=rule)

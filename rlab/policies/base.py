@@ -30,6 +30,10 @@ class Policy(ABC, Generic[S]):
     def propose(self, state: State, memory: S, task: Task) -> Proposal[S]:
         """One proposal for every row. Draw random numbers with `rlab.core.rng` from the row's seed and step only."""
 
+    def fewer(self, state: State, memory: S, task: Task, most: Tensor) -> Tensor:
+        """For each flip an assignment (n, p) with fewer patches that may flip within the distances `most` (n,), or zeros."""
+        return torch.zeros_like(state.assignment)
+
     def __repr__(self) -> str:
         return type(self).__name__
 

@@ -25,7 +25,7 @@ from rlab.policies.belief.answers import Model, along, no_answers, observe
 from rlab.policies.belief.geometry import Geometry, check_directions, make_geometry, make_projection
 from rlab.policies.belief.levels import coarsened, group_levels, region_levels
 from rlab.policies.belief.posterior import Posterior, choose, evidence
-from rlab.policies.belief.rule import Effects, first_rate, follow_rule
+from rlab.policies.belief.rule import Effects, fewest, first_rate, follow_rule
 from rlab.policies.belief.signs import observe_side
 from rlab.policies.belief.state import BeliefState
 from rlab.priors.base import NoPrior, Prior
@@ -156,6 +156,10 @@ class Belief(Policy[BeliefState]):
         choice = follow_rule(memory, effects, state, task)
         after = replace(memory, rate=choice.frontier.rate_at(choice.steps), proposals=memory.proposals + 1)
         return Proposal(choice.assignment, torch.full_like(state.step, Accept.IF_NEARER), after)
+
+    @torch.no_grad()
+    def fewer(self, state: State, memory: BeliefState, task: Task, most: Tensor) -> Tensor:
+        return fewest(memory, self.draw(state, memory, task), state, task, most)
 
     @torch.no_grad()
     def learn(self, state: State, memory: BeliefState, task: Task) -> BeliefState:

@@ -21,6 +21,7 @@ from rlab.policies.belief.state import BeliefState
 HOTTER = (4, 16, 64)  # factors on the temperature, tried in turn while a draw repeats an earlier query
 PRICE = 2.5  # the most that a patch costs besides its change, in units of what the mean patch of the best flip costs
 DEARER = 20  # queries from the calm on until it costs that
+THINNING = (0.25, 1.0, 4.0, 16.0, 64.0)  # prices in the same unit, tried in turn to find sets of few patches
 LEAST = 0.3  # no single step after a flip aims below this share of its distance
 
 
@@ -106,6 +107,30 @@ def cheapest(
     suffices = frontier.for_effect(enough)
     steps = torch.where(flipped, nearer.minimum(suffices.maximum(least)), suffices).clamp(min=1)
     return RuleChoice(frontier.cut(steps), rival, frontier, steps)
+
+
+def fewest(memory: BeliefState, effects: Effects, state: State, task: Task, most: Tensor) -> Tensor:
+    """Of the sets with fewer patches than the best flip, within `most` (n,), the one with the fewest that suffices in a draw.
+
+    If none suffices, it is the one with the greatest effect, and zeros if there is none that was not queried before.
+    """
+    rival = likeliest(memory, effects, state)
+    rows, values = torch.arange(len(rival), device=rival.device), state.x[0].numel()
+    mean, cost, need = effects.mean[rows, rival], memory.geometry.cost, effects.need[rows, rival]
+    drawn = mean + effects.temperature[:, None, None] * effects.deviation
+    limit, known = cost_of(most, task.distance, values), (state.assignment > 0).sum(1)
+    each = cost_of(state.distance, task.distance, values) / known.clamp(min=1)
+    found, best = torch.zeros_like(state.assignment), torch.full_like(need, -torch.inf)
+    for price in THINNING:  # the higher, the fewer patches
+        frontier = make_frontier(drawn, cost, mean, price * each)
+        steps = frontier.for_cost(limit).minimum(frontier.for_effect(need)).clamp(min=1)
+        proposed, last = frontier.cut(steps), (steps - 1)[:, None]
+        effect = frontier.effect.gather(1, last)[:, 0].minimum(need)
+        patches = (proposed > 0).sum(1)
+        fits = (frontier.cost.gather(1, last)[:, 0] <= limit) & (patches > 0) & (patches < known)
+        better = fits & (effect >= best) & ~repeats(proposed, memory.answers.codes)
+        found, best = torch.where(better[:, None], proposed, found), torch.where(better, effect, best)
+    return found
 
 
 def _price(queries: Tensor) -> Tensor:

@@ -116,6 +116,10 @@ class ImaginePolicy(Policy[ImagineState]):
         after = replace(memory, belief=belief, trust=trust, forecasts=forecasts[rows, choice], proposed=chosen)
         return Proposal(chosen, torch.full_like(state.step, Accept.IF_NEARER), after)
 
+    @torch.no_grad()
+    def fewer(self, state: State, memory: ImagineState, task: Task, most: Tensor) -> Tensor:
+        return self.belief.fewer(state, memory.belief, task, most)
+
     def choose(
         self, candidates: Candidates, evidence: Evidence, belief: BeliefState, state: State, task: Task
     ) -> Tensor:
