@@ -26,7 +26,7 @@ TRIES = 3  # single patches in a row that are needed, after which the search goe
 RESERVE = 0.1  # share of the budget that is left when every patch has its turn
 GAIN = 0.03  # share of the distance; smaller gains, also in sum, do not interrupt a calm
 NEAR = 1.1  # times the distance of the nearest flip: up to there, fewer patches are worth more than the distance
-VAIN = 40  # tries in a row that found no fewer patches, after which a sample ends
+VAIN = 80  # tries in a row that found no fewer patches, after which a sample ends
 M = TypeVar("M", bound=Rows)
 Fewer = Callable[[State, M, Task, Tensor], Tensor]  # see `rlab.policies.base.Policy.fewer`
 

@@ -159,6 +159,10 @@ class Belief(Policy[BeliefState]):
 
     @torch.no_grad()
     def fewer(self, state: State, memory: BeliefState, task: Task, most: Tensor) -> Tensor:
+        if not task.labels:  # the best flip may be forgotten
+            model, drop = self._model(task.grid, memory.geometry), _drops(state.scores, memory, state, task)
+            answers = observe(memory.answers, memory.geometry, model, state.assignment, drop, self.remember + 1)
+            memory = replace(memory, answers=answers)
         return fewest(memory, self.draw(state, memory, task), state, task, most)
 
     @torch.no_grad()
@@ -220,8 +224,7 @@ class Belief(Policy[BeliefState]):
         if task.labels:
             answers, weights = observe_side(answers, weights, memory.geometry, model, state.queried, won, self.remember)
         else:
-            margins = _margins(state.answer, state, task).gather(1, memory.rivals)
-            drop = (memory.need - margins).clamp(-3, 3)
+            drop = _drops(state.answer, memory, state, task)
             answers = observe(answers, memory.geometry, model, state.queried, drop, self.remember)
         misses = torch.where(won, 0.0, memory.misses + 1)
         finer = misses >= FINER
@@ -267,6 +270,11 @@ def _assumed(grid: PatchGrid, directed: bool, shared: float, device: torch.devic
         hypotheses += [(b, s, sigma, LIFT, tau) for b, s in ALONG for sigma in REST[True] for tau in NOISE]
         doubts += [0.0] * (len(hypotheses) - len(doubts))
     return Model(tuple(hypotheses), region_levels(grid, device), shared, log_prior=tuple(doubts))
+
+
+def _drops(scores: Tensor, memory: BeliefState, state: State, task: Task) -> Tensor:
+    """(n, a): by how much scores lie below the clean margins of the rivals, in units of the initial margin."""
+    return (memory.need - _margins(scores, state, task).gather(1, memory.rivals)).clamp(-3, 3)
 
 
 def _margins(scores: Tensor, state: State, task: Task) -> Tensor:

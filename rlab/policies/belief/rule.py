@@ -19,9 +19,10 @@ from rlab.policies.belief.geometry import cost_of
 from rlab.policies.belief.state import BeliefState
 
 HOTTER = (4, 16, 64)  # factors on the temperature, tried in turn while a draw repeats an earlier query
+THINNER = (2.0, 0.5)  # the same for a flip with fewer patches; the last that repeats no earlier query counts
+HALVINGS = 12  # of the rate at which a flip with fewer patches is bought
 PRICE = 2.5  # the most that a patch costs besides its change, in units of what the mean patch of the best flip costs
 DEARER = 20  # queries from the calm on until it costs that
-THINNING = (0.25, 1.0, 4.0, 16.0, 64.0)  # prices in the same unit, tried in turn to find sets of few patches
 LEAST = 0.3  # no single step after a flip aims below this share of its distance
 
 
@@ -110,27 +111,41 @@ def cheapest(
 
 
 def fewest(memory: BeliefState, effects: Effects, state: State, task: Task, most: Tensor) -> Tensor:
-    """Of the sets with fewer patches than the best flip, within `most` (n,), the one with the fewest that suffices in a draw.
+    """Assignments (n, p) with fewer patches than the best flips, within the distances `most` (n,), likeliest to flip in a draw.
 
-    If none suffices, it is the one with the greatest effect, and zeros if there is none that was not queried before.
+    They are the coolest draws that repeat no earlier query, and zeros where each does.
     """
     rival = likeliest(memory, effects, state)
     rows, values = torch.arange(len(rival), device=rival.device), state.x[0].numel()
-    mean, cost, need = effects.mean[rows, rival], memory.geometry.cost, effects.need[rows, rival]
-    drawn = mean + effects.temperature[:, None, None] * effects.deviation
-    limit, known = cost_of(most, task.distance, values), (state.assignment > 0).sum(1)
-    each = cost_of(state.distance, task.distance, values) / known.clamp(min=1)
-    found, best = torch.zeros_like(state.assignment), torch.full_like(need, -torch.inf)
-    for price in THINNING:  # the higher, the fewer patches
-        frontier = make_frontier(drawn, cost, mean, price * each)
-        steps = frontier.for_cost(limit).minimum(frontier.for_effect(need)).clamp(min=1)
-        proposed, last = frontier.cut(steps), (steps - 1)[:, None]
-        effect = frontier.effect.gather(1, last)[:, 0].minimum(need)
-        patches = (proposed > 0).sum(1)
-        fits = (frontier.cost.gather(1, last)[:, 0] <= limit) & (patches > 0) & (patches < known)
-        better = fits & (effect >= best) & ~repeats(proposed, memory.answers.codes)
-        found, best = torch.where(better[:, None], proposed, found), torch.where(better, effect, best)
+    mean, limit = effects.mean[rows, rival], cost_of(most, task.distance, values)
+    fewer, found = (state.assignment > 0).sum(1) - 1, torch.zeros_like(state.assignment)
+    for factor in THINNER:
+        drawn = mean + (factor * effects.temperature)[:, None, None] * effects.deviation
+        proposed = strongest(drawn, memory.geometry.cost, limit, fewer)
+        found = torch.where(repeats(proposed, memory.answers.code)[:, None], found, proposed)
     return found
+
+
+def strongest(effect: Tensor, cost: Tensor, limit: Tensor, count: Tensor) -> Tensor:
+    """The assignments (n, p) of at most `count` (n,) patches with the greatest effect within a cost of `limit` (n,).
+
+    effect and cost (n, f, p). At a rate r between them the best patches maximise effect - r cost; a bisection finds the least
+    rate at which they cost no more than the limit.
+    """
+
+    def at(rate: Tensor) -> tuple[Tensor, Tensor]:
+        worth, entry = (effect - rate[:, None, None] * cost).max(1)
+        rank = worth.sort(dim=1, descending=True, stable=True).indices.argsort(1)
+        taken = (rank < count[:, None]) & (worth > 0)
+        spent = torch.where(taken, cost.gather(1, entry[:, None])[:, 0], 0.0).sum(1)
+        return torch.where(taken, entry + 1, 0), spent <= limit
+
+    low, high = torch.zeros_like(limit), count * effect.amax((1, 2)).clamp(min=0) / limit.clamp(min=1e-30)
+    for _ in range(HALVINGS):
+        rate = (low + high) / 2
+        fits = at(rate)[1]
+        low, high = torch.where(fits, low, rate), torch.where(fits, rate, high)
+    return at(high)[0]
 
 
 def _price(queries: Tensor) -> Tensor:
