@@ -235,7 +235,7 @@ class Attack:
                 ending = settled | (meter.left(samples) - 1 <= RESERVE * self.budget)
                 pruning = pruning.after(state, ending.to(device), self.patience)
                 fewer = policy.fewer if ending.any() else None
-                proposal = pruning.instead(proposal, state, env.task, fewer)
+                proposal, pruning = pruning.instead(proposal, state, env.task, fewer)
             after = read()
             trace.note(state, after, meter)
             over, settled = after.done, trace.settled(after, self.until, meter)

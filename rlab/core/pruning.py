@@ -117,17 +117,23 @@ class Pruning(Rows):
             calm=calm,
         )
 
-    def instead(self, proposal: Proposal[M], state: State, task: Task, fewer: Fewer[M] | None) -> Proposal[M]:
-        """The proposal, or where it is the turn the best flip without its weakest changes, or what `fewer` proposes."""
+    def instead(
+        self, proposal: Proposal[M], state: State, task: Task, fewer: Fewer[M] | None
+    ) -> tuple[Proposal[M], Pruning]:
+        """The proposal, or where it is the turn the best flip without its weakest changes, or what `fewer` proposes.
+
+        Where `fewer` proposes nothing, the sample may end.
+        """
         strength = task.grid.collect((state.x - state.x0).square())
         strength = strength.masked_fill((state.assignment == 0) | self.needed, torch.inf)
         rank = strength.sort(dim=1, stable=True).indices.argsort(1)
         rest = torch.where(rank < self.size[:, None], 0, state.assignment)
         assignment = torch.where(self.turn[:, None], rest, proposal.assignment)
         rule = torch.where(self.turn, int(Accept.IF_FLIPPED), proposal.rule)
-        if fewer is not None:
-            thinner = fewer(state, proposal.memory, task, self.most)
-            useful = (self.most > 0) & (thinner > 0).any(1)
-            assignment = torch.where(useful[:, None], thinner, assignment)
-            rule = torch.where(self.most > 0, int(Accept.IF_FEWER), rule)
-        return replace(proposal, assignment=assignment, rule=rule)
+        if fewer is None:
+            return replace(proposal, assignment=assignment, rule=rule), self
+        thinner, thins = fewer(state, proposal.memory, task, self.most), self.most > 0
+        found = thins & (thinner > 0).any(1)
+        assignment = torch.where(found[:, None], thinner, assignment)
+        rule = torch.where(found, int(Accept.IF_FEWER), rule)
+        return replace(proposal, assignment=assignment, rule=rule), replace(self, finished=self.finished | thins & ~found)

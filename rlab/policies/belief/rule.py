@@ -19,7 +19,7 @@ from rlab.policies.belief.geometry import cost_of
 from rlab.policies.belief.state import BeliefState
 
 HOTTER = (4, 16, 64)  # factors on the temperature, tried in turn while a draw repeats an earlier query
-THINNER = (2.0, 0.5)  # the same for a flip with fewer patches; the last that repeats no earlier query counts
+THINNER = (8.0, 2.0, 0.5)  # the same for a flip with fewer patches; the last that repeats no earlier query counts
 HALVINGS = 12  # of the rate at which a flip with fewer patches is bought
 PRICE = 2.5  # the most that a patch costs besides its change, in units of what the mean patch of the best flip costs
 DEARER = 20  # queries from the calm on until it costs that
