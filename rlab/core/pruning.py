@@ -136,4 +136,5 @@ class Pruning(Rows):
         found = thins & (thinner > 0).any(1)
         assignment = torch.where(found[:, None], thinner, assignment)
         rule = torch.where(found, int(Accept.IF_FEWER), rule)
-        return replace(proposal, assignment=assignment, rule=rule), replace(self, finished=self.finished | thins & ~found)
+        pruning = replace(self, finished=self.finished | (thins & ~found))
+        return replace(proposal, assignment=assignment, rule=rule), pruning

@@ -190,6 +190,20 @@ def test_nearer_flips_stay_and_nothing_else() -> None:
     assert torch.equal(state.answer, scores_of([-3.0]))
 
 
+def test_flips_with_fewer_patches_stay_however_far() -> None:
+    """With as many patches only a nearer one does; before the flip, nothing but a flip."""
+    env, state = begin(Script([0.1], [-1.0], [-2.0], [-0.1], [0.5], [-3.0], [-1.0]), [2.0], accept="always")
+    wanted = ([1, 0, 0, 0], [1, 1, 1, 0], [1, 1, 1, 1], [2, 0, 2, 0], [0, 1, 0, 0], [0, 2, 1, 0], [0, 2, 2, 0])
+    stays = []
+    for assignment in wanted:
+        state, outcome = env.step(state, propose([assignment], Accept.IF_FEWER))
+        stays.append((bool(outcome.accepted), state.assignment[0].tolist()))
+    nothing, first, thinner, nearer = [0, 0, 0, 0], [1, 1, 1, 0], [2, 0, 2, 0], [0, 2, 1, 0]
+    assert stays == [
+        (False, nothing), (True, first), (False, first), (True, thinner), (False, thinner), (True, nearer), (False, nearer),
+    ]  # fmt: skip
+
+
 def test_a_noisy_model_must_be_beaten_by_its_noise() -> None:
     script = Script([-0.5, -0.5], [-0.7, -0.7])
     env, calm = begin(script, [2.0, 2.0])

@@ -13,7 +13,7 @@ from rlab.core.env import State, Task
 from rlab.policies.belief import rule
 from rlab.policies.belief.answers import repeats
 from rlab.policies.belief.frontier import make_frontier
-from rlab.policies.belief.rule import Effects, RuleChoice, likeliest, redraw
+from rlab.policies.belief.rule import Effects, RuleChoice, likeliest, redraw, strongest
 from rlab.policies.belief.state import BeliefState
 from tests.policies.belief.planted import make_case
 
@@ -42,6 +42,30 @@ def test_the_rival_is_as_good_as_the_best_of_all_frontiers(flipped: bool, seed: 
     assert (reached >= best - 0.05 * best.abs()).all()  # one step of a path may lie between them
     assert (chosen == rival).float().mean() >= 0.75
     assert len(set(rival.tolist())) > 1
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_strongest_changes_of_few_patches_within_a_cost(seed: int) -> None:
+    """Against the dual: at any rate, count times the best worth plus rate times limit bounds the effect."""
+    draw = torch.Generator().manual_seed(seed)
+    n, f, p = 8, 3, 100
+    effect, cost = torch.randn(n, f, p, generator=draw), torch.rand(n, f, p, generator=draw) + 0.1
+    limit, count = 2 + 3 * torch.rand(n, generator=draw), torch.randint(4, 30, (n,), generator=draw)
+    chosen = strongest(effect, cost, limit, count)
+    taken, at = chosen > 0, (chosen - 1).clamp(min=0)[:, None]
+    spent, gained = ((values.gather(1, at)[:, 0] * taken).sum(1) for values in (cost, effect))
+    assert (spent <= limit).all()
+    assert (taken.sum(1) <= count).all()
+    worth = (effect[:, None] - torch.linspace(0, 5, 400)[:, None, None] * cost[:, None]).amax(2).clamp(min=0)
+    best = worth.sort(dim=2, descending=True).values.cumsum(2).gather(2, (count - 1)[:, None, None].expand(n, 400, 1))
+    bound = (best[..., 0] + torch.linspace(0, 5, 400) * limit[:, None]).amin(1)
+    assert (gained <= bound + 1e-4).all()
+    assert (gained >= 0.8 * bound).all()
+    free = strongest(effect, cost, torch.full((n,), 1e6), count)
+    alone = effect.amax(1).clamp(min=0).sort(dim=1, descending=True).values.cumsum(1)
+    reached = (effect.gather(1, (free - 1).clamp(min=0)[:, None])[:, 0] * (free > 0)).sum(1)
+    torch.testing.assert_close(reached, alone.gather(1, (count - 1)[:, None])[:, 0])
+    assert not strongest(effect, cost, torch.zeros(n), count).any()
 
 
 def test_only_draws_that_repeat_a_query_are_replaced_by_hotter_ones(monkeypatch: pytest.MonkeyPatch) -> None:
