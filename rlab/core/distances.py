@@ -77,6 +77,9 @@ MEASURES: dict[Measure, Callable[[Tensor, Tensor], Tensor]] = {"l2": l2, "map": 
 POWERS: dict[Measure, int] = {"l2": 2, "map": 1, "l0": 0, "linf": 8}  # a sum of |x - x0|^power grows with the distance
 
 # In table order; each is measured at the first flip and after cleanup.
+REPORTED: dict[Measure, tuple[str, float]] = {  # the name below that holds it, and the factor
+    "l2": ("l2", 1), "map": ("map255", 1 / 255), "l0": ("l0_values", 1), "linf": ("linf", 1),
+}  # fmt: skip
 NAMES = ("l0_patches", "l0_values", "l2", "linf", "map255", "relative_l2", "snr_db", "ssim")
 
 

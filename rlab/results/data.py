@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rlab.core.distances import REPORTED
 from rlab.core.setting import Setting
 from rlab.core.status import Status
 from rlab.core.trace import DISTANCE_NAMES, Improvements, best_within, tally_of
@@ -33,7 +34,7 @@ class AttackedSample:
     label: Label
     status: Status
     queries: int  # from the clean prediction to the end of cleanup; the verification is not counted here
-    distance: float  # of the nearest flip, by the minimised distance; infinite without a verified flip
+    distance: float  # of the stored input, by the minimised distance; infinite without a verified flip
     l2: float  # between the untouched and the perturbed input, as in every table
     before: Tensor  # (k,) probabilities of the untouched input, or its row of boxes, points or numbers
     after: Tensor  # (k,) the same of the perturbed input
@@ -203,12 +204,17 @@ class ResultData:
         return int(self.queries.sum()) + self.learning_queries
 
     def distances(self) -> tuple[Tensor, Tensor]:
-        """(n,), (n,): the minimised distance at the first flip and in the end; NaN without a flip."""
-        if self.setting.distance == "l2":
-            return self.flip["l2"], self.final["l2"].where(self.succeeded, math.nan)
-        ends = [(flips[0][1], flips[-1][1]) if flips else (math.nan, math.nan) for flips in self.improvements]
-        first, last = torch.tensor(ends).T
-        return first, last
+        """(n,), (n,): the minimised distance at the first flip and of the stored input; NaN without a flip.
+
+        The stored flip may lie a little farther than the nearest one (`best_within`), because it has fewer patches.
+        """
+        return self._distances(self.flip, 0), self._distances(self.final, -1).where(self.succeeded, math.nan)
+
+    def _distances(self, measured: Mapping[str, Tensor], flip: int) -> Tensor:
+        """The minimised distance among those measured; the MAP of unbounded data, which is not, from the list of flips."""
+        name, factor = REPORTED[self.setting.distance]
+        listed = torch.tensor([flips[flip][1] if flips else math.nan for flips in self.improvements])
+        return torch.where(measured[name].isnan(), listed, factor * measured[name])
 
     def tally(self) -> Tally:
         """Return the counts for the progress bar."""
@@ -255,6 +261,10 @@ class ResultData:
         flip, final = ({name: values.tolist() for name, values in each.items()} for each in (self.flip, self.final))
         return self.queries.tolist(), flip, final
 
+    @cached_property
+    def _ends(self) -> list[float]:
+        return self.distances()[1].tolist()
+
     @overload
     def __getitem__(self, at: int) -> AttackedSample: ...
 
@@ -274,7 +284,7 @@ class ResultData:
             truth=label,
             status=self.status[i],
             queries=phases["search"] + phases["cleanup"],
-            distance=self.improvements[i][-1][1] if self.status[i] is Status.SUCCEEDED else math.inf,
+            distance=self._ends[i] if self.status[i] is Status.SUCCEEDED else math.inf,
             l2=final["l2"][i],
             before=self.before[i],
             after=self.after[i],

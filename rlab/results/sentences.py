@@ -106,8 +106,8 @@ def run_sentence(result: ResultData) -> str:
     failed = f"; on {broken} the model failed to answer or to repeat its answer" if broken else ""
     if not flipped:
         return f"None of {_many(attacked, 'attacked sample')} flipped within {setting.budget} queries{failed}{left}"
-    best, patches = (median_of(v, won) for v in (result.best_within(setting.budget), result.final["l0_patches"]))
-    near = f"at a median {DISTANCE_NAMES[setting.distance]} of {setting.format_distance(best)}"
+    far, patches = (median_of(v, won) for v in (result.distances()[1], result.final["l0_patches"]))
+    near = f"at a median {DISTANCE_NAMES[setting.distance]} of {setting.format_distance(far)}"
     size = f"{patches:g} of {_many(len(setting.grid), 'patch', 'patches')}"
     cost = f"the search stopped at {median_of(result.effort, won):g} of {setting.budget:,} queries"
     facts = f"{flipped} of {_many(attacked, 'attacked sample')} flipped, {near} and {size}; {cost}"

@@ -88,7 +88,9 @@ class AttackOptions(LearningOptions, PaletteOptions):
         "too (default: yes)",
     )
     noisy: bool = Field(False, description="estimate output noise with a second clean query; flips must exceed it")
-    cleanup: bool = Field(True, description="after a flip, restore patches that are not needed (default: yes)")
+    cleanup: bool = Field(
+        True, description="after a flip, restore patches that are not needed and prefer few patches (default: yes)"
+    )
     patience: int | None = Field(
         None, ge=1, description="stop cleanup after this many failed tries in a row (default: try every patch)"
     )
