@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Literal
 
 import torch
@@ -77,9 +77,6 @@ MEASURES: dict[Measure, Callable[[Tensor, Tensor], Tensor]] = {"l2": l2, "map": 
 POWERS: dict[Measure, int] = {"l2": 2, "map": 1, "l0": 0, "linf": 8}  # a sum of |x - x0|^power grows with the distance
 
 # In table order; each is measured at the first flip and after cleanup.
-REPORTED: dict[Measure, tuple[str, float]] = {  # the name below that holds it, and the factor
-    "l2": ("l2", 1), "map": ("map255", 1 / 255), "l0": ("l0_values", 1), "linf": ("linf", 1),
-}  # fmt: skip
 NAMES = ("l0_patches", "l0_values", "l2", "linf", "map255", "relative_l2", "snr_db", "ssim")
 
 
@@ -98,3 +95,9 @@ def measure(x0: Tensor, x: Tensor, assignment: Tensor, bounds: tuple[float, floa
         "snr_db": snr_db(x0, x),
         "ssim": ssim(unit0, unit) if bounded else none,
     }
+
+
+def minimised(distance: Measure, measured: Mapping[str, Tensor], otherwise: Tensor) -> Tensor:
+    """(n,): the distance that an attack minimised among those of `measure`; `otherwise` for the MAP of unbounded data."""
+    name, factor = {"l2": ("l2", 1), "map": ("map255", 1 / 255), "l0": ("l0_values", 1), "linf": ("linf", 1)}[distance]
+    return torch.where(measured[name].isnan(), otherwise, factor * measured[name])

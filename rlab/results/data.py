@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rlab.core.distances import REPORTED
+from rlab.core.distances import minimised
 from rlab.core.setting import Setting
 from rlab.core.status import Status
 from rlab.core.trace import DISTANCE_NAMES, Improvements, best_within, tally_of
@@ -204,17 +204,11 @@ class ResultData:
         return int(self.queries.sum()) + self.learning_queries
 
     def distances(self) -> tuple[Tensor, Tensor]:
-        """(n,), (n,): the minimised distance at the first flip and of the stored input; NaN without a flip.
-
-        The stored flip may lie a little farther than the nearest one (`best_within`), because it has fewer patches.
-        """
-        return self._distances(self.flip, 0), self._distances(self.final, -1).where(self.succeeded, math.nan)
-
-    def _distances(self, measured: Mapping[str, Tensor], flip: int) -> Tensor:
-        """The minimised distance among those measured; the MAP of unbounded data, which is not, from the list of flips."""
-        name, factor = REPORTED[self.setting.distance]
-        listed = torch.tensor([flips[flip][1] if flips else math.nan for flips in self.improvements])
-        return torch.where(measured[name].isnan(), listed, factor * measured[name])
+        """(n,), (n,): the minimised distance of the first flip and of the stored one, which may not be the nearest; or NaN."""
+        ends = [(flips[0][1], flips[-1][1]) if flips else (math.nan, math.nan) for flips in self.improvements]
+        first, last = torch.tensor(ends).T
+        end = minimised(self.setting.distance, self.final, last).where(self.succeeded, math.nan)
+        return minimised(self.setting.distance, self.flip, first), end
 
     def tally(self) -> Tally:
         """Return the counts for the progress bar."""
@@ -256,14 +250,10 @@ class ResultData:
         return replace(self, **chosen)
 
     @cached_property
-    def _numbers(self) -> tuple[list[list[int]], dict[str, list[float]], dict[str, list[float]]]:
-        """Queries, and distances at the first flip and in the end, as Python numbers: tensors are slow to read one by one."""
+    def _numbers(self) -> tuple[list[list[int]], list[float], dict[str, list[float]], dict[str, list[float]]]:
+        """Queries and distances as Python numbers, because tensors are slow to read one by one."""
         flip, final = ({name: values.tolist() for name, values in each.items()} for each in (self.flip, self.final))
-        return self.queries.tolist(), flip, final
-
-    @cached_property
-    def _ends(self) -> list[float]:
-        return self.distances()[1].tolist()
+        return self.queries.tolist(), self.distances()[1].tolist(), flip, final
 
     @overload
     def __getitem__(self, at: int) -> AttackedSample: ...
@@ -276,7 +266,7 @@ class ResultData:
         if isinstance(at, slice):
             return self.where(torch.arange(len(self))[at])
         i = self.position(at)
-        label, (queries, flip, final) = self.labels[i], self._numbers
+        label, (queries, ends, flip, final) = self.labels[i], self._numbers
         phases = dict(zip(STORED, queries[i], strict=False))
         return AttackedSample(
             id=self.ids[i],
@@ -284,7 +274,7 @@ class ResultData:
             truth=label,
             status=self.status[i],
             queries=phases["search"] + phases["cleanup"],
-            distance=self._ends[i] if self.status[i] is Status.SUCCEEDED else math.inf,
+            distance=ends[i] if self.status[i] is Status.SUCCEEDED else math.inf,
             l2=final["l2"][i],
             before=self.before[i],
             after=self.after[i],
