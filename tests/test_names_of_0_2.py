@@ -51,13 +51,13 @@ FLAGS = {
         "--accept --batch-size --budget --chunk --cleanup --cluster --config --data-option --device --devices "
         "--distance --dry-run --format --goal --json --l2-penalty --labels --ladder --lead --limit --model "
         "--model-option --no-cleanup --no-noisy --noisy --out --palette --patch --patience --per-class "
-        "--policy --quiet --reach --reference --seed --sets --size --steps --surrogate --tolerance --until "
+        "--policy --quiet --reach --seed --sets --size --steps --surrogate --until "
         "--wait --workers -D -M -c -m -o -p -q "
     ),
     "benchmark verify": "--batch-size --device --json --model --model-option --quiet --trust -M -m -q",
     "benchmark run": (
-        "--batch-size --corruption --corruptions --device --dry-run --fresh --json --model --model-option "
-        "--no-corruptions --no-fresh --out --palette --quiet --require --seed --trust --wait -M -m -o -p -q "
+        "--batch-size --device --dry-run --fresh --json --model --model-option --no-fresh --out --quiet --require --seed --wait "
+        "-M -m -o -q "
     ),
     "harden": ATTACK_FLAGS
     + (
@@ -93,7 +93,7 @@ KEYS: dict[type[Options], str] = {
     CompareOptions: ATTACK_KEYS + " attacks cluster data devices keep model policies reduce workers",
     ExplainOptions: ATTACK_KEYS + " checks data keep label mask_values masks method model rule steps",
     BenchmarkOptions: ATTACK_KEYS
-    + (" cluster data devices format ladder lead models per_class reach reference sets steps tolerance workers "),
+    + (" cluster data devices format ladder lead models per_class reach sets steps workers "),
     HardenRunOptions: ATTACK_KEYS + " data evaluation harden keep model test",
     HardenOptions: (
         "adversarial_share adversary adversary_budget aimed_share amp augment balance batch_norm batch_size "
@@ -106,7 +106,7 @@ KEYS: dict[type[Options], str] = {
     + " benchmark cluster data devices doctor explain harden keep model requirements title workers",
     DoctorStage: "samples stop",
     ExplainStage: "checks methods rule samples steps",
-    BenchmarkStage: "against corruptions folder",
+    BenchmarkStage: "against folder",
     HardenStage: "attacked data",
     PriorOptions: (
         "budget data device entries group heads kind minutes models palettes patches prior prior_levels prior_width "
@@ -159,7 +159,7 @@ GONE: dict[str, tuple[Callable[[Path], object], str]] = {
     "kind: clips": (lambda folder: train_kind(folder, "clips"), "two_agents"),
     "horizon": (lambda _: check(PriorOptions, {"horizon": 60}), "leave it out"),
     "prior_minutes": (lambda _: check(PriorOptions, {"prior_minutes": 2.0}), "'minutes'"),
-    "probability:0.5,0.1": (lambda _: parse_ladder("probability:0.5,0.1"), "confidence:0.9,0.7,0.5,flip"),
+    "probability:0.5,0.1": (lambda _: parse_ladder("probability:0.5,0.1"), "expected a ladder such as times"),
     "ways": (lambda _: parse_policy("belief(ways=3)"), "'rivals'"),
     "rlab/Attack-v0": (
         lambda _: make_environment("demo:digits", "demo:digits", keep="better"),  # type: ignore[call-arg]

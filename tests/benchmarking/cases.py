@@ -17,8 +17,8 @@ from rlab.victims import TorchVictim, Victim
 from tests.helpers import PALETTE, PATCHES, exact_victim, labelled_by, make_batch
 
 FORMATS = {
-    1: ("npz", "wfdb", "webdataset", "parquet"),
-    2: ("npz", "png", "webdataset", "parquet"),
+    1: ("npz", "wfdb", "parquet"),
+    2: ("npz", "png", "parquet"),
     3: ("npz", "mp4", "frames"),
 }
 PAIRS = [(rank, form) for rank, names in FORMATS.items() for form in names]
