@@ -52,7 +52,8 @@ def without_seconds(comparison: Comparison) -> Any:
 def test_compare_by_workers(tmp_path: Path) -> None:
     def run(folder: str, *who: object) -> Comparison:
         said = rlab_command(
-            "compare", *DIGITS, *WORDS, "--policies", "square,auto", "--attacks", "square_min", "-o", tmp_path / folder, *who
+            "compare", *DIGITS, *WORDS, "--policies", "square,auto", "--attacks", "tests.comparison.planted:own_noise",
+            "-o", tmp_path / folder, *who,
         )  # fmt: skip
         assert said.code == 0, said.err
         return Comparison.load(tmp_path / folder)
