@@ -265,7 +265,7 @@ def test_attacks_say_what_they_need() -> None:
 
 def test_attacks_run_as_functions_in_a_comparison() -> None:
     model, surrogate = Linear(margin=0.8), TorchVictim(Linear(margin=0.8), outputs="logits")
-    attacks = [square_min, "benchmarks.peers.functions:square_min", function("gfcs", (surrogate,))]
+    attacks: list[Any] = [square_min, "benchmarks.peers.functions:square_min", function("gfcs", (surrogate,))]
     options: dict[str, Any] = {"palette": ["illuminate@0.3"], "patch": 4, "budget": 40, "progress": False}
     made = rlab.compare(TorchVictim(model, outputs="logits"), greys(), policies="random", attacks=attacks, **options)
     one, same, guided = list(made.outcomes.values())[1:]
