@@ -152,7 +152,6 @@ GONE: dict[str, tuple[Callable[[Path], object], str]] = {
     "agent": (lambda _: check(ExplainOptions, {"model": "a", "data": "b", "agent": "c"}), "use the method 'belief'"),
     "kind: controller": (lambda folder: train_kind(folder, "controller"), "controller was removed"),
     "belief(controller=...)": (lambda _: parse_policy("belief(controller='c')"), "controller was removed"),
-    "tolerance": (lambda _: parse_policy("auto(tolerance=1)"), "controller was removed"),
     "changes": (lambda _: parse_policy("belief(changes='single')"), "default behaviour"),
     "coarse": (lambda _: parse_policy("belief(coarse=True)"), "default behaviour"),
     "--policy agents": (lambda _: parse_policy("agents(adapt=8)"), "two_agents(agent="),

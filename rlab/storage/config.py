@@ -27,7 +27,7 @@ _CONTROLLER = "The controller was removed: the fixed rule of 'belief' and 'auto'
 _DEFAULT = "The option was removed: the belief search keeps its default behaviour"
 _BODY = "Pass template='npy' instead of body='npy'"
 _REMOVED = {  # of 0.2.0
-    "controller": _CONTROLLER, "tolerance": _CONTROLLER, "changes": _DEFAULT, "coarse": _DEFAULT, "body": _BODY,
+    "controller": _CONTROLLER, "changes": _DEFAULT, "coarse": _DEFAULT, "body": _BODY,
 }  # fmt: skip
 Edge = Annotated[float, Field(allow_inf_nan=True)]
 Bounds = tuple[Edge, Edge]  # a range may be open; no other number may be infinite
