@@ -83,7 +83,7 @@ def measure_network(folder: Path) -> Numbers:
     with network_case() as case:
         requests, outcome = case.unbroken(folder / "unbroken")
         points = case.points(requests)
-        said = {point: case.faulty(point, folder / str(point), outcome) for point in points}
+        said = {point: case.faulty(point, folder / str(point), requests, outcome) for point in points}
     for point, words in said.items():
         if words:
             print(f"{point}: {words}")
