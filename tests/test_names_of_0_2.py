@@ -70,7 +70,7 @@ FLAGS = {
         "--wait --workers -o -q "
     ),
     "report": "--data --figures --json --out --pdf --quiet --samples --track -o -q",
-    "serve": "--host --json --model --port --quiet --token -q",
+    "serve": "--host --json --port --quiet --token -q",
     "repair": "",
     "train": "--device --json --minutes --out --quiet --track --wait -o -q",
     "examples": "--out -o",
@@ -210,7 +210,14 @@ def test_what_is_gone_says_what_replaces_it(root: Path, tmp_path: Path, name: st
     assert f"`{name}`" in (root / "CHANGELOG.md").read_text(encoding="utf-8").partition("\n## 0.2.0")[0]
 
 
-def test_a_flag_that_is_gone_says_what_replaces_it() -> None:
-    printed = rlab_command("explain", "demo:digits", "demo:digits", "--agent", "agent.safetensors")
+@pytest.mark.parametrize(
+    ("words", "instead"),
+    [
+        (("explain", "demo:digits", "demo:digits", "--agent", "agent.safetensors"), "--method belief"),
+        (("serve", "runs", "--model=demo:digits"), "rlab attack MODEL DATA"),
+    ],
+)
+def test_a_flag_that_is_gone_says_what_replaces_it(words: tuple[str, ...], instead: str) -> None:
+    printed = rlab_command(*words)
     assert printed.code == 2
-    assert "--method belief" in printed.err
+    assert instead in printed.err
