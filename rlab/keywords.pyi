@@ -89,10 +89,7 @@ class CorruptKeywords(TypedDict, total=False):
 
 class HardenKeywords(TypedDict, total=False):
     from_scratch: bool
-    mode: Literal['live', 'rounds']
-    rounds: int
     epochs: int
-    fresh: bool
     adversarial_share: float
     palettes: Sequence[Sequence[str | Distortion]] | None
     entries: int

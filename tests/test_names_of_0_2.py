@@ -62,8 +62,8 @@ FLAGS = {
     "harden": ATTACK_FLAGS
     + (
         " --adversarial-share --adversary --adversary-budget --batch --compare --drop --epochs --keep-clean "
-        "--learning-rate --maker --max-clean-drop --methods --mode --onnx --policy --queries --rate --retrain "
-        "--rounds --seeds --share --test --test-option --track -T "
+        "--learning-rate --maker --max-clean-drop --methods --onnx --policy --queries --rate "
+        "--seeds --share --test --test-option --track -T "
     ),
     "audit": (
         "--batch-size --cluster --device --devices --dry-run --json --out --quiet --seed --track --until "
@@ -97,9 +97,9 @@ KEYS: dict[type[Options], str] = {
     HardenRunOptions: ATTACK_KEYS + " data evaluation harden keep model test",
     HardenOptions: (
         "adversarial_share adversary adversary_budget aimed_share amp augment balance batch_norm batch_size "
-        "consistency consistency_weight distillation_weight distorted_weight ema_decay entries epochs fresh "
-        "gradient_steps learning_rate max_clean_drop mode overshoot palettes patches patience radius_range "
-        "rounds seed step validation_attacked validation_split views weight_decay "
+        "consistency consistency_weight distillation_weight distorted_weight ema_decay entries epochs "
+        "gradient_steps learning_rate max_clean_drop overshoot palettes patches patience radius_range "
+        "seed step validation_attacked validation_split views weight_decay "
     ),
     EvaluationOptions: "attack attacked pgd_norm pgd_radius pgd_steps square_budget square_radius",
     AuditOptions: ATTACK_KEYS

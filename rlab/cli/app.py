@@ -40,6 +40,11 @@ COMMANDS = {
 _MODULES = dict.fromkeys(("agents", "examples", "filters"), "lists")  # of commands without a module of their own
 _REMOVED = {  # flags of earlier versions by command, and what to do instead
     "explain": {"--agent": "use --method belief"},
+    "harden": {
+        "--mode": "every batch is attacked with the current weights, so leave it out",
+        "--retrain": "train a prior with rlab train, and measure with --policy 'belief(prior=FILE)'",
+        "--rounds": "use --epochs, which counts all passes over the data",
+    },
     "serve": {"--model": "start a run with rlab attack MODEL DATA, and rlab serve shows it"},
 }
 _HELP = """What is the smallest change that makes my model fail, and where does my model look?

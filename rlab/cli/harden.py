@@ -35,8 +35,6 @@ class HardenFlags:
 
     test: Annotated[str | None, typer.Option(help="Data to measure on (default: a fifth of DATA)")] = None
     from_scratch: Annotated[bool | None, _flag("from_scratch")] = None
-    mode: Annotated[str | None, _flag("mode")] = None
-    rounds: Annotated[int | None, _flag("rounds")] = None
     epochs: Annotated[int | None, _flag("epochs")] = None
     adversarial_share: Annotated[float | None, _flag("adversarial_share", "--share")] = None
     learning_rate: Annotated[float | None, _flag("learning_rate", "--rate")] = None
@@ -52,7 +50,6 @@ class HardenFlags:
         str, typer.Option(help="With --compare: methods, separated by commas, with an optional radius: pgd_l2@0.5")
     ] = ",".join(METHODS)
     seeds: Annotated[int, typer.Option(min=1, help="With --compare: number of trainings per method")] = 3
-    retrain: Annotated[float, typer.Option(min=0, help="Minutes to train an agent against each measured model")] = 0
     onnx: Annotated[bool, typer.Option("--onnx", help="Also write the hardened model as ONNX")] = False
     test_option: Annotated[
         list[str] | None,
@@ -105,7 +102,7 @@ def command(
 
 
 def _load(options: HardenRunOptions, flags: HardenFlags) -> HardeningJob:
-    job = HardeningJob.load(options, flags.retrain, tell_data)
+    job = HardeningJob.load(options, tell_data)
     if options.test is None:
         held = f"{len(job.test)} of {len(job.train) + len(job.test)} samples are held out for the test"
         out.print(f"[dim]{held}; pass --test to use other data[/dim]")
@@ -147,7 +144,7 @@ def _harden(job: HardeningJob, flags: HardenFlags, folder: Path) -> str:
 def _plan(job: HardeningJob, flags: HardenFlags, folder: Path | None) -> None:
     rows = job.rows_at_most(flags.compared * flags.seeds if flags.compare else ())
     facts = {
-        "samples": len(job.train), "test samples": len(job.test), "epochs": job.options.total_epochs,
-        "mode": job.options.mode, "adversary": str(job.options.adversary), "seed": job.options.seed,
+        "samples": len(job.train), "test samples": len(job.test), "epochs": job.options.epochs,
+        "adversary": str(job.options.adversary), "seed": job.options.seed,
     }  # fmt: skip
     tell_plan(facts, rows, folder, [job.victim], job.train.x)

@@ -24,7 +24,6 @@ from rlab.hardening.evaluation import (
     RADII,
     Figures,
     Measurements,
-    PolicyFor,
     RobustnessMeasurement,
     estimate_figures,
     measure_robustness,
@@ -73,7 +72,6 @@ class HardeningComparisonOptions(Options):
     evaluation: EvaluationOptions | None = Field(
         None, description="how to measure (default: by the adversary, if a policy)"
     )
-    policy_for: PolicyFor | None = Field(None, exclude=True, description="trains an agent against each measured model")
 
     @property
     def measured_by(self) -> EvaluationOptions:
@@ -222,17 +220,16 @@ def _measure(
     unchanged: AttackResult | None,
 ) -> RobustnessMeasurement:
     """The stored measurement of a method under one seed or a new one; `unchanged` is the attack on the unchanged model."""
-    policy_for, evaluation, name = options.policy_for, options.measured_by, f"{file_name(method)}-{options.harden.seed}"
+    evaluation, name = options.measured_by, f"{file_name(method)}-{options.harden.seed}"
     trained_on = [data_fingerprint(part) for part in (data.train, data.validation) if part is not None]
 
     def make() -> RobustnessMeasurement:
         hardened = _hardened(victim, data, options.harden, method, None if out is None else out / name)
-        policy = policy_for(hardened) if policy_for else None
-        measured = measure_robustness(hardened, data.test, evaluation, unchanged, policy)
+        measured = measure_robustness(hardened, data.test, evaluation, unchanged)
         return replace(measured, attack=measured.attack if method == UNCHANGED else None)
 
     about = [victim, options.harden, trained_on]
-    return Measurements(out if policy_for is None else None, evaluation, data.test).once(name, about, make)
+    return Measurements(out, evaluation, data.test).once(name, about, make)
 
 
 def _hardened(

@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +20,9 @@ from rlab.filters import FAMILIES
 from rlab.filters.base import Filter
 from rlab.filters.palette import Entry, Palette
 from rlab.hardening.baselines import ProjectedGradient
-from rlab.hardening.options import EvaluationOptions, HardenOptions
+from rlab.hardening.options import EvaluationOptions
 from rlab.hardening.run import Hardened
 from rlab.hardening.trainable import correct, fitting_threads, goal_of
-from rlab.policies.base import Policy
-from rlab.policies.belief import BeliefPolicy
-from rlab.priors.file import read_prior
 from rlab.progress import bar
 from rlab.results.result import AttackResult, Setting, Status, from_parts, to_arrays, to_rows
 from rlab.runs.attack import run_attack
@@ -37,13 +33,11 @@ from rlab.storage.contents import Contents
 from rlab.storage.digest import digest
 from rlab.storage.lock import hold
 from rlab.storage.resume import Resume
-from rlab.training.directions import PriorOptions, train
 from rlab.victims.torch_module import TorchVictim
 
 LEVELS = 5  # severities per filter
 RADII: dict[Kind, float] = {"signal": 0.02, "image": 2 / 255, "video": 2 / 255}
 Figures = Mapping[str, Floats]
-PolicyFor = Callable[[TorchVictim], Policy[Any]]  # returns a new agent for each measured model
 MEASUREMENTS = "measurements"  # a folder
 _MEDIANS = frozenset({"agent_l2", "agent_queries"})  # the other figures are shares, summarised by their mean
 
@@ -108,12 +102,10 @@ def measure_robustness(
     batch: Batch,
     options: EvaluationOptions,
     original: AttackResult | None = None,
-    policy: Policy[Any] | None = None,
 ) -> RobustnessMeasurement:
-    """Measure a model; `original` is the attack on the model before hardening, `policy` overrides the declared one."""
+    """Measure a model; `original` is the attack on the model before hardening."""
     few, rows = options.few(batch), victim.rows.total()
-    declared = options.attack if policy is None else options.attack.model_copy(update={"policy": policy})
-    attack = declared.build(few)
+    attack = options.attack.build(few)
     if attack.goal.multilabel != victim.multilabel:
         attack = replace(attack, goal=goal_of(victim))
     with bar(len(few), "measuring") as progress:
@@ -139,16 +131,12 @@ def measure_before_after(
     test: Batch,
     options: EvaluationOptions,
     folder: Path | None,
-    policy_for: PolicyFor | None = None,
 ) -> dict[str, RobustnessMeasurement]:
-    """Measure 'before' and 'after' on test data; stored in the folder, unless a policy is trained for each model."""
-    keep = Measurements(folder if policy_for is None else None, options, test)
-    about = [hardened.original, hardened.victim]
+    """Measure 'before' and 'after' on test data; a folder stores both."""
+    keep, about = Measurements(folder, options, test), [hardened.original, hardened.victim]
 
     def measure(victim: TorchVictim, original: AttackResult | None = None) -> RobustnessMeasurement:
-        rows = victim.rows.total()
-        measured = measure_robustness(victim, test, options, original, policy_for(victim) if policy_for else None)
-        return replace(measured, rows=victim.rows.total() - rows)  # with the queries that trained the policy
+        return measure_robustness(victim, test, options, original)
 
     with nullcontext() if folder is None else hold(folder, "harden"), fitting_threads(hardened.original, test):
         before = keep.once("before", about, lambda: measure(hardened.original))
@@ -243,28 +231,3 @@ def distort(palette: Palette, batch: Batch, seed: int, device: torch.device) -> 
         palette.fill(bank, batch.bounds, own_seed + number)
         out[rows] = bank[:, 1]
     return out
-
-
-def adaptive_policy(batch: Batch, options: HardenOptions, folder: Path, minutes: float, **training: Any) -> PolicyFor:
-    """A function that trains a prior against each model, so that the attacker adapts to the defence.
-
-    It uses the palettes and patches of the hardening and trains each prior for `minutes`; `training` overrides `PriorOptions`.
-    """
-    filled, numbers = options.filled(batch), count(1)
-    values = {
-        "models": ["hardened"],
-        "data": "training samples",  # model and data are in memory; these names are only recorded
-        "palettes": filled.palettes,
-        "patches": filled.patches,
-        "entries": filled.entries,
-        "validation_interval": minutes,
-        "minutes": minutes,
-        "seed": filled.seed,
-    }
-
-    def train_against(victim: TorchVictim) -> BeliefPolicy:
-        chosen = PriorOptions.model_validate(values | {"device": victim.device.type} | training)
-        path = train([victim], batch, None, chosen, folder / f"agent-{next(numbers)}")
-        return BeliefPolicy(prior=read_prior(path)[0])
-
-    return train_against

@@ -86,7 +86,7 @@ def harden(
     with ExitStack() as stack:
         stack.enter_context(fitting_threads(original, batch))
         resume = None if out is None else stack.enter_context(open_run(Path(out), question))
-        advance = stack.enter_context(shown(progress, chosen.total_epochs, "hardening", "epochs"))
+        advance = stack.enter_context(shown(progress, chosen.epochs, "hardening", "epochs"))
         state = trainer.run(resume, advance)
     hardened = twin(original)
     hardened.model.load_state_dict(state.best)

@@ -24,7 +24,7 @@ PALETTE = ["dead_pixel@1.0", "illuminate+@1.0"]  # both ends of the range, so th
 def options(rank: int, **more: Any) -> dict[str, Any]:
     """Options that unlearn the shortcut in a second."""
     shared = {"palettes": [PALETTE], "entries": 2, "patches": [list(PATCHES[rank])], "batch_size": 32}
-    trained = {"max_clean_drop": 0.02, "learning_rate": 0.1, "rounds": 1, "epochs": 5}
+    trained = {"max_clean_drop": 0.02, "learning_rate": 0.1, "epochs": 5}
     return {**shared, **trained, "adversary": "random", "adversary_budget": 7, **more}
 
 
