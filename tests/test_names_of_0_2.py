@@ -61,9 +61,9 @@ FLAGS = {
     ),
     "harden": ATTACK_FLAGS
     + (
-        " --adversarial-share --adversary --adversary-budget --batch --compare --drop --epochs --keep-clean "
-        "--learning-rate --maker --max-clean-drop --methods --onnx --policy --queries --rate "
-        "--seeds --share --test --test-option --track -T "
+        " --adversarial-share --adversary --adversary-budget --compare --epochs "
+        "--learning-rate --max-clean-drop --methods --onnx --policy "
+        "--seeds --test --test-option --track -T "
     ),
     "audit": (
         "--batch-size --cluster --device --devices --dry-run --json --out --quiet --seed --track --until "
@@ -96,7 +96,7 @@ KEYS: dict[type[Options], str] = {
     + (" cluster data devices format ladder lead models per_class reach reference sets steps tolerance workers "),
     HardenRunOptions: ATTACK_KEYS + " data evaluation harden keep model test",
     HardenOptions: (
-        "adversarial_share adversary adversary_budget aimed_share amp augment balance batch_norm batch_size "
+        "adversarial_share adversary adversary_budget aimed_share amp augment balance batch_norm "
         "consistency consistency_weight distillation_weight distorted_weight ema_decay entries epochs "
         "gradient_steps learning_rate max_clean_drop overshoot palettes patches patience radius_range "
         "seed step validation_attacked validation_split views weight_decay "
@@ -215,6 +215,7 @@ def test_what_is_gone_says_what_replaces_it(root: Path, tmp_path: Path, name: st
     [
         (("explain", "demo:digits", "demo:digits", "--agent", "agent.safetensors"), "--method belief"),
         (("serve", "runs", "--model=demo:digits"), "rlab attack MODEL DATA"),
+        (("harden", "demo:digits", "demo:digits", "--rate", "0.01"), "--learning-rate"),
     ],
 )
 def test_a_flag_that_is_gone_says_what_replaces_it(words: tuple[str, ...], instead: str) -> None:

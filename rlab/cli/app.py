@@ -41,9 +41,16 @@ _MODULES = dict.fromkeys(("agents", "examples", "filters"), "lists")  # of comma
 _REMOVED = {  # flags of earlier versions by command, and what to do instead
     "explain": {"--agent": "use --method belief"},
     "harden": {
+        "--batch": "use --training-batch",
+        "--drop": "use --max-clean-drop",
+        "--keep-clean": "use --max-clean-drop",
+        "--maker": "use --adversary",
         "--mode": "every batch is attacked with the current weights, so leave it out",
-        "--retrain": "train a prior with rlab train, and measure with --policy 'belief(prior=FILE)'",
+        "--queries": "use --adversary-budget",
+        "--rate": "use --learning-rate",
+        "--retrain": "train a prior with rlab train, and measure with --policy \"belief(prior='FILE')\"",
         "--rounds": "use --epochs, which counts all passes over the data",
+        "--share": "use --adversarial-share",
     },
     "serve": {"--model": "start a run with rlab attack MODEL DATA, and rlab serve shows it"},
 }

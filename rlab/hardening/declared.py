@@ -125,7 +125,7 @@ def training_rows(samples: int, options: HardenOptions, each: int | None) -> int
     held = round(options.validation_split * samples)
     train = samples - held
     judged = min(held, options.validation_attacked) * (each + 1)
-    batches = [min(options.batch_size, train - at) for at in range(0, train, options.batch_size)]
+    batches = [min(options.training_batch, train - at) for at in range(0, train, options.training_batch)]
     harder = sum(max(1, round(options.adversarial_share * size)) for size in batches) * options.views
     passes = train * (2 if options.distillation_weight else 1) + harder
     epoch = passes + (len(SHARES) + 1) * held + judged

@@ -45,6 +45,7 @@ class HardenOptions(Options):
     removed: ClassVar[Mapping[str, str]] = {
         "rounds": "use 'epochs', which counts all passes over the data",
         "mode": "every batch is attacked with the current weights, so leave it out",
+        "batch_size": "use 'training_batch'",
         "fresh": "every batch is attacked with the current weights, so leave it out",
     }
     from_scratch: bool = Field(False, description="train from random weights with SGD, instead of fine-tuning")
@@ -81,11 +82,13 @@ class HardenOptions(Options):
         1e-3, gt=0, description="peak learning rate of AdamW, or SGD from scratch (default: 0.001; from scratch 0.1)"
     )
     weight_decay: float = Field(1e-4, ge=0, description="weight decay of the optimizer")
-    batch_size: int = Field(128, ge=2, description="training batch size (default: 128)")
+    training_batch: int = Field(128, ge=2, description="samples in a training step (default: 128)")
     distillation_weight: float = Field(0.5, ge=0, le=1, description="weight of the original's output in the targets")
     ema_decay: float = Field(0.99, ge=0, lt=1, description="decay of the exponential moving average of the weights")
     batch_norm: Literal["frozen", "train"] = Field("train", description="freeze or train BatchNorm statistics")
-    max_clean_drop: float = Field(0.01, ge=0, le=1, description="maximum loss of clean accuracy (default: 0.01 or 1%)")
+    max_clean_drop: Annotated[float, Accepts(float | str)] = Field(
+        0.01, ge=0, le=1, description="maximum loss of clean accuracy (default: 0.01 or 1%)"
+    )
     validation_split: float = Field(0.1, gt=0, lt=1, description="share held out if you pass no validation data")
     validation_attacked: int = Field(512, ge=1, description="validation samples attacked after each epoch")
     patience: int | None = Field(None, ge=1, description="stop after this many epochs without gain (default: never)")

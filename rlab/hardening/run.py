@@ -73,7 +73,6 @@ def harden(
         unseen = unseen and relabelled(unseen, victim.own_classes)
     chosen = chosen.filled(batch)
     train, judged_on = _split(batch, unseen, chosen)
-    original.chunk = max(original.chunk, min(chosen.batch_size, len(train)))
     trainer = HardeningTrainer(original, train, judged_on, chosen)
     question = {
         "command": "harden",

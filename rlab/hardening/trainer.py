@@ -66,7 +66,7 @@ class HardeningTrainer:
             draw_weights(self.victim.model, options.seed)
         self.optimizer = optimizer_for(self.victim.model, options)
         self.start = take(self.victim.model)
-        self.steps = math.ceil(len(train) / options.batch_size)
+        self.steps = math.ceil(len(train) / options.training_batch)
         self.decay = min(options.ema_decay, max(0.0, 1 - _AVERAGED / (self.steps * options.epochs)))
 
     def run(self, resume: Resume | None, progress: Progress) -> TrainerState:
@@ -168,7 +168,7 @@ class HardeningTrainer:
         weights = class_weights(state.latest) if self.options.balance else torch.ones_like(state.latest)
         order = torch.randperm(len(self.batch), generator=Generator().manual_seed(seed))
         total, flipped, ema = 0.0, torch.zeros_like(state.latest), state.ema
-        for at, rows in enumerate(order.split(self.options.batch_size)):
+        for at, rows in enumerate(order.split(self.options.training_batch)):
             self._schedule(state.epochs * self.steps + at)
             self.victim.model.eval()
             batch = self.source.take(self.victim, rows, weights, seed + 17 * at)

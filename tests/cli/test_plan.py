@@ -25,7 +25,7 @@ ATTACK = [*DIGITS, "--budget", 20]
 MAKE = ["benchmark", "make", *DIGITS, "--patch", 2, "--ladder", "times:1.5", "--steps", 5, "--budget", 60]
 EXPLAIN = ["explain", *DIGITS, "--compare", "--steps", 4, "--pictures", 0]
 EXPLAIN += ["--method", "occlusion,gradcam,credit(sets=20,episodes=1)"]
-HARDEN = ["harden", *DIGITS[:2], "--limit", 20, "--budget", 12, "--epochs", 1, "--queries", 4]
+HARDEN = ["harden", *DIGITS[:2], "--limit", 20, "--budget", 12, "--epochs", 1, "--adversary-budget", 4]
 AUDIT = ["audit", "audit.yaml"]
 
 

@@ -102,7 +102,12 @@ def test_recorded_noise_hardens_at_its_ratio_to_the_signal(tmp_path: Path) -> No
 
 @pytest.mark.parametrize(
     ("gone", "instead"),
-    [({"rounds": 2}, "use 'epochs'"), ({"mode": "rounds"}, "leave it out"), ({"fresh": False}, "leave it out")],
+    [
+        ({"batch_size": 32}, "use 'training_batch'"),
+        ({"rounds": 2}, "use 'epochs'"),
+        ({"mode": "rounds"}, "leave it out"),
+        ({"fresh": False}, "leave it out"),
+    ],
 )
 def test_what_is_gone_says_what_to_do_instead(gone: dict[str, Any], instead: str) -> None:
     run = {"model": "m", "data": "d", "harden": gone}
