@@ -170,8 +170,10 @@ def _parameters(kind: type[Options], without: Sequence[str], section: Section | 
         kind_of_flag = str if name in _NESTED else flag_type(field)
         if name not in (*_ARGUMENTS, *without, *(section.names if section else ())) and kind_of_flag is not None:
             yield _parameter(name, kind_of_flag, _option(name, field, kind_of_flag))
-    for name in section.names if section else ():
-        yield _parameter(name, flag_type(section.kind.model_fields[name]), flag_of(section.kind, name, section.title))
+    if section is not None:
+        for name in section.names:
+            inner = flag_type(section.kind.model_fields[name])
+            yield _parameter(name, inner, flag_of(section.kind, name, section.title))
     for name, (nested, _, _) in _NESTED.items():
         if name in kind.model_fields:
             for own, key in _OWN_FLAGS[name].items():

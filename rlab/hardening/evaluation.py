@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +32,7 @@ from rlab.runs.options import make_attack
 from rlab.stats import Estimate, Floats, over_seeds, ratio_over_seeds
 from rlab.storage.contents import Contents
 from rlab.storage.digest import digest
-from rlab.storage.lock import hold
-from rlab.storage.resume import Resume
+from rlab.storage.resume import Resume, open_run
 from rlab.victims.torch_module import TorchVictim
 
 LEVELS = 5  # severities per filter
@@ -127,38 +127,37 @@ def measure_robustness(
 
 
 def measure_before_after(
-    hardened: Hardened,
-    test: Batch,
-    options: EvaluationOptions,
-    folder: Path | None,
+    hardened: Hardened, test: Batch, options: EvaluationOptions, folder: Path | None
 ) -> dict[str, RobustnessMeasurement]:
     """Measure 'before' and 'after' on test data; a folder stores both."""
-    keep, about = Measurements(folder, options, test), [hardened.original, hardened.victim]
+    about = [hardened.original, hardened.victim]
+    with ExitStack() as stack:
+        stack.enter_context(fitting_threads(hardened.original, test))
+        question = {"command": "measure robustness"}
+        resume = None if folder is None else stack.enter_context(open_run(folder / MEASUREMENTS, question))
 
-    def measure(victim: TorchVictim, original: AttackResult | None = None) -> RobustnessMeasurement:
-        return measure_robustness(victim, test, options, original)
+        def measured(when: str, victim: TorchVictim, original: AttackResult | None = None) -> RobustnessMeasurement:
+            make = partial(measure_robustness, victim, test, options, original)
+            return measured_once(resume, when, make, options, test, about)
 
-    with nullcontext() if folder is None else hold(folder, "harden"), fitting_threads(hardened.original, test):
-        before = keep.once("before", about, lambda: measure(hardened.original))
-        return {"before": before, "after": keep.once("after", about, lambda: measure(hardened.victim, before.attack))}
+        before = measured("before", hardened.original)
+        return {"before": before, "after": measured("after", hardened.victim, before.attack)}
 
 
-class Measurements:
-    """Measurements stored in a folder, if there is one, and repeated if the options, the data or the model change."""
-
-    def __init__(self, folder: Path | None, options: EvaluationOptions, test: Batch) -> None:
-        self.resume = None if folder is None else Resume(folder / MEASUREMENTS, {"command": "measure robustness"})
-        if self.resume is not None:
-            self.resume.clean()
-        named = {key: contents.mark() for key, contents in named_in(options.plain()).items()}
-        self.inputs = [options, named, data_fingerprint(test)]
-
-    def once(self, key: str, about: object, make: Callable[[], RobustnessMeasurement]) -> RobustnessMeasurement:
-        """The stored measurement or a new one; `about` is what it depends on besides the options and the test data."""
-        if self.resume is None:
-            return make()
-        whole = Contents.of([self.inputs, about])
-        return RobustnessMeasurement.of(self.resume.step(key, whole, lambda: make().tree(), stale="remake"))
+def measured_once(
+    resume: Resume | None,
+    key: str,
+    make: Callable[[], RobustnessMeasurement],
+    options: EvaluationOptions,
+    test: Batch,
+    about: object,
+) -> RobustnessMeasurement:
+    """The stored measurement, or a new one if the options, the test data or `about` changed or nothing is stored."""
+    if resume is None:
+        return make()
+    named = {name: contents.mark() for name, contents in named_in(options.plain()).items()}
+    whole = Contents.of([options, named, data_fingerprint(test), about])
+    return RobustnessMeasurement.of(resume.step(key, whole, lambda: make().tree(), stale="remake"))
 
 
 def _square(victim: TorchVictim, batch: Batch, options: EvaluationOptions) -> Floats:
