@@ -132,8 +132,7 @@ IMPORTED = (
 )
 BELIEF = "prior='none', temperature=0.1, warming=0.01, bold=1.0, shrink=0.65, remember=40, central=0.25, relevance=0.8"
 METHODS = (
-    "belief credit mask rise sobol kernel_shap lime hsic occlusion captum_occlusion middle gradcam gradcam++ ablationcam "
-    "scorecam integrated_gradients"
+    "belief mask rise kernel_shap lime occlusion middle gradcam gradcam++ ablationcam scorecam integrated_gradients"
 )
 MEASURED = (
     "errors warnings clean_accuracy success median_l2 median_snr median_queries median_patches dice iou pointing energy deletion "

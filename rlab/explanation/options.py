@@ -41,7 +41,7 @@ from rlab.storage.resume import Mark
 from rlab.victims.base import Victim
 from rlab.victims.torch_module import TorchVictim
 
-COMPARED = ("belief", "credit", "rise(masks=1000)", "occlusion", "middle")  # default methods of a comparison
+COMPARED = ("belief", "rise(masks=1000)", "occlusion", "middle")  # default methods of a comparison
 COMPARED_LAYERS = ("gradcam", "gradcam++", "ablationcam", "scorecam")  # and those for torch models
 NOT_FOUND = "holds nothing that the model finds"
 Tell = Callable[[Explanation, Batch], None]  # called after each method
@@ -53,7 +53,7 @@ class ExplainOptions(RunOptions):
 
     method: Annotated[tuple[str, ...] | None, Accepts(str | Sequence[str] | None)] = Field(
         None,
-        description="methods: belief, waves, credit, mask, rise, occlusion, gradcam, ..., repeated or separated by commas, with "
+        description="methods: belief, waves, mask, rise, occlusion, gradcam, ..., repeated or separated by commas, with "
         "options in brackets (default: belief, which we recommend; several with --compare)",
     )
     label: int | str | None = Field(

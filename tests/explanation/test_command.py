@@ -20,13 +20,13 @@ from tests.command import rlab_command
 
 @pytest.mark.parametrize("kind", ["ecg", "digits", "clips"])
 def test_maps_arrays_and_pictures(kind, tmp_path):
-    words = ["--limit", 2, "--method", f"credit(sets=12,episodes={int(kind != 'clips')})", "--pictures", 1]
+    words = ["--limit", 2, "--method", "rise(masks=12)", "--pictures", 1]
     result = rlab_command("explain", f"demo:{kind}", f"demo:{kind}", *words, "--out", tmp_path / "out")
     assert result.code == 0, result.err
-    stored = load_file(tmp_path / "out" / "credit.safetensors")
+    stored = load_file(tmp_path / "out" / "rise.safetensors")
     batch = rlab.load(f"demo:{kind}", limit=2)
     assert stored["maps"].shape == stored["mask"].shape == (2, *batch.size)
-    with np.load(tmp_path / "out" / "credit.npz", allow_pickle=False) as arrays:
+    with np.load(tmp_path / "out" / "rise.npz", allow_pickle=False) as arrays:
         assert tuple(arrays["ids"]) == batch.ids
         assert (arrays["mask"] == stored["mask"].numpy()).all()
     suffixes = sorted(path.suffix for path in (tmp_path / "out" / "pictures").iterdir())
@@ -34,7 +34,7 @@ def test_maps_arrays_and_pictures(kind, tmp_path):
     for path in (tmp_path / "out" / "pictures").iterdir():
         shown = Image.open(path)
         assert np.asarray(shown.convert("RGB")).std() > 5  # not blank
-    (row, *_) = read_csv(tmp_path / "out" / "credit_by_class.csv")
+    (row, *_) = read_csv(tmp_path / "out" / "rise_by_class.csv")
     assert 0 < float(row["probability"]) <= 1
     page = (tmp_path / "out" / "report.html").read_text()
     assert row["class"] in page
@@ -190,10 +190,10 @@ def test_a_file_of_an_attack_builds_the_same_attack():
 
 def test_options_of_an_explanation():
     options = ExplainOptions.model_validate(
-        FILE | {"class": 3, "mask_values": "1,3", "method": "credit,rise(masks=10, cells=3)"}
+        FILE | {"class": 3, "mask_values": "1,3", "method": "occlusion,rise(masks=10, cells=3)"}
     )
     assert (options.label, options.mask_values) == (3, (1, 3))
-    assert [method.name for method in options.methods()] == ["credit", "rise"]
+    assert [method.name for method in options.methods()] == ["occlusion", "rise"]
     labels = options.labels(rlab.load("demo:digits", limit=2))
     assert labels is not None
     assert labels.tolist() == [3, 3]
