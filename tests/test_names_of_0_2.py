@@ -71,7 +71,6 @@ FLAGS = {
     ),
     "report": "--data --figures --json --out --pdf --quiet --samples --track -o -q",
     "serve": "--host --json --model --port --quiet --token -q",
-    "repair": "",
     "train": "--device --json --minutes --out --quiet --track --wait -o -q",
     "examples": "--out -o",
     "agents": "",

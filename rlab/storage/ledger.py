@@ -21,6 +21,8 @@ from rlab.errors import FolderError, InputError
 from rlab.storage.stored import open_stored, strange
 
 LEDGER, PARTS, LEFTOVER = "ledger.sqlite", "parts", ".part"
+AGAIN = "run the same command again, which makes only what is missing"  # after a deleted file of a run
+ELSEWHERE = "restore it from a copy, or run the same command with another folder"
 THREADS = "threads"  # the step that holds the number of threads: a fact, no result
 TABLES = """
 create table if not exists asked (value text not null, versions text not null);
@@ -222,9 +224,8 @@ def _select(folder: Path, query: str, *values: str) -> list[Any]:
         return [] if read_question(db, folder) is None else db.execute(query, values).fetchall()
 
 
-def remove_leftovers(folder: Path) -> list[str]:
-    """Remove half-written files and folders and return their names; runs inside the folder remove their own."""
-    names = []
+def remove_leftovers(folder: Path) -> None:
+    """Remove half-written files and folders; runs inside the folder remove their own."""
     for parent, folders, files in os.walk(folder):
         for name in [name for name in (*folders, *files) if name.endswith(LEFTOVER)]:
             path = Path(parent, name)
@@ -232,9 +233,7 @@ def remove_leftovers(folder: Path) -> list[str]:
                 shutil.rmtree(path, ignore_errors=True)
             else:
                 path.unlink(missing_ok=True)
-            names.append(name)
         folders[:] = [name for name in folders if not Path(parent, name, LEDGER).exists()]
-    return names
 
 
 def file_digest(path: Path) -> str:
@@ -250,14 +249,11 @@ def check_digest(path: Path, digest: str | None) -> None:
     try:
         if digest in (None, file_digest(path)):
             return
+    except FileNotFoundError as error:
+        raise FolderError(f"{path} is missing: {AGAIN}") from error
     except OSError as error:
-        raise FolderError(f"cannot read {path}: {error.strerror}. {advice(path.parent)}") from error
-    raise FolderError(f"{path} is damaged: its content has changed since rlab wrote it. {advice(path.parent)}")
-
-
-def advice(folder: Path) -> str:
-    run = folder.parent if folder.name == PARTS else folder
-    return f"Run `rlab repair {run}` to keep the intact results, then the run's own command to redo the rest"
+        raise FolderError(f"cannot read {path}: {error.strerror}") from error
+    raise FolderError(f"{path} is damaged, its content has changed since rlab wrote it: delete it and {AGAIN}")
 
 
 @contextmanager
@@ -269,7 +265,7 @@ def reading(folder: Path) -> Iterator[None]:
         if isinstance(error, InputError):
             raise
         why = f"{type(error).__name__} {' '.join(str(error).split())}"
-        raise FolderError(f"{folder} is damaged or was edited: {why}. {advice(folder)}") from error
+        raise FolderError(f"{folder} is damaged or was edited ({why}): {ELSEWHERE}") from error
 
 
 @contextmanager
@@ -282,4 +278,4 @@ def one_sentence(folder: Path) -> Iterator[None]:
     except (sqlite3.Error, ValueError, TypeError) as error:
         if isinstance(error, InputError):
             raise
-        raise FolderError(f"cannot read {folder / LEDGER}: it is damaged ({error}). {advice(folder)}") from error
+        raise FolderError(f"{folder / LEDGER} is damaged ({error}): {ELSEWHERE}") from error

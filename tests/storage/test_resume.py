@@ -241,10 +241,10 @@ def test_a_run_continues_with_another_patch_version_and_not_with_another_minor_v
     assert versions == current_versions()
     assert versions.keys() == {"rlab", "Python", "torch", "device"}
     major, minor, *_ = __version__.split(".")
-    monkeypatch.setattr("rlab.storage.resume.__version__", f"{major}.{minor}.99")
+    monkeypatch.setattr("rlab.storage.question.__version__", f"{major}.{minor}.99")
     monkeypatch.setattr("torch.__version__", "99.0")
     assert open_again(tmp_path / "run").step("a", "", stop) == 1
-    monkeypatch.setattr("rlab.storage.resume.__version__", f"{major}.{int(minor) + 1}.0")
+    monkeypatch.setattr("rlab.storage.question.__version__", f"{major}.{int(minor) + 1}.0")
     with pytest.raises(FolderError):
         open_again(tmp_path / "run")
     assert read_versions(tmp_path / "run") == versions
