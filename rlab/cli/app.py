@@ -13,7 +13,7 @@ import typer
 import typer.main
 
 from rlab.cli.help import Command, Group, written_help
-from rlab.errors import Notice, OptionError
+from rlab.errors import Notice
 
 _USUAL = warnings.formatwarning
 COMMANDS = {
@@ -58,8 +58,6 @@ def make_app(words: Sequence[str], guarded: Guard) -> Callable[[Sequence[str]], 
     if "_RLAB_COMPLETE" in os.environ:  # the shell completes a command
         given = (os.environ.get("_TYPER_COMPLETE_ARGS") or os.environ.get("COMP_WORDS", "")).split()[1:]
     called = next((word for word in given if not word.startswith("-")), "")
-    if called == "explain" and any(word.partition("=")[0] == "--agent" for word in words):  # a flag of 0.2.0
-        raise OptionError("--agent was removed with the method 'instant': use --method belief")
     for name, about in COMMANDS.items():
         if name != called:
             app.command(name, cls=Command, help=about)(lambda: None)  # it is not called

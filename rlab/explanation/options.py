@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import Annotated, Any, TypedDict, Unpack
 import numpy as np
 import torch
 from PIL import Image, UnidentifiedImageError
-from pydantic import AliasChoices, Field, ValidationInfo, field_validator, model_validator
+from pydantic import AliasChoices, Field, ValidationInfo, field_validator
 from torch import Tensor
 
 from rlab.data.batch import Batch
@@ -68,13 +68,6 @@ class ExplainOptions(RunOptions):
     rule: str = Field(RULE, description="rule that turns a map into a mask: otsu, or share:0.2")
     steps: int = Field(STEPS, ge=2, description="steps for insertion and deletion")
     checks: bool = Field(True, description="score stability over seeds and run the sanity check")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _without_agent(cls, values: Any) -> Any:
-        if isinstance(values, Mapping) and "agent" in values:
-            raise ValueError("the option 'agent' was removed with the method 'instant': use the method 'belief'")
-        return values
 
     @field_validator("method", "mask_values", mode="before")
     @classmethod

@@ -80,7 +80,6 @@ BLACK_BOX = (Rise, Drise, KernelShap, Lime, Occlusion, Middle)
 WHITE_BOX = (GradCam, GradCamPlusPlus, AblationCam, ScoreCam, IntegratedGradients)
 METHODS: dict[str, type[Method]] = {method.name: method for method in (*OURS, *BLACK_BOX, *WHITE_BOX)}
 DEFAULT = "belief"
-REMOVED = {"instant": "belief"}  # removed methods and their replacements
 
 
 def parse_method(spec: str | Method, attack: AttackOptions | None = None) -> Method:
@@ -88,8 +87,6 @@ def parse_method(spec: str | Method, attack: AttackOptions | None = None) -> Met
     if isinstance(spec, Method):
         return spec
     name, options = parse_call(spec, "a method like 'belief' or 'rise(masks=1000)'")
-    if name in REMOVED:
-        raise OptionError(f"the method {name!r} was removed: use {REMOVED[name]!r}")
     if name not in METHODS:
         raise OptionError(f"unknown method {name!r}.{did_you_mean(name, METHODS)} Known methods: {', '.join(METHODS)}")
     return METHODS[name].of(options, attack or check(AttackOptions, {}))

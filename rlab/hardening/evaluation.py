@@ -25,7 +25,7 @@ from rlab.hardening.options import EvaluationOptions, HardenOptions
 from rlab.hardening.run import Hardened
 from rlab.hardening.trainable import correct, fitting_threads, goal_of
 from rlab.policies.base import Policy
-from rlab.policies.belief import BeliefPolicy
+from rlab.policies.belief import Belief
 from rlab.priors.file import read_prior
 from rlab.progress import bar
 from rlab.results.result import AttackResult, Setting, Status, from_parts, to_arrays, to_rows
@@ -262,9 +262,9 @@ def adaptive_policy(batch: Batch, options: HardenOptions, folder: Path, minutes:
         "seed": filled.seed,
     }
 
-    def train_against(victim: TorchVictim) -> BeliefPolicy:
+    def train_against(victim: TorchVictim) -> Belief:
         chosen = PriorOptions.model_validate(values | {"device": victim.device.type} | training)
         path = train([victim], batch, None, chosen, folder / f"agent-{next(numbers)}")
-        return BeliefPolicy(prior=read_prior(path)[0])
+        return Belief(prior=read_prior(path)[0])
 
     return train_against

@@ -93,12 +93,8 @@ def _check_schema(db: sqlite3.Connection, folder: Path) -> None:
     with closing(sqlite3.connect(":memory:")) as own:
         own.executescript(TABLES)
         expected = set(own.execute(_SCHEMA))
-    found = set(db.execute(_SCHEMA))
-    if found <= expected:
+    if set(db.execute(_SCHEMA)) <= expected:
         return
-    columns = {row[1] for row in db.execute("pragma table_info(asked)")}
-    if "versions" not in columns and {kind for kind, *_ in found} <= {"table", "index"}:
-        raise FolderError(f"{folder} was made by rlab 0.2.0 or earlier: run the command again with this version")
     raise FolderError(f"{folder / LEDGER} is not a ledger of rlab: it holds other tables, so rlab does not read it")
 
 

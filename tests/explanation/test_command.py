@@ -8,12 +8,11 @@ from safetensors.torch import load_file
 
 import rlab
 from rlab.data.batch import Batch
-from rlab.errors import DataError, InputError
+from rlab.errors import DataError
 from rlab.explanation.files import read_inputs
 from rlab.explanation.options import COMPARED, COMPARED_LAYERS, ExplainOptions, read_masks
 from rlab.explanation.run import MinimalMask
 from rlab.runs.options import RunOptions, make_attack
-from rlab.storage.config import check
 from rlab.storage.files import read_csv
 from tests.command import rlab_command
 
@@ -128,8 +127,8 @@ def test_python_stores_what_the_command_stores(compare, tmp_path):
         (["--class", "99"], "class 99 is not one of the model's"),
         (["--masks", "nowhere"], "there is no folder 'nowhere'"),
         (["--mask-values", "1"], "add --masks"),
-        (["--method", "instant"], "was removed: use 'belief'"),
-        (["--compare", "--method", "mask"], "no longer scored"),
+        (["--method", "hsic"], "unknown method 'hsic'"),
+        (["--compare", "--method", "mask"], "cannot be scored"),
     ],
 )
 def test_bad_input_is_one_sentence(arguments, why, tmp_path):
@@ -184,8 +183,6 @@ def test_a_file_of_an_attack_builds_the_same_attack():
     (mask,) = options.model_copy(update={"method": ("mask",)}).methods()
     assert isinstance(mask, MinimalMask)
     assert mask.attack == options.attack_options()
-    with pytest.raises(InputError, match="'agent' was removed"):
-        check(ExplainOptions, FILE | {"agent": "a.safetensors"})
 
 
 def test_options_of_an_explanation():

@@ -193,9 +193,8 @@ BLACK_BOX = CallableVictim(lambda x: x.reshape(len(x), -1)[:, :3], outputs="logi
     ("call", "error", "words"),
     [
         (lambda: parse_method("gradcan"), OptionError, "Did you mean 'gradcam'"),
-        (lambda: parse_method("instant(policy='random')"), OptionError, "was removed: use 'belief'"),
-        (lambda: parse_methods(["belief,mask"], scored=True), OptionError, "'mask' is no longer scored"),
-        (lambda: judged("mask"), OptionError, "'mask' is no longer scored"),
+        (lambda: parse_methods(["belief,mask"], scored=True), OptionError, "'mask' cannot be scored"),
+        (lambda: judged("mask"), OptionError, "'mask' cannot be scored"),
         (judged, OptionError, "at least one method"),
         (lambda: parse_methods(["rise,rise(masks=3)"]), OptionError, "'rise' is named twice"),
         (lambda: parse_method("rise(maskz=3)"), InputError, "does not take the options maskz"),

@@ -23,7 +23,7 @@ from rlab.hardening.evaluation import (
 )
 from rlab.hardening.options import HardenOptions
 from rlab.hardening.trainable import fitting_threads
-from rlab.policies.belief import BeliefPolicy
+from rlab.policies.belief import Belief
 from rlab.priors.trained import TrainedPrior
 from rlab.runs.options import make_attack
 from rlab.storage.config import check
@@ -114,7 +114,7 @@ def test_a_prior_is_trained_for_each_model(tmp_path: Path) -> None:
     options = check(HardenOptions, {"palettes": [PALETTE], "patches": [list(PATCHES[2])], "entries": 2})
     train_against = adaptive_policy(toy.batch, options, tmp_path, 0.005, **small)
     policies = [train_against(toy.victim) for _ in range(2)]
-    assert all(isinstance(policy, BeliefPolicy) and isinstance(policy.prior, TrainedPrior) for policy in policies)
+    assert all(isinstance(policy, Belief) and isinstance(policy.prior, TrainedPrior) for policy in policies)
     assert {path.name for path in tmp_path.iterdir()} == {"agent-1", "agent-2"}
     assert toy.victim.rows["train"] > 0
 
