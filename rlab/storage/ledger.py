@@ -112,10 +112,10 @@ def read_question(db: sqlite3.Connection, folder: Path) -> Question | None:
         if not db.execute("select 1 from sqlite_master").fetchone():
             return None
         row = db.execute("select value, versions from asked").fetchone()
-        return None if row is None else parse_question(*row)
+        return None if row is None else _parse_question(*row)
 
 
-def parse_question(values: str, versions: str) -> Question:
+def _parse_question(values: str, versions: str) -> Question:
     """Parse both from JSON; raise TypeError or ValueError if they are damaged."""
     question = Question(json.loads(values), json.loads(versions))
     if not all(isinstance(part, dict) for part in (question.values, question.versions)):
@@ -160,7 +160,7 @@ def read_versions(folder: Path) -> dict[str, str]:
     steps = _select(folder, "select value from steps where key = ? and finished = 1", THREADS)
     with reading(folder):
         threads = [(THREADS, str(json.loads(value)["count"])) for (value,) in steps]
-    return parse_question(*rows[0]).versions | dict(threads) if rows else {}
+    return _parse_question(*rows[0]).versions | dict(threads) if rows else {}
 
 
 def read_steps(folder: Path, prefix: str) -> list[Any]:
