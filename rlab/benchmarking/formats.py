@@ -14,7 +14,7 @@ import json
 import tarfile
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
 import numpy as np
@@ -32,6 +32,7 @@ from rlab.errors import DataError, OptionError
 from rlab.filters.palette import bounded
 from rlab.storage.digest import digest
 from rlab.storage.files import write_atomically
+from rlab.storage.ledger import PARTS
 from rlab.storage.outside import regular
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -77,6 +78,13 @@ class Joined(Format):
 
     def digest(self, path: Path) -> str:
         return digest(self.read(path).float(), length=64)
+
+    def whole(self, part: str) -> PurePosixPath | None:
+        """The one file that the level of this part is joined into; None if there may be several, or if it is no part."""
+        level = PurePosixPath(part).parent
+        if self.most is not None or not level.is_relative_to(PARTS):
+            return None
+        return PurePosixPath(f"{level.relative_to(PARTS)}{self.ending}")
 
     @abstractmethod
     def pack(self, file: IO[bytes], x: Tensor, y: Sequence[int], ids: Sequence[str]) -> None:

@@ -23,7 +23,7 @@ from rlab.benchmarking.ladder_search import LadderSearch
 from rlab.benchmarking.placed import SIXTHS, TRIED, calibrated_on, palette_reach
 from rlab.benchmarking.sample_files import SetPlan
 from rlab.benchmarking.scores import JOINED
-from rlab.benchmarking.sets import Agreement, Making, make_sets, stored_attack
+from rlab.benchmarking.sets import Agreement, Making, is_whole, make_sets, stored_attack
 from rlab.benchmarking.single import Shape
 from rlab.benchmarking.whole import Scale, write_whole
 from rlab.core.checks import need_classes
@@ -73,8 +73,9 @@ def make_benchmark(
     inputs = {"the data": data_fingerprint(batch), "the attack": Contents.of(attack)}
     inputs |= {f"the model {name}": contents for name, contents in known.items()}
     question = {"command": "benchmark make", **config, **inputs, **named_in(config)}
-    with open_run(Path(folder), question) as resume:
-        if not (Path(folder) / METADATA).exists():
+    with open_run(Path(folder), question, parts=False) as resume:
+        if not is_whole(resume, form):
+            resume.unfinish()
             check_palette(attack.palette, batch.x[:4], batch.bounds)
             making = Making(resume, form, batch, config, declared, attack)
             scale = _scale(making, victims, known)

@@ -213,8 +213,6 @@ _EXAMPLES = (
     ("rlab report runs/before runs/after --out changes.html", "Compare two runs on a page."),
     ("rlab serve runs", "Browse the runs in this folder."),
     ("rlab serve runs --host 0.0.0.0", "Let other machines in, with the token in the printed address."),
-    ("rlab repair runs/digits", "Keep what is intact in a damaged folder."),
-    ("rlab repair bench/digits", "Repair a benchmark."),
     ("rlab train agents/images.yaml --out runs/prior", "Train the prior that a file declares."),
     ("rlab train agents/images.yaml --minutes 5 --device cuda --out runs/prior", "Train for five minutes on a GPU."),
     ("rlab examples", "List the examples."),
