@@ -36,7 +36,7 @@ from rlab.data.batch import Batch
 from rlab.data.load import load
 from rlab.learning.answers import Answers
 from rlab.learning.distil import distil
-from rlab.policies.belief import BeliefPolicy
+from rlab.policies.belief import Belief
 from rlab.policies.belief.state import BeliefState
 from rlab.policies.imagine.critic import Critic, Evidence, analytic, save_critic
 from rlab.policies.imagine.policy import Candidates, ImaginePolicy
@@ -140,7 +140,7 @@ def gather(world: World, critic: Critic | None) -> Lesson:
     options = {"chunk": len(world.batch), "budget": QUERIES + 1, "until": "budget", **world.options}
     attack = make_attack(world.batch, policy="belief", surrogate=tuple(world.imitations), **options)
     search = attack.policy
-    assert isinstance(search, BeliefPolicy) and isinstance(search.prior, SurrogatePrior)  # noqa: PT018
+    assert isinstance(search, Belief) and isinstance(search.prior, SurrogatePrior)  # noqa: PT018
     recorder = Recorder(search, search.prior, judge=critic or analytic, victim=world.victim, lessons=[])
     run_attack(replace(attack, policy=recorder), world.victim, world.batch)
     evidence = Evidence.cat([lesson.evidence for lesson in recorder.lessons])

@@ -109,8 +109,7 @@ ECG = "waves"  # needs an ECG: tests/explanation/test_waves.py counts its querie
     ],
 )
 def test_explain(name: str) -> None:
-    few = {"rise": "masks=20", "belief": "queries=150", "hsic": "masks=20", "sobol": "samples=2, along=3"}
-    few |= {"credit": "sets=20, episodes=1"}
+    few = {"rise": "masks=20", "belief": "queries=150"}
     spec = f"{name}({few.get(name, '')})"
     batch, victim = samples(3), plain()
     comparison = MethodJudge(steps=3)(victim, batch, parse_methods([spec]), seed=1)
@@ -139,7 +138,7 @@ def test_benchmark(victim: TorchVictim, tmp_path: Path) -> None:
 
 def test_harden() -> None:
     batch = samples(16)
-    options: dict[str, Any] = {"rounds": 1, "epochs": 1, "adversary_budget": 4}
+    options: dict[str, Any] = {"epochs": 1, "adversary_budget": 4}
     options |= {"adversary": "random", "validation_attacked": 4}
     hardened = harden(plain(), batch, progress=quiet, **options)
     assert hardened.rows == Counted.seen
@@ -155,7 +154,7 @@ def test_audit(model: str, tmp_path: Path) -> None:
     values = declared(
         model=f"tests.test_counting:{model}", data=str(tmp_path / "data.npz"),
         explain={"methods": ["occlusion(along=4)", "gradcam", "scorecam"], "samples": 2, "steps": 4, "checks": True},
-        benchmark={"ladder": "times:1.5", "steps": 5, "corruptions": True},
+        benchmark={"ladder": "times:1.5", "steps": 5},
     )  # fmt: skip
     if model == "cramped":
         values["explain"]["methods"] = ["occlusion(along=4)"]

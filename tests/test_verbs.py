@@ -94,7 +94,7 @@ def test_explain() -> None:
     [
         (lambda: rlab.compare("demo:digits", digits(4), policy="square"), "policies="),  # type: ignore[call-arg]
         (lambda: rlab.compare(Net(), (X, Y), workers=2), "by name"),
-        (lambda: rlab.explain("demo:digits", digits(3), method="credit", label=5), "not predicted"),
+        (lambda: rlab.explain("demo:digits", digits(3), method="mask", label=5), "not predicted"),
         (lambda: rlab.explain("demo:digits", digits(3), method="occlusion,middle"), "compare=True"),
         (lambda: rlab.attack("demo:digits", digits(2), keep="flips"), "pass out="),
     ],
@@ -116,7 +116,7 @@ def test_benchmark_of_several_models(tmp_path: Path) -> None:
 def test_harden_leaves_the_module_as_it_was() -> None:
     net = Net().train()
     before = {name: value.clone() for name, value in net.state_dict().items()}
-    hardened = rlab.harden(net, (X, Y), validation=(0.9 * X, Y), rounds=1, epochs=1, batch_size=4, adversary_budget=3)
+    hardened = rlab.harden(net, (X, Y), validation=(0.9 * X, Y), epochs=1, training_batch=4, adversary_budget=3)
     assert net.training
     assert all(torch.equal(value, before[name]) for name, value in net.state_dict().items())
     assert hardened.model is not net

@@ -221,7 +221,7 @@ class Benchmark(Result):
         for at, (row, values) in enumerate(self.each(rows)):
             if isinstance(values, str):
                 path = self.folder / str(row["file"])
-                raise Edited(f"{path} was edited ({values}): restore it, or make the benchmark again")
+                raise Edited(f"{path} was edited ({values}): restore it, or delete it and make the benchmark again")
             x[at] = values
         return x
 

@@ -13,7 +13,7 @@ import io
 import json
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
 import numpy as np
@@ -31,6 +31,7 @@ from rlab.errors import DataError, OptionError
 from rlab.filters.palette import bounded
 from rlab.storage.digest import digest
 from rlab.storage.files import write_atomically
+from rlab.storage.ledger import PARTS
 from rlab.storage.outside import regular
 
 
@@ -56,6 +57,13 @@ class Joined(Format):
 
     def digest(self, path: Path) -> str:
         return digest(self.read(path).float(), length=64)
+
+    def whole(self, part: str) -> PurePosixPath | None:
+        """The file that the level of this part is joined into; None if it is no part."""
+        level = PurePosixPath(part).parent
+        if not level.is_relative_to(PARTS):
+            return None
+        return PurePosixPath(f"{level.relative_to(PARTS)}{self.ending}")
 
     @abstractmethod
     def pack(self, file: IO[bytes], x: Tensor, y: Sequence[int], ids: Sequence[str]) -> None:

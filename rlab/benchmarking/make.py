@@ -21,7 +21,7 @@ from rlab.benchmarking.formats import make_format
 from rlab.benchmarking.ladder_search import LadderSearch
 from rlab.benchmarking.placed import palette_reach, with_distances
 from rlab.benchmarking.sample_files import SetPlan
-from rlab.benchmarking.sets import Making, make_sets, stored_attack
+from rlab.benchmarking.sets import Making, is_whole, make_sets, stored_attack
 from rlab.benchmarking.single import Shape
 from rlab.benchmarking.whole import write_whole
 from rlab.core.checks import need_classes
@@ -69,8 +69,9 @@ def make_benchmark(
     inputs = {"the data": data_fingerprint(batch), "the attack": Contents.of(attack)}
     inputs |= {f"the model {name}": contents for name, contents in known.items()}
     question = {"command": "benchmark make", **config, **inputs, **named_in(config)}
-    with open_run(Path(folder), question) as resume:
-        if not (Path(folder) / METADATA).exists():
+    with open_run(Path(folder), question, parts=False) as resume:
+        if not is_whole(resume, form):
+            resume.unfinish()
             check_palette(attack.palette, batch.x[:4], batch.bounds)
             making = Making(resume, form, batch, config, declared, attack)
             reach = declared.reach or palette_reach(attack, batch)

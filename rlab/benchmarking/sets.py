@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -10,6 +10,8 @@ from typing import Any
 
 from rlab.benchmarking.chunk import make_chunk
 from rlab.benchmarking.config import BenchmarkOptions
+from rlab.benchmarking.folder import MANIFEST, METADATA, Row
+from rlab.benchmarking.formats import Joined
 from rlab.benchmarking.goals import WithMargin, errs
 from rlab.benchmarking.placed import place_chunk
 from rlab.benchmarking.sample_files import Rows, SampleFiles, SetPlan
@@ -22,7 +24,8 @@ from rlab.runs.chunk_work import ChunkTask, each_chunk
 from rlab.runs.executor import Executor, InProcess
 from rlab.runs.messages import Work
 from rlab.storage.config import write_config
-from rlab.storage.files import write_atomically
+from rlab.storage.files import read_rows, write_atomically
+from rlab.storage.ledger import check_files
 from rlab.storage.resume import Resume
 from rlab.victims.base import Victim
 
@@ -51,6 +54,22 @@ def stored_attack(batch: Batch, form: Format, options: BenchmarkOptions) -> Atta
     return replace(attack, palette=palette, goal=WithMargin(attack.goal, options.lead))
 
 
+def is_whole(resume: Resume, form: Format) -> bool:
+    """Whether the benchmark is finished and none of its files was deleted since."""
+    if not resume.is_finished:
+        return False
+    check_files(resume.folder, MANIFEST, METADATA)
+    return has_files(resume.folder, read_rows(resume.folder / METADATA), form)
+
+
+def has_files(folder: Path, rows: Sequence[Row], form: Format) -> bool:
+    """Whether every file of the rows exists; the file that a level was joined into stands for its parts."""
+    paths = {row["file"] for row in rows if row["file"]}
+    missing = [path for path in paths if not all(each.exists() for each in form.files(folder / path))]
+    wholes = {form.whole(path) if isinstance(form, Joined) else None for path in missing}
+    return all(whole is not None and (folder / whole).exists() for whole in wholes)
+
+
 def make_sets(
     making: Making, plan: SetPlan, executor: Executor, chunks: Mapping[str, slice]
 ) -> Generator[tuple[str, Rows]]:
@@ -58,6 +77,9 @@ def make_sets(
     resume, todo = making.resume, dict[str, slice]()
     for key, rows in chunks.items():
         finished = resume.recall(key, "")
+        if finished is not None and not has_files(resume.folder, finished, making.format):
+            resume.drop(key)
+            finished = None
         if finished is None:
             todo[key] = rows
         else:

@@ -27,7 +27,7 @@ from rlab.runs.fingerprint import agent_fingerprint
 from rlab.runs.palette_options import spec_name
 from rlab.storage import files
 from rlab.storage.digest import digest
-from rlab.storage.ledger import PARTS, advice
+from rlab.storage.ledger import AGAIN, PARTS
 
 
 class NothingFlipped(OptionError):
@@ -93,10 +93,12 @@ def _join_levels(folder: Path, rows: Sequence[Row], form: Joined) -> list[dict[s
             by_folder[PurePosixPath(row["file"]).parent].append(row)
     for parent, members in by_folder.items():
         whole = PurePosixPath(f"{parent.relative_to(PARTS)}{form.ending}")
-        (folder / whole).parent.mkdir(parents=True, exist_ok=True)
-        x = torch.stack([_part(folder, row, form) for row in members])
-        with files.replacing(folder / whole) as file:
-            form.pack(file, x, [row["label"] for row in members], [row["id"] for row in members])
+        joined_before = (folder / whole).exists() and not all((folder / row["file"]).exists() for row in members)
+        if not joined_before:
+            (folder / whole).parent.mkdir(parents=True, exist_ok=True)
+            x = torch.stack([_part(folder, row, form) for row in members])
+            with files.replacing(folder / whole) as file:
+                form.pack(file, x, [row["label"] for row in members], [row["id"] for row in members])
         for number, row in enumerate(members):
             row |= {"file": whole.as_posix(), "row": number}
     return joined
@@ -120,7 +122,7 @@ def _part(folder: Path, row: Row, form: Joined) -> Tensor:
     try:
         x = form.read(path)
     except (OSError, ValueError, EOFError) as error:
-        raise FolderError(f"cannot read {path}: {error}. {advice(folder)}") from error
+        raise FolderError(f"cannot read {path} ({error}): delete it and {AGAIN}") from error
     if digest(x.float(), length=64) != row["sha256"]:
-        raise FolderError(f"{path} is damaged: its content has changed. {advice(folder)}")
+        raise FolderError(f"{path} is damaged, its content has changed: delete it and {AGAIN}")
     return x

@@ -21,7 +21,7 @@ from rlab.filters.palette import PIXELS
 from rlab.policies import parse_policy
 from rlab.policies.auto import is_auto
 from rlab.policies.base import Policy
-from rlab.policies.belief import BeliefPolicy
+from rlab.policies.belief import Belief
 from rlab.priors.base import NoPrior
 from rlab.progress import Progress, quiet
 from rlab.results.result import AttackResult
@@ -55,7 +55,7 @@ class PolicyContender(Contender):
             return (SURROGATES,)
         if is_auto(policy):
             return ("a trained prior if one ships",)
-        if isinstance(policy, BeliefPolicy) and not isinstance(policy.prior, NoPrior):
+        if isinstance(policy, Belief) and not isinstance(policy.prior, NoPrior):
             return ("a trained prior",)
         return policy.needs
 

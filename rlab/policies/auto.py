@@ -15,7 +15,7 @@ from rlab.core.goals import Goal
 from rlab.data.kinds import Kind, kind_of
 from rlab.errors import OptionError
 from rlab.policies.base import Policy
-from rlab.policies.belief import BeliefPolicy
+from rlab.policies.belief import Belief
 from rlab.priors.base import NoPrior, Prior
 from rlab.priors.file import read_header, read_prior
 from rlab.priors.trained import TrainedPrior
@@ -94,7 +94,7 @@ def make_prior(name: str) -> Prior:
 
 @named_keywords
 @dataclass(frozen=True)
-class Auto(BeliefPolicy):
+class Auto(Belief):
     """The default policy: the belief search with the shipped prior that fits the data, or with none if none fits."""
 
     prior: Prior = field(default=AUTO, repr=False)
@@ -102,4 +102,4 @@ class Auto(BeliefPolicy):
 
 def is_auto(policy: Policy[Any]) -> bool:
     """Whether a policy is `auto`, which picks its prior by the data."""
-    return isinstance(policy, BeliefPolicy) and policy.prior == AUTO
+    return isinstance(policy, Belief) and policy.prior == AUTO

@@ -27,7 +27,7 @@ from rlab.learning.simulator import Simulator, with_students
 from rlab.policies import parse_policy, policy_spec
 from rlab.policies.auto import Auto, ShippedPrior, is_auto
 from rlab.policies.base import Policy
-from rlab.policies.belief import BeliefPolicy
+from rlab.policies.belief import Belief
 from rlab.policies.imagine import ImaginePolicy
 from rlab.policies.pixels import PixelPolicy, Values
 from rlab.priors.base import NoPrior
@@ -203,10 +203,10 @@ class AttackOptions(LearningOptions, PaletteOptions):
         policy = parse_policy(self.policy)
         stepped = any(map(by_gradient, self.palette or ()))  # then any policy can use the surrogates
         if prior is None or (stepped and not guided(policy)):
-            if isinstance(policy, BeliefPolicy):
+            if isinstance(policy, Belief):
                 return replace(policy, prior=policy.prior.suited(batch.shape))
             return policy
-        if not isinstance(policy, BeliefPolicy):
+        if not isinstance(policy, Belief):
             raise OptionError(f"surrogates guide the policies 'auto' and 'belief', not {self.policy!r}: use either")
         if not guided(policy):
             raise OptionError(f"the policy {self.policy!r} has a prior, and surrogates are one too: leave out one")
@@ -267,7 +267,7 @@ def usual_goal(batch: Samples) -> str:
 
 def guided(policy: Policy[Any]) -> bool:
     """Whether surrogates can be the policy's prior."""
-    return is_auto(policy) or (isinstance(policy, BeliefPolicy) and isinstance(policy.prior, NoPrior))
+    return is_auto(policy) or (isinstance(policy, Belief) and isinstance(policy.prior, NoPrior))
 
 
 def _label(named: str, policy: Policy[Any], surrogate: Sequence[Surrogate] | None, simulator: Simulator | None) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -93,6 +94,7 @@ class MemoryStore:
     values: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     answers: dict[str, Heard | None] = field(default_factory=dict)
     simulators: dict[int, Simulator] = field(default_factory=dict)
+    folder: None = None
 
     def recall(self, key: str) -> Mapping[str, Any] | None:
         return self.values.get(key)
@@ -110,6 +112,9 @@ class MemoryStore:
         self.simulators[number] = simulator
         return simulator.digest
 
+    def taught(self, number: int) -> bool:
+        return number in self.simulators
+
     def simulator(self, number: int) -> Simulator:
         return self.simulators[number]
 
@@ -120,6 +125,10 @@ class FolderStore:
 
     resume: Resume
     config: Mapping[str, Any]
+
+    @property
+    def folder(self) -> Path:
+        return self.resume.folder
 
     def recall(self, key: str) -> Mapping[str, Any] | None:
         return self.resume.recall(key, "")
@@ -146,6 +155,10 @@ class FolderStore:
         simulator.save(path)
         return file_digest(path)
 
+    def taught(self, number: int) -> bool:
+        """Whether the students of a stage are finished and their file still exists."""
+        return self.recall(stage_key(number)) is not None and stage_file(self.resume.folder, number).exists()
+
     def simulator(self, number: int) -> Simulator:
         path = stage_file(self.resume.folder, number)
         check_digest(path, (self.resume.recall(stage_key(number), "") or {}).get("digest"))
@@ -169,8 +182,8 @@ class Teacher:
 
     def students(self, number: int, first: int) -> Simulator:
         """The students for the stage that begins at sample `first`: stored ones, or new ones, which are then stored."""
-        key = stage_key(number)
-        if self.store.recall(key) is None:
+        if not self.store.taught(number):
+            key = stage_key(number)
             self.store.begin(key)
             simulator = self._distil(number, first)
             card = simulator.card
@@ -189,9 +202,13 @@ class Teacher:
                 multilabel=self.victim.multilabel,
                 seed=self.attack.seed,
                 device=best_device(),
-                start=self.store.simulator(number - 1) if number else None,
+                start=self.students(number - 1, self._first(number - 1)) if number else None,
                 progress=self.say,
             )
+
+    def _first(self, number: int) -> int:
+        """The sample at which an earlier stage begins."""
+        return int((self.store.recall(stage_key(number)) or {})["first"])
 
     @property
     def _most(self) -> int:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import partial, wraps
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, Unpack, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, ClassVar, TypeVar, Unpack, get_args, get_origin, get_type_hints
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator
@@ -23,12 +23,6 @@ from rlab.storage.outside import MOST_DECLARED, checked, parse_toml, parse_yaml,
 
 _KEY = "[key]"  # pydantic's mark for a key of a mapping
 _LONGEST = 4000  # characters of 'name(option=value)'
-_CONTROLLER = "The controller was removed: the fixed rule of 'belief' and 'auto' is as good"
-_DEFAULT = "The option was removed: the belief search keeps its default behaviour"
-_BODY = "Pass template='npy' instead of body='npy'"
-_REMOVED = {  # of 0.2.0
-    "controller": _CONTROLLER, "changes": _DEFAULT, "coarse": _DEFAULT, "body": _BODY,
-}  # fmt: skip
 Edge = Annotated[float, Field(allow_inf_nan=True)]
 Bounds = tuple[Edge, Edge]  # a range may be open; no other number may be infinite
 Declared = TypeVar("Declared", bound=BaseModel)
@@ -38,6 +32,8 @@ Made = TypeVar("Made")
 
 class Options(BaseModel):
     """Declared options: the fields are YAML keys, function keywords and command-line flags."""
+
+    removed: ClassVar[Mapping[str, str]] = {}  # fields of earlier versions, and what to do instead
 
     model_config = ConfigDict(
         extra="forbid", frozen=True, arbitrary_types_allowed=True, allow_inf_nan=False, hide_input_in_errors=True
@@ -70,7 +66,10 @@ def check_keywords(function: Callable[..., object], kind: type[Declared], values
     except ValidationError as error:
         first = error.errors()[0]
     if first["type"] == "extra_forbidden" and len(first["loc"]) == 1:
-        raise unknown_keyword(call, str(first["loc"][0]), [*inspect.signature(function).parameters, *kind.model_fields])
+        name = str(first["loc"][0])
+        if instead := _instead(kind, name):
+            raise KeywordError(f"{call}() no longer has the keyword {name!r}: {instead}")
+        raise unknown_keyword(call, name, [*inspect.signature(function).parameters, *kind.model_fields])
     raise OptionError(_sentence(kind, values, first, f"{call}()", "keyword"))
 
 
@@ -137,7 +136,10 @@ def _sentence(
     steps = [str(step)[:80] for step in first["loc"]] if missing else _steps(values, first["loc"])
     field = re.sub(r"\.(\d+)(?=\.|$)", r"[\1]", ".".join(steps))
     if first["type"] == "extra_forbidden":
-        keys = _fields(kind, steps[:-1])
+        owner = _owner(kind, steps[:-1])
+        if instead := _instead(owner, steps[-1]):
+            return f"the key {field!r} of {what} was removed: {instead}"
+        keys = [field.alias or name for name, field in owner.model_fields.items()]
         hint = did_you_mean(steps[-1], keys, 0.6)
         return f"unknown key {field!r} in {what}.{hint} The keys there are {', '.join(keys)}"
     if missing:
@@ -177,19 +179,22 @@ def _shown(value: Any, names: Iterable[str] = ()) -> Any:
     return {key: _shown(inner, [str(key)]) for key, inner in value.items()} if isinstance(value, Mapping) else value
 
 
-def _fields(kind: type[BaseModel], steps: list[str]) -> list[str]:
-    """List the keys of the model at this path below `kind`."""
+def _instead(kind: type[BaseModel], name: str) -> str:
+    """What to do instead of using this field of an earlier version; empty for other names."""
+    return kind.removed.get(name, "") if issubclass(kind, Options) else ""
+
+
+def _owner(kind: type[BaseModel], steps: list[str]) -> type[BaseModel]:
+    """The model at this path below `kind`."""
     for step in steps:
         field = kind.model_fields.get(step)
         if field is not None:
             kind = next(iter(_models(field.annotation)), kind)
-    return [field.alias or name for name, field in kind.model_fields.items()]
+    return kind
 
 
 def did_you_mean(name: str, names: Iterable[str], cutoff: float = 0.4) -> str:
-    """Suggest the closest of these names, say why a name of 0.2.0 is gone, or return an empty string."""
-    if name in _REMOVED:
-        return f" {_REMOVED[name]}."
+    """Suggest the closest of these names, or return an empty string."""
     near = difflib.get_close_matches(name, list(names), n=1, cutoff=cutoff)
     return f" Did you mean {near[0]!r}?" if near else ""
 

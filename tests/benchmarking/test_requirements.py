@@ -23,7 +23,7 @@ READ: list[tuple[dict[str, Any], float, str]] = [
     ({"metric": "median_l2", "class": "V", "at_least": "0.1 mV"}, 0.1, "median l2 for class V at least 0.1 mV"),
     ({"metric": "median_snr", "at_most": "25 dB"}, 25.0, "median snr at most 25 dB"),
     ({"metric": "accuracy", "model": "robust", "level": "x1.5", "at_least": "40%"}, 0.4, "accuracy of robust at x1.5 at least 40%"),
-    ({"metric": "dice", "method": "credit", "above": 0.5}, 0.5, "dice of credit above 0.5"),
+    ({"metric": "dice", "method": "rise", "above": 0.5}, 0.5, "dice of rise above 0.5"),
     ({"metric": "median_l2", "when": "lost by hardening", "at_most": 1}, 1, "median l2 lost by hardening at most 1"),
 ]  # fmt: skip
 INVALID: list[tuple[dict[str, Any], str]] = [

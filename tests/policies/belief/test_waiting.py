@@ -12,7 +12,7 @@ from torch._subclasses.fake_tensor import DynamicOutputShapeException, FakeTenso
 
 from rlab.core.batched import Rows
 from rlab.core.env import Proposal, State, Task
-from rlab.policies.belief import BeliefPolicy
+from rlab.policies.belief import Belief
 from rlab.policies.belief.state import BeliefState
 from tests.policies.belief.planted import make_case
 
@@ -30,18 +30,18 @@ def without_values(rows: R, mode: FakeTensorMode) -> R:
 
 @pytest.mark.slow
 def test_a_proposal_needs_no_value_of_the_state(monkeypatch: pytest.MonkeyPatch) -> None:
-    steps, propose = list[tuple[State, BeliefState, Task]](), BeliefPolicy.propose
+    steps, propose = list[tuple[State, BeliefState, Task]](), Belief.propose
 
-    def noting(self: BeliefPolicy, state: State, memory: BeliefState, task: Task) -> Proposal[BeliefState]:
+    def noting(self: Belief, state: State, memory: BeliefState, task: Task) -> Proposal[BeliefState]:
         steps.append((state, memory, task))
         return propose(self, state, memory, task)
 
     case = make_case(2, budget=50)
     with monkeypatch.context() as patched:
-        patched.setattr(BeliefPolicy, "propose", noting)
+        patched.setattr(Belief, "propose", noting)
         case.run()
     policy = case.attack.policy
-    assert isinstance(policy, BeliefPolicy)
+    assert isinstance(policy, Belief)
     for queries in (0, 1, 12, 13, 45):
         state, memory, task = steps[queries]
         with monkeypatch.context() as gpu, FakeTensorMode(allow_non_fake_inputs=True) as mode:
