@@ -39,7 +39,6 @@ from rlab.diagnosis.report import DOCTOR, read_diagnosis
 from rlab.explanation import MethodJudge, parse_methods
 from rlab.explanation.files import read_inputs, save_comparison
 from rlab.explanation.page import read_comparison
-from rlab.filters.palette import by_gradient
 from rlab.progress import Progress, bar
 from rlab.results.result import AttackResult
 from rlab.runs.attack import run_attack
@@ -132,9 +131,7 @@ def run_benchmark_stage(audit: LoadedAudit) -> StageRecord:
     mismatches = [str(mismatch) for mismatch in verified.mismatches]
     counts = {"files": verified.files, "asked": verified.asked, "unasked": verified.unasked}
     write_json(folder / "results" / VERIFIED, counts | {"mismatches": mismatches})
-    palette = () if audit.benchmark else tuple(spec for spec in wanted.palette or () if not by_gradient(spec))
-    filters = (palette or True) if stage.corruptions else False  # declared: run_benchmark does not trust a folder
-    report = run_benchmark([benchmark], models, corruptions=filters, seed=wanted.seed, progress=False)
+    report = run_benchmark([benchmark], models, seed=wanted.seed, progress=False)
     save_report(report, folder / DEFAULT)
     seen = {name: victim.rows.total() - before[name] for name, victim in models.items()}
     if audit.benchmark:
@@ -151,8 +148,7 @@ def _benchmark_rows(benchmark: Benchmark, report: BenchmarkReport, fingerprints:
     rows: dict[str, int] = {}
     for name in report.models:
         twin = any(fingerprints[other] == fingerprints[name] for other in rows)  # the same model is queried once
-        mine = [row for row in report.corruptions if row["model"] == name and not math.isnan(row["uniform"])]
-        rows[name] = 0 if twin else count_rows(benchmark) + sum(row["samples"] for row in mine)
+        rows[name] = 0 if twin else count_rows(benchmark)
     for row in benchmark.rows:
         if row["victim"]:
             rows[row["victim"]] += queries_of(row) + int(row["reached"])  # one more to verify

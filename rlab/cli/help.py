@@ -194,7 +194,7 @@ _EXAMPLES = (
     ("rlab show runs/digits", "Print the summary and the first samples."),
     ("rlab show runs/digits --samples 3 --pictures 3", "Also draw three samples."),
     ("rlab compare demo:digits demo:digits --policies auto,random", "Compare two search policies."),
-    ("rlab compare my_module:net photos --attacks 'square_min hopskipjump'", "Add attacks from papers."),
+    ("rlab compare my_module:net photos --attacks 'art:simba foolbox:boundary'", "Add attacks of other libraries."),
     ("rlab explain demo:ecg demo:ecg --limit 4", "Show where the model looks in four beats."),
     ("rlab explain my_module:net photos --compare --method belief,rise", "Score two methods."),
     ("rlab benchmark make demo:digits demo:digits --limit 20", "Store the smallest flip of each sample."),
