@@ -3,10 +3,9 @@
     with open_run(folder, question) as resume:
         value = resume.step("chunk-00000064", fingerprint, make)
 
-A folder belongs to the first command and configuration (its question); any other is refused. The SQLite ledger lists the
-finished steps with their fingerprints and digests, so that damage is noticed. Plain values and tables are stored in the ledger, a
-value with tensors in a file that is complete before the ledger lists it. A run that fails before the model has
-answered, or by its data, leaves nothing behind.
+A folder belongs to the first command and configuration (its question); any other is refused. The SQLite ledger lists finished
+steps with fingerprints and digests, so that damage is noticed. It holds plain values and tables; a value with tensors is a file
+that is complete before the ledger lists it. A run that fails before the model has answered, or by its data, leaves nothing behind.
 """
 
 from __future__ import annotations
