@@ -230,7 +230,8 @@ class Attack:
             state, outcome = env.step(state, proposal)
             broke, read = meter.left(samples) <= 1, snapshot(state, outcome)
             # The next proposal is made before the answers are read, so that the CPU need not wait for a GPU.
-            proposal = None if broke.all() else policy.propose(state, proposal.memory, env.task)
+            memory = proposal.memory if broke.all() else policy.observe(state, proposal.memory, env.task)
+            proposal = None if broke.all() else policy.propose(state, memory, env.task)
             if proposal is not None and pruning is not None:
                 ending = settled | (meter.left(samples) - 1 <= RESERVE * self.budget)
                 pruning = pruning.after(state, ending.to(device), self.patience)

@@ -143,6 +143,7 @@ class PolicyAdversary(AdversaryGenerator):
         out, flipped = x.clone(), torch.zeros(len(x), dtype=torch.bool, device=x.device)
         last = torch.full((len(x),), self.budget - 1, device=x.device)  # the clean prediction is the first query
         for step in range(1, self.budget):
+            memory = memory if step == 1 else self.policy.observe(state, memory, env.task)
             proposal = self.policy.propose(state, memory, env.task)
             rule = torch.where(proposal.rule == Accept.IF_NEARER, Accept.IF_BETTER, proposal.rule)
             after, _ = env.step(state, replace(proposal, rule=rule), "train")

@@ -95,19 +95,22 @@ class ImaginePolicy(Policy[ImagineState]):
         return ImagineState(belief, plans, units, trust, forecasts, mute, state.assignment)
 
     @torch.no_grad()
+    def observe(self, state: State, memory: ImagineState, task: Task) -> ImagineState:
+        trust = _after_answer(memory, state, task)
+        return replace(memory, trust=trust, belief=self.belief.observe(state, memory.belief, task))
+
+    @torch.no_grad()
     def propose(self, state: State, memory: ImagineState, task: Task) -> Proposal[ImagineState]:
-        trust = _after_answer(memory, state, task) if memory.belief.proposals else memory.trust
-        belief = self.belief.learn(state, memory.belief, task)
+        belief = memory.belief
         candidates = self._candidates(state, belief, memory.plans, task)
         imagined = self._imagined(candidates.assignment, state, memory.units, task)
         believed = (1 - candidates.expected).clamp(*RANGE)[..., None]  # the margin that the belief expects
         forecasts = torch.cat([imagined, believed, torch.ones_like(believed)], 2)
-        promising = _improvement(candidates, *trust.forecast(forecasts)).argmax(1)
+        promising = _improvement(candidates, *memory.trust.forecast(forecasts)).argmax(1)
         choice = torch.where(memory.mute | _rules(belief, imagined.shape[2]), 0, promising)
         rows = torch.arange(len(state), device=choice.device)
-        belief = replace(belief, rate=candidates.rate, proposals=belief.proposals + 1)
-        chosen = candidates.assignment[rows, choice]
-        after = replace(memory, belief=belief, trust=trust, forecasts=forecasts[rows, choice], proposed=chosen)
+        belief, chosen = replace(belief, rate=candidates.rate), candidates.assignment[rows, choice]
+        after = replace(memory, belief=belief, forecasts=forecasts[rows, choice], proposed=chosen)
         return Proposal(chosen, torch.full_like(state.step, Accept.IF_NEARER), after)
 
     @torch.no_grad()
@@ -171,7 +174,7 @@ def _make_plans(
         for _ in range(STEPS):
             proposal = belief.propose(now, imagined, env.task)
             now, _ = env.step(now, proposal)
-            imagined = proposal.memory
+            imagined = belief.observe(now, proposal.memory, env.task)
             assignments.append(proposal.assignment)
             margins.append(task.goal.margin(now.answer, state.y) / unit)
     tried, margin = torch.stack(assignments, 1), torch.stack(margins, 1)

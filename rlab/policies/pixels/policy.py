@@ -19,7 +19,7 @@ from rlab.policies.pixels.query import Values, perturb, propose_values
 from rlab.policies.pixels.ray import Ray
 from rlab.policies.pixels.slopes import LEAN, MOVE, PROBE, far, margins_of
 from rlab.policies.pixels.state import PixelState
-from rlab.policies.pixels.surrogates import Guide
+from rlab.policies.pixels.surrogates import Guide, follows
 from rlab.priors.base import NoPrior, Prior
 from rlab.priors.surrogates import SurrogatePrior
 
@@ -58,10 +58,11 @@ class PixelPolicy(Policy[PixelState]):
     def by_labels(self) -> LabelPolicy:
         return LabelPolicy(self.values, self.opening if self.prior is None else self.prior)
 
+    @torch.no_grad()
     def begin(self, state: State, task: Task) -> PixelState:
         memory, guide = slopes.begin(state, task), self._guide
         if guide is not None:
-            return replace(memory, lead=guide.begin(state, task.goal))
+            return replace(memory, lead=guide.begin(state, task))
         if not any(ALONG[task.grid.kind]):
             return memory
         self.opening.check_classes(state.scores.shape[1])
@@ -71,26 +72,26 @@ class PixelPolicy(Policy[PixelState]):
         return replace(memory, ray=Ray.begin(state, unit(directions, 2).mean(1), far(state, START)))
 
     @torch.no_grad()
+    def observe(self, state: State, memory: PixelState, task: Task) -> PixelState:
+        memory = slopes.learn(memory, state, task)
+        if self._guide is not None:
+            return self._guide.learn(memory, state, task)
+        if memory.ray is None:
+            return memory
+        margin = margins_of(state.answer, state, task).amin(1)
+        return replace(memory, ray=memory.ray.answered(state, lengths(memory.queried), margin))
+
+    @torch.no_grad()
     def propose(self, state: State, memory: PixelState, task: Task) -> Proposal[PixelState]:
-        guide = self._guide
-        if memory.proposals:
-            memory = slopes.learn(memory, state, task)
-        opening = _opening(memory, state, task) if guide is None else guide.opening(state)
-        delta = torch.zeros_like(state.x0)
-        if guide is not None and opening.any():
-            memory, delta = guide.open(memory, state, task, opening)
-        elif memory.ray is not None and opening.any():
-            ray = memory.ray
-            if memory.proposals:
-                ray = ray.answered(state, lengths(memory.queried), margins_of(state.answer, state, task).amin(1))
-            memory, delta = replace(memory, ray=ray), ray.delta
+        ray, opening = _opening(memory, state, task)
+        delta = torch.zeros_like(state.x0) if ray is None else ray.delta
         if opening.all():
             memory = replace(memory, index=torch.full_like(state.sample, MOVE))
         else:
             memory, step = self._step(memory, state, task, opening)
             delta = torch.where(wide(opening, delta), delta, step)
         x, queried = perturb(state, delta, self.values)
-        return propose_values(state, x, replace(memory, queried=queried, proposals=memory.proposals + 1), task)
+        return propose_values(state, x, replace(memory, queried=queried), task)
 
     def _step(self, memory: PixelState, state: State, task: Task, opening: Tensor) -> tuple[PixelState, Tensor]:
         """A move if the belief promises enough, else a probe."""
@@ -112,8 +113,10 @@ class PixelPolicy(Policy[PixelState]):
         return memory, torch.where(wide(go, move), move, probe)
 
 
-def _opening(memory: PixelState, state: State, task: Task) -> Tensor:
-    """(n,) bool: rows that follow the prior's direction."""
+def _opening(memory: PixelState, state: State, task: Task) -> tuple[Ray | None, Tensor]:
+    """The direction of the surrogates or the prior, and which rows follow it, (n,) bool."""
+    if memory.lead is not None:
+        return memory.lead.ray, follows(state)
     least, most = ALONG[task.grid.kind]
     along = (state.step < least) | ((state.margin >= 0) & (state.step < most))
-    return along & (memory.ray is not None)
+    return memory.ray, along & (memory.ray is not None)

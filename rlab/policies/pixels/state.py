@@ -44,4 +44,3 @@ class PixelState(Rows):
     failed: Tensor  # (n,) bool: the last query was a move that did not help
     lead: Lead | None = None  # only with surrogates
     ray: Ray | None = None  # only with a prior in place of surrogates
-    proposals: int = 0  # the number of proposals made; all rows step together

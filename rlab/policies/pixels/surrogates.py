@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from rlab.core.env import State, Task
-from rlab.core.goals import Goal
 from rlab.core.vectors import lengths, unit, wide
 from rlab.policies.pixels.ray import Ray
 from rlab.policies.pixels.slopes import dot, far, margins_of
@@ -36,41 +35,38 @@ class Guide:
     prior: SurrogatePrior
     bounds: tuple[float, float]
 
-    def begin(self, state: State, goal: Goal) -> Lead:
+    def begin(self, state: State, task: Task) -> Lead:
+        """The direction and radius of the first query."""
         self.prior.check_classes(state.scores.shape[1])
         empty, sets = torch.zeros_like(state.x0), 2 * len(self.prior.surrogates)
-        return Lead(
+        lead = Lead(
             ray=Ray.begin(state, empty, far(state, FIRST)),
             spare=empty[:, None].repeat(1, sets, *(1,) * (empty.dim() - 1)),
             leant=torch.zeros_like(state.sample),
-            alike=self.prior.alike(state.x0, state.y, goal),
+            alike=self.prior.alike(state.x0, state.y, task.goal),
         )
+        return self._first(lead, state, task, margins_of(state.answer, state, task).argmin(1))
 
-    def opening(self, state: State) -> Tensor:
-        """(n,) bool: rows that follow the surrogates' common direction."""
-        return (state.step < OPENING) | (state.margin >= 0)
-
-    def open(self, memory: PixelState, state: State, task: Task, rows: Tensor) -> tuple[PixelState, Tensor]:
-        """The perturbation (n, c, *size) to query next where `rows`."""
+    def learn(self, memory: PixelState, state: State, task: Task) -> PixelState:
+        """With the last answer: the next radius, and a better direction, where rows still follow the common one."""
         assert memory.lead is not None
-        some, lead, first = state[rows], memory.lead[rows], not memory.proposals
+        rows = follows(state)
+        if not rows.any():
+            return memory
+        some, queried = state[rows], lengths(memory.queried[rows])
         margins = margins_of(some.answer, some, task)
-        rival = margins.argmin(1)
-        if first:
-            lead = self._first(lead, some, task, rival)
-        else:
-            lead = replace(lead, ray=lead.ray.answered(some, lengths(memory.queried[rows]), margins.amin(1)))
-            for number in range(AGAIN):
-                _, directions = self._directions(lead, some, task, rival, lead.ray.delta, memory.proposals, number)
-                lead = _turned(lead, directions)
-        whole = memory.lead.put(rows, lead)
-        return replace(memory, lead=whole), whole.ray.delta
+        lead = memory.lead[rows]
+        lead = replace(lead, ray=lead.ray.answered(some, queried, margins.amin(1)))
+        for number in range(AGAIN):
+            _, directions = self._directions(lead, some, task, margins.argmin(1), lead.ray.delta, number)
+            lead = _turned(lead, directions)
+        return replace(memory, lead=memory.lead.put(rows, lead))
 
     def _first(self, lead: Lead, state: State, task: Task, rival: Tensor) -> Lead:
-        """The direction and radius of the first query; a search of one query goes further at once."""
+        """With steps on the surrogates; a search of one query goes further at once."""
         only, start = task.budget <= 3, None
         for number in range(STEPS + AGAIN * only):
-            margins, directions = self._directions(lead, state, task, rival, lead.ray.delta, 0, number)
+            margins, directions = self._directions(lead, state, task, rival, lead.ray.delta, number)
             start = margins if start is None else start
             if 0 < number < STEPS:
                 lead = lead.at(_predicted(lead.ray.radius, state.margin0, start - margins))
@@ -106,12 +102,12 @@ class Guide:
             return lead
         some, old = state[used], lead[used]
         rival = margins_of(some.answer, some, task).argmin(1)
-        _, new = self._directions(old, some, task, rival, memory.base[used], memory.proposals)
+        _, new = self._directions(old, some, task, rival, memory.base[used])
         spare, leant = torch.cat([old.spare[:, own:], new], 1), torch.full_like(old.leant, own)
         return lead.put(used, replace(old, spare=spare, leant=leant))
 
     def _directions(
-        self, lead: Lead, state: State, task: Task, rival: Tensor, delta: Tensor, round: int, number: int = 0
+        self, lead: Lead, state: State, task: Task, rival: Tensor, delta: Tensor, number: int = 0
     ) -> tuple[Tensor, Tensor]:
         """Each surrogate's margin (n, s) at the perturbation, and the unit direction in which it falls (n, s, c, *size). Each
         sees two copies of the input, which differ between surrogates and between steps."""
@@ -121,13 +117,18 @@ class Guide:
             return task.goal.alternatives(scores, labels).gather(1, rival[:, None]).squeeze(1)
 
         every = moved_copies(task.grid.kind)
-        first = 2 * (round * STEPS + number)
+        first = 2 * (int(state.step[0]) * STEPS + number)  # all rows step together
         copies = [
             [every[(first + 3 * surrogate + second) % len(every)] for second in range(min(2, len(every)))]
             for surrogate in range(len(self.prior.surrogates))
         ]
         margins, gradients = self.prior.gradients(x, (state.y, rival), margin, copies, lead.alike)
         return margins, -unit(gradients, 2)
+
+
+def follows(state: State) -> Tensor:
+    """(n,) bool: rows that follow the surrogates' common direction."""
+    return (state.step < OPENING) | (state.margin >= 0)
 
 
 def _turned(lead: Lead, directions: Tensor) -> Lead:
