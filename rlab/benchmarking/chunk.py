@@ -32,7 +32,7 @@ def make_chunk(files: SampleFiles, attack: Attack, victim: Victim, models: int =
     if ladder.kind == "confidence":
         left, around = search_around(attack, victim, files, search)
     else:
-        left, around = attack.search(victim, files.batch, files.first, plan.labels), []
+        left, around = replace(attack, records=True).search(victim, files.batch, files.first, plan.labels), []
     stored = left.perturbed.clone()
     stored[left.rows] = files.write(FLIP, left.rows, stored[left.rows])
     chunk = _Chunk(files, search, AttackResult.of(attack.verify(left, stored), stored), victim, models)

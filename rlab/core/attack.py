@@ -86,6 +86,7 @@ class Attack:
     distance: Measure = "l2"
     paced: bool = False  # whether a run on disk may use smaller chunks, so that it saves often
     learned: Learned | None = None  # the simulator that the policy uses
+    records: bool = False  # whether flips say what each change did, for a search that goes on from them
     noisy: bool = False  # whether scores vary between equal queries; a second clean query estimates by how much
 
     def __post_init__(self) -> None:
@@ -147,7 +148,7 @@ class Attack:
         listener = Listener() if listen and not isinstance(self.palette, FreePixels) else None
         trace = Trace(n, batch.bounds, self.distance, progress, cleanup, listener, attacked.cpu())
         if attacked.any():
-            env = AttackEnv(meter, replace(self.task, labels=victim.tells_labels))
+            env = AttackEnv(meter, replace(self.task, labels=victim.tells_labels), self.records or not policy.reduces)
             start = self._start(env, meter, batch, x0, attacked, seeds.to(x0.device), clean, aimed)
             flipped, spent, failed = self._steps(policy, env, meter, start, trace)
             for ended, word in ((flipped, Status.SUCCEEDED), (spent, Status.SPENT), (failed, Status.FAILED)):

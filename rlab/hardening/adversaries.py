@@ -111,7 +111,8 @@ class PerturbationSpace:
         """An environment with a palette and a grid drawn for these inputs, and its initial state."""
         grid, bank = self.draw(x, seed)
         goal = Unreachable(self.goal) if policy.reduces else self.goal
-        env = AttackEnv(lambda x, sample, phase: victim(x, "train"), Task(grid, bank.shape[1] - 1, goal, budget))
+        task = Task(grid, bank.shape[1] - 1, goal, budget)
+        env = AttackEnv(lambda x, sample, phase: victim(x, "train"), task, not policy.reduces)
         scale = unit_scale(x, self.bounds)[1].flatten()
         rows = torch.arange(len(x), device=x.device)
         seeds = sample_seeds(seed, 0, len(x)).to(x.device)
