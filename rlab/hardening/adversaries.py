@@ -20,6 +20,7 @@ from rlab.core.env import Accept, AttackEnv, State, Task, render
 from rlab.core.goals import Goal
 from rlab.core.grid import PatchGrid
 from rlab.core.rng import sample_seeds, uniform
+from rlab.core.vectors import wide
 from rlab.data.batch import Batch
 from rlab.filters.base import Filter
 from rlab.filters.palette import unit_scale
@@ -164,12 +165,18 @@ class PolicyAdversary(AdversaryGenerator):
 def _better(before: State, after: State) -> State:
     """Keep only moves to a lower margin; the environment itself accepts any move that still flips."""
     worse = ~(after.margin < before.margin)
-    kept = {
-        name: torch.where(worse.view(-1, *(1,) * (new.dim() - 1)), old, new)
-        for name in ("assignment", "x", "scores", "margin", "distance")
-        for old, new in [(getattr(before, name), getattr(after, name))]
-    }
-    return replace(after, **kept)
+
+    def kept(old: Tensor, new: Tensor) -> Tensor:
+        return torch.where(wide(worse, new), old, new)
+
+    return replace(
+        after,
+        assignment=kept(before.assignment, after.assignment),
+        x=kept(before.x, after.x),
+        scores=kept(before.scores, after.scores),
+        margin=kept(before.margin, after.margin),
+        distance=kept(before.distance, after.distance),
+    )
 
 
 @dataclass(frozen=True)

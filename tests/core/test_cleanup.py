@@ -36,7 +36,7 @@ class Additive(Victim):
 
 def flipped(
     victim: Additive, distorted: list[list[int]], feedback: Tensor, budget: int | None = None
-) -> tuple[AttackEnv, Record, State, QueryMeter]:
+) -> tuple[AttackEnv, State, QueryMeter]:
     """Rows that have just been flipped by the patches `distorted`, as the search would hand them over."""
     assignment = tensor(distorted)
     n, patches = assignment.shape
