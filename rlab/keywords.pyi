@@ -89,10 +89,7 @@ class CorruptKeywords(TypedDict, total=False):
 
 class HardenKeywords(TypedDict, total=False):
     from_scratch: bool
-    mode: Literal['live', 'rounds']
-    rounds: int
     epochs: int
-    fresh: bool
     adversarial_share: float
     palettes: Sequence[Sequence[str | Distortion]] | None
     entries: int
@@ -110,11 +107,11 @@ class HardenKeywords(TypedDict, total=False):
     consistency_weight: float
     learning_rate: float
     weight_decay: float
-    batch_size: int
+    training_batch: int
     distillation_weight: float
     ema_decay: float
     batch_norm: Literal['frozen', 'train']
-    max_clean_drop: float
+    max_clean_drop: float | str
     validation_split: float
     validation_attacked: int
     patience: int | None

@@ -139,7 +139,7 @@ def test_benchmark(victim: TorchVictim, tmp_path: Path) -> None:
 
 def test_harden() -> None:
     batch = samples(16)
-    options: dict[str, Any] = {"rounds": 1, "epochs": 1, "adversary_budget": 4}
+    options: dict[str, Any] = {"epochs": 1, "adversary_budget": 4}
     options |= {"adversary": "random", "validation_attacked": 4}
     hardened = harden(plain(), batch, progress=quiet, **options)
     assert hardened.rows == Counted.seen

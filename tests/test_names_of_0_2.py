@@ -61,16 +61,16 @@ FLAGS = {
     ),
     "harden": ATTACK_FLAGS
     + (
-        " --adversarial-share --adversary --adversary-budget --batch --compare --drop --epochs --keep-clean "
-        "--learning-rate --maker --max-clean-drop --methods --mode --onnx --policy --queries --rate --retrain "
-        "--rounds --seeds --share --test --test-option --track -T "
+        " --adversarial-share --adversary --adversary-budget --compare --epochs "
+        "--learning-rate --max-clean-drop --methods --onnx --policy "
+        "--seeds --test --test-option --track -T "
     ),
     "audit": (
         "--batch-size --cluster --device --devices --dry-run --json --out --quiet --seed --track --until "
         "--wait --workers -o -q "
     ),
     "report": "--data --figures --json --out --pdf --quiet --samples --track -o -q",
-    "serve": "--host --json --model --port --quiet --token -q",
+    "serve": "--host --json --port --quiet --token -q",
     "repair": "",
     "train": "--device --json --minutes --out --quiet --track --wait -o -q",
     "examples": "--out -o",
@@ -96,10 +96,10 @@ KEYS: dict[type[Options], str] = {
     + (" cluster data devices format ladder lead models per_class reach reference sets steps tolerance workers "),
     HardenRunOptions: ATTACK_KEYS + " data evaluation harden keep model test",
     HardenOptions: (
-        "adversarial_share adversary adversary_budget aimed_share amp augment balance batch_norm batch_size "
-        "consistency consistency_weight distillation_weight distorted_weight ema_decay entries epochs fresh "
-        "gradient_steps learning_rate max_clean_drop mode overshoot palettes patches patience radius_range "
-        "rounds seed step validation_attacked validation_split views weight_decay "
+        "adversarial_share adversary adversary_budget aimed_share amp augment balance batch_norm "
+        "consistency consistency_weight distillation_weight distorted_weight ema_decay entries epochs "
+        "gradient_steps learning_rate max_clean_drop overshoot palettes patches patience radius_range "
+        "seed step validation_attacked validation_split views weight_decay "
     ),
     EvaluationOptions: "attack attacked pgd_norm pgd_radius pgd_steps square_budget square_radius",
     AuditOptions: ATTACK_KEYS
@@ -210,7 +210,15 @@ def test_what_is_gone_says_what_replaces_it(root: Path, tmp_path: Path, name: st
     assert f"`{name}`" in (root / "CHANGELOG.md").read_text(encoding="utf-8").partition("\n## 0.2.0")[0]
 
 
-def test_a_flag_that_is_gone_says_what_replaces_it() -> None:
-    printed = rlab_command("explain", "demo:digits", "demo:digits", "--agent", "agent.safetensors")
+@pytest.mark.parametrize(
+    ("words", "instead"),
+    [
+        (("explain", "demo:digits", "demo:digits", "--agent", "agent.safetensors"), "--method belief"),
+        (("serve", "runs", "--model=demo:digits"), "rlab attack MODEL DATA"),
+        (("harden", "demo:digits", "demo:digits", "--rate", "0.01"), "--learning-rate"),
+    ],
+)
+def test_a_flag_that_is_gone_says_what_replaces_it(words: tuple[str, ...], instead: str) -> None:
+    printed = rlab_command(*words)
     assert printed.code == 2
-    assert "--method belief" in printed.err
+    assert instead in printed.err

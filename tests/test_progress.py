@@ -230,7 +230,7 @@ VERBS: dict[str, tuple[Callable[..., object], str]] = {
         "making",
     ),
     "harden": (
-        lambda folder, **how: rlab.harden(*DIGITS, limit=24, rounds=1, epochs=1, entries=1, gradient_steps=0, **how),
+        lambda folder, **how: rlab.harden(*DIGITS, limit=24, epochs=1, entries=1, gradient_steps=0, **how),
         "hardening",
     ),
 }  # fmt: skip

@@ -151,7 +151,7 @@ DISTRIBUTIONS = {
 APART = {"torchattacks", "IPython", "pandas"}
 # Modules that need an extra and are imported only with it.
 WHOLE = {"rlab/training/environments.py": "train"}
-WHOLE |= {f"rlab/serve/{name}.py": "serve" for name in ("access", "actions", "app", "server", "site")}
+WHOLE |= {f"rlab/serve/{name}.py": "serve" for name in ("access", "app", "site")}
 
 
 def test_imports_are_declared():

@@ -116,7 +116,7 @@ def test_benchmark_of_several_models(tmp_path: Path) -> None:
 def test_harden_leaves_the_module_as_it_was() -> None:
     net = Net().train()
     before = {name: value.clone() for name, value in net.state_dict().items()}
-    hardened = rlab.harden(net, (X, Y), validation=(0.9 * X, Y), rounds=1, epochs=1, batch_size=4, adversary_budget=3)
+    hardened = rlab.harden(net, (X, Y), validation=(0.9 * X, Y), epochs=1, training_batch=4, adversary_budget=3)
     assert net.training
     assert all(torch.equal(value, before[name]) for name, value in net.state_dict().items())
     assert hardened.model is not net

@@ -84,7 +84,7 @@ def cifar(device: str, train: Path = DATA / "cifar10_train.npz", net: str = "res
     batch = cifar_images(train)
     held_out = cifar_test(4000)
     config = {
-        "palettes": [NATURAL], "patches": [2, 2, 4], "radius_range": (0.02, 0.16), "epochs": 12, "batch_size": 256,
+        "palettes": [NATURAL], "patches": [2, 2, 4], "radius_range": (0.02, 0.16), "epochs": 12, "training_batch": 256,
         "learning_rate": 3e-3, "ema_decay": 0.998, "distillation_weight": 0.3, "aimed_share": 0.5,
     }  # fmt: skip
     victim = cifar_victim(net, device)
@@ -114,7 +114,7 @@ def scratch(device: str, train: Path = DATA / "cifar10_train.npz") -> Section:
         raise Absent(f"{train.name} does not exist: name the CIFAR-10 training images with --cifar FILE.npz")
     batch, test = cifar_images(train), cifar_test(2000)
     config = {
-        "from_scratch": True, "palettes": [NATURAL], "patches": [2, 2, 4], "mirror": True, "batch_size": 256,
+        "from_scratch": True, "palettes": [NATURAL], "patches": [2, 2, 4], "mirror": True, "training_batch": 256,
         "learning_rate": 0.2, "validation_attacked": 2000,
     }  # fmt: skip
     victim = TorchVictim(resnet18(), mean=MEAN, std=STD, outputs="logits", device=device)
@@ -136,7 +136,7 @@ def ecg(device: str) -> Section:
             ["gaussian_noise@0.02..0.3", "baseline_wander@0.1..0.6", "powerline_hum60@0.03..0.3", "muscle_noise@0.02..0.3"],
             ["gaussian_blur@1.0..6.0", "dead_pixel@0.5..1.0", "gaussian_noise@0.02..0.3", "muscle_noise@0.02..0.3"],
         ],
-        "patches": [8, 22, 45], "radius_range": (0.02, 0.5), "aimed_share": 0.8, "epochs": 14, "batch_size": 256,
+        "patches": [8, 22, 45], "radius_range": (0.02, 0.5), "aimed_share": 0.8, "epochs": 14, "training_batch": 256,
         "learning_rate": 2e-3,
         "ema_decay": 0.995, "distillation_weight": 0.3, "adversary_budget": 16, "overshoot": 2.0,
     }  # fmt: skip
@@ -156,7 +156,7 @@ def clips(device: str, packed: Path = DATA / "harden_clips.npz") -> Section:
     chosen = [any(group in name for group in CHOOSING_GROUPS) for name in held_out.ids]
     reported = held_out[[i for i, one in enumerate(chosen) if not one]]
     config = {
-        "palettes": [NATURAL], "radius_range": (0.01, 0.12), "epochs": 24, "batch_size": 24, "learning_rate": 1e-3,
+        "palettes": [NATURAL], "radius_range": (0.01, 0.12), "epochs": 24, "training_batch": 24, "learning_rate": 1e-3,
         "ema_decay": 0.99, "distillation_weight": 0.3,
     }  # fmt: skip
     choosing = held_out[[i for i, one in enumerate(chosen) if one]]

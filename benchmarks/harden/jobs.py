@@ -33,7 +33,7 @@ KEEP = 0.008  # loss of clean accuracy on validation data that is allowed where 
 STRENGTHS = (0.4, 0.7, 1.0)  # fractions of the way from the unchanged weights: the curve
 SHARES = tuple(i / 20 for i in range(20, 0, -1))
 TRAINED_KINDS = ("gaussian_noise", "brightness")  # common corruptions that are also in the palette for pictures
-SHARED: dict[str, Any] = {"rounds": 1, "max_clean_drop": 1.0, "validation_attacked": 200}
+SHARED: dict[str, Any] = {"max_clean_drop": 1.0, "validation_attacked": 200}
 OTHERS = ("square", "pgd", "corruptions", "held_out")  # accuracies beside the clean one
 
 
@@ -113,7 +113,7 @@ def run(job: Job, section: Section, folder: Path | None = None) -> tuple[Raw, We
     facts |= {
         "section": job.section, "method": job.method, "seed": job.seed, "maker": maker(job.method, base),
         "train": len(data.train), "validation": len(validation), "test": len(data.test), "config": base.plain(),
-        "epochs": base.total_epochs, "device": machine(str(victim.device)), "spec": job.spec or job.method,
+        "epochs": base.epochs, "device": machine(str(victim.device)), "spec": job.spec or job.method,
         "values": values,
     }  # fmt: skip
     return Raw(numbers, facts), take(at(share).model)

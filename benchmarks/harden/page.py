@@ -37,9 +37,9 @@ whole input; held-out: all other filters; common 15: mean accuracy over the kind
 made by `rlab.corruptions`; common 13: without the two kinds that are also in the palette.
 Brackets are 95% bootstrap intervals over seeds and samples.
 """
-CONFIG = (
+CONFIG = (  # `batch_size` is the name of `training_batch` in raw files of rlab 0.3.0
     "palettes", "patches", "radius_range", "aimed_share", "gradient_steps", "consistency", "consistency_weight",
-    "learning_rate", "batch_size", "ema_decay", "distillation_weight",
+    "learning_rate", "batch_size", "training_batch", "ema_decay", "distillation_weight",
 )  # fmt: skip
 PUBLISHED = (
     "Published accuracy under the 15 corruptions, all 10,000 images: RLAT with AugMix 89.6% (https://arxiv.org/abs/2103.02325), "

@@ -2,7 +2,7 @@
 
 python -m benchmarks.reliability                         # twenty minutes; then write results/reliability.md
 python -m benchmarks.reliability --quick                 # ten minutes, with fewer moments of each command
-python -m benchmarks.reliability --quick --only serve    # one part: faults, mutations, orphans, stale, serve
+python -m benchmarks.reliability --quick --only serve    # one part: faults, mutations, orphans, stale, kills, journal, serve
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ import numpy as np
 from benchmarks import tables
 from benchmarks.harness import Claim, Figures, Options, Piece
 from benchmarks.raw import Numbers, Raw, Store
+from benchmarks.reliability.journal import measure_journal, measure_repeated
 from benchmarks.serve.cases import made_up
 from tests.mutation.fuzz import fuzzing
 from tests.runs.changes import CHANGES
@@ -43,7 +44,9 @@ command. The same for requests to a model behind an address, with seven faults o
 does not end with one line, or if the resumed run writes a folder that differs from an undisturbed one. A damaged input is
 bad if a command does not end with one line, leaves something behind, or takes more than 30 s or 1 GB; a damaged request, if
 the answer is an error of the server. A result is stale if an attack in the same folder returns it although something that
-decides it has changed: the model, its code, its reading, a surrogate, a filter, a policy, a goal or the data. Clients
+decides it has changed: the model, its code, its reading, a surrogate, a filter, a policy, a goal or the data. A kill (SIGKILL)
+hits the process that owns a run at its 2nd, 9th or 21st request; rows sent again are those of both processes less those of an
+unbroken run and the one question of a resumed run. The journal's time is the median of 15 interleaved pairs. Clients
 of the server look at the list of 50 runs once a second."""
 NETWORK, FAULT = "attack over HTTP", "faults-"
 FEW = 10  # moments of each command and fault in a quick run, and of slow commands; the slow tests try all of them
@@ -83,7 +86,7 @@ def measure_network(folder: Path) -> Numbers:
     with network_case() as case:
         requests, outcome = case.unbroken(folder / "unbroken")
         points = case.points(requests)
-        said = {point: case.faulty(point, folder / str(point), outcome) for point in points}
+        said = {point: case.faulty(point, folder / str(point), requests, outcome) for point in points}
     for point, words in said.items():
         if words:
             print(f"{point}: {words}")
@@ -224,6 +227,8 @@ def parts(quick: bool = False) -> Iterator[tuple[str, str, Callable[[Path], Numb
     yield "mutations", "mutations", measure_mutations
     yield "orphans", "orphans", measure_orphans
     yield "stale", "stale", measure_stale
+    yield "kills", "kills", measure_repeated
+    yield "journal", "journal", measure_journal
     yield "serve", "serve", measure_server
 
 
@@ -273,6 +278,10 @@ def sections(store: Store) -> Iterator[str]:
         "mutations_bad": "bad",
         "stale_tried": "attacks repeated in their folder after something changed",
         "stale": "old results among them",
+        "queries_repeated_kills": "kills of attacks in a process, by workers, on an address, learning and noisy",
+        "queries_repeated_max": "most rows sent again after one, over rows that had no answer yet",
+        "journal_overhead": "CPU time of an attack on a ResNet-20 with the journal, over that without",
+        "frames": "frames of rlab between `rlab.attack` and the model",
         "orphan_queries": "queries by workers after their owner was killed",
         "serve_p50_ms": "server, one client: median, ms",
         "serve_many_p50_ms": f"server, {CLIENTS} clients: median, ms",
@@ -285,5 +294,5 @@ def sections(store: Store) -> Iterator[str]:
     yield tables.section("Damages, kills and clients", tables.table(" | figure", shown))
 
 
-CASES = ("faults", "mutations", "orphans", "stale", "serve")
+CASES = ("faults", "mutations", "orphans", "stale", "kills", "journal", "serve")
 CLAIM = Claim("reliability", "Reliability", __doc__, RULES, quick, pieces, sections, figures, cases=CASES)

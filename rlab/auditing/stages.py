@@ -159,7 +159,7 @@ def _benchmark_rows(benchmark: Benchmark, report: BenchmarkReport, fingerprints:
 
 def run_harden(audit: LoadedAudit) -> StageRecord:
     folder = audit.folder / "harden"
-    progress = audit.progress("harden", audit.options.harden_options().total_epochs)
+    progress = audit.progress("harden", audit.options.harden_options().epochs)
     run = plan.hardening_job(audit).run(folder, progress)
     hardened, measured = run.hardened, run.measured
     for when, measurement in measured.items():

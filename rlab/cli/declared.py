@@ -17,33 +17,26 @@ from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime
 from itertools import count
 from pathlib import Path
-from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, NamedTuple, get_args
 
 import typer
 from pydantic.fields import FieldInfo
 from typer.models import ArgumentInfo
 
 from rlab.cli.completion import DEMOS, completing, values_of
+from rlab.cli.fields import about, flag_type
 from rlab.cli.spoken import grouped, spoken
 from rlab.cli.spoken import note as note
 from rlab.cli.spoken import out as out
-from rlab.data.batch import Samples
 from rlab.data.load import DataOptions
 from rlab.errors import FolderError, InputError, OptionError
 from rlab.present.table import plain
-from rlab.runs.executor import place
-from rlab.runs.inputs import relabelled
-from rlab.runs.options import RunOptions
-from rlab.runs.sharing import WorkerOptions
 from rlab.runs.understood import Understood
 from rlab.storage.config import Options, check, read_config
 from rlab.storage.ledger import LEDGER
 from rlab.storage.lock import hold
 from rlab.storage.outside import is_text, parse_yaml, short
-from rlab.victims.base import Victim
 from rlab.victims.options import ModelOptions
-from rlab.victims.resolve import load_model
 
 
 def check_out(path: Path | None) -> Path | None:
@@ -78,28 +71,44 @@ DATA = (
     "Image folder (with --labels labels.csv, or one sub-folder per class), .npz with x and y, .csv or .npy signals, WFDB "
     "records, a folder of clips, images in .parquet or .tar shards, CIFAR-10 binary batches, or demo:digits, demo:ecg, demo:clips"
 )
+_ARGUMENTS = {"model": MODEL, "data": DATA}
 _SHORT = {"palette": "-p"}
 _NESTED: dict[str, tuple[type[Options], str, str]] = {
     "model": (ModelOptions, "name", "-M"),
     "data": (DataOptions, "path", "-D"),
+    "test": (DataOptions, "path", "-T"),
 }
 _OWN_FLAGS: dict[str, dict[str, str]] = {
     "model": {"batch_size": "chunk"} | {name: name for name in ("device", "timeout", "rate", "price", "max_cost")},
     "data": {name: name for name in ("labels", "size", "limit")},
-}  # fields with a flag besides -M and -D
+    "test": {},
+}  # fields with a flag besides -M, -D and -T
 
 
-def declared(kind: type[Options], without: Sequence[str] = ()) -> Callable[[Callable[..., None]], Callable[..., None]]:
+class Section(NamedTuple):
+    """Fields of a section of the options that get flags like those outside of it."""
+
+    name: str
+    kind: type[Options]
+    names: Sequence[str]
+    title: str  # of its flags in the help
+
+
+def declared(
+    kind: type[Options], without: Sequence[str] = (), section: Section | None = None
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command the flags of `kind` and call it with the checked options; fields in `without` get no flag."""
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         call = grouped(command)
         own = [p for p in inspect.signature(call).parameters.values() if p.name != "options"]
-        generated = [p for p in _parameters(kind, without) if p.name not in {parameter.name for parameter in own}]
+        generated = [
+            p for p in _parameters(kind, without, section) if p.name not in {parameter.name for parameter in own}
+        ]
 
         def run(**words: Any) -> None:
             mine = {p.name: words.pop(p.name) for p in own}
-            call(options=gather(kind, words), **mine)
+            call(options=gather(kind, words, section=section), **mine)
 
         first = [p for p in own if _is_argument(p)]  # positional order: the command's own arguments, then DATA
         rest = [p for p in own if not _is_argument(p)]
@@ -114,7 +123,9 @@ def _is_argument(parameter: inspect.Parameter) -> bool:
     return any(isinstance(how, ArgumentInfo) for how in get_args(parameter.annotation)[1:])
 
 
-def gather(kind: type[Options], words: Mapping[str, Any], what: str = "the configuration") -> Any:
+def gather(
+    kind: type[Options], words: Mapping[str, Any], what: str = "the configuration", section: Section | None = None
+) -> Any:
     """Merge the command line over its --config file."""
     flags = {name: value for name, value in words.items() if value is not None and value != []}
     config = flags.pop("config", None)
@@ -125,51 +136,63 @@ def gather(kind: type[Options], words: Mapping[str, Any], what: str = "the confi
             fields = pairs(flags.pop(f"{name}_option", None), flag) | own
             fields |= {key: flags.pop(name)} if name in flags else {}
             values = _merged(values, name, key, fields, kind, config)
+    own = {name: flags.pop(name) for name in section.names if name in flags} if section else {}
+    if section and own:
+        before = values.get(section.name) or {}
+        values = values | {section.name: {**before, **own} if isinstance(before, dict) else before}
     return check(kind, values | flags, what)
 
 
 def _merged(
     values: dict[str, Any], name: str, key: str, fields: dict[str, Any], kind: type[Options], config: Path | None
 ) -> dict[str, Any]:
-    """Merge the fields of model or data on the command line over the file's."""
+    """Merge the fields of model, data or test on the command line over the file's."""
     before = values.get(name) or {}
     if not isinstance(before, str | dict):
         raise OptionError(f"expected '{name}:' of {config} to be a {key} or fields, got {before!r}")
     whole = ({key: before} if isinstance(before, str) else before) | fields
-    if (whole and key not in whole) or (not whole and kind.model_fields[name].is_required()):
+    if name in _ARGUMENTS and key not in whole and (whole or kind.model_fields[name].is_required()):
         raise OptionError(
             f"expected {'a model' if name == 'model' else name}: rlab COMMAND MODEL DATA, or a --config file with '{name}:'"
         )
     return values | {name: whole} if whole else values
 
 
-def _parameters(kind: type[Options], without: Sequence[str]) -> Iterator[inspect.Parameter]:
-    for name in _NESTED:
+def _parameters(kind: type[Options], without: Sequence[str], section: Section | None) -> Iterator[inspect.Parameter]:
+    for name, kinds in _ARGUMENTS.items():
         if name in kind.model_fields:
-            kinds, demos = {"model": MODEL, "data": DATA}[name], completing(DEMOS)
+            demos = completing(DEMOS)
             yield _parameter(name, str, typer.Argument(help=kinds, show_default=False, autocompletion=demos))
     if "config" not in without:
         overridden = "YAML or TOML file; command-line options override it"
         yield _parameter("config", Path, typer.Option("--config", "-c", help=overridden))
     for name, field in kind.model_fields.items():
-        if name not in _NESTED and name not in without and (kind_of_flag := _flag_type(field)) is not None:
+        kind_of_flag = str if name in _NESTED else flag_type(field)
+        if name not in (*_ARGUMENTS, *without, *(section.names if section else ())) and kind_of_flag is not None:
             yield _parameter(name, kind_of_flag, _option(name, field, kind_of_flag))
-    for name, (section, _, _) in _NESTED.items():
+    if section is not None:
+        for name in section.names:
+            inner = flag_type(section.kind.model_fields[name])
+            yield _parameter(name, inner, flag_of(section.kind, name, section.title))
+    for name, (nested, _, _) in _NESTED.items():
         if name in kind.model_fields:
             for own, key in _OWN_FLAGS[name].items():
                 if own in without:
                     continue
-                yield _parameter(own, str, _option(own, section.model_fields[key], str))
+                yield _parameter(own, str, _option(own, nested.model_fields[key], str))
             yield _parameter(f"{name}_option", list[str], option_flag(name))
 
 
-_EXAMPLE = {"model": "-M mean=[0.5,0.5,0.5] -M outputs=logits", "data": "-D frames=16"}
+_FURTHER = {
+    "model": "Further model options, e.g. -M mean=[0.5,0.5,0.5] -M outputs=logits; the keys are:",
+    "data": "Further data options, e.g. -D frames=16; the keys are:",
+    "test": "Options of the test data, like -D for DATA, e.g. -T split=test",
+}
 
 
 def option_flag(name: str) -> Any:
-    """The flag -M or -D."""
-    further = f"Further {name} options, e.g. {_EXAMPLE[name]}; the keys are:"
-    return typer.Option(f"--{name}-option", _NESTED[name][2], metavar="KEY=VALUE", help=further)
+    """The flag -M, -D or -T."""
+    return typer.Option(f"--{name}-option", _NESTED[name][2], metavar="KEY=VALUE", help=_FURTHER[name])
 
 
 def option_keys(name: str) -> Iterator[tuple[str, str]]:
@@ -185,38 +208,17 @@ def _parameter(name: str, annotation: Any, how: Any) -> inspect.Parameter:
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
 
 
-def flag_of(kind: type[Options], name: str) -> Any:
+def flag_of(kind: type[Options], name: str, title: str | None = None) -> Any:
+    """The flag of a field, in the group of the help with this title (default: its usual group)."""
     field = kind.model_fields[name]
-    return _option(name, field, _flag_type(field))
+    return _option(name, field, flag_type(field), title)
 
 
-def _option(name: str, field: FieldInfo, annotation: Any) -> Any:
+def _option(name: str, field: FieldInfo, annotation: Any, title: str | None = None) -> Any:
     flag = f"--{name.replace('_', '-')}"
     flags = [f"{flag}/--no-{flag[2:]}"] if annotation is bool else [flag, *([_SHORT[name]] if name in _SHORT else [])]
     complete = completing(values_of(name, field))
-    return typer.Option(*flags, help=about(field), show_default=False, autocompletion=complete)
-
-
-def about(field: FieldInfo) -> str:
-    """A field's description as the help of its flag: with a capital, unless it starts with a value such as module:function."""
-    text = (field.description or "").strip()
-    return text if ":" in text.partition(" ")[0][:-1] else text[:1].upper() + text[1:]
-
-
-def _flag_type(field: FieldInfo) -> Any | None:
-    """The type of a field's flag; None for fields that only a file can hold, such as a section."""
-    kinds = [kind for kind in _alternatives(field.annotation) if kind is not NoneType]
-    if any(get_origin(kind) is dict or (isinstance(kind, type) and issubclass(kind, Options)) for kind in kinds):
-        return None
-    if any(get_origin(kind) is tuple and get_args(kind)[:1] in ((Any,), (str,)) for kind in kinds):
-        return list[str]
-    return kinds[0] if len(kinds) == 1 and kinds[0] in (bool, int, float) else str
-
-
-def _alternatives(annotation: Any) -> list[Any]:
-    if get_origin(annotation) in (Union, UnionType):
-        return [kind for part in get_args(annotation) for kind in _alternatives(part)]
-    return [str] if get_origin(annotation) is Literal else [annotation]
+    return typer.Option(*flags, help=about(field), show_default=False, autocompletion=complete, rich_help_panel=title)
 
 
 def pairs(words: Sequence[str] | None, flag: str) -> dict[str, Any]:
@@ -275,20 +277,6 @@ def _stopped(folder: Path, named: bool, saved: str) -> str:
         return "stopped before anything was saved"
     words = shlex.join(["rlab", *sys.argv[1:], *([] if named else ["--out", str(folder)])])
     return f"stopped; {saved or f'finished work is saved in {folder}'}; resume with: {words}"
-
-
-def prepare(options: RunOptions, stream: bool = False) -> tuple[Any, Any, Victim]:
-    """Load data and model and fill in defaults, and print them; with `stream`, large data stay on disk."""
-    model = here = options.model
-    if isinstance(options, WorkerOptions):
-        model, here = place(options, options.model)
-    data = options.suited_data()
-    batch: Samples = data.open() if stream else data.load()
-    filled, defaulted = options.filled(batch)
-    victim = load_model(here, batch.bounds)
-    batch = relabelled(batch, victim.own_classes)
-    tell_data(Understood(batch, (victim,), defaulted))
-    return filled.model_copy(update={"model": model, "data": data}), batch, victim
 
 
 def tell_data(understood: Understood) -> None:

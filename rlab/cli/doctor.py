@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from rlab.cli.declared import declared, out, prepare
+from rlab.cli.declared import declared, out
+from rlab.cli.inputs import prepare
 from rlab.diagnosis import examine, findings_table
 from rlab.diagnosis.protocols import Protocol, configuration, find_protocol, is_open
 from rlab.present.table import plain, terminal

@@ -212,7 +212,7 @@ _EXAMPLES = (
     ("rlab report runs/digits", "Write the page of a run again."),
     ("rlab report runs/before runs/after --out changes.html", "Compare two runs on a page."),
     ("rlab serve runs", "Browse the runs in this folder."),
-    ("rlab serve runs --model demo:digits", "Also start runs from the browser."),
+    ("rlab serve runs --host 0.0.0.0", "Let other machines in, with the token in the printed address."),
     ("rlab repair runs/digits", "Keep what is intact in a damaged folder."),
     ("rlab repair bench/digits", "Repair a benchmark."),
     ("rlab train agents/images.yaml --out runs/prior", "Train the prior that a file declares."),

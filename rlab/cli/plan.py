@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from torch import Tensor
 
-from rlab.cli.declared import prepare
+from rlab.cli.inputs import prepare
 from rlab.cli.spoken import out, summary
 from rlab.core.channels import TOGETHER, group_names
 from rlab.present.table import plain

@@ -24,14 +24,10 @@ def command(
     token: Annotated[
         str | None, typer.Option(help="Access token, best as '${NAME}' from the environment (generated if omitted)")
     ] = None,
-    models: Annotated[
-        list[str] | None,
-        typer.Option("--model", help="demo:NAME or a file for rlab attack, to start runs in the browser (repeatable)"),
-    ] = None,
 ) -> None:
     """Browse runs: list them, open their pages, filter their samples, compare them.
 
-    With --model you can start, follow and stop runs, and attack or explain your own files. The server reads only files below
+    Start runs with the other commands, such as `rlab attack`: their progress is shown too. The server reads only files below
     RUNS and listens only on this machine, unless you pass --host; then every request needs the token in the printed address.
     """
     try:
@@ -39,7 +35,6 @@ def command(
 
         from rlab.serve.access import LOOPBACK
         from rlab.serve.app import make_app, server_config
-        from rlab.serve.jobs import read_models
     except ModuleNotFoundError as error:
         raise MissingExtra(error.name or "fastapi", "serve") from error
     if not runs.is_dir():
@@ -47,7 +42,7 @@ def command(
     given = expand(token) if token else None if host in LOOPBACK else secrets.token_urlsafe(24)
     if given is not None and len(given) < 16:
         raise OptionError("expected a token of at least 16 characters: omit --token to generate one")
-    app = make_app(runs, given, read_models(models or ()))
+    app = make_app(runs, given)
     listening = _listen(host, port)
     port = listening.getsockname()[1]
     address = f"http://{f'[{host}]' if ':' in host else host}:{port}/"

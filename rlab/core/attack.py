@@ -28,6 +28,7 @@ from rlab.data.batch import Batch
 from rlab.errors import OptionError
 from rlab.filters.palette import FreePixels, Palette, unit_scale
 from rlab.progress import Progress, quiet
+from rlab.storage.journal import Journal
 from rlab.victims.base import PHASES, QueryMeter, Victim
 
 if TYPE_CHECKING:
@@ -107,9 +108,9 @@ class Attack:
     def chunks(self, samples: int, first: int = 0) -> Iterator[slice]:
         return (slice(at, min(at + self.chunk, samples)) for at in range(first, samples, self.chunk))
 
-    def ask_clean(self, victim: Victim, batch: Batch, labels: Tensor | None = None) -> CleanAnswers:
+    def ask_clean(self, victim: Victim, batch: Batch, labels: Tensor | None, journal: Journal | None) -> CleanAnswers:
         """Query the untouched inputs, and check goal, policy and all labels of the run against the answers."""
-        meter = QueryMeter(victim, len(batch), self.budget)
+        meter = QueryMeter(victim, len(batch), self.budget, journal)
         scores = first_answers(meter, batch.x.contiguous().to(victim.device), batch)
         check_clean(self, victim, batch, scores, batch.y if labels is None else labels)
         return CleanAnswers(scores, meter.counts.sum(1), victim.outputs)
@@ -124,17 +125,18 @@ class Attack:
         answered: CleanAnswers | None = None,
         listen: bool = False,
         timed: Tensor | None = None,
+        journal: Journal | None = None,
     ) -> SearchOutcome:
         """Search one chunk of samples; `first` is its position in the run, `labels` are the labels of the whole run.
 
         `answered` are the clean answers if they were paid before, and `timed` (n,) counts queries that timed the model before;
-        with `listen`, the outcome keeps the answers to all proposals.
+        with `listen`, the outcome keeps the answers to all proposals. The `journal` knows answers from before a stop.
         """
         began, n = time.perf_counter(), len(batch)
         if answered is None:
-            answered = self.ask_clean(victim, batch, labels)
+            answered = self.ask_clean(victim, batch, labels, journal)
         victim.read_like(answered.outputs, answered.scores.shape[1])
-        seeds, meter = sample_seeds(self.seed, first, n), QueryMeter(victim, n, self.budget)
+        seeds, meter = sample_seeds(self.seed, first, n), QueryMeter(victim, n, self.budget, journal)
         meter.counts[:, PHASES.index("search")] = answered.queries
         meter.counts[:, PHASES.index("timing")] = 0 if timed is None else timed
         x0, y, clean = (value.contiguous().to(victim.device) for value in (batch.x, batch.y, answered.scores))

@@ -1,4 +1,4 @@
-"""Training batches: attacked on demand, or drawn from the samples that a round of attacks flipped, with balanced classes."""
+"""Training batches: clean inputs and harder versions of them, with balanced classes."""
 
 from __future__ import annotations
 
@@ -29,32 +29,18 @@ class TrainingBatch:
 
 
 @dataclass(frozen=True)
-class AdversaryPool:
-    """Samples that one round of attacks flipped, and the row of the data that each came from."""
-
-    rows: Tensor  # (m,)
-    x: Tensor  # (m, c, *size)
-
-
-@dataclass(frozen=True)
 class BatchSource:
-    """Makes training batches; a share of each has harder versions, from a pool or made on demand."""
+    """Makes training batches; a share of each has harder versions."""
 
     batch: Batch
     generator: AdversaryGenerator
     options: HardenOptions
-    pool: AdversaryPool | None = None
 
     def take(self, victim: TorchVictim, rows: Tensor, weights: Tensor, seed: int) -> TrainingBatch:
         """A batch of these rows; `weights` (k,) is the relative frequency of each class in the adversarial part."""
         count, rng = max(1, round(self.options.adversarial_share * len(rows))), Generator().manual_seed(seed)
-        if self.pool is not None:
-            chosen = draw(row_weights(self.batch.y[self.pool.rows].cpu(), weights), count, rng)
-            rows = torch.cat([rows[: len(rows) - len(chosen)], self.pool.rows[chosen]])
-            x0, y = self._inputs(victim, rows)
-            twins = torch.arange(len(rows) - len(chosen), len(rows), device=x0.device)
-            return TrainingBatch(x0, y, twins, (self.pool.x[chosen].to(x0),), torch.ones_like(twins, dtype=torch.bool))
-        x0, y = self._inputs(victim, rows)
+        at = rows.to(self.batch.x.device)
+        x0, y = self.batch.x[at].to(victim.device), self.batch.y[at].to(victim.device)
         x0 = x0 if self.options.augment is None else self.options.augment(x0)
         if self.options.shift or self.options.mirror:
             x0 = jittered(x0, self.options.shift, self.options.mirror, seed)
@@ -66,10 +52,6 @@ class BatchSource:
             return TrainingBatch(x0, y, twins, (adversaries.x,), adversaries.flipped)
         views = tuple(self.generator.make(victim, x, labels, seed + view) for view in range(self.options.views))
         return TrainingBatch(x0, y, twins, views)
-
-    def _inputs(self, victim: TorchVictim, rows: Tensor) -> tuple[Tensor, Tensor]:
-        at = rows.to(self.batch.x.device)
-        return self.batch.x[at].to(victim.device), self.batch.y[at].to(victim.device)
 
 
 def jittered(x: Tensor, shift: float, mirror: bool, seed: int) -> Tensor:

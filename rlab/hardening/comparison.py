@@ -23,11 +23,10 @@ from rlab.hardening.baselines import AugmentationGenerator, Norm, ProjectedGradi
 from rlab.hardening.evaluation import (
     RADII,
     Figures,
-    Measurements,
-    PolicyFor,
     RobustnessMeasurement,
     estimate_figures,
     measure_robustness,
+    measured_once,
 )
 from rlab.hardening.options import GRADIENT, EvaluationOptions, HardenOptions
 from rlab.hardening.pages import draw_methods, methods_page, methods_table
@@ -44,7 +43,7 @@ from rlab.stats import Estimate
 from rlab.storage.config import Options, check
 from rlab.storage.files import read_json, write_csv, write_json
 from rlab.storage.names import file_name
-from rlab.storage.resume import open_run
+from rlab.storage.resume import Resume, open_run
 from rlab.victims.base import Victim
 from rlab.victims.torch_module import TorchVictim
 
@@ -73,7 +72,6 @@ class HardeningComparisonOptions(Options):
     evaluation: EvaluationOptions | None = Field(
         None, description="how to measure (default: by the adversary, if a policy)"
     )
-    policy_for: PolicyFor | None = Field(None, exclude=True, description="trains an agent against each measured model")
 
     @property
     def measured_by(self) -> EvaluationOptions:
@@ -198,12 +196,13 @@ def compare_hardening(
         parse_method(name, options.harden, data.train, goal_of(victim))  # refuse bad names before training
     measured: dict[str, list[RobustnessMeasurement]] = {name: [] for name in options.methods}
     with showing(progress), ExitStack() as stack:
-        if out is not None:
-            stack.enter_context(open_run(out, {"command": "harden --compare"})).create()
+        resume = None if out is None else stack.enter_context(open_run(out, {"command": "harden --compare"}))
+        if resume is not None:
+            resume.create()
         for seed in options.seeds:
             chosen, unchanged = options.seeded(seed), None
             for name in sorted(options.methods, key=lambda name: name != UNCHANGED):
-                measured[name].append(_measure(victim, data, chosen, name, out, unchanged))
+                measured[name].append(_measure(victim, data, chosen, name, resume, unchanged))
                 unchanged = unchanged or measured[name][-1].attack
                 tell(name, seed, measured[name][-1])
     figures = {
@@ -218,21 +217,20 @@ def _measure(
     data: Splits,
     options: HardeningComparisonOptions,
     method: str,
-    out: Path | None,
+    resume: Resume | None,
     unchanged: AttackResult | None,
 ) -> RobustnessMeasurement:
     """The stored measurement of a method under one seed or a new one; `unchanged` is the attack on the unchanged model."""
-    policy_for, evaluation, name = options.policy_for, options.measured_by, f"{file_name(method)}-{options.harden.seed}"
+    evaluation, name = options.measured_by, f"{file_name(method)}-{options.harden.seed}"
     trained_on = [data_fingerprint(part) for part in (data.train, data.validation) if part is not None]
 
     def make() -> RobustnessMeasurement:
-        hardened = _hardened(victim, data, options.harden, method, None if out is None else out / name)
-        policy = policy_for(hardened) if policy_for else None
-        measured = measure_robustness(hardened, data.test, evaluation, unchanged, policy)
+        folder = None if resume is None else resume.folder / name
+        hardened = _hardened(victim, data, options.harden, method, folder)
+        measured = measure_robustness(hardened, data.test, evaluation, unchanged)
         return replace(measured, attack=measured.attack if method == UNCHANGED else None)
 
-    about = [victim, options.harden, trained_on]
-    return Measurements(out if policy_for is None else None, evaluation, data.test).once(name, about, make)
+    return measured_once(resume, name, make, evaluation, data.test, [victim, options.harden, trained_on])
 
 
 def _hardened(

@@ -20,9 +20,7 @@ from rlab.hardening.comparison import (
 )
 from rlab.hardening.evaluation import (
     LEVELS,
-    PolicyFor,
     RobustnessMeasurement,
-    adaptive_policy,
     all_filters,
     measure_before_after,
 )
@@ -38,7 +36,7 @@ from rlab.storage.config import check
 from rlab.victims.base import Victim
 from rlab.victims.resolve import load_model
 
-PAGE, AGENTS = "before-after.html", "agents"
+PAGE = "before-after.html"
 _HELD_OUT = 5  # every fifth sample is held out if there are no test data
 
 
@@ -64,10 +62,9 @@ class HardeningJob:
     test: Batch
     options: HardenOptions
     evaluation: EvaluationOptions
-    minutes: float = 0.0  # to train an agent against each measured model
 
     @classmethod
-    def load(cls, options: HardenRunOptions, minutes: float, announce: Announce) -> HardeningJob:
+    def load(cls, options: HardenRunOptions, announce: Announce) -> HardeningJob:
         """Load the declared data and model; announces the samples and the defaults that were filled in."""
         options = options.model_copy(update={"data": options.suited_data()})
         batch = options.data.load()
@@ -77,13 +74,13 @@ class HardeningJob:
         announce(Understood(batch, (victim,), defaulted))
         test = None if options.test is None else relabelled(options.test.load(), victim.own_classes)
         train, test = _split(batch, test)
-        return cls(victim, train, test, options.harden.following(options), options.evaluation_options(), minutes)
+        return cls(victim, train, test, options.harden.following(options), options.evaluation_options())
 
     def run(self, folder: Path, progress: Progress | bool = True) -> MeasuredHardening:
         """Harden, measure, and store the weights, the log and the page; the same call resumes a stopped run."""
         hardened = harden(self.victim, self.train, self.options, out=folder, progress=progress, announce=say_nothing)
         hardened.save(folder)
-        measured = measure_before_after(hardened, self.test, self.evaluation, folder, self._policy_for(folder))
+        measured = measure_before_after(hardened, self.test, self.evaluation, folder)
         hardened = replace(hardened, measuring={when: measurement.rows for when, measurement in measured.items()})
         hardened.save(folder)
         write_before_after(folder / PAGE, hardened, measured)
@@ -92,7 +89,7 @@ class HardeningJob:
     def compare(self, folder: Path, methods: Sequence[str], seeds: int, tell: Tell) -> HardeningComparison:
         """Harden with every method and seed, measure each model and store the figures; resumes a stopped run."""
         values = {"methods": methods, "seeds": range(seeds), "harden": self.options, "evaluation": self.evaluation}
-        options = check(HardeningComparisonOptions, values | {"policy_for": self._policy_for(folder)})
+        options = check(HardeningComparisonOptions, values)
         comparison = compare_hardening(self.victim, Splits(self.train, self.test), options, folder, tell)
         comparison.save(folder)
         return comparison
@@ -109,10 +106,7 @@ class HardeningJob:
         known = [rows for rows in each if rows is not None]
         rows: dict[str, int | None] = {"training": sum(known) if len(known) == len(each) else None}
         rows["measuring"] = (len(methods) or 2) * measuring_rows(self.test, self.evaluation)
-        return rows | ({"training agents to measure with": None} if self.minutes else {})
-
-    def _policy_for(self, folder: Path) -> PolicyFor | None:
-        return adaptive_policy(self.train, self.options, folder / AGENTS, self.minutes) if self.minutes else None
+        return rows
 
 
 def _split(batch: Batch, test: Batch | None) -> tuple[Batch, Batch]:
@@ -131,13 +125,11 @@ def training_rows(samples: int, options: HardenOptions, each: int | None) -> int
     held = round(options.validation_split * samples)
     train = samples - held
     judged = min(held, options.validation_attacked) * (each + 1)
-    batches = [min(options.batch_size, train - at) for at in range(0, train, options.batch_size)]
-    live = options.mode == "live"
-    harder = sum(max(1, round(options.adversarial_share * size)) for size in batches) * (options.views if live else 1)
+    batches = [min(options.training_batch, train - at) for at in range(0, train, options.training_batch)]
+    harder = sum(max(1, round(options.adversarial_share * size)) for size in batches) * options.views
     passes = train * (2 if options.distillation_weight else 1) + harder
     epoch = passes + (len(SHARES) + 1) * held + judged
-    attacked = harder * options.total_epochs if live else train * (options.rounds if options.fresh else 1)
-    return FIRST + 2 * held + judged + options.total_epochs * epoch + attacked * each
+    return FIRST + 2 * held + judged + options.epochs * (epoch + harder * each)
 
 
 def measuring_rows(test: Batch, options: EvaluationOptions) -> int:

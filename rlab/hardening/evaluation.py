@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from itertools import count
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +21,9 @@ from rlab.filters import FAMILIES
 from rlab.filters.base import Filter
 from rlab.filters.palette import Entry, Palette
 from rlab.hardening.baselines import ProjectedGradient
-from rlab.hardening.options import EvaluationOptions, HardenOptions
+from rlab.hardening.options import EvaluationOptions
 from rlab.hardening.run import Hardened
 from rlab.hardening.trainable import correct, fitting_threads, goal_of
-from rlab.policies.base import Policy
-from rlab.policies.belief import BeliefPolicy
-from rlab.priors.file import read_prior
 from rlab.progress import bar
 from rlab.results.result import AttackResult, Setting, Status, from_parts, to_arrays, to_rows
 from rlab.runs.attack import run_attack
@@ -35,15 +32,12 @@ from rlab.runs.options import make_attack
 from rlab.stats import Estimate, Floats, over_seeds, ratio_over_seeds
 from rlab.storage.contents import Contents
 from rlab.storage.digest import digest
-from rlab.storage.lock import hold
-from rlab.storage.resume import Resume
-from rlab.training.directions import PriorOptions, train
+from rlab.storage.resume import Resume, open_run
 from rlab.victims.torch_module import TorchVictim
 
 LEVELS = 5  # severities per filter
 RADII: dict[Kind, float] = {"signal": 0.02, "image": 2 / 255, "video": 2 / 255}
 Figures = Mapping[str, Floats]
-PolicyFor = Callable[[TorchVictim], Policy[Any]]  # returns a new agent for each measured model
 MEASUREMENTS = "measurements"  # a folder
 _MEDIANS = frozenset({"agent_l2", "agent_queries"})  # the other figures are shares, summarised by their mean
 
@@ -108,12 +102,10 @@ def measure_robustness(
     batch: Batch,
     options: EvaluationOptions,
     original: AttackResult | None = None,
-    policy: Policy[Any] | None = None,
 ) -> RobustnessMeasurement:
-    """Measure a model; `original` is the attack on the model before hardening, `policy` overrides the declared one."""
+    """Measure a model; `original` is the attack on the model before hardening."""
     few, rows = options.few(batch), victim.rows.total()
-    declared = options.attack if policy is None else options.attack.model_copy(update={"policy": policy})
-    attack = declared.build(few)
+    attack = options.attack.build(few)
     if attack.goal.multilabel != victim.multilabel:
         attack = replace(attack, goal=goal_of(victim))
     with bar(len(few), "measuring") as progress:
@@ -135,42 +127,37 @@ def measure_robustness(
 
 
 def measure_before_after(
-    hardened: Hardened,
-    test: Batch,
-    options: EvaluationOptions,
-    folder: Path | None,
-    policy_for: PolicyFor | None = None,
+    hardened: Hardened, test: Batch, options: EvaluationOptions, folder: Path | None
 ) -> dict[str, RobustnessMeasurement]:
-    """Measure 'before' and 'after' on test data; stored in the folder, unless a policy is trained for each model."""
-    keep = Measurements(folder if policy_for is None else None, options, test)
+    """Measure 'before' and 'after' on test data; a folder stores both."""
     about = [hardened.original, hardened.victim]
+    with ExitStack() as stack:
+        stack.enter_context(fitting_threads(hardened.original, test))
+        question = {"command": "measure robustness"}
+        resume = None if folder is None else stack.enter_context(open_run(folder / MEASUREMENTS, question))
 
-    def measure(victim: TorchVictim, original: AttackResult | None = None) -> RobustnessMeasurement:
-        rows = victim.rows.total()
-        measured = measure_robustness(victim, test, options, original, policy_for(victim) if policy_for else None)
-        return replace(measured, rows=victim.rows.total() - rows)  # with the queries that trained the policy
+        def measured(when: str, victim: TorchVictim, original: AttackResult | None = None) -> RobustnessMeasurement:
+            make = partial(measure_robustness, victim, test, options, original)
+            return measured_once(resume, when, make, options, test, about)
 
-    with nullcontext() if folder is None else hold(folder, "harden"), fitting_threads(hardened.original, test):
-        before = keep.once("before", about, lambda: measure(hardened.original))
-        return {"before": before, "after": keep.once("after", about, lambda: measure(hardened.victim, before.attack))}
+        before = measured("before", hardened.original)
+        return {"before": before, "after": measured("after", hardened.victim, before.attack)}
 
 
-class Measurements:
-    """Measurements stored in a folder, if there is one, and repeated if the options, the data or the model change."""
-
-    def __init__(self, folder: Path | None, options: EvaluationOptions, test: Batch) -> None:
-        self.resume = None if folder is None else Resume(folder / MEASUREMENTS, {"command": "measure robustness"})
-        if self.resume is not None:
-            self.resume.clean()
-        named = {key: contents.mark() for key, contents in named_in(options.plain()).items()}
-        self.inputs = [options, named, data_fingerprint(test)]
-
-    def once(self, key: str, about: object, make: Callable[[], RobustnessMeasurement]) -> RobustnessMeasurement:
-        """The stored measurement or a new one; `about` is what it depends on besides the options and the test data."""
-        if self.resume is None:
-            return make()
-        whole = Contents.of([self.inputs, about])
-        return RobustnessMeasurement.of(self.resume.step(key, whole, lambda: make().tree(), stale="remake"))
+def measured_once(
+    resume: Resume | None,
+    key: str,
+    make: Callable[[], RobustnessMeasurement],
+    options: EvaluationOptions,
+    test: Batch,
+    about: object,
+) -> RobustnessMeasurement:
+    """The stored measurement, or a new one if the options, the test data or `about` changed or nothing is stored."""
+    if resume is None:
+        return make()
+    named = {name: contents.mark() for name, contents in named_in(options.plain()).items()}
+    whole = Contents.of([options, named, data_fingerprint(test), about])
+    return RobustnessMeasurement.of(resume.step(key, whole, lambda: make().tree(), stale="remake"))
 
 
 def _square(victim: TorchVictim, batch: Batch, options: EvaluationOptions) -> Floats:
@@ -243,28 +230,3 @@ def distort(palette: Palette, batch: Batch, seed: int, device: torch.device) -> 
         palette.fill(bank, batch.bounds, own_seed + number)
         out[rows] = bank[:, 1]
     return out
-
-
-def adaptive_policy(batch: Batch, options: HardenOptions, folder: Path, minutes: float, **training: Any) -> PolicyFor:
-    """A function that trains a prior against each model, so that the attacker adapts to the defence.
-
-    It uses the palettes and patches of the hardening and trains each prior for `minutes`; `training` overrides `PriorOptions`.
-    """
-    filled, numbers = options.filled(batch), count(1)
-    values = {
-        "models": ["hardened"],
-        "data": "training samples",  # model and data are in memory; these names are only recorded
-        "palettes": filled.palettes,
-        "patches": filled.patches,
-        "entries": filled.entries,
-        "validation_interval": minutes,
-        "minutes": minutes,
-        "seed": filled.seed,
-    }
-
-    def train_against(victim: TorchVictim) -> BeliefPolicy:
-        chosen = PriorOptions.model_validate(values | {"device": victim.device.type} | training)
-        path = train([victim], batch, None, chosen, folder / f"agent-{next(numbers)}")
-        return BeliefPolicy(prior=read_prior(path)[0])
-
-    return train_against

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import is_dataclass
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, InstanceOf, field_serializer, field_validator, model_validator
 from torch import Tensor
@@ -28,7 +28,6 @@ from rlab.storage.config import Accepts, Options, check
 GRADIENT = "gradient"
 # Training from random weights: in place of the defaults for fine-tuning. Nesterov momentum and a cosine schedule come with it.
 RECIPE: Mapping[str, Any] = {
-    "rounds": 1,
     "epochs": 30,
     "learning_rate": 0.1,
     "weight_decay": 5e-4,
@@ -41,15 +40,16 @@ RECIPE: Mapping[str, Any] = {
 
 
 class HardenOptions(Options):
-    """Training takes `rounds` * `epochs` passes over the data; None means a default for the kind of data."""
+    """How to train; None means a default for the kind of data."""
 
+    removed: ClassVar[Mapping[str, str]] = {
+        "rounds": "use 'epochs', which counts all passes over the data",
+        "mode": "every batch is attacked with the current weights, so leave it out",
+        "batch_size": "use 'training_batch'",
+        "fresh": "every batch is attacked with the current weights, so leave it out",
+    }
     from_scratch: bool = Field(False, description="train from random weights with SGD, instead of fine-tuning")
-    mode: Literal["live", "rounds"] = Field(
-        "live", description="when to attack: live (each batch) or rounds (all data before each round) (default: live)"
-    )
-    rounds: int = Field(3, ge=1, description="number of rounds of `epochs` each (default: 3; from scratch 1)")
-    epochs: int = Field(3, ge=1, description="epochs per round (default: 3; from scratch 30)")
-    fresh: bool = Field(True, description="with mode rounds: attack the data again before every round")
+    epochs: int = Field(9, ge=1, description="passes over the data (default: 9; from scratch 30)")
     adversarial_share: float = Field(1.0, gt=0, le=1, description="share of each batch to attack (default: 1)")
     palettes: Annotated[tuple[tuple[str, ...], ...] | None, Accepts(Sequence[Sequence[str | Distortion]] | None)] = (
         Field(None, description="palettes to draw from for each batch; a@0.1..0.4 is a range")
@@ -82,11 +82,13 @@ class HardenOptions(Options):
         1e-3, gt=0, description="peak learning rate of AdamW, or SGD from scratch (default: 0.001; from scratch 0.1)"
     )
     weight_decay: float = Field(1e-4, ge=0, description="weight decay of the optimizer")
-    batch_size: int = Field(128, ge=2, description="training batch size (default: 128)")
+    training_batch: int = Field(128, ge=2, description="samples in a training step (default: 128)")
     distillation_weight: float = Field(0.5, ge=0, le=1, description="weight of the original's output in the targets")
     ema_decay: float = Field(0.99, ge=0, lt=1, description="decay of the exponential moving average of the weights")
     batch_norm: Literal["frozen", "train"] = Field("train", description="freeze or train BatchNorm statistics")
-    max_clean_drop: float = Field(0.01, ge=0, le=1, description="maximum loss of clean accuracy (default: 0.01 or 1%)")
+    max_clean_drop: Annotated[float, Accepts(float | str)] = Field(
+        0.01, ge=0, le=1, description="maximum loss of clean accuracy (default: 0.01 or 1%)"
+    )
     validation_split: float = Field(0.1, gt=0, lt=1, description="share held out if you pass no validation data")
     validation_attacked: int = Field(512, ge=1, description="validation samples attacked after each epoch")
     patience: int | None = Field(None, ge=1, description="stop after this many epochs without gain (default: never)")
@@ -109,23 +111,7 @@ class HardenOptions(Options):
     def _recipe(cls, values: Any) -> Any:
         """From scratch, the recipe's values replace the defaults."""
         scratch = isinstance(values, Mapping) and values.get("from_scratch") is True
-        left_out = ("shift",) if scratch and values.get("mode") == "rounds" else ()
-        return {**{k: v for k, v in RECIPE.items() if k not in left_out}, **values} if scratch else values
-
-    @model_validator(mode="after")
-    def _live(self) -> Self:
-        """Rounds train on samples that were attacked before, so what changes a batch before the attack has no place there."""
-        given = {
-            "augment": self.augment is not None,
-            "shift": self.shift > 0,
-            "mirror": self.mirror,
-            "views": self.views != 1,
-        }
-        if self.mode == "rounds" and (ignored := [name for name, set_ in given.items() if set_]):
-            raise ValueError(
-                f"the mode 'rounds' cannot use {' and '.join(map(repr, ignored))}: leave it out, or use the mode 'live'"
-            )
-        return self
+        return {**RECIPE, **values} if scratch else values
 
     @field_validator("palettes", mode="before")
     @classmethod
@@ -146,10 +132,6 @@ class HardenOptions(Options):
     def _adversary_name(self, value: str | AdversaryGenerator) -> str:
         """Its fields, if it has any; `repr` of another object may hold an address."""
         return value if isinstance(value, str) else repr(value) if is_dataclass(value) else type(value).__name__
-
-    @property
-    def total_epochs(self) -> int:
-        return self.rounds * self.epochs
 
     def updated(self, values: Mapping[str, Any]) -> Self:
         """A checked copy with these values in place of earlier ones."""

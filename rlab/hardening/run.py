@@ -73,7 +73,6 @@ def harden(
         unseen = unseen and relabelled(unseen, victim.own_classes)
     chosen = chosen.filled(batch)
     train, judged_on = _split(batch, unseen, chosen)
-    original.chunk = max(original.chunk, min(chosen.batch_size, len(train)))
     trainer = HardeningTrainer(original, train, judged_on, chosen)
     question = {
         "command": "harden",
@@ -86,7 +85,7 @@ def harden(
     with ExitStack() as stack:
         stack.enter_context(fitting_threads(original, batch))
         resume = None if out is None else stack.enter_context(open_run(Path(out), question))
-        advance = stack.enter_context(shown(progress, chosen.total_epochs, "hardening", "epochs"))
+        advance = stack.enter_context(shown(progress, chosen.epochs, "hardening", "epochs"))
         state = trainer.run(resume, advance)
     hardened = twin(original)
     hardened.model.load_state_dict(state.best)

@@ -122,7 +122,7 @@ class TrainerState:
     best: Weights
     optimizer: dict[str, Any]
     flipped: Tensor  # (k,) samples flipped so far by class
-    latest: Tensor  # (k,) samples flipped in the last epoch or round
+    latest: Tensor  # (k,) samples flipped in the last epoch
     history: list[Epoch] = field(default_factory=list)  # finished epochs; the first is the original
     stopped: str = ""
     rows: int = 0  # inputs sent to the model so far

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from rlab.core.rng import seeded_globals
 from rlab.data.batch import Batch
 from rlab.errors import ModelError, OptionError
-from rlab.hardening.batches import AdversaryPool, BatchSource, TrainingBatch, class_counts, class_weights
+from rlab.hardening.batches import BatchSource, TrainingBatch, class_counts, class_weights
 from rlab.hardening.options import HardenOptions
 from rlab.hardening.trainable import (
     Epoch,
@@ -56,6 +56,7 @@ class HardeningTrainer:
         self.batch = _beside(train, original.device)
         self.goal = goal_of(original)
         self.generator = options.generator(train, self.goal)
+        self.source = BatchSource(self.batch, self.generator, options)
         self.victim, self.kept = twin(original), twin(original)  # the model in training; the model to keep
         fast = options.amp and original.device.type == "cuda"
         self.victim.autocast, self.victim.half = fast, torch.bfloat16  # float16 loses small gradients
@@ -65,9 +66,8 @@ class HardeningTrainer:
             draw_weights(self.victim.model, options.seed)
         self.optimizer = optimizer_for(self.victim.model, options)
         self.start = take(self.victim.model)
-        self.steps = math.ceil(len(train) / options.batch_size)
-        self.decay = min(options.ema_decay, max(0.0, 1 - _AVERAGED / (self.steps * options.total_epochs)))
-        self.pool: AdversaryPool | None = None
+        self.steps = math.ceil(len(train) / options.training_batch)
+        self.decay = min(options.ema_decay, max(0.0, 1 - _AVERAGED / (self.steps * options.epochs)))
 
     def run(self, resume: Resume | None, progress: Progress) -> TrainerState:
         """Run all unfinished epochs, and save the state after each."""
@@ -78,9 +78,9 @@ class HardeningTrainer:
         self.classes, self.earlier_rows = len(state.flipped), state.rows - self._rows()
         for epoch in state.history[1:]:
             progress(epoch)
-        while not state.stopped and state.epochs < self.options.total_epochs:
+        while not state.stopped and state.epochs < self.options.epochs:
             finished = state.epochs
-            self._epoch(state, resume)
+            self._epoch(state)
             state.rows = self._rows() + self.earlier_rows
             if resume is not None:
                 resume.record("state", "", state.tree())
@@ -106,23 +106,17 @@ class HardeningTrainer:
         optimizer = self.optimizer.state_dict()
         return TrainerState(weights, ema, self.start, optimizer, none, none.clone(), [first], rows=first.rows)
 
-    def _epoch(self, state: TrainerState, resume: Resume | None) -> None:
+    def _epoch(self, state: TrainerState) -> None:
         number = state.epochs
         with seeded_globals(self._seed(number)):
-            source = self._source(state, resume)
-            if source is None:
-                at = f"in round {number // self.options.epochs + 1}"
-                state.stopped = f"the attack flipped no sample {at}, so there is nothing to train on"
-                return
-            loss, flipped, ema = self._train(source, state)
+            loss, flipped, ema = self._train(state)
         if not math.isfinite(loss):
             state.stopped = (
                 f"the loss became NaN in epoch {number + 1}, so training stopped and the weights of epoch "
                 f"{best_epoch(state.history).number} are kept: lower the learning rate"
             )
             return
-        if self.options.mode == "live":
-            state.latest, state.flipped = flipped, state.flipped + flipped
+        state.latest, state.flipped = flipped, state.flipped + flipped
         state.weights, state.ema = take(self.victim.model), ema
         state.optimizer = self.optimizer.state_dict()
         self._evaluate(state, loss, int(flipped.sum()))
@@ -168,34 +162,16 @@ class HardeningTrainer:
         flipped = self.generator.over(self.kept, few, self._chunk(), self._seed(-1)).flipped
         return int((correct(self.kept, few.x, few.y, "train") & ~flipped).sum()) / len(few)
 
-    def _source(self, state: TrainerState, resume: Resume | None) -> BatchSource | None:
-        """The source of batches; None if a round of attacks flipped nothing."""
-        number = state.epochs
-        if self.options.mode == "rounds" and number % self.options.epochs == 0 and (self.options.fresh or number == 0):
-            self.victim.model.eval()
-            adversaries = self.generator.over(self.victim, self.batch, self._chunk(), self._seed(number) + 1)
-            self.pool = AdversaryPool(adversaries.flipped.nonzero().flatten(), adversaries.x[adversaries.flipped])
-            if resume is not None:
-                resume.record("pool", "", vars(self.pool))
-            state.latest = class_counts(self.batch.y[self.pool.rows], self.classes)
-            state.flipped = state.flipped + state.latest
-        elif self.options.mode == "rounds" and self.pool is None:
-            assert resume is not None
-            self.pool = AdversaryPool(**resume.recall("pool", "") or {})
-        if self.pool is not None and not len(self.pool.rows):
-            return None
-        return BatchSource(self.batch, self.generator, self.options, self.pool)
-
-    def _train(self, source: BatchSource, state: TrainerState) -> tuple[float, Tensor, Weights]:
+    def _train(self, state: TrainerState) -> tuple[float, Tensor, Weights]:
         """One epoch: the mean loss (NaN if it or the weights are not finite), flipped samples (k,), averaged weights."""
         seed = self._seed(state.epochs)
         weights = class_weights(state.latest) if self.options.balance else torch.ones_like(state.latest)
         order = torch.randperm(len(self.batch), generator=Generator().manual_seed(seed))
         total, flipped, ema = 0.0, torch.zeros_like(state.latest), state.ema
-        for at, rows in enumerate(order.split(self.options.batch_size)):
+        for at, rows in enumerate(order.split(self.options.training_batch)):
             self._schedule(state.epochs * self.steps + at)
             self.victim.model.eval()
-            batch = source.take(self.victim, rows, weights, seed + 17 * at)
+            batch = self.source.take(self.victim, rows, weights, seed + 17 * at)
             set_mode(self.victim.model, self.options.batch_norm)
             loss, wrong = self._step(batch)
             if not math.isfinite(loss):
@@ -204,8 +180,7 @@ class HardeningTrainer:
             total += loss * len(rows)
             flipped += class_counts(batch.y[batch.rows][wrong], self.classes)
         finite = all(bool(torch.isfinite(value).all()) for value in ema.values())
-        loss = total / len(self.batch) if finite else math.nan
-        return loss, flipped if self.options.mode == "live" else state.latest, ema
+        return total / len(self.batch) if finite else math.nan, flipped, ema
 
     def _step(self, batch: TrainingBatch) -> tuple[float, Tensor]:
         """One step: the loss, and (m,) where the first harder version fools the model."""
@@ -243,7 +218,7 @@ class HardeningTrainer:
 
     def _schedule(self, at: int) -> None:
         """Set the learning rate: a linear rise, then a cosine."""
-        through = at / (self.steps * self.options.total_epochs)
+        through = at / (self.steps * self.options.epochs)
         height = through / _WARM if through < _WARM else 0.5 * (1 + math.cos(math.pi * (through - _WARM) / (1 - _WARM)))
         for group in self.optimizer.param_groups:
             group["lr"] = self.options.learning_rate * max(height, 1e-3)

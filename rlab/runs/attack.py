@@ -39,6 +39,7 @@ from rlab.runs.recheck import check_same_model
 from rlab.runs.stages import CLEAN, FolderStore, MemoryStore, StageStore, Teacher, check_stages, cut, on_clean
 from rlab.runs.threads import ThreadChoice, Threads
 from rlab.storage import files
+from rlab.storage.journal import count_answers
 from rlab.storage.resume import Resume, open_run
 from rlab.victims.base import Victim
 from rlab.victims.http import HttpVictim
@@ -93,6 +94,11 @@ class AttackJob:
     @property
     def in_process(self) -> bool:
         return isinstance(self.executor, InProcess)
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether workers do not share the run's folder."""
+        return isinstance(self.executor, Workers) and self.executor.options.cluster is not None
 
     def taught(self, folder: Path | None, config: Mapping[str, Any]) -> AttackJob:
         """Return the job with a simulator that is learned now or read from `folder`; itself if there is nothing to learn."""
@@ -183,7 +189,7 @@ class AttackJob:
         all_ = {f"clean-{at:08d}": slice(at, end) for at, end in ends.items()}
         todo = {key: rows for key, rows in all_.items() if store.recall(key) is None}
         self._say("querying the untouched inputs")
-        hand_out = self._hand_out(chunk_work.ask_clean, self._recipe(None))
+        hand_out = self._hand_out(chunk_work.ask_clean, self._recipe(None), None if self.elsewhere else store.folder)
         with closing(each_chunk(self.samples, todo, hand_out, store.begin)) as asked:
             for key, part, _ in asked:
                 answers, ids, sent = part or (None, (), Counter())
@@ -215,14 +221,13 @@ class AttackJob:
         """Run the missing chunks; return the keys of all chunks, and of those that an earlier process finished."""
         resume = store.resume
         all_, todo, saved = self._plan(resume)
-        keys, twice = list(all_), {key: count for key in todo if (count := resume.begun(key))}
-        sent = isinstance(self.executor, Workers) and self.executor.options.cluster
-        make = chunk_work.send_chunk if sent else chunk_work.write_chunk
+        make = chunk_work.send_chunk if self.elsewhere else chunk_work.write_chunk
         if todo:
             done = {key: rows for key, rows in all_.items() if key not in todo}
-            check_same_model(self.attack, self.victim, self.samples, resume, done)
+            check_same_model(self.attack, self.victim, self.samples, resume, done, todo)
+            if kept := count_answers(resume.folder):
+                give_notice(f"{kept:,} answers of the stopped run are read back, so their queries are not paid again")
         chunks = self._attacked(all_, todo, store, make, resume.folder, self.keep)
-        repeated = 0
         try:
             with closing(chunks):
                 for key, part, losses in chunks:
@@ -232,15 +237,10 @@ class AttackJob:
                     table = with_losses(rows, losses)
                     resume.record(key, "", table, part=rows.num_rows > 0)
                     saved += samples_of(table)
-                    repeated += twice.get(key, 0) * chunk_work.queries_of(table)
                     self.progress(FinishedRows(table, recalled=False))
         except KeyboardInterrupt as stop:
             raise KeyboardInterrupt(f"{saved} of {len(self.samples)} samples are saved in {resume.folder}") from stop
-        if repeated:
-            give_notice(
-                f"a stopped run had begun {len(twice)} of these chunks, so up to {repeated:,} queries were paid twice"
-            )
-        return keys, [key for key in keys if key not in todo]
+        return list(all_), [key for key in all_ if key not in todo]
 
     def _plan(self, resume: Resume) -> tuple[Chunks, Chunks, int]:
         """Return all chunks, the chunks still to do, and the number of saved samples; no chunk crosses a stage's boundary."""
@@ -274,12 +274,10 @@ def chunk_size(attack: Attack, victim: Victim, samples: Samples) -> int:
 
     The size depends on the work, never on the clock: a model's last bits depend on the number of rows in a batch. Batches of
     large inputs gain little, so these chunks may be of one sample. A model behind an address gets as many samples as it allows
-    open requests; one that costs money gets one sample at a time, unless a cache keeps its answers.
+    open requests.
     """
     if not attack.paced or victim.device.type != "cpu":
         return attack.chunk
-    if isinstance(victim, HttpVictim) and victim.bill.price and victim.cache is None:
-        return 1
     values = math.prod(samples.shape)
     fitting = (WORK if values < LARGE else LARGE_WORK) // (values * attack.budget)
     least = LEAST if values < LARGE else 1

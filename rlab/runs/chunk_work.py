@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -31,6 +31,7 @@ from rlab.runs.threads import Threads
 from rlab.storage import files
 from rlab.storage.digest import digest
 from rlab.storage.index import ASSIGNMENT, KEPT, PERTURBED, Index, read_index
+from rlab.storage.journal import Journal, journal_path
 from rlab.storage.ledger import PARTS
 from rlab.storage.resume import Resume, part_path
 from rlab.victims.base import Outputs, Victim
@@ -149,23 +150,28 @@ def attack_in_memory(victim: Victim, recipe: Attack | AttackOptions, labels: Ten
     return work
 
 
-def ask_clean(victim: Victim, recipe: Attack | AttackOptions, labels: Tensor, progress: Progress) -> Work:
+def ask_clean(
+    victim: Victim, recipe: Attack | AttackOptions, labels: Tensor, progress: Progress, folder: Path | None
+) -> Work:
     """Return work that queries the untouched inputs of a chunk and counts the rows that reached the model by phase."""
 
     def work(task: ChunkTask) -> tuple[CleanAnswers, tuple[str, ...], Counter[str]] | None:
         if task.chunk is None:
             return None
         before = victim.rows.copy()
-        clean = built(recipe, task.chunk).ask_clean(victim, task.chunk, labels)
+        with nullcontext() if folder is None else Journal(journal_path(folder, task.key)) as journal:
+            clean = built(recipe, task.chunk).ask_clean(victim, task.chunk, labels, journal)
         return replace(clean, scores=clean.scores.cpu()), task.chunk.ids, victim.rows - before
 
     return work
 
 
-def _searched(attack: Attack, victim: Victim, task: ChunkTask, labels: Tensor, progress: Progress) -> SearchOutcome:
+def _searched(
+    attack: Attack, victim: Victim, task: ChunkTask, labels: Tensor, progress: Progress, journal: Journal | None = None
+) -> SearchOutcome:
     assert task.chunk is not None
     learns = task.clean is not None
-    return attack.search(victim, task.chunk, task.first, labels, progress, task.clean, learns, task.timed)
+    return attack.search(victim, task.chunk, task.first, labels, progress, task.clean, learns, task.timed, journal)
 
 
 def write_chunk(
@@ -177,10 +183,11 @@ def write_chunk(
         if task.chunk is None:  # none of its samples could be read
             return pa.table({})
         attack = built(recipe, task.chunk)
-        outcome = _searched(attack, victim, task, labels, progress)
-        part = part_path(folder, task.key)
-        _write(outcome, part, keep)
-        return _verified(attack, outcome, files.read_arrays(part)[0], keep)
+        with Journal(journal_path(folder, task.key)) as journal:
+            outcome = _searched(attack, victim, task, labels, progress, journal)
+            part = part_path(folder, task.key)
+            _write(outcome, part, keep)
+            return _verified(attack, outcome, files.read_arrays(part)[0], keep)
 
     return work
 
@@ -240,11 +247,6 @@ def chunk_tables(resume: Resume) -> Iterator[pa.Table]:
 def samples_of(rows: pa.Table) -> int:
     """Count the samples of a chunk, including those that could not be read."""
     return int(rows.num_rows) + len(losses_of(rows))
-
-
-def queries_of(rows: pa.Table) -> int:
-    """Count the queries of a chunk in all phases."""
-    return sum(sum(rows[name].to_pylist()) for name in rows.column_names if name.startswith("queries_"))
 
 
 def left_out(resume: Resume) -> list[Loss]:

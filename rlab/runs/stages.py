@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -94,6 +95,7 @@ class MemoryStore:
     values: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     answers: dict[str, Heard | None] = field(default_factory=dict)
     simulators: dict[int, Simulator] = field(default_factory=dict)
+    folder: None = None
 
     def recall(self, key: str) -> Mapping[str, Any] | None:
         return self.values.get(key)
@@ -121,6 +123,10 @@ class FolderStore:
 
     resume: Resume
     config: Mapping[str, Any]
+
+    @property
+    def folder(self) -> Path:
+        return self.resume.folder
 
     def recall(self, key: str) -> Mapping[str, Any] | None:
         return self.resume.recall(key, "")

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -14,16 +12,15 @@ import h11
 import uvicorn
 from anyio.to_thread import current_default_thread_limiter
 from fastapi import FastAPI, Request
-from fastapi.responses import HTMLResponse, Response
+from fastapi.responses import HTMLResponse, Response, StreamingResponse
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from rlab.errors import InputError
-from rlab.serve.access import Access, Gate
-from rlab.serve.actions import add_actions
-from rlab.serve.jobs import Jobs
-from rlab.serve.runs import NoSuchRun, RunEntry, list_runs, read_entry
+from rlab.serve.access import Gate
+from rlab.serve.follow import Follower, events
+from rlab.serve.runs import NoSuchRun, RunEntry, is_running, list_runs, read_entry
 from rlab.serve.site import Site
 from rlab.storage.config import check
 from rlab.storage.names import CONFIG, inside
@@ -37,25 +34,19 @@ HEAD = 10.0  # maximum seconds until a client has sent the head of a request
 THREADS = 8  # that answer requests; each may keep some memory
 
 
-def make_app(root: Path, token: str | None = None, models: Mapping[str, Mapping[str, Any]] | None = None) -> ASGIApp:
-    """The server for the runs below `root`; without a token it answers only this machine.
-
-    `models` are configurations of `rlab attack` by name, from which it can start runs.
-    """
-    site = Site(root.resolve(), Access(token), tuple(models or ()))
-    jobs = Jobs(site.root, models or {})
+def make_app(root: Path, token: str | None = None) -> ASGIApp:
+    """The server for the runs below `root`; without a token it answers only this machine."""
+    site = Site(root.resolve())
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         current_default_thread_limiter().total_tokens = THREADS
         yield
-        jobs.close()
 
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False, lifespan=lifespan)
     _add_error_pages(app, site)
-    _add_pages(app, site, jobs)
-    add_actions(app, site, jobs)
-    return Gate(app, site.access)
+    _add_pages(app, site)
+    return Gate(app, token)
 
 
 def _add_error_pages(app: FastAPI, site: Site) -> None:
@@ -73,7 +64,7 @@ def _add_error_pages(app: FastAPI, site: Site) -> None:
         return site.show("message", "Not possible", error.status_code, sentence=error.detail, tone="fail")
 
 
-def _add_pages(app: FastAPI, site: Site, jobs: Jobs) -> None:
+def _add_pages(app: FastAPI, site: Site) -> None:
     @app.get("/")
     async def runs() -> Response:
         return HTMLResponse(await site.index.get(lambda: _runs_page(site)))
@@ -91,18 +82,21 @@ def _add_pages(app: FastAPI, site: Site, jobs: Jobs) -> None:
 
     @app.get("/run/{name:path}")
     def run(name: str) -> Response:
-        job = jobs.started.get(name)
-        folder = site.root / name if job else site.run(name)
-        run, said = read_entry(site.root, folder) if folder.is_dir() else None, ""
-        if job is not None:
-            state = "running" if job.running else run.state if run else "stopped"
-            run = replace(run, state=state) if run else RunEntry(name, "attack", state, datetime.now())
-            said = "" if job.running or state == "finished" else job.said()
-        if run is not None and run.state == "finished":
+        folder = site.run(name)
+        run = read_entry(site.root, folder)
+        if run is None:
+            raise NoSuchRun(name)  # it is gone since
+        if run.state == "finished":
             return HTMLResponse(site.page(folder))
         config = inside(folder, CONFIG)  # it holds no secrets
         settings = read_text(config, most=MOST_DECLARED) if config.is_file() else ""
-        return site.show("run", name, run=run, settings=settings, said=said, mine=job is not None and job.running)
+        return site.show("run", name, run=run, settings=settings)
+
+    @app.get("/events/{name:path}")
+    def follow(name: str) -> Response:
+        folder = site.run(name)
+        told = events(Follower(folder).look, lambda: is_running(folder))
+        return StreamingResponse(told, media_type="text/event-stream")
 
     @app.get("/compare")
     def compare(request: Request) -> Response:

@@ -14,13 +14,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from rlab.core.status import Status
 from rlab.data.kinds import kind_of
 from rlab.errors import FolderError, InputError, OptionError
 from rlab.results.tones import STATUS_TONES
-from rlab.serve.jobs import Form
+from rlab.storage.config import Options
 from rlab.storage.index import read_index
 from rlab.storage.ledger import reading
 from rlab.storage.names import ARRAYS, SAMPLES, SETTING, inside
@@ -49,7 +49,7 @@ ORDERS: dict[Order, str] = {
 _COLUMN = {"l2": "final_l2", "patches": "final_l0_patches"}
 
 
-class SampleFilter(Form):
+class SampleFilter(Options):
     """The filters in an address; missing or empty fields do not filter."""
 
     status: Literal[tuple(status.name.lower() for status in Status)] | None = None  # type: ignore[valid-type]
@@ -62,6 +62,11 @@ class SampleFilter(Form):
     words: str | None = Field(None, max_length=200)  # part of the id
     sort: Order = "row"
     page: int = Field(1, ge=1, le=10**9)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _given(cls, values: Any) -> Any:
+        return {name: value for name, value in values.items() if value != ""} if isinstance(values, Mapping) else values
 
     def asked(self) -> dict[str, Any]:
         """The fields for an address, without defaults."""

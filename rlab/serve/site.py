@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -16,7 +16,6 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import HTMLResponse
 
 from rlab.present.environment import make_environment
-from rlab.serve.access import Access
 from rlab.serve.runs import find_run, read_entry
 
 KEPT = 4  # rendered pages to keep
@@ -45,8 +44,6 @@ class Site:
     """Shared state; pages of runs are rendered one at a time, because each may load a whole run."""
 
     root: Path
-    access: Access
-    models: Sequence[str] = ()  # names of models that runs can be started with
     rendered: dict[Any, str] = field(default_factory=dict)
     busy: Lock = field(default_factory=Lock)
     index: SharedPage = field(default_factory=SharedPage)
@@ -60,9 +57,7 @@ class Site:
 
     def show(self, template: str, title: str, code: int = 200, **values: Any) -> HTMLResponse:
         page = self.templates.get_template(f"serve/{template}.html")
-        return HTMLResponse(
-            page.render(title=title, csrf=self.access.csrf, models=self.models, **{"back": self.back(), **values}), code
-        )
+        return HTMLResponse(page.render(title=title, **{"back": self.back(), **values}), code)
 
     @staticmethod
     def address(page: str, name: str) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import partial, wraps
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, Unpack, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, ClassVar, TypeVar, Unpack, get_args, get_origin, get_type_hints
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, field_validator
@@ -38,6 +38,8 @@ Made = TypeVar("Made")
 
 class Options(BaseModel):
     """Declared options: the fields are YAML keys, function keywords and command-line flags."""
+
+    removed: ClassVar[Mapping[str, str]] = {}  # fields of earlier versions, and what to do instead
 
     model_config = ConfigDict(
         extra="forbid", frozen=True, arbitrary_types_allowed=True, allow_inf_nan=False, hide_input_in_errors=True
@@ -70,7 +72,10 @@ def check_keywords(function: Callable[..., object], kind: type[Declared], values
     except ValidationError as error:
         first = error.errors()[0]
     if first["type"] == "extra_forbidden" and len(first["loc"]) == 1:
-        raise unknown_keyword(call, str(first["loc"][0]), [*inspect.signature(function).parameters, *kind.model_fields])
+        name = str(first["loc"][0])
+        if instead := _instead(kind, name):
+            raise KeywordError(f"{call}() no longer has the keyword {name!r}: {instead}")
+        raise unknown_keyword(call, name, [*inspect.signature(function).parameters, *kind.model_fields])
     raise OptionError(_sentence(kind, values, first, f"{call}()", "keyword"))
 
 
@@ -137,7 +142,10 @@ def _sentence(
     steps = [str(step)[:80] for step in first["loc"]] if missing else _steps(values, first["loc"])
     field = re.sub(r"\.(\d+)(?=\.|$)", r"[\1]", ".".join(steps))
     if first["type"] == "extra_forbidden":
-        keys = _fields(kind, steps[:-1])
+        owner = _owner(kind, steps[:-1])
+        if instead := _instead(owner, steps[-1]):
+            return f"the key {field!r} of {what} was removed: {instead}"
+        keys = [field.alias or name for name, field in owner.model_fields.items()]
         hint = did_you_mean(steps[-1], keys, 0.6)
         return f"unknown key {field!r} in {what}.{hint} The keys there are {', '.join(keys)}"
     if missing:
@@ -177,13 +185,18 @@ def _shown(value: Any, names: Iterable[str] = ()) -> Any:
     return {key: _shown(inner, [str(key)]) for key, inner in value.items()} if isinstance(value, Mapping) else value
 
 
-def _fields(kind: type[BaseModel], steps: list[str]) -> list[str]:
-    """List the keys of the model at this path below `kind`."""
+def _instead(kind: type[BaseModel], name: str) -> str:
+    """What to do instead of using this field of an earlier version; empty for other names."""
+    return kind.removed.get(name, "") if issubclass(kind, Options) else ""
+
+
+def _owner(kind: type[BaseModel], steps: list[str]) -> type[BaseModel]:
+    """The model at this path below `kind`."""
     for step in steps:
         field = kind.model_fields.get(step)
         if field is not None:
             kind = next(iter(_models(field.annotation)), kind)
-    return [field.alias or name for name, field in kind.model_fields.items()]
+    return kind
 
 
 def did_you_mean(name: str, names: Iterable[str], cutoff: float = 0.4) -> str:

@@ -6,8 +6,7 @@
 A folder belongs to the first command and configuration (its question); any other is refused. The SQLite ledger lists the
 finished steps with their fingerprints and digests, so that damage is noticed on reading. Plain values and tables are stored in
 the ledger. A value with tensors is stored in a file, which is complete before the ledger lists it, since the process may be
-killed at any moment. The ledger is written before a step begins, so that a killed run shows; a run that fails before it has
-finished a step leaves nothing behind.
+killed at any moment. A run that fails before the model has answered, or by its data, leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -24,10 +23,11 @@ from urllib.parse import quote
 import pyarrow as pa
 
 from rlab import __version__
-from rlab.errors import FolderError, give_notice
+from rlab.errors import DataError, FolderError, give_notice
 from rlab.redact import redact
 from rlab.storage import files, ledger
 from rlab.storage.contents import Contents
+from rlab.storage.journal import count_answers, journal_path
 from rlab.storage.lock import LOCK, hold
 from rlab.storage.names import CONFIG, refuse_strange
 from rlab.storage.question import Question, has_tensors
@@ -51,8 +51,8 @@ def open_run(folder: Path, question: Mapping[str, Any]) -> Iterator[Resume]:
             if resume.db is None and (lost := resume.asked.lost()):
                 give_notice(f"this run cannot be resumed, because a later run cannot recognise {lost}")
             yield resume
-        except Exception:
-            if new:
+        except Exception as error:
+            if new and (isinstance(error, DataError) or not count_answers(folder)):
                 resume.forget()
             raise
         finally:
@@ -123,6 +123,7 @@ class Resume:
         )  # fmt: skip
         if before is not None and before != self._tree(key):
             before.unlink(missing_ok=True)
+        journal_path(self.folder, key).unlink(missing_ok=True)
 
     def fingerprint(self, key: str) -> str | None:
         """Return a finished step's fingerprint, or None."""
@@ -143,10 +144,6 @@ class Resume:
     def interrupted(self) -> int:
         """The number of times a step was begun and not finished; its rows were queried again."""
         rows = self.query_ledger("select coalesce(sum(begun - finished), 0) from steps")
-        return int(rows[0][0]) if rows else 0
-
-    def begun(self, key: str) -> int:
-        rows = self.query_ledger("select begun from steps where key = ?", key)
         return int(rows[0][0]) if rows else 0
 
     def part(self, key: str) -> Path:
@@ -182,8 +179,7 @@ class Resume:
         return not self.query_ledger(done) and {path.name for path in self.folder.iterdir()} <= own
 
     def clean(self) -> None:
-        """Remove half-written files and parts without a finished step; keep all parts if the ledger is empty, as it may
-        have been lost."""
+        """Remove half-written files, and parts and journals of no use; keep all if the ledger is empty: it may be lost."""
         if self.db is None:
             return
         ledger.remove_leftovers(self.folder)
@@ -191,9 +187,9 @@ class Resume:
         if not finished:
             return
         kept = {self._named(key, digest) if in_file else self.part(key) for key, in_file, digest in finished}
-        for path in (self.folder / ledger.PARTS).glob("*.safetensors"):
-            if path not in kept:
-                path.unlink()
+        journals = {journal_path(self.folder, key) for key, *_ in finished}
+        for path in {*(self.folder / ledger.PARTS).glob("*.safetensors"), *journals} - kept:
+            path.unlink(missing_ok=True)
 
     def finish(self, *names: str, parts: bool = False) -> None:
         """Record the run's files as complete and remove the parts, which they include, unless `parts` is true."""
@@ -248,6 +244,10 @@ class Resume:
         self.db = ledger.connect(self.folder, write=True)
         before = ledger.read_question(self.db, self.folder)
         if before is not None and self._is_bare() and self.asked.differ(before.values):  # killed at the first step
+            if lost := count_answers(self.folder):
+                give_notice(
+                    f"{lost:,} answers of a stopped run of another configuration in {self.folder} are discarded"
+                )
             self.forget()
             self.db, before = ledger.connect(self.folder, write=True), None
         if before is not None:

@@ -15,22 +15,19 @@ import torch
 from torch import Tensor
 
 from rlab.errors import DataError, InputError, OptionError, VictimError
-from rlab.guard import TimeUp, contained, time_limit, words_of
+from rlab.guard import TimeUp, contained, time_limit
 from rlab.predictions.kinds import Prediction
 from rlab.victims.answers import LABELS, Score, check_reading, ranked_classes, read_answer, recognise, scored, to_scores
 from rlab.victims.answers import Outputs as Outputs
+from rlab.victims.failures import first_line, out_of_memory
 from rlab.victims.meter import PHASES as PHASES
 from rlab.victims.meter import STORED as STORED
-from rlab.victims.meter import Charge
+from rlab.victims.meter import Charge, Request, Unanswered
 from rlab.victims.meter import QueryMeter as QueryMeter
-from rlab.victims.meter import Request as Request
-from rlab.victims.meter import Unanswered as Unanswered
 from rlab.victims.readers import PREDICTED, READERS, BoxOutputs
 
 _LONGEST, _ROUNDING = 10**6, 1e-3  # seconds, and how far values may leave their bounds
 _CHUNK_BYTES = 2**27  # of inputs at once, so that long clips go a few at a time
-# In the words of torch on a GPU, torch on a CPU, ONNX Runtime, and cuDNN or cuBLAS.
-_MEMORY_WORDS = ("out of memory", "can't allocate memory", "failed to allocate memory", "alloc_failed")
 
 
 class Common(TypedDict, total=False):
@@ -147,7 +144,7 @@ class Victim(ABC):
             chunks = [slice(first, min(first + size, stop)) for first in range(at, stop, size)]
             try:
                 rows = [torch.arange(chunk.start, chunk.stop) for chunk in chunks]
-                answers.append(self._ask(x, rows, phase, charge))
+                answers.append(self._answers(x, rows, phase, charge))
             except Exception as error:
                 if not out_of_memory(error):
                     raise
@@ -157,7 +154,7 @@ class Victim(ABC):
                 self.chunk = min(size, stop - at) // 2
                 continue
             at = stop
-        return self._scores(torch.cat(answers)).to(x.device)
+        return self.scores_of(torch.cat(answers)).to(x.device)
 
     def _check(self, x: Tensor) -> None:
         if x.dim() < 3 or not x.numel():
@@ -167,12 +164,24 @@ class Victim(ABC):
         if not (self.bounds[0] - slack <= low and high <= self.bounds[1] + slack and math.isfinite(high - low)):
             raise DataError(f"the model expects values in {list(self.bounds)}, got {low:.4g} to {high:.4g}")
 
+    def _answers(self, x: Tensor, rows: Sequence[Tensor], phase: str, charge: Charge | None) -> Tensor:
+        """Answers (m, k) to the rows of x in each request: those that an earlier process was given, and new ones."""
+        every = torch.cat(list(rows))
+        if charge is None or not (known := charge.recall(every, x)):
+            return self._ask(x, rows, phase, charge)
+        for row, (answer, sent) in known.items():
+            self._count(torch.tensor([row]), sent, reached=False, phase=phase, charge=charge)
+            self._set_width(len(answer))
+        asked = [part for each in rows if len(part := each[[int(row) not in known for row in each]])]
+        fresh = iter(self._ask(x, asked, phase, charge) if asked else ())
+        return torch.stack([known[row][0].to(self.device) if row in known else next(fresh) for row in every.tolist()])
+
     def _ask(self, x: Tensor, rows: Sequence[Tensor], phase: str, charge: Charge | None) -> Tensor:
         """Answers (m, k) to the rows of x in each request, with retries; every row is counted each time it is sent.
 
         Failed requests are repeated after all others were sent, so that the order of answers does not matter.
         """
-        requests = [Request(each, each) for each in rows]
+        requests = [Request(each, each, charge) for each in rows]
         while unanswered := [request for request in requests if request.answer is None and len(request.rows)]:
             most = max(request.sent for request in unanswered)
             if most > self.retries:
@@ -197,12 +206,14 @@ class Victim(ABC):
             part = request.part(x)
             try:
                 with self._sentences(part), time_limit(self.timeout if self.watched else None):
-                    request.answer = self._shaped(self._predict(part), len(part)).detach()
+                    answer = self._shaped(self._predict(part), len(part)).detach()
             except InputError:
                 count(request.rows, times=-1)  # refused before the model saw them
                 raise
             except Unanswered as error:
                 request.error = error
+            else:
+                request.answered(x, answer)
 
     def _placed(self, request: Request, charge: Charge | None) -> Tensor:
         """The answers (m, k) to a request; rows that the budget did not allow are marked as lost, and NaN."""
@@ -274,7 +285,8 @@ class Victim(ABC):
         self._set_width(answer.shape[1])
         return answer.to(self.device, torch.float32)
 
-    def _scores(self, answer: Tensor) -> Tensor:
+    def scores_of(self, answer: Tensor) -> Tensor:
+        """Scores (m, k) from answers of the model; the first ones decide how answers are read if that is not known."""
         if self.prediction != "classes":
             return answer
         if self.outputs == "auto":
@@ -286,14 +298,3 @@ class Victim(ABC):
         if self.prediction != "classes":
             return scores
         return scores.sigmoid() if self.multilabel else scores.exp()
-
-
-def first_line(error: Exception) -> str:
-    """An error of other code in one line."""
-    return f"{type(error).__name__}: {words_of(error)}".strip().splitlines()[0][:500]
-
-
-def out_of_memory(error: Exception) -> bool:
-    """Whether a model on this machine ran out of memory; messages from a server do not count."""
-    named = any(words in words_of(error).lower() for words in _MEMORY_WORDS)
-    return isinstance(error, MemoryError | torch.OutOfMemoryError) or (named and not isinstance(error, VictimError))

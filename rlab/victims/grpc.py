@@ -11,7 +11,7 @@ import numpy as np
 from rlab.errors import MissingExtra, ModelError, OptionError, VictimError, optional
 from rlab.storage.config import named_keywords
 from rlab.victims.address import check_sending
-from rlab.victims.base import first_line
+from rlab.victims.failures import first_line
 from rlab.victims.graphs import GraphVictim, Port, Prepared
 from rlab.victims.meter import Unanswered
 

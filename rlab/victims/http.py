@@ -32,12 +32,12 @@ from rlab.victims.address import (
     suited,
     warn_of_secrets,
 )
-from rlab.victims.base import Request, Unanswered, Victim
+from rlab.victims.base import Victim
 from rlab.victims.bill import AnswerCache, Bill, per_query, per_second
 from rlab.victims.callables import as_array
 from rlab.victims.exchange import Answer, Clients, Flow, certificates, httpx_package, read
 from rlab.victims.metadata import described, is_described
-from rlab.victims.meter import Charge, NoScores
+from rlab.victims.meter import Charge, NoScores, Request, Unanswered
 from rlab.victims.template import Sent, Template, Writer
 from rlab.victims.wire import Unreadable, check_status, decode, glimpse
 
@@ -171,7 +171,7 @@ class HttpVictim(Victim):
                 if who is None or result is None or who not in on_their_way:  # time to send, or a late answer
                     continue
                 request, began = on_their_way.pop(who)
-                wrong = self._noted(request, result, began, len(on_their_way))
+                wrong = self._noted(x, request, result, began, len(on_their_way))
                 missed = missed + 1 if isinstance(wrong, Unanswered) else 0
                 if isinstance(wrong, InputError):
                     count(request.rows, times=-1)  # refused before it was sent
@@ -185,14 +185,16 @@ class HttpVictim(Victim):
         if refused:
             raise refused[min(refused)]
 
-    def _noted(self, request: Request, result: Tensor | Exception, began: float, others: int) -> Exception | None:
+    def _noted(
+        self, x: Tensor, request: Request, result: Tensor | Exception, began: float, others: int
+    ) -> Exception | None:
         """Note how a request ended, for the flow and the bill; return what went wrong."""
         rows = len(request.rows)
         if isinstance(result, Tensor):
             self._flow.answered(began, rows, others)
             self.bill.answered += rows
             try:
-                request.answer = self._shaped(result, rows)
+                request.answered(x, self._shaped(result, rows))
             except VictimError as error:
                 return error
             return None

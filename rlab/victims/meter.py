@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from rlab.errors import BudgetError, VictimError
+from rlab.storage.journal import Journal
 
 if TYPE_CHECKING:
     from rlab.victims.base import Victim
@@ -21,9 +22,10 @@ STORED = PHASES[:4]  # those in the table of a run's samples
 class QueryMeter:
     """A victim with a budget: counts queries per sample and phase, and stops any query beyond a sample's budget."""
 
-    def __init__(self, victim: Victim, samples: int, budget: int | None = None) -> None:
+    def __init__(self, victim: Victim, samples: int, budget: int | None = None, journal: Journal | None = None) -> None:
         self.victim = victim
         self.budget = budget
+        self.journal = journal  # gets every answer, and knows those that an earlier process was given
         self.counts = torch.zeros(samples, len(PHASES), dtype=torch.int64)
         self.lost = torch.zeros(samples, dtype=torch.bool)  # samples whose last affordable query was not answered
 
@@ -72,6 +74,18 @@ class Charge:
         self.sent += times * len(rows)
         self.meter.counts[:, self.phase].index_add_(0, chosen, torch.full_like(chosen, times))
 
+    def recall(self, rows: Tensor, x: Tensor) -> dict[int, tuple[Tensor, int]]:
+        """The answers to some rows of the input that the journal knows, by row, with the number of times each was sent."""
+        if self.meter.journal is None:
+            return {}
+        found = self.meter.journal.recall(self.samples[rows], x[rows.to(x.device)])
+        return {int(rows[at]): answer for at, answer in found.items()}
+
+    def note(self, rows: Tensor, x: Tensor, answer: Tensor, sent: int) -> None:
+        """Note the answers to some rows, whose inputs are x."""
+        if self.meter.journal is not None:
+            self.meter.journal.add(self.samples[rows], x, answer, sent)
+
     def lose(self, rows: Tensor) -> None:
         self.meter.lost[self.samples[rows]] = True
 
@@ -96,6 +110,7 @@ class Request:
 
     every: Tensor  # (m,) indices
     rows: Tensor  # those of them that the budget allows
+    charge: Charge | None = None  # whose they are
     sent: int = 0  # times
     answer: Tensor | None = None  # (len(rows), k)
     error: Unanswered | None = None
@@ -104,3 +119,9 @@ class Request:
         """The request's rows of x, if possible as a slice, which is not a copy."""
         first, end = int(self.rows[0]), int(self.rows[-1]) + 1
         return x[first:end] if end - first == len(self.rows) else x[self.rows]
+
+    def answered(self, x: Tensor, answer: Tensor) -> None:
+        """Take the answer (len(rows), k) to the request's rows of x."""
+        self.answer = answer
+        if self.charge is not None:
+            self.charge.note(self.rows, self.part(x), answer, self.sent)

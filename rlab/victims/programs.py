@@ -20,8 +20,8 @@ import torch
 from torch import Tensor, nn
 
 from rlab.errors import ModelError
-from rlab.victims.base import first_line
 from rlab.victims.batches import in_sizes
+from rlab.victims.failures import first_line
 
 INSTEAD = "load it in a function of your own, module:function, if you trust it, or export the model to ONNX"
 _FILES = re.compile(

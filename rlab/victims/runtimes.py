@@ -13,7 +13,7 @@ import torch
 
 from rlab.errors import MissingExtra, ModelError, optional
 from rlab.storage.config import named_keywords
-from rlab.victims.base import first_line
+from rlab.victims.failures import first_line
 from rlab.victims.graphs import Array, GraphVictim, Port, Prepared
 
 Provider = str | tuple[str, dict[str, Any]]

@@ -17,7 +17,8 @@ from torch.nn.parameter import is_lazy
 from rlab.errors import ModelError, OptionError
 from rlab.guard import time_limit
 from rlab.storage.config import named_keywords
-from rlab.victims.base import Common, Victim, first_line
+from rlab.victims.base import Common, Victim
+from rlab.victims.failures import first_line
 
 Channels = float | Sequence[float]  # one number for all channels, or one per channel
 
@@ -142,7 +143,7 @@ class TorchVictim(Victim):
     def scores_with_grad(self, x: Tensor, phase: str) -> Tensor:
         """Scores (b, k) with gradients by x: for training agents and white-box baselines."""
         with torch.enable_grad():
-            return self._scores(self.outputs_in_graph(x, phase))
+            return self.scores_of(self.outputs_in_graph(x, phase))
 
     def input_gradient(self, x: Tensor, of: Callable[[Tensor], Tensor], phase: str) -> Tensor:
         """The gradient (b, c, *size) of `of(scores)` (b,) by the input."""

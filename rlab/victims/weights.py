@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from rlab.errors import MissingExtra, ModelError, OptionError
-from rlab.victims.base import first_line
+from rlab.victims.failures import first_line
 from rlab.victims.torch_module import Normalise
 
 TORCH_FILES = (".pt", ".pth", ".bin", ".ckpt")

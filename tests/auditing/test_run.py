@@ -29,7 +29,6 @@ from tests.present.browser import Links
 
 HARDEN = {
     "data": {"path": "demo:digits", "split": "train", "limit": 20},
-    "rounds": 1,
     "epochs": 1,
     "attacked": 2,
     "validation_attacked": 8,

@@ -14,9 +14,12 @@ from pydantic import Field
 from typer.testing import CliRunner
 
 from rlab.cli.declared import declared, pairs
+from rlab.cli.harden import TRAINING
 from rlab.cli.spoken import grouped
 from rlab.core.attack import Attack
 from rlab.data.load import DataOptions
+from rlab.errors import OptionError
+from rlab.hardening.options import HardenRunOptions
 from rlab.runs.options import AttackOptions, RunOptions, make_attack
 from rlab.storage.config import Options, check, read_config
 from tests.command import rlab_command
@@ -129,6 +132,39 @@ def test_flags_override_the_file_field_by_field(tmp_path: Path) -> None:
     other = parsed(RunOptions, "-c", str(file), *words)
     assert (other.model.name, other.model.chunk, other.data.path) == ("timm:resnet18", 7, "photos")
     assert (other.model.device, other.cleanup) == ("cpu", True)
+
+
+def test_the_flags_of_a_section_override_the_file_field_by_field(tmp_path: Path) -> None:
+    file = tmp_path / "run.yaml"
+    values = {
+        "model": "demo:digits", "data": "demo:digits", "test": "demo:ecg",
+        "harden": {"epochs": 4, "learning_rate": 0.1, "views": 2},
+    }  # fmt: skip
+    file.write_text(yaml.safe_dump(values))
+    words = ["--epochs", "2", "--max-clean-drop", "2%", "--from-scratch", "--training-batch", "5"]
+    words += ["--batch-size", "7", "-T", "limit=3"]
+    options = parsed(HardenRunOptions, "-c", str(file), *words, section=TRAINING)
+    training = options.harden
+    assert (training.epochs, training.learning_rate, training.views) == (2, 0.1, 2)
+    assert (training.max_clean_drop, training.from_scratch, training.training_batch) == (0.02, True, 5)
+    assert (options.model.chunk, options.test.path, options.test.limit) == (7, "demo:ecg", 3)
+    words = ["--patience", "6", "--test", "demo:digits"]
+    other = parsed(HardenRunOptions, "demo:digits", "demo:digits", *words, section=TRAINING)
+    assert (other.harden.patience, other.patience, other.test.path) == (6, None, "demo:digits")
+
+
+@pytest.mark.parametrize(
+    ("content", "words", "sentence"),
+    [
+        ({"harden": 3}, ["--epochs", "2"], "'harden'"),
+        ({}, ["-T", "limit=3"], "has no 'test.path': add it"),
+        ({}, ["--epochs", "0"], "'harden.epochs'"),
+    ],
+)
+def test_a_wrong_section_is_named(tmp_path: Path, content: dict[str, Any], words: list[str], sentence: str) -> None:
+    (tmp_path / "run.yaml").write_text(yaml.safe_dump({"model": "m", "data": "d", **content}))
+    with pytest.raises(OptionError, match=sentence):
+        parsed(HardenRunOptions, "-c", str(tmp_path / "run.yaml"), *words, section=TRAINING)
 
 
 def test_the_commands_own_parameters_stay_and_go_before_generated_ones() -> None:

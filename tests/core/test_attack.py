@@ -22,7 +22,8 @@ from rlab.runs.attack import run_attack
 from rlab.runs.options import make_attack
 from rlab.verbs import attack
 from rlab.victims import CallableVictim
-from rlab.victims.base import PHASES, Unanswered
+from rlab.victims.base import PHASES
+from rlab.victims.meter import Unanswered
 from tests.helpers import (
     NAMED_POLICIES,
     PALETTE,

@@ -12,8 +12,9 @@ from torch import Generator, Tensor, nn
 
 from rlab.data.batch import Batch
 from rlab.diagnosis import examine
-from rlab.victims.base import Unanswered, Victim
+from rlab.victims.base import Victim
 from rlab.victims.callables import CallableVictim
+from rlab.victims.meter import Unanswered
 from rlab.victims.torch_module import TorchVictim
 from tests.diagnosis.cases import (
     IMAGENET,

@@ -140,7 +140,7 @@ def test_a_hardening_and_a_comparison_of_hardenings_are_tracked(
     (tmp_path / "quick.yaml").write_text(yaml.safe_dump(quick))
     asked: list[Any] = ["harden", "demo:digits", "demo:digits", "--config", tmp_path / "quick.yaml", "--limit", 20]
     asked += ["-D", "split=train"]
-    asked += ["--rounds", 1, "--epochs", 1, "--queries", 2, "--maker", "random", "--budget", 6, "--policy", "random"]
+    asked += ["--epochs", 1, "--adversary-budget", 2, "--adversary", "random", "--budget", 6, "--policy", "random"]
     kept = Recorder()
     monkeypatch.setitem(sys.modules, "mlflow", mlflow_like(kept))
     said = rlab_command(*asked, "--out", tmp_path / "one", "--track", "mlflow")

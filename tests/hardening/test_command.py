@@ -24,7 +24,7 @@ QUICK = {"evaluation": {"square_budget": 10, "pgd_steps": 2}}
 def test_the_command_hardens_and_writes_a_page(tmp_path: Path) -> None:
     (tmp_path / "quick.yaml").write_text(yaml.safe_dump(QUICK))
     words = f"--config {tmp_path}/quick.yaml demo:digits demo:digits -D split=train --limit 60 --test demo:digits -T limit=1"
-    words += " --rounds 1 --epochs 1 --queries 4 --budget 40 --policy random --maker random --onnx"
+    words += " --epochs 1 --adversary-budget 4 --budget 40 --policy random --adversary random --onnx"
     result = rlab_command("harden", *words.split(), "--out", tmp_path / "run")
     assert result.code == 0, result.err
     assert "accuracy on clean test samples" in result.out
@@ -57,7 +57,7 @@ def test_the_command_compares_the_methods_of_a_file(tmp_path: Path) -> None:
         "harden": {"learning_rate": 0.01, "adversary": "random", "adversary_budget": 3},
     }  # fmt: skip
     (tmp_path / "harden.yaml").write_text(yaml.safe_dump(declared))
-    words = ["--compare", "--methods", "unchanged,fgsm@0.01", "--seeds", 1, "--rounds", 1, "--epochs", 1]
+    words = ["--compare", "--methods", "unchanged,fgsm@0.01", "--seeds", 1, "--epochs", 1]
     result = rlab_command("harden", "--config", tmp_path / "harden.yaml", *words, "--out", tmp_path / "run")
     assert result.code == 0, result.err
     assert "fgsm@0.01" in result.out

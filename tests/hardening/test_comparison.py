@@ -25,7 +25,7 @@ def comparison(folder: Path, attacked: int = 8, shift: float = 0.0) -> Hardening
     declared = {
         "methods": ("unchanged", "fgsm", "ours"),
         "seeds": (0, 1),
-        "harden": options(1, batch_size=16, adversary_budget=7),
+        "harden": options(1, training_batch=16, adversary_budget=7),
         "evaluation": evaluation(1).model_copy(update={"attacked": attacked}),
     }
     return compare_hardening(toy.victim, Splits(toy.batch, toy.test[:12], toy.test), declared, folder)

@@ -14,19 +14,14 @@ from rlab.data.batch import UNBOUNDED, Batch
 from rlab.filters.palette import Palette
 from rlab.hardening.evaluation import (
     RobustnessMeasurement,
-    adaptive_policy,
     all_filters,
     corruption_curves,
     distort,
     measure_before_after,
     measure_robustness,
 )
-from rlab.hardening.options import HardenOptions
 from rlab.hardening.trainable import fitting_threads
-from rlab.policies.belief import BeliefPolicy
-from rlab.priors.trained import TrainedPrior
 from rlab.runs.options import make_attack
-from rlab.storage.config import check
 from rlab.storage.files import write_tree
 from rlab.victims.torch_module import TorchVictim
 from tests.hardening.toys import PALETTE, evaluation, measured_toy, shortcut
@@ -106,17 +101,6 @@ def test_figures_are_means_and_distances_are_medians() -> None:
     estimates = RobustnessMeasurement(figures, {}, 0).estimates()
     assert estimates["clean"].value == 0.75
     assert estimates["agent_l2"].value == 2.0
-
-
-def test_a_prior_is_trained_for_each_model(tmp_path: Path) -> None:
-    toy = shortcut(2, n=32)
-    small = {"prior_width": 8, "prior_levels": 1, "budget": 12, "validation_samples": 4}
-    options = check(HardenOptions, {"palettes": [PALETTE], "patches": [list(PATCHES[2])], "entries": 2})
-    train_against = adaptive_policy(toy.batch, options, tmp_path, 0.005, **small)
-    policies = [train_against(toy.victim) for _ in range(2)]
-    assert all(isinstance(policy, BeliefPolicy) and isinstance(policy.prior, TrainedPrior) for policy in policies)
-    assert {path.name for path in tmp_path.iterdir()} == {"agent-1", "agent-2"}
-    assert toy.victim.rows["train"] > 0
 
 
 @pytest.mark.parametrize(("values", "inside"), [(16, 1), (2**14, 3)])

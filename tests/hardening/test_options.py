@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+import rlab
 from rlab.data.batch import UNBOUNDED, Batch
 from rlab.errors import InputError
 from rlab.filters.base import snr_db
@@ -99,8 +100,18 @@ def test_recorded_noise_hardens_at_its_ratio_to_the_signal(tmp_path: Path) -> No
     assert torch.allclose(ratios, torch.full((2, 3), 12.0, dtype=ratios.dtype), atol=0.1)
 
 
-@pytest.mark.parametrize("given", [{"shift": 0.1}, {"mirror": True}, {"views": 2}, {"augment": torch.flip}])
-def test_rounds_refuse_what_they_would_ignore(given: dict[str, Any]) -> None:
-    with pytest.raises(InputError, match=f"the mode 'rounds' cannot use '{next(iter(given))}'"):
-        check(HardenOptions, {"mode": "rounds", **given})
-    assert check(HardenOptions, {"mode": "rounds", "from_scratch": True}).shift == 0.0
+@pytest.mark.parametrize(
+    ("gone", "instead"),
+    [
+        ({"batch_size": 32}, "use 'training_batch'"),
+        ({"rounds": 2}, "use 'epochs'"),
+        ({"mode": "rounds"}, "leave it out"),
+        ({"fresh": False}, "leave it out"),
+    ],
+)
+def test_what_is_gone_says_what_to_do_instead(gone: dict[str, Any], instead: str) -> None:
+    run = {"model": "m", "data": "d", "harden": gone}
+    with pytest.raises(InputError, match=f"the key 'harden.{next(iter(gone))}' .* was removed: .*{instead}"):
+        check(HardenRunOptions, run)
+    with pytest.raises(TypeError, match=f"no longer has the keyword '{next(iter(gone))}': .*{instead}"):
+        rlab.harden("demo:digits", "demo:digits", **gone)

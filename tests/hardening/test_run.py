@@ -36,7 +36,6 @@ def same(weights: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool:
     ("rank", "more"),
     [
         *((rank, {}) for rank in RANKS),
-        (2, {"mode": "rounds", "rounds": 2, "epochs": 3}),
         (2, {"adversary": "gradient", "radius_range": (0.05, 0.4)}),
     ],
 )
@@ -86,12 +85,12 @@ def killed_after(epoch: int) -> Any:
     return progress
 
 
-@pytest.mark.parametrize(("mode", "epoch"), [("live", 3), ("rounds", 1), ("rounds", 3)])
-def test_a_killed_hardening_ends_like_an_uninterrupted_one(tmp_path: Path, mode: str, epoch: int) -> None:
+@pytest.mark.parametrize("epoch", [1, 3])
+def test_a_killed_hardening_ends_like_an_uninterrupted_one(tmp_path: Path, epoch: int) -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Flatten(), nn.Linear(48, 16), nn.Dropout(0.3), nn.ReLU(), nn.Linear(16, 2))
     toy = shortcut(1, n=40)
-    chosen: dict[str, Any] = QUICK | {"model": model, "rounds": 2, "mode": mode, "max_clean_drop": 1.0}
+    chosen: dict[str, Any] = QUICK | {"model": model, "epochs": 4, "max_clean_drop": 1.0}
     chosen |= {"validation": None}
     whole = hardened(toy, **chosen)
     with pytest.raises(Killed):
@@ -104,8 +103,7 @@ def test_a_killed_hardening_ends_like_an_uninterrupted_one(tmp_path: Path, mode:
         hardened(toy, **chosen, out=tmp_path, seed=1)  # another hardening
 
 
-@pytest.mark.parametrize("mode", ["live", "rounds"])
-def test_a_custom_step_replaces_ours(mode: str) -> None:
+def test_a_custom_step_replaces_ours() -> None:
     toy = shortcut(1, n=64)
     called = []
 
@@ -113,11 +111,10 @@ def test_a_custom_step_replaces_ours(mode: str) -> None:
         called.append(len(x))
         return descend(model, x, y, optimizer)
 
-    result = hardened(toy, step=step, epochs=8, mode=mode)
+    result = hardened(toy, step=step, epochs=8)
     assert len(called) == 8 * 2
-    if mode == "live":  # rounds mix flipped samples with others
-        assert sum(called) == 8 * (64 + 64)  # each sample, and a harder version of it
-        assert accuracy(result.victim, toy.swapped()) > 0.5
+    assert sum(called) == 8 * (64 + 64)  # each sample, and a harder version of it
+    assert accuracy(result.victim, toy.swapped()) > 0.5
 
 
 def descend(model: nn.Module, x: Tensor, y: Tensor, optimizer: torch.optim.Optimizer, factor: float = 1.0) -> Tensor:
@@ -162,16 +159,9 @@ class Worsening(AdversaryGenerator):
 
 
 def test_training_stops_without_improvement() -> None:
-    result = hardened(shortcut(1, n=32), **QUICK, rounds=5, patience=2, adversary=Worsening())
+    result = hardened(shortcut(1, n=32), **QUICK | {"epochs": 10}, patience=2, adversary=Worsening())
     assert len(result.history) == 1 + 2
     assert "2 epochs did not improve on epoch 0" in result.stopped
-
-
-def test_a_round_without_a_flip_stops_training() -> None:
-    toy = shortcut(1, n=32)
-    result = hardened(toy, mode="rounds", palettes=[["illuminate+@0.001"]])
-    assert "flipped no sample in round 1" in result.stopped
-    assert same(result.model.state_dict(), toy.victim.model.state_dict())
 
 
 def ruined(model: nn.Module, x: Tensor, y: Tensor, optimizer: torch.optim.Optimizer) -> Tensor:

@@ -28,7 +28,7 @@ DATA = Batch((0.2 + 0.5 * Y.view(-1, 1, 1, 1) + 0.1 * SIDE).expand(-1, 1, 8, 8).
 
 
 def trained(model: nn.Module, **more: Any) -> Hardened:
-    values = {"from_scratch": True, "epochs": 3, "palettes": [["dead_pixel@0.5"]], "patches": [4], "batch_size": 16}
+    values = {"from_scratch": True, "epochs": 3, "palettes": [["dead_pixel@0.5"]], "patches": [4], "training_batch": 16}
     return harden(model, DATA[:64], values | more, validation=DATA[64:], progress=quiet, announce=say_nothing)
 
 

@@ -23,8 +23,8 @@ PALETTE = ["dead_pixel@1.0", "illuminate+@1.0"]  # both ends of the range, so th
 
 def options(rank: int, **more: Any) -> dict[str, Any]:
     """Options that unlearn the shortcut in a second."""
-    shared = {"palettes": [PALETTE], "entries": 2, "patches": [list(PATCHES[rank])], "batch_size": 32}
-    trained = {"max_clean_drop": 0.02, "learning_rate": 0.1, "rounds": 1, "epochs": 5}
+    shared = {"palettes": [PALETTE], "entries": 2, "patches": [list(PATCHES[rank])], "training_batch": 32}
+    trained = {"max_clean_drop": 0.02, "learning_rate": 0.1, "epochs": 5}
     return {**shared, **trained, "adversary": "random", "adversary_budget": 7, **more}
 
 
@@ -100,5 +100,5 @@ def hardened(toy: Shortcut, rank: int = 1, **values: Any) -> Hardened:
 def measured_toy(rank: int) -> tuple[Hardened, dict[str, RobustnessMeasurement]]:
     """A hardened model, measured before and after on eight samples; shared by read-only tests."""
     toy = shortcut(rank, n=40)
-    after = hardened(toy, rank, batch_size=16, epochs=6)
+    after = hardened(toy, rank, training_batch=16, epochs=6)
     return after, measure_before_after(after, toy.test[:8], evaluation(rank), None)

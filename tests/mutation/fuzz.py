@@ -34,13 +34,13 @@ ROUND = 10  # cases between two looks at the clock
 MEMORY = 2**20  # kilobytes that one case may add to the process
 PAGES = (
     "/", "/run/run", "/samples/run?sort=-l2&page=2", "/samples/run?status=succeeded&label=1", "/sample/0/run",
-    "/picture/original/0/run", "/compare?run=run&run=run", "/serve.js", "/own", "/start", "/nowhere",
+    "/picture/original/0/run", "/compare?run=run&run=run", "/serve.js", "/events/run", "/nowhere",
 )  # fmt: skip
 HEADERS = (
     "Host: localhost\r\nOrigin: http://localhost\r\nSec-Fetch-Site: same-origin\r\nCookie: a=b\r\nContent-Length: 7"
 )
 REQUESTS = {
-    f"{how} {page}": f"{how} {page} HTTP/1.1\r\n{HEADERS}\r\n\r\ncsrf=aa" for page in PAGES for how in ("GET", "POST")
+    f"{how} {page}": f"{how} {page} HTTP/1.1\r\n{HEADERS}\r\n\r\nbody=aa" for page in PAGES for how in ("GET", "POST")
 }
 Damages = list[Any]
 

@@ -48,7 +48,6 @@ MAKE: dict[str, Callable[[Path], rlab.Result]] = {
         BATCH,
         validation_split=0.25,
         epochs=1,
-        rounds=1,
         adversary="random",
         adversary_budget=5,
         validation_attacked=1,

@@ -217,7 +217,7 @@ def _benchmark(form: str) -> Callable[[Path], object]:
 def _harden(folder: Path) -> object:
     Toy.seen.clear()  # a new process counts from 0
     toy = shortcut(2, n=16)
-    chosen = harden_options(2, epochs=2, adversary_budget=3, mode="rounds", batch_size=16)
+    chosen = harden_options(2, epochs=2, adversary_budget=3, training_batch=16)
     return harden(toy.victim, toy.batch, validation=toy.test, out=folder, progress=quiet, **chosen).save(folder)
 
 

@@ -86,7 +86,6 @@ def harden(model: Any, data: rlab.Batch, out: Path, second: bool) -> None:
     seen = replace(samples(seed=2), bounds=data.bounds)
     small: dict[str, Any] = {
         "epochs": 1,
-        "rounds": 1,
         "gradient_steps": 0,
         "palettes": [["gaussian_noise@0.5"]],
         "patches": [2],

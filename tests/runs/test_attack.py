@@ -61,10 +61,11 @@ class Breaking(Victim):
 
     def __init__(self, inner: Victim, last: int = -1) -> None:
         super().__init__(outputs="logits")
-        self.inner, self.left = inner, last
+        self.inner, self.left, self.unanswered = inner, last, 0
 
     def _predict(self, x: Tensor) -> Tensor:
         if self.left == 0:
+            self.unanswered = len(x)
             raise KeyboardInterrupt
         self.left -= 1
         return self.inner._predict(x)
@@ -94,9 +95,8 @@ def test_a_finished_folder_holds_these_files_and_no_pickle(rank: int, tmp_path: 
     assert_same(AttackResult.load(tmp_path / "a" / "run"), result)
     resume = case.resume(tmp_path / "a" / "run")
     assert [name for _, rows in resume.values("chunk-") for name in rows["id"].to_pylist()] == list(result.ids)
-    assert [(resume.begun(key), key) for key, _ in resume.values()] == [
-        (1, f"chunk-{first:08d}") for first in (0, 3, 6)
-    ]
+    assert [key for key, _ in resume.values()] == [f"chunk-{first:08d}" for first in (0, 3, 6)]
+    assert resume.interrupted == 0
 
 
 def test_a_run_on_disk_is_the_run_in_memory_and_sends_no_queries_again(tmp_path: Path) -> None:
@@ -129,15 +129,15 @@ def test_a_stopped_run_resumes_where_it_was(chunks: int, later: int, tmp_path: P
     """Stopped `later` calls after a number of finished chunks; -1 stops at the verification."""
     case = Case()
     whole = case.run(tmp_path / "whole")
+    killed, resumed = Breaking(case.victim, chunk_ends(case)[chunks - 1] + later), Breaking(case.victim)
     with pytest.raises(KeyboardInterrupt):
-        case.run(tmp_path / "run", Breaking(case.victim, chunk_ends(case)[chunks - 1] + later))
+        case.run(tmp_path / "run", killed)
     finished = [0, 3, 6][: chunks if later >= 0 else chunks - 1]
     assert [key for key, _ in case.resume(tmp_path / "run").values()] == [f"chunk-{first:08d}" for first in finished]
-    resumed = Breaking(case.victim)
     assert_same(case.run(tmp_path / "run", resumed), whole)
-    done = 3 * len(finished)
     assert resumed.rows.pop("resume") == 1
-    assert sum(resumed.rows.values()) == int(whole.queries[done:].sum())  # finished samples were not queried again
+    sent = killed.rows.total() + resumed.rows.total()
+    assert sent == int(whole.queries.sum()) + killed.unanswered  # no answer was paid twice
     assert case.resume(tmp_path / "run").interrupted == 1
     assert names(tmp_path / "run") == names(tmp_path / "whole")
 
@@ -180,7 +180,8 @@ def test_a_resumed_run_says_why_it_cannot_check_the_model(tmp_path: Path) -> Non
     ):
         case.attack = attack
         case.batch.y[1] = case.batch.y[1] if attack.noisy else exact_victim(2)(case.batch.x[1:2])[0].argmax()
-        stopped(case, folder)
+        with pytest.raises(KeyboardInterrupt):
+            case.run(folder, Breaking(case.victim, chunk_ends(case)[0]))
         resumed = Breaking(case.victim)
         with pytest.warns(Notice, match=why):
             case.run(folder, resumed)
@@ -224,14 +225,24 @@ def test_a_run_that_fails_in_its_first_chunk_leaves_nothing(tmp_path: Path) -> N
     assert not list(tmp_path.iterdir())
 
 
-def test_a_run_killed_in_its_first_chunk_says_what_it_repeats(tmp_path: Path) -> None:
+def test_a_run_killed_in_its_first_chunk_reads_its_answers_back(tmp_path: Path) -> None:
     case, folder = Case(), tmp_path / "run"
     with pytest.raises(KeyboardInterrupt):
         case.run(folder, Breaking(case.victim, 1))
     assert sorted(path.name for path in folder.iterdir()) == [CONFIG, LEDGER, PARTS]
-    with pytest.warns(Notice, match="up to [1-9][0-9]* queries"):
+    with pytest.warns(Notice, match="3 answers of the stopped run are read back"):
         result = case.run(folder)
     assert_same(result, case.run(tmp_path / "whole"))
+
+
+def test_answers_of_another_configuration_are_discarded_and_the_run_says_so(tmp_path: Path) -> None:
+    case, folder = Case(), tmp_path / "run"
+    with pytest.raises(KeyboardInterrupt):
+        case.run(folder, Breaking(case.victim, 1))
+    case.attack = replace(case.attack, seed=5)
+    with pytest.warns(Notice, match="3 answers of a stopped run of another configuration"):
+        result = run_attack(case.attack, case.victim, case.batch, folder, {**CONFIGURATION, "seed": 5})
+    assert_same(result, run_attack(case.attack, case.victim, case.batch))
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,9 @@ def count_chunks(folder: Path) -> tuple[int, int]:
     """How often chunks were begun, and how many are finished."""
     try:
         with closing(connect(folder)) as db:
-            begun, finished = db.execute("select sum(begun), sum(finished) from steps").fetchone()
+            begun, finished = db.execute(
+                "select sum(begun), sum(finished) from steps where key like 'chunk-%'"
+            ).fetchone()
             return begun or 0, finished or 0
     except (sqlite3.OperationalError, FolderError):  # the process is still creating it
         return 0, 0
@@ -82,51 +84,69 @@ def test_a_run_killed_repeatedly_ends_like_an_unbroken_one(
     assert begun - finished <= 2  # only the chunks running at a kill were repeated
 
 
-SENT = multiprocessing.get_context("fork").Array(
-    "q", 2
-)  # calls of the model and rows, also in a process that was killed
+def readme(folder: Path) -> AttackResult:
+    """README's attack in Python, with fewer samples and queries.
 
-
-def readme(folder: Path, last: int = -1) -> AttackResult:
-    """README's attack in Python, with fewer samples and queries; the process is killed at the `last` call of the model."""
+    Each call of the model appends its number of rows to the file SENT; the process is killed at the call KILL_AT.
+    """
     victim = rlab.TorchVictim(rlab.demo_victim("digits").model, mean=[0.306], std=[0.376])
     predict = TorchVictim._predict
 
     def counting(self: TorchVictim, x: Tensor) -> Tensor:
-        SENT[0], SENT[1] = SENT[0] + 1, SENT[1] + len(x)
-        if SENT[0] == last:
+        sent = Path(os.environ["SENT"])
+        with sent.open("a") as file:
+            file.write(f"{len(x)}\n")
+        if len(sent.read_text().splitlines()) == int(os.environ["KILL_AT"]):
             os.kill(os.getpid(), signal.SIGKILL)
         return predict(self, x)
 
-    SENT[0] = 0
     with mock.patch.object(TorchVictim, "_predict", counting):
         return rlab.attack(
-            victim, rlab.load("demo:digits", limit=6), palette=["gaussian_noise", "gaussian_blur", "dead_pixel"],
-            budget=40, chunk=2, out=folder, announce=lambda understood: None,
+            victim, rlab.load("demo:digits", limit=4), palette=["gaussian_noise", "gaussian_blur", "dead_pixel"],
+            budget=24, chunk=2, out=folder, announce=lambda understood: None,
         )  # fmt: skip
 
 
-@pytest.mark.slow
-def test_readmes_attack_killed_at_twenty_moments(
-    tmp_path: Path, record_property: Callable[[str, object], None]
+def moments(calls: int, count: int) -> list[int]:
+    """Calls at which to kill the process: the first before the first flip, the last one before the end."""
+    return sorted({2 + round(number * (calls - 2) / (count - 1)) for number in range(count)})
+
+
+@pytest.mark.parametrize("count", [3, pytest.param(20, marks=pytest.mark.slow)])
+def test_readmes_attack_killed_at_some_moments_repeats_only_what_was_on_its_way(
+    count: int, tmp_path: Path, record_property: Callable[[str, object], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first before the first flip; what is repeated is at most what the resumed run says, and at most a chunk."""
     torch.set_num_threads(1)  # a forked process has no other threads
-    SENT[1] = 0
-    unbroken = readme(tmp_path / "unbroken")
-    calls, rows = SENT[:]
-    repeated = list[int]()
-    for moment in sorted({2 + round(number * (calls - 2) / 19) for number in range(20)}):
-        folder, SENT[1] = tmp_path / str(moment), 0
-        killed = multiprocessing.get_context("fork").Process(target=readme, args=(folder, moment))
+
+    def sent() -> list[int]:
+        return [int(line) for line in Path(os.environ["SENT"]).read_text().splitlines()]
+
+    monkeypatch.setenv("SENT", str(tmp_path / "unbroken.txt"))
+    monkeypatch.setenv("KILL_AT", "-1")
+    unbroken, repeated = readme(tmp_path / "unbroken"), list[int]()
+    calls, rows = len(sent()), sum(sent())
+    for moment in moments(calls, count):
+        folder = tmp_path / str(moment)
+        monkeypatch.setenv("SENT", f"{folder}.txt")
+        monkeypatch.setenv("KILL_AT", str(moment))
+        killed = multiprocessing.get_context("fork").Process(target=readme, args=(folder,))
         killed.start()
         killed.join()
         assert killed.exitcode == -signal.SIGKILL
+        *paid, on_its_way = sent()
         with warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always", Notice)
+            monkeypatch.setenv("KILL_AT", "-1")
             assert_same(readme(folder), unbroken)
         notes = " ".join(str(note.message) for note in said)
-        (told,) = re.findall(r"up to ([\d,]+) queries", notes)
-        repeated.append(SENT[1] - rows - notes.count("1 query has checked"))
-        assert 0 < repeated[-1] <= int(told.replace(",", "")) <= 2 * 40
+        asked = notes.count("1 query has checked")
+        repeated.append(sum(sent()) - rows - asked)
+        assert repeated[-1] == on_its_way
+        kept = re.search(r"([\d,]+) answers of the stopped run", notes)
+        finished = len(list((folder / "parts").glob("*.safetensors")))
+        assert kept is None or 0 < int(kept[1].replace(",", "")) <= sum(paid)
+        assert finished == 2
+        assert not list(folder.rglob("*.journal"))
+        for path in folder.rglob("*.safetensors"):
+            assert path.read_bytes() == (tmp_path / "unbroken" / path.relative_to(folder)).read_bytes()
     record_property("repeated queries", repeated)

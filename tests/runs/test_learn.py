@@ -66,7 +66,7 @@ def test_lost_answers_count_and_are_left_out() -> None:
         retries, calls = 1, 0
 
         def _predict(self, x: torch.Tensor) -> torch.Tensor:
-            from rlab.victims.base import Unanswered
+            from rlab.victims.meter import Unanswered
 
             self.calls += 1
             if self.calls == 2:

@@ -224,7 +224,7 @@ def test_folders_that_name_fewer_classes_than_the_model_has(folder: Path, comman
     ("verb", "options"),
     [
         ("explain", {"method": "occlusion"}), ("compare", {"policies": "random", "budget": 4}),
-        ("harden", {"rounds": 1, "epochs": 1}), ("benchmark", {"out": "made", "budget": 4}),
+        ("harden", {"epochs": 1}), ("benchmark", {"out": "made", "budget": 4}),
     ],
 )  # fmt: skip
 def test_every_verb_refuses_them(folder: Path, verb: str, options: dict[str, Any]) -> None:

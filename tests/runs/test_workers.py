@@ -87,7 +87,8 @@ def test_workers_give_the_same_bits_even_if_one_is_killed(
     assert shown.code == 0, shown.err
     assert_same(AttackResult.load(tmp_path / "many"), one)
     assert (tmp_path / "death").exists() == killed
-    assert (rows_queried(data) > 2 * rows) == killed  # the rows of the killed worker were queried again
+    again = rows_queried(data) - 2 * rows
+    assert 0 < again <= 3 if killed else again == 0  # only the batch of the killed worker
     parts = [sorted((tmp_path / name / "parts").iterdir()) for name in ("one", "many")]
     assert [path.name for path in parts[0]] == [path.name for path in parts[1]]
 

@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 import atexit
+import json
+import os
+import platform
 import shutil
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
 
 import httpx
-import pytest
 
 from rlab.results.result import AttackResult, from_parts, to_arrays, to_rows
 from rlab.runs.attack import run_attack
 from rlab.runs.options import RunOptions
 from rlab.serve.app import make_app, server_config
-from rlab.serve.jobs import Job, Jobs
 from rlab.storage.config import check
+from rlab.storage.ledger import LEDGER, TABLES
+from rlab.storage.lock import LOCK
 from rlab.victims import demo_victim
 from tests.victims.makers import serving
-
-MODELS = {"demo:digits": {"model": "demo:digits", "data": "demo:digits"}}
 
 
 @cache
@@ -48,21 +50,20 @@ def copy_runs(root: Path) -> Path:
     return root
 
 
-def only_wait(patch: pytest.MonkeyPatch) -> None:
-    """Let the server's jobs be processes that only wait."""
-    real = Jobs._launch
-
-    def launch(jobs: Jobs, name: str, words: Sequence[str], stdin: int) -> Job:
-        return real(jobs, name, ["-c", "print('waiting', flush=True); import time; time.sleep(60)"], stdin)
-
-    patch.setattr(Jobs, "_launch", launch)
+def live_run(folder: Path) -> Path:
+    """Makes the folder of an attack that this process has just begun; returns its lock."""
+    folder.mkdir()
+    with closing(sqlite3.connect(folder / LEDGER)) as db:
+        db.executescript(TABLES)
+    (folder / LOCK).write_text(json.dumps({"command": "attack", "pid": os.getpid(), "host": platform.node()}))
+    return folder / LOCK
 
 
 @contextmanager
-def served(root: Path, token: str | None = None, **options: Any) -> Iterator[httpx.Client]:
+def served(root: Path, token: str | None = None) -> Iterator[httpx.Client]:
     """A client of a real server."""
     with (
-        serving(make_app(root, token, **options), server_config) as address,
+        serving(make_app(root, token), server_config) as address,
         httpx.Client(base_url=address, timeout=60) as client,
     ):
         yield client

@@ -67,8 +67,11 @@ class NetworkCase:
         every = [Point(fault, at) for fault in NETWORK for at in range(1, requests + 1)]
         return [point for point in every if point != Point("another model", 1)]
 
-    def faulty(self, point: Point, folder: Path, outcome: Any) -> str:
-        """Let the fault answer a request, then resume; return what is wrong, or an empty string."""
+    def faulty(self, point: Point, folder: Path, requests: int, outcome: Any) -> str:
+        """Let the fault answer a request, then resume; return what is wrong, or an empty string.
+
+        `requests` and `outcome` are those of an unbroken run.
+        """
         at = len(self.server.received) + point.request
         self.server.plan = lambda number, busy: NETWORK[point.fault] if number == at else Reply()
         try:
@@ -77,7 +80,10 @@ class NetworkCase:
         except (VictimError, InputError) as error:
             if str(error).count("\n") > 2:
                 return f"more than three lines: {error}"
-        return "" if self.run(folder) == outcome else "another outcome"
+        if self.run(folder) != outcome:
+            return "another outcome"
+        sent = len(self.server.received) - at + point.request
+        return "" if sent <= requests + 2 else f"{sent - requests} requests were sent again"  # the fault's, and a check
 
 
 def _scores(victim: Any, inputs: Array) -> Any:

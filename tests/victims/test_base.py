@@ -16,7 +16,8 @@ from torch import Tensor
 from rlab.errors import BudgetError, InputError, VictimError
 from rlab.victims import CallableVictim
 from rlab.victims.answers import looks_like_probabilities
-from rlab.victims.base import Outputs, QueryMeter, Unanswered, Victim
+from rlab.victims.base import Outputs, QueryMeter, Victim
+from rlab.victims.meter import Unanswered
 
 X = torch.linspace(0, 1, 8).view(8, 1, 1)
 

@@ -15,6 +15,6 @@ def test_a_fault_at_a_request(tmp_path: Path, every: bool, record_property: Call
     with network_case() as case:
         requests, outcome = case.unbroken(tmp_path / "unbroken")
         tried = [each for each in case.points(requests) if every or each.request == requests // 2]
-        wrong = {each: said for each in tried if (said := case.faulty(each, tmp_path / str(each), outcome))}
+        wrong = {each: said for each in tried if (said := case.faulty(each, tmp_path / str(each), requests, outcome))}
     record_property("faults", len(tried))
     assert not wrong

@@ -41,27 +41,9 @@ if (watched) {
     for (const place of watched.querySelectorAll("[data-of]")) {
       const value = now[place.dataset.of];
       place.textContent = value === null || value === undefined || value === "" ? "–" : typeof value === "number" ? short(value).toLocaleString() : value;
-      if (place.tagName === "PRE") place.hidden = !value;
     }
   });
   source.addEventListener("end", () => { source.close(); live(location.href, "#run"); });
 }
 
-// Upload a file that was selected or dropped on the form.
-const own = document.getElementById("own");
-if (own) {
-  const [input, message] = [own.elements.file, own.querySelector("output")];
-  for (const name of ["dragover", "dragleave", "drop"])
-    own.addEventListener(name, event => { event.preventDefault(); own.classList.toggle("over", name === "dragover"); });
-  own.addEventListener("drop", event => { input.files = event.dataTransfer.files; });
-  own.addEventListener("submit", async event => {
-    event.preventDefault();
-    const [file] = input.files, words = new URLSearchParams({ file: file.name, model: own.elements.model.value, do: own.elements.do.value });
-    message.textContent = "sending …";
-    const answer = await fetch(`/own?${words}`, { method: "POST", body: file, headers: { "X-CSRF": document.querySelector("meta[name=csrf]").content } });
-    if (answer.ok) return void location.assign((await answer.json()).location);
-    const page = new DOMParser().parseFromString(await answer.text(), "text/html");
-    message.textContent = page.querySelector("[role=alert]")?.textContent ?? "the upload failed";
-  });
-}
 document.documentElement.classList.add("lively");

@@ -1,0 +1,202 @@
+"""What a kill costs: rows that are sent again, the time that the journal takes, and frames between the call and the model."""
+
+from __future__ import annotations
+
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from unittest import mock
+
+import torch
+from torch import Tensor, nn
+
+import rlab
+from benchmarks.raw import Numbers
+from rlab.storage.journal import Journal
+from rlab.victims.zoo import cifar_resnet
+from tests.helpers import labelled_by
+from tests.victims.faults import Reply, fault_server
+
+MOMENTS = (2, 9, 21)  # requests at which the owner of a run is killed
+PAIRS = 15
+SAMPLES, BUDGET = 16, 30  # of the run that is timed
+RUNS = {
+    "process": "attack killed:model x.npz --until budget",
+    "learning": "attack killed:model x.npz --stages 4",
+    "noisy": "attack killed:model x.npz --until budget --noisy",
+    "workers": "attack killed:model x.npz --until budget --workers 2",
+    "address": "attack ADDRESS x.npz --until budget --batch-size 1",
+}
+OPTIONS = [
+    "--budget",
+    "24",
+    "--palette",
+    "dead_pixel",
+    "--patch",
+    "2",
+    "--chunk",
+    "4",
+    "--threads",
+    "1",
+    "--no-page",
+    "--out",
+]
+MODEL = '''
+import os, signal
+import torch
+from torch import nn
+
+class Killed(nn.Module):
+    """Notes rows when they come and when they are answered; at a moment it kills the owner of the run."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.net = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+
+    def note(self, sign, x):
+        with open(os.environ["SENT"], "a") as file:
+            file.write(f"{sign}{len(x)}\\n")
+
+    def forward(self, x):
+        self.note("+", x)
+        came = sum(line.startswith("+") for line in open(os.environ["SENT"]))
+        if came == int(os.environ["KILL_AT"]):
+            os.kill(int(open(os.environ["OWNER"]).read()), signal.SIGKILL)
+        scores = self.net(x)
+        self.note("-", x)
+        return scores
+
+def model():
+    return Killed()
+'''
+
+
+def measure_repeated(folder: Path) -> Numbers:
+    """Over all kills, the most rows sent again over rows sent and unanswered at the kill."""
+    (folder / "killed.py").write_text(MODEL)
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+    x = torch.rand(8, 1, 8, 8)
+    import numpy as np
+
+    np.savez(folder / "x.npz", x=x.numpy(), y=net(x).argmax(1).numpy())
+    ratios = list[float]()
+    for name, words in RUNS.items():
+        whole = sum(_run(folder, name, words, -1)[0])
+        for moment in MOMENTS:
+            paid, unanswered = _run(folder, f"{name}-{moment}", words, moment)
+            again, _ = _run(folder, f"{name}-{moment}", words, -1)
+            repeated = sum(paid) + sum(again) - whole
+            print(f"{name} killed at request {moment}: {unanswered} rows unanswered, {repeated} sent again", flush=True)
+            ratios.append(repeated / max(1, unanswered))
+    return {"queries_repeated_max": max(ratios), "queries_repeated_kills": len(ratios)}
+
+
+def _run(folder: Path, name: str, words: str, moment: int) -> tuple[list[int], int]:
+    """The rows of all requests of a command whose owner is killed at a moment (-1: never), and those without an answer.
+
+    The one question of a resumed run is left out.
+    """
+    sent, owner = folder / f"{name}{moment}.txt", folder / "owner"
+    environment = {**os.environ, "SENT": str(sent), "OWNER": str(owner), "KILL_AT": str(moment), "OMP_NUM_THREADS": "1"}
+    environment["PYTHONPATH"] = os.pathsep.join([str(folder), str(Path(__file__).resolve().parents[2])])
+    with _answering(folder, sent, owner, moment) if "ADDRESS" in words else _nothing() as address:
+        call = [sys.executable, "-m", "rlab", *words.replace("ADDRESS", address).split(), *OPTIONS, name]
+        with subprocess.Popen(
+            call, cwd=folder, env=environment, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL
+        ) as run:
+            owner.write_text(str(run.pid))
+            assert run.stderr is not None
+            said = run.stderr.read().decode()
+        time.sleep(0.5)  # its workers end
+    if run.returncode != (0 if moment == -1 else -signal.SIGKILL):
+        raise RuntimeError(f"{' '.join(call)} ended with {run.returncode}: {said}")
+    lines = sent.read_text().split()
+    came, answered = ([int(line[1:]) for line in lines if line[0] == sign] for sign in "+-")
+    if "1 query has checked" in said:
+        came.remove(1)
+    return came, sum(came) - sum(answered)
+
+
+@contextmanager
+def _nothing() -> Iterator[str]:
+    yield ""
+
+
+@contextmanager
+def _answering(folder: Path, sent: Path, owner: Path, moment: int) -> Iterator[str]:
+    """A server with the same model, which kills its client at a request."""
+    sys.path.insert(0, str(folder))
+    import killed
+
+    net = killed.model().net
+    sys.path.remove(str(folder))
+    with fault_server() as server:
+
+        def model(inputs: object) -> object:
+            with sent.open("a") as file:
+                file.write(f"+{len(inputs)}\n")  # type: ignore[arg-type]
+            if len(server.received) == moment:
+                os.kill(int(owner.read_text()), signal.SIGKILL)
+                return net(torch.tensor(inputs, dtype=torch.float32)).detach().numpy()
+            scores = net(torch.tensor(inputs, dtype=torch.float32)).detach().numpy()
+            with sent.open("a") as file:
+                file.write(f"-{len(scores)}\n")
+            return scores
+
+        server.model = model  # type: ignore[assignment]
+        server.plan = lambda number, busy: Reply()
+        yield server.url
+
+
+def _no_answer(journal: Journal, samples: Tensor, x: Tensor, answers: Tensor, sent: int) -> None:
+    pass
+
+
+def _nothing_known(journal: Journal, samples: Tensor, x: Tensor) -> dict[int, tuple[Tensor, int]]:
+    return {}
+
+
+def measure_journal(folder: Path) -> Numbers:
+    """CPU seconds of an attack on a ResNet-20 with the journal over those without, and the frames above its forward pass."""
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    net, frames = cifar_resnet(20).eval(), list[int]()
+    victim = rlab.TorchVictim(net)
+    batch = labelled_by(victim, rlab.Batch(torch.rand(SAMPLES, 3, 32, 32), torch.zeros(SAMPLES, dtype=torch.int64)))
+
+    def seconds(name: str) -> float:
+        began = time.process_time()
+        rlab.attack(victim, batch, budget=BUDGET, until="budget", seed=1, out=folder / name, progress=False)
+        return time.process_time() - began
+
+    def without(name: str) -> float:
+        with mock.patch.object(Journal, "add", _no_answer), mock.patch.object(Journal, "recall", _nothing_known):
+            return seconds(name)
+
+    def ratio(number: int) -> float:
+        """The order changes from pair to pair."""
+        pair = {
+            measure: measure(f"{number}-{measure.__name__}") for measure in (seconds, without)[:: 1 - 2 * (number % 2)]
+        }
+        return pair[seconds] / pair[without]
+
+    seconds("first")
+    ratios = [ratio(number) for number in range(PAIRS)]
+
+    def count(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        frame, own = sys._getframe(), 0
+        while (frame := frame.f_back) is not None:  # type: ignore[assignment]
+            own += Path(frame.f_code.co_filename).is_relative_to(Path(rlab.__file__).parent)
+        frames.append(own)
+
+    with net.register_forward_pre_hook(count):
+        rlab.attack(victim, batch, budget=4, progress=False)
+    return {"journal_overhead": statistics.median(ratios), "frames": max(frames)}

@@ -1,0 +1,153 @@
+"""The journal of a chunk: each answer of the model is appended as it arrives, so that a killed run never pays for it again.
+
+A search is deterministic given its answers. A run that goes on after a kill repeats the search of the chunk, and every input
+that has an answer in the journal gets this answer; only what was on its way when the process died is sent again. An answer is
+known by its sample and the fingerprint of its input, which decide together: an input that differs in one bit has no answer
+here. Equal inputs of one sample get their answers in the order in which they came, because the answers of noisy models differ.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import zlib
+from collections import defaultdict, deque
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from urllib.parse import quote
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rlab.errors import FolderError
+from rlab.storage.ledger import PARTS
+from rlab.storage.stored import open_stored
+
+_SUM = struct.Struct("<I")  # the checksum of what follows
+_HEAD = struct.Struct("<4sIII")  # _MARK, rows, scores in a row, how often the rows were sent
+_MARK = b"rlj1"
+_MOST = 2**31  # bytes of a file that is read
+_AT_ONCE = 2**20  # values whose products are in memory together
+_INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # by the bytes of a value
+
+
+@dataclass(frozen=True)
+class Arrived:
+    """Answers (m, k) to inputs of `samples` (m,) that were sent `sent` times before they were answered."""
+
+    samples: Tensor
+    prints: Tensor  # (m,) fingerprints of the inputs
+    answers: Tensor
+    sent: int = 1
+
+
+def journal_path(folder: Path, key: str) -> Path:
+    """The journal of a chunk that is not finished."""
+    return folder / PARTS / f"{quote(key, safe='')}.journal"
+
+
+class Journal:
+    """The answers of one chunk, in a file that only this process writes."""
+
+    def __init__(self, path: Path) -> None:
+        self._known = defaultdict[tuple[int, int], deque[tuple[Tensor, int]]](deque)
+        self._late: Arrived | None = None  # of a GPU, whose answers are not there yet
+        whole = 0
+        for end, arrived in read_journal(path):
+            whole = end
+            for sample, print_, answer in zip(
+                arrived.samples.tolist(), arrived.prints.tolist(), arrived.answers, strict=True
+            ):
+                self._known[sample, print_].append((answer, arrived.sent))
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        os.ftruncate(self._file, whole)  # a kill may have cut the last answer
+
+    def __enter__(self) -> Journal:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._write_late()
+        os.close(self._file)
+
+    def recall(self, samples: Tensor, x: Tensor) -> dict[int, tuple[Tensor, int]]:
+        """The known answers to inputs x (m, c, *size), each with the number of times it was sent, by its row."""
+        self._write_late()
+        if not self._known:
+            return {}
+        found = dict[int, tuple[Tensor, int]]()
+        for row, key in enumerate(zip(samples.tolist(), fingerprints(x).tolist(), strict=True)):
+            if key in self._known:
+                found[row] = self._known[key].popleft()
+                if not self._known[key]:
+                    del self._known[key]
+        return found
+
+    def add(self, samples: Tensor, x: Tensor, answers: Tensor, sent: int) -> None:
+        """Append answers; those of a GPU at the next call, so that nothing waits for it."""
+        self._write_late()
+        arrived = Arrived(samples, fingerprints(x), answers, sent)
+        if answers.is_cuda:
+            self._late = arrived
+        else:
+            self._write(arrived)
+
+    def _write_late(self) -> None:
+        late, self._late = self._late, None
+        if late is not None:
+            self._write(late)
+
+    def _write(self, arrived: Arrived) -> None:
+        rows, width = arrived.answers.shape
+        kinds = ((arrived.samples, np.int32), (arrived.prints, np.int64), (arrived.answers, np.float32))
+        body = b"".join(values.cpu().numpy().astype(kind).tobytes() for values, kind in kinds)
+        record = _HEAD.pack(_MARK, rows, width, arrived.sent) + body
+        record = _SUM.pack(zlib.crc32(record)) + record
+        while record:
+            record = record[os.write(self._file, record) :]
+
+
+def read_journal(path: Path) -> list[tuple[int, Arrived]]:
+    """The answers in a journal, each with the place in the file where it ends; what follows a damaged one is left out."""
+    try:
+        with open_stored(path) as file:
+            content = file.read(_MOST)
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise FolderError(f"cannot read {path}: {error.strerror}") from error
+    found, at = list[tuple[int, Arrived]](), 0
+    while (first := at + _SUM.size + _HEAD.size) <= len(content):
+        mark, rows, width, sent = _HEAD.unpack_from(content, at + _SUM.size)
+        end = first + rows * (4 + 8 + 4 * width)
+        whole = mark == _MARK and end <= len(content)
+        if not whole or _SUM.unpack_from(content, at)[0] != zlib.crc32(content[at + _SUM.size : end]):
+            break
+        body = content[first:end]
+        samples = torch.from_numpy(np.frombuffer(body, np.int32, rows).astype(np.int64))
+        prints = torch.from_numpy(np.frombuffer(body, np.int64, rows, 4 * rows).copy())
+        answers = torch.from_numpy(np.frombuffer(body, np.float32, rows * width, 12 * rows).copy())
+        found.append((end, Arrived(samples, prints, answers.view(rows, width), sent)))
+        at = end
+    return found
+
+
+def count_answers(folder: Path) -> int:
+    """The number of queries whose answers are in journals of a run folder."""
+    found = (arrived for path in (folder / PARTS).glob("*.journal") for _, arrived in read_journal(path))
+    return sum(arrived.sent * len(arrived.samples) for arrived in found)
+
+
+def fingerprints(x: Tensor) -> Tensor:
+    """x (m, c, *size) -> (m,): sums of the bits of all values times fixed random numbers, modulo 2^64."""
+    bits = x.contiguous().flatten(1).view(_INTEGERS[x.element_size()])
+    weights = _weights(bits.shape[1], x.device)
+    return torch.cat([(part * weights).sum(1) for part in bits.split(max(1, _AT_ONCE // bits.shape[1]))])
+
+
+@cache
+def _weights(values: int, device: torch.device) -> Tensor:
+    """Odd, so that a change of one value always shows."""
+    draw = torch.Generator().manual_seed(0)
+    return (torch.randint(-(2**62), 2**62, (values,), generator=draw) * 2 + 1).to(device)

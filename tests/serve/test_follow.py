@@ -1,0 +1,102 @@
+"""Running attacks are followed: what their ledger holds so far, as events that end with the run."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import platform
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from rlab.results.result import AttackResult
+from rlab.serve.follow import Follower, events
+from rlab.serve.runs import is_running
+from rlab.storage.ledger import LEDGER, TABLES
+from rlab.storage.lock import LOCK
+from tests.command import rlab_command
+from tests.serve.cases import live_run, served
+
+
+def test_a_follower_counts_the_results_of_a_run(tmp_path: Path):
+    attack = ("attack", "demo:digits", "demo:digits", "--limit", 6, "--budget", 30, "--chunk", 3, "--pictures", 0, "-q")
+    assert rlab_command(*attack, "--out", tmp_path / "run").code == 0
+    result, told = AttackResult.load(tmp_path / "run"), Follower(tmp_path / "run").look()
+    assert (told["steps"], told["samples"]) == (2, 6)
+    assert told["ended"].get("flipped", 0) == int(result.succeeded.sum()) > 0
+    assert told["queries"] == int(result.queries.sum())
+    assert told["best"] == pytest.approx(sorted(result.best_within(30)[result.succeeded].tolist())[:5])
+
+
+def test_each_look_reads_only_new_chunks(tmp_path: Path):
+    row = {"status": "succeeded", "queries_search": 5, "queries_cleanup": 1, "queries_verify": 1}
+    follower = Follower(tmp_path)
+    assert follower.look()["samples"] == 0
+    with sqlite3.connect(tmp_path / "ledger.sqlite") as db:
+        db.executescript(TABLES)
+    for count, nearest in enumerate((3.0, 1.0, 2.0), 1):
+        spent = row | {"status": "budget spent", "improved_to": []}
+        value = json.dumps([row | {"improved_to": [9.0, nearest]}, spent])
+        with sqlite3.connect(tmp_path / "ledger.sqlite") as db:
+            db.execute("insert into steps values (?, '', 1, 1, ?, null, null)", (f"chunk-{count:08d}", value))
+            db.execute("insert into steps values (?, '', 1, 0, null, null, null)", (f"chunk-9{count:07d}",))
+        told = follower.look()
+        assert (told["samples"], told["queries"]) == (2 * count, 14 * count)
+        assert told["ended"] == {"flipped": count, "held": count}
+    assert told["best"] == [1.0, 2.0, 3.0]
+    assert told["median"] == 2.0
+    with sqlite3.connect(tmp_path / "ledger.sqlite") as db:
+        db.execute("insert into steps values ('chunk-7', '', 1, 1, 'no JSON', null, null)")
+    assert follower.look()["samples"] == 6
+
+
+def test_a_running_attack_is_followed_to_its_end(tmp_path: Path):
+    lock = live_run(tmp_path / "live")
+    with served(tmp_path) as client:
+        page = client.get("/run/live").text
+        assert 'data-events="/events/live"' in page
+        assert "<dd>running</dd>" in page
+        with client.stream("GET", "/events/live") as stream:
+            assert stream.headers["content-type"].startswith("text/event-stream")
+            lines = stream.iter_lines()
+            assert json.loads(next(lines).removeprefix("data: "))["samples"] == 0
+            lock.unlink()
+            assert "event: end" in list(lines)
+        page = client.get("/run/live").text
+        assert "<dd>stopped</dd>" in page
+        assert "run the same command again" in page
+        assert client.get("/events/nowhere").status_code == 404
+
+
+def test_events_end_with_the_run(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("rlab.serve.follow.EVERY", 0.01)
+    looks = iter([{"n": 1}, {"n": 1}, {"n": 2}])
+    alive = iter([True, True, False])
+
+    async def heard() -> list[str]:
+        return [event async for event in events(lambda: next(looks), lambda: next(alive))]
+
+    assert asyncio.run(heard()) == ['data: {"n": 1}\n\n', 'data: {"n": 2}\n\n', "event: end\ndata: {}\n\n"]
+
+
+def test_a_run_is_running_while_its_process_lives(tmp_path: Path):
+    done = subprocess.Popen([sys.executable, "-c", ""])
+    done.wait()
+    here = platform.node()
+    for pid, host, running in ((os.getpid(), here, True), (done.pid, here, False), (1, "far", True)):
+        (tmp_path / LOCK).write_text(json.dumps({"command": "attack", "pid": pid, "host": host}))
+        assert is_running(tmp_path) is running
+    (tmp_path / LEDGER).touch()
+    for hours, running in ((2, True), (30, False)):  # a process on another machine writes now and then
+        (tmp_path / LOCK).write_text(json.dumps({"command": "attack", "pid": 1, "host": "far"}))
+        for name in (LOCK, LEDGER):
+            os.utime(tmp_path / name, (time.time() - 3600 * hours,) * 2)
+        assert is_running(tmp_path) is running
+    for odd in ("", "[]", '{"pid": -1}', '{"pid": "1"}', '{"pid": 99999999999999999999}'):
+        (tmp_path / LOCK).write_text(odd)
+        assert is_running(tmp_path) is False
