@@ -19,6 +19,7 @@ from rlab.core.env import Accepting, AttackEnv, State, Task, snapshot
 from rlab.core.goals import Goal
 from rlab.core.grid import PatchGrid
 from rlab.core.heard import CleanAnswers, Heard, Listener, first_answers
+from rlab.core.noise import deviation
 from rlab.core.pruning import RESERVE, Pruning
 from rlab.core.rng import sample_seeds
 from rlab.core.setting import Learned, Setting
@@ -34,7 +35,6 @@ from rlab.victims.base import PHASES, QueryMeter, Victim
 if TYPE_CHECKING:
     from rlab.policies.base import Policy
 
-_NEAREST = 5  # classes nearest to the goal, from which the noise of a model's answers is estimated
 S = TypeVar("S", bound=Rows)
 
 
@@ -202,7 +202,7 @@ class Attack:
         scale = unit_scale(x0, batch.bounds)[1].flatten()
         again = self._once_more(meter, x0, rows, scores) if self.noisy else scores
         refuse_nan(again, [batch.ids[i] for i in rows.tolist()])
-        noise = _deviation(self.goal.alternatives(scores, y), self.goal.alternatives(again, y)) if self.noisy else 0.0
+        noise = deviation(self.goal.alternatives(scores, y), self.goal.alternatives(again, y)) if self.noisy else 0.0
         averages = self.goal.fits in ("classes", "numbers")  # the mean of two boxes or maps is none
         mean = (scores + again) / 2 if self.noisy and averages else scores
         return env.start(y, rows, seeds[rows], bank, scale, mean, noise)
@@ -290,13 +290,3 @@ def _in_order(ended: Sequence[State]) -> State:
         return some[0]
     rows = State.cat(some)
     return rows[rows.sample.argsort()]
-
-
-def _deviation(first: Tensor, second: Tensor) -> Tensor:
-    """Estimate the standard deviation (n,) of margins from two queries (n, a) of the same inputs.
-
-    It uses each sample's smallest margins. Two queries are few, so each variance is averaged with the mean over all samples.
-    """
-    near = ((first + second) / 2).topk(min(_NEAREST, first.shape[1]), 1, largest=False).indices
-    variance = (first - second).gather(1, near).square().mean(1) / 2
-    return ((variance + variance.mean()) / 2).sqrt()
