@@ -68,14 +68,12 @@ class BenchmarkKeywords(SharedKeywords, total=False):
     devices: str | Sequence[str] | None
     cluster: str | None
     ladder: str
-    sets: Literal['each', 'agreement', 'free']
-    reference: str | None
-    tolerance: float
+    sets: Literal['each', 'free']
     steps: int
     lead: float
     reach: float | None
     per_class: int | None
-    format: Literal['png', 'npz', 'wfdb', 'mp4', 'frames', 'webdataset', 'parquet'] | None
+    format: Literal['png', 'npz', 'wfdb', 'mp4', 'frames', 'parquet'] | None
 
 class CorruptKeywords(TypedDict, total=False):
     kinds: str | Sequence[str] | list[str]

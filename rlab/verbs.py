@@ -236,7 +236,7 @@ def benchmark(
         named = {name: how for name, (how, _) in placed.items() if how is not None}
         declared = declared.model_copy(update={"models": named, "data": source})
         announce(Understood(batch, tuple(victims.values()), declared.filled(batch)[1]))
-        with bar(len(batch) * (len(victims) if declared.sets == "each" else 1), "making") as advance:
+        with bar(len(batch) * max(len(victims), 1), "making") as advance:
             return make_benchmark(victims, batch, Path(out), declared, advance)
 
 

@@ -109,8 +109,7 @@ ECG = "waves"  # needs an ECG: tests/explanation/test_waves.py counts its querie
     ],
 )
 def test_explain(name: str) -> None:
-    few = {"rise": "masks=20", "belief": "queries=150", "hsic": "masks=20", "sobol": "samples=2, along=3"}
-    few |= {"credit": "sets=20, episodes=1"}
+    few = {"rise": "masks=20", "belief": "queries=150"}
     spec = f"{name}({few.get(name, '')})"
     batch, victim = samples(3), plain()
     comparison = MethodJudge(steps=3)(victim, batch, parse_methods([spec]), seed=1)

@@ -17,14 +17,13 @@ import torch
 from PIL import Image
 
 import rlab
-from rlab.comparison.libraries import ATTACKS
-from rlab.comparison.trial import Peer, Trial
 from rlab.errors import Notice
 from rlab.learning.answers import Answers
 from rlab.progress import PATIENCE, ProgressState, Tally, UnderWay, bar, showing
 from rlab.results.viewers import viewer_blocks
 from tests.auditing.cases import quick
 from tests.benchmarking.cases import made_once
+from tests.comparison.planted import PLANTED, own_noise, plant
 from tests.data.test_wfdb_records import write
 from tests.helpers import exact_victim
 
@@ -177,14 +176,7 @@ def test_no_bar_within_a_bar_and_none_if_you_switch_it_off(monkeypatch: pytest.M
 
 
 DIGITS = ("demo:digits", "demo:digits")
-PLANTED = "art:planted"  # an attack of another library
 ANY = {"metric": "clean_accuracy", "at_least": "0%"}
-
-
-def noise(trial: Trial) -> None:
-    """One query after the other, until the recorder has enough."""
-    while True:
-        trial.recorder((trial.x + trial.strength * torch.randn_like(trial.x)).clamp(0, 1))
 
 
 def untrained(answers: Answers, *values: Any, **options: Any) -> mock.Mock:
@@ -203,9 +195,9 @@ VERBS: dict[str, tuple[Callable[..., object], str]] = {
         lambda folder, **how: rlab.compare(*DIGITS, limit=3, budget=12, policies=(), attacks=PLANTED, **how),
         PLANTED,
     ),
-    "compare, from a paper": (
-        lambda folder, **how: rlab.compare(*DIGITS, limit=3, budget=12, policies=(), attacks="square_min", **how),
-        "square_min",
+    "compare, of your own": (
+        lambda folder, **how: rlab.compare(*DIGITS, limit=3, budget=12, policies=(), attacks=own_noise, **how),
+        "own_noise",
     ),
     "learn": (lambda folder, **how: rlab.learn(*DIGITS, limit=40, queries=100, **how), "querying"),
     "explain_batch": (
@@ -240,7 +232,7 @@ VERBS: dict[str, tuple[Callable[..., object], str]] = {
 def test_every_verb_has_one_bar_that_can_be_switched_off(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(ATTACKS, PLANTED, Peer(noise, 1.0, surrogates=False, together=1))
+    plant(monkeypatch)
     monkeypatch.setattr("rlab.runs.learn.distil", untrained)
     for folder in ("shown", "hidden"):
         (tmp_path / folder).mkdir()

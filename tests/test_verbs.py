@@ -94,7 +94,7 @@ def test_explain() -> None:
     [
         (lambda: rlab.compare("demo:digits", digits(4), policy="square"), "policies="),  # type: ignore[call-arg]
         (lambda: rlab.compare(Net(), (X, Y), workers=2), "by name"),
-        (lambda: rlab.explain("demo:digits", digits(3), method="credit", label=5), "not predicted"),
+        (lambda: rlab.explain("demo:digits", digits(3), method="mask", label=5), "not predicted"),
         (lambda: rlab.explain("demo:digits", digits(3), method="occlusion,middle"), "compare=True"),
         (lambda: rlab.attack("demo:digits", digits(2), keep="flips"), "pass out="),
     ],

@@ -26,7 +26,7 @@ from benchmarks.raw import RAW, Curves, Raw, Store
 from benchmarks.tables import interval, table
 from benchmarks.tables import section as section_of
 from benchmarks.victims import cifar_victim
-from rlab.policies.belief import BeliefPolicy
+from rlab.policies.belief import Belief
 from rlab.stats import Floats, mean_estimate
 
 QUERIES, SHOWN = (3, 5, 8, 12, 20, 50, 100, 200), (5, 20, 50, 200)
@@ -82,9 +82,9 @@ def measure(case: Case, policy: str, samples: int, budget: int, device: str, see
 def simultaneous(case: Case, device: str) -> Raw:
     """Among the proposals after the first flip, the shares that add and restore at once, only restore, and only add."""
     counts = dict.fromkeys(("both", "restores", "adds"), 0)
-    propose = BeliefPolicy.propose
+    propose = Belief.propose
 
-    def watched(policy: BeliefPolicy, state: Any, *rest: Any) -> Any:
+    def watched(policy: Belief, state: Any, *rest: Any) -> Any:
         proposal = propose(policy, state, *rest)
         added = ((proposal.assignment > 0) & (state.assignment == 0)).any(1)
         restored = ((proposal.assignment == 0) & (state.assignment > 0)).any(1)
@@ -94,7 +94,7 @@ def simultaneous(case: Case, device: str) -> Raw:
         counts["adds"] += int((done & ~restored).sum())
         return proposal
 
-    with patch.object(BeliefPolicy, "propose", watched):
+    with patch.object(Belief, "propose", watched):
         measure(case, OURS, case.samples, 200, device)
     return Raw({name: count / max(sum(counts.values()), 1) for name, count in counts.items()})
 

@@ -9,7 +9,7 @@ from rlab.core.rng import uniform
 from rlab.data.batch import Batch
 from rlab.explanation.base import SHARES, Method
 from rlab.explanation.belief import Belief, moved_boxes
-from rlab.explanation.black_box import Hsic, Rise
+from rlab.explanation.black_box import Rise
 from rlab.explanation.effects import ROUNDING
 from rlab.explanation.explanation import Explanation
 from rlab.explanation.maps import BY_RANK, even_grid, hiding_bank, threshold
@@ -17,6 +17,7 @@ from rlab.explanation.scores import against_truth, area, curves, overlap
 from rlab.victims.base import Victim
 
 Scores = dict[str, dict[str, dict[str, list[float]]]]  # by method, queries allowed and score, of every sample
+FEWER = ("belief", "rise")  # the methods of the table of fewer queries
 WITHIN = (150, 250, 350)  # queries of the table of fewer queries, next to our own number
 
 
@@ -75,14 +76,13 @@ def sentence_coverage(victim: Victim, batch: Batch, found: Explanation, cuts: in
     return {"alone": float(held[..., 0].float().mean()), "moved": float(held[..., 1:].float().mean())}
 
 
-def within(victim: Victim, batch: Batch, seed: int, along: int) -> Scores:
+def within(victim: Victim, batch: Batch, seed: int) -> Scores:
     x0 = batch.x.to(victim.device)
     hidden = hiding_bank(x0, batch.bounds, [0] * len(batch))[:, 1]
     assert batch.masks is not None
     found: Scores = {}
     for queries in (*WITHIN, BY_RANK[batch.rank - 1].queries):
-        others = {"rise": Rise(masks=queries - 1), "hsic": Hsic(masks=queries - 1, along=along)}
-        methods: dict[str, Method] = {"belief": Belief(queries), **others}
+        methods: dict[str, Method] = dict(zip(FEWER, (Belief(queries), Rise(masks=queries - 1)), strict=True))
         for name, method in methods.items():
             map_ = method(victim, batch, batch.y, seed)
             scores = dict(against_truth(map_, batch.masks))

@@ -20,9 +20,8 @@ from rlab.data.load import load
 from rlab.errors import MissingExtra
 from rlab.explanation.base import ExplanationTask, Method
 from rlab.explanation.belief import Belief
-from rlab.explanation.black_box import Hsic, KernelShap, Lime, Middle, Occlusion, Rise, Sobol, captum
-from rlab.explanation.credit import Credit
-from rlab.explanation.maps import BY_RANK, even_grid, extent
+from rlab.explanation.black_box import KernelShap, Lime, Line, Middle, Occlusion, Rise, captum
+from rlab.explanation.maps import BY_RANK, extent
 from rlab.explanation.options import read_masks
 from rlab.explanation.white_box import AblationCam, GradCam, GradCamPlusPlus, IntegratedGradients, ScoreCam
 from rlab.victims.torch_module import TorchVictim
@@ -50,14 +49,11 @@ def methods(size: tuple[int, ...]) -> dict[str, Method]:
     """All methods by the name of their row; those 'at equal queries' get as many as ours."""
     rank = len(size)
     equal, along = BY_RANK[rank - 1].queries - 1, PATCHES[rank - 1]
-    found: dict[str, Method] = {
+    return {
         OURS: Belief(),
-        "credit (ours)": Credit(),
         "rise": Rise(),
         "rise, equal queries": Rise(masks=equal),
         "rise, equal queries, blurred": Rise(masks=equal, remove="blur"),
-        "sobol": Sobol(samples=equal // (1 + len(even_grid(size, along))), along=along),
-        "hsic": Hsic(masks=equal, along=along),
         "occlusion": Occlusion(along=OCCLUDED[rank - 1]),
         "gradcam": GradCam(),
         "gradcam++": GradCamPlusPlus(),
@@ -66,14 +62,20 @@ def methods(size: tuple[int, ...]) -> dict[str, Method]:
         "ablationcam": AblationCam(),
         "scorecam": ScoreCam(),
         "smdl": Smdl(most_regions(size, equal + 1)),
+        "kernel shap": KernelShap(equal, along),
+        "lime": Lime(equal, along),
+        "integrated gradients": IntegratedGradients(),
     }
+
+
+def installed(size: tuple[int, ...]) -> dict[str, Method]:
+    """The methods whose packages are installed."""
+    found = methods(size)
     try:
         captum()
     except MissingExtra as error:
         print(f"skipped Kernel SHAP, LIME and integrated gradients: {error}")
-    else:
-        found |= {"kernel shap": KernelShap(equal, along), "lime": Lime(equal, along)}
-        found["integrated gradients"] = IntegratedGradients()
+        return {name: method for name, method in found.items() if not isinstance(method, Line | IntegratedGradients)}
     return found
 
 

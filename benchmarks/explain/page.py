@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from benchmarks.explain import masks
-from benchmarks.explain.cases import CASES, OURS
+from benchmarks.explain import masks, quantus
+from benchmarks.explain.belief import FEWER
+from benchmarks.explain.cases import CASES, OURS, methods
 from benchmarks.raw import Numbers, Raw, Store, or_nan
 from benchmarks.tables import section as section_of
 from benchmarks.tables import table
@@ -21,7 +22,7 @@ not included. Deletion and insertion have 50 steps: the highest points are blurr
 map itself, cut by the same rule, is scored as well. Differences are ours minus the other's over the same samples.
 Brackets are 95% bootstrap intervals. Stability and sanity are over fewer samples, as each section says. The settings of
 our methods were chosen on some of the first 40 pets, which are not among the samples, on the clips' train split, and on
-beats of DS1; those of `credit` also on 30 beats of DS2. Pets are Oxford-IIIT Pets with EfficientNet-Lite0 at 224
+beats of DS1. Pets are Oxford-IIIT Pets with EfficientNet-Lite0 at 224
 pixels; the truth is object and border of the trimaps. Beats are MIT-BIH beats of test patients (DS2) with three
 networks; the truth is R +- 50 ms. Clips are the demo's handwritten digits that move, of the test split, with the
 demo's network; the truth is the digit's place.
@@ -32,6 +33,7 @@ COLUMNS = {
     "energy": "energy", "deletion": "deletion", "deletion_grey": "deletion, grey", "insertion": "insertion",
     "stability": "stability", "sanity": "sanity",
 }  # fmt: skip
+SCORED = frozenset(methods((224, 224)))  # names of rows, which are the same for every size
 GAPS = ("dice", "dice_map", "deletion", "insertion")
 QUANTUS = (
     "Pixel flipping: the mean of the class's probability as the highest points are set to the mean, 24 at a time (lower is "
@@ -63,6 +65,11 @@ def _together(values: Sequence[Any]) -> Any:
     return [one for value in values for one in value]
 
 
+def kept(by_method: Numbers, names: Container[str]) -> dict[str, Any]:
+    """The methods that the benchmark still has: raw files may hold others."""
+    return {name: scores for name, scores in by_method.items() if name in names}
+
+
 def values(scores: Numbers, name: str) -> np.ndarray[Any, np.dtype[np.float64]]:
     return np.array(or_nan(scores.get(name, [])), dtype=np.float64)
 
@@ -78,7 +85,7 @@ def _cells(scores: Numbers, names: Sequence[str]) -> list[str]:
 
 
 def section(title: str, raw: Raw) -> str:
-    methods, facts = raw.numbers["methods"], raw.facts
+    methods, facts = kept(raw.numbers["methods"], SCORED), raw.facts
     names = [name for name in COLUMNS if name in methods[OURS]]
     rows = [
         (f"{name}, white box" if name in facts["white_box"] else name, *_cells(scores, names))
@@ -104,7 +111,7 @@ def _within_table(within: Numbers) -> str:
     names = [name for name in COLUMNS if name in first]
     rows = [
         (f"{name}, within {queries}", *_cells(scores, names))
-        for name, by_queries in within.items()
+        for name, by_queries in kept(within, FEWER).items()
         for queries, scores in by_queries.items()
     ]
     return table((f"first {len(first['dice'])} samples", *(COLUMNS[name] for name in names)), rows)
@@ -115,7 +122,7 @@ def quantus_section(raw: Raw) -> str:
     rows = [
         (f"{net}: {method}", *(f"{np.mean(scores):.3f}" for scores in measures.values()))
         for net, methods in raw.numbers.items()
-        for method, measures in methods.items()
+        for method, measures in kept(methods, quantus.METHODS).items()
     ]
     heads = next(iter(next(iter(raw.numbers.values())).values()))
     about = f"{raw.facts['samples']} samples for each network. {raw.facts['circumstances']}"

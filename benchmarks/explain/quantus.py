@@ -16,7 +16,7 @@ from benchmarks.victims import BEAT_NETS, beat_victim
 from rlab.data.batch import Batch
 from rlab.explanation.base import Method
 from rlab.explanation.belief import Belief
-from rlab.explanation.black_box import Hsic, KernelShap, Lime, Middle, Occlusion, Rise
+from rlab.explanation.black_box import KernelShap, Lime, Middle, Occlusion, Rise
 from rlab.explanation.white_box import GradCamPlusPlus
 from rlab.victims.torch_module import TorchVictim
 
@@ -24,7 +24,6 @@ SAMPLES = 8
 METHODS: dict[str, Method] = {
     OURS: Belief(),
     "rise, equal queries": Rise(masks=499),
-    "hsic": Hsic(masks=499, along=32),
     "kernel shap": KernelShap(499, 32),
     "lime": Lime(499, 32),
     "occlusion": Occlusion(along=32),

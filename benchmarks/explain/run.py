@@ -22,7 +22,7 @@ from benchmarks.beats import beats
 from benchmarks.data import Absent
 from benchmarks.explain import masks, quantus
 from benchmarks.explain.belief import interval_coverage, sentence_coverage, within
-from benchmarks.explain.cases import CASES, PATCHES, SEED, load_pets, methods
+from benchmarks.explain.cases import CASES, SEED, installed, load_pets
 from benchmarks.explain.page import RULES, SENTENCES, figures, read, sections
 from benchmarks.harness import Claim, Figures, Options, Piece, circumstances
 from benchmarks.raw import RAW, Raw, Store
@@ -62,9 +62,9 @@ def compete(key: str, number: int, samples: int | None, device: str) -> Raw:
         print(f"{case.title}: {method}, {scored.explanation.seconds:.0f} s", flush=True)
 
     judge = MethodJudge(steps=STEPS, checked=checked, tell=say)
-    found = judge(victim, batch, methods(batch.size), batch.y, SEED)
+    found = judge(victim, batch, installed(batch.size), batch.y, SEED)
     scores: dict[str, Any] = {"methods": plain_scores(more_scores(found, victim))}
-    scores["within"] = within(victim, batch[:shorter], SEED, PATCHES[batch.rank - 1])
+    scores["within"] = within(victim, batch[:shorter], SEED)
     some = batch[:measured]
     made = Belief()(victim, some, some.y, SEED)
     assert made.regions is not None

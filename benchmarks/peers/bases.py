@@ -6,8 +6,8 @@ from typing import NoReturn
 
 from torch import Tensor
 
-from rlab.comparison.surrogate_steps import search_weights
-from rlab.comparison.trial import Trial
+from benchmarks.peers.surrogate_steps import search_weights
+from benchmarks.peers.trial import Trial
 
 _STEPS, _STRIDE = 10, 2.5  # on the surrogates, and their total length in radii
 

@@ -13,16 +13,16 @@ from torch import Tensor, nn
 import rlab
 from benchmarks.attacks import NATURAL, SURROGATES, flips
 from benchmarks.data import cifar_test, photos, sample_photos, spread_clips
-from benchmarks.peers.attacks import KNOWN
+from benchmarks.peers.contender import parse_peer
 from benchmarks.raw import Curves
 from benchmarks.victims import cifar_victim, clip_victim, photo_victim
 from benchmarks.victims.photo_nets import mobilenet_victim, squeezenet_victim
-from rlab.comparison import CompareOptions, Contender, SurrogateSet, parse_peer
+from rlab.comparison import Contender
 from rlab.data.batch import KINDS, Batch
 from rlab.priors.base import NoPrior
 from rlab.priors.copies import moved_copies
 from rlab.runs.attack import run_attack
-from rlab.runs.options import make_attack
+from rlab.runs.options import AttackOptions, make_attack
 from rlab.storage.config import check
 from rlab.victims.base import Victim
 from rlab.victims.torch_module import TorchVictim
@@ -196,8 +196,7 @@ def ours(
 
 def contender(spec: str, models: Sequence[TorchVictim], patch: int = 4) -> Contender:
     natural = {"palette": NATURAL, "patch": patch, "surrogate": models or None, "distance": "l2"}
-    options = check(CompareOptions, {"model": "none", "data": "none"} | natural).attack_options()
-    return parse_peer(spec, options, SurrogateSet(options), reduce=True, peers=KNOWN)
+    return parse_peer(spec, check(AttackOptions, natural), reduce=True)
 
 
 def peer(spec: str, copies: bool = False, patch: int = 0) -> Row:

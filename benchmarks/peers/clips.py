@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import affine_grid, grid_sample
 
+from benchmarks.peers.trial import Trial
 from rlab.comparison.recorder import margins
-from rlab.comparison.trial import Trial
 from rlab.core.vectors import lengths, unit, wide
 
 _PATCH = 8  # pixels along the sides of V-BAD's patches

@@ -7,8 +7,8 @@ from typing import NoReturn
 import torch
 from torch import Tensor
 
+from benchmarks.peers.trial import Trial
 from rlab.comparison.recorder import margins
-from rlab.comparison.trial import Trial
 from rlab.core.vectors import lengths, unit, wide
 
 _STEPS, _STRIDE = 10, 2.5  # of the search for the next query, and its total length in radii

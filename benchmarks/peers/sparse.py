@@ -9,7 +9,7 @@ from typing import NoReturn
 import torch
 from torch import Tensor
 
-from rlab.comparison.trial import Trial
+from benchmarks.peers.trial import Trial
 from rlab.core.vectors import wide
 
 _SHARE = 0.3  # of the pixels that the first steps exchange

@@ -8,8 +8,8 @@ from typing import NoReturn
 import torch
 from torch import Tensor
 
-from rlab.comparison.pixel_steps import bisected, flipping_noise, flips
-from rlab.comparison.trial import Trial
+from benchmarks.peers.pixel_steps import bisected, flipping_noise, flips
+from benchmarks.peers.trial import Trial
 from rlab.core.vectors import lengths, unit, wide
 from rlab.policies.pixels.basis import cosines
 

@@ -14,9 +14,7 @@ from rlab.victims.torch_module import TorchVictim
 
 MADE_AGAINST, ROBUST = "resnet20", "cnn_a_mix"  # the latter is certified robust
 VICTIMS = (MADE_AGAINST, "vgg", "wide_resnet", "mixer", ROBUST)
-LADDER, CONFIDENCES = "times:1.5,2", "confidence:0.9,0.7,0.5,flip,0.3,0.1"
-# Filters that the sets do not use; the last is a tint.
-FURTHER = ("gaussian_noise", "gaussian_blur", "dead_pixel", "contrast", "channel_shift-+-")
+LADDER = "times:1.5,2"
 SEED = 0
 
 
@@ -46,13 +44,10 @@ class Size:
 
     images: int = 500
     others: int = 32  # images of the sets made against every model
-    confidences: int = 6
     rank_budget: int = 60
-    confidence_budget: int = 40
     steps: int = 30
 
 
-FULL, QUICK = Size(), Size(others=6, confidences=4, rank_budget=40, steps=20)
+FULL, QUICK = Size(), Size(others=6, rank_budget=40, steps=20)
 SHIFTS = "small shifts"  # what the certificate of cnn_a_mix is about
 RANKED = {SHIFTS: Case("channel_shift@0.05", 2), "light": Case()}
-CONFIDENCE = Case("illuminate@0.05,0.1,0.2")

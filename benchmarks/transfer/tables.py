@@ -1,4 +1,4 @@
-"""Tables of `benchmarks.transfer`: accuracies, the matrix, uniform corruptions, and ranks."""
+"""Tables of `benchmarks.transfer`: accuracies, the matrix, and ranks."""
 
 from __future__ import annotations
 
@@ -31,27 +31,6 @@ def matrix(report: BenchmarkReport) -> str:
     sets, models, values = report.matrix()
     rows = [(name, *("–" if v != v else f"{v:.1%}" for v in line)) for name, line in zip(sets, values, strict=True)]
     return section("Transfer of the flips: made against (rows), tested on (columns)", table(("", *models), rows))
-
-
-def uniform(report: BenchmarkReport, name: str, own: bool) -> tuple[str, Figures]:
-    """The accuracy drop on the set next to the largest drop by a uniform corruption, for every level and model."""
-    rows, key, figures, lost = [], "own" if own else "further", Figures(), 0
-    for model in report.models:
-        for level in dict.fromkeys(row["level"] for row in report.corruptions):
-            some = [r for r in report.corruptions if (r["set"], r["model"], r["level"]) == (name, model, level)]
-            compared = [r for r in some if r["uniform"] == r["uniform"]]
-            if not compared:
-                continue
-            worst = min(compared, key=lambda r: r["uniform"])
-            ours, theirs = worst["clean"] - worst["benchmark"], worst["clean"] - worst["uniform"]
-            lost += ours <= theirs
-            figures[f"{model}_{level}_drop_over_{key}"] = ours - theirs
-            drops = (f"{worst['l2']:.2f}", f"{ours:.1%}", f"{theirs:.1%}")
-            rows.append((model, level, *drops, worst["corruption"], "yes" if ours > theirs else "no"))
-    figures |= {f"uniform_{key}_not_beaten": lost, f"uniform_{key}_compared": len(rows)}
-    title = "the benchmark's own filters" if own else "filters it does not use"
-    body = table("model | level | L2 | drop, benchmark | largest drop, uniform | by | larger", rows)
-    return section(f"Uniform corruptions at equal mean L2: {title}", body), figures
 
 
 def ranks_table(report: BenchmarkReport) -> str:

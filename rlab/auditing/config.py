@@ -59,7 +59,6 @@ class BenchmarkStage(BenchmarkOptions):
     folder: str | None = Field(None, description="existing benchmark, made with other models, to grade on")
     ladder: str = Field("times:1.5,2", description="severity levels, as in `rlab benchmark make`")
     against: Literal["own", "all"] = Field("own", description="own: a set for the audited model; all: for `models` too")
-    corruptions: bool = Field(True, description="also grade on uniform corruptions")
 
     @field_validator("sets")
     @classmethod
@@ -115,7 +114,7 @@ class AuditOptions(WorkerOptions, RunOptions):
             raise ValueError(f"benchmark.models names {self.own!r}, which is the audited model: use another name")
         if self.benchmark and self.benchmark.data is not None:
             raise ValueError("the benchmark is made from the audit's data: omit 'benchmark.data'")
-        made = self.benchmark.model_fields_set - {"folder", "models", "corruptions", "seed"} if self.benchmark else ()
+        made = self.benchmark.model_fields_set - {"folder", "models", "seed"} if self.benchmark else ()
         if self.benchmark and self.benchmark.folder is not None and made:
             raise ValueError(f"benchmark.folder, an existing benchmark, is not changed: omit 'benchmark.{min(made)}'")
         return self

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from rlab.auditing.load import LoadedAudit
-from rlab.benchmarking.answers import corruptions_of, count_rows
+from rlab.benchmarking.answers import count_rows
 from rlab.benchmarking.config import parse_ladder
 from rlab.benchmarking.make import rows_at_most as making_rows
 from rlab.explanation import MethodJudge, parse_methods
@@ -30,17 +30,14 @@ def total(each: Iterable[int | None]) -> int | None:
 
 
 def benchmarking(audit: LoadedAudit) -> int:
-    """Making the sets, verifying them, and grading every model on them and on uniform corruptions."""
-    options, stage, samples = audit.options, audit.options.benchmark, len(audit.batch)
-    assert stage is not None
+    """Making the sets, verifying them, and grading every model on them."""
+    options, samples = audit.options, len(audit.batch)
     if audit.benchmark is not None:  # an existing one: only graded
-        kinds = len(corruptions_of(audit.benchmark, True)) if stage.corruptions else 0
-        return (1 + len(audit.others)) * count_rows(audit.benchmark, kinds)
+        return (1 + len(audit.others)) * count_rows(audit.benchmark)
     wanted, _ = options.benchmark_options().filled(audit.batch)
     victims, models = len(wanted.models), 1 + len(audit.others)
     files = samples * victims * len(parse_ladder(wanted.ladder).names)
-    filters = len({entry.filter.name for entry in wanted.build(audit.batch).palette.entries}) * stage.corruptions
-    return victims * making_rows(wanted, samples) + files + models * (samples + (1 + filters) * files)
+    return victims * making_rows(wanted, samples) + files + models * (samples + files)
 
 
 def hardening_job(audit: LoadedAudit) -> HardeningJob:

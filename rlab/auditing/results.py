@@ -156,7 +156,7 @@ def figures(results: StageResults) -> dict[str, Any]:
             for method, judged in results.explain.judged.items()
         }
     if (report := results.report) is not None:
-        tables = ("levels", "distortions", "transfer", "areas", "corruptions")
+        tables = ("levels", "distortions", "transfer", "areas")
         plain["benchmark"] = {name: getattr(report, name) for name in tables} | {"verified": results.verified}
     if results.harden is not None:
         plain["harden"] = results.harden

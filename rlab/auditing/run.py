@@ -92,6 +92,7 @@ def run_audit(
     asked = {"model": model, "data": marks["data"], **named_in(options.plain())}
     with open_run(audit.folder, {"command": "audit", **asked}) as resume:
         _check_stages(resume, marks)
+        _forget_deleted(resume)
         finished, left_out = _run_stages(audit, resume, marks, tell)
         declared = yaml.safe_dump(options.plain(), sort_keys=False, allow_unicode=True)
         write_text(audit.folder / DECLARED, declared)
@@ -111,6 +112,14 @@ def _check_stages(resume: Resume, marks: Mapping[str, str]) -> None:
     if differs:
         another = f"holds another audit ({', '.join(differs)} differ{'s' if len(differs) == 1 else ''})"
         raise FolderError(f"{resume.folder} {another}: name another folder with --out")
+
+
+def _forget_deleted(resume: Resume) -> None:
+    """Forget stages whose files were deleted, so that they run again."""
+    for stage, record in list(resume.values()):
+        folder = resume.folder / stage
+        if not record["note"] and not all((folder / name).exists() for name in STAGES[stage].files(folder)):
+            resume.drop(stage)
 
 
 def _run_stages(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -16,6 +16,7 @@ from rlab.auditing import detection, measure, plan
 from rlab.auditing.config import DETECTION, FIGURES, VERIFIED
 from rlab.auditing.detection import Detection, detect
 from rlab.auditing.load import Bars, LoadedAudit
+from rlab.auditing.needed import attack_files, benchmark_files, explain_files
 from rlab.auditing.results import AUDIT, GRADED, Rows, StageRecord, StageResults, explained_inputs, explained_rows
 from rlab.benchmarking import (
     Benchmark,
@@ -32,13 +33,12 @@ from rlab.benchmarking.report import DEFAULT
 from rlab.benchmarking.requirements import Requirement, Verdict
 from rlab.benchmarking.tables import queries_of
 from rlab.benchmarking.whole import NothingFlipped
-from rlab.corruptions.report import read_corruptions
+from rlab.corruptions.report import RESULTS, read_corruptions
 from rlab.diagnosis import examine
 from rlab.diagnosis.report import DOCTOR, read_diagnosis
 from rlab.explanation import MethodJudge, parse_methods
 from rlab.explanation.files import read_inputs, save_comparison
 from rlab.explanation.page import read_comparison
-from rlab.filters.palette import by_gradient
 from rlab.progress import Progress, bar
 from rlab.results.result import AttackResult
 from rlab.runs.attack import run_attack
@@ -58,6 +58,7 @@ class Stage:
     judge: Callable[[Requirement, StageResults, str], Verdict]
     most: Callable[[LoadedAudit], int | None]  # queries to all models; None if unknown in advance
     asked: Callable[[LoadedAudit], list[Any]]  # what its fingerprint covers
+    files: Callable[[Path], Iterable[str]]  # what its results need, within its folder
     read: Callable[[Path], Any] | None = None  # its results, unless they need those of other stages or several files
     unit: str = "samples"  # what its bar counts
 
@@ -130,9 +131,7 @@ def run_benchmark_stage(audit: LoadedAudit) -> StageRecord:
     mismatches = [str(mismatch) for mismatch in verified.mismatches]
     counts = {"files": verified.files, "asked": verified.asked, "unasked": verified.unasked}
     write_json(folder / "results" / VERIFIED, counts | {"mismatches": mismatches})
-    palette = () if audit.benchmark else tuple(spec for spec in wanted.palette or () if not by_gradient(spec))
-    filters = (palette or True) if stage.corruptions else False  # declared: run_benchmark does not trust a folder
-    report = run_benchmark([benchmark], models, corruptions=filters, seed=wanted.seed, progress=False)
+    report = run_benchmark([benchmark], models, seed=wanted.seed, progress=False)
     save_report(report, folder / DEFAULT)
     seen = {name: victim.rows.total() - before[name] for name, victim in models.items()}
     if audit.benchmark:
@@ -149,8 +148,7 @@ def _benchmark_rows(benchmark: Benchmark, report: BenchmarkReport, fingerprints:
     rows: dict[str, int] = {}
     for name in report.models:
         twin = any(fingerprints[other] == fingerprints[name] for other in rows)  # the same model is queried once
-        mine = [row for row in report.corruptions if row["model"] == name and not math.isnan(row["uniform"])]
-        rows[name] = 0 if twin else count_rows(benchmark) + sum(row["samples"] for row in mine)
+        rows[name] = 0 if twin else count_rows(benchmark)
     for row in benchmark.rows:
         if row["victim"]:
             rows[row["victim"]] += queries_of(row) + int(row["reached"])  # one more to verify
@@ -185,31 +183,32 @@ def asked_benchmark(audit: LoadedAudit) -> list[Any]:
 
 STAGES = {
     "doctor": Stage(
-        run_doctor, measure.doctor, lambda audit: None, read=read_diagnosis,
+        run_doctor, measure.doctor, lambda audit: None, files=lambda folder: (DOCTOR,), read=read_diagnosis,
         asked=lambda a: [a.options.plain()["doctor"], list(map(str, a.options.palette or ())), a.options.seed],
     ),
     "attack": Stage(
         run_attack_stage, measure.attack, lambda audit: len(audit.batch) * audit.options.build(audit.batch).budget,
-        asked_attack, AttackResult.load,
+        asked_attack, attack_files, AttackResult.load,
     ),
     "detect": Stage(
         run_detect, measure.detect,
         lambda a: detection.rows_at_most(a.options, a.options.build(a.batch), len(a.batch)),
-        lambda audit: [audit.options.conditions, asked_attack(audit)], Detection.read, unit="queries",
+        lambda audit: [audit.options.conditions, asked_attack(audit)], lambda folder: (DETECTION,), Detection.read,
+        unit="queries",
     ),
     "corrupt": Stage(
         run_corrupt, measure.corrupt, lambda audit: audit.corruption_job().inputs, lambda audit: [audit.options.seed],
-        read_corruptions, unit="queries",
+        lambda folder: (RESULTS,), read_corruptions, unit="queries",
     ),
     "explain": Stage(
         run_explain, measure.explain, plan.explaining,
-        lambda audit: [audit.options.plain()["explain"], asked_attack(audit)], unit="methods",
+        lambda audit: [audit.options.plain()["explain"], asked_attack(audit)], explain_files, unit="methods",
     ),
-    "benchmark": Stage(run_benchmark_stage, measure.benchmark, plan.benchmarking, asked_benchmark),
+    "benchmark": Stage(run_benchmark_stage, measure.benchmark, plan.benchmarking, asked_benchmark, benchmark_files),
     "harden": Stage(
         run_harden, measure.harden, lambda audit: plan.total(plan.hardening_job(audit).rows_at_most().values()),
         lambda a: [a.options.plain().get("harden"), asked_attack(a), data_fingerprint(a.training) if a.training else ""],
-        lambda folder: read_json(folder / FIGURES), unit="epochs",
+        lambda folder: (FIGURES,), lambda folder: read_json(folder / FIGURES), unit="epochs",
     ),
 }  # fmt: skip
 

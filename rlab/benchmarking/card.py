@@ -8,7 +8,7 @@ import yaml
 
 from rlab.benchmarking.config import ORIGINALS
 from rlab.benchmarking.folder import METADATA, Benchmark
-from rlab.benchmarking.formats import Pictured
+from rlab.benchmarking.formats import Parquet
 from rlab.benchmarking.tables import queries_of, sets_table
 from rlab.core.channels import group_names
 from rlab.core.grid import PatchGrid
@@ -21,7 +21,6 @@ _LAYOUT = {
     "wfdb": "16-bit WFDB records with labels.csv, values in the unit of the source",
     "mp4": "lossless H.264 (RGB, 4:4:4) in .mp4, one folder per class (named by its index), with labels.csv",
     "frames": "a folder of exact 8-bit PNG frames per clip, an .mp4 for viewing, and labels.csv",
-    "webdataset": "tar shards of up to 1,000 samples: KEY.png or KEY.npy, KEY.cls (label), KEY.json (id)",
     "parquet": "one Parquet table per level: image (PNG) or signal (float32), label, id",
 }
 _TABLE = """import csv
@@ -60,12 +59,6 @@ def load(file):  # (time, height, width) or (time, height, width, 3)
 
 with np.load("{level}.npz") as data:
     samples = list(zip(data["x"], data["y"]))""", ""),
-    "webdataset": ("""import glob
-
-import webdataset
-
-shards = sorted(glob.glob("{level}-*.tar"))
-samples = webdataset.WebDataset(shards, shardshuffle=False).decode("{decode}").to_tuple("{ending}", "cls")""", ""),
     "parquet": ("""from datasets import load_dataset
 
 rows = load_dataset("parquet", data_files="{level}.parquet", split="train")
@@ -78,11 +71,8 @@ def snippet(benchmark: Benchmark) -> str:
     victim, level, _ = next(benchmark.sets())
     text, key = _SNIPPETS[benchmark.manifest.storage]
     form = benchmark.format
-    png = isinstance(form, Pictured) and form.as_png
-    names = {
-        "level": f"{victim}/{level}", "key": key, "decode": "pil" if png else "l",
-        "ending": "png" if png else "npy", "column": "image" if png else "signal",
-    }  # fmt: skip
+    column = "image" if isinstance(form, Parquet) and form.as_png else "signal"
+    names = {"level": f"{victim}/{level}", "key": key, "column": column}
     return (f"{text}\n\n{_TABLE}" if key else text).format(**names)
 
 
@@ -115,7 +105,6 @@ def card(benchmark: Benchmark) -> str:
         ("ladder", f"`{m.ladder}`"),
         *([("severities", _severity_words(benchmark))] if m.distances else ()),
         ("reach", f"L2 {benchmark.reach:.4g}: distances are scored from 0 to this value, for every model"),
-        *([("confidence", gap)] if (gap := _threshold_words(benchmark)) else ()),
         ("seed", str(m.seed)),
         ("classes", ", ".join(f"{i} {name}" for i, name in enumerate(m.classes)) or f"{m.outputs}, unnamed"),
         ("files", _LAYOUT[m.storage]),
@@ -131,32 +120,19 @@ def card(benchmark: Benchmark) -> str:
 def _victim_words(benchmark: Benchmark) -> str:
     if benchmark.free:
         return "none: no model was queried; patches and their distortions are random"
-    if members := benchmark.manifest.members:
-        names = ", ".join(f"`{name}`" for name in members)
-        return f"{names} in agreement: each file fools all of them; one query sends an input to each of them"
     return ", ".join(f"`{name}`" for name in benchmark.victims)
 
 
 def _severity_words(benchmark: Benchmark) -> str:
     levels = ", ".join(f"`{level.name}` L2 {level.l2:.4g}" for level in benchmark.ladder.levels)
-    errors = f"most errors that random distortions cause in {benchmark.manifest.reference}"
-    return f"{levels}: sixths of the {errors if benchmark.manifest.reference else 'reach'}"
-
-
-def _threshold_words(benchmark: Benchmark) -> str:
-    if benchmark.ladder.kind != "confidence":
-        return ""
-    rows = [row for row in benchmark.rows if row["level_kind"] == "confidence"]
-    missed = sum(not row["reached"] for row in rows)
-    gap = f"files differ from their level's confidence by {benchmark.threshold_error:.3g} at most"
-    return f"{gap}; {missed} of {len(rows)} were not reached; the model is right before the flip and wrong after it"
+    return f"{levels}: sixths of the reach"
 
 
 _PAGE = """# Robustness benchmark
 
 Inputs graded by severity. The level `flip` holds the smallest distortion found that makes the victim err on a sample.
-Further levels add to it: a severity (`s3`) up to a fixed distance, a confidence (`c-0.9`) until the true class has that
-confidence. Every file was read back, and its victims were queried with it again.
+Further levels add to it: a multiple of the flip's L2 (`x1.5`), or up to a fixed L2 (`l2-2`) or severity (`s3`). Every file was
+read back, and its victim was queried with it again.
 
 {facts}
 ## Levels

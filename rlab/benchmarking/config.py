@@ -12,6 +12,7 @@ from typing import Any, Literal, Self, get_args
 from pydantic import Field, field_validator, model_validator
 
 from rlab.benchmarking.formats import usual_format
+from rlab.benchmarking.single import FormatName
 from rlab.data.batch import Samples
 from rlab.data.load import BY_ENDING, DEMO, DataOptions
 from rlab.data.wfdb_records import wfdb_records
@@ -22,15 +23,13 @@ from rlab.runs.sharing import WorkerOptions
 from rlab.storage.names import exact, file_name
 from rlab.victims.options import ModelOptions
 
-LadderKind = Literal["times", "l2", "severity", "confidence"]
+LadderKind = Literal["times", "l2", "severity"]
+SetKind = Literal["each", "free"]
 FLIP, ORIGINAL = "flip", "original"
 ORIGINALS = "originals"  # folder
 SEVERITIES = (1.0, 2.0, 3.0, 4.0, 5.0)
-_PREFIX: dict[LadderKind, str] = {"times": "x", "l2": "l2-", "severity": "s", "confidence": "c-"}
-_FORM = (
-    "a ladder such as times:1.25,1.5,2 (multiples of the flip's L2), l2:1,2,4, severity:1..5 or "
-    "confidence:0.9,0.7,0.5,flip,0.3,0.1 (of the true class, on both sides of the flip)"
-)
+_PREFIX: dict[LadderKind, str] = {"times": "x", "l2": "l2-", "severity": "s"}
+_FORM = "a ladder such as times:1.25,1.5,2 (multiples of the flip's L2), l2:1,2,4, severity:1..5 or flip"
 
 
 @dataclass(frozen=True)
@@ -39,11 +38,11 @@ class LadderLevel:
 
     kind: LadderKind
     value: float
-    l2: float | None = None  # distance that a severity was calibrated to
+    l2: float | None = None  # distance of a severity
 
     @property
     def target(self) -> float:
-        """The multiple, L2 or confidence to reach."""
+        """The multiple or L2 to reach."""
         return self.value if self.l2 is None else self.l2
 
     @property
@@ -53,34 +52,25 @@ class LadderLevel:
 
 @dataclass(frozen=True)
 class Ladder:
-    """Values from mild to severe: multiples of the flip's L2, absolute L2, severities, or confidences of the true class.
-
-    The first `before` values of a `confidence` ladder lie before the flip.
-    """
+    """Values from mild to severe: multiples of the flip's L2, absolute L2, or severities."""
 
     kind: LadderKind = "times"
     values: tuple[float, ...] = (1.25, 1.5, 2.0)
-    before: int = 0
-    distances: tuple[float, ...] = ()  # L2 of each severity, once calibrated
+    distances: tuple[float, ...] = ()  # L2 of each severity, once it is known
 
     def __post_init__(self) -> None:
-        falls = self.kind == "confidence"
-        severity = [-v for v in self.values] if falls else list(self.values)
-        if not all(math.isfinite(v) for v in self.values) or not all(a < b for a, b in pairwise(severity)):
-            way = f"{'fall' if falls else 'rise'} from level to level"
-            raise OptionError(f"expected the ladder's values to {way}, got {str(self)!r}: put the mildest first")
-        low, high = (0.0, 1.0) if falls else (1.0 if self.kind == "times" else 0.0, math.inf)
-        wrong = [v for v in self.values if not (low < v < high or v == 1.0 == low)]
+        if not all(math.isfinite(v) for v in self.values) or not all(a < b for a, b in pairwise(self.values)):
+            rise = "expected the ladder's values to rise from level to level"
+            raise OptionError(f"{rise}, got {str(self)!r}: put the mildest first")
         if self.kind == "severity" and not set(self.values) <= set(SEVERITIES):
             raise OptionError(f"expected severities from 1 to 5, such as severity:1..5, got {str(self)!r}")
-        if wrong:
-            raise OptionError(f"expected values between {low:g} and {high:g} in {str(self)!r}, got {wrong[0]:g}")
+        mildest = min(self.values, default=1.0)
+        if mildest < 1 if self.kind == "times" else mildest <= 0:
+            least = "of at least 1" if self.kind == "times" else "above 0"
+            raise OptionError(f"expected values {least} in {str(self)!r}, got {mildest:g}")
 
     def __str__(self) -> str:
-        words = [*map(exact, self.values)]
-        if self.kind == "confidence":
-            words.insert(self.before, FLIP)
-        return f"{self.kind}:{','.join(words)}" if self.values else FLIP
+        return f"{self.kind}:{','.join(map(exact, self.values))}" if self.values else FLIP
 
     @property
     def levels(self) -> tuple[LadderLevel, ...]:
@@ -96,8 +86,7 @@ class Ladder:
 
     @property
     def names(self) -> tuple[str, ...]:
-        names = [level.name for level in self.levels]
-        return (*names[: self.before], FLIP, *names[self.before :])
+        return (FLIP, *(level.name for level in self.levels))
 
 
 def parse_ladder(text: str) -> Ladder:
@@ -107,19 +96,14 @@ def parse_ladder(text: str) -> Ladder:
         return Ladder("times", ())
     if kind not in get_args(LadderKind) or not values:
         raise OptionError(f"expected {_FORM}, got {text!r}")
-    words, before = [word.strip() for word in values.split(",")], 0
-    if kind == "confidence":
-        if words.count(FLIP) != 1 or len(words) == 1:
-            raise OptionError(f"expected confidences with one 'flip' among them, got {text!r}: write {_FORM}")
-        before = words.index(FLIP)
-        words.remove(FLIP)
+    words = values.split(",")
     if kind == "severity" and len(ends := values.split("..")) == 2 and all(end.strip().isdigit() for end in ends):
         words = list(map(str, range(int(ends[0]), min(int(ends[1]), 6) + 1)))
     try:
         severities = tuple(map(float, words))
     except ValueError:
         raise OptionError(f"expected {_FORM}, got {text!r}") from None
-    return Ladder(kind, severities, before)  # type: ignore[arg-type]  # checked above
+    return Ladder(kind, severities)  # type: ignore[arg-type]  # checked above
 
 
 class BenchmarkOptions(WorkerOptions, AttackOptions):
@@ -127,25 +111,16 @@ class BenchmarkOptions(WorkerOptions, AttackOptions):
 
     models: dict[str, ModelOptions] = Field(default_factory=dict, description="models to attack, by their names")
     data: DataOptions | None = Field(None, description="data to make the benchmark from")
-    ladder: str = Field(
-        str(Ladder()),
-        description="levels: times:1.25,1.5,2, l2:1,2,4, severity:1..5, confidence:0.9,0.5,flip,0.1 or flip",
-    )
-    sets: Literal["each", "agreement", "free"] = Field(
-        "each",
-        description="each (one set per model), agreement (one that flips all) or free (no model) (default: each)",
-    )
-    reference: str | None = Field(None, description="model that calibrates the severities (default: none, by distance)")
-    tolerance: float = Field(0.05, gt=0, lt=1, description="maximum difference from a level's confidence")
+    ladder: str = Field(str(Ladder()), description="levels: times:1.25,1.5,2, l2:1,2,4, severity:1..5 or flip")
+    sets: SetKind = Field("each", description="each (one set per model) or free (no model) (default: each)")
     steps: int = Field(40, ge=1, description="maximum queries per sample and level beyond the flip")
     lead: float = Field(0.05, ge=0, description="log-probability by which the wrong class must lead")
     reach: float | None = Field(
         None, gt=0, description="largest L2 on the distance axis (default: the palette's reach)"
     )
     per_class: int | None = Field(None, ge=1, description="number of samples per class (default: all)")
-    format: Literal["png", "npz", "wfdb", "mp4", "frames", "webdataset", "parquet"] | None = Field(
-        None,
-        description="file format: png, npz, wfdb, mp4, frames, webdataset or parquet (default: by the kind of data)",
+    format: FormatName | None = Field(
+        None, description="file format: png, npz, wfdb, mp4, frames or parquet (default: by the kind of data)"
     )
 
     @model_validator(mode="before")
@@ -164,11 +139,6 @@ class BenchmarkOptions(WorkerOptions, AttackOptions):
     @classmethod
     def _ladder(cls, value: Any) -> Any:
         return str(parse_ladder(str(value)))
-
-    @property
-    def by_confidence(self) -> bool:
-        """Whether the ladder needs probabilities from the model."""
-        return parse_ladder(self.ladder).kind == "confidence"
 
     def filled(self, batch: Samples) -> tuple[Self, dict[str, Any]]:
         """The options with all defaults for these data, and the defaults alone."""

@@ -10,17 +10,17 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import torch
 from matplotlib.figure import Figure
-from pydantic import TypeAdapter, ValidationError
+from pydantic import AfterValidator, TypeAdapter, ValidationError
 from torch import Tensor
 
-from rlab.benchmarking.config import FLIP, ORIGINAL, Ladder, parse_ladder
+from rlab.benchmarking.config import FLIP, ORIGINAL, Ladder, SetKind, parse_ladder
 from rlab.benchmarking.formats import Joined, make_format
 from rlab.benchmarking.sample_files import COUNTS
-from rlab.benchmarking.single import Format, Shape
+from rlab.benchmarking.single import Format, FormatName, Shape
 from rlab.benchmarking.tables import benchmark_page, draw_distances, queries_of
 from rlab.core.goals import Goal, parse_goal
 from rlab.data.fields import check_room
@@ -31,12 +31,13 @@ from rlab.storage import files
 from rlab.storage.digest import digest
 from rlab.storage.ledger import why_unreadable
 from rlab.storage.names import inside, refuse_strange
+from rlab.storage.outside import short
 from rlab.storage.stored import read_stored
 
 if TYPE_CHECKING:
     from rlab.benchmarking.report import BenchmarkReport
 
-AGREEMENT, FREE = "agreement", "free"  # names of the set against several models at once, and of the set without a model
+FREE = "free"  # name of the set without a model
 MANIFEST, METADATA, CARD = "manifest.json", "metadata.parquet", "README.md"
 Row = Mapping[str, Any]
 
@@ -50,11 +51,11 @@ class Manifest:
     """Everything a reader needs besides the rows."""
 
     shape: Shape
-    storage: str
+    storage: FormatName
     classes: tuple[str, ...]  # names by index, empty if unknown
     outputs: int  # number of classes a model must have
     goal: str
-    ladder: str
+    ladder: Annotated[str, AfterValidator(lambda text: str(parse_ladder(text)))]
     palette: tuple[str, ...]  # as you gave it, so that the filters can be rebuilt
     entries: tuple[str, ...]  # entry i of an assignment, from 1
     patch: tuple[int, ...]
@@ -63,16 +64,14 @@ class Manifest:
     steps: int
     lead: float
     seed: int
-    victims: tuple[tuple[str, str], ...]  # folder name of a set, fingerprints of its models joined by +
+    victims: tuple[tuple[str, str], ...]  # folder name of a set, fingerprint of its model
     versions: Mapping[str, str]
     reach: float  # largest L2 on the distance axis
     hash: str = ""  # of all rows and their files
     config: Mapping[str, Any] = field(default_factory=dict)
-    containers: Mapping[str, str] = field(default_factory=dict)  # sha256 of each tar or Parquet file
-    sets: str = "each"  # the option `sets`
-    members: tuple[str, ...] = ()  # names of the models in an agreement
+    containers: Mapping[str, str] = field(default_factory=dict)  # sha256 of each Parquet file
+    sets: SetKind = "each"
     distances: tuple[float, ...] = ()  # L2 of the ladder's severities
-    reference: str = ""  # the model that calibrated them, its fingerprint and its number of queries
     channels: tuple[int, ...] = ()  # the group of each channel as in the grid; () if all channels go together
 
     rlab_benchmark: Literal[2] = 2  # version of the format
@@ -100,8 +99,13 @@ class Benchmark(Result):
         try:
             manifest = TypeAdapter(Manifest).validate_json(read_stored(folder / MANIFEST))
         except ValidationError as error:
-            wrong = ".".join(map(str, error.errors()[0]["loc"])) or "it is not JSON"
-            raise FolderError(f"{folder / MANIFEST} is damaged or from another version: {wrong}") from error
+            first = error.errors()[0]
+            wrong = ".".join(map(str, first["loc"])) or "it is not JSON"
+            held = f" is {short(first['input'])}" if first["loc"] and isinstance(first["input"], str) else ""
+            how = "make the benchmark again, or read it with the version that made it"
+            raise FolderError(
+                f"{folder / MANIFEST} is damaged or from another version ({wrong}{held}): {how}"
+            ) from error
         rows = tuple(files.read_rows(folder / METADATA))
         if rows_digest(rows) != manifest.hash:
             raise Edited(f"{folder / METADATA} was edited: the hash of its rows is not the one in {MANIFEST}")
@@ -157,13 +161,10 @@ class Benchmark(Result):
         """The flip, or the mildest level if there is no flip."""
         return self.levels[0] if self.free else FLIP
 
-    def models_of(self, victim: str) -> tuple[str, ...]:
-        """Names of the models that err on the files of a set."""
-        return () if self.free else self.manifest.members or (victim,)
-
     @property
     def models(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(name for victim in self.victims for name in self.models_of(victim)))
+        """Names of the models that the sets were made against."""
+        return () if self.free else self.victims
 
     @property
     def named_models(self) -> dict[str, Any]:
@@ -183,12 +184,6 @@ class Benchmark(Result):
     def reach(self) -> float:
         """Largest L2 on the distance axis."""
         return self.manifest.reach
-
-    @property
-    def threshold_error(self) -> float:
-        """Largest difference between a file's confidence and its level's; NaN without such levels."""
-        rows = [row for row in self.rows if row["level_kind"] == "confidence" and row["reached"]]
-        return max((abs(row["probability"] - row["level_value"]) for row in rows), default=math.nan)
 
     @property
     def scale(self) -> tuple[Any, ...]:
@@ -226,7 +221,7 @@ class Benchmark(Result):
         for at, (row, values) in enumerate(self.each(rows)):
             if isinstance(values, str):
                 path = self.folder / str(row["file"])
-                raise Edited(f"{path} was edited ({values}): restore it, or make the benchmark again")
+                raise Edited(f"{path} was edited ({values}): restore it, or delete it and make the benchmark again")
             x[at] = values
         return x
 

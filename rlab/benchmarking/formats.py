@@ -11,10 +11,9 @@ from __future__ import annotations
 
 import io
 import json
-import tarfile
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
 import numpy as np
@@ -24,7 +23,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from rlab.benchmarking.single import Clip, Format, Frames, Png, Shape, Wfdb, to_png
+from rlab.benchmarking.single import Clip, Format, FormatName, Frames, Png, Shape, Wfdb, to_png
 from rlab.data.batch import Kind, Samples
 from rlab.data.eight_bit import EightBit, to_float
 from rlab.data.numpy_files import read_npz
@@ -32,28 +31,8 @@ from rlab.errors import DataError, OptionError
 from rlab.filters.palette import bounded
 from rlab.storage.digest import digest
 from rlab.storage.files import write_atomically
+from rlab.storage.ledger import PARTS
 from rlab.storage.outside import regular
-
-Array = np.ndarray[Any, np.dtype[Any]]
-_NPY = (1, 0)  # version of the header
-
-
-def to_npy(values: Array) -> bytes:
-    out = io.BytesIO()
-    np.lib.format.write_array(out, np.ascontiguousarray(values, "<f4"), version=_NPY, allow_pickle=False)
-    return out.getvalue()
-
-
-def from_npy(content: bytes, shape: tuple[int, ...]) -> Array:
-    file = io.BytesIO(content)
-    try:
-        np.lib.format.read_magic(file)
-        held, fortran, dtype = np.lib.format.read_array_header_1_0(file)
-        if held != shape or fortran or dtype != np.dtype("<f4"):
-            raise DataError(f"expected float32 values of shape {shape}, got {dtype} of {held}")
-        return np.frombuffer(content, "<f4", offset=file.tell()).reshape(shape).copy()
-    except ValueError as error:
-        raise DataError(f"it contains a damaged array: {error}") from error
 
 
 class Joined(Format):
@@ -61,7 +40,6 @@ class Joined(Format):
 
     suffix = ".npy"
     ending: str
-    most: int | None = None  # samples per file
 
     def stored(self, x: Tensor) -> Tensor:
         return x
@@ -70,13 +48,22 @@ class Joined(Format):
         return f"{stem}{self.suffix}"
 
     def write(self, path: Path, x: Tensor) -> None:
-        write_atomically(path, to_npy(x.numpy()))
+        out = io.BytesIO()
+        np.save(out, x.numpy(), allow_pickle=False)
+        write_atomically(path, out.getvalue())
 
     def read(self, path: Path) -> Tensor:
         return torch.from_numpy(np.load(path, allow_pickle=False))
 
     def digest(self, path: Path) -> str:
         return digest(self.read(path).float(), length=64)
+
+    def whole(self, part: str) -> PurePosixPath | None:
+        """The file that the level of this part is joined into; None if it is no part."""
+        level = PurePosixPath(part).parent
+        if not level.is_relative_to(PARTS):
+            return None
+        return PurePosixPath(f"{level.relative_to(PARTS)}{self.ending}")
 
     @abstractmethod
     def pack(self, file: IO[bytes], x: Tensor, y: Sequence[int], ids: Sequence[str]) -> None:
@@ -99,8 +86,15 @@ class Npz(Joined):
         return read_npz(path)
 
 
-class Pictured(Joined):
-    """8-bit images with 1 or 3 channels as PNG, other data as float32."""
+class Parquet(Joined):
+    """A table that Hugging Face `datasets` loads directly: `image` (8-bit PNG) or `signal` (nested lists), label, id."""
+
+    name, ending = "parquet", ".parquet"
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__(shape)
+        if not self.as_png and shape.kind != "signal":
+            raise OptionError(f"parquet holds signals, and images of 1 or 3 channels, got {shape.kind}s: choose npz")
 
     @property
     def as_png(self) -> bool:
@@ -121,55 +115,6 @@ class Pictured(Joined):
         except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
             raise DataError(f"it contains a damaged PNG: {error}") from error
         return to_float(pixels[None] if mode == "L" else np.moveaxis(pixels, -1, 0), self.shape.bounds).numpy()
-
-
-class WebDataset(Pictured):
-    """Tar shards for the library `webdataset`: KEY.png or KEY.npy, KEY.cls (label) and KEY.json (id) of each sample."""
-
-    name, ending, most = "webdataset", ".tar", 1000
-
-    @property
-    def _content(self) -> str:
-        return "png" if self.as_png else "npy"
-
-    def pack(self, file: IO[bytes], x: Tensor, y: Sequence[int], ids: Sequence[str]) -> None:
-        with tarfile.open(fileobj=file, mode="w", format=tarfile.USTAR_FORMAT) as tar:
-            for at, (each, label, name) in enumerate(zip(x, y, ids, strict=True)):
-                content = to_png(each, self.shape.bounds) if self.as_png else to_npy(each.numpy())
-                about = {"cls": str(label).encode(), "json": json.dumps({"id": name}).encode()}
-                for suffix, held in ({self._content: content} | about).items():
-                    info = tarfile.TarInfo(f"{at:06d}.{suffix}")
-                    info.size = len(held)
-                    tar.addfile(info, io.BytesIO(held))
-
-    def unpack(self, path: Path) -> Mapping[str, Any]:
-        regular(path)
-        held: dict[str, list[bytes]] = {self._content: [], "cls": [], "json": []}
-        try:
-            with tarfile.open(path, "r:") as tar:
-                for info in tar:
-                    file = tar.extractfile(info) if info.isfile() else None
-                    suffix = info.name.partition(".")[2]
-                    if file is None or suffix not in held:
-                        raise DataError(f"it contains {info.name!r}, which is not a sample")
-                    held[suffix].append(file.read())
-            y, ids = [int(label) for label in held["cls"]], [str(json.loads(each)["id"]) for each in held["json"]]
-        except (tarfile.TarError, OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-            raise DataError(f"it is not a tar file of samples: {error}") from error
-        shape = (self.shape.channels, *self.shape.size)
-        x = [self._from_png(each) if self.as_png else from_npy(each, shape) for each in held[self._content]]
-        return {"x": x, "y": y, "ids": ids}
-
-
-class Parquet(Pictured):
-    """A table that Hugging Face `datasets` loads directly: `image` (PNG) or `signal` (nested lists), label, id."""
-
-    name, ending = "parquet", ".parquet"
-
-    def __init__(self, shape: Shape) -> None:
-        super().__init__(shape)
-        if not self.as_png and shape.kind != "signal":
-            raise OptionError(f"parquet holds signals, and images of 1 or 3 channels, got {shape.kind}s: choose npz")
 
     def pack(self, file: IO[bytes], x: Tensor, y: Sequence[int], ids: Sequence[str]) -> None:
         columns: dict[str, Any] = {"label": pa.array(y, pa.int64()), "id": pa.array(ids, pa.string())}
@@ -199,18 +144,17 @@ class Parquet(Pictured):
         return {"x": x, "y": y, "ids": ids}
 
 
-_KINDS: tuple[type[Format], ...] = (Png, Npz, Wfdb, Clip, Frames, WebDataset, Parquet)
-_BY_NAME = {kind.name: kind for kind in _KINDS}
+_BY_NAME: dict[FormatName, type[Format]] = {
+    "png": Png, "npz": Npz, "wfdb": Wfdb, "mp4": Clip, "frames": Frames, "parquet": Parquet,
+}  # fmt: skip
 
 
-def make_format(name: str, shape: Shape) -> Format:
-    if name not in _BY_NAME:
-        raise OptionError(f"unknown format {name!r}: expected one of {', '.join(_BY_NAME)}")
+def make_format(name: FormatName, shape: Shape) -> Format:
     return _BY_NAME[name](shape)
 
 
-def usual_format(batch: Samples, from_files: bool) -> str:
+def usual_format(batch: Samples, from_files: bool) -> FormatName:
     """The usual format for such data: PNG for images; files or arrays for signals and clips, as in the source."""
-    by_kind: dict[Kind, str] = {"image": "png", "signal": "wfdb", "video": "mp4"}
+    by_kind: dict[Kind, FormatName] = {"image": "png", "signal": "wfdb", "video": "mp4"}
     fits = batch.kind != "image" or (batch.shape[0] in (1, 3) and bounded(batch.bounds))
     return by_kind[batch.kind] if fits and (from_files or batch.kind == "image") else "npz"

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from rlab.core.goals import Goal, Targeted, Untargeted
-from rlab.core.goals.classes import score_of
 
 _DEEP = 20.0  # log-probability beyond which more confidence does not count
 _LOST = 100.0  # log-probability added if the model recovered
@@ -50,22 +48,6 @@ class WithMargin(WrappedGoal):
 
 
 @dataclass(frozen=True)
-class EveryModel(WrappedGoal):
-    """`goal` holds for all `models` models, whose scores lie side by side: the margin is that of the most robust one."""
-
-    models: int
-
-    def margin(self, scores: Tensor, labels: Tensor) -> Tensor:
-        return torch.stack([self.goal.margin(part, labels) for part in scores.chunk(self.models, 1)]).amax(0)
-
-    def correct(self, scores: Tensor, labels: Tensor) -> Tensor:
-        return torch.stack([self.goal.correct(part, labels) for part in scores.chunk(self.models, 1)]).all(0)
-
-    def check(self, labels: Tensor, classes: int) -> None:
-        self.goal.check(labels, classes // self.models)
-
-
-@dataclass(frozen=True)
 class DeeperError(WrappedGoal):
     """A clearer error while `goal` holds."""
 
@@ -73,20 +55,3 @@ class DeeperError(WrappedGoal):
         margin = self.goal.margin(scores, labels)
         depth = margin + _DEEP
         return torch.where(margin < 0, depth, depth.clamp(min=0) + margin + _LOST)
-
-
-@dataclass(frozen=True)
-class Threshold(WrappedGoal):
-    """The confidence of the true class falls below `confidence`; `beyond` the flip, `goal` must hold too."""
-
-    confidence: float
-    beyond: bool
-
-    def margin(self, scores: Tensor, labels: Tensor) -> Tensor:
-        below = score_of(scores, labels) - math.log(self.confidence)
-        return torch.maximum(below, self.goal.margin(scores, labels)) if self.beyond else below
-
-    def met(self, scores: Tensor, labels: Tensor, tolerance: float) -> Tensor:
-        """(n,) bool: within the tolerance, and on the right side of the flip."""
-        side = self.goal.reached(scores, labels) if self.beyond else self.correct(scores, labels)
-        return ((score_of(scores, labels).exp() - self.confidence).abs() <= tolerance) & side

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from contextlib import closing
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,19 +16,18 @@ import numpy as np
 import torch
 
 from rlab.benchmarking.config import FLIP, ORIGINALS, BenchmarkOptions, Ladder, parse_ladder
-from rlab.benchmarking.folder import AGREEMENT, FREE, MANIFEST, METADATA, Benchmark, Row
+from rlab.benchmarking.folder import FREE, MANIFEST, METADATA, Benchmark, Row
 from rlab.benchmarking.formats import make_format
 from rlab.benchmarking.ladder_search import LadderSearch
-from rlab.benchmarking.placed import SIXTHS, TRIED, calibrated_on, palette_reach
+from rlab.benchmarking.placed import palette_reach, with_distances
 from rlab.benchmarking.sample_files import SetPlan
-from rlab.benchmarking.scores import JOINED
-from rlab.benchmarking.sets import Agreement, Making, make_sets, stored_attack
+from rlab.benchmarking.sets import Making, is_whole, make_sets, stored_attack
 from rlab.benchmarking.single import Shape
-from rlab.benchmarking.whole import Scale, write_whole
+from rlab.benchmarking.whole import write_whole
 from rlab.core.checks import need_classes
 from rlab.core.trace import tally_of
 from rlab.data.batch import Batch
-from rlab.errors import DataError, ModelError, OptionError
+from rlab.errors import DataError, OptionError
 from rlab.filters import check_palette
 from rlab.progress import Progress, quiet
 from rlab.runs.executor import Executor, InProcess, Workers
@@ -63,8 +61,6 @@ def make_benchmark(
     batch = replace(batch, x=form.stored(batch.x).contiguous())
     attack = stored_attack(batch, form, declared)
     sets: dict[str, Victim | None] = {FREE: None} if declared.sets == FREE else dict(victims)  # by folder name
-    if declared.sets == AGREEMENT:
-        sets = {AGREEMENT: Agreement(victims)}
     executors = {name: _executor(declared, name, victim) for name, victim in sets.items()}
     named = declared.data is not None and set(declared.models) == set(victims)
     unknown = None if named else {"models", "data"}
@@ -73,16 +69,16 @@ def make_benchmark(
     inputs = {"the data": data_fingerprint(batch), "the attack": Contents.of(attack)}
     inputs |= {f"the model {name}": contents for name, contents in known.items()}
     question = {"command": "benchmark make", **config, **inputs, **named_in(config)}
-    with open_run(Path(folder), question) as resume:
-        if not (Path(folder) / METADATA).exists():
+    with open_run(Path(folder), question, parts=False) as resume:
+        if not is_whole(resume, form):
+            resume.unfinish()
             check_palette(attack.palette, batch.x[:4], batch.bounds)
             making = Making(resume, form, batch, config, declared, attack)
-            scale = _scale(making, victims, known)
-            rows = _make_rows(making, scale.ladder, executors, progress)
-            marks = {name: contents.settled() for name, contents in known.items()}
-            prints = {AGREEMENT: JOINED.join(marks.values()), FREE: ""} | marks
-            members = tuple(victims) if declared.sets == AGREEMENT else ()
-            write_whole(making, scale, {name: prints[name] for name in sets}, members, rows)
+            reach = declared.reach or palette_reach(attack, batch)
+            ladder = with_distances(parse_ladder(declared.ladder), reach)
+            rows = _make_rows(making, ladder, executors, progress)
+            marks = {FREE: ""} | {name: contents.settled() for name, contents in known.items()}
+            write_whole(making, ladder, reach, {name: marks[name] for name in sets}, rows)
         resume.finish(MANIFEST, METADATA)
     return Benchmark.load(folder)
 
@@ -108,9 +104,6 @@ def _check_models(options: BenchmarkOptions, victims: Mapping[str, Victim]) -> N
     check_names(victims)
     for victim in victims.values():
         need_classes(victim, "benchmark")
-    if mute := [name for name, victim in victims.items() if victim.tells_labels and options.by_confidence]:
-        needs = f"needs probabilities, but the model {mute[0]!r} returns only labels"
-        raise ModelError(f"the ladder {options.ladder!r} {needs}: use a ladder of distances such as times:1.5,2")
 
 
 def _executor(options: BenchmarkOptions, name: str, victim: Victim | None) -> Executor:
@@ -121,38 +114,18 @@ def _executor(options: BenchmarkOptions, name: str, victim: Victim | None) -> Ex
     return Workers.of(options, options.models[name], victim) or InProcess(victim)
 
 
-def _scale(making: Making, victims: Mapping[str, Victim], known: Mapping[str, Contents]) -> Scale:
-    """The calibrated ladder; this process queries the reference model, if there is one."""
-    options, attack, batch = making.options, making.attack, making.batch
-    reach, ladder = options.reach or palette_reach(attack, batch), parse_ladder(options.ladder)
-    if ladder.kind != "severity":
-        return Scale(reach, ladder)
-    if (name := options.reference) is None:
-        return Scale(reach, replace(ladder, distances=tuple(value / SIXTHS * reach for value in ladder.values)))
-    calibrate = partial(calibrated_on, ladder, reach, name, victims[name], batch, attack)
-    steps = making.resume.step("severities", "", calibrate)
-    ladder = replace(ladder, distances=tuple(step["l2"] for step in steps))
-    return Scale(reach, ladder, f"{name} ({known[name].mark()}), {steps[0]['rows']:,} queries")
-
-
 def check_targets(options: BenchmarkOptions, victims: Collection[str]) -> None:
     """Refuse sets that these models and this ladder cannot make."""
     ladder = parse_ladder(options.ladder)
-    if options.reference is not None and (options.reference not in victims or ladder.kind != "severity"):
-        how = f"pass --model {options.reference}=MODEL and --ladder severity:1..5, or leave it out"
-        raise OptionError(f"the reference {options.reference!r} must be a model beside a ladder of severities: {how}")
     if options.sets == FREE:
         if not ladder.absolute:
             raise OptionError(f"a free set has no flip: expected a ladder such as severity:1..5, got {ladder}")
-        if further := [name for name in victims if name != options.reference]:
-            raise OptionError(f"a free set queries no model: leave out {further[0]!r}, or make it the reference")
+        if victims:
+            raise OptionError(f"a free set queries no model: leave out {next(iter(victims))!r}")
+        if options.shared:
+            raise OptionError("one process makes a free set: leave out the workers")
     elif not victims:
         raise OptionError("expected at least one model to make the benchmark against: name one, or pass sets='free'")
-    if options.shared and options.sets != "each":
-        raise OptionError(f"workers make only sets='each', got {options.sets!r}: leave them out, or the option sets")
-    if options.sets == AGREEMENT and (len(victims) < 2 or options.by_confidence):
-        got = f"got {len(victims)} model(s) and {ladder}"
-        raise OptionError(f"sets='agreement' needs several models and a ladder of distances such as times:1.5,2, {got}")
 
 
 def rows_at_most(options: BenchmarkOptions, samples: int) -> int:
@@ -160,22 +133,19 @@ def rows_at_most(options: BenchmarkOptions, samples: int) -> int:
     assert options.budget is not None  # defaults are filled in
     if options.sets == FREE:
         return 0
-    ladder = parse_ladder(options.ladder)
-    each = options.budget + options.steps if ladder.kind == "confidence" else LadderSearch.most(options.steps)
-    return samples * (options.budget + len(ladder.levels) * each)
+    return samples * (options.budget + len(parse_ladder(options.ladder).levels) * LadderSearch.most(options.steps))
 
 
 def planned_rows(options: BenchmarkOptions, victims: Collection[str], samples: int) -> dict[str, int]:
-    """Maximum number of queries to each victim by name, calibration included."""
+    """Maximum number of queries to each victim by name."""
     check_targets(options, victims)
-    each = rows_at_most(options, samples)
-    return {name: each + (samples * (TRIED + 1) if name == options.reference else 0) for name in victims}
+    return dict.fromkeys(victims, rows_at_most(options, samples))
 
 
 def check_names(victims: Mapping[str, Victim]) -> None:
     """Refuse model names that cannot be folder names."""
     for name in victims:
-        if (valid := file_name(name, (ORIGINALS, "results", PARTS, AGREEMENT, FREE))) != name:
+        if (valid := file_name(name, (ORIGINALS, "results", PARTS, FREE))) != name:
             raise OptionError(f"the model name {name!r} cannot be a folder name: call it {valid!r}")
 
 

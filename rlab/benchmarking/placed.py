@@ -1,15 +1,13 @@
 """Severities 1 to 5 as distances, and sets made without a model: random distortions up to the distance of a severity.
 
-Severity s is s/6 of the palette's reach. Calibrated on a reference model, it is the distance at which random distortions
-cause s/6 of the errors they cause at the reach. Shapes: n samples, f palette entries, p patches.
+Severity s is s/6 of the palette's reach. Shapes: n samples, f palette entries, p patches.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from dataclasses import replace
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -20,14 +18,11 @@ from rlab.core.attack import Attack
 from rlab.core.env import render
 from rlab.core.rng import sample_seeds, uniform
 from rlab.data.batch import Batch
-from rlab.errors import ModelError
 from rlab.filters.palette import bounded
-from rlab.victims.base import Victim
 
 PLACED = "random placement"  # the policy of a set made without a model
 _REACH = 32  # samples that measure how far a palette reaches
-SIXTHS = 6  # of the reach, or of the errors there
-TRIED = 24  # distances at which a reference is queried, evenly spaced up to the reach, beside the unchanged samples
+_SIXTHS = 6  # of the reach
 
 
 def unit_span(bounds: tuple[float, float]) -> float:
@@ -42,37 +37,11 @@ def palette_reach(attack: Attack, batch: Batch) -> float:
     return sum(far) / len(far)
 
 
-def calibrated_on(
-    ladder: Ladder, reach: float, name: str, reference: Victim, batch: Batch, attack: Attack
-) -> list[dict[str, Any]]:
-    """For each severity, the L2 at which the reference makes 1/6, 2/6, ... of its errors at the reach, the queries used."""
-    before, tried = reference.rows.total(), np.linspace(0, reach, TRIED + 1).tolist()
-    wrong = torch.cat([_errors(reference, batch, attack, chunk, tried[1:]) for chunk in attack.chunks(len(batch))])
-    if not len(wrong):
-        raise ModelError(f"the reference {name!r} is wrong on every sample and cannot calibrate: name another model")
-    lost = np.maximum.accumulate([0.0, *wrong.double().mean(0).tolist()])  # errors never decrease with the distance
-    if lost[-1] == 0:
-        raise ModelError(f"the reference {name!r} is right however strong the palette: name stronger filters")
-    rows, steps = reference.rows.total() - before, list[dict[str, Any]]()
-    for value in ladder.values:
-        share = value / SIXTHS * lost[-1]
-        at = int((lost >= share - 1e-9).argmax())  # between this distance and the one before
-        l2 = float(np.interp(share, lost[at - 1 : at + 1], tried[at - 1 : at + 1]))
-        steps.append({"severity": value, "l2": l2, "rows": rows})
-    return steps
-
-
-def _errors(reference: Victim, batch: Batch, attack: Attack, chunk: slice, tried: Sequence[float]) -> Tensor:
-    """(m, distances): 1 where the reference errs, for the m samples it gets right unchanged."""
-    some = batch[chunk]
-    right = reference(some.x.contiguous().to(reference.device), "train").argmax(1).cpu() == some.y
-    bank, cost, seeds = _bank(attack, some, chunk.start)
-    wrong = []
-    for assignment in placements(cost, seeds, tried):
-        x = render(bank[right], assignment[right], attack.grid)
-        if len(x):
-            wrong.append(reference(x.to(reference.device), "train").argmax(1).cpu() != some.y[right])
-    return torch.stack(wrong, 1).long() if wrong else torch.zeros(0, len(tried), dtype=torch.int64)
+def with_distances(ladder: Ladder, reach: float) -> Ladder:
+    """The ladder with the L2 of each severity."""
+    if ladder.kind != "severity":
+        return ladder
+    return replace(ladder, distances=tuple(value / _SIXTHS * reach for value in ladder.values))
 
 
 def _bank(attack: Attack, batch: Batch, first: int) -> tuple[Tensor, Tensor, Tensor]:

@@ -26,8 +26,7 @@ from rlab.storage.resume import Resume, open_run
 DEFAULT = Path("results", "report")  # below the benchmark's folder
 REPORT = "report.json"
 TABLES = {  # file name: the field of a report that it holds
-    "accuracy": "levels", "distortions": "distortions", "transfer": "transfer", "areas": "areas",
-    "corruptions": "corruptions", "curves": "curves",
+    "accuracy": "levels", "distortions": "distortions", "transfer": "transfer", "areas": "areas", "curves": "curves",
 }  # fmt: skip
 Figure = dict[str, Any]
 Figures = tuple[Figure, ...]
@@ -52,7 +51,6 @@ class BenchmarkReport(Result):
     distortions: Figures  # set, model, main filter, level: accuracy
     transfer: Figures  # set, model, level: accuracy on stored files; own: the set was made against this model
     areas: Figures  # set, model: area under accuracy by distance with its interval, quartiles of the distances
-    corruptions: Figures  # set, model, level, corruption: accuracy at the set's mean L2, beside the set's own
     curves: Figures  # set, model, L2: accuracy on the axis shared by all sets with this data and palette
     standings: tuple[Standing, ...]
     asked: Mapping[str, int]  # queries sent to each model in this run

@@ -87,7 +87,7 @@ def check_unit(name: str, unit: str, allowed: str | None) -> None:
 
 
 HOLDS = {"below": operator.lt, "at_most": operator.le, "above": operator.gt, "at_least": operator.ge}
-_LEVEL = re.compile(r"original|flip|(x|l2-|c-|s)[\d.e+-]+")
+_LEVEL = re.compile(r"original|flip|(x|l2-|s)[\d.e+-]+")
 # YAML reads a class called 3 as a number
 Name = Annotated[str, BeforeValidator(lambda name: str(name) if isinstance(name, int | float) else name)]
 

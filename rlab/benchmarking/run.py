@@ -6,14 +6,10 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-import numpy as np
-
-from rlab.benchmarking.answers import ANSWERS, Answers, Questions, corruptions_of, count_rows
-from rlab.benchmarking.config import ORIGINAL
-from rlab.benchmarking.folder import Benchmark, Row
+from rlab.benchmarking.answers import ANSWERS, Answers, Questions, count_rows
+from rlab.benchmarking.folder import Benchmark
 from rlab.benchmarking.report import TABLES, BenchmarkReport, Figure
 from rlab.benchmarking.scores import (
-    JOINED,
     Curve,
     area_row,
     curves_of,
@@ -24,7 +20,6 @@ from rlab.benchmarking.scores import (
 )
 from rlab.benchmarking.verify import GradedModel, load_victims
 from rlab.errors import FolderError, OptionError
-from rlab.filters.palette import Spec
 from rlab.progress import Progress, shown
 from rlab.redact import spare
 from rlab.storage.contents import Contents
@@ -36,17 +31,13 @@ def run_benchmark(
     benchmarks: Sequence[Benchmark | str | Path],
     models: Mapping[str, GradedModel],
     *,
-    corruptions: Sequence[Spec] | bool = True,
-    trust: bool = False,
     fresh: bool = False,
     seed: int = 0,
     progress: Progress | bool = True,
 ) -> BenchmarkReport:
     """Query every model, loaded or by name, with every file, except where its answers are stored already.
 
-    `corruptions` are the filters to compare with: True for the
-    benchmark's own filters, False for none. Only built-in filters run, unless you `trust` the folders and the functions they
-    name. `progress` is called with the rows that were graded; True shows a bar, False nothing.
+    With `fresh`, models are queried again. `progress` is called with the rows that were graded; True shows a bar, False nothing.
     """
     if not benchmarks or not models:
         raise OptionError("expected at least one benchmark and one model to run on it")
@@ -62,15 +53,15 @@ def run_benchmark(
     victims = load_victims(models, first)
     spare([*first.manifest.classes, *(row["id"] for benchmark in loaded for row in benchmark.rows)])
     known = {name: Contents.of(victim) for name, victim in victims.items()}
-    made = [mark for benchmark in loaded for _, marks in benchmark.manifest.victims for mark in marks.split(JOINED)]
+    made = [mark for benchmark in loaded for _, mark in benchmark.manifest.victims]
     marks = {name: contents.mark_among(made) for name, contents in known.items()}
     with ExitStack() as stack:
         questions = []
         for benchmark in loaded:
             stack.enter_context(hold(benchmark.folder, "benchmark run"))
             resume = stack.enter_context(open_run(benchmark.folder / ANSWERS, {"command": "benchmark run"}))
-            questions.append(Questions(benchmark, resume, corruptions_of(benchmark, corruptions, trust), fresh))
-        total = sum(count_rows(each.benchmark, len(each.corruptions)) for each in questions) * len(victims)
+            questions.append(Questions(benchmark, resume, fresh))
+        total = sum(map(count_rows, loaded)) * len(victims)
         advance = stack.enter_context(shown(progress, total, "grading", "inputs"))
         answers = {
             name: [each.query(name, victim, known[name], advance) for each in questions]
@@ -99,28 +90,7 @@ def _report(
                 rows["distortions"] += distortion_rows(benchmark, curve, of_model)
                 rows["areas"].append(area_row(curve, of_model, seed))
                 rows["curves"] += distance_rows(curve, of_model)
-                rows["corruptions"] += _uniform_rows(benchmark, curve, of_model)
     queries = {model: sum(part.asked for part in by_benchmark) for model, by_benchmark in answers.items()}
     standings = tuple(ranking(curves, by_curve, fingerprints, seed))
     tables = {name: tuple(figures) for name, figures in rows.items()}
     return BenchmarkReport(tuple(answers), **tables, standings=standings, asked=queries, seed=seed)
-
-
-def _uniform_rows(benchmark: Benchmark, curve: Curve, answers: Answers) -> list[Figure]:
-    """Accuracy on a set's stored files, on the same samples uniformly corrupted to its mean L2, and on the originals."""
-    figures = []
-    for uniform in (row for row in answers.corruptions if row["victim"] == curve.victim):
-        level = uniform["level"]
-        rows = benchmark.stored(curve.victim, level)
-        figures.append({
-            "set": curve.name, "model": answers.model, "level": level, "corruption": uniform["corruption"],
-            "clean": _accuracy(answers, "", ORIGINAL, rows), "benchmark": _accuracy(answers, curve.victim, level, rows),
-            "uniform": uniform["accuracy"], "l2": float(np.mean([row["l2"] for row in rows])),
-            "uniform_l2": uniform["l2"], "samples": uniform["samples"],
-        })  # fmt: skip
-    return figures
-
-
-def _accuracy(answers: Answers, victim: str, level: str, rows: Sequence[Row]) -> float:
-    """Accuracy on the samples of these rows, as stored at this level of this set."""
-    return float(np.mean([answers.predicted[victim, level, row["place"]] == row["label"] for row in rows]))

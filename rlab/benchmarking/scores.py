@@ -21,7 +21,6 @@ from rlab.benchmarking.folder import Benchmark
 from rlab.results.result import Status
 from rlab.stats import DRAWS, Estimate, Floats, Rows, estimate, mean_estimate, resample, share_estimate
 
-JOINED = "+"  # between the fingerprints of several models
 GRID = 41  # points of a curve
 
 
@@ -46,8 +45,8 @@ class Curve:
         return f"{self.benchmark}/{self.victim}"
 
     def against(self, fingerprint: str) -> bool:
-        """Whether the set was made against this model, alone or among others."""
-        return fingerprint in self.fingerprint.split(JOINED)
+        """Whether the set was made against this model."""
+        return fingerprint == self.fingerprint
 
     def correct(self, answers: Answers) -> Floats:
         """(samples, points): 1 where the model is right."""

@@ -2,33 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import torch
-from torch import Tensor
-
 from rlab.benchmarking.chunk import make_chunk
 from rlab.benchmarking.config import BenchmarkOptions
+from rlab.benchmarking.folder import MANIFEST, METADATA, Row
+from rlab.benchmarking.formats import Joined
 from rlab.benchmarking.goals import WithMargin, errs
 from rlab.benchmarking.placed import place_chunk
 from rlab.benchmarking.sample_files import Rows, SampleFiles, SetPlan
 from rlab.benchmarking.single import Format
 from rlab.core.attack import Attack
 from rlab.data.batch import Batch
-from rlab.errors import ModelError, OptionError
+from rlab.errors import OptionError
 from rlab.filters.palette import refuse_pixels
 from rlab.runs.chunk_work import ChunkTask, each_chunk
 from rlab.runs.executor import Executor, InProcess
 from rlab.runs.messages import Work
 from rlab.storage.config import write_config
-from rlab.storage.files import write_atomically
+from rlab.storage.files import read_rows, write_atomically
+from rlab.storage.ledger import check_files
 from rlab.storage.resume import Resume
 from rlab.victims.base import Victim
-from rlab.victims.meter import Charge
 
 
 @dataclass(frozen=True)
@@ -43,41 +42,6 @@ class Making:
     attack: Attack
 
 
-class Agreement(Victim):
-    """Scores (b, m * k) of m models, side by side. Every model answers, and counts, every input."""
-
-    def __init__(self, members: Mapping[str, Victim]) -> None:
-        self.members = dict(members)
-        first = next(iter(self.members.values()))
-        super().__init__(bounds=first.bounds)
-        self.device, self._phase = first.device, ""
-        for name, member in self.members.items():
-            if member.multilabel or member.bounds != first.bounds or member.device != first.device:
-                same = "one label per sample, the same bounds and the same device"
-                raise ModelError(f"an agreement needs models with {same}, but {name!r} differs from the first")
-
-    def _about(self) -> str:
-        return f"the agreement of {', '.join(self.members)}"
-
-    def _count(self, rows: Tensor, times: int = 1, reached: bool = True, *, phase: str, charge: Charge | None) -> None:
-        super()._count(rows, times, reached, phase=phase, charge=charge)
-        self._phase = phase  # the models count the same rows under it
-
-    def _predict(self, x: Tensor) -> Tensor:
-        answers = [member(x, self._phase) for member in self.members.values()]
-        counts = {name: answer.shape[1] for name, answer in zip(self.members, answers, strict=True)}
-        if len(set(counts.values())) > 1:
-            listed = ", ".join(f"{name} {count}" for name, count in counts.items())
-            raise ModelError(f"expected models with the same number of classes, got {listed}: name models of one task")
-        return torch.cat(answers, 1)
-
-    def _scores(self, answer: Tensor) -> Tensor:
-        return answer  # log-probabilities already
-
-    def count_classes(self, scores: Tensor) -> int:
-        return scores.shape[1] // len(self.members)
-
-
 def stored_attack(batch: Batch, form: Format, options: BenchmarkOptions) -> Attack:
     """The declared attack with a bank rounded as the files round it, and a goal with a lead."""
     refuse_pixels(options.palette, "a benchmark")
@@ -90,6 +54,22 @@ def stored_attack(batch: Batch, form: Format, options: BenchmarkOptions) -> Atta
     return replace(attack, palette=palette, goal=WithMargin(attack.goal, options.lead))
 
 
+def is_whole(resume: Resume, form: Format) -> bool:
+    """Whether the benchmark is finished and none of its files was deleted since."""
+    if not resume.is_finished:
+        return False
+    check_files(resume.folder, MANIFEST, METADATA)
+    return has_files(resume.folder, read_rows(resume.folder / METADATA), form)
+
+
+def has_files(folder: Path, rows: Sequence[Row], form: Format) -> bool:
+    """Whether every file of the rows exists; the file that a level was joined into stands for its parts."""
+    paths = {row["file"] for row in rows if row["file"]}
+    missing = [path for path in paths if not all(each.exists() for each in form.files(folder / path))]
+    wholes = {form.whole(path) if isinstance(form, Joined) else None for path in missing}
+    return all(whole is not None and (folder / whole).exists() for whole in wholes)
+
+
 def make_sets(
     making: Making, plan: SetPlan, executor: Executor, chunks: Mapping[str, slice]
 ) -> Generator[tuple[str, Rows]]:
@@ -97,6 +77,9 @@ def make_sets(
     resume, todo = making.resume, dict[str, slice]()
     for key, rows in chunks.items():
         finished = resume.recall(key, "")
+        if finished is not None and not has_files(resume.folder, finished, making.format):
+            resume.drop(key)
+            finished = None
         if finished is None:
             todo[key] = rows
         else:
@@ -120,10 +103,7 @@ def _work(victim: Victim | None, plan: SetPlan, attack: Attack | None) -> Work:
         filters = tuple(entry.filter.name for entry in recipe.palette.entries)
         with TemporaryDirectory() as name:
             files = SampleFiles(plan, Path(name), task.chunk, task.first, filters)
-            if victim is None:
-                table = place_chunk(files, recipe)
-            else:
-                table = make_chunk(files, recipe, victim, len(victim.members) if isinstance(victim, Agreement) else 1)
+            table = place_chunk(files, recipe) if victim is None else make_chunk(files, recipe, victim)
             written = [path for path in files.folder.rglob("*") if path.is_file()]
             return table, {path.relative_to(files.folder).as_posix(): path.read_bytes() for path in written}
 

@@ -27,6 +27,7 @@ from rlab.storage.digest import digest
 from rlab.storage.files import write_atomically
 
 Bounds = tuple[float, float]
+FormatName = Literal["png", "npz", "wfdb", "mp4", "frames", "parquet"]
 _FULL = 2**15 - 1  # largest 16-bit value; the lowest one means "missing" in WFDB
 
 
@@ -52,7 +53,7 @@ class Shape:
 class Format(ABC):
     """One file per sample, in the folder of its level; some formats join these files in the end."""
 
-    name: str
+    name: FormatName
     suffix: str
     kind: Kind | None = None  # of data; None: any
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -64,11 +63,10 @@ def sets_table(benchmark: Benchmark) -> Table:
 
 
 def report_tables(report: BenchmarkReport) -> list[Table]:
-    """Ranking, distances, accuracy by level, transfer, accuracy by distortion, and uniform corruptions if compared."""
+    """Ranking, distances, accuracy by level, transfer, and accuracy by distortion."""
     levels = [_level_table(report, graded) for graded in report.sets]
-    compared = [_corruption_table(report)] if report.corruptions else []
     ranked = [_ranking_table(report), _distance_table(report)] if report.standings else []
-    return [*ranked, *levels, _transfer_table(report), _distortion_table(report), *compared]
+    return [*ranked, *levels, _transfer_table(report), _distortion_table(report)]
 
 
 def _ranking_table(report: BenchmarkReport) -> Table:
@@ -137,24 +135,6 @@ def _distortion_table(report: BenchmarkReport) -> Table:
         rows.append([name, distortion, max(counts.values()), *shares])
     head = ["set", "distortion", "files", *report.models]
     return Table(head, rows, "Accuracy by main distortion, all levels", words=2)
-
-
-def _corruption_table(report: BenchmarkReport) -> Table:
-    """Each set and model beside the corruption with the lowest accuracy among those that reach the set's mean L2."""
-    groups: dict[tuple[str, str, str], list[dict[str, Any]]] = defaultdict(list)
-    for row in report.corruptions:
-        groups[row["set"], row["level"], row["model"]].append(row)
-    rows = []
-    for group in groups.values():
-        row = min(group, key=lambda row: (math.isnan(row["uniform"]), row["uniform"]))
-        compared = not math.isnan(row["uniform"])
-        verdict = "–" if not compared else "harder" if row["benchmark"] < row["uniform"] else "not harder"
-        uniform = f"{text(Share(row['uniform']))} {row['corruption'] if compared else ''}".rstrip()
-        rows.append([
-            row["set"], row["level"], row["model"], row["l2"], Share(row["clean"]), Share(row["benchmark"]), uniform, verdict,
-        ])  # fmt: skip
-    head = ["set", "level", "model", "L2", "clean", "benchmark", "worst uniform", "benchmark is"]
-    return Table(head, rows, "Accuracy compared with uniform corruptions of equal mean L2", words=3)
 
 
 def benchmark_section(

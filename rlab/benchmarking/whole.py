@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -16,7 +16,7 @@ import rlab
 from rlab.benchmarking.card import LABELS, card
 from rlab.benchmarking.config import FLIP, Ladder
 from rlab.benchmarking.folder import CARD, FREE, MANIFEST, METADATA, Benchmark, Manifest, Row, rows_digest
-from rlab.benchmarking.formats import Joined, Pictured
+from rlab.benchmarking.formats import Joined, Parquet
 from rlab.benchmarking.placed import PLACED
 from rlab.benchmarking.sets import Making
 from rlab.benchmarking.single import Format, Wfdb
@@ -27,7 +27,7 @@ from rlab.runs.fingerprint import agent_fingerprint
 from rlab.runs.palette_options import spec_name
 from rlab.storage import files
 from rlab.storage.digest import digest
-from rlab.storage.ledger import PARTS, advice
+from rlab.storage.ledger import AGAIN, PARTS
 
 
 class NothingFlipped(OptionError):
@@ -38,19 +38,11 @@ class NothingFlipped(OptionError):
         self.queries = queries
 
 
-@dataclass(frozen=True)
-class Scale:
-    """The end of the distance axis, and the calibrated ladder."""
+def write_whole(making: Making, ladder: Ladder, reach: float, victims: Mapping[str, str], rows: Sequence[Row]) -> None:
+    """Write everything but the samples; the rows come last and mark the benchmark as complete.
 
-    reach: float
-    ladder: Ladder
-    reference: str = ""
-
-
-def write_whole(
-    making: Making, scale: Scale, victims: Mapping[str, str], members: tuple[str, ...], rows: Sequence[Row]
-) -> None:
-    """Write everything but the samples; the rows come last and mark the benchmark as complete."""
+    `reach` is the end of the distance axis, `victims` are the fingerprints by the name of a set.
+    """
     folder, form, attack, options = making.resume.folder, making.format, making.attack, making.options
     changed, free = [row for row in rows if row["reached"] and row["victim"]], options.sets == FREE
     if not changed and free:
@@ -65,7 +57,7 @@ def write_whole(
         rows = _join_levels(folder, rows, form)
     else:
         _write_labels(folder, rows, form)
-    packed = {row["file"] for row in rows if row["file"]} if isinstance(form, Pictured) else ()
+    packed = {row["file"] for row in rows if row["file"]} if isinstance(form, Parquet) else ()
     containers = {file: digest(folder / file, length=64) for file in sorted(packed)}
     outputs = int(changed[0]["outputs"] or len(making.batch.classes))
     manifest = Manifest(
@@ -73,9 +65,8 @@ def write_whole(
         goal=str(attack.goal), ladder=options.ladder, palette=tuple(map(spec_name, options.palette or ())),
         entries=attack.palette.names, patch=attack.grid.patch, policy=PLACED if free else attack.label or str(attack.policy),
         budget=attack.budget, steps=options.steps, lead=options.lead, seed=attack.seed, victims=tuple(victims.items()),
-        versions=versions(attack.label), config=making.config,
-        reach=scale.reach, sets=options.sets, distances=scale.ladder.distances, reference=scale.reference,
-        members=members, containers=containers, channels=attack.grid.channels, hash=rows_digest(rows),
+        versions=versions(attack.label), config=making.config, reach=reach, sets=options.sets, distances=ladder.distances,
+        containers=containers, channels=attack.grid.channels, hash=rows_digest(rows),
     )  # fmt: skip
     files.write_text(folder / CARD, card(Benchmark(folder, manifest, tuple(rows))))
     files.write_json(folder / MANIFEST, asdict(manifest))
@@ -95,22 +86,21 @@ def versions(policy: str) -> dict[str, str]:
 
 
 def _join_levels(folder: Path, rows: Sequence[Row], form: Joined) -> list[dict[str, Any]]:
-    """Join the parts into one file or several shards per level, and return rows that name their new file; the parts stay."""
+    """Join the parts into one file per level, and return rows that name their new file; the parts stay."""
     joined, by_folder = [dict(row) for row in rows], defaultdict(list)
     for row in joined:
         if row["file"]:
             by_folder[PurePosixPath(row["file"]).parent].append(row)
     for parent, members in by_folder.items():
-        most = form.most or len(members)
-        for first in range(0, len(members), most):
-            some, shard = members[first : first + most], f"-{first // most:06d}" if form.most else ""
-            whole = PurePosixPath(f"{parent.relative_to(PARTS)}{shard}{form.ending}")
+        whole = PurePosixPath(f"{parent.relative_to(PARTS)}{form.ending}")
+        joined_before = (folder / whole).exists() and not all((folder / row["file"]).exists() for row in members)
+        if not joined_before:
             (folder / whole).parent.mkdir(parents=True, exist_ok=True)
-            x = torch.stack([_part(folder, row, form) for row in some])
+            x = torch.stack([_part(folder, row, form) for row in members])
             with files.replacing(folder / whole) as file:
-                form.pack(file, x, [row["label"] for row in some], [row["id"] for row in some])
-            for number, row in enumerate(some):
-                row |= {"file": whole.as_posix(), "row": number}
+                form.pack(file, x, [row["label"] for row in members], [row["id"] for row in members])
+        for number, row in enumerate(members):
+            row |= {"file": whole.as_posix(), "row": number}
     return joined
 
 
@@ -132,7 +122,7 @@ def _part(folder: Path, row: Row, form: Joined) -> Tensor:
     try:
         x = form.read(path)
     except (OSError, ValueError, EOFError) as error:
-        raise FolderError(f"cannot read {path}: {error}. {advice(folder)}") from error
+        raise FolderError(f"cannot read {path} ({error}): delete it and {AGAIN}") from error
     if digest(x.float(), length=64) != row["sha256"]:
-        raise FolderError(f"{path} is damaged: its content has changed. {advice(folder)}")
+        raise FolderError(f"{path} is damaged, its content has changed: delete it and {AGAIN}")
     return x

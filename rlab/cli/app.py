@@ -31,7 +31,6 @@ COMMANDS = {
     "audit": "Run the whole pipeline from one file and check its requirements.",
     "report": "Make an HTML page from a finished run, or compare several runs.",
     "serve": "Browse runs in a local web server.",
-    "repair": "Repair a damaged run folder as far as possible.",
     "train": "Train a prior, or the agent of a paper, on your own models.",
     "examples": "List the examples in the package, or write one to a file.",
     "agents": "List the priors and agents in the package.",

@@ -12,7 +12,7 @@ import torch
 import typer
 
 from rlab.benchmarking import check_requirements, parse_requirement
-from rlab.benchmarking.answers import corruptions_of, count_rows, foreign_filters
+from rlab.benchmarking.answers import count_rows
 from rlab.benchmarking.config import BenchmarkOptions, folder_name
 from rlab.benchmarking.folder import CARD, Benchmark
 from rlab.benchmarking.make import balanced, planned_rows
@@ -60,8 +60,7 @@ NO_MODEL = "none"  # instead of a model's name
 _NAMED = "NAME=MODEL or MODEL (repeatable); MODEL can be a .yaml file with its fields (name, mean, ...)"
 _REQUIRED = "LEVEL=ACCURACY or FILTER=ACCURACY (repeatable); exit code 1 if a model is less accurate"
 _TABLES = "Folder for the tables and the picture (default: inside the first benchmark)"
-_TRUSTED = "Load models and custom filters that the folder names; only for your own folders"
-Trust = Annotated[bool, typer.Option("--trust", help=_TRUSTED)]
+_TRUSTED = "Load the models that the folder names; only for your own folders"
 
 
 @dataclass(frozen=True)
@@ -95,26 +94,9 @@ class ModelFlags:
 class GradeFlags:
     """How models are graded."""
 
-    corruptions: Annotated[bool, typer.Option(help="Compare with uniform corruptions at equal L2")] = True
-    corruption: Annotated[
-        list[str] | None,
-        typer.Option("--corruption", "--palette", "-p", help="Filters to compare with (default: the benchmark's own)"),
-    ] = None
     require: Annotated[list[str] | None, typer.Option(help=_REQUIRED)] = None
     fresh: Annotated[bool, typer.Option(help="Query models again instead of reusing stored answers")] = False
     seed: Annotated[int, typer.Option(help="Bootstrap seed")] = 0
-    trust: Trust = False
-
-    @property
-    def wanted(self) -> list[str] | bool:
-        """Filters by name, or whether to use the benchmark's own."""
-        return [name for text in self.corruption or [] for name in text.split()] or self.corruptions
-
-    def skipped(self, benchmarks: Sequence[Benchmark]) -> list[str]:
-        """Custom filters of the folders, which are not loaded without --trust."""
-        if self.trust or self.wanted is not True:
-            return []
-        return list(dict.fromkeys(spec for each in benchmarks for spec in foreign_filters(each)))
 
 
 @app.command(cls=Command)
@@ -129,8 +111,8 @@ def make(
 ) -> None:
     """Make a benchmark: for every sample, the smallest change found that flips MODEL, and harder levels beyond it.
 
-    Repeat --model for several models: each gets a set; with --sets agreement, there is one set that flips all of them. If MODEL is
-    none, no model is queried, and the default is --ladder severity:1..5. To resume a stopped run, repeat the command.
+    Repeat --model for several models: each gets a set. If MODEL is none, no model is queried, and the default is --ladder
+    severity:1..5. To resume a stopped run, repeat the command.
     """
     given = {name: getattr(options, name) for name in options.model_fields_set - {"models", "data"}}
     if model == NO_MODEL:
@@ -178,11 +160,11 @@ def _plan_sets(
 def verify(
     folder: Annotated[Path, typer.Argument(help="Benchmark folder")],
     models: ModelFlags,
-    trust: Trust = False,
+    trust: Annotated[bool, typer.Option("--trust", help=_TRUSTED)] = False,
 ) -> None:
     """Check every file of a benchmark: its hash, its distance, and that the models you name still err on it.
 
-    Pass each model with --model NAME=MODEL. Models and filters that the folder itself names are loaded only with --trust.
+    Pass each model with --model NAME=MODEL. Models that the folder itself names are loaded only with --trust.
     """
     whole = Benchmark.load(folder)
     verification = verify_benchmark(whole, models.named(), trust=trust)
@@ -213,7 +195,7 @@ def run(
     wait: Wait = False,
     dry_run: DryRun = False,
 ) -> None:
-    """Grade models on benchmarks: accuracy by severity and distortion, ranking, transfer, uniform corruptions.
+    """Grade models on benchmarks: accuracy by severity and distortion, ranking, transfer.
 
     Answers are stored in the benchmark folder, so adding a model later costs only the queries to that model.
     """
@@ -227,24 +209,19 @@ def run(
     if not named:
         raise OptionError("expected at least one model to grade: rlab benchmark run FOLDER --model MODEL")
     check_names(requirements, list(named), benchmarks)
-    if skipped := flags.skipped(benchmarks):
-        out.print(f"skipped {plain(', '.join(skipped))}, custom filters that the folder names: choose filters with "
-                  "--corruption, or pass --trust if the folder is yours")  # fmt: skip
     folder = folder or folders[0] / DEFAULT
     if dry_run:
-        total = sum(count_rows(each, len(corruptions_of(each, flags.wanted, flags.trust))) for each in benchmarks)
+        total = sum(map(count_rows, benchmarks))
         shape, victims = benchmarks[0].manifest.shape, load_victims(named, benchmarks[0])
         x = torch.full((TIMED, shape.channels, *shape.size), max(shape.bounds[0], 0.0))
         names = [each.name for each in benchmarks]
-        facts = {"benchmarks": names, "fresh": flags.fresh, "corruptions": flags.corruptions}
+        facts = {"benchmarks": names, "fresh": flags.fresh}
         return tell_plan(facts, dict.fromkeys(victims, total), folder, list(victims.values()), x)
     with ExitStack() as stack:
         for held in (*folders, folder):
             stack.enter_context(run_folder(held, "benchmark run", wait))
         stack.enter_context(open_report(folder))
-        report = run_benchmark(
-            benchmarks, named, corruptions=flags.wanted, trust=flags.trust, fresh=flags.fresh, seed=flags.seed
-        )
+        report = run_benchmark(benchmarks, named, fresh=flags.fresh, seed=flags.seed)
         save_report(report, folder)
     _tell_report(report, requirements, folder)
 

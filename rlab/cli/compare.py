@@ -6,7 +6,7 @@ from rlab.cli.declared import Out, Wait, declared, out, run_folder, tell_data
 from rlab.cli.ending import Paged, Track, tell_page, track, write_report
 from rlab.cli.plan import DryRun, tell_attack
 from rlab.cli.spoken import summary
-from rlab.comparison import ATTACKS, NAMES, CompareOptions
+from rlab.comparison import ATTACKS, CompareOptions
 from rlab.comparison.comparison import RULES
 from rlab.present.table import plain, terminal
 from rlab.verbs import compare
@@ -57,9 +57,7 @@ command.__doc__ = f"""Run several attacks on the same model, samples and budget,
 The first attack is the reference for the others. If you name an attack at several strengths, such as
 torchattacks:square@1.0 and torchattacks:square@2.0, the table also shows how many queries it needs at the reference's median L2.
 
-ATTACKS from papers, with an L2 strength after '@' (most need --surrogate): {", ".join(NAMES)}.
-
-ATTACKS from other libraries: {", ".join(ATTACKS)}.
+ATTACKS of other libraries, with a strength after '@': {", ".join(ATTACKS)}.
 
 Each finished attack is stored: run the same command with the same --out again to resume a stopped comparison, or with
 more attacks to add them.

@@ -5,16 +5,31 @@ from __future__ import annotations
 import importlib
 import math
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
-from rlab.comparison.recorder import QueryRecorder, Until, failing
-from rlab.comparison.trial import Peer, Trial
-from rlab.core.rng import seeded_globals
+from rlab.comparison.outcome import FREE_PIXELS, AttackOutcome, Contender
+from rlab.comparison.recorder import (
+    REDUCED,
+    VALUES,
+    Decided,
+    QueryRecorder,
+    Until,
+    check_unit,
+    failing,
+    run_recorded,
+)
+from rlab.core.rng import sample_seeds, seeded_globals
+from rlab.data.batch import Batch
 from rlab.errors import MissingExtra, OptionError
+from rlab.progress import Progress, quiet
+from rlab.storage.config import did_you_mean
+from rlab.victims.base import Victim
 
 RunAttack = Callable[[QueryRecorder, float, int], object]  # the samples under attack, a strength and a seed
 
@@ -89,29 +104,88 @@ def _art(name: str, takes: str = "eps", **options: Any) -> RunAttack:
     return run
 
 
-def _peer(name: str, run: RunAttack, strength: float | None, until: Until = "flip") -> tuple[str, Peer]:
-    def attack(trial: Trial) -> None:
-        seed = int(trial.seeds[0]) % 2**31
-        with seeded_globals(seed), failing(name, trial.x):
-            run(trial.recorder, trial.strength, seed)
+@dataclass(frozen=True)
+class LibraryAttack:
+    """An attack of a library on images; `strength` is its usual one, None if the attack finds it."""
 
-    library = name.partition(":")[0]
-    return name, Peer(
-        attack, strength, None, False, until, images_only=True, answers="labels" if library == "foolbox" else "scores",
-        together=500 if library == "torchattacks" else 1, library=library,
-    )  # fmt: skip
+    run: RunAttack
+    strength: float | None
+    until: Until = "flip"
 
 
-ATTACKS: dict[str, Peer] = dict([
-    _peer("torchattacks:square", _torchattacks_square("L2"), 1.0),
-    _peer("torchattacks:square_linf", _torchattacks_square("Linf"), 8 / 255),
-    _peer("foolbox:uniform_noise", _foolbox("LinfRepeatedAdditiveUniformNoiseAttack", "repeats"), 0.1),
-    _peer("foolbox:gaussian_noise", _foolbox("L2RepeatedAdditiveGaussianNoiseAttack", "repeats"), 5.0),
-    _peer("foolbox:salt_and_pepper", _foolbox("SaltAndPepperNoiseAttack", "steps"), None, "budget"),
-    _peer("foolbox:blur", _foolbox("GaussianBlurAttack", "steps"), None),
-    _peer("foolbox:hop_skip_jump", _foolbox("HopSkipJumpAttack", "", steps=1_000_000), None, "budget"),
-    _peer("foolbox:boundary", _foolbox("BoundaryAttack", "steps"), None, "budget"),
-    _peer("art:square", _art("SquareAttack", norm=2), 1.0),
-    _peer("art:square_linf", _art("SquareAttack"), 8 / 255),
-    _peer("art:simba", _art("SimBA", "epsilon"), 0.2),
-])  # fmt: skip
+ATTACKS = {
+    "torchattacks:square": LibraryAttack(_torchattacks_square("L2"), 1.0),
+    "torchattacks:square_linf": LibraryAttack(_torchattacks_square("Linf"), 8 / 255),
+    "foolbox:uniform_noise": LibraryAttack(_foolbox("LinfRepeatedAdditiveUniformNoiseAttack", "repeats"), 0.1),
+    "foolbox:gaussian_noise": LibraryAttack(_foolbox("L2RepeatedAdditiveGaussianNoiseAttack", "repeats"), 5.0),
+    "foolbox:salt_and_pepper": LibraryAttack(_foolbox("SaltAndPepperNoiseAttack", "steps"), None, "budget"),
+    "foolbox:blur": LibraryAttack(_foolbox("GaussianBlurAttack", "steps"), None),
+    "foolbox:hop_skip_jump": LibraryAttack(_foolbox("HopSkipJumpAttack", "", steps=1_000_000), None, "budget"),
+    "foolbox:boundary": LibraryAttack(_foolbox("BoundaryAttack", "steps"), None, "budget"),
+    "art:square": LibraryAttack(_art("SquareAttack", norm=2), 1.0),
+    "art:square_linf": LibraryAttack(_art("SquareAttack"), 8 / 255),
+    "art:simba": LibraryAttack(_art("SimBA", "epsilon"), 0.2),
+}
+LIBRARIES = {name.partition(":")[0] for name in ATTACKS}
+_TOGETHER = {"torchattacks": 500}  # samples that a library can attack at once; the others attack one at a time
+
+
+@dataclass(frozen=True)
+class LibraryContender(Contender):
+    """An attack of a library at a strength."""
+
+    name: str
+    strength: float
+    attack: LibraryAttack
+    reduce: bool = False  # bisect towards the original in attacks that stop at the flip
+
+    @property
+    def library(self) -> str:
+        return self.name.partition(":")[0]
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        answers = "labels" if self.library == "foolbox" else "scores"
+        return (answers, FREE_PIXELS, *((REDUCED,) if self._reduces else ()))
+
+    @property
+    def _reduces(self) -> bool:
+        return self.reduce and self.attack.until == "flip"
+
+    def check(self, batch: Batch, budget: int) -> None:
+        check_unit(batch, images_only=True)
+        load_library(self.library)
+
+    def __call__(
+        self, victim: Victim, batch: Batch, budget: int, seed: int, progress: Progress = quiet
+    ) -> AttackOutcome:
+        self.check(batch, budget)
+        seeds = sample_seeds(seed, 0, len(batch))
+
+        def run(recorder: QueryRecorder, rows: Tensor) -> None:
+            first = int(seeds[rows[0]]) % 2**31
+            with suppress(Decided), seeded_globals(first), failing(self.name, recorder.x):
+                self.attack.run(recorder, self.strength, first)
+            if self._reduces:
+                recorder.reduce()
+
+        together = max(1, min(_TOGETHER.get(self.library, 1), VALUES // batch.x[0].numel()))
+        return run_recorded(victim, batch, budget, run, self.attack.until, together, progress=progress)
+
+
+def parse_library(spec: str, reduce: bool = False) -> LibraryContender:
+    """'art:simba' or 'art:simba@0.2'."""
+    name, at, text = spec.partition("@")
+    if name not in ATTACKS:
+        known = f"Known attacks: {', '.join(ATTACKS)}, and functions of yours as my_module:my_attack"
+        raise OptionError(f"unknown attack {name!r}.{did_you_mean(name, ATTACKS)} {known}")
+    default = ATTACKS[name].strength
+    if at and default is None:
+        raise OptionError(f"the attack {name!r} finds its own strength: omit '@{text}'")
+    try:
+        strength = float(text) if at else default or math.inf
+    except ValueError:
+        strength = math.nan
+    if at and not 0 < strength < math.inf:
+        raise OptionError(f"expected a strength above 0 after '@', such as {name}@{default:g}, got {spec!r}")
+    return LibraryContender(name, strength, ATTACKS[name], reduce)

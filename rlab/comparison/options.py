@@ -11,10 +11,9 @@ from typing import Annotated, Any
 from pydantic import Field, ValidationInfo, field_serializer, field_validator
 from torch import Tensor
 
-from rlab.comparison.libraries import ATTACKS
+from rlab.comparison.libraries import LIBRARIES, parse_library
 from rlab.comparison.outcome import FREE_PIXELS, PALETTE, SURROGATES, AttackOutcome, Contender
 from rlab.comparison.own import OWN, OwnContender, as_own, load_own, own_name
-from rlab.comparison.peers import SurrogateSet, parse_peer
 from rlab.comparison.recorder import QueryRecorder
 from rlab.data.batch import Batch
 from rlab.errors import OptionError
@@ -22,7 +21,7 @@ from rlab.filters.palette import PIXELS
 from rlab.policies import parse_policy
 from rlab.policies.auto import is_auto
 from rlab.policies.base import Policy
-from rlab.policies.belief import BeliefPolicy
+from rlab.policies.belief import Belief
 from rlab.policies.resolve import guided
 from rlab.priors.base import NoPrior
 from rlab.progress import Progress, quiet
@@ -37,7 +36,6 @@ from rlab.victims.base import Victim
 
 Named = str | Policy[Any]
 Own = Named | Callable[[QueryRecorder, Tensor], object]
-LIBRARIES = {name.partition(":")[0] for name in ATTACKS}
 
 
 @dataclass(frozen=True)
@@ -58,7 +56,7 @@ class PolicyContender(Contender):
             return (SURROGATES,)
         if is_auto(policy):
             return ("a trained prior if one ships",)
-        if isinstance(policy, BeliefPolicy) and not isinstance(policy.prior, NoPrior):
+        if isinstance(policy, Belief) and not isinstance(policy.prior, NoPrior):
             return ("a trained prior",)
         return policy.needs
 
@@ -102,8 +100,7 @@ class CompareOptions(WorkerOptions, RunOptions):
     )
     attacks: Annotated[tuple[Any, ...], Accepts(Own | Sequence[Own])] = Field(
         (),
-        description="attacks from papers, from other libraries and of your own, separated by commas or spaces: "
-        "gfcs,art:simba,my_module:my_attack",
+        description="attacks of other libraries and of your own, separated by commas or spaces: art:simba,my_module:my_attack",
     )
     reduce: bool = Field(
         False,
@@ -136,14 +133,13 @@ class CompareOptions(WorkerOptions, RunOptions):
 
     def contenders(self, workers: Workers | None = None) -> dict[str, Contender]:
         """The attacks by name, policies first; only policies can share work among the workers."""
-        theirs, instead = "attacks of papers and libraries are", "leave out the attacks or the"
+        theirs, instead = "attacks of libraries and of your own are", "leave out the attacks or the"
         if self.attacks and str(self.goal or "untargeted") != "untargeted":
             raise OptionError(f"{theirs} untargeted, got the goal {self.goal}: {instead} goal")
         if self.attacks and self.distance not in (None, "l2"):
             raise OptionError(f"{theirs} compared by L2, got {self.distance}: {instead} distance")
         options, named = self.attack_options(), dict[str, Contender]()
         free = tuple(self.palette or ()) == (PIXELS,) and "policies" not in self.model_fields_set
-        surrogates = SurrogateSet(options)
 
         def policy_of(policy: Policy[Any]) -> PolicyContender:
             more = {"policy": policy} if guided(policy) else {"policy": policy, "surrogate": None}
@@ -157,7 +153,7 @@ class CompareOptions(WorkerOptions, RunOptions):
             named[own_name(each) if isinstance(each, Policy) else str(each)] = policy_of(made)
         for each in self.attacks:
             if isinstance(each, str) and (not OWN.fullmatch(each) or each.partition(":")[0] in LIBRARIES):
-                named[each] = parse_peer(each, options, surrogates, self.reduce)
+                named[each] = parse_library(each, self.reduce)
                 continue
             made = _own(each)
             name = each if isinstance(each, str) else own_name(each)

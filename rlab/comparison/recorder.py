@@ -35,7 +35,7 @@ class Decided(Exception):
 class QueryRecorder:
     """Samples x (n, c, *size) in [0, 1] under attack, with the clean scores (n, k).
 
-    Our attacks pass the sample of each row to `ask`. Libraries call the recorder like a model: with several samples, they
+    Attacks of your own pass the sample of each row to `ask`. Libraries call the recorder like a model: with several samples, they
     send the rows of those they still attack, in order, and the nearest original identifies each.
     """
 
@@ -171,7 +171,9 @@ def run_recorded(
     last query of its budget verifies its flip, so the attack itself has `budget` - 2.
     """
     if batch.target != "classes":
-        raise DataError("attacks of papers and libraries need classes: compare policies, such as belief and square")
+        raise DataError(
+            "attacks of libraries and of your own need classes: compare policies, such as belief and square"
+        )
     began, before, n = time.perf_counter(), victim.rows.total(), len(batch)
     low, span = check_unit(batch)
     x = ((batch.x - low) / span).to(victim.device).contiguous()  # libraries view rows flat

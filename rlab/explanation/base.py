@@ -147,7 +147,7 @@ class Method(ABC):
         """The method with its own options; `attack` holds the run's options, for methods that attack."""
         check_options(cls, options, f"the method {cls.name!r}")
         for name, value in options.items():
-            least = int(type(value) is int and name not in ("episodes", "erase"))
+            least = int(type(value) is int and name != "erase")
             if isinstance(value, int | float) and not least <= value <= MOST:
                 raise OptionError(f"expected {name} of the method {cls.name!r} from {least} to {MOST:,}, got {value!r}")
         return cls(**options)

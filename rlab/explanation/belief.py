@@ -23,8 +23,8 @@ from rlab.core.grid import PatchGrid
 from rlab.core.rng import uniform
 from rlab.errors import OptionError
 from rlab.explanation.base import Drawn, ExplanationTask, Method, random_sets, removed
-from rlab.explanation.credit import Erasing, deal
 from rlab.explanation.effects import RegionEffects
+from rlab.explanation.erasing import WIDTH, deal, erase
 from rlab.explanation.maps import BY_RANK, Cells, even_grid, extent, raise_patches, top_share
 from rlab.explanation.regression import (
     POOLED,
@@ -47,10 +47,8 @@ FIRST = 16  # pairs before the belief chooses the next ones
 DIRECT, FEWEST = 0.2, 3  # share of queries for direct contrasts of regions; minimum per region
 SCARCE = 2  # contrasts, and removals alone, of each region where queries are few
 SIZES = (0.05, 0.1, 0.17, 0.25, 0.35, 0.5)  # possible mask sizes of a small image, as shares of its points
-ERASED, WIDTH = 0.3, 8  # share of queries that hide patches, and patches tried in each step
-UNTIL = 0.01  # hiding stops when less than this is left
+ERASED = 0.3  # share of queries that hide patches
 HOPE = 0.2  # expected of the most promising patch: by how much it lowers the logarithm of what is shown
-LEAST = 0.02  # a patch that lowers the logarithm by less is not hidden
 NEARLY = 0.9  # the mask is the smallest size with this share of the best gain
 BEFORE = (REACHES[1], 1.0)  # length scale and noise before the first answers
 
@@ -122,9 +120,7 @@ class Belief(Method):
         grid, bank = even_grid(task.size, cells.sets[-1]), torch.stack([task.x0, blank], 1)
         hope = grid.reduce(maps).clamp(min=0)
         hope = hope / hope.amax(1, keepdim=True).clamp(min=1e-12) * HOPE  # of the logarithm, like the drops of `erase`
-        none = torch.zeros_like(hope, dtype=torch.bool)
-        erase = Erasing(WIDTH, self._steps(task), UNTIL, LEAST)
-        return deal(maps, grid.expand(erase(task, bank, grid, hope, none)))
+        return deal(maps, grid.expand(erase(task, bank, grid, hope, self._steps(task))))
 
     def _measure(self, task: ExplanationTask, cells: Cells, places: PatchGrid, blank: Tensor) -> list[list[Hypothesis]]:
         """The hypotheses about each sample after all its pairs."""

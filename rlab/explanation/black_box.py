@@ -1,5 +1,5 @@
-"""Baselines that need only scores, for any rank: RISE and D-RISE, occlusion, Sobol indices, HSIC, a bump in the middle; and Kernel
-SHAP, LIME and occlusion from captum, with queries counted by the same meter.
+"""Baselines that need only scores, for any rank: RISE and D-RISE, occlusion, a bump in the middle; and Kernel SHAP and LIME from
+captum, with queries counted by the same meter.
 """
 
 from __future__ import annotations
@@ -125,86 +125,6 @@ class Middle(Method):
         return bump.expand(len(task), *task.size).clone()
 
 
-def total_sobol(base: Tensor, swapped: Tensor) -> Tensor:
-    """Outputs (..., m) for a sample of masks, and (..., p, m) with one patch taken from another sample -> (..., p).
-
-    Jansen 1999: a patch's total index is half the mean squared change, divided by the variance.
-    """
-    variance = base.var(-1, correction=0).clamp(min=1e-12)
-    return (base[..., None, :] - swapped).square().mean(-1) / (2 * variance[..., None])
-
-
-def hsic(masks: Tensor, answers: Tensor) -> Tensor:
-    """Binary masks (m, p), outputs (m,) -> (p,): the dependence between each patch's mask and the output.
-
-    Gretton et al. 2005, with equality as the kernel of masks and a Gaussian of median width as that of outputs.
-    """
-    gaps = (answers[:, None] - answers).abs()
-    width = gaps[gaps > 0].median() if (gaps > 0).any() else gaps.new_ones(())
-    like = torch.exp(-0.5 * (gaps / width) ** 2)
-    like = like - like.mean(0) - like.mean(1, keepdim=True) + like.mean()
-    return 2 * ((masks.T @ like) * masks.T).sum(1) / len(masks) ** 2  # the kernel of masks is 1 where both are equal
-
-
-def _answers(task: ExplanationTask, masks: Tensor, along: int, how: str) -> Tensor:
-    """Masks (n, m, p) in [0, 1], where 1 shows a patch -> the class's probability (n, m)."""
-    grid, fill = even_grid(task.size, along), removed(task, how)
-    return task.answers(masks.shape[1], lambda rows, at: task.shown(grid.expand(masks[rows, at]), fill, rows))
-
-
-def _uniform(task: ExplanationTask, rows: int, columns: int) -> Tensor:
-    """(n, rows, columns) in [0, 1)."""
-    steps = torch.arange(rows, device=task.x0.device)
-    draw = uniform(task.seeds.repeat_interleave(rows), steps.repeat(len(task)), columns)
-    return draw.view(len(task), rows, columns)
-
-
-@dataclass(frozen=True)
-class Sobol(Method):
-    """The share of the output's variance that involves a patch, with interactions; `samples` * (patches + 1) queries.
-
-    Fel et al. 2021, https://arxiv.org/abs/2111.04138.
-    """
-
-    name = "sobol"
-    samples: int = 8
-    along: int = 8  # patches per axis
-    remove: str = "mean"
-
-    def most(self, size: tuple[int, ...]) -> int:
-        return 1 + self.samples * (len(even_grid(size, self.along)) + 1)
-
-    def draw(self, task: ExplanationTask) -> Tensor:
-        grid = even_grid(task.size, self.along)
-        first, second = _uniform(task, self.samples, 2 * len(grid)).split(len(grid), 2)
-        patch = torch.eye(len(grid), device=first.device, dtype=torch.bool)[None, :, None]
-        swapped = torch.where(patch, second[:, None], first[:, None])  # (n, p, m, p)
-        masks = torch.cat([first, swapped.flatten(1, 2)], 1)
-        answers = _answers(task, masks, self.along, self.remove)
-        base, rest = answers[:, : self.samples], answers[:, self.samples :].view(len(task), len(grid), self.samples)
-        return raise_patches(total_sobol(base, rest), grid)
-
-
-@dataclass(frozen=True)
-class Hsic(Method):
-    """The dependence between a patch's presence and the output. Novello et al. 2022, https://arxiv.org/abs/2206.06219."""
-
-    name = "hsic"
-    masks: int = 700
-    along: int = 8
-    remove: str = "mean"
-
-    def most(self, size: tuple[int, ...]) -> int:
-        return 1 + self.masks
-
-    def draw(self, task: ExplanationTask) -> Tensor:
-        grid = even_grid(task.size, self.along)
-        shown = (_uniform(task, self.masks, len(grid)) < 0.5).float()
-        answers = _answers(task, shown, self.along, self.remove)
-        values = torch.stack([hsic(own, p) for own, p in zip(shown, answers, strict=True)])
-        return raise_patches(values, grid)
-
-
 def captum() -> Any:
     """captum's attribution methods, from the extra 'explain'."""
     return optional("captum.attr", MissingExtra("captum", "explain"))
@@ -257,22 +177,3 @@ class Lime(Line):
 
     name = "lime"
     attribution = "Lime"
-
-
-@dataclass(frozen=True)
-class CaptumOcclusion(Method):
-    """captum's occlusion: windows two patches long move by one patch; a point is the mean over windows that hide it."""
-
-    name = "captum_occlusion"
-    along: int = 14  # steps of the window per axis
-
-    def most(self, size: tuple[int, ...]) -> int:
-        return 2 + len(even_grid(size, self.along))  # captum also queries the clean input
-
-    def draw(self, task: ExplanationTask) -> Tensor:
-        sides, channels = even_grid(task.size, self.along).patch, task.x0.shape[1]
-        window = (channels, *(min(2 * s, n) for s, n in zip(sides, task.size, strict=True)))
-        every, fill = torch.arange(len(task), device=task.x0.device), mean_fill(task.x0).expand_as(task.x0).contiguous()
-        occlusion = captum().Occlusion(lambda x: task.query(x, every.repeat(len(x) // len(task))))
-        maps = occlusion.attribute(task.x0, window, (channels, *sides), fill, perturbations_per_eval=8)
-        return torch.as_tensor(maps).detach().mean(1)

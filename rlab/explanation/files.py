@@ -120,7 +120,7 @@ def read_inputs(folder: Path) -> Batch | None:
         return None
     arrays, text = read_arrays(folder / INPUTS)
     try:
-        stored = {"target": "classes"} | json.loads(text or "{}")  # folders of 0.2.0 name no target
+        stored = json.loads(text or "{}")
         facts: dict[str, Any] = {name: stored[name] for name in _FACTS}
         low, high = map(float, facts["bounds"])
         x = arrays["x"].float() / 255 * (high - low) + low if arrays["x"].dtype == torch.uint8 else arrays["x"]

@@ -34,14 +34,13 @@ class Cells:
     sets: tuple[int, ...]  # patches per axis in the hidden sets, coarse to fine
     places: int  # per axis, for the effects
     regions: int  # per axis, for the statements
-    reach: float  # length scale of the effects in 'credit', as a share of each axis
     small: int = 0  # up to this length, queries decide the mask's size instead of similarity
 
 
 BY_RANK = (
-    Cells(500, (8, 16, 32), 128, 13, 0.08),
-    Cells(700, (7, 10, 14), 28, 4, 0.1, small=64),
-    Cells(700, (3, 4, 6), 9, 2, 0.15),
+    Cells(500, (8, 16, 32), 128, 13),
+    Cells(700, (7, 10, 14), 28, 4, small=64),
+    Cells(700, (3, 4, 6), 9, 2),
 )  # by rank, from 1
 
 

@@ -47,7 +47,7 @@ def refuse_unscored(methods: Iterable[Method]) -> None:
     """Refuse methods that cannot be scored."""
     for method in methods:
         if not method.scored:
-            raise OptionError(f"the method {method.name!r} is no longer scored: compare 'belief' or 'credit' instead")
+            raise OptionError(f"the method {method.name!r} cannot be scored: compare 'belief' instead")
 
 
 def mean_of(scores: Mapping[str, Tensor], name: str, seed: int = 0) -> Estimate:

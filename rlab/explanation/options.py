@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import Annotated, Any, TypedDict, Unpack
 import numpy as np
 import torch
 from PIL import Image, UnidentifiedImageError
-from pydantic import AliasChoices, Field, ValidationInfo, field_validator, model_validator
+from pydantic import AliasChoices, Field, ValidationInfo, field_validator
 from torch import Tensor
 
 from rlab.data.batch import Batch
@@ -41,7 +41,7 @@ from rlab.storage.resume import Mark
 from rlab.victims.base import Victim
 from rlab.victims.torch_module import TorchVictim
 
-COMPARED = ("belief", "credit", "rise(masks=1000)", "occlusion", "middle")  # default methods of a comparison
+COMPARED = ("belief", "rise(masks=1000)", "occlusion", "middle")  # default methods of a comparison
 COMPARED_LAYERS = ("gradcam", "gradcam++", "ablationcam", "scorecam")  # and those for torch models
 NOT_FOUND = "holds nothing that the model finds"
 Tell = Callable[[Explanation, Batch], None]  # called after each method
@@ -53,7 +53,7 @@ class ExplainOptions(RunOptions):
 
     method: Annotated[tuple[str, ...] | None, Accepts(str | Sequence[str] | None)] = Field(
         None,
-        description="methods: belief, waves, credit, mask, rise, occlusion, gradcam, ..., repeated or separated by commas, with "
+        description="methods: belief, waves, mask, rise, occlusion, gradcam, ..., repeated or separated by commas, with "
         "options in brackets (default: belief, which we recommend; several with --compare)",
     )
     label: int | str | None = Field(
@@ -68,13 +68,6 @@ class ExplainOptions(RunOptions):
     rule: str = Field(RULE, description="rule that turns a map into a mask: otsu, or share:0.2")
     steps: int = Field(STEPS, ge=2, description="steps for insertion and deletion")
     checks: bool = Field(True, description="score stability over seeds and run the sanity check")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _without_agent(cls, values: Any) -> Any:
-        if isinstance(values, Mapping) and "agent" in values:
-            raise ValueError("the option 'agent' was removed with the method 'instant': use the method 'belief'")
-        return values
 
     @field_validator("method", "mask_values", mode="before")
     @classmethod

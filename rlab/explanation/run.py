@@ -15,10 +15,9 @@ from rlab.data.batch import Batch
 from rlab.errors import DataError, OptionError
 from rlab.explanation.base import RULE, ExplanationTask, Method
 from rlab.explanation.belief import Belief
-from rlab.explanation.black_box import CaptumOcclusion, Drise, Hsic, KernelShap, Lime, Middle, Occlusion, Rise, Sobol
-from rlab.explanation.credit import Credit, fine_grid
+from rlab.explanation.black_box import Drise, KernelShap, Lime, Middle, Occlusion, Rise
 from rlab.explanation.explanation import Explanation
-from rlab.explanation.maps import hiding_filter
+from rlab.explanation.maps import BY_RANK, even_grid, hiding_filter
 from rlab.explanation.method_comparison import refuse_unscored
 from rlab.explanation.waves import Waves
 from rlab.explanation.white_box import AblationCam, GradCam, GradCamPlusPlus, IntegratedGradients, ScoreCam
@@ -59,7 +58,8 @@ class MinimalMask(Method):
     def draw(self, task: ExplanationTask) -> Tensor:
         """1 in the set, 0 elsewhere; zeros if the model did not flip within the budget."""
         batch = task.inputs
-        own = {"palette": (hiding_filter(task.size),), "patch": fine_grid(task.size).patch, "budget": BUDGET}
+        grid = even_grid(task.size, BY_RANK[len(task.size) - 1].sets[-1])
+        own = {"palette": (hiding_filter(task.size),), "patch": grid.patch, "budget": BUDGET}
         own |= {"channels": TOGETHER}  # a map is over positions
         own = {name: value for name, value in own.items() if getattr(self.attack, name) is None}
         attack = self.attack.model_copy(update={**own, "seed": int(task.seeds[0])}).build(batch)
@@ -75,12 +75,11 @@ class MinimalMask(Method):
         return extent > 0
 
 
-OURS = (Belief, Waves, Credit, MinimalMask)
-BLACK_BOX = (Rise, Drise, Sobol, Hsic, KernelShap, Lime, Occlusion, CaptumOcclusion, Middle)
+OURS = (Belief, Waves, MinimalMask)
+BLACK_BOX = (Rise, Drise, KernelShap, Lime, Occlusion, Middle)
 WHITE_BOX = (GradCam, GradCamPlusPlus, AblationCam, ScoreCam, IntegratedGradients)
 METHODS: dict[str, type[Method]] = {method.name: method for method in (*OURS, *BLACK_BOX, *WHITE_BOX)}
 DEFAULT = "belief"
-REMOVED = {"instant": "belief"}  # removed methods and their replacements
 
 
 def parse_method(spec: str | Method, attack: AttackOptions | None = None) -> Method:
@@ -88,8 +87,6 @@ def parse_method(spec: str | Method, attack: AttackOptions | None = None) -> Met
     if isinstance(spec, Method):
         return spec
     name, options = parse_call(spec, "a method like 'belief' or 'rise(masks=1000)'")
-    if name in REMOVED:
-        raise OptionError(f"the method {name!r} was removed: use {REMOVED[name]!r}")
     if name not in METHODS:
         raise OptionError(f"unknown method {name!r}.{did_you_mean(name, METHODS)} Known methods: {', '.join(METHODS)}")
     return METHODS[name].of(options, attack or check(AttackOptions, {}))

@@ -1,1 +1,1 @@
-"""What you can do with a finished run folder: report, compare, track and repair it."""
+"""What you can do with a finished run folder: report, compare and track it."""

@@ -1,4 +1,4 @@
-"""The kinds of run folders, in one table: which command makes them, when they are finished, and how to read and repair them."""
+"""The kinds of run folders, in one table: which command makes them, when they are finished, and how to read them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # `rlab serve` lists runs without importing torch, so functio
     from rlab.folders.reports import PageOptions
     from rlab.present.page import Page
 
-_PAGES, _RECORDS, _REPAIR = "rlab.folders.reports", "rlab.folders.records", "rlab.folders.repair"
+_PAGES, _RECORDS = "rlab.folders.reports", "rlab.folders.records"
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,6 @@ class RunKind:
     page: str  # in `rlab.folders.reports` it also takes the options
     record: str = ""
     figures: str = ""
-    mend: str = ""  # forgets the steps whose files are damaged
 
     def is_finished(self, folder: Path) -> bool:
         return all(any(folder.glob(mark)) for mark in self.marks)
@@ -48,17 +47,9 @@ class RunKind:
 
 
 KINDS = (
-    RunKind(
-        "audit", ("audit.json",), "rlab.auditing.page:stored_audit_page", f"{_RECORDS}:audit",
-        mend=f"{_REPAIR}:mend_audit",
-    ),
-    RunKind(
-        "attack", (SAMPLES, ARRAYS), f"{_PAGES}:attack", f"{_RECORDS}:attack", f"{_PAGES}:attack_figures",
-        f"{_REPAIR}:mend_attack",
-    ),
-    RunKind(
-        "benchmark make", ("manifest.json", "metadata.parquet"), f"{_PAGES}:benchmark", mend=f"{_REPAIR}:mend_benchmark"
-    ),
+    RunKind("audit", ("audit.json",), "rlab.auditing.page:stored_audit_page", f"{_RECORDS}:audit"),
+    RunKind("attack", (SAMPLES, ARRAYS), f"{_PAGES}:attack", f"{_RECORDS}:attack", f"{_PAGES}:attack_figures"),
+    RunKind("benchmark make", ("manifest.json", "metadata.parquet"), f"{_PAGES}:benchmark"),
     RunKind(
         "compare", (SAMPLES, CURVES), "rlab.comparison.comparison:comparison_page", f"{_RECORDS}:compare",
         f"{_PAGES}:compare_figures",

@@ -14,7 +14,7 @@ from typing import Any
 from rlab.errors import OptionError
 from rlab.policies.auto import Auto, make_prior
 from rlab.policies.base import Policy
-from rlab.policies.belief import BeliefPolicy
+from rlab.policies.belief import Belief
 from rlab.policies.greedy import Greedy
 from rlab.policies.random import Random
 from rlab.policies.square import Square
@@ -26,13 +26,12 @@ BASELINES: dict[str, type[Policy[Any]]] = {
     "random": Random,
     "greedy": Greedy,
     "square": Square,
-    "belief": BeliefPolicy,
+    "belief": Belief,
 }
 # Modules of rlab.papers, by the policy's name, which is also the kind in a file's header. The agents of papers come with their
 # training, which needs this package: they are imported when a user names one.
 PAPERS = ("dual_action", "two_agents")
 NAMED = ("auto", *PAPERS, *BASELINES)
-_GONE = {"ways": "rivals"}  # options with a new name
 
 
 def parse_policy(spec: str | Policy[Any]) -> Policy[Any]:
@@ -40,15 +39,11 @@ def parse_policy(spec: str | Policy[Any]) -> Policy[Any]:
     if isinstance(spec, Policy):
         return spec
     name, options = parse_call(spec, "a policy like 'random' or 'square(share=0.2)'")
-    for old in _GONE.keys() & options.keys():
-        raise OptionError(f"the policy option {old!r} is now called {_GONE[old]!r}")
     if name.endswith(".safetensors"):
         return load_policy(Path(name), **options)
     if name == "auto":
         check_options(Auto, options, "the policy 'auto'", without=("prior",))  # it picks its prior by the data
         return Auto(**options)
-    if name == "agents":
-        raise OptionError("the policy 'agents' of rlab 0.2.0 is gone: use two_agents(agent='agent.safetensors')")
     if name in PAPERS:
         return _paper(name, "make_policy")(**options)
     if name not in BASELINES:
@@ -67,8 +62,8 @@ def load_policy(path: Path, **options: Any) -> Policy[Any]:
     kind = read_header(path).kind
     if kind in PAPERS:
         return _paper(kind, "load_policy")(path, **options)
-    check_options(BeliefPolicy, options, f"the policy {str(path)!r}", without=("prior",))
-    return BeliefPolicy(prior=read_prior(path)[0], **options)
+    check_options(Belief, options, f"the policy {str(path)!r}", without=("prior",))
+    return Belief(prior=read_prior(path)[0], **options)
 
 
 def _paper(name: str, function: str) -> Callable[..., Policy[Any]]:
@@ -81,7 +76,7 @@ def policy_spec(policy: str | Policy[Any]) -> str:
     if isinstance(policy, str):
         return policy
     names = {kind: name for name, kind in BASELINES.items()} | {Auto: "auto"}
-    if type(policy) not in names or (isinstance(policy, BeliefPolicy) and policy.prior != type(policy)().prior):
+    if type(policy) not in names or (isinstance(policy, Belief) and policy.prior != type(policy)().prior):
         return str(policy)
     usual = type(policy)()
     set_here = [f.name for f in fields(policy) if getattr(policy, f.name) != getattr(usual, f.name)]  # type: ignore[arg-type]

@@ -15,7 +15,7 @@ from rlab.core.goals import Goal
 from rlab.data.kinds import Kind, kind_of
 from rlab.errors import OptionError
 from rlab.policies.base import Policy
-from rlab.policies.belief import BeliefPolicy
+from rlab.policies.belief import Belief
 from rlab.priors.base import NoPrior, Prior
 from rlab.priors.file import read_header, read_prior
 from rlab.priors.trained import TrainedPrior
@@ -88,7 +88,7 @@ def make_prior(name: str) -> Prior:
 
 @named_keywords
 @dataclass(frozen=True)
-class Auto(BeliefPolicy):
+class Auto(Belief):
     """The default policy: the belief search with the shipped prior that fits the data, or with none if none fits."""
 
     prior: Prior = field(default_factory=ShippedPrior, repr=False)

@@ -9,7 +9,7 @@ from rlab.errors import OptionError
 from rlab.policies import parse_policy, policy_spec
 from rlab.policies.auto import Auto, ShippedPrior, is_auto
 from rlab.policies.base import Policy
-from rlab.policies.belief import BeliefPolicy
+from rlab.policies.belief import Belief
 from rlab.policies.imagine import ImaginePolicy
 from rlab.policies.pixels import PixelPolicy, Values
 from rlab.priors.base import NoPrior
@@ -26,8 +26,8 @@ def resolve(
     """
     policy = parse_policy(named)
     if prior is None or (stepped and not guided(policy)):
-        return replace(policy, prior=policy.prior.suited(shape)) if isinstance(policy, BeliefPolicy) else policy
-    if not isinstance(policy, BeliefPolicy):
+        return replace(policy, prior=policy.prior.suited(shape)) if isinstance(policy, Belief) else policy
+    if not isinstance(policy, Belief):
         raise OptionError(f"surrogates guide the policies 'auto' and 'belief', not {named!r}: use either")
     if not guided(policy):
         raise OptionError(f"the policy {named!r} has a prior, and surrogates are one too: leave out one")
@@ -51,7 +51,7 @@ def resolve_pixels(
 
 def guided(policy: Policy[Any]) -> bool:
     """Whether surrogates can be the policy's prior."""
-    return is_auto(policy) or (isinstance(policy, BeliefPolicy) and isinstance(policy.prior, NoPrior))
+    return is_auto(policy) or (isinstance(policy, Belief) and isinstance(policy.prior, NoPrior))
 
 
 def label(named: str | Policy[Any], policy: Policy[Any], helpers: str) -> str:

@@ -147,7 +147,7 @@ def palette_of(folder: Path, data: Samples, names: tuple[str, ...]) -> Palette:
     palette = Palette.of(specs, data.rank, data.shape[0], data.rate, data.unit, reversal_filters(data.leads))
     if palette.names != names:
         raise FolderError(f"the palette in {folder / CONFIG} is not the run's: the file was edited")
-    rounds = bool(config.get("quantize")) and data.eight_bit  # 0.2.0 did not round
+    rounds = bool(config.get("quantize")) and data.eight_bit
     return replace(palette, rounded=EightBit(data.bounds) if rounds else None)
 
 

@@ -135,8 +135,9 @@ class AttackJob:
             raise OptionError("assignments do not tell the values of 'pixels': pass keep='flips' or 'everything'")
         inputs = {"the data": data_fingerprint(self.samples), **inputs_of(self.victim, self.attack)}
         question = {"command": "attack", "chunk": self.attack.chunk, **config, **inputs}
-        with open_run(folder, question) as resume, _room(resume, len(self.samples)):
-            if not (folder / files.SAMPLES).exists():
+        kept = self.keep != "assignments" or self.learns  # answers to proposals are in the parts
+        with open_run(folder, question, parts=kept) as resume, _room(resume, len(self.samples)):
+            if not resume.is_finished:
                 check_palette(self.attack.palette, self.samples[:4].x, self.samples.bounds)
                 store = FolderStore(resume, config)
                 if self.lesson is not None:
@@ -145,8 +146,7 @@ class AttackJob:
                 chunk_work.join_chunks(resume, *job._make_chunks(store))
                 if lost := chunk_work.left_out(resume):
                     give_notice(summarise_losses(lost))
-            kept = self.keep != "assignments" or self.learns  # answers to proposals are in the parts
-            resume.finish(files.ARRAYS, files.SAMPLES, parts=kept)
+            resume.finish(files.ARRAYS, files.SAMPLES)
         return AttackResult.load(folder)
 
     @property

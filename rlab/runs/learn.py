@@ -148,14 +148,14 @@ class Lessons:
             question |= {"the data": data_fingerprint(self.samples), "the model": Contents.of(self.victim)}
             question |= {"the filters": Contents.of(plan and plan.palette)}
         with open_run(folder, question) as resume:
-            if resume.query_ledger("select 1 from files where name = ?", FILE):
+            if resume.is_finished:
                 check_files(folder, FILE)
                 return _judged(read_simulator(folder))
             resume.create()
             write_config(folder, config)
             simulator = self._learn(plan, resume)
             simulator.save(folder / FILE)
-            resume.finish(FILE, parts=True)
+            resume.finish(FILE)
         return _judged(read_simulator(folder))
 
     def _plan(self) -> Plan | None:

@@ -98,12 +98,12 @@ def make_palette(
 
 def single_filters(specs: Sequence[Spec], batch: Samples) -> tuple[list[Spec], dict[str, Filter]]:
     """Single filters in place of named palettes and recordings, and the filters by name that are built for these data."""
-    single, recorded = with_recordings(specs, batch.rate)
+    single, recorded = _with_recordings(specs, batch.rate)
     own = {**reversal_filters(batch.leads), **recorded}
     return [one for spec in single for one in members(spec, batch.rank, batch.rate, batch.unit, own)], own
 
 
-def with_recordings(specs: Sequence[Spec], rate: float | None) -> tuple[list[Spec], dict[str, Filter]]:
+def _with_recordings(specs: Sequence[Spec], rate: float | None) -> tuple[list[Spec], dict[str, Filter]]:
     """Replace 'nstdb:FOLDER@12dB' by one spec for each kind of recorded noise, and build their filters."""
     single, filters = list[Spec](), dict[str, Filter]()
     for spec in specs:

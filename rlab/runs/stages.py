@@ -113,6 +113,9 @@ class MemoryStore:
         self.simulators[number] = simulator
         return simulator.digest
 
+    def taught(self, number: int) -> bool:
+        return number in self.simulators
+
     def simulator(self, number: int) -> Simulator:
         return self.simulators[number]
 
@@ -153,6 +156,10 @@ class FolderStore:
         simulator.save(path)
         return file_digest(path)
 
+    def taught(self, number: int) -> bool:
+        """Whether the students of a stage are finished and their file still exists."""
+        return self.recall(stage_key(number)) is not None and stage_file(self.resume.folder, number).exists()
+
     def simulator(self, number: int) -> Simulator:
         path = stage_file(self.resume.folder, number)
         check_digest(path, (self.resume.recall(stage_key(number), "") or {}).get("digest"))
@@ -176,8 +183,8 @@ class Teacher:
 
     def students(self, number: int, first: int) -> Simulator:
         """The students for the stage that begins at sample `first`: stored ones, or new ones, which are then stored."""
-        key = stage_key(number)
-        if self.store.recall(key) is None:
+        if not self.store.taught(number):
+            key = stage_key(number)
             self.store.begin(key)
             simulator = self._distil(number, first)
             card = simulator.card
@@ -196,9 +203,13 @@ class Teacher:
                 multilabel=self.victim.multilabel,
                 seed=self.attack.seed,
                 device=best_device(),
-                start=self.store.simulator(number - 1) if number else None,
+                start=self.students(number - 1, self._first(number - 1)) if number else None,
                 progress=self.say,
             )
+
+    def _first(self, number: int) -> int:
+        """The sample at which an earlier stage begins."""
+        return int((self.store.recall(stage_key(number)) or {})["first"])
 
     @property
     def _most(self) -> int:

@@ -23,12 +23,6 @@ from rlab.storage.outside import MOST_DECLARED, checked, parse_toml, parse_yaml,
 
 _KEY = "[key]"  # pydantic's mark for a key of a mapping
 _LONGEST = 4000  # characters of 'name(option=value)'
-_CONTROLLER = "The controller was removed: the fixed rule of 'belief' and 'auto' is as good"
-_DEFAULT = "The option was removed: the belief search keeps its default behaviour"
-_BODY = "Pass template='npy' instead of body='npy'"
-_REMOVED = {  # of 0.2.0
-    "controller": _CONTROLLER, "tolerance": _CONTROLLER, "changes": _DEFAULT, "coarse": _DEFAULT, "body": _BODY,
-}  # fmt: skip
 Edge = Annotated[float, Field(allow_inf_nan=True)]
 Bounds = tuple[Edge, Edge]  # a range may be open; no other number may be infinite
 Declared = TypeVar("Declared", bound=BaseModel)
@@ -200,9 +194,7 @@ def _owner(kind: type[BaseModel], steps: list[str]) -> type[BaseModel]:
 
 
 def did_you_mean(name: str, names: Iterable[str], cutoff: float = 0.4) -> str:
-    """Suggest the closest of these names, say why a name of 0.2.0 is gone, or return an empty string."""
-    if name in _REMOVED:
-        return f" {_REMOVED[name]}."
+    """Suggest the closest of these names, or return an empty string."""
     near = difflib.get_close_matches(name, list(names), n=1, cutoff=cutoff)
     return f" Did you mean {near[0]!r}?" if near else ""
 

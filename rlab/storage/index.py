@@ -28,7 +28,9 @@ def readable(path: Path) -> Iterator[None]:
     except (OSError, pa.ArrowException, SafetensorError, ValueError, KeyError, TypeError) as error:
         if isinstance(error, InputError):
             raise
-        raise FolderError(f"cannot read {path}: {error}") from error
+        raise FolderError(
+            f"cannot read {path} ({error}): if rlab wrote it, delete it and run the same command again"
+        ) from error
 
 
 @dataclass(frozen=True)

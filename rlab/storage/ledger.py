@@ -21,6 +21,8 @@ from rlab.errors import FolderError, InputError
 from rlab.storage.stored import open_stored, strange
 
 LEDGER, PARTS, LEFTOVER = "ledger.sqlite", "parts", ".part"
+AGAIN = "run the same command again, which makes only what is missing"  # after a deleted file of a run
+ELSEWHERE = "restore it from a copy, or run the same command with another folder"
 THREADS = "threads"  # the step that holds the number of threads: a fact, no result
 TABLES = """
 create table if not exists asked (value text not null, versions text not null);
@@ -91,12 +93,8 @@ def _check_schema(db: sqlite3.Connection, folder: Path) -> None:
     with closing(sqlite3.connect(":memory:")) as own:
         own.executescript(TABLES)
         expected = set(own.execute(_SCHEMA))
-    found = set(db.execute(_SCHEMA))
-    if found <= expected:
+    if set(db.execute(_SCHEMA)) <= expected:
         return
-    columns = {row[1] for row in db.execute("pragma table_info(asked)")}
-    if "versions" not in columns and {kind for kind, *_ in found} <= {"table", "index"}:
-        raise FolderError(f"{folder} was made by rlab 0.2.0 or earlier: run the command again with this version")
     raise FolderError(f"{folder / LEDGER} is not a ledger of rlab: it holds other tables, so rlab does not read it")
 
 
@@ -114,10 +112,10 @@ def read_question(db: sqlite3.Connection, folder: Path) -> Question | None:
         if not db.execute("select 1 from sqlite_master").fetchone():
             return None
         row = db.execute("select value, versions from asked").fetchone()
-        return None if row is None else parse_question(*row)
+        return None if row is None else _parse_question(*row)
 
 
-def parse_question(values: str, versions: str) -> Question:
+def _parse_question(values: str, versions: str) -> Question:
     """Parse both from JSON; raise TypeError or ValueError if they are damaged."""
     question = Question(json.loads(values), json.loads(versions))
     if not all(isinstance(part, dict) for part in (question.values, question.versions)):
@@ -162,7 +160,7 @@ def read_versions(folder: Path) -> dict[str, str]:
     steps = _select(folder, "select value from steps where key = ? and finished = 1", THREADS)
     with reading(folder):
         threads = [(THREADS, str(json.loads(value)["count"])) for (value,) in steps]
-    return parse_question(*rows[0]).versions | dict(threads) if rows else {}
+    return _parse_question(*rows[0]).versions | dict(threads) if rows else {}
 
 
 def read_steps(folder: Path, prefix: str) -> list[Any]:
@@ -222,9 +220,8 @@ def _select(folder: Path, query: str, *values: str) -> list[Any]:
         return [] if read_question(db, folder) is None else db.execute(query, values).fetchall()
 
 
-def remove_leftovers(folder: Path) -> list[str]:
-    """Remove half-written files and folders and return their names; runs inside the folder remove their own."""
-    names = []
+def remove_leftovers(folder: Path) -> None:
+    """Remove half-written files and folders; runs inside the folder remove their own."""
     for parent, folders, files in os.walk(folder):
         for name in [name for name in (*folders, *files) if name.endswith(LEFTOVER)]:
             path = Path(parent, name)
@@ -232,9 +229,7 @@ def remove_leftovers(folder: Path) -> list[str]:
                 shutil.rmtree(path, ignore_errors=True)
             else:
                 path.unlink(missing_ok=True)
-            names.append(name)
         folders[:] = [name for name in folders if not Path(parent, name, LEDGER).exists()]
-    return names
 
 
 def file_digest(path: Path) -> str:
@@ -250,14 +245,11 @@ def check_digest(path: Path, digest: str | None) -> None:
     try:
         if digest in (None, file_digest(path)):
             return
+    except FileNotFoundError as error:
+        raise FolderError(f"{path} is missing: {AGAIN}") from error
     except OSError as error:
-        raise FolderError(f"cannot read {path}: {error.strerror}. {advice(path.parent)}") from error
-    raise FolderError(f"{path} is damaged: its content has changed since rlab wrote it. {advice(path.parent)}")
-
-
-def advice(folder: Path) -> str:
-    run = folder.parent if folder.name == PARTS else folder
-    return f"Run `rlab repair {run}` to keep the intact results, then the run's own command to redo the rest"
+        raise FolderError(f"cannot read {path}: {error.strerror}") from error
+    raise FolderError(f"{path} is damaged, its content has changed since rlab wrote it: delete it and {AGAIN}")
 
 
 @contextmanager
@@ -269,7 +261,7 @@ def reading(folder: Path) -> Iterator[None]:
         if isinstance(error, InputError):
             raise
         why = f"{type(error).__name__} {' '.join(str(error).split())}"
-        raise FolderError(f"{folder} is damaged or was edited: {why}. {advice(folder)}") from error
+        raise FolderError(f"{folder} is damaged or was edited ({why}): {ELSEWHERE}") from error
 
 
 @contextmanager
@@ -282,4 +274,4 @@ def one_sentence(folder: Path) -> Iterator[None]:
     except (sqlite3.Error, ValueError, TypeError) as error:
         if isinstance(error, InputError):
             raise
-        raise FolderError(f"cannot read {folder / LEDGER}: it is damaged ({error}). {advice(folder)}") from error
+        raise FolderError(f"{folder / LEDGER} is damaged ({error}): {ELSEWHERE}") from error

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
+from rlab import __version__
+from rlab.errors import FolderError
 from rlab.redact import redact
+from rlab.storage import ledger
 from rlab.storage.contents import Contents, left_out_of
 
+HINT = "name another folder with --out"
 _PLAIN = {str, int, float, bool, type(None)}
 
 
@@ -27,6 +32,22 @@ class Question:
         for key in [key for key, contents in self.contents.items() if contents.fits(before.get(key))]:
             self.values[key] = before[key]
         return sorted(key for key in {*before, *self.values} if before.get(key) != self.values.get(key))
+
+    def refuse_other(self, folder: Path, begun: ledger.Question) -> None:
+        """Refuse a folder that was begun by another version, command or configuration."""
+        before, version = begun.values, begun.versions["rlab"]
+        if version.split(".")[:2] != __version__.split(".")[:2]:
+            both = f"was begun by rlab {version}, but this is {__version__}"
+            raise FolderError(f"{folder} {both}: continue it with that version, or {HINT}")
+        mine, theirs = self.values.get("command"), before.get("command")
+        if mine != theirs:
+            raise FolderError(f"{folder} belongs to `rlab {theirs}`, not to `rlab {mine}`: {HINT}")
+        differ = self.differ(before)
+        if lost := self.lost():
+            raise FolderError(f"{folder} cannot be resumed, because rlab cannot recognise {lost}: {HINT}")
+        if differ:
+            what = f"a run of another configuration ({', '.join(differ)} differ{'s' if len(differ) == 1 else ''})"
+            raise FolderError(f"{folder} holds {what}: {HINT}")
 
     def lost(self) -> str:
         """What a later run could not recognise, in words."""

@@ -3,10 +3,9 @@
     with open_run(folder, question) as resume:
         value = resume.step("chunk-00000064", fingerprint, make)
 
-A folder belongs to the first command and configuration (its question); any other is refused. The SQLite ledger lists the
-finished steps with their fingerprints and digests, so that damage is noticed on reading. Plain values and tables are stored in
-the ledger. A value with tensors is stored in a file, which is complete before the ledger lists it, since the process may be
-killed at any moment. A run that fails before the model has answered, or by its data, leaves nothing behind.
+A folder belongs to the first command and configuration (its question); any other is refused. The SQLite ledger lists finished
+steps with fingerprints and digests, so that damage is noticed. It holds plain values and tables; a value with tensors is a file
+that is complete before the ledger lists it. A run that fails before the model has answered, or by its data, leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -22,29 +21,31 @@ from urllib.parse import quote
 
 import pyarrow as pa
 
-from rlab import __version__
 from rlab.errors import DataError, FolderError, give_notice
 from rlab.redact import redact
 from rlab.storage import files, ledger
 from rlab.storage.contents import Contents
+from rlab.storage.deleted import forget_deleted
 from rlab.storage.journal import count_answers, journal_path
 from rlab.storage.lock import LOCK, hold
 from rlab.storage.names import CONFIG, refuse_strange
-from rlab.storage.question import Question, has_tensors
+from rlab.storage.question import HINT, Question, has_tensors
 from rlab.storage.tables import redact_table
 
 Value = TypeVar("Value")
 Mark = str | Contents  # what a step depends on
-_HINT = "name another folder with --out"
 
 
 @contextmanager
-def open_run(folder: Path, question: Mapping[str, Any]) -> Iterator[Resume]:
-    """Open the finished steps of a folder that belongs to this question; lock it and remove half-written files."""
+def open_run(folder: Path, question: Mapping[str, Any], parts: bool = True) -> Iterator[Resume]:
+    """Open the finished steps of a folder that belongs to this question; lock it and remove half-written files.
+
+    `parts` says whether the run keeps its parts when it is finished.
+    """
     plain = {key: value for key, value in question.items() if not isinstance(value, Contents)}
     fingerprint = ledger.sha256(json.dumps(plain, sort_keys=True, default=str))[:24]
     with hold(folder, str(question.get("command", "")), fingerprint):
-        resume = Resume(folder, question)
+        resume = Resume(folder, question, parts)
         new = resume.db is None
         try:
             resume.clean()
@@ -62,8 +63,8 @@ def open_run(folder: Path, question: Mapping[str, Any]) -> Iterator[Resume]:
 class Resume:
     """The finished steps of one folder; `question` is the whole configuration."""
 
-    def __init__(self, folder: Path, question: Mapping[str, Any]) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, question: Mapping[str, Any], parts: bool = True) -> None:
+        self.folder, self.keeps_parts = folder, parts
         self.asked = Question(question)
         self.question = self.asked.values
         self.used = False  # whether steps ran
@@ -73,7 +74,7 @@ class Resume:
         if (folder / ledger.LEDGER).exists():
             self._open()
         elif folder.exists() and (not folder.is_dir() or any(path.name != LOCK for path in folder.iterdir())):
-            raise FolderError(f"{folder} exists and holds something else: {_HINT}")
+            raise FolderError(f"{folder} exists and holds something else: {HINT}")
 
     def step(
         self, key: str, fingerprint: Mark, make: Callable[[], Value], stale: Literal["refuse", "remake"] = "refuse"
@@ -99,7 +100,7 @@ class Resume:
 
     def refuse_other(self, key: str, fingerprint: Mark) -> None:
         if self.fingerprint(key) is not None and not self.holds(key, fingerprint):
-            raise FolderError(f"{self.folder} holds results of another configuration ({key} differs): {_HINT}")
+            raise FolderError(f"{self.folder} holds results of another configuration ({key} differs): {HINT}")
 
     def record(self, key: str, fingerprint: Mark, value: Any, part: bool = False) -> None:
         """Record a finished step, which replaces an earlier value; with `part`, the file `self.part(key)` belongs to it."""
@@ -179,37 +180,46 @@ class Resume:
         return not self.query_ledger(done) and {path.name for path in self.folder.iterdir()} <= own
 
     def clean(self) -> None:
-        """Remove half-written files, and parts and journals of no use; keep all if the ledger is empty: it may be lost."""
+        """Remove half-written files, and parts and journals of no use, and forget steps whose file was deleted."""
         if self.db is None:
             return
         ledger.remove_leftovers(self.folder)
+        forget_deleted(self)
         finished = self.query_ledger("select key, value is null, part from steps where finished = 1")
-        if not finished:
+        if not finished:  # the ledger may have been lost, so keep all parts
             return
-        kept = {self._named(key, digest) if in_file else self.part(key) for key, in_file, digest in finished}
+        kept = {self.file(key, in_file, digest) for key, in_file, digest in finished}
         journals = {journal_path(self.folder, key) for key, *_ in finished}
         for path in {*(self.folder / ledger.PARTS).glob("*.safetensors"), *journals} - kept:
             path.unlink(missing_ok=True)
 
-    def finish(self, *names: str, parts: bool = False) -> None:
-        """Record the run's files as complete and remove the parts, which they include, unless `parts` is true."""
+    @property
+    def is_finished(self) -> bool:
+        """Whether the run's files are complete."""
+        return bool(self.query_ledger("select 1 from files"))
+
+    def finish(self, *names: str) -> None:
+        """Record the run's files as complete and remove the parts, which they include, unless the run keeps them."""
         for name in names:
             if not self.query_ledger("select 1 from files where name = ?", name):
                 self.write_ledger("insert into files values (?, ?)", name, ledger.file_digest(self.folder / name))
-        if not parts:
+        if not self.keeps_parts:
             shutil.rmtree(self.folder / ledger.PARTS, ignore_errors=True)
 
     def check_part(self, key: str) -> None:
         """Refuse a part that differs from what the step wrote."""
         ((digest, in_file),) = self.query_ledger("select part, value is null from steps where key = ?", key)
         if digest is not None:
-            ledger.check_digest(self._named(key, digest) if in_file else self.part(key), digest)
+            ledger.check_digest(self.file(key, in_file, digest), digest)
 
     def drop(self, key: str) -> None:
-        self.write_ledger("update steps set finished = 0 where key = ?", key)
+        """Forget a step, so that it runs again."""
+        self.write_ledger("update steps set begun = 0, finished = 0 where key = ?", key)
 
     def unfinish(self) -> None:
-        self.write_ledger("delete from files")
+        """Forget the run's files, so that they are made again."""
+        if self.is_finished:
+            self.write_ledger("delete from files")
 
     def begin(self, key: str) -> None:
         """Note that the step has begun, so that an interruption shows."""
@@ -226,8 +236,9 @@ class Resume:
             ledger.check_digest(tree, part)
             return files.read_tree(tree)
         if digest not in (None, ledger.sha256(stored)):
-            damage = f"{self.folder / ledger.LEDGER} is damaged: {key!r} has changed since rlab wrote it"
-            raise FolderError(f"{damage}. {ledger.advice(self.folder)}")
+            damage = f"{self.folder / ledger.LEDGER} is damaged, {key!r} has changed since rlab wrote it"
+            remedy = f"delete {self.part(key)} and {ledger.AGAIN}" if self.part(key).exists() else ledger.ELSEWHERE
+            raise FolderError(f"{damage}: {remedy}")
         with ledger.one_sentence(self.folder):
             return ledger.from_stored(stored)
 
@@ -235,6 +246,10 @@ class Resume:
         """Return the file with a finished step's tensors, or None."""
         rows = self.query_ledger("select part from steps where key = ? and finished = 1 and value is null", key)
         return self._named(key, rows[0][0]) if rows else None
+
+    def file(self, key: str, in_file: bool, digest: str | None) -> Path:
+        """The file of a finished step; `in_file` says whether it holds the step's value."""
+        return self._named(key, digest) if in_file else self.part(key)
 
     def _named(self, key: str, digest: str | None) -> Path:
         part = self.part(key)
@@ -251,7 +266,7 @@ class Resume:
             self.forget()
             self.db, before = ledger.connect(self.folder, write=True), None
         if before is not None:
-            self._check_same(before)
+            self.asked.refuse_other(self.folder, before)
             self.before = before.versions
         with ledger.one_sentence(self.folder):
             self.db.execute("pragma synchronous = full")
@@ -259,21 +274,6 @@ class Resume:
         if before is None:
             versions = json.dumps(ledger.current_versions(), sort_keys=True)
             self.write_ledger("insert into asked values (?, ?)", json.dumps(self.question, sort_keys=True), versions)
-
-    def _check_same(self, begun: ledger.Question) -> None:
-        before, version = begun.values, begun.versions["rlab"]
-        if version.split(".")[:2] != __version__.split(".")[:2]:
-            both = f"was begun by rlab {version}, but this is {__version__}"
-            raise FolderError(f"{self.folder} {both}: continue it with that version, or {_HINT}")
-        mine, theirs = self.question.get("command"), before.get("command")
-        if mine != theirs:
-            raise FolderError(f"{self.folder} belongs to `rlab {theirs}`, not to `rlab {mine}`: {_HINT}")
-        differ = self.asked.differ(before)
-        if lost := self.asked.lost():
-            raise FolderError(f"{self.folder} cannot be resumed, because rlab cannot recognise {lost}: {_HINT}")
-        if differ:
-            what = f"a run of another configuration ({', '.join(differ)} differ{'s' if len(differ) == 1 else ''})"
-            raise FolderError(f"{self.folder} holds {what}: {_HINT}")
 
     def _compare_versions(self) -> None:
         """Say once if other versions or another device go on with the run."""

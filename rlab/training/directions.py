@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from pydantic import Field, model_validator
+from pydantic import Field
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -26,7 +26,7 @@ from rlab.data.batch import Batch
 from rlab.data.kinds import Kind, kind_of
 from rlab.errors import ModelError
 from rlab.filters.palette import unit_scale
-from rlab.policies.belief import BeliefPolicy
+from rlab.policies.belief import Belief
 from rlab.priors.file import read_prior, save_prior
 from rlab.priors.trained import DirectionPrior, TrainedPrior, projection
 from rlab.storage.config import Options, write_config
@@ -169,7 +169,6 @@ def _loss(sampler: EpisodeSampler, moved: Tensor, y: Tensor, shared: float) -> T
     return left.amin(1).mean() + shared * left.mean()
 
 
-_GONE = {"horizon", "success", "patience", "l2_penalties", "validation_l2_penalty"}
 _STATE = "state"  # the step of the ledger that holds where the training stands
 
 
@@ -183,17 +182,6 @@ class PriorOptions(TrainingOptions):
     prior_levels: int = Field(3, ge=1)
     shrink: int = Field(1, ge=1)  # factor by which the prior reduces the input's sides
     prior: PriorConfig = PriorConfig()
-
-    @model_validator(mode="before")
-    @classmethod
-    def _keys_of_0_2(cls, values: Any) -> Any:
-        """Refuse keys of rlab 0.2.0 that a prior does not have."""
-        if isinstance(values, dict):
-            if gone := sorted(_GONE & values.keys()):
-                raise ValueError(f"the key {gone[0]!r} was for agents of rlab 0.2.0, not for priors: leave it out")
-            if "prior_minutes" in values:
-                raise ValueError("the key 'prior_minutes' is now called 'minutes'")
-        return values
 
 
 def train(
@@ -243,7 +231,7 @@ def train(
             train_prior(network, samplers, options.prior, lambda: (time.monotonic() - began) / seconds, note)
             resume.record(_STATE, "", {"done": 1.0, "network": network.state_dict(), "log": list(logger.lines)})
         if done < 1 or not path.exists():
-            policy = BeliefPolicy(prior=TrainedPrior(network.eval()))
+            policy = Belief(prior=TrainedPrior(network.eval()))
             figures = trainer.validate(policy, options.patches[0], victims, validation, options)
             logger.note(figures, seconds)
             save_prior(network, path, trainer.make_card(options, figures))

@@ -40,7 +40,7 @@ def make_environment(
     from rlab.training.environments import GymnasiumEnv
 
     if unknown := sorted(options.keys() - TAKEN):
-        hint = " It is now called 'accept'." if unknown[0] == "keep" else did_you_mean(unknown[0], TAKEN)
+        hint = did_you_mean(unknown[0], TAKEN)
         raise OptionError(f"an environment does not take {unknown[0]!r}.{hint} It takes {', '.join(TAKEN)}")
     declared = check(AttackOptions, {"distance": "l2", **options}, "the environment's options")
     with taken(model, data, limit) as (victim, batch):

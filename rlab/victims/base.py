@@ -96,10 +96,6 @@ class Victim(ABC):
         """Whether the model returns classes without scores."""
         return self.outputs in LABELS
 
-    def count_classes(self, scores: Tensor) -> int:
-        """The number of classes that scores (n, k) are about."""
-        return scores.shape[1]
-
     @property
     def prediction(self) -> Prediction:
         """What the model predicts."""

@@ -40,7 +40,7 @@ def declared(**more: Any) -> dict[str, Any]:
         "chunk": 4,
         "doctor": {"samples": 4},
         "explain": {"methods": ["occlusion", "middle"], "samples": 2, "steps": 4},
-        "benchmark": {"ladder": "times:1.5", "steps": 5, "corruptions": False},
+        "benchmark": {"ladder": "times:1.5", "steps": 5},
         "requirements": REQUIREMENTS,
         **more,
     }

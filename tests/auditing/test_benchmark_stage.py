@@ -18,7 +18,7 @@ def test_a_ladder_of_distances_has_tables_and_a_verdict(tmp_path: Path) -> None:
         data={"path": "demo:digits", "limit": 3},
         doctor=False,
         explain=False,
-        benchmark={"ladder": "l2:0.5,4", "steps": 5, "corruptions": False},
+        benchmark={"ladder": "l2:0.5,4", "steps": 5},
         requirements=[
             {"metric": "accuracy", "level": "l2-0.5", "at_least": 0.1},
             {"metric": "accuracy", "level": "l2-4", "at_most": "90%"},
@@ -44,7 +44,7 @@ def made_before(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_requirements_are_checked_on_an_existing_benchmark(made_before: Path, tmp_path: Path) -> None:
     needs = [{"metric": "accuracy", "level": level, "at_least": "1%"} for level in ("original", "x1.5")]
-    values = declared(benchmark={"folder": str(made_before), "corruptions": False}, explain=False, requirements=needs)
+    values = declared(benchmark={"folder": str(made_before)}, explain=False, requirements=needs)
     before = {path for path in made_before.rglob("*") if "results" not in path.parts}
     audit, watch = watched(values, tmp_path / "out")
     assert audit.stages.rows.model == watch.rows

@@ -21,7 +21,6 @@ from rlab.errors import InputError
 from rlab.filters.base import snr_db
 from rlab.filters.palette import Palette
 from tests.auditing.cases import audit_options, watched
-from tests.command import rlab_command
 
 GROUPS = ("II, III, aVF", "I, aVR, aVL", "V1-V3", "V4-V6")
 RECORDS, TIME = 8, 300
@@ -123,10 +122,9 @@ def test_new_requirements_cost_their_own_queries_and_all_are_counted(tmp_path: P
     assert [verdict.value for verdict in (*first.verdicts, *again.verdicts)] == [0.0, 0.0]
 
 
-def test_a_damaged_file_is_measured_again_after_a_repair(tmp_path: Path) -> None:
+def test_a_deleted_file_is_measured_again(tmp_path: Path) -> None:
     first, _ = watched(declared(tmp_path, "chest", NOISE), tmp_path / "out")
-    (tmp_path / "out" / "detect" / "detection.json").write_text("{")
-    assert rlab_command("repair", tmp_path / "out").code == 0
+    (tmp_path / "out" / "detect" / "detection.json").unlink()
     again, watch = watched(declared(tmp_path, "chest", NOISE), tmp_path / "out")
     assert watch.rows == RECORDS * len(GROUPS)
     assert again.stages.detect == first.stages.detect

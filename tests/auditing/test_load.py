@@ -19,7 +19,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"requirements": []}, "at least 1 item"),
     ({"benchmark": {"ladder": "times:2,1.5"}}, "put the mildest first"),
     ({"benchmark": {"data": "demo:digits"}}, "omit 'benchmark.data'"),
-    ({"explain": {"methods": ["credt"]}}, "Did you mean 'credit'"),
+    ({"explain": {"methods": ["belif"]}}, "Did you mean 'belief'"),
     ({"benchmark": {"models": {"demo-digits": "demo:digits"}}}, "which is the audited model"),
     ({"data": "nowhere/at-all"}, "stopped at loading the data: there is no file or folder"),
     ({"model": "no_such_module:net"}, "stopped at loading the model: "),
@@ -28,7 +28,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"goal": "win"}, "expected a goal like"),
     ({"goal": "below:0.2"}, "set 'benchmark: false'"),
     ({"attack": {"budget": 3}}, "the section 'attack' is gone"),
-    ({"benchmark": {"sets": "agreement"}}, "omit 'sets'"),
+    ({"benchmark": {"sets": "free"}}, "omit 'sets'"),
     ({"benchmark": {"sets": "free"}}, "omit 'sets'"),
     (
         {"explain": False, "requirements": [{"metric": "deletion", "below": 0.5}]},

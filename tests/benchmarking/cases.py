@@ -12,13 +12,14 @@ import torch
 from torch import Tensor, nn
 
 from rlab.benchmarking import Benchmark, make_benchmark
+from rlab.benchmarking.single import FormatName
 from rlab.data.batch import Batch
 from rlab.victims import TorchVictim, Victim
 from tests.helpers import PALETTE, PATCHES, exact_victim, labelled_by, make_batch
 
-FORMATS = {
-    1: ("npz", "wfdb", "webdataset", "parquet"),
-    2: ("npz", "png", "webdataset", "parquet"),
+FORMATS: dict[int, tuple[FormatName, ...]] = {
+    1: ("npz", "wfdb", "parquet"),
+    2: ("npz", "png", "parquet"),
     3: ("npz", "mp4", "frames"),
 }
 PAIRS = [(rank, form) for rank, names in FORMATS.items() for form in names]

@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlab.benchmarking import Benchmark, make_benchmark
+from rlab.benchmarking import Benchmark, verify_benchmark
 from tests.benchmarking.cases import PAIRS, made_once
-from tests.benchmarking.test_ranking import OPTIONS, dark
 
-_LIBRARIES = {"webdataset": "webdataset", "parquet": "datasets", "wfdb": "wfdb", "mp4": "av"}
+_LIBRARIES = {"parquet": "datasets", "wfdb": "wfdb", "mp4": "av"}
 
 
 def run_snippet(benchmark: Benchmark) -> list[tuple[Any, int]]:
@@ -57,28 +56,9 @@ def test_the_snippet_of_the_card_reads_the_set(rank: int, form: str, tmp_path: P
         assert np.allclose(values(x, form, stored.shape[0]), stored.numpy(), atol=1e-6)
 
 
-def test_shards_have_a_fixed_size_and_are_verified_like_any_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    from rlab.benchmarking import verify_benchmark
-    from rlab.benchmarking.formats import WebDataset
-
-    monkeypatch.setattr(WebDataset, "most", 3)
-    options = OPTIONS | {"format": "webdataset", "sets": "free", "ladder": "l2:1"}
-    benchmark = make_benchmark({}, dark(8), tmp_path / "b", **options)
-    shards = sorted(path.name for path in (benchmark.folder / "free").iterdir())
-    assert shards == ["l2-1-000000.tar", "l2-1-000001.tar", "l2-1-000002.tar"]
-    assert verify_benchmark(benchmark).holds
-    (benchmark.folder / "free" / shards[1]).unlink()
-    mismatches = verify_benchmark(benchmark).mismatches
-    assert {each.file.split(" ")[0] for each in mismatches} == {f"free/{shards[1]}"}
-    assert len(mismatches) == 3
-
-
-@pytest.mark.parametrize("form", ["webdataset", "parquet"])
 @pytest.mark.parametrize("content", [b"", b"no such file", b"PAR1" + b"\0" * 600 + b"PAR1"])
-def test_an_invalid_container_is_named(form: str, content: bytes, tmp_path: Path):
-    from rlab.benchmarking import verify_benchmark
-
-    benchmark = made_once(tmp_path, 2, form)
+def test_an_invalid_container_is_named(content: bytes, tmp_path: Path):
+    benchmark = made_once(tmp_path, 2, "parquet")
     rows = benchmark.stored("exact")
     (benchmark.folder / rows[0]["file"]).write_bytes(content)
     mismatches = verify_benchmark(benchmark).mismatches

@@ -69,8 +69,8 @@ def test_python_and_the_command_make_and_grade_the_same(digits: Path, tmp_path: 
     assert made.manifest.hash == Benchmark.load(digits).manifest.hash
     assert (made.folder / "config.yaml").read_text() == (digits / "config.yaml").read_text()
     assert rlab.verify_benchmark(made, trust=True).unasked == ()
-    report = rlab.run_benchmark([made], {"digits": "demo:digits"}, corruptions=False)
-    again = command("run", made.folder, "-m", "other=demo:digits", "--no-corruptions", "--json", "-q")
+    report = rlab.run_benchmark([made], {"digits": "demo:digits"})
+    again = command("run", made.folder, "-m", "other=demo:digits", "--json", "-q")
     assert report.asked["digits"] > 0
     assert json.loads(again.out)["rows"] == {"other": 0}  # known by its weights and options
 
@@ -90,14 +90,14 @@ def test_a_file_of_an_attack_makes_a_benchmark_and_its_victim_is_known_again(
     (tmp_path / "attack.yaml").write_text(yaml.safe_dump(values))
     assert command("make", "--config", "attack.yaml", "--ladder", "flip", "--out", "bench").code == 0
     assert Benchmark.load("bench").victims == ("my_digits-model",)
-    graded = command("run", "bench", "-m", "mine=my_digits:model", "-m", "demo:digits", "--no-corruptions")
+    graded = command("run", "bench", "-m", "mine=my_digits:model", "-m", "demo:digits")
     assert graded.code == 0, graded.err
     report = json.loads((tmp_path / "bench" / "results" / "report" / "report.json").read_text())
     assert {(row["model"], row["own"]) for row in report["transfer"]} == {("mine", True), ("demo-digits", False)}
 
 
 def test_a_missed_requirement_is_exit_code_1(digits: Path):
-    run = command("run", digits, "-m", "digits=demo:digits", "--require", "flip=0.5", "--no-corruptions")
+    run = command("run", digits, "-m", "digits=demo:digits", "--require", "flip=0.5")
     assert run.code == 1
     assert "fails: accuracy of digits at flip" in run.out
 
@@ -154,7 +154,7 @@ def test_a_requirement_about_something_unknown_costs_no_query(tmp_path: Path):
         (absent, f"the filter '{absent}' is in the palette, but it is the main distortion of no file"),
         ("m:flip", "names the model 'm', but the models are d"),
     ):
-        run = command("run", folder, "-m", "d=demo:digits", "--require", f"{name}=0.5", "--no-corruptions")
+        run = command("run", folder, "-m", "d=demo:digits", "--require", f"{name}=0.5")
         assert run.code == 2
         assert sentence in run.err
         assert not (folder / "results").exists()
@@ -171,8 +171,7 @@ def test_the_folder_of_another_command_is_called_that(tmp_path: Path):
 def test_bad_input_to_run_names_the_choices(digits: Path):
     for words, sentence in (
         ((), "at least one model to grade"),
-        (("-m", "d=demo:digits", "--require", "fog=0.5", "--no-corruptions"), "unknown level or distortion 'fog'"),
-        (("-m", "d=demo:digits", "--corruption", "fog_of_war"), "unknown filter 'fog_of_war'"),
+        (("-m", "d=demo:digits", "--require", "fog=0.5"), "unknown level or distortion 'fog'"),
         (("-m", "d=demo:ecg"), "the inputs have 1 channels"),
     ):
         run = command("run", digits, *words)

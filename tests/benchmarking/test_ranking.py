@@ -41,7 +41,7 @@ def sets(tmp_path_factory: pytest.TempPathFactory) -> Benchmark:
 
 
 def test_the_harder_to_flip_ranks_higher_though_its_own_set_goes_farther(sets: Benchmark):
-    report = run_benchmark([sets], {name: brightness(cut) for name, cut in CUTS.items()}, corruptions=False)
+    report = run_benchmark([sets], {name: brightness(cut) for name, cut in CUTS.items()})
     assert [s.model for s in report.standings] == ["strong", "middle", "weak"]
     assert [(s.rank, s.best, s.worst) for s in report.standings] == [(1, 1, 1), (2, 2, 2), (3, 3, 3)]
     medians = [s.flip_distance.value for s in report.standings]
@@ -58,7 +58,7 @@ def test_an_answer_turned_right_never_lowers_a_rank_or_score(sets: Benchmark):
     keys = sorted({key for curve in curves for _, files in curve.files.values() for key, _ in files})
     wrong = {key: int(rng.random() < 0.5) for key in keys}
     mended = {key: 0 if rng.random() < 0.5 else value for key, value in wrong.items()}
-    answers = {name: [Answers(name, of, [], 0)] * len(curves) for name, of in (("a", wrong), ("b", mended))}
+    answers = {name: [Answers(name, of, 0)] * len(curves) for name, of in (("a", wrong), ("b", mended))}
     first, second = ranking(curves, answers, {"a": "", "b": ""}, seed=0)
     assert (first.model, first.best, first.worst) == ("b", 1, 1)
     assert first.area.value > second.area.value
@@ -72,7 +72,7 @@ def test_the_reach_is_the_palettes_and_no_models(sets: Benchmark, tmp_path: Path
     assert f"L2 {own.reach:.4g}" in (own.folder / "README.md").read_text()
     fixed = make_benchmark({"weak": brightness(0.35)}, dark(), tmp_path / "fixed", reach=2.5, **OPTIONS)
     assert Benchmark.load(fixed.folder).reach == 2.5
-    report = run_benchmark([sets, own], {"weak": brightness(0.35)}, corruptions=False)
+    report = run_benchmark([sets, own], {"weak": brightness(0.35)})
     assert {row["reach"] for row in report.areas} == {own.reach}
     assert max(row["l2"] for row in report.curves) == own.reach
 
@@ -84,6 +84,6 @@ def test_sets_share_an_axis_where_they_share_palette_and_samples(sets: Benchmark
     axes = axes_of([*curves_of(sets), *curves_of(few), *curves_of(other)])
     assert [axis.curves for axis in axes] == [(0, 1, 2, 3), (4,)]
     assert [len(axis.samples) for axis in axes] == [4, 8]
-    report = run_benchmark([sets, other], {"weak": brightness(0.35), "strong": brightness(0.6)}, corruptions=False)
+    report = run_benchmark([sets, other], {"weak": brightness(0.35), "strong": brightness(0.6)})
     assert [s.model for s in report.standings] == ["strong", "weak"]
     assert np.isnan(report.standings[0].flip_distance.value)  # no one median of two axes

@@ -23,7 +23,7 @@ READ: list[tuple[dict[str, Any], float, str]] = [
     ({"metric": "median_l2", "class": "V", "at_least": "0.1 mV"}, 0.1, "median l2 for class V at least 0.1 mV"),
     ({"metric": "median_snr", "at_most": "25 dB"}, 25.0, "median snr at most 25 dB"),
     ({"metric": "accuracy", "model": "robust", "level": "x1.5", "at_least": "40%"}, 0.4, "accuracy of robust at x1.5 at least 40%"),
-    ({"metric": "dice", "method": "credit", "above": 0.5}, 0.5, "dice of credit above 0.5"),
+    ({"metric": "dice", "method": "rise", "above": 0.5}, 0.5, "dice of rise above 0.5"),
     ({"metric": "median_l2", "when": "lost by hardening", "at_most": 1}, 1, "median l2 lost by hardening at most 1"),
 ]  # fmt: skip
 INVALID: list[tuple[dict[str, Any], str]] = [
@@ -80,7 +80,7 @@ def test_a_relation_means_what_it_says(relation: str, limit: float, value: float
 def test_the_short_form_is_the_same_requirement() -> None:
     fields = {"metric": "accuracy", "model": "resnet", "level": "flip", "at_least": "0.1"}
     assert parse_requirement("resnet:flip=0.1") == check(Requirement, fields)
-    levels = ("original", "flip", "x1.5", "l2-0.05", "c-0.9", "s3")
+    levels = ("original", "flip", "x1.5", "l2-0.05", "s3")
     assert tuple(parse_requirement(f"{level}=0.1").level for level in levels) == levels
     assert parse_requirement("snow=0.1").distortion == "snow"
     assert parse_requirement("gaussian_blur=50%").distortion == "gaussian_blur"

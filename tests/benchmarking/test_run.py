@@ -23,17 +23,15 @@ from rlab.benchmarking import (
     save_report,
     verify_benchmark,
 )
-from rlab.benchmarking.answers import Answers, apply, corruptions_of, count_rows, strength
+from rlab.benchmarking.answers import Answers, count_rows
 from rlab.benchmarking.folder import Edited
 from rlab.benchmarking.scores import Curve, area_row, curves_of, distance_rows, ranking
 from rlab.benchmarking.tables import report_tables
-from rlab.core import distances
 from rlab.errors import FolderError, InputError, ModelError, OptionError, VictimError
 from rlab.storage.contents import Contents
 from rlab.victims import CallableVictim, Victim
 from tests.benchmarking.cases import Brightness, Case, brightness, made_once, reached
 from tests.helpers import exact_victim
-from tests.noise import write_noise
 
 
 def test_accuracy_is_what_the_files_say(tmp_path: Path):
@@ -84,7 +82,7 @@ def hand_made() -> tuple[Curve, Answers]:
     points = ("original", "flip", "x2")
     curve = Curve("b", "v", "m", points, keys, np.array([0, 0]), l2, files, ("a", "b"), 5.0, ("image",))
     said = {key: int(key[1] == "x2" or (key[1] == "flip" and key[2] == 1)) for row in keys for key in row}
-    return curve, Answers("a", said, [], 0)
+    return curve, Answers("a", said, 0)
 
 
 def test_the_area_by_hand():
@@ -103,7 +101,7 @@ def test_the_area_by_hand():
 
 def test_the_ranking_puts_the_better_model_first_with_its_interval():
     curve, weak = hand_made()
-    best = Answers("best", dict.fromkeys(weak.predicted, 0), [], 0)
+    best = Answers("best", dict.fromkeys(weak.predicted, 0), 0)
     first, second = ranking([curve], {"weak": [weak], "best": [best]}, {"weak": "m", "best": "n"}, seed=0)
     assert (first.model, first.rank, first.best, first.worst) == ("best", 1, 1, 1)
     assert first.area.value == first.area.low == first.area.high == 1
@@ -118,56 +116,21 @@ def test_the_ranking_puts_the_better_model_first_with_its_interval():
 def test_adding_a_model_costs_only_its_own_rows(tmp_path: Path):
     benchmark = made_once(tmp_path)
     one, two = brightness(0.5), brightness(0.45)
-    first = run_benchmark([benchmark], {"one": one}, corruptions=False)
+    first = run_benchmark([benchmark], {"one": one})
     assert first.asked == {"one": count_rows(benchmark)}
     assert sum(one.rows.values()) == count_rows(benchmark) == sum(bool(row["reached"]) for row in benchmark.rows)
     one.rows.clear()
-    both = run_benchmark([benchmark], {"one": one, "two": two}, corruptions=False)
+    both = run_benchmark([benchmark], {"one": one, "two": two})
     assert both.asked == {"one": 0, "two": count_rows(benchmark)}
     assert not one.rows
     assert both.levels[: len(first.levels)] == first.levels
-    again = run_benchmark([benchmark], {"one": one}, corruptions=False, fresh=True)
+    again = run_benchmark([benchmark], {"one": one}, fresh=True)
     assert again.asked["one"] == count_rows(benchmark)
 
 
 def test_a_model_is_known_by_its_weights_not_its_name():
     one, same, other = (Contents.of(brightness(level)).mark() for level in (0.5, 0.5, 0.4))
     assert one == same != other
-
-
-def test_corruptions_are_uniform_and_at_the_sets_mean_l2(tmp_path: Path):
-    benchmark = made_once(tmp_path)
-    report = run_benchmark([benchmark], {"victim": exact_victim(2)})
-    assert {row["corruption"] for row in report.corruptions} == {"gaussian_noise", "dead_pixel"}
-    for row in report.corruptions:
-        if not math.isnan(row["uniform"]):
-            assert row["uniform_l2"] == pytest.approx(row["l2"], rel=0.05)
-        assert row["benchmark"] == 0
-        assert row["clean"] == 1
-    noise = next(each for each in corruptions_of(benchmark) if each.name == "gaussian_noise")
-    x0, seeds = benchmark.read(benchmark.originals()), list(range(6))
-    how = strength(benchmark, noise, x0, seeds, 0.7)
-    x = apply(benchmark, noise, x0, seeds, how["severity"])
-    assert how["near"]
-    assert float(distances.l2(x0, x).mean()) == pytest.approx(0.7, rel=0.01)
-    assert torch.equal(benchmark.format.stored(x), x)
-    assert not strength(benchmark, noise, x0, seeds, 1e6)["near"]
-    named = run_benchmark([benchmark], {"victim": exact_victim(2)}, corruptions=["illuminate"])
-    assert {row["corruption"] for row in named.corruptions} == {"illuminate+", "illuminate-"}
-
-
-def test_recorded_noise_is_a_corruption_like_others(tmp_path: Path):
-    case = Case(1)
-    case.batch = replace(case.batch, rate=360.0)
-    benchmark, noise = case.make(tmp_path / "b"), write_noise(tmp_path)
-    report = run_benchmark([benchmark], {"victim": case.victim}, corruptions=[f"nstdb:{noise}"])
-    assert {row["corruption"] for row in report.corruptions} == {
-        "recorded_baseline_wander",
-        "recorded_electrode_motion",
-    }
-    near = [row for row in report.corruptions if not math.isnan(row["uniform"])]
-    assert [row["uniform_l2"] for row in near] == pytest.approx([row["l2"] for row in near], rel=0.05)
-    assert near
 
 
 def test_an_edited_file_is_never_graded(tmp_path: Path):
@@ -211,11 +174,6 @@ REFUSED: list[tuple[Callable[[Benchmark], object], type[InputError], str]] = [
         "'m' lists the benchmark's classes in another order: list them as 'a, b, c'",
     ),
     (lambda b: run_benchmark([b], {}), OptionError, "at least one benchmark and one model"),
-    (
-        lambda b: run_benchmark([b], {"m": exact_victim(2)}, corruptions=["fog_of_war"]),
-        OptionError,
-        "unknown filter 'fog_of_war'",
-    ),
 ]
 
 
@@ -241,7 +199,7 @@ def test_an_error_names_the_model(tmp_path: Path):
 
 def test_distortions_are_counted_by_their_files(tmp_path: Path):
     benchmark = made_once(tmp_path)
-    report = run_benchmark([benchmark], {"m": exact_victim(2, seed=5)}, corruptions=False)
+    report = run_benchmark([benchmark], {"m": exact_victim(2, seed=5)})
     names = {row["distortion"] for row in report.distortions}
     assert names <= {"gaussian_noise", "dead_pixel"}
     assert sum(row["samples"] for row in report.distortions) == sum(
@@ -250,7 +208,7 @@ def test_distortions_are_counted_by_their_files(tmp_path: Path):
 
 
 def test_requirements_pass_fail_or_are_refused(tmp_path: Path):
-    report = run_benchmark([made_once(tmp_path)], {"m": exact_victim(2)}, corruptions=False)
+    report = run_benchmark([made_once(tmp_path)], {"m": exact_victim(2)})
     wanted = [parse_requirement(text) for text in ("original=1", "flip=0.5", "m:x2=0")]
     assert [each.passed for each in check_requirements(report, wanted)] == [True, False, True]
     some = report.distortions[0]["distortion"]
@@ -278,7 +236,7 @@ def test_a_report_is_saved_as_tables_and_a_picture(tmp_path: Path):
     assert plain["ranking"][0]["rank"] == 1
     assert read_report(folder) == report
     assert {row["model"]: row["own"] for row in plain["transfer"]} == {"victim": True, "m": False}
-    assert len(report_tables(report)) == 6  # ranking, distances, one set, transfer, distortions, corruptions
+    assert len(report_tables(report)) == 5  # ranking, distances, one set, transfer, distortions
     assert all(table.rows for table in report_tables(report))
     with pytest.raises(OptionError):
         report.matrix("x9")
@@ -289,7 +247,7 @@ def test_a_models_own_set_is_marked(tmp_path: Path):
     model = brightness()
     case.batch = replace(case.batch, y=model(case.batch.x).argmax(1))
     benchmark = case.make(tmp_path / "b", victim=model, palette=["illuminate@0.5"], budget=100)
-    report = run_benchmark([benchmark], {"same": brightness(), "other": brightness(0.2)}, corruptions=False)
+    report = run_benchmark([benchmark], {"same": brightness(), "other": brightness(0.2)})
     own = {(row["model"], row["own"]) for row in report.transfer}
     assert own == {("same", True), ("other", False)}
     assert isinstance(model.model, Brightness)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 from PIL import Image
 
 from rlab.benchmarking import Benchmark, verify_benchmark
-from rlab.benchmarking.folder import Edited
+from rlab.benchmarking.folder import MANIFEST, Edited
 from rlab.errors import FolderError, InputError, ModelError, OptionError
 from rlab.storage import files
 from tests.benchmarking.cases import PAIRS, Case, brightness, made_once, reached
@@ -129,3 +130,19 @@ def test_invalid_use_is_refused_in_one_sentence(
 ):
     with pytest.raises(error, match=sentence):
         use(made_once(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("sets", "agreement"), ("ladder", "confidence:0.9,flip"), ("storage", "webdataset")]
+)
+def test_a_set_of_an_unknown_kind_is_refused_with_what_to_do(field: str, value: str, tmp_path: Path):
+    path = made_once(tmp_path).folder / MANIFEST
+    path.write_text(json.dumps(json.loads(path.read_text()) | {field: value}))
+    with pytest.raises(FolderError, match=rf"\({field} is '{value}'\): make the benchmark again, or read it with the"):
+        Benchmark.load(tmp_path / "b")
+
+
+def test_a_manifest_of_0_3_0_is_read(tmp_path: Path):
+    path = made_once(tmp_path).folder / MANIFEST
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"members": [], "reference": ""}))
+    assert verify_benchmark(tmp_path / "b").holds

@@ -1,16 +1,14 @@
-"""Attacks from papers that only the benchmarks have, on linear victims: what they change, their counts and their distances."""
+"""Attacks from papers on few pixels, on clips, by labels and by a process: what they change, and their distances."""
 
 from __future__ import annotations
 
-import pytest
 import torch
 from torch import Tensor, nn
 
-from benchmarks.peers.attacks import MORE
 from benchmarks.peers.sparse import divisor
 from rlab.data.batch import Batch
 from rlab.victims.torch_module import TorchVictim
-from tests.comparison.linear import Linear, attack, boundaries, contender, greys
+from tests.benchmarks.linear import Linear, attack, boundaries, contender, greys
 
 
 class Watching(Linear):
@@ -23,20 +21,6 @@ class Watching(Linear):
     def forward(self, x: Tensor) -> Tensor:
         self.rows.append(x.detach().clone())
         return super().forward(x)
-
-
-@pytest.mark.parametrize("reduce", [False, True])
-@pytest.mark.parametrize("spec", sorted(MORE.keys() - {"geo_trap"}))
-def test_every_row_is_counted_and_none_beyond_the_budget(spec: str, reduce: bool) -> None:
-    model, budget = Linear(margin=0.8), 9
-    victim = TorchVictim(model, outputs="logits")
-    result = contender(spec, Linear(margin=0.8, seed=3), Linear(margin=0.8), reduce=reduce)(victim, greys(), budget, 0)
-    assert result.rows == victim.rows.total() == model.seen
-    assert int(result.queries.sum()) == victim.rows["search"] + victim.rows["cleanup"]
-    assert int(result.queries.max()) <= budget - 1  # the last one is for the verification
-    assert victim.rows["verify"] == int(result.succeeded.sum())
-    alone = contender(spec, Linear(margin=0.8, seed=3), Linear(margin=0.8), reduce=reduce)(victim, greys(1), budget, 0)
-    assert alone.queries[0] == result.queries[0]  # samples do not depend on each other
 
 
 def test_sparse_rs_changes_so_many_pixels_to_corners_and_never_gets_worse() -> None:

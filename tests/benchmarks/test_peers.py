@@ -11,7 +11,7 @@ import pytest
 from benchmarks.attacks import SURROGATES, flipped, median, tails
 from benchmarks.labels import cases as labels
 from benchmarks.peers import run as peers
-from benchmarks.peers.attacks import MORE
+from benchmarks.peers.attacks import STRENGTHS
 from benchmarks.peers.cases import (
     CASES,
     CLIP_SURROGATES,
@@ -24,7 +24,6 @@ from benchmarks.peers.cases import (
     TABLES,
 )  # fmt: skip
 from benchmarks.raw import Curves, Origin, Raw, Store, from_curves
-from rlab.comparison import NAMES
 from rlab.core.trace import Improvements
 
 FAR: Improvements = ((1, 2.0), (4, 1.0))  # of an image: 2 with the first query, 1 with the fourth
@@ -74,7 +73,7 @@ def test_rows_have_names_of_their_own_and_know_their_attacks() -> None:
         assert len({row.file(victim, 0) for row in rows}) == len(rows)
     known = {re.split("[@ ,]", row.name)[0] for rows in held.values() for row in rows}
     known |= set(labels.ROWS)
-    assert known >= NAMES.keys() | MORE.keys()  # every attack from a paper has its row
+    assert known >= STRENGTHS.keys()  # every attack from a paper has its row
     assert not set(CASES) & {*SURROGATES, *CLIP_SURROGATES}
     assert not any(victim in surrogates for victim, surrogates in PHOTO_SURROGATES.items())
     assert all(len({row.budget for row in rows}) == 1 for each in tables.values() for rows in each.values())

@@ -24,7 +24,7 @@ DIGITS = ["demo:digits", "demo:digits", "--limit", 3]
 ATTACK = [*DIGITS, "--budget", 20]
 MAKE = ["benchmark", "make", *DIGITS, "--patch", 2, "--ladder", "times:1.5", "--steps", 5, "--budget", 60]
 EXPLAIN = ["explain", *DIGITS, "--compare", "--steps", 4, "--pictures", 0]
-EXPLAIN += ["--method", "occlusion,gradcam,credit(sets=20,episodes=1)"]
+EXPLAIN += ["--method", "occlusion,gradcam,rise(masks=20)"]
 HARDEN = ["harden", *DIGITS[:2], "--limit", 20, "--budget", 12, "--epochs", 1, "--adversary-budget", 4]
 AUDIT = ["audit", "audit.yaml"]
 
@@ -104,7 +104,7 @@ def test_a_benchmark_is_made_and_run_within_what_was_told() -> None:
 
 def test_explanations_stay_within_what_was_told() -> None:
     plan = plan_of(*EXPLAIN)
-    assert set(plan["rows"]) == {"occlusion", "gradcam", "credit"}
+    assert set(plan["rows"]) == {"occlusion", "gradcam", "rise"}
     assert 3 < rows_of(*EXPLAIN) <= plan["rows_at_most"]
 
 

@@ -21,6 +21,7 @@ from rlab.hardening.pages import COLUMNS
 from rlab.present.table import Cells, Table, TerminalTable, terminal, text
 from rlab.results.tables import summary_table
 from tests.command import rlab_command
+from tests.comparison.planted import PLANTED, plant
 from tests.results.plots.fixtures import CASES, make_result
 
 WIDTH = 80
@@ -33,13 +34,13 @@ COMMANDS: dict[str, tuple[object, ...]] = {
     "examples": (),
     "doctor": (*DIGITS, "--samples", 2),
     "corrupt": (*DIGITS, "--kinds", "fog,elastic_transform", "--extra"),
-    "compare": (*DIGITS, "--budget", 20, "--attacks", "square_min"),
+    "compare": (*DIGITS, "--budget", 20, "--attacks", PLANTED),
     "explain": (*DIGITS, "--compare", "--method", "middle,occlusion,rise(masks=8)", "--steps", 4),
 }
 WHOLE = {
     "doctor": ["filter:gaussian_noise", "normalisation"],
     "agents": ["signals"],
-    "compare": ["square_min"],
+    "compare": [PLANTED],
     "corrupt": ["elastic_transform"],
 }  # no table goes on in a second one, and these names stay in one line
 IN_SEQUENCE = {"attack", "show", "report", "benchmark"}
@@ -85,6 +86,7 @@ def tables(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[TerminalTabl
     """The tables that commands print in a terminal of 80 columns."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(out, "width", WIDTH)
+    plant(monkeypatch)
     recorded: list[TerminalTable] = []
     show = out.print
 

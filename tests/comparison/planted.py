@@ -5,11 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import pytest
 import torch
 from torch import Tensor, nn
 
 import rlab
-from rlab.comparison import AttackOutcome, Contender
+from rlab.comparison import ATTACKS, AttackOutcome, Contender
+from rlab.comparison.libraries import LibraryAttack
+from rlab.comparison.recorder import QueryRecorder
 from rlab.data.batch import Batch
 from rlab.progress import Progress, quiet
 from rlab.victims.torch_module import TorchVictim
@@ -57,3 +60,23 @@ class Fixed(Contender):
     ) -> AttackOutcome:
         self.calls += 1
         return self.known
+
+
+PLANTED = "art:planted"  # an attack of another library
+
+
+def noise(recorder: QueryRecorder, strength: float, seed: int) -> None:
+    """One query after the other, until the recorder has enough."""
+    while True:
+        recorder((recorder.x + strength * torch.randn_like(recorder.x)).clamp(0, 1))
+
+
+def own_noise(recorder: QueryRecorder, rows: Tensor) -> None:
+    """The same as a function of a user."""
+    noise(recorder, 1.0, 0)
+
+
+def plant(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Add an attack to those of a library, which is then not needed."""
+    monkeypatch.setitem(ATTACKS, PLANTED, LibraryAttack(noise, 1.0))
+    monkeypatch.setattr("rlab.comparison.libraries.load_library", lambda library: None)

@@ -31,7 +31,7 @@ from rlab.runs.options import AttackOptions, RunOptions
 from rlab.victims.torch_module import TorchVictim
 from rlab.victims.zoo import demo_victim
 from tests.command import rlab_command
-from tests.comparison.planted import Brightness, Fixed, bright, greys, outcome
+from tests.comparison.planted import PLANTED, Brightness, Fixed, bright, greys, outcome, plant
 
 BUDGET = 60
 COMPARE = ["compare", "demo:digits", "demo:digits", "--limit", 5, "--budget", BUDGET]
@@ -199,6 +199,16 @@ def test_what_changed_is_never_read_back(changed: Any, tmp_path: Path) -> None:
     assert len(calls) == 2
 
 
+def test_policies_say_what_they_need() -> None:
+    options = {"palette": ["illuminate@0.3"], "policies": "auto,random", "surrogate": (Brightness(),)}
+    contenders = CompareOptions.model_validate({"model": "a", "data": "b"} | options).contenders()
+    assert {name: contender.needs for name, contender in contenders.items()} == {
+        "auto": ("scores", "surrogates' gradients", "a palette"),
+        "random": ("scores", "a palette"),
+    }
+    assert "a trained prior if one ships" in PolicyContender(AttackOptions()).needs
+
+
 def test_names_become_contenders() -> None:
     digits = rlab.load("demo:digits")[:8]
     assert CompareOptions.model_validate(FILE).build(digits) == RunOptions.model_validate(FILE).build(digits)
@@ -220,9 +230,9 @@ def test_names_become_contenders() -> None:
         (greys(0.1), {**RANDOM, "policies": ()}, OptionError, "at least one attack"),
         (greys(0.6), RANDOM, ModelError, "rlab doctor"),
         (greys(0.1), {**RANDOM, "policies": "rando"}, InputError, "unknown policy"),
-        (greys(0.1), {**RANDOM, "attacks": "bases", "goal": "targeted:1"}, OptionError, "attacks or the goal"),
-        (greys(0.1), {**RANDOM, "attacks": "bases", "distance": "linf"}, OptionError, "attacks or the distance"),
-        (greys(0.1), {**RANDOM, "attacks": "basis"}, OptionError, "Did you mean 'bases'"),
+        (greys(0.1), {**RANDOM, "attacks": "art:simba", "goal": "targeted:1"}, OptionError, "attacks or the goal"),
+        (greys(0.1), {**RANDOM, "attacks": "art:simba", "distance": "linf"}, OptionError, "attacks or the distance"),
+        (greys(0.1), {**RANDOM, "attacks": "art:simbo"}, OptionError, "Did you mean 'art:simba'"),
     ],
 )
 def test_comparisons_that_are_refused(data: Batch, options: Any, error: type[Exception], words: str) -> None:
@@ -230,31 +240,33 @@ def test_comparisons_that_are_refused(data: Batch, options: Any, error: type[Exc
         rlab.compare(bright(), data, **options)
 
 
-def test_the_command(tmp_path: Path) -> None:
+def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    offered = list(ATTACKS)
+    plant(monkeypatch)
     run = rlab_command(
-        *COMPARE, "--policies", "random,square", "--attacks", "square_min@1 square_min@4", "--out", tmp_path / "out"
+        *COMPARE, "--policies", "random,square", "--attacks", f"{PLANTED}@1 {PLANTED}@4", "--out", tmp_path / "out"
     )
     assert run.code == 0, run.err
-    for words in ("random", "square_min@4", "success", "median L2", "the whole budget", "at most half flipped"):
+    for words in ("random", f"{PLANTED}@4", "success", "median L2", "the whole budget", "at most half flipped"):
         assert words in " ".join(run.out.split())
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
         "curves.png", "ledger.sqlite", "report.html", "samples.csv", "samples.parquet",
     ]  # fmt: skip
     help_ = rlab_command("compare", "--help").out
-    assert all(name in help_ for name in ATTACKS)
+    assert all(name in help_ for name in offered)
 
 
 def test_on_free_pixels_auto_is_the_only_policy_by_default(tmp_path: Path) -> None:
     words = ["--limit", 2, "--budget", 8, "--palette", "pixels"]
-    run = rlab_command(*COMPARE[:3], *words, "--attacks", "square_min", "--out", tmp_path / "free", "--json", "-q")
+    run = rlab_command(
+        *COMPARE[:3], *words, "--attacks", f"{__name__}:lighten", "--out", tmp_path / "free", "--json", "-q"
+    )
     assert run.code == 0, run.err
-    assert list(json.loads(run.out)["attacks"]) == ["auto", "square_min"]
+    assert list(json.loads(run.out)["attacks"]) == ["auto", f"{__name__}:lighten"]
     assert rlab_command(*COMPARE[:3], *words, "--policies", "auto,square").code == 2
 
 
-@pytest.mark.parametrize(
-    ("attack", "words"), [("foolbox:blur", "foolbox"), ("gfcs", "--surrogate"), ("pgd", "unknown")]
-)
+@pytest.mark.parametrize(("attack", "words"), [("foolbox:blur", "foolbox"), ("pgd", "unknown")])
 def test_an_attack_that_cannot_run_is_refused_before_the_first_query(attack: str, words: str, tmp_path: Path) -> None:
     with (
         mock.patch.dict(sys.modules, {"foolbox": None, "foolbox.models.pytorch": None}),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sized
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 import rlab
-from rlab.comparison import ATTACKS
+from rlab.comparison import ATTACKS, parse_library
 from rlab.comparison.recorder import Decided, QueryRecorder, run_recorded
 from rlab.core.rng import sample_seeds, seeded_globals
 from rlab.data.batch import Batch
@@ -22,7 +23,6 @@ from rlab.progress import ProgressState
 from rlab.victims.torch_module import TorchVictim
 from rlab.victims.zoo import demo_victim
 from tests.comparison import planted
-from tests.comparison.linear import contender
 from tests.comparison.planted import Brightness, greys
 
 BUDGET = 60
@@ -96,6 +96,17 @@ def test_one_call_of_many_rows_is_cut_at_the_budget(bright: TorchVictim) -> None
     assert not result.succeeded.any()
 
 
+def test_rows_of_one_sample_in_one_call_stop_at_its_budget(bright: TorchVictim) -> None:
+    def run(recorder: QueryRecorder, rows: Tensor) -> None:
+        samples = torch.tensor([1, 0, 1, 1, 0, 1])
+        scores = recorder.ask(recorder.x[samples], samples)
+        assert scores.isnan().any(1).tolist() == [False, False, False, True, False, True]
+
+    result = run_recorded(bright, greys(0.1, 0.2), 4, run, together=2)
+    assert result.queries.tolist() == [3, 3]
+    assert bright.rows["search"] == 6
+
+
 def test_an_attack_that_gives_up_early_is_a_failure(bright: TorchVictim) -> None:
     result = run_recorded(bright, greys(0.1), 50, lambda ask, rows: ask(ask.x))
     assert result.queries.tolist() == [2]
@@ -160,7 +171,7 @@ class Scale(nn.Module):
 def test_every_library_attack_counts_its_rows(name: str, digits: Batch) -> None:
     pytest.importorskip(name.split(":")[0])
     victim = demo_victim("digits")
-    result = contender(name)(victim, digits[:3], BUDGET, 0)
+    result = parse_library(name)(victim, digits[:3], BUDGET, 0)
     assert result.rows == sum(victim.rows.values())
     assert int(result.queries.sum()) == victim.rows["search"]
     assert int(result.queries.max()) <= BUDGET
@@ -170,7 +181,7 @@ def test_every_library_attack_counts_its_rows(name: str, digits: Batch) -> None:
 def test_square_at_once_counts_what_the_library_counts(digits: Batch) -> None:
     torchattacks = pytest.importorskip("torchattacks")
     victim = demo_victim("digits")
-    result = contender("torchattacks:square@1")(victim, digits, BUDGET + 2, 3)
+    result = parse_library("torchattacks:square@1")(victim, digits, BUDGET + 2, 3)
 
     class Plain(nn.Module):
         def __init__(self) -> None:
@@ -197,7 +208,7 @@ def test_square_at_once_counts_what_the_library_counts(digits: Batch) -> None:
 def test_a_library_that_fails_is_named(digits: Batch) -> None:
     pytest.importorskip("art")
     with pytest.raises(DataError, match=r"art:square failed on inputs of shape \(1, 1, 8, 8\)"):
-        contender("art:square")(demo_victim("digits"), digits[:1], BUDGET, 0)  # needs larger images
+        parse_library("art:square")(demo_victim("digits"), digits[:1], BUDGET, 0)  # needs larger images
 
 
 def test_seeds_are_the_librarys_own(digits: Batch) -> None:
@@ -206,7 +217,7 @@ def test_seeds_are_the_librarys_own(digits: Batch) -> None:
     torch.manual_seed(5)
     np.random.seed(5)
     before = torch.get_rng_state(), np.random.get_state(legacy=False)["state"]["key"].tolist()
-    runs = [contender("foolbox:gaussian_noise@2")(victim, digits, BUDGET, 1) for _ in "ab"]
+    runs = [parse_library("foolbox:gaussian_noise@2")(victim, digits, BUDGET, 1) for _ in "ab"]
     assert runs[0].queries.tolist() == runs[1].queries.tolist()
     assert torch.equal(before[0], torch.get_rng_state())
     assert before[1] == np.random.get_state(legacy=False)["state"]["key"].tolist()
@@ -220,9 +231,23 @@ def test_seeds_are_the_librarys_own(digits: Batch) -> None:
         ("torchattacks:square@-1", "strength above 0"),
         ("torchattacks:square@nan", "strength above 0"),
         ("foolbox:blur@3", "finds its own strength"),
-        ("pgd", "unknown attack"),
+        ("pgd", "unknown attack 'pgd'.* and functions of yours as my_module:my_attack"),
     ],
 )
 def test_names_that_are_refused(spec: str, says: str) -> None:
     with pytest.raises(OptionError, match=says):
-        contender(spec)
+        parse_library(spec)
+
+
+def test_attacks_of_libraries_say_what_they_need() -> None:
+    assert parse_library("art:simba", reduce=True).needs == ("scores", "free pixels", "reduced by bisection")
+    assert parse_library("foolbox:boundary", reduce=True).needs == ("labels", "free pixels")  # it goes on itself
+    assert parse_library("foolbox:blur").needs == ("labels", "free pixels")
+
+
+@pytest.mark.parametrize("data", [rlab.load("demo:ecg", limit=2), replace(greys(0.1), bounds=(-math.inf, math.inf))])
+def test_attacks_of_libraries_need_bounded_images(data: Batch) -> None:
+    victim = planted.bright()
+    with pytest.raises(DataError, match="images with bounds"):
+        parse_library("art:simba")(victim, data, 10, 0)
+    assert victim.rows.total() == 0

@@ -8,25 +8,24 @@ from safetensors.torch import load_file
 
 import rlab
 from rlab.data.batch import Batch
-from rlab.errors import DataError, InputError
+from rlab.errors import DataError
 from rlab.explanation.files import read_inputs
 from rlab.explanation.options import COMPARED, COMPARED_LAYERS, ExplainOptions, read_masks
 from rlab.explanation.run import MinimalMask
 from rlab.runs.options import RunOptions, make_attack
-from rlab.storage.config import check
 from rlab.storage.files import read_csv
 from tests.command import rlab_command
 
 
 @pytest.mark.parametrize("kind", ["ecg", "digits", "clips"])
 def test_maps_arrays_and_pictures(kind, tmp_path):
-    words = ["--limit", 2, "--method", f"credit(sets=12,episodes={int(kind != 'clips')})", "--pictures", 1]
+    words = ["--limit", 2, "--method", "rise(masks=12)", "--pictures", 1]
     result = rlab_command("explain", f"demo:{kind}", f"demo:{kind}", *words, "--out", tmp_path / "out")
     assert result.code == 0, result.err
-    stored = load_file(tmp_path / "out" / "credit.safetensors")
+    stored = load_file(tmp_path / "out" / "rise.safetensors")
     batch = rlab.load(f"demo:{kind}", limit=2)
     assert stored["maps"].shape == stored["mask"].shape == (2, *batch.size)
-    with np.load(tmp_path / "out" / "credit.npz", allow_pickle=False) as arrays:
+    with np.load(tmp_path / "out" / "rise.npz", allow_pickle=False) as arrays:
         assert tuple(arrays["ids"]) == batch.ids
         assert (arrays["mask"] == stored["mask"].numpy()).all()
     suffixes = sorted(path.suffix for path in (tmp_path / "out" / "pictures").iterdir())
@@ -34,7 +33,7 @@ def test_maps_arrays_and_pictures(kind, tmp_path):
     for path in (tmp_path / "out" / "pictures").iterdir():
         shown = Image.open(path)
         assert np.asarray(shown.convert("RGB")).std() > 5  # not blank
-    (row, *_) = read_csv(tmp_path / "out" / "credit_by_class.csv")
+    (row, *_) = read_csv(tmp_path / "out" / "rise_by_class.csv")
     assert 0 < float(row["probability"]) <= 1
     page = (tmp_path / "out" / "report.html").read_text()
     assert row["class"] in page
@@ -128,8 +127,8 @@ def test_python_stores_what_the_command_stores(compare, tmp_path):
         (["--class", "99"], "class 99 is not one of the model's"),
         (["--masks", "nowhere"], "there is no folder 'nowhere'"),
         (["--mask-values", "1"], "add --masks"),
-        (["--method", "instant"], "was removed: use 'belief'"),
-        (["--compare", "--method", "mask"], "no longer scored"),
+        (["--method", "hsic"], "unknown method 'hsic'"),
+        (["--compare", "--method", "mask"], "cannot be scored"),
     ],
 )
 def test_bad_input_is_one_sentence(arguments, why, tmp_path):
@@ -184,16 +183,14 @@ def test_a_file_of_an_attack_builds_the_same_attack():
     (mask,) = options.model_copy(update={"method": ("mask",)}).methods()
     assert isinstance(mask, MinimalMask)
     assert mask.attack == options.attack_options()
-    with pytest.raises(InputError, match="'agent' was removed"):
-        check(ExplainOptions, FILE | {"agent": "a.safetensors"})
 
 
 def test_options_of_an_explanation():
     options = ExplainOptions.model_validate(
-        FILE | {"class": 3, "mask_values": "1,3", "method": "credit,rise(masks=10, cells=3)"}
+        FILE | {"class": 3, "mask_values": "1,3", "method": "occlusion,rise(masks=10, cells=3)"}
     )
     assert (options.label, options.mask_values) == (3, (1, 3))
-    assert [method.name for method in options.methods()] == ["credit", "rise"]
+    assert [method.name for method in options.methods()] == ["occlusion", "rise"]
     labels = options.labels(rlab.load("demo:digits", limit=2))
     assert labels is not None
     assert labels.tolist() == [3, 3]

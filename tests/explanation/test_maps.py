@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from skimage.filters import threshold_otsu
 
 from rlab.errors import OptionError
-from rlab.explanation.credit import deal
+from rlab.explanation.erasing import deal
 from rlab.explanation.maps import (
     conjugate_gradients,
     even_grid,
@@ -93,7 +93,7 @@ def test_conjugate_gradients_solve():
     torch.testing.assert_close(solved @ a, b)
 
 
-def test_the_map_of_credit_keeps_values_and_follows_credit():
+def test_a_dealt_map_keeps_values_and_follows_credit():
     cover, credit = torch.rand(2, 5, 5), torch.zeros(2, 5, 5)
     credit[:, 4, 4], credit[:, 0, 0] = 1.0, 0.5
     dealt = deal(cover, credit)

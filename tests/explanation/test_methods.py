@@ -10,8 +10,6 @@ from rlab.data.batch import Batch
 from rlab.data.load import load
 from rlab.errors import DataError, InputError, ModelError, OptionError
 from rlab.explanation.base import ExplanationTask
-from rlab.explanation.black_box import hsic, total_sobol
-from rlab.explanation.credit import Credit
 from rlab.explanation.explanation import Explanation
 from rlab.explanation.maps import resize
 from rlab.explanation.run import METHODS, MinimalMask, explain_batch, parse_method, parse_methods
@@ -27,18 +25,14 @@ from rlab.victims.zoo import demo_victim
 from tests.helpers import CHANNELS, RANKS, SIZES
 
 SIZE = {1: (48,), 2: (24, 24), 3: (6, 16, 16)}
-PEERS = ["sobol", "hsic", "kernel_shap", "lime"]
+PEERS = ["kernel_shap", "lime"]
 SPECS = [
-    "sobol(samples=6, along=4)",
-    "hsic(masks=200, along=4)",
     "kernel_shap(samples=150, along=4)",
     "lime(samples=150, along=4)",
-    "credit(sets=60, episodes=1, width=4, steps=4)",
     "mask(policy='square', patch=4, budget=150)",
     "rise(masks=200, cells=5)",
     "drise(masks=200, cells=5)",
     "occlusion(along=8)",
-    "captum_occlusion(along=8)",
 ]
 SMALL = {method.name: method for method in parse_methods(SPECS)}
 WHITE = ["gradcam", "gradcam++", "ablationcam", "scorecam", "integrated_gradients"]
@@ -114,16 +108,10 @@ def test_counts_what_the_victim_counts_and_repeats_itself(name):
     assert torch.equal(first.mask, again.mask)
 
 
-@pytest.mark.parametrize("spec", [SMALL["credit"], "belief(queries=131)"])
-def test_a_sample_does_not_depend_on_its_batch(spec):
+def test_a_sample_does_not_depend_on_its_batch():
     victim, batch = case(2, n=3)
-    together, alone = (parse_method(spec)(victim, some) for some in (batch, batch[[0]]))
+    together, alone = (parse_method("belief(queries=131)")(victim, some) for some in (batch, batch[[0]]))
     torch.testing.assert_close(together.maps[:1], alone.maps, rtol=1e-3, atol=1e-3)
-
-
-def test_credit_stays_within_a_fifth_of_rise():
-    victim, batch = case(2, n=1)
-    assert int(Credit()(victim, batch).queries.max()) <= 1600
 
 
 @pytest.mark.parametrize("rank", RANKS)
@@ -205,9 +193,8 @@ BLACK_BOX = CallableVictim(lambda x: x.reshape(len(x), -1)[:, :3], outputs="logi
     ("call", "error", "words"),
     [
         (lambda: parse_method("gradcan"), OptionError, "Did you mean 'gradcam'"),
-        (lambda: parse_method("instant(policy='random')"), OptionError, "was removed: use 'belief'"),
-        (lambda: parse_methods(["belief,mask"], scored=True), OptionError, "'mask' is no longer scored"),
-        (lambda: judged("mask"), OptionError, "'mask' is no longer scored"),
+        (lambda: parse_methods(["belief,mask"], scored=True), OptionError, "'mask' cannot be scored"),
+        (lambda: judged("mask"), OptionError, "'mask' cannot be scored"),
         (judged, OptionError, "at least one method"),
         (lambda: parse_methods(["rise,rise(masks=3)"]), OptionError, "'rise' is named twice"),
         (lambda: parse_method("rise(maskz=3)"), InputError, "does not take the options maskz"),
@@ -215,14 +202,17 @@ BLACK_BOX = CallableVictim(lambda x: x.reshape(len(x), -1)[:, :3], outputs="logi
         (lambda: parse_method("("), InputError, "expected a method like"),
         (lambda: parse_method("rise(chance=1.0)"), OptionError, "above 0 and below 1"),
         (lambda: parse_method("rise(masks=0)"), OptionError, "from 1 to 1,000,000"),
-        (lambda: parse_method("credit(sets=2)"), OptionError, "at least 6 sets"),
         (lambda: parse_method("mask(bugdet=3)"), InputError, "Did you mean 'budget'"),
         (lambda: parse_method("belief(q=3)"), InputError, "does not take the options q"),
         (lambda: parse_method("belief(candidates=0)"), OptionError, "from 1 to 1,000,000"),
         (lambda: parse_method("belief(queries=3)")(*case(2, n=1)), OptionError, "at least 129 queries"),
         (lambda: parse_method("belief(remove='nothing')")(*case(2, n=1)), InputError, "unknown filter 'nothing'"),
-        (lambda: Credit(blank="illuminate@0.2")(*case(2, n=1)), OptionError, "one filter at one severity"),
-        (lambda: unpredicted("credit", [0, 2]), OptionError, r"not predicted for 1 of 2 samples, first '1'"),
+        (
+            lambda: parse_method("rise(remove='illuminate@0.2')")(*case(2, n=1)),
+            OptionError,
+            "one filter at one severity",
+        ),
+        (lambda: unpredicted("mask", [0, 2]), OptionError, r"not predicted for 1 of 2 samples, first '1'"),
         (lambda: unpredicted("middle", [0, 7]), OptionError, r"class 7 is not one of the model's 0..2"),
         (lambda: unpredicted("middle", [[0], [0]]), DataError, "one class to explain for each of 2 samples"),
         (lambda: of_layers(FLAT), ModelError, "need a convolution"),
@@ -242,8 +232,8 @@ def test_any_class_can_be_explained_without_a_flip_and_the_default_is_the_predic
 
 
 def test_methods_by_name():
-    listed = parse_methods(["credit,rise(masks=10, cells=3)", "gradcam"])
-    assert [method.name for method in listed] == ["credit", "rise", "gradcam"]
+    listed = parse_methods(["occlusion,rise(masks=10, cells=3)", "gradcam"])
+    assert [method.name for method in listed] == ["occlusion", "rise", "gradcam"]
     assert {*SMALL, *WHITE, "belief", "middle", "waves"} == set(METHODS)
 
 
@@ -271,31 +261,6 @@ def test_a_policy_that_continues_after_the_flip_finds_a_smaller_mask(policy):
     assert int(explanation.queries.sum()) == sum(victim.rows.values())
     first = parse_method(f"mask(policy='{policy}', patch=4, budget=60, until='flip')")(victim, batch)
     assert (explanation.mask.flatten(1).sum(1) <= first.mask.flatten(1).sum(1)).all()
-
-
-def indices(function, patches, samples=20000):
-    draw = torch.rand(2, samples, patches, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    swapped = draw[:1].repeat(patches, 1, 1)
-    for i in range(patches):
-        swapped[i, :, i] = draw[1, :, i]
-    return total_sobol(function(draw[0]), function(swapped))
-
-
-def test_total_sobol_of_a_sum_and_of_a_product():
-    found = indices(lambda x: 3 * x[..., 0] + x[..., 1], 3)
-    torch.testing.assert_close(found, torch.tensor([0.9, 0.1, 0.0], dtype=torch.float64), atol=0.02, rtol=0)
-    # centred factors: all of the variance needs both
-    found = indices(lambda x: (x[..., 0] - 0.5) * (x[..., 1] - 0.5), 3)
-    torch.testing.assert_close(found, torch.tensor([1.0, 1.0, 0.0], dtype=torch.float64), atol=0.04, rtol=0)
-
-
-def test_hsic_is_zero_where_nothing_depends_and_orders_what_does():
-    masks = (torch.rand(600, 4, generator=torch.Generator().manual_seed(0)) < 0.5).float()
-    found = hsic(masks, masks[:, 0] + 0.4 * masks[:, 1])
-    assert found[0] > 2 * found[1] > 8 * found[2:].max()
-    assert hsic(masks[:4, :1] * 0 + torch.tensor([[0.0], [0.0], [1.0], [1.0]]), torch.tensor([0.0, 0.0, 1.0, 1.0])) == (
-        pytest.approx(0.25 * (1 - torch.exp(torch.tensor(-0.5)).item()))
-    )
 
 
 @pytest.mark.parametrize("name", ["mask", "belief"])

@@ -61,7 +61,7 @@ def test_a_copied_folder_without_a_ledger_is_known_by_its_files(command: str, na
 
 def test_the_table_has_a_row_for_each_finished_folder_and_every_function_exists() -> None:
     assert [kind.command for kind in KINDS] == [command for command, _ in WRITTEN]
-    for name in {name for kind in KINDS for name in (kind.page, kind.record, kind.figures, kind.mend) if name}:
+    for name in {name for kind in KINDS for name in (kind.page, kind.record, kind.figures) if name}:
         assert callable(resolve_name(name))
 
 

@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 
 from rlab.errors import InputError, ModelError
 from rlab.policies import load_policy, parse_policy
-from rlab.policies.belief import BeliefPolicy
+from rlab.policies.belief import Belief
 from rlab.priors.file import read_prior, save_prior
 from rlab.priors.trained import DirectionPrior
 
@@ -29,7 +29,7 @@ def test_a_prior_file_round_trip_by_name(tmp_path: Path) -> None:
     for name, value in network.state_dict().items():
         assert torch.equal(value.half().float(), back.network.state_dict()[name])
     policy = parse_policy(f"{path}(bold=2)")
-    assert isinstance(policy, BeliefPolicy)
+    assert isinstance(policy, Belief)
     assert (policy.bold, str(policy)) == (2, "belief with prior mine")
     for wrong in ("most=2", "prior='none'"):
         with pytest.raises(InputError, match="does not take the options"):

@@ -14,7 +14,7 @@ from rlab.data.batch import Batch
 from rlab.errors import InputError
 from rlab.policies import auto, parse_policy
 from rlab.policies.auto import SMALL, ShippedPrior, card, fitting, is_auto, shipped, shipped_prior
-from rlab.policies.belief import BeliefPolicy
+from rlab.policies.belief import Belief
 from rlab.priors.base import NoPrior
 from rlab.priors.file import save_prior
 from rlab.priors.trained import DirectionPrior, TrainedPrior
@@ -104,14 +104,14 @@ def test_auto_attacks_as_the_belief_with_the_prior_it_stands_for(assets: Path) -
         assert torch.equal(results[0].assignment, result.assignment)
         assert torch.equal(results[0].queries, result.queries)
     without = make_attack(case.batch, policy="belief(prior='none')", **options).policy
-    assert isinstance(without, BeliefPolicy)
+    assert isinstance(without, Belief)
     assert isinstance(without.prior, NoPrior)
 
 
 def test_auto_takes_the_options_of_whom_it_stands_for(assets: Path) -> None:
     ship(assets, "images")
     policy = parse_policy("auto(temperature=0.1, rivals=3)")
-    assert isinstance(policy, BeliefPolicy)
+    assert isinstance(policy, Belief)
     assert is_auto(policy)
     assert (policy.temperature, policy.rivals) == (0.1, 3)
     assert not is_auto(parse_policy("belief(prior='trained')"))
@@ -156,7 +156,7 @@ def test_auto_finds_a_planted_weak_patch(name: str) -> None:
     batch = Batch(x=x, y=torch.zeros(2, dtype=torch.int64))
     victim = PlantedVictim(grid, len(grid) // 2)
     attack = make_attack(batch, palette=PALETTE, patch=PATCH[name], policy="auto", budget=BUDGET[name])
-    assert isinstance(attack.policy, BeliefPolicy)
+    assert isinstance(attack.policy, Belief)
     assert name in str(attack.policy)
     result = run_attack(attack, victim, batch)
     assert int(result.queries.sum()) == sum(victim.rows.values())

@@ -12,7 +12,7 @@ import rlab
 from rlab.core.goals import Untargeted
 from rlab.data.batch import Batch
 from rlab.errors import InputError
-from rlab.policies.belief import BeliefPolicy
+from rlab.policies.belief import Belief
 from rlab.policies.imagine import ImaginePolicy
 from rlab.priors.base import Prior
 from rlab.priors.surrogates import SurrogatePrior, load_surrogates
@@ -151,6 +151,6 @@ class Edges(Prior):
 
 def test_a_prior_of_the_users_own(batch: Batch) -> None:
     victim = TorchVictim(Line(), outputs="logits")
-    result = rlab.attack(victim, batch, policy=BeliefPolicy(prior=Edges()), **OPTIONS)
+    result = rlab.attack(victim, batch, policy=Belief(prior=Edges()), **OPTIONS)
     assert result.setting.policy == "belief with prior Edges"
     assert result.succeeded.any()

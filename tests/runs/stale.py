@@ -101,7 +101,7 @@ def benchmark(model: Any, data: rlab.Batch, out: Path, second: bool, **options: 
 def run(model: Any, data: rlab.Batch, out: Path, second: bool) -> None:
     if not second:
         rlab.benchmark(None, data, out, palette=["gaussian_noise@0.5"], patch=2, progress=False)
-    rlab.run_benchmark([out], {"it": as_victim(model)}, corruptions=False, progress=False)
+    rlab.run_benchmark([out], {"it": as_victim(model)}, progress=False)
 
 
 VERBS: dict[str, Callable[..., None]] = {

@@ -1,30 +1,31 @@
-"""Damaged and edited run folders raise one-line errors; `rlab repair` keeps the rest, and the run resumes."""
+"""Damaged and edited run folders raise one-line errors that name the file; a deleted file is made again."""
 
 from __future__ import annotations
 
 import random
 import shutil
 import sqlite3
+import warnings
 from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
 
 from rlab.benchmarking import Benchmark
-from rlab.errors import FolderError, InputError
-from rlab.folders.repair import repair_run
+from rlab.errors import FolderError, InputError, Notice
 from rlab.folders.reports import report_run
 from rlab.results.result import AttackResult, to_rows
 from rlab.storage import files
-from rlab.storage.ledger import LEDGER, PARTS
+from rlab.storage.ledger import AGAIN, ELSEWHERE, LEDGER, PARTS
 from rlab.storage.names import TIMES
 from tests.command import rlab_command
 from tests.helpers import fields_of
 from tests.results.plots.fixtures import CASES, make_result
-from tests.runs.killing import COMMANDS, Killed, contents, trouble, unbroken, unbroken_root
+from tests.runs.killing import COMMANDS, Killed, _attacked, contents, trouble, unbroken, unbroken_root
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -62,7 +63,7 @@ def finished(name: str, folder: Path) -> Path:
 
 
 def outcome(name: str, folder: Path) -> Any:
-    """What the folder says; a repair may write it as other bytes."""
+    """What the folder says."""
     if name == "audit":
         return (folder / "audit.json").read_bytes()
     if name == "attack":
@@ -75,30 +76,51 @@ def is_same(name: str, folder: Path) -> bool:
     return bool(outcome(name, folder) == outcome(name, unbroken_root() / name.replace(" ", "-")))
 
 
-def repair_and_resume(name: str, folder: Path) -> None:
-    """After a repair the command ends like an unbroken one; some damage is beyond repair."""
-    try:
-        repair_run(folder)
-    except InputError:
-        return
+def delete_and_resume(name: str, folder: Path, path: Path) -> None:
+    """Once the damaged file is deleted, the command ends like an unbroken one."""
+    path.unlink(missing_ok=True)
     COMMANDS[name](folder)
     assert is_same(name, folder)
     assert contents(folder).keys() == unbroken(name)[1].keys()
 
 
+def queried(name: str, folder: Path) -> int:
+    """The rows that a command sends to the model of the small attack."""
+    victim = _attacked()[1]
+    before = victim.rows.total()
+    COMMANDS[name](folder)
+    return int(victim.rows.total() - before)
+
+
 @pytest.mark.parametrize("damage", DAMAGES, ids=NAMES)
-@pytest.mark.parametrize("file", [files.ARRAYS, files.SAMPLES, LEDGER])
-def test_a_damaged_attack_is_noticed_and_repaired(file: str, damage: Callable[[Path], object], tmp_path: Path) -> None:
+@pytest.mark.parametrize("file", [files.ARRAYS, files.SAMPLES])
+def test_a_damaged_attack_names_the_file_and_a_deleted_one_costs_nothing(
+    file: str, damage: Callable[[Path], object], tmp_path: Path
+) -> None:
     folder = finished("attack", tmp_path / "run")
     damage(folder / file)
-    for look in (AttackResult.load, COMMANDS["attack"]):
-        try:
-            look(folder)
-        except InputError:
-            continue
-        assert file == LEDGER or (damage is Path.unlink and file == files.SAMPLES)  # rows are in the ledger too
-        assert is_same("attack", folder)
-    repair_and_resume("attack", folder)
+    if damage is not Path.unlink:
+        for look in (AttackResult.load, COMMANDS["attack"]):
+            with pytest.raises(FolderError) as caught:
+                look(folder)
+            assert str(folder / file) in str(caught.value)
+            assert f"delete it and {AGAIN}" in str(caught.value)
+    (folder / file).unlink(missing_ok=True)
+    assert queried("attack", folder) == 0
+    assert is_same("attack", folder)
+    assert contents(folder).keys() == unbroken("attack")[1].keys()
+
+
+@pytest.mark.parametrize("damage", [cut, noise, noisy_pages])
+def test_a_damaged_ledger_is_refused(damage: Callable[[Path], object], tmp_path: Path) -> None:
+    folder = finished("attack", tmp_path / "run")
+    damage(folder / LEDGER)
+    with pytest.raises(FolderError) as caught:
+        COMMANDS["attack"](folder)
+    assert f"{folder / LEDGER} is damaged" in str(caught.value)
+    assert ELSEWHERE in str(caught.value)
+    (folder / LEDGER).unlink()
+    assert is_same("attack", folder)  # the other files are enough to read the results
 
 
 @pytest.mark.parametrize("part", ["value", "part", "noisy pages"])
@@ -106,35 +128,59 @@ def test_a_damaged_chunk_of_an_unfinished_run(part: str, tmp_path: Path) -> None
     folder, moments = tmp_path / "run", unbroken("attack")[0]
     with pytest.raises(Killed), trouble(folder, at=round(moments * 0.7)):
         COMMANDS["attack"](folder)
+    chunk = folder / PARTS / "chunk-00000000.safetensors"
     if part == "part":
-        flip(folder / PARTS / "chunk-00000000.safetensors")
+        flip(chunk)
     elif part == "noisy pages":
         noisy_pages(folder / LEDGER)
     else:
         with closing(sqlite3.connect(folder / LEDGER)) as db, db:
-            for key, value in db.execute("select key, value from steps where finished = 1").fetchall():
-                db.execute("update steps set value = ? where key = ?", (value.replace(b"succeeded", b"failed   "), key))
+            key = "chunk-00000000"
+            ((value,),) = db.execute("select value from steps where key = ?", (key,)).fetchall()
+            db.execute("update steps set value = ? where key = ?", (value[:-1] + b"?", key))
     with pytest.raises(FolderError) as caught:
         COMMANDS["attack"](folder)
-    assert f"Run `rlab repair {folder}`" in str(caught.value)
-    repair_and_resume("attack", folder)
+    if part == "noisy pages":
+        assert f"{folder / LEDGER} is damaged" in str(caught.value)
+        assert ELSEWHERE in str(caught.value)
+    else:
+        assert str(chunk) in str(caught.value)
+        assert AGAIN in str(caught.value)
+        delete_and_resume("attack", folder, chunk)
 
 
 @pytest.mark.parametrize("name", ["benchmark png", "benchmark npz"])
-@pytest.mark.parametrize("pattern", ["exact/**/*.np*", "exact/**/*.png", "manifest.json", "metadata.parquet", LEDGER])
-def test_a_damaged_benchmark_is_repaired(name: str, pattern: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("pattern", ["exact/**/*.np*", "exact/**/*.png", "manifest.json", "metadata.parquet"])
+def test_a_deleted_file_of_a_benchmark_is_made_again(name: str, pattern: str, tmp_path: Path) -> None:
     folder = finished(name, tmp_path / "run")
     for path in sorted(folder.glob(pattern))[:1]:
         flip(path)
-    repair_and_resume(name, folder)
+        if path.parent == folder:
+            with pytest.raises(FolderError, match=path.name):
+                COMMANDS[name](folder)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", Notice)  # no chunk was interrupted
+            delete_and_resume(name, folder, path)
 
 
-@pytest.mark.parametrize("pattern", ["doctor/*.json", "attack/arrays.safetensors", LEDGER])
-def test_damaged_stages_of_an_audit_run_again(pattern: str, tmp_path: Path) -> None:
+def test_a_deleted_manifest_of_joined_samples_costs_nothing(tmp_path: Path) -> None:
+    folder = finished("benchmark npz", tmp_path / "run")
+    for name in ("manifest.json", "metadata.parquet"):
+        (folder / name).unlink()
+        with mock.patch("rlab.benchmarking.sets.make_chunk", side_effect=AssertionError):
+            COMMANDS["benchmark npz"](folder)
+        assert is_same("benchmark npz", folder)
+
+
+@pytest.mark.parametrize("pattern", ["doctor/*.json", "attack/arrays.safetensors", "attack/parts/*"])
+def test_a_stage_of_an_audit_whose_file_was_deleted_runs_again(pattern: str, tmp_path: Path) -> None:
     folder = finished("audit", tmp_path / "run")
-    (path,) = folder.glob(pattern)
-    noise(path) if path.name != LEDGER else cut(path)
-    repair_and_resume("audit", folder)
+    path = sorted(folder.glob(pattern))[0]
+    noise(path)
+    if "parts" not in pattern:
+        with pytest.raises(FolderError, match=path.name):
+            COMMANDS["audit"](folder)
+    delete_and_resume("audit", folder, path)
 
 
 def test_only_a_damaged_chunk_is_queried_again(tmp_path: Path) -> None:
@@ -146,33 +192,14 @@ def test_only_a_damaged_chunk_is_queried_again(tmp_path: Path) -> None:
     part.write_bytes(content)
     result = AttackResult.load(folder)  # its rows and assignments are intact
     assert torch.isfinite(result[0].perturbed).all()
-    with pytest.raises(FolderError):
+    with pytest.raises(FolderError, match=r"chunk-00000004\.safetensors is damaged.*delete it"):
         result[4:].perturbed  # noqa: B018
-    mended = repair_run(folder)
-    assert mended.lost == ["chunk-00000004"]
-    assert mended.next == f"rlab attack --config {folder / 'config.yaml'} --out {folder}"
-    assert len(list((folder / PARTS).iterdir())) == 2
-    repair_and_resume("attack", folder)
-
-
-def test_rows_are_rewritten_from_the_ledger(tmp_path: Path) -> None:
-    folder = finished("attack", tmp_path / "run")
-    (folder / files.SAMPLES).unlink()
-    (folder / "config.yaml").write_bytes(b"\xff: [")
-    (folder / "samples.parquet.0123456789abcdef.part").write_bytes(b"half")
-    run = rlab_command("repair", folder)
-    assert run.code == 0, run.err
+    part.unlink()
+    with pytest.raises(FolderError, match=r"chunk-00000004\.safetensors is missing"):
+        AttackResult.load(folder)[4:].perturbed  # noqa: B018
+    whole = int(result.queries.sum())
+    assert 0 < queried("attack", folder) <= int(result.queries[4:].sum()) + 1 < whole  # one checks the model
     assert is_same("attack", folder)
-    assert contents(folder).keys() == unbroken("attack")[1].keys()
-    assert rlab_command("repair", folder).out.count("\n") == 1  # nothing left to repair
-
-
-def test_damage_beyond_repair_is_reported(tmp_path: Path) -> None:
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / LEDGER).write_bytes(random.Random(0).randbytes(3000))
-    for folder in (tmp_path / "run", tmp_path / "nothing"):
-        run = rlab_command("repair", folder)
-        assert (run.code, run.err.count("\n")) == (2, 1)
 
 
 EDITS: dict[str, Callable[[list[dict[str, Any]]], object]] = {

@@ -12,6 +12,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 import rlab
+from benchmarks.peers.functions import simba_dct
 from rlab.core.batched import NoMemory
 from rlab.core.env import Accept, Proposal, State, Task
 from rlab.data.batch import Batch
@@ -126,7 +127,7 @@ def test_attacks_of_others_are_rounded_too() -> None:
     data, net = rlab.load((bytes_of("image"), np.zeros(6, int))), BetweenSteps((0.0, 1.0))
     for quantize, flips in ((True, 0), (False, 6)):
         found = rlab.compare(
-            net, data, policies="random", attacks="simba_dct", budget=8, quantize=quantize, palette=["gaussian_noise"], **QUIET
+            net, data, policies="random", attacks=simba_dct, budget=8, quantize=quantize, palette=["gaussian_noise"], **QUIET
         )  # fmt: skip
         assert [int(outcome.succeeded.sum()) for outcome in found.outcomes.values()] == [flips, flips]
 

@@ -15,7 +15,6 @@ from torch import Tensor
 
 from rlab.data.source import Decoded, Source
 from rlab.errors import FolderError, Notice, OptionError
-from rlab.folders.repair import repair_run
 from rlab.folders.reports import page_of
 from rlab.learning.simulator import read_simulator
 from rlab.present.page import Charts
@@ -191,17 +190,19 @@ def test_labels_do_not_teach_by_default() -> None:
     assert choose_stages(options(stages=None, policy="auto"), make_batch(2, FEWEST), victim) is None
 
 
-def test_damaged_students_are_distilled_again(folder: Path, tmp_path: Path) -> None:
+def test_deleted_students_are_distilled_again(folder: Path, tmp_path: Path) -> None:
     with (
         mock.patch("rlab.runs.chunk_work.join_chunks", side_effect=KeyboardInterrupt),
         pytest.raises(KeyboardInterrupt),
     ):
         staged_run(tmp_path / "run")
     damaged = stage_file(tmp_path / "run", 1)
+    chunk = tmp_path / "run" / "parts" / "chunk-00000003.safetensors"
+    chunk.unlink()
     damaged.write_bytes(damaged.read_bytes() + b"?")
-    for path in (tmp_path / "run" / "parts").glob("chunk-00000003*"):
-        path.write_bytes(b"?")
-    assert {"stage-1", "chunk-00000003"} <= set(repair_run(tmp_path / "run").lost)
+    with pytest.raises(FolderError, match=r"stage-1\.safetensors is damaged.*delete it"):
+        staged_run(tmp_path / "run")
+    damaged.unlink()
     staged_run(tmp_path / "run")
     assert damaged.read_bytes() == stage_file(folder, 1).read_bytes()
     assert_same(AttackResult.load(tmp_path / "run"), AttackResult.load(folder))

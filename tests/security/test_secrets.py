@@ -43,7 +43,7 @@ DATA = {"path": "demo:digits", "limit": 2}
 AUDIT = {
     "explain": {"methods": ["middle"], "samples": 1, "steps": 2},
     "doctor": {"samples": 2, "stop": False},
-    "benchmark": {"ladder": "flip", "budget": 20, "corruptions": False},
+    "benchmark": {"ladder": "flip", "budget": 20},
     "requirements": [{"metric": "success", "at_most": "100%"}],
 }
 

@@ -58,7 +58,7 @@ def test_no_command_waits_for_a_file(folder: Path, name: str, plant: Callable[[P
     (folder / name).unlink(missing_ok=True)
     plant(folder / name)
     with time_limit(SECONDS):
-        for command in ("show", "report", "repair"):
+        for command in ("show", "report"):
             shown = rlab_command(command, folder)
             assert shown.code == 2, shown
             assert shown.err.count("\n") == 1
@@ -85,7 +85,7 @@ def test_a_pipe_as_a_picture_of_a_benchmark(tmp_path: Path) -> None:
     picture.unlink()
     as_pipe(picture)
     with time_limit(SECONDS):
-        for words in (("repair",), ("report",), ("benchmark", "verify")):
+        for words in (("report",), ("benchmark", "verify")):
             assert rlab_command(*words, folder).code == 2
 
 
@@ -123,7 +123,7 @@ def test_a_ledger_with_other_tables_is_refused(folder: Path, script: str) -> Non
     with closing(sqlite3.connect(folder / ledger.LEDGER)) as db:
         db.executescript(script)
     with time_limit(SECONDS):
-        for command in ("show", "report", "repair"):
+        for command in ("show", "report"):
             shown = rlab_command(command, folder)
             assert shown.code == 2, shown
             assert "other tables" in shown.err
@@ -156,7 +156,7 @@ def test_a_journal_cannot_name_files_to_delete(folder: Path) -> None:
     name = str(precious).encode()
     tail = (2**30 // 4096 + 1).to_bytes(4, "big") + name + len(name).to_bytes(4, "big") + sum(name).to_bytes(4, "big")
     (folder / f"{ledger.LEDGER}-journal").write_bytes(journal + tail + bytes.fromhex("d9d505f920a163d7"))
-    for command in ("show", "report", "repair"):
+    for command in ("show", "report"):
         assert rlab_command(command, folder).code == 2
     assert precious.read_bytes() == b"kept"
 

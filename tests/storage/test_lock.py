@@ -175,7 +175,7 @@ def test_an_attack_refuses_the_folder_of_a_comparison(tmp_path: Path) -> None:
 def test_nothing_is_drawn_into_a_folder_that_another_process_holds(attacked: Path) -> None:
     before = content(attacked)
     with held_by_another(attacked):
-        for command in (["report", attacked], ["show", attacked, "--pictures", 1], ["repair", attacked]):
+        for command in (["report", attacked], ["show", attacked, "--pictures", 1]):
             assert rlab_command(*command).code == 2
     (attacked / LOCK).unlink()
     assert content(attacked) == before

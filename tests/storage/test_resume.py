@@ -222,14 +222,14 @@ def test_a_folder_with_other_files_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("tables", ["chunks (first integer)", "asked (value text not null)"])
-def test_a_folder_of_an_earlier_version_is_refused_and_left_alone(tables: str, tmp_path: Path) -> None:
+def test_a_ledger_with_other_tables_is_refused_and_left_alone(tables: str, tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / LEDGER) as db:
         db.execute(f"create table {tables}")
     before = (tmp_path / LEDGER).read_bytes()
     for read in (open_again, check_files, read_versions):
         with pytest.raises(FolderError) as caught:
             read(tmp_path)
-        assert str(caught.value).endswith("made by rlab 0.2.0 or earlier: run the command again with this version")
+        assert str(caught.value).endswith("it holds other tables, so rlab does not read it")
     assert (tmp_path / LEDGER).read_bytes() == before
 
 
@@ -241,10 +241,10 @@ def test_a_run_continues_with_another_patch_version_and_not_with_another_minor_v
     assert versions == current_versions()
     assert versions.keys() == {"rlab", "Python", "torch", "device"}
     major, minor, *_ = __version__.split(".")
-    monkeypatch.setattr("rlab.storage.resume.__version__", f"{major}.{minor}.99")
+    monkeypatch.setattr("rlab.storage.question.__version__", f"{major}.{minor}.99")
     monkeypatch.setattr("torch.__version__", "99.0")
     assert open_again(tmp_path / "run").step("a", "", stop) == 1
-    monkeypatch.setattr("rlab.storage.resume.__version__", f"{major}.{int(minor) + 1}.0")
+    monkeypatch.setattr("rlab.storage.question.__version__", f"{major}.{int(minor) + 1}.0")
     with pytest.raises(FolderError):
         open_again(tmp_path / "run")
     assert read_versions(tmp_path / "run") == versions

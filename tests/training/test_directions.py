@@ -16,7 +16,7 @@ import rlab.training.directions
 from rlab.data.batch import Batch
 from rlab.errors import InputError, MissingExtra
 from rlab.policies import parse_policy
-from rlab.policies.belief import BeliefPolicy
+from rlab.policies.belief import Belief
 from rlab.priors.file import read_prior, save_prior
 from rlab.priors.trained import DirectionPrior
 from rlab.storage.config import check
@@ -56,7 +56,7 @@ def test_training_writes_a_prior_and_a_log_goes_on_and_refuses_another_configura
     assert (card["trained on"], card["models"], card["config"]["entries"]) == ("demo:digits", ["demo:digits"], 2)
     assert 0 <= card["validation"]["success"] <= 1
     assert [json.loads(line) for line in (folder / LOG).read_text().splitlines()] == told
-    assert isinstance(parse_policy(str(path)), BeliefPolicy)
+    assert isinstance(parse_policy(str(path)), Belief)
     again: list[dict[str, float]] = []
     assert trained(options, folder, again.append) == path  # all its time is spent
     assert again == []

@@ -256,9 +256,6 @@ class Belief(Policy[BeliefState]):
         )
 
 
-BeliefPolicy = Belief  # its name in rlab 0.2.0
-
-
 @cache
 def _assumed(grid: PatchGrid, directed: bool, shared: float, device: torch.device) -> Model:
     """What is assumed before the first query; its tensors are made once, so that no step waits for their transfer."""

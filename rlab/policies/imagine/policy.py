@@ -18,7 +18,7 @@ from torch import Tensor
 from rlab.core.batched import Rows
 from rlab.core.env import CONFIDENCE, Accept, AttackEnv, Proposal, State, Task, render
 from rlab.policies.base import Policy
-from rlab.policies.belief import BeliefPolicy
+from rlab.policies.belief import Belief
 from rlab.policies.belief.answers import repeats
 from rlab.policies.belief.candidates import make_candidates, summed
 from rlab.policies.belief.geometry import distance_of
@@ -68,7 +68,7 @@ class ImaginePolicy(Policy[ImagineState]):
 
     reduces: ClassVar[bool] = True
 
-    belief: BeliefPolicy = field(repr=False)
+    belief: Belief = field(repr=False)
     simulator: SurrogatePrior = field(repr=False)
     draws: int = 3  # of the belief, each with a dozen candidates
     wary: bool = False  # of a simulator that fails on the untouched input: students may have learned from another model
@@ -157,7 +157,7 @@ class ImaginePolicy(Policy[ImagineState]):
 
 @torch.no_grad()
 def _make_plans(
-    belief: BeliefPolicy, memory: BeliefState, simulator: SurrogatePrior, state: State, task: Task, unit: Tensor
+    belief: Belief, memory: BeliefState, simulator: SurrogatePrior, state: State, task: Task, unit: Tensor
 ) -> Tensor:
     """(n, l, p): for each safety, the cheapest of all imagined assignments that flips the simulator by that much.
 

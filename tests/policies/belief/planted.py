@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from rlab.core.attack import Attack
 from rlab.core.goals import Goal
 from rlab.data.batch import Batch
-from rlab.policies.belief import BeliefPolicy
+from rlab.policies.belief import Belief
 from rlab.policies.belief.frontier import make_frontier
 from rlab.policies.belief.geometry import make_geometry
 from rlab.priors.base import Prior
@@ -99,5 +99,5 @@ class Told(Prior):
         return self.said.expand(len(x), *self.said.shape)
 
 
-def told_policy(said: Tensor) -> BeliefPolicy:
-    return BeliefPolicy(prior=Told(said))
+def told_policy(said: Tensor) -> Belief:
+    return Belief(prior=Told(said))

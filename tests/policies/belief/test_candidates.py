@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from rlab.core.grid import PatchGrid
-from rlab.policies.belief import BeliefPolicy
+from rlab.policies.belief import Belief
 from rlab.policies.belief.candidates import GROUPS, make_candidates, summed
 from rlab.policies.belief.rule import follow_rule
 from tests.policies.states import Walk
@@ -23,13 +23,13 @@ def slope(x: Tensor) -> Tensor:
 
 
 def walk(rank: int, n: int = 3) -> Walk:
-    return Walk(BeliefPolicy(), PatchGrid.of(SIZES[rank], 1), slope, n=n)
+    return Walk(Belief(), PatchGrid.of(SIZES[rank], 1), slope, n=n)
 
 
 def considered(steps: Walk) -> Tensor:
     """The candidates for a walk's next step."""
     state, task, policy = steps.state, steps.env.task, steps.policy
-    assert isinstance(policy, BeliefPolicy)
+    assert isinstance(policy, Belief)
     memory = steps.memory
     effects = policy.draw(state, memory, task)
     return make_candidates(follow_rule(memory, effects, state, task), memory, effects, state, task)

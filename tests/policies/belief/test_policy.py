@@ -16,7 +16,7 @@ from rlab.core.rng import normal, uniform
 from rlab.data.batch import Batch
 from rlab.errors import InputError, ModelError
 from rlab.policies import parse_policy
-from rlab.policies.belief import BeliefPolicy
+from rlab.policies.belief import Belief
 from rlab.policies.belief.answers import along
 from rlab.priors.base import Prior
 from rlab.priors.surrogates import SurrogatePrior
@@ -78,7 +78,7 @@ def test_hardly_anything_is_asked_twice() -> None:
 def test_a_prior_that_knows_the_model_is_there_in_a_few_queries() -> None:
     case = make_case(2, budget=8)
     plain = case.run().best_within(8)
-    directed = make_case(2, budget=8, policy=BeliefPolicy(prior=SurrogatePrior([TorchVictim(LinearNet(case.victim))])))
+    directed = make_case(2, budget=8, policy=Belief(prior=SurrogatePrior([TorchVictim(LinearNet(case.victim))])))
     result = directed.run()
     assert (result.best_within(8) / case.optimum(result.seeds)).median() <= 1.1
     assert result.best_within(5).median() < plain.median()
@@ -107,7 +107,7 @@ class Watching(Prior):
 
 def test_directions_of_a_local_prior_are_asked_for_again_at_much_nearer_flips() -> None:
     prior = Watching()
-    case = make_case(2, n=4, budget=40, policy=BeliefPolicy(prior=prior))
+    case = make_case(2, n=4, budget=40, policy=Belief(prior=prior))
     result = case.run()
     assert torch.equal(prior.asked[0], case.batch.x)
     assert len(prior.asked) > 1
@@ -223,7 +223,7 @@ def test_every_goal(goal: str, rank: int) -> None:
     assert parse_goal(goal).reached(victim(result.perturbed), batch.y)[won].all()
 
 
-EVEN = BeliefPolicy(central=0.0)  # the planted model has no middle
+EVEN = Belief(central=0.0)  # the planted model has no middle
 
 
 @pytest.fixture(scope="module")
@@ -278,7 +278,7 @@ def test_a_prior_that_does_not_fit_is_refused_in_a_sentence(said: Tensor, senten
 def test_a_trained_prior_of_another_kind_is_refused_in_a_sentence(rank: int, channels: int) -> None:
     prior = TrainedPrior(DirectionPrior(rank, channels, 8, 1, 1), "mine")
     with pytest.raises(ModelError):
-        make_case(2, n=2, budget=9, policy=BeliefPolicy(prior=prior)).run()
+        make_case(2, n=2, budget=9, policy=Belief(prior=prior)).run()
 
 
 def test_uniform_numbers_become_standard_normal_ones() -> None:

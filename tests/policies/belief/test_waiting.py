@@ -12,7 +12,7 @@ from torch._subclasses.fake_tensor import DynamicOutputShapeException, FakeTenso
 
 from rlab.core.batched import Rows
 from rlab.core.env import Proposal, State, Task
-from rlab.policies.belief import BeliefPolicy
+from rlab.policies.belief import Belief
 from rlab.policies.belief.state import BeliefState
 from tests.policies.belief.planted import make_case
 
@@ -30,18 +30,18 @@ def without_values(rows: R, mode: FakeTensorMode) -> R:
 
 @pytest.mark.slow
 def test_a_proposal_needs_no_value_of_the_state(monkeypatch: pytest.MonkeyPatch) -> None:
-    steps, observe = list[tuple[State, BeliefState, Task]](), BeliefPolicy.observe
+    steps, observe = list[tuple[State, BeliefState, Task]](), Belief.observe
 
-    def noting(self: BeliefPolicy, state: State, memory: BeliefState, task: Task) -> BeliefState:
+    def noting(self: Belief, state: State, memory: BeliefState, task: Task) -> BeliefState:
         steps.append((state, memory, task))
         return observe(self, state, memory, task)
 
     case = make_case(2, budget=50)
     with monkeypatch.context() as patched:
-        patched.setattr(BeliefPolicy, "observe", noting)
+        patched.setattr(Belief, "observe", noting)
         case.run()
     policy = case.attack.policy
-    assert isinstance(policy, BeliefPolicy)
+    assert isinstance(policy, Belief)
 
     def proposed(state: State, memory: BeliefState, task: Task) -> Proposal[BeliefState]:
         return policy.propose(state, policy.observe(state, memory, task), task)

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from benchmarks.peers.attacks import KNOWN
-from rlab.comparison import ATTACKS, AttackOutcome, PeerContender, SurrogateSet, parse_peer
+from benchmarks.peers.contender import PeerContender, parse_peer
+from rlab.comparison import AttackOutcome
 from rlab.data.batch import Batch
 from rlab.runs.options import AttackOptions
 from rlab.victims.torch_module import TorchVictim
@@ -39,7 +39,7 @@ def greys(n: int = 3) -> Batch:
 
 def contender(spec: str, *surrogates: nn.Module, reduce: bool = False, **options: Any) -> PeerContender:
     declared = AttackOptions.model_validate({"surrogate": surrogates or None, **options})
-    return parse_peer(spec, declared, SurrogateSet(declared), reduce, KNOWN | ATTACKS)
+    return parse_peer(spec, declared, reduce)
 
 
 def attack(

@@ -13,7 +13,7 @@ from typing import Literal, NoReturn
 import torch
 from torch import Tensor
 
-from rlab.comparison.recorder import VALUES, QueryRecorder, Until, margins
+from rlab.comparison.recorder import QueryRecorder, Until, margins
 from rlab.core.env import render
 from rlab.core.grid import PatchGrid
 from rlab.core.rng import normal, uniform
@@ -159,7 +159,7 @@ class Trial:
 
 @dataclass(frozen=True)
 class Peer:
-    """An attack from elsewhere. `strength` is the default L2 of a step or of the whole; `palette` the same inside a palette."""
+    """An attack from a paper. `strength` is the usual L2 of a step or of the whole; `palette` the same inside a palette."""
 
     run: Callable[[Trial], None]
     strength: float | None  # None if the attack finds it
@@ -168,8 +168,6 @@ class Peer:
     until: Until = "flip"
     images_only: bool = False
     answers: Literal["scores", "labels"] = "scores"  # what it uses
-    together: int = VALUES  # samples that it can attack at once
-    library: str = ""  # that it needs
 
 
 # samples, their strongest other classes, whether the last step helped, round -> directions

@@ -9,8 +9,8 @@ from typing import NoReturn
 import torch
 from torch import Tensor
 
+from benchmarks.peers.trial import FreePixels, Trial, walk
 from rlab.comparison.recorder import margins
-from rlab.comparison.trial import FreePixels, Trial, walk
 from rlab.core.vectors import unit, wide
 
 _NORM_PROBES, _PROBES = 10, 50  # queries for the gradient's norm and for the gradient, as in the paper

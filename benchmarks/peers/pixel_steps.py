@@ -8,8 +8,8 @@ from typing import NoReturn
 import torch
 from torch import Tensor
 
+from benchmarks.peers.trial import Trial, walk
 from rlab.comparison.recorder import VALUES
-from rlab.comparison.trial import Trial, walk
 from rlab.core.vectors import lengths, unit, wide
 from rlab.policies.pixels.basis import cosines
 from rlab.policies.square import share_at

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,22 +12,25 @@ import torch
 from torch import Tensor, nn
 
 import rlab
-from rlab.comparison import NAMES, PEERS, Comparison, PolicyContender
-from rlab.comparison.pixel_steps import bump
-from rlab.comparison.recorder import QueryRecorder, run_recorded
-from rlab.comparison.surrogate_steps import prior_share
-from rlab.comparison.trial import InPalette
+from benchmarks.peers.attacks import PEERS, STRENGTHS
+from benchmarks.peers.contender import function
+from benchmarks.peers.functions import square_min
+from benchmarks.peers.pixel_steps import bump
+from benchmarks.peers.surrogate_steps import prior_share
+from benchmarks.peers.trial import InPalette
+from rlab.comparison import parse_library
 from rlab.core.env import render
 from rlab.core.grid import PatchGrid
 from rlab.core.rng import sample_seeds
 from rlab.data.batch import Batch
-from rlab.errors import DataError, InputError, OptionError
+from rlab.errors import DataError, OptionError
 from rlab.filters.palette import Palette
 from rlab.policies.pixels.basis import cosines
-from rlab.runs.options import AttackOptions
 from rlab.victims.torch_module import TorchVictim
-from tests.comparison.linear import Linear, attack, boundaries, contender, greys
+from tests.benchmarks.linear import Linear, attack, boundaries, contender, greys
 from tests.helpers import inside
+
+IMAGES = sorted(STRENGTHS.keys() - {"geo_trap"})  # which needs clips
 
 
 def test_gfcs_with_the_victim_as_surrogate_walks_straight_to_the_boundary() -> None:
@@ -156,7 +158,7 @@ def test_hopskipjump_agrees_with_foolbox() -> None:
     pytest.importorskip("foolbox")
     model = Linear(margin=2.0)
     ours = attack("hopskipjump", model, budget=500, n=5)
-    theirs = contender("foolbox:hop_skip_jump")(TorchVictim(model, outputs="logits"), greys(5), 502, 0)
+    theirs = parse_library("foolbox:hop_skip_jump")(TorchVictim(model, outputs="logits"), greys(5), 502, 0)
     assert float(ours.l2.median()) == pytest.approx(float(theirs.l2.median()), rel=0.25)
 
 
@@ -173,7 +175,7 @@ def test_the_palette_follows_a_push_with_the_entries_that_gain_most_for_their_co
     torch.testing.assert_close(both, render(bank, torch.tensor([[1, 0, 0, 2]]), grid))
 
 
-@pytest.mark.parametrize("spec", sorted(name for name in NAMES if name.endswith("+palette")))
+@pytest.mark.parametrize("spec", sorted(name for name in STRENGTHS if name.endswith("+palette")))
 def test_inside_a_palette_every_row_is_an_assignment(spec: str) -> None:
     rows: list[Tensor] = []
 
@@ -194,7 +196,7 @@ def test_inside_a_palette_every_row_is_an_assignment(spec: str) -> None:
 
 
 @pytest.mark.parametrize("reduce", [False, True])
-@pytest.mark.parametrize("spec", sorted(NAMES))
+@pytest.mark.parametrize("spec", IMAGES)
 def test_every_row_is_counted_and_none_beyond_the_budget(spec: str, reduce: bool) -> None:
     model, budget = Linear(margin=0.8), 7
     victim = TorchVictim(model, outputs="logits")
@@ -212,7 +214,7 @@ def test_every_row_is_counted_and_none_beyond_the_budget(spec: str, reduce: bool
         assert not flips or flips[-1][1] == pytest.approx(distance, rel=1e-5)
 
 
-@pytest.mark.parametrize("spec", sorted(PEERS))
+@pytest.mark.parametrize("spec", sorted(PEERS.keys() - {"geo_trap"}))
 def test_seeds_decide_and_samples_do_not_depend_on_each_other(spec: str) -> None:
     surrogates = Linear(margin=0.8, seed=3), Linear(margin=0.8)
     one, same = (attack(spec, Linear(margin=0.8), *surrogates, budget=12) for _ in "ab")
@@ -230,33 +232,13 @@ def test_bisection_ends_at_the_boundary() -> None:
     assert reduced.best_within(2).tolist() == pytest.approx(plain.l2.tolist())
 
 
-def test_rows_of_one_sample_in_one_call_stop_at_its_budget() -> None:
-    model = Linear(margin=2.0)
-    victim = TorchVictim(model, outputs="logits")
-
-    def run(recorder: QueryRecorder, rows: Tensor) -> None:
-        samples = torch.tensor([1, 0, 1, 1, 0, 1])
-        scores = recorder.ask(recorder.x[samples], samples)
-        assert scores.isnan().any(1).tolist() == [False, False, False, True, False, True]
-
-    result = run_recorded(victim, greys(2), 4, run, together=2)
-    assert result.queries.tolist() == [3, 3]
-    assert victim.rows["search"] == 6
-
-
-class Rounded(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        return torch.stack([x.detach().flatten(1).sum(1), torch.ones(len(x))], 1)
-
-
 UNBOUNDED = replace(greys(), bounds=(-math.inf, math.inf))
 
 
 @pytest.mark.parametrize(
     ("spec", "surrogates", "data", "error", "words"),
     [
-        ("gfcs", (), greys(), OptionError, "--surrogate"),
-        ("gfcs", (Rounded(),), greys(), InputError, "gradient"),
+        ("gfcs", (), greys(), OptionError, "gradients of surrogates"),
         ("gfsc", (), greys(), OptionError, "Did you mean 'gfcs'"),
         ("square_min", (), rlab.load("demo:ecg", limit=2), DataError, "images with bounds"),
         ("square_min", (), UNBOUNDED, DataError, "images with bounds"),
@@ -271,26 +253,25 @@ def test_attacks_that_are_refused_before_the_first_query(
     assert victim.rows.total() == 0
 
 
-@pytest.mark.slow
-def test_a_comparison_says_what_attacks_need(tmp_path: Path) -> None:
-    model, surrogate = TorchVictim(Linear(margin=0.8), outputs="logits"), Linear(margin=0.8)
-    options: dict[str, Any] = {
-        "policies": "auto,random",
-        "surrogate": surrogate,
-        "reduce": True,
-        "patch": 4,
-        "budget": 12,
-    }
-    result = rlab.compare(
-        model, greys(), attacks="gfcs square_min gfcs+palette", palette=["illuminate@0.3"], out=tmp_path, **options
-    )
-    needs = {
-        "auto": ("scores", "surrogates' gradients", "a palette"),
-        "random": ("scores", "a palette"),
+def test_attacks_say_what_they_need() -> None:
+    needs = {spec: contender(spec, reduce=True).needs for spec in ("gfcs", "square_min", "gfcs+palette", "surfree")}
+    assert needs == {
         "gfcs": ("scores", "surrogates' gradients", "free pixels", "reduced by bisection"),
         "square_min": ("scores", "free pixels"),
         "gfcs+palette": ("scores", "surrogates' gradients", "a palette", "reduced by bisection"),
+        "surfree": ("labels", "free pixels"),
     }
-    assert dict(result.needs) == needs
-    assert "a trained prior if one ships" in PolicyContender(AttackOptions()).needs
-    assert dict(Comparison.load(tmp_path).needs) == needs
+
+
+def test_attacks_run_as_functions_in_a_comparison() -> None:
+    model, surrogate = Linear(margin=0.8), TorchVictim(Linear(margin=0.8), outputs="logits")
+    attacks: list[Any] = [square_min, "benchmarks.peers.functions:square_min", function("gfcs", (surrogate,))]
+    options: dict[str, Any] = {"palette": ["illuminate@0.3"], "patch": 4, "budget": 40, "progress": False}
+    made = rlab.compare(TorchVictim(model, outputs="logits"), greys(), policies="random", attacks=attacks, **options)
+    one, same, guided = list(made.outcomes.values())[1:]
+    assert list(made.outcomes)[1:] == ["square_min", "benchmarks.peers.functions:square_min", "gfcs"]
+    assert one.l2.tolist() == same.l2.tolist()
+    assert one.succeeded.all()
+    assert guided.succeeded.all()
+    with pytest.raises(OptionError, match="needs the gradients of surrogates"):
+        function("gfcs")

@@ -1,3 +1,0 @@
-"""Moved."""
-
-raise ImportError("rlab.core.breakdown is now rlab.results.breakdown")
