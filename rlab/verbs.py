@@ -35,7 +35,6 @@ from rlab.runs.understood import Announce, Understood, show
 from rlab.storage.config import check, check_keywords, did_you_mean, read_config, takes
 from rlab.training.directions import PriorOptions
 from rlab.training.directions import train as train_prior
-from rlab.training.ranks import join, started
 from rlab.training.trainer import Tell
 from rlab.victims.base import Victim
 from rlab.victims.options import ModelOptions
@@ -253,8 +252,10 @@ def train(
     """Train what a YAML or TOML file declares, or resume it: a direction prior, or the agent of a paper (`kind: dual_action` or
     `kind: two_agents`). Returns the file for `policy`; `tell` gets the figures of each validation.
 
-    Priors train on several GPUs if torchrun starts several processes. progress=False shows no bar while data are read.
+    progress=False shows no bar while data are read.
     """
+    if os.environ.get("WORLD_SIZE", "1") != "1":
+        raise OptionError("a training runs in one process: run the command without torchrun")
     path, folder = Path(config), Path(out)
     kind = read_config(path).get("kind", "prior")
     if kind not in TRAINED:
@@ -262,10 +263,8 @@ def train(
         raise OptionError(f"expected kind to be one of {', '.join(TRAINED)} in {path}, got {kind!r}.{hint}")
     if kind == "prior":
         prior = PriorOptions.read(path, minutes, device)
-        with showing(progress), join(prior.device) as ranks:
-            return train_prior(*prior.load(), prior, folder, tell, ranks)
-    if started().count > 1:
-        raise OptionError(f"a training of kind {kind!r} runs in one process: run the command without torchrun")
+        with showing(progress):
+            return train_prior(*prior.load(), prior, folder, tell)
     declares, trains = (resolve_name(f"rlab.papers.{kind}:{name}") for name in (PAPERS[kind], "train"))
     options = declares.read(path, minutes, device)
     with showing(progress):

@@ -77,7 +77,7 @@ def twelve_leads(name: str) -> Load:
 
 _FULL = ("belief", "auto", "rule", "imagine", "students")
 CASES = (
-    SimulatorCase("vgg", cifar("vgg"), 256, (*_FULL, "analytic", "no-plan", "one"), NATURAL, 4, "images"),
+    SimulatorCase("vgg", cifar("vgg"), 256, (*_FULL, "no-plan", "one"), NATURAL, 4, "images"),
     SimulatorCase("wide_resnet", cifar("wide_resnet"), 256, _FULL, NATURAL, 4, "images"),
     SimulatorCase("vit", cifar("vit"), 256, _FULL, NATURAL, 4, "images"),
     SimulatorCase("cnn_a_mix", cifar("cnn_a_mix"), 256, ("belief", "auto", "rule", "imagine"), NATURAL, 4),

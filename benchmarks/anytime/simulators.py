@@ -25,7 +25,6 @@ from rlab.learning.answers import Answers
 from rlab.learning.distil import distil
 from rlab.learning.simulator import Simulator
 from rlab.policies.imagine import ImaginePolicy
-from rlab.policies.imagine.critic import analytic
 from rlab.runs.attack import run_attack
 from rlab.runs.options import make_attack
 from rlab.stats import Estimate, mean_estimate, ratio_over_seeds
@@ -40,7 +39,6 @@ ROWS = {
     "auto": "no simulator (`--learn off`)",
     "rule": "surrogates, the rule chooses (0.2.0)",
     "imagine": "surrogates",
-    "analytic": "surrogates, no trained critic",
     "no-plan": "surrogates, no plan",
     "one": "one surrogate",
     "students": "students of clean answers",
@@ -58,7 +56,7 @@ def measure(
 ) -> Curves:
     victim, batch = case.load(samples or case.samples, device)
     given: dict[str, Any] = {}
-    if row in ("rule", "imagine", "analytic", "no-plan", "one"):
+    if row in ("rule", "imagine", "no-plan", "one"):
         given["surrogate"] = surrogates(case, row, device)
     if row == "students":
         given["simulator"] = students(victim, lessons(case), device)
@@ -74,9 +72,8 @@ def _attack(
         batch, policy=policy, palette=case.palette, patch=case.patch, budget=queries + 1, until="budget", seed=SEED,
         **chunk, **given,
     )  # fmt: skip
-    if isinstance(attack.policy, ImaginePolicy) and row in ("analytic", "no-plan"):
-        changed = {"judge": analytic} if row == "analytic" else {"plan": False}
-        attack = replace(attack, policy=replace(attack.policy, **changed))
+    if isinstance(attack.policy, ImaginePolicy) and row == "no-plan":
+        attack = replace(attack, policy=replace(attack.policy, plan=False))
     return attack, victim, batch
 
 
@@ -164,7 +161,7 @@ def _first(flips: Improvements) -> float:
     return flips[0][0] if flips else math.inf
 
 
-PAIRS = (("imagine", "rule"), ("imagine", "auto"), ("students", "auto"), ("imagine", "analytic"), ("auto", "belief"))
+PAIRS = (("imagine", "rule"), ("imagine", "auto"), ("students", "auto"), ("auto", "belief"))
 
 
 def _median(curves: Curves, queries: int) -> float:
@@ -189,8 +186,6 @@ def keyed(held: Mapping[str, Curves], queries: Sequence[int]) -> dict[str, float
     for name, ours, other in (("sim", "imagine", "rule"), ("student", "students", "auto")):
         if ours in held and other in held:
             found |= {f"{name}_ratio_{q}": ratio(held[ours], held[other], q).value for q in queries}
-    if "imagine" in held and "analytic" in held:
-        found["critic_gain"] = gain(held["imagine"], held["analytic"]).value
     return found
 
 

@@ -57,17 +57,17 @@ the best other row at the same q; if its interval includes 1 there is no differe
 ConvMixer, an all-convolutional net, the same trained against perturbations, and inverted residuals; for the photos'
 SqueezeNet EfficientNet-Lite0 and Lite1, for their other victims Lite0 and SqueezeNet; for clips C3D, TSN and TSM. No
 victim is among its own surrogates. Ours shows each surrogate moved and mirrored copies of the input; a peer "of 10
-copies" has gradients averaged over all of them. Peers are written from their papers (`benchmarks/peers`),
-with their usual step scaled to the data. `sparse_rs` changes few pixels and `patch_rs` one square
-as much as they like, so that their L2 shows what they change and not how well they search; V-BAD has 10 queries for an
-estimate instead of 48. Photos are of the NIPS 2017 challenge at 224 pixels, which MobileNet shrinks to 192 itself. All
-rows of a table have the same samples and the same budget. Those that stop at their flip continue by bisection towards
-the original (inside a palette, along their own push), because ours reduces its flip too. Inside the palette, each step
-of a peer is followed by the assignment of palette entries that gains most along it for its squared L2. On the VGG,
-attacks that draw random numbers have three seeds; everything else has one. Means are over flips alone; medians and
-95th percentiles count all samples. Our settings were chosen on test images 1000-1399, on other sample photos and on
-other clips than those of the tables, with the same victims; steps and strengths of peers are those of their papers, or
-the better of the two shown.
+copies" has gradients averaged over all of them. On clips ours also searched for the frames that count, which later
+versions do not. Peers are written from their papers (`benchmarks/peers`), with their usual step scaled to the data.
+`sparse_rs` changes few pixels and `patch_rs` one square as much as they like, so that their L2 shows what they change
+and not how well they search; V-BAD has 10 queries for an estimate instead of 48. Photos are of the NIPS 2017 challenge
+at 224 pixels, which MobileNet shrinks to 192 itself. All rows of a table have the same samples and the same budget.
+Those that stop at their flip continue by bisection towards the original (inside a palette, along their own push),
+because ours reduces its flip too. Inside the palette, each step of a peer is followed by the assignment of palette
+entries that gains most along it for its squared L2. On the VGG, attacks that draw random numbers have three seeds;
+everything else has one. Means are over flips alone; medians and 95th percentiles count all samples. Our settings were
+chosen on test images 1000-1399, on other sample photos and on other clips than those of the tables, with the same
+victims; steps and strengths of peers are those of their papers, or the better of the two shown.
 """
 
 

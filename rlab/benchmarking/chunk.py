@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -26,7 +26,7 @@ def make_chunk(files: SampleFiles, attack: Attack, victim: Victim) -> Rows:
     """The rows of one chunk's sets, with their files."""
     plan = files.plan
     search = LadderSearch(attack.grid, attack.goal, plan.options.steps, unit_span(files.batch.bounds))
-    left = attack.search(victim, files.batch, files.first, plan.labels)
+    left = replace(attack, records=True).search(victim, files.batch, files.first, plan.labels)
     stored = left.perturbed.clone()
     stored[left.rows] = files.write(FLIP, left.rows, stored[left.rows])
     chunk = _Chunk(files, search, AttackResult.of(attack.verify(left, stored), stored), victim)

@@ -12,7 +12,6 @@ from rlab.cli.ending import Track, track
 from rlab.cli.spoken import spoken, summary
 from rlab.present.table import plain
 from rlab.storage.config import read_config
-from rlab.training.ranks import started
 from rlab.verbs import TRAINED, train
 
 _NAMES = {"prior": "Prior", "dual_action": "Agent", "two_agents": "Agents"}
@@ -30,12 +29,8 @@ def command(
     """Train a direction prior on your models, or the agent of a paper: `kind: dual_action` for signals and images, `kind:
     two_agents` for video.
 
-    To resume a stopped training, repeat the command. To train a prior on several GPUs, use torchrun: torchrun --nproc-per-node 4
-    -m rlab train FILE --out OUT.
+    To resume a stopped training, repeat the command.
     """
-    if not started().first:  # only torchrun's first process locks the folder and prints
-        train(config, folder, minutes=minutes, device=device)
-        return
     with run_folder(folder, "train", wait):
         trained = train(config, folder, minutes=minutes, device=device, tell=tell)
     kind = read_config(config).get("kind", TRAINED[0])

@@ -22,12 +22,13 @@ from rlab.policies import parse_policy
 from rlab.policies.auto import is_auto
 from rlab.policies.base import Policy
 from rlab.policies.belief import Belief
+from rlab.policies.resolve import guided
 from rlab.priors.base import NoPrior
 from rlab.progress import Progress, quiet
 from rlab.results.result import AttackResult
 from rlab.runs.attack import run_attack
 from rlab.runs.executor import Workers
-from rlab.runs.options import AttackOptions, RunOptions, guided
+from rlab.runs.options import AttackOptions, RunOptions
 from rlab.runs.sharing import WorkerOptions
 from rlab.storage.config import Accepts
 from rlab.storage.contents import parts_of

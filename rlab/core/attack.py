@@ -19,6 +19,7 @@ from rlab.core.env import Accepting, AttackEnv, State, Task, snapshot
 from rlab.core.goals import Goal
 from rlab.core.grid import PatchGrid
 from rlab.core.heard import CleanAnswers, Heard, Listener, first_answers
+from rlab.core.noise import deviation
 from rlab.core.pruning import RESERVE, Pruning
 from rlab.core.rng import sample_seeds
 from rlab.core.setting import Learned, Setting
@@ -34,7 +35,6 @@ from rlab.victims.base import PHASES, QueryMeter, Victim
 if TYPE_CHECKING:
     from rlab.policies.base import Policy
 
-_NEAREST = 5  # classes nearest to the goal, from which the noise of a model's answers is estimated
 S = TypeVar("S", bound=Rows)
 
 
@@ -87,6 +87,7 @@ class Attack:
     distance: Measure = "l2"
     paced: bool = False  # whether a run on disk may use smaller chunks, so that it saves often
     learned: Learned | None = None  # the simulator that the policy uses
+    records: bool = False  # whether flips say what each change did, for a search that goes on from them
     noisy: bool = False  # whether scores vary between equal queries; a second clean query estimates by how much
 
     def __post_init__(self) -> None:
@@ -149,7 +150,7 @@ class Attack:
         listener = Listener() if listen and not isinstance(self.palette, FreePixels) else None
         trace = Trace(n, batch.bounds, self.distance, progress, cleanup, listener, attacked.cpu())
         if attacked.any():
-            env = AttackEnv(meter, replace(self.task, labels=victim.tells_labels))
+            env = AttackEnv(meter, replace(self.task, labels=victim.tells_labels), self.records or not policy.reduces)
             start = self._start(env, meter, batch, x0, attacked, seeds.to(x0.device), clean, aimed)
             flipped, spent, failed = self._steps(policy, env, meter, start, trace)
             for ended, word in ((flipped, Status.SUCCEEDED), (spent, Status.SPENT), (failed, Status.FAILED)):
@@ -201,7 +202,7 @@ class Attack:
         scale = unit_scale(x0, batch.bounds)[1].flatten()
         again = self._once_more(meter, x0, rows, scores) if self.noisy else scores
         refuse_nan(again, [batch.ids[i] for i in rows.tolist()])
-        noise = _deviation(self.goal.alternatives(scores, y), self.goal.alternatives(again, y)) if self.noisy else 0.0
+        noise = deviation(self.goal.alternatives(scores, y), self.goal.alternatives(again, y)) if self.noisy else 0.0
         averages = self.goal.fits in ("classes", "numbers")  # the mean of two boxes or maps is none
         mean = (scores + again) / 2 if self.noisy and averages else scores
         return env.start(y, rows, seeds[rows], bank, scale, mean, noise)
@@ -232,7 +233,8 @@ class Attack:
             state, outcome = env.step(state, proposal)
             broke, read = meter.left(samples) <= 1, snapshot(state, outcome)
             # The next proposal is made before the answers are read, so that the CPU need not wait for a GPU.
-            proposal = None if broke.all() else policy.propose(state, proposal.memory, env.task)
+            memory = proposal.memory if broke.all() else policy.observe(state, proposal.memory, env.task)
+            proposal = None if broke.all() else policy.propose(state, memory, env.task)
             if proposal is not None and pruning is not None:
                 ending = settled | (meter.left(samples) - 1 <= RESERVE * self.budget)
                 pruning = pruning.after(state, ending.to(device), self.patience)
@@ -288,13 +290,3 @@ def _in_order(ended: Sequence[State]) -> State:
         return some[0]
     rows = State.cat(some)
     return rows[rows.sample.argsort()]
-
-
-def _deviation(first: Tensor, second: Tensor) -> Tensor:
-    """Estimate the standard deviation (n,) of margins from two queries (n, a) of the same inputs.
-
-    It uses each sample's smallest margins. Two queries are few, so each variance is averaged with the mean over all samples.
-    """
-    near = ((first + second) / 2).topk(min(_NEAREST, first.shape[1]), 1, largest=False).indices
-    variance = (first - second).gather(1, near).square().mean(1) / 2
-    return ((variance + variance.mean()) / 2).sqrt()

@@ -55,13 +55,36 @@ class Task:
     budget: int
     accept: Accepting = "better"
     l2_penalty: float = 0.0  # cost of one unit of distance, as a share of the initial margin
-    success: float = 1.0  # reward for reaching the goal, in the same unit
     distance: Measure = "l2"  # the distance to minimise
     labels: bool = False  # the model returns labels only, so only the sign of a margin is known
 
     def __post_init__(self) -> None:
         if self.accept not in ("better", "always"):
             raise OptionError(f"expected accept to be 'better' or 'always', got {self.accept!r}")
+
+
+@dataclass(frozen=True)
+class Record(Rows):
+    """What the changes that were tried did. Policies that reduce the distance by themselves need none."""
+
+    feedback: Tensor  # (n, f + 1, p) drop in margin when the entry was last tried there; entry 0 is a restore
+    tried: Tensor  # (n, f + 1, p) number of tries
+
+    @classmethod
+    def blank(cls, bank: Tensor, patches: int) -> Record:
+        none = torch.zeros(len(bank), bank.shape[1], patches, device=bank.device)
+        return cls(none, none.clone())
+
+    def after(self, before: Tensor, assignment: Tensor, drop: Tensor) -> Record:
+        """With the drop (n,) divided among the patches that changed; both assignments are (n, p)."""
+        changed = assignment != before
+        share = (drop / changed.sum(1).clamp(min=1))[:, None].expand_as(assignment)
+        at = assignment[:, None]
+        kept = self.feedback.gather(1, at).squeeze(1)
+        return Record(
+            self.feedback.scatter(1, at, torch.where(changed, share, kept)[:, None]),
+            self.tried.scatter_add(1, at, changed[:, None].to(self.tried.dtype)),
+        )
 
 
 @dataclass(frozen=True)
@@ -78,15 +101,14 @@ class State(Rows):
     scores: Tensor  # (n, k)
     clean: Tensor  # (n, k) scores of the untouched input
     margin: Tensor  # (n,) including the slack for a noisy model: below zero is a flip
-    margin0: Tensor  # (n,) initial margin, the unit of rewards: no result depends on a model's scale
+    margin0: Tensor  # (n,) initial margin, the unit of margins: no result depends on a model's scale
     noise: Tensor  # (n,) standard deviation of the margin between identical queries; 0 for a deterministic model
     l2_penalty: Tensor  # (n,) see Task
     distance: Tensor  # (n,) between x and x0, by the task's measure
     queried: Tensor  # (n, p) the last assignment that was queried, accepted or not
     answer: Tensor  # (n, k) its scores
-    feedback: Tensor  # (n, f + 1, p) drop in margin when the entry was last tried there; entry 0 is a restore
-    tried: Tensor  # (n, f + 1, p) number of tries
     step: Tensor  # (n,) number of proposals so far
+    record: Record | None  # None unless the environment keeps it
 
     def __len__(self) -> int:
         return len(self.sample)
@@ -94,6 +116,22 @@ class State(Rows):
     @property
     def x0(self) -> Tensor:
         return self.bank[:, 0]
+
+    @property
+    def feedback(self) -> Tensor:
+        """(n, f + 1, p), see `Record`."""
+        return self._kept.feedback
+
+    @property
+    def tried(self) -> Tensor:
+        """(n, f + 1, p), see `Record`."""
+        return self._kept.tried
+
+    @property
+    def _kept(self) -> Record:
+        if self.record is None:
+            raise OptionError("a policy that reduces the distance by itself has no feedback: note answers in observe")
+        return self.record
 
     @property
     def slack(self) -> Tensor:
@@ -124,7 +162,6 @@ def propose(assignment: Tensor, rule: Accept) -> Proposal[NoMemory]:
 class StepOutcome:
     """The result of one step, per row."""
 
-    reward: Tensor  # (n,)
     drop: Tensor  # (n,) in margin, accepted or not
     accepted: Tensor  # (n,) bool
     done: Tensor  # (n,) bool: the goal is reached
@@ -174,10 +211,11 @@ def edit(assignment: Tensor, add: Tensor, restore: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class AttackEnv:
-    """Evaluates proposals. `query` is the victim behind its meter."""
+    """Evaluates proposals. `query` is the victim behind its meter; `keeps` says whether states have a `Record`."""
 
     query: Query
     task: Task
+    keeps: bool = True
 
     def start(
         self,
@@ -190,8 +228,7 @@ class AttackEnv:
         noise: float | Tensor = 0.0,
     ) -> State:
         """The initial state, from clean scores (n, k); makes no query."""
-        n, f, p = len(bank), bank.shape[1], len(self.task.grid)
-        blank = torch.zeros(n, f, p, device=bank.device)
+        n, p = len(bank), len(self.task.grid)
         margin = self.task.goal.margin(scores, y)
         deviation = torch.zeros_like(margin) + noise
         return State(
@@ -200,7 +237,7 @@ class AttackEnv:
             x=bank[:, 0].clone(), scores=scores, clean=scores, margin=margin + CONFIDENCE * deviation,
             margin0=margin.maximum(deviation).clamp(min=1e-6), noise=deviation,
             l2_penalty=torch.full_like(margin, self.task.l2_penalty),
-            distance=torch.zeros(n, device=bank.device), feedback=blank, tried=blank.clone(),
+            distance=torch.zeros(n, device=bank.device), record=Record.blank(bank, p) if self.keeps else None,
             queried=torch.zeros(n, p, dtype=torch.int64, device=bank.device), answer=scores,
             step=torch.zeros(n, dtype=torch.int64, device=bank.device),
         )  # fmt: skip
@@ -231,9 +268,9 @@ class AttackEnv:
             ]
         )  # in the order of `Accept`
         accepted = by_rule.gather(0, proposal.rule[None])[0] & ~failed
-        feedback, tried = state.feedback, state.tried
-        if proposal.x is None:
-            feedback, tried = _remember(state, proposal.assignment, drop)
+        record = state.record
+        if record is not None and proposal.x is None:
+            record = record.after(state.assignment, proposal.assignment, drop)
         after = replace(
             state,
             assignment=_where(accepted, proposal.assignment, state.assignment),
@@ -241,27 +278,13 @@ class AttackEnv:
             scores=_where(accepted, scores, state.scores),
             margin=_where(accepted, margin, state.margin),
             distance=_where(accepted, distance, state.distance),
-            feedback=feedback,
-            tried=tried,
             queried=proposal.assignment,
             answer=_where(failed, state.answer, scores),
             step=state.step + 1,
+            record=record,
         )
-        gained = (state.margin - margin.clamp(min=0)) / state.margin0 - cost  # no reward below zero
-        reward = torch.where(accepted, gained, 0.0) + task.success * (accepted & done)
-        return after, StepOutcome(reward, drop, accepted, accepted & done, failed)
+        return after, StepOutcome(drop, accepted, accepted & done, failed)
 
 
 def _where(rows: Tensor, new: Tensor, old: Tensor) -> Tensor:
     return torch.where(wide(rows, new), new, old)
-
-
-def _remember(state: State, assignment: Tensor, drop: Tensor) -> tuple[Tensor, Tensor]:
-    """Feedback and tries with the drop divided among the patches that changed."""
-    changed = assignment != state.assignment
-    share = (drop / changed.sum(1).clamp(min=1))[:, None].expand_as(assignment)
-    at = assignment[:, None]
-    before = state.feedback.gather(1, at).squeeze(1)
-    feedback = state.feedback.scatter(1, at, torch.where(changed, share, before)[:, None])
-    tried = state.tried.scatter_add(1, at, changed[:, None].to(state.tried.dtype))
-    return feedback, tried

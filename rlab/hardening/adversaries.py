@@ -20,6 +20,7 @@ from rlab.core.env import Accept, AttackEnv, State, Task, render
 from rlab.core.goals import Goal
 from rlab.core.grid import PatchGrid
 from rlab.core.rng import sample_seeds, uniform
+from rlab.core.vectors import wide
 from rlab.data.batch import Batch
 from rlab.filters.base import Filter
 from rlab.filters.palette import unit_scale
@@ -111,7 +112,8 @@ class PerturbationSpace:
         """An environment with a palette and a grid drawn for these inputs, and its initial state."""
         grid, bank = self.draw(x, seed)
         goal = Unreachable(self.goal) if policy.reduces else self.goal
-        env = AttackEnv(lambda x, sample, phase: victim(x, "train"), Task(grid, bank.shape[1] - 1, goal, budget))
+        task = Task(grid, bank.shape[1] - 1, goal, budget)
+        env = AttackEnv(lambda x, sample, phase: victim(x, "train"), task, not policy.reduces)
         scale = unit_scale(x, self.bounds)[1].flatten()
         rows = torch.arange(len(x), device=x.device)
         seeds = sample_seeds(seed, 0, len(x)).to(x.device)
@@ -143,6 +145,7 @@ class PolicyAdversary(AdversaryGenerator):
         out, flipped = x.clone(), torch.zeros(len(x), dtype=torch.bool, device=x.device)
         last = torch.full((len(x),), self.budget - 1, device=x.device)  # the clean prediction is the first query
         for step in range(1, self.budget):
+            memory = memory if step == 1 else self.policy.observe(state, memory, env.task)
             proposal = self.policy.propose(state, memory, env.task)
             rule = torch.where(proposal.rule == Accept.IF_NEARER, Accept.IF_BETTER, proposal.rule)
             after, _ = env.step(state, replace(proposal, rule=rule), "train")
@@ -162,12 +165,18 @@ class PolicyAdversary(AdversaryGenerator):
 def _better(before: State, after: State) -> State:
     """Keep only moves to a lower margin; the environment itself accepts any move that still flips."""
     worse = ~(after.margin < before.margin)
-    kept = {
-        name: torch.where(worse.view(-1, *(1,) * (new.dim() - 1)), old, new)
-        for name in ("assignment", "x", "scores", "margin", "distance")
-        for old, new in [(getattr(before, name), getattr(after, name))]
-    }
-    return replace(after, **kept)
+
+    def kept(old: Tensor, new: Tensor) -> Tensor:
+        return torch.where(wide(worse, new), old, new)
+
+    return replace(
+        after,
+        assignment=kept(before.assignment, after.assignment),
+        x=kept(before.x, after.x),
+        scores=kept(before.scores, after.scores),
+        margin=kept(before.margin, after.margin),
+        distance=kept(before.distance, after.distance),
+    )
 
 
 @dataclass(frozen=True)

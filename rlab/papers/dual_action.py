@@ -397,10 +397,18 @@ class DualAction(Policy[Analysis]):
         return entries * sensitivity.part_of(self.sweep, len(task.grid)) + 1
 
     def begin(self, state: State, task: Task) -> Analysis:
-        return Analysis.start(state, task)
+        return self.observe(state, Analysis.start(state, task), task)
+
+    def observe(self, state: State, memory: Analysis, task: Task) -> Analysis:
+        """With the effect that was just measured; after a step, with a new plan."""
+        fresh = memory.asked < 0
+        todo = torch.where(fresh[:, None, None], plan(state, memory.turn, task, self.sweep, self.restore), memory.todo)
+        drop = log_odds(task.goal, state.scores, state.y) - log_odds(task.goal, state.answer, state.y)
+        where = torch.zeros_like(memory.todo).flatten(1).scatter(1, memory.asked.clamp(min=0)[:, None], ~fresh[:, None])
+        return replace(memory, todo=todo).read(drop[:, None, None].expand_as(memory.effect), where.view_as(todo))
 
     def propose(self, state: State, memory: Analysis, task: Task) -> Proposal[Analysis]:
-        a, p = self._read(state, memory, task), len(task.grid)
+        a, p = memory, len(task.grid)
         measuring = a.todo.flatten(1).any(1)
         look = torch.where(a.todo, a.cost, torch.inf).flatten(1).argmin(1)  # the smallest change first
         assignment = state.assignment.scatter(1, (look % p)[:, None], (look // p)[:, None])
@@ -414,14 +422,6 @@ class DualAction(Policy[Analysis]):
         fresh, asked = torch.where(measuring[:, None, None], a.fresh, a.fresh / 2), torch.where(measuring, look, -1)
         after = replace(a, fresh=fresh, asked=asked, turn=a.turn + ~measuring)
         return Proposal(assignment, torch.where(measuring, Accept.IF_FLIPPED, Accept.ALWAYS), after)
-
-    def _read(self, state: State, memory: Analysis, task: Task) -> Analysis:
-        """With the effect that was just measured; after a step, with a new plan."""
-        fresh = memory.asked < 0
-        todo = torch.where(fresh[:, None, None], plan(state, memory.turn, task, self.sweep, self.restore), memory.todo)
-        drop = log_odds(task.goal, state.scores, state.y) - log_odds(task.goal, state.answer, state.y)
-        where = torch.zeros_like(memory.todo).flatten(1).scatter(1, memory.asked.clamp(min=0)[:, None], ~fresh[:, None])
-        return replace(memory, todo=todo).read(drop[:, None, None].expand_as(memory.effect), where.view_as(todo))
 
 
 def load_policy(path: Path, **options: Any) -> DualAction:

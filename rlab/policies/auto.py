@@ -59,25 +59,19 @@ def fitting(shape: tuple[int, ...]) -> str | None:
 
 @dataclass(frozen=True)
 class ShippedPrior(Prior):
-    """The shipped prior that fits the data, none if none fits.
-
-    `video=False` uses none for clips: with one of rlab 0.2.0, first flips of C3D took twice the queries.
-    """
-
-    video: bool = True
+    """The shipped prior that fits the data, none if none fits."""
 
     def __str__(self) -> str:
         return "trained"
 
     def suited(self, shape: tuple[int, ...]) -> Prior:
         name = fitting(shape)
-        return NoPrior() if name is None or (name == "clips" and not self.video) else shipped_prior(name)
+        return NoPrior() if name is None else shipped_prior(name)
 
     def directions(self, x: Tensor, y: Tensor, scale: Tensor, goal: Goal) -> Tensor | None:
         return self.suited(tuple(x.shape[1:])).directions(x, y, scale, goal)
 
 
-AUTO = ShippedPrior(video=False)  # the prior of `auto`
 _PRIORS: dict[str, type[Prior]] = {"none": NoPrior, "trained": ShippedPrior}
 
 
@@ -97,9 +91,9 @@ def make_prior(name: str) -> Prior:
 class Auto(Belief):
     """The default policy: the belief search with the shipped prior that fits the data, or with none if none fits."""
 
-    prior: Prior = field(default=AUTO, repr=False)
+    prior: Prior = field(default_factory=ShippedPrior, repr=False)
 
 
 def is_auto(policy: Policy[Any]) -> bool:
     """Whether a policy is `auto`, which picks its prior by the data."""
-    return isinstance(policy, Belief) and policy.prior == AUTO
+    return isinstance(policy, Auto) and isinstance(policy.prior, ShippedPrior)

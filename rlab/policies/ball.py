@@ -54,40 +54,40 @@ class BallSearch(Policy[Ball]):
     def begin(self, state: State, task: Task) -> Ball:
         change = (state.bank[:, 1:] - state.bank[:, :1]).div_(wide(state.scale, state.bank))
         cost = costs(change, task.grid, task.distance)
-        best = torch.full_like(state.margin, math.inf)
+        flipped = state.margin < 0
+        best = torch.where(flipped, state.distance, math.inf)
         return Ball(
             cost=torch.cat([torch.zeros_like(cost[:, :1]), cost], 1), walk=state.assignment, margin=state.margin,
-            enters=state.margin < 0, best=best, radius=torch.full_like(best, RADIUS), misses=torch.zeros_like(best),
+            enters=flipped, best=best, radius=torch.full_like(best, RADIUS), misses=torch.zeros_like(best),
         )  # fmt: skip
 
+    def observe(self, state: State, memory: Ball, task: Task) -> Ball:
+        """Lead the walk on from the last answer."""
+        flipped = state.margin < 0
+        nearer = flipped & (state.distance < memory.best)
+        margin = task.goal.margin(state.answer, state.y) + state.slack
+        gains = ~memory.enters & (margin < memory.margin)
+        misses = torch.where(gains, 0.0, memory.misses + 1)
+        lost = flipped & ~nearer & (misses >= PATIENCE)
+        stays, again = memory.enters | gains | (task.accept == "always"), ~flipped | nearer | lost
+        power = torch.where(nearer & memory.best.isfinite(), SMALLER, torch.where(lost, LARGER, 1.0))
+        return replace(
+            memory,
+            walk=_pick(again, state.assignment, _pick(stays, state.queried, memory.walk)),
+            margin=_pick(again, state.margin, _pick(stays, margin, memory.margin)),
+            enters=again & flipped,
+            best=torch.where(flipped, state.distance, math.inf),
+            radius=(memory.radius**power).clamp(LEAST, MOST),
+            misses=torch.where(again, 0.0, misses),
+        )
+
     def propose(self, state: State, memory: Ball, task: Task) -> Proposal[Ball]:
-        ball, flipped = follow(memory, state, task), state.margin < 0
-        moved = torch.where(ball.enters[:, None], ball.walk, self.move(ball.walk, state, task))
-        room = cost_of(ball.radius * state.distance, task.distance, state.x[0].numel())
-        inside = restore(moved, moved != ball.walk, ball.cost, room, uniform(~state.seed, state.step, moved.shape[1]))
+        flipped, walk = state.margin < 0, memory.walk
+        moved = torch.where(memory.enters[:, None], walk, self.move(walk, state, task))
+        room = cost_of(memory.radius * state.distance, task.distance, state.x[0].numel())
+        inside = restore(moved, moved != walk, memory.cost, room, uniform(~state.seed, state.step, moved.shape[1]))
         rule = torch.where(flipped, int(Accept.IF_NEARER), int(Accept.IF_BETTER))
-        return Proposal(torch.where(flipped[:, None], inside, moved), rule, ball)
-
-
-def follow(ball: Ball, state: State, task: Task) -> Ball:
-    """The walk after the last answer."""
-    flipped = state.margin < 0
-    nearer = flipped & (state.distance < ball.best)
-    margin = task.goal.margin(state.answer, state.y) + state.slack
-    gains = ~ball.enters & (margin < ball.margin)
-    misses = torch.where(gains, 0.0, ball.misses + 1)
-    lost = flipped & ~nearer & (misses >= PATIENCE)
-    stays, again = ball.enters | gains | (task.accept == "always"), ~flipped | nearer | lost
-    power = torch.where(nearer & ball.best.isfinite(), SMALLER, torch.where(lost, LARGER, 1.0))
-    return replace(
-        ball,
-        walk=_pick(again, state.assignment, _pick(stays, state.queried, ball.walk)),
-        margin=_pick(again, state.margin, _pick(stays, margin, ball.margin)),
-        enters=again & flipped,
-        best=torch.where(flipped, state.distance, math.inf),
-        radius=(ball.radius**power).clamp(LEAST, MOST),
-        misses=torch.where(again, 0.0, misses),
-    )
+        return Proposal(torch.where(flipped[:, None], inside, moved), rule, memory)
 
 
 def restore(assignment: Tensor, moved: Tensor, cost: Tensor, room: Tensor, chance: Tensor) -> Tensor:

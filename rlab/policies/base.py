@@ -1,4 +1,4 @@
-"""A policy reads the state and proposes the next assignment. It never sees the model."""
+"""A policy learns from the last answer and proposes the next assignment. It never sees the model."""
 
 from __future__ import annotations
 
@@ -29,6 +29,10 @@ class Policy(ABC, Generic[S]):
     @abstractmethod
     def propose(self, state: State, memory: S, task: Task) -> Proposal[S]:
         """One proposal for every row. Draw random numbers with `rlab.core.rng` from the row's seed and step only."""
+
+    def observe(self, state: State, memory: S, task: Task) -> S:
+        """The memory with the last answer in it. The loop calls this before every proposal but the first."""
+        return memory
 
     def fewer(self, state: State, memory: S, task: Task, most: Tensor) -> Tensor:
         """For each flip an assignment (n, p) with fewer patches that may flip within the distances `most` (n,), or zeros."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Annotated, Any, Self
 
 from pydantic import Field, InstanceOf, PlainSerializer, field_validator
@@ -24,13 +23,10 @@ from rlab.errors import OptionError
 from rlab.filters.base import Filter
 from rlab.filters.palette import PIXELS, FreePixels, by_gradient
 from rlab.learning.simulator import Simulator, with_students
-from rlab.policies import parse_policy, policy_spec
-from rlab.policies.auto import Auto, ShippedPrior, is_auto
+from rlab.policies import policy_spec
 from rlab.policies.base import Policy
-from rlab.policies.belief import Belief
-from rlab.policies.imagine import ImaginePolicy
-from rlab.policies.pixels import PixelPolicy, Values
-from rlab.priors.base import NoPrior
+from rlab.policies.pixels import Values
+from rlab.policies.resolve import label, resolve, resolve_pixels
 from rlab.priors.gradients import gradient_filters
 from rlab.priors.surrogates import Surrogate, SurrogatePrior, load_surrogates, surrogate_name
 from rlab.results.kept import Keep
@@ -157,7 +153,7 @@ class AttackOptions(LearningOptions, PaletteOptions):
         refuse_parts(palette, grid)
         if isinstance(palette, FreePixels) and UNTOUCHED in grid.channels:
             raise OptionError(f"the palette 'pixels' changes all channels, not only {whole.channels!r}: name them all")
-        policy = whole._pixels(batch, prior) if isinstance(palette, FreePixels) else whole._policy(batch, prior)
+        policy = whole._policy(batch, prior, isinstance(palette, FreePixels))
         return Attack(
             policy=policy,
             grid=grid,
@@ -170,7 +166,7 @@ class AttackOptions(LearningOptions, PaletteOptions):
             patience=whole.patience,
             chunk=chunk,
             paced=whole.chunk is None,
-            label=_label(policy_spec(whole.policy), policy, whole.surrogate, trusted),
+            label=label(whole.policy, policy, whole._helpers(trusted)),
             learned=None
             if simulator is None or whole.stages is not None
             else _learned(simulator, whole.learn, trusted is not None),
@@ -198,33 +194,20 @@ class AttackOptions(LearningOptions, PaletteOptions):
         given = None if self.surrogate is None else load_surrogates(self.surrogate, batch)
         return given if simulator is None else with_students(given, simulator, batch)
 
-    def _policy(self, batch: Samples, prior: SurrogatePrior | None) -> Policy[Any]:
-        """Return the policy for this data, with its own prior or with the surrogates as prior."""
-        policy = parse_policy(self.policy)
-        stepped = any(map(by_gradient, self.palette or ()))  # then any policy can use the surrogates
-        if prior is None or (stepped and not guided(policy)):
-            if isinstance(policy, Belief):
-                return replace(policy, prior=policy.prior.suited(batch.shape))
+    def _policy(self, batch: Samples, prior: SurrogatePrior | None, whole: bool) -> Policy[Any]:
+        """Return the policy for this data; `whole` says whether the palette is free pixels."""
+        if whole:
+            policy = resolve_pixels(self.policy, batch.shape, prior, Values(batch.bounds, self.rounded(batch)))
+            if self.distance not in (None, "l2"):
+                raise OptionError(f"the palette 'pixels' minimises L2: leave out the distance {self.distance!r}")
             return policy
-        if not isinstance(policy, Belief):
-            raise OptionError(f"surrogates guide the policies 'auto' and 'belief', not {self.policy!r}: use either")
-        if not guided(policy):
-            raise OptionError(f"the policy {self.policy!r} has a prior, and surrogates are one too: leave out one")
-        search = replace(policy, prior=prior)
-        if not is_auto(policy):
-            return search
-        trained = policy.prior.suited(batch.shape)
-        # Students know less than other trained models: their gradients are a worse prior than the one that ships.
-        alone = self.surrogate is None and not isinstance(trained, NoPrior)
-        return ImaginePolicy(replace(policy, prior=trained) if alone else search, prior, wary=self.surrogate is None)
+        stepped = any(map(by_gradient, self.palette or ()))
+        return resolve(self.policy, batch.shape, prior, self.surrogate is not None, stepped)
 
-    def _pixels(self, batch: Samples, prior: SurrogatePrior | None) -> Policy[Any]:
-        """Return the policy for free pixels, with the surrogates as prior if there are any."""
-        if parse_policy(self.policy) != Auto():
-            raise OptionError(f"the palette 'pixels' has its own search: leave out the policy {self.policy!r}")
-        if self.distance not in (None, "l2"):
-            raise OptionError(f"the palette 'pixels' minimises L2: leave out the distance {self.distance!r}")
-        return PixelPolicy(Values(batch.bounds, self.rounded(batch)), prior, ShippedPrior().suited(batch.shape))
+    def _helpers(self, simulator: Simulator | None) -> str:
+        """Return the surrogates and the students in words."""
+        helpers = [] if self.surrogate is None else [f"surrogates {', '.join(map(surrogate_name, self.surrogate))}"]
+        return " and ".join(helpers + ([] if simulator is None else [f"{len(simulator.students)} students"]))
 
 
 class RunOptions(AttackOptions):
@@ -263,22 +246,6 @@ def make_attack(batch: Samples, **options: Any) -> Attack:
 def usual_goal(batch: Samples) -> str:
     """The goal for data like these, if the user names none; with several labels per sample, any of them may flip."""
     return str(MultiLabel()) if batch.target == "classes" and batch.y.dim() > 1 else USUAL[batch.target]
-
-
-def guided(policy: Policy[Any]) -> bool:
-    """Whether surrogates can be the policy's prior."""
-    return is_auto(policy) or (isinstance(policy, Belief) and isinstance(policy.prior, NoPrior))
-
-
-def _label(named: str, policy: Policy[Any], surrogate: Sequence[Surrogate] | None, simulator: Simulator | None) -> str:
-    """Describe the policy: its name, what 'auto' chose, the surrogates and the students."""
-    helpers = [] if surrogate is None else [f"surrogates {', '.join(map(surrogate_name, surrogate))}"]
-    helpers += [] if simulator is None else [f"{len(simulator.students)} students"]
-    if helpers:
-        kind = {PixelPolicy: "pixels", ImaginePolicy: "imagine"}.get(type(policy), "belief")
-        took = f"auto -> {kind}" if named.startswith("auto") else named
-        return f"{took} with {' and '.join(helpers)}"
-    return f"{named} -> {policy}" if named.startswith("auto") else named
 
 
 def _learned(simulator: Simulator, learn: int | str | None, used: bool) -> Learned:

@@ -29,9 +29,10 @@ from rlab.learning.distil import distil
 from rlab.learning.simulator import Simulator, best_device, read_simulator
 from rlab.policies import parse_policy
 from rlab.policies.auto import is_auto
+from rlab.policies.resolve import guided
 from rlab.results.stages import StageFacts, stage_file, stage_key
 from rlab.runs.answers import heard_answers, read_heard
-from rlab.runs.options import AttackOptions, guided
+from rlab.runs.options import AttackOptions
 from rlab.storage.config import write_config
 from rlab.storage.ledger import PARTS, check_digest, file_digest
 from rlab.storage.resume import Resume

@@ -32,7 +32,6 @@ from rlab.priors.trained import DirectionPrior, TrainedPrior, projection
 from rlab.storage.config import Options, write_config
 from rlab.training import trainer
 from rlab.training.episodes import EpisodeSampler
-from rlab.training.ranks import ALONE, Ranks
 from rlab.training.trainer import LOG, PRIOR, Tell, TrainingOptions
 from rlab.victims.base import Victim
 from rlab.victims.torch_module import TorchVictim
@@ -60,32 +59,29 @@ def train_prior(
     config: PriorConfig,
     progress: Callable[[], float],
     tell: Callable[[float, Tensor], None] = lambda done, loss: None,
-    ranks: Ranks = ALONE,
 ) -> None:
     """Train in place until progress() reaches 1; tell() gets the progress and loss of every step.
 
-    Only samplers whose victims have gradients take part. Several processes draw the same batch, and each works on its share.
+    Only samplers whose victims have gradients take part.
     """
-    ranks.share(config.batch)  # raises an error if the batch cannot be divided
     samplers = [sampler for sampler in samplers if isinstance(sampler.victim, TorchVictim)]
     if not samplers:
         raise ModelError("a prior needs a training model with gradients: add a torch module to the training models")
     optimizer = torch.optim.AdamW(prior.parameters(), lr=config.learning_rate, weight_decay=1e-4)
-    step, device = 0, next(prior.parameters()).device
+    step = 0
     prior.train()
-    while (done := ranks.same(progress(), device)) < 1:
+    while (done := progress()) < 1:
         for group in optimizer.param_groups:
             group["lr"] = config.learning_rate * min(1.0, step / 100 + 0.01, 2 * (1 - done) + 0.02)
         written = float(torch.rand(())) < config.through
         sampler, other = (samplers[int(torch.randint(len(samplers), ()))] for _ in range(2))
         if written:
-            moved, y = _written(prior, sampler, config, ranks)
+            moved, y = _written(prior, sampler, config)
         else:
-            moved, y = _freely(prior, sampler, other.task.grid, config, ranks)
+            moved, y = _freely(prior, sampler, other.task.grid, config)
         loss = _loss(sampler, moved, y, config.shared)
         optimizer.zero_grad()
         loss.backward(inputs=list(prior.parameters()))  # the models' own weights need no gradient
-        ranks.average(prior.parameters())
         torch.nn.utils.clip_grad_norm_(prior.parameters(), 1.0)
         optimizer.step()
         step += 1
@@ -94,37 +90,33 @@ def train_prior(
 
 
 def _freely(
-    prior: DirectionPrior, sampler: EpisodeSampler, grid: PatchGrid, config: PriorConfig, ranks: Ranks = ALONE
+    prior: DirectionPrior, sampler: EpisodeSampler, grid: PatchGrid, config: PriorConfig
 ) -> tuple[Tensor, Tensor]:
     """Inputs moved along each direction, (n, heads, c, *size), and their labels."""
-    rows, own = torch.randint(len(sampler.x), (config.batch,), device=sampler.x.device), ranks.share(config.batch)
-    x, y = _varied(sampler.x[rows], config)[own], sampler.y[rows][own]
+    rows = torch.randint(len(sampler.x), (config.batch,), device=sampler.x.device)
+    x, y = _varied(sampler.x[rows], config), sampler.y[rows]
     if config.zoom < 1:  # a crop may show another class than the whole: use the model's own prediction
         y = sampler.victim(x, "train").argmax(1)
     scale = unit_scale(x, sampler.bounds)[1]
-    length = _lengths(config.batch, grid, config)[own].to(x.device).view(-1, 1, *(1,) * (x.dim() - 1))
+    length = _lengths(config.batch, grid, config).to(x.device).view(-1, 1, *(1,) * (x.dim() - 1))
     steps = unit(grid.expand(grid.reduce(_directions(prior, x / scale))), 2) * length  # averaged over patches
     return (x[:, None] + steps * scale[:, None]).clamp(*sampler.bounds), y
 
 
-def _written(
-    prior: DirectionPrior, sampler: EpisodeSampler, config: PriorConfig, ranks: Ranks = ALONE
-) -> tuple[Tensor, Tensor]:
+def _written(prior: DirectionPrior, sampler: EpisodeSampler, config: PriorConfig) -> tuple[Tensor, Tensor]:
     """The same through a palette: a share of the patches changed to entries that lead along each direction."""
-    state, grid, own = sampler.fresh(config.batch), sampler.task.grid, ranks.share(config.batch)
+    state, grid = sampler.fresh(config.batch), sampler.task.grid
     x, change = state.x0, state.bank[:, 1:] - state.bank[:, :1]
     scale = state.scale.view(-1, *(1,) * (x.dim() - 1))
     unit_change = change / scale[:, None]
     cost = grid.collect(unit_change.square()).sqrt()[:, :, None]
-    usual = cost.mean()  # of the whole batch
-    x, change, scale, unit_change, cost = (each[own] for each in (x, change, scale, unit_change, cost))
     lead = projection(_directions(prior, x / scale), unit_change, grid)  # (n, f, k, p)
-    merit = lead / (cost + 0.01 * usual)
+    merit = lead / (cost + 0.01 * cost.mean())
     low, high = config.shares
-    share = low * (high / low) ** torch.rand(config.batch, device=x.device)[own]
+    share = low * (high / low) ** torch.rand(config.batch, device=x.device)
     weight = soft_choice(merit, share)
     moved = [x + (grid.spread(weight[:, :, k]) * change).sum(1) for k in range(weight.shape[2])]
-    return torch.stack(moved, 1).clamp(*sampler.bounds), state.y[own]
+    return torch.stack(moved, 1).clamp(*sampler.bounds), state.y
 
 
 def soft_choice(merit: Tensor, share: Tensor) -> Tensor:
@@ -199,10 +191,9 @@ def train(
     options: PriorOptions,
     folder: Path,
     tell: Tell = lambda figures: None,
-    ranks: Ranks = ALONE,
 ) -> Path:
     """Write FOLDER/prior.safetensors, or resume the training in FOLDER; a validation attack with the prior ends it."""
-    with ranks.alone(trainer.open_folder(folder, options, victims, batch)) as resume:
+    with trainer.open_folder(folder, options, victims, batch) as resume:
         torch.manual_seed(options.seed)
         batch, validation = trainer.hold_out(batch, validation, options)
         for victim in victims:
@@ -210,28 +201,25 @@ def train(
         samplers = trainer.samplers_for(options, victims, batch, options.patches, horizon=1)
         network = make_network(options, batch).to(options.device)
         path, done = folder / PRIOR, 0.0
-        if resume is not None:
-            saved = resume.recall(_STATE, "")
-            logger = trainer.MetricLogger(folder / LOG, (saved or {}).get("log", ()), options.tensorboard)
-            resume.create()
-            write_config(folder, options.plain())
-            if saved is not None:
-                done = saved["done"]
-                network.load_state_dict(saved["network"])
-        done = ranks.same(done, options.device)
-        ranks.align(network)
+        saved = resume.recall(_STATE, "")
+        logger = trainer.MetricLogger(folder / LOG, (saved or {}).get("log", ()), options.tensorboard)
+        resume.create()
+        write_config(folder, options.plain())
+        if saved is not None:
+            done = saved["done"]
+            network.load_state_dict(saved["network"])
         seconds, noted = options.minutes * 60, time.monotonic()
         began, first = noted - done * seconds, True
 
         def note(done: float, loss: Tensor) -> None:
             """Record where the training stands, once in every validation interval."""
             nonlocal noted, first
-            if first and resume is not None:
+            if first:
                 line = trainer.first_update(time.monotonic() - noted, options)
                 logger.note(line, line["update_seconds"])
                 tell(line)
             first = False
-            if resume is None or time.monotonic() - noted <= options.validation_interval * 60:
+            if time.monotonic() - noted <= options.validation_interval * 60:
                 return
             noted, line = time.monotonic(), {"prior": done, "prior_loss": float(loss)}
             state = {"done": done, "network": network.state_dict(), "log": [*logger.lines, line]}
@@ -240,11 +228,9 @@ def train(
             tell(line)
 
         if done < 1:
-            train_prior(network, samplers, options.prior, lambda: (time.monotonic() - began) / seconds, note, ranks)
-            if resume is not None:
-                state = {"done": 1.0, "network": network.state_dict(), "log": list(logger.lines)}
-                resume.record(_STATE, "", state)
-        if resume is not None and (done < 1 or not path.exists()):
+            train_prior(network, samplers, options.prior, lambda: (time.monotonic() - began) / seconds, note)
+            resume.record(_STATE, "", {"done": 1.0, "network": network.state_dict(), "log": list(logger.lines)})
+        if done < 1 or not path.exists():
             policy = Belief(prior=TrainedPrior(network.eval()))
             figures = trainer.validate(policy, options.patches[0], victims, validation, options)
             logger.note(figures, seconds)

@@ -17,6 +17,7 @@ from torch import Tensor
 from rlab.core.env import Accept, State, StepOutcome, propose
 from rlab.training.episodes import EpisodeSampler
 
+SUCCESS = 1.0  # reward for reaching the goal
 Observation = dict[str, "np.ndarray[Any, Any]"]
 
 
@@ -32,6 +33,16 @@ def observe(sampler: EpisodeSampler, state: State) -> dict[str, Tensor]:
     spent = state.step / sampler.task.budget
     scalars = [state.margin / state.margin0, (state.margin0 + 1).log(), state.distance, spent]
     return {key: value.unflatten(2, grid) for key, value in maps.items()} | {"scalars": torch.stack(scalars, 1)}
+
+
+def reward_of(before: State, after: State, outcome: StepOutcome) -> Tensor:
+    """(n,): the drop in margin, down to zero, less the price of distance, in units of the initial margin; and SUCCESS for a flip.
+
+    A change that is not accepted earns nothing.
+    """
+    gained = (before.margin - after.margin.clamp(min=0)) / before.margin0
+    gained = gained - before.l2_penalty * (after.distance - before.distance)
+    return torch.where(outcome.accepted, gained, 0.0) + SUCCESS * outcome.done
 
 
 def change(sampler: EpisodeSampler, state: State, action: Tensor) -> tuple[State, StepOutcome]:
@@ -67,9 +78,11 @@ class GymnasiumEnv(gymnasium.Env):
 
     def step(self, action: int) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         actions = torch.tensor([int(action)], device=self.sampler.x.device)
-        self.state, outcome = change(self.sampler, self.state, actions)
+        before = self.state
+        self.state, outcome = change(self.sampler, before, actions)
+        reward = float(reward_of(before, self.state, outcome)[0])
         over = bool(self.state.step[0] >= self.sampler.task.budget)
-        return self._seen(), float(outcome.reward[0]), bool(outcome.done[0]), over, self._facts()
+        return self._seen(), reward, bool(outcome.done[0]), over, self._facts()
 
     def render(self) -> np.ndarray[Any, Any] | None:
         """The original and the current input, (height, width, 3) uint8, if the mode is rgb_array."""

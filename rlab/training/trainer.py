@@ -165,7 +165,7 @@ def samplers_for(
 ) -> list[EpisodeSampler]:
     """One for every victim and patch size, on samples that the victim classifies correctly; `horizon` limits an episode."""
     grids = [PatchGrid.of(batch.size, patch) for patch in patches]
-    tasks = [Task(grid, options.entries, Untargeted(), horizon, success=0.0) for grid in grids]
+    tasks = [Task(grid, options.entries, Untargeted(), horizon) for grid in grids]
     samplers: list[EpisodeSampler] = []
     for number, victim in enumerate(victims):
         x, y, rng = batch.x.to(victim.device), batch.y.to(victim.device), random.Random(options.seed * 1000 + number)

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
+from rlab.core.env import Proposal, State, Task
 from rlab.core.goals import Targeted
 from rlab.data.batch import UNBOUNDED, Batch
 from rlab.errors import DataError, InputError, ModelError, Notice, VictimError
+from rlab.policies.ball import Ball
+from rlab.policies.square import Square
 from rlab.results.result import AttackResult, Status
 from rlab.runs.attack import run_attack
 from rlab.runs.options import make_attack
@@ -307,3 +310,23 @@ def test_flips_of_a_model_that_depends_on_the_batch_hold_alone() -> None:
     assert Status.UNVERIFIED in result.status
     assert sum(victim.rows.values()) == int(result.queries.sum())
     assert int(result.queries.max()) <= 30
+
+
+class Observing(Square):
+    """Square, which notes how often it was called."""
+
+    calls: ClassVar[list[str]] = []
+
+    def observe(self, state: State, memory: Ball, task: Task) -> Ball:
+        self.calls.append("observe")
+        return super().observe(state, memory, task)
+
+    def propose(self, state: State, memory: Ball, task: Task) -> Proposal[Ball]:
+        self.calls.append("propose")
+        return super().propose(state, memory, task)
+
+
+def test_a_policy_observes_each_answer_before_it_proposes_again() -> None:
+    result = run(policy=Observing(), until="budget", budget=10)
+    searched = int(result.queries.sum(1).max()) - 2  # without the clean prediction and the verification
+    assert Observing.calls == ["propose", *["observe", "propose"] * (searched - 1)]

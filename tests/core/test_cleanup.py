@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor, tensor
 
 from rlab.core.cleanup import clean_up
-from rlab.core.env import AttackEnv, State, Task
+from rlab.core.env import AttackEnv, Record, State, Task
 from rlab.core.goals import Untargeted
 from rlab.core.grid import PatchGrid
 from rlab.victims.base import PHASES, QueryMeter, Victim
@@ -50,7 +50,7 @@ def flipped(
     seen = torch.zeros(n, 2, patches)
     seen[:, 1] = feedback
     x = victim.grid.expand(assignment.float())[:, None]
-    return env, replace(state, assignment=assignment, x=x, feedback=seen), meter
+    return env, replace(state, assignment=assignment, x=x, record=Record(seen, torch.zeros_like(seen))), meter
 
 
 def worth_of(state: State) -> Tensor:

@@ -1,10 +1,10 @@
-"""The environment: rendering, the dual action, what is kept, what is remembered, what a step is worth."""
+"""The environment: rendering, the dual action, what is kept, what is remembered."""
 
 from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 
 import pytest
 import torch
@@ -249,15 +249,17 @@ def test_trying_again_counts_up_and_overwrites() -> None:
     assert state.feedback.count_nonzero() == 1
 
 
-def test_the_reward_counts_in_margins_at_the_start_less_the_price_of_distance() -> None:
-    env, state = begin(Script([1.5, 1.9, 9.0], [-0.1, 1.0, 1.5]), [2.0, 2.0, 2.0], scale=10.0, l2_penalty=0.5)
-    state, outcome = env.step(state, propose([[1, 0, 0, 0]] * 3))
-    # L2 grows by 3 / 10 and costs half of that; the second drop is worth less than it costs, and stays all the same
-    assert outcome.reward.tolist() == pytest.approx([0.25 - 0.15, 0.05 - 0.15, 0.0])
-    assert outcome.accepted.tolist() == [True, True, False]
-    state, outcome = env.step(state, propose([[0, 0, 0, 0]] * 3, Accept.ALWAYS))
-    # the first comes back by 0.3, reaches the goal, worth 1, and earns its drop of 1.5 / 2 down to zero, not below
-    assert outcome.reward.tolist() == pytest.approx([0.75 + 0.15 + 1.0, 0.45 + 0.15, 0.25])
+def test_an_environment_that_keeps_no_record_steps_alike() -> None:
+    with_record, before = begin(Script([1.5], [0.7]), [2.0])
+    without, bare = begin(Script([1.5], [0.7]), [2.0])
+    without, bare = replace(without, keeps=False), replace(bare, record=None)
+    for assignment in ([1, 0, 0, 0], [1, 2, 0, 1]):
+        before, _ = with_record.step(before, propose([assignment]))
+        bare, _ = without.step(bare, propose([assignment]))
+    kept = replace(before, record=None)
+    assert all(torch.equal(getattr(bare, f.name), getattr(kept, f.name)) for f in fields(bare) if f.name != "record")
+    with pytest.raises(InputError, match="no feedback"):
+        _ = bare.feedback
 
 
 def test_nan_is_a_failure_and_probability_zero_for_the_true_class_a_success() -> None:

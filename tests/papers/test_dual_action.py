@@ -179,8 +179,8 @@ def test_the_policy_sees_what_the_training_sees() -> None:
     for _ in range(32):
         proposal = policy.propose(state, memory, task)
         state, _ = env.step(state, proposal)
-        memory = proposal.memory
-    single = policy._read(state, memory, task)
+        memory = policy.observe(state, proposal.memory, task)
+    single = memory
     sampler = EpisodeSampler(victim, data().x, data().y, (0.0, 1.0), task, [["dead_pixel"]])
     options = check(DualActionConfig, TINY | {"sweep": "full"})
     learner = dual_action.DualActionLearner(policy.network, [sampler], options)

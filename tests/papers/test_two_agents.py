@@ -228,7 +228,7 @@ def test_what_the_two_agents_are_rewarded_for() -> None:
     entry = torch.zeros(2, 4, 16, dtype=torch.int64)
     entry[:, :2, 3] = 1
     kept, none = entry.any(2), torch.zeros(2, 2)
-    outcome = StepOutcome(none[0], torch.tensor([1.0, -0.4]), kept[:, 0], torch.tensor([True, False]), kept[:, 3])
+    outcome = StepOutcome(torch.tensor([1.0, -0.4]), kept[:, 0], torch.tensor([True, False]), kept[:, 3])
     decision = Decision(torch.zeros(2, 5, 4), kept, entry, none, none, none)
     reward, _ = made._rewards(before, after, decision, outcome)
     shared = torch.tensor([0.5 + 0.5 - 0.1, -0.2 - 0.1])

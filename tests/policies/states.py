@@ -43,7 +43,7 @@ class Walk:
         proposal = self.policy.propose(before, self.memory, self.env.task)
         self.proposals.append(proposal)
         self.state, _ = self.env.step(before, proposal)
-        self.memory = proposal.memory
+        self.memory = self.policy.observe(self.state, proposal.memory, self.env.task)
         return before
 
 

@@ -157,7 +157,7 @@ def test_auto_finds_a_planted_weak_patch(name: str) -> None:
     victim = PlantedVictim(grid, len(grid) // 2)
     attack = make_attack(batch, palette=PALETTE, patch=PATCH[name], policy="auto", budget=BUDGET[name])
     assert isinstance(attack.policy, Belief)
-    assert ("none" if name == "clips" else name) in str(attack.policy)
+    assert name in str(attack.policy)
     result = run_attack(attack, victim, batch)
     assert int(result.queries.sum()) == sum(victim.rows.values())
     assert (result.queries.sum(1) <= BUDGET[name]).all()

@@ -100,6 +100,7 @@ def by(amount):
 class Mine(Policy):
     def __init__(self, share): self.share, self.inner = share, Random()
     def begin(self, state, task): return self.inner.begin(state, task)
+    def observe(self, state, memory, task): return self.inner.observe(state, memory, task)
     def propose(self, state, memory, task): return self.inner.propose(state, memory, task)
 
 class Edges(Prior):

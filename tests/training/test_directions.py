@@ -11,6 +11,7 @@ import pytest
 import torch
 import yaml
 
+import rlab
 import rlab.training.directions
 from rlab.data.batch import Batch
 from rlab.errors import InputError, MissingExtra
@@ -165,4 +166,11 @@ def test_tensorboard_is_asked_for_before_any_time_is_spent(tmp_path: Path, monke
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     with pytest.raises(MissingExtra, match="tensorboard"):
         trained(configured(tensorboard=True), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_training_runs_in_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(InputError, match="without torchrun"):
+        rlab.train(tmp_path / "train.yaml", tmp_path / "out")
     assert not (tmp_path / "out").exists()

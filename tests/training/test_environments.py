@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlab.core.env import Task
+from rlab.core.env import Accept, Task
 from rlab.core.goals import Untargeted
 from rlab.errors import OptionError
 from rlab.training.episodes import EpisodeSampler
+from tests.core.test_env import Script, begin, propose
 from tests.helpers import PALETTE, RANKS, exact_victim, labelled_by, make_batch, make_grid
 
 
@@ -100,3 +101,16 @@ def test_only_the_named_module_registers_the_environment(code: str, known: bool)
     done = subprocess.run([sys.executable, "-c", f"{code}; {make}"], capture_output=True, text=True, check=False)
     assert (done.returncode == 0) is known, done.stderr
     assert known or "NamespaceNotFound" in done.stderr
+
+
+def test_the_reward_counts_in_margins_at_the_start_less_the_price_of_distance() -> None:
+    from rlab.training.environments import reward_of
+
+    env, start = begin(Script([1.5, 1.9, 9.0], [-0.1, 1.0, 1.5]), [2.0, 2.0, 2.0], scale=10.0, l2_penalty=0.5)
+    state, outcome = env.step(start, propose([[1, 0, 0, 0]] * 3))
+    # L2 grows by 3 / 10 and costs half of that; the second drop is worth less than it costs, and stays all the same
+    assert reward_of(start, state, outcome).tolist() == pytest.approx([0.25 - 0.15, 0.05 - 0.15, 0.0])
+    assert outcome.accepted.tolist() == [True, True, False]
+    after, outcome = env.step(state, propose([[0, 0, 0, 0]] * 3, Accept.ALWAYS))
+    # the first comes back by 0.3, reaches the goal, worth 1, and earns its drop of 1.5 / 2 down to zero, not below
+    assert reward_of(state, after, outcome).tolist() == pytest.approx([0.75 + 0.15 + 1.0, 0.45 + 0.15, 0.25])

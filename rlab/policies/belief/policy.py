@@ -115,13 +115,14 @@ class Belief(Policy[BeliefState]):
         model = self._model(task.grid, geometry)
         ones = torch.ones(len(state), device=state.x.device)
         bold = (BOLD[geometry.projection.shape[2] > 0] if self.bold is None else self.bold) * ones
+        answers = no_answers(geometry, model, rivals.shape[1], state.noise / state.margin0)
         return BeliefState(
             geometry=geometry,
-            answers=no_answers(geometry, model, rivals.shape[1], state.noise / state.margin0),
+            answers=answers,
             at_input=at_input,
             rivals=rivals,
             need=need,
-            weights=ones.new_zeros(len(ones), len(model.hypotheses)),
+            weights=ones.new_zeros(len(ones), len(model.hypotheses)) if task.labels else evidence(answers, model),
             bold=bold,
             shrink=self.shrink * ones,
             rate=first_rate(bold, need, geometry.cost),
@@ -151,10 +152,9 @@ class Belief(Policy[BeliefState]):
 
     @torch.no_grad()
     def propose(self, state: State, memory: BeliefState, task: Task) -> Proposal[BeliefState]:
-        memory = self.learn(state, memory, task)
         effects = self.draw(state, memory, task)
         choice = follow_rule(memory, effects, state, task)
-        after = replace(memory, rate=choice.frontier.rate_at(choice.steps), proposals=memory.proposals + 1)
+        after = replace(memory, rate=choice.frontier.rate_at(choice.steps))
         return Proposal(choice.assignment, torch.full_like(state.step, Accept.IF_NEARER), after)
 
     @torch.no_grad()
@@ -166,12 +166,10 @@ class Belief(Policy[BeliefState]):
         return fewest(memory, self.draw(state, memory, task), state, task, most)
 
     @torch.no_grad()
-    def learn(self, state: State, memory: BeliefState, task: Task) -> BeliefState:
-        """The memory with the last answer in it."""
+    def observe(self, state: State, memory: BeliefState, task: Task) -> BeliefState:
         model = self._model(task.grid, memory.geometry)
-        if memory.proposals:
-            memory = self._observe(memory, model, state, task)
-            memory = self._renew(memory, state, task) if self.prior.local else memory
+        memory = self._answered(memory, model, state, task)
+        memory = self._renew(memory, state, task) if self.prior.local else memory
         queries = memory.answers.queries
         if not task.labels and (queries <= EARLY or queries % 8 == 0):
             memory = replace(memory, weights=evidence(memory.answers, model))
@@ -218,7 +216,7 @@ class Belief(Policy[BeliefState]):
         margins = _margins(scores, state, task).gather(1, rivals)
         return margins.topk(min(FEW_RIVALS, rivals.shape[1]), 1, largest=False).indices
 
-    def _observe(self, memory: BeliefState, model: Model, state: State, task: Task) -> BeliefState:
+    def _answered(self, memory: BeliefState, model: Model, state: State, task: Task) -> BeliefState:
         """With the last answer, and what it says about how bold to be."""
         answers, weights, won = memory.answers, memory.weights, state.last_flipped(task)
         if task.labels:

@@ -30,4 +30,3 @@ class BeliefState(Rows):
     misses: Tensor  # (n,) queries without a flip at this level
     calm: Calm  # since the last clear gain
     renewed: Tensor  # (n,) the distance at which the directions were last computed
-    proposals: int = 0  # the number of proposals made; all rows step together

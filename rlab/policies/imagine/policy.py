@@ -2,14 +2,13 @@
 
 A simulator is a set of networks that stand in for the victim: models that you have, or students of the victim. The candidates
 are draws of the belief, bold and cautious, and plans made on the simulator beforehand. Each candidate's margin is forecast from
-what the networks and the belief say of it, weighted by how right they have been about this sample (see trust), a trained critic
-corrects the forecast, and the policy queries the candidate with the largest expected improvement of the log distance.
+what the networks and the belief say of it, weighted by how right they have been about this sample (see trust). The policy
+queries the candidate with the largest expected improvement of the log distance.
 Shapes: n samples, c candidates, s networks, p patches.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -25,7 +24,6 @@ from rlab.policies.belief.candidates import make_candidates, summed
 from rlab.policies.belief.geometry import distance_of
 from rlab.policies.belief.rule import follow_rule
 from rlab.policies.belief.state import BeliefState
-from rlab.policies.imagine.critic import Evidence, shipped_critic
 from rlab.policies.imagine.trust import Trust
 from rlab.priors.surrogates import SurrogatePrior
 
@@ -38,7 +36,6 @@ SAFETY = (0.0, 0.1, 0.25, 0.5, 1.0)  # by how much a plan flips the simulator, i
 AIMS = (0.1, 0.5)  # the same, for what the imagined attacks aim at
 STEPS = 48  # of each imagined attack
 _VALUES = 2**22  # the most values of candidates that are rendered at once
-Judge = Callable[[Evidence], tuple[Tensor, Tensor]]  # -> mean and standard deviation (n, c) of the victim's margin
 
 
 @dataclass(frozen=True)
@@ -47,9 +44,7 @@ class Candidates(Rows):
 
     assignment: Tensor  # (n, c, p)
     expected: Tensor  # (n, c) the drop that the belief expects, in units of what is needed
-    spread: Tensor  # (n, c) its standard deviation
     nearer: Tensor  # (n, c) log of the best distance over its own; without a flip the best is changing everything
-    distance: Tensor  # (n, c) over that of changing everything
     idle: Tensor  # (n, c) bool: queried before, or nothing
     rate: Tensor  # (n,) of the rule's own
 
@@ -78,7 +73,6 @@ class ImaginePolicy(Policy[ImagineState]):
     draws: int = 3  # of the belief, each with a dozen candidates
     wary: bool = False  # of a simulator that fails on the untouched input: students may have learned from another model
     plan: bool = True  # whether to attack the simulator before the first query
-    judge: Judge = field(default=shipped_critic, repr=False)
 
     def __str__(self) -> str:
         return f"imagine with {self.simulator}"
@@ -101,32 +95,27 @@ class ImaginePolicy(Policy[ImagineState]):
         return ImagineState(belief, plans, units, trust, forecasts, mute, state.assignment)
 
     @torch.no_grad()
+    def observe(self, state: State, memory: ImagineState, task: Task) -> ImagineState:
+        trust = _after_answer(memory, state, task)
+        return replace(memory, trust=trust, belief=self.belief.observe(state, memory.belief, task))
+
+    @torch.no_grad()
     def propose(self, state: State, memory: ImagineState, task: Task) -> Proposal[ImagineState]:
-        trust = _after_answer(memory, state, task) if memory.belief.proposals else memory.trust
-        belief = self.belief.learn(state, memory.belief, task)
+        belief = memory.belief
         candidates = self._candidates(state, belief, memory.plans, task)
         imagined = self._imagined(candidates.assignment, state, memory.units, task)
         believed = (1 - candidates.expected).clamp(*RANGE)[..., None]  # the margin that the belief expects
         forecasts = torch.cat([imagined, believed, torch.ones_like(believed)], 2)
-        evidence = _evidence(candidates, forecasts, memory.units, trust, state)
-        choice = torch.where(memory.mute, 0, self.choose(candidates, evidence, belief, state, task))
+        promising = _improvement(candidates, *memory.trust.forecast(forecasts)).argmax(1)
+        choice = torch.where(memory.mute | _rules(belief, imagined.shape[2]), 0, promising)
         rows = torch.arange(len(state), device=choice.device)
-        belief = replace(belief, rate=candidates.rate, proposals=belief.proposals + 1)
-        chosen = candidates.assignment[rows, choice]
-        after = replace(memory, belief=belief, trust=trust, forecasts=forecasts[rows, choice], proposed=chosen)
+        belief, chosen = replace(belief, rate=candidates.rate), candidates.assignment[rows, choice]
+        after = replace(memory, belief=belief, forecasts=forecasts[rows, choice], proposed=chosen)
         return Proposal(chosen, torch.full_like(state.step, Accept.IF_NEARER), after)
 
     @torch.no_grad()
     def fewer(self, state: State, memory: ImagineState, task: Task, most: Tensor) -> Tensor:
         return self.belief.fewer(state, memory.belief, task, most)
-
-    def choose(
-        self, candidates: Candidates, evidence: Evidence, belief: BeliefState, state: State, task: Task
-    ) -> Tensor:
-        """(n,): the candidate to query. After several misses the rule decides every other time: the simulator may mislead."""
-        missed, most = belief.idle.long(), MISSES if evidence.of_network.shape[2] > 1 else 1
-        promising = improvement(candidates, *self.judge(evidence)).argmax(1)
-        return torch.where((missed >= most) & (missed % 2 == 1), 0, promising)
 
     def _candidates(self, state: State, belief: BeliefState, plans: Tensor, task: Task) -> Candidates:
         sets, first = list[Tensor](), None
@@ -147,9 +136,7 @@ class ImaginePolicy(Policy[ImagineState]):
         return Candidates(
             assignment=assignment,
             expected=summed(mean, assignment) / need,
-            spread=summed(effects.deviation.square(), assignment).sqrt() / need,
             nearer=(best / distance).log(),
-            distance=distance / far[:, None],
             idle=repeats(assignment, belief.answers.codes) | (assignment == 0).all(2),
             rate=rule.frontier.rate_at(rule.steps),
         )
@@ -177,7 +164,7 @@ def _make_plans(
     Zeros, the untouched input, stand for no plan. `memory` is the belief's before the first query, `unit` (n,) the simulator's
     initial margin.
     """
-    env = AttackEnv(lambda x, sample, phase: simulator.mean_scores(x), replace(task, labels=False))
+    env = AttackEnv(lambda x, sample, phase: simulator.mean_scores(x), replace(task, labels=False), keeps=False)
     clean, assignments, margins = simulator.mean_scores(state.x0), list[Tensor](), list[Tensor]()
     for aim in AIMS:
         # A margin that a noisy model must keep is just what a safe plan has to reach.
@@ -187,7 +174,7 @@ def _make_plans(
         for _ in range(STEPS):
             proposal = belief.propose(now, imagined, env.task)
             now, _ = env.step(now, proposal)
-            imagined = proposal.memory
+            imagined = belief.observe(now, proposal.memory, env.task)
             assignments.append(proposal.assignment)
             margins.append(task.goal.margin(now.answer, state.y) / unit)
     tried, margin = torch.stack(assignments, 1), torch.stack(margins, 1)
@@ -213,39 +200,13 @@ def _after_answer(memory: ImagineState, state: State, task: Task) -> Trust:
     return after.put(other, memory.trust[other])
 
 
-def _evidence(candidates: Candidates, forecasts: Tensor, units: Tensor, trust: Trust, state: State) -> Evidence:
-    mean, deviation = trust.forecast(forecasts)
-    (n, c), networks = mean.shape, units.shape[1]
-    said, record = forecasts[:, :, :networks], trust.record
-    relative = (units / state.margin0[:, None]).log().clamp(-2, 2)
-    of_network = torch.stack([*record[:, :networks].unbind(2), relative], 2)[:, None].expand(n, c, networks, 3)
-    of_sample = torch.stack(
-        [
-            *record[:, networks].unbind(1),
-            trust.count / 10,
-            (state.step + 1.0).log() / 4,
-            (state.margin < 0).float(),
-            (state.margin0 + 1e-3).log().clamp(-3, 4) / 4,
-        ],
-        1,
-    )  # fmt: skip
-    of_candidate = torch.stack(
-        [
-            mean,
-            deviation,
-            forecasts[:, :, networks],
-            candidates.spread.clamp(max=3),
-            candidates.nearer.clamp(-1, 4),
-            candidates.distance.log().clamp(-6, 0) / 2,
-            (said < 0).float().mean(2),
-        ],
-        2,
-    )  # fmt: skip
-    whole = torch.cat([of_candidate, of_sample[:, None].expand(n, c, -1)], 2)
-    return Evidence(torch.cat([said[..., None], of_network], 3), whole, mean, deviation)
+def _rules(belief: BeliefState, networks: int) -> Tensor:
+    """(n,) bool: rows that query the rule's own candidate, every other time after several misses, as the simulator may mislead."""
+    missed, most = belief.idle.long(), MISSES if networks > 1 else 1
+    return (missed >= most) & (missed % 2 == 1)
 
 
-def improvement(candidates: Candidates, mean: Tensor, deviation: Tensor) -> Tensor:
+def _improvement(candidates: Candidates, mean: Tensor, deviation: Tensor) -> Tensor:
     """(n, c): the expected improvement of the log distance; what was queried before, or is nothing, improves nothing."""
     gain = torch.special.ndtr(-mean / deviation) * candidates.nearer.clamp(min=0)
     gain = gain.masked_fill(candidates.idle, -1.0)

@@ -30,37 +30,27 @@ class Trust(Rows):
     products: Tensor  # (n, d, d) of the forecasts
     moments: Tensor  # (n, d) forecasts times the margin, both relative to the first guess
     squares: Tensor  # (n,) sum of squared errors of the forecasts made
-    shifts: Tensor  # (n, d) sum of what each forecaster was off
-    errors: Tensor  # (n, d) the same without its sign
     count: Tensor  # (n,) answers, faded
 
     @classmethod
     def first(cls, networks: int, like: Tensor) -> Trust:
         """Before the first answer, for as many rows as `like` (n,)."""
         none = like.new_zeros(len(like), networks + 2)
-        return cls(torch.diag_embed(none), none, none[:, 0], none, none, none[:, 0])
+        return cls(torch.diag_embed(none), none, none[:, 0], none[:, 0])
 
     @property
     def noise(self) -> Tensor:
         """(n,): the standard deviation of an answer around its forecast."""
         return ((COUNT * NOISE**2 + self.squares) / (COUNT + self.count)).sqrt()
 
-    @property
-    def record(self) -> Tensor:
-        """(n, d, 2): how much each forecaster was off on average, with its sign and without, shrunk to 0 and NOISE."""
-        answers = (COUNT + self.count)[:, None]
-        return torch.stack([self.shifts / answers, (COUNT * NOISE + self.errors) / answers], 2)
-
     def after(self, forecasts: Tensor, margin: Tensor) -> Trust:
         """With one more answer: forecasts (n, d) and the margin (n,)."""
         mean, _ = self.forecast(forecasts[:, None])
-        left, off = margin - forecasts @ _guess(forecasts), margin[:, None] - forecasts
+        left = margin - forecasts @ _guess(forecasts)
         return Trust(
             FADE * self.products + forecasts[:, :, None] * forecasts[:, None],
             FADE * self.moments + forecasts * left[:, None],
             FADE * self.squares + (margin - mean[:, 0]).square(),
-            FADE * self.shifts + off,
-            FADE * self.errors + off.abs(),
             FADE * self.count + 1,
         )
 

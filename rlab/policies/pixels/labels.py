@@ -67,7 +67,6 @@ class LabelState(Rows):
     angle: Tensor  # (n,) the result of the last round
     towards: Tensor  # (n, k, c, *size) the prior's directions, for OPEN
     queried: Tensor  # (n, c, *size) the last perturbation
-    proposals: int = 0  # the number of proposals made; all rows step together
 
 
 @dataclass(frozen=True)
@@ -91,19 +90,8 @@ class LabelPolicy(Policy[LabelState]):
         )  # fmt: skip
 
     @torch.no_grad()
-    def propose(self, state: State, memory: LabelState, task: Task) -> Proposal[LabelState]:
-        if memory.proposals:
-            memory = self._advance(memory, state, task)
-        delta = torch.zeros_like(state.x0)
-        for phase, query in _QUERIES.items():
-            rows = memory.phase == phase
-            if rows.any():
-                delta[rows] = query(memory[rows], state[rows], task.grid.kind)
-        x, queried = perturb(state, delta, self.values)
-        return propose_values(state, x, replace(memory, queried=queried, proposals=memory.proposals + 1), task)
-
-    def _advance(self, memory: LabelState, state: State, task: Task) -> LabelState:
-        """With the last answer: each row moves on within its phase, or to the next one."""
+    def observe(self, state: State, memory: LabelState, task: Task) -> LabelState:
+        """Each row moves on within its phase, or to the next one."""
         won, flip = state.last_flipped(task), (state.x - state.x0) / wide(state.scale, state.x)
         before = memory.phase
         for phase, learn in _LEARN.items():
@@ -115,6 +103,16 @@ class LabelPolicy(Policy[LabelState]):
         if not aims.any():
             return memory
         return memory.put(aims, _aim(memory[aims], self._lead(state, task, aims)))
+
+    @torch.no_grad()
+    def propose(self, state: State, memory: LabelState, task: Task) -> Proposal[LabelState]:
+        delta = torch.zeros_like(state.x0)
+        for phase, query in _QUERIES.items():
+            rows = memory.phase == phase
+            if rows.any():
+                delta[rows] = query(memory[rows], state[rows], task.grid.kind)
+        x, queried = perturb(state, delta, self.values)
+        return propose_values(state, x, replace(memory, queried=queried), task)
 
     def _lead(self, state: State, task: Task, rows: Tensor) -> Tensor:
         """Where the surrogates' margins fall at the best flip of some rows, (r, c, *size); zero without surrogates."""

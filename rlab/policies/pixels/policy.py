@@ -11,14 +11,15 @@ from torch import Tensor
 
 from rlab.core.env import Proposal, State, Task
 from rlab.core.vectors import lengths, unit, wide
+from rlab.data.kinds import Kind
 from rlab.policies.base import Policy
 from rlab.policies.pixels import slopes
 from rlab.policies.pixels.labels import LabelPolicy
 from rlab.policies.pixels.query import Values, perturb, propose_values
 from rlab.policies.pixels.ray import Ray
 from rlab.policies.pixels.slopes import LEAN, MOVE, PROBE, far, margins_of
-from rlab.policies.pixels.state import HABITS, PixelState
-from rlab.policies.pixels.surrogates import Guide
+from rlab.policies.pixels.state import PixelState
+from rlab.policies.pixels.surrogates import Guide, follows
 from rlab.priors.base import NoPrior, Prior
 from rlab.priors.surrogates import SurrogatePrior
 
@@ -28,12 +29,14 @@ FALL = 0.15  # the share of the margin that makes a move worth a query before th
 FAR = 0.01  # the most that every value may change before the first flip, to begin with
 STEPS = 0.5  # the least change of every value in a probe, in steps of rounded values: rounding must not undo it
 PATIENCE = 100  # queries after which this limit has doubled
+# Queries along a trained prior's direction: at least, and at most if none flips. On beats it made flips farther.
+ALONG: dict[Kind, tuple[int, int]] = {"signal": (0, 0), "image": (4, 8), "video": (0, 0)}
 START = 0.007  # how much every value changes in the first query along a prior's direction
 
 
 @dataclass(frozen=True)
 class PixelPolicy(Policy[PixelState]):
-    """With surrogates, the first three queries (nine on clips, or a few more) follow them, and all until one has flipped.
+    """With surrogates, the first three queries follow them, and all until one has flipped.
 
     Without them, the first four to eight queries about an image follow the direction of `opening`, if it has one. If the model
     returns labels only, `LabelPolicy` takes over, which starts with the surrogates or with `opening`.
@@ -48,17 +51,19 @@ class PixelPolicy(Policy[PixelState]):
     def __str__(self) -> str:
         return "pixels" if self.prior is None else f"pixels with {self.prior}"
 
-    def _guide(self, task: Task) -> Guide | None:
-        return None if self.prior is None else Guide(self.prior, self.values.bounds, HABITS[task.grid.kind])
+    @property
+    def _guide(self) -> Guide | None:
+        return None if self.prior is None else Guide(self.prior, self.values.bounds)
 
     def by_labels(self) -> LabelPolicy:
         return LabelPolicy(self.values, self.opening if self.prior is None else self.prior)
 
+    @torch.no_grad()
     def begin(self, state: State, task: Task) -> PixelState:
-        memory, guide = slopes.begin(state, task), self._guide(task)
+        memory, guide = slopes.begin(state, task), self._guide
         if guide is not None:
-            return replace(memory, lead=guide.begin(state, task.goal))
-        if not any(HABITS[task.grid.kind].along):
+            return replace(memory, lead=guide.begin(state, task))
+        if not any(ALONG[task.grid.kind]):
             return memory
         self.opening.check_classes(state.scores.shape[1])
         directions = self.opening.directions(state.x0, state.y, state.scale, task.goal)
@@ -67,31 +72,30 @@ class PixelPolicy(Policy[PixelState]):
         return replace(memory, ray=Ray.begin(state, unit(directions, 2).mean(1), far(state, START)))
 
     @torch.no_grad()
+    def observe(self, state: State, memory: PixelState, task: Task) -> PixelState:
+        memory = slopes.learn(memory, state, task)
+        if self._guide is not None:
+            return self._guide.learn(memory, state, task)
+        if memory.ray is None:
+            return memory
+        margin = margins_of(state.answer, state, task).amin(1)
+        return replace(memory, ray=memory.ray.answered(state, lengths(memory.queried), margin))
+
+    @torch.no_grad()
     def propose(self, state: State, memory: PixelState, task: Task) -> Proposal[PixelState]:
-        guide = self._guide(task)
-        if memory.proposals:
-            memory = slopes.learn(memory, state, task)
-            memory = memory if guide is None else guide.learn(memory)
-        opening = _opening(memory, state, task) if guide is None else guide.opening(memory, state)
-        delta = torch.zeros_like(state.x0)
-        if guide is not None and opening.any():
-            memory, delta = guide.open(memory, state, task, opening)
-        elif memory.ray is not None and opening.any():
-            ray = memory.ray
-            if memory.proposals:
-                ray = ray.answered(state, lengths(memory.queried), margins_of(state.answer, state, task).amin(1))
-            memory, delta = replace(memory, ray=ray), ray.delta
+        ray, opening = _opening(memory, state, task)
+        delta = torch.zeros_like(state.x0) if ray is None else ray.delta
         if opening.all():
             memory = replace(memory, index=torch.full_like(state.sample, MOVE))
         else:
             memory, step = self._step(memory, state, task, opening)
             delta = torch.where(wide(opening, delta), delta, step)
         x, queried = perturb(state, delta, self.values)
-        return propose_values(state, x, replace(memory, queried=queried, proposals=memory.proposals + 1), task)
+        return propose_values(state, x, replace(memory, queried=queried), task)
 
     def _step(self, memory: PixelState, state: State, task: Task, opening: Tensor) -> tuple[PixelState, Tensor]:
         """A move if the belief promises enough, else a probe."""
-        start, flipped, guide = far(state, FAR), state.margin < 0, self._guide(task)
+        start, flipped, guide = far(state, FAR), state.margin < 0, self._guide
         most = torch.where(flipped, math.inf, start * 2 ** (state.step / PATIENCE))
         move, forecast = slopes.move(memory, state, most)
         nearer = lengths(move) < (1 - GAIN[guide is not None]) * state.distance
@@ -109,8 +113,10 @@ class PixelPolicy(Policy[PixelState]):
         return memory, torch.where(wide(go, move), move, probe)
 
 
-def _opening(memory: PixelState, state: State, task: Task) -> Tensor:
-    """(n,) bool: rows that follow the prior's direction."""
-    least, most = HABITS[task.grid.kind].along
+def _opening(memory: PixelState, state: State, task: Task) -> tuple[Ray | None, Tensor]:
+    """The direction of the surrogates or the prior, and which rows follow it, (n,) bool."""
+    if memory.lead is not None:
+        return memory.lead.ray, follows(state)
+    least, most = ALONG[task.grid.kind]
     along = (state.step < least) | ((state.margin >= 0) & (state.step < most))
-    return along & (memory.ray is not None)
+    return memory.ray, along & (memory.ray is not None)

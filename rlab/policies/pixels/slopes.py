@@ -15,7 +15,7 @@ from torch import Tensor
 from rlab.core.env import State, Task
 from rlab.core.vectors import lengths, wide
 from rlab.policies.pixels.basis import Basis, make_basis
-from rlab.policies.pixels.state import HABITS, PixelState
+from rlab.policies.pixels.state import PixelState
 
 MOVE, LEAN = -1, -2  # the `index` of a query that probes no direction of the basis; `surrogates` leans
 RIVALS = 5  # classes that could win, each with gradients of its own
@@ -26,6 +26,7 @@ TRUST = 0.7  # the share of the way that the first move goes
 CURIOUS = 3.0  # how much more is expected of a band before it is probed
 FIRST = 0.3  # the weight of this expectation, in probes
 REST = 10.0  # squared gradient that surrogates are expected to have missed, relative to what they found
+NEAR = 2  # a move becomes the base if its margin is at most this many times as far from zero as the base's
 FADE = 0.8  # how fast gains of the surrogates' directions are forgotten, because they are used again and again
 
 
@@ -61,7 +62,7 @@ def learn(memory: PixelState, state: State, task: Task) -> PixelState:
     gain = (missed.square().mean(1) / square).masked_fill(moved, 0.0)[:, None]
     nearer = state.last_flipped(task) & (lengths(memory.queried) <= state.distance * (1 + 1e-5))
     least, before = margins.amin(1), memory.at_base.amin(1)
-    near = least.abs() < torch.minimum(HABITS[task.grid.kind].near * before.abs(), 0.5 * state.margin0)
+    near = least.abs() < torch.minimum(NEAR * before.abs(), 0.5 * state.margin0)
     good = torch.where(flipped, nearer, least < before)
     rebase = nearer | (moved & (good | (flipped & near)))
     return replace(

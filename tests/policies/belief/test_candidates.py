@@ -30,7 +30,7 @@ def considered(steps: Walk) -> Tensor:
     """The candidates for a walk's next step."""
     state, task, policy = steps.state, steps.env.task, steps.policy
     assert isinstance(policy, Belief)
-    memory = policy.learn(state, steps.memory, task)
+    memory = steps.memory
     effects = policy.draw(state, memory, task)
     return make_candidates(follow_rule(memory, effects, state, task), memory, effects, state, task)
 

@@ -30,24 +30,28 @@ def without_values(rows: R, mode: FakeTensorMode) -> R:
 
 @pytest.mark.slow
 def test_a_proposal_needs_no_value_of_the_state(monkeypatch: pytest.MonkeyPatch) -> None:
-    steps, propose = list[tuple[State, BeliefState, Task]](), Belief.propose
+    steps, observe = list[tuple[State, BeliefState, Task]](), Belief.observe
 
-    def noting(self: Belief, state: State, memory: BeliefState, task: Task) -> Proposal[BeliefState]:
+    def noting(self: Belief, state: State, memory: BeliefState, task: Task) -> BeliefState:
         steps.append((state, memory, task))
-        return propose(self, state, memory, task)
+        return observe(self, state, memory, task)
 
     case = make_case(2, budget=50)
     with monkeypatch.context() as patched:
-        patched.setattr(Belief, "propose", noting)
+        patched.setattr(Belief, "observe", noting)
         case.run()
     policy = case.attack.policy
     assert isinstance(policy, Belief)
-    for queries in (0, 1, 12, 13, 45):
-        state, memory, task = steps[queries]
+
+    def proposed(state: State, memory: BeliefState, task: Task) -> Proposal[BeliefState]:
+        return policy.propose(state, policy.observe(state, memory, task), task)
+
+    for queries in (1, 2, 12, 13, 45):
+        state, memory, task = steps[queries - 1]
         with monkeypatch.context() as gpu, FakeTensorMode(allow_non_fake_inputs=True) as mode:
             gpu.setattr("rlab.policies.belief.rule.rows_to_redraw", lambda repeated: torch.arange(len(repeated)))
-            proposal = policy.propose(without_values(state, mode), without_values(memory, mode), task)
+            proposal = proposed(without_values(state, mode), without_values(memory, mode), task)
             assert proposal.assignment.shape == state.assignment.shape
-    state, memory, task = steps[13]
+    state, memory, task = steps[12]
     with FakeTensorMode(allow_non_fake_inputs=True) as mode, pytest.raises(DynamicOutputShapeException):
-        policy.propose(without_values(state, mode), without_values(memory, mode), task)  # a CPU reads which rows repeat
+        proposed(without_values(state, mode), without_values(memory, mode), task)  # a CPU reads which rows repeat

@@ -1,32 +1,12 @@
-"""Directions of surrogates: blurred over frames by a Gaussian that mirrors at their edges; steps that vanish in eight bits, and
-steps that must grow after misses."""
+"""Directions of surrogates: steps that vanish in eight bits, and steps that must grow after misses."""
 
 from __future__ import annotations
 
-import numpy as np
 import torch
-from scipy.ndimage import fourier_gaussian
 
 import rlab
 from rlab.data.batch import Batch
-from rlab.policies.pixels.frames import Frames
-from rlab.policies.pixels.ray import Ray
-from rlab.policies.pixels.slopes import LEAN
-from rlab.policies.pixels.state import HABITS, Lead, PixelState
-from rlab.policies.pixels.surrogates import ANGLE, BLUR, Guide, blurred
-from rlab.priors.surrogates import SurrogatePrior
 from rlab.victims.torch_module import TorchVictim
-
-
-def test_directions_are_blurred_over_a_frame_and_not_over_time_and_only_where_queries_missed() -> None:
-    x = torch.randn(2, 2, 3, 4, 12, 16, generator=torch.Generator().manual_seed(0))  # samples, surrogates, clip
-    out = blurred(x, torch.tensor([False, True]))
-    assert torch.equal(out[0], x[0])
-    mirrored = np.pad(x[1].numpy().astype(np.float64), [(0, 0)] * 3 + [(0, 12), (0, 16)], mode="symmetric")
-    spectrum = fourier_gaussian(np.fft.fftn(mirrored, axes=(-2, -1)), (0, 0, 0, BLUR, BLUR))
-    expected = np.fft.ifftn(spectrum, axes=(-2, -1)).real[..., :12, :16]
-    assert np.abs(out[1].numpy() - expected).max() < 1e-5
-    assert np.abs(expected).max() > 0.5
 
 
 class Ball(torch.nn.Module):
@@ -59,25 +39,6 @@ def test_a_victim_far_more_robust_than_its_surrogate_flips_after_few_misses() ->
     victim, surrogate = (TorchVictim(net, outputs="logits") for net in (Ball(x, 6.0), Plane(x)))
     result = rlab.attack(victim, Batch(x, torch.tensor([0])), palette="pixels", surrogate=surrogate, budget=30)
     assert torch.isfinite(result.best_within(4)).all()  # the surrogate flips at a distance of 0.2
-
-
-def test_leanings_that_never_help_narrow_and_still_differ() -> None:
-    none, one = torch.zeros(1), torch.ones(1, 3, 4, 8, 8)
-    lead = Lead(
-        ray=Ray(none, none, none, none, none), spare=none, leant=none, alike=none,
-        angle=torch.full((1,), ANGLE), blurred=none, frames=Frames.every(none),
-    )  # fmt: skip
-    memory = PixelState(
-        rivals=none, gradient=none, base=one, at_base=none, queried=2 * one, index=torch.tensor([LEAN]), probed=none,
-        gained=none, tries=none, trust=none, failed=none, lead=lead,
-    )  # fmt: skip
-    guide, angles = Guide(SurrogatePrior(()), (0.0, 1.0), HABITS["video"]), list[float]()
-    for _ in range(50):
-        memory = guide.learn(memory)
-        assert memory.lead is not None
-        angles.append(float(memory.lead.angle))
-    assert angles[0] < ANGLE
-    assert min(angles) > 0.02  # two hundredths of the distance is what a leaning shortens: less would repeat the query
 
 
 def test_a_first_step_that_vanishes_in_rounding_is_followed_by_longer_ones() -> None:
