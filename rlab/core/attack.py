@@ -123,16 +123,15 @@ class Attack:
         labels: Tensor | None = None,
         progress: Progress = quiet,
         answered: CleanAnswers | None = None,
-        listen: bool = False,
         timed: Tensor | None = None,
         journal: Journal | None = None,
     ) -> SearchOutcome:
         """Search one chunk of samples; `first` is its position in the run, `labels` are the labels of the whole run.
 
-        `answered` are the clean answers if they were paid before, and `timed` (n,) counts queries that timed the model before;
-        with `listen`, the outcome keeps the answers to all proposals. The `journal` knows answers from before a stop.
+        `answered` are the clean answers if they were paid before; the outcome then keeps the answers to all proposals. `timed`
+        (n,) counts queries that timed the model before. The `journal` knows answers from before a stop.
         """
-        began, n = time.perf_counter(), len(batch)
+        began, n, listens = time.perf_counter(), len(batch), answered is not None
         if answered is None:
             answered = self.ask_clean(victim, batch, labels, journal)
         victim.read_like(answered.outputs, answered.scores.shape[1])
@@ -147,7 +146,7 @@ class Attack:
         attacked = self.goal.correct(clean, y) & ~self.goal.reached(clean, aimed)
         policy = self.policy.by_labels() or self.policy if victim.tells_labels else self.policy
         cleanup = self.cleanup and self.until != "flip" and not policy.reduces
-        listener = Listener() if listen and not isinstance(self.palette, FreePixels) else None
+        listener = Listener() if listens and not isinstance(self.palette, FreePixels) else None
         trace = Trace(n, batch.bounds, self.distance, progress, cleanup, listener, attacked.cpu())
         if attacked.any():
             env = AttackEnv(meter, replace(self.task, labels=victim.tells_labels), self.records or not policy.reduces)

@@ -136,7 +136,8 @@ class AttackJob:
         inputs = {"the data": data_fingerprint(self.samples), **inputs_of(self.victim, self.attack)}
         question = {"command": "attack", "chunk": self.attack.chunk, **config, **inputs}
         kept = self.keep != "assignments" or self.learns  # answers to proposals are in the parts
-        with open_run(folder, question, parts=kept) as resume, _room(resume, len(self.samples)):
+        paid = isinstance(self.victim, HttpVictim)
+        with open_run(folder, question, parts=kept, paid=paid) as resume, _room(resume, len(self.samples)):
             if not resume.is_finished:
                 check_palette(self.attack.palette, self.samples[:4].x, self.samples.bounds)
                 store = FolderStore(resume, config)

@@ -170,8 +170,7 @@ def _searched(
     attack: Attack, victim: Victim, task: ChunkTask, labels: Tensor, progress: Progress, journal: Journal | None = None
 ) -> SearchOutcome:
     assert task.chunk is not None
-    learns = task.clean is not None
-    return attack.search(victim, task.chunk, task.first, labels, progress, task.clean, learns, task.timed, journal)
+    return attack.search(victim, task.chunk, task.first, labels, progress, task.clean, task.timed, journal)
 
 
 def write_chunk(

@@ -5,7 +5,7 @@
 
 A folder belongs to the first command and configuration (its question); any other is refused. The SQLite ledger lists finished
 steps with fingerprints and digests, so that damage is noticed. It holds plain values and tables; a value with tensors is a file
-that is complete before the ledger lists it. A run that fails before the model has answered, or by its data, leaves nothing behind.
+that is complete before the ledger lists it. A run that fails before its first finished step leaves only paid answers.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from urllib.parse import quote
 
 import pyarrow as pa
 
-from rlab.errors import DataError, FolderError, give_notice
+from rlab.errors import FolderError, give_notice
 from rlab.redact import redact
 from rlab.storage import files, ledger
 from rlab.storage.contents import Contents
@@ -37,10 +37,10 @@ Mark = str | Contents  # what a step depends on
 
 
 @contextmanager
-def open_run(folder: Path, question: Mapping[str, Any], parts: bool = True) -> Iterator[Resume]:
+def open_run(folder: Path, question: Mapping[str, Any], parts: bool = True, paid: bool = False) -> Iterator[Resume]:
     """Open the finished steps of a folder that belongs to this question; lock it and remove half-written files.
 
-    `parts` says whether the run keeps its parts when it is finished.
+    `parts`: whether the finished run keeps its parts; `paid`: whether answers may have cost money, and outlast an error.
     """
     plain = {key: value for key, value in question.items() if not isinstance(value, Contents)}
     fingerprint = ledger.sha256(json.dumps(plain, sort_keys=True, default=str))[:24]
@@ -52,8 +52,8 @@ def open_run(folder: Path, question: Mapping[str, Any], parts: bool = True) -> I
             if resume.db is None and (lost := resume.asked.lost()):
                 give_notice(f"this run cannot be resumed, because a later run cannot recognise {lost}")
             yield resume
-        except Exception as error:
-            if new and (isinstance(error, DataError) or not count_answers(folder)):
+        except Exception:
+            if new and not (paid and count_answers(folder)):
                 resume.forget()
             raise
         finally:

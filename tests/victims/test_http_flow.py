@@ -189,18 +189,12 @@ def test_more_go_while_answers_come_as_quickly_and_half_as_many_after_a_failure(
     assert idle.limit == 4
 
 
-def test_as_many_samples_step_together_as_requests_may_go_at_once(tmp_path: Path) -> None:
-    """But one sample at a time if a query costs money that a killed run would spend again."""
+def test_as_many_samples_step_together_as_requests_may_go_at_once() -> None:
     batch = make_batch(2, 100)
     attack = make_attack(batch, palette=["gaussian_noise@0.3"], patch=2, budget=100_000)
-    several: list[dict[str, Any]] = [
-        {},
-        {"concurrency": 1},
-        {"price": 0.01},
-        {"price": 0.01, "cache": tmp_path / "answers"},
-    ]
+    several: list[dict[str, Any]] = [{}, {"concurrency": 1}, {"price": 0.01}]
     victims = [HttpVictim("http://host/x", **options) for options in several]
-    assert [chunk_size(attack, victim, batch) for victim in victims] == [32, 8, 1, 32]
+    assert [chunk_size(attack, victim, batch) for victim in victims] == [32, 8, 32]
 
 
 def test_a_lost_answer_on_the_last_query_costs_its_sample_alone(server: Server, tmp_path: Path) -> None:
