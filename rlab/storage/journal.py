@@ -28,7 +28,7 @@ from rlab.storage.stored import open_stored
 _SUM = struct.Struct("<I")  # the checksum of what follows
 _HEAD = struct.Struct("<4sIII")  # _MARK, rows, scores in a row, how often the rows were sent
 _MARK = b"rlj1"
-_MOST = 2**31  # bytes of a file that is read
+_MOST = 2**30  # bytes of a file; answers beyond are not kept, because maps of classes would fill the disk
 _AT_ONCE = 2**20  # values whose products are in memory together
 _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # by the bytes of a value
 
@@ -61,8 +61,9 @@ class Journal:
                 arrived.samples.tolist(), arrived.prints.tolist(), arrived.answers, strict=True
             ):
                 self._known[sample, print_].append((answer, arrived.sent))
-        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o644)
         os.ftruncate(self._file, whole)  # a kill may have cut the last answer
+        self._room = _MOST - whole
 
     def __enter__(self) -> Journal:
         return self
@@ -104,7 +105,8 @@ class Journal:
         body = b"".join(values.cpu().numpy().astype(kind).tobytes() for values, kind in kinds)
         record = _HEAD.pack(_MARK, rows, width, arrived.sent) + body
         record = _SUM.pack(zlib.crc32(record)) + record
-        while record:
+        self._room -= len(record)
+        while record and self._room >= 0:
             record = record[os.write(self._file, record) :]
 
 

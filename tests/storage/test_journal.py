@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from rlab.errors import FolderError
 from rlab.storage.journal import Journal, count_answers, fingerprints, journal_path, read_journal
 
 X = torch.linspace(0, 1, 3 * 12).view(3, 1, 12)
@@ -100,5 +101,26 @@ def test_queries_are_counted_over_all_journals_of_a_folder(tmp_path: Path) -> No
     assert count_answers(tmp_path) == 2 * (2 + 2)
 
 
+def test_a_full_journal_keeps_what_it_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rlab.storage.journal._MOST", 150)
+    path = tmp_path / "a.journal"
+    with Journal(path) as journal:
+        for number in range(9):
+            journal.add(torch.tensor([number]), X[:1], ANSWERS[:1], 1)
+    kept = read_journal(path)
+    assert 0 < len(kept) < 9
+    assert path.stat().st_size == kept[-1][0] <= 150
+    with Journal(path) as journal:
+        assert journal.recall(torch.tensor([0]), X[:1])
+
+
 def test_no_file_holds_nothing(tmp_path: Path) -> None:
     assert read_journal(tmp_path / "none.journal") == []
+
+
+def test_a_link_in_place_of_a_journal_is_refused_and_its_target_stays(tmp_path: Path) -> None:
+    (tmp_path / "target").write_text("mine")
+    (tmp_path / "a.journal").symlink_to(tmp_path / "target")
+    with pytest.raises(FolderError):
+        Journal(tmp_path / "a.journal")
+    assert (tmp_path / "target").read_text() == "mine"
