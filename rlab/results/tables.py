@@ -26,7 +26,8 @@ QUERIES = (
     "towards the budget and the total."
 )
 MEDIANS = (
-    f"Medians over flipped samples; 'within N' covers all attacked samples and is ∞ if at most half flipped. {QUERIES}"
+    "Medians over flipped samples; 'within N' is the nearest flip so far, covers all attacked samples and is ∞ if at most half "
+    f"flipped; 'in the end' is the stored flip, which has few patches and may lie up to a tenth farther. {QUERIES}"
 )
 _MOST_CLASSES = 8  # columns of the table of distortions
 
