@@ -72,11 +72,13 @@ class Journal:
         self._write_late()
         os.close(self._file)
 
+    def knows(self) -> bool:
+        """Whether an earlier process was given answers that were not recalled yet."""
+        self._write_late()
+        return bool(self._known)
+
     def recall(self, samples: Tensor, x: Tensor) -> dict[int, tuple[Tensor, int]]:
         """The known answers to inputs x (m, c, *size), each with the number of times it was sent, by its row."""
-        self._write_late()
-        if not self._known:
-            return {}
         found = dict[int, tuple[Tensor, int]]()
         for row, key in enumerate(zip(samples.tolist(), fingerprints(x).tolist(), strict=True)):
             if key in self._known:

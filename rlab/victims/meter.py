@@ -76,7 +76,7 @@ class Charge:
 
     def recall(self, rows: Tensor, x: Tensor) -> dict[int, tuple[Tensor, int]]:
         """The answers to some rows of the input that the journal knows, by row, with the number of times each was sent."""
-        if self.meter.journal is None:
+        if self.meter.journal is None or not self.meter.journal.knows():
             return {}
         found = self.meter.journal.recall(self.samples[rows], x[rows.to(x.device)])
         return {int(rows[at]): answer for at, answer in found.items()}
