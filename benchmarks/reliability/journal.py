@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from unittest import mock
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -84,8 +85,6 @@ def measure_repeated(folder: Path) -> Numbers:
     torch.manual_seed(0)
     net = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
     x = torch.rand(8, 1, 8, 8)
-    import numpy as np
-
     np.savez(folder / "x.npz", x=x.numpy(), y=net(x).argmax(1).numpy())
     ratios = list[float]()
     for name, words in RUNS.items():

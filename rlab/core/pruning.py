@@ -91,12 +91,12 @@ class Pruning(Rows):
         misses = torch.where(nearer, 0, self.misses + ~self.turn)
         calm = self.calm.after(state)
         thorough = ending & (state.noise == 0)
-        most = torch.where(thorough, len(needed[0]) if patience is None else patience, TRIES)
+        bearable = torch.where(thorough, len(needed[0]) if patience is None else patience, TRIES)
         turn = (
             flipped
             & (self.most == 0)
             & (size > 0)
-            & (failures < most)
+            & (failures < bearable)
             & (self.turn | ending | ((misses >= PAUSE) & (calm.queries >= CALM)))
         )
         restored = flipped & ending & ~turn

@@ -225,7 +225,7 @@ class AttackJob:
         make = chunk_work.send_chunk if self.elsewhere else chunk_work.write_chunk
         if todo:
             done = {key: rows for key, rows in all_.items() if key not in todo}
-            check_same_model(self.attack, self.victim, self.samples, resume, done, todo)
+            check_same_model(self.attack, self.victim, self.samples, resume, done)
             if kept := count_answers(resume.folder):
                 give_notice(f"{kept:,} answers of the stopped run are read back, so their queries are not paid again")
         chunks = self._attacked(all_, todo, store, make, resume.folder, self.keep)

@@ -16,7 +16,7 @@ from rlab.core.checks import same_answers
 from rlab.data.batch import Samples
 from rlab.errors import FolderError, give_notice
 from rlab.runs.chunk_work import places
-from rlab.storage.journal import fingerprints, journal_path, read_journal
+from rlab.storage.journal import begun_chunks, fingerprints
 from rlab.storage.resume import Resume
 from rlab.victims.base import PHASES, QueryMeter, Victim
 
@@ -33,18 +33,13 @@ class CleanAnswer:
 
 
 def check_same_model(
-    attack: Attack,
-    victim: Victim,
-    samples: Samples,
-    resume: Resume,
-    chunks: Mapping[str, slice],
-    unfinished: Mapping[str, slice],
+    attack: Attack, victim: Victim, samples: Samples, resume: Resume, chunks: Mapping[str, slice]
 ) -> None:
     """Refuse to go on if the label or a score of a sample has changed; `chunks` are the finished ones.
 
     The query counts for the budget of its sample, so a sample that has spent its budget is of no use.
     """
-    stored = chain(_answers(victim, samples, resume, chunks), _in_journals(victim, samples, resume.folder, unfinished))
+    stored = chain(_answers(victim, samples, resume, chunks), _in_journals(victim, samples, resume.folder))
     known = next((one for one in stored if one.spent < attack.budget), None)
     if known is None or attack.noisy:
         if chunks:
@@ -81,19 +76,16 @@ def _answers(victim: Victim, samples: Samples, resume: Resume, chunks: Mapping[s
             yield CleanAnswer(int(place), victim.probabilities(scores[None])[0], int(spent))
 
 
-def _in_journals(
-    victim: Victim, samples: Samples, folder: Path, unfinished: Mapping[str, slice]
-) -> Iterator[CleanAnswer]:
+def _in_journals(victim: Victim, samples: Samples, folder: Path) -> Iterator[CleanAnswer]:
     """The first sample of each chunk that a stopped run has begun, if its untouched input was answered."""
     outputs = victim.outputs
-    for key, rows in unfinished.items():
-        arrived = [each for _, each in read_journal(journal_path(folder, key))]
-        x = samples[[rows.start]].x if arrived else None
+    for first, arrived in begun_chunks(folder):
+        x = samples[[first]].x if first < len(samples) else None
         if x is not None and len(x) and int(arrived[0].prints[0]) == int(fingerprints(x)[0]):
             scores = victim.scores_of(arrived[0].answers)
             victim.outputs = outputs  # all samples of a chunk recognise them better than those of one request
             spent = sum(each.sent * int((each.samples == 0).sum()) for each in arrived)
-            yield CleanAnswer(rows.start, victim.probabilities(scores)[0], spent)
+            yield CleanAnswer(first, victim.probabilities(scores)[0], spent)
 
 
 def _same(victim: Victim, before: Tensor, now: Tensor) -> bool:

@@ -12,6 +12,7 @@ import os
 import struct
 import zlib
 from collections import defaultdict, deque
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -40,7 +41,7 @@ class Arrived:
     samples: Tensor
     prints: Tensor  # (m,) fingerprints of the inputs
     answers: Tensor
-    sent: int = 1
+    sent: int
 
 
 def journal_path(folder: Path, key: str) -> Path:
@@ -137,10 +138,17 @@ def read_journal(path: Path) -> list[tuple[int, Arrived]]:
     return found
 
 
+def begun_chunks(folder: Path) -> Iterator[tuple[int, list[Arrived]]]:
+    """The first sample of each chunk that has a journal with answers, by its name, and the answers."""
+    for path in sorted((folder / PARTS).glob("*.journal")):
+        first, arrived = path.stem.rpartition("-")[2], [each for _, each in read_journal(path)]
+        if arrived and first.isdecimal():
+            yield int(first), arrived
+
+
 def count_answers(folder: Path) -> int:
     """The number of queries whose answers are in journals of a run folder."""
-    found = (arrived for path in (folder / PARTS).glob("*.journal") for _, arrived in read_journal(path))
-    return sum(arrived.sent * len(arrived.samples) for arrived in found)
+    return sum(each.sent * len(each.samples) for _, arrived in begun_chunks(folder) for each in arrived)
 
 
 def fingerprints(x: Tensor) -> Tensor:

@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from rlab.errors import FolderError
 from rlab.results.result import AttackResult
 from rlab.runs.attack import run_attack
 from rlab.runs.options import make_attack
@@ -34,7 +35,7 @@ class Stopping(Victim):
         if self.calls == int(os.environ.get("STOP_AT", "-1")):
             self.unanswered = len(x)
             raise KeyboardInterrupt
-        scores = self.inner._predict(x)
+        scores = self.inner._predict(x) * float(os.environ.get("DRIFT", "1"))
         return scores + self.noise * torch.randn(scores.shape)
 
 
@@ -111,3 +112,13 @@ def test_a_damaged_answer_is_asked_again(tmp_path: Path) -> None:
         content = path.read_bytes()
         path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))  # the last record is damaged
     assert_same(run(tmp_path / "run", Stopping(inner)), whole)
+
+
+def test_another_model_does_not_go_on_with_the_answers_of_a_first_chunk(tmp_path: Path) -> None:
+    """What its environment changes about a model, as behind an address, no digest sees."""
+    run, inner = RUNS["belief"]
+    stopped_at(4, run, tmp_path / "run", Stopping(inner))
+    other = Stopping(inner)
+    with mock.patch.dict(os.environ, DRIFT="1.3"), pytest.raises(FolderError, match="begun with another model"):
+        run(tmp_path / "run", other)
+    assert other.rows == {"resume": 1}
