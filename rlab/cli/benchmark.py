@@ -13,6 +13,7 @@ import typer
 from rlab.benchmarking import check_requirements, parse_requirement
 from rlab.benchmarking.config import BenchmarkOptions, folder_name
 from rlab.benchmarking.folder import CARD, Benchmark
+from rlab.benchmarking.make import check_targets
 from rlab.benchmarking.report import DEFAULT, BenchmarkReport, open_report, save_report
 from rlab.benchmarking.requirements import Requirement
 from rlab.benchmarking.run import run_benchmark
@@ -117,6 +118,7 @@ def make(
             f"expected a model and data: rlab benchmark make MODEL DATA, or a --config file with '{missing}:'"
         )
     if dry_run:
+        check_targets(options.model_copy(update=given), named)
         return tell_options(options.model_copy(update=given), options.data, list(named.values()), folder)
     with run_folder(folder, "benchmark make", wait) as folder:
         made = benchmark(named or None, options.data, folder, announce=tell_data, **given)
