@@ -15,7 +15,7 @@ from rlab.benchmarking import check_requirements, parse_requirement
 from rlab.benchmarking.answers import count_rows
 from rlab.benchmarking.config import BenchmarkOptions, folder_name
 from rlab.benchmarking.folder import CARD, Benchmark
-from rlab.benchmarking.make import balanced, planned_rows
+from rlab.benchmarking.make import balanced, check_targets
 from rlab.benchmarking.report import DEFAULT, BenchmarkReport, open_report, save_report
 from rlab.benchmarking.requirements import Requirement
 from rlab.benchmarking.run import run_benchmark
@@ -150,7 +150,8 @@ def _plan_sets(
         "samples": len(batch), "budget": options.budget, "policy": str(options.policy), "ladder": options.ladder,
         "sets": options.sets, "format": options.format, "seed": options.seed,
     }  # fmt: skip
-    rows = planned_rows(options, named, len(batch))
+    check_targets(options, named)
+    rows = dict.fromkeys(named, len(batch) * (options.budget or 0))  # of the flips
     victims = [load_model(place(options, model)[1], batch.bounds) for model in named.values()]
     tell_plan(facts, rows, folder, victims, batch.x)
 
