@@ -69,7 +69,7 @@ MODEL = (
 )
 DATA = (
     "Image folder (with --labels labels.csv, or one sub-folder per class), .npz with x and y, .csv or .npy signals, WFDB "
-    "records, a folder of clips, images in .parquet or .tar shards, CIFAR-10 binary batches, or demo:digits, demo:ecg, demo:clips"
+    "records, a folder of clips, images in .parquet or .tar shards, or demo:digits, demo:ecg, demo:clips"
 )
 _ARGUMENTS = {"model": MODEL, "data": DATA}
 _SHORT = {"palette": "-p"}
