@@ -114,7 +114,7 @@ def declared(
         rest = [p for p in own if not _is_argument(p)]
         run.__signature__ = inspect.Signature([*first, *generated, *rest])  # type: ignore[attr-defined]
         run.__name__, run.__doc__ = command.__name__, command.__doc__
-        return spoken(run)
+        return spoken(run, queries=not kind.model_fields.keys().isdisjoint(("model", "models")))
 
     return decorate
 
