@@ -17,7 +17,8 @@ from rlab.benchmarking.sample_files import COUNTS, Rows, SampleFiles
 from rlab.core.attack import Attack
 from rlab.core.env import State
 from rlab.results.result import AttackResult, Status
-from rlab.victims.base import QueryMeter, Victim
+from rlab.victims.base import Victim
+from rlab.victims.meter import QueryMeter
 
 _UNVERIFIED = "the model's answer to the stored file differs from its answer during the search"
 

@@ -19,7 +19,7 @@ from rlab.core.distances import NAMES, measure
 from rlab.data.batch import Batch
 from rlab.storage.ledger import PARTS
 from rlab.storage.names import file_name
-from rlab.victims.base import PHASES
+from rlab.victims.account import PHASES
 
 COUNTS = tuple(f"queries_{phase}" for phase in PHASES[:3])
 Rows = list[dict[str, Any]]
