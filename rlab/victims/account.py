@@ -11,6 +11,7 @@ from torch import Tensor
 
 from rlab.errors import BudgetError, VictimError
 from rlab.storage.journal import Journal
+from rlab.victims.limit import spend
 
 PHASES = ("search", "cleanup", "verify", "timing", "train", "learn", "resume")
 STORED = PHASES[:4]  # those in the table of a run's samples
@@ -91,6 +92,7 @@ class Call:
 
     def count(self, rows: Tensor, times: int = 1) -> None:
         """Count rows that are sent to the model."""
+        spend(times * len(rows), self.phase)
         self.reached[self.phase] += times * len(rows)
         if self.account is not None:
             self.account.add(self.samples[rows], self.phase, times)
