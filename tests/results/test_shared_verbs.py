@@ -13,8 +13,7 @@ import pytest
 import rlab
 from rlab.core.status import Status
 from rlab.diagnosis.report import read_diagnosis
-from rlab.folders.kinds import finished_kind
-from rlab.folders.reports import PageOptions
+from rlab.folders.kinds import PageOptions, finished_kind
 from rlab.present.page import render
 from tests.auditing.cases import quick
 from tests.benchmarking.cases import made_once
