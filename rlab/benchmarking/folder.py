@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
+from matplotlib.figure import Figure
 from torch import Tensor
 
 from rlab.benchmarking.chunk import COUNTS
@@ -25,6 +26,7 @@ from rlab.core.goals import Goal, parse_goal
 from rlab.data.fields import check_room
 from rlab.errors import DataError, InputError, OptionError
 from rlab.present.chart import Chart, Curve
+from rlab.present.figures import draw_page
 from rlab.present.notebook import thumbnails
 from rlab.present.page import Beside, Block, Charts, Code, Facts, Gallery, Page, Section, Text
 from rlab.present.report import REPORT, Metric, PathLike, Report
@@ -222,6 +224,10 @@ class Benchmark(Report):
                 rows.append([victim, level, f"{len(stored)} of {len(every)}", *figures])
         head = ["made against", "level", "samples", "mean L2", "median L2", "median patches", "mean queries"]
         return Table(head, rows, f"Benchmark {self.name}", words=2)
+
+    def plot(self) -> Figure:
+        """Draw the share of samples that have no file within a distance, for every set and level."""
+        return draw_page(self.view(samples=0))
 
     def view(self, samples: int = 24, folder: Path | None = None) -> Page:
         """The sets and the report on them, the first samples from mild to severe, and how the folder was made."""
