@@ -10,6 +10,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 import torch
+from pydantic import TypeAdapter
 from torch import Tensor
 
 import rlab
@@ -141,7 +142,7 @@ def _requirement(verdict: Verdict) -> dict[str, Any]:
 def figures(results: StageResults) -> dict[str, Any]:
     plain: dict[str, Any] = {}
     if results.doctor is not None:
-        plain["doctor"] = results.doctor.plain()
+        plain["doctor"] = TypeAdapter(Diagnosis).dump_python(results.doctor, mode="json")
     if (attack := results.attack) is not None:
         plain["attack"] = {
             **attack.summary(), "clean_accuracy": float(clean_correct(attack).double().mean()),

@@ -10,7 +10,6 @@ import pytest
 
 from rlab.auditing.results import AUDIT
 from rlab.benchmarking.manifest import MANIFEST, METADATA
-from rlab.diagnosis.report import DOCTOR
 from rlab.errors import FolderError, InputError
 from rlab.explanation.files import SCORES
 from rlab.folders.demo import SCENES
@@ -38,7 +37,7 @@ WRITTEN = [
     ("corrupt", {STORED}),
     ("benchmark run", {STORED}),
     ("benchmark verify", {STORED}),
-    ("doctor", {DOCTOR}),
+    ("doctor", {STORED}),
     ("explain", {SCORES}),
     ("explain", {"belief.npz", PICTURES}),
 ]  # the files that the packages write when a run is finished
