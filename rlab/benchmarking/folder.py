@@ -29,9 +29,9 @@ from rlab.present.page import Page
 from rlab.present.result import PathLike, Result
 from rlab.storage import files
 from rlab.storage.digest import digest
-from rlab.storage.ledger import why_unreadable
 from rlab.storage.names import inside, refuse_strange
 from rlab.storage.outside import short
+from rlab.storage.run_file import why_unreadable
 from rlab.storage.stored import read_stored
 
 if TYPE_CHECKING:

@@ -34,9 +34,9 @@ from rlab.runs.executor import Executor, InProcess, Workers
 from rlab.runs.fingerprint import data_fingerprint, named_in
 from rlab.storage.config import check_keywords
 from rlab.storage.contents import Contents
-from rlab.storage.ledger import PARTS
 from rlab.storage.names import file_name
 from rlab.storage.resume import open_run
+from rlab.storage.run_file import PARTS
 from rlab.victims.base import Victim
 
 

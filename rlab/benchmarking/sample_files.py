@@ -17,8 +17,8 @@ from rlab.benchmarking.formats import Joined, make_format
 from rlab.benchmarking.single import Format, Shape
 from rlab.core.distances import NAMES, measure
 from rlab.data.batch import Batch
-from rlab.storage.ledger import PARTS
 from rlab.storage.names import file_name
+from rlab.storage.run_file import PARTS
 from rlab.victims.base import PHASES
 
 COUNTS = tuple(f"queries_{phase}" for phase in PHASES[:3])

@@ -25,8 +25,8 @@ from rlab.runs.executor import Executor, InProcess
 from rlab.runs.messages import Work
 from rlab.storage.config import write_config
 from rlab.storage.files import read_rows, write_atomically
-from rlab.storage.ledger import check_files
 from rlab.storage.resume import Resume
+from rlab.storage.run_file import check_files
 from rlab.victims.base import Victim
 
 

@@ -21,13 +21,13 @@ from rlab.benchmarking.placed import PLACED
 from rlab.benchmarking.sets import Making
 from rlab.benchmarking.single import Format, Wfdb
 from rlab.benchmarking.tables import queries_of
-from rlab.errors import FolderError, OptionError, give_notice
+from rlab.errors import FolderError, OptionError
 from rlab.results.result import Status
 from rlab.runs.fingerprint import agent_fingerprint
 from rlab.runs.palette_options import spec_name
 from rlab.storage import files
 from rlab.storage.digest import digest
-from rlab.storage.ledger import AGAIN, PARTS
+from rlab.storage.run_file import AGAIN, PARTS
 
 
 class NothingFlipped(OptionError):
@@ -51,8 +51,6 @@ def write_whole(making: Making, ladder: Ladder, reach: float, victims: Mapping[s
         tried = sum(row["level"] == FLIP and row["status"] != Status.SKIPPED.value for row in rows)
         held = f"none of {tried} attacked samples was flipped within {attack.budget} queries, so there is no benchmark"
         raise NothingFlipped(f"{held}: raise the budget or use stronger filters", sum(map(queries_of, rows)))
-    if again := making.resume.interrupted:
-        give_notice(f"{again} chunks were interrupted, so their queries were paid twice")
     if isinstance(form, Joined):
         rows = _join_levels(folder, rows, form)
     else:

@@ -9,8 +9,8 @@ from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
 from rlab.errors import FolderError
-from rlab.storage.ledger import LEDGER, reading, stored_command
 from rlab.storage.names import ARRAYS, CURVES, SAMPLES, refuse_strange
+from rlab.storage.run_file import RUN, reading, stored_command
 
 if TYPE_CHECKING:  # `rlab serve` lists runs without importing torch, so functions are named here and imported on use
     from matplotlib.figure import Figure
@@ -26,7 +26,7 @@ _PAGES, _RECORDS = "rlab.folders.reports", "rlab.folders.records"
 class RunKind:
     """One kind of run folder; functions are given as module:name, and an empty name means that the kind has none."""
 
-    command: str  # as the ledger stores it
+    command: str  # as `run.json` stores it
     marks: tuple[str, ...]  # file names or patterns; a finished folder has a file for each
     page: str  # in `rlab.folders.reports` it also takes the options
     record: str = ""
@@ -74,7 +74,7 @@ KINDS = (
 
 
 def kind_of(folder: Path) -> RunKind | None:
-    """The kind by the ledger's command, or by the files of a finished run if the folder has no readable ledger."""
+    """The kind by the command in `run.json`, or by the files of a finished run if the folder has no readable one."""
     command = stored_command(folder)
     kinds = [kind for kind in KINDS if kind.command == command]
     finished = next((kind for kind in kinds or KINDS if kind.is_finished(folder)), None)
@@ -89,7 +89,7 @@ def finished_kind(folder: Path) -> RunKind:
     kind = kind_of(folder)
     if kind is not None and kind.is_finished(folder):
         return kind
-    if (folder / LEDGER).exists():
+    if (folder / RUN).exists():
         raise FolderError(f"{folder} is not finished: run its command again to resume it")
     commands = ", ".join(dict.fromkeys(kind.command for kind in KINDS))
     raise FolderError(f"{folder} holds no run of rlab: expected a folder of {commands}")

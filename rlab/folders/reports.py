@@ -31,9 +31,9 @@ from rlab.results.tables import MEDIANS, summary_table
 from rlab.results.viewers import make_viewer, shelf
 from rlab.storage.config import check, read_config
 from rlab.storage.files import refuse_existing
-from rlab.storage.ledger import reading
 from rlab.storage.lock import hold, is_read_only
 from rlab.storage.names import CONFIG
+from rlab.storage.run_file import reading
 
 PAGE = "report.html"
 MOST_FIGURES = 24

@@ -32,7 +32,7 @@ from rlab.results.rows import to_rows as to_rows
 from rlab.results.sentences import run_sentence
 from rlab.storage import files
 from rlab.storage.index import read_index
-from rlab.storage.ledger import check_files, reading, why_unreadable
+from rlab.storage.run_file import check_files, reading, why_unreadable
 from rlab.storage.tables import StoredTable, redact_table
 
 if TYPE_CHECKING:

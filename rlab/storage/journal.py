@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from rlab.errors import FolderError
-from rlab.storage.ledger import PARTS
+from rlab.storage.run_file import PARTS
 from rlab.storage.stored import open_stored
 
 _SUM = struct.Struct("<I")  # the checksum of what follows

@@ -29,7 +29,7 @@ def test_the_command_hardens_and_writes_a_page(tmp_path: Path) -> None:
     assert result.code == 0, result.err
     assert "accuracy on clean test samples" in result.out
     names = {path.name for path in (tmp_path / "run").iterdir()}
-    assert {"hardened.safetensors", "hardened.onnx", "before-after.html", "log.json", "ledger.sqlite"} <= names
+    assert {"hardened.safetensors", "hardened.onnx", "before-after.html", "log.json", "run.json"} <= names
     exported = rlab.load_victim(str(tmp_path / "run" / "hardened.onnx"))
     assert exported(rlab.load("demo:digits", limit=2).x).shape == (2, 10)
 
