@@ -70,7 +70,7 @@ if TYPE_CHECKING:  # mypy resolves the imports between these files and the packa
     from rlab.policies.square import Square as Square
     from rlab.predictions.boxes import Boxes as Boxes
     from rlab.predictions.boxes import TargetBoxes as TargetBoxes
-    from rlab.present.result import Result as Result
+    from rlab.present.report import Report as Report
     from rlab.priors.base import Prior as Prior
     from rlab.results.data import AttackedSample as AttackedSample
     from rlab.results.result import AttackResult as AttackResult
@@ -85,6 +85,7 @@ if TYPE_CHECKING:  # mypy resolves the imports between these files and the packa
     from rlab.victims.callables import SklearnVictim as SklearnVictim
     from rlab.victims.grpc import GrpcVictim as GrpcVictim
     from rlab.victims.http import HttpVictim as HttpVictim
+    from rlab.victims.limit import query_limit as query_limit
     from rlab.victims.readers import BoxOutputs as BoxOutputs
     from rlab.victims.resolve import load_victim as load_victim
     from rlab.victims.runtimes import KerasVictim as KerasVictim

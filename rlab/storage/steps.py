@@ -10,20 +10,19 @@ import json
 import os
 import shutil
 from collections.abc import Callable
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, unquote
+from urllib.parse import unquote
 
 from pydantic import BaseModel, ConfigDict
 
 from rlab.redact import redact
+from rlab.storage.names import key_name
 from rlab.storage.run_file import MOST_TEXT, PARTS, check_digest, damaged, read_run
 from rlab.storage.sealed import UNSEALED, is_intact, sealed
 from rlab.storage.stored import read_stored, write_atomically
 
 THREADS = "threads"  # the step that holds the number of threads: a fact, no result
-_LONGEST = 160  # characters of a file name without its ending
 _HEADER = b"step"  # a key of a table's metadata
 
 
@@ -39,17 +38,11 @@ class Step(BaseModel):
     def write(self, folder: Path, key: str) -> None:
         """Write the step's file; it replaces an earlier one."""
         suffix, content = _to_bytes(self)
-        path = folder / PARTS / f"{_stem(key)}{suffix}"
+        path = folder / PARTS / f"{key_name(key)}{suffix}"
         path.parent.mkdir(parents=True, exist_ok=True)
         for other in _READERS.keys() - {suffix}:
-            path.with_name(f"{_stem(key)}{other}").unlink(missing_ok=True)
+            path.with_name(f"{key_name(key)}{other}").unlink(missing_ok=True)
         write_atomically(path, sealed(content))
-
-
-def _stem(key: str) -> str:
-    """The file name of a key; a long one is cut and ends in a digest."""
-    name = quote(key, safe="")
-    return name if len(name) <= _LONGEST else f"{name[: _LONGEST - 17]}~{sha256(key.encode()).hexdigest()[:16]}"
 
 
 def _to_bytes(step: Step) -> tuple[str, bytes]:
@@ -103,12 +96,12 @@ _READERS: dict[str, Callable[[Path], Any]] = {".json": _read_json, ".parquet": _
 
 def part_path(folder: Path, key: str) -> Path:
     """The arrays that belong to a step."""
-    return folder / PARTS / f"{_stem(key)}.safetensors"
+    return folder / PARTS / f"{key_name(key)}.safetensors"
 
 
 def step_path(folder: Path, key: str) -> Path | None:
     """The file of a finished step, or None."""
-    paths = (folder / PARTS / f"{_stem(key)}{suffix}" for suffix in _READERS)
+    paths = (folder / PARTS / f"{key_name(key)}{suffix}" for suffix in _READERS)
     return next((path for path in paths if os.path.lexists(path)), None)
 
 

@@ -16,12 +16,12 @@ from torch import Tensor
 
 import rlab
 from rlab.corruptions import KINDS, LEVELS
-from rlab.corruptions.report import read_corruptions
+from rlab.corruptions.report import CorruptionReport
 from rlab.corruptions.run import tally_of
 from rlab.data.batch import Batch
 from rlab.errors import FolderError, InputError, MissingExtra, ModelError
 from rlab.victims.base import Victim
-from rlab.victims.meter import Unanswered
+from rlab.victims.sending import Unanswered
 from tests.command import rlab_command
 
 QUIET: dict[str, Any] = {"progress": False, "announce": lambda understood: None}
@@ -69,7 +69,7 @@ def test_queries_are_those_that_were_sent(tmp_path: Path) -> None:
             return super()._predict(x)
 
     victim, batch = Flaky(), grey(0.1, 0.25, 0.45, 0.8)
-    victim.tries, victim.retries, victim.backoff = 0, 1, 0.0
+    victim.remote, victim.tries, victim.retries, victim.backoff = True, 0, 1, 0.0
     options: dict[str, Any] = {"kinds": "brightness", "levels": "1,5", "out": tmp_path / "run", **QUIET}
     report = rlab.corrupt(victim, batch, **options)
     assert report.rows == victim.rows.total() == 2 * 4 * 3
@@ -93,11 +93,11 @@ def test_mce_against_a_baseline_and_files(tmp_path: Path) -> None:
     assert (same.mce, same.relative_mce) == (1.0, 1.0)
     assert same.ratios()["brightness"] == 1.0
     assert math.isnan(same.ratios()["contrast"])  # the baseline makes no error there
-    stored = read_corruptions(tmp_path / "base")
+    stored = CorruptionReport.load(tmp_path / "base")
     assert stored == worse
     saved = same.save(tmp_path / "saved")
-    assert read_corruptions(saved) == same
-    assert json.loads((saved / "results.json").read_text())["mce"] == 1.0
+    assert CorruptionReport.load(saved) == same
+    assert json.loads((saved / "report.json").read_text())["metrics"]["mCE"] == 1.0
     assert "CE" in same.table().head
     assert "CE" not in worse.table().head
     assert worse.report(tmp_path / "page.html").read_text().count("brightness")
@@ -126,7 +126,7 @@ def test_a_run_that_was_stopped_goes_on_where_it_was(tmp_path: Path) -> None:
         patch.setattr(type(victim), "_predict", predict)
         with pytest.raises(KeyboardInterrupt):
             rlab.corrupt(victim, batch, **some, **QUIET)
-        assert not (tmp_path / "run" / "results.json").exists()
+        assert not (tmp_path / "run" / "report.json").exists()
         before = len(asked)
         resumed = rlab.corrupt(victim, batch, **some, **QUIET)
     assert len(asked) - before == 2  # of five
@@ -186,7 +186,7 @@ def test_the_command(tmp_path: Path) -> None:
     assert said.code == 0, said.err
     told = json.loads(said.out)
     assert 0 <= told["accuracy"] <= told["clean"] <= 1
-    assert {path.name for path in (tmp_path / "run").iterdir()} >= {"results.json", "corruptions.png", "report.html"}
+    assert {path.name for path in (tmp_path / "run").iterdir()} >= {"report.json", "results.csv", "report.html"}
     wrong = rlab_command("corrupt", "demo:digits", "demo:digits", "--levels", "0", "--out", tmp_path / "no")
     assert wrong.code == 2
     assert not (tmp_path / "no").exists()

@@ -17,7 +17,7 @@ from safetensors.torch import save
 import rlab
 from benchmarks.serve.run import report
 from rlab.errors import FolderError
-from rlab.folders.kinds import read_record
+from rlab.folders.records import read_record
 from rlab.folders.reports import report_run
 from rlab.present.page import Page, Section, Text, render
 from rlab.priors.file import save_prior
