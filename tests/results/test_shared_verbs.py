@@ -21,7 +21,7 @@ from tests.helpers import exact_victim
 from tests.results.plots.fixtures import CASES, Recipe, make_result
 
 BATCH = rlab.load("demo:digits", limit=4)
-NOISE = rlab.filters.GaussianNoise(0.5)
+NOISE = rlab.filters.Distortion("gaussian_noise", 0.5)
 FIGURES = {name: np.linspace(0, 1, 8).reshape(2, 4) for name in ("clean", "agent", "agent_l2", "pgd")}
 
 
