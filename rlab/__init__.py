@@ -49,7 +49,7 @@ _NAMES = {
     "rlab.policies.random": "Random",
     "rlab.policies.square": "Square",
     "rlab.predictions.boxes": "Boxes TargetBoxes",
-    "rlab.present.result": "Result",
+    "rlab.present.report": "Report",
     "rlab.priors.base": "Prior",
     "rlab.results.data": "AttackedSample",
     "rlab.results.result": "AttackResult",

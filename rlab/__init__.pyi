@@ -70,7 +70,7 @@ if TYPE_CHECKING:  # mypy resolves the imports between these files and the packa
     from rlab.policies.square import Square as Square
     from rlab.predictions.boxes import Boxes as Boxes
     from rlab.predictions.boxes import TargetBoxes as TargetBoxes
-    from rlab.present.result import Result as Result
+    from rlab.present.report import Report as Report
     from rlab.priors.base import Prior as Prior
     from rlab.results.data import AttackedSample as AttackedSample
     from rlab.results.result import AttackResult as AttackResult

@@ -23,6 +23,7 @@ from rlab.corruptions.report import CorruptionReport
 from rlab.data.batch import Batch
 from rlab.diagnosis.report import Diagnosis
 from rlab.explanation import MethodComparison
+from rlab.present.report import plain_value
 from rlab.redact import redact
 from rlab.results.breakdown import by_class, by_distortion
 from rlab.results.result import AttackResult
@@ -149,7 +150,8 @@ def figures(results: StageResults) -> dict[str, Any]:
     if results.detect is not None:
         plain["detect"] = asdict(results.detect)
     if results.corrupt is not None:
-        plain["corrupt"] = results.corrupt.plain()
+        corrupt = results.corrupt
+        plain["corrupt"] = {name: plain_value(value) for name, value in corrupt.metrics().items()}
     if results.explain is not None:
         plain["explain"] = {
             method: {score: judged.mean(score).value for score in judged.scores}

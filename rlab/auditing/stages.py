@@ -33,12 +33,13 @@ from rlab.benchmarking.report import DEFAULT
 from rlab.benchmarking.requirements import Requirement, Verdict
 from rlab.benchmarking.tables import queries_of
 from rlab.benchmarking.whole import NothingFlipped
-from rlab.corruptions.report import RESULTS, read_corruptions
+from rlab.corruptions.report import CorruptionReport
 from rlab.diagnosis import examine
 from rlab.diagnosis.report import DOCTOR, read_diagnosis
 from rlab.explanation import MethodJudge, parse_methods
 from rlab.explanation.files import read_inputs, save_comparison
 from rlab.explanation.page import read_comparison
+from rlab.present.report import REPORT
 from rlab.progress import Progress, bar
 from rlab.results.result import AttackResult
 from rlab.runs.attack import run_attack
@@ -198,7 +199,7 @@ STAGES = {
     ),
     "corrupt": Stage(
         run_corrupt, measure.corrupt, lambda audit: audit.corruption_job().inputs, lambda audit: [audit.options.seed],
-        lambda folder: (RESULTS,), read_corruptions, unit="queries",
+        lambda folder: (REPORT,), CorruptionReport.load, unit="queries",
     ),
     "explain": Stage(
         run_explain, measure.explain, plan.explaining,

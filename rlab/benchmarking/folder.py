@@ -90,7 +90,7 @@ class Benchmark(Result):
         return f"Benchmark({self.folder}: {len(self.rows)} rows in {levels} levels against {names})"
 
     @classmethod
-    def load(cls, folder: str | Path) -> Benchmark:
+    def load(cls, folder: PathLike) -> Benchmark:
         """Read the manifest and the rows; samples are read on demand."""
         folder = Path(folder)
         refuse_strange(folder)

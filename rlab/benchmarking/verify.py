@@ -133,9 +133,9 @@ class Verification(Result):
         return path
 
     @classmethod
-    def load(cls, folder: Path) -> Verification:
+    def load(cls, folder: PathLike) -> Verification:
         """Read what `save` wrote."""
-        return read_result(folder / VERIFICATION, TypeAdapter(cls).validate_python)
+        return read_result(Path(folder) / VERIFICATION, TypeAdapter(cls).validate_python)
 
 
 def verification_page(folder: Path) -> Page:

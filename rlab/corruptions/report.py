@@ -5,27 +5,22 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any, ClassVar
 
 import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
-from pydantic import BeforeValidator, TypeAdapter
 
 from rlab.present.inline import figure_address
 from rlab.present.page import Block, Gallery, Number, Page, Picture, Section, Text
-from rlab.present.result import PathLike, Result
+from rlab.present.report import Metric, Report
 from rlab.present.style import INK, STYLE, WIDE, flow, headed_figure, plain, tidy
 from rlab.present.table import Share, Table, Value
-from rlab.results.plots.save import save_figure
 from rlab.stats import NOTHING, Estimate, share_estimate
-from rlab.storage.files import read_result, write_csv, write_json
-from rlab.storage.resume import open_run
 
-RESULTS, PICTURE = "results.json", "corruptions.png"
 CLEAN = "clean"
 RULES = (
     "Accuracy by kind and level, each over all samples; 'mean' is over the levels. ECE is the expected calibration error in 15 "
@@ -61,7 +56,6 @@ class Tally:
 
 
 NO_TALLY = Tally(0, 0, ())
-Stored = Annotated[Estimate, BeforeValidator(lambda ends: {k: math.nan if v is None else v for k, v in ends.items()})]
 
 
 @dataclass(frozen=True)
@@ -69,15 +63,16 @@ class Worst:
     """The attack with the same filters: the worst case beside the averages."""
 
     distance: str
-    median: Stored  # of the smallest flips, over all samples that were right
-    success: Stored
+    median: Estimate  # of the smallest flips, over all samples that were right
+    success: Estimate
     budget: int
 
 
 @dataclass(frozen=True)
-class CorruptionReport(Result):
+class CorruptionReport(Report):
     """How right and how sure a model is under corruptions."""
 
+    verb: ClassVar[str] = "corrupt"
     clean: Tally
     kinds: Mapping[str, tuple[Tally, ...]]  # one tally per level
     levels: tuple[int, ...]
@@ -193,27 +188,19 @@ class CorruptionReport(Result):
         """What the columns of the table mean."""
         return RULES if self.baseline is None else f"{RULES} {BESIDE}"
 
-    def make_page(self, title: str = "Accuracy under corruptions") -> Page:
+    def view(self, samples: int = 24, folder: Path | None = None) -> Page:
+        title = f"Accuracy under corruptions{'' if folder is None else f': {folder.name}'}"
         numbers = [*self.numbers(), Number("queries", self.rows)]
         return Page(title, [Section("Corruptions", self.blocks())], numbers=numbers)
 
-    def plain(self) -> dict[str, Any]:
-        """The report as JSON values, with the figures that follow from the counts."""
-        figures = {"accuracy": self.accuracy, "ece": self.ece, "mce": self.mce, "relative_mce": self.relative_mce}
-        return {**figures, **asdict(self), "baseline": self.baseline and self.baseline.plain()}
+    def metrics(self) -> Mapping[str, Metric]:
+        numbers = {each.name: each.value for each in self.numbers()}
+        shown = {name: value for name, value in numbers.items() if isinstance(value, int | float | Share | Estimate)}
+        kinds = {kind: Share(tally.accuracy) for kind, tally in self.totals().items()}
+        return {**shown, **kinds, "queries": self.rows}
 
-    def save(self, folder: PathLike) -> Path:
-        """Write results.json, results.csv and corruptions.png."""
-        path = Path(folder)
-        with open_run(path, {"command": "corrupt"}) as resume:
-            resume.create()
-            self.write(path)
-        return path
-
-    def write(self, folder: Path) -> None:
-        write_csv((folder / RESULTS).with_suffix(".csv"), self.records())
-        save_figure(self.plot(), folder / PICTURE)
-        write_json(folder / RESULTS, self.plain())
+    def settings(self) -> Mapping[str, Any]:
+        return {"kinds": list(self.kinds), "levels": self.levels}
 
 
 def _all(tallies: Sequence[Tally]) -> Tally:
@@ -227,13 +214,3 @@ def _error(tallies: Sequence[Tally]) -> float:
 def _mean(ratios: Mapping[str, float]) -> float:
     known = [ratio for ratio in ratios.values() if math.isfinite(ratio)]
     return float(np.mean(known)) if known else NOTHING.value
-
-
-def read_corruptions(folder: Path) -> CorruptionReport:
-    """Read what `rlab corrupt` wrote."""
-    return read_result(folder / RESULTS, TypeAdapter(CorruptionReport).validate_python)
-
-
-def corruption_page(folder: Path) -> Page:
-    """The page of a folder that `rlab corrupt` wrote."""
-    return read_corruptions(folder).make_page(f"Accuracy under corruptions: {folder.name}")

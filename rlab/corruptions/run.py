@@ -17,7 +17,7 @@ from torch import Tensor
 from rlab.core.rng import sample_seeds
 from rlab.core.trace import DISTANCE_NAMES
 from rlab.corruptions import EXTRA, KINDS, LEVELS
-from rlab.corruptions.report import NO_TALLY, CorruptionReport, Tally, Worst, read_corruptions
+from rlab.corruptions.report import NO_TALLY, CorruptionReport, Tally, Worst
 from rlab.corruptions.robustbench import check_robustbench, write_robustbench
 from rlab.data.batch import Batch
 from rlab.data.eight_bit import EightBit
@@ -119,7 +119,7 @@ def corrupt(
     `progress` and `announce` are as in `attack`. `rlab.corruptions.corrupt` corrupts a batch without a model.
     """
     declared = check_keywords(corrupt, CorruptOptions, options)
-    baseline = None if declared.baseline is None else read_corruptions(Path(declared.baseline))
+    baseline = None if declared.baseline is None else CorruptionReport.load(declared.baseline)
     if declared.robustbench and out is None:
         raise OptionError("expected a folder for the files of RobustBench, got none: pass out")
     files = files_of(data, limit)

@@ -1,87 +1,101 @@
-"""The kinds of run folders, in one table: which command makes them, when they are finished, and how to read them."""
+"""The commands whose runs leave a folder, in one table: what a finished folder holds, and the report that reads it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
 from rlab.errors import FolderError
+from rlab.present.report import REPORT, read_verb
+from rlab.storage.config import read_config
 from rlab.storage.ledger import LEDGER, reading, stored_command
-from rlab.storage.names import ARRAYS, CURVES, SAMPLES, refuse_strange
+from rlab.storage.names import ARRAYS, CONFIG, CURVES, SAMPLES, refuse_strange
 
-if TYPE_CHECKING:  # `rlab serve` lists runs without importing torch, so functions are named here and imported on use
+if TYPE_CHECKING:  # `rlab serve` lists runs without importing torch, so reports are named here and imported on use
     from matplotlib.figure import Figure
 
+    from rlab.data.batch import Samples
     from rlab.folders.records import RunRecord
     from rlab.folders.reports import PageOptions
     from rlab.present.page import Page
+    from rlab.present.report import Report
 
-_PAGES, _RECORDS = "rlab.folders.reports", "rlab.folders.records"
+_PAGES, _OLDER = "rlab.folders.reports", "rlab.folders.older"
 
 
 @dataclass(frozen=True)
-class RunKind:
-    """One kind of run folder; functions are given as module:name, and an empty name means that the kind has none."""
+class Verb:
+    """A command whose runs leave a folder; `report` is its class, as module:name."""
 
-    command: str  # as the ledger stores it
-    marks: tuple[str, ...]  # file names or patterns; a finished folder has a file for each
-    page: str  # in `rlab.folders.reports` it also takes the options
+    command: str
+    marks: tuple[str, ...] = (REPORT,)  # file names or patterns; a finished folder has a file for each
+    report: str = ""
+    page: str = ""  # until the command has a report
     record: str = ""
     figures: str = ""
 
     def is_finished(self, folder: Path) -> bool:
+        if self.report and REPORT in self.marks and read_verb(folder) != self.command:
+            return False
         return all(any(folder.glob(mark)) for mark in self.marks)
 
+    def load(self, folder: Path, data: Samples | None = None) -> Report:
+        """The report of a finished folder; an attack rebuilds inputs that it did not store from `data`."""
+        load: Callable[..., Report] = resolve_name(self.report).load
+        return load(folder, data) if self.command == "attack" else load(folder)
+
     def make_page(self, folder: Path, options: PageOptions) -> Page:
+        if self.report:
+            return self.load(folder, options.data).view(options.samples, folder)
         make = resolve_name(self.page)
         return make(folder, options) if self.page.startswith(_PAGES) else make(folder)
 
-    def draw_figures(self, folder: Path, options: PageOptions) -> dict[str, Callable[[], Figure]]:
+    def draw_figures(self, folder: Path, options: PageOptions) -> Mapping[str, Callable[[], Figure]]:
         """The functions that draw the figures, by file name without ending."""
+        if self.report:
+            return self.load(folder, options.data).drawings(options.samples)
         if not self.figures:
             raise FolderError(f"{folder} holds no figures to write: expected a folder of rlab attack or compare")
         return resolve_name(self.figures)(folder, options)
 
 
-KINDS = (
-    RunKind("audit", ("audit.json",), "rlab.auditing.page:stored_audit_page", f"{_RECORDS}:audit"),
-    RunKind("attack", (SAMPLES, ARRAYS), f"{_PAGES}:attack", f"{_RECORDS}:attack", f"{_PAGES}:attack_figures"),
-    RunKind("benchmark make", ("manifest.json", "metadata.parquet"), f"{_PAGES}:benchmark"),
-    RunKind(
-        "compare", (SAMPLES, CURVES), "rlab.comparison.comparison:comparison_page", f"{_RECORDS}:compare",
-        f"{_PAGES}:compare_figures",
+VERBS = (
+    Verb("audit", ("audit.json",), page="rlab.auditing.page:stored_audit_page", record=f"{_OLDER}:audit"),
+    Verb("attack", (SAMPLES, ARRAYS), "rlab.results.result:AttackResult"),
+    Verb("benchmark make", ("manifest.json", "metadata.parquet"), page=f"{_PAGES}:benchmark"),
+    Verb(
+        "compare", (SAMPLES, CURVES), page="rlab.comparison.comparison:comparison_page", record=f"{_OLDER}:compare",
+        figures=f"{_PAGES}:compare_figures",
     ),
-    RunKind("learn", ("simulator.safetensors",), f"{_PAGES}:simulator"),
-    RunKind("demo", tuple(f"{name}/{SAMPLES}" for name in ("ecg", "digits", "clips")), f"{_PAGES}:demo"),
-    RunKind("train", ("log.jsonl",), "rlab.training.page:training_page", f"{_RECORDS}:train"),
-    RunKind(
-        "harden --compare", ("comparison.json",), "rlab.hardening.comparison:stored_comparison_page",
-        f"{_RECORDS}:harden_compare",
+    Verb("learn", ("simulator.safetensors",), page=f"{_PAGES}:simulator"),
+    Verb("demo", tuple(f"{name}/{SAMPLES}" for name in ("ecg", "digits", "clips")), page=f"{_PAGES}:demo"),
+    Verb("train", ("log.jsonl",), page="rlab.training.page:training_page", record=f"{_OLDER}:train"),
+    Verb(
+        "harden --compare", ("comparison.json",), page="rlab.hardening.comparison:stored_comparison_page",
+        record=f"{_OLDER}:harden_compare",
     ),
-    RunKind("harden", ("log.json",), "rlab.hardening.pages:hardening_page", f"{_RECORDS}:harden"),
-    RunKind(
-        "corrupt", ("results.json", "corruptions.png"), "rlab.corruptions.report:corruption_page", f"{_RECORDS}:corrupt"
-    ),
-    RunKind("benchmark run", ("report.json",), f"{_PAGES}:benchmark_run"),
-    RunKind("benchmark verify", ("verification.json",), "rlab.benchmarking.verify:verification_page"),
-    RunKind("doctor", ("doctor.json",), "rlab.diagnosis.report:diagnosis_page"),
-    RunKind("explain", ("scores.csv",), "rlab.explanation.page:explanation_page"),
-    RunKind("explain", ("*.npz", "pictures"), "rlab.explanation.page:maps_page"),
+    Verb("harden", ("log.json",), page="rlab.hardening.pages:hardening_page", record=f"{_OLDER}:harden"),
+    Verb("corrupt", report="rlab.corruptions.report:CorruptionReport"),
+    Verb("benchmark run", ("report.json",), page=f"{_PAGES}:benchmark_run"),
+    Verb("benchmark verify", ("verification.json",), page="rlab.benchmarking.verify:verification_page"),
+    Verb("doctor", ("doctor.json",), page="rlab.diagnosis.report:diagnosis_page"),
+    Verb("explain", ("scores.csv",), page="rlab.explanation.page:explanation_page"),
+    Verb("explain", ("*.npz", "pictures"), page="rlab.explanation.page:maps_page"),
 )  # fmt: skip
 
 
-def kind_of(folder: Path) -> RunKind | None:
+def kind_of(folder: Path) -> Verb | None:
     """The kind by the ledger's command, or by the files of a finished run if the folder has no readable ledger."""
-    command = stored_command(folder)
-    kinds = [kind for kind in KINDS if kind.command == command]
-    finished = next((kind for kind in kinds or KINDS if kind.is_finished(folder)), None)
+    command = stored_command(folder) or read_verb(folder)
+    kinds = [kind for kind in VERBS if kind.command == command]
+    finished = next((kind for kind in kinds or VERBS if kind.is_finished(folder)), None)
     return finished or (kinds[0] if kinds else None)
 
 
-def finished_kind(folder: Path) -> RunKind:
+def finished_kind(folder: Path) -> Verb:
     """The kind of a finished run; FolderError if the folder is no run or the run is not finished."""
     if not folder.is_dir():
         raise FolderError(f"there is no folder {folder}: name a run folder of rlab")
@@ -91,14 +105,20 @@ def finished_kind(folder: Path) -> RunKind:
         return kind
     if (folder / LEDGER).exists():
         raise FolderError(f"{folder} is not finished: run its command again to resume it")
-    commands = ", ".join(dict.fromkeys(kind.command for kind in KINDS))
+    commands = ", ".join(dict.fromkeys(kind.command for kind in VERBS))
     raise FolderError(f"{folder} holds no run of rlab: expected a folder of {commands}")
 
 
 def read_record(folder: str | Path) -> RunRecord:
+    from rlab.folders.records import RunRecord, flat_settings
+
     run = Path(folder)
     kind = finished_kind(run)
-    if not kind.record:
+    if not (kind.record or kind.report):
         raise FolderError(f"{run} is a run of rlab {kind.command}, which has no figures to compare or track")
     with reading(run):
-        return resolve_name(kind.record)(run)
+        report: Report = kind.load(run) if kind.report else resolve_name(kind.record)(run)
+        if not report.metrics():
+            raise FolderError(f"{run} is a run of rlab {kind.command}, which has no figures to compare or track")
+        settings = read_config(run / CONFIG) if (run / CONFIG).is_file() and kind.report else report.settings()
+        return RunRecord(run, kind.command, report, flat_settings(settings))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from matplotlib.figure import Figure
@@ -21,12 +20,10 @@ from rlab.folders.kinds import finished_kind
 from rlab.learning.simulator import read_simulator
 from rlab.present.page import Block, Facts, Number, Page, Section, Text, write_page
 from rlab.present.table import Cells, Share, Table
-from rlab.results.page import attack_page, easiest, summary_blocks
-from rlab.results.plots import choose, draw_overview, draw_sample
+from rlab.results.page import easiest, summary_blocks
 from rlab.results.plots.sample import Sample
-from rlab.results.plots.save import file_stem, save_vector
+from rlab.results.plots.save import save_vector
 from rlab.results.result import AttackResult
-from rlab.results.stages import read_stages
 from rlab.results.tables import MEDIANS, summary_table
 from rlab.results.viewers import make_viewer, shelf
 from rlab.storage.config import check, read_config
@@ -91,19 +88,6 @@ def page_of(folder: Path, samples: int = 24) -> Page:
 
 
 # Pages and figures, for the table in `rlab.folders.kinds`.
-
-
-def attack(folder: Path, options: PageOptions) -> Page:
-    result = AttackResult.load(folder, options.data)
-    stages = read_stages(folder)
-    return attack_page(result, options.samples, folder / CONFIG, stages)
-
-
-def attack_figures(folder: Path, options: PageOptions) -> dict[str, Callable[[], Figure]]:
-    result = AttackResult.load(folder, options.data)
-    chosen = choose(result, min(options.samples, MOST_FIGURES))
-    samples = {file_stem(result, i): partial(draw_sample, result, i) for i in chosen}
-    return {"overview": partial(draw_overview, result), **samples}
 
 
 def benchmark(folder: Path, options: PageOptions) -> Page:

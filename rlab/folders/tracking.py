@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
 from typing import Any
@@ -24,23 +24,28 @@ _PAGES = ("report.html", "before-after.html")  # the first that exists
 _VALUE = 500  # characters of a setting that every tracker accepts
 
 
-def _tracked(record: RunRecord) -> RunRecord:
-    """The record in names that every tracker accepts."""
-    settings = {_word(name): str(redact(value))[:_VALUE] for name, value in record.settings.items()}
-    verdict = {} if record.passed is None else {"passed": float(record.passed)}
-    return replace(
-        record,
-        settings={"command": record.command, **settings},
-        figures={_word(name): value for name, value in {**record.values, **verdict}.items()},
-        series=[(step, {_word(name): value for name, value in values.items()}) for step, values in record.series],
-    )
+@dataclass(frozen=True)
+class _Tracked:
+    """What a tracker gets, in names that every tracker accepts."""
+
+    folder: Path
+    settings: Mapping[str, str]
+    values: Mapping[str, float]
+    series: Sequence[tuple[int, Mapping[str, float]]]
+
+    @classmethod
+    def of(cls, record: RunRecord) -> _Tracked:
+        settings = {_word(name): str(redact(value))[:_VALUE] for name, value in record.settings.items()}
+        values = {_word(name): value for name, value in record.values.items()}
+        series = [(at, {_word(name): value for name, value in row.items()}) for at, row in record.report.series()]
+        return cls(record.folder, {"command": record.command, **settings}, values, series)
 
 
-def _pictures(run: RunRecord) -> list[Path]:
+def _pictures(run: _Tracked) -> list[Path]:
     return sorted((run.folder / "pictures").glob("*.png"))[:_PICTURES]
 
 
-def _page(run: RunRecord) -> Path | None:
+def _page(run: _Tracked) -> Path | None:
     return next((path for name in _PAGES if (path := run.folder / name).is_file()), None)
 
 
@@ -58,7 +63,7 @@ def check_tracker(name: str) -> Any:
 
 def track_run(folder: str | Path, name: str) -> str:
     """Log a finished run -> where to find it. If the tracker fails, the run folder is not affected."""
-    module, run = check_tracker(name), _tracked(read_record(folder))
+    module, run = check_tracker(name), _Tracked.of(read_record(folder))
     try:
         return _TRACKERS[name][2](module, run)
     except Exception as error:
@@ -68,7 +73,7 @@ def track_run(folder: str | Path, name: str) -> str:
         ) from error
 
 
-def _mlflow(mlflow: Any, run: RunRecord) -> str:
+def _mlflow(mlflow: Any, run: _Tracked) -> str:
     """Configured by MLFLOW_TRACKING_URI and MLFLOW_EXPERIMENT_NAME."""
     with mlflow.start_run(run_name=run.folder.resolve().name) as started:
         mlflow.log_params(run.settings)
@@ -82,7 +87,7 @@ def _mlflow(mlflow: Any, run: RunRecord) -> str:
         return f"MLflow run {started.info.run_id} at {mlflow.get_tracking_uri()}"
 
 
-def _wandb(wandb: Any, run: RunRecord) -> str:
+def _wandb(wandb: Any, run: _Tracked) -> str:
     """Configured by WANDB_MODE, WANDB_DIR, WANDB_ENTITY and WANDB_PROJECT (default: rlab)."""
     project = os.environ.get("WANDB_PROJECT", PROJECT)
     with wandb.init(project=project, name=run.folder.resolve().name, config=dict(run.settings)) as started:
@@ -97,7 +102,7 @@ def _wandb(wandb: Any, run: RunRecord) -> str:
         return f"Weights & Biases run {started.name} of project {project}"
 
 
-def _tensorboard(tensorboard: Any, run: RunRecord) -> str:
+def _tensorboard(tensorboard: Any, run: _Tracked) -> str:
     """Written into the run folder."""
     where = run.folder / "tensorboard"
     with tensorboard.SummaryWriter(str(where)) as writer:
@@ -113,7 +118,7 @@ def _tensorboard(tensorboard: Any, run: RunRecord) -> str:
     return f"tensorboard --logdir {where}"
 
 
-_TRACKERS: dict[str, tuple[str, MissingExtra, Callable[[Any, RunRecord], str]]] = {
+_TRACKERS: dict[str, tuple[str, MissingExtra, Callable[[Any, _Tracked], str]]] = {
     "mlflow": ("mlflow", MissingExtra("mlflow-skinny", "mlflow"), _mlflow),
     "wandb": ("wandb", MissingExtra("wandb", "wandb"), _wandb),
     "tensorboard": ("torch.utils.tensorboard", MissingExtra("tensorboard", "tensorboard"), _tensorboard),

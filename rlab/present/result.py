@@ -1,31 +1,20 @@
-"""What every result can do: draw itself, become a table, a page, a folder and the output of a notebook cell."""
+"""Results whose commands have not moved to `Report` yet."""
 
 from __future__ import annotations
 
-import os
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, ClassVar
 
-if TYPE_CHECKING:  # imported on use: a command that prints a table needs none of them
-    from matplotlib.figure import Figure
-    from pandas import DataFrame
+from rlab.present.report import PathLike as PathLike
+from rlab.present.report import Report
 
+if TYPE_CHECKING:
     from rlab.present.page import Page
 
-PathLike = str | os.PathLike[str]
 
-
-class Result(ABC):
-    """The base of every result of rlab."""
-
-    @abstractmethod
-    def plot(self) -> Figure:
-        """Draw the result; notebooks show the figure, `savefig` writes it."""
-
-    @abstractmethod
-    def records(self) -> list[dict[str, Any]]:
-        """The rows of the table that `to_pandas` returns."""
+class Result(Report):
+    verb: ClassVar[str] = ""
 
     @abstractmethod
     def make_page(self) -> Page:
@@ -33,27 +22,7 @@ class Result(ABC):
 
     @abstractmethod
     def save(self, folder: PathLike) -> Path:
-        """Write a run folder, which `rlab report` and `rlab serve` can show."""
+        """Write a run folder."""
 
-    def to_pandas(self) -> DataFrame:
-        """The result as a pandas.DataFrame."""
-        try:
-            from pandas import DataFrame
-        except ImportError as error:
-            raise ImportError("this needs the package 'pandas', which is not installed: pip install pandas") from error
-        return DataFrame(self.records())
-
-    def report(self, path: PathLike) -> Path:
-        """Write the result as one self-contained HTML page."""
-        from rlab.present.page import write_page
-
-        return write_page(self.make_page(), Path(path))
-
-    def _repr_html_(self) -> str:
-        """The page's verdict, figures and first section, without anything interactive."""
-        from rlab.present.notebook import blocks_html
-        from rlab.present.page import Text
-
-        page = self.make_page()
-        words = [page.verdict.sentence + "." if page.verdict else "", page.lead]
-        return blocks_html([*(Text(each) for each in words if each), *page.sections[0].blocks], page.numbers)
+    def view(self, samples: int = 24, folder: Path | None = None) -> Page:
+        return self.make_page()

@@ -5,12 +5,14 @@ A run folder holds rows as Parquet and arrays as safetensors.
 
 from __future__ import annotations
 
+import json
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import pyarrow as pa
 import torch
@@ -23,27 +25,33 @@ from rlab.core.status import Status as Status
 from rlab.data.batch import Samples
 from rlab.errors import DataError, FolderError
 from rlab.predictions.targets import check_targets
-from rlab.present.result import PathLike, Result
+from rlab.present.report import Metric, PathLike, Report
 from rlab.results.data import WITHIN as WITHIN
 from rlab.results.data import ResultData
 from rlab.results.kept import HeldInputs, Remake, StoredInputs, palette_of
 from rlab.results.rows import MARK, from_rows, read_times, to_records, to_table, write_samples
 from rlab.results.rows import to_rows as to_rows
 from rlab.results.sentences import run_sentence
+from rlab.results.stages import read_stages
 from rlab.storage import files
 from rlab.storage.index import read_index
 from rlab.storage.ledger import check_files, reading, why_unreadable
+from rlab.storage.names import CONFIG
 from rlab.storage.tables import StoredTable, redact_table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from rlab.present.page import Page
+    from rlab.present.page import Page, Section
+
+MOST_DRAWN = 24  # samples whose figures are saved
 
 
 @dataclass(frozen=True, repr=False)
-class AttackResult(ResultData, Result):
+class AttackResult(ResultData, Report):
     """The result of an attack, one entry per sample in every field, in the order of the data."""
+
+    verb: ClassVar[str] = "attack"
 
     @classmethod
     def of(cls, outcome: SearchOutcome, stored: Tensor) -> Self:
@@ -76,10 +84,38 @@ class AttackResult(ResultData, Result):
         """One row per sample, with the names of classes and one number of queries."""
         return to_records(self)
 
-    def make_page(self) -> Page:
+    def view(self, samples: int = 24, folder: Path | None = None) -> Page:
         from rlab.results.page import attack_page
 
-        return attack_page(self)
+        config = None if folder is None else folder / CONFIG
+        return attack_page(self, samples, config, () if folder is None else read_stages(folder))
+
+    def metrics(self) -> Mapping[str, Metric]:
+        from rlab.results.metrics import attack_metrics
+
+        return attack_metrics(self)
+
+    def series(self) -> Sequence[tuple[int, Mapping[str, float]]]:
+        from rlab.results.metrics import anytime_series
+
+        return anytime_series(self)
+
+    def settings(self) -> Mapping[str, Any]:
+        setting: dict[str, Any] = json.loads(self.setting.to_json())
+        return setting
+
+    def drawings(self, samples: int = 24) -> Mapping[str, Callable[[], Figure]]:
+        from rlab.results.plots.save import choose, draw_overview, draw_sample, file_stem
+
+        chosen = choose(self, min(samples, MOST_DRAWN))
+        each = {file_stem(self, i): partial(draw_sample, self, i) for i in chosen}
+        return {"overview": partial(draw_overview, self), **each}
+
+    @classmethod
+    def compared(cls, reports: Mapping[str, Self]) -> Sequence[Section]:
+        from rlab.results.metrics import compared_sections
+
+        return compared_sections(reports)
 
     def plot(self, sample: int | None = None) -> Figure:
         """Draw the whole run, or one sample before and after; notebooks show the figure, `savefig` writes it."""

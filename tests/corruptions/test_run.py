@@ -16,7 +16,7 @@ from torch import Tensor
 
 import rlab
 from rlab.corruptions import KINDS, LEVELS
-from rlab.corruptions.report import read_corruptions
+from rlab.corruptions.report import CorruptionReport
 from rlab.corruptions.run import tally_of
 from rlab.data.batch import Batch
 from rlab.errors import FolderError, InputError, MissingExtra, ModelError
@@ -93,11 +93,11 @@ def test_mce_against_a_baseline_and_files(tmp_path: Path) -> None:
     assert (same.mce, same.relative_mce) == (1.0, 1.0)
     assert same.ratios()["brightness"] == 1.0
     assert math.isnan(same.ratios()["contrast"])  # the baseline makes no error there
-    stored = read_corruptions(tmp_path / "base")
+    stored = CorruptionReport.load(tmp_path / "base")
     assert stored == worse
     saved = same.save(tmp_path / "saved")
-    assert read_corruptions(saved) == same
-    assert json.loads((saved / "results.json").read_text())["mce"] == 1.0
+    assert CorruptionReport.load(saved) == same
+    assert json.loads((saved / "report.json").read_text())["metrics"]["mCE"] == 1.0
     assert "CE" in same.table().head
     assert "CE" not in worse.table().head
     assert worse.report(tmp_path / "page.html").read_text().count("brightness")
@@ -126,7 +126,7 @@ def test_a_run_that_was_stopped_goes_on_where_it_was(tmp_path: Path) -> None:
         patch.setattr(type(victim), "_predict", predict)
         with pytest.raises(KeyboardInterrupt):
             rlab.corrupt(victim, batch, **some, **QUIET)
-        assert not (tmp_path / "run" / "results.json").exists()
+        assert not (tmp_path / "run" / "report.json").exists()
         before = len(asked)
         resumed = rlab.corrupt(victim, batch, **some, **QUIET)
     assert len(asked) - before == 2  # of five
@@ -186,7 +186,7 @@ def test_the_command(tmp_path: Path) -> None:
     assert said.code == 0, said.err
     told = json.loads(said.out)
     assert 0 <= told["accuracy"] <= told["clean"] <= 1
-    assert {path.name for path in (tmp_path / "run").iterdir()} >= {"results.json", "corruptions.png", "report.html"}
+    assert {path.name for path in (tmp_path / "run").iterdir()} >= {"report.json", "results.csv", "report.html"}
     wrong = rlab_command("corrupt", "demo:digits", "demo:digits", "--levels", "0", "--out", tmp_path / "no")
     assert wrong.code == 2
     assert not (tmp_path / "no").exists()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from pkgutil import resolve_name
 
@@ -11,14 +12,14 @@ from rlab.auditing.results import AUDIT
 from rlab.benchmarking.folder import MANIFEST, METADATA
 from rlab.benchmarking.report import REPORT
 from rlab.benchmarking.verify import VERIFICATION
-from rlab.corruptions.report import PICTURE, RESULTS
 from rlab.diagnosis.report import DOCTOR
 from rlab.errors import FolderError, InputError
 from rlab.explanation.files import SCORES
-from rlab.folders.kinds import KINDS, kind_of, read_record
+from rlab.folders.kinds import VERBS, kind_of, read_record
 from rlab.folders.reports import SCENES, PageOptions, report_run
 from rlab.hardening.comparison import COMPARISON
 from rlab.hardening.pages import LOG as HARDENED
+from rlab.present.report import REPORT as STORED
 from rlab.storage.ledger import LEDGER
 from rlab.storage.names import ARRAYS, CURVES, PICTURES, SAMPLES
 from rlab.storage.resume import open_run
@@ -34,7 +35,7 @@ WRITTEN = [
     ("train", {TRAINED}),
     ("harden --compare", {COMPARISON}),
     ("harden", {HARDENED}),
-    ("corrupt", {RESULTS, PICTURE}),
+    ("corrupt", {STORED}),
     ("benchmark run", {REPORT}),
     ("benchmark verify", {VERIFICATION}),
     ("doctor", {DOCTOR}),
@@ -53,15 +54,18 @@ def touch(folder: Path, names: set[str]) -> Path:
 
 @pytest.mark.parametrize(("command", "names"), WRITTEN)
 def test_a_copied_folder_without_a_ledger_is_known_by_its_files(command: str, names: set[str], tmp_path: Path) -> None:
-    kind = kind_of(touch(tmp_path, names))
+    touch(tmp_path, names)
+    if names == {STORED}:
+        (tmp_path / STORED).write_text(json.dumps({"verb": command}))
+    kind = kind_of(tmp_path)
     assert kind is not None
     assert kind.command == command
     assert kind.is_finished(tmp_path)
 
 
 def test_the_table_has_a_row_for_each_finished_folder_and_every_function_exists() -> None:
-    assert [kind.command for kind in KINDS] == [command for command, _ in WRITTEN]
-    for name in {name for kind in KINDS for name in (kind.page, kind.record, kind.figures) if name}:
+    assert [kind.command for kind in VERBS] == [command for command, _ in WRITTEN]
+    for name in {name for kind in VERBS for name in (kind.report, kind.page, kind.record, kind.figures) if name}:
         assert callable(resolve_name(name))
 
 

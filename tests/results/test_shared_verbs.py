@@ -34,7 +34,7 @@ def benchmark(folder: Path) -> rlab.Benchmark:
     return rlab.benchmark(victim(), BATCH, folder / "made", policy="random", palette=NOISE, budget=60)
 
 
-MAKE: dict[str, Callable[[Path], rlab.Result]] = {
+MAKE: dict[str, Callable[[Path], rlab.Report]] = {
     "AttackResult": lambda folder: rlab.attack(victim(), BATCH, policy="random", palette=NOISE, budget=20),
     "AuditResult": lambda folder: rlab.audit(quick(), folder / "audit"),
     "Benchmark": benchmark,
@@ -83,8 +83,8 @@ def damaged(folder: Path) -> rlab.Benchmark:
 
 
 def test_every_public_result_is_in_the_table() -> None:
-    public = {name: getattr(rlab, name) for name in rlab.PUBLIC if name != "Result"}
-    results = {name for name, each in public.items() if isinstance(each, type) and issubclass(each, rlab.Result)}
+    public = {name: getattr(rlab, name) for name in rlab.PUBLIC if name != "Report"}
+    results = {name for name, each in public.items() if isinstance(each, type) and issubclass(each, rlab.Report)}
     assert results == set(MAKE) == set(COLUMNS)
 
 
@@ -100,7 +100,7 @@ def test_every_result_has_the_same_verbs(name: str, tmp_path: Path) -> None:
     assert not [column for column in table.columns if column.startswith("queries_")]
 
 
-def check_verbs(result: rlab.Result, folder: Path) -> None:
+def check_verbs(result: rlab.Report, folder: Path) -> None:
     figure: Any = result.plot()
     assert figure._repr_png_().startswith(b"\x89PNG")
     page = result.report(folder / "page.html").read_text(encoding="utf-8")

@@ -1,0 +1,122 @@
+"""Figures of the folders whose commands do not have a `Report` yet."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+from matplotlib.figure import Figure
+
+from rlab.auditing.stages import read_audit
+from rlab.comparison.comparison import Comparison
+from rlab.comparison.outcome import Figures
+from rlab.errors import FolderError
+from rlab.folders.records import flat_settings
+from rlab.hardening.comparison import COMPARISON
+from rlab.hardening.pages import LOG as HARDENED
+from rlab.present.page import Page, Section
+from rlab.present.report import Metric, Report
+from rlab.present.table import Share
+from rlab.results.data import WITHIN
+from rlab.results.metrics import anytime_series, attack_metrics, compared_sections
+from rlab.results.result import AttackResult
+from rlab.storage import files
+from rlab.storage.outside import read_text
+from rlab.training.page import LOG as TRAINED
+from rlab.training.page import read_card, trained_files
+
+
+@dataclass(frozen=True)
+class OlderReport(Report):
+    verb: ClassVar[str] = "run"
+    flat: Mapping[str, str]
+    figures: Mapping[str, Metric]
+    points: Sequence[tuple[int, Mapping[str, float]]] = ()
+    attack: AttackResult | None = None
+
+    def records(self) -> list[dict[str, Any]]:
+        return []
+
+    def view(self, samples: int = 24, folder: Path | None = None) -> Page:
+        return Page("", [])
+
+    def plot(self) -> Figure:
+        raise FolderError("there is no figure")
+
+    def drawings(self, samples: int = 24) -> Mapping[str, Callable[[], Figure]]:
+        return {}
+
+    def metrics(self) -> Mapping[str, Metric]:
+        return self.figures
+
+    def series(self) -> Sequence[tuple[int, Mapping[str, float]]]:
+        return self.points
+
+    def settings(self) -> Mapping[str, str]:
+        return self.flat
+
+    @classmethod
+    def compared(cls, reports: Mapping[str, Self]) -> Sequence[Section]:
+        attacks = {name: report.attack for name, report in reports.items() if report.attack is not None}
+        return compared_sections(attacks) if len(attacks) == len(reports) else ()
+
+
+def audit(run: Path) -> OlderReport:
+    record, stages = read_audit(run)
+    figures: dict[str, Metric] = {
+        row["requirement"]: float(row["value"])
+        for row in record["requirements"]
+        if isinstance(row["value"], int | float)
+    }
+    figures |= {} if stages.attack is None else attack_metrics(stages.attack)
+    figures["passed"] = float(all(row["passed"] for row in record["requirements"]))
+    series = [] if stages.attack is None else anytime_series(stages.attack)
+    return OlderReport(flat_settings(record["config"]), figures, series, stages.attack)
+
+
+def compare(run: Path) -> OlderReport:
+    comparison = Comparison.load(run)
+    figures: dict[str, Metric] = {}
+    for name, outcome in comparison.outcomes.items():
+        own = Figures.of(outcome, comparison.seed)
+        figures |= {f"{name}: success": Share(own.success), f"{name}: L2": own.l2, f"{name}: queries": own.queries}
+        figures |= {f"{name}: within {q}": own.within[q] for q in WITHIN if q < comparison.budget}
+    settings = {"budget": comparison.budget, "seed": comparison.seed, "attacks": list(comparison.outcomes)}
+    return OlderReport(flat_settings(settings), figures)
+
+
+def harden(run: Path) -> OlderReport:
+    log = files.read_json(run / HARDENED)
+    figures = {name.replace("_", " "): float(value) for name, value in log["summary"].items()}
+    return OlderReport(flat_settings(log["config"]), figures, [*enumerate(map(_numbers, log["history"]))])
+
+
+def harden_compare(run: Path) -> OlderReport:
+    stored = files.read_json(run / COMPARISON)
+    rows = stored["figures"]
+    figures: dict[str, Metric] = {
+        f"{row['method']}: {row['figure']}": math.nan if row["value"] is None else float(row["value"]) for row in rows
+    }
+    methods = list(dict.fromkeys(row["method"] for row in rows))
+    return OlderReport(flat_settings({"seeds": stored["seeds"], "methods": methods}), figures)
+
+
+def train(run: Path) -> OlderReport:
+    lines = [_numbers(json.loads(line)) for line in read_text(run / TRAINED).splitlines()]
+    last = {name: value for line in lines for name, value in line.items()}
+    settings: dict[str, str] = {}
+    for path in trained_files(run):
+        settings |= flat_settings(read_card(path)[1].get("config", {}))
+    return OlderReport(settings, last, [*enumerate(lines)])
+
+
+def _numbers(row: Mapping[str, Any]) -> dict[str, float]:
+    return _finite({name: float(value) for name, value in row.items() if isinstance(value, int | float)})
+
+
+def _finite(values: Mapping[str, float]) -> dict[str, float]:
+    return {name: value for name, value in values.items() if math.isfinite(value)}

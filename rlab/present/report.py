@@ -1,0 +1,180 @@
+"""What every command returns and every run folder holds.
+
+A report is a frozen dataclass. Its fields are saved and loaded here: tensors as arrays, everything else as JSON. A command only
+says what it measured: rows, metrics, a figure and a page. Folders, notebooks, trackers, the server, audits and comparisons of runs
+need nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self, get_type_hints
+
+from pydantic import TypeAdapter
+
+from rlab import __version__
+from rlab.errors import FolderError
+from rlab.present.table import Share
+from rlab.redact import redact
+from rlab.stats import Estimate
+
+if TYPE_CHECKING:  # imported on use: a command that prints a table needs none of them
+    from matplotlib.figure import Figure
+    from pandas import DataFrame
+
+    from rlab.present.page import Page, Section
+
+PathLike = str | os.PathLike[str]
+Metric = float | Estimate | Share
+REPORT, RESULTS, ARRAYS = "report.json", "results.csv", "arrays.safetensors"
+_VERB, _FIELDS = "verb", "fields"  # keys of REPORT
+
+
+@dataclass(frozen=True)
+class Report(ABC):
+    """The base of every result of rlab."""
+
+    verb: ClassVar[str]  # the command that makes it, such as "benchmark run"
+
+    @abstractmethod
+    def records(self) -> list[dict[str, Any]]:
+        """The rows of the table that `to_pandas` returns and `save` writes as CSV."""
+
+    @abstractmethod
+    def view(self, samples: int = 24, folder: Path | None = None) -> Page:
+        """The page; `folder` is where the report lies, if it is stored, and `samples` limits how many of them are shown."""
+
+    @abstractmethod
+    def plot(self) -> Figure:
+        """Draw the result; notebooks show the figure, `savefig` writes it."""
+
+    def metrics(self) -> Mapping[str, Metric]:
+        """Named figures, for trackers, comparisons of runs and the requirements of audits."""
+        return {}
+
+    def series(self) -> Sequence[tuple[int, Mapping[str, float]]]:
+        """Figures by number of queries or by step, for trackers."""
+        return ()
+
+    def settings(self) -> Mapping[str, Any]:
+        """The settings, if the folder has no configuration file."""
+        return {}
+
+    def drawings(self, samples: int = 24) -> Mapping[str, Callable[[], Figure]]:
+        """Functions that draw the figures for a paper, by file name without ending."""
+        return {self.verb.replace(" ", "-"): self.plot}
+
+    @classmethod
+    def compared(cls, reports: Mapping[str, Self]) -> Sequence[Section]:
+        """Further sections of the page that compares several runs, given by name."""
+        return ()
+
+    def save(self, folder: PathLike) -> Path:
+        """Write a run folder, which `rlab show`, `rlab report` and `rlab serve` can read."""
+        from rlab.storage.resume import open_run
+
+        path = Path(folder)
+        with open_run(path, {"command": self.verb}) as resume:
+            resume.create()
+            self.write(path)
+        return path
+
+    def write(self, folder: Path) -> None:
+        """Write the files into a run's folder that is already open."""
+        from torch import Tensor
+
+        from rlab.storage.files import write_arrays, write_csv, write_text
+
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        arrays = {name: value.contiguous() for name, value in values.items() if isinstance(value, Tensor)}
+        adapters = _adapters(type(self))
+        plain = {name: adapters[name].dump_python(v, mode="json") for name, v in values.items() if name not in arrays}
+        metrics = {name: plain_value(metric) for name, metric in self.metrics().items()}
+        stored = {_VERB: self.verb, "rlab": __version__, "metrics": metrics, _FIELDS: plain}
+        if arrays:
+            write_arrays(folder / ARRAYS, arrays, self.verb)
+        write_csv(folder / RESULTS, self.records())
+        write_text(folder / REPORT, json.dumps(redact(_named(stored)), indent=1, ensure_ascii=False) + "\n")
+
+    @classmethod
+    def load(cls, folder: PathLike) -> Self:
+        """Read what `save` wrote."""
+        from rlab.storage.files import read_arrays, read_result
+        from rlab.storage.ledger import why_unreadable
+
+        path = Path(folder)
+        if read_verb(path) != cls.verb:
+            raise FolderError(f"{path} {why_unreadable(path, cls.verb, f'a folder of rlab {cls.verb}')}")
+        arrays = read_arrays(path / ARRAYS)[0] if (path / ARRAYS).exists() else {}
+
+        def parse(stored: Any) -> dict[str, Any]:
+            adapters = _adapters(cls)
+            return {name: adapters[name].validate_python(value) for name, value in stored[_FIELDS].items()}
+
+        return cls(**arrays, **read_result(path / REPORT, parse))
+
+    def to_pandas(self) -> DataFrame:
+        """The result as a pandas.DataFrame."""
+        try:
+            from pandas import DataFrame
+        except ImportError as error:
+            raise ImportError("this needs the package 'pandas', which is not installed: pip install pandas") from error
+        return DataFrame(self.records())
+
+    def report(self, path: PathLike) -> Path:
+        """Write the result as one self-contained HTML page."""
+        from rlab.present.page import write_page
+
+        return write_page(self.view(), Path(path))
+
+    def _repr_html_(self) -> str:
+        """The page's verdict, figures and first section, without anything interactive."""
+        from rlab.present.notebook import blocks_html
+        from rlab.present.page import Text
+
+        page = self.view()
+        words = [page.verdict.sentence + "." if page.verdict else "", page.lead]
+        return blocks_html([*(Text(each) for each in words if each), *page.sections[0].blocks], page.numbers)
+
+
+def read_verb(folder: Path) -> str | None:
+    """The command whose report lies in the folder; None without a readable report."""
+    from rlab.storage.stored import read_stored
+
+    try:
+        stored = json.loads(read_stored(folder / REPORT))
+    except (OSError, ValueError, FolderError):
+        return None
+    verb = stored.get(_VERB) if isinstance(stored, dict) else None
+    return verb if isinstance(verb, str) else None
+
+
+def plain_value(metric: Metric) -> float:
+    """A metric without its interval."""
+    value = metric.value if isinstance(metric, Share) else metric
+    return value.value if isinstance(value, Estimate) else float(value)
+
+
+@cache
+def _adapters(cls: type[Report]) -> Mapping[str, TypeAdapter[Any]]:
+    """One for each field that is not a tensor."""
+    from torch import Tensor
+
+    hints = get_type_hints(cls, include_extras=True)
+    kinds = {each.name: type(None) if hints[each.name] == Tensor | None else hints[each.name] for each in fields(cls)}
+    return {name: TypeAdapter(kind) for name, kind in kinds.items() if kind is not Tensor}
+
+
+def _named(value: Any) -> Any:
+    """Write NaN and infinities, which JSON lacks, as text that a float field reads back."""
+    if isinstance(value, float):
+        return value if value - value == 0 else str(value)
+    if isinstance(value, Mapping):
+        return {key: _named(inner) for key, inner in value.items()}
+    return [_named(inner) for inner in value] if isinstance(value, list | tuple) else value
