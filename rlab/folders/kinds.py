@@ -73,11 +73,8 @@ VERBS = (
     Verb("learn", ("simulator.safetensors",), page=f"{_PAGES}:simulator"),
     Verb("demo", tuple(f"{name}/{SAMPLES}" for name in ("ecg", "digits", "clips")), page=f"{_PAGES}:demo"),
     Verb("train", ("log.jsonl",), page="rlab.training.page:training_page", record=f"{_OLDER}:train"),
-    Verb(
-        "harden --compare", ("comparison.json",), page="rlab.hardening.comparison:stored_comparison_page",
-        record=f"{_OLDER}:harden_compare",
-    ),
-    Verb("harden", ("log.json",), page="rlab.hardening.pages:hardening_page", record=f"{_OLDER}:harden"),
+    Verb("harden --compare", report="rlab.hardening.comparison:HardeningComparison"),
+    Verb("harden", report="rlab.hardening.report:Hardened"),
     Verb("corrupt", report="rlab.corruptions.report:CorruptionReport"),
     Verb("benchmark run", ("report.json",), page=f"{_PAGES}:benchmark_run"),
     Verb("benchmark verify", ("verification.json",), page="rlab.benchmarking.verify:verification_page"),

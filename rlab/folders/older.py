@@ -16,15 +16,12 @@ from rlab.comparison.comparison import Comparison
 from rlab.comparison.outcome import Figures
 from rlab.errors import FolderError
 from rlab.folders.records import flat_settings
-from rlab.hardening.comparison import COMPARISON
-from rlab.hardening.pages import LOG as HARDENED
 from rlab.present.page import Page, Section
 from rlab.present.report import Metric, Report
 from rlab.present.table import Share
 from rlab.results.data import WITHIN
 from rlab.results.metrics import anytime_series, attack_metrics, compared_sections
 from rlab.results.result import AttackResult
-from rlab.storage import files
 from rlab.storage.outside import read_text
 from rlab.training.page import LOG as TRAINED
 from rlab.training.page import read_card, trained_files
@@ -87,22 +84,6 @@ def compare(run: Path) -> OlderReport:
         figures |= {f"{name}: within {q}": own.within[q] for q in WITHIN if q < comparison.budget}
     settings = {"budget": comparison.budget, "seed": comparison.seed, "attacks": list(comparison.outcomes)}
     return OlderReport(flat_settings(settings), figures)
-
-
-def harden(run: Path) -> OlderReport:
-    log = files.read_json(run / HARDENED)
-    figures = {name.replace("_", " "): float(value) for name, value in log["summary"].items()}
-    return OlderReport(flat_settings(log["config"]), figures, [*enumerate(map(_numbers, log["history"]))])
-
-
-def harden_compare(run: Path) -> OlderReport:
-    stored = files.read_json(run / COMPARISON)
-    rows = stored["figures"]
-    figures: dict[str, Metric] = {
-        f"{row['method']}: {row['figure']}": math.nan if row["value"] is None else float(row["value"]) for row in rows
-    }
-    methods = list(dict.fromkeys(row["method"] for row in rows))
-    return OlderReport(flat_settings({"seeds": stored["seeds"], "methods": methods}), figures)
 
 
 def train(run: Path) -> OlderReport:

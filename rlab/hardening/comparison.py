@@ -20,6 +20,7 @@ from rlab.data.batch import Batch
 from rlab.errors import DataError, OptionError
 from rlab.hardening.adversaries import GradientAdversary
 from rlab.hardening.baselines import AugmentationGenerator, Norm, ProjectedGradient
+from rlab.hardening.before_after import AFTER
 from rlab.hardening.evaluation import (
     RADII,
     RobustnessMeasurement,
@@ -28,7 +29,7 @@ from rlab.hardening.evaluation import (
     measured_once,
 )
 from rlab.hardening.options import GRADIENT, EvaluationOptions, HardenOptions
-from rlab.hardening.report import AFTER, COLUMNS, PLAIN, RULES, figures_table, share_axes, shown
+from rlab.hardening.report import COLUMNS, PLAIN, RULES, figures_table, share_axes, shown
 from rlab.hardening.run import Splits, run_hardening
 from rlab.hardening.trainable import goal_of, trainable, twin
 from rlab.present.page import Page, Section, Text
@@ -219,9 +220,8 @@ def _measure(
     def make(folder: Path | None) -> RobustnessMeasurement:
         chosen, hardened = parse_method(method, options.harden, data.train, goal_of(victim)), twin(victim)
         if chosen is not None:
-            report = run_hardening(victim, data._replace(test=None), chosen, out=folder and folder.parent, progress=quiet)
-            assert report.victim is not None
-            hardened = report.victim
+            data_only, out = data._replace(test=None), folder and folder.parent
+            hardened = run_hardening(victim, data_only, chosen, out=out, progress=quiet).victim
         return measure_robustness(hardened, test, options.measured_by, unchanged, folder)
 
     return measured_once(resume, f"{name}/{AFTER}", make, [options.measured_by, options.harden, victim, data])

@@ -63,7 +63,7 @@ class RobustnessMeasurement:
     figures: Figures
     curves: Figures  # corruptions and held_out: (levels, n)
     rows: int  # queries sent to the model
-    attack: AttackResult | None = field(default=None, repr=False)
+    attack: AttackResult = field(repr=False)
 
     def robustness(self, reference: RobustnessMeasurement | None = None) -> Robustness:
         """Figures with intervals over samples; with a reference also l2_ratio."""
@@ -84,7 +84,9 @@ class Robustness:
     """The figures of one measurement, as a run stores them."""
 
     figures: Mapping[str, Estimate]
-    curves: Mapping[str, Sequence[float]]  # accuracy at each level, and the sorted distances `l2` of all attacked samples
+    curves: Mapping[
+        str, Sequence[float]
+    ]  # accuracy at each level, and the sorted distances `l2` of all attacked samples
     rows: int
 
 
@@ -130,8 +132,8 @@ def measured_once(
         return make(None)
     folder = resume.folder / key
     tree = resume.step(f"measured {key}", Contents.of(list(about)), lambda: make(folder).tree())
-    arrays = ({name: values.numpy() for name, values in tree[part].items()} for part in ("figures", "curves"))
-    return RobustnessMeasurement(*arrays, tree["rows"], AttackResult.load(folder))
+    figures, curves = ({name: values.numpy() for name, values in tree[part].items()} for part in ("figures", "curves"))
+    return RobustnessMeasurement(figures, curves, tree["rows"], AttackResult.load(folder))
 
 
 def _attacked(
@@ -145,7 +147,12 @@ def _attacked(
 def _square(victim: TorchVictim, batch: Batch, options: EvaluationOptions, folder: Path | None) -> AttackResult:
     """Square, whose boxes on the patch grid shift every channel by plus or minus the radius."""
     radius, declared = options.square_radius or 4 * RADII[batch.kind], options.attack
-    square = {"palette": [f"channel_shift@{radius:.6f}"], "patch": declared.patch, "channels": TOGETHER, "policy": "square"}
+    square = {
+        "palette": [f"channel_shift@{radius:.6f}"],
+        "patch": declared.patch,
+        "channels": TOGETHER,
+        "policy": "square",
+    }
     square |= {"budget": options.square_budget, "chunk": declared.chunk, "until": "flip", "seed": declared.seed}
     chosen = check(AttackOptions, {name: value for name, value in square.items() if value is not None})
     return _attacked(replace(chosen.build(batch), goal=goal_of(victim)), chosen, victim, batch, folder)

@@ -38,7 +38,13 @@ def export_onnx(victim: TorchVictim, path: Path, shape: tuple[int, ...]) -> Path
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # from the exporter itself
             torch.onnx.export(
-                whole, (example,), str(path), input_names=["x"], output_names=["scores"], dynamic_axes=axes, dynamo=False
+                whole,
+                (example,),
+                str(path),
+                input_names=["x"],
+                output_names=["scores"],
+                dynamic_axes=axes,
+                dynamo=False,
             )
     except RuntimeError as error:
         reason = str(error).splitlines()[0]

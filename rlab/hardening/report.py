@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 import matplotlib
-import numpy as np
 import yaml
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -19,27 +18,23 @@ from pydantic import InstanceOf, PlainSerializer
 from safetensors.torch import save as to_bytes
 from torch import Tensor, nn
 
-from rlab.data.kinds import kind_of
 from rlab.errors import FolderError
 from rlab.hardening.batches import imbalance
+from rlab.hardening.before_after import AFTER, BEFORE, failure_blocks, pair_blocks, robustness_charts
 from rlab.hardening.evaluation import Robustness
 from rlab.hardening.options import HardenOptions
 from rlab.hardening.trainable import Epoch, best_epoch
 from rlab.present.chart import Chart, Curve
-from rlab.present.page import Block, Charts, Code, Number, Page, Section, Text
+from rlab.present.page import Charts, Code, Number, Page, Section, Text
 from rlab.present.report import Metric, PathLike, Report
 from rlab.present.style import HUES, STYLE, WIDE, headed_figure, tidy
-from rlab.present.table import Share, Table, number
-from rlab.results.plots.sample import Sample
+from rlab.present.table import Share, Table
 from rlab.results.result import AttackResult
-from rlab.results.viewers import make_viewer, shelf
 from rlab.stats import NOTHING, Estimate
 from rlab.storage.files import write_atomically
 from rlab.victims.torch_module import TorchVictim
 
 WEIGHTS = "hardened.safetensors"
-BEFORE, AFTER = "before", "after"  # measurements, and the folders of their attacks
-GROUPS = {"corruptions": "filters of the palette", "held_out": "filters outside the palette"}
 COLUMNS = {
     "clean": "clean",
     "agent_l2": "L2 to flip",
@@ -67,7 +62,7 @@ Estimates = Mapping[str, Estimate]
 
 @dataclass(frozen=True)
 class Hardened(Report):
-    """The hardened model as `victim`, and the unchanged one as `original`; a stored report has its weights in a file."""
+    """The hardened model as `victim`, and the unchanged one as `original`; a stored report has the weights in a file."""
 
     verb: ClassVar[str] = "harden"
 
@@ -79,17 +74,29 @@ class Hardened(Report):
     classes: tuple[str, ...] = ()
     measured: Mapping[str, Robustness] = field(default_factory=dict)  # before and after, if test data were given
     attacks: Annotated[Mapping[str, InstanceOf[AttackResult]] | None, _UNSAVED] = None
-    victim: Annotated[InstanceOf[TorchVictim] | None, _UNSAVED] = None
-    original: Annotated[InstanceOf[TorchVictim] | None, _UNSAVED] = None
+    models: Annotated[tuple[InstanceOf[TorchVictim], InstanceOf[TorchVictim]] | None, _UNSAVED] = (
+        None  # before and after
+    )
 
     def __repr__(self) -> str:
         return f"Hardened({str(self).splitlines()[0]})"
 
     @property
+    def original(self) -> TorchVictim:
+        return self._models()[0]
+
+    @property
+    def victim(self) -> TorchVictim:
+        return self._models()[1]
+
+    @property
     def model(self) -> nn.Module:
-        if self.victim is None:
-            raise FolderError(f"a stored report holds no model: load the weights from {WEIGHTS} into yours")
         return self.victim.model
+
+    def _models(self) -> tuple[TorchVictim, TorchVictim]:
+        if self.models is None:
+            raise FolderError(f"a stored report holds no model: load the weights from {WEIGHTS} into yours")
+        return self.models
 
     @property
     def best(self) -> Epoch:
@@ -186,8 +193,8 @@ class Hardened(Report):
         count = min(samples, _PAIRS)
         return [
             Section("Before and after", [figures, note, curves]),
-            Section("Flips before and after", _pairs(attacks[BEFORE], attacks[AFTER], count)),
-            Section("Remaining failures", _failures(attacks[AFTER], count)),
+            Section("Flips before and after", pair_blocks(attacks[BEFORE], attacks[AFTER], count)),
+            Section("Remaining failures", failure_blocks(attacks[AFTER], count)),
             epochs,
         ]
 
@@ -201,12 +208,14 @@ class Hardened(Report):
         super().write(folder)
         weights = {name: value.detach().cpu().clone().contiguous() for name, value in self.model.state_dict().items()}
         write_atomically(folder / WEIGHTS, to_bytes(weights))
+        for when, attack in (self.attacks or {}).items():
+            if not (folder / when).exists():  # a run has written it already
+                attack.save(folder / when)
 
     def export_onnx(self, path: PathLike, shape: tuple[int, ...]) -> Path:
         """Export the hardened model with its normalisation, for inputs (b, *shape) in the data's range."""
         from rlab.hardening.onnx import export_onnx
 
-        assert self.victim is not None
         return export_onnx(self.victim, Path(path), shape)
 
 
@@ -232,60 +241,3 @@ def share_axes(width: float, height: float, title: str, spare: float) -> Iterato
         ax.set(ylim=(-0.02, 1.03), ylabel=_SHOWN)
         ax.yaxis.set_major_formatter(PercentFormatter(1.0))
         tidy(ax)
-
-
-def _pairs(before: AttackResult, after: AttackResult, samples: int) -> list[Block]:
-    rows = spread_samples(before, after, samples)
-    if not rows:
-        return [Text("The policy did not flip any sample of either model.")]
-    viewers = [
-        make_viewer(Sample.of(result, i), f"{when}-{i}", 2 * len(rows), _ending(result, i, when))
-        for i in rows
-        for when, result in ((BEFORE, before), (AFTER, after))
-    ]
-    shelved = shelf(viewers, kind_of(before.setting.size), columns=2)
-    return [Text("The distortions that flip the same samples before and after."), *shelved]
-
-
-def _failures(after: AttackResult, samples: int) -> list[Block]:
-    """The samples on which the smallest distortions flip the hardened model."""
-    flipped = after.succeeded.nonzero().flatten()
-    if not len(flipped):
-        return [Text("The policy did not flip any sample that the model got right.")]
-    nearest = flipped[after.final["l2"][flipped].argsort()][:samples].tolist()
-    wrong = len(after) - int(after.attacked.sum())
-    summary = (
-        f"Of {len(after)} samples, the model is wrong on {wrong} unchanged ones and {len(flipped)} more can be flipped; "
-        "these need the smallest distortions."
-    )
-    ends = {i: _ending(after, i, AFTER) for i in nearest}
-    viewers = [make_viewer(Sample.of(after, i), f"fails-{i}", len(nearest), end) for i, end in ends.items()]
-    return [Text(summary), *shelf(viewers, kind_of(after.setting.size), columns=2)]
-
-
-def _ending(result: AttackResult, i: int, when: str) -> str:
-    distance, patches = number(float(result.final["l2"][i])), int(result.final["l0_patches"][i])
-    return f"{result.ids[i]}, {when}: L2 {distance}, {patches} of {len(result.setting.grid)} patches"
-
-
-def spread_samples(before: AttackResult, after: AttackResult, samples: int) -> list[int]:
-    """Samples that both models got right and the policy flipped before, spread over the increase in distance."""
-    both = (before.succeeded & after.attacked).nonzero().flatten().tolist()
-    ratios = [float(after.final["l2"][i] / before.final["l2"][i]) for i in both]
-    order = [both[j] for j in np.argsort(ratios, kind="stable")]
-    places = np.linspace(0, len(order) - 1, min(samples, len(order))).round().astype(int)
-    return [order[at] for at in places.tolist()]
-
-
-def robustness_charts(curves: Mapping[str, Mapping[str, Sequence[float]]]) -> Charts:
-    """Accuracy by severity, within and outside the palette, and the share of samples not flipped within a distance."""
-    charts = []
-    for group, about in GROUPS.items():
-        lines = [Curve(k, range(1, len(each[group]) + 1), each[group]) for k, each in curves.items() if group in each]
-        charts += [Chart(f"accuracy under {about}", lines, "severity", percent=True)] if lines else []
-    lines = []
-    for name, each in curves.items():
-        reached = [distance for distance in each["l2"] if math.isfinite(distance)]
-        share = 1 - np.arange(len(reached) + 1) / max(1, len(each["l2"]))  # samples that were never flipped stay
-        lines.append(Curve(name, [0.0, *reached], share))
-    return Charts([*charts, Chart("not flipped by the policy within this L2", lines, "L2", percent=True, steps=True)])

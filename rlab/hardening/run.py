@@ -15,9 +15,10 @@ import torch
 from rlab.core.checks import need_classes
 from rlab.data.batch import Batch
 from rlab.errors import DataError
+from rlab.hardening.before_after import AFTER, BEFORE
 from rlab.hardening.evaluation import RobustnessMeasurement, measure_robustness, measured_once
 from rlab.hardening.options import EvaluationOptions, HardenOptions, HardenRunOptions
-from rlab.hardening.report import AFTER, BEFORE, Hardened
+from rlab.hardening.report import Hardened
 from rlab.hardening.trainable import fitting_threads, trainable, twin
 from rlab.hardening.trainer import HardeningTrainer
 from rlab.progress import Progress, showing, shown
@@ -126,7 +127,7 @@ def run_hardening(
         hardened.model.eval()
         report = Hardened(
             chosen, tuple(state.history), state.stopped, state.flipped, state.rows, data.train.classes,
-            victim=hardened, original=original,
+            models=(original, hardened),
         )  # fmt: skip
         if data.test is not None:
             report = _measured(report, data.test, evaluation or check(EvaluationOptions, {}), resume)
@@ -137,8 +138,6 @@ def run_hardening(
 
 def _measured(report: Hardened, test: Batch, options: EvaluationOptions, resume: Resume | None) -> Hardened:
     """The report with figures on the test data, before and after."""
-    assert report.original is not None
-    assert report.victim is not None
     about = [options, {name: each.mark() for name, each in named_in(options.plain()).items()}, test]
     found: dict[str, RobustnessMeasurement] = {}
     for when, victim in ((BEFORE, report.original), (AFTER, report.victim)):

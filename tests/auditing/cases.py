@@ -13,7 +13,6 @@ import yaml
 from matplotlib.figure import Figure
 
 from rlab.auditing import AuditOptions, AuditResult, run_audit
-from rlab.hardening.pages import harden_section
 from rlab.results.page import attack_sections
 from rlab.storage.config import check
 from rlab.victims.base import Victim
@@ -87,7 +86,6 @@ def few_pictures() -> Any:
     """One sample a section: drawing takes longer than everything else."""
     few: dict[str, Any] = {
         "attack_sections": partial(attack_sections, samples=1),
-        "harden_section": partial(harden_section, samples=1),
     }
     return mock.patch.multiple("rlab.auditing.page", **few)
 

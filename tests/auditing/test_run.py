@@ -61,8 +61,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int, int]:
         benchmark={"ladder": "times:1.5", "steps": 5, "models": {"twin": "tests.auditing.cases:brighter"}},
     )  # fmt: skip
     folder = tmp_path_factory.mktemp("audit") / "whole"
-    drawn_elsewhere = mock.patch("rlab.hardening.declared.write_before_after")
-    with drawn_elsewhere, mock.patch("rlab.auditing.plan.EvaluationOptions", QuickEvaluation):
+    with mock.patch("rlab.auditing.stages.EvaluationOptions", QuickEvaluation):
         audit, watch = watched(values, folder, page=True)
     assert not audit.passed
     return folder, watch.rows, audit.stages.rows.copies

@@ -10,13 +10,11 @@ from typing import Any
 from unittest import mock
 
 import pytest
-import yaml
 from torch import Tensor
 
 from rlab.cli.plan import TIMED
 from rlab.explanation.run import METHODS, parse_method
 from rlab.victims.torch_module import TorchVictim
-from tests.auditing.cases import declared, undrawn
 from tests.command import rlab_command
 from tests.explanation.test_methods import SIZE, SMALL, case
 
@@ -116,23 +114,3 @@ def test_a_method_asks_no_more_than_it_says(name: str) -> None:
     if told is not None:
         victim, batch = case(2)[:2]
         assert int(method(victim, batch).queries.max()) <= told
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("adversary", ["random", "gradient"])
-def test_a_hardening_stays_within_what_was_told(adversary: str) -> None:
-    words = [*HARDEN, "--adversary", adversary]
-    plan = plan_of(*words)
-    assert 20 < rows_of(*words) <= plan["rows_at_most"]
-
-
-@pytest.mark.slow
-def test_an_audit_stays_within_what_was_told() -> None:
-    harden = {"data": {"path": "demo:digits", "split": "train", "limit": 20}, "epochs": 1}
-    Path("audit.yaml").write_text(yaml.safe_dump(declared(harden=harden)))
-    plan = plan_of(*AUDIT)
-    with undrawn():
-        rows = rows_of(*AUDIT)
-    doctor = json.loads(Path("run/doctor/doctor.json").read_text())["queries"]
-    assert 20 < rows - doctor <= plan["rows_at_most"]
-    assert plan["rows"]["doctor"] is None
