@@ -16,7 +16,7 @@ from rlab.auditing.stages import stage_bars
 from rlab.cli.declared import BatchSize, Device, Out, Wait, flag_of, gather, out, run_folder, tell_data
 from rlab.cli.ending import Track, track
 from rlab.cli.plan import DryRun, tell_plan
-from rlab.cli.spoken import spoken, summary
+from rlab.cli.spoken import querying, summary
 from rlab.present.table import plain, terminal
 from rlab.runs.sharing import WorkerOptions
 
@@ -34,7 +34,7 @@ class AuditFlags:
     cluster: Annotated[str | None, flag_of(WorkerOptions, "cluster")] = None
 
 
-@spoken
+@querying
 def command(
     file: Annotated[Path, typer.Argument(help="Audit file, YAML or TOML (see docs/audit.md)", show_default=False)],
     flags: AuditFlags,
@@ -53,8 +53,7 @@ def command(
     if dry_run:
         loaded = load_audit(options, folder or Path(), announce=tell_data)
         facts = {"stages": options.steps, "samples": len(loaded.batch), "requirements": len(options.requirements)}
-        bound = {"attack": len(loaded.batch) * loaded.options.build(loaded.batch).budget}
-        return tell_plan(facts, bound, folder, [loaded.victim], loaded.batch.x)
+        return tell_plan(facts, folder)
     with run_folder(folder, "audit", wait) as folder, stage_bars() as progress:
         audit = run_audit(options, folder, tell=_tell, progress=progress, announce=tell_data)
     out.print(terminal(requirements_table(audit.record["requirements"])))

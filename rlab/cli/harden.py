@@ -10,7 +10,7 @@ import typer
 
 from rlab.cli.declared import Out, Section, Wait, declared, out, run_folder, tell_data
 from rlab.cli.ending import Track, track
-from rlab.cli.plan import DryRun, tell_plan
+from rlab.cli.plan import DryRun, tell_options
 from rlab.cli.spoken import summary
 from rlab.folders.reports import PAGE
 from rlab.hardening.comparison import METHODS, compare_hardening
@@ -65,12 +65,7 @@ def command(
     --config file, training options go below 'harden:'. To resume a stopped run, repeat the command.
     """
     if dry_run:
-        victim, data, _, evaluation = _load(options)
-        assert data.test is not None
-        models = len(comparison.names) * comparison.seeds if comparison.compare else 2
-        rows = len(evaluation.few(data.test)) * (evaluation.attack.build(data.test).budget + evaluation.square_budget)
-        facts = {"samples": len(data.train), "test samples": len(data.test), "epochs": options.harden.epochs}
-        return tell_plan(facts, {"training": None, "attacks to measure": models * rows}, folder, [victim], data.train.x)
+        return tell_options(options, options.data, [options.model], folder)
     with run_folder(folder, "harden", wait) as folder:
         stopped = _compare(options, comparison, folder) if comparison.compare else _harden(options, onnx, folder)
         track(folder, tracker)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,9 +20,6 @@ from rlab.present.table import Share
 from rlab.results.data import WITHIN
 from rlab.results.metrics import anytime_series, attack_metrics, compared_sections
 from rlab.results.result import AttackResult
-from rlab.storage.outside import read_text
-from rlab.training.page import LOG as TRAINED
-from rlab.training.page import read_card, trained_files
 
 
 @dataclass(frozen=True)
@@ -84,20 +79,3 @@ def compare(run: Path) -> OlderReport:
         figures |= {f"{name}: within {q}": own.within[q] for q in WITHIN if q < comparison.budget}
     settings = {"budget": comparison.budget, "seed": comparison.seed, "attacks": list(comparison.outcomes)}
     return OlderReport(flat_settings(settings), figures)
-
-
-def train(run: Path) -> OlderReport:
-    lines = [_numbers(json.loads(line)) for line in read_text(run / TRAINED).splitlines()]
-    last = {name: value for line in lines for name, value in line.items()}
-    settings: dict[str, str] = {}
-    for path in trained_files(run):
-        settings |= flat_settings(read_card(path)[1].get("config", {}))
-    return OlderReport(settings, last, [*enumerate(lines)])
-
-
-def _numbers(row: Mapping[str, Any]) -> dict[str, float]:
-    return _finite({name: float(value) for name, value in row.items() if isinstance(value, int | float)})
-
-
-def _finite(values: Mapping[str, float]) -> dict[str, float]:
-    return {name: value for name, value in values.items() if math.isfinite(value)}

@@ -69,7 +69,8 @@ class RobustnessMeasurement:
         """Figures with intervals over samples; with a reference also l2_ratio."""
         own, other = ({k: v[None] for k, v in m.figures.items()} for m in (self, reference or self))
         distances = np.sort(self.figures["agent_l2"][~np.isnan(self.figures["agent_l2"])])
-        curves = {name: curve.mean(1).tolist() for name, curve in self.curves.items()} | {"l2": distances.tolist()}
+        means = {name: curve.mean(1) for name, curve in self.curves.items()} | {"l2": distances}
+        curves = {name: tuple(values.tolist()) for name, values in means.items()}
         return Robustness(estimate_figures(own, None if reference is None else other), curves, self.rows)
 
     def tree(self) -> dict[str, Any]:

@@ -111,7 +111,9 @@ def test_junit_has_a_case_for_each_requirement_and_stage(whole: tuple[Path, int,
 def test_the_page_shows_verdict_measures_and_every_section(whole: tuple[Path, int, int]) -> None:
     page = Links.of(whole[0] / "report.html")
     assert page.external == []
-    sections = "requirements what-was-tested doctor attack easiest-flips by-class explanations benchmark hardening"
+    sections = (
+        "requirements what-was-tested doctor attack easiest-flips by-class explanations benchmark before-and-after"
+    )
     assert page.ids >= {*sections.split(), "cost", "how-to-repeat-it"}
     assert "1 of 10 requirements not met" in page.text
     assert page.pictures > 10
