@@ -85,9 +85,7 @@ class Robustness:
     """The figures of one measurement, as a run stores them."""
 
     figures: Mapping[str, Estimate]
-    curves: Mapping[
-        str, Sequence[float]
-    ]  # accuracy at each level, and the sorted distances `l2` of all attacked samples
+    curves: Mapping[str, tuple[float, ...]]  # accuracy at each level, and `l2`: the sorted distances of attacked samples
     rows: int
 
 
