@@ -85,7 +85,9 @@ class Robustness:
     """The figures of one measurement, as a run stores them."""
 
     figures: Mapping[str, Estimate]
-    curves: Mapping[str, tuple[float, ...]]  # accuracy at each level, and `l2`: the sorted distances of attacked samples
+    curves: Mapping[
+        str, tuple[float, ...]
+    ]  # accuracy at each level, and `l2`: the sorted distances of attacked samples
     rows: int
 
 
