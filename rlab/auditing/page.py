@@ -43,13 +43,8 @@ def audit_page(folder: Path, record: Mapping[str, Any], results: StageResults) -
         *([Section("Detection", _detection(results))] if results.detect is not None else []),
         *([Section("Corruptions", results.corrupt.blocks())] if results.corrupt is not None else []),
         *([results.explain.section()] if results.explain is not None else []),
-<<<<<<< HEAD
-        *([benchmark_section(results.benchmark, results.report, results.verified)] if results.benchmark else []),
-        *(results.harden.sections(folder=folder / "harden") if results.harden is not None else []),
-=======
         *([_benchmark(results)] if results.benchmark else []),
-        *([harden_section(results.harden, folder / "harden")] if results.harden is not None else []),
->>>>>>> main
+        *(results.harden.sections(folder=folder / "harden") if results.harden is not None else []),
         Section("Cost", _cost(results)),
         Section("How to repeat it", _again(folder, results)),
     ]
