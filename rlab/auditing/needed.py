@@ -18,8 +18,8 @@ from rlab.explanation.page import read_scores
 from rlab.present.report import REPORT
 from rlab.storage.files import ARRAYS, SAMPLES, read_rows
 from rlab.storage.index import read_index
-from rlab.storage.ledger import check_files
 from rlab.storage.names import file_name
+from rlab.storage.run_file import check_files
 
 
 def attack_files(folder: Path) -> Iterator[str]:
