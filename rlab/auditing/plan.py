@@ -8,18 +8,9 @@ from rlab.auditing.load import LoadedAudit
 from rlab.benchmarking.answers import count_rows
 from rlab.benchmarking.config import parse_ladder
 from rlab.benchmarking.make import rows_at_most as making_rows
-from rlab.explanation import MethodJudge, parse_methods
 from rlab.hardening.declared import HardeningJob
 from rlab.hardening.options import EvaluationOptions
 from rlab.storage.config import check
-
-
-def explaining(audit: LoadedAudit) -> int | None:
-    options, stage = audit.options, audit.options.explain
-    assert stage is not None
-    judge = MethodJudge(stage.steps, stage.checks)
-    each = total(judge.most(m, audit.batch.size) for m in parse_methods(stage.methods, options.attack_options()))
-    return None if each is None else min(stage.samples, len(audit.batch)) * each
 
 
 def total(each: Iterable[int | None]) -> int | None:

@@ -1,36 +1,37 @@
-"""What an explanation returns: maps and masks of the samples, with ways to read, plot, print and save them."""
+"""What one method returns: maps and masks of the samples, their scores, and sentences about them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
-from uuid import uuid4
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from matplotlib.figure import Figure
 from torch import Tensor
 
 from rlab.core.batched import Rows
 from rlab.data.batch import Batch
-from rlab.errors import DataError
-from rlab.explanation.effects import RegionEffects, WaveEffects, wave_tables
-from rlab.explanation.files import class_rows, save_explanation
-from rlab.explanation.pictures import draw_maps, save_overlays
-from rlab.explanation.subject import Subject
-from rlab.explanation.viewers import legend, maps_sections, sample_viewers
-from rlab.present.notebook import SAMPLES, blocks_html
-from rlab.present.page import Block, Number, Page, Text
-from rlab.present.result import PathLike, Result
-from rlab.present.table import Share
-from rlab.storage.names import PICTURES
+from rlab.data.kinds import kind_of
+from rlab.explanation.effects import Effects
+from rlab.explanation.subject import AnySubject
+from rlab.explanation.words import PLACES, frame_shares, frames_that_matter
+from rlab.present.report import Metric, PathLike, Report
+from rlab.stats import Estimate, mean_estimate
+
+if TYPE_CHECKING:
+    from rlab.explanation.method_comparison import MethodComparison
+    from rlab.present.page import Page
 
 PICTURED = 12  # samples to draw
+SCORES = ("queries", "dice", "iou", "pointing", "energy", "dice_map", "deletion", "insertion", "stability", "sanity")
 
 
-@dataclass(frozen=True)
-class Explanation(Rows, Result):
+@dataclass(frozen=True, repr=False)
+class Explanation(Rows, Report):
     """Maps by one method. A higher value means that the decision depends more on that point of the sample."""
+
+    verb: ClassVar[str] = "explain"
 
     method: str
     maps: Tensor  # (n, *size) float32
@@ -41,14 +42,17 @@ class Explanation(Rows, Result):
     seconds: float
     gradients: bool = False  # whether the method used the model's gradients or layers
     deviation: Tensor | None = None  # (n, *size) standard deviation of the maps, if the method knows it
-    regions: RegionEffects | None = None  # effect of removing each region, if the method knows it
-    by_lead: Tensor | None = None  # (n, c, *size) the map of each lead, if the method tells leads apart
-    waves: WaveEffects | None = None  # effect of removing each wave in each group of leads, if the method knows it
-    drops: Tensor | None = (
-        None  # (n, c, *size): the effect of the wave at each point, if the method removes whole waves
+    effects: Effects | None = (
+        None  # of removing each region, or each wave in each group of leads, if the method knows it
     )
+    by_lead: Tensor | None = None  # (n, c, *size) the map of each lead, if the method tells leads apart
+    drops: Tensor | None = None  # (n, c, *size) the effect of the wave at each point, if the method removes whole waves
     probabilities: Tensor | None = None  # (n, k) of the clean inputs
-    subject: Subject | None = None  # what was explained, to score the maps; None if it was not kept
+    in_waves: Tensor | None = None  # (n, 4) the share of the map in each of `PLACES`, for beats
+    subject: AnySubject | None = None  # what was explained, to score the maps
+    scores: Mapping[str, Tensor] = field(default_factory=dict)  # each (n,), if a judge scored the maps
+    ids: tuple[str, ...] = ()
+    classes: tuple[str, ...] = ()
     inputs: Batch | None = None  # what was explained; None if it was not kept
 
     def __len__(self) -> int:
@@ -73,9 +77,13 @@ class Explanation(Rows, Result):
         return f"{count:,} {'query' if count == 1 else 'queries'} per sample"
 
     @property
-    def arrays(self) -> dict[str, Tensor]:
-        names = ("maps", "mask", "labels", "queries", "deviation", "by_lead", "drops", "probabilities")
-        return {name: array for name in names if (array := getattr(self, name)) is not None}
+    def names(self) -> list[str]:
+        """The explained class of each sample."""
+        return [self.classes[k] if k < len(self.classes) else str(k) for k in self.labels.tolist()]
+
+    @property
+    def sample_ids(self) -> Sequence[str]:
+        return self.ids or [str(row) for row in range(len(self))]
 
     @staticmethod
     def join(parts: Sequence[Explanation]) -> Explanation:
@@ -83,57 +91,85 @@ class Explanation(Rows, Result):
         whole = Explanation.cat([replace(part, seconds=0.0) for part in parts])
         return replace(whole, seconds=sum(part.seconds for part in parts))
 
+    def mean(self, score: str, seed: int = 0) -> Estimate:
+        """The mean over samples that have the score, with its bootstrap interval; NaN if none has it."""
+        values = self.queries if score == "queries" else self.scores.get(score, self.queries[:0])
+        return mean_estimate(values.double().numpy(), seed)
+
+    def records(self) -> list[dict[str, Any]]:
+        """One row per sample: the explained class, its probability, the size of the mask, the queries and the scores."""
+        records = []
+        for i, (sample, name, label) in enumerate(zip(self.sample_ids, self.names, self.labels.tolist(), strict=True)):
+            probability = None if self.probabilities is None else float(self.probabilities[i, label])
+            record = {"id": sample, "method": self.method, "explained": label, "explained_name": name}
+            figures = {"mask_share": float(self.mask[i].float().mean()), "queries": int(self.queries[i])}
+            scores = {score: values[i].item() for score, values in self.scores.items()}
+            records.append(record | {"probability": probability} | figures | scores)
+        return records
+
+    def by_class(self) -> list[dict[str, Any]]:
+        """One row per explained class: its samples, probability, mask size, the waves of beats, and mean scores."""
+        rows = []
+        for label in self.labels.unique().tolist():
+            at = (self.labels == label).nonzero().flatten()
+            figures: dict[str, Any] = {"mask covers": self.mask[at].float().mean()}
+            if self.probabilities is not None:
+                figures = {"probability": self.probabilities[at, label].mean()} | figures
+            if self.in_waves is not None:
+                figures |= {
+                    f"map in {place}": share for place, share in zip(PLACES, self.in_waves[at].nanmean(0), strict=True)
+                }
+            figures |= {
+                name: self.scores[name][at].nanmean()
+                for name in ("dice", "deletion", "insertion")
+                if name in self.scores
+            }
+            row = {"class": self.names[int(at[0])], "method": self.method, "samples": len(at)}
+            rows.append(row | {name: round(float(value), 4) for name, value in figures.items()})
+        return rows
+
+    def statements(self, row: int) -> list[str]:
+        """Sentences about one sample, the most important first."""
+        name, lines = self.names[row], []
+        if self.in_waves is not None and self.drops is None and not self.in_waves[row].isnan().any():
+            shares = dict(zip(PLACES, self.in_waves[row].tolist(), strict=True))
+            order = sorted(shares, key=lambda place: -shares[place])
+            parts = [f"{shares[place]:.0%} {'' if place == 'elsewhere' else 'in '}{place}" for place in order]
+            lines.append(f"the evidence for {name} lies {', '.join(parts)}")
+        if kind_of(self.maps.shape[1:]) == "video":
+            run, held = frames_that_matter(frame_shares(self.maps[row]))
+            which = f"frames {run.start + 1} to {run.stop} of {self.maps.shape[1]}"
+            lines.append(f"{which} hold {held:.0%} of the evidence for {name}")
+        return lines + ([] if self.effects is None else self.effects.statements(row, name))
+
     @property
-    def batch(self) -> Batch:
-        """What was explained."""
-        if self.inputs is None:
-            raise DataError("the inputs of this explanation were not kept: explain them again")
-        return self.inputs
+    def alone(self) -> MethodComparison:
+        """The report of this method alone."""
+        from rlab.explanation.method_comparison import MethodComparison
+
+        return MethodComparison({self.method: replace(self, inputs=None)}, self.inputs)
+
+    def view(self, samples: int = PICTURED, folder: Path | None = None) -> Page:
+        return self.alone.view(samples, folder)
 
     def plot(self, sample: int | None = None) -> Figure:
         """Draw the maps over the first samples, or over one sample."""
-        rows = range(min(len(self), SAMPLES)) if sample is None else [range(len(self))[sample]]
-        return draw_maps({self.method: self}, self.batch, rows)
+        return self.alone.plot(sample)
 
-    def records(self) -> list[dict[str, Any]]:
-        """One row per sample: the explained class, its probability, the size of the mask and the queries."""
-        records = []
-        for i, label in enumerate(self.labels.tolist()):
-            probability = None if self.probabilities is None else float(self.probabilities[i, label])
-            name = str(label) if self.inputs is None else self.inputs.label_name(label)
-            sample = str(i) if self.inputs is None else self.inputs.ids[i]
-            record = {"id": sample, "method": self.method, "explained": label, "explained_name": name}
-            figures = {"mask_share": float(self.mask[i].float().mean()), "queries": int(self.queries[i])}
-            records.append(record | {"probability": probability} | figures)
-        return records
-
-    def make_page(self) -> Page:
-        classes = {self.method: class_rows(self, self.batch)}
-        regions = None if self.regions is None else self.regions.rows(self.batch, self.labels)
-        waves = None if self.waves is None else self.waves.rows(self.batch, self.labels)
-        shown = self.batch[: min(len(self.batch), PICTURED)]
-        sections = maps_sections({self.method: self}, shown, classes, regions, waves)
-        return Page(f"Explanation by {self.method}", sections, numbers=self._numbers())
-
-    def _numbers(self) -> list[Number]:
-        queries, covered = round(self.mean_queries), Share(self.mask_share)
-        return [Number("samples", len(self)), Number("queries per sample", queries), Number("mask covers", covered)]
+    def metrics(self) -> Mapping[str, Metric]:
+        return self.alone.metrics()
 
     def save(self, folder: PathLike, pictures: int = PICTURED) -> Path:
         """Write arrays, tables and pictures of the first samples; several methods can share a folder."""
-        path = Path(folder)
-        save_explanation(self, self.batch, path, pictures)
-        save_overlays(self, self.batch, path / PICTURES, pictures)
-        return path
+        return self.alone.save(folder, pictures)
+
+    @classmethod
+    def load(cls, folder: PathLike) -> Self:
+        """Read the explanation by the first method in a folder; `MethodComparison.load` reads those by all."""
+        from rlab.explanation.method_comparison import MethodComparison
+
+        found = MethodComparison.load(folder)
+        return cls(**{**vars(found.first), "inputs": found.inputs})
 
     def _repr_html_(self) -> str:
-        """The maps over the first samples, or only figures if the inputs were not kept."""
-        if self.inputs is None:
-            return blocks_html([Text(f"Maps by the method {self.method}; the inputs were not kept.")], self._numbers())
-        cell, count = uuid4().hex[:8], min(SAMPLES, len(self))  # ids of several cells must differ
-        blocks: list[Block] = [Text(f"What decides, by the method {self.method}."), *legend(self.batch)]
-        for row in range(count):
-            blocks += sample_viewers({self.method: self}, self.batch, row, 2 * count, cell=cell)
-        if self.waves is not None:
-            blocks += wave_tables(self.waves.rows(self.batch, self.labels), count)
-        return blocks_html(blocks, self._numbers())
+        return self.alone._repr_html_()

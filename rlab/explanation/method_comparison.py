@@ -1,179 +1,208 @@
-"""Methods compared by the scores of their maps: tables, a page, pictures and files."""
+"""Explanations of the same samples by one or several methods, with the scores of their maps; tables, pages and folders."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 from uuid import uuid4
 
-import numpy as np
 from matplotlib.figure import Figure
-from torch import Tensor
 
 from rlab.data.batch import Batch
-from rlab.errors import OptionError
-from rlab.explanation.base import Method
-from rlab.explanation.explanation import PICTURED, Explanation
-from rlab.explanation.files import save_comparison
-from rlab.explanation.pictures import draw_maps
-from rlab.explanation.viewers import legend, sample_viewers
-from rlab.present.notebook import blocks_html
-from rlab.present.page import Block, Page, Section, Text
-from rlab.present.result import PathLike, Result
-from rlab.present.table import Table
+from rlab.errors import DataError
+from rlab.explanation.explanation import PICTURED, SCORES, Explanation
+from rlab.explanation.pictures import Overlay, draw_maps, overlays_of
+from rlab.explanation.words import AGAINST, ATTACK_MASK, LEGEND, RULES
+from rlab.present.inline import figure_image
+from rlab.present.notebook import SAMPLES, blocks_html
+from rlab.present.page import Block, Folded, Gallery, Number, Page, Picture, Section, Text, Viewers
+from rlab.present.report import REPORT, Metric, PathLike, Report
+from rlab.present.table import Cells, Share, Table
+from rlab.results.viewers.pixels import small_address
+from rlab.runs.fingerprint import data_fingerprint
 from rlab.stats import Estimate, mean_estimate
-
-SCORES = ("queries", "dice", "iou", "pointing", "energy", "dice_map", "deletion", "insertion", "stability", "sanity")
-RULES = (
-    "Dice, IoU: overlap of the mask and the ground truth. Dice of the map: that of the map itself, cut by the same rule; some "
-    "methods first spread it over places that look alike, which uses only the input. Pointing: whether the map's highest point "
-    "lies inside the ground truth. Energy: the share of the map inside. Deletion (lower is better) and insertion: area under the "
-    "class's probability as the highest points are blurred, or shown. Stability: rank correlation between two seeds. Sanity: rank "
-    "correlation with the map of the same model with shuffled weights; near 1 means that the map does not depend on the model. "
-    "Queries: rows per "
-    "sample that reached the model for the map, including the clean prediction but not the rows for scores."
-)
+from rlab.storage.files import replacing, write_csv
+from rlab.storage.names import PICTURES, file_name
+from rlab.storage.resume import Mark, Resume, open_run
 
 MIDDLE = "middle"  # the method
-AGAINST = (
-    f"A map that does not beat {MIDDLE}, which ignores the model, shows nothing in this score: its interval includes 0 or lies on "
-    "the wrong side, above 0 for deletion and below 0 for the others."
-)
+COLUMNS = 6  # maximum of viewers per row
 
 
-def refuse_unscored(methods: Iterable[Method]) -> None:
-    """Refuse methods that cannot be scored."""
-    for method in methods:
-        if not method.scored:
-            raise OptionError(f"the method {method.name!r} cannot be scored: compare 'belief' instead")
+@dataclass(frozen=True, repr=False)
+class MethodComparison(Report):
+    """Explanations by method, in the order they ran; `left_out` says which scores are missing and why."""
 
+    verb: ClassVar[str] = "explain"
 
-def mean_of(scores: Mapping[str, Tensor], name: str, seed: int = 0) -> Estimate:
-    """The mean over samples (n,) that have the score, with its bootstrap interval; NaN if none has it."""
-    return mean_estimate(scores[name].double().numpy() if name in scores else np.empty(0), seed)
-
-
-def score_table(scores: Mapping[str, Mapping[str, Tensor]], seed: int = 0, intervals: bool = False) -> Table:
-    """Scores (n,) by method and name -> one row per method; queries have no interval."""
-    names, rows = [name for name in SCORES if any(name in own for own in scores.values())], []
-    for method, own in scores.items():
-        means = [mean_of(own, name, seed) for name in names]
-        whole = [intervals and name != "queries" for name in names]
-        rows.append([method, *(mean if w else mean.value for mean, w in zip(means, whole, strict=True))])
-    return Table(["method", *_heads(names)], rows, "Means and 95% bootstrap intervals" if intervals else "")
-
-
-def _heads(names: Sequence[str]) -> list[str]:
-    return [{"dice": "Dice", "dice_map": "Dice of\nthe map", "iou": "IoU"}.get(name, name) for name in names]
-
-
-@dataclass(frozen=True)
-class ScoredMethod:
-    """The maps of one method and its scores (n,) by name."""
-
-    explanation: Explanation
-    scores: Mapping[str, Tensor]
-
-    def mean(self, name: str, seed: int = 0) -> Estimate:
-        return mean_of(self.scores, name, seed)
-
-
-@dataclass(frozen=True)
-class MethodComparison(Result):
-    """Scored methods by name, in the order they ran; `left_out` says which scores are missing and why."""
-
-    batch: Batch
-    judged: Mapping[str, ScoredMethod]
+    judged: Mapping[str, Explanation]
+    inputs: Batch | None = None  # what was explained; the first samples if it was read from a folder
     left_out: tuple[str, ...] = ()
     seed: int = 0
     rows: int = 0  # rows that reached the model, for maps and scores
     copy_rows: int = 0  # rows that reached the copy with shuffled weights
 
     def __repr__(self) -> str:
-        return f"MethodComparison({', '.join(self.judged)} on {len(self.batch)} samples)"
+        return f"MethodComparison({', '.join(self.judged)} on {len(self.first)} samples)"
 
-    def _repr_html_(self) -> str:
-        return blocks_html(self.section(limit=2, cell=uuid4().hex[:8]).blocks)
+    @property
+    def first(self) -> Explanation:
+        return next(iter(self.judged.values()))
+
+    @property
+    def batch(self) -> Batch:
+        """What was explained."""
+        if self.inputs is None:
+            raise DataError("the inputs of this explanation were not kept: explain them again")
+        return self.inputs
+
+    @property
+    def names(self) -> list[str]:
+        """Scores that any method has, in the table's order."""
+        return [name for name in SCORES if any(name in each.scores for each in self.judged.values())]
 
     def difference(self, method: str, other: str, score: str) -> Estimate:
         """The mean difference of two methods over the same samples, with its paired bootstrap interval."""
         gap = self.judged[method].scores[score] - self.judged[other].scores[score]
         return mean_estimate(gap.double().numpy(), self.seed)
 
-    @property
-    def names(self) -> list[str]:
-        """Scores that any method has, in the table's order."""
-        return [name for name in SCORES if any(name in method.scores for method in self.judged.values())]
-
     def table(self, intervals: bool = False) -> Table:
-        """Mean scores; with intervals the table is too wide for a terminal."""
-        shown = {name: name + "\n(white box)" * method.explanation.gradients for name, method in self.judged.items()}
-        return score_table({shown[name]: method.scores for name, method in self.judged.items()}, self.seed, intervals)
+        """Mean queries, masks and scores; with intervals the table is too wide for a terminal."""
+        rows: list[Cells] = []
+        for name, each in self.judged.items():
+            means = [each.mean(score, self.seed) for score in self.names]
+            shown = [mean if intervals else mean.value for mean in means]
+            rows.append([name + "\n(white box)" * each.gradients, each.mean_queries, Share(each.mask_share), *shown])
+        about = "Means and 95% bootstrap intervals" if intervals and self.names else ""
+        return Table(["method", "queries", "mask\ncovers", *_heads(self.names)], rows, about)
 
     def middle_table(self) -> Table | None:
         """Each method minus the method `middle`, which ignores the model; None without it."""
         others = [name for name in self.judged if name != MIDDLE]
-        if MIDDLE not in self.judged or not others:
-            return None
         names = [name for name in ("dice", "dice_map", "deletion", "insertion") if name in self.names]
-        rows: list[list[str | Estimate]] = [
-            [method, *(self.difference(method, MIDDLE, name) for name in names)] for method in others
-        ]
+        if MIDDLE not in self.judged or not others or not names:
+            return None
+        rows: list[Cells] = [[own, *(self.difference(own, MIDDLE, name) for name in names)] for own in others]
         return Table(
             [f"minus {MIDDLE}", *_heads(names)], rows, f"Against a Gaussian in the middle, the method {MIDDLE}"
         )
 
     def class_table(self) -> Table:
-        """Mean scores by explained class and method."""
-        names = [name for name in self.names if name in ("dice", "deletion", "insertion")]
-        rows: list[list[str | float]] = []
-        labels = next(iter(self.judged.values())).explanation.labels
-        for label in labels.unique().tolist():
-            at = labels == label
-            for method, scored in self.judged.items():
-                means = [float(scored.scores[name][at].mean()) for name in names]
-                rows.append([self.batch.label_name(label), method, int(at.sum()), *means])
-        return Table(["class", "method", "samples", *names], rows, "By class", words=2)
+        """Means by explained class and method."""
+        rows = sorted((row for each in self.judged.values() for row in each.by_class()), key=lambda row: row["class"])
+        heads = list(dict.fromkeys(name for row in rows for name in row))
+        return Table(heads, [[row.get(name) for name in heads] for row in rows], "By class", words=2)
 
     def records(self) -> list[dict[str, Any]]:
-        """One row per method and sample with its scores; None for a score that a method does not have."""
-        records = []
-        for name, own in self.judged.items():
-            for i, (sample, label) in enumerate(zip(self.batch.ids, own.explanation.labels.tolist(), strict=True)):
-                about = {"id": sample, "explained": label, "explained_name": self.batch.label_name(label)}
-                scores = {each: own.scores[each][i].item() if each in own.scores else None for each in self.names}
-                records.append({"method": name, **about, **scores})
-        return records
+        """One row per method and sample; None for a score that a method does not have."""
+        scores = dict.fromkeys(self.names)
+        return [
+            {**scores, **record} if scores else record for each in self.judged.values() for record in each.records()
+        ]
 
-    def plot(self, sample: int = 0) -> Figure:
-        """Draw one sample with the map of every method."""
-        explained = {name: method.explanation for name, method in self.judged.items()}
-        return draw_maps(explained, self.batch, [range(len(self.batch))[sample]])
+    def metrics(self) -> Mapping[str, Metric]:
+        found: dict[str, Metric] = {}
+        for name, each in self.judged.items():
+            found |= {f"{name}: queries": each.mean_queries, f"{name}: mask share": Share(each.mask_share)}
+            found |= {f"{name}: {score}": each.mean(score, self.seed) for score in each.scores}
+        return found
 
-    def make_page(self) -> Page:
-        return Page("Explanations compared", [self.section(PICTURED)])
+    def plot(self, sample: int | None = None) -> Figure:
+        """Draw the first samples, or one sample, with the map of every method."""
+        samples = range(len(self.batch))
+        return draw_maps(
+            overlays_of(self.judged, self.batch, samples[:SAMPLES] if sample is None else [samples[sample]])
+        )
 
-    def save(self, folder: PathLike) -> Path:
-        """Write every method's arrays, scores.csv and gallery.html."""
-        save_comparison(self, Path(folder), "Explanations compared", PICTURED)
-        return Path(folder)
+    def view(self, samples: int = PICTURED, folder: Path | None = None) -> Page:
+        numbers = [Number("samples", len(self.first))]
+        if len(self.judged) == 1:
+            numbers += [Number("queries per sample", round(self.first.mean_queries))]
+            numbers += [Number("mask covers", Share(self.first.mask_share))]
+        return Page(
+            f"What decides{'' if folder is None else f': {folder.name}'}", self.sections(samples), numbers=numbers
+        )
 
-    def section(self, limit: int | None = None, cell: str = "") -> Section:
-        """Scores with intervals, then the first `limit` samples with every method's map.
+    def _repr_html_(self) -> str:
+        """The page with the first samples, without anything interactive."""
+        sections = self.sections(SAMPLES, uuid4().hex[:8])  # ids of several cells must differ
+        return blocks_html([block for section in sections for block in section.blocks], self.view(0).numbers)
 
-        `cell` is a prefix for ids in a notebook cell, where nothing moves.
-        """
-        samples = range(len(self.batch))[:limit]
-        blocks: list[Block] = [Text(f"{line}.") for line in self.left_out]
+    def sections(self, samples: int = PICTURED, cell: str = "") -> list[Section]:
+        """Tables of methods, maps over the first samples, and tables of regions or waves; `cell` is a prefix for ids."""
+        methods: list[Block] = [Text(f"{line}.") for line in self.left_out]
+        methods += [self.table(intervals=True), *([Text(RULES, quiet=True)] if self.names else [])]
         middle = self.middle_table()
-        blocks += [self.table(intervals=True), Text(RULES, quiet=True)]
-        blocks += [middle, Text(AGAINST, quiet=True)] if middle else []
-        blocks += legend(self.batch)
-        explanations = {name: method.explanation for name, method in self.judged.items()}
-        dice = {name: method.scores["dice"] for name, method in self.judged.items() if "dice" in method.scores}
-        for row in samples:
-            notes = {name: f"Dice {float(values[row]):.2f}" for name, values in dice.items()}
-            blocks += sample_viewers(explanations, self.batch, row, len(samples) * len(explanations), notes, cell)
-        return Section("Explanations", [*blocks, self.class_table()])
+        methods += [middle, Text(AGAINST, quiet=True)] if middle else []
+        methods += [Text(ATTACK_MASK)] if "mask" in self.judged else []
+        count = 0 if self.inputs is None else min(samples, len(self.inputs))
+        shown = [block for row in range(count) for block in self._sample(row, count * len(self.judged), cell)]
+        sections = [Section("Methods", [*methods, self.class_table()])]
+        sections += [Section("Samples", [Text(LEGEND, quiet=True), *shown])] if shown else []
+        for each in self.judged.values():
+            if each.effects is not None:
+                blocks = each.effects.blocks(each.sample_ids, each.names, max(samples, 1))
+                sections.append(Section(each.effects.kind.capitalize(), blocks))
+        return sections
+
+    def _sample(self, row: int, among: int, cell: str) -> list[Block]:
+        """One sample with the map of every method; `among` is the number of maps on the page."""
+        overs = {name: Overlay.of(each, self.batch, row) for name, each in self.judged.items()}
+        dice = {name: each.scores["dice"][row] for name, each in self.judged.items() if "dice" in each.scores}
+        shown = [
+            over.viewer(f"{cell}map-{row}-{at}", name, f"Dice {float(dice[name]):.2f}" if name in dice else "", among)
+            for at, (name, over) in enumerate(overs.items())
+        ]
+        facts = ", ".join(next(iter(overs.values())).title.rpartition(", by ")[0].split("\n"))
+        signal = self.batch.kind == "signal"
+        viewers = Viewers(shown, min(len(shown), 2 if signal else COLUMNS), small=not signal)
+        about = Text(f"{self.batch.ids[row]}: {facts}.")
+        if not next(iter(overs.values())).clinical:
+            return [about, viewers]
+        sheets = {name: small_address(over.sheet(), among) for name, over in overs.items()}
+        pictures = [Picture(sheet, f"{name}: twelve leads with heat") for name, sheet in sheets.items()]
+        return [about, Gallery(pictures), Folded("Every lead in full length", [viewers])]
+
+    def save(self, folder: PathLike, pictures: int = PICTURED) -> Path:
+        """Write arrays, tables and pictures of the first samples, which are stored too; several methods can share a folder."""
+        path = Path(folder)
+        with open_explanation(path, {}, self.batch) as resume:
+            resume.create()
+            earlier = {} if self.names or not (path / REPORT).exists() else MethodComparison.load(path).judged
+            inputs = self.batch[: min(pictures, len(self.batch))] if pictures else None
+            own = {name: replace(each, inputs=None) for name, each in self.judged.items()}
+            replace(self, judged={**earlier, **own}, inputs=inputs).write(path)
+            (path / PICTURES).mkdir(exist_ok=True)
+            for name, each in own.items():
+                if each.effects is not None:
+                    write_csv(path / f"{each.effects.kind}.csv", each.effects.rows(each.sample_ids, each.names))
+                for row in range(0 if inputs is None else len(inputs)):
+                    stem = f"{row:03d}_{file_name(Path(self.batch.ids[row]).stem)}_{file_name(name)}"
+                    over = Overlay.of(each, self.batch, row)
+                    image = over.sheet() if over.clinical else figure_image(draw_maps([[over]]))
+                    with replacing(path / PICTURES / f"{stem}.png") as file:
+                        image.save(file, "PNG")
+        return path
+
+
+def _heads(names: Sequence[str]) -> list[str]:
+    return [{"dice": "Dice", "dice_map": "Dice of\nthe map", "iou": "IoU"}.get(name, name) for name in names]
+
+
+@contextmanager
+def open_explanation(folder: Path, about: Mapping[str, Mark], batch: Batch) -> Iterator[Resume]:
+    """Open a folder for explanations; a later explanation replaces an earlier one by the same method.
+
+    All are drawn together, so the folder belongs to the inputs and to what they are `about`: the first model and class.
+    """
+    about = {**about, "the data": data_fingerprint(batch)}
+    with open_run(folder, {"command": MethodComparison.verb}) as resume:
+        for key, mark in about.items():
+            resume.refuse_other(key, mark)
+        yield resume
+        for key, mark in about.items():
+            if not resume.holds(key, mark):
+                resume.record(key, mark, None)

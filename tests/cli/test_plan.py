@@ -14,11 +14,9 @@ import yaml
 from torch import Tensor
 
 from rlab.cli.plan import TIMED
-from rlab.explanation.run import METHODS, parse_method
 from rlab.victims.torch_module import TorchVictim
 from tests.auditing.cases import declared, undrawn
 from tests.command import rlab_command
-from tests.explanation.test_methods import SIZE, SMALL, case
 
 DIGITS = ["demo:digits", "demo:digits", "--limit", 3]
 ATTACK = [*DIGITS, "--budget", 20]
@@ -100,22 +98,6 @@ def test_a_benchmark_is_made_and_run_within_what_was_told() -> None:
     words = ["benchmark", "run", "bench", "--model", "net=demo:digits"]
     plan = plan_of(*words)
     assert 3 < rows_of(*words) <= plan["rows_at_most"]
-
-
-def test_explanations_stay_within_what_was_told() -> None:
-    plan = plan_of(*EXPLAIN)
-    assert set(plan["rows"]) == {"occlusion", "gradcam", "rise"}
-    assert 3 < rows_of(*EXPLAIN) <= plan["rows_at_most"]
-
-
-@pytest.mark.parametrize("name", sorted({*METHODS} - {"waves"}))  # which explains ECGs only, in its own tests
-def test_a_method_asks_no_more_than_it_says(name: str) -> None:
-    method = SMALL.get(name) or parse_method(name)
-    told = method.most(SIZE[2])
-    assert (told is None) == (name in ("ablationcam", "scorecam"))
-    if told is not None:
-        victim, batch = case(2)[:2]
-        assert int(method(victim, batch).queries.max()) <= told
 
 
 @pytest.mark.slow

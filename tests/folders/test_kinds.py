@@ -14,14 +14,13 @@ from rlab.benchmarking.report import REPORT
 from rlab.benchmarking.verify import VERIFICATION
 from rlab.diagnosis.report import DOCTOR
 from rlab.errors import FolderError, InputError
-from rlab.explanation.files import SCORES
 from rlab.folders.kinds import VERBS, kind_of, read_record
 from rlab.folders.reports import SCENES, PageOptions, report_run
 from rlab.hardening.comparison import COMPARISON
 from rlab.hardening.pages import LOG as HARDENED
 from rlab.present.report import REPORT as STORED
 from rlab.storage.ledger import LEDGER
-from rlab.storage.names import ARRAYS, CURVES, PICTURES, SAMPLES
+from rlab.storage.names import ARRAYS, CURVES, SAMPLES
 from rlab.storage.resume import open_run
 from rlab.training.page import LOG as TRAINED
 
@@ -39,8 +38,7 @@ WRITTEN = [
     ("benchmark run", {REPORT}),
     ("benchmark verify", {VERIFICATION}),
     ("doctor", {DOCTOR}),
-    ("explain", {SCORES}),
-    ("explain", {"belief.npz", PICTURES}),
+    ("explain", {STORED}),
 ]  # the files that the packages write when a run is finished
 
 
@@ -76,7 +74,7 @@ def test_the_ledgers_command_comes_before_the_files(tmp_path: Path) -> None:
     kind = kind_of(tmp_path / "run")
     assert kind is not None
     assert (kind.command, kind.is_finished(tmp_path / "run")) == ("explain", False)
-    touch(tmp_path / "run", {SCORES})
+    (tmp_path / "run" / STORED).write_text(json.dumps({"verb": "explain"}))
     assert kind.is_finished(tmp_path / "run")
 
 
@@ -89,7 +87,7 @@ def test_a_damaged_ledger_leaves_the_files_to_decide(tmp_path: Path) -> None:
 
 
 def test_a_kind_without_figures_and_a_link_out_of_the_folder_are_refused(tmp_path: Path) -> None:
-    folder = touch(tmp_path / "run", {SCORES})
+    folder = touch(tmp_path / "run", {DOCTOR})
     kind = kind_of(folder)
     assert kind is not None
     for refused in (lambda: read_record(folder), lambda: kind.draw_figures(folder, PageOptions())):
