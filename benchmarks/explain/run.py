@@ -32,7 +32,7 @@ from rlab.explanation.belief import Belief
 from rlab.explanation.black_box import Rise
 from rlab.explanation.explanation import Explanation
 from rlab.explanation.maps import hiding_bank, mean_fill
-from rlab.explanation.method_comparison import MethodComparison, ScoredMethod
+from rlab.explanation.explanation import MethodComparison, ScoredMethod
 from rlab.explanation.scores import MethodJudge, area, curves
 from rlab.victims.base import Victim
 

@@ -11,7 +11,7 @@ from rlab.cli.declared import Out, Wait, declared, out, run_folder, tell_data
 from rlab.cli.plan import DryRun, tell_plan
 from rlab.cli.spoken import summary
 from rlab.explanation.explanation import PICTURED, Explanation
-from rlab.explanation.method_comparison import MethodComparison
+from rlab.explanation.explanation import MethodComparison
 from rlab.explanation.options import PAGE, ExplainOptions, explain_declared
 from rlab.explanation.words import AGAINST, RULES
 from rlab.present.table import plain, terminal

@@ -1,89 +1,43 @@
-"""What one method returns: maps and masks of the samples, their scores, and sentences about them."""
+"""Explanations of the same samples by one or several methods, with the scores of their maps; tables, pages and folders."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
+from uuid import uuid4
 
 from matplotlib.figure import Figure
-from torch import Tensor
 
-from rlab.core.batched import Rows
 from rlab.data.batch import Batch
-from rlab.data.kinds import kind_of
-from rlab.explanation.effects import Effects
-from rlab.explanation.subject import AnySubject
-from rlab.explanation.words import PLACES, frame_shares, frames_that_matter
-from rlab.present.report import Metric, PathLike, Report
+from rlab.errors import DataError
+from rlab.explanation.explained import SCORES, Explained
+from rlab.explanation.pictures import Overlay, draw_maps, overlays_of
+from rlab.explanation.words import AGAINST, ATTACK_MASK, LEGEND, RULES
+from rlab.present.inline import figure_image
+from rlab.present.notebook import SAMPLES, blocks_html
+from rlab.present.page import Block, Folded, Gallery, Number, Page, Picture, Section, Text, Viewers
+from rlab.present.report import REPORT, Metric, PathLike, Report
+from rlab.present.table import Cells, Share, Table
+from rlab.results.viewers.pixels import small_address
+from rlab.runs.fingerprint import data_fingerprint
 from rlab.stats import Estimate, mean_estimate
-
-if TYPE_CHECKING:
-    from rlab.explanation.method_comparison import MethodComparison
-    from rlab.present.page import Page
+from rlab.storage.files import replacing, write_csv
+from rlab.storage.names import PICTURES, file_name
+from rlab.storage.resume import Mark, Resume, open_run
 
 PICTURED = 12  # samples to draw
-SCORES = ("queries", "dice", "iou", "pointing", "energy", "dice_map", "deletion", "insertion", "stability", "sanity")
+MIDDLE = "middle"  # the method
+COLUMNS = 6  # maximum of viewers per row
 
 
 @dataclass(frozen=True, repr=False)
-class Explanation(Rows, Report):
-    """Maps by one method. A higher value means that the decision depends more on that point of the sample."""
+class Explanation(Explained, Report):
+    """An explanation by one method, to read, plot, print and save."""
 
     verb: ClassVar[str] = "explain"
-
-    method: str
-    maps: Tensor  # (n, *size) float32
-    mask: Tensor  # (n, *size) bool, by `rule`
-    labels: Tensor  # (n,) explained class
-    queries: Tensor  # (n,) rows that reached the model for the map, the clean prediction included
-    rule: str
-    seconds: float
-    gradients: bool = False  # whether the method used the model's gradients or layers
-    deviation: Tensor | None = None  # (n, *size) standard deviation of the maps, if the method knows it
-    effects: Effects | None = (
-        None  # of removing each region, or each wave in each group of leads, if the method knows it
-    )
-    by_lead: Tensor | None = None  # (n, c, *size) the map of each lead, if the method tells leads apart
-    drops: Tensor | None = None  # (n, c, *size) the effect of the wave at each point, if the method removes whole waves
-    probabilities: Tensor | None = None  # (n, k) of the clean inputs
-    in_waves: Tensor | None = None  # (n, 4) the share of the map in each of `PLACES`, for beats
-    subject: AnySubject | None = None  # what was explained, to score the maps
-    scores: Mapping[str, Tensor] = field(default_factory=dict)  # each (n,), if a judge scored the maps
-    ids: tuple[str, ...] = ()
-    classes: tuple[str, ...] = ()
-    inputs: Batch | None = None  # what was explained; None if it was not kept
-
-    def __len__(self) -> int:
-        return len(self.maps)
-
-    def __repr__(self) -> str:
-        maps = f"{len(self)} maps {'×'.join(map(str, self.maps.shape[1:]))} by {self.method}"
-        return f"Explanation({maps}, masks cover {self.mask_share:.0%}, {self.effort})"
-
-    @property
-    def mask_share(self) -> float:
-        return float(self.mask.float().mean())
-
-    @property
-    def mean_queries(self) -> float:
-        return float(self.queries.float().mean())
-
-    @property
-    def effort(self) -> str:
-        """The mean number of queries as a phrase."""
-        count = round(self.mean_queries)
-        return f"{count:,} {'query' if count == 1 else 'queries'} per sample"
-
-    @property
-    def names(self) -> list[str]:
-        """The explained class of each sample."""
-        return [self.classes[k] if k < len(self.classes) else str(k) for k in self.labels.tolist()]
-
-    @property
-    def sample_ids(self) -> Sequence[str]:
-        return self.ids or [str(row) for row in range(len(self))]
 
     @staticmethod
     def join(parts: Sequence[Explanation]) -> Explanation:
@@ -91,62 +45,9 @@ class Explanation(Rows, Report):
         whole = Explanation.cat([replace(part, seconds=0.0) for part in parts])
         return replace(whole, seconds=sum(part.seconds for part in parts))
 
-    def mean(self, score: str, seed: int = 0) -> Estimate:
-        """The mean over samples that have the score, with its bootstrap interval; NaN if none has it."""
-        values = self.queries if score == "queries" else self.scores.get(score, self.queries[:0])
-        return mean_estimate(values.double().numpy(), seed)
-
-    def records(self) -> list[dict[str, Any]]:
-        """One row per sample: the explained class, its probability, the size of the mask, the queries and the scores."""
-        records = []
-        for i, (sample, name, label) in enumerate(zip(self.sample_ids, self.names, self.labels.tolist(), strict=True)):
-            probability = None if self.probabilities is None else float(self.probabilities[i, label])
-            record = {"id": sample, "method": self.method, "explained": label, "explained_name": name}
-            figures = {"mask_share": float(self.mask[i].float().mean()), "queries": int(self.queries[i])}
-            scores = {score: values[i].item() for score, values in self.scores.items()}
-            records.append(record | {"probability": probability} | figures | scores)
-        return records
-
-    def by_class(self) -> list[dict[str, Any]]:
-        """One row per explained class: its samples, probability, mask size, the waves of beats, and mean scores."""
-        rows = []
-        for label in self.labels.unique().tolist():
-            at = (self.labels == label).nonzero().flatten()
-            figures: dict[str, Any] = {"mask covers": self.mask[at].float().mean()}
-            if self.probabilities is not None:
-                figures = {"probability": self.probabilities[at, label].mean()} | figures
-            if self.in_waves is not None:
-                figures |= {
-                    f"map in {place}": share for place, share in zip(PLACES, self.in_waves[at].nanmean(0), strict=True)
-                }
-            figures |= {
-                name: self.scores[name][at].nanmean()
-                for name in ("dice", "deletion", "insertion")
-                if name in self.scores
-            }
-            row = {"class": self.names[int(at[0])], "method": self.method, "samples": len(at)}
-            rows.append(row | {name: round(float(value), 4) for name, value in figures.items()})
-        return rows
-
-    def statements(self, row: int) -> list[str]:
-        """Sentences about one sample, the most important first."""
-        name, lines = self.names[row], []
-        if self.in_waves is not None and self.drops is None and not self.in_waves[row].isnan().any():
-            shares = dict(zip(PLACES, self.in_waves[row].tolist(), strict=True))
-            order = sorted(shares, key=lambda place: -shares[place])
-            parts = [f"{shares[place]:.0%} {'' if place == 'elsewhere' else 'in '}{place}" for place in order]
-            lines.append(f"the evidence for {name} lies {', '.join(parts)}")
-        if kind_of(self.maps.shape[1:]) == "video":
-            run, held = frames_that_matter(frame_shares(self.maps[row]))
-            which = f"frames {run.start + 1} to {run.stop} of {self.maps.shape[1]}"
-            lines.append(f"{which} hold {held:.0%} of the evidence for {name}")
-        return lines + ([] if self.effects is None else self.effects.statements(row, name))
-
     @property
     def alone(self) -> MethodComparison:
         """The report of this method alone."""
-        from rlab.explanation.method_comparison import MethodComparison
-
         return MethodComparison({self.method: replace(self, inputs=None)}, self.inputs)
 
     def view(self, samples: int = PICTURED, folder: Path | None = None) -> Page:
@@ -166,10 +67,184 @@ class Explanation(Rows, Report):
     @classmethod
     def load(cls, folder: PathLike) -> Self:
         """Read the explanation by the first method in a folder; `MethodComparison.load` reads those by all."""
-        from rlab.explanation.method_comparison import MethodComparison
-
         found = MethodComparison.load(folder)
         return cls(**{**vars(found.first), "inputs": found.inputs})
 
     def _repr_html_(self) -> str:
         return self.alone._repr_html_()
+
+
+@dataclass(frozen=True, repr=False)
+class MethodComparison(Report):
+    """Explanations by method, in the order they ran; `left_out` says which scores are missing and why."""
+
+    verb: ClassVar[str] = "explain"
+
+    judged: Mapping[str, Explanation]
+    inputs: Batch | None = None  # what was explained; the first samples if it was read from a folder
+    left_out: tuple[str, ...] = ()
+    seed: int = 0
+    rows: int = 0  # rows that reached the model, for maps and scores
+    copy_rows: int = 0  # rows that reached the copy with shuffled weights
+
+    def __repr__(self) -> str:
+        return f"MethodComparison({', '.join(self.judged)} on {len(self.first)} samples)"
+
+    @property
+    def first(self) -> Explanation:
+        return next(iter(self.judged.values()))
+
+    @property
+    def batch(self) -> Batch:
+        """What was explained."""
+        if self.inputs is None:
+            raise DataError("the inputs of this explanation were not kept: explain them again")
+        return self.inputs
+
+    @property
+    def names(self) -> list[str]:
+        """Scores that any method has, in the table's order."""
+        return [name for name in SCORES if any(name in each.scores for each in self.judged.values())]
+
+    def difference(self, method: str, other: str, score: str) -> Estimate:
+        """The mean difference of two methods over the same samples, with its paired bootstrap interval."""
+        gap = self.judged[method].scores[score] - self.judged[other].scores[score]
+        return mean_estimate(gap.double().numpy(), self.seed)
+
+    def table(self, intervals: bool = False) -> Table:
+        """Mean queries, masks and scores; with intervals the table is too wide for a terminal."""
+        rows: list[Cells] = []
+        for name, each in self.judged.items():
+            means = [each.mean(score, self.seed) for score in self.names]
+            shown = [mean if intervals else mean.value for mean in means]
+            rows.append([name + "\n(white box)" * each.gradients, each.mean_queries, Share(each.mask_share), *shown])
+        about = "Means and 95% bootstrap intervals" if intervals and self.names else ""
+        return Table(["method", "queries", "mask\ncovers", *_heads(self.names)], rows, about)
+
+    def middle_table(self) -> Table | None:
+        """Each method minus the method `middle`, which ignores the model; None without it."""
+        others = [name for name in self.judged if name != MIDDLE]
+        names = [name for name in ("dice", "dice_map", "deletion", "insertion") if name in self.names]
+        if MIDDLE not in self.judged or not others or not names:
+            return None
+        rows: list[Cells] = [[own, *(self.difference(own, MIDDLE, name) for name in names)] for own in others]
+        return Table(
+            [f"minus {MIDDLE}", *_heads(names)], rows, f"Against a Gaussian in the middle, the method {MIDDLE}"
+        )
+
+    def class_table(self) -> Table:
+        """Means by explained class and method."""
+        rows = sorted((row for each in self.judged.values() for row in each.by_class()), key=lambda row: row["class"])
+        heads = list(dict.fromkeys(name for row in rows for name in row))
+        return Table(heads, [[row.get(name) for name in heads] for row in rows], "By class", words=2)
+
+    def records(self) -> list[dict[str, Any]]:
+        """One row per method and sample; None for a score that a method does not have."""
+        scores = dict.fromkeys(self.names)
+        return [
+            {**scores, **record} if scores else record for each in self.judged.values() for record in each.records()
+        ]
+
+    def metrics(self) -> Mapping[str, Metric]:
+        found: dict[str, Metric] = {}
+        for name, each in self.judged.items():
+            found |= {f"{name}: queries": each.mean_queries, f"{name}: mask share": Share(each.mask_share)}
+            found |= {f"{name}: {score}": each.mean(score, self.seed) for score in each.scores}
+        return found
+
+    def plot(self, sample: int | None = None) -> Figure:
+        """Draw the first samples, or one sample, with the map of every method."""
+        samples = range(len(self.batch))
+        return draw_maps(
+            overlays_of(self.judged, self.batch, samples[:SAMPLES] if sample is None else [samples[sample]])
+        )
+
+    def view(self, samples: int = PICTURED, folder: Path | None = None) -> Page:
+        numbers = [Number("samples", len(self.first))]
+        if len(self.judged) == 1:
+            numbers += [Number("queries per sample", round(self.first.mean_queries))]
+            numbers += [Number("mask covers", Share(self.first.mask_share))]
+        return Page(
+            f"What decides{'' if folder is None else f': {folder.name}'}", self.sections(samples), numbers=numbers
+        )
+
+    def _repr_html_(self) -> str:
+        """The page with the first samples, without anything interactive."""
+        sections = self.sections(SAMPLES, uuid4().hex[:8])  # ids of several cells must differ
+        return blocks_html([block for section in sections for block in section.blocks], self.view(0).numbers)
+
+    def sections(self, samples: int = PICTURED, cell: str = "") -> list[Section]:
+        """Tables of methods, maps over the first samples, and tables of regions or waves; `cell` is a prefix for ids."""
+        methods: list[Block] = [Text(f"{line}.") for line in self.left_out]
+        methods += [self.table(intervals=True), *([Text(RULES, quiet=True)] if self.names else [])]
+        middle = self.middle_table()
+        methods += [middle, Text(AGAINST, quiet=True)] if middle else []
+        methods += [Text(ATTACK_MASK)] if "mask" in self.judged else []
+        count = 0 if self.inputs is None else min(samples, len(self.inputs))
+        shown = [block for row in range(count) for block in self._sample(row, count * len(self.judged), cell)]
+        sections = [Section("Methods", [*methods, self.class_table()])]
+        sections += [Section("Samples", [Text(LEGEND, quiet=True), *shown])] if shown else []
+        for each in self.judged.values():
+            if each.effects is not None:
+                blocks = each.effects.blocks(each.sample_ids, each.names, max(samples, 1))
+                sections.append(Section(each.effects.kind.capitalize(), blocks))
+        return sections
+
+    def _sample(self, row: int, among: int, cell: str) -> list[Block]:
+        """One sample with the map of every method; `among` is the number of maps on the page."""
+        overs = {name: Overlay.of(each, self.batch, row) for name, each in self.judged.items()}
+        dice = {name: each.scores["dice"][row] for name, each in self.judged.items() if "dice" in each.scores}
+        shown = [
+            over.viewer(f"{cell}map-{row}-{at}", name, f"Dice {float(dice[name]):.2f}" if name in dice else "", among)
+            for at, (name, over) in enumerate(overs.items())
+        ]
+        facts = ", ".join(next(iter(overs.values())).title.rpartition(", by ")[0].split("\n"))
+        signal = self.batch.kind == "signal"
+        viewers = Viewers(shown, min(len(shown), 2 if signal else COLUMNS), small=not signal)
+        about = Text(f"{self.batch.ids[row]}: {facts}.")
+        if not next(iter(overs.values())).clinical:
+            return [about, viewers]
+        sheets = {name: small_address(over.sheet(), among) for name, over in overs.items()}
+        pictures = [Picture(sheet, f"{name}: twelve leads with heat") for name, sheet in sheets.items()]
+        return [about, Gallery(pictures), Folded("Every lead in full length", [viewers])]
+
+    def save(self, folder: PathLike, pictures: int = PICTURED) -> Path:
+        """Write arrays, tables and pictures of the first samples, which are stored too; several methods can share a folder."""
+        path = Path(folder)
+        with open_explanation(path, {}, self.batch) as resume:
+            resume.create()
+            earlier = {} if self.names or not (path / REPORT).exists() else MethodComparison.load(path).judged
+            inputs = self.batch[: min(pictures, len(self.batch))] if pictures else None
+            own = {name: replace(each, inputs=None) for name, each in self.judged.items()}
+            replace(self, judged={**earlier, **own}, inputs=inputs).write(path)
+            (path / PICTURES).mkdir(exist_ok=True)
+            for name, each in own.items():
+                if each.effects is not None:
+                    write_csv(path / f"{each.effects.kind}.csv", each.effects.rows(each.sample_ids, each.names))
+                for row in range(0 if inputs is None else len(inputs)):
+                    stem = f"{row:03d}_{file_name(Path(self.batch.ids[row]).stem)}_{file_name(name)}"
+                    over = Overlay.of(each, self.batch, row)
+                    image = over.sheet() if over.clinical else figure_image(draw_maps([[over]]))
+                    with replacing(path / PICTURES / f"{stem}.png") as file:
+                        image.save(file, "PNG")
+        return path
+
+
+def _heads(names: Sequence[str]) -> list[str]:
+    return [{"dice": "Dice", "dice_map": "Dice of\nthe map", "iou": "IoU"}.get(name, name) for name in names]
+
+
+@contextmanager
+def open_explanation(folder: Path, about: Mapping[str, Mark], batch: Batch) -> Iterator[Resume]:
+    """Open a folder for explanations; a later explanation replaces an earlier one by the same method.
+
+    All are drawn together, so the folder belongs to the inputs and to what they are `about`: the first model and class.
+    """
+    about = {**about, "the data": data_fingerprint(batch)}
+    with open_run(folder, {"command": MethodComparison.verb}) as resume:
+        for key, mark in about.items():
+            resume.refuse_other(key, mark)
+        yield resume
+        for key, mark in about.items():
+            if not resume.holds(key, mark):
+                resume.record(key, mark, None)

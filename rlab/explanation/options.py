@@ -24,7 +24,7 @@ from rlab.data.images import IMAGES
 from rlab.errors import DataError, OptionError
 from rlab.explanation.base import RULE, SCORE, Method
 from rlab.explanation.explanation import PICTURED, Explanation
-from rlab.explanation.method_comparison import MethodComparison, open_explanation
+from rlab.explanation.explanation import MethodComparison, open_explanation
 from rlab.explanation.run import DEFAULT, parse_methods
 from rlab.explanation.scores import STEPS, MethodJudge
 from rlab.explanation.subject import find_subject

@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import matplotlib
 import numpy as np
@@ -20,6 +20,7 @@ from PIL import Image
 from rlab.core.channels import is_twelve_lead
 from rlab.data.batch import Batch
 from rlab.explanation.clinical import BAND, FULL, SIGNED, Array, clinical_sheet, draw_heat
+from rlab.explanation.explained import Explained
 from rlab.explanation.maps import to_unit
 from rlab.explanation.words import frame_shares
 from rlab.present.colours import scaled, to_colours, value_range
@@ -29,9 +30,6 @@ from rlab.present.viewer import Ramp, Stage, Viewer
 from rlab.present.waves import waves
 from rlab.results.plots.signal import draw_boxes
 from rlab.results.viewers.pixels import small_address
-
-if TYPE_CHECKING:
-    from rlab.explanation.explanation import Explanation
 
 Mask = NDArray[np.bool_]
 SIDE, FRAMES = 224, 4  # pixels of an image's longer side; frames of a clip side by side
@@ -58,7 +56,7 @@ class Overlay:
     notes: tuple[str, ...] = ()  # sentences below a sheet of twelve leads
 
     @classmethod
-    def of(cls, explanation: Explanation, batch: Batch, row: int) -> Overlay:
+    def of(cls, explanation: Explained, batch: Batch, row: int) -> Overlay:
         heat, signal = to_unit(explanation.maps[row : row + 1])[0], batch.kind == "signal"
         if explanation.deviation is not None:  # how certain the sign of the map is
             ratio = explanation.maps[row].abs() / explanation.deviation[row].clamp(min=1e-12)
@@ -180,7 +178,7 @@ def _colours(name: str) -> list[str]:
     return [to_hex((*colour[:3], much), keep_alpha=True) for colour, much in each]
 
 
-def _classes(explanation: Explanation, batch: Batch, row: int) -> str:
+def _classes(explanation: Explained, batch: Batch, row: int) -> str:
     """The true and the predicted class, with probabilities if they are known."""
     classes = {"true": int(batch.y[row])} if batch.y.dim() == 1 else {}
     p = None if explanation.probabilities is None else explanation.probabilities[row]
@@ -235,7 +233,7 @@ def _wrapped(text: str, pixels: int) -> list[str]:
     return [part for line in text.split("\n") for part in textwrap.wrap(line, max(24, round(pixels / DPI * 24)))]
 
 
-def overlays_of(explained: Mapping[str, Explanation], batch: Batch, rows: Sequence[int]) -> list[list[Overlay]]:
+def overlays_of(explained: Mapping[str, Explained], batch: Batch, rows: Sequence[int]) -> list[list[Overlay]]:
     """Every method's map over each of these samples; images by one method share a row."""
     lines = [[Overlay.of(each, batch, row) for each in explained.values()] for row in rows]
     return [[line[0] for line in lines]] if len(explained) == 1 and batch.kind == "image" else lines

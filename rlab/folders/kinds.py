@@ -82,7 +82,7 @@ VERBS = (
     Verb("benchmark run", ("report.json",), page=f"{_PAGES}:benchmark_run"),
     Verb("benchmark verify", ("verification.json",), page="rlab.benchmarking.verify:verification_page"),
     Verb("doctor", ("doctor.json",), page="rlab.diagnosis.report:diagnosis_page"),
-    Verb("explain", report="rlab.explanation.method_comparison:MethodComparison"),
+    Verb("explain", report="rlab.explanation.explanation:MethodComparison"),
 )  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from rlab.data.batch import Batch
 from rlab.errors import DataError
 from rlab.explanation.base import SCORE
 from rlab.explanation.explanation import Explanation
-from rlab.explanation.method_comparison import MethodComparison
+from rlab.explanation.explanation import MethodComparison
 from rlab.explanation.run import parse_method
 from rlab.explanation.scores import (
     MethodJudge,
