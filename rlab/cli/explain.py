@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from rlab.cli.declared import Out, Wait, declared, out, run_folder, tell_data
-from rlab.cli.plan import DryRun, tell_plan
+from rlab.cli.plan import DryRun, tell_options
 from rlab.cli.spoken import summary
-from rlab.explanation.explanation import PICTURED, Explanation
-from rlab.explanation.explanation import MethodComparison
+from rlab.explanation.explanation import Explanation, MethodComparison
 from rlab.explanation.options import PAGE, ExplainOptions, explain_declared
 from rlab.explanation.words import AGAINST, RULES
 from rlab.present.table import plain, terminal
-from rlab.runs.understood import Understood
-from rlab.victims.resolve import load_model
-from rlab.victims.torch_module import TorchVictim
 
 
 @declared(ExplainOptions, without=("keep",))
@@ -30,7 +25,6 @@ def command(
         bool, typer.Option("--compare", help="Score several methods in a table and on the page")
     ] = False,
     folder: Out = None,
-    pictures: Annotated[int, typer.Option(min=0, help="Number of samples to draw")] = PICTURED,
     wait: Wait = False,
     dry_run: DryRun = False,
 ) -> None:
@@ -44,10 +38,10 @@ def command(
     if label is not None:
         options = options.model_copy(update={"label": int(label) if label.isdecimal() else label})
     if dry_run:
-        return _plan(options, folder, compare)
+        return tell_options(options, options.data, [options.model], folder)
     with run_folder(folder, "explain", wait) as folder:
         found = explain_declared(
-            options, options.model, options.data, compare, out=folder, announce=tell_data, pictures=pictures,
+            options, options.model, options.data, compare, out=folder, announce=tell_data,
             tell=_tell_scored if compare else _tell_maps,
         )  # fmt: skip
         if compare:
@@ -58,16 +52,6 @@ def command(
         page = folder / PAGE
         summary(command="explain", out=folder, methods=figures, rows=found.rows, page=page)
         out.print(f"Page: [bold]{plain(page)}[/bold], maps and pictures beside it")
-
-
-def _plan(options: ExplainOptions, folder: Path | None, compare: bool) -> None:
-    batch = options.data.load()
-    victim = load_model(options.model, batch.bounds)
-    tell_data(Understood(batch, (victim,)))
-    batch = options.with_masks(batch)
-    methods = options.methods(compare, isinstance(victim, TorchVictim))
-    facts = {"samples": len(batch), "methods": [str(m) for m in methods], "scored": compare, "seed": options.seed}
-    tell_plan(facts, dict.fromkeys([method.name for method in methods]), folder, [victim], batch.x)
 
 
 def _tell_scored(explanation: Explanation) -> None:

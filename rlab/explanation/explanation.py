@@ -195,7 +195,13 @@ class MethodComparison(Report):
         overs = {name: Overlay.of(each, self.batch, row) for name, each in self.judged.items()}
         dice = {name: each.scores["dice"][row] for name, each in self.judged.items() if "dice" in each.scores}
         shown = [
-            over.viewer(f"{cell}map-{row}-{at}", name, f"Dice {float(dice[name]):.2f}" if name in dice else "", among)
+            over.viewer(
+                f"{cell}map-{row}-{at}",
+                name,
+                f"Dice {float(dice[name]):.2f}" if name in dice else "",
+                among,
+                bool(cell),
+            )
             for at, (name, over) in enumerate(overs.items())
         ]
         facts = ", ".join(next(iter(overs.values())).title.rpartition(", by ")[0].split("\n"))

@@ -23,8 +23,7 @@ from rlab.data.fitting import fit
 from rlab.data.images import IMAGES
 from rlab.errors import DataError, OptionError
 from rlab.explanation.base import RULE, SCORE, Method
-from rlab.explanation.explanation import PICTURED, Explanation
-from rlab.explanation.explanation import MethodComparison, open_explanation
+from rlab.explanation.explanation import PICTURED, Explanation, MethodComparison, open_explanation
 from rlab.explanation.run import DEFAULT, parse_methods
 from rlab.explanation.scores import STEPS, MethodJudge
 from rlab.explanation.subject import find_subject
@@ -67,6 +66,7 @@ class ExplainOptions(RunOptions):
     rule: str = Field(RULE, description="rule that turns a map into a mask: otsu, or share:0.2")
     steps: int = Field(STEPS, ge=2, description="steps for insertion and deletion")
     checks: bool = Field(True, description="score stability over seeds and run the sanity check")
+    pictures: int = Field(PICTURED, ge=0, description="number of samples to draw and to keep in the folder")
 
     @field_validator("method", "mask_values", mode="before")
     @classmethod
@@ -135,7 +135,6 @@ def explain_declared(
     limit: int | None = None,
     out: str | os.PathLike[str] | None = None,
     announce: Announce = show,
-    pictures: int = PICTURED,
     tell: Tell = lambda explanation: None,
 ) -> MethodComparison:
     """Explain the data with every named method, and score the maps if you `compare`; the folder gets the results and a page."""
@@ -159,8 +158,8 @@ def explain_declared(
             judge = MethodJudge(options.steps, options.checks, rule=options.rule, tell=heard, scored=compare)
             found = judge(victim, batch, methods, options.labels(batch), options.seed)
             if out is not None:
-                folder = found.save(out, pictures)
-                write_page(MethodComparison.load(folder).view(pictures, folder), folder / PAGE)
+                folder = found.save(out, options.pictures)
+                write_page(MethodComparison.load(folder).view(options.pictures, folder), folder / PAGE)
     return found
 
 

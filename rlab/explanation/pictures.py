@@ -26,10 +26,10 @@ from rlab.explanation.words import frame_shares
 from rlab.present.colours import scaled, to_colours, value_range
 from rlab.present.inline import figure_image, to_image
 from rlab.present.style import DPI, INK, STYLE, new_figure, tidy
-from rlab.present.viewer import Ramp, Stage, Viewer
+from rlab.present.viewer import Ramp, Stage, Timeline, Viewer
 from rlab.present.waves import waves
 from rlab.results.plots.signal import draw_boxes
-from rlab.results.viewers.pixels import small_address
+from rlab.results.viewers.pixels import bars, small_address, spread
 
 Mask = NDArray[np.bool_]
 SIDE, FRAMES = 224, 4  # pixels of an image's longer side; frames of a clip side by side
@@ -100,39 +100,50 @@ class Overlay:
         return Ramp(_colours(BAND if self.batch.kind == "signal" else OVER), "unimportant", "important")
 
     def picture(self) -> Image.Image:
-        """The input under its map, without words."""
-        return self._strip() if self.batch.kind == "signal" else self._frames()
+        """The input under its map, without words: a signal, an image, or the important frames of a clip side by side."""
+        return self._strip() if self.batch.kind == "signal" else to_image(np.concatenate(self._drawn(self.best), 1))
 
     def sheet(self) -> Image.Image:
         """A page to print of twelve leads."""
         batch = self.batch
         return clinical_sheet(self.x, self.heat, batch.leads, batch.rate or 1.0, self.title, self.notes, self.signed)
 
-    def viewer(self, name: str, title: str, note: str, among: int) -> Viewer:
-        """The input, under a map that fades; `among` is the number of viewers on the page."""
-        over, plain = self.picture(), replace(self, heat=np.zeros_like(self.heat)).picture()
-        ramp = replace(self.ramp, high=f"{self.ramp.high}; lines: {', '.join(name for _, _, name in self.outlines)}")
+    def viewer(self, name: str, title: str, note: str, among: int, still: bool) -> Viewer:
+        """The input, under a map that fades; `among` is the number of viewers, and a slider moves through clips unless `still`."""
+        under, timeline = replace(self, heat=np.zeros_like(self.heat)), None
+        if self.batch.kind == "video" and not still:
+            shares = frame_shares(torch.from_numpy(self.heat)).numpy()
+            frames = spread(len(shares), int(shares.argmax()))
+            timeline = Timeline(
+                frames, len(shares), bars(shares[None], ["var(--c1)"]), frames.index(int(shares.argmax()))
+            )
+            plain, over = (to_image(np.concatenate(each._drawn(frames))) for each in (under, self))
+        else:
+            plain, over = under.picture(), self.picture()
         before, layer = (small_address(each, 2 * among) for each in (plain, over))
-        stage = Stage(over.width, over.height, (), 1, before, layer, smooth=True, heat=True, ramp=ramp)
+        height = over.height // (len(timeline.frames) if timeline else 1)
+        ramp = replace(self.ramp, high=f"{self.ramp.high}; lines: {', '.join(name for _, _, name in self.outlines)}")
+        stage = Stage(over.width, height, (), 1, before, layer, smooth=True, timeline=timeline, heat=True, ramp=ramp)
         return Viewer(name, title, "", "", note, (), stage)
 
-    def _frames(self) -> Image.Image:
-        """An image, or the frames of a clip with the largest shares of the map side by side."""
+    def _drawn(self, frames: Sequence[int]) -> list[Array]:
+        """These frames of a clip (h, w, 3), or the image, under the map."""
         height, width = self.x.shape[-2:]
         times = max(1, round(SIDE / max(height, width)))
         colours = to_colours(scaled(self.x, value_range(self.batch.bounds, self.x))).reshape(-1, height, width, 3)
         heat = self.heat.reshape(-1, height, width)
         drawn = list[Array]()
-        for frame in self.shown_frames:
+        for frame in frames:
             large = mixed(colours[frame], heat[frame]).repeat(times, 0).repeat(times, 1)
             for mask, colour, _ in self.outlines:
                 edge = border(mask.reshape(-1, height, width)[frame].repeat(times, 0).repeat(times, 1))
                 large = np.where(edge[..., None], to_rgb(colour), large)
-            drawn += [large, np.ones((len(large), 4, 3), np.float32)]
-        return to_image(np.concatenate(drawn[:-1], 1))
+            drawn.append(large)
+        return drawn
 
     @property
-    def shown_frames(self) -> list[int]:
+    def best(self) -> list[int]:
+        """The frames with the largest shares of the map."""
         if self.heat.ndim == 2:
             return [0]
         shares = frame_shares(torch.from_numpy(self.heat)).numpy()
@@ -215,7 +226,7 @@ def draw_maps(overlays: Sequence[Sequence[Overlay]]) -> Figure:
         for ax, part, over in zip(axes.flat, chain(*drawn), chain(*overlays), strict=True):
             ax.imshow(part)
             ax.set_axis_off()
-            frames = ", ".join(str(frame + 1) for frame in over.shown_frames) if over.batch.kind == "video" else ""
+            frames = ", ".join(str(frame + 1) for frame in over.best) if over.batch.kind == "video" else ""
             words = [over.title, *([f"frames {frames}"] if frames else [])]
             ax.set_title("\n".join(_wrapped("\n".join(words), part.width)), fontsize=6, pad=2)
         signal = first.batch.kind == "signal"

@@ -19,9 +19,8 @@ from rlab.core.vectors import wide
 from rlab.data.batch import Batch
 from rlab.errors import DataError, OptionError
 from rlab.explanation.base import ROWS, RULE, SCORE, Method
-from rlab.explanation.explanation import Explanation
+from rlab.explanation.explanation import Explanation, MethodComparison
 from rlab.explanation.maps import hiding_bank, ranks, threshold, to_unit
-from rlab.explanation.explanation import MethodComparison
 from rlab.explanation.subject import ClassSubject, Subject, find_subject
 from rlab.victims.base import Victim
 from rlab.victims.torch_module import TorchVictim

@@ -30,7 +30,8 @@ def test_maps_arrays_and_pictures(kind, tmp_path):
     assert 0 < float(row["probability"]) <= 1
     page = (tmp_path / "out" / "report.html").read_text()
     assert row["explained_name"] in page
-    assert page.count('<figure class="viewer"') == 1
+    assert page.count('<figure class="viewer') == 1
+    assert page.count('timeline" data-frames') == (kind == "clips")
     kept = stored.inputs
     assert kept is not None
     assert torch.equal(kept.x, batch.x[:1])
@@ -74,7 +75,7 @@ def test_a_comparison_makes_a_table_and_a_self_contained_page(tmp_path):
     for word in ("occlusion", "gradcam", "middle", "Dice", "deletion", "sanity"):
         assert word in result.out
     page = (tmp_path / "out" / "report.html").read_text()
-    assert page.count('<figure class="viewer"') == 3  # of three methods
+    assert page.count('<figure class="viewer') == 3  # of three methods
     assert "http" not in page.replace("http-equiv", "")
     assert page.count("<script") == 1
     rows = read_csv(tmp_path / "out" / "results.csv")

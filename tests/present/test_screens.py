@@ -11,8 +11,7 @@ import pytest
 import torch
 
 from rlab.data.batch import UNBOUNDED, Batch
-from rlab.explanation.explanation import Explanation
-from rlab.explanation.explanation import MethodComparison
+from rlab.explanation.explanation import Explanation, MethodComparison
 from rlab.hardening.pages import write_before_after
 from rlab.present.page import write_page
 from rlab.results.page import attack_page
