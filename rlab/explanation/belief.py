@@ -77,11 +77,11 @@ class Belief(Method):
         return max(0, min(int(share * total), total - _least(task.size))) // WIDTH
 
     def _total(self, size: tuple[int, ...]) -> int:
-        return self.queries or BY_RANK[len(size) - 1].queries + CUTS * len(_regions(size))
+        return self.queries or BY_RANK[len(size) - 1].queries + CUTS * len(regions_of(size))
 
     def _shares(self, size: tuple[int, ...], steps: int = 0) -> tuple[int, int, int]:
         """How many pairs of sets, and of each region direct contrasts and removals alone, beside the steps that hide a patch."""
-        total, regions = self._total(size) - WIDTH * steps, len(_regions(size))
+        total, regions = self._total(size) - WIDTH * steps, len(regions_of(size))
         if total < (least := _least(size)):
             raise OptionError(
                 f"expected at least {least} queries of the method 'belief' here, got {total}: raise queries"
@@ -93,7 +93,7 @@ class Belief(Method):
         return (total - 1 - _sizes(size) - 2 * contrasts * regions) // 2, contrasts, cuts
 
     def draw(self, task: ExplanationTask) -> Drawn:
-        cells, regions = BY_RANK[len(task.size) - 1], _regions(task.size)
+        cells, regions = BY_RANK[len(task.size) - 1], regions_of(task.size)
         places, blank = even_grid(task.size, cells.places), removed(task, self.remove)
         beliefs = self._measure(task, cells, places, blank)
         at_places = [average(belief) for belief in beliefs]
@@ -187,13 +187,13 @@ def _sets(seed: Tensor, steps: Tensor, grid: PatchGrid) -> Tensor:
     return random_sets(seed.expand(len(steps)), steps, len(grid))
 
 
-def _regions(size: tuple[int, ...]) -> PatchGrid:
+def regions_of(size: tuple[int, ...]) -> PatchGrid:
     return even_grid(size, BY_RANK[len(size) - 1].regions)
 
 
 def _least(size: tuple[int, ...]) -> int:
     """The smallest number of queries for a map, the clean prediction included."""
-    return 1 + 2 * FIRST + 3 * SCARCE * len(_regions(size))
+    return 1 + 2 * FIRST + 3 * SCARCE * len(regions_of(size))
 
 
 def _effects(task: ExplanationTask, regions: PatchGrid, cuts: Tensor) -> Effects:
