@@ -15,7 +15,7 @@ from rlab.benchmarking.report import DEFAULT
 from rlab.present.report import REPORT
 from rlab.storage.files import ARRAYS, SAMPLES, read_rows
 from rlab.storage.index import read_index
-from rlab.storage.ledger import check_files
+from rlab.storage.run_file import check_files
 
 
 def attack_files(folder: Path) -> Iterator[str]:

@@ -106,7 +106,7 @@ class Report(ABC):
     def load(cls, folder: PathLike) -> Self:
         """Read what `save` wrote."""
         from rlab.storage.files import read_arrays, read_result
-        from rlab.storage.ledger import why_unreadable
+        from rlab.storage.run_file import why_unreadable
 
         path = Path(folder)
         if read_verb(path) != cls.verb:

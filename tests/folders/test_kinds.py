@@ -1,4 +1,4 @@
-"""The table of run kinds: by the ledger's command first, then by the files of a finished run."""
+"""The table of run kinds: by the command in `run.json` first, then by the files of a finished run."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from rlab.folders.kinds import VERBS, PageOptions, kind_of
 from rlab.folders.records import read_record
 from rlab.folders.reports import report_run
 from rlab.present.report import REPORT as STORED
-from rlab.storage.ledger import LEDGER
 from rlab.storage.names import ARRAYS, CURVES, SAMPLES
 from rlab.storage.resume import open_run
+from rlab.storage.run_file import RUN
 from rlab.training.page import LOG as TRAINED
 
 WRITTEN = [
@@ -49,7 +49,9 @@ def touch(folder: Path, names: set[str]) -> Path:
 
 
 @pytest.mark.parametrize(("command", "names"), WRITTEN)
-def test_a_copied_folder_without_a_ledger_is_known_by_its_files(command: str, names: set[str], tmp_path: Path) -> None:
+def test_a_copied_folder_without_a_run_file_is_known_by_its_files(
+    command: str, names: set[str], tmp_path: Path
+) -> None:
     touch(tmp_path, names)
     if names == {STORED}:
         (tmp_path / STORED).write_text(json.dumps({"verb": command}))
@@ -65,7 +67,7 @@ def test_the_table_has_a_row_for_each_finished_folder_and_every_function_exists(
         assert callable(resolve_name(name))
 
 
-def test_the_ledgers_command_comes_before_the_files(tmp_path: Path) -> None:
+def test_the_stored_command_comes_before_the_files(tmp_path: Path) -> None:
     with open_run(tmp_path / "run", {"command": "explain"}) as resume:
         resume.create()
     touch(tmp_path / "run", {STORED})
@@ -76,8 +78,8 @@ def test_the_ledgers_command_comes_before_the_files(tmp_path: Path) -> None:
     assert kind.is_finished(tmp_path / "run")
 
 
-def test_a_damaged_ledger_leaves_the_files_to_decide(tmp_path: Path) -> None:
-    (tmp_path / LEDGER).write_bytes(b"no ledger" * 100)
+def test_a_damaged_run_file_leaves_the_files_to_decide(tmp_path: Path) -> None:
+    (tmp_path / RUN).write_bytes(b"no JSON" * 100)
     assert kind_of(tmp_path) is None
     kind = kind_of(touch(tmp_path, {TRAINED}))
     assert kind is not None
