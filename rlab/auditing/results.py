@@ -9,7 +9,6 @@ from dataclasses import asdict, dataclass
 from typing import Any
 from xml.etree import ElementTree
 
-import torch
 from pydantic import TypeAdapter
 from torch import Tensor
 
@@ -21,7 +20,6 @@ from rlab.benchmarking import Benchmark, BenchmarkReport
 from rlab.benchmarking.requirements import Verdict
 from rlab.benchmarking.whole import versions
 from rlab.corruptions.report import CorruptionReport
-from rlab.data.batch import Batch
 from rlab.diagnosis.report import Diagnosis
 from rlab.explanation import MethodComparison
 from rlab.hardening.report import Hardened
@@ -85,14 +83,6 @@ def explained_rows(result: AttackResult, samples: int) -> list[int]:
     """The first samples that the model classifies correctly."""
     rows: list[int] = result.attacked.nonzero().flatten()[:samples].tolist()
     return rows
-
-
-def explained_inputs(result: AttackResult, samples: int) -> Batch:
-    chosen, s = result.where(torch.tensor(explained_rows(result, samples), dtype=torch.int64)), result.setting
-    return Batch(
-        chosen.original, chosen.labels, chosen.ids, bounds=s.bounds, classes=s.classes, unit=s.unit, rate=s.rate,
-        r_peaks=chosen.r_peaks, leads=s.leads, target=s.target,
-    )  # fmt: skip
 
 
 def clean_correct(result: AttackResult) -> Tensor:

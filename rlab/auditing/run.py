@@ -96,7 +96,7 @@ def run_audit(
         finished, left_out = _run_stages(audit, resume, marks, tell)
         declared = yaml.safe_dump(options.plain(), sort_keys=False, allow_unicode=True)
         write_text(audit.folder / DECLARED, declared)
-        results = read_results(audit.folder, finished, left_out, options.explain.samples if options.explain else 0)
+        results = read_results(audit.folder, finished, left_out)
         verdicts = tuple(judge(requirement, results, options.own) for requirement in options.requirements)
         record = write_audit(audit, options, results, verdicts, marks | {"model": model.mark()})
         page = audit_page(audit.folder, record, results)

@@ -84,8 +84,7 @@ VERBS = (
     Verb("benchmark run", report="rlab.benchmarking.report:BenchmarkReport"),
     Verb("benchmark verify", report="rlab.benchmarking.verify:Verification"),
     Verb("doctor", report="rlab.diagnosis.report:Diagnosis"),
-    Verb("explain", ("scores.csv",), page="rlab.explanation.page:explanation_page"),
-    Verb("explain", ("*.npz", "pictures"), page="rlab.explanation.page:maps_page"),
+    Verb("explain", report="rlab.explanation.explanation:MethodComparison"),
 )  # fmt: skip
 
 

@@ -11,13 +11,12 @@ import pytest
 from rlab.auditing.results import AUDIT
 from rlab.benchmarking.manifest import MANIFEST, METADATA
 from rlab.errors import FolderError, InputError
-from rlab.explanation.files import SCORES
 from rlab.folders.demo import SCENES
 from rlab.folders.kinds import VERBS, PageOptions, kind_of
 from rlab.folders.records import read_record
 from rlab.folders.reports import report_run
 from rlab.present.report import REPORT as STORED
-from rlab.storage.names import ARRAYS, CURVES, PICTURES, SAMPLES
+from rlab.storage.names import ARRAYS, CURVES, SAMPLES
 from rlab.storage.resume import open_run
 from rlab.storage.run_file import RUN
 from rlab.training.page import LOG as TRAINED
@@ -36,8 +35,7 @@ WRITTEN = [
     ("benchmark run", {STORED}),
     ("benchmark verify", {STORED}),
     ("doctor", {STORED}),
-    ("explain", {SCORES}),
-    ("explain", {"belief.npz", PICTURES}),
+    ("explain", {STORED}),
 ]  # the files that the packages write when a run is finished
 
 
@@ -75,7 +73,7 @@ def test_the_stored_command_comes_before_the_files(tmp_path: Path) -> None:
     kind = kind_of(tmp_path / "run")
     assert kind is not None
     assert (kind.command, kind.is_finished(tmp_path / "run")) == ("explain", False)
-    touch(tmp_path / "run", {SCORES})
+    (tmp_path / "run" / STORED).write_text(json.dumps({"verb": "explain"}))
     assert kind.is_finished(tmp_path / "run")
 
 
@@ -88,7 +86,7 @@ def test_a_damaged_run_file_leaves_the_files_to_decide(tmp_path: Path) -> None:
 
 
 def test_a_kind_without_figures_and_a_link_out_of_the_folder_are_refused(tmp_path: Path) -> None:
-    folder = touch(tmp_path / "run", {SCORES})
+    folder = touch(tmp_path / "run", {DOCTOR})
     kind = kind_of(folder)
     assert kind is not None
     for refused in (lambda: read_record(folder), lambda: kind.draw_figures(folder, PageOptions())):
