@@ -21,7 +21,7 @@ from urllib.parse import quote
 
 import pyarrow as pa
 
-from rlab.errors import FolderError, give_notice
+from rlab.errors import FolderError, WorkerLost, give_notice
 from rlab.redact import redact
 from rlab.storage import files, ledger
 from rlab.storage.contents import Contents
@@ -52,8 +52,8 @@ def open_run(folder: Path, question: Mapping[str, Any], parts: bool = True, paid
             if resume.db is None and (lost := resume.asked.lost()):
                 give_notice(f"this run cannot be resumed, because a later run cannot recognise {lost}")
             yield resume
-        except Exception:
-            if new and not (paid and count_answers(folder)):
+        except Exception as error:
+            if new and not ((paid or isinstance(error, WorkerLost)) and count_answers(folder)):
                 resume.forget()
             raise
         finally:
