@@ -48,7 +48,7 @@ if TYPE_CHECKING:  # mypy resolves the imports between these files and the packa
     from rlab.errors import InputError as InputError
     from rlab.errors import VictimError as VictimError
     from rlab.explanation.explanation import Explanation as Explanation
-    from rlab.explanation.method_comparison import MethodComparison as MethodComparison
+    from rlab.explanation.explanation import MethodComparison as MethodComparison
     from rlab.explanation.run import explain_batch as explain_batch
     from rlab.explanation.run import explain_flip as explain_flip
     from rlab.explanation.run import explain_result as explain_result
@@ -56,9 +56,9 @@ if TYPE_CHECKING:  # mypy resolves the imports between these files and the packa
     from rlab.filters.base import register as register
     from rlab.filters.palette import Palette as Palette
     from rlab.hardening.comparison import HardeningComparison as HardeningComparison
-    from rlab.hardening.comparison import Splits as Splits
     from rlab.hardening.comparison import compare_hardening as compare_hardening
-    from rlab.hardening.run import Hardened as Hardened
+    from rlab.hardening.report import Hardened as Hardened
+    from rlab.hardening.run import Splits as Splits
     from rlab.hardening.run import harden as harden
     from rlab.learning.simulator import Simulator as Simulator
     from rlab.learning.simulator import read_simulator as read_simulator

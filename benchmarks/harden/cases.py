@@ -20,7 +20,8 @@ from benchmarks.victims.train_cifar import augmented
 from benchmarks.victims.train_clips import write_clips
 from rlab.data.batch import Batch
 from rlab.data.load import load
-from rlab.hardening.comparison import UNCHANGED, Splits
+from rlab.hardening.comparison import UNCHANGED
+from rlab.hardening.run import Splits
 from rlab.hardening.trainable import correct
 from rlab.victims.torch_module import TorchVictim
 

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 from xml.etree import ElementTree
 
-import torch
+from pydantic import TypeAdapter
 from torch import Tensor
 
 import rlab
@@ -20,9 +20,9 @@ from rlab.benchmarking import Benchmark, BenchmarkReport
 from rlab.benchmarking.requirements import Verdict
 from rlab.benchmarking.whole import versions
 from rlab.corruptions.report import CorruptionReport
-from rlab.data.batch import Batch
 from rlab.diagnosis.report import Diagnosis
 from rlab.explanation import MethodComparison
+from rlab.hardening.report import Hardened
 from rlab.present.report import plain_value
 from rlab.redact import redact
 from rlab.results.breakdown import by_class, by_distortion
@@ -72,7 +72,7 @@ class StageResults:
     benchmark: Benchmark | None = None
     report: BenchmarkReport | None = None
     verified: Mapping[str, Any] | None = None
-    harden: Mapping[str, Any] | None = None
+    harden: Hardened | None = None
 
     @property
     def rows(self) -> Rows:
@@ -83,14 +83,6 @@ def explained_rows(result: AttackResult, samples: int) -> list[int]:
     """The first samples that the model classifies correctly."""
     rows: list[int] = result.attacked.nonzero().flatten()[:samples].tolist()
     return rows
-
-
-def explained_inputs(result: AttackResult, samples: int) -> Batch:
-    chosen, s = result.where(torch.tensor(explained_rows(result, samples), dtype=torch.int64)), result.setting
-    return Batch(
-        chosen.original, chosen.labels, chosen.ids, bounds=s.bounds, classes=s.classes, unit=s.unit, rate=s.rate,
-        r_peaks=chosen.r_peaks, leads=s.leads, target=s.target,
-    )  # fmt: skip
 
 
 def clean_correct(result: AttackResult) -> Tensor:
@@ -141,7 +133,7 @@ def _requirement(verdict: Verdict) -> dict[str, Any]:
 def figures(results: StageResults) -> dict[str, Any]:
     plain: dict[str, Any] = {}
     if results.doctor is not None:
-        plain["doctor"] = results.doctor.plain()
+        plain["doctor"] = TypeAdapter(Diagnosis).dump_python(results.doctor, mode="json")
     if (attack := results.attack) is not None:
         plain["attack"] = {
             **attack.summary(), "clean_accuracy": float(clean_correct(attack).double().mean()),
@@ -161,7 +153,10 @@ def figures(results: StageResults) -> dict[str, Any]:
         tables = ("levels", "distortions", "transfer", "areas")
         plain["benchmark"] = {name: getattr(report, name) for name in tables} | {"verified": results.verified}
     if results.harden is not None:
-        plain["harden"] = results.harden
+        plain["harden"] = {
+            **{when: {k: asdict(e) for k, e in each.figures.items()} for when, each in results.harden.measured.items()},
+            "training": results.harden.summary(), "stopped": results.harden.stopped,
+        }  # fmt: skip
     return plain
 
 

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import math
-import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter
 
-from rlab.auditing import detection, measure, plan
-from rlab.auditing.config import DETECTION, FIGURES, VERIFIED
+from rlab.auditing import measure
+from rlab.auditing.config import DETECTION, VERIFIED
 from rlab.auditing.detection import Detection, detect
 from rlab.auditing.load import Bars, LoadedAudit
-from rlab.auditing.needed import attack_files, benchmark_files, explain_files
-from rlab.auditing.results import AUDIT, GRADED, Rows, StageRecord, StageResults, explained_inputs, explained_rows
+from rlab.auditing.needed import attack_files, benchmark_files
+from rlab.auditing.results import AUDIT, GRADED, Rows, StageRecord, StageResults, explained_rows
 from rlab.benchmarking import (
     Benchmark,
     BenchmarkReport,
@@ -32,10 +31,11 @@ from rlab.benchmarking.requirements import Requirement, Verdict
 from rlab.benchmarking.whole import NothingFlipped
 from rlab.corruptions.report import CorruptionReport
 from rlab.diagnosis import examine
-from rlab.diagnosis.report import DOCTOR, read_diagnosis
-from rlab.explanation import MethodJudge, parse_methods
-from rlab.explanation.files import read_inputs, save_comparison
-from rlab.explanation.page import read_comparison
+from rlab.diagnosis.report import Diagnosis
+from rlab.explanation import MethodComparison, MethodJudge, parse_methods
+from rlab.hardening.options import EvaluationOptions
+from rlab.hardening.report import Hardened
+from rlab.hardening.run import Splits, run_hardening
 from rlab.present.report import REPORT
 from rlab.progress import Progress, bar
 from rlab.results.result import AttackResult
@@ -43,6 +43,7 @@ from rlab.runs.attack import run_attack
 from rlab.runs.executor import Workers
 from rlab.runs.fingerprint import agent_fingerprint, data_fingerprint
 from rlab.stats import NOTHING, share_estimate
+from rlab.storage.config import check
 from rlab.storage.contents import Contents
 from rlab.storage.digest import digest
 from rlab.storage.files import read_json, read_result, write_atomically, write_json
@@ -54,7 +55,6 @@ class Stage:
 
     run: Callable[[LoadedAudit], StageRecord]
     judge: Callable[[Requirement, StageResults, str], Verdict]
-    most: Callable[[LoadedAudit], int | None]  # queries to all models; None if unknown in advance
     asked: Callable[[LoadedAudit], list[Any]]  # what its fingerprint covers
     files: Callable[[Path], Iterable[str]]  # what its results need, within its folder
     read: Callable[[Path], Any] | None = None  # its results, unless they need those of other stages or several files
@@ -66,7 +66,7 @@ def run_doctor(audit: LoadedAudit) -> StageRecord:
     assert stage is not None
     palette = audit.options.build(audit.batch).palette
     diagnosis = examine(audit.victim, audit.batch, palette, samples=stage.samples, seed=audit.options.seed)
-    write_json(audit.folder / "doctor" / DOCTOR, diagnosis.plain())
+    diagnosis.save(audit.folder / "doctor")
     return StageRecord(Rows(model=diagnosis.queries))
 
 
@@ -99,10 +99,10 @@ def run_explain(audit: LoadedAudit) -> StageRecord:
     if not rows:
         return StageRecord(note="the model classifies no sample correctly, so there is nothing to explain")
     progress = audit.progress("explain", len(stage.methods))
-    compare = MethodJudge(stage.steps, stage.checks, rule=stage.rule, tell=lambda name, scored: progress([name]))
+    compare = MethodJudge(stage.steps, stage.checks, rule=stage.rule, tell=lambda explanation: progress([explanation]))
     methods = parse_methods(stage.methods, audit.options.attack_options())
     comparison = compare(audit.victim, audit.batch[rows], methods, seed=audit.options.seed)
-    save_comparison(comparison, audit.folder / "explain", f"Where {audit.options.own} looks", len(rows))
+    comparison.save(audit.folder / "explain", len(rows))
     return StageRecord(Rows(model=audit.victim.rows.total() - before, copies=comparison.copy_rows))
 
 
@@ -154,20 +154,14 @@ def _benchmark_rows(benchmark: Benchmark, report: BenchmarkReport, fingerprints:
 
 
 def run_harden(audit: LoadedAudit) -> StageRecord:
-    folder = audit.folder / "harden"
-    progress = audit.progress("harden", audit.options.harden_options().epochs)
-    run = plan.hardening_job(audit).run(folder, progress)
-    hardened, measured = run.hardened, run.measured
-    for when, measurement in measured.items():
-        shutil.rmtree(folder / when, ignore_errors=True)  # left by an interrupted try
-        assert measurement.attack is not None
-        measurement.attack.save(folder / when)
-    estimates = {when: measurement.estimates() for when, measurement in measured.items()}
-    figures = {when: {name: asdict(each) for name, each in by_name.items()} for when, by_name in estimates.items()}
-    curves = {when: measurement.means for when, measurement in measured.items()}
-    training = {"training": hardened.summary(), "stopped": hardened.stopped}
-    write_json(folder / FIGURES, {**figures, "curves": curves, **training})
-    return StageRecord(Rows(copies=run.rows))
+    options = audit.options
+    assert options.harden is not None
+    assert audit.training is not None
+    evaluation = check(EvaluationOptions, {"attack": options.attack_options(), "attacked": options.harden.attacked})
+    progress = audit.progress("harden", options.harden_options().epochs)
+    data = Splits(audit.training, audit.batch)
+    report = run_hardening(audit.victim, data, options.harden_options(), evaluation, audit.folder / "harden", progress)
+    return StageRecord(Rows(copies=report.queries))
 
 
 def asked_attack(audit: LoadedAudit) -> list[Any]:
@@ -181,32 +175,31 @@ def asked_benchmark(audit: LoadedAudit) -> list[Any]:
 
 STAGES = {
     "doctor": Stage(
-        run_doctor, measure.doctor, lambda audit: None, files=lambda folder: (DOCTOR,), read=read_diagnosis,
+        run_doctor, measure.doctor, files=lambda folder: (REPORT,), read=Diagnosis.load,
         asked=lambda a: [a.options.plain()["doctor"], list(map(str, a.options.palette or ())), a.options.seed],
     ),
     "attack": Stage(
-        run_attack_stage, measure.attack, lambda audit: len(audit.batch) * audit.options.build(audit.batch).budget,
-        asked_attack, attack_files, AttackResult.load,
+        run_attack_stage, measure.attack, asked_attack, attack_files, AttackResult.load,
     ),
     "detect": Stage(
         run_detect, measure.detect,
-        lambda a: detection.rows_at_most(a.options, a.options.build(a.batch), len(a.batch)),
         lambda audit: [audit.options.conditions, asked_attack(audit)], lambda folder: (DETECTION,), Detection.read,
         unit="queries",
     ),
     "corrupt": Stage(
-        run_corrupt, measure.corrupt, lambda audit: audit.corruption_job().inputs, lambda audit: [audit.options.seed],
+        run_corrupt, measure.corrupt, lambda audit: [audit.options.seed],
         lambda folder: (REPORT,), CorruptionReport.load, unit="queries",
     ),
     "explain": Stage(
-        run_explain, measure.explain, plan.explaining,
-        lambda audit: [audit.options.plain()["explain"], asked_attack(audit)], explain_files, unit="methods",
+        run_explain, measure.explain,
+        lambda audit: [audit.options.plain()["explain"], asked_attack(audit)], lambda folder: (REPORT,),
+        MethodComparison.load, unit="methods",
     ),
-    "benchmark": Stage(run_benchmark_stage, measure.benchmark, plan.benchmarking, asked_benchmark, benchmark_files),
+    "benchmark": Stage(run_benchmark_stage, measure.benchmark, asked_benchmark, benchmark_files),
     "harden": Stage(
-        run_harden, measure.harden, lambda audit: plan.total(plan.hardening_job(audit).rows_at_most().values()),
+        run_harden, measure.harden,
         lambda a: [a.options.plain().get("harden"), asked_attack(a), data_fingerprint(a.training) if a.training else ""],
-        lambda folder: (FIGURES,), lambda folder: read_json(folder / FIGURES), unit="epochs",
+        lambda folder: (REPORT,), Hardened.load, unit="epochs",
     ),
 }  # fmt: skip
 
@@ -231,11 +224,6 @@ def fingerprints(audit: LoadedAudit) -> dict[str, str]:
     }
 
 
-def rows_at_most(audit: LoadedAudit) -> dict[str, int | None]:
-    """Queries to all models by stage; None if unknown in advance, as for the doctor."""
-    return {stage: STAGES[stage].most(audit) for stage in audit.options.steps}
-
-
 def judge(requirement: Requirement, results: StageResults, own: str) -> Verdict:
     """`own` is the audited model's name in the benchmark."""
     stage = requirement.figure.stage
@@ -253,19 +241,13 @@ def judge(requirement: Requirement, results: StageResults, own: str) -> Verdict:
     return STAGES[stage].judge(requirement, results, own)
 
 
-def read_results(
-    folder: Path, finished: Mapping[str, StageRecord], left_out: Mapping[str, str], explained: int
-) -> StageResults:
-    """Read the results of the finished stages; `explained` is the number of explained samples."""
+def read_results(folder: Path, finished: Mapping[str, StageRecord], left_out: Mapping[str, str]) -> StageResults:
+    """Read the results of the finished stages."""
     stored = {stage: folder / stage for stage, record in finished.items() if not record.note}
     parts: dict[str, Any] = {}
     for stage, path in stored.items():
         if (read := STAGES[stage].read) is not None:
             parts[stage] = read(path)
-    if "explain" in stored:
-        shown, batch = read_inputs(stored["explain"]), explained_inputs(parts["attack"], explained)
-        masks = None if shown is None or len(shown) != len(batch) else shown.masks  # attacks do not keep them
-        parts["explain"] = read_comparison(stored["explain"], replace(batch, masks=masks))
     if "benchmark" in stored:
         graded = sorted((stored["benchmark"] / GRADED).glob("*"))
         parts["benchmark"] = Benchmark.load(graded[0] if graded else stored["benchmark"])
@@ -279,7 +261,6 @@ def read_audit(folder: Path) -> tuple[dict[str, Any], StageResults]:
 
     def read(record: dict[str, Any]) -> tuple[dict[str, Any], StageResults]:
         finished = TypeAdapter(dict[str, StageRecord]).validate_python(record["stages"])
-        explained = (record["config"].get("explain") or {}).get("samples", 0)
-        return record, read_results(folder, finished, record["left_out"], explained)
+        return record, read_results(folder, finished, record["left_out"])
 
     return read_result(folder / AUDIT, read)

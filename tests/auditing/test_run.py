@@ -20,7 +20,7 @@ from rlab.diagnosis.report import Diagnosis, error
 from rlab.errors import DataError, FolderError
 from rlab.hardening.options import EvaluationOptions
 from rlab.results.result import AttackResult, Status
-from rlab.storage.ledger import LEDGER
+from rlab.storage.run_file import RUN
 from rlab.victims.torch_module import TorchVictim
 from rlab.victims.zoo import demo_victim
 from tests.auditing.cases import audit_options, declared, few_pictures, quick, undrawn, watched, write
@@ -61,8 +61,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int, int]:
         benchmark={"ladder": "times:1.5", "steps": 5, "models": {"twin": "tests.auditing.cases:brighter"}},
     )  # fmt: skip
     folder = tmp_path_factory.mktemp("audit") / "whole"
-    drawn_elsewhere = mock.patch("rlab.hardening.declared.write_before_after")
-    with drawn_elsewhere, mock.patch("rlab.auditing.plan.EvaluationOptions", QuickEvaluation):
+    with mock.patch("rlab.auditing.stages.EvaluationOptions", QuickEvaluation):
         audit, watch = watched(values, folder, page=True)
     assert not audit.passed
     return folder, watch.rows, audit.stages.rows.copies
@@ -112,7 +111,9 @@ def test_junit_has_a_case_for_each_requirement_and_stage(whole: tuple[Path, int,
 def test_the_page_shows_verdict_measures_and_every_section(whole: tuple[Path, int, int]) -> None:
     page = Links.of(whole[0] / "report.html")
     assert page.external == []
-    sections = "requirements what-was-tested doctor attack easiest-flips by-class explanations benchmark hardening"
+    sections = (
+        "requirements what-was-tested doctor attack easiest-flips by-class explanations benchmark before-and-after"
+    )
     assert page.ids >= {*sections.split(), "cost", "how-to-repeat-it"}
     assert "1 of 10 requirements not met" in page.text
     assert page.pictures > 10
@@ -271,7 +272,7 @@ def test_the_folder_of_another_audit_is_refused(tmp_path: Path) -> None:
     (tmp_path / "mine" / "thesis.txt").write_text("words")
     with pytest.raises(FolderError):
         watched(quick(), tmp_path / "mine")
-    (tmp_path / "out" / LEDGER).write_text("{}" * 100)
+    (tmp_path / "out" / RUN).write_text("{}" * 100)
     with pytest.raises(FolderError):
         watched(quick(), tmp_path / "out")
 

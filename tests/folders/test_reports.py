@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
 import re
 import time
 from dataclasses import replace
@@ -127,15 +126,9 @@ def test_a_training_has_a_page_with_its_curves_and_its_card(tmp_path: Path) -> N
     assert (said.code, said.err.count("\n")) == (2, 1)
 
 
-def test_a_comparison_of_hardenings_has_a_page(tmp_path: Path) -> None:
-    figures = [{"method": "ours", "figure": "clean", "value": 0.875, "low": 0.8, "high": None}]
-    (tmp_path / "comparison.json").write_text(json.dumps({"seeds": [0], "figures": figures}))
-    assert "87.5%" in Links.of(report_run(tmp_path)).text
-
-
 @pytest.mark.parametrize(
     ("file", "sentence"),
-    [("", "there is no folder"), ("notes.txt", "holds no run"), ("ledger.sqlite", "is not finished")],
+    [("", "there is no folder"), ("notes.txt", "holds no run"), ("run.json", "is not finished")],
 )
 def test_a_folder_without_a_finished_run_is_refused(file: str, sentence: str, tmp_path: Path) -> None:
     folder = tmp_path / "run"

@@ -22,9 +22,9 @@ from rlab.present.table import Table
 from rlab.results.result import AttackResult
 from rlab.results.stages import read_stages, stage_file
 from rlab.runs.answers import paid_answers
-from rlab.runs.executor import InProcess, MakeWork
-from rlab.runs.messages import Finished, HandOut, Tasks
+from rlab.runs.executor import HandOut, InProcess, MakeWork
 from rlab.runs.stages import BOUNDARIES, FEWEST, MOST, TIMES, choose_stages, cut
+from rlab.runs.worker import Finished
 from rlab.victims.base import Victim
 from tests.command import rlab_command
 from tests.helpers import assert_same, exact_victim, make_batch
@@ -75,7 +75,7 @@ class Shuffled(InProcess):
     def hand_out(self, make: MakeWork, *arguments: Any) -> HandOut:
         return partial(self._in_reverse, make, arguments)
 
-    def _in_reverse(self, make: MakeWork, arguments: tuple[Any, ...], tasks: Tasks) -> Finished:
+    def _in_reverse(self, make: MakeWork, arguments: tuple[Any, ...], tasks: Any) -> Finished:
         for key, task in reversed(list(tasks.items())):
             yield key, make(exact_victim(2), *arguments)(task())
 
