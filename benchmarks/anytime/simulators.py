@@ -36,7 +36,7 @@ FAR = 30.0  # the distance of a sample without a flip in means
 QUICK_SAMPLES, QUICK_QUERIES = 4, 20
 ROWS = {
     "belief": "no simulator, no prior",
-    "auto": "no simulator (`--learn off`)",
+    "auto": "no simulator",
     "rule": "surrogates, the rule chooses (0.2.0)",
     "imagine": "surrogates",
     "no-plan": "surrogates, no plan",

@@ -37,15 +37,18 @@ Mark = str | Contents  # what a step depends on
 
 
 @contextmanager
-def open_run(folder: Path, question: Mapping[str, Any], parts: bool = True, paid: bool = False) -> Iterator[Resume]:
+def open_run(
+    folder: Path, question: Mapping[str, Any], parts: bool = True, paid: bool = False, journals: bool = False
+) -> Iterator[Resume]:
     """Open the finished steps of a folder that belongs to this question; lock it and remove half-written files.
 
-    `parts`: whether the finished run keeps its parts; `paid`: whether answers may have cost money, and outlast an error.
+    `parts`: whether the finished run keeps its parts; `paid`: whether answers may have cost money, and outlast an error;
+    `journals`: whether the journals of finished steps are kept.
     """
     plain = {key: value for key, value in question.items() if not isinstance(value, Contents)}
     fingerprint = ledger.sha256(json.dumps(plain, sort_keys=True, default=str))[:24]
     with hold(folder, str(question.get("command", "")), fingerprint):
-        resume = Resume(folder, question, parts)
+        resume = Resume(folder, question, parts, journals)
         new = resume.db is None
         try:
             resume.clean()
@@ -63,8 +66,8 @@ def open_run(folder: Path, question: Mapping[str, Any], parts: bool = True, paid
 class Resume:
     """The finished steps of one folder; `question` is the whole configuration."""
 
-    def __init__(self, folder: Path, question: Mapping[str, Any], parts: bool = True) -> None:
-        self.folder, self.keeps_parts = folder, parts
+    def __init__(self, folder: Path, question: Mapping[str, Any], parts: bool = True, journals: bool = False) -> None:
+        self.folder, self.keeps_parts, self.keeps_journals = folder, parts, journals
         self.asked = Question(question)
         self.question = self.asked.values
         self.used = False  # whether steps ran
@@ -124,7 +127,8 @@ class Resume:
         )  # fmt: skip
         if before is not None and before != self._tree(key):
             before.unlink(missing_ok=True)
-        journal_path(self.folder, key).unlink(missing_ok=True)
+        if not self.keeps_journals:
+            journal_path(self.folder, key).unlink(missing_ok=True)
 
     def fingerprint(self, key: str) -> str | None:
         """Return a finished step's fingerprint, or None."""
@@ -189,7 +193,7 @@ class Resume:
         if not finished:  # the ledger may have been lost, so keep all parts
             return
         kept = {self.file(key, in_file, digest) for key, in_file, digest in finished}
-        journals = {journal_path(self.folder, key) for key, *_ in finished}
+        journals = set() if self.keeps_journals else {journal_path(self.folder, key) for key, *_ in finished}
         for path in {*(self.folder / ledger.PARTS).glob("*.safetensors"), *journals} - kept:
             path.unlink(missing_ok=True)
 

@@ -29,12 +29,12 @@ class QueryMeter:
         self.counts = torch.zeros(samples, len(PHASES), dtype=torch.int64)
         self.lost = torch.zeros(samples, dtype=torch.bool)  # samples whose last affordable query was not answered
 
-    def __call__(self, x: Tensor, samples: Tensor, phase: str) -> Tensor:
-        """x: (n, c, *size), samples: (n,) the sample of each row -> scores (n, k)."""
-        return self.victim(x, phase, self.charge(samples, phase))
+    def __call__(self, x: Tensor, samples: Tensor, phase: str, assignment: Tensor | None = None) -> Tensor:
+        """x: (n, c, *size), samples: (n,) the sample of each row -> scores (n, k); `assignment` (n, p) is for the journal."""
+        return self.victim(x, phase, self.charge(samples, phase, assignment))
 
-    def charge(self, samples: Tensor, phase: str) -> Charge:
-        return Charge(self, samples.cpu(), PHASES.index(phase))
+    def charge(self, samples: Tensor, phase: str, assignment: Tensor | None = None) -> Charge:
+        return Charge(self, samples.cpu(), PHASES.index(phase), assignment)
 
     def spent(self, samples: Tensor) -> Tensor:
         """(n,) queries so far in all phases but `timing`, which told the search nothing."""
@@ -49,8 +49,8 @@ class QueryMeter:
 class Charge:
     """The samples that the rows of one call to the victim belong to."""
 
-    def __init__(self, meter: QueryMeter, samples: Tensor, phase: int) -> None:
-        self.meter, self.samples, self.phase = meter, samples, phase
+    def __init__(self, meter: QueryMeter, samples: Tensor, phase: int, assignment: Tensor | None = None) -> None:
+        self.meter, self.samples, self.phase, self.assignment = meter, samples, phase, assignment
         self.sent = 0
 
     def affordable(self, rows: Tensor) -> Tensor:
@@ -84,7 +84,8 @@ class Charge:
     def note(self, rows: Tensor, x: Tensor, answer: Tensor, sent: int) -> None:
         """Note the answers to some rows, whose inputs are x."""
         if self.meter.journal is not None:
-            self.meter.journal.add(self.samples[rows], x, answer, sent)
+            assignment = None if self.assignment is None else self.assignment[rows.to(self.assignment.device)]
+            self.meter.journal.add(self.samples[rows], x, answer, sent, assignment)
 
     def lose(self, rows: Tensor) -> None:
         self.meter.lost[self.samples[rows]] = True
