@@ -59,6 +59,7 @@ _NAMES = {
     "rlab.victims.callables": "CallableVictim SklearnVictim",
     "rlab.victims.grpc": "GrpcVictim",
     "rlab.victims.http": "HttpVictim",
+    "rlab.victims.limit": "query_limit",
     "rlab.victims.readers": "BoxOutputs",
     "rlab.victims.resolve": "load_victim",
     "rlab.victims.runtimes": "KerasVictim OnnxVictim OpenVinoVictim TfliteVictim",

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import os
 import random
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 # Before torch and matplotlib are imported, and inherited by the processes tests start: workers share few cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("MPLBACKEND", "Agg")
-os.environ["RLAB_CACHE"] = tempfile.mkdtemp(prefix="rlab-cache-")  # tests neither use nor fill the user's cache
 os.environ["COLUMNS"] = "200"  # a console takes its width when it is made, by whichever test comes first
 
 import pytest

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from rlab.auditing import run_audit
 from rlab.benchmarking import make_benchmark, run_benchmark, verify_benchmark
-from rlab.benchmarking.sample_files import COUNTS
+from rlab.benchmarking.chunk import COUNTS
 from rlab.comparison import CompareOptions, run_comparison
 from rlab.data.batch import Batch
 from rlab.diagnosis import examine

@@ -19,8 +19,8 @@ from torch import Tensor, nn
 
 import rlab
 from benchmarks.raw import Numbers
+from benchmarks.victims.residual import cifar_resnet
 from rlab.storage.journal import Journal
-from rlab.victims.zoo import cifar_resnet
 from tests.helpers import labelled_by
 from tests.victims.faults import Reply, fault_server
 

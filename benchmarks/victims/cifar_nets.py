@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from benchmarks.data import PHOTO_SIZE
 from benchmarks.victims.compact import expanding
-from rlab.victims.zoo import cifar_resnet
+from benchmarks.victims.residual import cifar_resnet
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 CNN_A_MEAN, CNN_A_STD = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)

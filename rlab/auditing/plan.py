@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from rlab.auditing.load import LoadedAudit
 from rlab.benchmarking.answers import count_rows
 from rlab.benchmarking.config import parse_ladder
-from rlab.benchmarking.make import rows_at_most as making_rows
 from rlab.explanation import MethodJudge, parse_methods
 from rlab.hardening.declared import HardeningJob
 from rlab.hardening.options import EvaluationOptions
@@ -36,8 +35,10 @@ def benchmarking(audit: LoadedAudit) -> int:
         return (1 + len(audit.others)) * count_rows(audit.benchmark)
     wanted, _ = options.benchmark_options().filled(audit.batch)
     victims, models = len(wanted.models), 1 + len(audit.others)
-    files = samples * victims * len(parse_ladder(wanted.ladder).names)
-    return victims * making_rows(wanted, samples) + files + models * (samples + files)
+    levels = len(parse_ladder(wanted.ladder).names)
+    files = samples * victims * levels
+    most = samples * ((wanted.budget or 0) + (levels - 1) * (wanted.steps + 11))  # queries that make a set
+    return victims * most + files + models * (samples + files)
 
 
 def hardening_job(audit: LoadedAudit) -> HardeningJob:

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from torch import Tensor
 
+from rlab.benchmarking.chunk import Rows
 from rlab.benchmarking.config import ORIGINAL
 from rlab.benchmarking.folder import Benchmark, Row
-from rlab.benchmarking.sample_files import Rows
 from rlab.benchmarking.verify import CHUNK, answers_of, check_outputs
 from rlab.progress import Progress, quiet
 from rlab.storage.contents import Contents

@@ -14,7 +14,6 @@ from rlab.core.channels import group_names
 from rlab.core.grid import PatchGrid
 from rlab.present.table import Table, markdown
 
-LABELS = "labels.csv"
 _LAYOUT = {
     "png": "8-bit PNG files, one folder per class (named by its index), with labels.csv",
     "npz": "one .npz per level with x (samples, channels, size), y and ids, float32",

@@ -17,9 +17,9 @@ from matplotlib.figure import Figure
 from pydantic import AfterValidator, TypeAdapter, ValidationError
 from torch import Tensor
 
+from rlab.benchmarking.chunk import COUNTS
 from rlab.benchmarking.config import FLIP, ORIGINAL, Ladder, SetKind, parse_ladder
 from rlab.benchmarking.formats import Joined, make_format
-from rlab.benchmarking.sample_files import COUNTS
 from rlab.benchmarking.single import Format, FormatName, Shape
 from rlab.benchmarking.tables import benchmark_page, draw_distances, queries_of
 from rlab.core.goals import Goal, parse_goal

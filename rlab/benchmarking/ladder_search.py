@@ -19,6 +19,7 @@ from rlab.core.env import Accept, AttackEnv, State, Task, propose, render
 from rlab.core.goals import Goal
 from rlab.core.grid import PatchGrid
 from rlab.core.rng import uniform
+from rlab.filters.palette import bounded
 from rlab.victims.base import QueryMeter
 
 NEAR = 0.95  # share of a distance that counts as reached: patches are indivisible, so it is seldom met exactly
@@ -34,11 +35,6 @@ class LadderSearch:
     goal: Goal
     steps: int
     span: float  # one unit of L2 in the data's values
-
-    @staticmethod
-    def most(steps: int) -> int:
-        """Maximum number of queries per level, including the one with the stored file."""
-        return steps + _FILLS + 1
 
     def to(self, meter: QueryMeter, state: State, level: LadderLevel, flip: Tensor) -> tuple[State, list[str | None]]:
         """The rows in order, and why each is not at the level (None if it is). `flip` (n,) is the L2 of the flips."""
@@ -109,6 +105,11 @@ class LadderSearch:
             short = f"no further patch fits and keeps the model wrong: L2 {l2:.4g} of {wanted:.4g}"
             reasons.append(beyond if l2 > wanted * (1 + _ROUNDING) else short if l2 < NEAR * wanted else None)
         return reasons
+
+
+def unit_span(bounds: tuple[float, float]) -> float:
+    """One unit of L2 in the data's values."""
+    return bounds[1] - bounds[0] if bounded(bounds) else 1.0
 
 
 def patch_costs(grid: PatchGrid, bank: Tensor, span: float) -> Tensor:

@@ -6,37 +6,47 @@ there and ends with the same files as an uninterrupted one.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import torch
 
-from rlab.benchmarking.config import FLIP, ORIGINALS, BenchmarkOptions, Ladder, parse_ladder
-from rlab.benchmarking.folder import FREE, MANIFEST, METADATA, Benchmark, Row
-from rlab.benchmarking.formats import make_format
-from rlab.benchmarking.ladder_search import LadderSearch
-from rlab.benchmarking.placed import palette_reach, with_distances
-from rlab.benchmarking.sample_files import SetPlan
-from rlab.benchmarking.sets import Making, is_whole, make_sets, stored_attack
-from rlab.benchmarking.single import Shape
-from rlab.benchmarking.whole import write_whole
+from rlab.benchmarking.card import card
+from rlab.benchmarking.chunk import Rows, SampleFiles, SetPlan, search_chunk
+from rlab.benchmarking.config import FLIP, ORIGINAL, ORIGINALS, BenchmarkOptions, Ladder, parse_ladder
+from rlab.benchmarking.folder import CARD, FREE, MANIFEST, METADATA, Benchmark, Manifest, Row, rows_digest
+from rlab.benchmarking.formats import Joined, Parquet, make_format
+from rlab.benchmarking.goals import WithMargin, errs
+from rlab.benchmarking.placed import PLACED, palette_reach, place_chunk, with_distances
+from rlab.benchmarking.single import Format, Shape
+from rlab.benchmarking.tables import queries_of
+from rlab.benchmarking.whole import NothingFlipped, join_levels, versions, write_labels
+from rlab.core.attack import Attack
 from rlab.core.checks import need_classes
 from rlab.core.trace import tally_of
 from rlab.data.batch import Batch
-from rlab.errors import DataError, OptionError
+from rlab.errors import DataError, OptionError, give_notice
 from rlab.filters import check_palette
+from rlab.filters.palette import refuse_pixels
 from rlab.progress import Progress, quiet
+from rlab.results.result import Status
+from rlab.runs.chunk_work import ChunkTask, each_chunk
 from rlab.runs.executor import Executor, InProcess, Workers
 from rlab.runs.fingerprint import data_fingerprint, named_in
-from rlab.storage.config import check_keywords
+from rlab.runs.messages import Work
+from rlab.runs.palette_options import spec_name
+from rlab.storage import files as stored_files
+from rlab.storage.config import check_keywords, write_config
 from rlab.storage.contents import Contents
-from rlab.storage.ledger import PARTS
+from rlab.storage.digest import digest
+from rlab.storage.ledger import PARTS, check_files
 from rlab.storage.names import file_name
-from rlab.storage.resume import open_run
+from rlab.storage.resume import Resume, open_run
 from rlab.victims.base import Victim
 
 
@@ -53,7 +63,7 @@ def make_benchmark(
     The options' `models` say how workers load the victims, and with `data` how the folder can be made again.
     """
     declared = check_keywords(make_benchmark, BenchmarkOptions, {**dict(options or ()), **fields})
-    _check_models(declared, victims)
+    _check_sets(declared, victims)
     batch = balanced(batch, declared.per_class, declared.seed)
     declared, _ = declared.filled(batch)
     assert declared.format is not None
@@ -70,40 +80,153 @@ def make_benchmark(
     inputs |= {f"the model {name}": contents for name, contents in known.items()}
     question = {"command": "benchmark make", **config, **inputs, **named_in(config)}
     with open_run(Path(folder), question, parts=False) as resume:
-        if not is_whole(resume, form):
+        if not _is_whole(resume, form):
             resume.unfinish()
             check_palette(attack.palette, batch.x[:4], batch.bounds)
-            making = Making(resume, form, batch, config, declared, attack)
             reach = declared.reach or palette_reach(attack, batch)
             ladder = with_distances(parse_ladder(declared.ladder), reach)
-            rows = _make_rows(making, ladder, executors, progress)
+            making = _Making(resume, form, batch, config, declared, attack, ladder)
+            rows = making.all_rows(executors, progress)
             marks = {FREE: ""} | {name: contents.settled() for name, contents in known.items()}
-            write_whole(making, ladder, reach, {name: marks[name] for name in sets}, rows)
+            making.write_whole(reach, {name: marks[name] for name in sets}, rows)
         resume.finish(MANIFEST, METADATA)
     return Benchmark.load(folder)
 
 
-def _make_rows(making: Making, ladder: Ladder, executors: Mapping[str, Executor], progress: Progress) -> list[Row]:
-    """The rows of all sets, in order; the first set also writes the originals."""
-    rows, batch = list[Row](), making.batch
-    for number, (name, executor) in enumerate(executors.items()):
-        plan = SetPlan(name, making.options, making.format.shape, ladder, batch.y, originals=number == 0)
-        chunks = {f"chunk-{number:03d}-{part.start:08d}": part for part in making.attack.chunks(len(batch))}
-        tables = dict[str, list[dict[str, Any]]]()
-        with closing(make_sets(making, plan, executor, chunks)) as finished:
-            for key, table in finished:
-                tables[key] = table
-                flips = [row["status"] for row in table if row["level"] == FLIP]  # none without a model
-                progress(tally_of(flips) if flips else {row["place"] for row in table})
-        rows += [row for key in chunks for row in tables[key]]
-    return rows
+@dataclass(frozen=True)
+class _Making:
+    """An unfinished benchmark: everything that its sets have in common."""
+
+    resume: Resume
+    format: Format
+    batch: Batch  # all samples, rounded as the files round them
+    config: Mapping[str, Any]
+    options: BenchmarkOptions  # with every default filled in
+    attack: Attack
+    ladder: Ladder
+
+    def all_rows(self, executors: Mapping[str, Executor], progress: Progress) -> list[Row]:
+        """The rows of all sets, in order; the first set also writes the originals."""
+        rows, folder = list[Row](), self.resume.folder
+        for number, (name, executor) in enumerate(executors.items()):
+            plan = SetPlan(name, self.options, self.format.shape, self.ladder, self.batch.y, originals=number == 0)
+            chunks = {f"chunk-{number:03d}-{part.start:08d}": part for part in self.attack.chunks(len(self.batch))}
+            tables = {key: table for key in chunks if (table := self._finished(key)) is not None}
+            for table in tables.values():
+                progress(_tally(table))
+            todo = {key: part for key, part in chunks.items() if key not in tables}
+            work = executor.hand_out(_work, plan, self.attack if isinstance(executor, InProcess) else None)
+            with closing(each_chunk(self.batch, todo, work, self.resume.begin)) as finished:
+                for key, (table, content), _ in finished:
+                    write_config(folder, self.config)
+                    for file, data in content.items():
+                        (folder / file).parent.mkdir(parents=True, exist_ok=True)
+                        stored_files.write_atomically(folder / file, data)
+                    self.resume.record(key, "", table)
+                    tables[key] = table
+                    progress(_tally(table))
+            rows += [row for key in chunks for row in tables[key]]
+        return rows
+
+    def _finished(self, key: str) -> Rows | None:
+        """The rows of a finished chunk, unless one of its files was deleted."""
+        table: Rows | None = self.resume.recall(key, "")
+        if table is not None and not _has_files(self.resume.folder, table, self.format):
+            self.resume.drop(key)
+            return None
+        return table
+
+    def write_whole(self, reach: float, victims: Mapping[str, str], rows: Sequence[Row]) -> None:
+        """Write everything but the samples; the rows come last and mark the benchmark as complete.
+
+        `reach` is the end of the distance axis, `victims` are the fingerprints by the name of a set.
+        """
+        folder, form, attack, options = self.resume.folder, self.format, self.attack, self.options
+        changed = self._changed(rows)
+        if again := self.resume.interrupted:
+            give_notice(f"{again} chunks were interrupted, so their queries were paid twice")
+        if isinstance(form, Joined):
+            rows = join_levels(folder, rows, form)
+        else:
+            write_labels(folder, rows, form)
+        packed = {row["file"] for row in rows if row["file"]} if isinstance(form, Parquet) else ()
+        policy = PLACED if options.sets == FREE else attack.label or str(attack.policy)
+        manifest = Manifest(
+            shape=form.shape, storage=form.name, classes=self.batch.classes, goal=str(attack.goal), ladder=options.ladder,
+            outputs=int(changed[0]["outputs"] or len(self.batch.classes)), policy=policy, budget=attack.budget,
+            palette=tuple(map(spec_name, options.palette or ())), entries=attack.palette.names, patch=attack.grid.patch,
+            steps=options.steps, lead=options.lead, seed=attack.seed, victims=tuple(victims.items()), reach=reach,
+            versions=versions(attack.label), config=self.config, sets=options.sets, distances=self.ladder.distances,
+            containers={file: digest(folder / file, length=64) for file in sorted(packed)},
+            channels=attack.grid.channels, hash=rows_digest(rows),
+        )  # fmt: skip
+        stored_files.write_text(folder / CARD, card(Benchmark(folder, manifest, tuple(rows))))
+        stored_files.write_json(folder / MANIFEST, asdict(manifest))
+        stored_files.write_rows(folder / METADATA, rows, "")
+
+    def _changed(self, rows: Sequence[Row]) -> list[Row]:
+        """The rows of changed samples; there is no benchmark without one."""
+        changed = [row for row in rows if row["reached"] and row["victim"]]
+        if changed:
+            return changed
+        if self.options.sets == FREE:
+            raise NothingFlipped(f"no sample reaches a level of {self.options.ladder}: use stronger filters")
+        tried = sum(row["level"] == FLIP and row["status"] != Status.SKIPPED.value for row in rows)
+        held = f"none of {tried} attacked samples was flipped within {self.attack.budget} queries, so there is no benchmark"
+        raise NothingFlipped(f"{held}: raise the budget or use stronger filters", sum(map(queries_of, rows)))
 
 
-def _check_models(options: BenchmarkOptions, victims: Mapping[str, Victim]) -> None:
-    check_targets(options, victims)
-    check_names(victims)
-    for victim in victims.values():
-        need_classes(victim, "benchmark")
+def _tally(table: Rows) -> Any:
+    """What a chunk adds to the bar; a set without a model has no flips."""
+    flips = [row["status"] for row in table if row["level"] == FLIP]
+    return tally_of(flips) if flips else {row["place"] for row in table}
+
+
+def _work(victim: Victim | None, plan: SetPlan, attack: Attack | None) -> Work:
+    """Make the rows of a chunk and the content of its files; a worker builds the attack (None) from the options."""
+    order = (ORIGINAL, *plan.ladder.names)
+
+    def work(task: ChunkTask) -> tuple[Rows, dict[str, bytes]]:
+        assert task.chunk is not None  # the samples are in memory
+        recipe = attack or stored_attack(task.chunk, plan.format, plan.options)
+        filters = tuple(entry.filter.name for entry in recipe.palette.entries)
+        with TemporaryDirectory() as name:
+            files = SampleFiles(plan, Path(name), task.chunk, task.first, filters)
+            table = list(files.originals()) if plan.originals else []
+            table += place_chunk(files, recipe) if victim is None else search_chunk(files, recipe, victim)
+            table.sort(key=lambda row: (row["place"], order.index(row["level"])))
+            written = [path for path in files.folder.rglob("*") if path.is_file()]
+            return table, {path.relative_to(files.folder).as_posix(): path.read_bytes() for path in written}
+
+    return work
+
+
+def stored_attack(batch: Batch, form: Format, options: BenchmarkOptions) -> Attack:
+    """The declared attack with a bank rounded as the files round it, and a goal with a lead."""
+    refuse_pixels(options.palette, "a benchmark")
+    attack = options.build(batch)
+    if not errs(attack.goal) or batch.y.shape[1:]:
+        got = f"got goal {str(attack.goal)!r} and labels of shape {tuple(batch.y.shape)}"
+        raise OptionError(f"expected goal untargeted or targeted:CLASS and one label per sample for a benchmark, {got}")
+    own = attack.palette.rounded or (lambda x: x)
+    palette = replace(attack.palette, rounded=lambda x: form.stored(own(x)))
+    return replace(attack, palette=palette, goal=WithMargin(attack.goal, options.lead))
+
+
+def _is_whole(resume: Resume, form: Format) -> bool:
+    """Whether the benchmark is finished and none of its files was deleted since."""
+    if not resume.is_finished:
+        return False
+    check_files(resume.folder, MANIFEST, METADATA)
+    return _has_files(resume.folder, stored_files.read_rows(resume.folder / METADATA), form)
+
+
+def _has_files(folder: Path, rows: Sequence[Row], form: Format) -> bool:
+    """Whether every file of the rows exists; the file that a level was joined into stands for its parts."""
+    paths = {row["file"] for row in rows if row["file"]}
+    missing = [path for path in paths if not all(each.exists() for each in form.files(folder / path))]
+    wholes = {form.whole(path) if isinstance(form, Joined) else None for path in missing}
+    return all(whole is not None and (folder / whole).exists() for whole in wholes)
 
 
 def _executor(options: BenchmarkOptions, name: str, victim: Victim | None) -> Executor:
@@ -112,6 +235,13 @@ def _executor(options: BenchmarkOptions, name: str, victim: Victim | None) -> Ex
     if name not in options.models:
         raise OptionError(f"workers load models by name, but {name!r} is an object in memory: leave out the workers")
     return Workers.of(options, options.models[name], victim) or InProcess(victim)
+
+
+def _check_sets(options: BenchmarkOptions, victims: Mapping[str, Victim]) -> None:
+    check_targets(options, victims)
+    check_names(victims)
+    for victim in victims.values():
+        need_classes(victim, "benchmark")
 
 
 def check_targets(options: BenchmarkOptions, victims: Collection[str]) -> None:
@@ -128,21 +258,7 @@ def check_targets(options: BenchmarkOptions, victims: Collection[str]) -> None:
         raise OptionError("expected at least one model to make the benchmark against: name one, or pass sets='free'")
 
 
-def rows_at_most(options: BenchmarkOptions, samples: int) -> int:
-    """Maximum number of queries to each victim: up to the flip, and for every other level."""
-    assert options.budget is not None  # defaults are filled in
-    if options.sets == FREE:
-        return 0
-    return samples * (options.budget + len(parse_ladder(options.ladder).levels) * LadderSearch.most(options.steps))
-
-
-def planned_rows(options: BenchmarkOptions, victims: Collection[str], samples: int) -> dict[str, int]:
-    """Maximum number of queries to each victim by name."""
-    check_targets(options, victims)
-    return dict.fromkeys(victims, rows_at_most(options, samples))
-
-
-def check_names(victims: Mapping[str, Victim]) -> None:
+def check_names(victims: Collection[str]) -> None:
     """Refuse model names that cannot be folder names."""
     for name in victims:
         if (valid := file_name(name, (ORIGINALS, "results", PARTS, FREE))) != name:

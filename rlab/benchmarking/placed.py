@@ -11,23 +11,17 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from rlab.benchmarking.chunk import Rows, SampleFiles
 from rlab.benchmarking.config import Ladder
-from rlab.benchmarking.ladder_search import NEAR, fill_up, patch_costs, spent
-from rlab.benchmarking.sample_files import Rows, SampleFiles
+from rlab.benchmarking.ladder_search import NEAR, fill_up, patch_costs, spent, unit_span
 from rlab.core.attack import Attack
 from rlab.core.env import render
 from rlab.core.rng import sample_seeds, uniform
 from rlab.data.batch import Batch
-from rlab.filters.palette import bounded
 
 PLACED = "random placement"  # the policy of a set made without a model
 _REACH = 32  # samples that measure how far a palette reaches
 _SIXTHS = 6  # of the reach
-
-
-def unit_span(bounds: tuple[float, float]) -> float:
-    """One unit of L2 in the data's values."""
-    return bounds[1] - bounds[0] if bounded(bounds) else 1.0
 
 
 def palette_reach(attack: Attack, batch: Batch) -> float:
@@ -61,9 +55,9 @@ def placements(cost: Tensor, seeds: Tensor, distances: Sequence[float]) -> Itera
 
 def place_chunk(files: SampleFiles, attack: Attack) -> Rows:
     """The rows of one chunk of a set without a model, with their files; the plan's ladder holds distances."""
-    batch, levels = files.batch, files.plan.ladder.levels
+    batch, levels, rows = files.batch, files.plan.ladder.levels, Rows()
     bank, cost, seeds = _bank(attack, batch, files.first)
-    rows, every = list(files.originals()) if files.plan.originals else [], torch.arange(len(batch))
+    every = torch.arange(len(batch))
     for level, assignment in zip(levels, placements(cost, seeds, [level.target for level in levels]), strict=True):
         far = spent(cost, assignment).sqrt()
         at, x = far >= NEAR * level.target, render(bank, assignment, attack.grid)
@@ -72,4 +66,4 @@ def place_chunk(files: SampleFiles, attack: Attack) -> Rows:
         reasons = ["" if near else why for near, why in zip(at.tolist(), short, strict=True)]
         for seed, row in zip(seeds.tolist(), files.rows(level, every, assignment, x, reasons), strict=True):
             rows.append(row | {"policy": PLACED, "seed": seed})
-    return files.plan.ordered(rows)
+    return rows

@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from matplotlib.figure import Figure
 
+from rlab.benchmarking.chunk import COUNTS
 from rlab.benchmarking.config import FLIP
-from rlab.benchmarking.sample_files import COUNTS
 from rlab.present.chart import Chart, Curve
 from rlab.present.figures import draw_panels
 from rlab.present.inline import figure_address

@@ -8,7 +8,7 @@ import typer
 
 from rlab.cli.declared import Out, Wait, declared, out, run_folder, tell_data
 from rlab.cli.ending import Paged, Track, tell_page, tell_result, track, write_report
-from rlab.cli.plan import DryRun, tell_attack
+from rlab.cli.plan import DryRun, tell_options
 from rlab.cli.spoken import summary
 from rlab.present.table import plain, typed
 from rlab.results.result import AttackResult
@@ -31,7 +31,7 @@ def command(
     To resume a stopped run, repeat the command with the same --out.
     """
     if dry_run:
-        return tell_attack(options, folder)
+        return tell_options(options, options.data, [options.model], folder, attacks=1)
     given = {name: getattr(options, name) for name in SharedAttackOptions.model_fields}
     with run_folder(folder, "attack", wait) as folder:
         result = attack(options.model, options.data, out=folder, keep=options.keep, announce=tell_data, **given)

@@ -12,11 +12,11 @@ from rlab.auditing import AuditOptions, run_audit
 from rlab.auditing.load import load_audit
 from rlab.auditing.page import INTERVALS, requirements_table
 from rlab.auditing.results import StageRecord
-from rlab.auditing.stages import rows_at_most, stage_bars
+from rlab.auditing.stages import stage_bars
 from rlab.cli.declared import BatchSize, Device, Out, Wait, flag_of, gather, out, run_folder, tell_data
 from rlab.cli.ending import Track, track
 from rlab.cli.plan import DryRun, tell_plan
-from rlab.cli.spoken import spoken, summary
+from rlab.cli.spoken import querying, summary
 from rlab.present.table import plain, terminal
 from rlab.runs.sharing import WorkerOptions
 
@@ -34,7 +34,7 @@ class AuditFlags:
     cluster: Annotated[str | None, flag_of(WorkerOptions, "cluster")] = None
 
 
-@spoken
+@querying
 def command(
     file: Annotated[Path, typer.Argument(help="Audit file, YAML or TOML (see docs/audit.md)", show_default=False)],
     flags: AuditFlags,
@@ -53,7 +53,7 @@ def command(
     if dry_run:
         loaded = load_audit(options, folder or Path(), announce=tell_data)
         facts = {"stages": options.steps, "samples": len(loaded.batch), "requirements": len(options.requirements)}
-        return tell_plan(facts, rows_at_most(loaded), folder, [loaded.victim], loaded.batch.x)
+        return tell_plan(facts, folder)
     with run_folder(folder, "audit", wait) as folder, stage_bars() as progress:
         audit = run_audit(options, folder, tell=_tell, progress=progress, announce=tell_data)
     out.print(terminal(requirements_table(audit.record["requirements"])))

@@ -8,14 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-import torch
 import typer
 
 from rlab.benchmarking import check_requirements, parse_requirement
-from rlab.benchmarking.answers import count_rows
 from rlab.benchmarking.config import BenchmarkOptions, folder_name
 from rlab.benchmarking.folder import CARD, Benchmark
-from rlab.benchmarking.make import balanced, planned_rows
+from rlab.benchmarking.make import check_targets
 from rlab.benchmarking.report import DEFAULT, BenchmarkReport, open_report, save_report
 from rlab.benchmarking.requirements import Requirement
 from rlab.benchmarking.run import run_benchmark
@@ -37,20 +35,16 @@ from rlab.cli.declared import (
     tell_data,
 )
 from rlab.cli.help import Command, Group
-from rlab.cli.plan import TIMED, DryRun, tell_plan
-from rlab.cli.spoken import spoken, summary
+from rlab.cli.plan import DryRun, tell_options, tell_plan
+from rlab.cli.spoken import querying, summary
 from rlab.data.images import CIFAR10C
-from rlab.data.load import DataOptions
 from rlab.errors import OptionError
 from rlab.present.table import plain, terminal, typed
 from rlab.results.tables import QUERIES
-from rlab.runs.executor import place
-from rlab.runs.understood import Understood
 from rlab.storage.config import check, read_config
 from rlab.storage.names import file_name
 from rlab.verbs import benchmark
 from rlab.victims.options import ModelOptions
-from rlab.victims.resolve import load_model
 
 _HELP = "Make robustness benchmarks from your model and data, verify them, and grade models on them."
 app = typer.Typer(
@@ -124,7 +118,8 @@ def make(
             f"expected a model and data: rlab benchmark make MODEL DATA, or a --config file with '{missing}:'"
         )
     if dry_run:
-        return _plan_sets(options.model_copy(update=given), named, options.data, folder)
+        check_targets(options.model_copy(update=given), named)
+        return tell_options(options.model_copy(update=given), options.data, list(named.values()), folder)
     with run_folder(folder, "benchmark make", wait) as folder:
         made = benchmark(named or None, options.data, folder, announce=tell_data, **given)
     out.print(terminal(sets_table(made)))
@@ -139,24 +134,8 @@ def make(
     out.print(f"[dim]rlab benchmark verify {where} --trust; rlab benchmark run {where} --model MODEL[/dim]")
 
 
-def _plan_sets(
-    options: BenchmarkOptions, named: Mapping[str, ModelOptions], data: DataOptions, folder: Path | None
-) -> None:
-    batch = data.suited(several=False).load()
-    options, defaulted = options.filled(batch)
-    tell_data(Understood(batch, (), defaulted))
-    batch = balanced(batch, options.per_class, options.seed)
-    facts = {
-        "samples": len(batch), "budget": options.budget, "policy": str(options.policy), "ladder": options.ladder,
-        "sets": options.sets, "format": options.format, "seed": options.seed,
-    }  # fmt: skip
-    rows = planned_rows(options, named, len(batch))
-    victims = [load_model(place(options, model)[1], batch.bounds) for model in named.values()]
-    tell_plan(facts, rows, folder, victims, batch.x)
-
-
 @app.command(cls=Command)
-@spoken
+@querying
 def verify(
     folder: Annotated[Path, typer.Argument(help="Benchmark folder")],
     models: ModelFlags,
@@ -186,7 +165,7 @@ def verify(
 
 
 @app.command(cls=Command)
-@spoken
+@querying
 def run(
     folders: Annotated[list[Path], typer.Argument(help="Benchmark folders of one task")],
     models: ModelFlags,
@@ -211,12 +190,9 @@ def run(
     check_names(requirements, list(named), benchmarks)
     folder = folder or folders[0] / DEFAULT
     if dry_run:
-        total = sum(map(count_rows, benchmarks))
-        shape, victims = benchmarks[0].manifest.shape, load_victims(named, benchmarks[0])
-        x = torch.full((TIMED, shape.channels, *shape.size), max(shape.bounds[0], 0.0))
-        names = [each.name for each in benchmarks]
-        facts = {"benchmarks": names, "fresh": flags.fresh}
-        return tell_plan(facts, dict.fromkeys(victims, total), folder, list(victims.values()), x)
+        facts = {"samples": sum(len(each.originals()) for each in benchmarks), "fresh": flags.fresh}
+        names = {"benchmarks": [each.name for each in benchmarks], "models": list(load_victims(named, benchmarks[0]))}
+        return tell_plan(names | facts, folder)
     with ExitStack() as stack:
         for held in (*folders, folder):
             stack.enter_context(run_folder(held, "benchmark run", wait))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rlab.cli.declared import Out, Wait, declared, out, run_folder, tell_data
 from rlab.cli.ending import Paged, Track, tell_page, track, write_report
-from rlab.cli.plan import DryRun, tell_attack
+from rlab.cli.plan import DryRun, tell_options
 from rlab.cli.spoken import summary
 from rlab.comparison import ATTACKS, CompareOptions
 from rlab.comparison.comparison import RULES
@@ -25,7 +25,7 @@ def command(
 ) -> None:
     contenders = options.contenders()  # refuse unknown names before loading anything
     if dry_run:
-        return tell_attack(options, folder, list(contenders))
+        return tell_options(options, options.data, [options.model], folder, len(contenders))
     given = {name: getattr(options, name) for name in options.model_fields_set - set(_INPUTS)}
     with run_folder(folder, "compare", wait) as folder:
         comparison = compare(

@@ -69,7 +69,7 @@ MODEL = (
 )
 DATA = (
     "Image folder (with --labels labels.csv, or one sub-folder per class), .npz with x and y, .csv or .npy signals, WFDB "
-    "records, a folder of clips, images in .parquet or .tar shards, CIFAR-10 binary batches, or demo:digits, demo:ecg, demo:clips"
+    "records, a folder of clips, images in .parquet or .tar shards, or demo:digits, demo:ecg, demo:clips"
 )
 _ARGUMENTS = {"model": MODEL, "data": DATA}
 _SHORT = {"palette": "-p"}
@@ -114,7 +114,7 @@ def declared(
         rest = [p for p in own if not _is_argument(p)]
         run.__signature__ = inspect.Signature([*first, *generated, *rest])  # type: ignore[attr-defined]
         run.__name__, run.__doc__ = command.__name__, command.__doc__
-        return spoken(run)
+        return spoken(run, queries=not kind.model_fields.keys().isdisjoint(("model", "models")))
 
     return decorate
 

@@ -12,7 +12,7 @@ from rlab.cli.declared import Wait, check_out, out, run_folder
 from rlab.cli.ending import Paged, tell_page, write_report
 from rlab.core.defaults import POLICY
 from rlab.data.load import DataOptions
-from rlab.folders.reports import SCENES
+from rlab.folders.demo import SCENES
 from rlab.present.table import plain, terminal, typed
 from rlab.results.tables import MEDIANS, summary_table
 from rlab.runs.understood import say_nothing

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from rlab.cli.declared import Out, Wait, declared, out, run_folder, tell_data
-from rlab.cli.plan import DryRun, tell_plan
+from rlab.cli.plan import DryRun, tell_options
 from rlab.cli.spoken import summary
 from rlab.data.batch import Batch
 from rlab.explanation.explanation import PICTURED, Explanation
@@ -17,9 +17,6 @@ from rlab.explanation.method_comparison import AGAINST, RULES, MethodComparison
 from rlab.explanation.options import ExplainOptions, explain_declared
 from rlab.explanation.words import statements
 from rlab.present.table import plain, terminal
-from rlab.runs.understood import Understood
-from rlab.victims.resolve import load_model
-from rlab.victims.torch_module import TorchVictim
 
 
 @declared(ExplainOptions, without=("keep",))
@@ -46,7 +43,7 @@ def command(
     if label is not None:
         options = options.model_copy(update={"label": int(label) if label.isdecimal() else label})
     if dry_run:
-        return _plan(options, folder, compare)
+        return tell_options(options, options.data, [options.model], folder)
     with run_folder(folder, "explain", wait) as folder:
         explained = explain_declared(
             options, options.model, options.data, compare, out=folder, announce=tell_data, pictures=pictures,
@@ -59,16 +56,6 @@ def command(
             figures = {each.method: {"queries": each.mean_queries, "mask_share": each.mask_share} for each in explained}
             rows = sum(int(each.queries.sum()) for each in explained)
             summary(command="explain", out=folder, methods=figures, rows=rows, page=folder / REPORT)
-
-
-def _plan(options: ExplainOptions, folder: Path | None, compare: bool) -> None:
-    batch = options.data.load()
-    victim = load_model(options.model, batch.bounds)
-    tell_data(Understood(batch, (victim,)))
-    batch = options.with_masks(batch)
-    methods = options.methods(compare, isinstance(victim, TorchVictim))
-    facts = {"samples": len(batch), "methods": [m.name for m in methods], "scored": compare, "seed": options.seed}
-    tell_plan(facts, options.rows_at_most(methods, batch, compare), folder, [victim], batch.x)
 
 
 def _tell_scored(explanation: Explanation, batch: Batch) -> None:

@@ -10,7 +10,7 @@ import typer
 
 from rlab.cli.declared import Out, Section, Wait, declared, out, run_folder, tell_data
 from rlab.cli.ending import Track, track
-from rlab.cli.plan import DryRun, tell_plan
+from rlab.cli.plan import DryRun, tell_options
 from rlab.cli.spoken import summary
 from rlab.hardening.comparison import METHODS
 from rlab.hardening.declared import PAGE, HardeningJob
@@ -63,7 +63,7 @@ def command(
     --config file, training options go below 'harden:'. To resume a stopped run, repeat the command.
     """
     if dry_run:
-        return _plan(_load(options), comparison, folder)
+        return tell_options(options, options.data, [options.model], folder)
     with run_folder(folder, "harden", wait) as folder:
         job = _load(options)
         stopped = _compare(job, comparison, folder) if comparison.compare else _harden(job, onnx, folder)
@@ -110,12 +110,3 @@ def _harden(job: HardeningJob, onnx: bool, folder: Path) -> str:
         exported = hardened.export_onnx(folder / "hardened.onnx", tuple(job.train.x.shape[1:]))
         out.print(f"ONNX: [bold]{plain(exported)}[/bold]")
     return hardened.stopped
-
-
-def _plan(job: HardeningJob, comparison: ComparisonFlags, folder: Path | None) -> None:
-    rows = job.rows_at_most(comparison.names * comparison.seeds if comparison.compare else ())
-    facts = {
-        "samples": len(job.train), "test samples": len(job.test), "epochs": job.options.epochs,
-        "adversary": str(job.options.adversary), "seed": job.options.seed,
-    }  # fmt: skip
-    tell_plan(facts, rows, folder, [job.victim], job.train.x)

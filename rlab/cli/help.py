@@ -19,7 +19,7 @@ LEFT, WIDEST = 30, 110  # characters before a description, and of a whole line
 OWN = "Options"  # the group of options that only one command has
 GROUPS: dict[str, tuple[str, ...]] = {
     "Model": (
-        "model", "models", "device", "batch_size", "timeout", "rate", "price", "max_cost", "model_option", "words",
+        "model", "models", "device", "batch_size", "timeout", "rate", "price", "max_cost", "max_queries", "model_option", "words",
     ),
     "Data": ("data", "limit", "labels", "size", "test", "masks", "mask_values", "data_option", "test_option"),
     OWN: (),

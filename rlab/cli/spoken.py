@@ -8,7 +8,7 @@ import math
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, redirect_stdout
+from contextlib import ExitStack, contextmanager, nullcontext, redirect_stdout
 from contextvars import ContextVar
 from dataclasses import fields, is_dataclass
 from typing import Annotated, Any, TextIO
@@ -19,6 +19,7 @@ from rich.console import Console
 from rlab.errors import Notice
 from rlab.progress import silent
 from rlab.redact import redact
+from rlab.victims.limit import query_limit
 
 
 class _Console(Console):
@@ -40,6 +41,10 @@ _FLAGS = {
     "as_json": Annotated[bool, typer.Option("--json", help=_AS_JSON)],
     "quiet": Annotated[bool, typer.Option("--quiet", "-q", help=_QUIET)],
 }
+_LIMIT = Annotated[
+    int | None,
+    typer.Option("--max-queries", min=1, help="Stop before the models get more queries; repeat the command to go on"),
+]
 
 
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
@@ -63,12 +68,13 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-def spoken(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command --json and --quiet; it passes its results to `summary`."""
+def spoken(command: Callable[..., None], queries: bool = False) -> Callable[..., None]:
+    """Give a command --json and --quiet, and --max-queries if it queries models; it passes its results to `summary`."""
     command = grouped(command)
 
     def run(**words: Any) -> None:
-        with speaking(words.pop("as_json"), words.pop("quiet")):
+        most = words.pop("max_queries", None)
+        with speaking(words.pop("as_json"), words.pop("quiet")), query_limit(most) if most else nullcontext():
             command(**words)
 
     own = inspect.signature(command).parameters.values()
@@ -76,9 +82,16 @@ def spoken(command: Callable[..., None]) -> Callable[..., None]:
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=how)
         for name, how in _FLAGS.items()
     ]
+    if queries:
+        more.append(inspect.Parameter("max_queries", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_LIMIT))
     run.__signature__ = inspect.Signature([*own, *more])  # type: ignore[attr-defined]
     run.__name__, run.__doc__ = command.__name__, command.__doc__
     return run
+
+
+def querying(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command that queries models its common flags."""
+    return spoken(command, queries=True)
 
 
 @contextmanager

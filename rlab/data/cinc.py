@@ -1,7 +1,6 @@
 """WFDB records whose headers list diagnoses as SNOMED CT codes: the PhysioNet/CinC challenges 2020 and 2021, with CPSC 2018.
 
-https://doi.org/10.13026/f4ab-0814 (2020), https://doi.org/10.13026/34va-7q14 (2021). CPSC 2018 is also read as its authors
-published it, as MATLAB files beside a table.
+https://doi.org/10.13026/f4ab-0814 (2020), https://doi.org/10.13026/34va-7q14 (2021).
 """
 
 from __future__ import annotations
@@ -11,12 +10,11 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from rlab.data import wfdb_files
 from rlab.data.fields import DataFields
 from rlab.data.labels import class_names, read_cells
 from rlab.data.physionet import labelled_source, usable_labels
 from rlab.data.source import Loss, Source, broken, reads
-from rlab.data.wfdb_cache import read_ahead_of_time, read_recording
-from rlab.data.wfdb_files import MATLAB
 from rlab.data.wfdb_records import find_cuts
 from rlab.errors import MissingExtra, OptionError
 
@@ -25,10 +23,6 @@ _DIAGNOSES = re.compile(r"^#?\s*Dx:\s*(?P<codes>[0-9, ]+)\s*$", re.IGNORECASE | 
 _LARGEST = 2**20  # bytes of a header
 _, *_ROWS = read_cells(Path(__file__).parents[1] / "assets" / "snomed.csv")  # as both challenges name diagnoses
 SNOMED = {code: (name, abbreviation) for code, name, abbreviation in _ROWS}
-REFERENCE = "REFERENCE.csv"
-# the nine labels of CPSC 2018, as the challenge of 2020 translates them
-_CODES = "426783006 164889003 270492004 164909002 59118001 284470004 164884008 429622005 164931005"
-CPSC = {str(number): code for number, code in enumerate(_CODES.split(), 1)}
 
 
 def is_cinc2020(folder: Path) -> bool:
@@ -57,35 +51,17 @@ def cinc2020(source: DataFields) -> Source:
     return _diagnosed(source, *_codes([path for path in paths if _is_wanted(path, source)]))
 
 
-def is_cpsc2018(folder: Path) -> bool:
-    """Whether there is a table of labels, and MATLAB files without headers."""
-    return (folder / REFERENCE).is_file() and any(folder.rglob(f"*{MATLAB}")) and not any(folder.rglob("*.hea"))
-
-
-@reads("label_column", "classes", "multilabel", "rate", "window", "leads", "records", "scaling")
-def cpsc2018(source: DataFields) -> Source:
-    """Load signals (b, leads, t) in mV of the challenge as published (http://2018.icbeb.org/Challenge.html), like `cinc2020`.
-
-    REFERENCE.csv lists up to three of nine diagnoses for each MATLAB file, in the folder or below it.
-    """
-    table = {row[0]: row[1:] for row in read_cells(source.location / REFERENCE)}
-    paths = sorted(file.with_suffix("") for file in source.location.rglob(f"*{MATLAB}"))
-    codes = {path: [CPSC[cell] for cell in table.get(path.name, ()) if cell in CPSC] for path in paths}
-    return _diagnosed(source, {path: own for path, own in codes.items() if _is_wanted(path, source)}, [])
-
-
 def _is_wanted(path: Path, source: DataFields) -> bool:
     return source.records is None or path.name in source.records
 
 
 def _codes(paths: Sequence[Path]) -> tuple[dict[Path, list[str]], list[Loss]]:
     """The SNOMED CT codes of each record, and (name, reason) of those that cannot be read."""
-    read_ahead_of_time(paths)
     codes: dict[Path, list[str]] = {}
     left_out: list[Loss] = []
     for path in paths:
         try:
-            comments = read_recording(path).comments
+            comments = wfdb_files.read_header(path).comments
         except MissingExtra:
             raise
         except Exception as error:

@@ -1,4 +1,4 @@
-"""Load folders of images, with a table of labels or one folder per class, the binary version of CIFAR-10, and CIFAR-10-C."""
+"""Load folders of images, with a table of labels or one folder per class, and CIFAR-10-C."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import IO
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
@@ -19,18 +18,15 @@ from rlab.data.fields import UNIT, Channels, DataFields, Resizing, Size, check_r
 from rlab.data.files import files_below
 from rlab.data.fitting import fit, sides
 from rlab.data.labels import aims_of, labels_of
-from rlab.data.numpy_files import Array, open_npy, read_npy
+from rlab.data.numpy_files import open_npy, read_npy
 from rlab.data.source import Decoded, Pixels, Source, decode, own_files, reads
-from rlab.errors import DataError, InputError, OptionError
+from rlab.errors import DataError, InputError
 from rlab.predictions.kinds import Prediction
 from rlab.storage.config import Bounds
-from rlab.storage.outside import regular
 
 IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm")
-# Classes of CIFAR-10, and its records of one label byte and 3,072 pixel bytes.
+# Classes of CIFAR-10
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
-SHAPE, RECORD = (3, 32, 32), 1 + 3 * 32 * 32
-FILES = {"train": "data_batch_*.bin", "test": "test_batch.bin"}
 CIFAR10C, LABELS, LEVELS = "cifar10c:", "labels.npy", 5
 
 
@@ -128,33 +124,6 @@ def to_pixels(image: Image.Image) -> Pixels:
     return pixels[None] if pixels.ndim == 2 else np.moveaxis(pixels, -1, 0)
 
 
-@reads("split", "bounds")
-def cifar10(source: DataFields) -> Source:
-    """Load images (b, 3, 32, 32) from one .bin file or a folder of them; `split` is train or test (default: both).
-
-    https://www.cs.toronto.edu/~kriz/cifar.html
-    """
-    files = _files(source.location, source.split)
-    records = np.concatenate([read_records(file) for file in files])
-    ids = [f"{file.stem}:{i:05d}" for file in files for i in range(file.stat().st_size // RECORD)]
-    labels = torch.from_numpy(records[:, 0].astype(np.int64))
-    return _pixel_source(source, lambda rows: records[rows, 1:].reshape(-1, *SHAPE), labels, ids, files)
-
-
-def _pixel_source(
-    source: DataFields, pixels: Callable[[list[int]], Array], y: Tensor, ids: Sequence[str], files: Sequence[Path]
-) -> Source:
-    """Images (n, c, h, w) by row, with the classes of CIFAR-10, unless there are more."""
-    rows, bounds = source.take.rows(y), source.bounds or UNIT
-    facts = source.facts(CLASSES if int(y.max()) < len(CLASSES) else ())
-    facts |= {"numbered": False, "bounds": bounds, "eight_bit": finite(bounds)}
-
-    def read(wanted: Sequence[int]) -> Decoded:
-        return Decoded(to_float(pixels([rows[i] for i in wanted]), bounds), range(len(wanted)))
-
-    return Source(read, pixels([0]).shape[1:], y[rows], tuple(ids[i] for i in rows), tuple(files), **facts)
-
-
 @reads("bounds")
 def cifar10c(source: DataFields) -> Source:
     """Load the images of one kind and level, cifar10c:FOLDER/fog@3: each file of CIFAR-10-C has five levels after one another.
@@ -175,8 +144,16 @@ def cifar10c(source: DataFields) -> Source:
         wanted = f"the same labels {LEVELS} times and as many images (n, h, w, 3) of type uint8"
         raise DataError(f"expected {wanted}, got {got}: get the files of CIFAR-10-C again")
     y, first = torch.from_numpy(labels[:count].astype(np.int64)), (int(level) - 1) * count
-    ids, files = [f"{row:05d}" for row in range(count)], (Path(folder, LABELS), Path(folder, f"{kind}.npy"))
-    return _pixel_source(source, lambda rows: np.moveaxis(pixels[[first + row for row in rows]], -1, 1), y, ids, files)
+    rows, bounds = source.take.rows(y), source.bounds or UNIT
+    facts = source.facts(CLASSES if int(y.max()) < len(CLASSES) else ())
+    facts |= {"numbered": False, "bounds": bounds, "eight_bit": finite(bounds)}
+
+    def read(wanted: Sequence[int]) -> Decoded:
+        chosen = np.moveaxis(pixels[[first + rows[i] for i in wanted]], -1, 1)
+        return Decoded(to_float(chosen, bounds), range(len(wanted)))
+
+    ids, files = tuple(f"{row:05d}" for row in rows), (Path(folder, LABELS), Path(folder, f"{kind}.npy"))
+    return Source(read, (3, *pixels.shape[1:3]), y[rows], ids, files, **facts)
 
 
 def kinds_in(folder: Path) -> tuple[str, ...]:
@@ -190,40 +167,7 @@ def kinds_in(folder: Path) -> tuple[str, ...]:
     return kinds
 
 
-def read_records(path: Path) -> NDArray[np.uint8]:
-    """Read one .bin file into (n, 3073)."""
-    regular(path)
-    flat = np.fromfile(path, np.uint8)
-    if not len(flat) or len(flat) % RECORD:
-        size = f"expected records of {RECORD} bytes in {path.name!r}, got {len(flat)} bytes"
-        raise DataError(f"{size}: the file is incomplete or not the binary version of CIFAR-10")
-    records = flat.reshape(-1, RECORD)
-    if records[:, 0].max() >= len(CLASSES):
-        labels = f"expected labels in 0..9 in {path.name!r}, got {records[:, 0].max()}"
-        raise DataError(f"{labels}: the file is not the binary version of CIFAR-10")
-    return records
-
-
-def is_cifar(path: Path) -> bool:
-    """Whether the path is a binary file of CIFAR-10 or a folder with such files."""
-    return path.suffix == ".bin" or any(any(path.glob(pattern)) for pattern in FILES.values())
-
-
 def is_pickled_cifar(path: Path) -> bool:
     """Whether the path is the Python version of CIFAR-10, whose files are pickles without a suffix."""
     names = ("test_batch", *(f"data_batch_{i}" for i in range(1, 6)))
     return path.name in names or any((path / name).is_file() for name in names)
-
-
-def _files(path: Path, split: str | None) -> list[Path]:
-    if path.is_file():
-        if split is not None:
-            raise OptionError(f"{str(path)!r} is a single file: split works only for a folder")
-        return [path]
-    if split not in (None, *FILES):
-        raise OptionError(f"expected split train or test, got {split!r}")
-    patterns = FILES.values() if split is None else [FILES[split]]
-    files = [file for pattern in patterns for file in sorted(path.glob(pattern))]
-    if not files:
-        raise DataError(f"{str(path)!r} holds no {' or '.join(patterns)}: get the binary version of CIFAR-10")
-    return files

@@ -15,14 +15,14 @@ from rlab.data.annotated.maps import has_maps, maps
 from rlab.data.arrays import npy, npz
 from rlab.data.audio import SOUNDS, audio
 from rlab.data.batch import Batch, Kind, Samples
-from rlab.data.cinc import cinc2020, cpsc2018, is_cinc2020, is_cpsc2018
+from rlab.data.cinc import cinc2020, is_cinc2020
 from rlab.data.clips import VIDEOS, video_folder
 from rlab.data.csv_signals import csv_signals
 from rlab.data.embedded import DEMO as DEMO
 from rlab.data.embedded import demo
 from rlab.data.fields import DataFields
 from rlab.data.files import endings_below
-from rlab.data.images import CIFAR10C, IMAGES, cifar10, cifar10c, image_folder, is_cifar, is_pickled_cifar
+from rlab.data.images import CIFAR10C, IMAGES, cifar10c, image_folder, is_pickled_cifar
 from rlab.data.memory import READ, InMemory, in_memory
 from rlab.data.numpy_files import HELD as HELD
 from rlab.data.physionet import cinc2017, is_cinc2017, is_ptbxl, ptbxl
@@ -39,7 +39,7 @@ from rlab.storage.outside import regular, short
 _COMMON = ("path", "kind", "limit", "order", "shuffle", "seed", "stream")
 PICKLED = (".pkl", ".pickle", ".pt", ".pth", ".joblib")
 BY_ENDING: dict[str, Loader] = {
-    **{".npz": npz, ".npy": npy, ".bin": cifar10, ".parquet": parquet, ".tar": webdataset},
+    **{".npz": npz, ".npy": npy, ".parquet": parquet, ".tar": webdataset},
     **dict.fromkeys((".csv", ".tsv", ".txt"), csv_signals),
     **dict.fromkeys((".hea", ".dat"), wfdb_records),
 }
@@ -132,8 +132,7 @@ def find_loader(source: DataFields) -> Loader:
             return loader
     file = Path(path)
     if file.suffix.lower() in PICKLED or is_pickled_cifar(file):
-        advice = "save it as .npz with x and y (for CIFAR-10, get the binary version, whose files end in .bin)"
-        raise DataError(f"{path!r} is a pickle, which can run any code when loaded: {advice}")
+        raise DataError(f"{path!r} is a pickle, which can run any code when loaded: save it as .npz with x and y")
     if by_target := _by_target(source):
         return by_target
     if file.is_dir():
@@ -164,8 +163,7 @@ def _by_target(source: DataFields) -> Loader | None:
 
 def _folder_loader(folder: Path, kind: Kind | None) -> Loader:
     """The loader for the contents of the folder."""
-    sets = ((is_cifar, cifar10), (is_ptbxl, ptbxl), (is_cinc2017, cinc2017), (is_cpsc2018, cpsc2018))
-    for recognised, loader in sets:
+    for recognised, loader in ((is_ptbxl, ptbxl), (is_cinc2017, cinc2017)):
         if recognised(folder):
             return loader
     endings = endings_below(folder)
@@ -183,7 +181,7 @@ def _folder_loader(folder: Path, kind: Kind | None) -> Loader:
     if kind is not None and kind not in kinds:
         raise DataError(f"the folder {str(folder)!r} holds no {kind} files: expected {', '.join(BY_KIND[kind][0])}")
     if not kinds:
-        kinds_read = "images, clips, sounds, volumes, WFDB records or CIFAR-10 batches"
+        kinds_read = "images, clips, sounds, volumes or WFDB records"
         raise DataError(f"the folder {str(folder)!r} holds no {kinds_read}: check the path")
     if kind is None and len(kinds) > 1:
         advice = f"pass kind, one of {', '.join(kinds)}"

@@ -1,10 +1,7 @@
-"""Read the files of one record as they are: digital values, gains, annotations and comments of WFDB files, and the MATLAB files of
-CPSC 2018 as its authors published them, with a structure ECG that holds sex, age and data."""
+"""Read the WFDB files of one record as they are: digital values, gains, annotations and comments."""
 
 from __future__ import annotations
 
-import struct
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,9 +23,6 @@ GAP = -32768  # the 16-bit value of a gap
 _FLAC, _PACKED = ("508", "516", "524"), 1000  # compressed formats, and how many values a byte may hold in them
 _LARGEST = 2**20  # bytes of a header
 TWELVE = ("I", "II", "III", "aVR", "aVL", "aVF", "V1", "V2", "V3", "V4", "V5", "V6")  # the standard leads
-MATLAB, CPSC_RATE = ".mat", 500.0  # Hz
-_LARGEST_MATLAB = 2**26  # bytes of a file, and of what it unpacks to: an hour of twelve leads
-_HEADER, _COMPRESSED = 128, 15  # bytes before the first element, and the type of a compressed one
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +33,6 @@ class Recording:
     leads: tuple[str, ...]
     units: tuple[str, ...]
     rate: float  # Hz
-    comments: tuple[str, ...]
     symbols: str  # (beats,) a character for each annotation
     annotated: bool  # there is an annotation file
     digital: NDArray[np.int16] | Floats  # (time, leads); in 16 bits GAP is a gap, in floats NaN is
@@ -76,45 +69,74 @@ class Recording:
         return out[list(rows)]
 
 
-def signal_files(path: Path) -> list[str]:
-    """Names of the files of signals, from the header's lines; none if it cannot be read."""
-    header = path.with_name(path.name + ".hea")
-    try:
-        lines = header.read_text("latin-1").splitlines() if header.stat().st_size <= _LARGEST else []
-    except OSError:
-        return []
-    signals = [line.split() for line in lines if line.strip() and not line.startswith("#")][1:]
-    return sorted({Path(parts[0]).name for parts in signals})
+@dataclass(frozen=True)
+class Header:
+    """A header file, lead by lead."""
+
+    leads: tuple[str, ...]
+    units: tuple[str, ...]
+    rate: float  # Hz
+    length: int
+    comments: tuple[str, ...]
+    files: tuple[str, ...]
+    formats: tuple[str, ...]
+    gain: Floats
+    zero: Floats
+    offset: int  # bytes before the first value
+    plain: bool  # 16-bit values in one file, one of each lead after the other
 
 
-def read_files(path: Path) -> Recording:
+def read_header(path: Path) -> Header:
+    """The header of the record at `path`, without suffix; wfdb.rdheader takes twenty times as long."""
+    load_wfdb()
+    from wfdb.io.header import parse_header_content, rx_record, rx_signal
+
+    file = path.with_name(path.name + ".hea")
+    if _size_of(file) > _LARGEST:
+        raise ValueError(f"its header has more than {_LARGEST:,} bytes")
+    lines, comments = parse_header_content(file.read_text("ascii", "ignore"))
+    record, signals = rx_record.match(lines[0]) if lines else None, [rx_signal.match(line) for line in lines[1:]]
+    if record is None or record["n_seg"] or None in signals or not int(record["sig_len"] or 0):
+        raise ValueError("the header lists no signals")
+    leads = [signal.groupdict() for signal in signals]
+    files, formats = (tuple(lead[name] for lead in leads) for name in ("file_name", "fmt"))
+    alone = all(lead["samps_per_frame"] in ("", "1") and not int(lead["skew"] or 0) for lead in leads)
+    return Header(
+        leads=tuple(lead["sig_name"] for lead in leads),
+        units=tuple(lead["units"] or "mV" for lead in leads),
+        rate=float(record["fs"] or 250),
+        length=int(record["sig_len"]),
+        comments=tuple(comment.strip(" \t#") for comment in comments),
+        files=files,
+        formats=formats,
+        gain=np.array([float(lead["adc_gain"] or 0) or 200.0 for lead in leads]),
+        zero=np.array([float(lead["baseline"] or lead["adc_zero"] or 0) for lead in leads]),
+        offset=int(leads[0]["byte_offset"] or 0) if leads else 0,
+        plain=alone and len(set(files)) == 1 and set(formats) == {"16"},
+    )
+
+
+def read_recording(path: Path) -> Recording:
     """Read header, annotations and signals of the record at `path`, without suffix."""
-    wfdb = load_wfdb()
-    _size_of(path.with_name(path.name + ".hea"))
-    header = wfdb.rdheader(str(path))
-    if not getattr(header, "sig_name", None) or not header.sig_len:
+    header = read_header(path)
+    if not all(header.leads):
         raise ValueError("the header lists no signals")
     check_claims(path, header)
     annotated = path.with_name(path.name + ".atr").is_file()
-    notes = wfdb.rdann(str(path), "atr") if annotated else None
-    frames, skews = header.samps_per_frame or [1], header.skew or [0]
-    one_file = len(set(header.file_name)) == 1 and {*frames} <= {None, 1} and not any(skews)
-    plain = set(header.fmt) == {"16"} and one_file  # 16-bit values, one of each lead after the other
-    digital = _read_plain(path, header) if plain else _read_any(path, header)
-    exact = digital.dtype == np.int16
-    at_ends, at_one = find_stuck(digital, float(header.fs))
-    names = (f"{path.name}.hea", *((f"{path.name}.atr",) if annotated else ()), *sorted(set(header.file_name)))
+    notes = load_wfdb().rdann(str(path), "atr") if annotated else None
+    digital = _read_plain(path, header) if header.plain else _read_any(path, header)
+    exact, ones = digital.dtype == np.int16, np.ones(len(header.leads))
+    at_ends, at_one = find_stuck(digital, header.rate)
     return Recording(
-        files=names,
-        leads=tuple(header.sig_name),
-        units=tuple(header.units),
-        rate=float(header.fs),
-        comments=tuple(header.comments or ()),
+        files=(f"{path.name}.hea", *((f"{path.name}.atr",) if annotated else ()), *sorted(set(header.files))),
+        leads=header.leads,
+        units=header.units,
+        rate=header.rate,
         symbols="" if notes is None else "".join(symbol[:1] or " " for symbol in notes.symbol),
         annotated=annotated,
         digital=digital,
-        gain=np.array(header.adc_gain if exact else [1.0] * digital.shape[1], np.float64),
-        zero=np.array(header.baseline if exact else [0.0] * digital.shape[1], np.float64),
+        gain=header.gain if exact else ones,
+        zero=header.zero if exact else 0 * ones,
         at=np.array([] if notes is None else notes.sample, np.int64),
         at_ends=at_ends,
         at_one=at_one,
@@ -138,39 +160,37 @@ def _runs(flags: Flags, least: int) -> Runs:
     return np.stack([leads[long], starts[long], stops[long]], 1).astype(np.int64)
 
 
-def _read_plain(path: Path, header: Any) -> NDArray[np.int16]:
-    leads, offset = len(header.sig_name), (header.byte_offset or [0])[0] or 0
-    file = path.with_name(header.file_name[0])
-    values: NDArray[np.int16] = np.fromfile(file, "<i2", header.sig_len * leads, offset=offset).astype(np.int16)
-    if len(values) < header.sig_len * leads:
-        raise ValueError(f"{file.name} holds {len(values) // leads} of {header.sig_len} values per lead")
-    return values.reshape(-1, leads)
+def _read_plain(path: Path, header: Header) -> NDArray[np.int16]:
+    count, file = len(header.leads), path.with_name(header.files[0])
+    values: NDArray[np.int16] = np.fromfile(file, "<i2", header.length * count, offset=header.offset).astype(np.int16)
+    if len(values) < header.length * count:
+        raise ValueError(f"{file.name} holds {len(values) // count} of {header.length} values per lead")
+    return values.reshape(-1, count)
 
 
-def _read_any(path: Path, header: Any) -> NDArray[np.int16] | Floats:
+def _read_any(path: Path, header: Header) -> NDArray[np.int16] | Floats:
     """Physical values as wfdb reads them, in 16 bits where that is exact."""
     values: Floats = np.asarray(load_wfdb().rdrecord(str(path)).p_signal, np.float64)
-    gain, zero = np.array(header.adc_gain, np.float64), np.array(header.baseline, np.float64)
     with np.errstate(invalid="ignore"):
-        digital = np.rint(np.where(np.isnan(values), GAP, values * gain + zero))
+        digital = np.rint(np.where(np.isnan(values), GAP, values * header.gain + header.zero))
     if not (np.abs(digital) <= -GAP).all() or (digital == -GAP).any():
         return values
     small = digital.astype(np.int16)
-    back = np.where(small == GAP, np.nan, (small - zero) / gain)
+    back = np.where(small == GAP, np.nan, (small - header.zero) / header.gain)
     return small if np.array_equal(back, values, equal_nan=True) else values
 
 
-def check_claims(path: Path, header: Any) -> None:
+def check_claims(path: Path, header: Header) -> None:
     """Raise an error if the header declares more values than its files hold, files elsewhere, or an implausible rate."""
-    for name, form in zip(header.file_name, header.fmt, strict=True):
+    for name, form in zip(header.files, header.formats, strict=True):
         if Path(name).name != name:
             raise ValueError(f"its header names the file {short(name)}, which is in another folder")
         values = _size_of(path.with_name(name)) * (_PACKED if form in _FLAC else 1)
-        if header.sig_len * header.file_name.count(name) > values:
-            raise ValueError(f"its header declares {header.sig_len} values per lead, but {name} is too short for them")
-    if not SLOWEST <= float(header.fs) <= FASTEST:
-        raise ValueError(f"its rate is {float(header.fs):g} Hz, expected {SLOWEST:g} to {FASTEST:g}")
-    check_room(2, (len(header.sig_name), header.sig_len))
+        if header.length * header.files.count(name) > values:
+            raise ValueError(f"its header declares {header.length} values per lead, but {name} is too short for them")
+    if not SLOWEST <= header.rate <= FASTEST:
+        raise ValueError(f"its rate is {header.rate:g} Hz, expected {SLOWEST:g} to {FASTEST:g}")
+    check_room(2, (len(header.leads), header.length))
 
 
 def _size_of(path: Path) -> int:
@@ -182,45 +202,3 @@ def _size_of(path: Path) -> int:
 
 def load_wfdb() -> Any:
     return optional("wfdb", MissingExtra("wfdb", "ecg"))
-
-
-def read_matlab(path: Path) -> Recording:
-    """The record at `path`, without suffix: twelve leads (12, time) in mV at 500 Hz."""
-    file = path.with_name(path.name + MATLAB)
-    values = np.ascontiguousarray(_data(file).T)
-    at_ends, at_one = find_stuck(values, CPSC_RATE)
-    none, ones = np.zeros(0, np.int64), np.ones(len(TWELVE))
-    return Recording(
-        files=(file.name,), leads=TWELVE, units=("mV",) * len(TWELVE), rate=CPSC_RATE, comments=(), symbols="", annotated=False,
-        digital=values, gain=ones, zero=0 * ones, at=none, at_ends=at_ends, at_one=at_one,
-    )  # fmt: skip
-
-
-def _data(file: Path) -> Floats:
-    """ECG.data (12, time) of the file."""
-    from scipy.io import loadmat
-
-    _check_size(file)
-    held = loadmat(file, variable_names=["ECG"]).get("ECG")
-    fields: Any = None if held is None else held.dtype.names
-    if not fields or "data" not in fields or held.size != 1:
-        raise ValueError(f"{file.name} holds no structure ECG with data")
-    data = np.asarray(held["data"].flat[0])
-    if data.ndim != 2 or len(data) != len(TWELVE) or not data.shape[1] or data.dtype.kind not in "fiu":
-        raise ValueError(f"expected ECG.data of 12 rows of numbers, got shape {data.shape} of {data.dtype}")
-    return data.astype(np.float64)
-
-
-def _check_size(file: Path) -> None:
-    """Refuse a file whose compressed parts would unpack to more than any record holds."""
-    if (size := _size_of(file)) > _LARGEST_MATLAB:
-        raise ValueError(f"{file.name} has {size / 2**20:.0f} MiB, expected at most {_LARGEST_MATLAB / 2**20:.0f}")
-    raw, at, total = file.read_bytes(), _HEADER, 0
-    order = ">" if raw[126:128] == b"MI" else "<"
-    while at + 8 <= len(raw):
-        kind, length = struct.unpack(f"{order}II", raw[at : at + 8])
-        if kind == _COMPRESSED:
-            total += len(zlib.decompressobj().decompress(raw[at + 8 : at + 8 + length], _LARGEST_MATLAB + 1))
-        at += 8 + length
-        if total > _LARGEST_MATLAB:
-            raise ValueError(f"{file.name} unpacks to more than {_LARGEST_MATLAB / 2**20:.0f} MiB")

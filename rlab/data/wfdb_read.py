@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from rlab.data.fields import Scaling, check_room
 from rlab.data.source import Loss, broken, first_loss
-from rlab.data.wfdb_cache import read_ahead_of_time, read_recording
-from rlab.data.wfdb_files import TWELVE, Flags, Floats, Recording
+from rlab.data.wfdb_files import TWELVE, Flags, Floats, Recording, read_recording
 from rlab.errors import DataError, InputError, MissingExtra, OptionError
 from rlab.progress import PATIENCE, bar
 
@@ -63,7 +62,6 @@ def read_headers(paths: Sequence[Path], rate: float | None, annotated: bool) -> 
     """The readable records, and (name, reason) of the others."""
     records: list[Record] = []
     left_out: list[Loss] = []
-    read_ahead_of_time(paths)
     room = HELD
     with bar(len(paths), "reading headers", unit="records", patience=PATIENCE) as progress:
         for path in paths:

@@ -131,7 +131,7 @@ class Explanation(Rows, Result):
         if self.inputs is None:
             return blocks_html([Text(f"Maps by the method {self.method}; the inputs were not kept.")], self._numbers())
         cell, count = uuid4().hex[:8], min(SAMPLES, len(self))  # ids of several cells must differ
-        blocks: list[Block] = [Text(f"What decides, by the method {self.method}."), *legend(self.batch)]
+        blocks: list[Block] = [Text(f"What decides, by the method {self.method}."), *legend()]
         for row in range(count):
             blocks += sample_viewers({self.method: self}, self.batch, row, 2 * count, cell=cell)
         if self.waves is not None:

@@ -170,7 +170,7 @@ class MethodComparison(Result):
         middle = self.middle_table()
         blocks += [self.table(intervals=True), Text(RULES, quiet=True)]
         blocks += [middle, Text(AGAINST, quiet=True)] if middle else []
-        blocks += legend(self.batch)
+        blocks += legend()
         explanations = {name: method.explanation for name, method in self.judged.items()}
         dice = {name: method.scores["dice"] for name, method in self.judged.items() if "dice" in method.scores}
         for row in samples:

@@ -27,7 +27,6 @@ from rlab.present.colours import scaled, to_colours, value_range
 from rlab.present.inline import figure_image, to_image
 from rlab.present.style import DPI, INK, STYLE, new_figure, tidy
 from rlab.present.waves import waves
-from rlab.results.plots.moving import LONGEST, SHORTEST, SLOW
 from rlab.results.plots.signal import draw_boxes
 from rlab.results.viewers.heat import BAND, FULL, OVER, SIGNED, Heat, Mask, Shown, mixed
 from rlab.storage.files import replacing
@@ -208,14 +207,9 @@ def draw_maps(explained: Mapping[str, Explanation], batch: Batch, rows: Sequence
 
 
 def save_overlays(explanation: Explanation, batch: Batch, folder: Path, limit: int) -> None:
-    """Write a PNG for each of the first samples, and a GIF if the samples are clips."""
+    """Write a PNG for each of the first samples."""
     folder.mkdir(parents=True, exist_ok=True)
     for row in range(min(limit, len(batch))):
         stem = f"{row:03d}_{file_name(Path(batch.ids[row]).stem)}_{file_name(explanation.method)}"
         with replacing(folder / f"{stem}.png") as file:
             picture(explanation, batch, row).save(file, "PNG")
-        if batch.kind == "video":
-            first, *rest = _frames(shown_of(batch, row), Overlay.of(explanation, batch, row), range(batch.size[0]))
-            wait = int(np.clip(1000 / (batch.rate or SLOW), SHORTEST, LONGEST))
-            with replacing(folder / f"{stem}.gif") as file:
-                first.save(file, "GIF", save_all=True, append_images=rest, duration=wait, loop=0)

@@ -11,8 +11,6 @@ from rlab.explanation.pictures import Overlay, is_clinical, picture, shown_of
 from rlab.present.page import Block, Folded, Gallery, Picture, Section, Text, Viewers
 from rlab.present.table import Share, Table
 from rlab.present.viewer import Viewer
-from rlab.results.plots.moving import can_encode
-from rlab.results.viewers import NO_FILM
 from rlab.results.viewers.heat import heat_stage
 from rlab.results.viewers.pixels import small_address
 from rlab.stats import Estimate
@@ -35,7 +33,6 @@ REGIONS = (
     "that of the region alone if the model has several reasons. Regions whose first interval includes no change are left out."
 )
 COLUMNS = 6  # maximum per row
-FILMS = 24  # maximum per page; with more maps of clips, none moves
 
 
 def sample_viewers(
@@ -50,10 +47,10 @@ def sample_viewers(
 
     `among` is the number of maps on the page; `cell` is a prefix for ids in a notebook cell.
     """
-    moving, input_ = among <= FILMS and not cell, shown_of(batch, row)
+    input_ = shown_of(batch, row)
     overs = {name: Overlay.of(explanation, batch, row) for name, explanation in explanations.items()}
-    stages = {"input": heat_stage(input_, None, 1, moving=False)}
-    stages |= {name: heat_stage(input_, over, among, moving) for name, over in overs.items()}
+    stages = {"input": heat_stage(input_, None, 1, still=True)}
+    stages |= {name: heat_stage(input_, over, among, bool(cell)) for name, over in overs.items()}
     shown = [
         Viewer(f"{cell}map-{row}-{number}", name, "", "", (notes or {}).get(name, ""), (), stage)
         for number, (name, stage) in enumerate(stages.items())
@@ -71,10 +68,9 @@ def sample_viewers(
     return [Text(f"{batch.ids[row]}: {facts}."), Gallery(sheets), Folded("Every lead in full length", [viewers])]
 
 
-def legend(batch: Batch) -> list[Block]:
-    """How to read the maps, and why clips do not move if they cannot be encoded."""
-    still = batch.kind == "video" and not can_encode()
-    return [Text(LEGEND), *([Text(NO_FILM, quiet=True)] if still else [])]
+def legend() -> list[Block]:
+    """How to read the maps."""
+    return [Text(LEGEND)]
 
 
 def maps_sections(
@@ -95,7 +91,7 @@ def maps_sections(
     shown: list[Block] = []
     if batch is not None:
         fitting = {name: each for name, each in explained.items() if each.maps[0].shape == batch.x[0, 0].shape}
-        shown += legend(batch) if fitting else []
+        shown += legend() if fitting else []
         for row in range(min([len(batch), *map(len, fitting.values())]) if fitting else 0):
             shown += sample_viewers(fitting, batch, row, len(batch) * len(fitting))
     sections = [*([Section("Samples", shown)] if shown else []), Section("Methods", tables)]

@@ -70,9 +70,9 @@ VERBS = (
         "compare", (SAMPLES, CURVES), page="rlab.comparison.comparison:comparison_page", record=f"{_OLDER}:compare",
         figures=f"{_PAGES}:compare_figures",
     ),
-    Verb("learn", ("simulator.safetensors",), page=f"{_PAGES}:simulator"),
-    Verb("demo", tuple(f"{name}/{SAMPLES}" for name in ("ecg", "digits", "clips")), page=f"{_PAGES}:demo"),
-    Verb("train", ("log.jsonl",), page="rlab.training.page:training_page", record=f"{_OLDER}:train"),
+    Verb("learn", ("simulator.safetensors",), "rlab.learning.report:Learned"),
+    Verb("demo", tuple(f"{name}/{SAMPLES}" for name in ("ecg", "digits", "clips")), "rlab.folders.demo:Demo"),
+    Verb("train", ("log.jsonl",), "rlab.training.page:Training"),
     Verb(
         "harden --compare", ("comparison.json",), page="rlab.hardening.comparison:stored_comparison_page",
         record=f"{_OLDER}:harden_compare",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,9 +24,6 @@ from rlab.results.data import WITHIN
 from rlab.results.metrics import anytime_series, attack_metrics, compared_sections
 from rlab.results.result import AttackResult
 from rlab.storage import files
-from rlab.storage.outside import read_text
-from rlab.training.page import LOG as TRAINED
-from rlab.training.page import read_card, trained_files
 
 
 @dataclass(frozen=True)
@@ -103,15 +99,6 @@ def harden_compare(run: Path) -> OlderReport:
     }
     methods = list(dict.fromkeys(row["method"] for row in rows))
     return OlderReport(flat_settings({"seeds": stored["seeds"], "methods": methods}), figures)
-
-
-def train(run: Path) -> OlderReport:
-    lines = [_numbers(json.loads(line)) for line in read_text(run / TRAINED).splitlines()]
-    last = {name: value for line in lines for name, value in line.items()}
-    settings: dict[str, str] = {}
-    for path in trained_files(run):
-        settings |= flat_settings(read_card(path)[1].get("config", {}))
-    return OlderReport(settings, last, [*enumerate(lines)])
 
 
 def _numbers(row: Mapping[str, Any]) -> dict[str, float]:

@@ -13,19 +13,11 @@ from rlab.benchmarking.folder import Benchmark
 from rlab.benchmarking.report import DEFAULT, REPORT, read_report
 from rlab.comparison.comparison import Comparison
 from rlab.data.batch import Samples
-from rlab.data.kinds import kind_of
 from rlab.data.load import DataOptions
 from rlab.errors import give_notice
 from rlab.folders.kinds import finished_kind
-from rlab.learning.simulator import read_simulator
-from rlab.present.page import Block, Facts, Number, Page, Section, Text, write_page
-from rlab.present.table import Cells, Share, Table
-from rlab.results.page import easiest, summary_blocks
-from rlab.results.plots.sample import Sample
+from rlab.present.page import Page, write_page
 from rlab.results.plots.save import save_vector
-from rlab.results.result import AttackResult
-from rlab.results.tables import MEDIANS, summary_table
-from rlab.results.viewers import make_viewer, shelf
 from rlab.storage.config import check, read_config
 from rlab.storage.files import refuse_existing
 from rlab.storage.ledger import reading
@@ -34,12 +26,6 @@ from rlab.storage.names import CONFIG
 
 PAGE = "report.html"
 MOST_FIGURES = 24
-SCENES = {
-    "ecg": ("signal: ECG beats, two leads", "simulated"),
-    "digits": ("image: handwritten digits", "real, from scikit-learn"),
-    "clips": ("video: moving digits", "real digits, simulated motion"),
-}  # title and origin of the data, by the name of the run's folder
-_SHOWN = 3  # samples of each run of the demo
 
 
 @dataclass(frozen=True)
@@ -102,42 +88,3 @@ def benchmark_run(folder: Path, options: PageOptions) -> Page:
 
 def compare_figures(folder: Path, options: PageOptions) -> dict[str, Callable[[], Figure]]:
     return {"curves": Comparison.load(folder).plot}
-
-
-def simulator(folder: Path, options: PageOptions) -> Page:
-    """The page of `rlab learn`: how well the students agree with the model, and what they learned from."""
-    card = read_simulator(folder).card
-    pairs = zip(card.students, card.agreements, strict=True)
-    rows: list[Cells] = [[about.architecture, about.width, Share(share, 1)] for about, share in pairs]
-    students = Table(["student", "width", "agreement"], rows)
-    facts = {
-        "inputs": " × ".join(map(str, card.shape)),
-        "classes": f"{card.classes}{', several per sample' if card.multilabel else ''}",
-        "answers": f"{card.clean:,} about clean inputs, {card.distorted:,} about distorted ones",
-        "from": ", ".join(card.origins),
-        "kept aside": f"{card.aside:,} answers",
-        "seed": str(card.seed),
-        "made by": f"rlab {card.version}",
-    }
-    numbers = [Number("agreement of the mean", Share(card.agreement, 1)), Number("queries", card.queries)]
-    lead = f"{len(card.students)} students of a model agree with it on {card.agreement:.1%} of inputs kept aside."
-    return Page(f"Simulator {folder.name}", [Section("Students", [students, Facts(facts)])], lead=lead, numbers=numbers)
-
-
-def demo(folder: Path, options: PageOptions) -> Page:
-    """The page of `rlab demo`: its three runs, one below the other."""
-    results = {name: AttackResult.load(folder / name) for name in SCENES}
-    titles = {SCENES[name][0]: result for name, result in results.items()}
-    first = Section("All three", [summary_table(titles), Text(MEDIANS, quiet=True)])
-    sections = [Section(SCENES[name][0], _scene(name, result)) for name, result in results.items()]
-    flipped = sum(int(result.succeeded.sum()) for result in results.values())
-    attacked = sum(int(result.attacked.sum()) for result in results.values())
-    lead = f"{flipped} of {attacked} samples were flipped, and every flip was verified from its stored file."
-    return Page("The smallest changes that make three models wrong", [first, *sections], lead=lead)
-
-
-def _scene(name: str, result: AttackResult) -> list[Block]:
-    rows = easiest(result, _SHOWN)
-    viewers = [make_viewer(Sample.of(result, i), f"{name}-{i}", len(rows)) for i in rows]
-    told = f"{result.sentence}. The data are {SCENES[name][1]}."
-    return [Text(told), *shelf(viewers, kind_of(result.setting.size)), *summary_blocks(result)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import matplotlib
@@ -14,8 +14,9 @@ from matplotlib.ticker import NullFormatter, NullLocator
 
 from rlab.present.chart import Chart
 from rlab.present.inline import opened
-from rlab.present.page import Bars, Picture
-from rlab.present.style import HUES, INK, STYLE, WIDE, headed_figure, list_below, plain, tidy
+from rlab.present.page import Bars, Beside, Block, Charts, Gallery, Page, Picture
+from rlab.present.style import HUES, INK, STYLE, WIDE, flow, headed_figure, list_below, plain, tidy
+from rlab.present.table import text
 
 _COLOURS = (INK, *HUES[:5])  # yellow lines are too pale on white
 _DASHES = ("-", "--", ":", "-.")
@@ -42,6 +43,27 @@ def draw_panels(lines: Sequence[str], rows: Sequence[Sequence[Chart | Bars | Pic
                     _draw_picture(ax, panel)
         list_below(figure, [Line2D([], [], label=plain(name, 40), **_look(number)) for name, number in names.items()])
         return figure
+
+
+def draw_page(page: Page) -> Figure:
+    """The charts, bars and pictures of a page as one figure, below its title, lead and key figures."""
+    key = [f"{each.name}: {text(each.value)}{each.unit}" for each in page.numbers]
+    lines = [plain(page.title, 80), *flow([plain(each, 200) for each in (page.lead, *key) if each], WIDE - 0.25)]
+    rows = [row for section in page.sections for block in section.blocks for row in _panels(block)]
+    return draw_panels(lines, rows)
+
+
+def _panels(block: Block) -> Iterator[Sequence[Chart | Bars | Picture]]:
+    """The rows of panels in a block."""
+    match block:
+        case Charts(charts=charts):
+            yield from (charts[at : at + 2] for at in range(0, len(charts), 2))
+        case Bars():
+            yield [block]
+        case Gallery(pictures=pictures, columns=columns):
+            yield from (pictures[at : at + columns] for at in range(0, len(pictures), columns))
+        case Beside(blocks=blocks):
+            yield from (row for each in blocks for row in _panels(each))
 
 
 def _look(number: int) -> dict[str, Any]:

@@ -50,9 +50,11 @@ class Report(ABC):
     def view(self, samples: int = 24, folder: Path | None = None) -> Page:
         """The page; `folder` is where the report lies, if it is stored, and `samples` limits how many of them are shown."""
 
-    @abstractmethod
     def plot(self) -> Figure:
-        """Draw the result; notebooks show the figure, `savefig` writes it."""
+        """Draw the charts and pictures of the page; notebooks show the figure, `savefig` writes it."""
+        from rlab.present.figures import draw_page
+
+        return draw_page(self.view())
 
     def metrics(self) -> Mapping[str, Metric]:
         """Named figures, for trackers, comparisons of runs and the requirements of audits."""

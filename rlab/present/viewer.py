@@ -87,13 +87,12 @@ class Sheet:
 
 @dataclass(frozen=True)
 class Timeline:
-    """A clip: a film of both versions, one above the other, and the distorted patches per frame."""
+    """A clip, whose pictures hold several frames one below the other, and the distorted patches per frame."""
 
-    film: str
-    frames: int
-    rate: float
+    frames: Sequence[int]  # in the pictures
+    length: int  # of the clip, in frames
     bars: Sequence[tuple[str, str]]  # colour and path, in units of frames and hundredths of the height
-    poster: int  # the first frame to show
+    poster: int  # the position in `frames` to show first
 
 
 @dataclass(frozen=True)

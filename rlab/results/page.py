@@ -166,8 +166,8 @@ def gallery_blocks(result: ResultData, rows: list[int]) -> list[Block]:
 def result_html(result: ResultData) -> str:
     """A result as the output of a notebook cell: the sentence, the five figures, the anytime curve and three samples."""
     own, rows = uuid4().hex[:8], choose(result, SAMPLES)  # ids of several cells must differ
-    viewers = [make_viewer(Sample.of(result, i), f"cell-{own}-{i}", SAMPLES, moving=False) for i in rows]
-    shown = shelf(viewers, kind_of(result.setting.size), moving=False) if viewers else []
+    viewers = [make_viewer(Sample.of(result, i), f"cell-{own}-{i}", SAMPLES, still=True) for i in rows]
+    shown = shelf(viewers, kind_of(result.setting.size)) if viewers else []
     charts = attack_charts({"": result})
     blocks = [Text(f"{run_sentence(result)}."), *([Charts(charts)] if charts else []), *shown]
     return blocks_html(blocks, key_numbers(result))

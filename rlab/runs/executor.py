@@ -21,6 +21,7 @@ from rlab.runs.pool import hand_out
 from rlab.runs.sharing import WorkerOptions
 from rlab.victims.base import Victim
 from rlab.victims.http import HttpVictim
+from rlab.victims.limit import is_limited
 from rlab.victims.options import ModelOptions
 from rlab.victims.resolve import load_model
 
@@ -54,6 +55,10 @@ class InProcess:
 
 def place(options: WorkerOptions, model: ModelOptions) -> tuple[ModelOptions, ModelOptions]:
     """Return the model with the workers' device, and as this process loads it: it has no device of a cluster."""
+    if options.shared and is_limited():
+        raise OptionError(
+            "a limit of queries holds in one process: leave out workers, devices and cluster, or the limit"
+        )
     if options.devices and model.device is not None:
         raise OptionError("got both a device and devices: leave out one of the two")
     if options.devices:

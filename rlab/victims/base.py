@@ -20,6 +20,7 @@ from rlab.predictions.kinds import Prediction
 from rlab.victims.answers import LABELS, Score, check_reading, ranked_classes, read_answer, recognise, scored, to_scores
 from rlab.victims.answers import Outputs as Outputs
 from rlab.victims.failures import first_line, out_of_memory
+from rlab.victims.limit import spend
 from rlab.victims.meter import PHASES as PHASES
 from rlab.victims.meter import STORED as STORED
 from rlab.victims.meter import Charge, Request, Unanswered
@@ -249,7 +250,9 @@ class Victim(ABC):
             torch.set_default_dtype(dtype)  # the model may have changed it
 
     def _count(self, rows: Tensor, times: int = 1, reached: bool = True, *, phase: str, charge: Charge | None) -> None:
-        self.rows[phase] += times * len(rows) * reached
+        if reached:
+            spend(times * len(rows), phase)
+            self.rows[phase] += times * len(rows)
         if charge is not None:
             charge.add(rows, times)
 

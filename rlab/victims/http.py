@@ -36,6 +36,7 @@ from rlab.victims.base import Victim
 from rlab.victims.bill import AnswerCache, Bill, per_query, per_second
 from rlab.victims.callables import as_array
 from rlab.victims.exchange import Answer, Clients, Flow, certificates, httpx_package, read
+from rlab.victims.limit import LimitReached
 from rlab.victims.metadata import described, is_described
 from rlab.victims.meter import Charge, NoScores, Request, Unanswered
 from rlab.victims.template import Sent, Template, Writer
@@ -149,7 +150,7 @@ class HttpVictim(Victim):
         After as many failures in a row as there may be concurrent requests, the remaining ones are left unsent.
         """
         waiting, on_their_way, missed = deque(requests), dict[threading.Thread, tuple[Request, float]](), 0
-        ended, refused = Results(), dict[int, Exception]()
+        ended, refused = Results(), dict[int, BaseException]()
         try:
             while waiting or on_their_way:
                 room = waiting and len(on_their_way) < int(self._flow.limit)
@@ -157,11 +158,11 @@ class HttpVictim(Victim):
                     request = waiting.popleft()
                     try:
                         self.bill.check(len(request.rows) + sum(len(other.rows) for other, _ in on_their_way.values()))
-                    except InputError as error:
+                        count(request.rows)
+                    except (InputError, LimitReached) as error:
                         refused[int(request.every[0])] = error
                         waiting.clear()
                         continue
-                    count(request.rows)
                     request.sent += 1
                     thread = threading.Thread(target=self._work, args=(request.part(x), ended), daemon=True)
                     on_their_way[thread] = request, self._flow.sent()

@@ -22,6 +22,7 @@ class ModelOptions(Options):
     )
     weights: str | None = Field(None, description="file with weights for the named model")
     factory: str | None = Field(None, description="module:function that builds the model of a weights file")
+    trust: bool = Field(False, description="load a .pt2 or TorchScript file, which can run code (default: no)")
     mean: Channels | None = Field(None, description="mean of each channel in the data's range (default: none)")
     std: Channels | None = Field(None, description="standard deviation of each channel (default: none)")
     bounds: Bounds | None = Field(

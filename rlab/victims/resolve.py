@@ -17,9 +17,8 @@ from rlab.victims.callables import CallableVictim, SklearnVictim, is_regressor
 from rlab.victims.grpc import SCHEME, GrpcVictim
 from rlab.victims.http import HttpVictim
 from rlab.victims.options import ModelOptions
-from rlab.victims.programs import is_torchscript, load_exported, load_torchscript
+from rlab.victims.programs import is_torchscript, load_program
 from rlab.victims.runtimes import (
-    CoreMLVictim,
     KerasVictim,
     OnnxVictim,
     OpenVinoVictim,
@@ -33,8 +32,8 @@ from rlab.victims.weights import AROUND, HUBS, PICKLES, PROMPT, TORCH_FILES, cla
 from rlab.victims.zoo import demo_victim
 
 FORMS = (
-    "module:function, timm:NAME, torchvision:NAME, hf:NAME, clip:NAME, a .onnx, .tflite, .xml (OpenVINO), .pt2, TorchScript or "
-    ".mlpackage file, a .safetensors file with a factory, http(s)://address, kserve://host:8080/MODEL or another protocol, "
+    "module:function, timm:NAME, torchvision:NAME, hf:NAME, clip:NAME, a .onnx, .tflite, .xml (OpenVINO), .pt2 or TorchScript "
+    "file, a .safetensors file with a factory, http(s)://address, kserve://host:8080/MODEL or another protocol, "
     "or demo:digits"
 )
 _UNIT = (0.0, 1.0)
@@ -161,17 +160,18 @@ def _from_graph(kind: Callable[..., Victim], *more: str) -> Callable[[ModelOptio
 
 
 def _from_program(options: ModelOptions) -> Victim:
-    load, file = load_exported if options.name.lower().endswith(".pt2") else load_torchscript, Path(options.name)
-    return TorchVictim(load(file), **_only(options, *_TORCH))
+    arguments = _only(options, "trust", *_TORCH)
+    return TorchVictim(load_program(Path(options.name), arguments.pop("trust", False)), **arguments)
 
 
 def _from_state_dict(options: ModelOptions) -> Victim:
-    arguments, file = _only(options, "factory", *_TORCH), Path(options.name)
+    file = Path(options.name)
     if not file.is_file():
         raise ModelError(f"no such file: {file}")
-    factory = arguments.pop("factory", None)
-    if factory is None and is_torchscript(file):
+    if options.factory is None and is_torchscript(file):
         return _from_program(options)
+    arguments = _only(options, "factory", *_TORCH)
+    factory = arguments.pop("factory", None)
     if factory is None:
         advice = "pass the function that builds the model, factory='module:function'"
         raise ModelError(f"{file} contains only weights: {advice}")
@@ -204,7 +204,6 @@ _SUFFIXES: dict[str, Callable[[ModelOptions], Victim]] = {
     ".onnx": _from_onnx,
     ".xml": _from_graph(OpenVinoVictim, "device"),
     ".tflite": _from_graph(TfliteVictim),
-    **dict.fromkeys((".mlpackage", ".mlmodel"), _from_graph(CoreMLVictim)),
     **dict.fromkeys((".pt2", ".ts", ".torchscript"), _from_program),
     **dict.fromkeys((".safetensors", *TORCH_FILES), _from_state_dict),
 }

@@ -1,8 +1,7 @@
-"""Files of ONNX Runtime, TFLite, OpenVINO and Core ML, and Keras models in memory."""
+"""Files of ONNX Runtime, TFLite and OpenVINO, and Keras models in memory."""
 
 from __future__ import annotations
 
-import platform
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -182,33 +181,6 @@ class OpenVinoVictim(GraphVictim):
 
 def _openvino_name(port: Any, number: int) -> str:
     return min(port.get_names(), default=str(number))
-
-
-@final
-@named_keywords
-class CoreMLVictim(GraphVictim):
-    """`path` is an .mlpackage or .mlmodel with an array as input, run by Core ML on macOS."""
-
-    kind = "Core ML model"
-
-    def __init__(self, path: str | Path, **common: Unpack[Prepared]) -> None:
-        if platform.system() != "Darwin":
-            raise ModelError(f"{path} runs on macOS only: export the model to ONNX, and run that")
-        self.path = _existing(path)
-        self.model = optional("coremltools", MissingExtra("coremltools", "coreml")).models.MLModel(str(path))
-        about = self.model.get_spec().description
-        source = _only(self.kind, about.input, [each.name for each in about.input])
-        if not source.type.HasField("multiArrayType"):
-            raise ModelError(f"expected {path} to take an array, got a picture: convert it with TensorType(...)")
-        shape = tuple(int(side) for side in source.type.multiArrayType.shape)
-        super().__init__(Port(source.name, shape), [Port(each.name) for each in about.output], **common)
-
-    def _infer(self, array: Array) -> Sequence[Array]:
-        answer = self.model.predict({self.source.name: array})
-        return [answer[port.name] for port in self.ports]
-
-    def contents(self) -> Iterator[object]:
-        yield from sorted(file for file in (self.path, *self.path.rglob("*")) if file.is_file())
 
 
 @final

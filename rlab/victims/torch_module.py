@@ -19,6 +19,7 @@ from rlab.guard import time_limit
 from rlab.storage.config import named_keywords
 from rlab.victims.base import Common, Victim
 from rlab.victims.failures import first_line
+from rlab.victims.limit import spend
 
 Channels = float | Sequence[float]  # one number for all channels, or one per channel
 
@@ -135,6 +136,7 @@ class TorchVictim(Victim):
 
     def outputs_in_graph(self, x: Tensor, phase: str) -> Tensor:
         """The model's own outputs (b, k), with gradients if enabled; rows are counted like all others."""
+        spend(len(x), phase)
         self.rows[phase] += len(x)
         with self._sentences(x), time_limit(self.timeout), self._precision():
             own = arrange(x.clone(), self.normalise, self.layout).to(self.dtype)  # the model may modify it

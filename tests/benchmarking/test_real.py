@@ -9,10 +9,10 @@ import torch
 from PIL import Image
 from safetensors.torch import load_file
 
+from benchmarks.victims.residual import cifar_resnet
 from rlab.benchmarking import make_benchmark, verify_benchmark
 from rlab.data.load import load
 from rlab.victims import TorchVictim
-from rlab.victims.zoo import cifar_resnet
 
 pytestmark = pytest.mark.real
 

@@ -16,7 +16,7 @@ from benchmarks.data import CLIP_FRAMES, CLIP_SIZE
 from benchmarks.victims import train_clips
 from benchmarks.victims.clips import CLIP_MEAN, CLIP_STD, clip_victim
 from rlab.data.load import load
-from rlab.results.plots.moving import encode
+from tests.data.clip_files import encode
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ import pytest
 
 import rlab
 from rlab.filters import FAMILIES
-from rlab.folders.reports import SCENES
+from rlab.folders.demo import SCENES
 from rlab.results.result import AttackResult
 from tests.command import rlab_command
 

@@ -70,7 +70,7 @@ def test_model_and_data_are_arguments_with_flags_of_their_own() -> None:
     flags = flags_of(RunOptions)
     assert set(flags) == {
         *AttackOptions.model_fields, *DATA_FLAGS, "device", "batch_size", "timeout", "model", "data", "config",
-        "rate", "price", "max_cost",
+        "rate", "price", "max_cost", "max_queries",
         "model_option", "data_option", "as_json", "quiet", "keep",
     }  # fmt: skip
     for name in DATA_FLAGS:

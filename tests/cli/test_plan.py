@@ -1,4 +1,4 @@
-"""--dry-run: nothing is written, hardly anything is asked, and what it tells is not exceeded by the command itself."""
+"""--dry-run, which neither queries nor writes, and --max-queries, which no command exceeds."""
 
 from __future__ import annotations
 
@@ -13,25 +13,31 @@ import pytest
 import yaml
 from torch import Tensor
 
-from rlab.cli.plan import TIMED
-from rlab.explanation.run import METHODS, parse_method
+import rlab
+from rlab.errors import OptionError
+from rlab.results.result import AttackResult
 from rlab.victims.torch_module import TorchVictim
-from tests.auditing.cases import declared, undrawn
-from tests.command import rlab_command
-from tests.explanation.test_methods import SIZE, SMALL, case
+from tests.auditing.cases import declared
+from tests.command import Said, rlab_command
+from tests.helpers import assert_same
 
 DIGITS = ["demo:digits", "demo:digits", "--limit", 3]
-ATTACK = [*DIGITS, "--budget", 20]
+SMALL = [*DIGITS, "--budget", 20]
+ATTACK = ["attack", *SMALL, "--policy", "random", "--chunk", 1, "--no-page"]
 MAKE = ["benchmark", "make", *DIGITS, "--patch", 2, "--ladder", "times:1.5", "--steps", 5, "--budget", 60]
-EXPLAIN = ["explain", *DIGITS, "--compare", "--steps", 4, "--pictures", 0]
-EXPLAIN += ["--method", "occlusion,gradcam,rise(masks=20)"]
+EXPLAIN = ["explain", *DIGITS, "--compare", "--steps", 4, "--pictures", 0, "--method", "occlusion,rise(masks=20)"]
 HARDEN = ["harden", *DIGITS[:2], "--limit", 20, "--budget", 12, "--epochs", 1, "--adversary-budget", 4]
 AUDIT = ["audit", "audit.yaml"]
+DOCTOR = ["doctor", *DIGITS]
+CORRUPT = ["corrupt", *DIGITS, "--kinds", "fog"]
+COMPARE = ["compare", *SMALL, "--policies", "random,square"]
+LEARN = ["learn", "demo:digits", "demo:digits", "--queries", 200]
 
 
 @pytest.fixture(autouse=True)
 def _inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    Path("audit.yaml").write_text(yaml.safe_dump(declared()))
 
 
 @contextmanager
@@ -47,92 +53,79 @@ def counted() -> Iterator[list[int]]:
         yield asked
 
 
-def plan_of(*words: Any) -> dict[str, Any]:
-    """What the object of a dry run says, which asks no more than it takes to time a model and writes nothing."""
+@pytest.mark.parametrize(
+    ("words", "rows"),
+    [
+        (ATTACK, 3 * 20),
+        (COMPARE, 2 * 3 * 20),
+        (["compare", *SMALL, "--policies", "random", "--attacks", "foolbox:blur"], 2 * 3 * 20),
+        (MAKE, None),
+        (EXPLAIN, None),
+        (HARDEN, None),
+        (AUDIT, None),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)
+def test_a_dry_run_neither_queries_nor_writes(words: list[Any], rows: int | None) -> None:
     before = sorted(Path().rglob("*"))
     with counted() as asked:
         said = rlab_command(*words, "--out", "run", "--dry-run", "--json", "-q")
     assert said.code == 0, said.err
-    assert sum(asked) <= 1 + TIMED
+    assert not asked
     assert sorted(Path().rglob("*")) == before
-    plan: dict[str, Any] = json.loads(said.out)
-    assert plan["dry_run"] is True
-    assert plan["out"] == "run"
-    assert plan["seconds_at_most"] > 0
-    assert plan["rows_at_most"] == sum(rows for rows in plan["rows"].values() if rows is not None)
-    return plan
+    plan = json.loads(said.out)
+    assert (plan["dry_run"], plan["out"], plan["rows_at_most"]) == (True, "run", rows)
+    assert plan["samples"] > 0
 
 
-def rows_of(*words: Any) -> int:
-    """What the command itself says that it asked."""
-    said = rlab_command(*words, "--out", "run", "--json", "-q")
-    assert said.code in (0, 1), said.err
-    rows = json.loads(said.out)["rows"]
-    return rows if isinstance(rows, int) else sum(rows.values())
+def limited(words: list[Any], most: int) -> tuple[Said, int]:
+    """What a command says that may send this many queries, and how many it sent."""
+    out = [] if words is DOCTOR else ["--out", "run"]
+    with counted() as asked:
+        said = rlab_command(*words, *out, "--max-queries", most)
+    return said, sum(asked)
 
 
 @pytest.mark.parametrize(
-    ("words", "rows"),
-    [
-        (["attack", *ATTACK], 3 * 20),
-        (["compare", *ATTACK, "--policies", "random,square"], 2 * 3 * 20),
-        (["compare", *ATTACK, "--policies", "random", "--attacks", "foolbox:blur"], 2 * 3 * 20),
-    ],
+    "words", [ATTACK, COMPARE, MAKE, EXPLAIN, DOCTOR, CORRUPT, LEARN, AUDIT], ids=lambda words: str(words[0])
 )
-def test_attacks_take_their_budget_at_most(words: list[Any], rows: int) -> None:
-    plan = plan_of(*words)
-    assert (plan["rows_at_most"], plan["budget"]) == (rows, 20)
+def test_no_command_sends_more_queries_than_it_may(words: list[Any]) -> None:
+    said, sent = limited(words, 7)
+    assert sent <= 7
+    assert said.code == 2, said.out
+    assert said.err.splitlines()[-1].startswith("error: ")
+    assert "limit of 7 queries is reached" in said.err.splitlines()[-1]
 
 
-def test_a_function_is_not_asked() -> None:
-    Path("my_paid.py").write_text(
-        "def model():\n    def ask(x):\n        raise RuntimeError('asked')\n    return ask\n"
-    )
-    said = rlab_command("attack", "my_paid:model", *ATTACK[1:], "--dry-run", "--json", "-q")
+def test_the_same_command_goes_on_with_a_larger_limit() -> None:
+    assert rlab_command(*ATTACK, "--out", "whole").code == 0
+    whole, most = AttackResult.load("whole"), 0
+    sent = 0
+    for most in (25, 25, 1000):
+        said, more = limited(ATTACK, most)
+        assert more <= most
+        sent += more
     assert said.code == 0, said.err
-    assert json.loads(said.out)["seconds_at_most"] is None
+    assert_same(AttackResult.load("run"), whole)
+    assert sent <= int(whole.queries.sum()) + 2  # the first question of a resumed run checks the model
 
 
-def test_a_benchmark_is_made_and_run_within_what_was_told() -> None:
-    plan = plan_of(*MAKE)
-    assert 3 < rows_of(*MAKE) <= plan["rows_at_most"] <= 3 * (60 + 5 + 11)
-    Path("run").rename("bench")
-    words = ["benchmark", "run", "bench", "--model", "net=demo:digits"]
-    plan = plan_of(*words)
-    assert 3 < rows_of(*words) <= plan["rows_at_most"]
+def test_the_limit_in_python_holds_for_every_model_inside() -> None:
+    x = rlab.load("demo:digits", limit=3).x
+
+    def ask(most: int) -> None:
+        with rlab.query_limit(most):
+            for _ in range(4):
+                rlab.demo_victim("digits")(x)
+
+    ask(12)
+    with pytest.raises(OptionError, match="limit of 10 queries is reached after 9"):
+        ask(10)
+    with pytest.raises(OptionError, match="at least 1"):
+        ask(0)
 
 
-def test_explanations_stay_within_what_was_told() -> None:
-    plan = plan_of(*EXPLAIN)
-    assert set(plan["rows"]) == {"occlusion", "gradcam", "rise"}
-    assert 3 < rows_of(*EXPLAIN) <= plan["rows_at_most"]
-
-
-@pytest.mark.parametrize("name", sorted({*METHODS} - {"waves"}))  # which explains ECGs only, in its own tests
-def test_a_method_asks_no_more_than_it_says(name: str) -> None:
-    method = SMALL.get(name) or parse_method(name)
-    told = method.most(SIZE[2])
-    assert (told is None) == (name in ("ablationcam", "scorecam"))
-    if told is not None:
-        victim, batch = case(2)[:2]
-        assert int(method(victim, batch).queries.max()) <= told
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("adversary", ["random", "gradient"])
-def test_a_hardening_stays_within_what_was_told(adversary: str) -> None:
-    words = [*HARDEN, "--adversary", adversary]
-    plan = plan_of(*words)
-    assert 20 < rows_of(*words) <= plan["rows_at_most"]
-
-
-@pytest.mark.slow
-def test_an_audit_stays_within_what_was_told() -> None:
-    harden = {"data": {"path": "demo:digits", "split": "train", "limit": 20}, "epochs": 1}
-    Path("audit.yaml").write_text(yaml.safe_dump(declared(harden=harden)))
-    plan = plan_of(*AUDIT)
-    with undrawn():
-        rows = rows_of(*AUDIT)
-    doctor = json.loads(Path("run/doctor/doctor.json").read_text())["queries"]
-    assert 20 < rows - doctor <= plan["rows_at_most"]
-    assert plan["rows"]["doctor"] is None
+def test_a_limit_is_no_affair_of_workers() -> None:
+    said = rlab_command(*ATTACK, "--workers", 2, "--max-queries", 9, "--out", "run")
+    assert (said.code, said.err.count("\n")) == (2, 1)
+    assert not Path("run").exists()

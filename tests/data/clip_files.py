@@ -9,6 +9,7 @@ from typing import Any
 
 import av
 import numpy as np
+from numpy.typing import NDArray
 
 
 def write(
@@ -36,6 +37,16 @@ def write(
             container.mux(stream.encode(frame))
         container.mux(stream.encode())
     return path
+
+
+def encode(frames: NDArray[np.uint8], rate: int, path: Path, crf: int, preset: str) -> None:
+    """Write frames (t, h, w, 3) of even sides as H.264; a lower `crf` is better quality."""
+    with av.open(str(path), "w") as container:
+        stream: Any = container.add_stream("libx264", rate=rate, options={"crf": str(crf), "preset": preset})
+        stream.pix_fmt, stream.height, stream.width = "yuv420p", *frames.shape[1:3]
+        for frame in frames:
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(frame, format="rgb24")))
+        container.mux(stream.encode())
 
 
 def write_counted(path: Path, frames: int = 20, height: int = 32) -> Path:

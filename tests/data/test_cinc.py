@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 import wfdb
+from scipy.io import savemat
 
 from rlab.data.cinc import SNOMED
 from rlab.data.load import load
@@ -77,3 +79,13 @@ def test_an_unknown_column(folder: Path):
 
 def test_codes_and_names_are_unique():
     assert len({name for name, _ in SNOMED.values()}) == len({short for _, short in SNOMED.values()}) == len(SNOMED)
+
+
+def test_matlab_files_beside_headers(tmp_path: Path):
+    values = np.rint(np.random.default_rng(0).normal(0, 300, (12, 5600))).astype(np.int16)
+    savemat(tmp_path / "A0001.mat", {"val": values}, format="4")
+    lines = [f"A0001.mat 16+24 1000/mV 16 0 {row[0]} 0 0 {lead}" for row, lead in zip(values, TWELVE, strict=True)]
+    (tmp_path / "A0001.hea").write_text("\n".join(["A0001 12 500 5600", *lines, "#Dx: 59118001"]) + "\n")
+    batch = load(tmp_path)
+    assert batch.classes == ("right bundle branch block",)
+    assert torch.allclose(batch.x[0], torch.from_numpy(values[:, :5000] / 1000).float())

@@ -10,7 +10,6 @@ import pytest
 import torch
 from PIL import Image
 
-from rlab.data.images import CLASSES
 from rlab.data.load import load
 from rlab.errors import DataError, InputError, OptionError
 
@@ -133,34 +132,11 @@ def test_a_size_makes_images_alike(tmp_path):
     assert load(tmp_path, size=5).x.shape == (2, 3, 5, 5)
 
 
-def write_records(path, labels):
-    records = DRAW.integers(0, 256, (len(labels), 3073), np.uint8)
-    records[:, 0] = labels
-    records.tofile(path)
-    return torch.from_numpy(records[:, 1:].reshape(-1, 3, 32, 32).astype(np.float32)) / 255
-
-
-def test_cifar_batches(tmp_path):
-    second = write_records(tmp_path / "data_batch_2.bin", [4, 5])
-    first = write_records(tmp_path / "data_batch_1.bin", [9])
-    test = write_records(tmp_path / "test_batch.bin", [0, 7, 3])
-    batch = load(tmp_path, split="train")
-    assert torch.equal(batch.x, torch.cat([first, second]))
-    assert (batch.y.tolist(), batch.classes) == ([9, 4, 5], CLASSES)
-    assert batch.ids == ("data_batch_1:00000", "data_batch_2:00000", "data_batch_2:00001")
-    assert torch.equal(load(tmp_path, split="test", limit=2, order="first").x, test[:2])
-    assert torch.equal(load(tmp_path / "test_batch.bin").x, test)
-    assert len(load(tmp_path)) == 6
-
-
 def test_the_pickled_version_is_refused(tmp_path):
     (tmp_path / "data_batch_1").write_bytes(pickle.dumps({b"data": [1]}))
     for path in (tmp_path, tmp_path / "data_batch_1"):
         with pytest.raises(DataError):
             load(path)
-
-
-SPLIT = "is a single file: split works only for a folder"
 
 
 @pytest.mark.parametrize(
@@ -172,11 +148,6 @@ SPLIT = "is a single file: split works only for a folder"
         ({"k/a.png": 6, "k/b.png": b"\x89PNG", "k/c.jpg": b"?"}, "", {}, DataError, "2 of 3 images .* 'k/b.png'"),
         ({"a.png": 6, "b.png": 6}, "", {}, DataError, "2 files in .* have no label, first 'a.png': pass labels"),
         ({"a.png": 6, "b.png": 6, "labels.csv": b"a.png,dog"}, "", {}, DataError, "no row for 1 of 2 samples"),
-        ({"test_batch.bin": [1]}, "", {"split": "val"}, OptionError, "expected split train or test, got 'val'"),
-        ({"test_batch.bin": [1]}, "", {"split": "train"}, DataError, "holds no data_batch"),
-        ({"test_batch.bin": [1]}, "test_batch.bin", {"split": "test"}, OptionError, SPLIT),
-        ({"test_batch.bin": bytes(3000)}, "", {}, DataError, "got 3000 bytes"),
-        ({"test_batch.bin": [1, 77]}, "", {}, DataError, r"expected labels in 0\.\.9 in 'test_batch.bin', got 77"),
     ],
 )
 def test_errors(
@@ -185,8 +156,6 @@ def test_errors(
     for name, content in contents.items():
         if isinstance(content, int):
             write(tmp_path / name, content)
-        elif isinstance(content, list):
-            write_records(tmp_path / name, content)
         else:
             (tmp_path / name).write_bytes(content)
     with pytest.raises(error, match=sentence):

@@ -58,7 +58,7 @@ PICKLE = "is a pickle, .* save it as .npz with x and y"
         ("demo:ecg", {"limit": 0}, InputError, "'limit' .*is not valid: .* got 0"),
         ("demo:ecg", {"frames": 8}, OptionError, "the option 'frames' does not apply to 'demo:ecg'"),
         ("none.npz", {}, InputError, "there is no file or folder .*: check the path"),
-        ("empty", {}, DataError, "holds no images, clips, sounds, volumes, WFDB records or CIFAR-10 batches"),
+        ("empty", {}, DataError, "holds no images, clips, sounds, volumes or WFDB records"),
         ("empty", {"kind": "video"}, DataError, "holds no video files: expected .avi, .mp4"),
         *[(name, {}, DataError, PICKLE) for name in ("a.pkl", "a.pt", "a.PTH", "a.joblib")],
         ("a.xyz", {}, DataError, "cannot tell what .* expected a folder or a file ending in .npz"),

@@ -13,6 +13,7 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
+from benchmarks.victims.residual import cifar_resnet
 from rlab.data.batch import Batch
 from rlab.diagnosis import Diagnosis, Severity, examine
 from rlab.diagnosis.inputs import inverse
@@ -22,7 +23,6 @@ from rlab.errors import InputError
 from rlab.filters import Filter, Palette
 from rlab.filters.palette import Entry
 from rlab.victims.torch_module import Normalise, TorchVictim
-from rlab.victims.zoo import cifar_resnet
 from tests.command import rlab_command
 from tests.diagnosis.cases import HALF, IMAGENET, RANKS, chain, counted, normalised, plain, samples, sound, summary
 

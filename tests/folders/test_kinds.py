@@ -15,8 +15,9 @@ from rlab.benchmarking.verify import VERIFICATION
 from rlab.diagnosis.report import DOCTOR
 from rlab.errors import FolderError, InputError
 from rlab.explanation.files import SCORES
+from rlab.folders.demo import SCENES
 from rlab.folders.kinds import VERBS, kind_of, read_record
-from rlab.folders.reports import SCENES, PageOptions, report_run
+from rlab.folders.reports import PageOptions, report_run
 from rlab.hardening.comparison import COMPARISON
 from rlab.hardening.pages import LOG as HARDENED
 from rlab.present.report import REPORT as STORED

@@ -16,8 +16,8 @@ from PIL import Image
 from rlab.papers.two_agents import AgentPair, TwoAgentsShape
 from rlab.priors.file import save_prior, write_weights
 from rlab.priors.trained import DirectionPrior
-from rlab.results.plots.moving import encode
 from tests.benchmarking.cases import Case
+from tests.data.clip_files import encode
 from tests.learning.toys import small_students
 
 MODEL = """
@@ -82,7 +82,6 @@ SUBJECTS = [
     _data("tiff", "images/c.tif", "images"),
     _data("table", "images/labels.csv", "images"),
     _data("csv", "signals.csv", "signals.csv"),
-    _data("cifar", "c.bin", "c.bin"),
     _data("wfdb header", "ecg/100.hea", "ecg"),
     _data("wfdb signal", "ecg/100.dat", "ecg"),
     _data("wfdb beats", "ecg/100.atr", "ecg"),
@@ -146,7 +145,6 @@ def make_inputs(folder: Path, command: Callable[..., Any]) -> None:
     (folder / "images" / "labels.csv").write_text("file,label\na.png,0\nb.jpg,1\nc.tif,1\n")
     rows = [f"{label}," + ",".join(f"{value:.3f}" for value in rng.random(16)) for label in y]
     (folder / "signals.csv").write_text("\n".join(rows) + "\n")
-    (folder / "c.bin").write_bytes(b"".join(bytes([k]) + rng.bytes(3072) for k in y))
     write_record(folder / "ecg", rng)
     (folder / "clips" / "run").mkdir(parents=True)
     (folder / "names.txt").write_text("run\nwalk\n")

@@ -144,12 +144,11 @@ def test_heat_fades_over_its_input(browser: Any, tmp_path: Path, kind: str, size
         if kind == "clip":
             heat.locator(".play input").fill("5")
             view.wait("document.querySelector('.play output').textContent == 'frame 6 of 6'")
-            view.wait("document.querySelector('.heat canvas.after') !== null")
             assert heat.locator(".stage").screenshot() != shots[-1]
 
 
 @pytest.mark.slow
-def test_a_clip_plays_and_pauses(browser: Any, pages: dict[str, Path]) -> None:
+def test_a_clip_shows_the_frame_that_the_slider_is_at(browser: Any, pages: dict[str, Path]) -> None:
     with opened(browser, pages["clip"]) as view:
         first = view.page.locator(".viewer").first
         first.scroll_into_view_if_needed()
@@ -157,12 +156,9 @@ def test_a_clip_plays_and_pauses(browser: Any, pages: dict[str, Path]) -> None:
         first.locator(".enlarge").click()
         assert first.locator(".stage").bounding_box()["width"] > 2 * small
         first.locator(".enlarge").click()
-        button, frame = first.locator(".play button"), first.locator(".play input")
-        button.click()
-        view.wait("document.querySelector('.viewer video').currentTime > 0.1")
-        assert button.inner_text() == "Pause"
-        button.click()
-        assert button.inner_text() == "Play"
+        frame, stage = first.locator(".play input"), first.locator(".stage")
+        frame.fill("0")
+        earlier = stage.screenshot()
         frame.fill("5")
         view.wait("document.querySelector('.viewer .play output').textContent == 'frame 6 of 6'")
         shown = view.page.evaluate(
@@ -170,7 +166,7 @@ def test_a_clip_plays_and_pauses(browser: Any, pages: dict[str, Path]) -> None:
             ".every(m => m.dataset.first <= 5 && m.dataset.last >= 5)"
         )
         assert shown
-        assert first.locator("canvas").count() == 2
+        assert stage.screenshot() != earlier
 
 
 @pytest.mark.slow

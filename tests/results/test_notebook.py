@@ -57,7 +57,7 @@ def test_a_result_shows_its_figures_a_curve_and_samples(rank: int) -> None:
     seen = shown(result)
     assert seen.classes.count("chart") == 2
     assert seen.classes.count("viewer") == 3
-    assert "film" not in seen.classes
+    assert "timeline" not in seen.classes
     assert "flipped, verified" in seen.text
     assert not set(seen.ids) & set(shown(result).ids)  # of two cells
     assert seen.ids
@@ -85,7 +85,7 @@ def test_comparisons_show_their_tables() -> None:
     judged = shown(rlab.explain(model, batch, compare=True, method="middle,occlusion", steps=2, checks=False))
     assert "occlusion" in judged.text
     assert judged.classes.count("viewer") == 6
-    assert "film" not in judged.classes
+    assert "timeline" not in judged.classes
 
 
 def test_a_run_without_flips_has_notebook_output() -> None:

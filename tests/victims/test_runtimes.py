@@ -1,12 +1,10 @@
-"""Files of ONNX Runtime, TFLite, OpenVINO and Core ML as victims, built here around one linear model, and real ones."""
+"""Files of ONNX Runtime, TFLite and OpenVINO as victims, built here around one linear model, and real ones."""
 
 from __future__ import annotations
 
-import platform
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -252,36 +250,6 @@ def test_a_missing_runtime_names_its_extra_and_other_files_are_refused(
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(MissingExtra, match=rf"\[{extra}\]"):
         load_victim(str(path))
-
-
-class CoreML:
-    """A stand-in with the interface of coremltools, for machines without Core ML."""
-
-    def __init__(self, path: str) -> None:
-        self.seen: list[tuple[int, ...]] = []
-
-    def get_spec(self) -> Any:
-        kind = SimpleNamespace(
-            multiArrayType=SimpleNamespace(shape=[1, CHANNELS, *SIZES[2]]),
-            HasField=lambda name: name == "multiArrayType",
-        )
-        port = SimpleNamespace(name="x", type=kind)
-        return SimpleNamespace(description=SimpleNamespace(input=[port], output=[SimpleNamespace(name="scores")]))
-
-    def predict(self, feed: dict[str, Array]) -> dict[str, Array]:
-        assert feed["x"].shape[0] == 1
-        return {"scores": linear().logits(feed["x"])}
-
-
-def test_core_ml_runs_on_macos_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "net.mlpackage").mkdir()
-    name = str(tmp_path / "net.mlpackage")
-    monkeypatch.setitem(sys.modules, "coremltools", SimpleNamespace(models=SimpleNamespace(MLModel=CoreML)))
-    monkeypatch.setattr(platform, "system", lambda: "Darwin")
-    assert torch.allclose(load_victim(name)(inputs(2)), linear().scores(inputs(2)), atol=1e-5)
-    monkeypatch.setattr(platform, "system", lambda: "Linux")
-    with pytest.raises(InputError, match="macOS"):
-        load_victim(name)
 
 
 @pytest.mark.real

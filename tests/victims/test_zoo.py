@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
+from torch import nn
 
 from benchmarks.victims import cifar_victim
+from benchmarks.victims.residual import cifar_resnet, resnet18, wide_resnet
 from rlab.errors import InputError
 from rlab.victims import TorchVictim, demo_victim, zoo
-from rlab.victims.zoo import DEMOS, cifar_resnet, small_cnn
+from rlab.victims.zoo import DEMOS, small_cnn
 
 
 @pytest.mark.parametrize(("rank", "size"), [(1, (256,)), (1, (33,)), (2, (8, 8)), (2, (9, 5)), (3, (8, 16, 16))])
@@ -31,9 +33,11 @@ def test_impossible_networks_are_refused() -> None:
         demo_victim("cats")
 
 
-@pytest.mark.parametrize(("depth", "parameters"), [(20, 269_722), (56, 853_018)])
-def test_resnets_have_the_published_number_of_parameters(depth: int, parameters: int) -> None:
-    model = cifar_resnet(depth)
+@pytest.mark.parametrize(
+    ("model", "parameters"),
+    [(cifar_resnet(20), 269_722), (cifar_resnet(56), 853_018), (resnet18(), 11_173_962), (wide_resnet(), 2_243_546)],
+)
+def test_networks_have_the_published_number_of_parameters(model: nn.Module, parameters: int) -> None:
     assert sum(p.numel() for p in model.parameters()) == parameters
     assert model.eval()(torch.rand(2, 3, 32, 32)).shape == (2, 10)
 

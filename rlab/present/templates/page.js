@@ -89,49 +89,25 @@ for (const figure of document.querySelectorAll("figure:not(.three *)")) {
 }
 addEventListener("keydown", event => event.key === "Escape" && shrink());
 
-// Samples: a slider between both versions, marks with an opacity, the difference, a zoom, and for clips a film.
+// Samples: a slider between both versions, marks with an opacity, the difference, a zoom, and for clips a slider along the frames.
 const fetched = document.getElementById("controls");
 
-function film(viewer, stage, box) {
-  const { frames, rate, poster } = Object.fromEntries(Object.entries(viewer.querySelector(".film").dataset).map(([k, v]) => [k, Number(v)]));
-  const video = viewer.querySelector("video"), [button, range, told] = box.querySelector(".play").children;
-  const still = stage.querySelector(".before"), canvases = ["before", "after"].map(name => make("canvas", { className: name }));
-  range.max = frames - 1;
-  let moving = false;
-  const show = frame => {
-    range.value = frame;
-    told.textContent = `frame ${frame + 1} of ${frames}`;
-    viewer.querySelector(".film").style.setProperty("--at", (frame + 0.5) / frames);
+function strip(viewer, stage, box) {
+  const timeline = viewer.querySelector(".timeline"), [range, told] = box.querySelector(".play").children;
+  const frames = timeline.dataset.frames.split(" ").map(Number), length = Number(timeline.dataset.length);
+  const show = () => {
+    const frame = frames[range.value];
+    viewer.style.setProperty("--frame", range.value);
+    timeline.style.setProperty("--at", (frame + 0.5) / length);
+    told.textContent = `frame ${frame + 1} of ${length}`;
     for (const mark of stage.querySelectorAll(".marks path[data-first]"))
       mark.style.display = frame >= mark.dataset.first && frame <= mark.dataset.last ? "" : "none";
   };
-  const draw = () => {
-    if (!video.videoWidth) return;
-    const [wide, high] = [video.videoWidth, video.videoHeight / 2];
-    canvases.forEach((canvas, half) => {
-      if (canvas.width !== wide) Object.assign(canvas, { width: wide, height: high });
-      canvas.getContext("2d").drawImage(video, 0, half * high, wide, high, 0, 0, wide, high);
-    });
-    if (!moving) {
-      moving = true;
-      const after = stage.querySelector(".after");
-      still.replaceWith(canvases[0]);
-      after.replaceWith(canvases[1]);
-    }
-    show(Math.min(frames - 1, Math.floor(video.currentTime * rate + 1e-3)));
-  };
-  const loop = () => {
-    draw();
-    if (!video.paused) requestAnimationFrame(loop);
-  };
-  const toggle = () => (video.paused ? video.play() : video.pause());
-  button.addEventListener("click", toggle);
-  video.addEventListener("play", () => { button.textContent = "Pause"; loop(); });
-  video.addEventListener("pause", () => { button.textContent = "Play"; });
-  video.addEventListener("seeked", draw);
-  range.addEventListener("input", () => { video.pause(); video.currentTime = (Number(range.value) + 0.5) / rate; });
-  show(poster);
-  viewer.querySelector(".film").after(box.querySelector(".play"));
+  range.max = frames.length - 1;
+  range.value = viewer.style.getPropertyValue("--frame").trim();
+  range.addEventListener("input", show);
+  show();
+  timeline.after(box.querySelector(".play"));
 }
 
 for (const viewer of document.querySelectorAll(".viewer")) {
@@ -170,7 +146,7 @@ for (const viewer of document.querySelectorAll(".viewer")) {
   };
   if (!heat) for (const name of ["pointerdown", "pointermove"]) stage.addEventListener(name, drag);
   viewer.querySelector(".scroll").after(box);
-  if (viewer.querySelector(".film")) film(viewer, stage, box);
+  if (viewer.querySelector(".timeline")) strip(viewer, stage, box);
   else box.querySelector(".play").remove();
 }
 document.documentElement.classList.add("lively");

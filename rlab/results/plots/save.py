@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,14 +15,14 @@ from rlab.present.figures import draw_panels
 from rlab.present.style import STYLE, WIDE, flow, plain
 from rlab.results.charts import attack_charts, class_bars, place_panels, time_charts
 from rlab.results.data import ResultData
-from rlab.results.plots.moving import can_encode, draw_video, write_gif, write_mp4
+from rlab.results.plots.clip import draw_video
 from rlab.results.plots.pixels import draw_image
 from rlab.results.plots.sample import Sample
 from rlab.results.plots.signal import draw_signal
 from rlab.results.sentences import run_sentence
 from rlab.results.strip import telling
 from rlab.results.tables import figures_line
-from rlab.storage.files import replacing, write_atomically
+from rlab.storage.files import replacing
 from rlab.storage.names import file_name
 
 OVERVIEW = "overview.png"
@@ -47,7 +46,7 @@ def draw_sample(result: ResultData, index: int) -> Figure:
 
 
 def save_pictures(result: ResultData, folder: Path, limit: int = 6) -> list[Path]:
-    """Write the overview and up to `limit` samples, clips also as films -> the files."""
+    """Write the overview and up to `limit` samples -> the files."""
     if limit < 0:
         raise OptionError(f"expected a number of sample pictures of 0 or more, got {limit}")
     folder = Path(folder)
@@ -58,8 +57,6 @@ def save_pictures(result: ResultData, folder: Path, limit: int = 6) -> list[Path
         path = folder / f"{file_stem(result, index)}.png"
         save_figure(draw_sample(result, index), path)
         written.append(path)
-        if kind_of(result.setting.size) == "video":
-            written.append(_write_moving(Sample.of(result, index), path))
     return written
 
 
@@ -74,15 +71,6 @@ def choose(result: ResultData, limit: int) -> list[int]:
 def file_stem(result: ResultData, index: int) -> str:
     """A file name that is unique by the index and safe on every system."""
     return f"sample-{index:05d}-{file_name(result.ids[index].replace('.', '-'))}"
-
-
-def _write_moving(sample: Sample, path: Path) -> Path:
-    """Write an mp4, or a GIF without an encoder, next to `path`."""
-    suffix, write = (".mp4", write_mp4) if can_encode() else (".gif", write_gif)
-    with tempfile.TemporaryDirectory() as elsewhere:
-        write(sample, film := Path(elsewhere, f"film{suffix}"))
-        write_atomically(path.with_suffix(suffix), film.read_bytes())
-    return path.with_suffix(suffix)
 
 
 def save_figure(figure: Figure, path: Path) -> None:

@@ -5,19 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rlab.data.kinds import Kind, kind_of
-from rlab.present.page import Block, Text, Viewers
+from rlab.present.page import Block, Viewers
 from rlab.present.table import number
 from rlab.present.viewer import Viewer
 from rlab.progress import PATIENCE, bar
 from rlab.results.data import ResultData
-from rlab.results.plots.moving import can_encode
 from rlab.results.plots.pixels import channel_note
 from rlab.results.plots.sample import Sample
 from rlab.results.tones import STATUS_TONES
 from rlab.results.viewers.pixels import picture_stage
 from rlab.results.viewers.signal import signal_stage
-
-NO_FILM = "To play clips here, install the extra 'video': pip install 'rlab-robustness[video]'."
 
 
 def viewer_blocks(result: ResultData, rows: Sequence[int]) -> list[Block]:
@@ -30,14 +27,13 @@ def viewer_blocks(result: ResultData, rows: Sequence[int]) -> list[Block]:
     return shelf(viewers, kind_of(result.setting.size))
 
 
-def shelf(viewers: Sequence[Viewer], kind: Kind, moving: bool = True, columns: int = 0) -> list[Block]:
+def shelf(viewers: Sequence[Viewer], kind: Kind, columns: int = 0) -> list[Block]:
     """Viewers as blocks; signals get one column."""
-    still = moving and kind == "video" and not can_encode()
-    return [*([Text(NO_FILM, quiet=True)] if still else []), Viewers(viewers, 1 if kind == "signal" else columns)]
+    return [Viewers(viewers, 1 if kind == "signal" else columns)]
 
 
-def make_viewer(sample: Sample, name: str, among: int = 1, title: str = "", moving: bool = True) -> Viewer:
-    """`name` is the id, `among` the number of viewers on the page; clips play if `moving`."""
+def make_viewer(sample: Sample, name: str, among: int = 1, title: str = "", still: bool = False) -> Viewer:
+    """`name` is the id, `among` the number of viewers on the page; clips show one frame if `still`."""
     signal = kind_of(sample.setting.size) == "signal"
     return Viewer(
         id=name,
@@ -46,5 +42,5 @@ def make_viewer(sample: Sample, name: str, among: int = 1, title: str = "", movi
         tone=STATUS_TONES[sample.status],
         sentence=sample.sentence + ("" if signal else channel_note(sample.x0)),
         answers=sample.figures(),
-        stage=signal_stage(sample, among) if signal else picture_stage(sample, among, moving),
+        stage=signal_stage(sample, among) if signal else picture_stage(sample, among, still),
     )

@@ -1,4 +1,4 @@
-"""A map over its input: mixed into an image or a film, or as a band over a signal."""
+"""A map over its input: mixed into an image or frames, or as a band over a signal."""
 
 from __future__ import annotations
 
@@ -9,13 +9,11 @@ import matplotlib
 import numpy as np
 from matplotlib.colors import to_hex
 from numpy.typing import NDArray
-from PIL import Image
 
 from rlab.present.colours import scaled, to_colours, value_range
 from rlab.present.inline import SMOOTH_FROM
 from rlab.present.viewer import Mark, Ramp, Stage, Timeline, runs
-from rlab.results.plots.moving import SLOW, can_encode
-from rlab.results.viewers.pixels import bars, film, outline, small_address, to_bytes
+from rlab.results.viewers.pixels import bars, outline, spread, strip_address, to_bytes
 from rlab.results.viewers.signal import Traces, draw_traces
 
 Array = NDArray[np.float32]
@@ -59,11 +57,11 @@ class Heat:
         return self.heat[None].repeat(count, 0) if self.by_lead is None else self.by_lead
 
 
-def heat_stage(shown: Shown, over: Heat | None, among: int, moving: bool = True) -> Stage:
-    """An input, under a map if there is one; `among` is the number of stages on the page, and clips play if `moving`."""
+def heat_stage(shown: Shown, over: Heat | None, among: int, still: bool = False) -> Stage:
+    """An input, under a map if there is one; `among` is the number of stages on the page; clips show one frame if `still`."""
     masks = ((MASK, None if over is None else over.mask), (TRUTH, shown.truth))
     outlines = [(how, mask) for how, mask in masks if mask is not None]
-    return _band(shown, over, outlines, among) if shown.x.ndim == 2 else _picture(shown, over, outlines, among, moving)
+    return _band(shown, over, outlines, among) if shown.x.ndim == 2 else _picture(shown, over, outlines, among, still)
 
 
 def _band(shown: Shown, over: Heat | None, outlines: Sequence[Outline], among: int) -> Stage:
@@ -96,26 +94,26 @@ def band_colour(value: float, signed: bool) -> tuple[float, float, float, float]
     return matplotlib.colormaps[SIGNED if signed else BAND](0.5 + value / 2 if signed else value)
 
 
-def _picture(shown: Shown, over: Heat | None, outlines: Sequence[Outline], among: int, moving: bool) -> Stage:
+def _picture(shown: Shown, over: Heat | None, outlines: Sequence[Outline], among: int, still: bool) -> Stage:
     height, width = shown.x.shape[-2:]
     x = to_colours(scaled(shown.x, value_range(shown.bounds, shown.x))).reshape(-1, height, width, 3)
     shares = None if over is None else over.frames
-    frame = 0 if shares is None else int(shares.argmax())
+    best = 0 if shares is None else int(shares.argmax())
+    frames = [best] if shares is None or still else spread(len(x), best)
     hot = None if over is None else mixed(x, over.heat.reshape(-1, height, width))
     timeline = None
-    if hot is not None and shares is not None and moving and can_encode():
-        rate = shown.rate or SLOW
-        timeline = Timeline(film(x, hot, rate), len(x), rate, bars(shares[None], ["var(--c1)"]), frame)
+    if hot is not None and shares is not None and not still:
+        timeline = Timeline(frames, len(x), bars(shares[None], ["var(--c1)"]), frames.index(best))
     marks = [
         Mark(colour, name, outline(mask[t]), t, t)
         for (colour, name), mask in ((how, mask.reshape(-1, height, width)) for how, mask in outlines)
-        for t in (range(len(x)) if timeline else [frame])
+        for t in frames
         if mask[t].any()
     ]
     return Stage(
         width, height, marks, 1,
-        small_address(Image.fromarray(to_bytes(x[frame])), among),
-        "" if hot is None else small_address(Image.fromarray(to_bytes(hot[frame])), among),
+        strip_address(to_bytes(x[frames]), among),
+        "" if hot is None else strip_address(to_bytes(hot[frames]), among),
         smooth=min(height, width) >= SMOOTH_FROM,
         timeline=timeline,
         heat=True,

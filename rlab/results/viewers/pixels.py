@@ -1,12 +1,10 @@
-"""The stage of an image, or of a clip: the frame with the most distorted patches, and the film."""
+"""The stage of an image, or of a clip: the frame with the most distorted patches, or a strip of frames."""
 
 from __future__ import annotations
 
 import math
-import tempfile
 from collections import defaultdict
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,15 +13,16 @@ from PIL import Image
 from PIL.Image import Resampling
 
 from rlab.present.colours import to_colours
-from rlab.present.inline import SMOOTH_FROM, address, image_address
+from rlab.present.inline import SMOOTH_FROM, image_address
 from rlab.present.viewer import Mark, Stage, Timeline, runs
-from rlab.results.plots.moving import SLOW, can_encode, encode, touched_by_frame
+from rlab.results.plots.clip import touched_by_frame
 from rlab.results.plots.pixels import FATES, boxes_of, changed_points, magnification, to_unit
 from rlab.results.plots.sample import OTHERS, Array, Sample
 
 PIXELS = 30e6  # maximum of all pictures on a page, which keeps it below 20 MB
 LOSSLESS = 3e6  # pixels on a page; above, pictures are compressed with losses
-FILM_SIDE = 128  # pixels; smaller frames are enlarged, so that halved colours keep their places
+LONGEST = 16_000  # pixels of a side, as WebP allows
+STILLS = 32  # frames of a strip, besides the one that changed most
 
 
 def entry_mark(sample: Sample, entry: int, strength: float, path: str, first: int = 0, last: int = 0) -> Mark:
@@ -32,28 +31,27 @@ def entry_mark(sample: Sample, entry: int, strength: float, path: str, first: in
     return Mark(look.colour, look.name, path, first, last, bool(look.hatch), strength=strength)
 
 
-def picture_stage(sample: Sample, among: int, moving: bool = True) -> Stage:
-    """x: (c, h, w) or (c, t, h, w)."""
+def picture_stage(sample: Sample, among: int, still: bool = False) -> Stage:
+    """x: (c, h, w) or (c, t, h, w); only the frame that changed most if `still`."""
     height, width = sample.x0.shape[-2:]
     x0, x = (to_colours(values).reshape(-1, height, width, 3) for values in to_unit(sample))
     counts = touched_by_frame(sample) if len(sample.setting.size) > 2 else None
-    frame = 0 if counts is None else int(counts.sum(0).argmax())
-    differs = (x0[frame] != x[frame]).any(-1, keepdims=True)
-    layer = np.concatenate([np.where(differs, to_bytes(x[frame]), 0), 255 * differs], -1).astype(
-        np.uint8
-    )  # transparent
+    best = 0 if counts is None else int(counts.sum(0).argmax())
+    frames = [best] if counts is None or still else spread(len(x0), best)
+    before, after = to_bytes(x0[frames]), to_bytes(x[frames])
+    differs = (x0[frames] != x[frames]).any(-1, keepdims=True)
+    layer = np.concatenate([np.where(differs, after, 0), 255 * differs], -1).astype(np.uint8)  # transparent
     timeline = None
-    if counts is not None and moving and can_encode():
-        rate = sample.setting.rate or SLOW
+    if counts is not None and not still:
         colours = [sample.looks[entry].colour if entry in sample.looks else OTHERS for entry in range(1, len(counts))]
-        timeline = Timeline(film(x0, x, rate), len(x0), rate, bars(counts[1:], colours), frame)
+        timeline = Timeline(frames, len(x0), bars(counts[1:], colours), frames.index(best))
     return Stage(
         width,
         height,
-        [mark for mark in (*_marks(sample), *prediction_marks(sample)) if moving or mark.first <= frame <= mark.last],
+        [mark for mark in (*_marks(sample), *prediction_marks(sample)) if timeline or mark.first <= best <= mark.last],
         magnification(float(np.abs(x - x0).max())),
-        small_address(Image.fromarray(to_bytes(x0[frame])), among),
-        small_address(Image.fromarray(layer), among),
+        strip_address(before, among),
+        strip_address(layer, among),
         smooth=min(height, width) >= SMOOTH_FROM,
         timeline=timeline,
     )
@@ -96,10 +94,20 @@ def outline(mask: NDArray[np.bool_]) -> str:
     return path + "".join(f"M{x} {a}v{b - a}" for x, column in enumerate(down.T) for a, b in runs(column))
 
 
+def spread(length: int, best: int) -> list[int]:
+    """Frames of a clip for a strip: the best one, and others at even distances."""
+    return sorted({best, *np.linspace(0, length - 1, min(length, STILLS)).round().astype(int).tolist()})
+
+
+def strip_address(frames: NDArray[np.uint8], among: int) -> str:
+    """Frames (n, h, w, colours) one below the other, as a data: URL."""
+    return small_address(Image.fromarray(frames.reshape(-1, *frames.shape[2:])), among)
+
+
 def small_address(image: Image.Image, among: int) -> str:
     """A picture as a data: URL, reduced if there are `among` such pictures on the page."""
     pixels = among * image.width * image.height
-    scale = math.sqrt(PIXELS / pixels)
+    scale = min(math.sqrt(PIXELS / pixels), LONGEST / max(image.size))
     if scale < 1:
         size = (max(1, round(image.width * scale)), max(1, round(image.height * scale)))
         image = image.resize(size, Resampling.LANCZOS)
@@ -108,22 +116,6 @@ def small_address(image: Image.Image, among: int) -> str:
 
 def to_bytes(values: Array) -> NDArray[np.uint8]:
     return (values * 255).round().astype(np.uint8)
-
-
-def film(x0: Array, x: Array, rate: float) -> str:
-    """Both versions (t, h, w, 3), one above the other, as H.264."""
-    times = max(1, round(FILM_SIDE / max(x0.shape[1:3])))
-    both = np.concatenate([_fitted(to_bytes(part).repeat(times, 1).repeat(times, 2)) for part in (x0, x)], 1)
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "film.mp4"
-        encode(both, rate, path, crf=20, preset="ultrafast")
-        return address(path.read_bytes(), "video/mp4")
-
-
-def _fitted(frames: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Pad to even sides, as encoders need."""
-    odd = (0, frames.shape[1] % 2, frames.shape[2] % 2, 0)
-    return np.pad(frames, [(0, more) for more in odd], mode="edge") if any(odd) else frames
 
 
 def bars(layers: NDArray[Any], colours: Sequence[str]) -> list[tuple[str, str]]:
