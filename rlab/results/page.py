@@ -139,7 +139,8 @@ def stages_section(result: ResultData, stages: Sequence[StageFacts]) -> Section:
     medians = {q: stage_medians(result, stages, q) for q in shown}
     curves = [Curve(f"within {q} queries", edges, [*values, values[-1]]) for q, values in medians.items()]
     chart = Chart("Distance by stage", curves, "sample", f"median {name}", steps=True)
-    learned: list[Cells] = [["–"] * 3, *([facts.clean, facts.distorted, f"{facts.agreement:.1%}"] for facts in stages)]
+    learned: list[Cells] = [["–"] * 3]
+    learned += [[facts.clean, facts.distorted, f"{facts.agreement:.1%}"] for facts in stages]
     rows: list[Cells] = [
         [f"{first + 1:,} to {last:,}", *cells, *(setting.format_distance(medians[q][number]) for q in shown)]
         for number, (cells, (first, last)) in enumerate(zip(learned, pairwise(edges), strict=True))

@@ -175,7 +175,7 @@ def test_stages_by_default_and_in_the_former_spelling() -> None:
     with pytest.raises(OptionError, match=r"stages.*removed: use learn='stages:256,1024'"):
         check(AttackOptions, {"stages": "256"})
     with pytest.raises(TypeError, match="use learn='stages:256,1024'"):
-        rlab.attack("demo:digits", "demo:digits", stages=256)  # type: ignore[call-arg]
+        rlab.attack("demo:digits", "demo:digits", **{"stages": 256})  # type: ignore[arg-type]
 
 
 def test_deleted_students_are_distilled_again(folder: Path, tmp_path: Path) -> None:
