@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 
 from matplotlib.figure import Figure
@@ -15,7 +14,7 @@ from rlab.comparison.comparison import Comparison
 from rlab.data.batch import Samples
 from rlab.data.load import DataOptions
 from rlab.errors import give_notice
-from rlab.folders.kinds import finished_kind
+from rlab.folders.kinds import PageOptions, finished_kind
 from rlab.present.page import Page, write_page
 from rlab.results.plots.save import save_vector
 from rlab.storage.config import check, read_config
@@ -26,14 +25,6 @@ from rlab.storage.names import CONFIG
 
 PAGE = "report.html"
 MOST_FIGURES = 24
-
-
-@dataclass(frozen=True)
-class PageOptions:
-    """How much a page shows."""
-
-    samples: int = 24  # maximum to show
-    data: Samples | None = None  # of an attack, to rebuild inputs that it did not store
 
 
 def report_run(

@@ -14,8 +14,7 @@ import numpy as np
 from PIL import Image
 
 from rlab.errors import InputError, MissingExtra, OptionError, optional
-from rlab.folders.kinds import read_record
-from rlab.folders.records import RunRecord
+from rlab.folders.records import RunRecord, read_record
 from rlab.redact import redact
 
 PROJECT = "rlab"

@@ -21,7 +21,7 @@ from rlab.results.kept import HeldInputs, Inputs, Pair
 from rlab.results.predicted import Label, class_words, predicted, true_label
 from rlab.results.sentences import sample_sentence
 from rlab.stats import mean_of, median_of
-from rlab.victims.base import PHASES, STORED
+from rlab.victims.account import PHASES, STORED
 
 WITHIN = (5, 20, 50, 200)  # numbers of queries at which tables report the best flip so far
 

@@ -22,7 +22,7 @@ from rlab.results.predicted import class_words, predicted
 from rlab.storage.files import opened_parquet
 from rlab.storage.names import SAMPLES, TIMES
 from rlab.storage.tables import StoredTable, write_tables
-from rlab.victims.base import PHASES, STORED
+from rlab.victims.account import PHASES, STORED
 
 SECONDS = "seconds"
 MARK = "input_digest"  # column: digest of a flipped input that was not stored

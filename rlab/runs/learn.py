@@ -44,7 +44,8 @@ from rlab.storage.digest import digest
 from rlab.storage.journal import Journal, journal_path
 from rlab.storage.ledger import PARTS, check_files
 from rlab.storage.resume import Resume, open_run
-from rlab.victims.base import QueryMeter, Victim
+from rlab.victims.base import Victim
+from rlab.victims.meter import QueryMeter
 from rlab.victims.options import ModelOptions
 
 if TYPE_CHECKING:

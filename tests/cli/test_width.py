@@ -33,7 +33,7 @@ COMMANDS: dict[str, tuple[object, ...]] = {
     "agents images": (),
     "examples": (),
     "doctor": (*DIGITS, "--samples", 2),
-    "corrupt": (*DIGITS, "--kinds", "fog,elastic_transform", "--extra"),
+    "corrupt": (*DIGITS, "--kinds", "fog,elastic_transform"),
     "compare": (*DIGITS, "--budget", 20, "--attacks", PLANTED),
     "explain": (*DIGITS, "--compare", "--method", "middle,occlusion,rise(masks=8)", "--steps", 4),
 }

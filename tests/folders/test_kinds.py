@@ -16,8 +16,9 @@ from rlab.diagnosis.report import DOCTOR
 from rlab.errors import FolderError, InputError
 from rlab.explanation.files import SCORES
 from rlab.folders.demo import SCENES
-from rlab.folders.kinds import VERBS, kind_of, read_record
-from rlab.folders.reports import PageOptions, report_run
+from rlab.folders.kinds import VERBS, PageOptions, kind_of
+from rlab.folders.records import read_record
+from rlab.folders.reports import report_run
 from rlab.hardening.comparison import COMPARISON
 from rlab.hardening.pages import LOG as HARDENED
 from rlab.present.report import REPORT as STORED

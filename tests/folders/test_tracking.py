@@ -14,7 +14,7 @@ import yaml
 from PIL import Image
 
 from rlab.errors import InputError
-from rlab.folders.kinds import read_record
+from rlab.folders.records import read_record
 from rlab.folders.tracking import track_run
 from rlab.results.result import AttackResult
 from tests.command import rlab_command

@@ -165,7 +165,7 @@ def _make_plans(
     initial margin.
     """
     env = AttackEnv(
-        lambda x, sample, phase, assignment: simulator.mean_scores(x), replace(task, labels=False), keeps=False
+        lambda x, phase, samples, assignment: simulator.mean_scores(x), replace(task, labels=False), keeps=False
     )
     clean, assignments, margins = simulator.mean_scores(state.x0), list[Tensor](), list[Tensor]()
     for aim in AIMS:
