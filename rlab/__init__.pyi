@@ -72,8 +72,8 @@ if TYPE_CHECKING:  # mypy resolves the imports between these files and the packa
     from rlab.predictions.boxes import TargetBoxes as TargetBoxes
     from rlab.present.report import Report as Report
     from rlab.priors.base import Prior as Prior
-    from rlab.results.data import AttackedSample as AttackedSample
     from rlab.results.result import AttackResult as AttackResult
+    from rlab.results.result import AttackedSample as AttackedSample
     from rlab.runs.learn import learn as learn
     from rlab.verbs import attack as attack
     from rlab.verbs import benchmark as benchmark

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from rlab.auditing.load import LoadedAudit
-from rlab.benchmarking.answers import count_rows
 from rlab.benchmarking.config import parse_ladder
 from rlab.explanation import MethodJudge, parse_methods
 from rlab.hardening.declared import HardeningJob
@@ -32,7 +31,7 @@ def benchmarking(audit: LoadedAudit) -> int:
     """Making the sets, verifying them, and grading every model on them."""
     options, samples = audit.options, len(audit.batch)
     if audit.benchmark is not None:  # an existing one: only graded
-        return (1 + len(audit.others)) * count_rows(audit.benchmark)
+        return (1 + len(audit.others)) * audit.benchmark.queries
     wanted, _ = options.benchmark_options().filled(audit.batch)
     victims, models = len(wanted.models), 1 + len(audit.others)
     levels = len(parse_ladder(wanted.ladder).names)

@@ -22,16 +22,13 @@ from rlab.benchmarking import (
     Benchmark,
     BenchmarkReport,
     make_benchmark,
-    read_report,
     run_benchmark,
-    save_report,
     verify_benchmark,
 )
-from rlab.benchmarking.answers import count_rows
-from rlab.benchmarking.folder import MANIFEST, METADATA
+from rlab.benchmarking.folder import queries_of
+from rlab.benchmarking.manifest import MANIFEST, METADATA
 from rlab.benchmarking.report import DEFAULT
 from rlab.benchmarking.requirements import Requirement, Verdict
-from rlab.benchmarking.tables import queries_of
 from rlab.benchmarking.whole import NothingFlipped
 from rlab.corruptions.report import CorruptionReport
 from rlab.diagnosis import examine
@@ -133,7 +130,7 @@ def run_benchmark_stage(audit: LoadedAudit) -> StageRecord:
     counts = {"files": verified.files, "asked": verified.asked, "unasked": verified.unasked}
     write_json(folder / "results" / VERIFIED, counts | {"mismatches": mismatches})
     report = run_benchmark([benchmark], models, seed=wanted.seed, progress=False)
-    save_report(report, folder / DEFAULT)
+    report.save(folder / DEFAULT)
     seen = {name: victim.rows.total() - before[name] for name, victim in models.items()}
     if audit.benchmark:
         rows = seen
@@ -149,7 +146,7 @@ def _benchmark_rows(benchmark: Benchmark, report: BenchmarkReport, fingerprints:
     rows: dict[str, int] = {}
     for name in report.models:
         twin = any(fingerprints[other] == fingerprints[name] for other in rows)  # the same model is queried once
-        rows[name] = 0 if twin else count_rows(benchmark)
+        rows[name] = 0 if twin else benchmark.queries
     for row in benchmark.rows:
         if row["victim"]:
             rows[row["victim"]] += queries_of(row) + int(row["reached"])  # one more to verify
@@ -272,7 +269,7 @@ def read_results(
     if "benchmark" in stored:
         graded = sorted((stored["benchmark"] / GRADED).glob("*"))
         parts["benchmark"] = Benchmark.load(graded[0] if graded else stored["benchmark"])
-        parts["report"] = read_report(stored["benchmark"] / DEFAULT)
+        parts["report"] = BenchmarkReport.load(stored["benchmark"] / DEFAULT)
         parts["verified"] = read_json(stored["benchmark"] / "results" / VERIFIED)
     return StageResults(dict(finished), dict(left_out), **parts)
 

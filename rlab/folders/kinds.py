@@ -70,7 +70,7 @@ class Verb:
 VERBS = (
     Verb("audit", ("audit.json",), page="rlab.auditing.page:stored_audit_page", record=f"{_OLDER}:audit"),
     Verb("attack", (SAMPLES, ARRAYS), "rlab.results.result:AttackResult"),
-    Verb("benchmark make", ("manifest.json", "metadata.parquet"), page=f"{_PAGES}:benchmark"),
+    Verb("benchmark make", ("manifest.json", "metadata.parquet"), "rlab.benchmarking.folder:Benchmark"),
     Verb(
         "compare", (SAMPLES, CURVES), page="rlab.comparison.comparison:comparison_page", record=f"{_OLDER}:compare",
         figures=f"{_PAGES}:compare_figures",
@@ -84,8 +84,8 @@ VERBS = (
     ),
     Verb("harden", ("log.json",), page="rlab.hardening.pages:hardening_page", record=f"{_OLDER}:harden"),
     Verb("corrupt", report="rlab.corruptions.report:CorruptionReport"),
-    Verb("benchmark run", ("report.json",), page=f"{_PAGES}:benchmark_run"),
-    Verb("benchmark verify", ("verification.json",), page="rlab.benchmarking.verify:verification_page"),
+    Verb("benchmark run", report="rlab.benchmarking.report:BenchmarkReport"),
+    Verb("benchmark verify", report="rlab.benchmarking.verify:Verification"),
     Verb("doctor", ("doctor.json",), page="rlab.diagnosis.report:diagnosis_page"),
     Verb("explain", ("scores.csv",), page="rlab.explanation.page:explanation_page"),
     Verb("explain", ("*.npz", "pictures"), page="rlab.explanation.page:maps_page"),

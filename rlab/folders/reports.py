@@ -8,8 +8,6 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from rlab.benchmarking.folder import Benchmark
-from rlab.benchmarking.report import DEFAULT, REPORT, read_report
 from rlab.comparison.comparison import Comparison
 from rlab.data.batch import Samples
 from rlab.data.load import DataOptions
@@ -65,16 +63,6 @@ def page_of(folder: Path, samples: int = 24) -> Page:
 
 
 # Pages and figures, for the table in `rlab.folders.kinds`.
-
-
-def benchmark(folder: Path, options: PageOptions) -> Page:
-    graded = folder / DEFAULT
-    report = read_report(graded) if (graded / REPORT).is_file() else None
-    return Benchmark.load(folder).make_page(report, options.samples)
-
-
-def benchmark_run(folder: Path, options: PageOptions) -> Page:
-    return read_report(folder).make_page(f"Models on a benchmark: {folder.name}")
 
 
 def compare_figures(folder: Path, options: PageOptions) -> dict[str, Callable[[], Figure]]:

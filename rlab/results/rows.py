@@ -94,7 +94,8 @@ def to_records(result: ResultData) -> list[dict[str, Any]]:
     `ResultData.effort`), and R peaks only where there are any."""
     left_out = {f"queries_{phase}" for phase in STORED} | (set() if any(result.r_peaks) else {"r_peaks"})
     records = []
-    for sample, row in zip(result, to_rows(result), strict=True):
+    for at, row in enumerate(to_rows(result)):
+        sample = result.sample(at)
         classes = {
             "label": sample.label,
             "predicted_before": sample.predicted_before,

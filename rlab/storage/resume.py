@@ -37,18 +37,12 @@ Mark = str | Contents  # what a step depends on
 
 
 @contextmanager
-def open_run(
-    folder: Path, question: Mapping[str, Any], parts: bool = True, paid: bool = False, journals: bool = False
-) -> Iterator[Resume]:
-    """Open the finished steps of a folder that belongs to this question; lock it and remove half-written files.
-
-    `parts`: whether the finished run keeps its parts; `paid`: whether answers may have cost money, and outlast an error;
-    `journals`: whether the journals of finished steps are kept.
-    """
+def open_run(folder: Path, question: Mapping[str, Any], paid: bool = False, **keeps: bool) -> Iterator[Resume]:
+    """Open the finished steps of a folder that belongs to this question, and lock it; answers that are `paid` outlast an error."""
     plain = {key: value for key, value in question.items() if not isinstance(value, Contents)}
     fingerprint = ledger.sha256(json.dumps(plain, sort_keys=True, default=str))[:24]
     with hold(folder, str(question.get("command", "")), fingerprint):
-        resume = Resume(folder, question, parts, journals)
+        resume = Resume(folder, question, **keeps)
         new = resume.db is None
         try:
             resume.clean()
@@ -64,7 +58,7 @@ def open_run(
 
 
 class Resume:
-    """The finished steps of one folder; `question` is the whole configuration."""
+    """The finished steps of one folder; `question` is the whole configuration, and a finished run keeps `parts` and `journals`."""
 
     def __init__(self, folder: Path, question: Mapping[str, Any], parts: bool = True, journals: bool = False) -> None:
         self.folder, self.keeps_parts, self.keeps_journals = folder, parts, journals

@@ -10,7 +10,6 @@ from typing import Any
 from unittest import mock
 
 import yaml
-from matplotlib.figure import Figure
 
 from rlab.auditing import AuditOptions, AuditResult, run_audit
 from rlab.hardening.pages import harden_section
@@ -94,11 +93,11 @@ def few_pictures() -> Any:
 
 @contextmanager
 def undrawn() -> Iterator[None]:
-    """No page and no picture of the benchmark's report is drawn."""
+    """No page is drawn."""
     page = mock.patch.multiple(
         "rlab.auditing.run", audit_page=mock.DEFAULT, write_page=mock.DEFAULT, verdict_text=lambda *_: ""
     )
-    with page, mock.patch("rlab.benchmarking.report.draw_report", return_value=Figure((1, 1))):
+    with page:
         yield
 
 

@@ -208,7 +208,7 @@ def test_a_stopped_audit_resumes_without_repeating_finished_stages(unbroken: Aud
 def test_a_kill_inside_the_benchmark_counts_the_same_rows(unbroken: AuditResult, tmp_path: Path) -> None:
     values = declared()
     with (
-        mock.patch("rlab.auditing.stages.save_report", side_effect=KeyboardInterrupt),
+        mock.patch("rlab.benchmarking.report.BenchmarkReport.save", side_effect=KeyboardInterrupt),
         pytest.raises(KeyboardInterrupt),
     ):
         watched(values, tmp_path / "stopped")

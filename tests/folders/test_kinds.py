@@ -9,9 +9,7 @@ from pkgutil import resolve_name
 import pytest
 
 from rlab.auditing.results import AUDIT
-from rlab.benchmarking.folder import MANIFEST, METADATA
-from rlab.benchmarking.report import REPORT
-from rlab.benchmarking.verify import VERIFICATION
+from rlab.benchmarking.manifest import MANIFEST, METADATA
 from rlab.diagnosis.report import DOCTOR
 from rlab.errors import FolderError, InputError
 from rlab.explanation.files import SCORES
@@ -38,8 +36,8 @@ WRITTEN = [
     ("harden --compare", {COMPARISON}),
     ("harden", {HARDENED}),
     ("corrupt", {STORED}),
-    ("benchmark run", {REPORT}),
-    ("benchmark verify", {VERIFICATION}),
+    ("benchmark run", {STORED}),
+    ("benchmark verify", {STORED}),
     ("doctor", {DOCTOR}),
     ("explain", {SCORES}),
     ("explain", {"belief.npz", PICTURES}),
