@@ -56,9 +56,9 @@ if TYPE_CHECKING:  # mypy resolves the imports between these files and the packa
     from rlab.filters.base import register as register
     from rlab.filters.palette import Palette as Palette
     from rlab.hardening.comparison import HardeningComparison as HardeningComparison
-    from rlab.hardening.comparison import Splits as Splits
     from rlab.hardening.comparison import compare_hardening as compare_hardening
-    from rlab.hardening.run import Hardened as Hardened
+    from rlab.hardening.report import Hardened as Hardened
+    from rlab.hardening.run import Splits as Splits
     from rlab.hardening.run import harden as harden
     from rlab.learning.simulator import Simulator as Simulator
     from rlab.learning.simulator import read_simulator as read_simulator

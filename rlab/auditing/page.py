@@ -14,7 +14,6 @@ from rlab.auditing.results import StageResults
 from rlab.auditing.stages import read_audit
 from rlab.benchmarking.requirements import UNDECIDED
 from rlab.diagnosis.report import Diagnosis, findings_table
-from rlab.hardening.pages import harden_section
 from rlab.present.page import Banner, Block, Code, Facts, Folded, Page, Section, Text
 from rlab.present.table import Cell, Table, Tone, markdown
 from rlab.redact import redact
@@ -45,7 +44,7 @@ def audit_page(folder: Path, record: Mapping[str, Any], results: StageResults) -
         *([Section("Corruptions", results.corrupt.blocks())] if results.corrupt is not None else []),
         *([results.explain.section()] if results.explain is not None else []),
         *([_benchmark(results)] if results.benchmark else []),
-        *([harden_section(results.harden, folder / "harden")] if results.harden is not None else []),
+        *(results.harden.sections(folder=folder / "harden") if results.harden is not None else []),
         Section("Cost", _cost(results)),
         Section("How to repeat it", _again(folder, results)),
     ]

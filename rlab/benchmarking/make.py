@@ -38,8 +38,8 @@ from rlab.results.result import Status
 from rlab.runs.chunk_work import ChunkTask, each_chunk
 from rlab.runs.executor import Executor, InProcess, Workers
 from rlab.runs.fingerprint import data_fingerprint, named_in
-from rlab.runs.messages import Work
 from rlab.runs.palette_options import spec_name
+from rlab.runs.worker import Work
 from rlab.storage import files as stored_files
 from rlab.storage.config import check_keywords, write_config
 from rlab.storage.contents import Contents

@@ -12,12 +12,14 @@ from rlab.cli.declared import Out, Section, Wait, declared, out, run_folder, tel
 from rlab.cli.ending import Track, track
 from rlab.cli.plan import DryRun, tell_options
 from rlab.cli.spoken import summary
-from rlab.hardening.comparison import METHODS
-from rlab.hardening.declared import PAGE, HardeningJob
-from rlab.hardening.options import HardenOptions, HardenRunOptions
-from rlab.hardening.pages import RULES
-from rlab.hardening.run import WEIGHTS
-from rlab.present.table import number, plain, terminal
+from rlab.folders.reports import PAGE
+from rlab.hardening.comparison import METHODS, compare_hardening
+from rlab.hardening.options import EvaluationOptions, HardenOptions, HardenRunOptions
+from rlab.hardening.report import RULES, WEIGHTS, figures_table
+from rlab.hardening.run import Splits, load_hardening, run_hardening
+from rlab.present.report import RESULTS
+from rlab.present.table import plain, terminal
+from rlab.victims.base import Victim
 
 TRAINING = Section(
     "harden",
@@ -65,48 +67,47 @@ def command(
     if dry_run:
         return tell_options(options, options.data, [options.model], folder)
     with run_folder(folder, "harden", wait) as folder:
-        job = _load(options)
-        stopped = _compare(job, comparison, folder) if comparison.compare else _harden(job, onnx, folder)
+        stopped = _compare(options, comparison, folder) if comparison.compare else _harden(options, onnx, folder)
         track(folder, tracker)
     if stopped.startswith(("the loss", "clean accuracy fell")):
         raise typer.Exit(1)
 
 
-def _load(options: HardenRunOptions) -> HardeningJob:
-    job = HardeningJob.load(options, tell_data)
-    if options.test is None:
-        held = f"{len(job.test)} of {len(job.train) + len(job.test)} samples are held out for the test"
+def _load(options: HardenRunOptions) -> tuple[Victim, Splits, HardenOptions, EvaluationOptions]:
+    loaded = load_hardening(options, tell_data)
+    _, data, _, _ = loaded
+    if options.test is None and data.test is not None:
+        held = f"{len(data.test)} of {len(data.train) + len(data.test)} samples are held out for the test"
         out.print(f"[dim]{held}; pass --test to use other data[/dim]")
-    return job
+    return loaded
 
 
-def _compare(job: HardeningJob, flags: ComparisonFlags, folder: Path) -> str:
-    comparison = job.compare(
-        folder, flags.names, flags.seeds,
+def _compare(options: HardenRunOptions, flags: ComparisonFlags, folder: Path) -> str:
+    victim, data, training, evaluation = _load(options)
+    chosen = {"methods": flags.names, "seeds": range(flags.seeds), "harden": training, "evaluation": evaluation}
+    comparison = compare_hardening(
+        victim, data, chosen, folder,
         lambda name, seed, m: out.print(f"[dim]{name}, seed {seed}: {m.figures['clean'].mean():.1%} clean[/dim]"),
     )  # fmt: skip
     out.print(terminal(comparison.table()))
     out.print(f"[dim]{RULES}[/dim]")
-    summary(command="harden", out=folder, figures=folder / "comparison.csv")
-    out.print(f"Figures: [bold]{plain(folder / 'comparison.csv')}[/bold]")
+    summary(command="harden", out=folder, figures=folder / RESULTS)
+    out.print(f"Figures: [bold]{plain(folder / RESULTS)}[/bold]")
     return ""
 
 
-def _harden(job: HardeningJob, onnx: bool, folder: Path) -> str:
+def _harden(options: HardenRunOptions, onnx: bool, folder: Path) -> str:
     """Harden, measure and print; -> why training stopped."""
-    run = job.run(folder)
-    hardened = run.hardened
+    victim, data, training, evaluation = _load(options)
+    hardened = run_hardening(victim, data, training, evaluation, folder)
     out.print(plain(hardened))
-    means = {when: {name: figure.mean() for name, figure in m.figures.items()} for when, m in run.measured.items()}
-    summary(command="harden", out=folder, stopped=hardened.stopped, rows=run.rows, **means)
-    abouts = {"clean": "accuracy on clean test samples", "corruptions": "accuracy under the palette's filters"}
-    for name, what in abouts.items():
-        out.print(f"{what}: {means['before'][name]:.1%} -> {means['after'][name]:.1%}")
-    l2 = [number(m.estimates()["agent_l2"].value) for m in run.measured.values()]
-    out.print(f"median L2 to flip: {' -> '.join(l2)}")
-    weights, page = plain(folder / WEIGHTS), plain(folder / PAGE)
-    out.print(f"Weights: [bold]{weights}[/bold]  Before and after: [bold]{page}[/bold]")
+    figures = {when: each.figures for when, each in hardened.measured.items()}
+    out.print(terminal(figures_table(figures)))
+    means = {when: {name: each.value for name, each in own.items()} for when, own in figures.items()}
+    summary(command="harden", out=folder, stopped=hardened.stopped, rows=hardened.queries, **means)
+    page = plain(hardened.report(folder / PAGE))
+    out.print(f"Weights: [bold]{plain(folder / WEIGHTS)}[/bold]  Before and after: [bold]{page}[/bold]")
     if onnx:
-        exported = hardened.export_onnx(folder / "hardened.onnx", tuple(job.train.x.shape[1:]))
+        exported = hardened.export_onnx(folder / "hardened.onnx", tuple(data.train.x.shape[1:]))
         out.print(f"ONNX: [bold]{plain(exported)}[/bold]")
     return hardened.stopped

@@ -78,11 +78,8 @@ VERBS = (
     Verb("learn", ("simulator.safetensors",), "rlab.learning.report:Learned"),
     Verb("demo", tuple(f"{name}/{SAMPLES}" for name in ("ecg", "digits", "clips")), "rlab.folders.demo:Demo"),
     Verb("train", ("log.jsonl",), "rlab.training.page:Training"),
-    Verb(
-        "harden --compare", ("comparison.json",), page="rlab.hardening.comparison:stored_comparison_page",
-        record=f"{_OLDER}:harden_compare",
-    ),
-    Verb("harden", ("log.json",), page="rlab.hardening.pages:hardening_page", record=f"{_OLDER}:harden"),
+    Verb("harden --compare", report="rlab.hardening.comparison:HardeningComparison"),
+    Verb("harden", report="rlab.hardening.report:Hardened"),
     Verb("corrupt", report="rlab.corruptions.report:CorruptionReport"),
     Verb("benchmark run", report="rlab.benchmarking.report:BenchmarkReport"),
     Verb("benchmark verify", report="rlab.benchmarking.verify:Verification"),

@@ -44,11 +44,6 @@ class Adversaries:
 class AdversaryGenerator(ABC):
     """x (n, c, *size), y (n,) or (n, k) -> harder inputs; the seed fixes all randomness."""
 
-    @property
-    def most(self) -> int | None:
-        """Maximum number of queries per sample; None if unknown."""
-        return None
-
     @abstractmethod
     def make(self, victim: TorchVictim, x: Tensor, y: Tensor, seed: int) -> Tensor:
         """Return harder inputs (n, c, *size)."""
@@ -132,10 +127,6 @@ class PolicyAdversary(AdversaryGenerator):
     budget: int
     overshoot: float
 
-    @property
-    def most(self) -> int:
-        return self.budget
-
     def make(self, victim: TorchVictim, x: Tensor, y: Tensor, seed: int) -> Tensor:
         return self(victim, x, y, seed).x
 
@@ -194,10 +185,6 @@ class GradientAdversary(AdversaryGenerator):
     steps: int = 2
     aimed: float = 0.5
     from_clean: bool = False  # move away from the model's clean output, as TRADES does, instead of from the label
-
-    @property
-    def most(self) -> int:
-        return self.steps + 2
 
     def make(self, victim: TorchVictim, x: Tensor, y: Tensor, seed: int) -> Tensor:
         grid, bank = self.space.draw(x, seed)

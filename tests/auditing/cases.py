@@ -12,7 +12,6 @@ from unittest import mock
 import yaml
 
 from rlab.auditing import AuditOptions, AuditResult, run_audit
-from rlab.hardening.pages import harden_section
 from rlab.results.page import attack_sections
 from rlab.storage.config import check
 from rlab.victims.base import Victim
@@ -86,7 +85,6 @@ def few_pictures() -> Any:
     """One sample a section: drawing takes longer than everything else."""
     few: dict[str, Any] = {
         "attack_sections": partial(attack_sections, samples=1),
-        "harden_section": partial(harden_section, samples=1),
     }
     return mock.patch.multiple("rlab.auditing.page", **few)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
 import re
 import time
 from dataclasses import replace
@@ -125,12 +124,6 @@ def test_a_training_has_a_page_with_its_curves_and_its_card(tmp_path: Path) -> N
     (tmp_path / "other.safetensors").write_bytes(save({"weight": torch.zeros(2)}))
     said = rlab_command("agents", tmp_path / "other.safetensors")
     assert (said.code, said.err.count("\n")) == (2, 1)
-
-
-def test_a_comparison_of_hardenings_has_a_page(tmp_path: Path) -> None:
-    figures = [{"method": "ours", "figure": "clean", "value": 0.875, "low": 0.8, "high": None}]
-    (tmp_path / "comparison.json").write_text(json.dumps({"seeds": [0], "figures": figures}))
-    assert "87.5%" in Links.of(report_run(tmp_path)).text
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -23,11 +23,11 @@ from rlab.present.table import Table
 from rlab.results.result import AttackResult
 from rlab.results.stages import read_stages, stage_file
 from rlab.runs.answers import paid_answers
-from rlab.runs.executor import InProcess, MakeWork
+from rlab.runs.executor import HandOut, InProcess, MakeWork
 from rlab.runs.learning_options import BOUNDARIES
-from rlab.runs.messages import Finished, HandOut, Tasks
 from rlab.runs.options import AttackOptions
 from rlab.runs.stages import cut
+from rlab.runs.worker import Finished
 from rlab.storage.config import check
 from rlab.victims.base import Victim
 from tests.command import rlab_command
@@ -77,7 +77,9 @@ class Shuffled(InProcess):
     def hand_out(self, make: MakeWork, *arguments: Any) -> HandOut:
         return partial(self._in_reverse, make, arguments)
 
-    def _in_reverse(self, make: MakeWork, arguments: tuple[Any, ...], tasks: Tasks) -> Finished:
+    def _in_reverse(
+        self, make: MakeWork, arguments: tuple[Any, ...], tasks: Mapping[str, Callable[[], Any]]
+    ) -> Finished:
         for key, task in reversed(list(tasks.items())):
             yield key, make(exact_victim(2), *arguments)(task())
 
