@@ -33,9 +33,9 @@ from rlab.errors import FolderError, InputError, OptionError
 from rlab.present.table import plain
 from rlab.runs.understood import Understood
 from rlab.storage.config import Options, check, read_config
-from rlab.storage.ledger import LEDGER
 from rlab.storage.lock import hold
 from rlab.storage.outside import is_text, parse_yaml, short
+from rlab.storage.run_file import RUN
 from rlab.victims.options import ModelOptions
 
 
@@ -273,7 +273,7 @@ def _stopped(folder: Path, named: bool, saved: str) -> str:
     """What is saved and the command to resume; for nested folders, those of the innermost."""
     if saved.startswith("stopped"):
         return saved
-    if not (folder / LEDGER).exists():
+    if not (folder / RUN).exists():
         return "stopped before anything was saved"
     words = shlex.join(["rlab", *sys.argv[1:], *([] if named else ["--out", str(folder)])])
     return f"stopped; {saved or f'finished work is saved in {folder}'}; resume with: {words}"

@@ -15,9 +15,9 @@ from rlab.present.table import Table, plain, records, terminal, text, typed
 from rlab.results.result import AttackResult
 from rlab.results.stages import read_stages, stages_line
 from rlab.results.tables import breakdown_tables, detail_table, reach_line
-from rlab.storage.ledger import read_versions
 from rlab.storage.lock import hold
 from rlab.storage.names import refuse_strange
+from rlab.storage.steps import read_versions
 
 if TYPE_CHECKING:  # pages import matplotlib, which is slow
     from rlab.present.page import Block, Page

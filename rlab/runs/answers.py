@@ -18,8 +18,8 @@ from rlab.results.kept import palette_of, rendered
 from rlab.results.result import AttackResult
 from rlab.storage import files
 from rlab.storage.journal import journal_path, read_proposals
-from rlab.storage.ledger import PARTS, reading
 from rlab.storage.names import refuse_strange
+from rlab.storage.run_file import PARTS, reading
 from rlab.victims.answers import recognise, to_scores
 
 

@@ -39,8 +39,8 @@ from rlab.runs.threads import ThreadChoice, Threads
 from rlab.storage import files
 from rlab.storage.config import write_config
 from rlab.storage.journal import count_answers, journal_path
-from rlab.storage.ledger import PARTS
 from rlab.storage.resume import Resume, open_run
+from rlab.storage.run_file import PARTS
 from rlab.victims.base import Victim
 from rlab.victims.http import HttpVictim
 

@@ -42,8 +42,8 @@ from rlab.storage.config import check, check_keywords, takes, write_config
 from rlab.storage.contents import Contents
 from rlab.storage.digest import digest
 from rlab.storage.journal import Journal, journal_path
-from rlab.storage.ledger import PARTS, check_files
 from rlab.storage.resume import Resume, open_run
+from rlab.storage.run_file import PARTS, check_files
 from rlab.victims.base import Victim
 from rlab.victims.meter import QueryMeter
 from rlab.victims.options import ModelOptions

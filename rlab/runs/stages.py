@@ -28,8 +28,8 @@ from rlab.policies.resolve import guided
 from rlab.results.stages import StageFacts, stage_file, stage_key
 from rlab.runs.answers import kept_proposals
 from rlab.runs.options import AttackOptions
-from rlab.storage.ledger import check_digest, file_digest
 from rlab.storage.resume import Resume
+from rlab.storage.run_file import check_digest, file_digest
 from rlab.victims.base import Victim
 
 VALUES = 2**27  # most values of the untouched inputs that students learn from, and of the distorted ones

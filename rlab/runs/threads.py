@@ -22,8 +22,8 @@ from rlab.data.source import read_ahead
 from rlab.errors import give_notice
 from rlab.runs.executor import Executor
 from rlab.runs.options import AttackOptions
-from rlab.storage.ledger import THREADS
 from rlab.storage.resume import Resume
+from rlab.storage.steps import THREADS
 from rlab.victims.base import Victim
 from rlab.victims.meter import QueryMeter
 from rlab.victims.torch_module import TorchVictim
