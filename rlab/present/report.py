@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self, get_type_hints
 
 from pydantic import ConfigDict, TypeAdapter
-from pydantic_core import to_jsonable_python
 
 from rlab import __version__
 from rlab.errors import FolderError
@@ -36,6 +35,7 @@ PathLike = str | os.PathLike[str]
 Metric = float | Estimate | Share
 REPORT, RESULTS, ARRAYS = "report.json", "results.csv", "arrays.safetensors"
 _VERB, _FIELDS, _ARRAY = "verb", "fields", "array"  # keys of REPORT
+_ANYTHING: TypeAdapter[Any] = TypeAdapter(Any)
 
 
 @dataclass(frozen=True)
@@ -185,7 +185,7 @@ def _plain(value: Any, at: str, arrays: dict[str, Tensor]) -> Any:
         return {key: _plain(inner, f"{at}.{key}", arrays) for key, inner in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(inner, f"{at}.{number}", arrays) for number, inner in enumerate(value)]
-    return to_jsonable_python(value)
+    return _ANYTHING.dump_python(value, mode="json")
 
 
 def _filled(value: Any, arrays: Mapping[str, Tensor]) -> Any:
