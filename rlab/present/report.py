@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self, get_type_hints
 
 from pydantic import ConfigDict, PydanticUserError, TypeAdapter
-from pydantic_core import to_jsonable_python
+from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from rlab import __version__
 from rlab.errors import FolderError
@@ -94,12 +94,10 @@ class Report(ABC):
         from rlab.storage.files import write_arrays, write_csv, write_text
 
         arrays: dict[str, Tensor] = {}
-        plain = {}
-        for name, adapter in _adapters(type(self)).items():
-            value = getattr(self, name)
-            plain[name] = _plain(
-                value if _holds_tensor(value) else adapter.dump_python(value, mode="json"), name, arrays
-            )
+        plain = {
+            name: _plain(_dumped(adapter, getattr(self, name)), name, arrays)
+            for name, adapter in _adapters(type(self)).items()
+        }
         metrics = {name: plain_value(metric) for name, metric in self.metrics().items()}
         stored = {_VERB: self.verb, "rlab": __version__, "metrics": _plain(metrics, "", {}), _FIELDS: plain}
         if arrays:
@@ -189,10 +187,12 @@ def _within(value: Any) -> Mapping[Any, Any]:
     return dict(enumerate(value)) if isinstance(value, list | tuple) else value if isinstance(value, Mapping) else {}
 
 
-def _holds_tensor(value: Any) -> bool:
-    from torch import Tensor
-
-    return isinstance(value, Tensor) or any(map(_holds_tensor, _within(value).values()))
+def _dumped(adapter: TypeAdapter[Any], value: Any) -> Any:
+    """The value as JSON, or unchanged if it holds tensors."""
+    try:
+        return adapter.dump_python(value, mode="json")
+    except PydanticSerializationError:
+        return value
 
 
 def _plain(value: Any, at: str, arrays: dict[str, Tensor]) -> Any:
