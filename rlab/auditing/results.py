@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 from xml.etree import ElementTree
 
+from pydantic import TypeAdapter
 from torch import Tensor
 
 import rlab
@@ -132,7 +133,7 @@ def _requirement(verdict: Verdict) -> dict[str, Any]:
 def figures(results: StageResults) -> dict[str, Any]:
     plain: dict[str, Any] = {}
     if results.doctor is not None:
-        plain["doctor"] = results.doctor.plain()
+        plain["doctor"] = TypeAdapter(Diagnosis).dump_python(results.doctor, mode="json")
     if (attack := results.attack) is not None:
         plain["attack"] = {
             **attack.summary(), "clean_accuracy": float(clean_correct(attack).double().mean()),

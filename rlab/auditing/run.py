@@ -22,7 +22,7 @@ from rlab.auditing.page import PAGE, VERDICT, audit_page, verdict_text
 from rlab.auditing.results import StageRecord, StageResults, write_audit
 from rlab.auditing.stages import STAGES, fingerprints, judge, read_results
 from rlab.benchmarking.requirements import Verdict
-from rlab.diagnosis.report import Severity, read_diagnosis
+from rlab.diagnosis.report import Diagnosis, Severity
 from rlab.errors import FolderError
 from rlab.present.page import Page, write_page
 from rlab.present.result import PathLike, Result
@@ -154,6 +154,6 @@ def _stopped(audit: LoadedAudit, finished: Mapping[str, StageRecord]) -> str:
     """Why the remaining stages are skipped, or ''."""
     if "doctor" not in finished or audit.options.doctor is None or not audit.options.doctor.stop:
         return ""
-    findings = read_diagnosis(audit.folder / "doctor").findings
+    findings = Diagnosis.load(audit.folder / "doctor").findings
     wrong = [finding.name for finding in findings if finding.level is Severity.ERROR]
     return f"the doctor found errors ({', '.join(wrong)})" if wrong else ""

@@ -31,7 +31,7 @@ from rlab.benchmarking.requirements import Requirement, Verdict
 from rlab.benchmarking.whole import NothingFlipped
 from rlab.corruptions.report import CorruptionReport
 from rlab.diagnosis import examine
-from rlab.diagnosis.report import DOCTOR, read_diagnosis
+from rlab.diagnosis.report import Diagnosis
 from rlab.explanation import MethodComparison, MethodJudge, parse_methods
 from rlab.hardening.options import EvaluationOptions
 from rlab.hardening.report import Hardened
@@ -66,7 +66,7 @@ def run_doctor(audit: LoadedAudit) -> StageRecord:
     assert stage is not None
     palette = audit.options.build(audit.batch).palette
     diagnosis = examine(audit.victim, audit.batch, palette, samples=stage.samples, seed=audit.options.seed)
-    write_json(audit.folder / "doctor" / DOCTOR, diagnosis.plain())
+    diagnosis.save(audit.folder / "doctor")
     return StageRecord(Rows(model=diagnosis.queries))
 
 
@@ -175,7 +175,7 @@ def asked_benchmark(audit: LoadedAudit) -> list[Any]:
 
 STAGES = {
     "doctor": Stage(
-        run_doctor, measure.doctor, files=lambda folder: (DOCTOR,), read=read_diagnosis,
+        run_doctor, measure.doctor, files=lambda folder: (REPORT,), read=Diagnosis.load,
         asked=lambda a: [a.options.plain()["doctor"], list(map(str, a.options.palette or ())), a.options.seed],
     ),
     "attack": Stage(

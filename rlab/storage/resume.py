@@ -42,13 +42,13 @@ _BEFORE = "ledger.sqlite"  # what earlier versions wrote in place of `run.json`
 
 
 @contextmanager
-def open_run(folder: Path, question: Mapping[str, Any], parts: bool = True, paid: bool = False) -> Iterator[Resume]:
+def open_run(folder: Path, question: Mapping[str, Any], paid: bool = False, **keeps: bool) -> Iterator[Resume]:
     """Open the finished steps of a folder that belongs to this question; lock it and remove half-written files.
 
-    `parts`: whether the finished run keeps its arrays; `paid`: whether answers may have cost money, and outlast an error.
+    `paid`: whether answers may have cost money, and outlast an error; `keeps`: see `Resume`.
     """
     with hold(folder, str(question.get("command", ""))):
-        resume = Resume(folder, question, parts)
+        resume = Resume(folder, question, **keeps)
         new = resume.run is None
         try:
             resume.clean()
@@ -64,10 +64,13 @@ def open_run(folder: Path, question: Mapping[str, Any], parts: bool = True, paid
 
 
 class Resume:
-    """The finished steps of one folder; `question` is the whole configuration."""
+    """The finished steps of one folder; `question` is the whole configuration.
 
-    def __init__(self, folder: Path, question: Mapping[str, Any], parts: bool = True) -> None:
-        self.folder, self.keeps_parts = folder, parts
+    `parts`: whether the finished run keeps its arrays; `journals`: whether it keeps the journals of finished steps.
+    """
+
+    def __init__(self, folder: Path, question: Mapping[str, Any], parts: bool = True, journals: bool = False) -> None:
+        self.folder, self.keeps_parts, self.keeps_journals = folder, parts, journals
         self.asked = Question(question)
         self.used = False  # whether steps ran
         self.before = dict[str, str]()  # versions and device of the process that began the run, until they are compared
@@ -127,7 +130,8 @@ class Resume:
         mark = fingerprint.settled() if isinstance(fingerprint, Contents) else fingerprint
         arrays = file_digest(self.part(key)) if part else None
         Step(fingerprint=mark, value=value, arrays=arrays).write(self.folder, key)
-        journal_path(self.folder, key).unlink(missing_ok=True)
+        if not self.keeps_journals:
+            journal_path(self.folder, key).unlink(missing_ok=True)
 
     def fingerprint(self, key: str) -> str | None:
         """Return a finished step's fingerprint, or None."""
@@ -196,7 +200,7 @@ class Resume:
             self.unfinish()
             for path in {*(self.folder / PARTS).glob("*.safetensors")} - {self.part(key) for key in self.finished()}:
                 path.unlink(missing_ok=True)
-        for key in self.finished():
+        for key in () if self.keeps_journals else self.finished():
             journal_path(self.folder, key).unlink(missing_ok=True)
 
     @property

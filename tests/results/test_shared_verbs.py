@@ -11,7 +11,6 @@ import pytest
 
 import rlab
 from rlab.core.status import Status
-from rlab.diagnosis.report import read_diagnosis
 from rlab.folders.kinds import PageOptions, finished_kind
 from rlab.present.page import render
 from rlab.stats import Estimate
@@ -121,7 +120,7 @@ def test_a_damaged_file_is_counted_where_it_belongs(tmp_path: Path) -> None:
 
 def test_a_saved_diagnosis_is_read_back(tmp_path: Path) -> None:
     found = rlab.doctor(victim(), BATCH)
-    assert read_diagnosis(found.save(tmp_path)) == found
+    assert type(found).load(found.save(tmp_path)) == found
 
 
 def test_the_table_of_an_attack_names_classes_and_counts_queries_once() -> None:
