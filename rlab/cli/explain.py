@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from rlab.cli.declared import Out, Wait, declared, out, run_folder, tell_data
-from rlab.cli.plan import DryRun, tell_options
-from rlab.cli.spoken import summary
+from rlab.cli.build import declared
+from rlab.cli.folder import DryRun, RunFlags, tell_data, tell_options
+from rlab.cli.speak import out, summary
 from rlab.data.batch import Batch
 from rlab.explanation.explanation import PICTURED, Explanation
 from rlab.explanation.files import GALLERY, REPORT
@@ -19,18 +19,17 @@ from rlab.explanation.words import statements
 from rlab.present.table import plain, terminal
 
 
-@declared(ExplainOptions, without=("keep",))
+@declared(without=("keep",), queries=True)
 def command(
     options: ExplainOptions,
+    run: RunFlags,
     label: Annotated[
         str | None, typer.Option("--class", help="Class to explain, by number or name (default: the predicted one)")
     ] = None,
     compare: Annotated[
         bool, typer.Option("--compare", help="Score several methods in a table and a gallery page")
     ] = False,
-    folder: Out = None,
     pictures: Annotated[int, typer.Option(min=0, help="Number of samples to draw")] = PICTURED,
-    wait: Wait = False,
     dry_run: DryRun = False,
 ) -> None:
     """Show where the model looks: a heat map and a mask for every sample.
@@ -43,8 +42,8 @@ def command(
     if label is not None:
         options = options.model_copy(update={"label": int(label) if label.isdecimal() else label})
     if dry_run:
-        return tell_options(options, options.data, [options.model], folder)
-    with run_folder(folder, "explain", wait) as folder:
+        return tell_options(options, [options.model], options.data, run.folder)
+    with run.opened("explain") as folder:
         explained = explain_declared(
             options, options.model, options.data, compare, out=folder, announce=tell_data, pictures=pictures,
             tell=_tell_scored if compare else _tell_maps,

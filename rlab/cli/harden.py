@@ -8,10 +8,10 @@ from typing import Annotated
 
 import typer
 
-from rlab.cli.declared import Out, Section, Wait, declared, out, run_folder, tell_data
-from rlab.cli.ending import Track, track
-from rlab.cli.plan import DryRun, tell_options
-from rlab.cli.spoken import summary
+from rlab.cli.build import declared
+from rlab.cli.fields import Section
+from rlab.cli.folder import DryRun, RunFlags, tell_data, tell_options, track
+from rlab.cli.speak import out, summary
 from rlab.hardening.comparison import METHODS
 from rlab.hardening.declared import PAGE, HardeningJob
 from rlab.hardening.options import HardenOptions, HardenRunOptions
@@ -47,14 +47,12 @@ class ComparisonFlags:
         return [name.strip() for name in self.methods.split(",") if name.strip()]
 
 
-@declared(HardenRunOptions, without=("keep", "rate", "price", "max_cost"), section=TRAINING)
+@declared(without=("keep", "rate", "price", "max_cost"), section=TRAINING, queries=True)
 def command(
     options: HardenRunOptions,
+    run: RunFlags,
     comparison: ComparisonFlags,
     onnx: Annotated[bool, typer.Option("--onnx", help="Also write the hardened model as ONNX")] = False,
-    folder: Out = None,
-    tracker: Track = None,
-    wait: Wait = False,
     dry_run: DryRun = False,
 ) -> None:
     """Train a torch model on its own failures while keeping its clean accuracy, and measure it before and after.
@@ -63,11 +61,11 @@ def command(
     --config file, training options go below 'harden:'. To resume a stopped run, repeat the command.
     """
     if dry_run:
-        return tell_options(options, options.data, [options.model], folder)
-    with run_folder(folder, "harden", wait) as folder:
+        return tell_options(options, [options.model], options.data, run.folder)
+    with run.opened("harden") as folder:
         job = _load(options)
         stopped = _compare(job, comparison, folder) if comparison.compare else _harden(job, onnx, folder)
-        track(folder, tracker)
+        track(folder, run.tracker)
     if stopped.startswith(("the loss", "clean accuracy fell")):
         raise typer.Exit(1)
 

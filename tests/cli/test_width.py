@@ -13,7 +13,7 @@ from rich.console import Console
 
 import rlab.cli
 from rlab.auditing.page import requirements_table
-from rlab.cli.spoken import out
+from rlab.cli.speak import out
 from rlab.diagnosis import findings_table
 from rlab.diagnosis.report import Finding, Severity
 from rlab.hardening.comparison import METHODS, HardeningComparison
