@@ -49,6 +49,9 @@ def command(
     report = examine(victim, batch, palette, samples=samples)
     report = report if protocol is None else protocol.added_to(report)
     tell_page(report.view())
+    for finding in report.findings:
+        if finding.flag:
+            out.print(plain(f"{finding.name}: add {finding.flag}"), soft_wrap=True)
     summary(command="doctor", healthy=report.healthy, findings=report.records(), queries=report.queries)
     if not report.healthy:
         raise typer.Exit(1)
