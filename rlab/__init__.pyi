@@ -56,9 +56,9 @@ if TYPE_CHECKING:  # mypy resolves the imports between these files and the packa
     from rlab.filters.base import register as register
     from rlab.filters.palette import Palette as Palette
     from rlab.hardening.comparison import HardeningComparison as HardeningComparison
-    from rlab.hardening.comparison import Splits as Splits
     from rlab.hardening.comparison import compare_hardening as compare_hardening
-    from rlab.hardening.run import Hardened as Hardened
+    from rlab.hardening.report import Hardened as Hardened
+    from rlab.hardening.run import Splits as Splits
     from rlab.hardening.run import harden as harden
     from rlab.learning.simulator import Simulator as Simulator
     from rlab.learning.simulator import read_simulator as read_simulator
@@ -72,8 +72,8 @@ if TYPE_CHECKING:  # mypy resolves the imports between these files and the packa
     from rlab.predictions.boxes import TargetBoxes as TargetBoxes
     from rlab.present.report import Report as Report
     from rlab.priors.base import Prior as Prior
-    from rlab.results.data import AttackedSample as AttackedSample
     from rlab.results.result import AttackResult as AttackResult
+    from rlab.results.result import AttackedSample as AttackedSample
     from rlab.runs.learn import learn as learn
     from rlab.verbs import attack as attack
     from rlab.verbs import benchmark as benchmark

@@ -78,7 +78,6 @@ class BenchmarkKeywords(SharedKeywords, total=False):
 class CorruptKeywords(TypedDict, total=False):
     kinds: str | Sequence[str] | list[str]
     levels: str | Sequence[int] | list[int]
-    extra: bool
     baseline: str | None
     worst: bool
     budget: int

@@ -23,7 +23,7 @@ from rlab.results.result import AttackResult, Status
 from rlab.runs.attack import run_attack
 from rlab.runs.options import make_attack
 from rlab.victims import Victim
-from rlab.victims.base import PHASES
+from rlab.victims.account import PHASES
 from tests.helpers import (
     ALL_FILTERS,
     ALL_POLICIES,

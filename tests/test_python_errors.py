@@ -52,7 +52,7 @@ KEYWORDS: dict[str, tuple[Callable[[], object], str]] = {
     "HttpVictim": (lambda: rlab.HttpVictim("http://x", retry=3), "HttpVictim() .* 'retries'"),  # type: ignore[call-arg]
     "Square": (lambda: rlab.Square(shar=1), "Square() has no keyword 'shar'. Did you mean 'share'?"),  # type: ignore[call-arg]
     "Belief": (lambda: rlab.Belief(temprature=1), "Did you mean 'temperature'?"),  # type: ignore[call-arg]
-    "GaussianNoise": (lambda: rlab.filters.GaussianNoise(sevrity=1), "'severity'"),  # type: ignore[call-arg]
+    "Distortion": (lambda: rlab.filters.Distortion("jpeg", sevrity=1), "'severity'"),  # type: ignore[call-arg]
 }
 
 

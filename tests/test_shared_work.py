@@ -148,8 +148,8 @@ def test_a_model_that_is_another_each_time_is_refused() -> None:
     victim, model = rlab.demo_victim("digits"), check(ModelOptions, {"name": "demo:digits"})
     crew = Workers.of(check(WorkerOptions, {"workers": 2}), model, victim)
     assert crew is not None
-    start = crew._start(lambda victim: victim, (), 1, 0, 2)
+    start = crew._start(lambda victim: victim, (), 0, 2)
     assert start.make(*start.arguments).bounds == victim.bounds  # type: ignore[attr-defined]
-    other = replace(crew, fingerprint="another")._start(lambda victim: victim, (), 1, 0, 2)
+    other = replace(crew, fingerprint="another")._start(lambda victim: victim, (), 0, 2)
     with pytest.raises(rlab.InputError, match="seed"):
         other.make(*other.arguments)

@@ -19,10 +19,10 @@ from benchmarks.tables import interval, section, table
 from rlab.data.batch import Batch
 from rlab.filters.base import Filter
 from rlab.filters.palette import Entry, Palette
-from rlab.hardening.comparison import Splits, parse_method
+from rlab.hardening.comparison import parse_method
 from rlab.hardening.evaluation import LEVELS, all_filters, distort
 from rlab.hardening.options import HardenOptions
-from rlab.hardening.run import harden
+from rlab.hardening.run import Splits, harden
 from rlab.hardening.trainable import correct, goal_of
 from rlab.progress import quiet
 from rlab.runs.understood import say_nothing

@@ -15,14 +15,15 @@ from benchmarks.data import DATA, TRAIN_GROUPS, Absent, cifar_images, cifar_test
 from benchmarks.harden.rlat import Rlat
 from benchmarks.victims import beat_victim, cifar_victim, clip_victim
 from benchmarks.victims.cifar_nets import MEAN, STD
+from benchmarks.victims.residual import resnet18
 from benchmarks.victims.train_cifar import augmented
 from benchmarks.victims.train_clips import write_clips
 from rlab.data.batch import Batch
 from rlab.data.load import load
-from rlab.hardening.comparison import UNCHANGED, Splits
+from rlab.hardening.comparison import UNCHANGED
+from rlab.hardening.run import Splits
 from rlab.hardening.trainable import correct
 from rlab.victims.torch_module import TorchVictim
-from rlab.victims.zoo import resnet18
 
 METHODS = (UNCHANGED, "ours", "augmix", "augment", "pgd", "fgsm", "trades", "belief")
 TITLES = {

@@ -17,10 +17,10 @@ import torch
 from torch import Generator, Tensor
 
 from benchmarks.data import Absent
-from rlab.corruptions import EXTRA, KINDS, LEVELS, corrupt
+from rlab.corruptions import KINDS, LEVELS, corrupt
 from rlab.filters.base import FAMILIES
 
-EXACT = tuple(kind for kind in (*KINDS, *EXTRA) if kind != "frost")
+EXACT = tuple(kind for kind in KINDS if kind != "frost")
 SIDE = 224
 
 

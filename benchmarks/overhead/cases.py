@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from rlab.victims.zoo import cifar_resnet, small_cnn
+from benchmarks.victims.residual import cifar_resnet
+from rlab.victims.zoo import small_cnn
 
 HALVES = "greedy"  # looks at every patch before it acts, so it gets few: two along each axis
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from benchmarks.victims.residual import cifar_resnet
 from rlab.runs.options import RunOptions
 from rlab.storage.config import check
-from rlab.victims.zoo import cifar_resnet
 
 LATENCY = 0.05  # seconds, of the HTTP model
 CONCURRENCY = 32

@@ -32,11 +32,12 @@ from benchmarks.victims.clips import CLIP_MEAN, CLIP_NETS, CLIP_STD
 from benchmarks.victims.compact import save
 from benchmarks.victims.training import accuracy, normalised, step_through
 from rlab.data.batch import Batch
-from rlab.data.clips import ClipSource
-from rlab.data.load import DataOptions
+from rlab.data.eight_bit import to_bytes
+from rlab.data.load import load
 from rlab.errors import MissingExtra
 
 STORED, SIDES = 24, (84, 112)  # frames of a clip and their size in a pack, with room to shift and crop
+CHUNK = 32  # clips decoded at once
 PARTS = (("train", TRAIN_GROUPS), ("test", TEST_GROUPS))
 QUALITY = 80  # of the JPEG sheets
 SALIENCY = "clips_saliency.safetensors"
@@ -58,10 +59,11 @@ class Clips:
 
 def decode(folder: Path, groups: str) -> Clips:
     """Read the clips of these groups with PyAV, without those that cannot be decoded."""
-    source = ClipSource.of(DataOptions(path=str(folder), groups=groups))
-    read = [(row, clip) for row, clip in source.pixels(STORED, SIDES) if not isinstance(clip, str)]
-    x = np.stack([np.moveaxis(clip, 0, -1) for _, clip in read])
-    return Clips(torch.from_numpy(x), source.y[[row for row, _ in read]], source.classes)
+    source = load(folder, groups=groups, frames=STORED, size=SIDES, stream=True)
+    chunks = (source.chunk(range(at, min(at + CHUNK, len(source))))[0] for at in range(0, len(source), CHUNK))
+    read = [(to_bytes(batch.x, batch.bounds).movedim(1, -1), batch.y) for batch in chunks if batch is not None]
+    x, y = (torch.cat(parts) for parts in zip(*read, strict=True))
+    return Clips(x, y, source.classes)
 
 
 def pack(folder: Path, path: Path, every: int = 1, quality: int = QUALITY) -> None:

@@ -24,8 +24,7 @@ from benchmarks.data import CLIP_SIZE
 from benchmarks.harness import command, finish
 from benchmarks.processes import measured_alone, peak, start_peak
 from benchmarks.victims.clips import CLIP_MEAN, CLIP_NETS, CLIP_STD
-from rlab.data.clips import ClipSource
-from rlab.data.load import DataOptions
+from rlab.data.load import load
 from rlab.runs.attack import run_attack
 from rlab.runs.options import make_attack
 from rlab.victims.torch_module import TorchVictim
@@ -50,7 +49,7 @@ def one(frames: int, policy: str, net: str, budget: int, device: str, size: tupl
     with tempfile.TemporaryDirectory() as folder:
         write_clip(Path(folder) / "moving" / "a.mp4", LONGER * frames)
         before, began = start_peak(), time.perf_counter()
-        batch = ClipSource.of(DataOptions(path=folder)).load(frames, size)
+        batch = load(folder, frames=frames, size=size)
         decoded, loaded = peak(), time.perf_counter()
     batch = replace(batch, y=victim(batch.x).argmax(1).cpu(), classes=tuple("abcdef"))
     answered = time.perf_counter()

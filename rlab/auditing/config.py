@@ -17,7 +17,7 @@ from rlab.runs.sharing import WorkerOptions
 from rlab.storage.config import Options, check
 
 STAGES: tuple[Stage, ...] = get_args(Stage)
-DETECTION, VERIFIED, FIGURES = "detection.json", "verified.json", "figures.json"  # of detect, benchmark and harden
+DETECTION, VERIFIED = "detection.json", "verified.json"  # of detect and benchmark
 OPTIONAL = tuple(stage for stage in STAGES if stage not in ("attack", "detect", "corrupt"))  # stages that `false` skips
 
 

@@ -14,7 +14,7 @@ import torch
 from pydantic import TypeAdapter
 from torch import Tensor
 
-from rlab.auditing.config import DETECTION, AuditOptions, Condition
+from rlab.auditing.config import DETECTION, Condition
 from rlab.auditing.load import LoadedAudit
 from rlab.core.attack import Attack
 from rlab.core.channels import group_names
@@ -71,10 +71,11 @@ def detect(audit: LoadedAudit, before: Detection) -> Detection:
         return before
     seeds = sample_seeds(audit.options.seed, 0, len(batch))
     tallies, asked, names = list(before.tallies), victim.rows.total(), groups_of(attack, batch)
-    progress = audit.progress("detect", rows_at_most(audit.options, attack, len(rows)))
     known = {tally.condition for tally in before.tallies}
-    for condition in (each for each in audit.options.conditions if each not in known):
-        for entry in entries_of(condition, attack.palette):
+    todo = {each: list(entries_of(each, attack.palette)) for each in audit.options.conditions if each not in known}
+    progress = audit.progress("detect", len(rows) * len(names) * sum(map(len, todo.values())))
+    for condition, entries in todo.items():
+        for entry in entries:
             alone = replace(attack.palette, entries=(entry,))
             for group, channels in names.items():
                 found = torch.zeros_like(right)
@@ -131,9 +132,3 @@ def groups_of(attack: Attack, batch: Batch) -> dict[str, tuple[int, ...]]:
     if not groups:
         return {_ALL: tuple(range(batch.shape[0]))}
     return dict(zip(group_names(groups, batch.leads), groups, strict=True))
-
-
-def rows_at_most(options: AuditOptions, attack: Attack, samples: int) -> int:
-    """Queries if the model detects a class in every sample."""
-    entries = sum(len(list(entries_of(condition, attack.palette))) for condition in options.conditions)
-    return samples * entries * max(1, len(attack.grid.groups))

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import torch
@@ -15,11 +14,12 @@ from rlab.auditing.config import Condition
 from rlab.auditing.results import StageResults, clean_correct
 from rlab.benchmarking.requirements import Requirement, Verdict, quantity
 from rlab.benchmarking.verdicts import measure_benchmark
+from rlab.hardening.before_after import AFTER, BEFORE
 from rlab.predictions.kinds import WORDS
 from rlab.predictions.metrics import FIGURES
 from rlab.results.breakdown import entry_filters
 from rlab.results.result import AttackResult, Status
-from rlab.stats import Estimate, difference, estimate, median_estimate, share_estimate
+from rlab.stats import NOTHING, difference, estimate, median_estimate, share_estimate
 
 _HARDENED = {"clean_accuracy": "clean", "accuracy_under_attack": "agent", "accuracy_under_held_out_filters": "held_out",
              "median_l2": "agent_l2"}  # fmt: skip  # other figures: accuracy_under_NAME
@@ -169,13 +169,7 @@ def harden(requirement: Requirement, results: StageResults, own: str) -> Verdict
     assert results.harden is not None
     assert requirement.when is not None
     key = _HARDENED.get(requirement.metric, requirement.metric.removeprefix("accuracy_under_"))
-    before, after = (_stored(results.harden[when].get(key) or {}) for when in ("before", "after"))
+    before, after = (results.harden.measured[when].figures.get(key, NOTHING) for when in (BEFORE, AFTER))
     values = {"before": before, "after": after, "gained": difference(after, before), "lost": difference(before, after)}
     measured = values[requirement.when.split()[0]]
     return Verdict.of(requirement, measured, 0, "not measured" if math.isnan(measured.value) else "")
-
-
-def _stored(figure: Mapping[str, Any]) -> Estimate:
-    """An estimate from JSON, where NaN is missing or null."""
-    ends = (figure.get(name) for name in ("value", "low", "high"))
-    return Estimate(*(math.nan if end is None else float(end) for end in ends))

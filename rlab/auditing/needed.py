@@ -10,11 +10,12 @@ from pathlib import Path
 
 from rlab.auditing.config import VERIFIED
 from rlab.auditing.results import GRADED
-from rlab.benchmarking.folder import MANIFEST, METADATA
-from rlab.benchmarking.report import DEFAULT, REPORT
+from rlab.benchmarking.manifest import MANIFEST, METADATA
+from rlab.benchmarking.report import DEFAULT
 from rlab.explanation.files import ARRAYS as MAPS
 from rlab.explanation.files import SCORES
 from rlab.explanation.page import read_scores
+from rlab.present.report import REPORT
 from rlab.storage.files import ARRAYS, SAMPLES, read_rows
 from rlab.storage.index import read_index
 from rlab.storage.ledger import check_files

@@ -13,13 +13,12 @@ import yaml
 from rlab.auditing.results import StageResults
 from rlab.auditing.stages import read_audit
 from rlab.benchmarking.requirements import UNDECIDED
-from rlab.benchmarking.tables import benchmark_section
 from rlab.diagnosis.report import Diagnosis, findings_table
-from rlab.hardening.pages import harden_section
 from rlab.present.page import Banner, Block, Code, Facts, Folded, Page, Section, Text
 from rlab.present.table import Cell, Table, Tone, markdown
 from rlab.redact import redact
 from rlab.results.page import attack_sections, key_numbers
+from rlab.results.tables import QUERIES
 
 PAGE, VERDICT = "report.html", "verdict.md"
 INTERVALS = (
@@ -44,8 +43,8 @@ def audit_page(folder: Path, record: Mapping[str, Any], results: StageResults) -
         *([Section("Detection", _detection(results))] if results.detect is not None else []),
         *([Section("Corruptions", results.corrupt.blocks())] if results.corrupt is not None else []),
         *([results.explain.section()] if results.explain is not None else []),
-        *([benchmark_section(results.benchmark, results.report, results.verified)] if results.benchmark else []),
-        *([harden_section(results.harden, folder / "harden")] if results.harden is not None else []),
+        *([_benchmark(results)] if results.benchmark else []),
+        *(results.harden.sections(folder=folder / "harden") if results.harden is not None else []),
         Section("Cost", _cost(results)),
         Section("How to repeat it", _again(folder, results)),
     ]
@@ -122,6 +121,16 @@ def _detection(results: StageResults) -> list[Block]:
     head = ["distortion", "in", "class", "detected unchanged", "still detected"]
     note = "The distortion fills one group of channels over the whole length, and dB are within this group. There is no search."
     return [Table(head, rows, "Samples whose class the model detects", words=3), Text(note, quiet=True)]
+
+
+def _benchmark(results: StageResults) -> Section:
+    assert results.benchmark is not None
+    blocks: list[Block] = [results.benchmark.table(), Text(QUERIES, quiet=True)]
+    if results.verified is not None:
+        wrong = "; ".join(map(str, results.verified["mismatches"][:5]))
+        told = wrong or "every hash, distance and flip is as stored."
+        blocks.append(Text(f"{results.verified['files']} files checked: {told}"))
+    return Section("Benchmark", [*blocks, *(results.report.blocks() if results.report is not None else [])])
 
 
 def _cost(results: StageResults) -> list[Block]:

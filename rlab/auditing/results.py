@@ -23,6 +23,7 @@ from rlab.corruptions.report import CorruptionReport
 from rlab.data.batch import Batch
 from rlab.diagnosis.report import Diagnosis
 from rlab.explanation import MethodComparison
+from rlab.hardening.report import Hardened
 from rlab.present.report import plain_value
 from rlab.redact import redact
 from rlab.results.breakdown import by_class, by_distortion
@@ -72,7 +73,7 @@ class StageResults:
     benchmark: Benchmark | None = None
     report: BenchmarkReport | None = None
     verified: Mapping[str, Any] | None = None
-    harden: Mapping[str, Any] | None = None
+    harden: Hardened | None = None
 
     @property
     def rows(self) -> Rows:
@@ -161,7 +162,10 @@ def figures(results: StageResults) -> dict[str, Any]:
         tables = ("levels", "distortions", "transfer", "areas")
         plain["benchmark"] = {name: getattr(report, name) for name in tables} | {"verified": results.verified}
     if results.harden is not None:
-        plain["harden"] = results.harden
+        plain["harden"] = {
+            **{when: {k: asdict(e) for k, e in each.figures.items()} for when, each in results.harden.measured.items()},
+            "training": results.harden.summary(), "stopped": results.harden.stopped,
+        }  # fmt: skip
     return plain
 
 

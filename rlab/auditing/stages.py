@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import math
-import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter
 
-from rlab.auditing import detection, measure, plan
-from rlab.auditing.config import DETECTION, FIGURES, VERIFIED
+from rlab.auditing import measure
+from rlab.auditing.config import DETECTION, VERIFIED
 from rlab.auditing.detection import Detection, detect
 from rlab.auditing.load import Bars, LoadedAudit
 from rlab.auditing.needed import attack_files, benchmark_files, explain_files
@@ -22,16 +21,13 @@ from rlab.benchmarking import (
     Benchmark,
     BenchmarkReport,
     make_benchmark,
-    read_report,
     run_benchmark,
-    save_report,
     verify_benchmark,
 )
-from rlab.benchmarking.answers import count_rows
-from rlab.benchmarking.folder import MANIFEST, METADATA
+from rlab.benchmarking.folder import queries_of
+from rlab.benchmarking.manifest import MANIFEST, METADATA
 from rlab.benchmarking.report import DEFAULT
 from rlab.benchmarking.requirements import Requirement, Verdict
-from rlab.benchmarking.tables import queries_of
 from rlab.benchmarking.whole import NothingFlipped
 from rlab.corruptions.report import CorruptionReport
 from rlab.diagnosis import examine
@@ -39,6 +35,9 @@ from rlab.diagnosis.report import DOCTOR, read_diagnosis
 from rlab.explanation import MethodJudge, parse_methods
 from rlab.explanation.files import read_inputs, save_comparison
 from rlab.explanation.page import read_comparison
+from rlab.hardening.options import EvaluationOptions
+from rlab.hardening.report import Hardened
+from rlab.hardening.run import Splits, run_hardening
 from rlab.present.report import REPORT
 from rlab.progress import Progress, bar
 from rlab.results.result import AttackResult
@@ -46,6 +45,7 @@ from rlab.runs.attack import run_attack
 from rlab.runs.executor import Workers
 from rlab.runs.fingerprint import agent_fingerprint, data_fingerprint
 from rlab.stats import NOTHING, share_estimate
+from rlab.storage.config import check
 from rlab.storage.contents import Contents
 from rlab.storage.digest import digest
 from rlab.storage.files import read_json, read_result, write_atomically, write_json
@@ -57,7 +57,6 @@ class Stage:
 
     run: Callable[[LoadedAudit], StageRecord]
     judge: Callable[[Requirement, StageResults, str], Verdict]
-    most: Callable[[LoadedAudit], int | None]  # queries to all models; None if unknown in advance
     asked: Callable[[LoadedAudit], list[Any]]  # what its fingerprint covers
     files: Callable[[Path], Iterable[str]]  # what its results need, within its folder
     read: Callable[[Path], Any] | None = None  # its results, unless they need those of other stages or several files
@@ -133,7 +132,7 @@ def run_benchmark_stage(audit: LoadedAudit) -> StageRecord:
     counts = {"files": verified.files, "asked": verified.asked, "unasked": verified.unasked}
     write_json(folder / "results" / VERIFIED, counts | {"mismatches": mismatches})
     report = run_benchmark([benchmark], models, seed=wanted.seed, progress=False)
-    save_report(report, folder / DEFAULT)
+    report.save(folder / DEFAULT)
     seen = {name: victim.rows.total() - before[name] for name, victim in models.items()}
     if audit.benchmark:
         rows = seen
@@ -149,7 +148,7 @@ def _benchmark_rows(benchmark: Benchmark, report: BenchmarkReport, fingerprints:
     rows: dict[str, int] = {}
     for name in report.models:
         twin = any(fingerprints[other] == fingerprints[name] for other in rows)  # the same model is queried once
-        rows[name] = 0 if twin else count_rows(benchmark)
+        rows[name] = 0 if twin else benchmark.queries
     for row in benchmark.rows:
         if row["victim"]:
             rows[row["victim"]] += queries_of(row) + int(row["reached"])  # one more to verify
@@ -157,20 +156,14 @@ def _benchmark_rows(benchmark: Benchmark, report: BenchmarkReport, fingerprints:
 
 
 def run_harden(audit: LoadedAudit) -> StageRecord:
-    folder = audit.folder / "harden"
-    progress = audit.progress("harden", audit.options.harden_options().epochs)
-    run = plan.hardening_job(audit).run(folder, progress)
-    hardened, measured = run.hardened, run.measured
-    for when, measurement in measured.items():
-        shutil.rmtree(folder / when, ignore_errors=True)  # left by an interrupted try
-        assert measurement.attack is not None
-        measurement.attack.save(folder / when)
-    estimates = {when: measurement.estimates() for when, measurement in measured.items()}
-    figures = {when: {name: asdict(each) for name, each in by_name.items()} for when, by_name in estimates.items()}
-    curves = {when: measurement.means for when, measurement in measured.items()}
-    training = {"training": hardened.summary(), "stopped": hardened.stopped}
-    write_json(folder / FIGURES, {**figures, "curves": curves, **training})
-    return StageRecord(Rows(copies=run.rows))
+    options = audit.options
+    assert options.harden is not None
+    assert audit.training is not None
+    evaluation = check(EvaluationOptions, {"attack": options.attack_options(), "attacked": options.harden.attacked})
+    progress = audit.progress("harden", options.harden_options().epochs)
+    data = Splits(audit.training, audit.batch)
+    report = run_hardening(audit.victim, data, options.harden_options(), evaluation, audit.folder / "harden", progress)
+    return StageRecord(Rows(copies=report.queries))
 
 
 def asked_attack(audit: LoadedAudit) -> list[Any]:
@@ -184,32 +177,30 @@ def asked_benchmark(audit: LoadedAudit) -> list[Any]:
 
 STAGES = {
     "doctor": Stage(
-        run_doctor, measure.doctor, lambda audit: None, files=lambda folder: (DOCTOR,), read=read_diagnosis,
+        run_doctor, measure.doctor, files=lambda folder: (DOCTOR,), read=read_diagnosis,
         asked=lambda a: [a.options.plain()["doctor"], list(map(str, a.options.palette or ())), a.options.seed],
     ),
     "attack": Stage(
-        run_attack_stage, measure.attack, lambda audit: len(audit.batch) * audit.options.build(audit.batch).budget,
-        asked_attack, attack_files, AttackResult.load,
+        run_attack_stage, measure.attack, asked_attack, attack_files, AttackResult.load,
     ),
     "detect": Stage(
         run_detect, measure.detect,
-        lambda a: detection.rows_at_most(a.options, a.options.build(a.batch), len(a.batch)),
         lambda audit: [audit.options.conditions, asked_attack(audit)], lambda folder: (DETECTION,), Detection.read,
         unit="queries",
     ),
     "corrupt": Stage(
-        run_corrupt, measure.corrupt, lambda audit: audit.corruption_job().inputs, lambda audit: [audit.options.seed],
+        run_corrupt, measure.corrupt, lambda audit: [audit.options.seed],
         lambda folder: (REPORT,), CorruptionReport.load, unit="queries",
     ),
     "explain": Stage(
-        run_explain, measure.explain, plan.explaining,
+        run_explain, measure.explain,
         lambda audit: [audit.options.plain()["explain"], asked_attack(audit)], explain_files, unit="methods",
     ),
-    "benchmark": Stage(run_benchmark_stage, measure.benchmark, plan.benchmarking, asked_benchmark, benchmark_files),
+    "benchmark": Stage(run_benchmark_stage, measure.benchmark, asked_benchmark, benchmark_files),
     "harden": Stage(
-        run_harden, measure.harden, lambda audit: plan.total(plan.hardening_job(audit).rows_at_most().values()),
+        run_harden, measure.harden,
         lambda a: [a.options.plain().get("harden"), asked_attack(a), data_fingerprint(a.training) if a.training else ""],
-        lambda folder: (FIGURES,), lambda folder: read_json(folder / FIGURES), unit="epochs",
+        lambda folder: (REPORT,), Hardened.load, unit="epochs",
     ),
 }  # fmt: skip
 
@@ -232,11 +223,6 @@ def fingerprints(audit: LoadedAudit) -> dict[str, str]:
         "data": data_fingerprint(audit.batch),
         **{stage: digest(STAGES[stage].asked(audit)) for stage in audit.options.steps},
     }
-
-
-def rows_at_most(audit: LoadedAudit) -> dict[str, int | None]:
-    """Queries to all models by stage; None if unknown in advance, as for the doctor."""
-    return {stage: STAGES[stage].most(audit) for stage in audit.options.steps}
 
 
 def judge(requirement: Requirement, results: StageResults, own: str) -> Verdict:
@@ -272,7 +258,7 @@ def read_results(
     if "benchmark" in stored:
         graded = sorted((stored["benchmark"] / GRADED).glob("*"))
         parts["benchmark"] = Benchmark.load(graded[0] if graded else stored["benchmark"])
-        parts["report"] = read_report(stored["benchmark"] / DEFAULT)
+        parts["report"] = BenchmarkReport.load(stored["benchmark"] / DEFAULT)
         parts["verified"] = read_json(stored["benchmark"] / "results" / VERIFIED)
     return StageResults(dict(finished), dict(left_out), **parts)
 

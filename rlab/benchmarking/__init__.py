@@ -3,7 +3,7 @@
 from rlab.benchmarking.config import BenchmarkOptions
 from rlab.benchmarking.folder import Benchmark
 from rlab.benchmarking.make import make_benchmark
-from rlab.benchmarking.report import BenchmarkReport, read_report, save_report
+from rlab.benchmarking.report import BenchmarkReport
 from rlab.benchmarking.requirements import parse_requirement
 from rlab.benchmarking.run import run_benchmark
 from rlab.benchmarking.verdicts import check_requirements
@@ -11,5 +11,5 @@ from rlab.benchmarking.verify import verify_benchmark
 
 __all__ = [
     "Benchmark", "BenchmarkOptions", "BenchmarkReport", "check_requirements", "make_benchmark", "parse_requirement",
-    "read_report", "run_benchmark", "save_report", "verify_benchmark",
+    "run_benchmark", "verify_benchmark",
 ]  # fmt: skip

@@ -7,9 +7,9 @@ from dataclasses import replace
 import yaml
 
 from rlab.benchmarking.config import ORIGINALS
-from rlab.benchmarking.folder import METADATA, Benchmark
+from rlab.benchmarking.folder import Benchmark, queries_of
 from rlab.benchmarking.formats import Parquet
-from rlab.benchmarking.tables import queries_of, sets_table
+from rlab.benchmarking.manifest import METADATA
 from rlab.core.channels import group_names
 from rlab.core.grid import PatchGrid
 from rlab.present.table import Table, markdown
@@ -111,7 +111,7 @@ def card(benchmark: Benchmark) -> str:
         ("queries", f"{sum(map(queries_of, benchmark.rows)):,}; those of interrupted chunks are not counted"),
         ("hash", f"`{m.hash}`"),
     ]
-    sets, table = replace(sets_table(benchmark), title=""), Table(["", ""], facts, words=2)
+    sets, table = replace(benchmark.table(), title=""), Table(["", ""], facts, words=2)
     parts = {"facts": markdown(table), "sets": markdown(sets), "snippet": snippet(benchmark)}
     return _front(benchmark) + _PAGE.format(**parts, remake=_remake(benchmark))
 

@@ -26,7 +26,9 @@ from rlab.data.batch import Batch
 from rlab.results.result import AttackResult, Status
 from rlab.storage.ledger import PARTS
 from rlab.storage.names import file_name
-from rlab.victims.base import PHASES, QueryMeter, Victim
+from rlab.victims.account import PHASES
+from rlab.victims.base import Victim
+from rlab.victims.meter import QueryMeter
 
 COUNTS = tuple(f"queries_{phase}" for phase in PHASES[:3])
 Rows = list[dict[str, Any]]

@@ -5,82 +5,46 @@ manifest.json  metadata.parquet  README.md  originals/...  VICTIM/LEVEL/...
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from shlex import quote
+from typing import Any, ClassVar, Self
 
+import numpy as np
 import torch
 from matplotlib.figure import Figure
-from pydantic import AfterValidator, TypeAdapter, ValidationError
 from torch import Tensor
 
 from rlab.benchmarking.chunk import COUNTS
-from rlab.benchmarking.config import FLIP, ORIGINAL, Ladder, SetKind, parse_ladder
+from rlab.benchmarking.config import FLIP, ORIGINAL, Ladder, parse_ladder
 from rlab.benchmarking.formats import Joined, make_format
-from rlab.benchmarking.single import Format, FormatName, Shape
-from rlab.benchmarking.tables import benchmark_page, draw_distances, queries_of
+from rlab.benchmarking.manifest import FREE, MANIFEST, Edited, Manifest, Row, read_manifest
+from rlab.benchmarking.report import DEFAULT, BenchmarkReport
+from rlab.benchmarking.single import Format
 from rlab.core.goals import Goal, parse_goal
 from rlab.data.fields import check_room
-from rlab.errors import DataError, FolderError, InputError, OptionError
-from rlab.present.page import Page
-from rlab.present.result import PathLike, Result
+from rlab.errors import DataError, InputError, OptionError
+from rlab.present.chart import Chart, Curve
+from rlab.present.figures import draw_page
+from rlab.present.notebook import thumbnails
+from rlab.present.page import Beside, Block, Charts, Code, Facts, Gallery, Page, Section, Text
+from rlab.present.report import REPORT, Metric, PathLike, Report
+from rlab.present.table import Table, number
+from rlab.results.tables import QUERIES
+from rlab.stats import median_of
 from rlab.storage import files
 from rlab.storage.digest import digest
-from rlab.storage.ledger import why_unreadable
-from rlab.storage.names import inside, refuse_strange
-from rlab.storage.outside import short
-from rlab.storage.stored import read_stored
+from rlab.storage.names import CONFIG, inside
 
-if TYPE_CHECKING:
-    from rlab.benchmarking.report import BenchmarkReport
-
-FREE = "free"  # name of the set without a model
-MANIFEST, METADATA, CARD = "manifest.json", "metadata.parquet", "README.md"
-Row = Mapping[str, Any]
-
-
-class Edited(FolderError):
-    """A file differs from its description in the metadata."""
+SIDE = 224  # pixels along a picture
 
 
 @dataclass(frozen=True)
-class Manifest:
-    """Everything a reader needs besides the rows."""
-
-    shape: Shape
-    storage: FormatName
-    classes: tuple[str, ...]  # names by index, empty if unknown
-    outputs: int  # number of classes a model must have
-    goal: str
-    ladder: Annotated[str, AfterValidator(lambda text: str(parse_ladder(text)))]
-    palette: tuple[str, ...]  # as you gave it, so that the filters can be rebuilt
-    entries: tuple[str, ...]  # entry i of an assignment, from 1
-    patch: tuple[int, ...]
-    policy: str
-    budget: int
-    steps: int
-    lead: float
-    seed: int
-    victims: tuple[tuple[str, str], ...]  # folder name of a set, fingerprint of its model
-    versions: Mapping[str, str]
-    reach: float  # largest L2 on the distance axis
-    hash: str = ""  # of all rows and their files
-    config: Mapping[str, Any] = field(default_factory=dict)
-    containers: Mapping[str, str] = field(default_factory=dict)  # sha256 of each Parquet file
-    sets: SetKind = "each"
-    distances: tuple[float, ...] = ()  # L2 of the ladder's severities
-    channels: tuple[int, ...] = ()  # the group of each channel as in the grid; () if all channels go together
-
-    rlab_benchmark: Literal[2] = 2  # version of the format
-
-
-@dataclass(frozen=True)
-class Benchmark(Result):
+class Benchmark(Report):
     """A finished benchmark folder."""
 
+    verb: ClassVar[str] = "benchmark make"
     folder: Path
     manifest: Manifest
     rows: tuple[Row, ...]
@@ -90,26 +54,13 @@ class Benchmark(Result):
         return f"Benchmark({self.folder}: {len(self.rows)} rows in {levels} levels against {names})"
 
     @classmethod
-    def load(cls, folder: PathLike) -> Benchmark:
+    def load(cls, folder: PathLike) -> Self:
         """Read the manifest and the rows; samples are read on demand."""
-        folder = Path(folder)
-        refuse_strange(folder)
-        if not (folder / MANIFEST).is_file() or not (folder / METADATA).is_file():
-            raise FolderError(f"{folder} {why_unreadable(folder, 'benchmark make', 'a benchmark folder')}")
-        try:
-            manifest = TypeAdapter(Manifest).validate_json(read_stored(folder / MANIFEST))
-        except ValidationError as error:
-            first = error.errors()[0]
-            wrong = ".".join(map(str, first["loc"])) or "it is not JSON"
-            held = f" is {short(first['input'])}" if first["loc"] and isinstance(first["input"], str) else ""
-            how = "make the benchmark again, or read it with the version that made it"
-            raise FolderError(
-                f"{folder / MANIFEST} is damaged or from another version ({wrong}{held}): {how}"
-            ) from error
-        rows = tuple(files.read_rows(folder / METADATA))
-        if rows_digest(rows) != manifest.hash:
-            raise Edited(f"{folder / METADATA} was edited: the hash of its rows is not the one in {MANIFEST}")
-        return cls(folder, manifest, rows)
+        return cls(Path(folder), *read_manifest(Path(folder)))
+
+    def save(self, folder: PathLike) -> Path:
+        """Copy the benchmark's folder."""
+        return files.copy_folder(self.folder, Path(folder))
 
     @property
     def name(self) -> str:
@@ -117,27 +68,6 @@ class Benchmark(Result):
 
     def class_name(self, label: int) -> str:
         return self.manifest.classes[label] if self.manifest.classes else f"class {label}"
-
-    def plot(self) -> Figure:
-        """Draw the share of samples that have no file within a distance, for every set and level."""
-        return draw_distances(self)
-
-    def records(self) -> list[dict[str, Any]]:
-        """One row per sample and level: with class names, and the queries without the one that verifies the stored file."""
-        records = []
-        for row in self.rows:
-            record = {name: value for name, value in row.items() if name not in COUNTS}
-            record["label_name"] = self.class_name(row["label"])
-            record["predicted_name"] = None if row["predicted"] is None else self.class_name(row["predicted"])
-            records.append(record | {"queries": queries_of(row, COUNTS[:2])})
-        return records
-
-    def make_page(self, report: BenchmarkReport | None = None, samples: int = 24) -> Page:
-        return benchmark_page(self, report, samples)
-
-    def save(self, folder: PathLike) -> Path:
-        """Copy the benchmark's folder."""
-        return files.copy_folder(self.folder, Path(folder))
 
     @property
     def format(self) -> Format:
@@ -162,6 +92,11 @@ class Benchmark(Result):
         return self.levels[0] if self.free else FLIP
 
     @property
+    def victims(self) -> tuple[str, ...]:
+        """The names of the sets."""
+        return tuple(name for name, _ in self.manifest.victims)
+
+    @property
     def models(self) -> tuple[str, ...]:
         """Names of the models that the sets were made against."""
         return () if self.free else self.victims
@@ -177,19 +112,26 @@ class Benchmark(Result):
         return parse_goal(self.manifest.goal)
 
     @property
-    def victims(self) -> tuple[str, ...]:
-        return tuple(name for name, _ in self.manifest.victims)
-
-    @property
     def reach(self) -> float:
         """Largest L2 on the distance axis."""
         return self.manifest.reach
 
     @property
-    def scale(self) -> tuple[Any, ...]:
+    def queries(self) -> int:
+        """The number of queries that grade a model: one per file."""
+        return sum(bool(row["reached"]) for row in self.rows)
+
+    @property
+    def points(self) -> tuple[str, ...]:
+        """The originals, then the levels at which models are graded; a flip has no place among equal distances."""
+        return (ORIGINAL, *(level for level in self.levels if not (self.ladder.absolute and level == FLIP)))
+
+    @property
+    def scale(self) -> str:
         """What two benchmarks must have in common before you can compare their distances."""
         m = self.manifest
-        return m.shape.kind, m.shape.channels, m.shape.size, m.shape.unit, m.entries, m.patch, m.channels
+        facts = (m.shape.kind, m.shape.channels, m.shape.size, m.shape.unit, m.entries, m.patch, m.channels)
+        return digest(repr(facts))
 
     def originals(self) -> list[Row]:
         return [row for row in self.rows if row["level"] == ORIGINAL]
@@ -252,6 +194,94 @@ class Benchmark(Result):
             except InputError as error:
                 yield row, str(error)
 
+    def records(self) -> list[dict[str, Any]]:
+        """One row per sample and level: with class names, and the queries without the one that verifies the stored file."""
+        records = []
+        for row in self.rows:
+            record = {name: value for name, value in row.items() if name not in COUNTS}
+            record["label_name"] = self.class_name(row["label"])
+            record["predicted_name"] = None if row["predicted"] is None else self.class_name(row["predicted"])
+            records.append(record | {"queries": queries_of(row, COUNTS[:2])})
+        return records
+
+    def metrics(self) -> Mapping[str, Metric]:
+        """The cost, and how many files each set has at which distance."""
+        figures: dict[str, Metric] = {"samples": len(self.originals()), "files": self.queries}
+        for victim, level, rows in self.sets():
+            figures |= {f"{victim} {level}: files": len(rows), f"{victim} {level}: median L2": _medians(rows)[0]}
+        return figures | {"queries": sum(map(queries_of, self.rows))}
+
+    def table(self) -> Table:
+        """One row per set; queries are those per attacked sample, without the final one that verifies the stored file."""
+        rows: list[list[str | float]] = []
+        for victim in self.victims:
+            for level in self.levels:
+                stored, every = self.stored(victim, level), self.of(victim, level)
+                queries = torch.tensor([queries_of(row, COUNTS[:2]) for row in every]).double()
+                tried = queries[queries > (1 if level == FLIP else 0)]
+                mean = float(torch.tensor([row["l2"] for row in stored]).double().mean())
+                figures = (mean, *_medians(stored), float(tried.mean()))
+                rows.append([victim, level, f"{len(stored)} of {len(every)}", *figures])
+        head = ["made against", "level", "samples", "mean L2", "median L2", "median patches", "mean queries"]
+        return Table(head, rows, f"Benchmark {self.name}", words=2)
+
+    def plot(self) -> Figure:
+        """Draw the share of samples that have no file within a distance, for every set and level."""
+        return draw_page(self.view(samples=0))
+
+    def view(self, samples: int = 24, folder: Path | None = None) -> Page:
+        """The sets and the report on them, the first samples from mild to severe, and how the folder was made."""
+        m, config, where = self.manifest, quote(str(self.folder / CONFIG)), quote(str(self.folder))
+        graded = self.folder / DEFAULT
+        report = BenchmarkReport.load(graded) if (graded / REPORT).is_file() else None
+        facts = {
+            "palette": ", ".join(m.palette), "ladder": m.ladder, "goal": m.goal, "policy": m.policy, "seed": f"{m.seed}",
+            "hash": m.hash, "versions": ", ".join(f"{name} {version}" for name, version in m.versions.items()),
+        }  # fmt: skip
+        again = Code(f"rlab benchmark make --config {config} --out bench/again\nrlab benchmark verify {where}")
+        left = [
+            Curve(
+                f"{v}, {level}",
+                [0.0, *sorted(row["l2"] for row in rows)],
+                1 - np.arange(len(rows) + 1) / len(self.of(v, level)),
+            )
+            for v, level, rows in self.sets()
+        ]
+        chart = Chart("samples without a file up to an L2", left, "L2", percent=True, steps=True)
+        sections = [
+            Section("Benchmark", [self.table(), Text(QUERIES, quiet=True), Charts([chart])]),
+            *([Section("Models", report.blocks())] if report is not None else []),
+            *([self._severities(samples)] if samples else []),
+            Section("How it was made", [Facts(facts), again]),
+        ]
+        return Page(f"Benchmark {self.name}", sections)
+
+    def _severities(self, samples: int) -> Section:
+        """The first flipped samples of the first victim, from the original to their most severe level."""
+        victim, shape = self.victims[0], self.manifest.shape
+        told, shown = Text(f"The first samples of {victim}, as stored."), list[Block]()
+        for flip in self.stored(victim, self.base_level)[:samples]:
+            rows = [row for row in self.rows if row["place"] == flip["place"] and row["victim"] in ("", victim)]
+            rows = [row for row in rows if row["reached"]]
+            names = []
+            for row in rows:
+                made, label = ("label", row["label"]) if row["predicted"] is None else ("predicted", row["predicted"])
+                names.append(f"{row['id']}, {row['level']}: {made} {self.class_name(label)}, L2 {number(row['l2'])}")
+            drawn = thumbnails(self.read(rows), names, shape.bounds, shape.rate, SIDE)
+            shown += [replace(each, columns=len(rows)) if isinstance(each, Gallery) else each for each in drawn]
+        galleries = all(isinstance(each, Gallery) for each in shown)
+        return Section("From mild to severe", [told, *([Beside(shown)] if galleries else shown)])
+
+
+def queries_of(row: Row, phases: Sequence[str] = COUNTS) -> int:
+    """The queries for this sample and level: all, or those of some phases."""
+    return sum(row[name] for name in phases)
+
+
+def _medians(rows: Sequence[Row]) -> tuple[float, ...]:
+    """The median L2 and number of patches."""
+    return tuple(median_of(torch.tensor([row[name] for row in rows]).double()) for name in ("l2", "l0_patches"))
+
 
 def _joined_values(arrays: Mapping[str, Any], row: Row) -> Tensor:
     at = row["row"]
@@ -260,13 +290,3 @@ def _joined_values(arrays: Mapping[str, Any], row: Row) -> Tensor:
     if str(arrays["ids"][at]) != row["id"] or int(arrays["y"][at]) != row["label"]:
         raise DataError(f"the id or label of row {at} differs")
     return torch.from_numpy(arrays["x"][at])
-
-
-def rows_digest(rows: Sequence[Row]) -> str:
-    """One hash over all rows and the hashes of their files; any edit changes it."""
-
-    def line(row: Row) -> bytes:
-        finite = {key: value for key, value in row.items() if not isinstance(value, float) or math.isfinite(value)}
-        return json.dumps(finite, sort_keys=True, default=str).encode() + b"\n"
-
-    return digest(*map(line, rows), length=64)

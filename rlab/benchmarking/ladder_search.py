@@ -20,7 +20,7 @@ from rlab.core.goals import Goal
 from rlab.core.grid import PatchGrid
 from rlab.core.rng import uniform
 from rlab.filters.palette import bounded
-from rlab.victims.base import QueryMeter
+from rlab.victims.meter import QueryMeter
 
 NEAR = 0.95  # share of a distance that counts as reached: patches are indivisible, so it is seldom met exactly
 _ROUNDING = 1e-5  # relative, in sums of squares
@@ -39,7 +39,7 @@ class LadderSearch:
     def to(self, meter: QueryMeter, state: State, level: LadderLevel, flip: Tensor) -> tuple[State, list[str | None]]:
         """The rows in order, and why each is not at the level (None if it is). `flip` (n,) is the L2 of the flips."""
         goal = DeeperError(self.goal)
-        env = AttackEnv(meter, Task(self.grid, state.bank.shape[1] - 1, goal, self.steps))
+        env = AttackEnv(meter.query, Task(self.grid, state.bank.shape[1] - 1, goal, self.steps))
         margin = goal.margin(state.scores, state.y)
         free, least = torch.zeros_like(state.l2_penalty), margin.clamp(min=1e-6)
         start = replace(state, margin=margin, margin0=least, l2_penalty=free)
@@ -90,7 +90,7 @@ class LadderSearch:
                 break
             some = state[rows]
             x = render(some.bank, wanted[rows], self.grid)
-            scores = env.query(x, some.sample, "search")
+            scores = env.query(x, "search", some.sample)
             errs_still = self.goal.reached(scores, some.y)
             part = part.index_copy(0, rows, torch.where(errs_still, 1.0, part[rows] / 2))
             state = moved(state, rows[errs_still], wanted[rows][errs_still], x[errs_still], scores[errs_still])

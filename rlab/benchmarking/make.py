@@ -19,12 +19,12 @@ import torch
 from rlab.benchmarking.card import card
 from rlab.benchmarking.chunk import Rows, SampleFiles, SetPlan, search_chunk
 from rlab.benchmarking.config import FLIP, ORIGINAL, ORIGINALS, BenchmarkOptions, Ladder, parse_ladder
-from rlab.benchmarking.folder import CARD, FREE, MANIFEST, METADATA, Benchmark, Manifest, Row, rows_digest
+from rlab.benchmarking.folder import Benchmark, queries_of
 from rlab.benchmarking.formats import Joined, Parquet, make_format
 from rlab.benchmarking.goals import WithMargin, errs
+from rlab.benchmarking.manifest import CARD, FREE, MANIFEST, METADATA, Manifest, Row, rows_digest
 from rlab.benchmarking.placed import PLACED, palette_reach, place_chunk, with_distances
 from rlab.benchmarking.single import Format, Shape
-from rlab.benchmarking.tables import queries_of
 from rlab.benchmarking.whole import NothingFlipped, join_levels, versions, write_labels
 from rlab.core.attack import Attack
 from rlab.core.checks import need_classes
@@ -38,8 +38,8 @@ from rlab.results.result import Status
 from rlab.runs.chunk_work import ChunkTask, each_chunk
 from rlab.runs.executor import Executor, InProcess, Workers
 from rlab.runs.fingerprint import data_fingerprint, named_in
-from rlab.runs.messages import Work
 from rlab.runs.palette_options import spec_name
+from rlab.runs.worker import Work
 from rlab.storage import files as stored_files
 from rlab.storage.config import check_keywords, write_config
 from rlab.storage.contents import Contents

@@ -17,9 +17,10 @@ from PIL import Image
 from torch import Tensor
 
 from rlab.data.batch import Batch, Kind
-from rlab.data.decode import BadClip, read_clip
+from rlab.data.decode import read_clip
 from rlab.data.eight_bit import EightBit, to_bytes, to_float
 from rlab.data.images import read_images
+from rlab.data.source import Unreadable
 from rlab.data.wfdb_files import load_wfdb
 from rlab.errors import DataError, MissingExtra, OptionError, optional
 from rlab.filters.palette import bounded
@@ -122,7 +123,7 @@ class Clip(EightBits):
     def read(self, path: Path) -> Tensor:
         try:
             pixels = read_clip(path, self.shape.size[0])
-        except BadClip as error:
+        except Unreadable as error:
             raise DataError(f"{path} {error}") from error
         return to_float(pixels[: self.shape.channels], self.shape.bounds)
 

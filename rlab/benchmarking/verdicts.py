@@ -9,7 +9,6 @@ from dataclasses import replace
 from rlab.benchmarking.folder import Benchmark
 from rlab.benchmarking.report import BenchmarkReport
 from rlab.benchmarking.requirements import Requirement, Verdict
-from rlab.benchmarking.scores import curves_of
 from rlab.errors import OptionError
 from rlab.results.breakdown import entry_filters
 from rlab.stats import Estimate, share_estimate
@@ -17,7 +16,7 @@ from rlab.stats import Estimate, share_estimate
 
 def check_names(requirements: Sequence[Requirement], models: Sequence[str], benchmarks: Sequence[Benchmark]) -> None:
     """Refuse a requirement that these models and benchmarks cannot decide, before any query."""
-    levels = dict.fromkeys(point for each in benchmarks for curve in curves_of(each) for point in curve.points)
+    levels = dict.fromkeys(point for each in benchmarks for point in each.points)
     filters = dict.fromkeys(name for each in benchmarks for name in main_distortions(each))
     palette = {name for each in benchmarks for name in entry_filters(each.manifest.entries)}
     _refuse_unknown(requirements, models, list(levels), list(filters), palette)
@@ -54,27 +53,31 @@ def _refuse_unknown(
 
 def measure_benchmark(report: BenchmarkReport, requirement: Requirement, model: str) -> list[Verdict]:
     """A verdict on the model for every set that has samples for the requirement."""
-    key, verdicts = requirement.metric, list[Verdict]()
-    own = {graded.name: [s.model for s in report.standings if graded.name in s.victim_of] for graded in report.sets}
-    accuracies = report.levels if requirement.distortion is None else report.distortions
-    wanted = {name: value for name, value in requirement.details.items() if name in ("level", "distortion")}
+    verdicts = list[Verdict]()
     for graded in report.sets:
-        about = wanted | {"set": graded.name, "model": model}
-        table = report.areas if key in ("area", "flip_distance") else accuracies
-        rows = [row for row in table if all(row[name] == value for name, value in about.items())]
-        weighted = [(row[key], row.get("samples", 1)) for row in rows if not math.isnan(row[key])]
-        if count := sum(samples for _, samples in weighted):
-            mean, named = sum(v * n for v, n in weighted) / count, requirement.model_copy(update={"model": model})
-            note = f"set {graded.name}{', made against this model' * (model in own[graded.name])}"
-            if key == "area":
-                measured, count = Estimate(mean, rows[0]["low"], rows[0]["high"]), 0
-            elif key == "flip_distance":
-                measured = Estimate(mean)
-            else:  # a sample at several levels counts once
-                most = max(samples for _, samples in weighted)
-                measured = share_estimate(mean * most, most)
+        measured, count = _measured(report, requirement, graded.name, model)
+        if not math.isnan(measured.value):
+            note = f"set {graded.name}{', made against this model' * ((graded.name, model) in report.own)}"
+            named = requirement.model_copy(update={"model": model})
             verdicts.append(Verdict.of(named, measured, count, note))
     return verdicts
+
+
+def _measured(report: BenchmarkReport, requirement: Requirement, name: str, model: str) -> tuple[Estimate, int]:
+    """The figure of a model on a set, and the number of samples that it is a share of."""
+    for area in report.areas:
+        if (area["set"], area["model"]) == (name, model) and requirement.metric == "area":
+            return Estimate(area["area"], area["low"], area["high"]), 0
+        if (area["set"], area["model"]) == (name, model) and requirement.metric == "flip_distance":
+            return Estimate(area["flip_distance"]), area["samples"]
+    table = report.levels if requirement.distortion is None else report.distortions
+    about = {"set": name, "model": model, "level": requirement.level, "distortion": requirement.distortion}
+    wanted = {key: value for key, value in about.items() if value is not None}
+    rows = [row for row in table if all(row[key] == value for key, value in wanted.items())]
+    rows = [row for row in rows if not math.isnan(row["accuracy"])]
+    count, most = sum(row["samples"] for row in rows), max((row["samples"] for row in rows), default=0)
+    right = sum(row["accuracy"] * row["samples"] for row in rows)
+    return share_estimate(right / count * most if count else 0.0, most), count  # a sample at several levels counts once
 
 
 def check_requirements(report: BenchmarkReport, requirements: Sequence[Requirement]) -> list[Verdict]:

@@ -3,29 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
-from matplotlib.figure import Figure
-from pydantic import TypeAdapter
 from torch import Tensor
 
 from rlab.benchmarking.config import ORIGINAL
-from rlab.benchmarking.folder import Benchmark, Row
+from rlab.benchmarking.folder import Benchmark
+from rlab.benchmarking.manifest import Row
 from rlab.core.distances import measure
 from rlab.errors import InputError, ModelError, OptionError, VictimError
-from rlab.present.figures import LEAST_BARS, draw_panels
 from rlab.present.page import Banner, Bar, Bars, Block, Number, Page, Section, Text
-from rlab.present.result import PathLike, Result
+from rlab.present.report import Metric, Report
 from rlab.present.style import HUES
 from rlab.present.table import Table
 from rlab.progress import Progress, shown
 from rlab.storage.config import check
-from rlab.storage.files import read_result, write_json
 from rlab.storage.outside import short
-from rlab.storage.resume import open_run
 from rlab.victims.base import Victim
 from rlab.victims.options import ModelOptions
 from rlab.victims.resolve import load_model
@@ -34,9 +30,7 @@ GradedModel = Victim | ModelOptions | str | Mapping[str, Any]  # a loaded model,
 Pair = tuple[Row, Tensor]  # a row and the values (c, *size) of its file
 CHUNK = 256  # files read and queried at once
 _ROUNDING = 1e-4  # relative; other hardware sums in another order
-VERIFICATION = "verification.json"
 _SHOWN = 100  # mismatches on a page
-_HOLD, _FAIL = HUES[2], HUES[3]
 
 
 @dataclass(frozen=True)
@@ -60,14 +54,15 @@ class CheckedLevel:
 
     @property
     def wrong(self) -> int:
-        """Files that do not hold; one file can have several mismatches."""
+        """Files that are not as they should be; one file can have several mismatches."""
         return len({mismatch.file for mismatch in self.mismatches})
 
 
 @dataclass(frozen=True)
-class Verification(Result):
-    """The number of files checked, and everything that does not hold."""
+class Verification(Report):
+    """The number of files checked, and every mismatch."""
 
+    verb: ClassVar[str] = "benchmark verify"
     levels: tuple[CheckedLevel, ...]  # the originals first
     unasked: tuple[str, ...] = ()  # victims that you did not pass
 
@@ -88,59 +83,38 @@ class Verification(Result):
     def holds(self) -> bool:
         return not self.mismatches
 
-    def __repr__(self) -> str:
-        return f"Verification({self})"
-
     def __str__(self) -> str:
         queries = f" with {self.asked} queries to their victims" if self.asked else ""
-        outcome = "all hold" if self.holds else f"{len(self.mismatches)} do not hold"
+        outcome = "all checks passed" if self.holds else f"{len(self.mismatches)} checks failed"
         without = f"; without a query to {', '.join(self.unasked)}" if self.unasked else ""
         return f"{self.files} files checked{queries}: {outcome}{without}"
 
     def records(self) -> list[dict[str, Any]]:
-        """One row per set and level: the number of files, of those that do not hold, and of queries."""
+        """One row per set and level: the number of files, of those with a mismatch, and of queries."""
         return [
             {"set": each.set, "level": each.level, "files": each.files, "wrong": each.wrong, "queries": each.queries}
             for each in self.levels
         ]
 
-    def plot(self) -> Figure:
-        """Draw the share of files that hold, for every set and level."""
-        bars = []
-        for each in self.levels:
-            held, name = each.files - each.wrong, f"{each.set}, {each.level}" if each.set else each.level
-            bars.append(Bar(name, held / max(each.files, 1), f"{held} of {each.files}", _FAIL if each.wrong else _HOLD))
-        height = 0.5 + 0.3 * max(len(bars), LEAST_BARS)
-        return draw_panels(["files of a benchmark"], [[Bars("files that hold", bars)]], height)
+    def metrics(self) -> Mapping[str, Metric]:
+        return {"mismatches": len(self.mismatches), "files": self.files, "queries": self.asked}
 
-    def make_page(self, title: str = "Benchmark verified") -> Page:
-        rows = [[row["set"] or "–", *(row[name] for name in list(row)[1:])] for row in self.records()]
-        blocks: list[Block] = [Table(["set", "level", "files", "do not hold", "queries"], rows, words=2)]
+    def view(self, samples: int = 24, folder: Path | None = None) -> Page:
+        bars, rows = list[Bar](), [list(row.values()) for row in self.records()]
+        for each in self.levels:
+            right, name = each.files - each.wrong, f"{each.set}, {each.level}" if each.set else each.level
+            colour = HUES[3] if each.wrong else HUES[2]
+            bars.append(Bar(name, right / max(each.files, 1), f"{right} of {each.files}", colour))
+        blocks: list[Block] = [Bars("files without a mismatch", bars)]
+        blocks += [Table(["set", "level", "files", "with a mismatch", "queries"], rows, words=2)]
         if self.mismatches:
             wrong = [[each.file, each.what] for each in self.mismatches]
-            blocks.append(Table(["file", "what does not hold"], wrong, "Mismatches", words=2).first(_SHOWN))
+            blocks.append(Table(["file", "what differs"], wrong, "Mismatches", words=2).first(_SHOWN))
         if self.unasked:
             blocks.append(Text(f"Not queried: {', '.join(self.unasked)}. Pass them to check that they still err."))
         numbers = [Number("files", self.files), Number("queries", self.asked)]
+        title = f"Benchmark verified{'' if folder is None else f': {folder.name}'}"
         return Page(title, [Section("Files", blocks)], Banner(self.holds, str(self)), numbers=numbers)
-
-    def save(self, folder: PathLike) -> Path:
-        """Write verification.json, replacing an earlier one, and return the folder."""
-        path = Path(folder)
-        with open_run(path, {"command": "benchmark verify"}) as resume:
-            resume.create()
-            write_json(path / VERIFICATION, asdict(self))
-        return path
-
-    @classmethod
-    def load(cls, folder: PathLike) -> Verification:
-        """Read what `save` wrote."""
-        return read_result(Path(folder) / VERIFICATION, TypeAdapter(cls).validate_python)
-
-
-def verification_page(folder: Path) -> Page:
-    """The page of a folder that `Verification.save` wrote."""
-    return Verification.load(folder).make_page(f"Benchmark verified: {folder.name}")
 
 
 def load_victims(models: Mapping[str, GradedModel], benchmark: Benchmark) -> dict[str, Victim]:
@@ -180,7 +154,7 @@ def verify_benchmark(
     if strange := [name for name in models if name not in whole.models]:
         names = f"its victims are {', '.join(whole.models)}" if whole.models else "it was made without a model"
         raise OptionError(f"{whole.folder} was not made against {strange[0]!r}: {names}")
-    with shown(progress, sum(bool(row["reached"]) for row in whole.rows), "verifying", "files") as advance:
+    with shown(progress, whole.queries, "verifying", "files") as advance:
         levels = _check(whole, models, advance)
     return Verification(tuple(levels), tuple(name for name in whole.models if name not in models))
 

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 import rlab
-from rlab.benchmarking.folder import Row
 from rlab.benchmarking.formats import Joined
+from rlab.benchmarking.manifest import Row
 from rlab.benchmarking.single import Format, Wfdb
 from rlab.errors import FolderError, OptionError
 from rlab.runs.fingerprint import agent_fingerprint

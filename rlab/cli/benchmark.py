@@ -12,12 +12,12 @@ import typer
 
 from rlab.benchmarking import check_requirements, parse_requirement
 from rlab.benchmarking.config import BenchmarkOptions, folder_name
-from rlab.benchmarking.folder import CARD, Benchmark
+from rlab.benchmarking.folder import Benchmark, queries_of
 from rlab.benchmarking.make import check_targets
-from rlab.benchmarking.report import DEFAULT, BenchmarkReport, open_report, save_report
+from rlab.benchmarking.manifest import CARD
+from rlab.benchmarking.report import DEFAULT, RULES, BenchmarkReport
 from rlab.benchmarking.requirements import Requirement
 from rlab.benchmarking.run import run_benchmark
-from rlab.benchmarking.tables import RULES, queries_of, report_tables, sets_table
 from rlab.benchmarking.verdicts import check_names
 from rlab.benchmarking.verify import load_victims, verify_benchmark
 from rlab.cli.build import declared
@@ -31,6 +31,7 @@ from rlab.present.table import plain, terminal, typed
 from rlab.results.tables import QUERIES
 from rlab.storage.config import check, read_config
 from rlab.storage.names import file_name
+from rlab.storage.resume import open_run
 from rlab.verbs import benchmark
 from rlab.victims.options import ModelOptions
 
@@ -41,7 +42,7 @@ app = typer.Typer(
 NO_MODEL = "none"  # instead of a model's name
 _NAMED = "NAME=MODEL or MODEL (repeatable); MODEL can be a .yaml file with its fields (name, mean, ...)"
 _REQUIRED = "LEVEL=ACCURACY or FILTER=ACCURACY (repeatable); exit code 1 if a model is less accurate"
-_TABLES = "Folder for the tables and the picture (default: inside the first benchmark)"
+_TABLES = "Folder for the report (default: inside the first benchmark)"
 _TRUSTED = "Load the models that the folder names; only for your own folders"
 
 
@@ -109,7 +110,7 @@ def make(
         return tell_options(options.model_copy(update=given), list(named.values()), options.data, run.folder)
     with run.opened("benchmark make") as folder:
         made = benchmark(named or None, options.data, folder, announce=tell_data, **given)
-    out.print(terminal(sets_table(made)))
+    out.print(terminal(made.table()))
     out.print(f"[dim]{QUERIES}[/dim]")
     reached = sum(bool(row["reached"]) for row in made.rows)
     rows = sum(map(queries_of, made.rows))
@@ -183,19 +184,20 @@ def run(
     with ExitStack() as stack:
         for held in (*folders, folder):
             stack.enter_context(run_folder(held, "benchmark run", wait))
-        stack.enter_context(open_report(folder))
+        resume = stack.enter_context(open_run(folder, {"command": "benchmark run"}))
         report = run_benchmark(benchmarks, named, fresh=flags.fresh, seed=flags.seed)
-        save_report(report, folder)
+        resume.create()
+        report.write(folder)
     _tell_report(report, requirements, folder)
 
 
 def _tell_report(report: BenchmarkReport, requirements: Sequence[Requirement], folder: Path) -> None:
     """Print the tables and verdicts; exit with 1 if a requirement is not met."""
     verdicts = check_requirements(report, requirements)
-    for table in report_tables(report):
+    for table in report.tables():
         out.print(terminal(table))
     out.print(f"[dim]{RULES}[/dim]")
-    out.print(f"Tables and picture: [bold]{plain(folder)}[/bold]")
+    out.print(f"Report: [bold]{plain(folder)}[/bold]")
     for verdict in verdicts:
         out.print(plain(verdict), style="" if verdict.passed else "red")
     ranking = [{"model": s.model, "rank": s.rank} for s in report.standings]

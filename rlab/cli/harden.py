@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from rlab.cli.build import declared
 from rlab.cli.fields import Section
-from rlab.cli.folder import DryRun, RunFlags, tell_data, tell_options, track
-from rlab.cli.speak import out, summary
-from rlab.hardening.comparison import METHODS
-from rlab.hardening.declared import PAGE, HardeningJob
+from rlab.cli.folder import DryRun, RunFlags, tell_data, tell_options
+from rlab.cli.speak import out
+from rlab.hardening.comparison import METHODS, compare_hardening
 from rlab.hardening.options import HardenOptions, HardenRunOptions
-from rlab.hardening.pages import RULES
-from rlab.hardening.run import WEIGHTS
-from rlab.present.table import number, plain, terminal
+from rlab.hardening.run import load_hardening, run_hardening
+from rlab.present.report import RESULTS
+from rlab.present.table import plain
 
 TRAINING = Section(
     "harden",
@@ -63,48 +61,20 @@ def command(
     if dry_run:
         return tell_options(options, [options.model], options.data, run.folder)
     with run.opened("harden") as folder:
-        job = _load(options)
-        stopped = _compare(job, comparison, folder) if comparison.compare else _harden(job, onnx, folder)
-        track(folder, run.tracker)
-    if stopped.startswith(("the loss", "clean accuracy fell")):
+        victim, data, training, evaluation = load_hardening(options, tell_data)
+        if options.test is None and data.test is not None:
+            held = f"{len(data.test)} of {len(data.train) + len(data.test)} samples are held out for the test"
+            out.print(f"[dim]{held}; pass --test to use other data[/dim]")
+        if comparison.compare:
+            chosen = {"methods": comparison.names, "seeds": range(comparison.seeds), "harden": training}
+            report = compare_hardening(victim, data, chosen | {"evaluation": evaluation}, folder)
+            return run.finish(report, folder, figures=folder / RESULTS)
+        hardened = run_hardening(victim, data, training, evaluation, folder)
+        if onnx:
+            exported = hardened.export_onnx(folder / "hardened.onnx", tuple(data.train.x.shape[1:]))
+            out.print(f"ONNX: [bold]{plain(exported)}[/bold]")
+        figures = {when: each.figures for when, each in hardened.measured.items()}
+        means: dict[str, Any] = {when: {name: e.value for name, e in own.items()} for when, own in figures.items()}
+        run.finish(hardened, folder, stopped=hardened.stopped, rows=hardened.queries, **means)
+    if hardened.stopped.startswith(("the loss", "clean accuracy fell")):
         raise typer.Exit(1)
-
-
-def _load(options: HardenRunOptions) -> HardeningJob:
-    job = HardeningJob.load(options, tell_data)
-    if options.test is None:
-        held = f"{len(job.test)} of {len(job.train) + len(job.test)} samples are held out for the test"
-        out.print(f"[dim]{held}; pass --test to use other data[/dim]")
-    return job
-
-
-def _compare(job: HardeningJob, flags: ComparisonFlags, folder: Path) -> str:
-    comparison = job.compare(
-        folder, flags.names, flags.seeds,
-        lambda name, seed, m: out.print(f"[dim]{name}, seed {seed}: {m.figures['clean'].mean():.1%} clean[/dim]"),
-    )  # fmt: skip
-    out.print(terminal(comparison.table()))
-    out.print(f"[dim]{RULES}[/dim]")
-    summary(command="harden", out=folder, figures=folder / "comparison.csv")
-    out.print(f"Figures: [bold]{plain(folder / 'comparison.csv')}[/bold]")
-    return ""
-
-
-def _harden(job: HardeningJob, onnx: bool, folder: Path) -> str:
-    """Harden, measure and print; -> why training stopped."""
-    run = job.run(folder)
-    hardened = run.hardened
-    out.print(plain(hardened))
-    means = {when: {name: figure.mean() for name, figure in m.figures.items()} for when, m in run.measured.items()}
-    summary(command="harden", out=folder, stopped=hardened.stopped, rows=run.rows, **means)
-    abouts = {"clean": "accuracy on clean test samples", "corruptions": "accuracy under the palette's filters"}
-    for name, what in abouts.items():
-        out.print(f"{what}: {means['before'][name]:.1%} -> {means['after'][name]:.1%}")
-    l2 = [number(m.estimates()["agent_l2"].value) for m in run.measured.values()]
-    out.print(f"median L2 to flip: {' -> '.join(l2)}")
-    weights, page = plain(folder / WEIGHTS), plain(folder / PAGE)
-    out.print(f"Weights: [bold]{weights}[/bold]  Before and after: [bold]{page}[/bold]")
-    if onnx:
-        exported = hardened.export_onnx(folder / "hardened.onnx", tuple(job.train.x.shape[1:]))
-        out.print(f"ONNX: [bold]{plain(exported)}[/bold]")
-    return hardened.stopped

@@ -30,7 +30,9 @@ from rlab.errors import OptionError
 from rlab.filters.palette import FreePixels, Palette, unit_scale
 from rlab.progress import Progress, quiet
 from rlab.storage.journal import Journal
-from rlab.victims.base import PHASES, QueryMeter, Victim
+from rlab.victims.account import PHASES
+from rlab.victims.base import Victim
+from rlab.victims.meter import QueryMeter
 
 if TYPE_CHECKING:
     from rlab.policies.base import Policy
@@ -149,7 +151,9 @@ class Attack:
         listener = Listener() if listens and not isinstance(self.palette, FreePixels) else None
         trace = Trace(n, batch.bounds, self.distance, progress, cleanup, listener, attacked.cpu())
         if attacked.any():
-            env = AttackEnv(meter, replace(self.task, labels=victim.tells_labels), self.records or not policy.reduces)
+            env = AttackEnv(
+                meter.query, replace(self.task, labels=victim.tells_labels), self.records or not policy.reduces
+            )
             start = self._start(env, meter, batch, x0, attacked, seeds.to(x0.device), clean, aimed)
             flipped, spent, failed = self._steps(policy, env, meter, start, trace)
             for ended, word in ((flipped, Status.SUCCEEDED), (spent, Status.SPENT), (failed, Status.FAILED)):

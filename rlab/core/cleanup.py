@@ -16,7 +16,7 @@ from torch import Tensor
 
 from rlab.core.env import Accept, AttackEnv, State, propose, snapshot
 from rlab.core.trace import Trace
-from rlab.victims.base import QueryMeter
+from rlab.victims.meter import QueryMeter
 
 
 @dataclass

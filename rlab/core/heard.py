@@ -11,7 +11,8 @@ from rlab.core.batched import Rows
 from rlab.core.env import Snapshot, State
 from rlab.data.batch import Batch
 from rlab.errors import VictimError
-from rlab.victims.base import Outputs, QueryMeter
+from rlab.victims.base import Outputs
+from rlab.victims.meter import QueryMeter
 
 MOST = 100  # answers kept of each sample: the first ones, which differ most
 _LARGEST = 6e4  # that half precision holds

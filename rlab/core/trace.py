@@ -16,7 +16,8 @@ from rlab.core.env import Snapshot, State
 from rlab.core.heard import Listener
 from rlab.core.setting import Status
 from rlab.progress import Progress, Tally, UnderWay, quiet
-from rlab.victims.base import PHASES, QueryMeter
+from rlab.victims.account import PHASES
+from rlab.victims.meter import QueryMeter
 
 Until = Literal["flip", "steady", "budget"]
 Improvements = tuple[tuple[int, float], ...]  # (queries, distance), with falling distance

@@ -9,13 +9,12 @@ from torch import Generator, Tensor
 from rlab.errors import OptionError
 from rlab.filters.base import FAMILIES
 from rlab.filters.corruptions import LEVELS, PREFIX
-from rlab.filters.palettes import CLIPS, COMMON, VALIDATION, corruptions
+from rlab.filters.palettes import CLIPS, COMMON, corruptions
 from rlab.storage.config import did_you_mean
 
-__all__ = ["CLIPS", "EXTRA", "KINDS", "LEVELS", "SIGNALS", "corrupt"]
+__all__ = ["CLIPS", "KINDS", "LEVELS", "SIGNALS", "corrupt"]
 
 KINDS = COMMON  # for images and the frames of clips
-EXTRA = VALIDATION  # four more, which the papers keep for validation
 SIGNALS = corruptions(rank=1)  # by kind, the filters of levels 1 to 5
 
 
@@ -24,7 +23,7 @@ def corrupt(x: Tensor, kind: str, level: int, seed: int | Sequence[int] = 0) -> 
 
     With one seed, the draws of a row depend on its place in the batch; with a seed for each row they do not.
     """
-    if kind not in (known := (*KINDS, *EXTRA, *CLIPS)):
+    if kind not in (known := (*KINDS, *CLIPS)):
         raise OptionError(f"expected a corruption such as 'fog', got {kind!r}.{did_you_mean(kind, known)}")
     filter = FAMILIES[PREFIX + kind](x.shape[1])[0]
     if x.dim() - 2 not in filter.ranks or not x.is_floating_point() or (x.numel() and not 0 <= x.min() <= x.max() <= 1):

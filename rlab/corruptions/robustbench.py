@@ -27,7 +27,7 @@ def check_robustbench(batch: Batch, kinds: Collection[str], levels: tuple[int, .
     if batch.shape[0] != 3 or batch.rank != 2 or batch.bounds != (0.0, 1.0):
         raise OptionError(f"RobustBench needs images of three channels in [0, 1], got {batch}: leave out robustbench")
     if set(kinds) != set(KINDS) or levels != LEVELS:
-        raise OptionError("RobustBench needs the fifteen kinds at five levels: leave out kinds, levels and extra")
+        raise OptionError("RobustBench needs the fifteen kinds at five levels: leave out kinds and levels")
 
 
 def write_robustbench(report: CorruptionReport, dataset: str, made: str, victim: Victim, folder: Path) -> None:

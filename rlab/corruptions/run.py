@@ -16,7 +16,7 @@ from torch import Tensor
 
 from rlab.core.rng import sample_seeds
 from rlab.core.trace import DISTANCE_NAMES
-from rlab.corruptions import EXTRA, KINDS, LEVELS
+from rlab.corruptions import KINDS, LEVELS
 from rlab.corruptions.report import NO_TALLY, CorruptionReport, Tally, Worst
 from rlab.corruptions.robustbench import check_robustbench, write_robustbench
 from rlab.data.batch import Batch
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 BINS = 15  # of confidence
 _CHUNK = 256  # inputs that are corrupted and queried at once
 _MIDDLE = 3  # the level of the worst case
+VALIDATION = ("speckle_noise", "gaussian_blur", "spatter", "saturate")  # further files of CIFAR-10-C
 
 
 class CorruptOptions(Options):
@@ -57,7 +58,6 @@ class CorruptOptions(Options):
     levels: Annotated[tuple[int, ...], Accepts(str | tuple[int, ...] | list[int])] = Field(
         LEVELS, description="levels of corruption, separated by commas (default: 1,2,3,4,5)"
     )
-    extra: bool = Field(False, description="also the four kinds that the papers keep for validation")
     baseline: str | None = Field(
         None, description="folder of an earlier run on the same data, to divide errors by (mCE)"
     )
@@ -83,8 +83,7 @@ class CorruptOptions(Options):
 
     def specs(self, batch: Batch, files: DataOptions | None = None) -> dict[str, tuple[str, ...]]:
         """By kind, the filters of the chosen levels, or the data that hold the corrupted images."""
-        extra = self.extra or bool(self.kinds)
-        known = corruptions(batch.rank, batch.rate, extra) if files is None else stored(files, extra)
+        known = corruptions(batch.rank, batch.rate) if files is None else stored(files, bool(self.kinds))
         for kind in self.kinds:
             if kind not in known:
                 wanted = f"a corruption of {batch.kind} such as {next(iter(known))!r}"
@@ -264,11 +263,12 @@ def files_of(data: Data, limit: int | None) -> DataOptions | None:
     return named if named is not None and named.path.startswith(CIFAR10C) else None
 
 
-def stored(files: DataOptions, extra: bool) -> dict[str, tuple[str, ...]]:
-    """By kind, the names of the data at levels 1 to 5; the papers' kinds come first, in their order."""
-    order = {kind: at for at, kind in enumerate((*KINDS, *EXTRA))}
+def stored(files: DataOptions, named: bool) -> dict[str, tuple[str, ...]]:
+    """By kind, the names of the data at levels 1 to 5; the papers' kinds come first, in their order, and those that they keep for
+    validation only if the user has `named` kinds."""
+    order = {kind: at for at, kind in enumerate(KINDS)}
     kinds = sorted(kinds_in(Path(files.path.removeprefix(CIFAR10C))), key=lambda kind: order.get(kind, len(order)))
-    chosen = [kind for kind in kinds if extra or kind not in EXTRA]
+    chosen = [kind for kind in kinds if named or kind not in VALIDATION]
     return {kind: tuple(f"{files.path}/{kind}@{level}" for level in LEVELS) for kind in chosen}
 
 

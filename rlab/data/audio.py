@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from rlab.data.fields import DataFields, check_room
 from rlab.data.files import files_below
 from rlab.data.labels import labels_of
-from rlab.data.source import Source, broken, own_files, reader, reads
+from rlab.data.source import Source, Unreadable, own_files, readable, reader, reading, reads
 from rlab.data.wfdb_read import ratio_of, resample
-from rlab.errors import DataError, InputError, MissingExtra, optional
+from rlab.errors import DataError, MissingExtra, optional
 from rlab.storage.outside import regular
 
 SOUNDS = (".wav", ".flac", ".ogg", ".aiff", ".aif", ".au")
@@ -31,9 +31,8 @@ def audio(source: DataFields) -> Source:
     """
     names = files_below(source.location, SOUNDS, "sounds")
     labels, classes = labels_of(source, names)
-    found = {row: read_header(source.location / names[row]) for row in source.take.rows(labels)}
-    headers = {row: header for row, header in found.items() if not isinstance(header, str)}
-    losses = tuple((names[row], why) for row, why in found.items() if isinstance(why, str))
+    rows = {names[row]: row for row in source.take.rows(labels)}
+    headers, losses = readable(read_header, {name: source.location / name for name in rows})
     if not headers:
         raise DataError(f"no sound in {source.path!r} can be read, first {losses[0][0]!r}, which {losses[0][1]}")
     rates = sorted({header.samplerate for header in headers.values()})
@@ -42,39 +41,34 @@ def audio(source: DataFields) -> Source:
     rate = source.rate or float(rates[0])
     seconds = source.window or max(header.frames / header.samplerate for header in headers.values())
     length = max(1, round(seconds * rate))
-    ids = tuple(names[row] for row in headers)
+    ids = tuple(headers)
     files = tuple(source.location / name for name in ids)
     items = list(zip(files, headers.values(), strict=True))
     read = reader(lambda item: read_sound(*item, rate, length), items, ids, BOUNDS)
-    facts = source.facts(classes) | {"bounds": BOUNDS, "rate": rate, "left_out": losses}
-    return Source(read, (1, length), labels[list(headers)], ids, files, parts=own_files(len(ids)), **facts)
+    facts = source.facts(classes) | {"bounds": BOUNDS, "rate": rate, "left_out": tuple(losses)}
+    return Source(
+        read, (1, length), labels[[rows[name] for name in ids]], ids, files, parts=own_files(len(ids)), **facts
+    )
 
 
 def read_header(file: Path) -> Any:
-    """What soundfile knows of a file without reading its values, or the reason why it cannot be used."""
-    try:
-        regular(file)
-        info = _soundfile().info(str(file))
-    except (InputError, MissingExtra):
-        raise
-    except Exception as error:
-        return broken(error)
+    """What soundfile knows of a file without reading its values."""
+    regular(file)
+    info = _soundfile().info(str(file))
     if not info.frames or not 0 < info.samplerate <= MOST_RATE:
-        return "holds no sound"
+        raise Unreadable("holds no sound")
     return info
 
 
-def read_sound(file: Path, header: Any, rate: float, length: int) -> Floats | str:
-    """Values (1, length) at `rate`, or the reason why the file cannot be read."""
+def read_sound(file: Path, header: Any, rate: float, length: int) -> Floats:
+    """Values (1, length) at `rate`."""
     needed = min(header.frames, int(np.ceil(length * header.samplerate / rate)))
     check_room(2, (header.channels, needed))
-    try:
+    with reading():
         values, _ = _soundfile().read(str(file), frames=needed, dtype="float32", always_2d=True)
-    except Exception as error:
-        return broken(error)
     sound = resample(values.mean(1)[None], ratio_of(header.samplerate, rate))[0, :length]
     if not np.isfinite(sound).all():
-        return "holds NaN or infinite values"
+        raise Unreadable("holds NaN or infinite values")
     padded = np.zeros((1, length), np.float32)
     padded[0, : len(sound)] = np.clip(sound, *BOUNDS)
     return padded

@@ -10,13 +10,13 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from rlab.data import wfdb_files
 from rlab.data.fields import DataFields
 from rlab.data.labels import class_names, read_cells
 from rlab.data.physionet import labelled_source, usable_labels
-from rlab.data.source import Loss, Source, broken, reads
+from rlab.data.source import Loss, Source, readable, reads
+from rlab.data.wfdb_files import read_header
 from rlab.data.wfdb_records import find_cuts
-from rlab.errors import MissingExtra, OptionError
+from rlab.errors import OptionError
 
 COLUMNS = ("name", "abbreviation", "code")  # how a diagnosis is called
 _DIAGNOSES = re.compile(r"^#?\s*Dx:\s*(?P<codes>[0-9, ]+)\s*$", re.IGNORECASE | re.MULTILINE)
@@ -57,19 +57,11 @@ def _is_wanted(path: Path, source: DataFields) -> bool:
 
 def _codes(paths: Sequence[Path]) -> tuple[dict[Path, list[str]], list[Loss]]:
     """The SNOMED CT codes of each record, and (name, reason) of those that cannot be read."""
-    codes: dict[Path, list[str]] = {}
-    left_out: list[Loss] = []
-    for path in paths:
-        try:
-            comments = wfdb_files.read_header(path).comments
-        except MissingExtra:
-            raise
-        except Exception as error:
-            left_out.append((path.name, broken(error)))
-            continue
-        match = _DIAGNOSES.search("\n".join(comments))
-        codes[path] = [] if match is None else [code.strip() for code in match["codes"].split(",") if code.strip()]
-    return codes, left_out
+    comments, left_out = readable(lambda path: read_header(path).comments, {str(path): path for path in paths})
+    matches = {Path(name): _DIAGNOSES.search("\n".join(lines)) for name, lines in comments.items()}
+    return {path: re.findall(r"\d+", match["codes"]) if match else [] for path, match in matches.items()}, [
+        (Path(name).name, why) for name, why in left_out
+    ]
 
 
 def _diagnosed(source: DataFields, codes: Mapping[Path, Sequence[str]], unreadable: Sequence[Loss]) -> Source:

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path, PurePosixPath
 
-from torch import Tensor
-
-from rlab.data.batch import Batch
-from rlab.data.decode import BadClip, read_clip
+from rlab.data.decode import read_clip
 from rlab.data.eight_bit import finite
-from rlab.data.fields import UNIT, DataFields, Sampling, Size
+from rlab.data.fields import UNIT, DataFields
 from rlab.data.files import files_below
 from rlab.data.fitting import sides
 from rlab.data.labels import labels_of, look_up, read_cells, read_table, table_of
-from rlab.data.source import Pixels, Source, own_files, read_all, reader, reads
+from rlab.data.source import Loss, Pixels, Source, Unreadable, own_files, reader, reads
 from rlab.data.take import parse_ranges
 from rlab.errors import DataError, OptionError
 from rlab.storage.outside import read_lines
@@ -87,91 +83,43 @@ def _groups(source: DataFields, names: Sequence[str]) -> list[int]:
     return [int(group) for group in groups]
 
 
-@dataclass(frozen=True)
-class ClipSource:
-    """A list of clips; only `source`, `load` and `pixels` decode them."""
-
-    options: DataFields
-    ids: tuple[str, ...]  # paths relative to the folder
-    y: Tensor  # (n,)
-    classes: tuple[str, ...]
-    missing: tuple[tuple[str, str], ...] = ()  # (clip, reason) of listed clips that the folder lacks
-
-    @classmethod
-    def of(cls, options: DataFields) -> ClipSource:
-        """List the clips of a folder.
-
-        `split` and `fold` use the UCF-101 or HMDB-51 lists in the folder `splits` (default: in or beside the path);
-        `groups` such as '4-7' or '4,6,8-25' keeps the clips of these UCF-101 groups.
-        """
-        names = files_below(options.location, VIDEOS, "clips")
-        missing: list[tuple[str, str]] = []
-        if options.split is not None:
-            clips, order = read_split(options.location, options.split, options.fold or 1, options.splits)
-            names = [name for name in names if _stem(name) in clips]
-            if not names:
-                count = f"none of the {len(clips)} clips of split {options.split}"
-                raise DataError(f"{count} are in the folder: check its lists")
-            lost = sorted(clips - set(map(_stem, names)))
-            missing = [(clip, "is listed but there is no file") for clip in lost]
-            options = options.model_copy(update={"classes": options.classes or order or None})
-        y, classes = labels_of(options, names)
-        kept = range(len(names)) if options.groups is None else keep_groups(options, names)
-        rows = [kept[i] for i in options.take.rows(y[list(kept)])]
-        return cls(options, tuple(names[i] for i in rows), y[rows], classes, tuple(missing))
-
-    def __len__(self) -> int:
-        return len(self.ids)
-
-    def _decoder(self, frames: int, size: Size | None, sampling: Sampling = "uniform") -> Callable[[str], Pixels | str]:
-        """A function that decodes a clip by name, or returns the reason why it cannot."""
-        if frames < 1:
-            raise OptionError(f"expected at least 1 frame, got {frames}")
-
-        def decode_one(name: str) -> Pixels | str:
-            try:
-                return read_clip(self.options.location / name, frames, size, sampling)
-            except BadClip as error:
-                return str(error)
-
-        return decode_one
-
-    def pixels(self, frames: int, size: Size | None = None) -> Iterator[tuple[int, Pixels | str]]:
-        """Each row with its clip (3, frames, h, w), or with the reason why it cannot be decoded."""
-        return enumerate(map(self._decoder(frames, size), self.ids))
-
-    def source(self, frames: int = 16, size: Size | None = None) -> Source:
-        """The clips (3, frames, h, w), each decoded on demand; the default size is that of the first clip."""
-        options, bounds = self.options, self.options.bounds or UNIT
-        decode_one = self._decoder(frames, size, options.sampling or "uniform")
-        shape: tuple[int, ...] = (3, frames, *sides(size))
-        if size is None:
-            first = next((clip for clip in map(decode_one, self.ids) if not isinstance(clip, str)), None)
-            if first is None:
-                reason = decode_one(self.ids[0])
-                raise DataError(f"none of {len(self)} clips can be decoded, first {self.ids[0]!r} ({reason})")
-            shape = first.shape
-        files = tuple(options.location / name for name in self.ids)
-        facts = options.facts(self.classes) | {"bounds": bounds, "eight_bit": finite(bounds), "left_out": self.missing}
-        return Source(
-            reader(decode_one, self.ids, self.ids, bounds),
-            shape,
-            self.y,
-            self.ids,
-            files,
-            own_files(len(files)),
-            **facts,
-        )
-
-    def load(self, frames: int = 16, size: Size | None = None) -> Batch:
-        """Load all clips as one batch (b, 3, frames, h, w); `left_out` names those that cannot be decoded."""
-        return read_all(self.source(frames, size))
-
-
 @reads("labels", "label_column", "classes", "size", "frames", "sampling", "split", "fold", "splits", "groups", "bounds")
 def video_folder(source: DataFields) -> Source:
     """Load clips (b, 3, frames, h, w) from one folder per class, or from one folder with a table of labels.
 
-    A clip that cannot be decoded is skipped and listed; a clip shorter than `frames` repeats frames (see `frame_indices`).
+    `split` and `fold` use the UCF-101 or HMDB-51 lists in the folder `splits` (default: in or beside the path); `groups` such as
+    '4-7' or '4,6,8-25' keeps the clips of these UCF-101 groups. A clip that cannot be decoded is skipped and listed; a clip
+    shorter than `frames` repeats frames (see `frame_indices`). The default size is that of the first clip.
     """
-    return ClipSource.of(source).source(source.frames or 16, source.size)
+    names, missing = files_below(source.location, VIDEOS, "clips"), list[Loss]()
+    if source.split is not None:
+        clips, order = read_split(source.location, source.split, source.fold or 1, source.splits)
+        names = [name for name in names if _stem(name) in clips]
+        if not names:
+            count = f"none of the {len(clips)} clips of split {source.split}"
+            raise DataError(f"{count} are in the folder: check its lists")
+        missing = [(clip, "is listed but there is no file") for clip in sorted(clips - set(map(_stem, names)))]
+        source = source.model_copy(update={"classes": source.classes or order or None})
+    y, classes = labels_of(source, names)
+    kept = range(len(names)) if source.groups is None else keep_groups(source, names)
+    rows = [kept[i] for i in source.take.rows(y[list(kept)])]
+    ids, frames, bounds = tuple(names[i] for i in rows), source.frames or 16, source.bounds or UNIT
+
+    def decode_one(name: str) -> Pixels:
+        return read_clip(source.location / name, frames, source.size, source.sampling or "uniform")
+
+    shape = (3, frames, *sides(source.size)) if source.size is not None else _first_shape(decode_one, ids)
+    files = tuple(source.location / name for name in ids)
+    facts = source.facts(classes) | {"bounds": bounds, "eight_bit": finite(bounds), "left_out": tuple(missing)}
+    return Source(reader(decode_one, ids, ids, bounds), shape, y[rows], ids, files, own_files(len(files)), **facts)
+
+
+def _first_shape(decode_one: Callable[[str], Pixels], ids: Sequence[str]) -> tuple[int, ...]:
+    """The shape of the first clip that can be decoded."""
+    reasons = list[Unreadable]()
+    for name in ids:
+        try:
+            return decode_one(name).shape
+        except Unreadable as reason:
+            reasons.append(reason)
+    raise DataError(f"none of {len(ids)} clips can be decoded, first {ids[0]!r} ({reasons[0]})")

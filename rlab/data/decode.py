@@ -13,16 +13,12 @@ from numpy.typing import NDArray
 from rlab.data.fields import Sampling, Size, check_room
 from rlab.data.fitting import fit, sides
 from rlab.data.images import to_pixels
+from rlab.data.source import Pixels, Unreadable
 from rlab.errors import InputError, MissingExtra, optional
 
-Pixels = NDArray[np.uint8]
 Indices = NDArray[np.int64]
 UNEVEN = 1.5  # the frame rate counts as variable if a gap exceeds the median gap by this factor
 MOST_PIXELS = 2**26  # per frame
-
-
-class BadClip(Exception):
-    """A clip cannot be decoded; loaders skip it and list it."""
 
 
 def frame_indices(count: int, frames: int, sampling: Sampling) -> Indices:
@@ -51,17 +47,17 @@ def read_clip(path: Path, frames: int, size: Size | None = None, sampling: Sampl
     """Decode one file into (3, frames, h, w) uint8."""
     times, declared = _timeline(path)
     if declared[0] * declared[1] > MOST_PIXELS:  # a small file can declare frames that exceed the memory
-        raise BadClip(f"has frames of {declared[0]} × {declared[1]} pixels, more than the limit of {MOST_PIXELS:,}")
+        raise Unreadable(f"has frames of {declared[0]} × {declared[1]} pixels, more than the limit of {MOST_PIXELS:,}")
     check_room(1, (3, frames, *(declared if size is None else sides(size))))
     wanted = pick(times, frames, sampling)
     pictures, seen = _in_turn(path, wanted, size)
     if not seen:
-        raise BadClip("holds no frames")
+        raise Unreadable("holds no frames")
     if not set(wanted.tolist()) <= set(pictures):  # the container declares more frames than it holds
         wanted = frame_indices(seen, frames, sampling)
         pictures, _ = _in_turn(path, wanted, size)
     if len({picture.shape for picture in pictures.values()}) > 1:
-        raise BadClip("its frames change size: pass a size")
+        raise Unreadable("its frames change size: pass a size")
     return np.stack([pictures[int(i)] for i in wanted], axis=1)
 
 
@@ -72,7 +68,7 @@ def _timeline(path: Path) -> tuple[Indices, tuple[int, int]]:
         size = (stream.codec_context.height, stream.codec_context.width)
         times = [packet.pts for packet in container.demux(stream) if packet.size and not packet.is_discard]
     if not times:
-        raise BadClip("holds no frames")
+        raise Unreadable("holds no frames")
     if None in times or len(set(times)) < len(times):
         return np.arange(len(times)), size
     return np.sort(np.array(times, dtype=np.int64)), size
@@ -102,15 +98,15 @@ def upright(frame: Any, size: Size | None) -> Pixels:
 
 @contextmanager
 def opened(path: Path) -> Iterator[Any]:
-    """Open a container and turn its errors into `BadClip`."""
+    """Open a container and turn its errors into `Unreadable`."""
     av = optional("av", MissingExtra("av", "video"))
     try:
         with av.open(str(path)) as container:
             if not container.streams.video:
-                raise BadClip("holds no video stream")
+                raise Unreadable("holds no video stream")
             yield container
-    except (BadClip, InputError):
+    except (Unreadable, InputError):
         raise
     except Exception as error:  # FFmpeg and PyAV raise many kinds of errors on damaged files
         reason = getattr(error, "strerror", None) or error  # without the path, so that equal reasons count together
-        raise BadClip(f"cannot be decoded: {reason}") from error
+        raise Unreadable(f"cannot be decoded: {reason}") from error

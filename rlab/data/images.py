@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import IO
+from typing import IO, TypeVar
 
 import numpy as np
 import torch
@@ -19,11 +19,12 @@ from rlab.data.files import files_below
 from rlab.data.fitting import fit, sides
 from rlab.data.labels import aims_of, labels_of
 from rlab.data.numpy_files import open_npy, read_npy
-from rlab.data.source import Decoded, Pixels, Source, decode, own_files, reads
-from rlab.errors import DataError, InputError
+from rlab.data.source import Decoded, Pixels, Source, Unreadable, decode, own_files, reading, reads
+from rlab.errors import DataError
 from rlab.predictions.kinds import Prediction
 from rlab.storage.config import Bounds
 
+T = TypeVar("T")
 IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm")
 # Classes of CIFAR-10
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
@@ -58,7 +59,7 @@ def picture_source(
     """Encoded images, one in each file, or those that `opened` opens by row; the default size is that of the first image."""
     bounds, channels = source.bounds or UNIT, source.channels or 3
 
-    def decode_one(file: Path | IO[bytes]) -> Pixels | str:
+    def decode_one(file: Path | IO[bytes]) -> Pixels:
         return _read(file, source.size, channels, source.resize or "crop")
 
     def read(rows: Sequence[int]) -> Decoded:
@@ -67,10 +68,10 @@ def picture_source(
 
     shape: tuple[int, ...] = (channels, *sides(source.size))
     if source.size is None and ids:
-        first = decode_one(files[0] if opened is None else opened([0])[0])
-        if isinstance(first, str):
-            raise DataError(f"cannot read the first image, {ids[0]!r} ({first}): replace it, or pass a size")
-        shape = first.shape
+        try:
+            shape = decode_one(files[0] if opened is None else opened([0])[0]).shape
+        except Unreadable as why:
+            raise DataError(f"cannot read the first image, {ids[0]!r} ({why}): replace it, or pass a size") from why
     facts = source.facts(classes) | {"target": target, "bounds": bounds, "eight_bit": finite(bounds)}
     return Source(read, shape, y, ids, files, parts=own_files(len(ids)) if opened is None else (), **facts)
 
@@ -88,19 +89,25 @@ def read_images(
     return values.x
 
 
-def _read(file: Path | IO[bytes], size: Size | None, channels: Channels, resizing: Resizing) -> Pixels | str:
-    """Pixels (c, h, w), or the reason why the file cannot be read."""
-    try:
-        with Image.open(file) as image:
-            check_room(1, (channels, image.height, image.width))
-            image.load()
-            return to_pixels(fit(as_mode(ImageOps.exif_transpose(image), channels), size, resizing))
-    except InputError:  # too large for this machine
-        raise
-    except UnidentifiedImageError:
-        return "not an image"
-    except Exception as error:  # Pillow's plug-ins raise many kinds of errors on broken files
-        return str(error) or type(error).__name__
+def _read(file: Path | IO[bytes], size: Size | None, channels: Channels, resizing: Resizing) -> Pixels:
+    """Pixels (c, h, w)."""
+
+    def pixels(image: Image.Image) -> Pixels:
+        check_room(1, (channels, image.height, image.width))
+        image.load()
+        return to_pixels(fit(as_mode(ImageOps.exif_transpose(image), channels), size, resizing))
+
+    return look(file, pixels)
+
+
+def look(file: Path | IO[bytes], at: Callable[[Image.Image], T]) -> T:
+    """What `at` finds in an image."""
+    with reading():
+        try:
+            with Image.open(file) as image:
+                return at(image)
+        except UnidentifiedImageError:
+            raise Unreadable("is not an image") from None
 
 
 def as_mode(image: Image.Image, channels: Channels) -> Image.Image:

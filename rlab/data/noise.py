@@ -8,8 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rlab.data.source import Unreadable, reading
 from rlab.data.wfdb_read import read_header, read_values
-from rlab.errors import DataError, InputError, OptionError
+from rlab.errors import DataError, OptionError
 
 KINDS = {"bw": "recorded_baseline_wander", "em": "recorded_electrode_motion", "ma": "recorded_muscle_noise"}
 
@@ -31,12 +32,11 @@ def read_noise(folder: str, rate: float | None) -> dict[str, Tensor]:
 
 def _read(path: Path, rate: float) -> Tensor:
     try:
-        record = read_header(path, rate)
-        values = read_values(record, record.leads).values
-    except InputError:
-        raise
-    except Exception as error:  # wfdb raises many kinds of errors on broken files
-        raise DataError(f"cannot read the noise {path.name!r}: {str(error) or type(error).__name__}") from error
+        with reading():
+            record = read_header(path, rate)
+            values = read_values(record, record.leads).values
+    except Unreadable as why:
+        raise DataError(f"the noise {path.name!r} {why}") from why
     if not np.isfinite(values).all():
         raise DataError(f"the recorded noise {path.name!r} holds gaps (NaN): use a record without them")
     return torch.from_numpy(values).float()

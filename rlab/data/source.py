@@ -28,7 +28,7 @@ from rlab.data.batch import Batch, Facts, Kind, Samples
 from rlab.data.eight_bit import to_float
 from rlab.data.fields import DataFields, check_room
 from rlab.data.take import Take
-from rlab.errors import DataError
+from rlab.errors import DataError, InputError, MissingExtra
 from rlab.progress import PATIENCE, bar
 from rlab.storage.config import Bounds
 
@@ -52,7 +52,7 @@ class Decoded:
 
 
 Read = Callable[[Sequence[int]], Decoded]  # the samples in some rows
-Decode = Callable[[Item], NDArray[np.generic] | str]  # a sample (c, *size), or the reason why there is none
+Decode = Callable[[Item], NDArray[np.generic]]  # a sample (c, *size); raises `Unreadable`
 
 
 @dataclass(frozen=True, repr=False)
@@ -149,16 +149,18 @@ def stamp(path: str | Path) -> tuple[int, int]:
 def decode(function: Decode[Item], items: Sequence[Item], ids: Sequence[str], bounds: Bounds) -> Decoded:
     """Decode items in several threads and stack the samples."""
 
-    def to_sample(item: Item) -> Tensor | str:
-        pixels = function(item)
-        return pixels if isinstance(pixels, str) else to_float(pixels, bounds)
+    def to_sample(item: Item) -> Tensor | Unreadable:
+        try:
+            return to_float(function(item), bounds)
+        except Unreadable as reason:
+            return reason
 
     x, kept, losses = None, list[int](), list[Loss]()
     with bar(len(items), "reading", patience=PATIENCE) as progress:
         for row, sample in enumerate(_in_threads(to_sample, items)):
             progress(ids[row : row + 1])
-            if isinstance(sample, str):
-                losses.append((ids[row], sample))
+            if isinstance(sample, Unreadable):
+                losses.append((ids[row], str(sample)))
                 continue
             if x is None:
                 check_room(len(items), sample.shape)
@@ -184,9 +186,32 @@ def read_all(found: Source) -> Batch:
     return replace(batch, left_out=(*found.left_out, *losses))
 
 
-def broken(error: Exception) -> str:
-    """Why a file is skipped; libraries raise many kinds of errors on broken files."""
-    return f"cannot be read: {(str(error) or type(error).__name__).splitlines()[0]}"
+class Unreadable(Exception):
+    """Why a sample cannot be used; loaders skip and list it."""
+
+
+@contextmanager
+def reading() -> Iterator[None]:
+    """Turn the errors that libraries raise on broken files into `Unreadable`."""
+    try:
+        yield
+    except (Unreadable, InputError, MissingExtra):
+        raise
+    except Exception as error:
+        why = (str(error) or type(error).__name__).splitlines()[0]
+        raise Unreadable(f"cannot be read: {why}") from error
+
+
+def readable(function: Callable[[Item], Output], items: Mapping[str, Item]) -> tuple[dict[str, Output], list[Loss]]:
+    """What the function returns for each item, by name, and (name, reason) of those that it cannot read."""
+    found, losses = dict[str, Output](), list[Loss]()
+    for name, item in items.items():
+        try:
+            with reading():
+                found[name] = function(item)
+        except Unreadable as reason:
+            losses.append((name, str(reason)))
+    return found, losses
 
 
 def first_loss(losses: Sequence[Loss]) -> str:

@@ -19,8 +19,8 @@ from rlab.data.fields import UNIT, DataFields, check_room
 from rlab.data.files import files_below
 from rlab.data.fitting import place
 from rlab.data.labels import labels_of
-from rlab.data.source import Source, broken, reader, reads
-from rlab.errors import DataError, InputError, MissingExtra, optional
+from rlab.data.source import Source, Unreadable, reader, reading, reads
+from rlab.errors import DataError, MissingExtra, optional
 from rlab.storage.config import Bounds
 from rlab.storage.outside import regular
 
@@ -50,9 +50,10 @@ def volumes(source: DataFields) -> Source:
     rows = source.take.rows(labels)
     chosen = [studies[row] for row in rows]
     bounds = source.bounds or UNIT
-    first = _read(chosen[0], source)
-    if isinstance(first, str):
-        raise DataError(f"cannot read the first volume, {chosen[0].name!r}, which {first}: replace it")
+    try:
+        first = _read(chosen[0], source)
+    except Unreadable as why:
+        raise DataError(f"cannot read the first volume, {chosen[0].name!r}, which {why}: replace it") from why
     ids, files = tuple(study.name for study in chosen), tuple(file for study in chosen for file in study.files)
     ends = list(accumulate(len(study.files) for study in chosen))
     parts = tuple(range(end - len(study.files), end) for study, end in zip(chosen, ends, strict=True))
@@ -83,29 +84,24 @@ def find_studies(folder: Path) -> list[Study]:
 def _series(file: Path) -> str:
     """The series that a DICOM file belongs to; '' if its header cannot be read."""
     try:
-        regular(file)
-        header = _pydicom().dcmread(file, stop_before_pixels=True, specific_tags=["SeriesInstanceUID"])
-        return str(header.SeriesInstanceUID)
-    except (InputError, MissingExtra):
-        raise
-    except Exception:  # reading the values gives the reason
+        with reading():
+            regular(file)
+            header = _pydicom().dcmread(file, stop_before_pixels=True, specific_tags=["SeriesInstanceUID"])
+            return str(header.SeriesInstanceUID)
+    except Unreadable:  # reading the values gives the reason
         return ""
 
 
-def _read(study: Study, source: DataFields) -> Floats | str:
-    """Values (c, slices, h, w) or (c, h, w) within the bounds, or the reason why the files cannot be read."""
-    try:
+def _read(study: Study, source: DataFields) -> Floats:
+    """Values (c, slices, h, w) or (c, h, w) within the bounds."""
+    with reading():
         whole = _dicom(study.files) if study.files[0].suffix.lower() in DICOM else _nifti(study.files[0])
-    except (InputError, MissingExtra):
-        raise
-    except Exception as error:
-        return broken(error)
     if not np.isfinite(whole).all():
-        return "holds NaN or infinite values"
+        raise Unreadable("holds NaN or infinite values")
     depth = whole.shape[1]
     if source.kind == "image" or depth == 1:
         if source.slice is not None and source.slice >= depth:
-            return f"has {depth} slices, so there is no slice {source.slice}"
+            raise Unreadable(f"has {depth} slices, so there is no slice {source.slice}")
         at = depth // 2 if source.slice is None else source.slice
         return _sized(_scaled(whole[:, at], source.bounds), source)
     if source.frames is not None:

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rlab.data.fields import Scaling, check_room
-from rlab.data.source import Loss, broken, first_loss
+from rlab.data.source import Loss, Unreadable, first_loss, reading
 from rlab.data.wfdb_files import TWELVE, Flags, Floats, Recording, read_recording
-from rlab.errors import DataError, InputError, MissingExtra, OptionError
+from rlab.errors import DataError, InputError, OptionError
 from rlab.progress import PATIENCE, bar
 
 AAMI = {"N": "NLRBej", "S": "AaJSn", "V": "VEr", "F": "F", "Q": "/fQ?"}  # ANSI/AAMI EC57 classes of beat symbols
@@ -66,16 +66,13 @@ def read_headers(paths: Sequence[Path], rate: float | None, annotated: bool) -> 
     with bar(len(paths), "reading headers", unit="records", patience=PATIENCE) as progress:
         for path in paths:
             try:
-                record = read_header(path, rate, annotated)
-                assert record.recording is not None
-                room -= record.recording.digital.nbytes
-                records.append(record if room > 0 else replace(record, recording=None))
-            except MissingExtra:
-                raise
-            except InputError as error:
-                left_out.append((path.name, str(error)))
-            except Exception as error:
-                left_out.append((path.name, broken(error)))
+                with reading():
+                    record = read_header(path, rate, annotated)
+                    assert record.recording is not None
+                    room -= record.recording.digital.nbytes
+                    records.append(record if room > 0 else replace(record, recording=None))
+            except (Unreadable, InputError) as why:
+                left_out.append((path.name, str(why)))
             progress((path,))
     if not records:
         raise DataError(f"none of {len(paths)} WFDB records can be read{first_loss(left_out)}")

@@ -15,9 +15,9 @@ from rlab.data.batch import UNBOUNDED
 from rlab.data.ecg_masks import QRS, mark_masks
 from rlab.data.fields import DataFields, Scaling, check_room
 from rlab.data.labels import Encoded, encode, look_up, read_table
-from rlab.data.source import Decoded, Loss, Source, broken, first_loss, reads
+from rlab.data.source import Decoded, Loss, Source, Unreadable, first_loss, reading, reads
 from rlab.data.wfdb_read import AAMI, Record, Values, alike, read_headers, read_values, standardise
-from rlab.errors import DataError, OptionError
+from rlab.errors import DataError, InputError, OptionError
 from rlab.progress import PATIENCE, bar
 
 BEAT, WINDOW = 0.72, 10.0  # default length in seconds
@@ -119,8 +119,8 @@ def read_cuts(
     with bar(len(cuts), "reading", patience=PATIENCE) as progress:
         for members in rows.values():
             for row, sample in zip(members, _read_record([cuts[row] for row in members], leads, scaling), strict=True):
-                if isinstance(sample, str):
-                    left_out.append((cuts[row].id, sample))
+                if isinstance(sample, Unreadable):
+                    left_out.append((cuts[row].id, str(sample)))
                 else:
                     x[row] = sample
                     kept.append(row)
@@ -128,14 +128,18 @@ def read_cuts(
     return x, sorted(kept), left_out
 
 
-def _read_record(cuts: Sequence[Cut], leads: tuple[str, ...], scaling: Scaling | None) -> list[Tensor | str]:
+def _read_record(cuts: Sequence[Cut], leads: tuple[str, ...], scaling: Scaling | None) -> list[Tensor | Unreadable]:
     """The values (leads, t) of each cut of one record, or the reason why it cannot be used."""
     try:
-        record = read_values(cuts[0].record, leads, scaling)
-    except Exception as error:
-        return [broken(error)] * len(cuts)
+        with reading():
+            record = read_values(cuts[0].record, leads, scaling)
+    except (Unreadable, InputError) as why:
+        return [Unreadable(str(why))] * len(cuts)
     each = [(_fault(record, cut, leads), record.values[:, cut.span]) for cut in cuts]
-    return [fault or torch.from_numpy(standardise(x) if scaling == "window" else x) for fault, x in each]
+    return [
+        Unreadable(fault) if fault else torch.from_numpy(standardise(x) if scaling == "window" else x)
+        for fault, x in each
+    ]
 
 
 def _fault(record: Values, cut: Cut, leads: tuple[str, ...]) -> str:

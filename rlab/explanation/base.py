@@ -23,7 +23,8 @@ from rlab.predictions.kinds import WORDS
 from rlab.progress import bar
 from rlab.runs.options import AttackOptions
 from rlab.storage.config import check_options
-from rlab.victims.base import QueryMeter, Victim
+from rlab.victims.base import Victim
+from rlab.victims.meter import QueryMeter
 from rlab.victims.torch_module import TorchVictim
 
 RULE, QUERIED = "otsu", "by queries"  # the default rule for masks, and the rule of a mask whose size queries decided
@@ -128,7 +129,7 @@ class ExplanationTask:
     def forward(self, x: Tensor, samples: Tensor) -> Tensor:
         """Rows x (m, c, *size) of these samples (m,) -> the module's outputs (m, k) with their graph; counted like queries."""
         assert isinstance(self.victim, TorchVictim)  # checked before a white-box method draws
-        self.meter.charge(samples, "search").add(torch.arange(len(x)))
+        self.meter.add(samples.cpu(), "search")
         return self.victim.outputs_in_graph(x, "search")
 
 

@@ -88,11 +88,6 @@ def impulse_noise(x: Tensor, level: Parameters, chance: Chance) -> Tensor:
     return torch.where(hit, salt.to(x), x)
 
 
-@corruption("noise in proportion to light", singles(0.06, 0.1, 0.12, 0.16, 0.2), singles(0.15, 0.2, 0.35, 0.45, 0.6))
-def speckle_noise(x: Tensor, level: Parameters, chance: Chance) -> Tensor:
-    return x + level[0] * x * normal(x, chance, *x.shape[1:])
-
-
 def _repeated(x: Tensor, radius: int, axis: int) -> Tensor:
     """Extend `axis` at both ends: a a | a b c d | d d."""
     index = torch.arange(-radius, x.shape[axis] + radius, device=x.device)
@@ -111,11 +106,6 @@ def blurred(x: Tensor, sigma: float) -> Tensor:
     for axis in (2, 3):
         x = weighted(x, (axis,), gaussian_taps(sigma), _repeated)
     return x
-
-
-@corruption("optics out of focus", singles(0.4, 0.6, 0.7, 0.8, 1), singles(1, 2, 3, 4, 6))
-def gaussian_blur(x: Tensor, level: Parameters, chance: Chance) -> Tensor:
-    return blurred(x, level[0])
 
 
 @corruption(
@@ -220,22 +210,6 @@ def brightness(x: Tensor, level: Parameters, chance: Chance) -> Tensor:
     value = x.amax(1, keepdim=True)
     brighter = (value + level[0]).clamp(max=1)
     return torch.where(value > 0, x * brighter / value.clamp(min=1e-6), brighter)
-
-
-@corruption(
-    "colours too pale or too strong",
-    ((0.3, 0), (0.1, 0), (1.5, 0), (2, 0.1), (2.5, 0.2)),
-    ((0.3, 0), (0.1, 0), (2, 0), (5, 0.1), (20, 0.2)),
-)
-def saturate(x: Tensor, level: Parameters, chance: Chance) -> Tensor:
-    """The S of HSV is scaled and raised; a grey pixel turns red, as its hue is 0. One channel stays as it is."""
-    factor, more = level
-    value = x.amax(1, keepdim=True)
-    gap = value - x.amin(1, keepdim=True)
-    saturation = torch.where(value > 0, gap / value.clamp(min=1e-6), 0.0)
-    red = (torch.arange(x.shape[1], device=x.device) > 0).to(x).view(1, -1, 1, 1)  # what a grey pixel lacks
-    lack = torch.where(gap > 0, (value - x) / gap.clamp(min=1e-6), red)
-    return value * (1 - (saturation * factor + more).clamp(0, 1) * lack)
 
 
 @corruption("haze", singles(0.75, 0.5, 0.4, 0.3, 0.15), singles(0.4, 0.3, 0.2, 0.1, 0.05), rowwise=False)

@@ -90,9 +90,9 @@ class Palette:
         own: Mapping[str, Filter] | None = None,
     ) -> Palette:
         """Build a palette from specs: 'name', 'name@0.1', 'name@0.1,0.3*2' (two severities, two draws each), 'name@20dB' (SNR),
-        'name@0.3mV' (in the data's `unit`), 'module:function', `GaussianNoise(0.1)`, a function, or 'clinical', 'recorder' or
-        'paper' for a whole palette. Filters that depend on frequency use `rate`; `own` holds further filters by name, built for
-        these data."""
+        'name@0.3mV' (in the data's `unit`), 'module:function', `Distortion("gaussian_noise", 0.1)`, a function, or 'clinical',
+        'recorder' or 'paper' for a whole palette. Filters that depend on frequency use `rate`; `own` holds further filters by
+        name, built for these data."""
         own = own or {}
         single = [one for spec in specs for one in members(spec, rank, rate, unit, own)]
         entries = [entry for spec in single for entry in _entries(spec, rank, channels, rate, unit, own)]

@@ -30,14 +30,13 @@ AUDIO = (
     *("background_noise@20,10dB", "reverberation@10,3dB", "saturation@0.75", "band_limit@1.2,2.5", "packet_loss@1"),
     "few_bits@8",
 )
-# The fifteen kinds of ImageNet-C in the papers' order, four more that the papers keep for validation, and their counterparts
+# The fifteen kinds of ImageNet-C in the papers' order, and their counterparts
 # for signals: the ratios of signal to noise of the Noise Stress Test Database, and faults of recorders, from weak to strong.
 COMMON = (
     *("gaussian_noise", "shot_noise", "impulse_noise", "defocus_blur", "glass_blur", "motion_blur", "zoom_blur"),
     *("snow", "frost", "fog", "brightness", "contrast", "elastic_transform", "pixelate", "jpeg_compression"),
 )
 CLIPS = ("frame_drop", "freeze", "jumble", "rolling_shutter", "h264")  # for clips alone
-VALIDATION = ("speckle_noise", "gaussian_blur", "spatter", "saturate")
 _NOISE = ("24dB", "18dB", "12dB", "6dB", "0dB")
 _SIGNALS = {
     **dict.fromkeys(
@@ -61,12 +60,12 @@ def is_ecg(rank: int, rate: float | None, unit: str) -> bool:
     return rank == 1 and rate is not None and unit in VOLTS
 
 
-def corruptions(rank: int, rate: float | None = None, extra: bool = False) -> dict[str, tuple[str, ...]]:
+def corruptions(rank: int, rate: float | None = None) -> dict[str, tuple[str, ...]]:
     """The corruptions for data of this rank and rate, by kind: what a palette calls levels 1 to 5."""
     if rank == 1:
         listed = {kind: tuple(f"{kind}@{severity}" for severity in by_level) for kind, by_level in _SIGNALS.items()}
         return {kind: specs for kind, specs in listed.items() if _possible(kind, rate, ())}
-    kinds = (*COMMON, *(CLIPS if rank == 3 else ()), *(VALIDATION if extra else ()))
+    kinds = (*COMMON, *(CLIPS if rank == 3 else ()))
     return {kind: tuple(f"{PREFIX}{kind}@{level}" for level in LEVELS) for kind in kinds}
 
 

@@ -1,4 +1,4 @@
-"""The common corruptions that lay something over an image, snow, frost, fog and spatter, and the one that bends it."""
+"""The common corruptions that lay something over an image, snow, frost and fog, and the one that bends it."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from rlab.filters.base import Chance
-from rlab.filters.corruptions import Parameters, blurred, corruption, normal, smeared, uniform, zoomed
+from rlab.filters.corruptions import Parameters, corruption, normal, smeared, uniform, zoomed
 from rlab.filters.image import gaussian_taps, mirrored, weighted
 
 _LUMA = (0.299, 0.587, 0.114)
-_WATER, _MUD, _ICE = (175 / 255, 238 / 255, 238 / 255), (63 / 255, 42 / 255, 20 / 255), (0.88, 1.02, 1.09)
-_FAR = 20  # pixels; distances from the rim of a drop are cut off here
+_ICE = (0.88, 1.02, 1.09)
 
 
 def _coloured(x: Tensor, colour: tuple[float, float, float]) -> Tensor:
@@ -96,86 +95,6 @@ def fog(x: Tensor, level: Parameters, chance: Chance) -> Tensor:
     thick, decay = level
     brightest = x.flatten(1).amax(1).view(-1, 1, 1, 1)
     return (x + thick * _plasma(x, chance, decay)) * brightest / (brightest + thick)
-
-
-@corruption(
-    "drops of water, from level 4 on mud",
-    (
-        *((0.62, 0.1, 0.7, 0.7, 0.5, 0), (0.65, 0.1, 0.8, 0.7, 0.5, 0), (0.65, 0.3, 1, 0.69, 0.5, 0)),
-        *((0.65, 0.1, 0.7, 0.69, 0.6, 1), (0.65, 0.1, 0.5, 0.68, 0.6, 1)),
-    ),
-    (
-        *((0.65, 0.3, 4, 0.69, 0.6, 0), (0.65, 0.3, 3, 0.68, 0.6, 0), (0.65, 0.3, 2, 0.68, 0.5, 0)),
-        *((0.65, 0.3, 1, 0.65, 1.5, 1), (0.67, 0.4, 1, 0.65, 1.5, 1)),
-    ),
-    rowwise=False,
-)
-def spatter(x: Tensor, level: Parameters, chance: Chance) -> Tensor:
-    """Blurred noise above a threshold is liquid; water shines with a relief, mud covers."""
-    mean, std, sigma, threshold, strength, mud = level
-    liquid = blurred(mean + std * normal(x, chance, 1, *x.shape[2:]), sigma)
-    if mud:
-        cover = blurred((liquid > threshold).to(x), strength)
-        cover = torch.where(cover < 0.8, 0.0, cover)
-        return x * (1 - cover) + cover * _coloured(x, _MUD)
-    liquid = torch.where(liquid < threshold, 0.0, (liquid * 255).clamp(0, 255).floor())
-    shine = liquid * _relief(liquid)
-    shine = shine / shine.amax((2, 3), keepdim=True).clamp(min=1)
-    return (x + strength * shine * _coloured(x, _WATER)).clamp(0, 1)
-
-
-def _relief(liquid: Tensor) -> Tensor:
-    """(n, 1, h, w) from 0 to 255: bright where the distance from the rim of the liquid grows to the lower right."""
-    near = _mean3(_distance(_rim(liquid))).floor()
-    return _mean3(_conv3(_equalized(near), [[-2, -1, 0], [-1, 1, 1], [0, 1, 2]]).clamp(0, 255).round()).round()
-
-
-def _conv3(x: Tensor, kernel: list[list[int]]) -> Tensor:
-    """Correlate x: (n, 1, h, w) with three by three numbers, edges mirrored without the edge itself where there is room."""
-    mode = "reflect" if min(x.shape[2:]) > 1 else "replicate"
-    return F.conv2d(F.pad(x, (1,) * 4, mode=mode), torch.tensor([[kernel]]).to(x))
-
-
-def _mean3(x: Tensor) -> Tensor:
-    return _conv3(x, [[1] * 3] * 3) / 9
-
-
-def _rim(liquid: Tensor) -> Tensor:
-    """Where the slope of the liquid is steep and the steepest across the rim, as the edges of Canny are."""
-    across = _conv3(liquid, [[-1, 0, 1], [-2, 0, 2], [-1, 0, 1]])
-    down = _conv3(liquid, [[-1, -2, -1], [0, 0, 0], [1, 2, 1]])
-    slope = across.abs() + down.abs()
-    wide = F.pad(slope, (1,) * 4)
-
-    def at(row: int, column: int) -> Tensor:
-        return wide[:, :, 1 + row : 1 + row + slope.shape[2], 1 + column : 1 + column + slope.shape[3]]
-
-    tilt = math.tan(math.pi / 8)
-    level, upright = across.abs() * tilt > down.abs(), down.abs() * tilt > across.abs()
-    falling = across * down < 0
-    before = torch.where(level, at(0, -1), torch.where(upright, at(-1, 0), torch.where(falling, at(-1, 1), at(-1, -1))))
-    after = torch.where(level, at(0, 1), torch.where(upright, at(1, 0), torch.where(falling, at(1, -1), at(1, 1))))
-    return (slope > 150) & (slope > before) & torch.where(level | upright, slope >= after, slope > after)
-
-
-def _distance(rim: Tensor) -> Tensor:
-    """(n, 1, h, w): the distance in pixels from the nearest pixel of the rim, at most `_FAR`."""
-    squared = torch.where(rim, 0.0, float(_FAR**2))
-    for axis in (2, 3):
-        wide = F.pad(squared, (0, 0, _FAR, _FAR) if axis == 2 else (_FAR, _FAR), value=float(_FAR**2))
-        near = [wide.narrow(axis, _FAR + step, rim.shape[axis]) + step**2 for step in range(-_FAR, _FAR + 1)]
-        squared = torch.stack(near).amin(0)
-    return squared.clamp(max=float(_FAR**2)).sqrt()
-
-
-def _equalized(x: Tensor) -> Tensor:
-    """Whole numbers (n, 1, h, w) from 0 to 255 -> the same, spread so that each range holds as many pixels."""
-    flat = x.flatten(1).long()
-    counts = torch.zeros(len(x), 256, dtype=torch.int64, device=x.device).scatter_add_(1, flat, torch.ones_like(flat))
-    below = counts.cumsum(1)
-    first = torch.where(counts > 0, below, flat.shape[1]).amin(1, keepdim=True)  # pixels of the lowest value
-    table = ((below - first).clamp(min=0) * 255 / (flat.shape[1] - first).clamp(min=1)).round()
-    return table.gather(1, flat).view_as(x).to(x)
 
 
 @corruption(

@@ -10,20 +10,25 @@ from typing import TYPE_CHECKING
 
 from rlab.errors import FolderError
 from rlab.present.report import REPORT, read_verb
-from rlab.storage.config import read_config
-from rlab.storage.ledger import LEDGER, reading, stored_command
-from rlab.storage.names import ARRAYS, CONFIG, CURVES, SAMPLES, refuse_strange
+from rlab.storage.ledger import LEDGER, stored_command
+from rlab.storage.names import ARRAYS, CURVES, SAMPLES, refuse_strange
 
 if TYPE_CHECKING:  # `rlab serve` lists runs without importing torch, so reports are named here and imported on use
     from matplotlib.figure import Figure
 
     from rlab.data.batch import Samples
-    from rlab.folders.records import RunRecord
-    from rlab.folders.reports import PageOptions
     from rlab.present.page import Page
     from rlab.present.report import Report
 
 _PAGES, _OLDER = "rlab.folders.reports", "rlab.folders.older"
+
+
+@dataclass(frozen=True)
+class PageOptions:
+    """How much a page shows."""
+
+    samples: int = 24  # maximum to show
+    data: Samples | None = None  # of an attack, to rebuild inputs that it did not store
 
 
 @dataclass(frozen=True)
@@ -65,7 +70,7 @@ class Verb:
 VERBS = (
     Verb("audit", ("audit.json",), page="rlab.auditing.page:stored_audit_page", record=f"{_OLDER}:audit"),
     Verb("attack", (SAMPLES, ARRAYS), "rlab.results.result:AttackResult"),
-    Verb("benchmark make", ("manifest.json", "metadata.parquet"), page=f"{_PAGES}:benchmark"),
+    Verb("benchmark make", ("manifest.json", "metadata.parquet"), "rlab.benchmarking.folder:Benchmark"),
     Verb(
         "compare", (SAMPLES, CURVES), page="rlab.comparison.comparison:comparison_page", record=f"{_OLDER}:compare",
         figures=f"{_PAGES}:compare_figures",
@@ -73,14 +78,11 @@ VERBS = (
     Verb("learn", ("simulator.safetensors",), "rlab.learning.report:Learned"),
     Verb("demo", tuple(f"{name}/{SAMPLES}" for name in ("ecg", "digits", "clips")), "rlab.folders.demo:Demo"),
     Verb("train", ("log.jsonl",), "rlab.training.page:Training"),
-    Verb(
-        "harden --compare", ("comparison.json",), page="rlab.hardening.comparison:stored_comparison_page",
-        record=f"{_OLDER}:harden_compare",
-    ),
-    Verb("harden", ("log.json",), page="rlab.hardening.pages:hardening_page", record=f"{_OLDER}:harden"),
+    Verb("harden --compare", report="rlab.hardening.comparison:HardeningComparison"),
+    Verb("harden", report="rlab.hardening.report:Hardened"),
     Verb("corrupt", report="rlab.corruptions.report:CorruptionReport"),
-    Verb("benchmark run", ("report.json",), page=f"{_PAGES}:benchmark_run"),
-    Verb("benchmark verify", ("verification.json",), page="rlab.benchmarking.verify:verification_page"),
+    Verb("benchmark run", report="rlab.benchmarking.report:BenchmarkReport"),
+    Verb("benchmark verify", report="rlab.benchmarking.verify:Verification"),
     Verb("doctor", ("doctor.json",), page="rlab.diagnosis.report:diagnosis_page"),
     Verb("explain", ("scores.csv",), page="rlab.explanation.page:explanation_page"),
     Verb("explain", ("*.npz", "pictures"), page="rlab.explanation.page:maps_page"),
@@ -107,18 +109,3 @@ def finished_kind(folder: Path) -> Verb:
         raise FolderError(f"{folder} is not finished: run its command again to resume it")
     commands = ", ".join(dict.fromkeys(kind.command for kind in VERBS))
     raise FolderError(f"{folder} holds no run of rlab: expected a folder of {commands}")
-
-
-def read_record(folder: str | Path) -> RunRecord:
-    from rlab.folders.records import RunRecord, flat_settings
-
-    run = Path(folder)
-    kind = finished_kind(run)
-    if not (kind.record or kind.report):
-        raise FolderError(f"{run} is a run of rlab {kind.command}, which has no figures to compare or track")
-    with reading(run):
-        report: Report = kind.load(run) if kind.report else resolve_name(kind.record)(run)
-        if not report.metrics():
-            raise FolderError(f"{run} is a run of rlab {kind.command}, which has no figures to compare or track")
-        settings = read_config(run / CONFIG) if (run / CONFIG).is_file() and kind.report else report.settings()
-        return RunRecord(run, kind.command, report, flat_settings(settings))

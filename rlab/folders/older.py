@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,15 +14,12 @@ from rlab.comparison.comparison import Comparison
 from rlab.comparison.outcome import Figures
 from rlab.errors import FolderError
 from rlab.folders.records import flat_settings
-from rlab.hardening.comparison import COMPARISON
-from rlab.hardening.pages import LOG as HARDENED
 from rlab.present.page import Page, Section
 from rlab.present.report import Metric, Report
 from rlab.present.table import Share
 from rlab.results.data import WITHIN
 from rlab.results.metrics import anytime_series, attack_metrics, compared_sections
 from rlab.results.result import AttackResult
-from rlab.storage import files
 
 
 @dataclass(frozen=True)
@@ -83,27 +79,3 @@ def compare(run: Path) -> OlderReport:
         figures |= {f"{name}: within {q}": own.within[q] for q in WITHIN if q < comparison.budget}
     settings = {"budget": comparison.budget, "seed": comparison.seed, "attacks": list(comparison.outcomes)}
     return OlderReport(flat_settings(settings), figures)
-
-
-def harden(run: Path) -> OlderReport:
-    log = files.read_json(run / HARDENED)
-    figures = {name.replace("_", " "): float(value) for name, value in log["summary"].items()}
-    return OlderReport(flat_settings(log["config"]), figures, [*enumerate(map(_numbers, log["history"]))])
-
-
-def harden_compare(run: Path) -> OlderReport:
-    stored = files.read_json(run / COMPARISON)
-    rows = stored["figures"]
-    figures: dict[str, Metric] = {
-        f"{row['method']}: {row['figure']}": math.nan if row["value"] is None else float(row["value"]) for row in rows
-    }
-    methods = list(dict.fromkeys(row["method"] for row in rows))
-    return OlderReport(flat_settings({"seeds": stored["seeds"], "methods": methods}), figures)
-
-
-def _numbers(row: Mapping[str, Any]) -> dict[str, float]:
-    return _finite({name: float(value) for name, value in row.items() if isinstance(value, int | float)})
-
-
-def _finite(values: Mapping[str, float]) -> dict[str, float]:
-    return {name: value for name, value in values.items() if math.isfinite(value)}

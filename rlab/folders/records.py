@@ -6,14 +6,18 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any, TypeVar
 
-from rlab.errors import OptionError
-from rlab.folders.kinds import read_record
+from rlab.errors import FolderError, OptionError
+from rlab.folders.kinds import finished_kind
 from rlab.present.page import Block, Page, Section, Text
 from rlab.present.report import Metric, Report, plain_value
 from rlab.present.table import Cell, Cells, Table
 from rlab.stats import Estimate
+from rlab.storage.config import read_config
+from rlab.storage.ledger import reading
+from rlab.storage.names import CONFIG
 
 MARK = "Bold: the intervals do not overlap, so the runs differ by more than chance."
 Item = TypeVar("Item")
@@ -48,6 +52,19 @@ def flat_settings(values: Mapping[str, Any], before: str = "") -> dict[str, str]
         elif value is not None:
             flat[f"{before}{name}"] = ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
     return flat
+
+
+def read_record(folder: str | Path) -> RunRecord:
+    run = Path(folder)
+    kind = finished_kind(run)
+    if not (kind.record or kind.report):
+        raise FolderError(f"{run} is a run of rlab {kind.command}, which has no figures to compare or track")
+    with reading(run):
+        report: Report = kind.load(run) if kind.report else resolve_name(kind.record)(run)
+        if not report.metrics():
+            raise FolderError(f"{run} is a run of rlab {kind.command}, which has no figures to compare or track")
+        settings = read_config(run / CONFIG) if (run / CONFIG).is_file() and kind.report else report.settings()
+        return RunRecord(run, kind.command, report, flat_settings(settings))
 
 
 def read_runs(folders: Sequence[Path]) -> dict[str, RunRecord]:

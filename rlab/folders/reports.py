@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from rlab.benchmarking.folder import Benchmark
-from rlab.benchmarking.report import DEFAULT, REPORT, read_report
 from rlab.comparison.comparison import Comparison
 from rlab.data.batch import Samples
 from rlab.data.load import DataOptions
 from rlab.errors import give_notice
-from rlab.folders.kinds import finished_kind
+from rlab.folders.kinds import PageOptions, finished_kind
 from rlab.present.page import Page, write_page
 from rlab.results.plots.save import save_vector
 from rlab.storage.config import check, read_config
@@ -26,14 +23,6 @@ from rlab.storage.names import CONFIG
 
 PAGE = "report.html"
 MOST_FIGURES = 24
-
-
-@dataclass(frozen=True)
-class PageOptions:
-    """How much a page shows."""
-
-    samples: int = 24  # maximum to show
-    data: Samples | None = None  # of an attack, to rebuild inputs that it did not store
 
 
 def report_run(
@@ -74,16 +63,6 @@ def page_of(folder: Path, samples: int = 24) -> Page:
 
 
 # Pages and figures, for the table in `rlab.folders.kinds`.
-
-
-def benchmark(folder: Path, options: PageOptions) -> Page:
-    graded = folder / DEFAULT
-    report = read_report(graded) if (graded / REPORT).is_file() else None
-    return Benchmark.load(folder).make_page(report, options.samples)
-
-
-def benchmark_run(folder: Path, options: PageOptions) -> Page:
-    return read_report(folder).make_page(f"Models on a benchmark: {folder.name}")
 
 
 def compare_figures(folder: Path, options: PageOptions) -> dict[str, Callable[[], Figure]]:

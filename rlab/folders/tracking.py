@@ -14,13 +14,12 @@ import numpy as np
 from PIL import Image
 
 from rlab.errors import InputError, MissingExtra, OptionError, optional
-from rlab.folders.kinds import read_record
-from rlab.folders.records import RunRecord
+from rlab.folders.records import RunRecord, read_record
 from rlab.redact import redact
 
 PROJECT = "rlab"
 _PICTURES = 24  # maximum to log
-_PAGES = ("report.html", "before-after.html")  # the first that exists
+_REPORT = "report.html"
 _VALUE = 500  # characters of a setting that every tracker accepts
 
 
@@ -46,7 +45,8 @@ def _pictures(run: _Tracked) -> list[Path]:
 
 
 def _page(run: _Tracked) -> Path | None:
-    return next((path for name in _PAGES if (path := run.folder / name).is_file()), None)
+    path = run.folder / _REPORT
+    return path if path.is_file() else None
 
 
 def _word(name: str) -> str:

@@ -44,11 +44,6 @@ class Adversaries:
 class AdversaryGenerator(ABC):
     """x (n, c, *size), y (n,) or (n, k) -> harder inputs; the seed fixes all randomness."""
 
-    @property
-    def most(self) -> int | None:
-        """Maximum number of queries per sample; None if unknown."""
-        return None
-
     @abstractmethod
     def make(self, victim: TorchVictim, x: Tensor, y: Tensor, seed: int) -> Tensor:
         """Return harder inputs (n, c, *size)."""
@@ -113,7 +108,7 @@ class PerturbationSpace:
         grid, bank = self.draw(x, seed)
         goal = Unreachable(self.goal) if policy.reduces else self.goal
         task = Task(grid, bank.shape[1] - 1, goal, budget)
-        env = AttackEnv(lambda x, sample, phase: victim(x, "train"), task, not policy.reduces)
+        env = AttackEnv(lambda x, phase, samples: victim(x, "train"), task, not policy.reduces)
         scale = unit_scale(x, self.bounds)[1].flatten()
         rows = torch.arange(len(x), device=x.device)
         seeds = sample_seeds(seed, 0, len(x)).to(x.device)
@@ -131,10 +126,6 @@ class PolicyAdversary(AdversaryGenerator):
     policy: Policy[Any]
     budget: int
     overshoot: float
-
-    @property
-    def most(self) -> int:
-        return self.budget
 
     def make(self, victim: TorchVictim, x: Tensor, y: Tensor, seed: int) -> Tensor:
         return self(victim, x, y, seed).x
@@ -194,10 +185,6 @@ class GradientAdversary(AdversaryGenerator):
     steps: int = 2
     aimed: float = 0.5
     from_clean: bool = False  # move away from the model's clean output, as TRADES does, instead of from the label
-
-    @property
-    def most(self) -> int:
-        return self.steps + 2
 
     def make(self, victim: TorchVictim, x: Tensor, y: Tensor, seed: int) -> Tensor:
         grid, bank = self.space.draw(x, seed)

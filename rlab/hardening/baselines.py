@@ -27,7 +27,6 @@ _ZERO = torch.zeros(())
 class AugmentationGenerator(AdversaryGenerator):
     """Random mixtures of palette entries on random regions, independent of the model."""
 
-    most = 2
     space: PerturbationSpace
 
     def make(self, victim: TorchVictim, x: Tensor, y: Tensor, seed: int) -> Tensor:
@@ -45,7 +44,6 @@ class AugMix(AdversaryGenerator):
     coarser amplitude steps.
     """
 
-    most = 2
     bounds: Bounds
     severity: float = 3.0  # out of 10
     width: int = 3
@@ -98,11 +96,6 @@ class InTurn(AdversaryGenerator):
     """The views of a sample by one generator after the other; whole batches are attacked by the first."""
 
     generators: tuple[AdversaryGenerator, ...]
-
-    @property
-    def most(self) -> int | None:
-        each = [generator.most for generator in self.generators]
-        return None if None in each else max(most for most in each if most is not None)
 
     def make(self, victim: TorchVictim, x: Tensor, y: Tensor, seed: int) -> Tensor:
         return self.generators[seed % len(self.generators)].make(victim, x, y, seed)
@@ -186,10 +179,6 @@ class ProjectedGradient(AdversaryGenerator):
             delta = delta.clamp(-self.radius, self.radius) if self.norm == "linf" else delta.renorm(2, 0, self.radius)
             delta = ((x + delta * scale).clamp(*self.bounds) - x) / scale
         return (x + delta * scale).clamp(*self.bounds)
-
-    @property
-    def most(self) -> int:
-        return self.steps + 1
 
     def _start(self, x: Tensor, seed: int) -> Tensor:
         if not self.random_start:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar
 
+import matplotlib.figure
 import numpy as np
-from matplotlib.figure import Figure
 from pydantic import Field
 from torch import nn
 
@@ -20,47 +20,36 @@ from rlab.data.batch import Batch
 from rlab.errors import DataError, OptionError
 from rlab.hardening.adversaries import GradientAdversary
 from rlab.hardening.baselines import AugmentationGenerator, Norm, ProjectedGradient
+from rlab.hardening.before_after import AFTER
 from rlab.hardening.evaluation import (
     RADII,
-    Figures,
     RobustnessMeasurement,
     estimate_figures,
     measure_robustness,
     measured_once,
 )
 from rlab.hardening.options import GRADIENT, EvaluationOptions, HardenOptions
-from rlab.hardening.pages import draw_methods, methods_page, methods_table
-from rlab.hardening.run import harden
+from rlab.hardening.report import COLUMNS, PLAIN, RULES, figures_table, share_axes, shown
+from rlab.hardening.run import Splits, run_hardening
 from rlab.hardening.trainable import goal_of, trainable, twin
-from rlab.present.page import Page
-from rlab.present.result import PathLike, Result
+from rlab.present.page import Page, Section, Text
+from rlab.present.report import Metric, Report
+from rlab.present.style import HUES, INK, WIDE, plain
 from rlab.present.table import Table
 from rlab.progress import quiet, showing
 from rlab.results.result import AttackResult
-from rlab.runs.fingerprint import data_fingerprint
-from rlab.runs.understood import say_nothing
-from rlab.stats import Estimate
+from rlab.stats import NOTHING, Estimate
 from rlab.storage.config import Options, check
-from rlab.storage.files import read_json, write_csv, write_json
 from rlab.storage.names import file_name
 from rlab.storage.resume import Resume, open_run
 from rlab.victims.base import Victim
 from rlab.victims.torch_module import TorchVictim
 
-COMPARISON = "comparison.json"
 UNCHANGED, OURS = "unchanged", "ours"
 METHODS = (UNCHANGED, "augment", "augmix", "fgsm", "pgd", "trades", OURS)
 _STRENGTH = re.compile(r"(?P<name>fgsm|pgd)(_(?P<norm>l2|linf))?(@(?P<radius>[.0-9e-]+))?$")
 _PGD_STEPS = 5  # during training
 Tell = Callable[[str, int, RobustnessMeasurement], None]
-
-
-class Splits(NamedTuple):
-    """Data for training, testing and validation; without validation data, a share of the training data is held out."""
-
-    train: Batch
-    test: Batch
-    validation: Batch | None = None
 
 
 class HardeningComparisonOptions(Options):
@@ -86,53 +75,53 @@ class HardeningComparisonOptions(Options):
 
 
 @dataclass(frozen=True)
-class HardeningComparison(Result):
-    """The figures (seeds, n) of every method, by name."""
+class HardeningComparison(Report):
+    """The figures of every method, by name, with intervals over seeds and samples."""
 
-    methods: Mapping[str, Figures]
+    verb: ClassVar[str] = "harden --compare"
+
+    methods: Mapping[str, Mapping[str, Estimate]]  # l2_ratio is the median distance relative to the unchanged model's
     seeds: tuple[int, ...]
-
-    def estimates(self, method: str) -> dict[str, Estimate]:
-        """Figures over seeds and samples; l2_ratio is the median distance relative to the unchanged model's."""
-        return estimate_figures(self.methods[method], self.methods[UNCHANGED])
 
     def __repr__(self) -> str:
         return f"HardeningComparison({', '.join(self.methods)}, {len(self.seeds)} seeds)"
 
-    def all_estimates(self) -> dict[str, dict[str, Estimate]]:
-        return {method: self.estimates(method) for method in self.methods}
-
     def table(self) -> Table:
         """One row per method, one column per figure."""
-        return methods_table(self.all_estimates())
+        return figures_table(self.methods, "method")
 
     def records(self) -> list[dict[str, Any]]:
         """One row per method and figure, with its interval."""
         return [
             {"method": method, "figure": name, "value": e.value, "low": e.low, "high": e.high}
-            for method, each in self.all_estimates().items()
+            for method, each in self.methods.items()
             for name, e in each.items()
         ]
 
-    def plot(self) -> Figure:
+    def metrics(self) -> dict[str, Metric]:
+        return {f"{method}: {k}": shown(k, e) for method, each in self.methods.items() for k, e in each.items()}
+
+    def settings(self) -> Mapping[str, Any]:
+        return {"seeds": self.seeds, "methods": list(self.methods)}
+
+    def plot(self) -> matplotlib.figure.Figure:
         """Draw the shares of samples on which each method's model stays right, with their intervals."""
-        return draw_methods(self.all_estimates())
+        names = [k for k in COLUMNS if k not in PLAIN and any(k in each for each in self.methods.values())]
+        colours, places = (INK, *HUES), np.arange(len(names))
+        with share_axes(WIDE, 3.6, "hardening methods compared", 0.7) as (figure, ax):
+            for at, (method, own) in enumerate(self.methods.items()):
+                each = [own.get(name, NOTHING) for name in names]
+                values, low, high = (np.array([getattr(e, end) for e in each]) for end in ("value", "low", "high"))
+                x, colour = places + 0.7 * ((at + 0.5) / len(self.methods) - 0.5), colours[at % len(colours)]
+                spread = np.stack([values - low, high - values]).clip(min=0)
+                ax.errorbar(x, values, spread, fmt="o", markersize=4, color=colour, label=plain(method, 30))
+            ax.set(xticks=places, xticklabels=[COLUMNS[name] for name in names])
+            figure.legend(loc="outside lower left", ncols=len(self.methods))
+        return figure
 
-    def make_page(self) -> Page:
-        return methods_page("Hardening methods compared", self.records())
-
-    def save(self, folder: PathLike) -> Path:
-        """Write comparison.csv and comparison.json, and return the folder."""
-        path, records = Path(folder), self.records()
-        path.mkdir(parents=True, exist_ok=True)
-        write_csv(path / "comparison.csv", records)
-        write_json(path / COMPARISON, {"seeds": self.seeds, "figures": records})
-        return path
-
-
-def stored_comparison_page(folder: Path) -> Page:
-    """The page of a folder that `rlab harden --compare` wrote."""
-    return methods_page(f"Hardening {folder.name}", read_json(folder / COMPARISON)["figures"])
+    def view(self, samples: int = 24, folder: Path | None = None) -> Page:
+        title = f"Hardening {folder.name}" if folder else "Hardening methods compared"
+        return Page(title, [Section("Methods", [self.table(), Text(RULES, quiet=True)])])
 
 
 def parse_method(spec: str, options: HardenOptions, batch: Batch, goal: Goal) -> HardenOptions | None:
@@ -188,15 +177,15 @@ def compare_hardening(
         options = check(HardeningComparisonOptions, options or {})
     if UNCHANGED not in options.methods:
         raise OptionError(f"expected {UNCHANGED!r} among the methods: the others are measured against it")
-    if len(data.test) < 2 or not options.seeds:
-        numbers = f"{len(data.test)} and {len(options.seeds)}"
+    if data.test is None or len(data.test) < 2 or not options.seeds:
+        numbers = f"{len(data.test or ())} and {len(options.seeds)}"
         raise DataError(f"expected at least two test samples and one seed, got {numbers}")
     victim = trainable(model, data.train)
     for name in options.methods:
         parse_method(name, options.harden, data.train, goal_of(victim))  # refuse bad names before training
     measured: dict[str, list[RobustnessMeasurement]] = {name: [] for name in options.methods}
     with showing(progress), ExitStack() as stack:
-        resume = None if out is None else stack.enter_context(open_run(out, {"command": "harden --compare"}))
+        resume = None if out is None else stack.enter_context(open_run(out, {"command": HardeningComparison.verb}))
         if resume is not None:
             resume.create()
         for seed in options.seeds:
@@ -205,11 +194,15 @@ def compare_hardening(
                 measured[name].append(_measure(victim, data, chosen, name, resume, unchanged))
                 unchanged = unchanged or measured[name][-1].attack
                 tell(name, seed, measured[name][-1])
-    figures = {
-        name: {figure: np.stack([m.figures[figure] for m in each]) for figure in each[0].figures}
-        for name, each in measured.items()
-    }
-    return HardeningComparison(figures, options.seeds)
+        figures = {
+            name: {figure: np.stack([m.figures[figure] for m in each]) for figure in each[0].figures}
+            for name, each in measured.items()
+        }
+        estimates = {name: estimate_figures(each, figures[UNCHANGED]) for name, each in figures.items()}
+        comparison = HardeningComparison(estimates, options.seeds)
+        if resume is not None:
+            comparison.write(resume.folder)
+    return comparison
 
 
 def _measure(
@@ -221,26 +214,14 @@ def _measure(
     unchanged: AttackResult | None,
 ) -> RobustnessMeasurement:
     """The stored measurement of a method under one seed or a new one; `unchanged` is the attack on the unchanged model."""
-    evaluation, name = options.measured_by, f"{file_name(method)}-{options.harden.seed}"
-    trained_on = [data_fingerprint(part) for part in (data.train, data.validation) if part is not None]
+    name, test = f"{file_name(method)}-{options.harden.seed}", data.test
+    assert test is not None
 
-    def make() -> RobustnessMeasurement:
-        folder = None if resume is None else resume.folder / name
-        hardened = _hardened(victim, data, options.harden, method, folder)
-        measured = measure_robustness(hardened, data.test, evaluation, unchanged)
-        return replace(measured, attack=measured.attack if method == UNCHANGED else None)
+    def make(folder: Path | None) -> RobustnessMeasurement:
+        chosen, hardened = parse_method(method, options.harden, data.train, goal_of(victim)), twin(victim)
+        if chosen is not None:
+            data_only, out = data._replace(test=None), folder and folder.parent
+            hardened = run_hardening(victim, data_only, chosen, out=out, progress=quiet).victim
+        return measure_robustness(hardened, test, options.measured_by, unchanged, folder)
 
-    return measured_once(resume, name, make, evaluation, data.test, [victim, options.harden, trained_on])
-
-
-def _hardened(
-    victim: TorchVictim, data: Splits, options: HardenOptions, method: str, folder: Path | None
-) -> TorchVictim:
-    chosen = parse_method(method, options, data.train, goal_of(victim))
-    if chosen is None:
-        return twin(victim)
-    unseen = data.validation
-    hardened = harden(victim, data.train, chosen, validation=unseen, out=folder, progress=quiet, announce=say_nothing)
-    if folder is not None:
-        hardened.save(folder)
-    return hardened.victim
+    return measured_once(resume, f"{name}/{AFTER}", make, [options.measured_by, options.harden, victim, data])

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rlab.core.attack import Attack
 from rlab.core.channels import TOGETHER
 from rlab.core.rng import sample_seeds
 from rlab.data.batch import Batch, Kind
@@ -22,23 +21,22 @@ from rlab.filters.base import Filter
 from rlab.filters.palette import Entry, Palette
 from rlab.hardening.baselines import ProjectedGradient
 from rlab.hardening.options import EvaluationOptions
-from rlab.hardening.run import Hardened
-from rlab.hardening.trainable import correct, fitting_threads, goal_of
+from rlab.hardening.trainable import correct, goal_of
 from rlab.progress import bar
-from rlab.results.result import AttackResult, Setting, Status, from_parts, to_arrays, to_rows
+from rlab.results.result import AttackResult, Status
 from rlab.runs.attack import run_attack
-from rlab.runs.fingerprint import data_fingerprint, named_in
-from rlab.runs.options import make_attack
+from rlab.runs.options import AttackOptions
 from rlab.stats import Estimate, Floats, over_seeds, ratio_over_seeds
+from rlab.storage.config import check
 from rlab.storage.contents import Contents
 from rlab.storage.digest import digest
-from rlab.storage.resume import Resume, open_run
+from rlab.storage.resume import Resume
 from rlab.victims.torch_module import TorchVictim
 
 LEVELS = 5  # severities per filter
 RADII: dict[Kind, float] = {"signal": 0.02, "image": 2 / 255, "video": 2 / 255}
 Figures = Mapping[str, Floats]
-MEASUREMENTS = "measurements"  # a folder
+SQUARE = "square"  # ends the name of the folder of Square's attack
 _MEDIANS = frozenset({"agent_l2", "agent_queries"})  # the other figures are shares, summarised by their mean
 
 
@@ -65,36 +63,32 @@ class RobustnessMeasurement:
     figures: Figures
     curves: Figures  # corruptions and held_out: (levels, n)
     rows: int  # queries sent to the model
-    attack: AttackResult | None = field(default=None, repr=False)
+    attack: AttackResult = field(repr=False)
 
-    def estimates(self, reference: RobustnessMeasurement | None = None) -> dict[str, Estimate]:
+    def robustness(self, reference: RobustnessMeasurement | None = None) -> Robustness:
         """Figures with intervals over samples; with a reference also l2_ratio."""
         own, other = ({k: v[None] for k, v in m.figures.items()} for m in (self, reference or self))
-        return estimate_figures(own, None if reference is None else other)
-
-    @property
-    def means(self) -> dict[str, list[float]]:
-        """For charts: mean accuracy at each level, and the distances of all attacked samples in order."""
         distances = np.sort(self.figures["agent_l2"][~np.isnan(self.figures["agent_l2"])])
-        return {name: curve.mean(1).tolist() for name, curve in self.curves.items()} | {"l2": distances.tolist()}
+        means = {name: curve.mean(1) for name, curve in self.curves.items()} | {"l2": distances}
+        curves = {name: tuple(values.tolist()) for name, values in means.items()}
+        return Robustness(estimate_figures(own, None if reference is None else other), curves, self.rows)
 
     def tree(self) -> dict[str, Any]:
-        tree: dict[str, Any] = {"rows": self.rows}
-        for part, arrays in (("figures", self.figures), ("curves", self.curves)):
-            tree[part] = {name: torch.from_numpy(values) for name, values in arrays.items()}
-        if self.attack is not None:
-            timeless = replace(self.attack, seconds=0 * self.attack.seconds)  # two runs store the same bytes
-            setting, rows = self.attack.setting.to_json(), to_rows(timeless)
-            tree["attack"] = {"setting": setting, "rows": rows, "arrays": to_arrays(self.attack)}
-        return tree
+        """What a run stores; the attack has a folder of its own."""
+        parts = {"figures": self.figures, "curves": self.curves}
+        plain = {part: {k: torch.from_numpy(v) for k, v in arrays.items()} for part, arrays in parts.items()}
+        return {"rows": self.rows, **plain}
 
-    @classmethod
-    def of(cls, tree: Mapping[str, Any]) -> RobustnessMeasurement:
-        """The inverse of `tree`."""
-        parts = {part: {name: values.numpy() for name, values in tree[part].items()} for part in ("figures", "curves")}
-        stored = tree.get("attack")
-        attack = stored and from_parts(Setting.from_json(stored["setting"]), stored["rows"], stored["arrays"])
-        return cls(parts["figures"], parts["curves"], tree["rows"], attack)
+
+@dataclass(frozen=True)
+class Robustness:
+    """The figures of one measurement, as a run stores them."""
+
+    figures: Mapping[str, Estimate]
+    curves: Mapping[
+        str, tuple[float, ...]
+    ]  # accuracy at each level, and `l2`: the sorted distances of attacked samples
+    rows: int
 
 
 def measure_robustness(
@@ -102,15 +96,16 @@ def measure_robustness(
     batch: Batch,
     options: EvaluationOptions,
     original: AttackResult | None = None,
+    folder: Path | None = None,
 ) -> RobustnessMeasurement:
-    """Measure a model; `original` is the attack on the model before hardening."""
-    few, rows = options.few(batch), victim.rows.total()
+    """Measure a model; `original` is the attack on the model before hardening, and `folder` stores this one's attack."""
+    few = options.few(batch)
     attack = options.attack.build(few)
     if attack.goal.multilabel != victim.multilabel:
         attack = replace(attack, goal=goal_of(victim))
-    with bar(len(few), "measuring") as progress:
-        result = run_attack(attack, victim, few, progress=progress)
-    first = original or result
+    result = _attacked(attack, options.attack, victim, few, folder)
+    square = _square(victim, few, options, folder and folder.with_name(f"{folder.name}-{SQUARE}"))
+    first, sent = original or result, victim.rows.total()
     attacked, flipped = result.attacked.numpy(), result.succeeded.numpy()
     curves = corruption_curves(victim, batch, attack.palette, attack.seed)
     figures = {
@@ -119,59 +114,49 @@ def measure_robustness(
         "agent_l2": np.where(attacked, np.where(flipped, result.final["l2"].numpy(), math.inf), math.nan),
         "agent_queries": np.where(attacked, np.where(flipped, result.effort.numpy(), attack.budget), math.nan),
         "transfer": np.where(first.succeeded, correct(victim, first.perturbed, few.y), math.nan),
-        "square": _square(victim, few, options),
+        "square": _held(square),
         "pgd": _pgd(victim, batch, options),
         **{name: curve.mean(0) for name, curve in curves.items()},
     }
-    return RobustnessMeasurement(figures, curves, victim.rows.total() - rows, result)
-
-
-def measure_before_after(
-    hardened: Hardened, test: Batch, options: EvaluationOptions, folder: Path | None
-) -> dict[str, RobustnessMeasurement]:
-    """Measure 'before' and 'after' on test data; a folder stores both."""
-    about = [hardened.original, hardened.victim]
-    with ExitStack() as stack:
-        stack.enter_context(fitting_threads(hardened.original, test))
-        question = {"command": "measure robustness"}
-        resume = None if folder is None else stack.enter_context(open_run(folder / MEASUREMENTS, question))
-
-        def measured(when: str, victim: TorchVictim, original: AttackResult | None = None) -> RobustnessMeasurement:
-            make = partial(measure_robustness, victim, test, options, original)
-            return measured_once(resume, when, make, options, test, about)
-
-        before = measured("before", hardened.original)
-        return {"before": before, "after": measured("after", hardened.victim, before.attack)}
+    rows = int(result.queries.sum() + square.queries.sum()) + victim.rows.total() - sent
+    return RobustnessMeasurement(figures, curves, rows, result)
 
 
 def measured_once(
     resume: Resume | None,
     key: str,
-    make: Callable[[], RobustnessMeasurement],
-    options: EvaluationOptions,
-    test: Batch,
-    about: object,
+    make: Callable[[Path | None], RobustnessMeasurement],
+    about: Sequence[object],
 ) -> RobustnessMeasurement:
-    """The stored measurement, or a new one if the options, the test data or `about` changed or nothing is stored."""
+    """A measurement that a resumed run reads back, if it is `about` the same; `make` gets the folder `key` for its attack."""
     if resume is None:
-        return make()
-    named = {name: contents.mark() for name, contents in named_in(options.plain()).items()}
-    whole = Contents.of([options, named, data_fingerprint(test), about])
-    return RobustnessMeasurement.of(resume.step(key, whole, lambda: make().tree(), stale="remake"))
+        return make(None)
+    folder = resume.folder / key
+    tree = resume.step(f"measured {key}", Contents.of(list(about)), lambda: make(folder).tree())
+    figures, curves = ({name: values.numpy() for name, values in tree[part].items()} for part in ("figures", "curves"))
+    return RobustnessMeasurement(figures, curves, tree["rows"], AttackResult.load(folder))
 
 
-def _square(victim: TorchVictim, batch: Batch, options: EvaluationOptions) -> Floats:
-    """Accuracy under Square, whose boxes on the patch grid shift every channel by plus or minus the radius."""
-    radius = options.square_radius or 4 * RADII[batch.kind]
-    declared = options.attack
-    square = make_attack(
-        batch, palette=(f"channel_shift@{radius:.6f}",), patch=declared.patch, channels=TOGETHER, policy="square",
-        goal=goal_of(victim),
-        budget=options.square_budget, chunk=declared.chunk, until="flip", seed=declared.seed,
-    )  # fmt: skip
-    with bar(len(batch), "measuring by Square") as progress:
-        result = run_attack(square, victim, batch, progress=progress)
-    return _held(result)
+def _attacked(
+    attack: Attack, options: AttackOptions, victim: TorchVictim, few: Batch, folder: Path | None
+) -> AttackResult:
+    """Attack in memory, or in a folder, where a stopped run resumes."""
+    with bar(len(few), "measuring") as progress:
+        return run_attack(attack, victim, few, folder, options.plain(), progress)
+
+
+def _square(victim: TorchVictim, batch: Batch, options: EvaluationOptions, folder: Path | None) -> AttackResult:
+    """Square, whose boxes on the patch grid shift every channel by plus or minus the radius."""
+    radius, declared = options.square_radius or 4 * RADII[batch.kind], options.attack
+    square = {
+        "palette": [f"channel_shift@{radius:.6f}"],
+        "patch": declared.patch,
+        "channels": TOGETHER,
+        "policy": "square",
+    }
+    square |= {"budget": options.square_budget, "chunk": declared.chunk, "until": "flip", "seed": declared.seed}
+    chosen = check(AttackOptions, {name: value for name, value in square.items() if value is not None})
+    return _attacked(replace(chosen.build(batch), goal=goal_of(victim)), chosen, victim, batch, folder)
 
 
 def _held(result: AttackResult) -> Floats:
@@ -189,18 +174,16 @@ def _pgd(victim: TorchVictim, batch: Batch, options: EvaluationOptions) -> Float
 
 def corruption_curves(victim: TorchVictim, batch: Batch, palette: Palette, seed: int) -> dict[str, Floats]:
     """Accuracy (levels, n) over the palette's filters, and over all other filters for this rank."""
-    groups: dict[str, list[Filter]] = {"corruptions": [], "held_out": []}
-    own = {entry.filter.name: entry.filter for entry in palette.entries}
-    others = [filter for filter in all_filters(batch.rank, batch.x.shape[1]) if filter.name not in own]
     rate = batch.rate or math.inf  # filters that need a higher rate are left out
-    bound = {
-        filter.name: filter.at_rate(batch.rate) for filter in others if not filter.rated or rate > filter.least_rate
+    own = {entry.filter.name: entry.filter for entry in palette.entries}
+    others = {
+        filter.name: filter.at_rate(batch.rate)
+        for filter in all_filters(batch.rank, batch.x.shape[1])
+        if filter.name not in own and (not filter.rated or rate > filter.least_rate)
     }
-    for name, filter in {**own, **bound}.items():
-        groups["corruptions" if name in own else "held_out"].append(filter)
     return {
-        name: np.stack([_at_level(victim, batch, filters, level, seed) for level in range(LEVELS)])
-        for name, filters in groups.items()
+        name: np.stack([_at_level(victim, batch, list(filters.values()), level, seed) for level in range(LEVELS)])
+        for name, filters in (("corruptions", own), ("held_out", others))
         if filters
     }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import is_dataclass
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, InstanceOf, field_serializer, field_validator, model_validator
 from torch import Tensor
@@ -42,12 +42,6 @@ RECIPE: Mapping[str, Any] = {
 class HardenOptions(Options):
     """How to train; None means a default for the kind of data."""
 
-    removed: ClassVar[Mapping[str, str]] = {
-        "rounds": "use 'epochs', which counts all passes over the data",
-        "mode": "every batch is attacked with the current weights, so leave it out",
-        "batch_size": "use 'training_batch'",
-        "fresh": "every batch is attacked with the current weights, so leave it out",
-    }
     from_scratch: bool = Field(False, description="train from random weights with SGD, instead of fine-tuning")
     epochs: int = Field(9, ge=1, description="passes over the data (default: 9; from scratch 30)")
     adversarial_share: float = Field(1.0, gt=0, le=1, description="share of each batch to attack (default: 1)")

@@ -16,7 +16,7 @@ from rlab.data.batch import Batch, Samples
 from rlab.errors import DataError
 from rlab.filters.palette import Palette
 from rlab.storage.digest import digest
-from rlab.victims.base import QueryMeter
+from rlab.victims.meter import QueryMeter
 
 
 @dataclass(frozen=True)

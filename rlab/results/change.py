@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-if TYPE_CHECKING:
-    from rlab.core.setting import Setting
-    from rlab.results.data import AttackedSample, ResultData
+from rlab.core.setting import Setting
+from rlab.results.data import ResultData, SampleData
 
 COUNTS = 0.95  # of the squared change: the strongest filters that make it up are named, the others are not
 VALUES = 2**26  # read at most, 220 photos: of longer runs, flips spread evenly
@@ -25,7 +23,7 @@ def patch_change(setting: Setting, x0: Tensor, x: Tensor) -> Tensor:
     return setting.grid.collect((x - x0).double().square())
 
 
-def weigh(sample: AttackedSample) -> Tensor:
+def weigh(sample: SampleData) -> Tensor:
     """(p,): the squared change of each patch; if it is unknown or zero everywhere, distorted patches weigh the same."""
     if sample.inputs.has(0):
         change = patch_change(sample.setting, *sample.inputs.all())[0].cpu()

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any, Self, overload
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -19,15 +19,14 @@ from rlab.core.trace import DISTANCE_NAMES, Improvements, best_within, tally_of
 from rlab.progress import Tally
 from rlab.results.kept import HeldInputs, Inputs, Pair
 from rlab.results.predicted import Label, class_words, predicted, true_label
-from rlab.results.sentences import sample_sentence
 from rlab.stats import mean_of, median_of
-from rlab.victims.base import PHASES, STORED
+from rlab.victims.account import PHASES, STORED
 
 WITHIN = (5, 20, 50, 200)  # numbers of queries at which tables report the best flip so far
 
 
 @dataclass(frozen=True, repr=False)
-class AttackedSample:
+class SampleData:
     """One sample of a result: its label, its status and its cost."""
 
     id: str
@@ -80,19 +79,11 @@ class AttackedSample:
     def predicted_after(self) -> Label:
         return predicted(self.setting, self.after, self.truth)
 
-    @property
-    def sentence(self) -> str:
-        """What happened to the sample, in plain words."""
-        return sample_sentence(self)
-
-    def __str__(self) -> str:
-        return f"{self.id}: {self.sentence}"
-
     def __repr__(self) -> str:
         label, *read = (class_words(self.setting, k) for k in (self.label, self.predicted_before, self.predicted_after))
         distance = f"{DISTANCE_NAMES[self.setting.distance]} {self.setting.format_distance(self.distance)}"
         facts = f"{self.id}: {label} read as {' -> '.join(read)}, {distance}, {self.queries} queries, {self.status}"
-        return f"AttackedSample({facts})"
+        return f"{type(self).__name__}({facts})"
 
 
 @dataclass(frozen=True)
@@ -255,20 +246,12 @@ class ResultData:
         flip, final = ({name: values.tolist() for name, values in each.items()} for each in (self.flip, self.final))
         return self.queries.tolist(), self.distances()[1].tolist(), flip, final
 
-    @overload
-    def __getitem__(self, at: int) -> AttackedSample: ...
-
-    @overload
-    def __getitem__(self, at: slice) -> Self: ...
-
-    def __getitem__(self, at: int | slice) -> AttackedSample | Self:
-        """One sample, or the result of a slice of them."""
-        if isinstance(at, slice):
-            return self.where(torch.arange(len(self))[at])
+    def sample(self, at: int) -> SampleData:
+        """One sample, counted from the end if `at` is negative."""
         i = self.position(at)
         label, (queries, ends, flip, final) = self.labels[i], self._numbers
         phases = dict(zip(STORED, queries[i], strict=False))
-        return AttackedSample(
+        return SampleData(
             id=self.ids[i],
             label=true_label(self.setting, label),
             truth=label,
@@ -294,6 +277,3 @@ class ResultData:
         except (IndexError, TypeError):
             message = f"expected the position of a sample, from 0 to {len(self) - 1}, got {at!r}"
             raise IndexError(message) from None
-
-    def __iter__(self) -> Iterator[AttackedSample]:
-        return (self[i] for i in range(len(self)))

@@ -8,11 +8,11 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self, overload
 
 import pyarrow as pa
 import torch
@@ -27,11 +27,11 @@ from rlab.errors import DataError, FolderError
 from rlab.predictions.targets import check_targets
 from rlab.present.report import Metric, PathLike, Report
 from rlab.results.data import WITHIN as WITHIN
-from rlab.results.data import ResultData
+from rlab.results.data import ResultData, SampleData
 from rlab.results.kept import HeldInputs, Remake, StoredInputs, palette_of
 from rlab.results.rows import MARK, from_rows, read_times, to_records, to_table, write_samples
 from rlab.results.rows import to_rows as to_rows
-from rlab.results.sentences import run_sentence
+from rlab.results.sentences import run_sentence, sample_sentence
 from rlab.results.stages import read_stages
 from rlab.storage import files
 from rlab.storage.index import read_index
@@ -45,6 +45,19 @@ if TYPE_CHECKING:
     from rlab.present.page import Page, Section
 
 MOST_DRAWN = 24  # samples whose figures are saved
+
+
+@dataclass(frozen=True, repr=False)
+class AttackedSample(SampleData):
+    """One sample of a result, which can say what happened to it."""
+
+    @property
+    def sentence(self) -> str:
+        """What happened to the sample, in plain words."""
+        return sample_sentence(self)
+
+    def __str__(self) -> str:
+        return f"{self.id}: {self.sentence}"
 
 
 @dataclass(frozen=True, repr=False)
@@ -79,6 +92,21 @@ class AttackResult(ResultData, Report):
 
     def __repr__(self) -> str:
         return f"AttackResult({len(self)} samples: {self.tally()}, {self.total_queries:,} queries in all)"
+
+    @overload
+    def __getitem__(self, at: int) -> AttackedSample: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> Self: ...
+
+    def __getitem__(self, at: int | slice) -> AttackedSample | Self:
+        """One sample, or the result of a slice of them."""
+        if isinstance(at, slice):
+            return self.where(torch.arange(len(self))[at])
+        return AttackedSample(**vars(self.sample(at)))
+
+    def __iter__(self) -> Iterator[AttackedSample]:
+        return (self[i] for i in range(len(self)))
 
     def records(self) -> list[dict[str, Any]]:
         """One row per sample, with the names of classes and one number of queries."""

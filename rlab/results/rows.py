@@ -22,7 +22,7 @@ from rlab.results.predicted import class_words, predicted
 from rlab.storage.files import opened_parquet
 from rlab.storage.names import SAMPLES, TIMES
 from rlab.storage.tables import StoredTable, write_tables
-from rlab.victims.base import PHASES, STORED
+from rlab.victims.account import PHASES, STORED
 
 SECONDS = "seconds"
 MARK = "input_digest"  # column: digest of a flipped input that was not stored
@@ -94,7 +94,8 @@ def to_records(result: ResultData) -> list[dict[str, Any]]:
     `ResultData.effort`), and R peaks only where there are any."""
     left_out = {f"queries_{phase}" for phase in STORED} | (set() if any(result.r_peaks) else {"r_peaks"})
     records = []
-    for sample, row in zip(result, to_rows(result), strict=True):
+    for at, row in enumerate(to_rows(result)):
+        sample = result.sample(at)
         classes = {
             "label": sample.label,
             "predicted_before": sample.predicted_before,

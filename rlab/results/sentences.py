@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from torch import Tensor
 
@@ -13,11 +12,9 @@ from rlab.core.trace import DISTANCE_NAMES
 from rlab.present.table import number
 from rlab.present.viewer import runs
 from rlab.results.change import flip_shares, that_count, weigh
+from rlab.results.data import ResultData, SampleData
 from rlab.results.predicted import box_flip_words, class_words
 from rlab.stats import median_of
-
-if TYPE_CHECKING:
-    from rlab.results.data import AttackedSample, ResultData
 
 # Words for filters whose names do not read well; the others only need spaces instead of underscores.
 _WORDS = {
@@ -56,7 +53,7 @@ _ROW_SENTENCES = {
 }
 
 
-def sample_sentence(sample: AttackedSample, distance: bool = True) -> str:
+def sample_sentence(sample: SampleData, distance: bool = True) -> str:
     """Say how the sample was read after which distortion, or why there is no flip."""
     setting, status = sample.setting, sample.status
     label, after = class_words(setting, sample.label), class_words(setting, sample.predicted_after)
@@ -147,7 +144,7 @@ def _many(count: int, one: str, several: str = "") -> str:
     return f"{count:,} {one if count == 1 else several or one + 's'}"
 
 
-def _done(sample: AttackedSample, distance: bool) -> str:
+def _done(sample: SampleData, distance: bool) -> str:
     """Describe the distortion: which, how much and where."""
     setting = sample.setting
     names = _names(sample)
@@ -163,7 +160,7 @@ def _done(sample: AttackedSample, distance: bool) -> str:
     raise AssertionError(setting.size)
 
 
-def _names(sample: AttackedSample) -> list[str]:
+def _names(sample: SampleData) -> list[str]:
     """The distortions, those that made most of the change first, with those that hardly count as one '12 more'."""
     used, weight = dict[str, float](), weigh(sample)
     for patch in sample.entries.nonzero().flatten().tolist():
@@ -183,7 +180,7 @@ def _joined(words: Sequence[str]) -> str:
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
 
 
-def _amount(sample: AttackedSample) -> str:
+def _amount(sample: SampleData) -> str:
     """Describe the largest change: in the data's unit, as a share of its range, or as a number."""
     setting, largest = sample.setting, float((sample.perturbed - sample.x).abs().max())
     if setting.unit:
@@ -193,7 +190,7 @@ def _amount(sample: AttackedSample) -> str:
     return f"a change of {largest:.2g} by"
 
 
-def _stretches(sample: AttackedSample) -> list[tuple[int, int, int]]:
+def _stretches(sample: SampleData) -> list[tuple[int, int, int]]:
     """Return (start, stop, group of channels) of every distorted stretch, the one with the largest change first."""
     grid, change, found = sample.setting.grid, (sample.perturbed - sample.x).abs(), []
     for group, on in enumerate(grid.expand(sample.entries != 0).view(-1, *grid.size)):
@@ -202,7 +199,7 @@ def _stretches(sample: AttackedSample) -> list[tuple[int, int, int]]:
     return [stretch for _, stretch in sorted(found, key=lambda each: -each[0])]
 
 
-def _when(sample: AttackedSample) -> str:
+def _when(sample: SampleData) -> str:
     """Describe the time relative to the nearest R peak, else in seconds or points."""
     setting, stretches = sample.setting, _stretches(sample)
     (start, stop, _), rate = stretches[0], sample.setting.rate
@@ -225,7 +222,7 @@ def _span(near: int, far: int, rate: float | None) -> str:
     return f"{low if low == high else f'{low} to {high}'} {'ms' if rate else 'points'}"
 
 
-def _leads(sample: AttackedSample) -> str:
+def _leads(sample: SampleData) -> str:
     """Name the changed leads if there are several; of groups, the one with the largest change."""
     if groups := sample.setting.groups:
         return f" in {groups[_stretches(sample)[0][2]]}"
@@ -242,14 +239,14 @@ def _leads(sample: AttackedSample) -> str:
     return f" in {word}{_listed([names[k] if names else str(k + 1) for k in which])}"
 
 
-def _bands(sample: AttackedSample) -> str:
+def _bands(sample: SampleData) -> str:
     """Name the distorted groups of channels of a picture, where there are groups."""
     groups, grid = sample.setting.groups, sample.setting.grid
     held = sorted({grid.group(patch) for patch in sample.entries.nonzero().flatten().tolist()})
     return f" of channel{'s' if len(held) > 1 else ''} {_listed([groups[group] for group in held])}" if groups else ""
 
 
-def _frames(sample: AttackedSample, frames: int) -> str:
+def _frames(sample: SampleData, frames: int) -> str:
     hit, rate = sample.mask.flatten(1).any(1).nonzero().flatten().tolist(), sample.setting.rate
     first, last = hit[0], hit[-1]
     seconds = f" ({first / rate:.2f} to {(last + 1) / rate:.2f} s)" if rate else ""

@@ -19,7 +19,7 @@ from rlab.results.data import WITHIN, ResultData
 from rlab.results.predicted import answer_words, class_words, true_label
 from rlab.results.tones import STATUS_TONES
 from rlab.stats import mean_of, median_of
-from rlab.victims.base import STORED
+from rlab.victims.account import STORED
 
 QUERIES = (
     "Queries per sample run from the clean prediction to the end of cleanup; the query that verifies a flip counts only "

@@ -30,10 +30,9 @@ from rlab.results.result import AttackResult
 from rlab.results.rows import with_losses
 from rlab.runs import chunk_work
 from rlab.runs.chunk_work import CleanChunk, FinishedRows, SentChunk, built, each_chunk, join_clean, samples_of
-from rlab.runs.executor import Executor, InProcess, MakeWork, Workers
+from rlab.runs.executor import Executor, HandOut, InProcess, MakeWork, Workers
 from rlab.runs.fingerprint import data_fingerprint, inputs_of
 from rlab.runs.learn import learn_first
-from rlab.runs.messages import HandOut
 from rlab.runs.options import AttackOptions
 from rlab.runs.recheck import check_same_model
 from rlab.runs.stages import CLEAN, FolderStore, MemoryStore, StageStore, Teacher, check_stages, cut, on_clean

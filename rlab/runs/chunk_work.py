@@ -25,9 +25,10 @@ from rlab.progress import Progress, Tally
 from rlab.results.kept import LETTERS, Keep, rendered
 from rlab.results.result import AttackResult
 from rlab.results.rows import losses_of, to_table, write_samples
-from rlab.runs.messages import HandOut, Work
+from rlab.runs.executor import HandOut
 from rlab.runs.options import AttackOptions
 from rlab.runs.threads import Threads
+from rlab.runs.worker import Work
 from rlab.storage import files
 from rlab.storage.digest import digest
 from rlab.storage.index import ASSIGNMENT, KEPT, PERTURBED, Index, read_index

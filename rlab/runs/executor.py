@@ -6,7 +6,7 @@ Workers load the model by name and get their tasks from the process that owns th
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -14,11 +14,11 @@ from typing import Any
 import torch
 
 from rlab.errors import ModelError, OptionError
-from rlab.runs.cluster import hand_out_on_ray
+from rlab.runs.cluster import RayCrew, joined, room
 from rlab.runs.fingerprint import model_fingerprint
-from rlab.runs.messages import HandOut, Start, Work
-from rlab.runs.pool import hand_out
+from rlab.runs.local import LocalCrew
 from rlab.runs.sharing import WorkerOptions
+from rlab.runs.worker import Finished, Start, Work, hand_out
 from rlab.victims.base import Victim
 from rlab.victims.http import HttpVictim
 from rlab.victims.limit import is_limited
@@ -26,6 +26,9 @@ from rlab.victims.options import ModelOptions
 from rlab.victims.resolve import load_model
 
 MakeWork = Callable[..., Work]  # called with a victim and further arguments
+HandOut = Callable[
+    [Mapping[str, Callable[[], Any]]], Finished
+]  # hands out tasks, each of which is made when a worker is free
 
 
 # An executor: `hand_out(make, *arguments)` returns a function that hands tasks to `make(victim, *arguments)`.
@@ -109,20 +112,30 @@ class Workers:
 
     def hand_out(self, make: MakeWork, *arguments: Any) -> HandOut:
         """Return the function that hands out tasks; the arguments are pickled, so use names and plain values."""
-        threads = self.threads or self.most_threads
-        if self.options.cluster is not None:
-            start = partial(self._start, make, arguments, threads)
-            each = (threads, int(self.on_gpu))  # CPUs and GPUs of a worker
-            return partial(hand_out_on_ray, self.options.cluster, self.options.workers, *each, start)
-        starts = [self._start(make, arguments, threads, number, self.count) for number in range(self.count)]
-        return partial(hand_out, starts)
+        return partial(self._hand_out, partial(self._start, make, arguments))
 
-    def _start(self, make: MakeWork, arguments: tuple[Any, ...], threads: int, number: int, count: int) -> Start:
+    def _hand_out(self, start: Callable[[int, int], Start], tasks: Mapping[str, Callable[[], Any]]) -> Finished:
+        if not tasks:
+            return
+        made = ((key, task()) for key, task in tasks.items())
+        if self.options.cluster is None:
+            yield from hand_out(LocalCrew(), [start(number, self.count) for number in range(self.count)], made)
+            return
+        with joined(self.options.cluster) as ray:
+            each = (self._threads, int(self.on_gpu))  # CPUs and GPUs of a worker
+            count = self.options.workers or room(ray.cluster_resources(), *each)
+            yield from hand_out(RayCrew(ray, *each), [start(number, count) for number in range(count)], made)
+
+    @property
+    def _threads(self) -> int:
+        return self.threads or self.most_threads
+
+    def _start(self, make: MakeWork, arguments: tuple[Any, ...], number: int, count: int) -> Start:
         devices = self.options.devices
         device = devices[number % len(devices)] if devices else self.model.device
         name = f"worker {number + 1} of {count}" + (f" on {device}" if device else "")
         model = self.model.model_copy(update={"device": device})
-        return Start(name, _start, (model, self.bounds, self.fingerprint, threads, make, arguments))
+        return Start(name, _start, (model, self.bounds, self.fingerprint, self._threads, make, arguments))
 
 
 Executor = InProcess | Workers

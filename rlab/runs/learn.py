@@ -42,7 +42,9 @@ from rlab.storage.contents import Contents
 from rlab.storage.digest import digest
 from rlab.storage.ledger import check_files
 from rlab.storage.resume import Resume, open_run
-from rlab.victims.base import PHASES, QueryMeter, Victim
+from rlab.victims.account import PHASES
+from rlab.victims.base import Victim
+from rlab.victims.meter import QueryMeter
 from rlab.victims.options import ModelOptions
 
 if TYPE_CHECKING:

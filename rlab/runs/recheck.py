@@ -18,7 +18,9 @@ from rlab.errors import FolderError, give_notice
 from rlab.runs.chunk_work import places
 from rlab.storage.journal import begun_chunks, fingerprints
 from rlab.storage.resume import Resume
-from rlab.victims.base import PHASES, QueryMeter, Victim
+from rlab.victims.account import PHASES
+from rlab.victims.base import Victim
+from rlab.victims.meter import QueryMeter
 
 _TIE = 1e-3  # relative difference of the two highest scores below which rounding decides the label
 

@@ -24,7 +24,8 @@ from rlab.runs.executor import Executor
 from rlab.runs.options import AttackOptions
 from rlab.runs.stages import StageStore
 from rlab.storage.ledger import THREADS
-from rlab.victims.base import QueryMeter, Victim
+from rlab.victims.base import Victim
+from rlab.victims.meter import QueryMeter
 from rlab.victims.torch_module import TorchVictim
 
 ROUNDS = 3  # timed forwards with each number of threads, after one that warms up

@@ -1,11 +1,11 @@
 """Models to attack: torch, scikit-learn, Keras, files of other runtimes, functions and HTTP, behind one call that counts."""
 
-from rlab.victims.base import QueryMeter as QueryMeter
 from rlab.victims.base import Victim as Victim
 from rlab.victims.callables import CallableVictim as CallableVictim
 from rlab.victims.callables import SklearnVictim as SklearnVictim
 from rlab.victims.grpc import GrpcVictim as GrpcVictim
 from rlab.victims.http import HttpVictim as HttpVictim
+from rlab.victims.meter import QueryMeter as QueryMeter
 from rlab.victims.runtimes import KerasVictim as KerasVictim
 from rlab.victims.runtimes import OnnxVictim as OnnxVictim
 from rlab.victims.runtimes import OpenVinoVictim as OpenVinoVictim

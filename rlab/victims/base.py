@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-import time
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from typing import TypedDict, final, get_args
 
 import torch
@@ -17,15 +15,12 @@ from torch import Tensor
 from rlab.errors import DataError, InputError, OptionError, VictimError
 from rlab.guard import TimeUp, contained, time_limit
 from rlab.predictions.kinds import Prediction
+from rlab.victims.account import Account, Call
 from rlab.victims.answers import LABELS, Score, check_reading, ranked_classes, read_answer, recognise, scored, to_scores
 from rlab.victims.answers import Outputs as Outputs
 from rlab.victims.failures import first_line, out_of_memory
-from rlab.victims.limit import spend
-from rlab.victims.meter import PHASES as PHASES
-from rlab.victims.meter import STORED as STORED
-from rlab.victims.meter import Charge, Request, Unanswered
-from rlab.victims.meter import QueryMeter as QueryMeter
 from rlab.victims.readers import PREDICTED, READERS, BoxOutputs
+from rlab.victims.sending import Request, Unanswered, send
 
 _LONGEST, _ROUNDING = 10**6, 1e-3  # seconds, and how far values may leave their bounds
 _CHUNK_BYTES = 2**27  # of inputs at once, so that long clips go a few at a time
@@ -56,6 +51,7 @@ class Victim(ABC):
     first_chunk: int = 256  # default rows per call; running out of memory halves it
     first_timeout: float | None = None  # default seconds for one answer; None: no limit
     watched: bool = True  # whether `time_limit` enforces the timeout
+    remote: bool = False  # whether rows travel in requests, which may be sent again (see `rlab.victims.sending`)
     retries: int = 0  # how often rows are sent again after `Unanswered`
     backoff: float = 0.5  # seconds before the first retry, doubled each time
     concurrency: int = 1  # maximum concurrent requests
@@ -105,9 +101,10 @@ class Victim(ABC):
     def read_like(self, outputs: Outputs, width: int) -> None:
         """Read answers as earlier ones were read, perhaps in another process."""
         self.outputs = outputs
-        self._set_width(width)
+        self.set_width(width)
 
-    def _set_width(self, width: int) -> None:
+    def set_width(self, width: int) -> None:
+        """Note how many scores, values of boxes, points or numbers a row of the answer has."""
         self.width = width
         if self.prediction == "classes":
             self.classes = width
@@ -129,29 +126,65 @@ class Victim(ABC):
         return f"{about}{where}, takes values in {list(self.bounds)} {self.inputs}"
 
     @final
-    def __call__(self, x: Tensor, phase: str = "search", charge: Charge | None = None) -> Tensor:
-        """x: (b, c, *size) -> scores (b, k) on x's device; NaN for rows without an answer that the budget cannot repeat."""
+    def __call__(
+        self, x: Tensor, phase: str = "search", samples: Tensor | None = None, account: Account | None = None
+    ) -> Tensor:
+        """x: (b, c, *size) -> scores (b, k) on x's device; NaN for rows without an answer that the budget cannot repeat.
+
+        `account` counts the rows for their `samples` (b,).
+        """
         self._check(x)
-        if charge is not None:
-            charge.check()
-        answers, at, most = list[Tensor](), 0, max(1, _CHUNK_BYTES // x[0].nbytes)
-        while at < len(x):
-            size = min(self.chunk, most)
-            stop = len(x) if self.concurrency > 1 else min(at + size, len(x))
-            chunks = [slice(first, min(first + size, stop)) for first in range(at, stop, size)]
+        call = Call(x, phase, samples, account, self.rows, self.device, self.width)
+        most = max(1, _CHUNK_BYTES // x[0].nbytes)
+        if call.width is not None:  # known from a journal
+            self.set_width(call.width)
+        if self.remote:
+            self._ask(call, most)
+        while len(rows := call.waiting[: min(self.chunk, most)]):
+            able = call.affordable(rows)
+            if len(able) < len(rows):
+                call.lose(rows[~torch.isin(rows, able)])
+                continue
+            part = call.part(rows)
+            call.count(rows)
             try:
-                rows = [torch.arange(chunk.start, chunk.stop) for chunk in chunks]
-                answers.append(self._answers(x, rows, phase, charge))
+                with self._sentences(part), time_limit(self.timeout if self.watched else None):
+                    answer = self._shaped(self._predict(part), len(part)).detach()
+            except InputError:
+                call.count(rows, times=-1)  # refused before the model saw them
+                raise
             except Exception as error:
                 if not out_of_memory(error):
                     raise
-                if size == 1 or stop - at == 1:
+                if len(rows) == 1:
                     shape = tuple(x.shape[1:])
                     raise VictimError(f"the model runs out of memory on a single input of shape {shape}") from error
-                self.chunk = min(size, stop - at) // 2
+                self.chunk, call.repeats = len(rows) // 2, True
                 continue
-            at = stop
-        return self.scores_of(torch.cat(answers)).to(x.device)
+            call.put(rows, answer)
+        return self.scores_of(call.result()).to(x.device)
+
+    def _ask(self, call: Call, most: int) -> None:
+        """Send all rows of a call to a remote model, at most so many together."""
+        parts = torch.arange(len(call.x)).split(min(self.chunk, most))
+        requests = [Request(call, rows) for part in parts if len(rows := part[call.waits[part]])]
+        for together in [requests] if self.concurrency > 1 else [[request] for request in requests]:
+            send(call, together, self._exchange, self.retries, self.backoff)
+
+    def _exchange(self, requests: Sequence[Request]) -> None:
+        """Send requests, at least the first, and note their answers or errors."""
+        for request in requests:
+            request.count()
+            try:
+                with self._sentences(request.part), time_limit(self.timeout if self.watched else None):
+                    answer = self._shaped(self._predict(request.part), len(request.rows)).detach()
+            except InputError:
+                request.refused()
+                raise
+            except Unanswered as error:
+                request.error = error
+            else:
+                request.put(answer)
 
     def _check(self, x: Tensor) -> None:
         if x.dim() < 3 or not x.numel():
@@ -160,76 +193,6 @@ class Victim(ABC):
         slack = _ROUNDING * min(1.0, self.bounds[1] - self.bounds[0])
         if not (self.bounds[0] - slack <= low and high <= self.bounds[1] + slack and math.isfinite(high - low)):
             raise DataError(f"the model expects values in {list(self.bounds)}, got {low:.4g} to {high:.4g}")
-
-    def _answers(self, x: Tensor, rows: Sequence[Tensor], phase: str, charge: Charge | None) -> Tensor:
-        """Answers (m, k) to the rows of x in each request: those that an earlier process was given, and new ones."""
-        every = torch.cat(list(rows))
-        if charge is None or not (known := charge.recall(every, x)):
-            return self._ask(x, rows, phase, charge)
-        for row, (answer, sent) in known.items():
-            self._count(torch.tensor([row]), sent, reached=False, phase=phase, charge=charge)
-            self._set_width(len(answer))
-        asked = [part for each in rows if len(part := each[[int(row) not in known for row in each]])]
-        fresh = iter(self._ask(x, asked, phase, charge) if asked else ())
-        return torch.stack([known[row][0].to(self.device) if row in known else next(fresh) for row in every.tolist()])
-
-    def _ask(self, x: Tensor, rows: Sequence[Tensor], phase: str, charge: Charge | None) -> Tensor:
-        """Answers (m, k) to the rows of x in each request, with retries; every row is counted each time it is sent.
-
-        Failed requests are repeated after all others were sent, so that the order of answers does not matter.
-        """
-        requests = [Request(each, each, charge) for each in rows]
-        while unanswered := [request for request in requests if request.answer is None and len(request.rows)]:
-            most = max(request.sent for request in unanswered)
-            if most > self.retries:
-                break
-            if charge is not None:
-                affordable = charge.affordable(torch.cat([request.rows for request in unanswered]))
-                for request in unanswered:
-                    request.rows = request.rows[torch.isin(request.rows, affordable)]
-            unanswered = [request for request in unanswered if len(request.rows)]
-            if not unanswered:
-                break
-            if most:
-                time.sleep(self.backoff * 2 ** (most - 1))
-            self._send(x, unanswered, partial(self._count, phase=phase, charge=charge))
-        return torch.cat([self._placed(request, charge) for request in requests])
-
-    def _send(self, x: Tensor, requests: Sequence[Request], count: Callable[..., None]) -> None:
-        """Send requests, at least the first, and set their answer or error; call `count` with the rows of each."""
-        for request in requests:
-            count(request.rows)
-            request.sent += 1
-            part = request.part(x)
-            try:
-                with self._sentences(part), time_limit(self.timeout if self.watched else None):
-                    answer = self._shaped(self._predict(part), len(part)).detach()
-            except InputError:
-                count(request.rows, times=-1)  # refused before the model saw them
-                raise
-            except Unanswered as error:
-                request.error = error
-            else:
-                request.answered(x, answer)
-
-    def _placed(self, request: Request, charge: Charge | None) -> Tensor:
-        """The answers (m, k) to a request; rows that the budget did not allow are marked as lost, and NaN."""
-        answer, every, rows, error = request.answer, request.every, request.rows, request.error
-        if answer is None and error is not None and (len(rows) or self.width is None):
-            attempts = "1 attempt" if request.sent == 1 else f"{request.sent} attempts"
-            raise VictimError(f"{error} ({attempts})\n{error.details}".rstrip()) from error
-        if answer is None and self.width is None:
-            raise VictimError("the model runs out of memory, and the budget is too small to retry with fewer inputs")
-        if answer is not None and len(rows) == len(every):
-            return answer
-        assert charge is not None
-        assert self.width is not None
-        answered = torch.isin(every, rows)
-        charge.lose(every[~answered])
-        whole = torch.full((len(every), self.width), math.nan, device=self.device)
-        if answer is not None:
-            whole[answered] = answer
-        return whole
 
     @contextmanager
     def _sentences(self, x: Tensor) -> Iterator[None]:
@@ -248,13 +211,6 @@ class Victim(ABC):
             raise VictimError(f"the model failed {where}: {first_line(error)}") from error
         finally:
             torch.set_default_dtype(dtype)  # the model may have changed it
-
-    def _count(self, rows: Tensor, times: int = 1, reached: bool = True, *, phase: str, charge: Charge | None) -> None:
-        if reached:
-            spend(times * len(rows), phase)
-            self.rows[phase] += times * len(rows)
-        if charge is not None:
-            charge.add(rows, times)
 
     def _read(self, answer: object, x: Tensor, output: str | int | None = None) -> Tensor:
         """What the model returned for x (b, c, *size), or its part `output` -> a tensor, of rows unless of scores."""
@@ -281,7 +237,7 @@ class Victim(ABC):
         before = self.width or self.classes
         if before not in (None, answer.shape[1]):
             raise VictimError(f"the model returned {answer.shape[1]} scores per row, and {before} before")
-        self._set_width(answer.shape[1])
+        self.set_width(answer.shape[1])
         return answer.to(self.device, torch.float32)
 
     def scores_of(self, answer: Tensor) -> Tensor:

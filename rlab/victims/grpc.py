@@ -13,7 +13,7 @@ from rlab.storage.config import named_keywords
 from rlab.victims.address import check_sending
 from rlab.victims.failures import first_line
 from rlab.victims.graphs import GraphVictim, Port, Prepared
-from rlab.victims.meter import Unanswered
+from rlab.victims.sending import Unanswered
 
 SCHEME = "kserve+grpc://"
 _AGAIN = ("StatusCode.UNAVAILABLE", "StatusCode.DEADLINE_EXCEEDED", "StatusCode.RESOURCE_EXHAUSTED")
@@ -29,6 +29,7 @@ class GrpcVictim(GraphVictim):
     """
 
     kind = "model behind gRPC"
+    remote = True
     first_chunk = 64
     first_timeout = 10.0
     watched = False  # each request has its own deadline

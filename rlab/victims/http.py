@@ -9,9 +9,8 @@ import time
 import weakref
 import zlib
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import Unpack, final
 
@@ -22,6 +21,7 @@ from rlab.errors import InputError, OptionError, VictimError
 from rlab.redact import PLAIN_HEADERS, SECRET_NAMES, remember, split_address
 from rlab.storage.config import named_keywords
 from rlab.storage.outside import expand
+from rlab.victims.account import Call
 from rlab.victims.address import (
     Sending,
     check_headers,
@@ -38,7 +38,7 @@ from rlab.victims.callables import as_array
 from rlab.victims.exchange import Answer, Clients, Flow, certificates, httpx_package, read
 from rlab.victims.limit import LimitReached
 from rlab.victims.metadata import described, is_described
-from rlab.victims.meter import Charge, NoScores, Request, Unanswered
+from rlab.victims.sending import NoScores, Request, Unanswered
 from rlab.victims.template import Sent, Template, Writer
 from rlab.victims.wire import Unreadable, check_status, decode, glimpse
 
@@ -61,6 +61,7 @@ class HttpVictim(Victim):
     input: known inputs are not sent again.
     """
 
+    remote = True
     first_chunk = 64
     first_timeout = 10.0
     watched = False  # each exchange has its own clock, which works in any thread
@@ -118,33 +119,29 @@ class HttpVictim(Victim):
     def _about(self) -> str:
         return self.name
 
-    def _ask(self, x: Tensor, rows: Sequence[Tensor], phase: str, charge: Charge | None) -> Tensor:
+    def _ask(self, call: Call, most: int) -> None:
         """Take what the cache knows and send the rest; cached rows count for a sample's budget, but did not reach the model."""
-        if self.cache is None:
-            return super()._ask(x, rows, phase, charge)
-        every = torch.cat(list(rows))
-        keys = self.cache.keys(x[every])
-        known = self.cache.read(keys)
-        hits = torch.tensor([key in known for key in keys])
-        if hits.any():
-            self._count(every[hits], reached=False, phase=phase, charge=charge)
-            self.bill.cached += int(hits.sum())
-            self._set_width(len(next(iter(known.values()))))
-        wanted = [part for each in rows if len(part := each[~torch.isin(each, every[hits])])]
-        fresh = iter(super()._ask(x, wanted, phase, charge) if wanted else ())
-        return torch.stack([known[key] if key in known else next(fresh) for key in keys])
+        if self.cache is not None:
+            rows = call.waiting
+            keys = self.cache.keys(call.x[rows])
+            known = self.cache.read(keys)
+            if hits := [at for at, key in enumerate(keys) if key in known]:
+                self.bill.cached += len(hits)
+                call.take(rows[hits], torch.stack([known[keys[at]] for at in hits]))
+                self.set_width(known[keys[hits[0]]].shape[0])
+        super()._ask(call, most)
 
-    def _send(self, x: Tensor, requests: Sequence[Request], count: Callable[..., None]) -> None:
+    def _exchange(self, requests: Sequence[Request]) -> None:
         """Send requests and store the answers, also if some of the requests fail."""
         try:
-            self._exchange(x, requests, count)
+            self._exchange_at_once(requests)
         finally:
             if self.cache is not None:
-                answered = [(request, request.answer) for request in requests if request.answer is not None]
-                pairs = (zip(self.cache.keys(each.part(x)), answer, strict=True) for each, answer in answered)
-                self.cache.write(dict(chain.from_iterable(pairs)))
+                for request in (each for each in requests if each.answered):
+                    answers = request.call.result()[request.rows]
+                    self.cache.write(dict(zip(self.cache.keys(request.part), answers, strict=True)))
 
-    def _exchange(self, x: Tensor, requests: Sequence[Request], count: Callable[..., None]) -> None:
+    def _exchange_at_once(self, requests: Sequence[Request]) -> None:
         """Send as many requests at once as the flow allows; give up each when its whole time is over.
 
         After as many failures in a row as there may be concurrent requests, the remaining ones are left unsent.
@@ -158,13 +155,12 @@ class HttpVictim(Victim):
                     request = waiting.popleft()
                     try:
                         self.bill.check(len(request.rows) + sum(len(other.rows) for other, _ in on_their_way.values()))
-                        count(request.rows)
+                        request.count()
                     except (InputError, LimitReached) as error:
-                        refused[int(request.every[0])] = error
+                        refused[int(request.rows[0])] = error
                         waiting.clear()
                         continue
-                    request.sent += 1
-                    thread = threading.Thread(target=self._work, args=(request.part(x), ended), daemon=True)
+                    thread = threading.Thread(target=self._work, args=(request.part, ended), daemon=True)
                     on_their_way[thread] = request, self._flow.sent()
                     thread.start()
                     continue
@@ -172,12 +168,12 @@ class HttpVictim(Victim):
                 if who is None or result is None or who not in on_their_way:  # time to send, or a late answer
                     continue
                 request, began = on_their_way.pop(who)
-                wrong = self._noted(x, request, result, began, len(on_their_way))
+                wrong = self._noted(request, result, began, len(on_their_way))
                 missed = missed + 1 if isinstance(wrong, Unanswered) else 0
                 if isinstance(wrong, InputError):
-                    count(request.rows, times=-1)  # refused before it was sent
+                    request.refused()
                 if wrong is not None and not isinstance(wrong, Unanswered):
-                    refused[int(request.every[0])] = wrong
+                    refused[int(request.rows[0])] = wrong
                 if refused or missed >= int(self._flow.limit):
                     waiting.clear()
         finally:
@@ -186,16 +182,14 @@ class HttpVictim(Victim):
         if refused:
             raise refused[min(refused)]
 
-    def _noted(
-        self, x: Tensor, request: Request, result: Tensor | Exception, began: float, others: int
-    ) -> Exception | None:
+    def _noted(self, request: Request, result: Tensor | Exception, began: float, others: int) -> Exception | None:
         """Note how a request ended, for the flow and the bill; return what went wrong."""
         rows = len(request.rows)
         if isinstance(result, Tensor):
             self._flow.answered(began, rows, others)
             self.bill.answered += rows
             try:
-                request.answered(x, self._shaped(result, rows))
+                request.put(self._shaped(result, rows))
             except VictimError as error:
                 return error
             return None

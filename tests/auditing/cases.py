@@ -10,10 +10,8 @@ from typing import Any
 from unittest import mock
 
 import yaml
-from matplotlib.figure import Figure
 
 from rlab.auditing import AuditOptions, AuditResult, run_audit
-from rlab.hardening.pages import harden_section
 from rlab.results.page import attack_sections
 from rlab.storage.config import check
 from rlab.victims.base import Victim
@@ -87,18 +85,17 @@ def few_pictures() -> Any:
     """One sample a section: drawing takes longer than everything else."""
     few: dict[str, Any] = {
         "attack_sections": partial(attack_sections, samples=1),
-        "harden_section": partial(harden_section, samples=1),
     }
     return mock.patch.multiple("rlab.auditing.page", **few)
 
 
 @contextmanager
 def undrawn() -> Iterator[None]:
-    """No page and no picture of the benchmark's report is drawn."""
+    """No page is drawn."""
     page = mock.patch.multiple(
         "rlab.auditing.run", audit_page=mock.DEFAULT, write_page=mock.DEFAULT, verdict_text=lambda *_: ""
     )
-    with page, mock.patch("rlab.benchmarking.report.draw_report", return_value=Figure((1, 1))):
+    with page:
         yield
 
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from rlab.benchmarking.tables import draw_report, report_tables
 from tests.auditing.cases import declared, few_pictures, watched, write
 from tests.command import rlab_command
 
@@ -27,8 +26,8 @@ def test_a_ladder_of_distances_has_tables_and_a_verdict(tmp_path: Path) -> None:
     audit, _ = watched(values, tmp_path / "out")
     assert audit.passed, list(map(str, audit.verdicts))
     assert audit.stages.report is not None
-    assert any("at l2-4" in table.title for table in report_tables(audit.stages.report))
-    assert len(draw_report(audit.stages.report).axes) >= 2  # a curve and the matrix at that level
+    assert any("at l2-4" in table.title for table in audit.stages.report.tables())
+    assert len(audit.stages.report.charts()) == 1
 
 
 @pytest.fixture(scope="module")

@@ -14,8 +14,13 @@ from rlab.auditing.results import Rows, StageRecord, StageResults
 from rlab.auditing.stages import judge
 from rlab.benchmarking.requirements import UNDECIDED, Requirement, Verdict
 from rlab.core.distances import NAMES
+from rlab.hardening.evaluation import Robustness
+from rlab.hardening.options import HardenOptions
+from rlab.hardening.report import Hardened
 from rlab.results.kept import HeldInputs
 from rlab.results.result import AttackResult, Setting, Status
+from rlab.stats import Estimate
+from rlab.storage.config import check
 
 WON, LOST, SKIPPED = Status.SUCCEEDED, Status.SPENT, Status.SKIPPED
 
@@ -137,16 +142,18 @@ def test_a_missing_figure_does_not_pass() -> None:
 
 def test_hardening_is_measured_as_a_difference() -> None:
     figures = {
-        "before": {"clean": {"value": 0.9}, "agent_l2": {"value": 1.0}},
-        "after": {"clean": {"value": 0.85}, "agent_l2": {"value": "inf"}},
+        "before": {"clean": Estimate(0.9), "agent_l2": Estimate(1.0)},
+        "after": {"clean": Estimate(0.85), "agent_l2": Estimate(math.inf)},
     }
+    measured = {when: Robustness(each, {}, 0) for when, each in figures.items()}
+    hardened = Hardened(check(HardenOptions, {}), (), "", torch.zeros(2), 0, measured=measured)
     declared: list[dict[str, Any]] = [
         {"metric": "clean_accuracy", "when": "lost by hardening", "at_most": "4%"},
         {"metric": "clean_accuracy", "when": "after hardening", "at_least": "85%"},
         {"metric": "median_l2", "when": "gained by hardening", "at_least": 3},
         {"metric": "accuracy_under_pgd", "when": "after hardening", "at_least": 0},
     ]
-    results = StageResults({"harden": StageRecord()}, {}, harden=figures)
+    results = StageResults({"harden": StageRecord()}, {}, harden=hardened)
     lost, kept, far, absent = (judge(Requirement.model_validate(fields), results, "own") for fields in declared)
     assert lost.value == pytest.approx(0.05)
     assert not lost.passed

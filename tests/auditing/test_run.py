@@ -61,8 +61,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int, int]:
         benchmark={"ladder": "times:1.5", "steps": 5, "models": {"twin": "tests.auditing.cases:brighter"}},
     )  # fmt: skip
     folder = tmp_path_factory.mktemp("audit") / "whole"
-    drawn_elsewhere = mock.patch("rlab.hardening.declared.write_before_after")
-    with drawn_elsewhere, mock.patch("rlab.auditing.plan.EvaluationOptions", QuickEvaluation):
+    with mock.patch("rlab.auditing.stages.EvaluationOptions", QuickEvaluation):
         audit, watch = watched(values, folder, page=True)
     assert not audit.passed
     return folder, watch.rows, audit.stages.rows.copies
@@ -112,7 +111,9 @@ def test_junit_has_a_case_for_each_requirement_and_stage(whole: tuple[Path, int,
 def test_the_page_shows_verdict_measures_and_every_section(whole: tuple[Path, int, int]) -> None:
     page = Links.of(whole[0] / "report.html")
     assert page.external == []
-    sections = "requirements what-was-tested doctor attack easiest-flips by-class explanations benchmark hardening"
+    sections = (
+        "requirements what-was-tested doctor attack easiest-flips by-class explanations benchmark before-and-after"
+    )
     assert page.ids >= {*sections.split(), "cost", "how-to-repeat-it"}
     assert "1 of 10 requirements not met" in page.text
     assert page.pictures > 10
@@ -208,7 +209,7 @@ def test_a_stopped_audit_resumes_without_repeating_finished_stages(unbroken: Aud
 def test_a_kill_inside_the_benchmark_counts_the_same_rows(unbroken: AuditResult, tmp_path: Path) -> None:
     values = declared()
     with (
-        mock.patch("rlab.auditing.stages.save_report", side_effect=KeyboardInterrupt),
+        mock.patch("rlab.benchmarking.report.BenchmarkReport.save", side_effect=KeyboardInterrupt),
         pytest.raises(KeyboardInterrupt),
     ):
         watched(values, tmp_path / "stopped")

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 import rlab
-from rlab.benchmarking import Benchmark
+from rlab.benchmarking import Benchmark, BenchmarkReport
 from tests.cli.test_init import NET
 from tests.command import Said, rlab_command
 from tests.data.test_physionet import make as make_ptbxl
@@ -39,11 +39,11 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_make_verify_run_and_make_again(digits: Path, tmp_path: Path):
     checked = command("verify", digits)
     assert checked.code == 0
-    assert "all hold" in checked.out
+    assert "all checks passed" in checked.out
     graded = command("run", digits, "-m", "digits=demo:digits", "--require", "original=0.9", "--out", tmp_path / "r")
     assert graded.code == 0, graded.err
     assert "Ranking" in graded.out
-    assert (tmp_path / "r" / "report.png").exists()
+    assert (tmp_path / "r" / "results.csv").exists()
     config = yaml.safe_load((digits / "config.yaml").read_text())
     assert config["format"] == "png"
     again = command("make", "--config", digits / "config.yaml", "--out", tmp_path / "again")
@@ -92,8 +92,8 @@ def test_a_file_of_an_attack_makes_a_benchmark_and_its_victim_is_known_again(
     assert Benchmark.load("bench").victims == ("my_digits-model",)
     graded = command("run", "bench", "-m", "mine=my_digits:model", "-m", "demo:digits")
     assert graded.code == 0, graded.err
-    report = json.loads((tmp_path / "bench" / "results" / "report" / "report.json").read_text())
-    assert {(row["model"], row["own"]) for row in report["transfer"]} == {("mine", True), ("demo-digits", False)}
+    report = BenchmarkReport.load(tmp_path / "bench" / "results" / "report")
+    assert {(row["model"], row["own"]) for row in report.transfer} == {("mine", True), ("demo-digits", False)}
 
 
 def test_a_missed_requirement_is_exit_code_1(digits: Path):

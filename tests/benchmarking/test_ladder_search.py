@@ -14,7 +14,7 @@ from rlab.core.distances import l2
 from rlab.core.env import Accept, AttackEnv, State, Task, propose, render
 from rlab.core.goals import Targeted, Untargeted
 from rlab.filters.palette import Palette
-from rlab.victims.base import QueryMeter
+from rlab.victims.meter import QueryMeter
 from tests.helpers import CHANNELS, RANKS, exact_victim, labelled_by, make_batch, make_grid
 
 PALETTE = ["gaussian_noise@0.1,0.4", "dead_pixel@0.5"]
@@ -27,7 +27,7 @@ def flipped(rank: int, goal: WithMargin, n: int = 12) -> tuple[QueryMeter, State
     palette = Palette.of(PALETTE, rank, CHANNELS[rank])
     bank = palette.bank(batch.x, batch.bounds, list(range(n)))
     meter = QueryMeter(victim, n)
-    env = AttackEnv(meter, Task(grid, len(palette), goal, 100))
+    env = AttackEnv(meter.query, Task(grid, len(palette), goal, 100))
     state = env.start(batch.y, torch.arange(n), torch.arange(n), bank, torch.ones(n), victim(batch.x))
     draw = torch.Generator().manual_seed(1)
     for _ in range(60):

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from rlab.benchmarking import Benchmark, make_benchmark, run_benchmark
-from rlab.benchmarking.answers import Answers
-from rlab.benchmarking.scores import axes_of, curves_of, ranking
+from rlab.benchmarking.run import SetFiles
+from rlab.benchmarking.scores import GradedSet, axes_of, ranking
 from rlab.data.batch import Batch
 from tests.benchmarking.cases import brightness
 
@@ -53,15 +53,21 @@ def test_the_harder_to_flip_ranks_higher_though_its_own_set_goes_farther(sets: B
 
 
 def test_an_answer_turned_right_never_lowers_a_rank_or_score(sets: Benchmark):
-    curves = curves_of(sets)
+    whole = [SetFiles.of(sets, name, mark) for name, mark in sets.manifest.victims]
     rng = np.random.default_rng(0)
-    keys = sorted({key for curve in curves for _, files in curve.files.values() for key, _ in files})
-    wrong = {key: int(rng.random() < 0.5) for key in keys}
-    mended = {key: 0 if rng.random() < 0.5 else value for key, value in wrong.items()}
-    answers = {name: [Answers(name, of, 0)] * len(curves) for name, of in (("a", wrong), ("b", mended))}
-    first, second = ranking(curves, answers, {"a": "", "b": ""}, seed=0)
+    right = {row["sha256"]: bool(rng.random() < 0.5) for row in sets.rows}
+    mended = {key: value or bool(rng.random() < 0.5) for key, value in right.items()}
+    grades = {
+        "a": [each.grade("a", lambda row: right[row["sha256"]]) for each in whole],
+        "b": [each.grade("b", lambda row: mended[row["sha256"]]) for each in whole],
+    }
+    first, second = ranking([each.graded for each in whole], grades, {"a": "", "b": ""}, seed=0)
     assert (first.model, first.best, first.worst) == ("b", 1, 1)
     assert first.area.value > second.area.value
+
+
+def graded(benchmark: Benchmark) -> list[GradedSet]:
+    return [SetFiles.of(benchmark, name, mark).graded for name, mark in benchmark.manifest.victims]
 
 
 @pytest.mark.slow
@@ -81,8 +87,8 @@ def test_the_reach_is_the_palettes_and_no_models(sets: Benchmark, tmp_path: Path
 def test_sets_share_an_axis_where_they_share_palette_and_samples(sets: Benchmark, tmp_path: Path):
     few = make_benchmark({"weak": brightness(0.35)}, dark()[:4], tmp_path / "few", ladder="flip", **OPTIONS)
     other = make_benchmark({"weak": brightness(0.35)}, dark(seed=1), tmp_path / "other", ladder="flip", **OPTIONS)
-    axes = axes_of([*curves_of(sets), *curves_of(few), *curves_of(other)])
-    assert [axis.curves for axis in axes] == [(0, 1, 2, 3), (4,)]
+    axes = axes_of([*graded(sets), *graded(few), *graded(other)])
+    assert [axis.sets for axis in axes] == [(0, 1, 2, 3), (4,)]
     assert [len(axis.samples) for axis in axes] == [4, 8]
     report = run_benchmark([sets, other], {"weak": brightness(0.35), "strong": brightness(0.6)})
     assert [s.model for s in report.standings] == ["strong", "weak"]

@@ -10,8 +10,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlab.benchmarking.answers import classes_of
 from rlab.benchmarking.requirements import HARDENED, HOLDS, METRICS, Requirement, Verdict, parse_requirement
+from rlab.benchmarking.run import classes_of
 from rlab.core.goals import Untargeted
 from rlab.errors import InputError, OptionError
 from rlab.storage.config import check

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import math
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,17 +15,15 @@ from PIL import Image
 
 from rlab.benchmarking import (
     Benchmark,
+    BenchmarkReport,
     check_requirements,
     parse_requirement,
-    read_report,
     run_benchmark,
-    save_report,
     verify_benchmark,
 )
-from rlab.benchmarking.answers import Answers, count_rows
-from rlab.benchmarking.folder import Edited
-from rlab.benchmarking.scores import Curve, area_row, curves_of, distance_rows, ranking
-from rlab.benchmarking.tables import report_tables
+from rlab.benchmarking.manifest import Edited
+from rlab.benchmarking.run import SetFiles
+from rlab.benchmarking.scores import Grade, GradedSet, area_row, distance_rows, ranking
 from rlab.errors import FolderError, InputError, ModelError, OptionError, VictimError
 from rlab.storage.contents import Contents
 from rlab.victims import CallableVictim, Victim
@@ -51,65 +48,64 @@ def test_accuracy_is_what_the_files_say(tmp_path: Path):
     assert matrix.tolist() == [[0.0, pytest.approx(right)]]
 
 
+def the_set(benchmark: Benchmark) -> SetFiles:
+    return SetFiles.of(benchmark, *benchmark.manifest.victims[0])
+
+
 def test_a_sample_without_a_level_counts_with_the_one_before(tmp_path: Path):
     benchmark = made_once(tmp_path)
-    curve = curves_of(benchmark)[0]
-    for keys, l2 in zip(curve.file_keys, curve.l2, strict=True):
-        sample = keys[0][2]
-        for level, key, far in zip(curve.points[1:], keys[1:], l2[1:], strict=True):
-            row = benchmark.of("exact", level)[sample]
-            assert (key[1] == level) == bool(row["reached"])
+    files = the_set(benchmark)
+    for counts, l2, stored in zip(files.counts, files.graded.l2, files.graded.stored, strict=True):
+        for at, level in enumerate(files.graded.points[1:], 1):
+            row = benchmark.of("exact", level)[counts[0]["place"]]
+            assert (counts[at]["level"] == level) == stored[at] == bool(row["reached"])
             if row["reached"]:
-                assert far == row["l2"]
+                assert l2[at] == row["l2"]
         assert (np.diff(l2) >= 0).all()
 
 
 def test_on_an_absolute_ladder_a_flip_beyond_the_level_leaves_the_sample_clean(tmp_path: Path):
     benchmark = Case().make(tmp_path / "b", ladder="l2:0.4,3")
-    curve = curves_of(benchmark)[0]
-    assert curve.points == ("original", "l2-0.4", "l2-3")
-    for keys in curve.file_keys:
-        flip = benchmark.of("exact", "flip")[keys[0][2]]
-        assert (keys[1][1] == "original") == (flip["l2"] > 0.4)
-    assert (curve.l2[:, 1] <= 0.4).all()
+    files = the_set(benchmark)
+    assert files.graded.points == ("original", "l2-0.4", "l2-3")
+    for counts, l2 in zip(files.counts, files.graded.l2, strict=True):
+        flip = benchmark.of("exact", "flip")[counts[0]["place"]]
+        assert (counts[1]["level"] == "original") == (flip["l2"] > 0.4)
+        assert l2[1] <= 0.4
 
 
-def hand_made() -> tuple[Curve, Answers]:
+def hand_made(never: bool = False) -> tuple[GradedSet, Grade]:
     """Two samples, three points at mean L2 0, 1 and 3; right, right / right, wrong / wrong, wrong."""
-    keys = tuple((("", "original", i), ("v", "flip", i), ("v", "x2", i)) for i in range(2))
-    l2 = np.array([[0, 0.5, 2], [0, 1.5, 4]])
-    files = {name: (0, tuple(zip(keys[i], l2[i].tolist(), strict=True))) for i, name in enumerate("ab")}
-    points = ("original", "flip", "x2")
-    curve = Curve("b", "v", "m", points, keys, np.array([0, 0]), l2, files, ("a", "b"), 5.0, ("image",))
-    said = {key: int(key[1] == "x2" or (key[1] == "flip" and key[2] == 1)) for row in keys for key in row}
-    return curve, Answers("a", said, 0)
+    l2, points = ((0.0, 0.5, 2.0), (0.0, 1.5, 4.0)), ("original", "flip", "x2")
+    graded = GradedSet("b/v", "m", points, ("a", "b"), ("a", "b"), l2, ((True,) * 3,) * 2, 5.0, "image")
+    if never:
+        return graded, Grade("b/v", "best", ((True,) * 3,) * 2, (math.inf, math.inf), ())
+    return graded, Grade("b/v", "weak", ((True, True, False), (True, False, False)), (2.0, 1.5), ())
 
 
 def test_the_area_by_hand():
-    curve, answers = hand_made()
-    right = curve.correct(answers)
-    assert right.mean(0).tolist() == [1.0, 0.5, 0.0]
-    assert curve.l2.mean(0).tolist() == [0.0, 1.0, 3.0]
-    assert curve.distances(answers) == {"a": 2.0, "b": 1.5}
-    row = area_row(curve, answers, seed=0)
+    graded, grade = hand_made()
+    assert graded.severity == (0.0, 1.0, 3.0)
+    row = area_row(graded, grade, seed=0)
     assert row["area"] == pytest.approx((2 + 1.5) / 2 / 5)
     assert (row["flip_distance"], row["quartile_low"], row["quartile_high"]) == (1.75, 1.625, 1.875)
     assert (row["never"], row["samples"]) == (0, 2)
-    drawn = {round(row["l2"], 3): row["accuracy"] for row in distance_rows(curve, answers)}
+    drawn = {round(row["l2"], 3): row["accuracy"] for row in distance_rows(graded, grade)}
     assert (drawn[0], drawn[1.375], drawn[1.5], drawn[2.0], drawn[5.0]) == (1.0, 1.0, 0.5, 0.0, 0.0)
+    report = BenchmarkReport(("weak",), (graded,), (grade,), {"weak": ""}, {"weak": 0})
+    assert [row["accuracy"] for row in report.levels] == [1.0, 0.5, 0.0]
 
 
 def test_the_ranking_puts_the_better_model_first_with_its_interval():
-    curve, weak = hand_made()
-    best = Answers("best", dict.fromkeys(weak.predicted, 0), 0)
-    first, second = ranking([curve], {"weak": [weak], "best": [best]}, {"weak": "m", "best": "n"}, seed=0)
+    (graded, weak), (_, best) = hand_made(), hand_made(never=True)
+    first, second = ranking([graded], {"weak": [weak], "best": [best]}, {"weak": "m", "best": "n"}, seed=0)
     assert (first.model, first.rank, first.best, first.worst) == ("best", 1, 1, 1)
     assert first.area.value == first.area.low == first.area.high == 1
     assert second.model == "weak"
     assert second.area.low <= second.area.value <= second.area.high < 1
     assert (second.best, second.worst) == (2, 2)
     assert (first.victim_of, second.victim_of) == ((), ("b/v",))
-    same = ranking([curve], {"x": [weak], "y": [weak]}, {"x": "", "y": ""}, seed=0)
+    same = ranking([graded], {"x": [weak], "y": [weak]}, {"x": "", "y": ""}, seed=0)
     assert [each.best for each in same] == [1, 1]
 
 
@@ -117,15 +113,15 @@ def test_adding_a_model_costs_only_its_own_rows(tmp_path: Path):
     benchmark = made_once(tmp_path)
     one, two = brightness(0.5), brightness(0.45)
     first = run_benchmark([benchmark], {"one": one})
-    assert first.asked == {"one": count_rows(benchmark)}
-    assert sum(one.rows.values()) == count_rows(benchmark) == sum(bool(row["reached"]) for row in benchmark.rows)
+    assert first.asked == {"one": benchmark.queries}
+    assert sum(one.rows.values()) == benchmark.queries == sum(bool(row["reached"]) for row in benchmark.rows)
     one.rows.clear()
     both = run_benchmark([benchmark], {"one": one, "two": two})
-    assert both.asked == {"one": 0, "two": count_rows(benchmark)}
+    assert both.asked == {"one": 0, "two": benchmark.queries}
     assert not one.rows
     assert both.levels[: len(first.levels)] == first.levels
     again = run_benchmark([benchmark], {"one": one}, fresh=True)
-    assert again.asked["one"] == count_rows(benchmark)
+    assert again.asked["one"] == benchmark.queries
 
 
 def test_a_model_is_known_by_its_weights_not_its_name():
@@ -213,7 +209,8 @@ def test_requirements_pass_fail_or_are_refused(tmp_path: Path):
     assert [each.passed for each in check_requirements(report, wanted)] == [True, False, True]
     some = report.distortions[0]["distortion"]
     assert [each.passed for each in check_requirements(report, [parse_requirement(f"{some}=0.1")])] == [False]
-    empty = replace(report, levels=tuple({**row, "accuracy": math.nan, "samples": 0} for row in report.levels))
+    sets, grades = (replace(report.sets[0], tried=(), l2=(), stored=()),), (replace(report.grades[0], correct=()),)
+    empty = replace(report, sets=sets, grades=grades)
     (unmeasured,) = check_requirements(empty, [parse_requirement("flip=0")])
     assert not unmeasured.passed
     assert "no set has samples" in str(unmeasured)
@@ -222,22 +219,20 @@ def test_requirements_pass_fail_or_are_refused(tmp_path: Path):
             check_requirements(report, [parse_requirement(text)])
 
 
-def test_a_report_is_saved_as_tables_and_a_picture(tmp_path: Path):
+def test_a_report_is_saved_and_shows_every_table(tmp_path: Path):
     report = run_benchmark([made_once(tmp_path)], {"victim": exact_victim(2), "m": brightness()})
-    folder = save_report(report, tmp_path / "report")
-    with Image.open(folder / "report.png") as picture:
-        assert picture.size[0] == 1600
-        assert len(set(picture.convert("RGB").resize((80, 30)).tobytes())) > 20
-    with (folder / "accuracy.csv").open() as file:
+    folder = report.save(tmp_path / "report")
+    with (folder / "results.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == len(report.levels) == 2 * 4
     assert float(rows[1]["accuracy"]) == report.levels[1]["accuracy"]
-    plain = json.loads((folder / "report.json").read_text())
-    assert plain["ranking"][0]["rank"] == 1
-    assert read_report(folder) == report
-    assert {row["model"]: row["own"] for row in plain["transfer"]} == {"victim": True, "m": False}
-    assert len(report_tables(report)) == 5  # ranking, distances, one set, transfer, distortions
-    assert all(table.rows for table in report_tables(report))
+    again = BenchmarkReport.load(folder)
+    assert (again, again.levels, again.standings) == (report, report.levels, report.standings)
+    assert {row["model"]: row["own"] for row in again.transfer} == {"victim": True, "m": False}
+    assert len(report.tables()) == 5  # ranking, distances, one set, transfer, distortions
+    assert all(table.rows for table in report.tables())
+    metrics = report.metrics()
+    assert {"area of m", "flip distance of m", "accuracy of m at flip", "queries to m"} <= metrics.keys()
     with pytest.raises(OptionError):
         report.matrix("x9")
 

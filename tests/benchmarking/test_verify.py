@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from rlab.benchmarking import Benchmark, verify_benchmark
-from rlab.benchmarking.folder import MANIFEST, Edited
+from rlab.benchmarking.manifest import MANIFEST, Edited
 from rlab.errors import FolderError, InputError, ModelError, OptionError
 from rlab.storage import files
 from tests.benchmarking.cases import PAIRS, Case, brightness, made_once, reached
@@ -26,9 +26,15 @@ def test_an_unchanged_benchmark_holds(rank: int, form: str, tmp_path: Path):
     assert checked.holds
     assert checked.files == sum(bool(row["reached"]) for row in benchmark.rows)
     assert checked.asked == sum(case.victim.rows.values()) == checked.files - len(benchmark.originals())
-    assert str(checked) == f"{checked.files} files checked with {checked.asked} queries to their victims: all hold"
+    assert (
+        str(checked)
+        == f"{checked.files} files checked with {checked.asked} queries to their victims: all checks passed"
+    )
     assert verify_benchmark(benchmark).unasked == ("exact",)
-    assert str(verify_benchmark(benchmark)) == f"{checked.files} files checked: all hold; without a query to exact"
+    assert (
+        str(verify_benchmark(benchmark))
+        == f"{checked.files} files checked: all checks passed; without a query to exact"
+    )
 
 
 @pytest.mark.parametrize(("rank", "form"), PAIRS)

@@ -10,7 +10,7 @@ from benchmarks.harden import jobs, page
 from benchmarks.harden.cases import CHOOSING_PATIENTS, Section
 from benchmarks.harden.jobs import Job, run
 from benchmarks.raw import Origin, Raw, Store
-from rlab.hardening.comparison import Splits
+from rlab.hardening.run import Splits
 from tests.hardening.toys import options, shortcut
 
 

@@ -17,9 +17,10 @@ from rlab.cli.speak import out
 from rlab.diagnosis import findings_table
 from rlab.diagnosis.report import Finding, Severity
 from rlab.hardening.comparison import METHODS, HardeningComparison
-from rlab.hardening.pages import COLUMNS
+from rlab.hardening.report import COLUMNS
 from rlab.present.table import Cells, Table, TerminalTable, terminal, text
 from rlab.results.tables import summary_table
+from rlab.stats import Estimate
 from tests.command import rlab_command
 from tests.comparison.planted import PLANTED, plant
 from tests.results.plots.fixtures import CASES, make_result
@@ -33,7 +34,7 @@ COMMANDS: dict[str, tuple[object, ...]] = {
     "agents images": (),
     "examples": (),
     "doctor": (*DIGITS, "--samples", 2),
-    "corrupt": (*DIGITS, "--kinds", "fog,elastic_transform", "--extra"),
+    "corrupt": (*DIGITS, "--kinds", "fog,elastic_transform"),
     "compare": (*DIGITS, "--budget", 20, "--attacks", PLANTED),
     "explain": (*DIGITS, "--compare", "--method", "middle,occlusion,rise(masks=8)", "--steps", 4),
 }
@@ -154,7 +155,7 @@ def test_what_to_change_has_room_beside_checks_that_passed(tables: list[Terminal
 def test_hardening_methods_side_by_side() -> None:
     rng = np.random.default_rng(0)
     figures = [name for name in COLUMNS if name != "l2_ratio"]
-    methods = {method: {name: rng.random((3, 20)) for name in figures} for method in ("unchanged", *METHODS)}
+    methods = {method: {name: Estimate(*rng.random(3)) for name in figures} for method in ("unchanged", *METHODS)}
     assert_fits(terminal(HardeningComparison(methods, (0, 1, 2)).table()))
 
 

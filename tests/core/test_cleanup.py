@@ -13,7 +13,9 @@ from rlab.core.cleanup import clean_up
 from rlab.core.env import AttackEnv, Record, State, Task
 from rlab.core.goals import Untargeted
 from rlab.core.grid import PatchGrid
-from rlab.victims.base import PHASES, QueryMeter, Victim
+from rlab.victims.account import PHASES
+from rlab.victims.base import Victim
+from rlab.victims.meter import QueryMeter
 
 PATCH = 2
 CLEANUP = PHASES.index("cleanup")
@@ -41,7 +43,7 @@ def flipped(
     assignment = tensor(distorted)
     n, patches = assignment.shape
     meter = QueryMeter(victim, n, budget)
-    env = AttackEnv(meter, Task(victim.grid, 1, Untargeted(), budget or 1000))
+    env = AttackEnv(meter.query, Task(victim.grid, 1, Untargeted(), budget or 1000))
     bank = torch.zeros(n, 2, 1, PATCH * patches)
     bank[:, 1] = 1
     margin = victim.margin(assignment)

@@ -18,7 +18,8 @@ from rlab.core.grid import PatchGrid
 from rlab.core.trace import LEAST, WINDOW, Trace, best_within
 from rlab.results.result import AttackResult, Status
 from rlab.verbs import attack
-from rlab.victims.base import QueryMeter, Victim
+from rlab.victims.base import Victim
+from rlab.victims.meter import QueryMeter
 from tests.helpers import PALETTE, exact_victim, labelled_by, make_batch
 
 IMPROVEMENTS = (((3, 2.0), (5, 1.5), (9, 0.5)), ((4, 1.0),), ())
@@ -36,7 +37,7 @@ def walk(assignments: list[list[list[int]]], until: Any = "budget") -> tuple[Tra
     """Two samples of three values that an entry sets to .4; each proposal is judged, and stays."""
     victim = Scripted(outputs="logits")
     meter = QueryMeter(victim, 2, 999)
-    env, trace = AttackEnv(meter, Task(PatchGrid((3,), (1,)), 1, Untargeted(), 999)), Trace(2, (0.0, 1.0))
+    env, trace = AttackEnv(meter.query, Task(PatchGrid((3,), (1,)), 1, Untargeted(), 999)), Trace(2, (0.0, 1.0))
     bank = torch.zeros(2, 2, 1, 3)
     bank[:, 1] = 0.4
     rows = torch.arange(2)
@@ -186,7 +187,7 @@ def test_a_run_folder_keeps_the_improvements(results: dict[str, AttackResult], t
 def test_a_row_that_is_not_accepted_is_no_improvement() -> None:
     trace = Trace(1, (0.0, 1.0))
     victim = Scripted(outputs="logits")
-    env = AttackEnv(QueryMeter(victim, 1, 9), Task(PatchGrid((3,), (1,)), 1, Untargeted(), 9))
+    env = AttackEnv(QueryMeter(victim, 1, 9).query, Task(PatchGrid((3,), (1,)), 1, Untargeted(), 9))
     bank, row = torch.zeros(1, 2, 1, 3), torch.arange(1)
     state: State = env.start(row, row, row, bank, torch.ones(1), tensor([[1.0, 0.0]]))
     flipped = replace(state, margin=tensor([-1.0]), distance=tensor([2.0]))

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor, nn
 
 import rlab
-from rlab.corruptions import EXTRA, KINDS, LEVELS
+from rlab.corruptions import KINDS, LEVELS
 from rlab.corruptions.robustbench import write_robustbench
-from rlab.corruptions.run import tally_of
+from rlab.corruptions.run import VALIDATION, tally_of
 from rlab.data.batch import Batch
 from rlab.errors import DataError, InputError, OptionError
 from tests.command import rlab_command
@@ -36,14 +36,13 @@ def write_files(folder: Path, *kinds: str, light: tuple[int, ...] = LIGHT) -> st
 
 
 def test_each_level_is_a_block_of_the_file(tmp_path: Path) -> None:
-    data = write_files(tmp_path / "c", "fog", "glass", *EXTRA)
+    data = write_files(tmp_path / "c", "fog", "glass", *VALIDATION)
     report = rlab.corrupt(Mean(), data, **QUIET)
     assert list(report.kinds) == ["fog", "glass"]  # the published order first, no kinds for validation
     assert [tally.accuracy.value for tally in report.kinds["fog"]] == [1, 1, 1, 1, 0.5]
     assert report.accuracy == pytest.approx(0.9)
     assert (report.rows, report.clean.samples) == (4 * 2 * 5, 0)
     assert [row[0] for row in report.table().rows] == ["fog", "glass", "mean"]
-    assert list(rlab.corrupt(Mean(), data, extra=True, **QUIET).kinds) == ["fog", *EXTRA, "glass"]
     few = rlab.corrupt(Mean(), data, limit=2, kinds="saturate", levels=[5], out=tmp_path / "run", **QUIET)
     assert (few.accuracy, few.rows) == (0.5, 2)  # one of each class
     base = str(few.save(tmp_path / "base"))
@@ -150,7 +149,7 @@ def robustbench_results(path: Path) -> dict[str, dict[tuple[str, int], float]]:
 def test_the_files_of_robustbench(tmp_path: Path) -> None:
     torch.manual_seed(0)
     victim = rlab.TorchVictim(Plain(), mean=[0.4, 0.5, 0.6], std=0.2, bounds=(0, 1))
-    data = write_files(tmp_path / "c", *KINDS, *EXTRA)
+    data = write_files(tmp_path / "c", *KINDS, *VALIDATION)
     report = rlab.corrupt(victim, data, out=tmp_path / "Ours", robustbench="cifar10", **QUIET)
     root = tmp_path / "Ours" / "robustbench"
     about = root / "model_info" / "cifar10" / "corruptions"

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlab.data import decode
-from rlab.data.clips import ClipSource
-from rlab.data.decode import BadClip, frame_indices, pick, read_clip
-from rlab.data.load import DataOptions, load
+from rlab.data.decode import frame_indices, pick, read_clip
+from rlab.data.load import load
+from rlab.data.source import Unreadable
 from rlab.data.take import parse_ranges
 from rlab.errors import DataError, OptionError
 from tests.data.clip_files import write
@@ -107,10 +107,10 @@ def test_files_without_frames_are_bad_clips(tmp_path: Path) -> None:
         stream: Any = container.add_stream("mpeg4", rate=25)
         stream.width, stream.height, stream.pix_fmt = 32, 32, "yuv420p"
         container.start_encoding()
-    with pytest.raises(BadClip):
+    with pytest.raises(Unreadable):
         read_clip(path, 2)
     (tmp_path / "b.mp4").write_bytes(b"")
-    with pytest.raises(BadClip):
+    with pytest.raises(Unreadable):
         read_clip(tmp_path / "b.mp4", 2)
 
 
@@ -125,7 +125,7 @@ def test_damage_in_the_middle_never_raises_anything_else(tmp_path: Path) -> None
         path.write_bytes(bytes(broken))
         try:
             assert read_clip(path, 4).shape[:2] == (3, 4), trial
-        except BadClip:
+        except Unreadable:
             continue
 
 
@@ -133,7 +133,7 @@ def test_frames_that_change_size_are_a_bad_clip(tmp_path: Path, monkeypatch: pyt
     path = write(tmp_path / "run" / "a.mp4", [10, 20])
     pictures = {0: np.zeros((3, 4, 4), np.uint8), 1: np.zeros((3, 4, 6), np.uint8)}
     monkeypatch.setattr(decode, "_in_turn", lambda *given: (pictures, 2))
-    with pytest.raises(BadClip):
+    with pytest.raises(Unreadable):
         read_clip(path, 2)
 
 
@@ -149,22 +149,22 @@ def folder(root: Path) -> Path:
 
 
 def test_clips_are_decoded_on_demand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    source = ClipSource.of(DataOptions(path=str(folder(tmp_path))))
+    root = folder(tmp_path)
+    source = load(root, frames=2, stream=True)
     assert (len(source), source.classes, source.y.tolist()) == (6, ("a", "b"), [0, 1, 0, 1, 0, 1])
     read: list[str] = []
     plain = read_clip
     monkeypatch.setattr("rlab.data.clips.read_clip", lambda path, *rest: read.append(path.name) or plain(path, *rest))  # type: ignore[func-returns-value]
-    clips = source.source(frames=2)
-    first = clips[0:1]
+    first = source[0:1]
     assert set(read) == {first.ids[0]}
-    rest, whole = clips[1:6], source.load(frames=2)
+    rest, whole = source[1:6], load(root, frames=2)
     assert (*first.ids, *rest.ids) == whole.ids
     assert [*first.y.tolist(), *rest.y.tolist()] == whole.y.tolist() == [0, 1, 0, 1]
     assert first.left_out == ()
     assert rest.left_out == whole.left_out
     assert [name for name, _ in whole.left_out] == ["v_Run_g05_c01.mp4", "v_Run_g06_c01.mp4"]
     with pytest.raises(OptionError):
-        source.load(frames=0)
+        load(root, frames=0)
 
 
 @pytest.mark.parametrize("table", [True, False])

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from rlab.data.clips import ClipSource
-from rlab.data.load import DataOptions, load
+from rlab.data.load import load
 
 pytestmark = pytest.mark.real
 
@@ -63,11 +62,13 @@ def test_a_saturated_lead_of_mit_bih(real: Path):
 
 
 def test_ucf_groups(real: Path):
-    train, test = (ClipSource.of(DataOptions(path=str(real / "ucf6"), groups=groups)) for groups in ("8-25", "4-7"))
+    train, test = (
+        load(real / "ucf6", groups=groups, frames=16, size=(72, 96), stream=True) for groups in ("8-25", "4-7")
+    )
     assert (len(train), len(test)) == (529, 112)
     assert train.classes == test.classes
     assert not set(train.ids) & set(test.ids)
-    first = test.source(frames=16, size=(72, 96))[:2]
+    first = test[:2]
     assert first.x.shape == (2, 3, 16, 72, 96)
 
 

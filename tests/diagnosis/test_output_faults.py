@@ -14,7 +14,7 @@ from rlab.data.batch import Batch
 from rlab.diagnosis import examine
 from rlab.victims.base import Victim
 from rlab.victims.callables import CallableVictim
-from rlab.victims.meter import Unanswered
+from rlab.victims.sending import Unanswered
 from rlab.victims.torch_module import TorchVictim
 from tests.diagnosis.cases import (
     IMAGENET,
@@ -60,7 +60,7 @@ def nan_for_class_3(scores: Tensor) -> Tensor:
 
 
 class Down(Victim):
-    retries, backoff = 2, 0.0
+    remote, retries, backoff = True, 2, 0.0
 
     def _predict(self, x: Tensor) -> Tensor:
         raise Unanswered("the server is down")

@@ -9,25 +9,13 @@ import pytest
 import torch
 
 import rlab
-from rlab.corruptions import CLIPS, EXTRA, KINDS, LEVELS, SIGNALS, corrupt
+from rlab.corruptions import CLIPS, KINDS, LEVELS, SIGNALS, corrupt
 from rlab.errors import OptionError
 from rlab.filters import Palette
 from rlab.filters.corruptions import SMALL
 
-ALL = (*KINDS, *EXTRA)
-STILL = {
-    *(
-        "defocus_blur",
-        "zoom_blur",
-        "brightness",
-        "contrast",
-        "pixelate",
-        "jpeg_compression",
-        "gaussian_blur",
-        "saturate",
-    )
-}  # no chance in them
-TRADED = {"glass_blur", "frost", "elastic_transform", "motion_blur", "spatter", "saturate"}  # levels trade parameters
+STILL = {"defocus_blur", "zoom_blur", "brightness", "contrast", "pixelate", "jpeg_compression"}  # no chance in them
+TRADED = {"glass_blur", "frost", "elastic_transform", "motion_blur"}  # levels trade parameters
 LAST = LEVELS[-1]
 
 
@@ -38,7 +26,7 @@ def pictures(n: int = 3, side: int = 32) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("side", [32, SMALL + 1])  # the parameters of CIFAR-10-C and those of ImageNet-C
-@pytest.mark.parametrize("kind", ALL)
+@pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_stays_in_range_depends_on_its_seed_alone_and_grows(kind: str, side: int) -> None:
     x = pictures(2, side)
     weak, strong = (corrupt(x, kind, level, 1) for level in (1, LAST))
@@ -52,14 +40,14 @@ def test_every_kind_stays_in_range_depends_on_its_seed_alone_and_grows(kind: str
         assert float((strong - x).norm()) > float((weak - x).norm())
 
 
-@pytest.mark.parametrize("kind", ALL)
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_seed_for_each_row_gives_a_row_the_same_in_every_batch(kind: str) -> None:
     x = pictures(3)
     together, alone = corrupt(x, kind, 3, [5, 6, 7]), corrupt(x[1:2], kind, 3, [6])
     torch.testing.assert_close(together[1:2], alone, atol=1e-5, rtol=0)
 
 
-@pytest.mark.parametrize("kind", ALL)
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("shape", [(4, 32, 48), (3, 2, 70, 66)])
 def test_any_size_and_number_of_channels_images_and_clips(kind: str, shape: tuple[int, ...]) -> None:
     x = torch.rand(2, *shape, generator=torch.Generator().manual_seed(0))
@@ -74,8 +62,6 @@ def test_by_hand() -> None:
     colour = torch.tensor([0.2, 0.4, 0.5]).view(1, 3, 1, 1).expand(1, 3, 32, 32)
     brighter = torch.tensor([0.24, 0.48, 0.6]).view(1, 3, 1, 1).expand(1, 3, 32, 32)  # V from 0.5 to 0.6
     assert torch.allclose(corrupt(colour, "brightness", 2), brighter)
-    paler = torch.tensor([0.41, 0.47, 0.5]).view(1, 3, 1, 1).expand(1, 3, 32, 32)  # S from 0.6 to 0.18
-    assert torch.allclose(corrupt(colour, "saturate", 1), paler)
     flat = torch.full((1, 3, 32, 32), 0.5)
     for kind in (
         "defocus_blur",
@@ -83,11 +69,10 @@ def test_by_hand() -> None:
         "motion_blur",
         "glass_blur",
         "pixelate",
-        "gaussian_blur",
         "elastic_transform",
     ):
         assert torch.allclose(corrupt(flat, kind, 5), flat, atol=1e-5), kind
-    for kind, spread in (("gaussian_noise", 0.1), ("shot_noise", 0.1), ("speckle_noise", 0.1)):
+    for kind, spread in (("gaussian_noise", 0.1), ("shot_noise", 0.1)):
         noise = corrupt(flat.expand(8, 3, 32, 32), kind, 5) - 0.5
         assert float(noise.std()) == pytest.approx(spread, rel=0.05)
     hit = corrupt(flat.expand(8, 3, 32, 32), "impulse_noise", 5) != 0.5
@@ -179,7 +164,7 @@ def test_signals_change_more_from_level_to_level(kind: str) -> None:
 
 def test_an_attack_uses_them_as_any_filter() -> None:
     victim, batch = rlab.demo_victim("digits"), rlab.load("demo:digits", limit=3)
-    palette: list[Any] = ["c_fog@5", rlab.filters.Corruption(5, kind="defocus_blur")]
+    palette: list[Any] = ["c_fog@5", rlab.filters.Distortion("c_defocus_blur", 5)]
     result = rlab.attack(victim, batch, palette=palette, budget=20, progress=False, announce=lambda understood: None)
     assert re.match("c_fog@5", result.setting.palette[0])
     assert result.setting.palette == ("c_fog@5", "c_defocus_blur@5")

@@ -12,8 +12,7 @@ import torch
 
 import rlab
 from rlab.errors import OptionError
-from rlab.folders.kinds import read_record
-from rlab.folders.records import changes_page, figure_changes, figures_table, read_runs, settings_table
+from rlab.folders.records import changes_page, figure_changes, figures_table, read_record, read_runs, settings_table
 from rlab.present.table import Cell
 from rlab.results.result import Status
 from tests.command import rlab_command

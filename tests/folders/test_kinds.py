@@ -9,17 +9,14 @@ from pkgutil import resolve_name
 import pytest
 
 from rlab.auditing.results import AUDIT
-from rlab.benchmarking.folder import MANIFEST, METADATA
-from rlab.benchmarking.report import REPORT
-from rlab.benchmarking.verify import VERIFICATION
+from rlab.benchmarking.manifest import MANIFEST, METADATA
 from rlab.diagnosis.report import DOCTOR
 from rlab.errors import FolderError, InputError
 from rlab.explanation.files import SCORES
 from rlab.folders.demo import SCENES
-from rlab.folders.kinds import VERBS, kind_of, read_record
-from rlab.folders.reports import PageOptions, report_run
-from rlab.hardening.comparison import COMPARISON
-from rlab.hardening.pages import LOG as HARDENED
+from rlab.folders.kinds import VERBS, PageOptions, kind_of
+from rlab.folders.records import read_record
+from rlab.folders.reports import report_run
 from rlab.present.report import REPORT as STORED
 from rlab.storage.ledger import LEDGER
 from rlab.storage.names import ARRAYS, CURVES, PICTURES, SAMPLES
@@ -34,11 +31,11 @@ WRITTEN = [
     ("learn", {"simulator.safetensors"}),
     ("demo", {f"{scene}/{SAMPLES}" for scene in SCENES}),
     ("train", {TRAINED}),
-    ("harden --compare", {COMPARISON}),
-    ("harden", {HARDENED}),
+    ("harden --compare", {STORED}),
+    ("harden", {STORED}),
     ("corrupt", {STORED}),
-    ("benchmark run", {REPORT}),
-    ("benchmark verify", {VERIFICATION}),
+    ("benchmark run", {STORED}),
+    ("benchmark verify", {STORED}),
     ("doctor", {DOCTOR}),
     ("explain", {SCORES}),
     ("explain", {"belief.npz", PICTURES}),
@@ -73,7 +70,7 @@ def test_the_table_has_a_row_for_each_finished_folder_and_every_function_exists(
 def test_the_ledgers_command_comes_before_the_files(tmp_path: Path) -> None:
     with open_run(tmp_path / "run", {"command": "explain"}) as resume:
         resume.create()
-    touch(tmp_path / "run", {HARDENED})
+    touch(tmp_path / "run", {STORED})
     kind = kind_of(tmp_path / "run")
     assert kind is not None
     assert (kind.command, kind.is_finished(tmp_path / "run")) == ("explain", False)

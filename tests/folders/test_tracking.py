@@ -14,7 +14,7 @@ import yaml
 from PIL import Image
 
 from rlab.errors import InputError
-from rlab.folders.kinds import read_record
+from rlab.folders.records import read_record
 from rlab.folders.tracking import track_run
 from rlab.results.result import AttackResult
 from tests.command import rlab_command
@@ -149,7 +149,7 @@ def test_a_hardening_and_a_comparison_of_hardenings_are_tracked(
     assert kept.settings["epochs"] == "1"
     assert 0 <= kept.figures["clean after"] <= 1
     assert kept.steps == [0, 1]  # the model as it came, and its epoch
-    assert kept.files == ["before-after.html"]
+    assert kept.files == ["report.html"]
     kept, compared = Recorder(), ["--compare", "--methods", "unchanged,fgsm@0.01", "--seeds", 1]
     monkeypatch.setitem(sys.modules, "wandb", wandb_like(kept))
     said = rlab_command(*asked, *compared, "--out", tmp_path / "two", "--track", "wandb")

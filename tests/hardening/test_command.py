@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-import json
+import math
 import re
 from pathlib import Path
 
 import numpy as np
+import pytest
 import yaml
 
 import rlab
-from rlab.hardening.declared import HardeningJob
+from rlab.errors import FolderError
+from rlab.folders.reports import report_run
+from rlab.hardening.before_after import spread_samples
 from rlab.hardening.options import HardenOptions
-from rlab.hardening.pages import hardening_page, spread_samples, write_before_after
+from rlab.hardening.report import Hardened
+from rlab.hardening.run import Splits, run_hardening
+from rlab.present.page import write_page
 from rlab.progress import quiet
 from rlab.storage.config import check
 from tests.command import rlab_command
@@ -27,9 +32,17 @@ def test_the_command_hardens_and_writes_a_page(tmp_path: Path) -> None:
     words += " --epochs 1 --adversary-budget 4 --budget 40 --policy random --adversary random --onnx"
     result = rlab_command("harden", *words.split(), "--out", tmp_path / "run")
     assert result.code == 0, result.err
-    assert "accuracy on clean test samples" in result.out
+    assert "before" in result.out
     names = {path.name for path in (tmp_path / "run").iterdir()}
-    assert {"hardened.safetensors", "hardened.onnx", "before-after.html", "log.json", "ledger.sqlite"} <= names
+    assert {
+        "hardened.safetensors",
+        "hardened.onnx",
+        "report.html",
+        "report.json",
+        "results.csv",
+        "before",
+        "after",
+    } <= names
     exported = rlab.load_victim(str(tmp_path / "run" / "hardened.onnx"))
     assert exported(rlab.load("demo:digits", limit=2).x).shape == (2, 10)
 
@@ -38,15 +51,15 @@ def test_every_row_of_training_and_measuring_is_told(tmp_path: Path) -> None:
     toy = shortcut(1, n=32)
     Toy.seen.clear()
     train = check(HardenOptions, options(1) | {"epochs": 1})
-    run = HardeningJob(toy.victim, toy.batch, toy.test[:6], train, evaluation(1)).run(tmp_path / "run", quiet)
+    run = run_hardening(toy.victim, Splits(toy.batch, toy.test[:6]), train, evaluation(1), tmp_path / "run", quiet)
     before, after = (run.measured[when].rows for when in ("before", "after"))
-    assert sum(Toy.seen) == run.rows == run.hardened.rows + before + after
-    parts = f"{run.hardened.rows:,} inputs were sent to the model to make samples, train and validate, "
-    parts += f"{before:,} to measure it before, {after:,} to measure it after: {run.rows:,} in all"
-    assert parts in str(run.hardened)
-    assert parts in (tmp_path / "run" / "before-after.html").read_text()
-    numbers = {each.name: each.value for each in hardening_page(tmp_path / "run").numbers}
-    assert numbers["inputs to make samples, train and validate"] == run.hardened.rows
+    assert sum(Toy.seen) == run.queries == run.rows + before + after
+    parts = f"{run.rows:,} inputs were sent to the model to make samples, train and validate, "
+    parts += f"{before:,} to measure it before, {after:,} to measure it after: {run.queries:,} in all"
+    assert parts in str(run)
+    assert parts in report_run(tmp_path / "run").read_text()
+    numbers = {each.name: each.value for each in Hardened.load(tmp_path / "run").view(0, tmp_path / "run").numbers}
+    assert numbers["inputs to make samples, train and validate"] == run.rows
     assert (numbers["inputs to measure before"], numbers["inputs to measure after"]) == (before, after)
 
 
@@ -61,7 +74,7 @@ def test_the_command_compares_the_methods_of_a_file(tmp_path: Path) -> None:
     result = rlab_command("harden", "--config", tmp_path / "harden.yaml", *words, "--out", tmp_path / "run")
     assert result.code == 0, result.err
     assert "fgsm@0.01" in result.out
-    assert {"comparison.csv", "comparison.json", "fgsm-0.01-0"} <= {path.name for path in (tmp_path / "run").iterdir()}
+    assert {"results.csv", "report.json", "fgsm-0.01-0"} <= {path.name for path in (tmp_path / "run").iterdir()}
 
 
 def test_what_is_refused_is_one_sentence_and_leaves_no_folder(tmp_path: Path) -> None:
@@ -79,12 +92,11 @@ def test_what_is_refused_is_one_sentence_and_leaves_no_folder(tmp_path: Path) ->
 
 
 def test_the_page_is_self_contained(tmp_path: Path) -> None:
-    result, measured = measured_toy(2)
-    text = write_before_after(tmp_path / "page.html", result, measured, samples=1).read_text()
+    result = measured_toy(2)
+    text = write_page(result.view(samples=1), tmp_path / "page.html").read_text()
     assert not re.search(r'(src|href)="(?!data:|#)', text)
-    before, after = measured["before"].attack, measured["after"].attack
-    assert before is not None
-    assert after is not None
+    assert result.attacks is not None
+    before, after = result.attacks["before"], result.attacks["after"]
     still = min(1, int(after.succeeded.sum()))  # remaining failures
     pairs = len(spread_samples(before, after, 1))
     assert text.count("data:image/png;base64,") == 4 * pairs + 2 * still  # original and change, twice
@@ -96,7 +108,10 @@ def test_the_page_is_self_contained(tmp_path: Path) -> None:
 
 
 def test_the_page_of_a_folder_lists_its_epochs(tmp_path: Path) -> None:
-    folder = hardened(shortcut(1, n=32), epochs=1).save(tmp_path)
-    log = json.loads((folder / "log.json").read_text())
-    assert log["history"][0]["loss"] is None  # the original was not trained
-    assert len(hardening_page(folder).sections[0].blocks[1].rows) == 2  # type: ignore[union-attr]
+    folder = hardened(shortcut(1, n=32), epochs=1).save(tmp_path / "saved")
+    stored = Hardened.load(folder)
+    assert math.isnan(stored.history[0].loss)  # the original was not trained
+    table = stored.view(folder=folder).sections[0].blocks[-1]
+    assert len(table.rows) == 2  # type: ignore[union-attr]
+    with pytest.raises(FolderError, match=r"hardened\.safetensors"):
+        _ = stored.model

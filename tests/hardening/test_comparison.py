@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import csv
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
 from rlab.core.goals import Untargeted
-from rlab.errors import DataError, InputError, OptionError
-from rlab.hardening.comparison import HardeningComparison, Splits, compare_hardening, parse_method
+from rlab.errors import DataError, FolderError, InputError, OptionError
+from rlab.hardening.comparison import HardeningComparison, compare_hardening, parse_method
 from rlab.hardening.options import HardenOptions
-from rlab.hardening.pages import COLUMNS
-from tests.hardening.toys import evaluation, options, shortcut
+from rlab.hardening.report import COLUMNS
+from rlab.hardening.run import Splits
+from tests.hardening.toys import Toy, evaluation, options, shortcut
 
 
 def comparison(folder: Path, attacked: int = 8, shift: float = 0.0) -> HardeningComparison:
@@ -36,17 +35,13 @@ def compared(tmp_path_factory: pytest.TempPathFactory) -> tuple[HardeningCompari
     folder = tmp_path_factory.mktemp("compared")
     with pytest.MonkeyPatch.context() as fewer:
         fewer.setattr("rlab.hardening.evaluation.LEVELS", 2)
-        result = comparison(folder)
-    result.save(folder)
-    return result, folder
+        return comparison(folder), folder
 
 
 @pytest.mark.slow
 def test_ours_is_farther_from_flipping_than_the_baselines(compared: tuple[HardeningComparison, Path]) -> None:
     result, _ = compared
-    assert result.methods["ours"]["clean"].shape == (2, 12)
-    assert result.methods["ours"]["agent_l2"].shape == (2, 8)
-    ours, unchanged, fgsm = (result.estimates(name) for name in ("ours", "unchanged", "fgsm"))
+    ours, unchanged, fgsm = (result.methods[name] for name in ("ours", "unchanged", "fgsm"))
     assert ours["agent_l2"].value > fgsm["agent_l2"].value
     assert ours["agent_l2"].value > unchanged["agent_l2"].value
     assert unchanged["l2_ratio"].value == 1.0
@@ -55,32 +50,25 @@ def test_ours_is_farther_from_flipping_than_the_baselines(compared: tuple[Harden
 
 def test_a_comparison_writes_a_table_and_files(compared: tuple[HardeningComparison, Path]) -> None:
     result, folder = compared
-    rows = list(csv.DictReader((folder / "comparison.csv").open()))
+    rows = list(csv.DictReader((folder / "results.csv").open()))
     assert {row["method"] for row in rows} == set(result.methods)
-    assert json.loads((folder / "comparison.json").read_text())["seeds"] == [0, 1]
+    stored = HardeningComparison.load(folder)
+    assert (stored.seeds, stored.methods) == (result.seeds, result.methods)
     assert (folder / "ours-0" / "hardened.safetensors").exists()
     table = result.table()
     assert [row[0] for row in table.rows] == list(result.methods)
     assert {len(row) for row in table.rows} == {1 + len(COLUMNS)}
 
 
-def test_a_resumed_comparison_measures_nothing_twice(
-    compared: tuple[HardeningComparison, Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_resumed_comparison_measures_nothing_twice(compared: tuple[HardeningComparison, Path]) -> None:
     result, folder = compared
 
-    class MeasuredAgain(Exception):
-        pass
-
-    def refuse(*values: Any, **options: Any) -> Any:
-        raise MeasuredAgain
-
-    monkeypatch.setattr("rlab.hardening.comparison.measure_robustness", refuse)
-    again = comparison(folder)
-    assert json.dumps(again.records()) == json.dumps(result.records())
-    with pytest.raises(MeasuredAgain):
+    Toy.seen.clear()
+    assert comparison(folder) == result
+    assert Toy.seen == []
+    with pytest.raises(FolderError):
         comparison(folder, attacked=7)
-    with pytest.raises(MeasuredAgain):
+    with pytest.raises(FolderError):
         comparison(folder, shift=0.01)  # another model
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -11,60 +12,63 @@ import pytest
 import torch
 
 from rlab.data.batch import UNBOUNDED, Batch
+from rlab.errors import FolderError
 from rlab.filters.palette import Palette
 from rlab.hardening.evaluation import (
-    RobustnessMeasurement,
     all_filters,
     corruption_curves,
     distort,
-    measure_before_after,
+    estimate_figures,
     measure_robustness,
 )
+from rlab.hardening.options import HardenOptions
+from rlab.hardening.report import Hardened
+from rlab.hardening.run import Splits, run_hardening
 from rlab.hardening.trainable import fitting_threads
+from rlab.progress import quiet
+from rlab.results.result import AttackResult
 from rlab.runs.options import make_attack
-from rlab.storage.files import write_tree
+from rlab.storage.config import check
 from rlab.victims.torch_module import TorchVictim
-from tests.hardening.toys import PALETTE, evaluation, measured_toy, shortcut
+from tests.hardening.toys import PALETTE, Toy, evaluation, measured_toy, options, shortcut
 from tests.helpers import PATCHES, RANKS, assert_same
 from tests.noise import write_noise
-from tests.results.plots.fixtures import CASES, make_result
 
 
 @pytest.mark.parametrize("rank", RANKS)
 def test_a_hardened_model_is_farther_from_flipping_on_the_same_samples(rank: int) -> None:
-    _, measured = measured_toy(rank)
-    before, after = measured["before"], measured["after"]
-    assert before.figures["clean"].mean() == 1
-    assert np.nanmedian(after.figures["agent_l2"]) > np.nanmedian(before.figures["agent_l2"])
-    assert before.attack is not None
-    assert before.figures["transfer"][before.attack.succeeded.numpy()].max() == 0
-    assert np.nanmean(after.figures["transfer"]) > 0.5
-    assert before.estimates(before)["l2_ratio"].value == 1 < after.estimates(before)["l2_ratio"].value
-    for measurement in measured.values():
-        assert set(measurement.figures) >= {"square", "pgd", "corruptions", "held_out", "agent", "agent_queries"}
-        assert measurement.curves["held_out"].shape == (5, 8)
+    measured = measured_toy(rank).measured
+    before, after = measured["before"].figures, measured["after"].figures
+    assert before["clean"].value == 1
+    assert after["agent_l2"].value > before["agent_l2"].value
+    assert before["transfer"].value == 0
+    assert after["transfer"].value > 0.5
+    assert before["l2_ratio"].value == 1 < after["l2_ratio"].value
+    for each in measured.values():
+        assert set(each.figures) >= {"square", "pgd", "corruptions", "held_out", "agent", "agent_queries"}
+        assert len(each.curves["held_out"]) == 5
 
 
-def test_measurements_are_reused_and_repeated_for_other_options(tmp_path: Path) -> None:
-    hardened, _ = measured_toy(1)
-    test = shortcut(1, n=8).test[:4]
-    first = measure_before_after(hardened, test, evaluation(1), tmp_path)
-    rows = hardened.original.rows.total() + hardened.victim.rows.total()
-    again = measure_before_after(hardened, test, evaluation(1), tmp_path)
-    assert hardened.original.rows.total() + hardened.victim.rows.total() == rows  # no query was repeated
-    for when, measurement in first.items():
-        read_back = again[when]
-        assert read_back.rows == measurement.rows > 0
-        for part in ("figures", "curves"):
-            kept = getattr(read_back, part)
-            assert list(kept) == list(getattr(measurement, part))
-            for name, values in getattr(measurement, part).items():
-                np.testing.assert_array_equal(values, kept[name])
-        assert measurement.attack is not None
-        assert read_back.attack is not None
-        assert_same(measurement.attack, read_back.attack)
-    measure_before_after(hardened, test, evaluation(1, budget=40), tmp_path)
-    assert hardened.original.rows.total() + hardened.victim.rows.total() > rows
+def test_measurements_are_reused_and_other_options_are_refused(tmp_path: Path) -> None:
+    toy = shortcut(1, n=8)
+    chosen = check(HardenOptions, options(1, epochs=1))
+
+    def run(**attack: Any) -> Hardened:
+        data = Splits(toy.batch, toy.test[:4], toy.test[4:])
+        return run_hardening(toy.victim, data, chosen, evaluation(1, **attack), tmp_path / "run", quiet)
+
+    first = run()
+    Toy.seen.clear()
+    again = run()
+    assert Toy.seen == []  # no query was repeated
+    stored = Hardened.load(tmp_path / "run")
+    assert first.measured == again.measured == stored.measured
+    assert first.history[1:] == stored.history[1:]
+    assert first.attacks is not None
+    for when in ("before", "after"):
+        assert_same(first.attacks[when], AttackResult.load(tmp_path / "run" / when))
+    with pytest.raises(FolderError):
+        run(budget=40)
 
 
 def test_a_limit_on_attacked_samples_is_spread_over_the_classes() -> None:
@@ -82,7 +86,6 @@ def test_a_limit_on_attacked_samples_is_spread_over_the_classes() -> None:
 def test_rows_of_a_measurement_are_counted() -> None:
     toy = shortcut(1, n=8)
     measurement = measure_robustness(toy.victim, toy.test[:6], evaluation(1))
-    assert measurement.attack is not None
     filters = len(all_filters(1, 2))
     fixed = 6 + 6 * 5 * filters + 6 + 6 + 6 * 2 + 6  # clean, corruptions, transfer, pgd: clean, steps, end
     assert measurement.rows == toy.victim.rows.total()
@@ -97,8 +100,8 @@ def test_a_distortion_of_the_whole_input_is_the_filter_itself() -> None:
 
 
 def test_figures_are_means_and_distances_are_medians() -> None:
-    figures = {"clean": np.array([1.0, 0.0, 1.0, 1.0]), "agent_l2": np.array([1.0, 2.0, np.inf, np.nan])}
-    estimates = RobustnessMeasurement(figures, {}, 0).estimates()
+    figures = {"clean": np.array([[1.0, 0.0, 1.0, 1.0]]), "agent_l2": np.array([[1.0, 2.0, np.inf, np.nan]])}
+    estimates = estimate_figures(figures)
     assert estimates["clean"].value == 0.75
     assert estimates["agent_l2"].value == 2.0
 
@@ -114,15 +117,6 @@ def test_small_models_use_one_thread(values: int, inside: int) -> None:
         assert torch.get_num_threads() == 3
     finally:
         torch.set_num_threads(before)
-
-
-def test_a_stored_measurement_does_not_depend_on_the_clock(tmp_path: Path) -> None:
-    """The names of its files are digests, so two runs would have other files."""
-    attack = make_result(next(iter(CASES.values())))
-    for name, seconds in (("quick", 0.1), ("slow", 9.0)):
-        measured = RobustnessMeasurement({}, {}, 0, replace(attack, seconds=torch.full_like(attack.seconds, seconds)))
-        write_tree(tmp_path / name, measured.tree())
-    assert (tmp_path / "quick").read_bytes() == (tmp_path / "slow").read_bytes()
 
 
 def test_filters_that_are_not_built_in_count_as_those_of_the_palette(tmp_path: Path) -> None:

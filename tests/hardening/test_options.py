@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import torch
 
-import rlab
 from rlab.data.batch import UNBOUNDED, Batch
 from rlab.errors import InputError
 from rlab.filters.base import snr_db
@@ -98,20 +97,3 @@ def test_recorded_noise_hardens_at_its_ratio_to_the_signal(tmp_path: Path) -> No
     _, bank = check(HardenOptions, values).space(batch, goal).draw(batch.x, 0)
     ratios = torch.stack([snr_db(batch.x, bank[:, entry]) for entry in (1, 2)])
     assert torch.allclose(ratios, torch.full((2, 3), 12.0, dtype=ratios.dtype), atol=0.1)
-
-
-@pytest.mark.parametrize(
-    ("gone", "instead"),
-    [
-        ({"batch_size": 32}, "use 'training_batch'"),
-        ({"rounds": 2}, "use 'epochs'"),
-        ({"mode": "rounds"}, "leave it out"),
-        ({"fresh": False}, "leave it out"),
-    ],
-)
-def test_what_is_gone_says_what_to_do_instead(gone: dict[str, Any], instead: str) -> None:
-    run = {"model": "m", "data": "d", "harden": gone}
-    with pytest.raises(InputError, match=f"the key 'harden.{next(iter(gone))}' .* was removed: .*{instead}"):
-        check(HardenRunOptions, run)
-    with pytest.raises(TypeError, match=f"no longer has the keyword '{next(iter(gone))}': .*{instead}"):
-        rlab.harden("demo:digits", "demo:digits", **gone)

@@ -141,7 +141,7 @@ def test_a_nan_loss_stops_with_the_last_good_weights(tmp_path: Path, epoch: int)
     assert result.best.number < epoch
     assert all(torch.isfinite(value).all() for value in result.model.state_dict().values())
     assert len(result.history) == epoch  # no further epoch started
-    assert same(load_file(result.save(tmp_path) / "hardened.safetensors"), result.model.state_dict())
+    assert same(load_file(tmp_path / "hardened.safetensors"), result.model.state_dict())
     assert hardened(toy, step=step, **chosen).stopped == result.stopped
 
 

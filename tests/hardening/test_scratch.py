@@ -12,7 +12,8 @@ from rlab.data.batch import Batch
 from rlab.errors import ModelError
 from rlab.hardening.batches import jittered
 from rlab.hardening.options import RECIPE, HardenOptions
-from rlab.hardening.run import Hardened, harden
+from rlab.hardening.report import Hardened
+from rlab.hardening.run import harden
 from rlab.hardening.trainable import draw_weights
 from rlab.progress import quiet
 from rlab.runs.understood import say_nothing

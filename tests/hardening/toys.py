@@ -10,9 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from rlab.data.batch import Batch
-from rlab.hardening.evaluation import RobustnessMeasurement, measure_before_after
-from rlab.hardening.options import EvaluationOptions
-from rlab.hardening.run import Hardened, harden
+from rlab.hardening.evaluation import RobustnessMeasurement, measure_robustness
+from rlab.hardening.options import EvaluationOptions, HardenOptions
+from rlab.hardening.report import Hardened
+from rlab.hardening.run import Splits, harden, run_hardening
 from rlab.progress import quiet
 from rlab.storage.config import check
 from rlab.victims.torch_module import TorchVictim
@@ -97,8 +98,14 @@ def hardened(toy: Shortcut, rank: int = 1, **values: Any) -> Hardened:
 
 
 @cache
-def measured_toy(rank: int) -> tuple[Hardened, dict[str, RobustnessMeasurement]]:
+def measured_toy(rank: int) -> Hardened:
     """A hardened model, measured before and after on eight samples; shared by read-only tests."""
-    toy = shortcut(rank, n=40)
-    after = hardened(toy, rank, training_batch=16, epochs=6)
-    return after, measure_before_after(after, toy.test[:8], evaluation(rank), None)
+    toy, chosen = shortcut(rank, n=40), check(HardenOptions, options(rank, training_batch=16, epochs=6))
+    return run_hardening(
+        toy.victim, Splits(toy.batch, toy.test[:8], toy.test[8:]), chosen, evaluation(rank), progress=quiet
+    )
+
+
+def measure(toy: Shortcut, test: Batch, chosen: EvaluationOptions) -> RobustnessMeasurement:
+    """The toy's model, measured on these samples."""
+    return measure_robustness(toy.victim, test, chosen)

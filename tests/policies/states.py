@@ -28,12 +28,12 @@ class Walk:
         self.env = AttackEnv(self._ask, Task(grid, entries, Untargeted(), budget))
         bank = torch.arange(entries + 1.0).view(1, -1, 1, *(1,) * grid.rank).repeat(n, 1, 1, *grid.size)
         y, rows = torch.zeros(n, dtype=torch.int64), torch.arange(n)
-        scores = self._ask(bank[:, 0], rows, "search")
+        scores = self._ask(bank[:, 0], "search", rows)
         self.state = self.env.start(y, rows, rows, bank, torch.ones(n), scores)
         self.memory: Any = policy.begin(self.state, self.env.task)
         self.proposals: list[Proposal[Rows]] = []
 
-    def _ask(self, x: Tensor, samples: Tensor, phase: str) -> Tensor:
+    def _ask(self, x: Tensor, phase: str, samples: Tensor) -> Tensor:
         margin = self.margin(x[:, 0])
         return torch.stack([margin, torch.zeros_like(margin)], 1)
 

@@ -34,7 +34,7 @@ class Links(HTMLParser):
             self.ids.add(str(held["id"]))
         self.pictures += tag == "img"
         self.unnamed += tag == "img" and not held.get("alt")
-        self.stages += held.get("class", "") == "viewer"
+        self.stages += "viewer" in (held.get("class") or "").split()
         self.charts += held.get("class", "") == "chart"
         if tag == "iframe" or (tag == "script" and held):
             self.external.append(tag)

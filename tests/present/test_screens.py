@@ -13,7 +13,6 @@ import torch
 from rlab.data.batch import UNBOUNDED, Batch
 from rlab.explanation.explanation import Explanation
 from rlab.explanation.viewers import maps_sections
-from rlab.hardening.pages import write_before_after
 from rlab.present.page import Page, write_page
 from rlab.results.page import attack_page
 from tests.command import rlab_command
@@ -114,7 +113,7 @@ def write(name: str, path: Path) -> None:
         shutil.copytree(runs / "run_digits", runs / "again")
         assert rlab_command("report", runs / "run_digits", runs / "again", "--out", path).code == 0
     elif name == HARDENED:
-        write_before_after(path, *measured_toy(2), samples=1)
+        write_page(measured_toy(2).view(samples=1), path)
     else:
         run = path.with_suffix("")
         assert rlab_command(*COMMANDS[name], "--out", run).code == 0

@@ -7,23 +7,22 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 import rlab
 from rlab.core.status import Status
 from rlab.diagnosis.report import read_diagnosis
-from rlab.folders.kinds import finished_kind
-from rlab.folders.reports import PageOptions
+from rlab.folders.kinds import PageOptions, finished_kind
 from rlab.present.page import render
+from rlab.stats import Estimate
 from tests.auditing.cases import quick
 from tests.benchmarking.cases import made_once
 from tests.helpers import exact_victim
 from tests.results.plots.fixtures import CASES, Recipe, make_result
 
 BATCH = rlab.load("demo:digits", limit=4)
-NOISE = rlab.filters.GaussianNoise(0.5)
-FIGURES = {name: np.linspace(0, 1, 8).reshape(2, 4) for name in ("clean", "agent", "agent_l2", "pgd")}
+NOISE = rlab.filters.Distortion("gaussian_noise", 0.5)
+FIGURES = {name: Estimate(0.5, 0.4, 0.6) for name in ("clean", "agent", "agent_l2", "pgd")}
 
 
 def victim() -> rlab.Victim:

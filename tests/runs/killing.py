@@ -218,7 +218,7 @@ def _harden(folder: Path) -> object:
     Toy.seen.clear()  # a new process counts from 0
     toy = shortcut(2, n=16)
     chosen = harden_options(2, epochs=2, adversary_budget=3, training_batch=16)
-    return harden(toy.victim, toy.batch, validation=toy.test, out=folder, progress=quiet, **chosen).save(folder)
+    return harden(toy.victim, toy.batch, validation=toy.test, out=folder, progress=quiet, **chosen)
 
 
 def _audit(folder: Path) -> object:

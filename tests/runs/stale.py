@@ -16,6 +16,7 @@ import torch
 
 import rlab
 from rlab.errors import FolderError, InputError
+from rlab.victims.account import Call
 from rlab.victims.base import Victim
 from tests.runs.changes import CHANGES, REPEATS, Change, Make, samples
 from tests.runs.user_module import HELPER, MODULE
@@ -24,13 +25,13 @@ from tests.runs.user_module import HELPER, MODULE
 @contextmanager
 def counted() -> Iterator[list[int]]:
     """Count the rows that reach any model inside the block."""
-    sent, count = [0], Victim._count
+    sent, count = [0], Call.count
 
-    def counting(self: Victim, rows: torch.Tensor, *given: Any, **further: Any) -> None:
-        sent[0] += len(rows) if further["phase"] != "surrogate" else 0
-        count(self, rows, *given, **further)
+    def counting(self: Call, rows: torch.Tensor, times: int = 1) -> None:
+        sent[0] += len(rows) if self.phase != "surrogate" else 0
+        count(self, rows, times)
 
-    with mock.patch.object(Victim, "_count", counting), warnings.catch_warnings(action="ignore"):
+    with mock.patch.object(Call, "count", counting), warnings.catch_warnings(action="ignore"):
         yield sent
 
 

@@ -7,12 +7,15 @@ import pickle
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator
+import warnings
+from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from threading import Thread
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import pytest
 from torch import Tensor
@@ -22,23 +25,25 @@ from rlab.data.source import Decoded
 from rlab.errors import InputError, Notice, OptionError
 from rlab.results.kept import Keep
 from rlab.results.result import AttackResult
-from rlab.runs.cluster import Actor, hand_out_on_ray, hand_out_to_actors, room
-from rlab.runs.messages import FAILED, Finished, Start
+from rlab.runs.cluster import room
+from rlab.runs.executor import Workers
 from rlab.runs.sharing import WorkerOptions
+from rlab.runs.worker import Remote, Start
 from rlab.storage.config import check
+from rlab.victims.options import ModelOptions
 from tests.command import rlab_command
 from tests.helpers import assert_same
-from tests.runs.test_pool import FakeRay, audible, worker
+from tests.runs.test_worker import FakeRay, worker
 from tests.runs.test_workers import Net as NotingNet
 from tests.runs.test_workers import attack, data, rows_queried
 
-__all__ = ["audible", "data"]  # fixtures
+__all__ = ["data"]  # a fixture
 HERE = "tests.runs.test_cluster"
 
 
 def test_another_version_of_rlab_is_refused() -> None:
-    kind, error = pickle.loads(Actor().start(pickle.dumps(("0.0.0", Start("worker", worker, (0, ""))))))
-    assert kind == FAILED
+    with mock.patch.object(sys, "stdout"), warnings.catch_warnings():
+        error = pickle.loads(Remote().begin(pickle.dumps(("0.0.0", Start("worker", worker, (0, ""))))))
     assert isinstance(error, InputError)
 
 
@@ -50,7 +55,8 @@ def test_the_number_of_workers_that_fit() -> None:
 
 
 def test_a_finished_run_does_not_connect() -> None:
-    assert list(hand_out_on_ray("ray://127.0.0.1:9", 1, 1, 0, Start, {})) == []  # type: ignore[arg-type]
+    crew = Workers(check(WorkerOptions, {"cluster": "ray://127.0.0.1:9"}), ModelOptions(name="demo:digits"), (0, 1), "")
+    assert list(crew.hand_out(worker)({})) == []
 
 
 @pytest.mark.parametrize("address", ["nonsense", "ray://", "ray://host", "ray://host:port", "http://host:1", ""])
@@ -85,13 +91,9 @@ def test_without_the_package_the_extra_is_named(data: Path, tmp_path: Path, monk
 def near(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two actors in this process instead of a cluster."""
 
-    def hand_out(
-        address: str, workers: int | None, cpus: int, gpus: int, start: Callable[[int, int], Start], *task: Any
-    ) -> Finished:
-        ray = FakeRay({3}.__contains__)
-        return hand_out_to_actors(ray, ray, [start(number, 2) for number in range(2)], *task)
-
-    monkeypatch.setattr("rlab.runs.executor.hand_out_on_ray", hand_out)
+    ray = FakeRay()
+    ray.cluster_resources = lambda: {"CPU": 2.0}  # type: ignore[attr-defined]
+    monkeypatch.setattr("rlab.runs.executor.joined", lambda address: nullcontext(ray))
 
 
 @pytest.mark.parametrize("keep", ["everything", pytest.param("flips", marks=pytest.mark.slow), "assignments"])
@@ -166,7 +168,7 @@ def remove_node(nodes: Any, pause: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("workers", "lost"), [(1, ""), (2, ""), (2, "DEATH"), (2, "PAUSE")])
-def test_a_cluster_gives_the_same_bits_whatever_is_lost(
+def test_a_cluster_gives_the_same_bits_and_goes_on_whatever_is_lost(
     workers: int, lost: str, two_nodes: Any, data: Path, tmp_path: Path
 ) -> None:
     import ray
@@ -181,6 +183,9 @@ def test_a_cluster_gives_the_same_bits_whatever_is_lost(
         if lost == "PAUSE":
             Thread(target=remove_node, args=(two_nodes, tmp_path / "lost"), daemon=True).start()
         shown = attack(data, tmp_path / "many", "--cluster", "auto", "--workers", workers, name=f"{HERE}:Net")
+        if lost:
+            assert "was lost at chunk-" in shown.err
+            shown = attack(data, tmp_path / "many", "--cluster", "auto", "--workers", workers, name=f"{HERE}:Net")
         assert shown.code == 0, shown.err
         assert ray.is_initialized()  # an existing connection stays open
     finally:

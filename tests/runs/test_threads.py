@@ -21,7 +21,7 @@ from rlab.runs.chunk_work import FinishedRows
 from rlab.runs.options import AttackOptions
 from rlab.storage.config import check
 from rlab.storage.ledger import read_versions
-from rlab.victims.base import PHASES
+from rlab.victims.account import PHASES
 from tests.helpers import PALETTE, assert_same, labelled_by, linear_surrogate, make_batch
 
 TIMED = 8  # queries of each timed sample: four rounds with both numbers
@@ -52,10 +52,10 @@ class Seeing(rlab.TorchVictim):  # type: ignore[misc]  # notes what a final clas
         super().__init__(linear_surrogate(192).model, outputs="logits")
         self.used: set[int] = set()
 
-    def __call__(self, x: Tensor, phase: str = "search", charge: Any = None) -> Tensor:  # type: ignore[misc]
+    def __call__(self, x: Tensor, phase: str = "search", *given: Any, **further: Any) -> Tensor:  # type: ignore[misc]
         if phase != "timing":
             self.used.add(torch.get_num_threads())
-        return super().__call__(x, phase, charge)
+        return super().__call__(x, phase, *given, **further)
 
 
 def case(**options: Any) -> tuple[Seeing, Batch, AttackOptions]:

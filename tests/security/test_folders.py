@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlab.benchmarking.folder import MANIFEST, METADATA, rows_digest
+from rlab.benchmarking.manifest import MANIFEST, METADATA, rows_digest
 from rlab.storage import files
 from tests.benchmarking.cases import made_once
 from tests.command import Said, rlab_command

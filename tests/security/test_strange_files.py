@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from rlab.benchmarking.folder import MANIFEST
+from rlab.benchmarking.manifest import MANIFEST
 from rlab.data.load import load
 from rlab.errors import InputError
 from rlab.guard import time_limit

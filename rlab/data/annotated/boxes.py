@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
 
 import torch
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 
 from rlab.data.annotated.coco import coco_files, find_json, read_coco
 from rlab.data.annotated.pictures import Annotations, Box, Picture, Thing
@@ -16,13 +15,12 @@ from rlab.data.annotated.voc import find_xml, read_voc
 from rlab.data.annotated.yolo import is_yolo, read_yolo
 from rlab.data.fields import DataFields, Objects, Resizing, Size
 from rlab.data.fitting import place
-from rlab.data.images import picture_source
+from rlab.data.images import look, picture_source
 from rlab.data.labels import encode
-from rlab.data.source import Loss, Source, broken, first_loss, reads
+from rlab.data.source import Loss, Source, Unreadable, first_loss, readable, reads
 from rlab.errors import DataError
 from rlab.predictions.boxes import TargetBoxes
 
-T = TypeVar("T")
 VISIBLE = 0.5  # an object of which the crop leaves a smaller share is left out
 ORIENTATION, SWAPPED = 274, (5, 6, 7, 8)  # an EXIF tag, and its values for which height and width are exchanged
 
@@ -40,8 +38,9 @@ def boxes(source: DataFields) -> Source:
     if not shots:
         raise DataError(f"no image of {source.path!r} has an object that can be used{first_loss(losses)}")
     every = [",".join(sorted({each.label for each in shot.things})) for shot in shots]
-    placed = [_placed(shots[i], source.size, source.resize or "crop", losses) for i in source.take.rows(every)]
-    kept = [shot for shot in placed if shot is not None]
+    wanted = {shots[i].name: shots[i] for i in source.take.rows(every)}
+    placed, further = readable(lambda shot: _placed(shot, source.size, source.resize or "crop"), wanted)
+    kept, losses = list(placed.values()), losses + further
     if not kept:
         raise DataError(f"no object of {source.path!r} can be used{first_loss(losses)}")
     if source.size is None and len(sizes := sorted({shot.size for shot in kept if shot.size})) > 1:
@@ -97,13 +96,12 @@ def _samples(picture: Picture, objects: Objects, losses: list[Loss]) -> Iterator
         yield from (replace(picture, things=(each,), name=f"{picture.name}#{number}") for number, each in chosen)
 
 
-def _placed(shot: Picture, size: Size | None, resizing: Resizing, losses: list[Loss]) -> Picture | None:
-    """The sample with its boxes in pixels of the resized image; None, and a loss, if none of them can be used."""
-    actual, declared = header(shot.file), shot.size
-    if isinstance(actual, str) or declared not in (None, actual):
+def _placed(shot: Picture, size: Size | None, resizing: Resizing) -> Picture:
+    """The sample with its boxes in pixels of the resized image."""
+    actual = upright_size(shot.file)
+    if shot.size not in (None, actual):
         sizes = "has {} x {} pixels, but its annotations say {} x {}"
-        losses.append((shot.name, actual if isinstance(actual, str) else sizes.format(*actual, *declared or ())))
-        return None
+        raise Unreadable(sizes.format(*actual, *shot.size or ()))
     (height, width), put, things = actual, place(actual, size, resizing), []
     for each in shot.things:
         x1, y1, x2, y2 = each.box
@@ -112,8 +110,7 @@ def _placed(shot: Picture, size: Size | None, resizing: Resizing, losses: list[L
         if box is not None:
             things.append(Thing(each.label, box))
     if not things:
-        losses.append((shot.name, "lies outside the image, or outside its crop"))
-        return None
+        raise Unreadable("lies outside the image, or outside its crop")
     return replace(shot, things=tuple(things), size=put.size)
 
 
@@ -125,24 +122,11 @@ def _visible(box: Box, size: tuple[int, int]) -> Box | None:
     return (x1, y1, x2, y2) if inside >= VISIBLE * (box[2] - box[0]) * (box[3] - box[1]) else None
 
 
-def header(file: Path) -> tuple[int, int] | str:
-    """Height and width of an upright image, or the reason why its header cannot be read."""
+def upright_size(file: Path) -> tuple[int, int]:
+    """Height and width of an upright image, from its header."""
 
     def size(image: Image.Image) -> tuple[int, int]:
         turned = image.getexif().get(ORIENTATION) in SWAPPED
         return (image.width, image.height) if turned else (image.height, image.width)
 
     return look(file, size)
-
-
-def look(file: Path, at: Callable[[Image.Image], T]) -> T | str:
-    """What `at` finds in an image, or the reason why the file cannot be read."""
-    try:
-        with Image.open(file) as image:
-            return at(image)
-    except UnidentifiedImageError:
-        return "is not an image"
-    except DataError:
-        raise
-    except Exception as error:
-        return broken(error)

@@ -12,15 +12,15 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from rlab.data.annotated.boxes import header, look
+from rlab.data.annotated.boxes import upright_size
 from rlab.data.annotated.pictures import with_stem
 from rlab.data.annotated.voc import CLASSES, listed_in
 from rlab.data.fields import DataFields, check_room
 from rlab.data.files import files_below
 from rlab.data.fitting import place
-from rlab.data.images import IMAGES, picture_source
+from rlab.data.images import IMAGES, look, picture_source
 from rlab.data.labels import class_names
-from rlab.data.source import Source, reads
+from rlab.data.source import Source, Unreadable, readable, reads
 from rlab.errors import DataError
 from rlab.predictions.maps import IGNORED, encode_map
 
@@ -50,9 +50,8 @@ def maps(source: DataFields) -> Source:
         raise DataError(f"{source.path!r} has no folder of masks: expected one of {usual}, or pass masks")
     wanted = None if source.split is None else set(listed_in(source.location, "Segmentation", source.split))
     names = [name for name in files_below(folder, IMAGES, "images") if wanted is None or Path(name).stem in wanted]
-    read = {names[at]: _read(source, folder, masks, names[at]) for at in source.take.any_rows(len(names))}
-    found = {name: values for name, values in read.items() if isinstance(values, Tensor)}
-    losses = tuple((name, why) for name, why in read.items() if isinstance(why, str))
+    chosen = {names[at]: names[at] for at in source.take.any_rows(len(names))}
+    found, losses = readable(lambda name: _read(source, folder, masks, name), chosen)
     if not found:
         first = f", first {losses[0][0]!r}, which {losses[0][1]}" if losses else ""
         raise DataError(f"none of {len(losses)} images in {str(folder)!r} has a usable mask{first}")
@@ -64,7 +63,9 @@ def maps(source: DataFields) -> Source:
     if classes and (top := int(y.max())) >= len(classes):
         raise DataError(f"the masks hold the class {top}, but there are {len(classes)} classes: correct classes")
     files = tuple(folder / name for name in found)
-    return replace(picture_source(source, tuple(found), y, classes, files, "map"), left_out=losses, numbered=False)
+    return replace(
+        picture_source(source, tuple(found), y, classes, files, "map"), left_out=tuple(losses), numbered=False
+    )
 
 
 def _usual(source: DataFields, masks: Path, y: Tensor) -> tuple[str, ...]:
@@ -80,18 +81,18 @@ def _place(folder: Path, named: str | None, usual: Sequence[str]) -> Path | None
     return next((folder / name for name in usual if (folder / name).is_dir()), None)
 
 
-def _read(source: DataFields, images: Path, masks: Path, name: str) -> Tensor | str:
-    """The class of each pixel of the resized image (h, w) int64, or the reason why there is none."""
+def _read(source: DataFields, images: Path, masks: Path, name: str) -> Tensor:
+    """The class of each pixel of the resized image (h, w) int64."""
     file = with_stem(masks, Path(name).with_suffix("").as_posix())
     if file is None:
-        return "has no mask"
-    size, mask = header(images / name), read_mask(file)
-    if isinstance(size, str):
-        return size
-    if isinstance(mask, str):
-        return f"has a mask that {mask}"
+        raise Unreadable("has no mask")
+    size = upright_size(images / name)
+    try:
+        mask = read_mask(file)
+    except Unreadable as why:
+        raise Unreadable(f"has a mask that {why}") from why
     if mask.shape != size:
-        return f"has {size[0]} x {size[1]} pixels, but its mask has {mask.shape[0]} x {mask.shape[1]}"
+        raise Unreadable(f"has {size[0]} x {size[1]} pixels, but its mask has {mask.shape[0]} x {mask.shape[1]}")
     if source.trimap:
         known = np.select([mask == value for value in TRIMAP], list(TRIMAP.values()), IGNORED)
     else:
@@ -101,12 +102,12 @@ def _read(source: DataFields, images: Path, masks: Path, name: str) -> Tensor | 
     return torch.from_numpy(np.asarray(moved).astype(np.int64))
 
 
-def read_mask(file: Path) -> NDArray[np.int64] | str:
-    """The values of a mask (h, w), or the reason why it cannot be read."""
+def read_mask(file: Path) -> NDArray[np.int64]:
+    """The values of a mask (h, w)."""
 
-    def values(image: Image.Image) -> NDArray[np.int64] | str:
+    def values(image: Image.Image) -> NDArray[np.int64]:
         if image.mode not in ("1", "L", "P", "I", "I;16"):
-            return f"has colours ({image.mode}): save class numbers, grey or with a palette"
+            raise Unreadable(f"has colours ({image.mode}): save class numbers, grey or with a palette")
         check_room(2, (image.height, image.width))
         return np.asarray(image).astype(np.int64)
 

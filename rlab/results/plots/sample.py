@@ -20,7 +20,7 @@ from rlab.predictions.kinds import Prediction
 from rlab.present.style import AFTER, BEFORE, TITLE_SIZE, flow, hatch, hue, plain, swatch, tidy
 from rlab.present.viewer import Answer
 from rlab.results.change import entry_shares, that_count, weigh
-from rlab.results.data import AttackedSample, ResultData
+from rlab.results.data import ResultData, SampleData
 from rlab.results.predicted import answer_words, class_words, figures, name_of
 from rlab.results.sentences import sample_sentence
 
@@ -30,14 +30,14 @@ FAINT = 0.1  # of full strength, for patches that hardly changed
 OTHERS = "#999999"  # entries that hardly count
 
 
-class Sample(AttackedSample):
+class Sample(SampleData):
     """A sample to draw, with its inputs as arrays."""
 
     @classmethod
     def of(cls, result: ResultData, index: int) -> Sample:
         if not 0 <= index < len(result):
             raise OptionError(f"expected the index of a sample in 0..{len(result) - 1}, got {index}")
-        return cls(**vars(result[index]))
+        return cls(**vars(result.sample(index)))
 
     @cached_property
     def _arrays(self) -> tuple[Array, Array]:

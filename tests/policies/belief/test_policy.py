@@ -25,7 +25,7 @@ from rlab.results.result import AttackResult, Status
 from rlab.runs.attack import run_attack
 from rlab.verbs import attack
 from rlab.victims import CallableVictim
-from rlab.victims.base import PHASES
+from rlab.victims.account import PHASES
 from rlab.victims.torch_module import TorchVictim
 from tests.helpers import CHANNELS, PATCHES, RANKS, SIZES, labelled_by, make_batch
 from tests.policies.belief.planted import PALETTE, LinearNet, LinearVictim, make_case, told_policy

@@ -13,7 +13,7 @@ from rlab.core.grid import PatchGrid
 from rlab.data.batch import UNBOUNDED
 from rlab.results.kept import HeldInputs
 from rlab.results.result import AttackResult, Setting, Status
-from rlab.victims.base import PHASES
+from rlab.victims.account import PHASES
 
 PALETTE = ("gaussian_noise@0.1", "gaussian_noise@0.1#2", "gaussian_blur@0.5", "dead@1", "illuminate+@0.2")
 CYCLE = (Status.SUCCEEDED,) * 6 + (Status.SPENT, Status.SKIPPED)

@@ -7,20 +7,22 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+import warnings
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import pytest
 
 from rlab.errors import InputError, MissingExtra, OptionError, VictimError
 from rlab.runs import cluster
-from rlab.runs.cluster import Actor, hand_out_to_actors
-from rlab.runs.messages import Start, Work
-from rlab.runs.pool import hand_out
+from rlab.runs.cluster import RayCrew
+from rlab.runs.local import LocalCrew
+from rlab.runs.worker import Crew, Remote, Start, Work, hand_out
 
 FAILURES: dict[str, Exception] = {
     "input": InputError("expected something else"),
@@ -58,11 +60,6 @@ class LostActor(Exception):
     """Stands for the package's RayError."""
 
 
-@dataclass(eq=False)
-class Reference:
-    give: Callable[[], bytes] | None
-
-
 class FakeRay:
     """Stands for the package `ray`, in this process; `lose(call)` says which calls, counted from 0, end their actor."""
 
@@ -71,44 +68,36 @@ class FakeRay:
     def __init__(self, lose: Callable[[int], bool] = lambda call: False) -> None:
         self.lose, self.calls, self.made, self.killed = lose, 0, 0, 0
 
-    def remote(self) -> Any:
+    def remote(self, *kind: Any) -> Any:
+        if kind:
+            return SimpleNamespace(options=lambda **_: self)
         self.made += 1
-        actor = Actor()
-        calls = {name: SimpleNamespace(remote=partial(self._call, getattr(actor, name))) for name in ("start", "do")}
+        actor = Remote()
+        calls = {name: SimpleNamespace(remote=partial(self._call, getattr(actor, name))) for name in ("begin", "do")}
         return SimpleNamespace(**calls)
 
-    def _call(self, method: Callable[[bytes], bytes], message: bytes) -> Reference:
+    def _call(self, method: Callable[[bytes], bytes], message: bytes) -> Any:
         self.calls += 1
-        return Reference(None if self.lose(self.calls - 1) else partial(method, message))
-
-    def wait(self, references: list[Any], num_returns: int, timeout: float) -> tuple[list[Any], list[Any]]:
-        return references[:1], references[1:]
-
-    def get(self, reference: Reference) -> bytes:
-        if reference.give is None:
-            raise LostActor("the node is gone")
-        return reference.give()
+        future: Future[bytes] = Future()
+        if self.lose(self.calls - 1):
+            future.set_exception(LostActor("the node is gone"))
+        else:
+            with mock.patch.object(sys, "stdout"), warnings.catch_warnings():
+                future.set_result(method(message))
+        return SimpleNamespace(future=lambda: future)
 
     def kill(self, actor: Any) -> None:
         self.killed += 1
 
 
-@pytest.fixture(autouse=True)
-def audible(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keep the warnings and the output of this process, in which the actors run."""
-    monkeypatch.setattr(cluster, "be_quiet", lambda: None)
-
-
-def run(
-    folder: Path,
-    tasks: list[str],
-    workers: int = 2,
-    ray: FakeRay | None = None,
-) -> dict[str, Any]:
+def run(folder: Path, tasks: list[str], workers: int = 2, ray: FakeRay | None = None) -> dict[str, Any]:
     """Hand out tasks to processes, or to the actors of `ray`."""
     starts = [Start(f"worker {number}", worker, (number, str(folder))) for number in range(workers)]
-    made = {f"task {at}": partial(str, task) for at, task in enumerate(tasks)}
-    return dict(hand_out(starts, made) if ray is None else hand_out_to_actors(ray, ray, starts, made))
+    return dict(hand_out(crew(ray), starts, ((f"task {at}", task) for at, task in enumerate(tasks))))
+
+
+def crew(ray: FakeRay | None) -> Crew:
+    return LocalCrew() if ray is None else RayCrew(ray, 1, 0)
 
 
 @pytest.fixture(params=["processes", "actors"])
@@ -132,12 +121,12 @@ def test_an_error_in_a_worker_is_raised_here(kind: str, ray: FakeRay | None, tmp
 
 
 def test_a_stop_ends_all_workers(ray: FakeRay | None, tmp_path: Path) -> None:
-    def stop() -> str:
+    def tasks() -> Iterator[tuple[str, str]]:
+        yield "first", "square 1"
         raise KeyboardInterrupt
 
-    starts, tasks = [Start("worker", worker, (0, str(tmp_path)))], {"first": lambda: "square 1", "second": stop}
     with pytest.raises(KeyboardInterrupt):
-        list(hand_out(starts, tasks) if ray is None else hand_out_to_actors(ray, ray, starts, tasks))
+        list(hand_out(crew(ray), [Start("worker", worker, (0, str(tmp_path)))], tasks()))
     assert ray is None or ray.killed == ray.made == 1
 
 
@@ -148,12 +137,10 @@ def test_a_worker_that_cannot_start(ray: FakeRay | None, tmp_path: Path, monkeyp
     assert not (tmp_path / "written").exists()
 
 
-def test_a_process_that_dies_twice_at_a_task_ends_the_run(tmp_path: Path) -> None:
+def test_a_process_that_dies_ends_the_run(tmp_path: Path) -> None:
+    with pytest.raises(VictimError, match=r"worker 0 was lost at task 7 .*SIGKILL.*Run the same command again"):
+        run(tmp_path, [*SQUARES, "die once"], 1)
     assert run(tmp_path, [*SQUARES, "die once"]) == DONE | {"task 7": "die once"}
-    assert (tmp_path / "died").exists()
-    assert (tmp_path / "written").read_text().count("die once") == 1
-    with pytest.raises(VictimError, match="worker 0 was ended by SIGKILL at task 0"):
-        run(tmp_path, ["die"], 1)
 
 
 def test_processes_ignore_an_interrupt(tmp_path: Path) -> None:
@@ -161,49 +148,42 @@ def test_processes_ignore_an_interrupt(tmp_path: Path) -> None:
 
 
 def test_objects_that_cannot_be_pickled_are_refused() -> None:
-    starts = [Start("worker", worker, (0, lambda: None))]
     with pytest.raises(OptionError):
-        list(hand_out(starts, {"task": lambda: "square 1"}))
-
-
-@pytest.mark.parametrize("lost", [{0}, {1, 2}, {0, 3, 5}, {4, 7, 9}])
-def test_a_lost_actor_is_replaced_and_its_task_runs_again(lost: set[int], tmp_path: Path) -> None:
-    ray = FakeRay(lost.__contains__)
-    assert run(tmp_path, SQUARES, ray=ray) == DONE
-    assert ray.made == ray.killed == 2 + len(lost)
-    assert sorted((tmp_path / "written").read_text().splitlines()) == SQUARES
+        list(hand_out(LocalCrew(), [Start("worker", worker, (0, lambda: None))], iter([("task", "square 1")])))
+    with pytest.raises(OptionError):
+        list(hand_out(LocalCrew(), [Start("worker", worker, (0, ""))], iter([("task", lambda: None)])))
 
 
 @pytest.mark.parametrize(
-    ("lose", "sentence"),
+    ("lost", "sentence"),
     [
-        (lambda call: call % 2 == 1, "worker 0 was lost at task 0 for the 4th time: the node is gone"),
-        (lambda call: True, "worker 0 was lost before it was ready for the 4th time"),
+        (0, "worker 0 was lost before it was ready"),
+        (5, r"worker \d was lost at task \d \(the node is gone\)"),
     ],
-)  # calls alternate between starts and tasks
-def test_an_actor_that_is_lost_again_and_again(lose: Callable[[int], bool], sentence: str, tmp_path: Path) -> None:
+)
+def test_an_actor_that_is_lost_ends_the_run(lost: int, sentence: str, tmp_path: Path) -> None:
+    ray = FakeRay(lost.__eq__)
     with pytest.raises(VictimError, match=sentence):
-        run(tmp_path, SQUARES, 1, ray=FakeRay(lose))
-    assert not (tmp_path / "written").exists()
+        run(tmp_path, SQUARES, ray=ray)
+    assert ray.killed == ray.made == 2
 
 
 def test_a_cluster_that_starts_no_worker_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster, "FIRST_WORKER_SECONDS", -1.0)
+    monkeypatch.setattr(cluster, "FIRST_WORKER_SECONDS", 0.01)
     ray = FakeRay()
-    monkeypatch.setattr(ray, "wait", lambda references, **_: ([], references))
-    with pytest.raises(InputError):
+    monkeypatch.setattr(ray, "_call", lambda method, message: SimpleNamespace(future=Future))
+    with pytest.raises(InputError, match="started none of 2 workers"):
         run(tmp_path, SQUARES, ray=ray)
     assert ray.killed == 2
 
 
 ORPHANS = """
-import os, sys
-from functools import partial
-from rlab.runs.messages import Start
-from rlab.runs.pool import hand_out
-from tests.runs.test_pool import querying
+import sys
+from rlab.runs.local import LocalCrew
+from rlab.runs.worker import Start, hand_out
+from tests.runs.test_worker import querying
 starts = [Start(f"worker {n}", querying, (sys.argv[1],)) for n in range(2)]
-list(hand_out(starts, {str(n): partial(str, n) for n in range(4)}))
+list(hand_out(LocalCrew(), starts, iter([(str(n), str(n)) for n in range(4)])))
 """
 
 
