@@ -147,7 +147,7 @@ def explain(requirement: Requirement, results: StageResults, own: str) -> Verdic
     method = requirement.method or next(iter(results.explain.judged))
     judged = results.explain.judged[method]
     note = "" if requirement.method else method
-    return Verdict.of(requirement, judged.mean(requirement.metric), len(judged.explanation), note)
+    return Verdict.of(requirement, judged.mean(requirement.metric), len(judged), note)
 
 
 def benchmark(requirement: Requirement, results: StageResults, own: str) -> Verdict:

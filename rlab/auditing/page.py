@@ -14,6 +14,7 @@ from rlab.auditing.results import StageResults
 from rlab.auditing.stages import read_audit
 from rlab.benchmarking.requirements import UNDECIDED
 from rlab.diagnosis.report import Diagnosis, findings_table
+from rlab.explanation import MethodComparison
 from rlab.present.page import Banner, Block, Code, Facts, Folded, Page, Section, Text
 from rlab.present.table import Cell, Table, Tone, markdown
 from rlab.redact import redact
@@ -42,7 +43,7 @@ def audit_page(folder: Path, record: Mapping[str, Any], results: StageResults) -
         *(attack_sections(results.attack) if results.attack is not None else []),
         *([Section("Detection", _detection(results))] if results.detect is not None else []),
         *([Section("Corruptions", results.corrupt.blocks())] if results.corrupt is not None else []),
-        *([results.explain.section()] if results.explain is not None else []),
+        *([Section("Explanations", _explanations(results.explain))] if results.explain is not None else []),
         *([_benchmark(results)] if results.benchmark else []),
         *(results.harden.sections(folder=folder / "harden") if results.harden is not None else []),
         Section("Cost", _cost(results)),
@@ -52,6 +53,10 @@ def audit_page(folder: Path, record: Mapping[str, Any], results: StageResults) -
     lead = f"{name}, {data['samples']} {data['kind']} samples{told}"
     numbers = key_numbers(results.attack) if results.attack is not None else ()
     return Page(record["title"] or f"Audit of {name}", sections, verdict_of(requirements), lead, numbers)
+
+
+def _explanations(found: MethodComparison) -> list[Block]:
+    return [block for section in found.sections() for block in section.blocks]
 
 
 def verdict_of(requirements: Sequence[Mapping[str, Any]]) -> Banner:

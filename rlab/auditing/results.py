@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 from xml.etree import ElementTree
 
-import torch
+from pydantic import TypeAdapter
 from torch import Tensor
 
 import rlab
@@ -20,7 +20,6 @@ from rlab.benchmarking import Benchmark, BenchmarkReport
 from rlab.benchmarking.requirements import Verdict
 from rlab.benchmarking.whole import versions
 from rlab.corruptions.report import CorruptionReport
-from rlab.data.batch import Batch
 from rlab.diagnosis.report import Diagnosis
 from rlab.explanation import MethodComparison
 from rlab.hardening.report import Hardened
@@ -86,14 +85,6 @@ def explained_rows(result: AttackResult, samples: int) -> list[int]:
     return rows
 
 
-def explained_inputs(result: AttackResult, samples: int) -> Batch:
-    chosen, s = result.where(torch.tensor(explained_rows(result, samples), dtype=torch.int64)), result.setting
-    return Batch(
-        chosen.original, chosen.labels, chosen.ids, bounds=s.bounds, classes=s.classes, unit=s.unit, rate=s.rate,
-        r_peaks=chosen.r_peaks, leads=s.leads, target=s.target,
-    )  # fmt: skip
-
-
 def clean_correct(result: AttackResult) -> Tensor:
     """(n,) whether the model is right about the original."""
     if result.setting.target != "classes":
@@ -142,7 +133,7 @@ def _requirement(verdict: Verdict) -> dict[str, Any]:
 def figures(results: StageResults) -> dict[str, Any]:
     plain: dict[str, Any] = {}
     if results.doctor is not None:
-        plain["doctor"] = results.doctor.plain()
+        plain["doctor"] = TypeAdapter(Diagnosis).dump_python(results.doctor, mode="json")
     if (attack := results.attack) is not None:
         plain["attack"] = {
             **attack.summary(), "clean_accuracy": float(clean_correct(attack).double().mean()),

@@ -22,7 +22,7 @@ from rlab.auditing.page import PAGE, VERDICT, audit_page, verdict_text
 from rlab.auditing.results import StageRecord, StageResults, write_audit
 from rlab.auditing.stages import STAGES, fingerprints, judge, read_results
 from rlab.benchmarking.requirements import Verdict
-from rlab.diagnosis.report import Severity, read_diagnosis
+from rlab.diagnosis.report import Diagnosis, Severity
 from rlab.errors import FolderError
 from rlab.present.page import Page, write_page
 from rlab.present.result import PathLike, Result
@@ -96,7 +96,7 @@ def run_audit(
         finished, left_out = _run_stages(audit, resume, marks, tell)
         declared = yaml.safe_dump(options.plain(), sort_keys=False, allow_unicode=True)
         write_text(audit.folder / DECLARED, declared)
-        results = read_results(audit.folder, finished, left_out, options.explain.samples if options.explain else 0)
+        results = read_results(audit.folder, finished, left_out)
         verdicts = tuple(judge(requirement, results, options.own) for requirement in options.requirements)
         record = write_audit(audit, options, results, verdicts, marks | {"model": model.mark()})
         page = audit_page(audit.folder, record, results)
@@ -154,6 +154,6 @@ def _stopped(audit: LoadedAudit, finished: Mapping[str, StageRecord]) -> str:
     """Why the remaining stages are skipped, or ''."""
     if "doctor" not in finished or audit.options.doctor is None or not audit.options.doctor.stop:
         return ""
-    findings = read_diagnosis(audit.folder / "doctor").findings
+    findings = Diagnosis.load(audit.folder / "doctor").findings
     wrong = [finding.name for finding in findings if finding.level is Severity.ERROR]
     return f"the doctor found errors ({', '.join(wrong)})" if wrong else ""

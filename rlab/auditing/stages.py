@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,8 @@ from rlab.auditing import measure
 from rlab.auditing.config import DETECTION, VERIFIED
 from rlab.auditing.detection import Detection, detect
 from rlab.auditing.load import Bars, LoadedAudit
-from rlab.auditing.needed import attack_files, benchmark_files, explain_files
-from rlab.auditing.results import AUDIT, GRADED, Rows, StageRecord, StageResults, explained_inputs, explained_rows
+from rlab.auditing.needed import attack_files, benchmark_files
+from rlab.auditing.results import AUDIT, GRADED, Rows, StageRecord, StageResults, explained_rows
 from rlab.benchmarking import (
     Benchmark,
     BenchmarkReport,
@@ -31,10 +31,8 @@ from rlab.benchmarking.requirements import Requirement, Verdict
 from rlab.benchmarking.whole import NothingFlipped
 from rlab.corruptions.report import CorruptionReport
 from rlab.diagnosis import examine
-from rlab.diagnosis.report import DOCTOR, read_diagnosis
-from rlab.explanation import MethodJudge, parse_methods
-from rlab.explanation.files import read_inputs, save_comparison
-from rlab.explanation.page import read_comparison
+from rlab.diagnosis.report import Diagnosis
+from rlab.explanation import MethodComparison, MethodJudge, parse_methods
 from rlab.hardening.options import EvaluationOptions
 from rlab.hardening.report import Hardened
 from rlab.hardening.run import Splits, run_hardening
@@ -68,7 +66,7 @@ def run_doctor(audit: LoadedAudit) -> StageRecord:
     assert stage is not None
     palette = audit.options.build(audit.batch).palette
     diagnosis = examine(audit.victim, audit.batch, palette, samples=stage.samples, seed=audit.options.seed)
-    write_json(audit.folder / "doctor" / DOCTOR, diagnosis.plain())
+    diagnosis.save(audit.folder / "doctor")
     return StageRecord(Rows(model=diagnosis.queries))
 
 
@@ -101,10 +99,10 @@ def run_explain(audit: LoadedAudit) -> StageRecord:
     if not rows:
         return StageRecord(note="the model classifies no sample correctly, so there is nothing to explain")
     progress = audit.progress("explain", len(stage.methods))
-    compare = MethodJudge(stage.steps, stage.checks, rule=stage.rule, tell=lambda name, scored: progress([name]))
+    compare = MethodJudge(stage.steps, stage.checks, rule=stage.rule, tell=lambda explanation: progress([explanation]))
     methods = parse_methods(stage.methods, audit.options.attack_options())
     comparison = compare(audit.victim, audit.batch[rows], methods, seed=audit.options.seed)
-    save_comparison(comparison, audit.folder / "explain", f"Where {audit.options.own} looks", len(rows))
+    comparison.save(audit.folder / "explain", len(rows))
     return StageRecord(Rows(model=audit.victim.rows.total() - before, copies=comparison.copy_rows))
 
 
@@ -177,7 +175,7 @@ def asked_benchmark(audit: LoadedAudit) -> list[Any]:
 
 STAGES = {
     "doctor": Stage(
-        run_doctor, measure.doctor, files=lambda folder: (DOCTOR,), read=read_diagnosis,
+        run_doctor, measure.doctor, files=lambda folder: (REPORT,), read=Diagnosis.load,
         asked=lambda a: [a.options.plain()["doctor"], list(map(str, a.options.palette or ())), a.options.seed],
     ),
     "attack": Stage(
@@ -194,7 +192,8 @@ STAGES = {
     ),
     "explain": Stage(
         run_explain, measure.explain,
-        lambda audit: [audit.options.plain()["explain"], asked_attack(audit)], explain_files, unit="methods",
+        lambda audit: [audit.options.plain()["explain"], asked_attack(audit)], lambda folder: (REPORT,),
+        MethodComparison.load, unit="methods",
     ),
     "benchmark": Stage(run_benchmark_stage, measure.benchmark, asked_benchmark, benchmark_files),
     "harden": Stage(
@@ -242,19 +241,13 @@ def judge(requirement: Requirement, results: StageResults, own: str) -> Verdict:
     return STAGES[stage].judge(requirement, results, own)
 
 
-def read_results(
-    folder: Path, finished: Mapping[str, StageRecord], left_out: Mapping[str, str], explained: int
-) -> StageResults:
-    """Read the results of the finished stages; `explained` is the number of explained samples."""
+def read_results(folder: Path, finished: Mapping[str, StageRecord], left_out: Mapping[str, str]) -> StageResults:
+    """Read the results of the finished stages."""
     stored = {stage: folder / stage for stage, record in finished.items() if not record.note}
     parts: dict[str, Any] = {}
     for stage, path in stored.items():
         if (read := STAGES[stage].read) is not None:
             parts[stage] = read(path)
-    if "explain" in stored:
-        shown, batch = read_inputs(stored["explain"]), explained_inputs(parts["attack"], explained)
-        masks = None if shown is None or len(shown) != len(batch) else shown.masks  # attacks do not keep them
-        parts["explain"] = read_comparison(stored["explain"], replace(batch, masks=masks))
     if "benchmark" in stored:
         graded = sorted((stored["benchmark"] / GRADED).glob("*"))
         parts["benchmark"] = Benchmark.load(graded[0] if graded else stored["benchmark"])
@@ -268,7 +261,6 @@ def read_audit(folder: Path) -> tuple[dict[str, Any], StageResults]:
 
     def read(record: dict[str, Any]) -> tuple[dict[str, Any], StageResults]:
         finished = TypeAdapter(dict[str, StageRecord]).validate_python(record["stages"])
-        explained = (record["config"].get("explain") or {}).get("samples", 0)
-        return record, read_results(folder, finished, record["left_out"], explained)
+        return record, read_results(folder, finished, record["left_out"])
 
     return read_result(folder / AUDIT, read)

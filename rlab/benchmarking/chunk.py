@@ -24,8 +24,8 @@ from rlab.core.distances import NAMES, measure
 from rlab.core.env import State
 from rlab.data.batch import Batch
 from rlab.results.result import AttackResult, Status
-from rlab.storage.ledger import PARTS
 from rlab.storage.names import file_name
+from rlab.storage.run_file import PARTS
 from rlab.victims.account import PHASES
 from rlab.victims.base import Victim
 from rlab.victims.meter import QueryMeter

@@ -31,8 +31,8 @@ from rlab.errors import DataError, OptionError
 from rlab.filters.palette import bounded
 from rlab.storage.digest import digest
 from rlab.storage.files import write_atomically
-from rlab.storage.ledger import PARTS
 from rlab.storage.outside import regular
+from rlab.storage.run_file import PARTS
 
 
 class Joined(Format):

@@ -30,7 +30,7 @@ from rlab.core.attack import Attack
 from rlab.core.checks import need_classes
 from rlab.core.trace import tally_of
 from rlab.data.batch import Batch
-from rlab.errors import DataError, OptionError, give_notice
+from rlab.errors import DataError, OptionError
 from rlab.filters import check_palette
 from rlab.filters.palette import refuse_pixels
 from rlab.progress import Progress, quiet
@@ -44,9 +44,9 @@ from rlab.storage import files as stored_files
 from rlab.storage.config import check_keywords, write_config
 from rlab.storage.contents import Contents
 from rlab.storage.digest import digest
-from rlab.storage.ledger import PARTS, check_files
 from rlab.storage.names import file_name
 from rlab.storage.resume import Resume, open_run
+from rlab.storage.run_file import PARTS, check_files
 from rlab.victims.base import Victim
 
 
@@ -143,8 +143,6 @@ class _Making:
         """
         folder, form, attack, options = self.resume.folder, self.format, self.attack, self.options
         changed = self._changed(rows)
-        if again := self.resume.interrupted:
-            give_notice(f"{again} chunks were interrupted, so their queries were paid twice")
         if isinstance(form, Joined):
             rows = join_levels(folder, rows, form)
         else:

@@ -16,9 +16,9 @@ from rlab.benchmarking.single import FormatName, Shape
 from rlab.errors import FolderError
 from rlab.storage import files
 from rlab.storage.digest import digest
-from rlab.storage.ledger import why_unreadable
 from rlab.storage.names import refuse_strange
 from rlab.storage.outside import short
+from rlab.storage.run_file import why_unreadable
 from rlab.storage.stored import read_stored
 
 MANIFEST, METADATA, CARD = "manifest.json", "metadata.parquet", "README.md"

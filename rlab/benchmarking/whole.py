@@ -19,7 +19,7 @@ from rlab.errors import FolderError, OptionError
 from rlab.runs.fingerprint import agent_fingerprint
 from rlab.storage import files
 from rlab.storage.digest import digest
-from rlab.storage.ledger import AGAIN, PARTS
+from rlab.storage.run_file import AGAIN, PARTS
 
 LABELS = "labels.csv"
 

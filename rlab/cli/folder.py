@@ -24,9 +24,9 @@ from rlab.runs.inputs import relabelled
 from rlab.runs.options import AttackOptions, RunOptions
 from rlab.runs.sharing import WorkerOptions
 from rlab.runs.understood import Understood
-from rlab.storage.ledger import LEDGER
 from rlab.storage.lock import hold, is_read_only
 from rlab.storage.outside import is_text, short
+from rlab.storage.run_file import RUN
 from rlab.victims.base import Victim
 from rlab.victims.bill import per_query
 from rlab.victims.options import ModelOptions
@@ -147,7 +147,7 @@ def _stopped(folder: Path, named: bool, saved: str) -> str:
     """What is saved and the command to resume; for nested folders, those of the innermost."""
     if saved.startswith("stopped"):
         return saved
-    if not (folder / LEDGER).exists():
+    if not (folder / RUN).exists():
         return "stopped before anything was saved"
     words = shlex.join(["rlab", *sys.argv[1:], *([] if named else ["--out", str(folder)])])
     return f"stopped; {saved or f'finished work is saved in {folder}'}; resume with: {words}"

@@ -12,8 +12,8 @@ from rlab.cli.speak import ROWS, out, summary, tell_page
 from rlab.errors import OptionError
 from rlab.folders.kinds import finished_kind
 from rlab.present.table import plain, typed
-from rlab.storage.ledger import read_versions
 from rlab.storage.lock import hold
+from rlab.storage.steps import read_versions
 
 DATA_HELP = "Data of the attack, to rebuild inputs that it did not keep"
 

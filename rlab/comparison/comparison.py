@@ -33,9 +33,9 @@ from rlab.results.tables import QUERIES
 from rlab.runs.fingerprint import data_fingerprint, named_in
 from rlab.storage.contents import Contents
 from rlab.storage.files import SAMPLES, SETTING, read_rows, write_csv, write_rows
-from rlab.storage.ledger import why_unreadable
 from rlab.storage.names import CURVES as CURVES
 from rlab.storage.resume import Resume, open_run
+from rlab.storage.run_file import why_unreadable
 from rlab.victims.base import Victim
 
 RULES = (

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from rlab.errors import FolderError
 from rlab.present.report import REPORT, read_verb
-from rlab.storage.ledger import LEDGER, stored_command
 from rlab.storage.names import ARRAYS, CURVES, SAMPLES, refuse_strange
+from rlab.storage.run_file import RUN, stored_command
 
 if TYPE_CHECKING:  # `rlab serve` lists runs without importing torch, so reports are named here and imported on use
     from matplotlib.figure import Figure
@@ -83,14 +83,13 @@ VERBS = (
     Verb("corrupt", report="rlab.corruptions.report:CorruptionReport"),
     Verb("benchmark run", report="rlab.benchmarking.report:BenchmarkReport"),
     Verb("benchmark verify", report="rlab.benchmarking.verify:Verification"),
-    Verb("doctor", ("doctor.json",), page="rlab.diagnosis.report:diagnosis_page"),
-    Verb("explain", ("scores.csv",), page="rlab.explanation.page:explanation_page"),
-    Verb("explain", ("*.npz", "pictures"), page="rlab.explanation.page:maps_page"),
+    Verb("doctor", report="rlab.diagnosis.report:Diagnosis"),
+    Verb("explain", report="rlab.explanation.explanation:MethodComparison"),
 )  # fmt: skip
 
 
 def kind_of(folder: Path) -> Verb | None:
-    """The kind by the ledger's command, or by the files of a finished run if the folder has no readable ledger."""
+    """The kind by the command in `run.json`, or by the files of a finished run if the folder has no readable one."""
     command = stored_command(folder) or read_verb(folder)
     kinds = [kind for kind in VERBS if kind.command == command]
     finished = next((kind for kind in kinds or VERBS if kind.is_finished(folder)), None)
@@ -105,7 +104,7 @@ def finished_kind(folder: Path) -> Verb:
     kind = kind_of(folder)
     if kind is not None and kind.is_finished(folder):
         return kind
-    if (folder / LEDGER).exists():
+    if (folder / RUN).exists():
         raise FolderError(f"{folder} is not finished: run its command again to resume it")
     commands = ", ".join(dict.fromkeys(kind.command for kind in VERBS))
     raise FolderError(f"{folder} holds no run of rlab: expected a folder of {commands}")

@@ -16,8 +16,8 @@ from rlab.present.report import Metric, Report, plain_value
 from rlab.present.table import Cell, Cells, Table
 from rlab.stats import Estimate
 from rlab.storage.config import read_config
-from rlab.storage.ledger import reading
 from rlab.storage.names import CONFIG
+from rlab.storage.run_file import reading
 
 MARK = "Bold: the intervals do not overlap, so the runs differ by more than chance."
 Item = TypeVar("Item")

@@ -17,9 +17,9 @@ from rlab.present.page import Page, write_page
 from rlab.results.plots.save import save_vector
 from rlab.storage.config import check, read_config
 from rlab.storage.files import refuse_existing
-from rlab.storage.ledger import reading
 from rlab.storage.lock import hold, is_read_only
 from rlab.storage.names import CONFIG
+from rlab.storage.run_file import reading
 
 PAGE = "report.html"
 MOST_FIGURES = 24

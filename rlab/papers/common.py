@@ -33,7 +33,7 @@ from rlab.training.trainer import LOG, Figures, MetricLogger, Tell, TrainingOpti
 
 AGENT, PICTURE = "agent.safetensors", "learning.svg"
 SHIPPED = {"two_agents": "video"}  # agents that beat random changes on a model they have not seen
-_STATE = "state"  # the step of the ledger that holds where the training stands
+_STATE = "state"  # the step that holds where the training stands
 _CURVES = ("success", "median_queries", "median_l2", "reward", "loss")  # in the picture, where the log has them
 _COLOUR = "#3b6fb6"
 Network = TypeVar("Network", bound=nn.Module)

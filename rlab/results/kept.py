@@ -28,8 +28,9 @@ from rlab.storage.config import read_config
 from rlab.storage.digest import digest
 from rlab.storage.files import opened_arrays
 from rlab.storage.index import ORIGINAL, PERTURBED, Index
-from rlab.storage.ledger import check_shard, reading
 from rlab.storage.names import CONFIG, inside
+from rlab.storage.run_file import reading
+from rlab.storage.steps import check_shard
 
 Keep = Literal["everything", "flips", "assignments"]
 Pair = tuple[Tensor, Tensor]  # original and perturbed, (n, c, *size) each
@@ -153,7 +154,7 @@ def palette_of(folder: Path, data: Samples, names: tuple[str, ...]) -> Palette:
 
 @dataclass(frozen=True)
 class StoredInputs(Inputs):
-    """Inputs in a run folder, in one file or in shards; each is checked against the ledger when first opened."""
+    """Inputs in a run folder, in one file or in shards; each is checked against its digest when first opened."""
 
     folder: Path
     index: Index

@@ -35,8 +35,8 @@ from rlab.results.sentences import run_sentence, sample_sentence
 from rlab.results.stages import read_stages
 from rlab.storage import files
 from rlab.storage.index import read_index
-from rlab.storage.ledger import check_files, reading, why_unreadable
 from rlab.storage.names import CONFIG
+from rlab.storage.run_file import check_files, reading, why_unreadable
 from rlab.storage.tables import StoredTable, redact_table
 
 if TYPE_CHECKING:

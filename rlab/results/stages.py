@@ -10,7 +10,8 @@ from pathlib import Path
 from rlab.learning import ENOUGH
 from rlab.results.data import ResultData
 from rlab.stats import median_of
-from rlab.storage.ledger import read_steps, reading
+from rlab.storage.run_file import reading
+from rlab.storage.steps import read_steps
 
 STAGES = "stage"  # how the keys of stages begin
 FOLDER = "stages"
@@ -33,7 +34,7 @@ class StageFacts:
 
 
 def stage_key(number: int) -> str:
-    """The key of a stage in the ledger."""
+    """The key of the step that makes a stage."""
     return f"{STAGES}-{number}"
 
 

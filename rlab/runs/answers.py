@@ -18,8 +18,9 @@ from rlab.learning.answers import Answers, source_names
 from rlab.results.kept import palette_of, rendered
 from rlab.results.result import AttackResult
 from rlab.storage import files
-from rlab.storage.ledger import PARTS, check_shard, reading
 from rlab.storage.names import refuse_strange
+from rlab.storage.run_file import PARTS, reading
+from rlab.storage.steps import check_shard
 from rlab.victims.answers import to_scores
 
 

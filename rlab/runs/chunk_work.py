@@ -33,8 +33,9 @@ from rlab.storage import files
 from rlab.storage.digest import digest
 from rlab.storage.index import ASSIGNMENT, KEPT, PERTURBED, Index, read_index
 from rlab.storage.journal import Journal, journal_path
-from rlab.storage.ledger import PARTS
-from rlab.storage.resume import Resume, part_path
+from rlab.storage.resume import Resume
+from rlab.storage.run_file import PARTS
+from rlab.storage.steps import part_path
 from rlab.victims.base import Outputs, Victim
 
 
@@ -237,7 +238,7 @@ def _verified(attack: Attack, outcome: SearchOutcome, arrays: Mapping[str, Tenso
     return to_table(AttackResult.of(attack.verify(outcome, stored), stored), None if keep == "everything" else marks)
 
 
-# Finished chunks: their rows in the ledger, and the files that join them.
+# Finished chunks: their rows, and the files that join them.
 
 
 def chunk_tables(resume: Resume) -> Iterator[pa.Table]:

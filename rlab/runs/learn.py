@@ -40,8 +40,8 @@ from rlab.runs.understood import Understood, show
 from rlab.storage.config import check, check_keywords, takes, write_config
 from rlab.storage.contents import Contents
 from rlab.storage.digest import digest
-from rlab.storage.ledger import check_files
 from rlab.storage.resume import Resume, open_run
+from rlab.storage.run_file import check_files
 from rlab.victims.account import PHASES
 from rlab.victims.base import Victim
 from rlab.victims.meter import QueryMeter

@@ -34,8 +34,8 @@ from rlab.results.stages import StageFacts, stage_file, stage_key
 from rlab.runs.answers import heard_answers, read_heard
 from rlab.runs.options import AttackOptions
 from rlab.storage.config import write_config
-from rlab.storage.ledger import PARTS, check_digest, file_digest
 from rlab.storage.resume import Resume
+from rlab.storage.run_file import PARTS, check_digest, file_digest
 from rlab.victims.base import Victim
 
 BOUNDARIES = (256, 1024, 4096)  # samples after which students are distilled again, if the user names none

@@ -23,7 +23,7 @@ from rlab.errors import give_notice
 from rlab.runs.executor import Executor
 from rlab.runs.options import AttackOptions
 from rlab.runs.stages import StageStore
-from rlab.storage.ledger import THREADS
+from rlab.storage.steps import THREADS
 from rlab.victims.base import Victim
 from rlab.victims.meter import QueryMeter
 from rlab.victims.torch_module import TorchVictim

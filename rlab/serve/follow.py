@@ -1,21 +1,20 @@
-"""Follow a running attack: its progress is read from its ledger and sent as server-sent events."""
+"""Follow a running attack: its progress is read from its finished parts and sent as server-sent events."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import math
-import sqlite3
 import statistics
 from collections.abc import AsyncIterator, Callable
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from rlab.core.status import Status
 from rlab.errors import InputError
-from rlab.storage.ledger import LEDGER, THREADS, connect, from_stored
+from rlab.storage.steps import THREADS, read_step, step_paths
 
 LEAST, EVERY, BEAT = 5, 0.5, 15.0  # distances shown; seconds between reads; seconds between keep-alive comments
 _CHUNK = "chunk-"  # prefix of the keys of an attack's steps
@@ -32,7 +31,7 @@ class Follower:
     queries: int = 0
 
     def look(self) -> dict[str, Any]:
-        with suppress(InputError, OSError, ValueError, TypeError, LookupError, AttributeError, sqlite3.Error):
+        with suppress(InputError, OSError, ValueError, TypeError, LookupError, AttributeError):
             self._read()  # missing or being written: the next look reads it
         return {
             "steps": len(self.seen - {THREADS}),
@@ -44,15 +43,11 @@ class Follower:
         }
 
     def _read(self) -> None:
-        if not (self.folder / LEDGER).is_file():
-            return
-        with closing(connect(self.folder)) as db:
-            keys = [str(key) for (key,) in db.execute("select key from steps where finished = 1 order by key")]
-            for key in (key for key in keys if key not in self.seen):
+        for key, path in step_paths(self.folder).items():
+            if key not in self.seen:
                 self.seen.add(key)
                 if key.startswith(_CHUNK):
-                    ((text,),) = db.execute("select value from steps where key = ?", (key,)).fetchall()
-                    self._count(from_stored(text))
+                    self._count(read_step(path).value)
 
     def _count(self, rows: Any) -> None:
         """Count the rows of a table or of a list of records."""

@@ -16,9 +16,9 @@ from typing import Any, Literal
 
 from rlab.errors import InputError
 from rlab.folders.kinds import kind_of
-from rlab.storage.ledger import LEDGER, PARTS, stored_command
 from rlab.storage.lock import LOCK, MOST_SIGNED
 from rlab.storage.names import SAMPLES, inside
+from rlab.storage.run_file import PARTS, RUN, stored_command
 from rlab.storage.stored import read_stored
 
 State = Literal["finished", "running", "stopped"]
@@ -76,7 +76,7 @@ def read_entry(root: Path, folder: Path) -> RunEntry | None:
     except OSError:
         return None  # it may not be read, or is gone
     names = {name for name, _ in inner}
-    told = [".", *sorted(name for name, is_folder in inner if is_folder), *({LEDGER} & names)]
+    told = [".", *sorted(name for name, is_folder in inner if is_folder), *({RUN} & names)]
     stamp = tuple((name, status.st_mtime_ns, status.st_size) for name in told if (status := _status(folder / name)))
     return _read_entry(root, folder, stamp, LOCK in names and is_running(folder))
 
@@ -93,7 +93,7 @@ def _read_entry(root: Path, folder: Path, stamp: Stamp, running: bool) -> RunEnt
     kind = kind_of(folder)
     if kind is not None:
         command = kind.command
-    elif (folder / LEDGER).is_file():
+    elif (folder / RUN).is_file():
         stored = stored_command(folder)
         if stored:
             return None  # a folder that holds runs but is of no kind itself
@@ -129,7 +129,7 @@ def is_running(folder: Path) -> bool:
     if not isinstance(pid, int) or pid < 1 or not isinstance(host, str):
         return False
     if host != platform.node():
-        changes = (status.st_mtime for name in (LOCK, LEDGER, PARTS) if (status := _status(folder / name)))
+        changes = (status.st_mtime for name in (LOCK, RUN, PARTS) if (status := _status(folder / name)))
         return time.time() - max(changes, default=0.0) < SILENT
     try:
         with suppress(PermissionError):  # a process of another user

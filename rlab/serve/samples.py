@@ -22,8 +22,8 @@ from rlab.errors import FolderError, InputError, OptionError
 from rlab.results.tones import STATUS_TONES
 from rlab.storage.config import Options
 from rlab.storage.index import read_index
-from rlab.storage.ledger import reading
 from rlab.storage.names import ARRAYS, SAMPLES, SETTING, inside
+from rlab.storage.run_file import reading
 from rlab.storage.stored import stored
 
 if TYPE_CHECKING:

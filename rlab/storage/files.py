@@ -7,12 +7,11 @@ import io
 import json
 import math
 import os
-import secrets
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -28,37 +27,15 @@ from rlab.storage.names import ARRAYS as ARRAYS
 from rlab.storage.names import SAMPLES as SAMPLES
 from rlab.storage.names import SETTING as SETTING
 from rlab.storage.stored import open_stored, read_stored, stored
+from rlab.storage.stored import replacing as replacing
+from rlab.storage.stored import write_atomically as write_atomically
 
 T = TypeVar("T")
 
 _TENSOR = "__tensor__"
+_PLAIN = {str, int, float, bool, type(None)}
 HEARD = ("heard_sample", "heard_assignment", "heard_scores")  # answers to proposals, if a run learned from them
 _RUN_BY_SPREADSHEETS = ("=", "+", "-", "@", "\t", "\r", "\n")
-
-
-@contextmanager
-def replacing(path: Path) -> Iterator[IO[bytes]]:
-    """Yield a new file that replaces `path` once it is completely written; on an error `path` does not change.
-
-    Its temporary name is unpredictable and must be new; a link at `path` is replaced, not followed.
-    """
-    beside = path.with_name(f"{path.name}.{secrets.token_hex(8)}.part")
-    file = os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666), "wb")
-    try:
-        with file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(path)
-    except BaseException:
-        beside.unlink(missing_ok=True)
-        raise
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """Write the whole file or, on an error, leave the old one unchanged."""
-    with replacing(path) as file:
-        file.write(content)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -168,10 +145,23 @@ def read_arrays(path: Path, *names: str) -> tuple[dict[str, Tensor], str]:
 
 def write_tree(path: Path, tree: Any) -> None:
     """Write nested dictionaries and lists of plain values and tensors as one safetensors file."""
-    arrays: dict[str, Tensor] = {}
-    plain = _without_tensors(tree, arrays)
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_arrays(path, arrays or {"": torch.zeros(0)}, json.dumps(redact(plain)))
+    write_atomically(path, tree_to_bytes(tree))
+
+
+def tree_to_bytes(tree: Any) -> bytes:
+    arrays: dict[str, Tensor] = {}
+    plain = json.dumps(redact(_without_tensors(tree, arrays)))
+    return to_bytes(arrays or {"": torch.zeros(0)}, metadata={SETTING: plain})
+
+
+def has_tensors(value: Any) -> bool:
+    """Whether JSON cannot hold the value."""
+    if type(value) in _PLAIN or (type(value) is list and set(map(type, value)) <= _PLAIN):
+        return False  # the common case
+    if isinstance(value, Mapping):
+        return any(has_tensors(inner) for inner in value.values() if type(inner) not in _PLAIN)
+    return isinstance(value, Tensor) or (isinstance(value, list | tuple) and any(map(has_tensors, value)))
 
 
 def read_tree(path: Path) -> Any:

@@ -29,7 +29,7 @@ def readable(path: Path) -> Iterator[None]:
         if isinstance(error, InputError):
             raise
         raise FolderError(
-            f"cannot read {path} ({error}): if rlab wrote it, delete it and run the same command again"
+            f"cannot read {path} ({' '.join(str(error).split())}): if rlab wrote it, delete it and run the same command again"
         ) from error
 
 

@@ -16,14 +16,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from urllib.parse import quote
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from rlab.errors import FolderError
-from rlab.storage.ledger import PARTS
+from rlab.storage.names import key_name
+from rlab.storage.run_file import PARTS
 from rlab.storage.stored import open_stored
 
 _SUM = struct.Struct("<I")  # the checksum of what follows
@@ -46,7 +46,7 @@ class Arrived:
 
 def journal_path(folder: Path, key: str) -> Path:
     """The journal of a chunk that is not finished."""
-    return folder / PARTS / f"{quote(key, safe='')}.journal"
+    return folder / PARTS / f"{key_name(key)}.journal"
 
 
 class Journal:

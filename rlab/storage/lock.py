@@ -1,12 +1,11 @@
 """One process at a time works in a folder; its `run.lock` names it.
 
-The operating system holds the lock (flock, also over NFS) and releases it when the process ends, even by kill -9. Leaving the
-folder removes the file, and the next process takes over a file that a killed one left behind. An unused folder is removed too.
+The operating system holds the lock (`filelock`, also over NFS) and releases it when the process ends, even by kill -9. Leaving
+the folder removes the file, and the next process takes over a file that a killed one left behind. An unused folder is removed too.
 """
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import platform
@@ -17,9 +16,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock, Timeout
+
 from rlab.errors import FolderError
-from rlab.storage.ledger import LEDGER
-from rlab.storage.stored import check_regular, read_stored, stored
+from rlab.storage.run_file import RUN
+from rlab.storage.stored import read_stored, stored
 
 LOCK = "run.lock"
 MOST_SIGNED = 4096  # bytes of it
@@ -27,9 +28,9 @@ Waiting = Callable[[str], None]  # called with the owner's description before th
 _thread = threading.local()  # .held: see `held_locks`
 
 
-def held_locks() -> dict[Path, int]:
-    """Return this thread's locks as file descriptors by folder; a thread may open a folder that it holds again."""
-    held: dict[Path, int] = _thread.__dict__.setdefault("held", {})
+def held_locks() -> dict[Path, FileLock]:
+    """Return this thread's locks by folder; a thread may open a folder that it holds again."""
+    held: dict[Path, FileLock] = _thread.__dict__.setdefault("held", {})
     return held
 
 
@@ -46,7 +47,7 @@ def hold(
     where = folder.resolve()
     if where in held and not new:
         if fingerprint:
-            _sign(held[where], command, fingerprint)
+            _sign(where, command, fingerprint)
         yield
         return
     created = [path for path in (where, *where.parents) if not path.exists()]
@@ -59,7 +60,7 @@ def hold(
         return
     try:
         held[where] = _acquire(where, folder, wait)
-        _sign(held[where], command, fingerprint)
+        _sign(where, command, fingerprint)
         yield
     finally:
         if where in held:
@@ -68,7 +69,7 @@ def hold(
             with suppress(OSError):  # it is no longer empty
                 path.rmdir()
         if where in held:  # last: a process that waits may use the folder from here on
-            os.close(held.pop(where))
+            held.pop(where).release()
 
 
 def _remove(path: Path) -> None:
@@ -82,44 +83,39 @@ def _remove(path: Path) -> None:
 
 def is_read_only(folder: Path) -> bool:
     """Whether the folder holds a run and nothing can be written there."""
-    return (folder / LEDGER).is_file() and not os.access(folder, os.W_OK)
+    return (folder / RUN).is_file() and not os.access(folder, os.W_OK)
 
 
-def _acquire(where: Path, folder: Path, wait: Waiting | None) -> int:
-    """Lock the file and return its descriptor; start over if file or folder was removed in the meantime."""
+def _acquire(where: Path, folder: Path, wait: Waiting | None) -> FileLock:
+    """Lock the file; start over if the folder is removed in the meantime."""
     while True:
         where.mkdir(parents=True, exist_ok=True)
+        with suppress(FileNotFoundError):
+            stored(where / LOCK)  # raises a sentence if it is no regular file
+        lock = FileLock(where / LOCK)
         try:
-            file = os.open(where / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+            lock.acquire(timeout=0)
+        except Timeout:
+            who = owner(where)
+            if wait is None:
+                instead = "wait for it with --wait, or name another folder with --out"
+                raise FolderError(f"{folder} is in use by {who}: {instead}") from None
+            wait(who)
+            with suppress(FileNotFoundError):
+                lock.acquire()
         except FileNotFoundError:
             continue
-        except OSError:
-            stored(where / LOCK)  # raises a sentence if it is no regular file
-            raise
-        try:
-            check_regular(file, where / LOCK)
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                who = owner(where)
-                if wait is None:
-                    instead = "wait for it with --wait, or name another folder with --out"
-                    raise FolderError(f"{folder} is in use by {who}: {instead}") from None
-                wait(who)
-                fcntl.flock(file, fcntl.LOCK_EX)
-            with suppress(FileNotFoundError):
-                if os.path.samestat(os.fstat(file), os.stat(where / LOCK)):
-                    return file
-        except BaseException:
-            os.close(file)
-            raise
-        os.close(file)
+        if lock.is_locked and (where / LOCK).exists():  # else the process that left the folder has removed the file
+            return lock
+        lock.release()
 
 
-def _sign(file: int, command: str, fingerprint: str) -> None:
+def _sign(where: Path, command: str, fingerprint: str) -> None:
     who = {"command": command, "pid": os.getpid(), "host": platform.node(), "fingerprint": fingerprint}
-    os.ftruncate(file, 0)
-    os.pwrite(file, json.dumps(who | {"since": f"{datetime.now():%Y-%m-%d %H:%M:%S}"}).encode(), 0)
+    text = json.dumps(who | {"since": f"{datetime.now():%Y-%m-%d %H:%M:%S}"})
+    with open(where / LOCK, "r+", encoding="utf-8") as file:  # it was a regular file when this process locked it
+        file.truncate(0)
+        file.write(text)
 
 
 def owner(folder: Path) -> str:

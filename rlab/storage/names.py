@@ -9,6 +9,7 @@ import stat
 from collections.abc import Collection
 from numbers import Integral
 from pathlib import Path, PurePosixPath
+from urllib.parse import quote
 
 from rlab.errors import FolderError
 
@@ -16,7 +17,7 @@ SAMPLES, ARRAYS, CONFIG, CURVES = "samples.parquet", "arrays.safetensors", "conf
 TIMES = "times.parquet"  # the seconds of each sample, apart, so that equal runs write equal tables
 PICTURES = "pictures"  # folder
 SETTING = "setting"  # a key of metadata
-_LONGEST = 64
+_LONGEST, _LONGEST_KEY = 64, 140
 _RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)  # reserved on some systems
 
 
@@ -40,6 +41,14 @@ def file_name(text: str, taken: Collection[str] = ()) -> str:
         count += 1
         name = f"{base}-{count}"
     return name
+
+
+def key_name(key: str) -> str:
+    """The file name of a step; `unquote` gives the key again, or its beginning if the name was cut and ends in a digest."""
+    name = quote(key, safe="")
+    return (
+        name if len(name) <= _LONGEST_KEY else f"{name[:_LONGEST_KEY]}~{hashlib.sha256(key.encode()).hexdigest()[:16]}"
+    )
 
 
 def inside(folder: Path, name: object) -> Path:

@@ -7,20 +7,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
-
 from rlab import __version__
 from rlab.errors import FolderError
 from rlab.redact import redact
-from rlab.storage import ledger
 from rlab.storage.contents import Contents, left_out_of
+from rlab.storage.run_file import RunFile
 
 HINT = "name another folder with --out"
-_PLAIN = {str, int, float, bool, type(None)}
 
 
 class Question:
-    """Plain `values`, as the ledger stores them, with a mark in place of each of the contents."""
+    """Plain `values`, as `run.json` stores them, with a mark in place of each of the contents."""
 
     def __init__(self, question: Mapping[str, Any]) -> None:
         self.contents = {key: value for key, value in question.items() if isinstance(value, Contents)}
@@ -33,9 +30,9 @@ class Question:
             self.values[key] = before[key]
         return sorted(key for key in {*before, *self.values} if before.get(key) != self.values.get(key))
 
-    def refuse_other(self, folder: Path, begun: ledger.Question) -> None:
+    def refuse_other(self, folder: Path, begun: RunFile) -> None:
         """Refuse a folder that was begun by another version, command or configuration."""
-        before, version = begun.values, begun.versions["rlab"]
+        before, version = begun.configuration, begun.versions["rlab"]
         if version.split(".")[:2] != __version__.split(".")[:2]:
             both = f"was begun by rlab {version}, but this is {__version__}"
             raise FolderError(f"{folder} {both}: continue it with that version, or {HINT}")
@@ -59,12 +56,3 @@ class Question:
         for key, contents in self.contents.items():
             if not contents.lost(left_out_of(self.values[key])):
                 self.values[key] = contents.settled(self.values[key])
-
-
-def has_tensors(value: Any) -> bool:
-    """Whether a step's value needs a file."""
-    if type(value) in _PLAIN or (type(value) is list and set(map(type, value)) <= _PLAIN):
-        return False  # the common case
-    if isinstance(value, Mapping):
-        return any(has_tensors(inner) for inner in value.values() if type(inner) not in _PLAIN)
-    return isinstance(value, Tensor) or (isinstance(value, list | tuple) and any(map(has_tensors, value)))

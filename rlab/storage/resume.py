@@ -3,53 +3,60 @@
     with open_run(folder, question) as resume:
         value = resume.step("chunk-00000064", fingerprint, make)
 
-A folder belongs to the first command and configuration (its question); any other is refused. The SQLite ledger lists finished
-steps with fingerprints and digests, so that damage is noticed. It holds plain values and tables; a value with tensors is a file
-that is complete before the ledger lists it. A run that fails before its first finished step leaves only paid answers.
+A folder belongs to the first command and configuration (its question, in `run.json`); any other is refused. A step is finished
+when its file exists (`rlab.storage.steps`). A run that fails before its first finished step leaves only paid answers.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
 import shutil
-import sqlite3
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal, TypeVar
-from urllib.parse import quote
-
-import pyarrow as pa
 
 from rlab.errors import FolderError, give_notice
-from rlab.redact import redact
-from rlab.storage import files, ledger
+from rlab.storage import steps
 from rlab.storage.contents import Contents
-from rlab.storage.deleted import forget_deleted
 from rlab.storage.journal import count_answers, journal_path
 from rlab.storage.lock import LOCK, hold
 from rlab.storage.names import CONFIG, refuse_strange
-from rlab.storage.question import HINT, Question, has_tensors
-from rlab.storage.tables import redact_table
+from rlab.storage.question import HINT, Question
+from rlab.storage.run_file import (
+    PARTS,
+    RUN,
+    RunFile,
+    check_digest,
+    current_versions,
+    file_digest,
+    read_run,
+    remove_leftovers,
+)
+from rlab.storage.steps import THREADS, Step, part_path, read_step
 
 Value = TypeVar("Value")
 Mark = str | Contents  # what a step depends on
+_UNWRITTEN = re.compile(rf"{re.escape(RUN)}\.[0-9a-f]{{16}}\.part")  # what a kill leaves of the first file
+_BEFORE = "ledger.sqlite"  # what earlier versions wrote in place of `run.json`
 
 
 @contextmanager
 def open_run(folder: Path, question: Mapping[str, Any], parts: bool = True, paid: bool = False) -> Iterator[Resume]:
     """Open the finished steps of a folder that belongs to this question; lock it and remove half-written files.
 
-    `parts`: whether the finished run keeps its parts; `paid`: whether answers may have cost money, and outlast an error.
+    `parts`: whether the finished run keeps its arrays; `paid`: whether answers may have cost money, and outlast an error.
     """
     plain = {key: value for key, value in question.items() if not isinstance(value, Contents)}
-    fingerprint = ledger.sha256(json.dumps(plain, sort_keys=True, default=str))[:24]
+    fingerprint = hashlib.sha256(json.dumps(plain, sort_keys=True, default=str).encode()).hexdigest()[:24]
     with hold(folder, str(question.get("command", "")), fingerprint):
         resume = Resume(folder, question, parts)
-        new = resume.db is None
+        new = resume.run is None
         try:
             resume.clean()
-            if resume.db is None and (lost := resume.asked.lost()):
+            if new and (lost := resume.asked.lost()):
                 give_notice(f"this run cannot be resumed, because a later run cannot recognise {lost}")
             yield resume
         except Exception:
@@ -66,37 +73,56 @@ class Resume:
     def __init__(self, folder: Path, question: Mapping[str, Any], parts: bool = True) -> None:
         self.folder, self.keeps_parts = folder, parts
         self.asked = Question(question)
-        self.question = self.asked.values
         self.used = False  # whether steps ran
-        self.db: sqlite3.Connection | None = None
         self.before = dict[str, str]()  # versions and device of the process that began the run, until they are compared
         refuse_strange(folder)
-        if (folder / ledger.LEDGER).exists():
-            self._open()
-        elif folder.exists() and (not folder.is_dir() or any(path.name != LOCK for path in folder.iterdir())):
-            raise FolderError(f"{folder} exists and holds something else: {HINT}")
+        self.run: RunFile | None = read_run(folder)
+        if self.run is None:
+            self._refuse_filled()
+        elif self._is_bare() and self.asked.differ(self.run.configuration):  # killed at the first step
+            if lost := count_answers(folder):
+                give_notice(f"{lost:,} answers of a stopped run of another configuration in {folder} are discarded")
+            self.forget()
+        else:
+            self.asked.refuse_other(folder, self.run)
+            self.before = self.run.versions
+
+    def _refuse_filled(self) -> None:
+        """Refuse a folder without `run.json` that holds anything else."""
+        if (self.folder / _BEFORE).exists():
+            raise FolderError(f"{self.folder} was begun by an earlier rlab: continue it with that version, or {HINT}")
+        if self.folder.exists() and (not self.folder.is_dir() or self._names()):
+            raise FolderError(f"{self.folder} exists and holds something else: {HINT}")
+
+    def _names(self) -> set[str]:
+        """The names in the folder, but for the lock and what a kill left of `run.json`."""
+        names = {path.name for path in self.folder.iterdir()} - {LOCK}
+        return {name for name in names if not _UNWRITTEN.fullmatch(name)}
 
     def step(
         self, key: str, fingerprint: Mark, make: Callable[[], Value], stale: Literal["refuse", "remake"] = "refuse"
     ) -> Value:
         """Return the value stored under this key and fingerprint, or make it; `stale` is for another fingerprint."""
-        if self.holds(key, fingerprint):
-            return self._read(key)
+        stored = self._stored(key)
+        if stored is not None and _fits(fingerprint, stored):
+            value: Value = stored.value
+            return value
         if stale == "refuse":
             self.refuse_other(key, fingerprint)
-        self.begin(key)
+        self.begin()
         value = make()
         self.record(key, fingerprint, value)
         return value
 
     def recall(self, key: str, fingerprint: Mark) -> Any | None:
         """Return the value recorded under this key and fingerprint, or None."""
-        return self._read(key) if self.holds(key, fingerprint) else None
+        stored = self._stored(key)
+        return stored.value if stored is not None and _fits(fingerprint, stored) else None
 
     def holds(self, key: str, fingerprint: Mark) -> bool:
         """Whether a value is recorded under this key and fingerprint."""
-        before = self.fingerprint(key)
-        return fingerprint.fits(before) if isinstance(fingerprint, Contents) else fingerprint == before
+        stored = self._stored(key)
+        return stored is not None and _fits(fingerprint, stored)
 
     def refuse_other(self, key: str, fingerprint: Mark) -> None:
         if self.fingerprint(key) is not None and not self.holds(key, fingerprint):
@@ -106,195 +132,140 @@ class Resume:
         """Record a finished step, which replaces an earlier value; with `part`, the file `self.part(key)` belongs to it."""
         self.used = True
         self.create()
-        if isinstance(fingerprint, Contents):
-            fingerprint = fingerprint.settled()
-        stored, digest, before = None, None, self._tree(key)
-        if has_tensors(value):
-            files.write_tree(self.part(key), value)
-            digest = ledger.file_digest(self.part(key))
-            self.part(key).replace(self._named(key, digest))  # the ledger still points to the old file
-        else:
-            plain = redact_table(value) if isinstance(value, pa.Table) else redact(value)
-            stored, digest = ledger.to_stored(plain), ledger.file_digest(self.part(key)) if part else None
-        self.write_ledger(
-            "insert into steps (key, fingerprint, begun, finished, value, digest, part) values (?, ?, 1, 1, ?, ?, ?) "
-            "on conflict (key) do update set fingerprint = excluded.fingerprint, finished = 1, value = excluded.value, "
-            "digest = excluded.digest, part = excluded.part",
-            key, fingerprint, stored, stored and ledger.sha256(stored), digest,
-        )  # fmt: skip
-        if before is not None and before != self._tree(key):
-            before.unlink(missing_ok=True)
+        mark = fingerprint.settled() if isinstance(fingerprint, Contents) else fingerprint
+        arrays = file_digest(self.part(key)) if part else None
+        Step(fingerprint=mark, value=value, arrays=arrays).write(self.folder, key)
         journal_path(self.folder, key).unlink(missing_ok=True)
 
     def fingerprint(self, key: str) -> str | None:
         """Return a finished step's fingerprint, or None."""
-        rows = self.query_ledger("select fingerprint from steps where key = ? and finished = 1", key)
-        return str(rows[0][0]) if rows else None
+        stored = self._stored(key)
+        return None if stored is None else stored.fingerprint
 
     def finished(self, prefix: str = "") -> list[str]:
         """List the keys of finished steps that start with `prefix`, sorted."""
-        keys = self.query_ledger("select key from steps where finished = 1 order by key")
-        return [key for (key,) in keys if str(key).startswith(prefix)]
+        return [] if self.run is None else list(steps.step_paths(self.folder, prefix))
 
     def values(self, prefix: str = "") -> Iterator[tuple[str, Any]]:
         """Yield keys and values of finished steps that start with `prefix`, sorted by key."""
-        for key in self.finished(prefix):
-            yield key, self._read(key)
-
-    @property
-    def interrupted(self) -> int:
-        """The number of times a step was begun and not finished; its rows were queried again."""
-        rows = self.query_ledger("select coalesce(sum(begun - finished), 0) from steps")
-        return int(rows[0][0]) if rows else 0
+        for key, path in steps.step_paths(self.folder, prefix).items():
+            yield key, read_step(path).value
 
     def part(self, key: str) -> Path:
         return part_path(self.folder, key)
 
     def create(self) -> None:
-        """Create the folder and its ledger unless they exist."""
-        if self.db is None:
+        """Create the folder and `run.json` unless they exist."""
+        if self.run is None:
             self.folder.mkdir(parents=True, exist_ok=True)
-            self._open()
+            self._write(RunFile(configuration=self.asked.values, versions=current_versions()))
 
-    def close(self) -> None:
-        if self.db is not None:
-            if self.used and self.asked.contents:
-                self.asked.settle()
-                self.write_ledger("update asked set value = ?", json.dumps(self.question, sort_keys=True))
-            self.db.close()
-            self.db = None
-
-    def forget(self) -> None:
-        """Remove what the run has written if it has no result yet, so that the folder is free for any configuration."""
-        with suppress(OSError, FolderError):  # the error that ended the run says more
-            if self.db is not None and self._is_bare():
-                self.close()
-                shutil.rmtree(self.folder / ledger.PARTS, ignore_errors=True)
-                for name in (CONFIG, ledger.LEDGER):
-                    (self.folder / name).unlink(missing_ok=True)
-
-    def _is_bare(self) -> bool:
-        """Whether nothing is finished and the folder holds only what a run writes before its first result."""
-        own = {LOCK, CONFIG, ledger.PARTS, ledger.LEDGER, f"{ledger.LEDGER}-journal"}
-        done = f"select 1 from steps where finished = 1 and key <> '{ledger.THREADS}' union select 1 from files"
-        return not self.query_ledger(done) and {path.name for path in self.folder.iterdir()} <= own
-
-    def clean(self) -> None:
-        """Remove half-written files, and parts and journals of no use, and forget steps whose file was deleted."""
-        if self.db is None:
-            return
-        ledger.remove_leftovers(self.folder)
-        forget_deleted(self)
-        finished = self.query_ledger("select key, value is null, part from steps where finished = 1")
-        if not finished:  # the ledger may have been lost, so keep all parts
-            return
-        kept = {self.file(key, in_file, digest) for key, in_file, digest in finished}
-        journals = {journal_path(self.folder, key) for key, *_ in finished}
-        for path in {*(self.folder / ledger.PARTS).glob("*.safetensors"), *journals} - kept:
-            path.unlink(missing_ok=True)
-
-    @property
-    def is_finished(self) -> bool:
-        """Whether the run's files are complete."""
-        return bool(self.query_ledger("select 1 from files"))
-
-    def finish(self, *names: str) -> None:
-        """Record the run's files as complete and remove the parts, which they include, unless the run keeps them."""
-        for name in names:
-            if not self.query_ledger("select 1 from files where name = ?", name):
-                self.write_ledger("insert into files values (?, ?)", name, ledger.file_digest(self.folder / name))
-        if not self.keeps_parts:
-            shutil.rmtree(self.folder / ledger.PARTS, ignore_errors=True)
-
-    def check_part(self, key: str) -> None:
-        """Refuse a part that differs from what the step wrote."""
-        ((digest, in_file),) = self.query_ledger("select part, value is null from steps where key = ?", key)
-        if digest is not None:
-            ledger.check_digest(self.file(key, in_file, digest), digest)
-
-    def drop(self, key: str) -> None:
-        """Forget a step, so that it runs again."""
-        self.write_ledger("update steps set begun = 0, finished = 0 where key = ?", key)
-
-    def unfinish(self) -> None:
-        """Forget the run's files, so that they are made again."""
-        if self.is_finished:
-            self.write_ledger("delete from files")
-
-    def begin(self, key: str) -> None:
-        """Note that the step has begun, so that an interruption shows."""
+    def begin(self, key: str = "") -> None:
+        """Create the folder before a step runs, and say once if other versions or another device go on with the run."""
         self.used = True
         self.create()
-        self._compare_versions()
-        insert = "insert into steps (key, fingerprint, begun, finished) values (?, '', 1, 0) on conflict (key)"
-        self.write_ledger(f"{insert} do update set begun = begun + 1, finished = 0", key)
-
-    def _read(self, key: str) -> Any:
-        ((stored, digest, part),) = self.query_ledger("select value, digest, part from steps where key = ?", key)
-        if stored is None:
-            tree = self._named(key, part)
-            ledger.check_digest(tree, part)
-            return files.read_tree(tree)
-        if digest not in (None, ledger.sha256(stored)):
-            damage = f"{self.folder / ledger.LEDGER} is damaged, {key!r} has changed since rlab wrote it"
-            remedy = f"delete {self.part(key)} and {ledger.AGAIN}" if self.part(key).exists() else ledger.ELSEWHERE
-            raise FolderError(f"{damage}: {remedy}")
-        with ledger.one_sentence(self.folder):
-            return ledger.from_stored(stored)
-
-    def _tree(self, key: str) -> Path | None:
-        """Return the file with a finished step's tensors, or None."""
-        rows = self.query_ledger("select part from steps where key = ? and finished = 1 and value is null", key)
-        return self._named(key, rows[0][0]) if rows else None
-
-    def file(self, key: str, in_file: bool, digest: str | None) -> Path:
-        """The file of a finished step; `in_file` says whether it holds the step's value."""
-        return self._named(key, digest) if in_file else self.part(key)
-
-    def _named(self, key: str, digest: str | None) -> Path:
-        part = self.part(key)
-        return part if digest is None else part.with_name(f"{part.stem}-{digest[:16]}{part.suffix}")
-
-    def _open(self) -> None:
-        self.db = ledger.connect(self.folder, write=True)
-        before = ledger.read_question(self.db, self.folder)
-        if before is not None and self._is_bare() and self.asked.differ(before.values):  # killed at the first step
-            if lost := count_answers(self.folder):
-                give_notice(
-                    f"{lost:,} answers of a stopped run of another configuration in {self.folder} are discarded"
-                )
-            self.forget()
-            self.db, before = ledger.connect(self.folder, write=True), None
-        if before is not None:
-            self.asked.refuse_other(self.folder, before)
-            self.before = before.versions
-        with ledger.one_sentence(self.folder):
-            self.db.execute("pragma synchronous = full")
-            self.db.executescript(ledger.TABLES)
-        if before is None:
-            versions = json.dumps(ledger.current_versions(), sort_keys=True)
-            self.write_ledger("insert into asked values (?, ?)", json.dumps(self.question, sort_keys=True), versions)
-
-    def _compare_versions(self) -> None:
-        """Say once if other versions or another device go on with the run."""
-        now, before, self.before = ledger.current_versions(), self.before, {}
+        now, before, self.before = current_versions(), self.before, {}
         if differ := [name for name in ("torch", "Python", "device") if before.get(name, now[name]) != now[name]]:
             begun, here = (", ".join(f"{name} {versions[name]}" for name in differ) for versions in (before, now))
             other = f"was begun with {begun} and goes on with {here}"
             give_notice(f"{self.folder} {other}: results may differ in their last bits")
 
-    def query_ledger(self, query: str, *values: Any) -> list[Any]:
-        """Return rows of the ledger; none if there is no ledger yet."""
-        if self.db is None:
-            return []
-        with ledger.one_sentence(self.folder):
-            return self.db.execute(query, values).fetchall()
+    def close(self) -> None:
+        """Leave out of `run.json` what changed because it was used."""
+        if self.run is not None and self.used and self.asked.contents:
+            self.asked.settle()
+            self._write(self.run.model_copy(update={"configuration": self.asked.values}))
 
-    def write_ledger(self, query: str, *values: Any) -> None:
-        assert self.db is not None
-        with ledger.one_sentence(self.folder), self.db:
-            self.db.execute(query, values)
+    def forget(self) -> None:
+        """Remove what the run has written if it has no result yet, so that the folder is free for any configuration."""
+        with suppress(OSError, FolderError):  # the error that ended the run says more
+            if self.run is not None and self._is_bare():
+                shutil.rmtree(self.folder / PARTS, ignore_errors=True)
+                for name in (CONFIG, RUN):
+                    (self.folder / name).unlink(missing_ok=True)
+                self.run = None
+
+    def _is_bare(self) -> bool:
+        """Whether nothing is finished and the folder holds only what a run writes before its first result."""
+        finished = {*self.finished()} - {THREADS}
+        return not finished and not self.is_finished and self._names() <= {CONFIG, PARTS, RUN}
+
+    def clean(self) -> None:
+        """Remove half-written files, and arrays and journals of no use, and forget steps whose arrays were deleted."""
+        if self.run is None:
+            for path in self.folder.glob(f"{RUN}.*.part"):
+                path.unlink(missing_ok=True)
+            return
+        remove_leftovers(self.folder)
+        self._forget_deleted()
+        finished = self.finished()
+        useless = {journal_path(self.folder, key) for key in finished}
+        if not self.is_finished:
+            useless |= {*(self.folder / PARTS).glob("*.safetensors")} - {self.part(key) for key in finished}
+        for path in useless:
+            path.unlink(missing_ok=True)
+
+    def _forget_deleted(self) -> None:
+        """Forget the steps whose arrays are gone, and which files are complete if one of them is gone."""
+        assert self.run is not None
+        if self.is_finished and all((self.folder / name).exists() for name in self.run.files):
+            return
+        for key, path in steps.step_paths(self.folder).items():
+            has_arrays = self.part(key).exists() or path.suffix != ".parquet"
+            if not has_arrays and read_step(path).arrays is not None:
+                self.drop(key)
+        self.unfinish()
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the run's files are complete."""
+        return self.run is not None and bool(self.run.files)
+
+    def finish(self, *names: str) -> None:
+        """Record the run's files as complete and remove the arrays, which they include, unless the run keeps them."""
+        assert self.run is not None
+        files = {name: file_digest(self.folder / name) for name in names if name not in self.run.files}
+        if self.keeps_parts and not self.is_finished:
+            files |= {f"{PARTS}/{self.part(key).name}": digest for key, digest in self._arrays()}
+        if files:
+            self._write(self.run.model_copy(update={"files": {**self.run.files, **files}}))
+        if not self.keeps_parts:
+            steps.remove_arrays(self.folder)
+
+    def _arrays(self) -> Iterator[tuple[str, str]]:
+        """The digests of all arrays, by the key of their step."""
+        for key, path in steps.step_paths(self.folder).items():
+            digest = read_step(path).arrays if self.part(key).exists() else None
+            if digest is not None:
+                yield key, digest
+
+    def check_part(self, key: str) -> None:
+        """Refuse arrays that differ from what the step wrote."""
+        stored = self._stored(key)
+        if stored is not None and stored.arrays is not None:
+            check_digest(self.part(key), stored.arrays)
+
+    def drop(self, key: str) -> None:
+        """Forget a step, so that it runs again."""
+        if path := steps.step_path(self.folder, key):
+            path.unlink(missing_ok=True)
+
+    def unfinish(self) -> None:
+        """Forget the run's files, so that they are made again."""
+        if self.run is not None and self.run.files:
+            self._write(self.run.model_copy(update={"files": {}}))
+
+    def _stored(self, key: str) -> Step | None:
+        path = None if self.run is None else steps.step_path(self.folder, key)
+        return None if path is None else read_step(path)
+
+    def _write(self, run: RunFile) -> None:
+        if run != self.run:
+            run.write(self.folder)
+            self.run = run
 
 
-def part_path(folder: Path, key: str) -> Path:
-    return folder / ledger.PARTS / f"{quote(key, safe='')}.safetensors"
+def _fits(fingerprint: Mark, stored: Step) -> bool:
+    return (
+        fingerprint.fits(stored.fingerprint) if isinstance(fingerprint, Contents) else fingerprint == stored.fingerprint
+    )

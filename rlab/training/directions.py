@@ -169,7 +169,7 @@ def _loss(sampler: EpisodeSampler, moved: Tensor, y: Tensor, shared: float) -> T
     return left.amin(1).mean() + shared * left.mean()
 
 
-_STATE = "state"  # the step of the ledger that holds where the training stands
+_STATE = "state"  # the step that holds where the training stands
 
 
 class PriorOptions(TrainingOptions):

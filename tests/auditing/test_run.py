@@ -20,7 +20,7 @@ from rlab.diagnosis.report import Diagnosis, error
 from rlab.errors import DataError, FolderError
 from rlab.hardening.options import EvaluationOptions
 from rlab.results.result import AttackResult, Status
-from rlab.storage.ledger import LEDGER
+from rlab.storage.run_file import RUN
 from rlab.victims.torch_module import TorchVictim
 from rlab.victims.zoo import demo_victim
 from tests.auditing.cases import audit_options, declared, few_pictures, quick, undrawn, watched, write
@@ -272,7 +272,7 @@ def test_the_folder_of_another_audit_is_refused(tmp_path: Path) -> None:
     (tmp_path / "mine" / "thesis.txt").write_text("words")
     with pytest.raises(FolderError):
         watched(quick(), tmp_path / "mine")
-    (tmp_path / "out" / LEDGER).write_text("{}" * 100)
+    (tmp_path / "out" / RUN).write_text("{}" * 100)
     with pytest.raises(FolderError):
         watched(quick(), tmp_path / "out")
 

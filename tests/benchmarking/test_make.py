@@ -25,7 +25,7 @@ from tests.helpers import PATCHES, RANKS, exact_victim, planted
 
 
 def files(folder: Path) -> dict[str, str]:
-    kept = [path for path in folder.rglob("*") if path.is_file() and path.suffix not in (".sqlite", ".parquet")]
+    kept = [path for path in folder.rglob("*") if path.is_file() and path.suffix not in (".json", ".parquet")]
     return {path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in kept}
 
 

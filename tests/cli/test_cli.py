@@ -42,7 +42,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_demo_attacks_all_three_ranks(tmp_path: Path) -> None:
     said = rlab_command("demo", "--samples", 2, "--out", tmp_path / "demo")
     assert said.code == 0, said.err
-    assert names(tmp_path / "demo") == ["clips", "digits", "ecg", "ledger.sqlite", "report.html"]
+    assert names(tmp_path / "demo") == ["clips", "digits", "ecg", "report.html", "run.json"]
     page = (tmp_path / "demo" / "report.html").read_text(encoding="utf-8")
     assert all(title in page for title, _ in SCENES.values())
     assert said.out.splitlines()[-1] == f"Page: {tmp_path / 'demo' / 'report.html'}"
@@ -65,7 +65,7 @@ def test_attack_on_every_rank(scene: str, policy: str, tmp_path: Path) -> None:
     options = ["--limit", 2, "--budget", 40, "--pictures", len(pictures), "--policy", policy, "--out", tmp_path / "run"]
     said = rlab_command("attack", f"demo:{scene}", f"demo:{scene}", *options)
     assert said.code == 0, said.err
-    kept = ["arrays.safetensors", "config.yaml", "ledger.sqlite", "parts", *pictures, "report.html"]
+    kept = ["arrays.safetensors", "config.yaml", "parts", *pictures, "report.html", "run.json"]
     assert names(tmp_path / "run") == [*kept, "samples.parquet", "times.parquet"]
     assert re.search(
         r"defaults palette (gaussian_noise|baseline_wander@0.3,1mV) (.|\n)*; patch\s+\d", said.out
@@ -123,10 +123,10 @@ def test_a_new_folder_below_runs_is_the_default(tmp_path: Path, monkeypatch: pyt
 
 
 def test_the_same_command_again_queries_nothing_and_prints_the_same(finished: Path) -> None:
-    before = (finished / "ledger.sqlite").read_bytes()
+    before = (finished / "run.json").read_bytes()
     said = rlab_command("attack", "demo:digits", "demo:digits", *QUICK, "--out", finished)
     assert said.code == 0
-    assert (finished / "ledger.sqlite").read_bytes() == before
+    assert (finished / "run.json").read_bytes() == before
 
 
 def test_custom_models_and_filters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -250,7 +250,7 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for words in ("random", f"{PLANTED}@4", "success", "median L2", "the whole budget", "at most half flipped"):
         assert words in " ".join(run.out.split())
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
-        "curves.png", "ledger.sqlite", "report.html", "samples.csv", "samples.parquet",
+        "curves.png", "parts", "report.html", "run.json", "samples.csv", "samples.parquet",
     ]  # fmt: skip
     help_ = rlab_command("compare", "--help").out
     assert all(name in help_ for name in offered)

@@ -1,4 +1,4 @@
-"""The table of run kinds: by the ledger's command first, then by the files of a finished run."""
+"""The table of run kinds: by the command in `run.json` first, then by the files of a finished run."""
 
 from __future__ import annotations
 
@@ -10,17 +10,14 @@ import pytest
 
 from rlab.auditing.results import AUDIT
 from rlab.benchmarking.manifest import MANIFEST, METADATA
-from rlab.diagnosis.report import DOCTOR
-from rlab.errors import FolderError, InputError
-from rlab.explanation.files import SCORES
+from rlab.errors import InputError
 from rlab.folders.demo import SCENES
-from rlab.folders.kinds import VERBS, PageOptions, kind_of
-from rlab.folders.records import read_record
+from rlab.folders.kinds import VERBS, kind_of
 from rlab.folders.reports import report_run
 from rlab.present.report import REPORT as STORED
-from rlab.storage.ledger import LEDGER
-from rlab.storage.names import ARRAYS, CURVES, PICTURES, SAMPLES
+from rlab.storage.names import ARRAYS, CURVES, SAMPLES
 from rlab.storage.resume import open_run
+from rlab.storage.run_file import RUN
 from rlab.training.page import LOG as TRAINED
 
 WRITTEN = [
@@ -36,9 +33,8 @@ WRITTEN = [
     ("corrupt", {STORED}),
     ("benchmark run", {STORED}),
     ("benchmark verify", {STORED}),
-    ("doctor", {DOCTOR}),
-    ("explain", {SCORES}),
-    ("explain", {"belief.npz", PICTURES}),
+    ("doctor", {STORED}),
+    ("explain", {STORED}),
 ]  # the files that the packages write when a run is finished
 
 
@@ -51,7 +47,9 @@ def touch(folder: Path, names: set[str]) -> Path:
 
 
 @pytest.mark.parametrize(("command", "names"), WRITTEN)
-def test_a_copied_folder_without_a_ledger_is_known_by_its_files(command: str, names: set[str], tmp_path: Path) -> None:
+def test_a_copied_folder_without_a_run_file_is_known_by_its_files(
+    command: str, names: set[str], tmp_path: Path
+) -> None:
     touch(tmp_path, names)
     if names == {STORED}:
         (tmp_path / STORED).write_text(json.dumps({"verb": command}))
@@ -67,32 +65,27 @@ def test_the_table_has_a_row_for_each_finished_folder_and_every_function_exists(
         assert callable(resolve_name(name))
 
 
-def test_the_ledgers_command_comes_before_the_files(tmp_path: Path) -> None:
+def test_the_stored_command_comes_before_the_files(tmp_path: Path) -> None:
     with open_run(tmp_path / "run", {"command": "explain"}) as resume:
         resume.create()
     touch(tmp_path / "run", {STORED})
     kind = kind_of(tmp_path / "run")
     assert kind is not None
     assert (kind.command, kind.is_finished(tmp_path / "run")) == ("explain", False)
-    touch(tmp_path / "run", {SCORES})
+    (tmp_path / "run" / STORED).write_text(json.dumps({"verb": "explain"}))
     assert kind.is_finished(tmp_path / "run")
 
 
-def test_a_damaged_ledger_leaves_the_files_to_decide(tmp_path: Path) -> None:
-    (tmp_path / LEDGER).write_bytes(b"no ledger" * 100)
+def test_a_damaged_run_file_leaves_the_files_to_decide(tmp_path: Path) -> None:
+    (tmp_path / RUN).write_bytes(b"no JSON" * 100)
     assert kind_of(tmp_path) is None
     kind = kind_of(touch(tmp_path, {TRAINED}))
     assert kind is not None
     assert kind.command == "train"
 
 
-def test_a_kind_without_figures_and_a_link_out_of_the_folder_are_refused(tmp_path: Path) -> None:
-    folder = touch(tmp_path / "run", {SCORES})
-    kind = kind_of(folder)
-    assert kind is not None
-    for refused in (lambda: read_record(folder), lambda: kind.draw_figures(folder, PageOptions())):
-        with pytest.raises(FolderError):
-            refused()
+def test_a_link_out_of_the_folder_is_refused(tmp_path: Path) -> None:
+    folder = touch(tmp_path / "run", {TRAINED})
     (folder / "away").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(InputError):
         report_run(folder)

@@ -128,7 +128,7 @@ def test_a_training_has_a_page_with_its_curves_and_its_card(tmp_path: Path) -> N
 
 @pytest.mark.parametrize(
     ("file", "sentence"),
-    [("", "there is no folder"), ("notes.txt", "holds no run"), ("ledger.sqlite", "is not finished")],
+    [("", "there is no folder"), ("notes.txt", "holds no run"), ("run.json", "is not finished")],
 )
 def test_a_folder_without_a_finished_run_is_refused(file: str, sentence: str, tmp_path: Path) -> None:
     folder = tmp_path / "run"

@@ -112,7 +112,7 @@ SUBJECTS = [
             ("samples.parquet", "rows"),
             ("times.parquet", "bytes"),
             ("arrays.safetensors", "bytes"),
-            ("ledger.sqlite", "bytes"),
+            ("run.json", "bytes"),
         )
     ),
     Subject("report samples.parquet", "report run --samples 0", "run/samples.parquet", 0, "rows"),

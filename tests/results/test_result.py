@@ -21,7 +21,7 @@ from rlab.results.result import AttackResult, Setting, Status, to_rows
 from rlab.runs.attack import run_attack
 from rlab.runs.options import make_attack
 from rlab.storage import files
-from rlab.storage.ledger import LEDGER
+from rlab.storage.run_file import RUN
 from rlab.victims.zoo import demo_victim
 from tests.helpers import assert_same
 from tests.results.plots.fixtures import CASES, Recipe, make_result
@@ -166,7 +166,7 @@ def no_improvements(folder: Path) -> None:
 DAMAGES: list[tuple[Callable[[Path], object], str]] = [
     (shutil.rmtree, "is not a run folder of an attack"),
     (lambda folder: (folder / files.SAMPLES).unlink(), "is not a run folder"),
-    (lambda folder: (folder / files.SAMPLES).rename(folder / LEDGER), "is not finished: run its command again"),
+    (lambda folder: (folder / files.SAMPLES).rename(folder / RUN), "is not finished: run its command again"),
     (cut_arrays, "cannot read"),
     (double_rows, "2 rows but 1 arrays"),
     (lambda folder: files.write_rows(folder / files.SAMPLES, [{"l2_penalty": 3}], ""), "is damaged"),

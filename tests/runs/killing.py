@@ -9,7 +9,6 @@ import errno
 import multiprocessing
 import os
 import signal
-import sqlite3
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -34,10 +33,9 @@ from rlab.runs.learn import learn
 from rlab.runs.options import AttackOptions, make_attack
 from rlab.runs.sharing import WorkerOptions
 from rlab.storage.config import check
-from rlab.storage.ledger import LEDGER, one_sentence
 from rlab.storage.lock import held_locks
 from rlab.storage.names import TIMES
-from rlab.storage.resume import Resume
+from rlab.storage.run_file import PARTS, RUN
 from rlab.training.directions import PriorOptions, train
 from rlab.victims.base import Victim
 from rlab.victims.options import ModelOptions
@@ -87,15 +85,13 @@ class Trouble:
     def is_full(self) -> bool:
         return isinstance(self.raised, OSError) and self.raised.errno == errno.ENOSPC
 
-    def touch(self, ledger: bool = False) -> None:
+    def touch(self) -> None:
         if self.of_workers and multiprocessing.parent_process() is None:
             return
         self.count += 1
         if self.folder is not None and self.at and (self.at == self.count or (self.at < self.count and not self.once)):
             if isinstance(self.raised, Killed) and multiprocessing.parent_process() is not None:
                 os.kill(os.getpid(), signal.SIGKILL)
-            if ledger and isinstance(self.raised, OSError):
-                raise sqlite3.OperationalError("database or disk is full")
             raise self.raised
 
 
@@ -109,7 +105,7 @@ def trouble(
     """Raise `raised` (default: a kill) from the `at`-th access to the folder on, and release the locks at the end."""
     TROUBLE.folder, TROUBLE.count, TROUBLE.at, TROUBLE.raised = str(folder), 0, at, raised or Killed()
     TROUBLE.once, TROUBLE.of_workers = once, of_workers
-    write, sync = Resume.write_ledger, os.fsync
+    sync = os.fsync
 
     def syncing(number: int) -> None:
         try:
@@ -119,18 +115,13 @@ def trouble(
             raise
         sync(number)
 
-    def writing(self: Resume, query: str, *values: Any) -> None:
-        with one_sentence(self.folder):
-            TROUBLE.touch(ledger=True)
-        write(self, query, *values)
-
     try:
-        with mock.patch.object(Resume, "write_ledger", writing), mock.patch.object(os, "fsync", syncing):
+        with mock.patch.object(os, "fsync", syncing):
             yield TROUBLE
     finally:
         TROUBLE.folder = None
-        for file in held_locks().values():
-            os.close(file)
+        for lock in held_locks().values():
+            lock.release(force=True)
         held_locks().clear()
 
 
@@ -247,7 +238,7 @@ COMMANDS: dict[str, Callable[[Path], object]] = {
     "harden": _harden,
     "audit": _audit,
 }
-DIFFER = {LEDGER, TIMES, "junit.xml"}  # files in which equal runs differ: times, and how often a step was begun
+DIFFER = {RUN, TIMES, "junit.xml"}  # files in which equal runs differ: times, and what changed because it was used
 
 
 @cache
@@ -266,9 +257,12 @@ def unbroken(name: str) -> tuple[int, dict[str, bytes]]:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """Every file and folder by name; files in which equal runs differ are as empty as folders."""
-    paths = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*"))}
-    return {n: path.read_bytes() if path.is_file() and path.name not in DIFFER else b"" for n, path in paths.items()}
+    """Every file and folder by name; files in which equal runs differ are as empty as folders, and so are steps with times."""
+    found = dict[str, bytes]()
+    for path in sorted(folder.rglob("*")):
+        timed = path.name in DIFFER or (path.parent.name == PARTS and path.suffix in (".parquet", ".json"))
+        found[path.relative_to(folder).as_posix()] = path.read_bytes() if path.is_file() and not timed else b""
+    return found
 
 
 def difference(name: str, folder: Path) -> list[str]:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import sqlite3
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -23,9 +21,9 @@ from rlab.runs.attack import chunk_size, run_attack
 from rlab.runs.fingerprint import data_fingerprint, inputs_of
 from rlab.runs.options import make_attack
 from rlab.storage import files
-from rlab.storage.ledger import LEDGER, PARTS
 from rlab.storage.names import CONFIG
 from rlab.storage.resume import Resume
+from rlab.storage.run_file import PARTS, RUN, read_run
 from rlab.victims import Victim
 from tests.helpers import PALETTE, PATCHES, RANKS, FlakyVictim, assert_same, exact_victim, labelled_by, make_batch
 
@@ -83,12 +81,13 @@ def contents(folder: Path) -> dict[str, bytes]:
 def test_a_finished_folder_holds_these_files_and_no_pickle(rank: int, tmp_path: Path) -> None:
     case = Case(rank)
     result = case.run(tmp_path / "a" / "run")
-    parts = ["parts", *(f"parts/chunk-{first:08d}.safetensors" for first in (0, 3, 6))]
-    usual = ["arrays.safetensors", "config.yaml", "ledger.sqlite", *parts, "samples.parquet", "times.parquet"]
+    parts = [f"parts/chunk-{first:08d}.{suffix}" for first in (0, 3, 6) for suffix in ("parquet", "safetensors")]
+    usual = ["arrays.safetensors", "config.yaml", "parts", *parts, "run.json", "samples.parquet", "times.parquet"]
     assert names(tmp_path / "a" / "run") == usual
     start = {path.name: path.read_bytes()[:16] for path in (tmp_path / "a" / "run").rglob("*.*")}
     assert start["samples.parquet"].startswith(b"PAR1")
-    assert start["ledger.sqlite"] == b"SQLite format 3\0"
+    assert start["chunk-00000000.parquet"].startswith(b"PAR1")
+    assert start["run.json"].startswith(b"{")
     tensors = {first[8:10] for name, first in start.items() if name.endswith(".safetensors")}
     assert tensors == {b'{"'}  # JSON behind its length
     assert yaml.safe_load((tmp_path / "a" / "run" / CONFIG).read_text()) == CONFIGURATION
@@ -96,7 +95,6 @@ def test_a_finished_folder_holds_these_files_and_no_pickle(rank: int, tmp_path: 
     resume = case.resume(tmp_path / "a" / "run")
     assert [name for _, rows in resume.values("chunk-") for name in rows["id"].to_pylist()] == list(result.ids)
     assert [key for key, _ in resume.values()] == [f"chunk-{first:08d}" for first in (0, 3, 6)]
-    assert resume.interrupted == 0
 
 
 def test_a_run_on_disk_is_the_run_in_memory_and_sends_no_queries_again(tmp_path: Path) -> None:
@@ -138,7 +136,6 @@ def test_a_stopped_run_resumes_where_it_was(chunks: int, later: int, tmp_path: P
     assert resumed.rows.pop("resume") == 1
     sent = killed.rows.total() + resumed.rows.total()
     assert sent == int(whole.queries.sum()) + killed.unanswered  # no answer was paid twice
-    assert case.resume(tmp_path / "run").interrupted == 1
     assert names(tmp_path / "run") == names(tmp_path / "whole")
 
 
@@ -191,9 +188,9 @@ def test_a_resumed_run_says_why_it_cannot_check_the_model(tmp_path: Path) -> Non
 def test_a_run_that_another_version_goes_on_with_says_so(tmp_path: Path) -> None:
     case = Case()
     stopped(case, tmp_path / "run")
-    with sqlite3.connect(tmp_path / "run" / LEDGER) as db:
-        versions = json.loads(db.execute("select versions from asked").fetchone()[0])
-        db.execute("update asked set versions = ?", (json.dumps(versions | {"torch": "1.0"}),))
+    run = read_run(tmp_path / "run")
+    assert run is not None
+    run.model_copy(update={"versions": run.versions | {"torch": "1.0"}}).write(tmp_path / "run")
     with pytest.warns(Notice, match=r"torch 1\.0"):
         case.run(tmp_path / "run")
     with warnings.catch_warnings(action="error"):
@@ -229,7 +226,7 @@ def test_a_run_killed_in_its_first_chunk_reads_its_answers_back(tmp_path: Path) 
     case, folder = Case(), tmp_path / "run"
     with pytest.raises(KeyboardInterrupt):
         case.run(folder, Breaking(case.victim, 1))
-    assert sorted(path.name for path in folder.iterdir()) == [CONFIG, LEDGER, PARTS]
+    assert sorted(path.name for path in folder.iterdir()) == [CONFIG, PARTS, RUN]
     with pytest.warns(Notice, match="3 answers of the stopped run are read back"):
         result = case.run(folder)
     assert_same(result, case.run(tmp_path / "whole"))
@@ -248,20 +245,16 @@ def test_answers_of_another_configuration_are_discarded_and_the_run_says_so(tmp_
 @pytest.mark.parametrize(
     "state",
     [
-        "empty ledger",
+        "half a file",
         "no chunk",
-        *(pytest.param(state, marks=pytest.mark.slow) for state in ("empty folder", "tables alone", "no config")),
+        *(pytest.param(state, marks=pytest.mark.slow) for state in ("empty folder", "no config")),
     ],
 )
 def test_a_run_killed_while_creating_its_folder_resumes(state: str, tmp_path: Path) -> None:
     case, folder = Case(), tmp_path / "run"
     folder.mkdir()
-    if state == "empty ledger":
-        (folder / LEDGER).touch()
-    elif state == "tables alone":
-        case.resume(folder).create()
-        with sqlite3.connect(folder / LEDGER) as db:
-            db.execute("delete from asked")
+    if state == "half a file":
+        (folder / f"{RUN}.0123456789abcdef.part").write_text("{")
     elif state != "empty folder":
         case.resume(folder).create()
         if state == "no chunk":

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import random
 import shutil
-import sqlite3
-import warnings
 from collections.abc import Callable
-from contextlib import closing, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -16,12 +14,12 @@ import pytest
 import torch
 
 from rlab.benchmarking import Benchmark
-from rlab.errors import FolderError, InputError, Notice
+from rlab.errors import FolderError, InputError
 from rlab.folders.reports import report_run
 from rlab.results.result import AttackResult, to_rows
 from rlab.storage import files
-from rlab.storage.ledger import AGAIN, ELSEWHERE, LEDGER, PARTS
 from rlab.storage.names import TIMES
+from rlab.storage.run_file import AGAIN, ELSEWHERE, PARTS, RUN
 from tests.command import rlab_command
 from tests.helpers import fields_of
 from tests.results.plots.fixtures import CASES, make_result
@@ -44,12 +42,6 @@ def flip(path: Path) -> None:
 
 def noise(path: Path) -> None:
     path.write_bytes(random.Random(0).randbytes(max(600, path.stat().st_size)))
-
-
-def noisy_pages(path: Path) -> None:
-    content = bytearray(path.read_bytes())
-    content[4096:] = random.Random(1).randbytes(len(content) - 4096)
-    path.write_bytes(content)
 
 
 DAMAGES: list[Callable[[Path], object]] = [cut, flip, noise, lambda path: path.write_bytes(b""), Path.unlink]
@@ -111,42 +103,32 @@ def test_a_damaged_attack_names_the_file_and_a_deleted_one_costs_nothing(
     assert contents(folder).keys() == unbroken("attack")[1].keys()
 
 
-@pytest.mark.parametrize("damage", [cut, noise, noisy_pages])
-def test_a_damaged_ledger_is_refused(damage: Callable[[Path], object], tmp_path: Path) -> None:
+@pytest.mark.parametrize("damage", [cut, noise, flip])
+def test_a_damaged_run_file_is_refused(damage: Callable[[Path], object], tmp_path: Path) -> None:
     folder = finished("attack", tmp_path / "run")
-    damage(folder / LEDGER)
+    damage(folder / RUN)
     with pytest.raises(FolderError) as caught:
         COMMANDS["attack"](folder)
-    assert f"{folder / LEDGER} is damaged" in str(caught.value)
+    assert f"{folder / RUN} is damaged" in str(caught.value)
     assert ELSEWHERE in str(caught.value)
-    (folder / LEDGER).unlink()
+    (folder / RUN).unlink()
     assert is_same("attack", folder)  # the other files are enough to read the results
 
 
-@pytest.mark.parametrize("part", ["value", "part", "noisy pages"])
+@pytest.mark.parametrize("part", ["rows", "arrays", "run"])
 def test_a_damaged_chunk_of_an_unfinished_run(part: str, tmp_path: Path) -> None:
     folder, moments = tmp_path / "run", unbroken("attack")[0]
     with pytest.raises(Killed), trouble(folder, at=round(moments * 0.7)):
         COMMANDS["attack"](folder)
-    chunk = folder / PARTS / "chunk-00000000.safetensors"
-    if part == "part":
-        flip(chunk)
-    elif part == "noisy pages":
-        noisy_pages(folder / LEDGER)
-    else:
-        with closing(sqlite3.connect(folder / LEDGER)) as db, db:
-            key = "chunk-00000000"
-            ((value,),) = db.execute("select value from steps where key = ?", (key,)).fetchall()
-            db.execute("update steps set value = ? where key = ?", (value[:-1] + b"?", key))
+    names = {"rows": "chunk-00000000.parquet", "arrays": "chunk-00000000.safetensors"}
+    damaged = folder / RUN if part == "run" else folder / PARTS / names[part]
+    flip(damaged)
     with pytest.raises(FolderError) as caught:
         COMMANDS["attack"](folder)
-    if part == "noisy pages":
-        assert f"{folder / LEDGER} is damaged" in str(caught.value)
-        assert ELSEWHERE in str(caught.value)
-    else:
-        assert str(chunk) in str(caught.value)
-        assert AGAIN in str(caught.value)
-        delete_and_resume("attack", folder, chunk)
+    assert f"{damaged} is damaged" in str(caught.value)
+    assert (ELSEWHERE if part == "run" else AGAIN) in str(caught.value)
+    if part != "run":
+        delete_and_resume("attack", folder, damaged)
 
 
 @pytest.mark.parametrize("name", ["benchmark png", "benchmark npz"])
@@ -158,9 +140,7 @@ def test_a_deleted_file_of_a_benchmark_is_made_again(name: str, pattern: str, tm
         if path.parent == folder:
             with pytest.raises(FolderError, match=path.name):
                 COMMANDS[name](folder)
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", Notice)  # no chunk was interrupted
-            delete_and_resume(name, folder, path)
+        delete_and_resume(name, folder, path)
 
 
 def test_a_deleted_manifest_of_joined_samples_costs_nothing(tmp_path: Path) -> None:
@@ -172,7 +152,7 @@ def test_a_deleted_manifest_of_joined_samples_costs_nothing(tmp_path: Path) -> N
         assert is_same("benchmark npz", folder)
 
 
-@pytest.mark.parametrize("pattern", ["doctor/*.json", "attack/arrays.safetensors", "attack/parts/*"])
+@pytest.mark.parametrize("pattern", ["doctor/*.json", "attack/arrays.safetensors", "attack/parts/*.safetensors"])
 def test_a_stage_of_an_audit_whose_file_was_deleted_runs_again(pattern: str, tmp_path: Path) -> None:
     folder = finished("audit", tmp_path / "run")
     path = sorted(folder.glob(pattern))[0]
@@ -200,6 +180,19 @@ def test_only_a_damaged_chunk_is_queried_again(tmp_path: Path) -> None:
     whole = int(result.queries.sum())
     assert 0 < queried("attack", folder) <= int(result.queries[4:].sum()) + 1 < whole  # one checks the model
     assert is_same("attack", folder)
+
+
+def test_deleted_parts_of_a_finished_run(tmp_path: Path) -> None:
+    """Without their rows, the arrays stay; without both, a chunk is attacked again."""
+    folder = finished("attack", tmp_path / "run")
+    rows, arrays = (folder / PARTS / f"chunk-00000002.{suffix}" for suffix in ("parquet", "safetensors"))
+    rows.unlink()
+    assert queried("attack", folder) == 0
+    assert is_same("attack", folder)
+    arrays.unlink()
+    assert queried("attack", folder) > 0
+    assert is_same("attack", folder)
+    assert contents(folder) == unbroken("attack")[1]
 
 
 EDITS: dict[str, Callable[[list[dict[str, Any]]], object]] = {

@@ -65,7 +65,7 @@ def test_a_fault_of_a_worker_alone(fault: str, moments: Sequence[int], tmp_path:
 
 @pytest.mark.parametrize(
     ("name", "words"),
-    [("attack", "are read back, so their queries are not paid again"), ("benchmark npz", "paid twice")],
+    [("attack", "are read back, so their queries are not paid again")],
 )
 def test_a_resumed_run_says_what_was_paid_for(name: str, words: str, tmp_path: Path) -> None:
     with pytest.raises(Killed), trouble(tmp_path / "run", unbroken(name)[0] // 2):

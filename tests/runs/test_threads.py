@@ -20,7 +20,7 @@ from rlab.runs.attack import run_attack
 from rlab.runs.chunk_work import FinishedRows
 from rlab.runs.options import AttackOptions
 from rlab.storage.config import check
-from rlab.storage.ledger import read_versions
+from rlab.storage.steps import read_versions
 from rlab.victims.account import PHASES
 from tests.helpers import PALETTE, assert_same, labelled_by, linear_surrogate, make_batch
 

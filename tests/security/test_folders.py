@@ -152,7 +152,7 @@ def test_the_name_of_a_victim_writes_nothing_elsewhere(handed: Handed, name: str
     assert handed.outside() == before
 
 
-@pytest.mark.parametrize("place", ["report.html.part", "results", "exact/more.npz", "config.yaml", "ledger.sqlite"])
+@pytest.mark.parametrize("place", ["report.html.part", "results", "exact/more.npz", "config.yaml", "run.json"])
 def test_a_folder_with_a_link_that_points_outside_is_refused(handed: Handed, place: str) -> None:
     (handed.folder / place).unlink(missing_ok=True)
     (handed.folder / place).symlink_to(handed.home / "precious")
@@ -170,7 +170,7 @@ def test_a_link_within_the_folder_is_fine(handed: Handed) -> None:
 
 def test_a_link_in_place_of_a_result_is_refused_by_commands_that_resume(handed: Handed) -> None:
     (handed.home / "run").mkdir()
-    (handed.home / "run" / "ledger.sqlite").symlink_to(handed.home / "precious")
+    (handed.home / "run" / "run.json").symlink_to(handed.home / "precious")
     before = handed.outside()
     shown = rlab_command("attack", "demo:digits", "demo:digits", "--limit", 1, "--out", handed.home / "run")
     assert shown.code == 2

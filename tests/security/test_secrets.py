@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -71,13 +70,10 @@ def commands(model: dict[str, Any], folder: Path) -> dict[str, list[object]]:
 
 
 def leaks(shown: Said, folder: Path) -> list[str]:
-    """Find any spelling of the marker in the terminal, in file names, in files and in databases."""
+    """Find any spelling of the marker in the terminal, in file names, and in files."""
     texts = {"out": shown.out.encode(), "err": shown.err.encode()}
     for path in (path for path in folder.rglob("*") if path.is_file()):
         texts[str(path)] = str(path).encode() + path.read_bytes()
-        if path.suffix == ".sqlite":
-            with sqlite3.connect(path) as db:
-                texts[f"{path} dump"] = "\n".join(db.iterdump()).encode()
     return [name for name, text in texts.items() for word in (*SPELLED, BASIC) if word.encode() in text]
 
 

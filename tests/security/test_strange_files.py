@@ -1,4 +1,4 @@
-"""Pipes, devices, links and hostile ledgers in a folder give an error of one sentence, soon and in little memory."""
+"""Pipes, devices, links and hostile files in a folder give an error of one sentence, soon and in little memory."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ import json
 import os
 import re
 import shutil
-import sqlite3
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -20,8 +18,9 @@ from rlab.errors import InputError
 from rlab.guard import time_limit
 from rlab.results.result import AttackResult
 from rlab.serve.runs import list_runs
-from rlab.storage import ledger
 from rlab.storage.lock import hold
+from rlab.storage.run_file import RUN
+from rlab.storage.sealed import UNSEALED, sealed
 from tests.benchmarking.cases import made_once
 from tests.command import rlab_command
 from tests.runs.killing import unbroken, unbroken_root
@@ -33,8 +32,7 @@ FILES = (
     "run.lock",
     "times.parquet",
     "config.yaml",
-    "ledger.sqlite",
-    "ledger.sqlite-journal",
+    "run.json",
 )
 
 
@@ -65,7 +63,7 @@ def test_no_command_waits_for_a_file(folder: Path, name: str, plant: Callable[[P
         list_runs(folder.parent)
 
 
-@pytest.mark.parametrize("name", ["arrays.safetensors", "samples.parquet", "ledger.sqlite"])
+@pytest.mark.parametrize("name", ["arrays.safetensors", "samples.parquet", "run.json"])
 def test_no_function_waits_for_a_file(folder: Path, name: str) -> None:
     (folder / name).unlink()
     as_pipe(folder / name)
@@ -105,60 +103,36 @@ def test_a_manifest_of_enormous_samples(tmp_path: Path) -> None:
         assert said.err.count("\n") <= 1
 
 
-ENDLESS = "with recursive more(value, versions) as (select '{}', '{}' union all select value, versions from more)"
-LEDGERS = {
-    "an endless view": f"drop table asked; create view asked as {ENDLESS} select value, versions from more",
-    "a large view": "drop table asked; create view asked as select hex(zeroblob(400000000)) value, '{}' versions",
-    "an endless view of steps": f"drop table steps; create view steps as {ENDLESS} "
-    "select value as key, '' fingerprint, 0 begun, 1 finished, null value, null digest, null part from more",
-    "a trigger": "create trigger more after insert on files begin delete from steps; end",
-    "a computed column": "drop table files; create table files (name text primary key, "
-    "digest text generated always as (hex(zeroblob(400000000))))",
-    "another table": "create table more (value text)",
+RUN_FILES = {
+    "nothing": b"",
+    "no JSON": b"no JSON",
+    "deep": b"[" * 10**6,
+    "a long number": b'{"configuration": {"n": ' + b"9" * 10**6 + b'}, "versions": {"rlab": "1"}}',
+    "a list": b"[]",
+    "other fields": b'{"more": 1}',
+    "no version": b'{"configuration": {}, "versions": {}}',
 }
 
 
-@pytest.mark.parametrize("script", LEDGERS.values(), ids=LEDGERS)
-def test_a_ledger_with_other_tables_is_refused(folder: Path, script: str) -> None:
-    with closing(sqlite3.connect(folder / ledger.LEDGER)) as db:
-        db.executescript(script)
+@pytest.mark.parametrize("content", RUN_FILES.values(), ids=RUN_FILES)
+def test_another_run_file_is_refused(folder: Path, content: bytes) -> None:
+    """Also if it has the right digest."""
+    seal = b'{"seal": "%s", ' % UNSEALED.encode()
+    (folder / RUN).write_bytes(sealed(content.replace(b"{", seal, 1)))
     with time_limit(SECONDS):
         for command in ("show", "report"):
             shown = rlab_command(command, folder)
-            assert shown.code == 2, shown
-            assert "other tables" in shown.err
+            assert (shown.code, shown.err.count("\n")) == (2, 1), shown
+            assert "run.json is damaged" in shown.err
         (entry,) = list_runs(folder.parent)
     assert entry.command in ("attack", "damaged")
 
 
-def test_a_long_query_ends(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ledger, "PATIENCE", 0.2)
-    with closing(ledger.connect(folder)) as db, pytest.raises(sqlite3.OperationalError):
-        db.execute(f"{ENDLESS} select count(*) from more").fetchall()
-
-
-def test_a_ledger_is_read_without_the_right_to_write(folder: Path) -> None:
-    with closing(ledger.connect(folder)) as db, pytest.raises(sqlite3.OperationalError):
-        db.execute("delete from steps")
-
-
-def test_a_journal_cannot_name_files_to_delete(folder: Path) -> None:
-    """SQLite deletes the file that a journal names as its superior, if no other journal needs it."""
-    precious = folder.parent / "precious"
-    precious.write_bytes(b"kept")
-    with closing(sqlite3.connect(folder / ledger.LEDGER, isolation_level=None)) as db:
-        db.execute("pragma journal_mode = persist")
-        db.execute("begin immediate")
-        db.execute("update steps set begun = begun + 1")
-        db.execute("pragma cache_spill = 1")
-        journal = (folder / f"{ledger.LEDGER}-journal").read_bytes()
-        db.execute("rollback")
-    name = str(precious).encode()
-    tail = (2**30 // 4096 + 1).to_bytes(4, "big") + name + len(name).to_bytes(4, "big") + sum(name).to_bytes(4, "big")
-    (folder / f"{ledger.LEDGER}-journal").write_bytes(journal + tail + bytes.fromhex("d9d505f920a163d7"))
-    for command in ("show", "report"):
-        assert rlab_command(command, folder).code == 2
-    assert precious.read_bytes() == b"kept"
+def test_a_run_file_of_any_size_is_not_read(folder: Path) -> None:
+    with (folder / RUN).open("r+b") as file:
+        file.truncate(2**40)  # takes no room on the disk
+    with time_limit(SECONDS), pytest.raises(InputError, match=r"run\.json has more than"):
+        AttackResult.load(folder)
 
 
 def test_links_in_data_are_followed(tmp_path: Path) -> None:

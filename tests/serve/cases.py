@@ -7,9 +7,8 @@ import json
 import os
 import platform
 import shutil
-import sqlite3
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
@@ -22,8 +21,8 @@ from rlab.runs.attack import run_attack
 from rlab.runs.options import RunOptions
 from rlab.serve.app import make_app, server_config
 from rlab.storage.config import check
-from rlab.storage.ledger import LEDGER, TABLES
 from rlab.storage.lock import LOCK
+from rlab.storage.run_file import RunFile
 from rlab.victims import demo_victim
 from tests.victims.makers import serving
 
@@ -53,8 +52,7 @@ def copy_runs(root: Path) -> Path:
 def live_run(folder: Path) -> Path:
     """Makes the folder of an attack that this process has just begun; returns its lock."""
     folder.mkdir()
-    with closing(sqlite3.connect(folder / LEDGER)) as db:
-        db.executescript(TABLES)
+    RunFile(configuration={"command": "attack"}, versions={"rlab": "0"}).write(folder)
     (folder / LOCK).write_text(json.dumps({"command": "attack", "pid": os.getpid(), "host": platform.node()}))
     return folder / LOCK
 

@@ -1,4 +1,4 @@
-"""Running attacks are followed: what their ledger holds so far, as events that end with the run."""
+"""Running attacks are followed: what their parts hold so far, as events that end with the run."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import platform
-import sqlite3
 import subprocess
 import sys
 import time
@@ -17,8 +16,9 @@ import pytest
 from rlab.results.result import AttackResult
 from rlab.serve.follow import Follower, events
 from rlab.serve.runs import is_running
-from rlab.storage.ledger import LEDGER, TABLES
 from rlab.storage.lock import LOCK
+from rlab.storage.run_file import RUN
+from rlab.storage.steps import Step
 from tests.command import rlab_command
 from tests.serve.cases import live_run, served
 
@@ -37,21 +37,16 @@ def test_each_look_reads_only_new_chunks(tmp_path: Path):
     row = {"status": "succeeded", "queries_search": 5, "queries_cleanup": 1, "queries_verify": 1}
     follower = Follower(tmp_path)
     assert follower.look()["samples"] == 0
-    with sqlite3.connect(tmp_path / "ledger.sqlite") as db:
-        db.executescript(TABLES)
     for count, nearest in enumerate((3.0, 1.0, 2.0), 1):
         spent = row | {"status": "budget spent", "improved_to": []}
-        value = json.dumps([row | {"improved_to": [9.0, nearest]}, spent])
-        with sqlite3.connect(tmp_path / "ledger.sqlite") as db:
-            db.execute("insert into steps values (?, '', 1, 1, ?, null, null)", (f"chunk-{count:08d}", value))
-            db.execute("insert into steps values (?, '', 1, 0, null, null, null)", (f"chunk-9{count:07d}",))
+        value = [row | {"improved_to": [9.0, nearest]}, spent]
+        Step(fingerprint="", value=value).write(tmp_path, f"chunk-{count:08d}")
         told = follower.look()
         assert (told["samples"], told["queries"]) == (2 * count, 14 * count)
         assert told["ended"] == {"flipped": count, "held": count}
     assert told["best"] == [1.0, 2.0, 3.0]
     assert told["median"] == 2.0
-    with sqlite3.connect(tmp_path / "ledger.sqlite") as db:
-        db.execute("insert into steps values ('chunk-7', '', 1, 1, 'no JSON', null, null)")
+    (tmp_path / "parts" / "chunk-7.json").write_text("no JSON")
     assert follower.look()["samples"] == 6
 
 
@@ -91,10 +86,10 @@ def test_a_run_is_running_while_its_process_lives(tmp_path: Path):
     for pid, host, running in ((os.getpid(), here, True), (done.pid, here, False), (1, "far", True)):
         (tmp_path / LOCK).write_text(json.dumps({"command": "attack", "pid": pid, "host": host}))
         assert is_running(tmp_path) is running
-    (tmp_path / LEDGER).touch()
+    (tmp_path / RUN).touch()
     for hours, running in ((2, True), (30, False)):  # a process on another machine writes now and then
         (tmp_path / LOCK).write_text(json.dumps({"command": "attack", "pid": 1, "host": "far"}))
-        for name in (LOCK, LEDGER):
+        for name in (LOCK, RUN):
             os.utime(tmp_path / name, (time.time() - 3600 * hours,) * 2)
         assert is_running(tmp_path) is running
     for odd in ("", "[]", '{"pid": -1}', '{"pid": "1"}', '{"pid": 99999999999999999999}'):

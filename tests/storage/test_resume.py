@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
-import sqlite3
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,9 +18,11 @@ import torch
 from rlab import __version__
 from rlab.errors import FolderError, VictimError
 from rlab.redact import remember
-from rlab.storage import files
-from rlab.storage.ledger import LEDGER, PARTS, check_files, current_versions, read_versions, sha256
+from rlab.storage import steps
 from rlab.storage.resume import Resume, open_run
+from rlab.storage.run_file import PARTS, RUN, check_files, current_versions
+from rlab.storage.sealed import UNSEALED, sealed
+from rlab.storage.steps import read_versions
 
 QUESTION = {"model": "demo:digits", "budget": 40, "patch": (2, 2)}
 
@@ -67,7 +70,8 @@ def test_a_step_runs_once_and_is_read_back(kind: str, tmp_path: Path) -> None:
         assert again["names"]["3"].dtype is torch.bool
     else:
         assert again == first or str(again) == str(first) == "[nan]"
-    assert len(list((tmp_path / "run").rglob("*.safetensors"))) == (kind == "tensors")
+    (path,) = (tmp_path / "run" / PARTS).iterdir()
+    assert path.suffix == {"a table": ".parquet", "tensors": ".tensors"}.get(kind, ".json")
 
 
 def test_another_fingerprint_is_refused_or_runs_again(tmp_path: Path) -> None:
@@ -107,58 +111,45 @@ def test_another_question_is_refused(other: dict[str, Any], sentence: str, tmp_p
 
 
 @pytest.mark.parametrize(("error", "left"), [(KeyboardInterrupt, True), (VictimError, False)])
-def test_a_run_that_is_stopped_at_its_first_step_leaves_its_ledger_and_one_that_fails_nothing(
+def test_a_run_that_is_stopped_at_its_first_step_leaves_its_file_and_one_that_fails_nothing(
     error: type[BaseException], left: bool, tmp_path: Path
 ) -> None:
     folder = tmp_path / "below" / "run"
     with pytest.raises(error), open_run(folder, QUESTION) as resume:
         resume.step("a", "", mock.Mock(side_effect=error))
-    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == [LEDGER] * left
-    with open_run(folder, QUESTION) as resume:
-        assert resume.interrupted == left
+    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == [RUN] * left
     with open_run(folder, {**QUESTION, "budget": 41}) as resume:  # there is nothing to protect
-        assert resume.interrupted == 0
         resume.step("a", "", Counting(1))
     with pytest.raises(FolderError), open_run(folder, QUESTION):
         pass
 
 
-def test_an_unfinished_step_counts_as_interrupted(tmp_path: Path) -> None:
+def test_an_unfinished_step_is_made_again(tmp_path: Path) -> None:
     resume = open_again(tmp_path / "run")
     resume.step("a", "", Counting(1))
-    for _ in range(2):
-        with pytest.raises(KeyboardInterrupt):
-            open_again(tmp_path / "run").step("b", "", stop)
-    assert (resume.interrupted, resume.fingerprint("b")) == (2, None)
+    with pytest.raises(KeyboardInterrupt):
+        open_again(tmp_path / "run").step("b", "", stop)
+    assert resume.fingerprint("b") is None
     assert [key for key, _ in resume.values()] == ["a"]
     assert resume.step("b", "", Counting(2)) == 2
-    assert resume.interrupted == 2
 
 
 @contextmanager
-def killed(file_is_written: bool) -> Iterator[None]:
-    """End the process while the file of a step is written, or between this and the ledger."""
-    write = files.write_tree
-
-    def stop_writing(path: Path, tree: Any) -> None:
-        if file_is_written:
-            write(path, tree)
-        raise KeyboardInterrupt
-
-    with mock.patch.object(files, "write_tree", stop_writing), pytest.raises(KeyboardInterrupt):
+def killed() -> Iterator[None]:
+    """End the process while the file of a step is written."""
+    with mock.patch.object(steps, "write_atomically", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
         yield
 
 
-@pytest.mark.parametrize("file_is_written", [False, True])
-def test_a_kill_at_the_record_leaves_the_step_unfinished(file_is_written: bool, tmp_path: Path) -> None:
+def test_a_kill_at_the_record_leaves_the_step_unfinished(tmp_path: Path) -> None:
     open_again(tmp_path / "run").step("before", "", Counting(0))
-    with killed(file_is_written):
+    with killed():
         open_again(tmp_path / "run").step("weights", "", Counting({"x": torch.zeros(3)}))
     resume, make = open_again(tmp_path / "run"), Counting({"x": torch.ones(3)})
     assert resume.recall("weights", "") is None
     assert torch.equal(resume.step("weights", "", make)["x"], torch.ones(3))
     assert torch.equal(open_again(tmp_path / "run").recall("weights", "")["x"], torch.ones(3))  # type: ignore[index]
-    assert (make.calls, resume.interrupted) == (1, 1)
+    assert make.calls == 1
 
 
 def test_a_table_is_stored_without_secrets(tmp_path: Path) -> None:
@@ -166,23 +157,34 @@ def test_a_table_is_stored_without_secrets(tmp_path: Path) -> None:
     resume = open_again(tmp_path / "run")
     resume.record("rows", "", pa.table({"id": ["of a-secret-of-a-table", "b"], "n": [1, 2]}))
     assert resume.recall("rows", "") == pa.table({"id": ["of (hidden)", "b"], "n": [1, 2]})
-    assert b"a-secret-of-a-table" not in (tmp_path / "run" / LEDGER).read_bytes()
+    assert b"a-secret-of-a-table" not in (tmp_path / "run" / PARTS / "rows.parquet").read_bytes()
 
 
-def test_an_edited_table_raises_a_folder_error(tmp_path: Path) -> None:
-    """For any edited byte, even with a matching digest."""
+VALUE_OF = {
+    "table": pa.table({"id": ["a", "b"], "scores": [[0.5, 1.0], [0.0]]}),
+    "tree": {"x": torch.ones(2)},
+    "json": [1.5],
+}
+
+
+@pytest.mark.parametrize("kind", VALUE_OF)
+@pytest.mark.parametrize("resealed", [True, False])
+def test_an_edited_step_raises_a_folder_error(kind: str, resealed: bool, tmp_path: Path) -> None:
+    """Any edited byte is noticed; with a matching digest, the edited file is another valid one or refused."""
     resume = open_again(tmp_path / "run")
-    resume.record("rows", "", pa.table({"id": ["a", "b"], "scores": [[0.5, 1.0], [0.0]]}))
-    ((whole,),) = resume.query_ledger("select value from steps")
-    refused = 0
+    resume.record("rows", "", VALUE_OF[kind])
+    (path,) = (tmp_path / "run" / PARTS).iterdir()
+    whole, refused, tried = path.read_bytes(), 0, 0
+    unsealed = re.sub(rb"rlab-sha256:[0-9a-f]{64}", UNSEALED.encode(), whole) if resealed else whole
     for at in range(0, len(whole), 3):
-        edited = whole[:at] + bytes([whole[at] ^ 0x55]) + whole[at + 1 :]
-        resume.write_ledger("update steps set value = ?, digest = ?", edited, sha256(edited))
+        edited = unsealed[:at] + bytes([unsealed[at] ^ 0x55]) + unsealed[at + 1 :]
+        path.write_bytes(sealed(edited) if resealed else edited)
+        tried += 1
         try:
-            resume.recall("rows", "").to_pylist()  # type: ignore[union-attr]  # it may be another valid table
-        except FolderError:
-            refused += 1
-    assert refused > 10
+            str(resume.recall("rows", ""))
+        except FolderError as error:
+            refused += "\n" not in str(error)
+    assert refused > 10 if resealed else refused == tried
 
 
 def test_values_are_sorted_by_key_and_every_key_gets_its_own_file(tmp_path: Path) -> None:
@@ -195,10 +197,10 @@ def test_values_are_sorted_by_key_and_every_key_gets_its_own_file(tmp_path: Path
     assert sorted(path.name for path in tmp_path.iterdir()) == ["run"]
 
 
-def test_a_kill_between_file_and_ledger_keeps_the_old_value(tmp_path: Path) -> None:
+def test_a_kill_while_a_step_is_replaced_keeps_the_old_value(tmp_path: Path) -> None:
     resume = open_again(tmp_path / "run")
     resume.record("state", "model 1", {"x": torch.zeros(2)})
-    with killed(file_is_written=True):
+    with killed():
         resume.record("state", "model 2", {"x": torch.ones(2)})
     again = open_again(tmp_path / "run")
     again.clean()
@@ -213,7 +215,7 @@ def test_a_folder_with_other_files_is_refused(tmp_path: Path) -> None:
     (tmp_path / "photos" / "cat.jpg").write_text("x")
     (tmp_path / "file").write_text("x")
     (tmp_path / "broken").mkdir()
-    (tmp_path / "broken" / LEDGER).write_text("no database, but quite a few words " * 50)
+    (tmp_path / "broken" / RUN).write_text("no database, but quite a few words " * 50)
     for name in ("photos", "file", "broken"):
         with pytest.raises(FolderError):
             open_again(tmp_path / name)
@@ -221,16 +223,34 @@ def test_a_folder_with_other_files_is_refused(tmp_path: Path) -> None:
     open_again(tmp_path / "empty").step("a", "", Counting(1))
 
 
-@pytest.mark.parametrize("tables", ["chunks (first integer)", "asked (value text not null)"])
-def test_a_ledger_with_other_tables_is_refused_and_left_alone(tables: str, tmp_path: Path) -> None:
-    with sqlite3.connect(tmp_path / LEDGER) as db:
-        db.execute(f"create table {tables}")
-    before = (tmp_path / LEDGER).read_bytes()
+@pytest.mark.parametrize(
+    "content",
+    [
+        "{}",
+        "[1]",
+        json.dumps({"configuration": {}, "versions": {}}),
+        json.dumps({"configuration": [], "versions": {"rlab": "0.3.0"}}),
+        json.dumps({"configuration": {}, "versions": {"rlab": "0.3.0"}, "more": 1}),
+        "[" * 100_000,
+    ],
+)
+def test_another_run_file_is_refused_and_left_alone(content: str, tmp_path: Path) -> None:
+    (tmp_path / RUN).write_bytes(
+        sealed(content.replace("{", f'{{"seal": "{UNSEALED}", ', 1).replace(", }", "}").encode())
+    )
+    before = (tmp_path / RUN).read_bytes()
     for read in (open_again, check_files, read_versions):
         with pytest.raises(FolderError) as caught:
             read(tmp_path)
-        assert str(caught.value).endswith("it holds other tables, so rlab does not read it")
-    assert (tmp_path / LEDGER).read_bytes() == before
+        assert f"{tmp_path / RUN} is damaged" in str(caught.value)
+        assert "\n" not in str(caught.value)
+    assert (tmp_path / RUN).read_bytes() == before
+
+
+def test_a_folder_of_an_earlier_version_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "ledger.sqlite").touch()
+    with pytest.raises(FolderError, match="begun by an earlier rlab"):
+        open_again(tmp_path)
 
 
 def test_a_run_continues_with_another_patch_version_and_not_with_another_minor_version(
