@@ -73,8 +73,8 @@ def _plain(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def tell_page(page: Page, rows: int = ROWS) -> list[dict[str, Any]]:
-    """Print the verdict, figures, tables and sentences of a page; -> its tables and facts for `summary`."""
+def tell_page(page: Page, rows: int = ROWS, sections: int | None = None) -> list[dict[str, Any]]:
+    """Print the verdict, figures, tables and sentences of a page or its first sections; -> tables and facts for `summary`."""
     from rlab.present.page import Facts, Text
 
     told: list[dict[str, Any]] = []
@@ -83,7 +83,7 @@ def tell_page(page: Page, rows: int = ROWS) -> list[dict[str, Any]]:
     if page.numbers:
         figures = [[number.name, text(number.value) + number.unit] for number in page.numbers]
         out.print(terminal(Table(["figure", "measured"], figures)))
-    for section in page.sections:
+    for section in page.sections[:sections]:
         out.print(f"[bold]{plain(section.title)}[/bold]")
         for block in _unfolded(section.blocks):
             if isinstance(block, Table):
