@@ -99,6 +99,8 @@ def flags_of(kind: type[Options], section: Section | None = None) -> Iterator[Fl
             yield from (_flag(key, section.kind, key, (name, key), section.title) for key in section.names)
         elif flag_type(field) is not None and not (section and name in section.names):
             yield _flag(name, kind, name, (name,))
+    for name in kind.removed:  # `check` says what to do instead
+        yield Flag(name, (name,), str, typer.Option(f"--{name.replace('_', '-')}", hidden=True))
 
 
 def _flag(flag: str, kind: type[Options], key: str, path: tuple[str, ...], title: str | None = None) -> Flag:

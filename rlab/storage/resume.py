@@ -44,15 +44,15 @@ _BEFORE = "ledger.sqlite"  # what earlier versions wrote in place of `run.json`
 
 
 @contextmanager
-def open_run(folder: Path, question: Mapping[str, Any], parts: bool = True, paid: bool = False) -> Iterator[Resume]:
+def open_run(folder: Path, question: Mapping[str, Any], paid: bool = False, **keeps: bool) -> Iterator[Resume]:
     """Open the finished steps of a folder that belongs to this question; lock it and remove half-written files.
 
-    `parts`: whether the finished run keeps its arrays; `paid`: whether answers may have cost money, and outlast an error.
+    `paid`: whether answers may have cost money, and outlast an error; `keeps`: see `Resume`.
     """
     plain = {key: value for key, value in question.items() if not isinstance(value, Contents)}
     fingerprint = hashlib.sha256(json.dumps(plain, sort_keys=True, default=str).encode()).hexdigest()[:24]
     with hold(folder, str(question.get("command", "")), fingerprint):
-        resume = Resume(folder, question, parts)
+        resume = Resume(folder, question, **keeps)
         new = resume.run is None
         try:
             resume.clean()
@@ -68,10 +68,13 @@ def open_run(folder: Path, question: Mapping[str, Any], parts: bool = True, paid
 
 
 class Resume:
-    """The finished steps of one folder; `question` is the whole configuration."""
+    """The finished steps of one folder; `question` is the whole configuration.
 
-    def __init__(self, folder: Path, question: Mapping[str, Any], parts: bool = True) -> None:
-        self.folder, self.keeps_parts = folder, parts
+    `parts`: whether the finished run keeps its arrays; `journals`: whether it keeps the journals of finished steps.
+    """
+
+    def __init__(self, folder: Path, question: Mapping[str, Any], parts: bool = True, journals: bool = False) -> None:
+        self.folder, self.keeps_parts, self.keeps_journals = folder, parts, journals
         self.asked = Question(question)
         self.used = False  # whether steps ran
         self.before = dict[str, str]()  # versions and device of the process that began the run, until they are compared
@@ -135,7 +138,8 @@ class Resume:
         mark = fingerprint.settled() if isinstance(fingerprint, Contents) else fingerprint
         arrays = file_digest(self.part(key)) if part else None
         Step(fingerprint=mark, value=value, arrays=arrays).write(self.folder, key)
-        journal_path(self.folder, key).unlink(missing_ok=True)
+        if not self.keeps_journals:
+            journal_path(self.folder, key).unlink(missing_ok=True)
 
     def fingerprint(self, key: str) -> str | None:
         """Return a finished step's fingerprint, or None."""
@@ -199,7 +203,7 @@ class Resume:
         remove_leftovers(self.folder)
         self._forget_deleted()
         finished = self.finished()
-        useless = {journal_path(self.folder, key) for key in finished}
+        useless = set() if self.keeps_journals else {journal_path(self.folder, key) for key in finished}
         if not self.is_finished:
             useless |= {*(self.folder / PARTS).glob("*.safetensors")} - {self.part(key) for key in finished}
         for path in useless:

@@ -146,7 +146,7 @@ def test_a_finished_run_is_shown_with_any_number_of_workers(data: Path, tmp_path
 def test_a_run_that_learns_gives_the_same_bits_with_workers(
     workers: int, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    words = ["--stages", "4,7", "--budget", 12, "--until", "budget", "--policy", "belief"]
+    words = ["--learn", "stages:4,7", "--budget", 12, "--until", "budget", "--policy", "belief"]
     with one_student():  # training is in this process
         assert attack(data, tmp_path / "one", *words).code == 0
         monkeypatch.setenv("DEATH", str(tmp_path / "death"))
