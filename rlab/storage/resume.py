@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from rlab.errors import FolderError, give_notice
+from rlab.errors import FolderError, WorkerLost, give_notice
 from rlab.storage import steps
 from rlab.storage.contents import Contents
 from rlab.storage.journal import count_answers, journal_path
@@ -59,8 +59,8 @@ def open_run(folder: Path, question: Mapping[str, Any], paid: bool = False, **ke
             if new and (lost := resume.asked.lost()):
                 give_notice(f"this run cannot be resumed, because a later run cannot recognise {lost}")
             yield resume
-        except Exception:
-            if new and not (paid and count_answers(folder)):
+        except Exception as error:
+            if new and not ((paid or isinstance(error, WorkerLost)) and count_answers(folder)):
                 resume.forget()
             raise
         finally:
