@@ -70,7 +70,8 @@ def test_every_field_is_a_flag_whose_help_is_its_description(name: str, attack_h
 def test_model_and_data_are_arguments_with_flags_of_their_own() -> None:
     flags = flags_of(RunOptions, queries=True)
     assert set(flags) == {
-        *AttackOptions.model_fields, *AttackOptions.removed, *DATA_FLAGS, "device", "batch_size", "timeout", "model", "data", "config",
+        *AttackOptions.model_fields, *AttackOptions.removed, *DATA_FLAGS,
+        "device", "batch_size", "timeout", "model", "data", "config",
         "rate", "price", "max_cost", "max_queries",
         "model_option", "data_option", "as_json", "quiet", "keep",
     }  # fmt: skip

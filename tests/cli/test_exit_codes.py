@@ -9,6 +9,7 @@ import re
 import shlex
 from itertools import count
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -103,10 +104,10 @@ def test_ctrl_c_prints_what_is_saved_and_how_to_resume(
     monkeypatch.chdir(tmp_path)
     answer, left = QueryMeter.__call__, count(calls, -1)
 
-    def stop(self: QueryMeter, x: Tensor, samples: Tensor, phase: str) -> Tensor:
+    def stop(self: QueryMeter, *given: Any) -> Tensor:
         if next(left) <= 0:
             raise KeyboardInterrupt
-        return answer(self, x, samples, phase)
+        return answer(self, *given)
 
     with mock.patch.object(QueryMeter, "__call__", stop):
         said = rlab_command("attack", "demo:digits", "demo:digits", *QUICK, "--chunk", 1, *out)
