@@ -62,6 +62,10 @@ class Report(ABC):
         """Named figures, for trackers, comparisons of runs and the requirements of audits."""
         return {}
 
+    def summary(self) -> Mapping[str, Any]:
+        """The figures that `--json` prints."""
+        return {name: plain_value(metric) for name, metric in self.metrics().items()}
+
     def series(self) -> Sequence[tuple[int, Mapping[str, float]]]:
         """Figures by number of queries or by step, for trackers."""
         return ()
