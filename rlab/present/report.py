@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self, get_type_hints
 
 from pydantic import ConfigDict, PydanticUserError, TypeAdapter
-from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from rlab import __version__
 from rlab.errors import FolderError
@@ -36,6 +35,7 @@ PathLike = str | os.PathLike[str]
 Metric = float | Estimate | Share
 REPORT, RESULTS, ARRAYS = "report.json", "results.csv", "arrays.safetensors"
 _VERB, _FIELDS, _ARRAY = "verb", "fields", "array"  # keys of REPORT
+_ANYTHING: TypeAdapter[Any] = TypeAdapter(Any)
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,10 @@ class Report(ABC):
     def metrics(self) -> Mapping[str, Metric]:
         """Named figures, for trackers, comparisons of runs and the requirements of audits."""
         return {}
+
+    def summary(self) -> Mapping[str, Any]:
+        """The figures that `--json` prints."""
+        return {name: plain_value(metric) for name, metric in self.metrics().items()}
 
     def series(self) -> Sequence[tuple[int, Mapping[str, float]]]:
         """Figures by number of queries or by step, for trackers."""
@@ -173,9 +177,8 @@ def _adapters(cls: type[Report]) -> Mapping[str, TypeAdapter[Any]]:
 
 def _adapter(kind: Any) -> TypeAdapter[Any]:
     try:
-        return TypeAdapter(
-            kind, config=ConfigDict(arbitrary_types_allowed=True)
-        )  # tensors, also those of dataclasses within
+        # tensors, also those of dataclasses within
+        return TypeAdapter(kind, config=ConfigDict(arbitrary_types_allowed=True))
     except PydanticUserError:  # options have a configuration of their own
         return TypeAdapter(kind)
 
@@ -191,7 +194,7 @@ def _dumped(adapter: TypeAdapter[Any], value: Any) -> Any:
     """The value as JSON, or unchanged if it holds tensors."""
     try:
         return adapter.dump_python(value, mode="json")
-    except PydanticSerializationError:
+    except ValueError:  # pydantic cannot serialise them
         return value
 
 
@@ -207,7 +210,7 @@ def _plain(value: Any, at: str, arrays: dict[str, Tensor]) -> Any:
     parts = {name: _plain(inner, f"{at}.{name}", arrays) for name, inner in _within(value).items()}
     if is_dataclass(value) or isinstance(value, Mapping):
         return parts
-    return list(parts.values()) if isinstance(value, list | tuple) else to_jsonable_python(value)
+    return list(parts.values()) if isinstance(value, list | tuple) else _ANYTHING.dump_python(value, mode="json")
 
 
 def _filled(value: Any, arrays: Mapping[str, Tensor]) -> Any:

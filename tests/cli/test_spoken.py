@@ -15,7 +15,7 @@ import pytest
 import torch
 import yaml
 
-from rlab.cli.spoken import out, speaking, summary
+from rlab.cli.speak import out, speaking, summary
 from rlab.errors import Notice
 from rlab.results.result import AttackResult
 from tests.auditing.cases import quick, undrawn
