@@ -133,7 +133,7 @@ class Stopped(Exception):
     """Ends a training early."""
 
 
-def test_a_training_that_was_stopped_ends_with_the_same_file(tmp_path: Path) -> None:
+def test_a_training_that_was_stopped_ends_with_the_same_weights(tmp_path: Path) -> None:
     options = configured(updates=6, validations=3, keep="last")
 
     def stop(figures: dict[str, float]) -> None:
@@ -144,7 +144,9 @@ def test_a_training_that_was_stopped_ends_with_the_same_file(tmp_path: Path) -> 
     with pytest.raises(Stopped):
         trained(options, tmp_path / "stopped", stop)
     told: list[dict[str, float]] = []
-    assert trained(options, tmp_path / "stopped", told.append).read_bytes() == whole.read_bytes()
+    again = trained(options, tmp_path / "stopped", told.append)
+    weights = [read_prior(path)[0].network.state_dict() for path in (whole, again)]
+    assert all(torch.equal(value, weights[1][name]) for name, value in weights[0].items())
     assert [line["updates"] for line in told] == [6.0]
 
 
