@@ -10,14 +10,10 @@ from typing import Any, ClassVar, Self
 from matplotlib.figure import Figure
 
 from rlab.auditing.stages import read_audit
-from rlab.comparison.comparison import Comparison
-from rlab.comparison.outcome import Figures
 from rlab.errors import FolderError
 from rlab.folders.records import flat_settings
 from rlab.present.page import Page, Section
 from rlab.present.report import Metric, Report
-from rlab.present.table import Share
-from rlab.results.data import WITHIN
 from rlab.results.metrics import anytime_series, attack_metrics, compared_sections
 from rlab.results.result import AttackResult
 
@@ -68,14 +64,3 @@ def audit(run: Path) -> OlderReport:
     figures["passed"] = float(all(row["passed"] for row in record["requirements"]))
     series = [] if stages.attack is None else anytime_series(stages.attack)
     return OlderReport(flat_settings(record["config"]), figures, series, stages.attack)
-
-
-def compare(run: Path) -> OlderReport:
-    comparison = Comparison.load(run)
-    figures: dict[str, Metric] = {}
-    for name, outcome in comparison.outcomes.items():
-        own = Figures.of(outcome, comparison.seed)
-        figures |= {f"{name}: success": Share(own.success), f"{name}: L2": own.l2, f"{name}: queries": own.queries}
-        figures |= {f"{name}: within {q}": own.within[q] for q in WITHIN if q < comparison.budget}
-    settings = {"budget": comparison.budget, "seed": comparison.seed, "attacks": list(comparison.outcomes)}
-    return OlderReport(flat_settings(settings), figures)
