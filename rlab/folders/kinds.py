@@ -68,7 +68,8 @@ class Verb:
 
 
 VERBS = (
-    Verb("audit", ("audit.json",), page="rlab.auditing.page:stored_audit_page", record=f"{_OLDER}:audit"),
+    Verb("audit", report="rlab.auditing.report:AuditResult"),
+    Verb("detect", report="rlab.auditing.detection:Detection"),
     Verb("attack", (SAMPLES, ARRAYS), "rlab.results.result:AttackResult"),
     Verb("benchmark make", ("manifest.json", "metadata.parquet"), "rlab.benchmarking.folder:Benchmark"),
     Verb(

@@ -9,7 +9,6 @@ from typing import Any, ClassVar, Self
 
 from matplotlib.figure import Figure
 
-from rlab.auditing.stages import read_audit
 from rlab.comparison.comparison import Comparison
 from rlab.comparison.outcome import Figures
 from rlab.errors import FolderError
@@ -18,7 +17,7 @@ from rlab.present.page import Page, Section
 from rlab.present.report import Metric, Report
 from rlab.present.table import Share
 from rlab.results.data import WITHIN
-from rlab.results.metrics import anytime_series, attack_metrics, compared_sections
+from rlab.results.metrics import compared_sections
 from rlab.results.result import AttackResult
 
 
@@ -55,19 +54,6 @@ class OlderReport(Report):
     def compared(cls, reports: Mapping[str, Self]) -> Sequence[Section]:
         attacks = {name: report.attack for name, report in reports.items() if report.attack is not None}
         return compared_sections(attacks) if len(attacks) == len(reports) else ()
-
-
-def audit(run: Path) -> OlderReport:
-    record, stages = read_audit(run)
-    figures: dict[str, Metric] = {
-        row["requirement"]: float(row["value"])
-        for row in record["requirements"]
-        if isinstance(row["value"], int | float)
-    }
-    figures |= {} if stages.attack is None else attack_metrics(stages.attack)
-    figures["passed"] = float(all(row["passed"] for row in record["requirements"]))
-    series = [] if stages.attack is None else anytime_series(stages.attack)
-    return OlderReport(flat_settings(record["config"]), figures, series, stages.attack)
 
 
 def compare(run: Path) -> OlderReport:
