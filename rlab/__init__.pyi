@@ -6,7 +6,7 @@ if TYPE_CHECKING:  # mypy resolves the imports between these files and the packa
     from rlab import corruptions as corruptions
     from rlab import filters as filters
     from rlab.auditing import audit as audit
-    from rlab.auditing.run import AuditResult as AuditResult
+    from rlab.auditing.report import AuditResult as AuditResult
     from rlab.benchmarking.folder import Benchmark as Benchmark
     from rlab.benchmarking.make import make_benchmark as make_benchmark
     from rlab.benchmarking.report import BenchmarkReport as BenchmarkReport
@@ -48,7 +48,7 @@ if TYPE_CHECKING:  # mypy resolves the imports between these files and the packa
     from rlab.errors import InputError as InputError
     from rlab.errors import VictimError as VictimError
     from rlab.explanation.explanation import Explanation as Explanation
-    from rlab.explanation.method_comparison import MethodComparison as MethodComparison
+    from rlab.explanation.explanation import MethodComparison as MethodComparison
     from rlab.explanation.run import explain_batch as explain_batch
     from rlab.explanation.run import explain_flip as explain_flip
     from rlab.explanation.run import explain_result as explain_result

@@ -61,6 +61,7 @@ class ExplainKeywords(SharedKeywords, total=False):
     rule: str
     steps: int
     checks: bool
+    pictures: int
 
 class BenchmarkKeywords(SharedKeywords, total=False):
     policy: str | Policy[Any]

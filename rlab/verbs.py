@@ -197,8 +197,8 @@ def explain(
     if not compare and (count := len(declared.methods())) > 1:
         raise OptionError(f"expected one method, got {count}: pass compare=True to score several")
     with showing(progress):
-        explained = explain_declared(declared, model, data, compare, limit, out)
-    return explained if isinstance(explained, MethodComparison) else explained[0]
+        found = explain_declared(declared, model, data, compare, limit, out)
+    return found if compare else found.first
 
 
 @takes(BenchmarkOptions, "models", "data")

@@ -114,7 +114,7 @@ def test_explain(name: str) -> None:
     batch, victim = samples(3), plain()
     comparison = MethodJudge(steps=3)(victim, batch, parse_methods([spec]), seed=1)
     assert victim.rows.total() + comparison.copy_rows == Counted.seen
-    explanation = comparison.judged[name].explanation
+    explanation = comparison.judged[name]
     before = Counted.seen
     again = parse_methods([spec])[0](plain(), batch, seed=1)
     assert int(again.queries.sum()) == int(explanation.queries.sum()) == Counted.seen - before

@@ -41,8 +41,9 @@ def judged(victim: Victim, batch: Batch, method: Method) -> dict[str, list[float
     began = time.perf_counter()
     scored = MethodJudge(checks=False)(victim, batch, [method], seed=SEED).judged[method.name]
     print(f"{method.name}: {len(batch)} objects, {time.perf_counter() - began:.0f} s", flush=True)
-    each = scored.explanation.seconds / len(batch)
-    values = {name: scored.scores[name].tolist() for name in SCORES if name in scored.scores}
+    each = scored.seconds / len(batch)
+    found = {"queries": scored.queries.double(), **scored.scores}
+    values = {name: found[name].tolist() for name in SCORES if name in found}
     return values | {"seconds": [each] * len(batch)}
 
 

@@ -8,7 +8,7 @@ from torch import Tensor
 from rlab.core.rng import uniform
 from rlab.data.batch import Batch
 from rlab.explanation.base import SHARES, Method
-from rlab.explanation.belief import Belief, moved_boxes
+from rlab.explanation.belief import Belief, moved_boxes, regions_of
 from rlab.explanation.black_box import Rise
 from rlab.explanation.effects import ROUNDING
 from rlab.explanation.explanation import Explanation
@@ -23,8 +23,8 @@ WITHIN = (150, 250, 350)  # queries of the table of fewer queries, next to our o
 
 def measured(victim: Victim, batch: Batch, found: Explanation, contexts: int = 300) -> tuple[Tensor, Tensor]:
     """(n, g) mean drop of the class's probability when a region is removed, and its standard error."""
-    assert found.regions is not None
-    regions, x0 = found.regions.grid, batch.x.to(victim.device)
+    assert found.effects is not None
+    regions, x0 = regions_of(batch.size), batch.x.to(victim.device)
     blank = hiding_bank(x0, batch.bounds, [0] * len(batch))[:, 1]
     boxes = regions.expand(torch.eye(len(regions), device=x0.device)).bool()
     grids = [even_grid(batch.size, along) for along in BY_RANK[batch.rank - 1].sets]
@@ -46,16 +46,18 @@ def measured(victim: Victim, batch: Batch, found: Explanation, contexts: int = 3
 
 def interval_coverage(victim: Victim, batch: Batch, found: Explanation, contexts: int = 300) -> float:
     """The share of regions whose 90% interval contains the measured effect, allowing for the error of the measurement."""
-    assert found.regions is not None
+    assert found.effects is not None
     truth, error = measured(victim, batch, found, contexts)
-    width = (found.regions.mean_half_width() ** 2 + (1.645 * error) ** 2).sqrt()
-    return float(((found.regions.mean - truth).abs() < width).float().mean())
+    assert found.effects.mean is not None
+    assert found.effects.width is not None
+    width = (found.effects.width**2 + (1.645 * error) ** 2).sqrt()
+    return float(((found.effects.mean - truth).abs() < width).float().mean())
 
 
 def sentence_coverage(victim: Victim, batch: Batch, found: Explanation, cuts: int = 20) -> dict[str, float]:
     """The shares of regions, removed alone, and of their removals with moved edges, whose effect the sentence's interval holds."""
-    assert found.regions is not None
-    regions, x0 = found.regions.grid, batch.x.to(victim.device)
+    assert found.effects is not None
+    regions, x0 = regions_of(batch.size), batch.x.to(victim.device)
     blank = hiding_bank(x0, batch.bounds, [0] * len(batch))[:, 1]
     moves = (
         2
@@ -72,7 +74,8 @@ def sentence_coverage(victim: Victim, batch: Batch, found: Explanation, cuts: in
         for region, own in enumerate(boxes):
             p = victim.probabilities(victim(torch.lerp(x0[row], blank[row], own[:, None])))[:, label]
             falls[row, region] = (clean[0, label] - p).cpu()
-    held = (falls - found.regions.effect[:, :, None]).abs() <= found.regions.half_width()[:, :, None] + ROUNDING
+    after, effects = found.effects.before[:, None, None] - falls, found.effects
+    held = (after >= effects.low[:, :, None] - ROUNDING) & (after <= effects.high[:, :, None] + ROUNDING)
     return {"alone": float(held[..., 0].float().mean()), "moved": float(held[..., 1:].float().mean())}
 
 

@@ -30,9 +30,8 @@ from benchmarks.victims import BEAT_NETS, beat_victim
 from rlab.data.batch import Batch
 from rlab.explanation.belief import Belief
 from rlab.explanation.black_box import Rise
-from rlab.explanation.explanation import Explanation
+from rlab.explanation.explanation import Explanation, MethodComparison
 from rlab.explanation.maps import hiding_bank, mean_fill
-from rlab.explanation.method_comparison import MethodComparison, ScoredMethod
 from rlab.explanation.scores import MethodJudge, area, curves
 from rlab.victims.base import Victim
 
@@ -58,8 +57,8 @@ def compete(key: str, number: int, samples: int | None, device: str) -> Raw:
     batch = every[:samples][number - 1 :: case.parts]
     checked, shorter, measured = (-(-count // case.parts) for count in (CHECKED, SHORTER, MEASURED))
 
-    def say(method: str, scored: ScoredMethod) -> None:
-        print(f"{case.title}: {method}, {scored.explanation.seconds:.0f} s", flush=True)
+    def say(found: Explanation) -> None:
+        print(f"{case.title}: {found.method}, {found.seconds:.0f} s", flush=True)
 
     judge = MethodJudge(steps=STEPS, checked=checked, tell=say)
     found = judge(victim, batch, installed(batch.size), batch.y, SEED)
@@ -67,9 +66,9 @@ def compete(key: str, number: int, samples: int | None, device: str) -> Raw:
     scores["within"] = within(victim, batch[:shorter], SEED)
     some = batch[:measured]
     made = Belief()(victim, some, some.y, SEED)
-    assert made.regions is not None
-    scores |= {"coverage": interval_coverage(victim, some, made), "regions": int(made.regions.effect.numel())}
-    white_box = [name for name, method in found.judged.items() if method.explanation.gradients]
+    assert made.effects is not None
+    scores |= {"coverage": interval_coverage(victim, some, made), "regions": int(made.effects.effect.numel())}
+    white_box = [name for name, method in found.judged.items() if method.gradients]
     about = circumstances(f"python -m benchmarks.explain --only {key}", device)
     facts = {"ids": list(batch.ids), "white_box": white_box, "circumstances": about}
     return Raw(scores | {"seconds": time.perf_counter() - began}, facts)
@@ -80,10 +79,10 @@ def sentences(key: str, device: str) -> Raw:
     victim, every = CASES[key].load(device)
     some = every[:MEASURED]
     made = Belief()(victim, some, some.y, SEED)
-    assert made.regions is not None
+    assert made.effects is not None
     about = circumstances(f"python -m benchmarks.explain --only {SENTENCES}", device)
     held = sentence_coverage(victim, some, made)
-    return Raw(held | {"regions": int(made.regions.effect.numel())}, {"samples": len(some), "circumstances": about})
+    return Raw(held | {"regions": int(made.effects.effect.numel())}, {"samples": len(some), "circumstances": about})
 
 
 def plain_scores(comparison: MethodComparison) -> dict[str, dict[str, list[float | None]]]:
@@ -92,7 +91,7 @@ def plain_scores(comparison: MethodComparison) -> dict[str, dict[str, list[float
     def plain(scores: Mapping[str, Tensor]) -> dict[str, list[float | None]]:
         return {score: [round(v, 5) if v == v else None for v in each.tolist()] for score, each in scores.items()}
 
-    return {name: plain(method.scores) for name, method in comparison.judged.items()}
+    return {name: plain({"queries": each.queries.double(), **each.scores}) for name, each in comparison.judged.items()}
 
 
 def more_scores(comparison: MethodComparison, victim: Victim) -> MethodComparison:
@@ -100,9 +99,9 @@ def more_scores(comparison: MethodComparison, victim: Victim) -> MethodCompariso
     batch, judged = comparison.batch, {}
     x0 = batch.x.to(victim.device)
     for name, method in comparison.judged.items():
-        maps, labels = method.explanation.maps, method.explanation.labels
-        own = {"deletion_grey": area(curves(victim, x0, mean_fill(x0).expand_as(x0), maps, labels, STEPS))}
-        judged[name] = ScoredMethod(method.explanation, {**method.scores, **own})
+        grey = mean_fill(x0).expand_as(x0)
+        own = {"deletion_grey": area(curves(victim, x0, grey, method.maps, method.labels, STEPS))}
+        judged[name] = replace(method, scores={**method.scores, **own})
     return replace(comparison, judged=judged)
 
 

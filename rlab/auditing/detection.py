@@ -24,7 +24,7 @@ from rlab.filters.base import snr_db
 from rlab.filters.palette import DECIBEL, Entry, Palette, strength
 from rlab.present.page import Page, Section, Text
 from rlab.present.report import Metric, Report
-from rlab.present.table import Share, Table
+from rlab.present.table import Cells, Share, Table
 from rlab.progress import bar
 from rlab.results.breakdown import entry_filters
 from rlab.results.result import AttackResult
@@ -71,7 +71,7 @@ class Detection(Report):
         }
 
     def view(self, samples: int = 24, folder: Path | None = None) -> Page:
-        rows = [[t.entry, t.channels, self._class(t), t.detected, t.still] for t in self.tallies]
+        rows: list[Cells] = [[t.entry, t.channels, self._class(t), t.detected, t.still] for t in self.tallies]
         head = ["distortion", "in", "class", "detected unchanged", "still detected"]
         table = Table(head, rows, "Samples whose class the model detects", words=3)
         note = "The distortion fills one group of channels over the whole length, and dB are within this group. There is no search."

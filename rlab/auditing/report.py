@@ -28,7 +28,7 @@ from rlab.explanation import MethodComparison
 from rlab.hardening.report import Hardened
 from rlab.present.page import Banner, Block, Code, Facts, Folded, Page, Section, Text, write_page
 from rlab.present.report import Metric, PathLike, Report, plain_value
-from rlab.present.table import Cell, Table, Tone, markdown, text
+from rlab.present.table import Cell, Cells, Table, Tone, markdown, text
 from rlab.redact import redact
 from rlab.results.metrics import compared_sections
 from rlab.results.result import AttackResult
@@ -137,7 +137,9 @@ class AuditResult(Report):
     @property
     def record(self) -> dict[str, Any]:
         """The content of `audit.json`."""
-        figures = {str(at): each.metrics() for at, each in (self.reports or {}).items()}
+        figures: dict[str, dict[str, float]] = {}
+        for at, each in (self.reports or {}).items():
+            figures.setdefault(at.parts[0], {}).update({k: plain_value(v) for k, v in each.metrics().items()})
         record: dict[str, Any] = finite({
             "rlab_audit": rlab.__version__,
             "title": self.config.get("title", ""),
@@ -146,7 +148,7 @@ class AuditResult(Report):
             "rows": {**asdict(self.rows), "total": self.rows.total},
             "stages": {name: {"rows": asdict(done.rows), "note": done.note} for name, done in self.stages.items()},
             "left_out": dict(self.left_out),
-            "figures": {at: {name: plain_value(each) for name, each in own.items()} for at, own in figures.items()},
+            "figures": figures,
             "model": dict(self.model),
             "data": dict(self.data),
             "seed": self.config["seed"],
@@ -169,7 +171,7 @@ class AuditResult(Report):
     def view(self, samples: int = 24, folder: Path | None = None) -> Page:
         """The verdicts, what was tested, the sections of each stage's page, the cost, and how to repeat it."""
         name, where, attack = self.model["name"], folder or self.folder or Path(), self.attack
-        required = [requirements_table(self.verdicts), Text(INTERVALS, quiet=True)]
+        required: list[Block] = [requirements_table(self.verdicts), Text(INTERVALS, quiet=True)]
         sections = [
             *([Section("Requirements", required)] if self.verdicts else []),
             Section("What was tested", self._tested()),
@@ -224,7 +226,7 @@ class AuditResult(Report):
         rows += [[stage, why, 0, 0, 0] for stage, why in self.left_out.items()]
         rows.append(["total", "", *asdict(self.rows).values()])
         head = ["stage", "", "audited model", "other models", "copies"]
-        note = "A query is one input that reaches a model, for any purpose. Queries of a stage that was interrupted are not counted."
+        note = "A query is one input that reaches a model for any purpose. Queries of a stage that was interrupted are not counted."
         return [Table(head, rows, "Queries to models", words=2), Text(note, quiet=True)]
 
     def _again(self, folder: Path) -> list[Block]:
@@ -275,7 +277,7 @@ def verdict_text(page: Page, verdicts: Sequence[Verdict]) -> str:
 
 
 def requirements_table(verdicts: Sequence[Verdict]) -> Table:
-    rows = []
+    rows: list[Cells] = []
     for verdict in verdicts:
         tone: Tone = "pass" if verdict.passed else "warn" if verdict.undecided else "fail"
         asked = str(verdict.requirement) + (f"\n({verdict.note})" if verdict.note else "")

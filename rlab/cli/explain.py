@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -10,12 +9,9 @@ import typer
 from rlab.cli.declared import Out, Wait, declared, out, run_folder, tell_data
 from rlab.cli.plan import DryRun, tell_options
 from rlab.cli.spoken import summary
-from rlab.data.batch import Batch
-from rlab.explanation.explanation import PICTURED, Explanation
-from rlab.explanation.files import GALLERY, REPORT
-from rlab.explanation.method_comparison import AGAINST, RULES, MethodComparison
-from rlab.explanation.options import ExplainOptions, explain_declared
-from rlab.explanation.words import statements
+from rlab.explanation.explanation import Explanation, MethodComparison
+from rlab.explanation.options import PAGE, ExplainOptions, explain_declared
+from rlab.explanation.words import AGAINST, RULES
 from rlab.present.table import plain, terminal
 
 
@@ -26,10 +22,9 @@ def command(
         str | None, typer.Option("--class", help="Class to explain, by number or name (default: the predicted one)")
     ] = None,
     compare: Annotated[
-        bool, typer.Option("--compare", help="Score several methods in a table and a gallery page")
+        bool, typer.Option("--compare", help="Score several methods in a table and on the page")
     ] = False,
     folder: Out = None,
-    pictures: Annotated[int, typer.Option(min=0, help="Number of samples to draw")] = PICTURED,
     wait: Wait = False,
     dry_run: DryRun = False,
 ) -> None:
@@ -45,33 +40,34 @@ def command(
     if dry_run:
         return tell_options(options, options.data, [options.model], folder)
     with run_folder(folder, "explain", wait) as folder:
-        explained = explain_declared(
-            options, options.model, options.data, compare, out=folder, announce=tell_data, pictures=pictures,
+        found = explain_declared(
+            options, options.model, options.data, compare, out=folder, announce=tell_data,
             tell=_tell_scored if compare else _tell_maps,
         )  # fmt: skip
-        if isinstance(explained, MethodComparison):
-            _tell_comparison(explained, folder)
-        else:
-            out.print(f"Page: [bold]{plain(folder / REPORT)}[/bold], maps and pictures beside it")
-            figures = {each.method: {"queries": each.mean_queries, "mask_share": each.mask_share} for each in explained}
-            rows = sum(int(each.queries.sum()) for each in explained)
-            summary(command="explain", out=folder, methods=figures, rows=rows, page=folder / REPORT)
+        if compare:
+            _tell_comparison(found)
+        figures = {
+            name: {"queries": each.mean_queries, "mask_share": each.mask_share} for name, each in found.judged.items()
+        }
+        page = folder / PAGE
+        summary(command="explain", out=folder, methods=figures, rows=found.rows, page=page)
+        out.print(f"Page: [bold]{plain(page)}[/bold], maps and pictures beside it")
 
 
-def _tell_scored(explanation: Explanation, batch: Batch) -> None:
+def _tell_scored(explanation: Explanation) -> None:
     out.print(f"[dim]{plain(explanation.method)}: {explanation.seconds:.0f} s[/dim]")
 
 
-def _tell_maps(explanation: Explanation, batch: Batch) -> None:
+def _tell_maps(explanation: Explanation) -> None:
     out.print(f"{explanation.method}: {explanation.effort}, the mask covers {explanation.mask_share:.0%}")
-    lines = statements(explanation, batch, 0)
+    lines = explanation.statements(0)
     for line in lines:
-        out.print(plain(f"  {batch.ids[0]}: {line}"))
-    if lines and len(batch) > 1:
-        out.print(f"[dim]  this is the first of {len(batch):,} samples; the page describes more[/dim]")
+        out.print(plain(f"  {explanation.ids[0]}: {line}"))
+    if lines and len(explanation) > 1:
+        out.print(f"[dim]  this is the first of {len(explanation):,} samples; the page describes more[/dim]")
 
 
-def _tell_comparison(comparison: MethodComparison, folder: Path) -> None:
+def _tell_comparison(comparison: MethodComparison) -> None:
     out.print(terminal(comparison.table()))
     if middle := comparison.middle_table():
         out.print(terminal(middle))
@@ -81,6 +77,3 @@ def _tell_comparison(comparison: MethodComparison, folder: Path) -> None:
     out.print(f"[dim]{RULES}[/dim]")
     queries = f"{comparison.rows:,} queries to the model, including those for scores"
     out.print(f"{queries}, {comparison.copy_rows:,} to a copy with shuffled weights")
-    page, methods = folder / GALLERY, list(comparison.judged)
-    summary(command="explain", out=folder, methods=methods, rows=comparison.rows, page=page)
-    out.print(f"Gallery: [bold]{plain(page)}[/bold], arrays and scores beside it")

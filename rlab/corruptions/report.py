@@ -10,14 +10,10 @@ from functools import reduce
 from pathlib import Path
 from typing import Any, ClassVar
 
-import matplotlib
 import numpy as np
-from matplotlib.figure import Figure
 
-from rlab.present.inline import figure_address
-from rlab.present.page import Block, Gallery, Number, Page, Picture, Section, Text
+from rlab.present.page import Bar, Bars, Block, Number, Page, Section, Text
 from rlab.present.report import Metric, Report
-from rlab.present.style import INK, STYLE, WIDE, flow, headed_figure, plain, tidy
 from rlab.present.table import Share, Table, Value
 from rlab.stats import NOTHING, Estimate, share_estimate
 
@@ -147,28 +143,6 @@ class CorruptionReport(Report):
             named |= {f"worst case: median {self.worst.distance} of a flip": self.worst.median}
         return [Number(name, value) for name, value in named.items()]
 
-    def plot(self) -> Figure:
-        """Draw a heat map of the accuracy, kinds by levels."""
-        facts = [f"{next(iter(self.kinds.values()))[0].samples} samples"]
-        facts += [f"clean accuracy {self.clean.accuracy.value:.1%}"] if self.clean.samples else []
-        facts += [f"under corruptions {self.accuracy:.1%}", "a cell is the accuracy at one kind and level"]
-        values = [[tally.accuracy.value for tally in tallies] for tallies in self.kinds.values()]
-        with matplotlib.rc_context(STYLE):
-            width = WIDE * 0.6
-            lines = ["accuracy under corruptions", *flow(facts, width - 0.25)]
-            figure, (body,) = headed_figure(width, lines, [0.6 + 0.28 * len(values)], 0.3)
-            ax = figure.add_subplot(body)
-            ax.imshow(values, cmap="viridis", vmin=0, vmax=1, aspect="auto")
-            for i, row in enumerate(values):
-                for j, value in enumerate(row):
-                    ink = "white" if value < 0.6 else INK
-                    ax.text(j, i, f"{value:.0%}", ha="center", va="center", fontsize=9, color=ink)
-            ax.set_xticks(range(len(self.levels)), [f"{level}" for level in self.levels])
-            ax.set_yticks(range(len(values)), [plain(kind.replace("_", " "), 24) for kind in self.kinds])
-            ax.set(xlabel="level")
-            tidy(ax, keep=())
-            return figure
-
     def records(self) -> list[dict[str, Any]]:
         """One row per kind and level."""
         return [
@@ -179,9 +153,9 @@ class CorruptionReport(Report):
         ]
 
     def blocks(self) -> list[Block]:
-        about = "Accuracy by kind of corruption and level."
-        picture = Gallery([Picture(figure_address(self.plot(), 90), about, drawn=True)])
-        return [picture, self.table(), Text(self.rules, quiet=True)]
+        totals = {kind.replace("_", " "): tally.accuracy.value for kind, tally in self.totals().items()}
+        bars = [Bar(kind, share, f"{share:.0%}") for kind, share in totals.items()]
+        return [Bars("accuracy by kind of corruption", bars), self.table(), Text(self.rules, quiet=True)]
 
     @property
     def rules(self) -> str:

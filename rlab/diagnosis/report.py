@@ -2,33 +2,25 @@
 
 from __future__ import annotations
 
-import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from math import comb
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from pydantic import TypeAdapter
 from torch import Tensor
 
 from rlab.present.page import Banner, Block, Number, Page, Section
-from rlab.present.result import PathLike, Result
+from rlab.present.report import Metric, Report
 from rlab.present.table import Cell, Share, Table, Tone, Value
-from rlab.storage.files import read_result, write_json
-from rlab.storage.resume import open_run
 
 if TYPE_CHECKING:  # imported on use: `rlab doctor` draws nothing
     from matplotlib.figure import Figure
 
-DOCTOR = "doctor.json"
-
 RISE = 0.3  # gain in accuracy before a cause is named
 FEWEST = 4  # samples that must improve on balance
-_COLOURS = {"error": "#D55E00", "warning": "#E69F00", "note": "#777777", "passed": "#009E73"}
-_LINE, _LETTERS = 0.19, 110  # inches, and characters of an observation in one line
 _SURE = 0.01  # a rise less likely than this by chance is an error, else a warning
 
 
@@ -57,9 +49,10 @@ class Check:
 
 
 @dataclass(frozen=True)
-class Diagnosis(Result):
+class Diagnosis(Report):
     """What the doctor found in a model, its data and a palette, and the checks that passed."""
 
+    verb: ClassVar[str] = "doctor"
     findings: tuple[Finding, ...]  # most severe first
     queries: int
     accuracy: float | None  # on the samples used; None if the labels do not fit the model or it did not answer
@@ -99,62 +92,22 @@ class Diagnosis(Result):
         rows = [*found, *((check.name, "passed", check.seen, "", "") for check in self.passed)]
         return [dict(zip(("check", "outcome", "observation", "change", "flag"), row, strict=True)) for row in rows]
 
-    def plot(self) -> Figure:
-        """Draw every finding and passed check: its name, its outcome in colour, and the observation."""
-        import matplotlib
+    def metrics(self) -> Mapping[str, Metric]:
+        counts = {f"{level.value}s": sum(f.level is level for f in self.findings) for level in Severity}
+        accuracy = {} if self.accuracy is None else {"accuracy": Share(self.accuracy)}
+        return {**counts, "checks passed": len(self.passed), **accuracy, "queries": self.queries}
 
-        from rlab.present.style import STYLE, WIDE, headed_figure
+    def drawings(self, samples: int = 24) -> Mapping[str, Callable[[], Figure]]:
+        return {}  # there is nothing to draw
 
-        rows = self.records()
-        texts = [": ".join(row[key] for key in ("observation", "change") if row[key]) for row in rows]
-        wrapped = [textwrap.wrap(text, _LETTERS) or [""] for text in texts]
-        height = max(sum(len(lines) + 0.5 for lines in wrapped), 1.0)
-        with matplotlib.rc_context(STYLE):
-            figure, (body,) = headed_figure(WIDE, ["diagnosis", self.sentence], [_LINE * height], 0.3)
-            ax = figure.add_subplot(body)
-            ax.axis("off")
-            ax.set(xlim=(0, 1), ylim=(height, 0))
-            at = 0.5
-            for row, lines in zip(rows, wrapped, strict=True):
-                colour = _COLOURS[row["outcome"]]
-                ax.plot([0.006], [at], "o", color=colour, markersize=6)
-                ax.text(0.02, at, row["check"][:28], va="center", fontweight="bold")
-                ax.text(0.19, at, row["outcome"], va="center", color=colour)
-                for line in lines:
-                    ax.text(0.26, at, line, va="center")
-                    at += 1.0
-                at += 0.5
-            return figure
-
-    def make_page(self, title: str = "Diagnosis") -> Page:
+    def view(self, samples: int = 24, folder: Path | None = None) -> Page:
         blocks: list[Block] = [findings_table(self.findings, self.passed)]
         flags = [[finding.name, finding.flag] for finding in self.findings if finding.flag]
         blocks += [Table(["check", "add to the command"], flags, words=2)] if flags else []
         numbers = [] if self.accuracy is None else [Number("accuracy on these samples", Share(self.accuracy))]
         verdict = Banner(self.healthy, self.sentence.rstrip("."))
+        title = f"Diagnosis{'' if folder is None else f' {folder.name}'}"
         return Page(title, [Section("Checks", blocks)], verdict, numbers=[*numbers, Number("queries", self.queries)])
-
-    def plain(self) -> dict[str, Any]:
-        """The diagnosis as JSON values."""
-        return TypeAdapter(Diagnosis).dump_python(self, mode="json")
-
-    def save(self, folder: PathLike) -> Path:
-        """Write doctor.json, replacing an earlier diagnosis, and return the folder."""
-        path = Path(folder)
-        with open_run(path, {"command": "doctor"}) as resume:
-            resume.create()
-            write_json(path / DOCTOR, self.plain())
-        return path
-
-
-def read_diagnosis(folder: Path) -> Diagnosis:
-    """Read what `Diagnosis.save` wrote."""
-    return read_result(folder / DOCTOR, TypeAdapter(Diagnosis).validate_python)
-
-
-def diagnosis_page(folder: Path) -> Page:
-    """The page of a folder with a diagnosis."""
-    return read_diagnosis(folder).make_page(f"Diagnosis {folder.name}")
 
 
 error, warning, note = (partial(Finding, level) for level in Severity)

@@ -15,10 +15,11 @@ from rlab.core.channels import parse_channels
 from rlab.core.rng import sample_seeds, uniform
 from rlab.data.batch import Batch
 from rlab.errors import DataError, ModelError, OptionError
-from rlab.explanation.effects import RegionEffects, WaveEffects
+from rlab.explanation.effects import Effects
 from rlab.explanation.explanation import Explanation
 from rlab.explanation.maps import hiding_bank, mean_fill, threshold
-from rlab.explanation.subject import Subject, check_found, find_subject
+from rlab.explanation.subject import AnySubject, check_found, find_subject
+from rlab.explanation.words import shares_in_waves
 from rlab.predictions.kinds import WORDS
 from rlab.progress import bar
 from rlab.runs.options import AttackOptions
@@ -40,10 +41,9 @@ class Drawn:
     maps: Tensor  # (n, *size)
     extent: Tensor | None = None  # (n, *size) thresholded to the masks (default: the maps)
     deviation: Tensor | None = None  # (n, *size)
-    regions: RegionEffects | None = None
+    effects: Effects | None = None
     mask: Tensor | None = None  # (n, *size) bool if queries decided the mask's size; used with the default rule
     by_lead: Tensor | None = None  # (n, c, *size)
-    waves: WaveEffects | None = None
     drops: Tensor | None = None  # (n, c, *size)
 
 
@@ -53,7 +53,7 @@ class ExplanationTask:
 
     meter: QueryMeter
     x0: Tensor  # (n, c, *size) on the victim's device
-    subject: Subject  # what is explained in each input
+    subject: AnySubject  # what is explained in each input
     clean: Tensor  # (n, k) answers to x0
     seeds: Tensor  # (n,) random seed of each sample
     batch: Batch  # the inputs as they came
@@ -157,10 +157,6 @@ class Method(ABC):
     def draw(self, task: ExplanationTask) -> Tensor | Drawn:
         """The maps (n, *size), from which masks are thresholded, or the maps with what else the method knows."""
 
-    def most(self, size: tuple[int, ...]) -> int | None:
-        """The largest number of rows per input of this size, the clean prediction included; None if it depends on the layers."""
-        return None
-
     def cut(self, extent: Tensor, rule: str) -> Tensor:
         """(n, *size) -> bool; override this in a method that knows its mask."""
         return threshold(extent, rule)
@@ -193,7 +189,8 @@ class Method(ABC):
                 task = self._task(victim, batch[rows], some, sample_seeds(seed, at, rows.stop - at), fill)
                 parts.append(self._explain(task, rule))
                 progress(task)
-        return replace(Explanation.join(parts), inputs=batch)
+        whole = replace(Explanation.join(parts), inputs=batch, ids=batch.ids, classes=batch.classes)
+        return replace(whole, in_waves=shares_in_waves(whole.maps, batch))
 
     def _task(
         self, victim: Victim, batch: Batch, labels: Tensor | None, seeds: Tensor, instead: Tensor | None
@@ -220,6 +217,9 @@ class Method(ABC):
             mask, rule = drawn.mask, QUERIED
         else:
             mask = self.cut(drawn.maps if drawn.extent is None else drawn.extent, rule)
+        known: dict[str, Any] = {name: getattr(drawn, name) for name in ("deviation", "by_lead", "drops")}
+        known = {name: None if each is None else each.cpu() for name, each in known.items()}
+        classes = task.victim.prediction == "classes"
         return Explanation(
             method=self.name,
             maps=drawn.maps.cpu(),
@@ -229,13 +229,10 @@ class Method(ABC):
             rule=rule,
             seconds=time.perf_counter() - began,
             gradients=self.gradients,
-            deviation=None if drawn.deviation is None else drawn.deviation.cpu(),
-            regions=drawn.regions,
-            by_lead=None if drawn.by_lead is None else drawn.by_lead.cpu(),
-            waves=drawn.waves,
-            drops=None if drawn.drops is None else drawn.drops.cpu(),
-            probabilities=task.victim.probabilities(task.clean).cpu() if task.victim.prediction == "classes" else None,
+            effects=drawn.effects,
+            probabilities=task.victim.probabilities(task.clean).cpu() if classes else None,
             subject=task.subject,
+            **known,
         )
 
 

@@ -14,16 +14,17 @@ most promising first; these patches come first in the map, in this order.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
+from scipy.stats import t as student
 from torch import Tensor
 
 from rlab.core.grid import PatchGrid
 from rlab.core.rng import uniform
 from rlab.errors import OptionError
 from rlab.explanation.base import Drawn, ExplanationTask, Method, random_sets, removed
-from rlab.explanation.effects import RegionEffects
+from rlab.explanation.effects import LEVEL, REGIONS, Effects, interval
 from rlab.explanation.erasing import WIDTH, deal, erase
 from rlab.explanation.maps import BY_RANK, Cells, even_grid, extent, raise_patches, top_share
 from rlab.explanation.regression import (
@@ -69,10 +70,6 @@ class Belief(Method):
         if self.erase is not None and not 0 <= self.erase <= 0.5:
             raise OptionError(f"expected erase of the method 'belief' from 0 to 0.5, got {self.erase}")
 
-    def most(self, size: tuple[int, ...]) -> int:
-        pairs, contrasts, cuts = self._shares(size)
-        return 1 + _sizes(size) + 2 * pairs + (2 * contrasts + cuts) * len(_regions(size))
-
     def _steps(self, task: ExplanationTask) -> int:
         """The number of steps that hide a patch."""
         usual, total = 0.0 if isinstance(task.subject, ClassSubject) else ERASED, self._total(task.size)
@@ -80,11 +77,11 @@ class Belief(Method):
         return max(0, min(int(share * total), total - _least(task.size))) // WIDTH
 
     def _total(self, size: tuple[int, ...]) -> int:
-        return self.queries or BY_RANK[len(size) - 1].queries + CUTS * len(_regions(size))
+        return self.queries or BY_RANK[len(size) - 1].queries + CUTS * len(regions_of(size))
 
     def _shares(self, size: tuple[int, ...], steps: int = 0) -> tuple[int, int, int]:
         """How many pairs of sets, and of each region direct contrasts and removals alone, beside the steps that hide a patch."""
-        total, regions = self._total(size) - WIDTH * steps, len(_regions(size))
+        total, regions = self._total(size) - WIDTH * steps, len(regions_of(size))
         if total < (least := _least(size)):
             raise OptionError(
                 f"expected at least {least} queries of the method 'belief' here, got {total}: raise queries"
@@ -96,7 +93,7 @@ class Belief(Method):
         return (total - 1 - _sizes(size) - 2 * contrasts * regions) // 2, contrasts, cuts
 
     def draw(self, task: ExplanationTask) -> Drawn:
-        cells, regions = BY_RANK[len(task.size) - 1], _regions(task.size)
+        cells, regions = BY_RANK[len(task.size) - 1], regions_of(task.size)
         places, blank = even_grid(task.size, cells.places), removed(task, self.remove)
         beliefs = self._measure(task, cells, places, blank)
         at_places = [average(belief) for belief in beliefs]
@@ -106,8 +103,9 @@ class Belief(Method):
         at_regions = [reconcile(*average(belief, shares), own) for belief, own in zip(beliefs, direct, strict=True)]
         effect, deviation = (torch.stack(part).float() for part in zip(*at_regions, strict=True))
         count = self._shares(task.size, self._steps(task))[2]
-        cuts, before = _alone(task, regions, blank, count).cpu(), task.before
-        effects = RegionEffects(regions, before, cuts, effect, deviation, direct.shape[2] - 1 + POOLED)
+        effects = _effects(task, regions, _alone(task, regions, blank, count).cpu())
+        width = _quantile(direct.shape[2] - 1 + POOLED) * deviation
+        effects = replace(effects, mean=effect, width=width)
         maps = raise_patches(means, places)
         if self._steps(task):
             maps = self._erased(maps, task, blank, cells)
@@ -189,13 +187,37 @@ def _sets(seed: Tensor, steps: Tensor, grid: PatchGrid) -> Tensor:
     return random_sets(seed.expand(len(steps)), steps, len(grid))
 
 
-def _regions(size: tuple[int, ...]) -> PatchGrid:
+def regions_of(size: tuple[int, ...]) -> PatchGrid:
     return even_grid(size, BY_RANK[len(size) - 1].regions)
 
 
 def _least(size: tuple[int, ...]) -> int:
     """The smallest number of queries for a map, the clean prediction included."""
-    return 1 + 2 * FIRST + 3 * SCARCE * len(_regions(size))
+    return 1 + 2 * FIRST + 3 * SCARCE * len(regions_of(size))
+
+
+def _effects(task: ExplanationTask, regions: PatchGrid, cuts: Tensor) -> Effects:
+    """What removing each region alone does; cuts (n, g, k) are the probabilities as it is, then with its edges moved."""
+    moved = cuts[:, :, 1:] - cuts[:, :, :1]
+    after, low, high = interval(cuts, _quantile(moved.shape[2]) * moved.square().mean(2).sqrt())
+    places = [place(regions, index, task.batch.rate) for index in range(len(regions))]
+    there = torch.ones(cuts.shape[:2], dtype=torch.bool)
+    phrases = tuple(f"{where} alone" for where in places)
+    return Effects(REGIONS, tuple((where,) for where in places), phrases, task.before, after, low, high, there)
+
+
+def _quantile(freedom: float) -> float:
+    """Half the width of an interval, in deviations; few degrees of freedom mean longer tails."""
+    return float(student.ppf(0.5 + LEVEL / 2, freedom))
+
+
+def place(grid: PatchGrid, index: int, rate: float | None = None) -> str:
+    """A region in words: seconds of a signal, rows and columns of an image, frames of a clip."""
+    box = grid.box(index)
+    if len(box) == 1 and rate:
+        return f"{box[0].start / rate:.2f}-{box[0].stop / rate:.2f} s"
+    names = ("points",) if len(box) == 1 else ("frames", "rows", "columns")[-len(box) :]
+    return ", ".join(f"{name} {cut.start}-{cut.stop - 1}" for name, cut in zip(names, box, strict=True))
 
 
 def _alone(task: ExplanationTask, regions: PatchGrid, blank: Tensor, cuts: int) -> Tensor:

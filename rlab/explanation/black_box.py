@@ -39,9 +39,6 @@ class Rise(ByLead):
         if not 0 < self.chance < 1:
             raise OptionError(f"expected chance of the method {self.name!r} above 0 and below 1, got {self.chance}")
 
-    def most(self, size: tuple[int, ...]) -> int:
-        return 1 + self.masks
-
     def draw(self, task: ExplanationTask) -> Drawn:
         groups, fill = lead_groups(task, self.channels or TOGETHER), removed(task, self.remove)
         total = torch.zeros(len(task), len(groups), *task.size, device=task.x0.device)
@@ -90,9 +87,6 @@ class Occlusion(ByLead):
     name = "occlusion"
     along: int = 14  # patches per axis
 
-    def most(self, size: tuple[int, ...]) -> int | None:
-        return 1 + len(even_grid(size, self.along)) if self.channels in (None, TOGETHER) else None
-
     def draw(self, task: ExplanationTask) -> Drawn:
         grid, fill = even_grid(task.size, self.along), mean_fill(task.x0)
         groups = lead_groups(task, self.channels or TOGETHER)
@@ -113,9 +107,6 @@ class Middle(Method):
 
     name = "middle"
     width: float = 0.25  # standard deviation as a share of each axis
-
-    def most(self, size: tuple[int, ...]) -> int:
-        return 1
 
     def draw(self, task: ExplanationTask) -> Tensor:
         bump = torch.ones((), device=task.x0.device)
@@ -138,9 +129,6 @@ class Line(Method):
     samples: int = 700  # queried sets
     along: int = 8  # patches per axis
     remove: str = "mean"
-
-    def most(self, size: tuple[int, ...]) -> int:
-        return 1 + self.samples
 
     def draw(self, task: ExplanationTask) -> Tensor:
         grid, fill = even_grid(task.size, self.along), removed(task, self.remove)

@@ -9,14 +9,17 @@ from typing import Any
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
+from numpy.typing import NDArray
 from PIL import Image
 
 from rlab.core.channels import LEADS
 from rlab.present.inline import figure_image
 from rlab.present.style import INK, STYLE, new_figure
 from rlab.results.plots.signal import draw_boxes
-from rlab.results.viewers.heat import BAND, FULL, SIGNED, Array
 
+Array = NDArray[np.float32]
+BAND, SIGNED = "YlOrRd", "bwr"  # colours of maps, and of effects
+FULL = 0.5  # a change of the probability that gets the full colour
 A4 = (297.0, 210.0)  # mm
 SPEED, GAIN = 25.0, 10.0  # mm per second and per millivolt
 LONGEST, RHYTHM, ROWS, COLUMNS = 10.0, "ii", 3, 4  # seconds of the sheet, the lead of the strip, and the other leads
@@ -29,7 +32,7 @@ STRONGEST, BANDED = 0.65, 0.9  # opacity of the highest heat, and the share of a
 def clinical_sheet(
     x: Array, heat: Array, leads: Sequence[str], rate: float, title: str, notes: Sequence[str], signed: bool = False
 ) -> Image.Image:
-    """x (12, time) in mV and heat (12, time), see `Heat` -> a page to print; only the first 10 s of a longer record."""
+    """x (12, time) in mV and heat (12, time), see `Overlay` -> a page to print; only the first 10 s of a longer record."""
     shown = min(x.shape[1], round(LONGEST * rate))
     centred = x[:, :shown] - np.median(x[:, :shown], axis=1, keepdims=True)
     row = float(np.clip(math.ceil(np.ptp(centred, axis=1).max() * 2) / 2, LOWEST, HIGHEST))
@@ -77,7 +80,7 @@ def _places(leads: Sequence[str], shown: int) -> list[tuple[int, int, int, int]]
 def draw_heat(
     ax: Axes, heat: Array, extent: tuple[float, float, float, float], strongest: float = 1.0, signed: bool = False
 ) -> None:
-    """A map (time,), see `Heat`, as a band behind a trace; `strongest` is the opacity of the highest value."""
+    """A map (time,), see `Overlay`, as a band behind a trace; `strongest` is the opacity of the highest value."""
     look: dict[str, Any] = {"cmap": SIGNED if signed else BAND, "vmin": -int(signed), "vmax": 1}
     opacity = strongest * np.abs(heat[None]).clip(0, 1)
     ax.imshow(heat[None], aspect="auto", extent=extent, alpha=opacity, interpolation="nearest", zorder=2, **look)

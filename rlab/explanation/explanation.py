@@ -1,81 +1,43 @@
-"""What an explanation returns: maps and masks of the samples, with ways to read, plot, print and save them."""
+"""Explanations of the same samples by one or several methods, with the scores of their maps; tables, pages and folders."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Self
 from uuid import uuid4
 
 from matplotlib.figure import Figure
-from torch import Tensor
 
-from rlab.core.batched import Rows
 from rlab.data.batch import Batch
 from rlab.errors import DataError
-from rlab.explanation.effects import RegionEffects, WaveEffects, wave_tables
-from rlab.explanation.files import class_rows, save_explanation
-from rlab.explanation.pictures import draw_maps, save_overlays
-from rlab.explanation.subject import Subject
-from rlab.explanation.viewers import legend, maps_sections, sample_viewers
+from rlab.explanation.explained import SCORES, Explained
+from rlab.explanation.pictures import Overlay, draw_maps, overlays_of
+from rlab.explanation.words import AGAINST, ATTACK_MASK, LEGEND, RULES
+from rlab.present.inline import figure_image
 from rlab.present.notebook import SAMPLES, blocks_html
-from rlab.present.page import Block, Number, Page, Text
-from rlab.present.result import PathLike, Result
-from rlab.present.table import Share
-from rlab.storage.names import PICTURES
+from rlab.present.page import Block, Folded, Gallery, Number, Page, Picture, Section, Text, Viewers
+from rlab.present.report import REPORT, Metric, PathLike, Report
+from rlab.present.table import Cells, Share, Table
+from rlab.results.viewers.pixels import small_address
+from rlab.runs.fingerprint import data_fingerprint
+from rlab.stats import Estimate, mean_estimate
+from rlab.storage.files import replacing, write_csv
+from rlab.storage.names import PICTURES, file_name
+from rlab.storage.resume import Mark, Resume, open_run
 
 PICTURED = 12  # samples to draw
+MIDDLE = "middle"  # the method
+COLUMNS = 6  # maximum of viewers per row
 
 
-@dataclass(frozen=True)
-class Explanation(Rows, Result):
-    """Maps by one method. A higher value means that the decision depends more on that point of the sample."""
+@dataclass(frozen=True, repr=False)
+class Explanation(Explained, Report):
+    """An explanation by one method, to read, plot, print and save."""
 
-    method: str
-    maps: Tensor  # (n, *size) float32
-    mask: Tensor  # (n, *size) bool, by `rule`
-    labels: Tensor  # (n,) explained class
-    queries: Tensor  # (n,) rows that reached the model for the map, the clean prediction included
-    rule: str
-    seconds: float
-    gradients: bool = False  # whether the method used the model's gradients or layers
-    deviation: Tensor | None = None  # (n, *size) standard deviation of the maps, if the method knows it
-    regions: RegionEffects | None = None  # effect of removing each region, if the method knows it
-    by_lead: Tensor | None = None  # (n, c, *size) the map of each lead, if the method tells leads apart
-    waves: WaveEffects | None = None  # effect of removing each wave in each group of leads, if the method knows it
-    drops: Tensor | None = (
-        None  # (n, c, *size): the effect of the wave at each point, if the method removes whole waves
-    )
-    probabilities: Tensor | None = None  # (n, k) of the clean inputs
-    subject: Subject | None = None  # what was explained, to score the maps; None if it was not kept
-    inputs: Batch | None = None  # what was explained; None if it was not kept
-
-    def __len__(self) -> int:
-        return len(self.maps)
-
-    def __repr__(self) -> str:
-        maps = f"{len(self)} maps {'×'.join(map(str, self.maps.shape[1:]))} by {self.method}"
-        return f"Explanation({maps}, masks cover {self.mask_share:.0%}, {self.effort})"
-
-    @property
-    def mask_share(self) -> float:
-        return float(self.mask.float().mean())
-
-    @property
-    def mean_queries(self) -> float:
-        return float(self.queries.float().mean())
-
-    @property
-    def effort(self) -> str:
-        """The mean number of queries as a phrase."""
-        count = round(self.mean_queries)
-        return f"{count:,} {'query' if count == 1 else 'queries'} per sample"
-
-    @property
-    def arrays(self) -> dict[str, Tensor]:
-        names = ("maps", "mask", "labels", "queries", "deviation", "by_lead", "drops", "probabilities")
-        return {name: array for name in names if (array := getattr(self, name)) is not None}
+    verb: ClassVar[str] = "explain"
 
     @staticmethod
     def join(parts: Sequence[Explanation]) -> Explanation:
@@ -84,56 +46,211 @@ class Explanation(Rows, Result):
         return replace(whole, seconds=sum(part.seconds for part in parts))
 
     @property
+    def alone(self) -> MethodComparison:
+        """The report of this method alone."""
+        return MethodComparison({self.method: replace(self, inputs=None)}, self.inputs)
+
+    def view(self, samples: int = PICTURED, folder: Path | None = None) -> Page:
+        return self.alone.view(samples, folder)
+
+    def plot(self, sample: int | None = None) -> Figure:
+        """Draw the maps over the first samples, or over one sample."""
+        return self.alone.plot(sample)
+
+    def metrics(self) -> Mapping[str, Metric]:
+        return self.alone.metrics()
+
+    def save(self, folder: PathLike, pictures: int = PICTURED) -> Path:
+        """Write arrays, tables and pictures of the first samples; several methods can share a folder."""
+        return self.alone.save(folder, pictures)
+
+    @classmethod
+    def load(cls, folder: PathLike) -> Self:
+        """Read the explanation by the first method in a folder; `MethodComparison.load` reads those by all."""
+        found = MethodComparison.load(folder)
+        return cls(**{**vars(found.first), "inputs": found.inputs})
+
+    def _repr_html_(self) -> str:
+        return self.alone._repr_html_()
+
+
+@dataclass(frozen=True, repr=False)
+class MethodComparison(Report):
+    """Explanations by method, in the order they ran; `left_out` says which scores are missing and why."""
+
+    verb: ClassVar[str] = "explain"
+
+    judged: Mapping[str, Explanation]
+    inputs: Batch | None = None  # what was explained; the first samples if it was read from a folder
+    left_out: tuple[str, ...] = ()
+    seed: int = 0
+    rows: int = 0  # rows that reached the model, for maps and scores
+    copy_rows: int = 0  # rows that reached the copy with shuffled weights
+
+    def __repr__(self) -> str:
+        return f"MethodComparison({', '.join(self.judged)} on {len(self.first)} samples)"
+
+    @property
+    def first(self) -> Explanation:
+        return next(iter(self.judged.values()))
+
+    @property
     def batch(self) -> Batch:
         """What was explained."""
         if self.inputs is None:
             raise DataError("the inputs of this explanation were not kept: explain them again")
         return self.inputs
 
-    def plot(self, sample: int | None = None) -> Figure:
-        """Draw the maps over the first samples, or over one sample."""
-        rows = range(min(len(self), SAMPLES)) if sample is None else [range(len(self))[sample]]
-        return draw_maps({self.method: self}, self.batch, rows)
+    @property
+    def names(self) -> list[str]:
+        """Scores that any method has, in the table's order."""
+        return [name for name in SCORES if any(name in each.scores for each in self.judged.values())]
+
+    def difference(self, method: str, other: str, score: str) -> Estimate:
+        """The mean difference of two methods over the same samples, with its paired bootstrap interval."""
+        gap = self.judged[method].scores[score] - self.judged[other].scores[score]
+        return mean_estimate(gap.double().numpy(), self.seed)
+
+    def table(self, intervals: bool = False) -> Table:
+        """Mean queries, masks and scores; with intervals the table is too wide for a terminal."""
+        rows: list[Cells] = []
+        for name, each in self.judged.items():
+            means = [each.mean(score, self.seed) for score in self.names]
+            shown = [mean if intervals else mean.value for mean in means]
+            rows.append([name + "\n(white box)" * each.gradients, each.mean_queries, Share(each.mask_share), *shown])
+        about = "Means and 95% bootstrap intervals" if intervals and self.names else ""
+        return Table(["method", "queries", "mask\ncovers", *_heads(self.names)], rows, about)
+
+    def middle_table(self) -> Table | None:
+        """Each method minus the method `middle`, which ignores the model; None without it."""
+        others = [name for name in self.judged if name != MIDDLE]
+        names = [name for name in ("dice", "dice_map", "deletion", "insertion") if name in self.names]
+        if MIDDLE not in self.judged or not others or not names:
+            return None
+        rows: list[Cells] = [[own, *(self.difference(own, MIDDLE, name) for name in names)] for own in others]
+        return Table(
+            [f"minus {MIDDLE}", *_heads(names)], rows, f"Against a Gaussian in the middle, the method {MIDDLE}"
+        )
+
+    def class_table(self) -> Table:
+        """Means by explained class and method."""
+        rows = sorted((row for each in self.judged.values() for row in each.by_class()), key=lambda row: row["class"])
+        heads = list(dict.fromkeys(name for row in rows for name in row))
+        return Table(heads, [[row.get(name) for name in heads] for row in rows], "By class", words=2)
 
     def records(self) -> list[dict[str, Any]]:
-        """One row per sample: the explained class, its probability, the size of the mask and the queries."""
-        records = []
-        for i, label in enumerate(self.labels.tolist()):
-            probability = None if self.probabilities is None else float(self.probabilities[i, label])
-            name = str(label) if self.inputs is None else self.inputs.label_name(label)
-            sample = str(i) if self.inputs is None else self.inputs.ids[i]
-            record = {"id": sample, "method": self.method, "explained": label, "explained_name": name}
-            figures = {"mask_share": float(self.mask[i].float().mean()), "queries": int(self.queries[i])}
-            records.append(record | {"probability": probability} | figures)
-        return records
+        """One row per method and sample; None for a score that a method does not have."""
+        scores = dict.fromkeys(self.names)
+        return [
+            {**scores, **record} if scores else record for each in self.judged.values() for record in each.records()
+        ]
 
-    def make_page(self) -> Page:
-        classes = {self.method: class_rows(self, self.batch)}
-        regions = None if self.regions is None else self.regions.rows(self.batch, self.labels)
-        waves = None if self.waves is None else self.waves.rows(self.batch, self.labels)
-        shown = self.batch[: min(len(self.batch), PICTURED)]
-        sections = maps_sections({self.method: self}, shown, classes, regions, waves)
-        return Page(f"Explanation by {self.method}", sections, numbers=self._numbers())
+    def metrics(self) -> Mapping[str, Metric]:
+        found: dict[str, Metric] = {}
+        for name, each in self.judged.items():
+            found |= {f"{name}: queries": each.mean_queries, f"{name}: mask share": Share(each.mask_share)}
+            found |= {f"{name}: {score}": each.mean(score, self.seed) for score in each.scores}
+        return found
 
-    def _numbers(self) -> list[Number]:
-        queries, covered = round(self.mean_queries), Share(self.mask_share)
-        return [Number("samples", len(self)), Number("queries per sample", queries), Number("mask covers", covered)]
+    def plot(self, sample: int | None = None) -> Figure:
+        """Draw the first samples, or one sample, with the map of every method."""
+        samples = range(len(self.batch))
+        return draw_maps(
+            overlays_of(self.judged, self.batch, samples[:SAMPLES] if sample is None else [samples[sample]])
+        )
 
-    def save(self, folder: PathLike, pictures: int = PICTURED) -> Path:
-        """Write arrays, tables and pictures of the first samples; several methods can share a folder."""
-        path = Path(folder)
-        save_explanation(self, self.batch, path, pictures)
-        save_overlays(self, self.batch, path / PICTURES, pictures)
-        return path
+    def view(self, samples: int = PICTURED, folder: Path | None = None) -> Page:
+        numbers = [Number("samples", len(self.first))]
+        if len(self.judged) == 1:
+            numbers += [Number("queries per sample", round(self.first.mean_queries))]
+            numbers += [Number("mask covers", Share(self.first.mask_share))]
+        return Page(
+            f"What decides{'' if folder is None else f': {folder.name}'}", self.sections(samples), numbers=numbers
+        )
 
     def _repr_html_(self) -> str:
-        """The maps over the first samples, or only figures if the inputs were not kept."""
-        if self.inputs is None:
-            return blocks_html([Text(f"Maps by the method {self.method}; the inputs were not kept.")], self._numbers())
-        cell, count = uuid4().hex[:8], min(SAMPLES, len(self))  # ids of several cells must differ
-        blocks: list[Block] = [Text(f"What decides, by the method {self.method}."), *legend()]
-        for row in range(count):
-            blocks += sample_viewers({self.method: self}, self.batch, row, 2 * count, cell=cell)
-        if self.waves is not None:
-            blocks += wave_tables(self.waves.rows(self.batch, self.labels), count)
-        return blocks_html(blocks, self._numbers())
+        """The page with the first samples, without anything interactive."""
+        sections = self.sections(SAMPLES, uuid4().hex[:8])  # ids of several cells must differ
+        return blocks_html([block for section in sections for block in section.blocks], self.view(0).numbers)
+
+    def sections(self, samples: int = PICTURED, cell: str = "") -> list[Section]:
+        """Tables of methods, maps over the first samples, and tables of regions or waves; `cell` is a prefix for ids."""
+        methods: list[Block] = [Text(f"{line}.") for line in self.left_out]
+        methods += [self.table(intervals=True), *([Text(RULES, quiet=True)] if self.names else [])]
+        middle = self.middle_table()
+        methods += [middle, Text(AGAINST, quiet=True)] if middle else []
+        methods += [Text(ATTACK_MASK)] if "mask" in self.judged else []
+        count = 0 if self.inputs is None else min(samples, len(self.inputs))
+        shown = [block for row in range(count) for block in self._sample(row, count * len(self.judged), cell)]
+        sections = [Section("Methods", [*methods, self.class_table()])]
+        sections += [Section("Samples", [Text(LEGEND, quiet=True), *shown])] if shown else []
+        for each in self.judged.values():
+            if each.effects is not None:
+                blocks = each.effects.blocks(each.sample_ids, each.names, max(samples, 1))
+                sections.append(Section(each.effects.kind.capitalize(), blocks))
+        return sections
+
+    def _sample(self, row: int, among: int, cell: str) -> list[Block]:
+        """One sample with the map of every method; `among` is the number of maps on the page."""
+        overs = {name: Overlay.of(each, self.batch, row) for name, each in self.judged.items()}
+        dice = {name: each.scores["dice"][row] for name, each in self.judged.items() if "dice" in each.scores}
+        shown = [
+            over.viewer(
+                f"{cell}map-{row}-{at}",
+                name,
+                f"Dice {float(dice[name]):.2f}" if name in dice else "",
+                among,
+                bool(cell),
+            )
+            for at, (name, over) in enumerate(overs.items())
+        ]
+        facts = ", ".join(next(iter(overs.values())).title.rpartition(", by ")[0].split("\n"))
+        signal = self.batch.kind == "signal"
+        viewers = Viewers(shown, min(len(shown), 2 if signal else COLUMNS), small=not signal)
+        about = Text(f"{self.batch.ids[row]}: {facts}.")
+        if not next(iter(overs.values())).clinical:
+            return [about, viewers]
+        sheets = {name: small_address(over.sheet(), among) for name, over in overs.items()}
+        pictures = [Picture(sheet, f"{name}: twelve leads with heat") for name, sheet in sheets.items()]
+        return [about, Gallery(pictures), Folded("Every lead in full length", [viewers])]
+
+    def save(self, folder: PathLike, pictures: int = PICTURED) -> Path:
+        """Write arrays, tables and pictures of the first samples, which are stored too; several methods can share a folder."""
+        path = Path(folder)
+        with open_explanation(path, {}, self.batch) as resume:
+            resume.create()
+            earlier = {} if self.names or not (path / REPORT).exists() else MethodComparison.load(path).judged
+            inputs = self.batch[: min(pictures, len(self.batch))] if pictures else None
+            own = {name: replace(each, inputs=None) for name, each in self.judged.items()}
+            replace(self, judged={**earlier, **own}, inputs=inputs).write(path)
+            (path / PICTURES).mkdir(exist_ok=True)
+            for name, each in own.items():
+                if each.effects is not None:
+                    write_csv(path / f"{each.effects.kind}.csv", each.effects.rows(each.sample_ids, each.names))
+                for row in range(0 if inputs is None else len(inputs)):
+                    stem = f"{row:03d}_{file_name(Path(self.batch.ids[row]).stem)}_{file_name(name)}"
+                    over = Overlay.of(each, self.batch, row)
+                    image = over.sheet() if over.clinical else figure_image(draw_maps([[over]]))
+                    with replacing(path / PICTURES / f"{stem}.png") as file:
+                        image.save(file, "PNG")
+        return path
+
+
+def _heads(names: Sequence[str]) -> list[str]:
+    return [{"dice": "Dice", "dice_map": "Dice of\nthe map", "iou": "IoU"}.get(name, name) for name in names]
+
+
+@contextmanager
+def open_explanation(folder: Path, about: Mapping[str, Mark], batch: Batch) -> Iterator[Resume]:
+    """Open a folder for explanations; a later explanation replaces an earlier one by the same method.
+
+    All are drawn together, so the folder belongs to the inputs and to what they are `about`: the first model and class.
+    """
+    about = {**about, "the data": data_fingerprint(batch)}
+    with open_run(folder, {"command": MethodComparison.verb}) as resume:
+        for key, mark in about.items():
+            resume.refuse_other(key, mark)
+        yield resume
+        for key, mark in about.items():
+            if not resume.holds(key, mark):
+                resume.record(key, mark, None)

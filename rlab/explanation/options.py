@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, TypedDict, Unpack
+from typing import Annotated, Any
 
 import numpy as np
 import torch
@@ -23,15 +23,12 @@ from rlab.data.fitting import fit
 from rlab.data.images import IMAGES
 from rlab.errors import DataError, OptionError
 from rlab.explanation.base import RULE, SCORE, Method
-from rlab.explanation.explanation import PICTURED, Explanation
-from rlab.explanation.files import REPORT, inputs_mark, open_explanation, save_comparison
-from rlab.explanation.method_comparison import MethodComparison, ScoredMethod
-from rlab.explanation.page import maps_page
+from rlab.explanation.explanation import PICTURED, Explanation, MethodComparison, open_explanation
 from rlab.explanation.run import DEFAULT, parse_methods
 from rlab.explanation.scores import STEPS, MethodJudge
 from rlab.explanation.subject import find_subject
 from rlab.present.page import write_page
-from rlab.progress import bar
+from rlab.progress import bar, quiet
 from rlab.runs.inputs import Data, Model, taken
 from rlab.runs.options import RunOptions
 from rlab.runs.understood import Announce, Understood, show
@@ -44,7 +41,8 @@ from rlab.victims.torch_module import TorchVictim
 COMPARED = ("belief", "rise(masks=1000)", "occlusion", "middle")  # default methods of a comparison
 COMPARED_LAYERS = ("gradcam", "gradcam++", "ablationcam", "scorecam")  # and those for torch models
 NOT_FOUND = "holds nothing that the model finds"
-Tell = Callable[[Explanation, Batch], None]  # called after each method
+Tell = Callable[[Explanation], None]  # called after each method
+PAGE = "report.html"
 
 
 class ExplainOptions(RunOptions):
@@ -68,6 +66,7 @@ class ExplainOptions(RunOptions):
     rule: str = Field(RULE, description="rule that turns a map into a mask: otsu, or share:0.2")
     steps: int = Field(STEPS, ge=2, description="steps for insertion and deletion")
     checks: bool = Field(True, description="score stability over seeds and run the sanity check")
+    pictures: int = Field(PICTURED, ge=0, description="number of samples to draw and to keep in the folder")
 
     @field_validator("method", "mask_values", mode="before")
     @classmethod
@@ -81,15 +80,6 @@ class ExplainOptions(RunOptions):
         """The named methods or the default ones; `layers` adds default methods that need a torch model to a comparison."""
         default = (COMPARED + (COMPARED_LAYERS if layers else ())) if compare else (DEFAULT,)
         return parse_methods(self.method or default, self.attack_options(), scored=compare)
-
-    def judge(self, tell: Callable[[str, ScoredMethod], None] = lambda name, method: None) -> MethodJudge:
-        return MethodJudge(self.steps, self.checks, rule=self.rule, tell=tell)
-
-    def rows_at_most(self, methods: Sequence[Method], batch: Batch, compare: bool) -> dict[str, int | None]:
-        """The largest number of rows for each method, and for its scores in a comparison; None if it depends on the layers."""
-        judge, size = self.judge(), batch.size
-        each = {method.name: judge.most(method, size) if compare else method.most(size) for method in methods}
-        return {name: None if most is None else most * len(batch) for name, most in each.items()}
 
     def labels(self, batch: Batch) -> Tensor | None:
         """(n,) the class to explain; None for the predicted one."""
@@ -137,13 +127,6 @@ def _read(path: Path, size: tuple[int, ...], values: Sequence[int] | None) -> Te
     return torch.from_numpy(np.asarray(scaled) > 127)
 
 
-class Shown(TypedDict, total=False):
-    """The number of samples to draw, and what to call after each method."""
-
-    pictures: int
-    tell: Tell
-
-
 def explain_declared(
     options: ExplainOptions,
     model: Model,
@@ -152,9 +135,9 @@ def explain_declared(
     limit: int | None = None,
     out: str | os.PathLike[str] | None = None,
     announce: Announce = show,
-    **shown: Unpack[Shown],
-) -> list[Explanation] | MethodComparison:
-    """Explain the data with every named method, or compare the methods."""
+    tell: Tell = lambda explanation: None,
+) -> MethodComparison:
+    """Explain the data with every named method, and score the maps if you `compare`; the folder gets the results and a page."""
     options.methods(compare)  # refuse unknown names before loading anything
     with taken(model, data, limit) as (victim, batch):
         announce(Understood(batch, (victim,)))
@@ -162,8 +145,22 @@ def explain_declared(
             batch.check_numbers(victim(batch.x[:1].to(victim.device), SCORE).shape[1])
         batch = keep_found(victim, options.with_masks(batch), options.labels(batch))
         methods = options.methods(compare, isinstance(victim, TorchVictim))
-        job = ExplainJob(options, victim, batch, methods, None if out is None else Path(out), **shown)
-        return job.compare() if compare else job.explain()
+        about: dict[str, Mark] = {"the model": Contents.of(victim), "the class": str(options.label)}
+        with (
+            nullcontext() if out is None else open_explanation(Path(out), about, batch),
+            bar(len(methods), "scoring", unit="methods") if compare else nullcontext(quiet) as progress,
+        ):
+
+            def heard(explanation: Explanation) -> None:
+                progress([explanation.method])
+                tell(explanation)
+
+            judge = MethodJudge(options.steps, options.checks, rule=options.rule, tell=heard, scored=compare)
+            found = judge(victim, batch, methods, options.labels(batch), options.seed)
+            if out is not None:
+                folder = found.save(out, options.pictures)
+                write_page(MethodComparison.load(folder).view(options.pictures, folder), folder / PAGE)
+    return found
 
 
 def keep_found(victim: Victim, batch: Batch, labels: Tensor | None) -> Batch:
@@ -181,52 +178,3 @@ def keep_found(victim: Victim, batch: Batch, labels: Tensor | None) -> Batch:
     lost = [(name, NOT_FOUND) for name, there in zip(batch.ids, found.tolist(), strict=True) if not there]
     masks = subject.truth(batch.size) if batch.masks is None else batch.masks
     return replace(replace(batch, masks=masks)[rows], left_out=(*batch.left_out, *lost))
-
-
-@dataclass(frozen=True)
-class ExplainJob:
-    """Methods to run on a batch, and the folder that gets the results."""
-
-    options: ExplainOptions
-    victim: Victim
-    batch: Batch
-    methods: Sequence[Method]
-    folder: Path | None = None
-    pictures: int = PICTURED
-    tell: Tell = lambda explanation, batch: None
-
-    def explain(self) -> list[Explanation]:
-        """An explanation by each method; the folder gets arrays, tables, pictures and a page."""
-        labels, explained = self.options.labels(self.batch), []
-        with self._opened():
-            for method in self.methods:
-                explanation = method(self.victim, self.batch, labels, self.options.seed, self.options.rule)
-                if self.folder is not None:
-                    explanation.save(self.folder, self.pictures)
-                self.tell(explanation, self.batch)
-                explained.append(explanation)
-            if self.folder is not None:
-                write_page(maps_page(self.folder), self.folder / REPORT)
-        return explained
-
-    def compare(self) -> MethodComparison:
-        """The methods scored on the same samples; the folder gets arrays, scores and a gallery."""
-        options = self.options
-        with self._opened():
-            with bar(len(self.methods), "scoring", unit="methods") as progress:
-
-                def scored(name: str, judged: ScoredMethod) -> None:
-                    progress([name])
-                    self.tell(judged.explanation, self.batch)
-
-                judge, labels = options.judge(scored), options.labels(self.batch)
-                comparison = judge(self.victim, self.batch, self.methods, labels, options.seed)
-            if self.folder is not None:
-                save_comparison(comparison, self.folder, f"What decides: {options.model.name}", self.pictures)
-        return comparison
-
-    def _opened(self) -> AbstractContextManager[object]:
-        if self.folder is None:
-            return nullcontext()
-        about: dict[str, Mark] = {"the model": Contents.of(self.victim), "the class": str(self.options.label)}
-        return open_explanation(self.folder, about | inputs_mark(self.batch))

@@ -18,7 +18,7 @@ from rlab.explanation.belief import Belief
 from rlab.explanation.black_box import Drise, KernelShap, Lime, Middle, Occlusion, Rise
 from rlab.explanation.explanation import Explanation
 from rlab.explanation.maps import BY_RANK, even_grid, hiding_filter
-from rlab.explanation.method_comparison import refuse_unscored
+from rlab.explanation.scores import refuse_unscored
 from rlab.explanation.waves import Waves
 from rlab.explanation.white_box import AblationCam, GradCam, GradCamPlusPlus, IntegratedGradients, ScoreCam
 from rlab.filters.palette import refuse_pixels
@@ -51,9 +51,6 @@ class MinimalMask(Method):
         checked = check(AttackOptions, dict(attack) | dict(options), "the method 'mask'")
         refuse_pixels(checked.palette, "the method 'mask'")
         return cls(checked)
-
-    def most(self, size: tuple[int, ...]) -> int:
-        return 1 + (self.attack.budget or BUDGET)
 
     def draw(self, task: ExplanationTask) -> Tensor:
         """1 in the set, 0 elsewhere; zeros if the model did not flip within the budget."""
@@ -141,10 +138,12 @@ def explain_result(
     mask = result.masks & wide(result.succeeded, result.masks)
     queries, seconds = result.queries.sum(1), float(result.seconds.sum())
     kept = all(map(result.inputs.has, range(len(result))))
-    inputs = _inputs(result) if kept else None
-    return Explanation(
-        "mask", mask.float(), mask, result.labels, queries, "the attack's patches", seconds, inputs=inputs
-    )
+    known: dict[str, Any] = {
+        "ids": result.ids,
+        "classes": result.setting.classes,
+        "inputs": _inputs(result) if kept else None,
+    }
+    return Explanation("mask", mask.float(), mask, result.labels, queries, "the attack's patches", seconds, **known)
 
 
 def _inputs(result: AttackResult) -> Batch:

@@ -8,8 +8,8 @@ from __future__ import annotations
 import copy
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import torch
 from scipy.stats import rankdata
@@ -19,9 +19,8 @@ from rlab.core.vectors import wide
 from rlab.data.batch import Batch
 from rlab.errors import DataError, OptionError
 from rlab.explanation.base import ROWS, RULE, SCORE, Method
-from rlab.explanation.explanation import Explanation
+from rlab.explanation.explanation import Explanation, MethodComparison
 from rlab.explanation.maps import hiding_bank, ranks, threshold, to_unit
-from rlab.explanation.method_comparison import MethodComparison, ScoredMethod, refuse_unscored
 from rlab.explanation.subject import ClassSubject, Subject, find_subject
 from rlab.victims.base import Victim
 from rlab.victims.torch_module import TorchVictim
@@ -110,7 +109,8 @@ class MethodJudge:
     checks: bool = True  # runs every method twice for stability, and on shuffled weights as a sanity check
     checked: int | None = None  # number of samples for these two (None: all)
     rule: str = RULE
-    tell: Callable[[str, ScoredMethod], None] = field(default=lambda name, method: None)
+    scored: bool = True  # otherwise the methods only draw their maps
+    tell: Callable[[Explanation], None] = field(default=lambda explanation: None)
 
     def __call__(
         self,
@@ -124,36 +124,33 @@ class MethodJudge:
         if not methods:
             raise OptionError("expected at least one method to score, got none")
         named = methods if isinstance(methods, Mapping) else {method.name: method for method in methods}
+        before, left_out, judged = victim.rows.total(), list[str](), dict[str, Explanation]()
+        if not self.scored:
+            for name, method in named.items():
+                judged[name] = method(victim, batch, labels, seed, self.rule)
+                self.tell(judged[name])
+            return MethodComparison(judged, batch, seed=seed, rows=victim.rows.total() - before)
         refuse_unscored(named.values())
-        before = victim.rows.total()
         shuffled = shuffle_weights(victim, seed) if self.checks and isinstance(victim, TorchVictim) else None
-        left_out = []
         if batch.masks is None and batch.target == "classes":
             left_out.append("There is no ground truth, so there are no scores for Dice, IoU, pointing game and energy")
         if self.checks and shuffled is None:
             left_out.append("There is no sanity check, because only the weights of a torch module can be shuffled")
-        judged = {}
         for name, method in named.items():
             judged[name] = self._judge(victim, batch, method, labels, seed, shuffled)
-            self.tell(name, judged[name])
+            self.tell(judged[name])
         copy_rows = 0 if shuffled is None else shuffled.rows.total()
-        if any(scored.scores["sanity"].isnan().all() for scored in judged.values() if "sanity" in scored.scores):
+        if any(each.scores["sanity"].isnan().all() for each in judged.values() if "sanity" in each.scores):
             left_out.append("There is no sanity check, because the copy with shuffled weights finds nothing to explain")
-        return MethodComparison(batch, judged, tuple(left_out), seed, victim.rows.total() - before, copy_rows)
-
-    def most(self, method: Method, size: tuple[int, ...]) -> int | None:
-        """The largest number of rows per sample for the method's map and scores, without those of the shuffled copy; None if
-        it depends on the model's layers."""
-        rows = method.most(size)
-        return None if rows is None else rows * (1 + self.checks) + 2 * (self.steps + 1)
+        return MethodComparison(judged, batch, tuple(left_out), seed, victim.rows.total() - before, copy_rows)
 
     def _judge(
         self, victim: Victim, batch: Batch, method: Method, labels: Tensor | None, seed: int, shuffled: Victim | None
-    ) -> ScoredMethod:
+    ) -> Explanation:
         explanation = method(victim, batch, labels, seed, self.rule)
         subject = explanation.subject
         assert subject is not None  # every method keeps it
-        scores = {"queries": explanation.queries.double()}
+        scores: dict[str, Tensor] = {}
         truth = subject.truth(batch.size) if batch.masks is None else batch.masks
         if truth is not None:
             scores |= against_truth(explanation, truth)
@@ -179,7 +176,14 @@ class MethodJudge:
             scores["stability"] = correlation(victim, labels, seed + 1)
         if shuffled is not None:
             scores["sanity"] = correlation(shuffled, None, seed)
-        return ScoredMethod(explanation, scores)
+        return replace(explanation, scores=scores)
+
+
+def refuse_unscored(methods: Iterable[Method]) -> None:
+    """Refuse methods that cannot be scored."""
+    for method in methods:
+        if not method.scored:
+            raise OptionError(f"the method {method.name!r} cannot be scored: compare 'belief' instead")
 
 
 def shuffle_weights(victim: TorchVictim, seed: int) -> TorchVictim:

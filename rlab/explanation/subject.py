@@ -95,7 +95,10 @@ class RegionSubject(Subject):
         return None if self.target is None else interpolate(self.target[:, None].float(), size)[:, 0] > 0
 
 
-def find_subject(victim: Victim, clean: Tensor, batch: Batch, labels: Tensor | None) -> tuple[Subject, Tensor]:
+AnySubject = ObjectSubject | RegionSubject | ClassSubject
+
+
+def find_subject(victim: Victim, clean: Tensor, batch: Batch, labels: Tensor | None) -> tuple[AnySubject, Tensor]:
     """What to explain, given the answers `clean` (n, k), and for which samples there is something to explain (n,) bool.
 
     `labels` (n,) are classes that the user chose. By default it is the predicted class, the object that the data name (the
@@ -111,7 +114,7 @@ def find_subject(victim: Victim, clean: Tensor, batch: Batch, labels: Tensor | N
     return ClassSubject(chosen, victim.multilabel), torch.ones(len(clean), dtype=torch.bool)
 
 
-def _find_object(found: Boxes, batch: Batch, labels: Tensor | None) -> tuple[Subject, Tensor]:
+def _find_object(found: Boxes, batch: Batch, labels: Tensor | None) -> tuple[AnySubject, Tensor]:
     wanted = found.label != NOBODY
     if labels is not None:
         wanted &= found.label == labels.to(wanted.device)[:, None]
@@ -129,7 +132,7 @@ def _find_object(found: Boxes, batch: Batch, labels: Tensor | None) -> tuple[Sub
     return ObjectSubject(found.label[rows, at], found.xyxy[rows, at], target), (score.amax(1) >= SCORE).cpu()
 
 
-def _find_region(clean: Tensor, batch: Batch, labels: Tensor | None) -> tuple[Subject, Tensor]:
+def _find_region(clean: Tensor, batch: Batch, labels: Tensor | None) -> tuple[AnySubject, Tensor]:
     usual = torch.stack([_largest(row) for row in clean.long()])
     chosen = usual if labels is None else labels.to(clean.device)
     region = clean == chosen[:, None]

@@ -19,8 +19,9 @@ from rlab.core.rng import uniform
 from rlab.data.ecg_masks import SEGMENTS, segment_masks
 from rlab.errors import OptionError
 from rlab.explanation.base import ByLead, Drawn, ExplanationTask, lead_groups, removed
-from rlab.explanation.effects import WaveEffects
+from rlab.explanation.effects import WAVES, Effects, span
 
+NAMES = {"P": "the P wave", "QRS": "the QRS complex", "ST": "the ST segment", "T": "the T wave"}
 ISOELECTRIC = "isoelectric"
 FEWEST = 3  # cuts per part, for a range
 WINDOW = 0.04  # seconds by which the starts and stops of a wave move, alike in all beats
@@ -37,9 +38,6 @@ class Waves(ByLead):
     queries: int = 385  # at most, including the clean prediction
     remove: str = ISOELECTRIC
 
-    def most(self, size: tuple[int, ...]) -> int:
-        return self.queries
-
     def draw(self, task: ExplanationTask) -> Drawn:
         groups = lead_groups(task, self.channels or (TWELVE if is_twelve_lead(task.batch.leads) else EACH))
         masks = torch.stack(list(segment_masks(task.inputs).values()), 1).to(task.x0.device)  # (n, w, time)
@@ -50,9 +48,13 @@ class Waves(ByLead):
         after = self._after(task, masks, groups, fill)  # (n, w, g, cuts)
         leads = task.batch.leads or tuple(f"lead {number + 1}" for number in range(groups.shape[1]))
         names = group_names([g.nonzero().flatten().tolist() for g in groups], leads)
-        effects = WaveEffects(SEGMENTS, names, task.before, after.cpu(), masks.any(2).cpu())
+        parts = tuple((wave, group) for wave in SEGMENTS for group in names)
+        phrases = tuple(f"{NAMES[wave]} in {group}" for wave, group in parts)
+        there = masks.any(2).cpu().repeat_interleave(len(groups), 1)
+        cuts = after.shape[3]
+        effects = Effects(WAVES, parts, phrases, task.before, *span(after.flatten(1, 2).cpu()), there, cuts)
         points = masks.sum(2)[:, :, None] * groups.sum(1)  # (n, w, g)
-        effect = effects.effect.to(points.device)
+        effect = effects.effect.to(points.device).view_as(points)
 
         def lead_maps(values: Tensor) -> Tensor:
             """(n, w, g) -> (n, c, time)"""
@@ -60,7 +62,7 @@ class Waves(ByLead):
 
         by_lead = lead_maps(effect / points.clamp(min=1))
         total = by_lead.sum(1)
-        return Drawn(total, total.clamp(min=0), by_lead=by_lead, waves=effects, drops=lead_maps(effect))
+        return Drawn(total, total.clamp(min=0), by_lead=by_lead, effects=effects, drops=lead_maps(effect))
 
     def _after(self, task: ExplanationTask, masks: Tensor, groups: Tensor, fill: Tensor) -> Tensor:
         """(n, w, g, cuts): the class's probability after each cut of each part."""

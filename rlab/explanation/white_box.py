@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -34,9 +34,6 @@ class IntegratedGradients(Method):
     gradients = True
     together = 4
     steps: int = 50
-
-    def most(self, size: tuple[int, ...]) -> int:
-        return 1 + self.steps
 
     def draw(self, task: ExplanationTask) -> Drawn:
         baseline, every = mean_fill(task.x0).expand_as(task.x0).contiguous(), torch.arange(len(task))
@@ -103,10 +100,6 @@ class ActivationMap(Method):
     """The features weighted by channel, clipped at zero and resized to the input."""
 
     gradients = True
-    passes: ClassVar[int | None] = None  # per input, the clean prediction included; None: one per channel
-
-    def most(self, size: tuple[int, ...]) -> int | None:
-        return self.passes
 
     @abstractmethod
     def weights(self, task: ExplanationTask, layer: LayerCall, a: Tensor, outputs: Tensor) -> Tensor:
@@ -130,7 +123,6 @@ class GradCam(ActivationMap):
     """A channel's weight is its mean gradient. Selvaraju et al. 2017, https://arxiv.org/abs/1610.02391."""
 
     name = "gradcam"
-    passes = 2
 
     def weights(self, task: ExplanationTask, layer: LayerCall, a: Tensor, outputs: Tensor) -> Tensor:
         return _gradient(task, a, outputs).flatten(2).mean(2)
@@ -141,7 +133,6 @@ class GradCamPlusPlus(ActivationMap):
     """Only positive gradients count, weighted by place. Chattopadhay et al. 2018, https://arxiv.org/abs/1710.11063."""
 
     name = "gradcam++"
-    passes = 2
 
     def weights(self, task: ExplanationTask, layer: LayerCall, a: Tensor, outputs: Tensor) -> Tensor:
         gradient = _gradient(task, a, outputs).flatten(2)

@@ -84,9 +84,8 @@ VERBS = (
     Verb("corrupt", report="rlab.corruptions.report:CorruptionReport"),
     Verb("benchmark run", report="rlab.benchmarking.report:BenchmarkReport"),
     Verb("benchmark verify", report="rlab.benchmarking.verify:Verification"),
-    Verb("doctor", ("doctor.json",), page="rlab.diagnosis.report:diagnosis_page"),
-    Verb("explain", ("scores.csv",), page="rlab.explanation.page:explanation_page"),
-    Verb("explain", ("*.npz", "pictures"), page="rlab.explanation.page:maps_page"),
+    Verb("doctor", report="rlab.diagnosis.report:Diagnosis"),
+    Verb("explain", report="rlab.explanation.explanation:MethodComparison"),
 )  # fmt: skip
 
 

@@ -11,12 +11,13 @@ import json
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self, get_type_hints
 
-from pydantic import TypeAdapter
+from pydantic import ConfigDict, TypeAdapter
+from pydantic_core import to_jsonable_python
 
 from rlab import __version__
 from rlab.errors import FolderError
@@ -27,13 +28,14 @@ from rlab.stats import Estimate
 if TYPE_CHECKING:  # imported on use: a command that prints a table needs none of them
     from matplotlib.figure import Figure
     from pandas import DataFrame
+    from torch import Tensor
 
     from rlab.present.page import Page, Section
 
 PathLike = str | os.PathLike[str]
 Metric = float | Estimate | Share
 REPORT, RESULTS, ARRAYS = "report.json", "results.csv", "arrays.safetensors"
-_VERB, _FIELDS = "verb", "fields"  # keys of REPORT
+_VERB, _FIELDS, _ARRAY = "verb", "fields", "array"  # keys of REPORT
 
 
 @dataclass(frozen=True)
@@ -89,20 +91,16 @@ class Report(ABC):
 
     def write(self, folder: Path) -> None:
         """Write the files into a run's folder that is already open."""
-        from torch import Tensor
-
         from rlab.storage.files import write_arrays, write_csv, write_text
 
-        values = {each.name: getattr(self, each.name) for each in fields(self)}
-        arrays = {name: value.contiguous() for name, value in values.items() if isinstance(value, Tensor)}
-        adapters = _adapters(type(self))
-        plain = {name: adapters[name].dump_python(v, mode="json") for name, v in values.items() if name not in arrays}
+        arrays: dict[str, Tensor] = {}
+        plain = {each.name: _plain(getattr(self, each.name), each.name, arrays) for each in fields(self)}
         metrics = {name: plain_value(metric) for name, metric in self.metrics().items()}
-        stored = {_VERB: self.verb, "rlab": __version__, "metrics": metrics, _FIELDS: plain}
+        stored = {_VERB: self.verb, "rlab": __version__, "metrics": _plain(metrics, "", {}), _FIELDS: plain}
         if arrays:
             write_arrays(folder / ARRAYS, arrays, self.verb)
         write_csv(folder / RESULTS, self.records())
-        write_text(folder / REPORT, json.dumps(redact(_named(stored)), indent=1, ensure_ascii=False) + "\n")
+        write_text(folder / REPORT, json.dumps(redact(stored), indent=1, ensure_ascii=False) + "\n")
 
     @classmethod
     def load(cls, folder: PathLike) -> Self:
@@ -116,10 +114,10 @@ class Report(ABC):
         arrays = read_arrays(path / ARRAYS)[0] if (path / ARRAYS).exists() else {}
 
         def parse(stored: Any) -> dict[str, Any]:
-            adapters = _adapters(cls)
-            return {name: adapters[name].validate_python(value) for name, value in stored[_FIELDS].items()}
+            adapters, values = _adapters(cls), _filled(stored[_FIELDS], arrays)
+            return {name: adapters[name].validate_python(value) for name, value in values.items()}
 
-        return cls(**arrays, **read_result(path / REPORT, parse))
+        return cls(**read_result(path / REPORT, parse))
 
     def to_pandas(self) -> DataFrame:
         """The result as a pandas.DataFrame."""
@@ -165,18 +163,35 @@ def plain_value(metric: Metric) -> float:
 
 @cache
 def _adapters(cls: type[Report]) -> Mapping[str, TypeAdapter[Any]]:
-    """One for each field that is not a tensor."""
+    """What reads each field."""
+    hints = get_type_hints(cls, include_extras=True)
+    kinds = {each.name: hints[each.name] for each in fields(cls)}
+    loose = ConfigDict(arbitrary_types_allowed=True)  # tensors, also those of dataclasses within
+    return {name: TypeAdapter(kind, config=None if is_dataclass(kind) else loose) for name, kind in kinds.items()}
+
+
+def _plain(value: Any, at: str, arrays: dict[str, Tensor]) -> Any:
+    """A value as JSON: a tensor is named and goes to `arrays`; NaN and infinities become text that a float reads back."""
     from torch import Tensor
 
-    hints = get_type_hints(cls, include_extras=True)
-    kinds = {each.name: type(None) if hints[each.name] == Tensor | None else hints[each.name] for each in fields(cls)}
-    return {name: TypeAdapter(kind) for name, kind in kinds.items() if kind is not Tensor}
-
-
-def _named(value: Any) -> Any:
-    """Write NaN and infinities, which JSON lacks, as text that a float field reads back."""
+    if isinstance(value, Tensor):
+        arrays[at] = value.contiguous()
+        return {_ARRAY: at}
     if isinstance(value, float):
         return value if value - value == 0 else str(value)
+    if is_dataclass(value):
+        value = {each.name: getattr(value, each.name) for each in fields(value)}
     if isinstance(value, Mapping):
-        return {key: _named(inner) for key, inner in value.items()}
-    return [_named(inner) for inner in value] if isinstance(value, list | tuple) else value
+        return {key: _plain(inner, f"{at}.{key}", arrays) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(inner, f"{at}.{number}", arrays) for number, inner in enumerate(value)]
+    return to_jsonable_python(value)
+
+
+def _filled(value: Any, arrays: Mapping[str, Tensor]) -> Any:
+    """The inverse of `_plain`, for the tensors."""
+    if isinstance(value, Mapping):
+        return (
+            arrays[value[_ARRAY]] if _ARRAY in value else {key: _filled(inner, arrays) for key, inner in value.items()}
+        )
+    return [_filled(inner, arrays) for inner in value] if isinstance(value, list) else value

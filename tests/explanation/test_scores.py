@@ -8,11 +8,9 @@ import torch
 from scipy.stats import spearmanr
 
 from rlab.data.batch import Batch
-from rlab.errors import DataError, FolderError
+from rlab.errors import DataError
 from rlab.explanation.base import SCORE
-from rlab.explanation.explanation import Explanation
-from rlab.explanation.files import read_inputs, save_comparison
-from rlab.explanation.page import explanation_page, read_comparison
+from rlab.explanation.explanation import Explanation, MethodComparison
 from rlab.explanation.run import parse_method
 from rlab.explanation.scores import (
     MethodJudge,
@@ -25,8 +23,7 @@ from rlab.explanation.scores import (
     rank_correlation,
     shuffle_weights,
 )
-from rlab.present.table import Table
-from rlab.storage.files import write_arrays
+from rlab.present.page import render
 from rlab.victims import CallableVictim
 from tests.explanation.test_methods import case
 
@@ -80,13 +77,11 @@ def test_rank_correlation_is_scipys():
 def test_a_comparison_has_every_score_and_counts_its_queries_separately():
     victim, batch = case(2, n=2)
     comparison = MethodJudge(steps=4)(victim, batch, METHODS)
-    names = ["queries", "dice", "iou", "pointing", "energy", "dice_map", "deletion", "insertion", "stability", "sanity"]
+    names = ["dice", "iou", "pointing", "energy", "dice_map", "deletion", "insertion", "stability", "sanity"]
     assert comparison.names == names
     assert not comparison.left_out
     assert victim.rows[SCORE] == len(METHODS) * len(batch) * 2 * 5
-    assert victim.rows["search"] == 2 * sum(
-        int(scored.explanation.queries.sum()) for scored in comparison.judged.values()
-    )
+    assert victim.rows["search"] == 2 * sum(int(scored.queries.sum()) for scored in comparison.judged.values())
     assert comparison.judged["middle"].scores["sanity"].tolist() == pytest.approx(
         [1.0, 1.0]
     )  # it never looks at the model
@@ -99,42 +94,40 @@ def test_a_comparison_has_every_score_and_counts_its_queries_separately():
     assert (
         plain.head
         == whole.head
-        == ["method", "queries", "Dice", "IoU", "pointing", "energy", "Dice of\nthe map", *names[6:]]
+        == ["method", "queries", "mask\ncovers", "Dice", "IoU", "pointing", "energy", "Dice of\nthe map", *names[5:]]
     )
     middle = comparison.middle_table()
     assert middle is not None
     assert middle.rows[0][1] == gap
     assert [row[0] for row in plain.rows] == ["occlusion", "middle", "rise"]
     dice = comparison.judged["rise"].mean("dice", comparison.seed)
-    assert (plain.rows[2][2], whole.rows[2][2]) == (dice.value, dice)
+    assert (plain.rows[2][3], whole.rows[2][3]) == (dice.value, dice)
 
 
 def test_what_was_stored_is_read_back(tmp_path):
     victim, batch = case(2, n=2)
     batch = replace(batch, masks=None)
     comparison = MethodJudge(steps=4, checked=1)(victim, batch, [*METHODS[:2], parse_method("gradcam")])
-    page = save_comparison(comparison, tmp_path, "a title", limit=1).read_text()
-    assert page.count('<figure class="viewer"') == 1 + 3  # one sample, and its map by each method
+    again = MethodComparison.load(comparison.save(tmp_path, pictures=1))
+    page = render(again.view())
+    assert page.count('<figure class="viewer') == 3  # one sample under the map of each method
     assert "no ground truth" in page
-    again = read_comparison(tmp_path, batch)
     assert again.table(intervals=True) == comparison.table(intervals=True)
+    assert again.inputs is not None
+    assert torch.equal(again.inputs.x, batch.x[:1])
+    assert again.inputs.classes == batch.classes
+    assert again.rows == comparison.rows
     for name, scored in comparison.judged.items():
-        stored = again.judged[name].explanation
+        stored = again.judged[name]
         assert (stored.rule, stored.gradients) == ("otsu", name == "gradcam")
-        assert torch.equal(stored.maps, scored.explanation.maps)
-    (tmp_path / "bad").mkdir()
-    write_arrays(tmp_path / "bad" / "inputs.safetensors", {"x": batch.x}, "[1]")
-    with pytest.raises(FolderError):
-        read_inputs(tmp_path / "bad")
-    for blocks in (7 + 1, 2):  # with the stored sample, and without any as after --pictures 0
-        (section,) = explanation_page(tmp_path).sections
-        table = section.blocks[0]
-        assert isinstance(table, Table)
-        assert [str(row[0]).split("\n")[0] for row in table.rows] == ["occlusion", "middle", "gradcam"]
-        assert len(section.blocks) == blocks
-        (tmp_path / "inputs.safetensors").unlink(missing_ok=True)
-    with pytest.raises(FolderError):
-        read_comparison(tmp_path, batch[:1])
+        assert torch.equal(stored.maps, scored.maps)
+        assert type(stored.subject) is type(scored.subject)
+        assert stored.ids == batch.ids
+        for score, values in scored.scores.items():
+            torch.testing.assert_close(stored.scores[score], values, equal_nan=True)
+    bare = MethodComparison.load(comparison.save(tmp_path, pictures=0))
+    assert bare.inputs is None
+    assert [section.title for section in bare.view().sections] == ["Methods"]
 
 
 def test_scores_without_ground_truth():

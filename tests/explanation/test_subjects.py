@@ -56,9 +56,6 @@ def test_the_map_of_an_object_is_highest_on_the_part_that_decides(method):
     made = explain_batch(detector(), scene(), method, progress=False)
     assert pointing(made.maps, truth().expand(2, -1, -1)).tolist() == [1.0, 1.0]
     assert made.labels.tolist() == [DOG, DOG]
-    limit = parse_method(method).most((SIDE, SIDE))
-    assert limit is not None
-    assert int(made.queries.max()) <= limit
 
 
 class EyeNet(torch.nn.Module):

@@ -17,15 +17,13 @@ from rlab.core.channels import LEADS
 from rlab.data.batch import UNBOUNDED, Batch
 from rlab.data.load import load
 from rlab.errors import DataError, InputError, OptionError
-from rlab.explanation.clinical import PRINT_DPI, clinical_sheet
+from rlab.explanation.clinical import FULL, PRINT_DPI, clinical_sheet
+from rlab.explanation.explanation import Explanation
 from rlab.explanation.options import ExplainOptions
-from rlab.explanation.page import maps_page
-from rlab.explanation.pictures import Overlay, picture
+from rlab.explanation.pictures import Overlay
 from rlab.explanation.run import explain_batch
 from rlab.explanation.waves import Waves, ends_moved, isoelectric
-from rlab.explanation.words import statements
 from rlab.present.page import render
-from rlab.results.viewers.heat import FULL
 from rlab.storage.config import check
 from rlab.victims.callables import CallableVictim
 
@@ -59,24 +57,24 @@ def test_only_the_wave_and_the_leads_that_a_model_reads_have_an_effect(wave: str
     found = Waves(queries=65)(victim, batch)
     assert found.queries.tolist() == [65, 65]
     assert victim.rows.total() == 130
-    assert found.waves is not None
+    assert found.effects is not None
     before, after = torch.tensor(3.5).sigmoid().item(), torch.tensor(0.5).sigmoid().item()
-    for row in found.waves.rows(batch, found.labels):
+    for row in found.effects.rows(found.ids, found.names):
         mine = (row["wave"], row["leads"]) == (wave, GROUPS[lead])
         assert row["before"] == pytest.approx(before, abs=1e-5)
         assert row["after"] == pytest.approx(after if mine else before, abs=1e-5)
         assert row["low"] - 1e-5 <= row["after"] <= row["high"] + 1e-5
-    first, *rest = statements(found, batch, 0)
+    first, *rest = found.statements(0)
     assert all(part in first for part in (f"the {wave} ", f" in {GROUPS[lead]} ", f"from {before:.2f} to {after:.2f}"))
     assert len(rest) == 1
 
 
 def test_each_lead_alone_and_the_map_of_each_lead():
     found = explain_batch(reader("V2", *READ["ST"]), windows(1), "waves(channels='each', queries=193)")
-    assert found.waves is not None
+    assert found.effects is not None
     assert found.by_lead is not None
-    assert found.waves.groups == LEADS
-    heat, effect = found.by_lead[0], float(found.waves.effect.max())
+    assert tuple(leads for wave, leads in found.effects.parts if wave == "P") == LEADS
+    heat, effect = found.by_lead[0], float(found.effects.effect.max())
     assert float(heat.sum()) == pytest.approx(effect, rel=1e-4)  # sums of heat are effects
     assert float(heat[LEADS.index("V2"), 115:135].sum()) == pytest.approx(effect, rel=1e-4)
     torch.testing.assert_close(found.maps[0], heat.sum(0))
@@ -84,16 +82,16 @@ def test_each_lead_alone_and_the_map_of_each_lead():
 
 def test_the_interval_holds_other_cuts_and_windows():
     victim, batch = reader("V2", 110, 120), windows(1)  # at the edge of ST, which each cut moves
-    many = Waves(queries=401, channels="V1-V3")(victim, batch).waves
+    many = Waves(queries=401, channels="V1-V3")(victim, batch).effects
     assert many is not None
     for seed in range(3):
-        few = Waves(queries=81, channels="V1-V3")(victim, batch, seed=seed + 1).waves
+        few = Waves(queries=81, channels="V1-V3")(victim, batch, seed=seed + 1).effects
         assert few is not None
-        low, high = few.cuts[0, 2, 0].aminmax()
-        held = (many.cuts[0, 2, 0] >= low) & (many.cuts[0, 2, 0] <= high)
-        assert float(held.float().mean()) >= 0.75  # 18 in 20 are expected
-        assert float(high - low) > 0.2
-        assert float(few.after[0, 2, 0]) == pytest.approx(float(many.after[0, 2, 0]), abs=1e-5)
+        part = few.parts.index(("ST", "V1-V3"))
+        assert float(few.high[0, part] - few.low[0, part]) > 0.2
+        assert float(few.after[0, part]) == pytest.approx(float(many.after[0, part]), abs=1e-5)
+        assert float(few.low[0, part]) == pytest.approx(float(many.low[0, part]), abs=0.1)
+        assert float(few.high[0, part]) == pytest.approx(float(many.high[0, part]), abs=0.1)
 
 
 def test_windows_move_and_stay_in_the_record():
@@ -106,14 +104,14 @@ def test_windows_move_and_stay_in_the_record():
 def test_pictures_show_effects_on_one_scale_with_evidence_against_the_class():
     """A small effect has little colour in a record without larger ones, and one that raises the probability is below 0."""
     found = Waves(queries=65)(reader("V2", *READ["ST"]), small := windows(1, 0.05), small.y)
-    assert found.waves is not None
-    effect = float(found.waves.effect.max())
+    assert found.effects is not None
+    effect = float(found.effects.effect.max())
     assert 0.01 < effect < 0.2
-    assert float(Overlay.of(found, small, 0).over_leads(12).max()) == pytest.approx(effect / FULL, abs=1e-5)
+    assert float(Overlay.of(found, small, 0).heat.max()) == pytest.approx(effect / FULL, abs=1e-5)
     batch = windows(1, -0.3)
     against = Waves(queries=65)(reader("V2", *READ["ST"]), batch, batch.y)
-    assert float(Overlay.of(against, batch, 0).over_leads(12).min()) < -0.5
-    assert "raises the probability" in render(against.make_page())
+    assert float(Overlay.of(against, batch, 0).heat.min()) < -0.5
+    assert f"{FULL:g} against the class" in render(against.view())
 
 
 def test_an_elevated_segment_goes_down_to_the_isoelectric_line():
@@ -127,22 +125,22 @@ def test_an_elevated_segment_goes_down_to_the_isoelectric_line():
 
 def test_leads_without_a_name_have_numbers():
     found = Waves()(reader("V1", *READ["QRS"]), replace(windows(1), leads=()))
-    assert found.waves is not None
-    assert found.waves.groups == tuple(f"lead {number}" for number in range(1, 13))
+    assert found.effects is not None
+    assert [leads for _, leads in found.effects.parts[:12]] == [f"lead {number}" for number in range(1, 13)]
 
 
 def test_channels_of_the_command_are_the_groups_of_leads():
     options = check(ExplainOptions, {"model": "demo:ecg", "data": "demo:ecg", "method": "waves", "channels": "V1;V6"})
     found = explain_batch(reader("V1", *READ["QRS"]), windows(1), options.methods()[0])
-    assert found.waves is not None
-    assert found.waves.groups == ("V1", "V6")
-    assert found.waves.settled()[0].nonzero().tolist() == [[1, 0]]
+    assert found.effects is not None
+    assert found.effects.parts[:2] == (("P", "V1"), ("P", "V6"))
+    assert found.effects.settled()[0].nonzero().tolist() == [[2]]  # QRS in V1
 
 
 def test_a_folder_has_the_table_of_waves_and_leads(tmp_path: Path):
     found = explain_batch(reader("V2", *READ["ST"]), windows(1), "waves")
-    page = render(maps_page(found.save(tmp_path)))
-    for text in (page, render(found.make_page()), found._repr_html_()):
+    page = render(Explanation.load(found.save(tmp_path)).view())
+    for text in (page, render(found.view()), found._repr_html_()):
         assert all(part in text for part in ("P(MI) is 0.97", "QRS", "V1-V3", "0.62"))
     assert len((tmp_path / "waves.csv").read_text().splitlines()) == 1 + 4 * 4
 
@@ -150,9 +148,9 @@ def test_a_folder_has_the_table_of_waves_and_leads(tmp_path: Path):
 def test_a_record_without_waves_says_so():
     flat = Batch(torch.zeros(1, 12, 1250), torch.zeros(1, dtype=torch.int64), bounds=UNBOUNDED, rate=RATE, leads=LEADS)
     found = explain_batch(reader("V2", 0, 9), flat, "waves(queries=49)")
-    assert found.waves is not None
-    assert found.waves.rows(flat, found.labels) == []
-    assert "no place was found for the P wave" in statements(found, flat, 0)[0]
+    assert found.effects is not None
+    assert found.effects.rows(found.ids, found.names) == []
+    assert "no place was found for the P wave" in found.statements(0)[0]
 
 
 IMAGE = Batch(torch.rand(1, 3, 8, 8), torch.zeros(1, dtype=torch.int64))
@@ -194,7 +192,7 @@ def test_the_heat_of_a_lead_lies_in_its_place_on_the_sheet(lead: str, column: in
 def test_a_twelve_lead_record_of_ptb_xl(real: Path):
     batch = load(real / "ptbxl", limit=1, order="first")
     found = explain_batch(reader("V2", 0, 1000), batch, "waves(queries=49)", labels=torch.tensor([1]))
-    assert found.waves is not None
-    assert found.waves.found.all()
-    drawn = picture(found, batch, 0)
+    assert found.effects is not None
+    assert found.effects.there.all()
+    drawn = Overlay.of(found, batch, 0).sheet()
     assert drawn.width > 1.4 * drawn.height > 1500

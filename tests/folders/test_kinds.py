@@ -8,23 +8,20 @@ from pkgutil import resolve_name
 
 import pytest
 
-from rlab.auditing.results import AUDIT
 from rlab.benchmarking.manifest import MANIFEST, METADATA
-from rlab.diagnosis.report import DOCTOR
-from rlab.errors import FolderError, InputError
-from rlab.explanation.files import SCORES
+from rlab.errors import InputError
 from rlab.folders.demo import SCENES
-from rlab.folders.kinds import VERBS, PageOptions, kind_of
-from rlab.folders.records import read_record
+from rlab.folders.kinds import VERBS, kind_of
 from rlab.folders.reports import report_run
 from rlab.present.report import REPORT as STORED
-from rlab.storage.names import ARRAYS, CURVES, PICTURES, SAMPLES
+from rlab.storage.names import ARRAYS, CURVES, SAMPLES
 from rlab.storage.resume import open_run
 from rlab.storage.run_file import RUN
 from rlab.training.page import LOG as TRAINED
 
 WRITTEN = [
-    ("audit", {AUDIT}),
+    ("audit", {STORED}),
+    ("detect", {STORED}),
     ("attack", {SAMPLES, ARRAYS}),
     ("benchmark make", {MANIFEST, METADATA}),
     ("compare", {SAMPLES, CURVES}),
@@ -36,9 +33,8 @@ WRITTEN = [
     ("corrupt", {STORED}),
     ("benchmark run", {STORED}),
     ("benchmark verify", {STORED}),
-    ("doctor", {DOCTOR}),
-    ("explain", {SCORES}),
-    ("explain", {"belief.npz", PICTURES}),
+    ("doctor", {STORED}),
+    ("explain", {STORED}),
 ]  # the files that the packages write when a run is finished
 
 
@@ -76,7 +72,7 @@ def test_the_stored_command_comes_before_the_files(tmp_path: Path) -> None:
     kind = kind_of(tmp_path / "run")
     assert kind is not None
     assert (kind.command, kind.is_finished(tmp_path / "run")) == ("explain", False)
-    touch(tmp_path / "run", {SCORES})
+    (tmp_path / "run" / STORED).write_text(json.dumps({"verb": "explain"}))
     assert kind.is_finished(tmp_path / "run")
 
 
@@ -88,13 +84,8 @@ def test_a_damaged_run_file_leaves_the_files_to_decide(tmp_path: Path) -> None:
     assert kind.command == "train"
 
 
-def test_a_kind_without_figures_and_a_link_out_of_the_folder_are_refused(tmp_path: Path) -> None:
-    folder = touch(tmp_path / "run", {SCORES})
-    kind = kind_of(folder)
-    assert kind is not None
-    for refused in (lambda: read_record(folder), lambda: kind.draw_figures(folder, PageOptions())):
-        with pytest.raises(FolderError):
-            refused()
+def test_a_link_out_of_the_folder_is_refused(tmp_path: Path) -> None:
+    folder = touch(tmp_path / "run", {TRAINED})
     (folder / "away").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(InputError):
         report_run(folder)

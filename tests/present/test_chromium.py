@@ -16,7 +16,6 @@ from PIL import Image
 
 from rlab.data.batch import UNBOUNDED, Batch
 from rlab.explanation.explanation import Explanation
-from rlab.explanation.viewers import sample_viewers
 from rlab.present.browser import print_pdf
 from rlab.present.inline import image_address
 from rlab.present.page import Banner, Gallery, Page, Picture, Section, Viewers, write_page
@@ -128,13 +127,11 @@ def test_heat_fades_over_its_input(browser: Any, tmp_path: Path, kind: str, size
     drawn = torch.Generator().manual_seed(0)
     batch = Batch(torch.rand(1, *size, generator=drawn), torch.tensor([0]), ids=(EVIL,), classes=(EVIL, "b"), rate=25.0)
     maps = torch.rand(1, *size[1:], generator=drawn)
-    explanation = Explanation("rise", maps, maps > 0.5, batch.y, torch.tensor([20]), "top half", 1.0)
-    blocks = sample_viewers({"rise": explanation}, batch, 0, 1)
-    path = write_page(Page("Explanations", [Section("Samples", blocks)]), tmp_path / "page.html")
+    explanation = Explanation("rise", maps, maps > 0.5, batch.y, torch.tensor([20]), "top half", 1.0, inputs=batch)
+    path = write_page(explanation.view(), tmp_path / "page.html")
     with opened(browser, path, PHONE) as view:
         assert view.fits()
-        plain, heat = view.page.locator(".viewer").all()
-        assert plain.locator("label.overlay, label.wipe, label.change").count() == 0
+        (heat,) = view.page.locator(".viewer").all()
         assert heat.locator("label.wipe, label.change").count() == 0
         shots = []
         for share in ("0", "0.5", "1"):

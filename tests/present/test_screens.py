@@ -11,9 +11,8 @@ import pytest
 import torch
 
 from rlab.data.batch import UNBOUNDED, Batch
-from rlab.explanation.explanation import Explanation
-from rlab.explanation.viewers import maps_sections
-from rlab.present.page import Page, write_page
+from rlab.explanation.explanation import Explanation, MethodComparison
+from rlab.present.page import write_page
 from rlab.results.page import attack_page
 from tests.command import rlab_command
 from tests.hardening.toys import measured_toy
@@ -107,7 +106,7 @@ def write(name: str, path: Path) -> None:
     if name in RUNS:
         write_page(attack_page(make_result(RUNS[name]), samples=3), path)
     elif name in EXPLAINED:
-        write_page(Page("What decides", maps_sections(*explained(EXPLAINED[name]), {}, None)), path)
+        write_page(MethodComparison(*explained(EXPLAINED[name])).view(), path)
     elif name == CHANGES:
         runs = copy_runs(path.with_suffix(""))
         shutil.copytree(runs / "run_digits", runs / "again")

@@ -84,7 +84,7 @@ def test_comparisons_show_their_tables() -> None:
     assert "square" in compared.text
     judged = shown(rlab.explain(model, batch, compare=True, method="middle,occlusion", steps=2, checks=False))
     assert "occlusion" in judged.text
-    assert judged.classes.count("viewer") == 6
+    assert judged.classes.count("viewer") == 4
     assert "timeline" not in judged.classes
 
 

@@ -11,7 +11,6 @@ import pytest
 
 import rlab
 from rlab.core.status import Status
-from rlab.diagnosis.report import read_diagnosis
 from rlab.folders.kinds import PageOptions, finished_kind
 from rlab.present.page import render
 from rlab.stats import Estimate
@@ -121,7 +120,7 @@ def test_a_damaged_file_is_counted_where_it_belongs(tmp_path: Path) -> None:
 
 def test_a_saved_diagnosis_is_read_back(tmp_path: Path) -> None:
     found = rlab.doctor(victim(), BATCH)
-    assert read_diagnosis(found.save(tmp_path)) == found
+    assert type(found).load(found.save(tmp_path)) == found
 
 
 def test_the_table_of_an_attack_names_classes_and_counts_queries_once() -> None:
@@ -155,9 +154,9 @@ def test_a_cell_lays_the_map_over_the_picture() -> None:
     """Each sample shows the input alone and under its map; both are pictures of the same size."""
     explanation = rlab.explain(victim(), BATCH, method="occlusion", limit=2)
     cell = explanation._repr_html_()
-    assert len(re.findall(r'<figure[^>]*class="viewer', cell)) == 2 * len(explanation)
+    assert len(re.findall(r'<figure[^>]*class="viewer', cell)) == len(explanation)
     named = [BATCH.label_name(int(label)) for label in explanation.labels]
-    assert all(f"explained: {name}" in cell for name in named)
+    assert all(f"explained {name}" in cell for name in named)
     assert cell.count('class="layer"') == len(explanation)
     assert f"{explanation.mask_share:.1%}" in cell
     assert set(re.findall(r'id="([0-9a-f]{8})', cell)).isdisjoint(

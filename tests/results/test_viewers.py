@@ -20,7 +20,6 @@ from rlab.results.plots.sample import Sample
 from rlab.results.result import Status
 from rlab.results.viewers import make_viewer
 from rlab.results.viewers import pixels as pixel_stages
-from rlab.results.viewers.heat import MASK, TRUTH, Heat, Shown, heat_stage
 from rlab.results.viewers.pixels import outline, spread
 from tests.results.plots.fixtures import Recipe, make_result
 
@@ -131,31 +130,3 @@ def test_an_outline_follows_every_edge_of_a_mask() -> None:
     assert outline(mask) == "M2 1h2M2 3h2M2 1v2M4 1v2"
     assert outline(np.ones((2, 3), bool)) == "M0 0h3M0 2h3M0 0v2M3 0v2"
     assert outline(np.zeros((2, 3), bool)) == ""
-
-
-def test_a_heat_map_shows_the_frame_with_the_most_heat() -> None:
-    x, heat = np.zeros((3, 4, 6, 8), np.float32), np.zeros((4, 6, 8), np.float32)
-    heat[2, :3] = 1
-    shares = heat.sum((1, 2)) / heat.sum()
-    stage = heat_stage(Shown(x, (0.0, 1.0)), Heat(heat, heat > 0.5, shares), 1, still=True)
-    assert stage.heat
-    assert not decoded(stage.before, "RGB").any()
-    layer = decoded(stage.layer, "RGB").astype(int).sum(-1)
-    assert layer[:3].min() > 200
-    assert not layer[3:].any()  # the input shows where the map is 0
-    assert stage.ramp is not None
-    (mark,) = stage.marks
-    assert (mark.path, mark.first) == ("M0 0h8M0 3h8M0 0v3M8 0v3", 2)
-
-
-def test_a_heat_map_of_a_signal_has_bands_and_stacked_bars() -> None:
-    x, heat = np.zeros((2, 100), np.float32), np.zeros(100, np.float32)
-    heat[20:30], heat[30:40] = 0.5, 1
-    stage = heat_stage(Shown(x, (-np.inf, np.inf), heat > 0), Heat(heat, heat > 0.9), 1)
-    assert stage.sheet
-    assert [mark.band for mark in stage.marks] == [True, True, False, False]
-    assert [name for _, name, _ in stage.legend] == [MASK[1], TRUTH[1]]
-    assert stage.ramp is not None
-    lefts = [float(mark.path[1:].split()[0]) / stage.sheet.cell[0] for mark in stage.marks]
-    assert lefts == pytest.approx([0.2, 0.3, 0.3, 0.2])
-    assert all(mark.path.count("M") == 2 for mark in stage.marks)  # on both leads

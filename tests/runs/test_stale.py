@@ -115,4 +115,4 @@ def test_explanations_of_other_inputs_are_refused_before_they_replace_the_old_on
     assert {path: path.read_bytes() for path in tmp_path.rglob("*.safetensors")} == before
     explained.save(tmp_path)
     rlab.explain(net, first, method="occlusion", out=tmp_path, progress=False)
-    assert (tmp_path / "occlusion.safetensors").exists()
+    assert list(rlab.MethodComparison.load(tmp_path).judged) == ["middle", "occlusion"]
