@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated
+from dataclasses import dataclass, field
 
-from pydantic import PlainSerializer
+from rlab.present.report import UNSAVED
 
 
 @dataclass(frozen=True)
@@ -29,7 +28,5 @@ class StageRecord:
     """The cost of a finished stage."""
 
     rows: Rows = Rows()
-    seconds: Annotated[float, PlainSerializer(lambda value: 0.0)] = (
-        0.0  # only in junit.xml: reports of equal audits are equal
-    )
+    seconds: float = field(default=0.0, metadata=UNSAVED)  # only in junit.xml: reports of equal audits are equal
     note: str = ""  # why it has no results

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from shlex import quote
-from typing import Annotated, Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 import yaml
 from matplotlib.figure import Figure
-from pydantic import InstanceOf, PlainSerializer
 
 import rlab
 from rlab.auditing.detection import Detection
@@ -27,7 +26,7 @@ from rlab.errors import FolderError
 from rlab.explanation import MethodComparison
 from rlab.hardening.report import Hardened
 from rlab.present.page import Banner, Block, Code, Facts, Folded, Page, Section, Text, write_page
-from rlab.present.report import Metric, PathLike, Report, plain_value
+from rlab.present.report import UNSAVED, Metric, PathLike, Report, plain_value
 from rlab.present.table import Cell, Cells, Table, Tone, markdown, text
 from rlab.redact import redact
 from rlab.results.metrics import compared_sections
@@ -55,7 +54,6 @@ REPORTS: Mapping[str, Mapping[Path, type[Report]]] = {
     "harden": {Path("harden"): Hardened},
 }
 TITLES = {"detect": "Detection", "corrupt": "Corruptions", "explain": "Explanations", "harden": "Hardening"}
-_UNSAVED = PlainSerializer(lambda value: None)
 Kind = TypeVar("Kind", bound=Report)
 
 
@@ -71,8 +69,8 @@ class AuditResult(Report):
     model: Mapping[str, str]  # name and fingerprint
     data: Mapping[str, Any]
     versions: Mapping[str, str]
-    folder: Annotated[Path | None, _UNSAVED] = None
-    reports: Annotated[Mapping[Path, InstanceOf[Report]] | None, _UNSAVED] = None  # by folder, below the audit's
+    folder: Path = field(default=Path(), metadata=UNSAVED)
+    reports: Mapping[Path, Report] = field(default_factory=dict, metadata=UNSAVED)  # by folder, below the audit's
 
     @classmethod
     def load(cls, folder: PathLike) -> Self:
@@ -81,7 +79,6 @@ class AuditResult(Report):
 
     def save(self, folder: PathLike) -> Path:
         """Copy the audit's folder."""
-        assert self.folder is not None
         return copy_folder(self.folder, Path(folder))
 
     def __repr__(self) -> str:
@@ -94,7 +91,7 @@ class AuditResult(Report):
 
     @property
     def page(self) -> Path:
-        return (self.folder or Path()) / PAGE
+        return self.folder / PAGE
 
     @property
     def rows(self) -> Rows:
@@ -106,7 +103,7 @@ class AuditResult(Report):
 
     def find(self, kind: type[Kind]) -> Kind | None:
         """The report of this kind; None if its stage did not run or has no results."""
-        return next((each for each in (self.reports or {}).values() if isinstance(each, kind)), None)
+        return next((each for each in self.reports.values() if isinstance(each, kind)), None)
 
     def records(self) -> list[dict[str, Any]]:
         """One row per requirement, with its limit, the measured value and the verdict."""
@@ -138,7 +135,7 @@ class AuditResult(Report):
     def record(self) -> dict[str, Any]:
         """The content of `audit.json`."""
         figures: dict[str, dict[str, float]] = {}
-        for at, each in (self.reports or {}).items():
+        for at, each in self.reports.items():
             figures.setdefault(at.parts[0], {}).update({k: plain_value(v) for k, v in each.metrics().items()})
         record: dict[str, Any] = finite({
             "rlab_audit": rlab.__version__,
@@ -170,7 +167,7 @@ class AuditResult(Report):
 
     def view(self, samples: int = 24, folder: Path | None = None) -> Page:
         """The verdicts, what was tested, the sections of each stage's page, the cost, and how to repeat it."""
-        name, where, attack = self.model["name"], folder or self.folder or Path(), self.attack
+        name, where, attack = self.model["name"], folder or self.folder, self.attack
         required: list[Block] = [requirements_table(self.verdicts), Text(INTERVALS, quiet=True)]
         sections = [
             *([Section("Requirements", required)] if self.verdicts else []),
@@ -193,7 +190,7 @@ class AuditResult(Report):
 
     def _shown(self, stage: str, samples: int, folder: Path) -> list[Section]:
         """The pages of the stage's reports, below its title."""
-        pages = [each.view(samples, folder / at) for at, each in (self.reports or {}).items() if at in REPORTS[stage]]
+        pages = [each.view(samples, folder / at) for at, each in self.reports.items() if at in REPORTS[stage]]
         if not pages:
             return []
         blocks: list[Block] = []

@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self, get_type_hints
 
-from pydantic import ConfigDict, TypeAdapter
+from pydantic import BaseModel, ConfigDict, TypeAdapter
 from pydantic_core import to_jsonable_python
 
 from rlab import __version__
@@ -35,6 +35,7 @@ if TYPE_CHECKING:  # imported on use: a command that prints a table needs none o
 PathLike = str | os.PathLike[str]
 Metric = float | Estimate | Share
 REPORT, RESULTS, ARRAYS = "report.json", "results.csv", "arrays.safetensors"
+UNSAVED = {"saved": False}  # metadata of a field that only the live object has, such as a model
 _VERB, _FIELDS, _ARRAY = "verb", "fields", "array"  # keys of REPORT
 
 
@@ -94,7 +95,7 @@ class Report(ABC):
         from rlab.storage.files import write_arrays, write_csv, write_text
 
         arrays: dict[str, Tensor] = {}
-        plain = {each.name: _plain(getattr(self, each.name), each.name, arrays) for each in fields(self)}
+        plain = {name: _plain(value, name, arrays) for name, value in _stored(self).items()}
         metrics = {name: plain_value(metric) for name, metric in self.metrics().items()}
         stored = {_VERB: self.verb, "rlab": __version__, "metrics": _plain(metrics, "", {}), _FIELDS: plain}
         if arrays:
@@ -165,9 +166,19 @@ def plain_value(metric: Metric) -> float:
 def _adapters(cls: type[Report]) -> Mapping[str, TypeAdapter[Any]]:
     """What reads each field."""
     hints = get_type_hints(cls, include_extras=True)
-    kinds = {each.name: hints[each.name] for each in fields(cls)}
+    kinds = {each.name: hints[each.name] for each in fields(cls) if each.metadata != UNSAVED}
     loose = ConfigDict(arbitrary_types_allowed=True)  # tensors, also those of dataclasses within
-    return {name: TypeAdapter(kind, config=None if is_dataclass(kind) else loose) for name, kind in kinds.items()}
+
+    def config(kind: Any) -> ConfigDict | None:
+        own = is_dataclass(kind) or (isinstance(kind, type) and issubclass(kind, BaseModel))
+        return None if own else loose
+
+    return {name: TypeAdapter(kind, config=config(kind)) for name, kind in kinds.items()}
+
+
+def _stored(value: Any) -> dict[str, Any]:
+    """The fields of a dataclass that are saved."""
+    return {each.name: getattr(value, each.name) for each in fields(value) if each.metadata != UNSAVED}
 
 
 def _plain(value: Any, at: str, arrays: dict[str, Tensor]) -> Any:
@@ -180,7 +191,7 @@ def _plain(value: Any, at: str, arrays: dict[str, Tensor]) -> Any:
     if isinstance(value, float):
         return value if value - value == 0 else str(value)
     if is_dataclass(value):
-        value = {each.name: getattr(value, each.name) for each in fields(value)}
+        value = _stored(value)
     if isinstance(value, Mapping):
         return {key: _plain(inner, f"{at}.{key}", arrays) for key, inner in value.items()}
     if isinstance(value, list | tuple):

@@ -111,9 +111,7 @@ def test_junit_has_a_case_for_each_requirement_and_stage(whole: tuple[Path, int,
 def test_the_page_shows_verdict_measures_and_every_section(whole: tuple[Path, int, int]) -> None:
     page = Links.of(whole[0] / "report.html")
     assert page.external == []
-    sections = (
-        "requirements what-was-tested doctor attack easiest-flips by-class explanations benchmark before-and-after"
-    )
+    sections = "requirements what-was-tested doctor attack explanations benchmark hardening"
     assert page.ids >= {*sections.split(), "cost", "how-to-repeat-it"}
     assert "1 of 10 requirements not met" in page.text
     assert page.pictures > 10
@@ -276,6 +274,19 @@ def test_the_folder_of_another_audit_is_refused(tmp_path: Path) -> None:
     (tmp_path / "out" / RUN).write_text("{}" * 100)
     with pytest.raises(FolderError):
         watched(quick(), tmp_path / "out")
+
+
+def test_without_requirements_an_audit_only_reports(tmp_path: Path) -> None:
+    values = quick(doctor=False)
+    del values["requirements"]
+    audit, _ = watched(values, tmp_path / "out", page=True)
+    assert audit.passed
+    assert audit.records() == []
+    stored = AuditResult.load(tmp_path / "out")
+    assert stored.attack is not None
+    assert stored.record == audit.record
+    assert "requirements" not in Links.of(audit.page).ids
+    assert "no requirements" in (tmp_path / "out" / "verdict.md").read_text()
 
 
 def test_a_failing_stage_is_named(tmp_path: Path) -> None:
