@@ -49,6 +49,10 @@ class VictimError(_WithoutSecrets, RuntimeError):
     """The model did not answer, or answered with something that is not scores."""
 
 
+class WorkerLost(VictimError):
+    """A worker has died; the answers that it was given are kept."""
+
+
 class BudgetError(RuntimeError):
     """A row was about to reach the victim beyond its sample's budget; always a bug of the caller."""
 

@@ -30,7 +30,6 @@ from rlab.runs.executor import Workers, place
 from rlab.runs.inputs import Data, Model, as_batch, named_data, plain_input, taken
 from rlab.runs.options import SharedAttackOptions
 from rlab.runs.sharing import WorkerOptions
-from rlab.runs.stages import choose_stages, stages_words
 from rlab.runs.understood import Announce, Understood, show
 from rlab.storage.config import check, check_keywords, did_you_mean, read_config, takes
 from rlab.training.directions import PriorOptions
@@ -82,11 +81,6 @@ def attack(
     with showing(progress), taken(here, data, limit, stream=True, goal=declared.goal) as (victim, samples):
         filled, defaulted = declared.filled(samples)
         announce(Understood(samples, (victim,), defaulted))
-        stages = choose_stages(filled, samples, victim)
-        if stages is not None:
-            if progress:
-                give_notice(stages_words(stages, len(samples)))
-            declared, filled = (options.model_copy(update={"stages": stages}) for options in (declared, filled))
         named_inputs = {"model": plain_input(named or model, "name"), "data": plain_input(data, "path")}
         config = named_inputs | filled.plain() | {"keep": keep}
         with bar(len(samples)) as advance:

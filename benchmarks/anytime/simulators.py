@@ -36,7 +36,7 @@ FAR = 30.0  # the distance of a sample without a flip in means
 QUICK_SAMPLES, QUICK_QUERIES = 4, 20
 ROWS = {
     "belief": "no simulator, no prior",
-    "auto": "no simulator (`--learn off`)",
+    "auto": "no simulator",
     "rule": "surrogates, the rule chooses (0.2.0)",
     "imagine": "surrogates",
     "no-plan": "surrogates, no plan",
@@ -127,7 +127,7 @@ def accounting(store: Store) -> str:
     note = (
         "With students after q queries of the attack, and without after as many queries in all: q plus the sample's share of "
         f"those that the students learned from. A dash: beyond the {QUERIES} queries measured. "
-        "Clean answers that the attack itself pays for (`--stages`) add nothing to the share."
+        "Clean answers that the attack itself pays for (`--learn stages`) add nothing to the share."
     )
     head = ("", "samples", "share", *(f"q = {q}" for q in SHOWN))
     return section_of("All queries counted", table(head, rows), note)

@@ -43,7 +43,7 @@ class StagedCase:
     chunk: int | None = None
 
     def settings(self, learns: bool) -> dict[str, Any]:
-        stages = {"stages": self.stages} if learns else {"learn": "off"}
+        stages = {"learn": f"stages:{','.join(map(str, self.stages))}"} if learns else {}
         shared = {"palette": self.palette, "patch": self.patch, "budget": QUERIES + 1, "until": "budget", "seed": SEED}
         return shared | stages | ({} if self.chunk is None else {"chunk": self.chunk})
 

@@ -90,7 +90,7 @@ class LadderSearch:
                 break
             some = state[rows]
             x = render(some.bank, wanted[rows], self.grid)
-            scores = env.query(x, "search", some.sample)
+            scores = env.query(x, "search", some.sample, wanted[rows])
             errs_still = self.goal.reached(scores, some.y)
             part = part.index_copy(0, rows, torch.where(errs_still, 1.0, part[rows] / 2))
             state = moved(state, rows[errs_still], wanted[rows][errs_still], x[errs_still], scores[errs_still])

@@ -38,6 +38,7 @@ COMMANDS = {
 }
 _MODULES = dict.fromkeys(("agents", "examples", "filters"), "lists")  # of commands without a module of their own
 _REMOVED = {  # flags of earlier versions by command, and what to do instead
+    "attack": {"--stages": "use --learn stages:256,1024"},
     "explain": {"--agent": "use --method belief"},
     "harden": {
         "--batch": "use --training-batch",

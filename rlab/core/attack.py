@@ -18,7 +18,6 @@ from rlab.core.distances import Measure
 from rlab.core.env import Accepting, AttackEnv, State, Task, snapshot
 from rlab.core.goals import Goal
 from rlab.core.grid import PatchGrid
-from rlab.core.heard import CleanAnswers, Heard, Listener, first_answers
 from rlab.core.noise import deviation
 from rlab.core.pruning import RESERVE, Pruning
 from rlab.core.rng import sample_seeds
@@ -26,7 +25,7 @@ from rlab.core.setting import Learned, Setting
 from rlab.core.status import Status
 from rlab.core.trace import Trace, Until
 from rlab.data.batch import Batch
-from rlab.errors import OptionError
+from rlab.errors import OptionError, VictimError
 from rlab.filters.palette import FreePixels, Palette, unit_scale
 from rlab.progress import Progress, quiet
 from rlab.storage.journal import Journal
@@ -56,7 +55,6 @@ class SearchOutcome:
     perturbed: Tensor  # (n, c, *size)
     flipped: State | None  # the flipped rows after cleanup; None if no sample was attacked
     began: float
-    heard: Heard | None = None  # the answers to all proposals, if the search kept them
 
     @property
     def rows(self) -> Tensor:
@@ -110,13 +108,6 @@ class Attack:
     def chunks(self, samples: int, first: int = 0) -> Iterator[slice]:
         return (slice(at, min(at + self.chunk, samples)) for at in range(first, samples, self.chunk))
 
-    def ask_clean(self, victim: Victim, batch: Batch, labels: Tensor | None, journal: Journal | None) -> CleanAnswers:
-        """Query the untouched inputs, and check goal, policy and all labels of the run against the answers."""
-        meter = QueryMeter(victim, len(batch), self.budget, journal)
-        scores = first_answers(meter, batch.x.contiguous().to(victim.device), batch)
-        check_clean(self, victim, batch, scores, batch.y if labels is None else labels)
-        return CleanAnswers(scores, meter.counts.sum(1), victim.outputs)
-
     def search(
         self,
         victim: Victim,
@@ -124,23 +115,18 @@ class Attack:
         first: int = 0,
         labels: Tensor | None = None,
         progress: Progress = quiet,
-        answered: CleanAnswers | None = None,
         timed: Tensor | None = None,
         journal: Journal | None = None,
     ) -> SearchOutcome:
         """Search one chunk of samples; `first` is its position in the run, `labels` are the labels of the whole run.
 
-        `answered` are the clean answers if they were paid before; the outcome then keeps the answers to all proposals. `timed`
-        (n,) counts queries that timed the model before. The `journal` knows answers from before a stop.
+        `timed` (n,) counts queries that timed the model before. The `journal` knows answers from before a stop.
         """
-        began, n, listens = time.perf_counter(), len(batch), answered is not None
-        if answered is None:
-            answered = self.ask_clean(victim, batch, labels, journal)
-        victim.read_like(answered.outputs, answered.scores.shape[1])
+        began, n = time.perf_counter(), len(batch)
         seeds, meter = sample_seeds(self.seed, first, n), QueryMeter(victim, n, self.budget, journal)
-        meter.counts[:, PHASES.index("search")] = answered.queries
+        x0, y = (value.contiguous().to(victim.device) for value in (batch.x, batch.y))
+        clean = self._first_answers(meter, x0, batch, labels)
         meter.counts[:, PHASES.index("timing")] = 0 if timed is None else timed
-        x0, y, clean = (value.contiguous().to(victim.device) for value in (batch.x, batch.y, answered.scores))
         status, flipped = [Status.SKIPPED] * n, None
         assignment = torch.zeros(n, len(self.grid), dtype=torch.uint8)
         perturbed, scores = x0.clone(), clean.cpu().clone()
@@ -148,8 +134,7 @@ class Attack:
         attacked = self.goal.correct(clean, y) & ~self.goal.reached(clean, aimed)
         policy = self.policy.by_labels() or self.policy if victim.tells_labels else self.policy
         cleanup = self.cleanup and self.until != "flip" and not policy.reduces
-        listener = Listener() if listens and not isinstance(self.palette, FreePixels) else None
-        trace = Trace(n, batch.bounds, self.distance, progress, cleanup, listener, attacked.cpu())
+        trace = Trace(n, batch.bounds, self.distance, progress, cleanup, attacked.cpu())
         if attacked.any():
             env = AttackEnv(
                 meter.query, replace(self.task, labels=victim.tells_labels), self.records or not policy.reduces
@@ -168,7 +153,7 @@ class Attack:
                 perturbed[ended.sample], scores[rows] = ended.x, ended.scores.cpu()
         return SearchOutcome(
             batch, self._setting(batch), meter, seeds, clean.cpu(), scores, tuple(status), trace, assignment,
-            perturbed.cpu(), flipped, began, None if listener is None else listener.heard(len(self.grid), clean.shape[1]),
+            perturbed.cpu(), flipped, began,
         )  # fmt: skip
 
     def verify(self, outcome: SearchOutcome, stored: Tensor) -> SearchOutcome:
@@ -193,6 +178,24 @@ class Attack:
         for i in meter.lost.nonzero().flatten().tolist():
             status[i] = Status.LOST
         return replace(outcome, status=tuple(status), scores=scores)
+
+    def _first_answers(self, meter: QueryMeter, x0: Tensor, batch: Batch, labels: Tensor | None) -> Tensor:
+        """Scores (n, k) of the untouched inputs, against which goal, policy and all labels of the run are checked."""
+        n = len(batch)
+        try:
+            scores = meter(x0, torch.arange(n), "search", torch.zeros(n, len(self.grid)))
+            if meter.lost.any():
+                lost = f"{int(meter.lost.sum())} of {n} untouched samples"
+                raise VictimError(f"the model did not answer for {lost} within {meter.budget} queries: it may be down")
+        except VictimError as error:
+            if not batch.leads:
+                raise
+            raise VictimError(
+                f"{error} (the data have {len(batch.leads)} leads, {', '.join(batch.leads)}: "
+                f"if the model was made for others, choose them with leads)"
+            ) from error
+        check_clean(self, meter.victim, batch, scores, batch.y if labels is None else labels)
+        return scores
 
     def _start(
         self, env: AttackEnv, meter: QueryMeter, batch: Batch, x: Tensor, attacked: Tensor, seeds: Tensor, clean: Tensor,

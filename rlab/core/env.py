@@ -25,7 +25,8 @@ from rlab.errors import OptionError
 
 CONFIDENCE = 2.0  # standard deviations of a noisy model's margin by which a goal must be reached
 Accepting = Literal["better", "always"]
-Query = Callable[[Tensor, str, Tensor], Tensor]  # inputs (n, c, *size), phase, sample of each row (n,) -> scores (n, k)
+# inputs (n, c, *size), phase, sample of each row (n,), assignment (n, p) -> scores (n, k)
+Query = Callable[[Tensor, str, Tensor, Tensor], Tensor]
 M = TypeVar("M", bound=Rows, covariant=True)
 
 
@@ -246,7 +247,7 @@ class AttackEnv:
         """One query for every row."""
         task = self.task
         x = render(state.bank, proposal.assignment, task.grid) if proposal.x is None else proposal.x
-        scores = self.query(x, phase, state.sample)
+        scores = self.query(x, phase, state.sample, proposal.assignment)
         margin = task.goal.margin(scores, state.y) + state.slack
         distance = MEASURES[task.distance](state.x0, x) / (state.scale if task.distance != "l0" else 1.0)
         done = margin < 0

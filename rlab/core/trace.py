@@ -13,7 +13,6 @@ from torch import Tensor
 
 from rlab.core.distances import NAMES, Measure, measure
 from rlab.core.env import Snapshot, State
-from rlab.core.heard import Listener
 from rlab.core.setting import Status
 from rlab.progress import Progress, Tally, UnderWay, quiet
 from rlab.victims.account import PHASES
@@ -35,11 +34,10 @@ class Trace:
         distance: Measure = "l2",
         progress: Progress = quiet,
         cleanup: bool = False,  # flipped samples settle in a cleanup after the search
-        listener: Listener | None = None,
         attacked: Tensor | None = None,  # (n,) bool; the others were wrong from the start
     ) -> None:
         self.bounds, self.distance, self.progress = bounds, distance, progress
-        self.cleanup, self.listener = cleanup, listener
+        self.cleanup = cleanup
         unbounded = math.isinf(bounds[1] - bounds[0])
         self.own_unit = distance != "l0" and unbounded  # a state measures such data in amplitudes
         self.best = torch.full((samples,), math.inf)
@@ -50,8 +48,6 @@ class Trace:
     def note(self, state: State, after: Snapshot, meter: QueryMeter) -> None:
         """Record which samples improved in a step."""
         self._improve(state, after, meter)
-        if self.listener is not None:
-            self.listener.note(state, after)
         self.progress(UnderWay(partial(self.tally, after.sample, meter)))
 
     def _improve(self, state: State, after: Snapshot, meter: QueryMeter) -> None:

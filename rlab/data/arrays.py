@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeVar
 
 import numpy as np
 import torch
@@ -13,12 +12,10 @@ from rlab.data.batch import KINDS, UNBOUNDED, Kind
 from rlab.data.eight_bit import holds_bytes, to_float
 from rlab.data.fields import UNIT, Axes, DataFields
 from rlab.data.labels import Encoded, encode_values, read_list
-from rlab.data.numpy_files import Array, StoredArray, npz_names, open_npy, open_npz, read_npz, texts
+from rlab.data.numpy_files import Array, npz_names, open_npy, open_npz, read_npz, texts
 from rlab.data.source import Decoded, Source, reads
 from rlab.errors import DataError
 
-Rows = Array | StoredArray
-Given = TypeVar("Given", Array, Rows)
 FEW, LONG = 4, 4  # more channels than that, and fewer values than that times the channels, may be a picture
 COLOURS = (1, 3, 4)  # lengths of an axis of channels that may come last
 TABLE_OR_SIGNALS = (
@@ -68,10 +65,10 @@ def npy(source: DataFields) -> Source:
     return as_source(source, x, *_labels(source, x.shape))
 
 
-def _refuse_dark(x: Rows) -> None:
+def _refuse_dark(x: Array) -> None:
     """Refuse uint8 values that may have another range than 0..255; of an array in a file, some rows are read."""
     count = x.shape[0]
-    seen = x[range(0, count, max(1, count // SOME))] if isinstance(x, StoredArray) else x
+    seen = x[range(0, count, max(1, count // SOME))] if isinstance(x, np.memmap) else x
     top = int(seen.max(initial=0))
     if 0 < top <= DARKEST:
         raise DataError(
@@ -81,7 +78,12 @@ def _refuse_dark(x: Rows) -> None:
 
 
 def as_source(
-    source: DataFields, x: Rows, y: Tensor, classes: Sequence[str], ids: Array | None = None, masks: Rows | None = None
+    source: DataFields,
+    x: Array,
+    y: Tensor,
+    classes: Sequence[str],
+    ids: Array | None = None,
+    masks: Array | None = None,
 ) -> Source:
     """Samples from an array: the axes reordered, uint8 values scaled to the bounds, the chosen rows kept."""
     count, kind = x.shape[0], settled_kind(source, x.shape)
@@ -171,7 +173,7 @@ def find_array(stored: Sequence[str], names: Sequence[str], split: str | None = 
     return next((lower[name + end] for end in ends for name in names if name + end in lower), None)
 
 
-def _same(array: Given, count: int, name: str) -> Given:
+def _same(array: Array, count: int, name: str) -> Array:
     if array.shape[:1] != (count,):
         raise DataError(f"the array {name} has shape {array.shape} for {count} inputs: expected one row per sample")
     return array

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from rlab.data.source import Unreadable, reading
-from rlab.data.wfdb_read import read_header, read_values
+from rlab.data.wfdb_read import read_record, read_values
 from rlab.errors import DataError, OptionError
 
 KINDS = {"bw": "recorded_baseline_wander", "em": "recorded_electrode_motion", "ma": "recorded_muscle_noise"}
@@ -33,7 +33,7 @@ def read_noise(folder: str, rate: float | None) -> dict[str, Tensor]:
 def _read(path: Path, rate: float) -> Tensor:
     try:
         with reading():
-            record = read_header(path, rate)
+            record = read_record(path, rate)
             values = read_values(record, record.leads).values
     except Unreadable as why:
         raise DataError(f"the noise {path.name!r} {why}") from why

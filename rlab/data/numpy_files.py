@@ -1,12 +1,11 @@
-"""Read arrays from .npy and .npz files after checking their headers against the file; never unpickle."""
+"""Read arrays from .npy and .npz files; never unpickle. Large ones stay in their file."""
 
 from __future__ import annotations
 
-import math
 import struct
 import warnings
 import zipfile
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -16,10 +15,10 @@ from numpy.typing import NDArray
 
 from rlab.data.fields import free_bytes
 from rlab.errors import DataError, InputError
-from rlab.storage.outside import is_text, regular, short
+from rlab.storage.outside import is_text, regular
 
 Array = NDArray[np.generic]
-HELD = 2**26  # bytes; larger arrays stay in their file
+HELD = 2**26  # bytes; larger arrays stay in their file until rows of them are read
 _KINDS = "biufUS"  # booleans, integers, floats and text
 
 
@@ -30,22 +29,68 @@ def read_npy(path: Path) -> Array:
         return _read(file, size, path.name)
 
 
+def open_npy(path: Path) -> Array:
+    """The array of an .npy file; large ones are mapped into memory."""
+    if regular(path) <= HELD:
+        return read_npy(path)
+    with _reading(path, ".npy"):
+        return _plain(np.load(path, mmap_mode="r", allow_pickle=False), path.name)
+
+
 def npz_names(path: Path) -> list[str]:
     """Names of the arrays in an .npz file."""
-    with _zipped(path) as file:
-        return [info.filename.removesuffix(".npy") for info in file.infolist()]
+    with _zipped(path) as archive:
+        return [_name(info) for info in archive.infolist()]
 
 
 def read_npz(path: Path, names: Container[str | None] | None = None) -> dict[str, Array]:
     """Read the arrays of an .npz file, or only those with these names."""
-    arrays = {}
-    with _zipped(path) as file:
-        for info in file.infolist():
-            name = info.filename.removesuffix(".npy")
-            if names is None or name in names:
-                with file.open(info) as member:
-                    arrays[name] = _read(member, info.file_size, f"{path.name}, {name}")
-    return arrays
+    with _zipped(path) as archive:
+        wanted = [info for info in archive.infolist() if names is None or _name(info) in names]
+        return {_name(info): _member(archive, info, path) for info in wanted}
+
+
+def open_npz(path: Path, name: str) -> Array:
+    """One array of an .npz file; large ones that are not compressed are mapped into memory."""
+    with _zipped(path) as archive, path.open("rb") as file:
+        info = next(info for info in archive.infolist() if _name(info) == name)
+        if info.file_size <= HELD or info.compress_type != zipfile.ZIP_STORED:
+            return _member(archive, info, path)
+        file.seek(info.header_offset)
+        local = file.read(30)
+        file.seek(sum(struct.unpack("<HH", local[26:30])), 1)  # past the member's name and further fields
+        header: Any = np.lib.format.read_array_header_1_0
+        if np.lib.format.read_magic(file) != (1, 0):
+            header = np.lib.format.read_array_header_2_0
+        shape, by_column, dtype = header(file)
+        return _plain(
+            np.memmap(path, dtype, "r", file.tell(), shape, "F" if by_column else "C"), f"{path.name}, {name}"
+        )
+
+
+def _name(info: zipfile.ZipInfo) -> str:
+    return info.filename.removesuffix(".npy")
+
+
+def _member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, path: Path) -> Array:
+    with archive.open(info) as file:
+        return _read(file, info.file_size, f"{path.name}, {_name(info)}")
+
+
+def _read(file: IO[bytes], size: int, where: str) -> Array:
+    """Read an array of up to `size` bytes, if there is room for it."""
+    if (free := free_bytes()) is not None and size > free:
+        memory = f"{size / 1e9:.1f} GB of memory, but {free / 1e9:.1f} GB are free"
+        raise DataError(f"the array in {where!r} needs {memory}: save fewer samples, or with np.savez, uncompressed")
+    with warnings.catch_warnings(action="ignore"):  # about headers written by Python 2
+        return _plain(np.lib.format.read_array(file, allow_pickle=False), where)
+
+
+def _plain(array: Array, where: str) -> Array:
+    """Refuse arrays that are neither numbers nor text."""
+    if array.dtype.kind not in _KINDS or not array.dtype.itemsize:
+        raise DataError(f"expected plain arrays of numbers or text in {where!r}, got values of type {array.dtype}")
+    return array
 
 
 @contextmanager
@@ -64,87 +109,6 @@ def _reading(path: Path, suffix: str) -> Iterator[None]:
     except Exception as error:  # numpy and zipfile raise many kinds of errors on broken, encrypted and unknown files
         reason = str(error) or type(error).__name__
         raise DataError(f"cannot read {str(path)!r} as {suffix} ({reason}): expected plain arrays") from error
-
-
-class StoredArray:
-    """An array (n, ...) in a file, whose rows are read on demand."""
-
-    def __init__(self, path: Path, at: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-        """`at` is the offset of the first row."""
-        self.path, self.at, self.shape, self.dtype = path, at, shape, dtype
-        self.width = dtype.itemsize * math.prod(shape[1:])
-
-    def __getitem__(self, rows: Sequence[int]) -> Array:
-        """The rows as (rows, ...); consecutive rows are read at once."""
-        out = bytearray(len(rows) * self.width)
-        with self.path.open("rb") as file:
-            at = 0
-            while at < len(rows):
-                end = at + 1
-                while end < len(rows) and rows[end] == rows[end - 1] + 1:
-                    end += 1
-                file.seek(self.at + rows[at] * self.width)
-                with memoryview(out)[at * self.width : end * self.width] as part:
-                    if file.readinto(part) < len(part):
-                        raise DataError(f"{str(self.path)!r} became shorter while it was in use: restore it")
-                at = end
-        return np.frombuffer(out, self.dtype).reshape(len(rows), *self.shape[1:])
-
-
-def open_npy(path: Path) -> Array | StoredArray:
-    """Open the array of an .npy file; read it if it is small or stored by columns."""
-    size = regular(path)
-    with _reading(path, ".npy"), path.open("rb") as file:
-        shape, by_column, dtype = _header(file, size, path.name)
-        if by_column or size <= HELD:
-            return _read(file, size, path.name)
-        return StoredArray(path, file.tell(), shape, dtype)
-
-
-def open_npz(path: Path, name: str) -> Array | StoredArray:
-    """Like `open_npy`, for one array of an .npz file; a compressed array is read, too."""
-    with _zipped(path) as archive:
-        info = next(info for info in archive.infolist() if info.filename.removesuffix(".npy") == name)
-        with archive.open(info) as member:
-            shape, by_column, dtype = _header(member, info.file_size, f"{path.name}, {name}")
-            if by_column or info.file_size <= HELD or info.compress_type != zipfile.ZIP_STORED:
-                return _read(member, info.file_size, f"{path.name}, {name}")
-            at = member.tell()
-    with path.open("rb") as file:
-        file.seek(info.header_offset)
-        local = file.read(30)
-    start = info.header_offset + len(local) + sum(struct.unpack("<HH", local[26:30]))
-    return StoredArray(path, start + at, shape, dtype)
-
-
-def _header(file: IO[bytes], size: int, where: str) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """Shape, whether stored by columns, and type of an array of plain values that fits into `size` bytes."""
-    version = np.lib.format.read_magic(file)
-    if version not in ((1, 0), (2, 0)):
-        raise ValueError(f"an array of format {version}")
-    read_header: Any = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    with warnings.catch_warnings(action="ignore"):  # about headers written by Python 2
-        shape, by_column, dtype = read_header(file)
-    if dtype.kind not in _KINDS or not dtype.itemsize:
-        content = "Python objects, which are pickled" if dtype.hasobject else f"values of type {dtype}"
-        raise DataError(f"expected plain arrays of numbers or text in {where!r}, got {content}")
-    if any(length < 0 for length in shape) or dtype.itemsize * math.prod(shape) > size - file.tell():
-        raise DataError(f"the header of {where!r} declares shape {short(shape)}, but the file is too short for it")
-    return shape, by_column, dtype
-
-
-def _read(file: IO[bytes], size: int, where: str) -> Array:
-    """Read one array from a file of `size` bytes after checking its header."""
-    file.seek(0)
-    shape, _, dtype = _header(file, size, where)
-    need, free = dtype.itemsize * math.prod(shape), free_bytes()
-    if free is not None and need > free:
-        memory = f"{need / 1e9:.1f} GB of memory, but {free / 1e9:.1f} GB are free"
-        raise DataError(f"the array in {where!r} needs {memory}: save fewer samples, or with np.savez, uncompressed")
-    file.seek(0)
-    with warnings.catch_warnings(action="ignore"):
-        array: Array = np.lib.format.read_array(file, allow_pickle=False)
-    return array
 
 
 def texts(array: Array, what: str) -> list[str]:

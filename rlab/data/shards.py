@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 import json
 import tarfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from threading import Lock
@@ -27,7 +27,6 @@ from rlab.storage.outside import regular, short
 
 IMAGE_NAMES = ("image", "img", "picture", "jpg", "png", "bytes")
 MOST_IMAGE, MOST_LABEL = 2**28, 2**16  # limits in bytes on an encoded image and a label
-ROWS = 32  # rows of a Parquet file in memory at once
 _FEATURES = b"huggingface"
 _OPTIONS = ("label_column", "classes", "size", "resize", "channels", "bounds", "split")
 
@@ -114,19 +113,14 @@ def _class_names(schema: pa.Schema, label: str) -> tuple[str, ...] | None:
 
 
 class _Rows:
-    """Encoded images of several files by row, with at most `ROWS` of them in memory."""
+    """Encoded images of several files by row, with one row group of them in memory."""
 
     def __init__(self, files: Sequence[pq.ParquetFile], column: str) -> None:
         self.files, self.column, self.lock = files, column, Lock()
-        self.groups: list[tuple[int, int, int]] = []  # first row, file, row group
-        first = 0
-        for number, file in enumerate(files):
-            for group in range(file.num_row_groups):
-                self.groups.append((first, number, group))
-                first += file.metadata.row_group(group).num_rows
-        self.starts = [start for start, _, _ in self.groups]
-        self.group, self.at, self.held = -1, 0, list[bytes]()
-        self.coming: Iterator[Any] = iter(())
+        groups = [(number, group) for number, file in enumerate(files) for group in range(file.num_row_groups)]
+        counts = [files[number].metadata.row_group(group).num_rows for number, group in groups]
+        self.groups, self.starts = groups, np.cumsum([0, *counts])
+        self.at, self.held = -1, list[bytes]()
 
     def get(self, rows: Sequence[int]) -> list[IO[bytes]]:
         with self.lock:
@@ -134,20 +128,15 @@ class _Rows:
         return [io.BytesIO(contents[row]) for row in rows]
 
     def _one(self, row: int) -> bytes:
-        """Read on from the last row, or restart at the row group that holds `row`."""
-        group = int(np.searchsorted(self.starts, row, side="right")) - 1
-        if group != self.group or row < self.at:
-            self.group, (self.at, number, inner) = group, self.groups[group]
-            self.held = []
-            self.coming = self.files[number].iter_batches(ROWS, row_groups=[inner], columns=[self.column])
-        try:
-            while row >= self.at + len(self.held):
-                self.at += len(self.held)
-                self.held = [_content(cell) for cell in next(self.coming).column(0).to_pylist()]
-        except (pa.ArrowException, OSError, StopIteration) as error:
-            self.group = -1
-            raise DataError(f"cannot read row {row} of the Parquet files: {str(error) or 'it is missing'}") from error
-        return self.held[row - self.at]
+        at = int(np.searchsorted(self.starts, row, side="right")) - 1
+        if at != self.at:
+            number, group = self.groups[at]
+            try:
+                table = self.files[number].read_row_group(group, columns=[self.column])
+            except (pa.ArrowException, OSError) as error:
+                raise DataError(f"cannot read row {row} of the Parquet files: {error}") from error
+            self.at, self.held = at, [_content(cell) for cell in table[self.column].to_pylist()]
+        return self.held[row - int(self.starts[at])]
 
 
 def _content(cell: Any) -> bytes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from rlab.data.fields import Scaling, check_room
 from rlab.data.source import Loss, Unreadable, first_loss, reading
-from rlab.data.wfdb_files import TWELVE, Flags, Floats, Recording, read_recording
+from rlab.data.wfdb_files import TWELVE, Flags, Floats, Header, find_stuck, read_beats, read_header, read_leads
 from rlab.errors import DataError, InputError, OptionError
 from rlab.progress import PATIENCE, bar
 
@@ -23,7 +23,6 @@ FURTHEST = 100.0  # limit on the factor of resampling
 VOLTS = {"V": 1e3, "mV": 1.0, "uV": 1e-3, "µV": 1e-3}  # in mV
 LOWEST, HIGHEST = 0.03, 50.0  # mV from the lowest to the highest value of an ECG: a QRS of 0.1 to 5 mV, artefacts of 10
 _ECG = {*TWELVE, "MLI", "MLII", "MLIII", "ECG", "ECG1", "ECG2"}
-HELD = 2**26  # bytes of recordings kept in memory between reading headers and values
 _USUAL = {lead.upper(): lead for lead in TWELVE}
 
 
@@ -33,19 +32,17 @@ class Record:
 
     name: str
     path: Path
+    header: Header
     leads: tuple[str, ...]
-    units: tuple[str, ...]
-    native: float  # Hz of the recording
     rate: float  # Hz after resampling
     length: int
     at: NDArray[np.int64]  # (beats,) sample number of each R
     classes: tuple[str, ...]  # (beats,) AAMI class of each beat
     files: tuple[str, ...]  # names of its files, in the folder of `path`
-    recording: Recording | None = None  # what was read of them, if memory allows
 
     def unit(self, leads: Sequence[str]) -> str:
         """The unit of these leads, or their units if they differ."""
-        return ", ".join(dict.fromkeys(self.units[self.leads.index(lead)] for lead in leads))
+        return ", ".join(dict.fromkeys(self.header.units[self.leads.index(lead)] for lead in leads))
 
 
 @dataclass(frozen=True)
@@ -62,15 +59,11 @@ def read_headers(paths: Sequence[Path], rate: float | None, annotated: bool) -> 
     """The readable records, and (name, reason) of the others."""
     records: list[Record] = []
     left_out: list[Loss] = []
-    room = HELD
     with bar(len(paths), "reading headers", unit="records", patience=PATIENCE) as progress:
         for path in paths:
             try:
                 with reading():
-                    record = read_header(path, rate, annotated)
-                    assert record.recording is not None
-                    room -= record.recording.digital.nbytes
-                    records.append(record if room > 0 else replace(record, recording=None))
+                    records.append(read_record(path, rate, annotated))
             except (Unreadable, InputError) as why:
                 left_out.append((path.name, str(why)))
             progress((path,))
@@ -79,30 +72,28 @@ def read_headers(paths: Sequence[Path], rate: float | None, annotated: bool) -> 
     return records, left_out
 
 
-def read_header(path: Path, rate: float | None = None, annotated: bool = False) -> Record:
+def read_record(path: Path, rate: float | None = None, annotated: bool = False) -> Record:
     """Read the header, and the beats if there are any; `annotated` requires them."""
-    recording = read_recording(path)
-    native, length = recording.rate, len(recording.digital)
+    header, has_beats = read_header(path), path.with_name(f"{path.name}.atr").is_file()
+    native, length = header.rate, header.length
     if rate is not None and not 1 / FURTHEST <= rate / native <= FURTHEST:
         raise OptionError(f"has rate {native:g}, too far from {rate:g} to be resampled")
-    check_room(2, (len(recording.leads), math.ceil(length * max(1.0, (rate or native) / native))))
-    if annotated and not recording.annotated:
+    check_room(2, (len(header.leads), math.ceil(length * max(1.0, (rate or native) / native))))
+    if annotated and not has_beats:
         raise DataError(f"has no annotation file {path.name}.atr")
-    pairs = zip(recording.at.tolist(), recording.symbols, strict=True)
-    beats = [(at, CLASS_OF[symbol]) for at, symbol in pairs if symbol in CLASS_OF]
+    places, symbols = read_beats(path) if has_beats else ((), "")
+    beats = [(int(at), CLASS_OF[symbol]) for at, symbol in zip(places, symbols, strict=True) if symbol in CLASS_OF]
     ratio = ratio_of(native, rate)
     return Record(
         name=path.name,
         path=path,
-        leads=tuple(map(usual_name, recording.leads)),
-        units=recording.units,
-        native=native,
+        header=header,
+        leads=tuple(map(usual_name, header.leads)),
         rate=native if rate is None else rate,
         length=-(-length * ratio.numerator // ratio.denominator),
         at=np.array([round(at * ratio) for at, _ in beats], np.int64),
         classes=tuple(name for _, name in beats),
-        files=recording.files,
-        recording=recording,
+        files=(f"{path.name}.hea", *((f"{path.name}.atr",) if has_beats else ()), *sorted(set(header.files))),
     )
 
 
@@ -131,13 +122,12 @@ def alike(records: Sequence[Record], leads: Sequence[str] | None) -> tuple[list[
 
 def read_values(record: Record, leads: Sequence[str], scaling: Scaling | None = None) -> Values:
     """Read the leads at the rate of the record; a gap (NaN) remains, and resampling widens it."""
-    recording, rows = record.recording or read_recording(record.path), [record.leads.index(lead) for lead in leads]
-    raw = recording.physical(rows)
-    ratio = ratio_of(record.native, record.rate)
+    raw = read_leads(record.path, record.header, [record.leads.index(lead) for lead in leads])
+    ratio = ratio_of(record.header.rate, record.rate)
     length = -(-raw.shape[1] * ratio.numerator // ratio.denominator)
     if length != record.length:
         raise ValueError(f"holds {length} of {record.length} samples")
-    saturated, flat = (recording.marked(runs, rows) for runs in (recording.at_ends, recording.at_one))
+    saturated, flat = find_stuck(raw, record.header.rate)
     values = standardise(resample(raw, ratio)) if scaling == "record" else resample(raw, ratio)
     if ratio != 1:
         near = (np.arange(length) / ratio.numerator * ratio.denominator).round().clip(max=raw.shape[1] - 1).astype(int)

@@ -252,5 +252,4 @@ def open_explanation(folder: Path, about: Mapping[str, Mark], batch: Batch) -> I
             resume.refuse_other(key, mark)
         yield resume
         for key, mark in about.items():
-            if not resume.holds(key, mark):
-                resume.record(key, mark, None)
+            resume.step(key, mark, lambda: None)

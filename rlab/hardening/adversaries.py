@@ -108,7 +108,7 @@ class PerturbationSpace:
         grid, bank = self.draw(x, seed)
         goal = Unreachable(self.goal) if policy.reduces else self.goal
         task = Task(grid, bank.shape[1] - 1, goal, budget)
-        env = AttackEnv(lambda x, phase, samples: victim(x, "train"), task, not policy.reduces)
+        env = AttackEnv(lambda x, phase, samples, assignment: victim(x, "train"), task, not policy.reduces)
         scale = unit_scale(x, self.bounds)[1].flatten()
         rows = torch.arange(len(x), device=x.device)
         seeds = sample_seeds(seed, 0, len(x)).to(x.device)

@@ -54,6 +54,14 @@ class SimulatorCard(BaseModel):
     def answers(self) -> int:
         return self.clean + self.distorted
 
+    @property
+    def usual_agreement(self) -> float:
+        """The agreement that decides whether searches use the students.
+
+        Answers to an attack lie near the model's boundary, where few students agree, so those to clean inputs count.
+        """
+        return self.agreement if self.queries or self.clean_agreement is None else self.clean_agreement
+
 
 @dataclass(frozen=True)
 class Simulator:
@@ -84,8 +92,8 @@ class Simulator:
     @property
     def weak(self) -> str:
         """Why searches leave these students out; empty if they agree with the model often enough."""
-        share = self.card.agreement
-        agree = f"the students agree with the model on only {share:.0%} of {self.card.aside:,} answers kept aside"
+        share = self.card.usual_agreement
+        agree = f"the students agree with the model on only {share:.0%} of the answers kept aside"
         return "" if share >= learning.ENOUGH else f"{agree}, and below {learning.ENOUGH:.0%} they mislead a search"
 
     @property

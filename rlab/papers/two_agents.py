@@ -291,7 +291,7 @@ class TwoAgentsLearner(common.Learner):
             maps = [saliency.patch_maps(s.x, s.bounds, self.task.grid, options.saliency) for s in samplers]
             self.maps = torch.cat(maps).to(samplers[0].x.device)
 
-    def _query(self, x: Tensor, phase: str, samples: Tensor) -> Tensor:
+    def _query(self, x: Tensor, phase: str, samples: Tensor, assignment: Tensor) -> Tensor:
         parts = zip(self.samplers, x.split(self.options.rows), strict=True)
         return torch.cat([sampler.victim(part, "train") for sampler, part in parts])
 

@@ -1,16 +1,15 @@
-"""Answers that finished runs have paid for, with the inputs rendered again from the assignments."""
+"""Answers that runs have paid for, as examples to learn from; their inputs are rendered again from the assignments."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from rlab.core.grid import PatchGrid
-from rlab.core.heard import Heard
 from rlab.data.batch import Batch
 from rlab.errors import DataError, FolderError
 from rlab.filters.palette import Palette
@@ -18,88 +17,105 @@ from rlab.learning.answers import Answers, source_names
 from rlab.results.kept import palette_of, rendered
 from rlab.results.result import AttackResult
 from rlab.storage import files
+from rlab.storage.journal import journal_path, read_proposals
 from rlab.storage.names import refuse_strange
 from rlab.storage.run_file import PARTS, reading
-from rlab.storage.steps import check_shard
-from rlab.victims.answers import to_scores
-
-
-def read_heard(part: Path) -> Heard | None:
-    """The answers to proposals in a chunk's file; None if there is no such file or it holds none."""
-    arrays = files.read_heard(part) if part.exists() else None
-    return None if arrays is None else Heard(arrays[0].long(), *arrays[1:])
-
-
-def heard_answers(palette: Palette, grid: PatchGrid, batch: Batch, seeds: Tensor, heard: Heard, origin: str) -> Answers:
-    """The answers to proposals for these samples, which are sorted by sample, with the inputs rendered again."""
-    x, names = (
-        rendered(palette, grid, batch.x, batch.bounds, seeds, heard.assignment, heard.sample),
-        source_names(batch.x),
-    )
-    source, distorted = tuple(names[i] for i in heard.sample.tolist()), torch.ones(len(x), dtype=torch.bool)
-    return Answers(x, heard.scores.float(), source, distorted, origins=(origin,))
+from rlab.victims.answers import recognise, to_scores
 
 
 @dataclass(frozen=True)
-class EarlierAnswers:
-    """Answers of one model about data with the same bounds."""
+class Proposals:
+    """What a model answered to m proposals for some samples, the untouched input among them; sorted by sample."""
 
-    answers: Answers
-    bounds: tuple[float, float]
-    multilabel: bool
+    sample: Tensor  # (m,)
+    assignment: Tensor  # (m, p)
+    answers: Tensor  # (m, k) as the model gave them
+
+    def __len__(self) -> int:
+        return len(self.sample)
+
+    def __getitem__(self, rows: Tensor) -> Proposals:
+        return Proposals(self.sample[rows], self.assignment[rows], self.answers[rows])
+
+    @property
+    def changed(self) -> Tensor:
+        """(m,) bool: those that are not the untouched input."""
+        return (self.assignment > 0).any(1)
+
+    def examples(
+        self, palette: Palette, grid: PatchGrid, batch: Batch, seeds: Tensor, scores: Tensor, origin: str
+    ) -> Answers:
+        """With the inputs, rendered for the samples of the batch, and the scores (m, k) that the answers stand for."""
+        x = rendered(palette, grid, batch.x, batch.bounds, seeds, self.assignment, self.sample)
+        names = source_names(batch.x)
+        return Answers(x, scores, tuple(names[i] for i in self.sample.tolist()), self.changed, origins=(origin,))
 
 
-def earlier_answers(folders: Sequence[Path]) -> EarlierAnswers:
-    """The answers in finished run folders of `rlab attack`."""
+def kept_proposals(folder: Path, key: str, samples: int, grid: PatchGrid, entries: int) -> Proposals | None:
+    """The answers in the journal that a run kept of a finished chunk of this many samples; None if it kept none."""
+    path = journal_path(folder, key)
+    found = read_proposals(path)
+    if found is None or found.assignment is None:
+        return None
+    chosen = found.assignment
+    fits = chosen.shape[1] == len(grid) and int(chosen.max()) <= entries
+    if not fits or int(found.samples.min()) < 0 or int(found.samples.max()) >= samples:
+        raise FolderError(f"{path} does not fit the run: delete it to learn from the other answers")
+    return Proposals(found.samples, chosen, found.answers)
+
+
+def earlier_answers(folders: Sequence[Path]) -> tuple[Answers, tuple[float, float], bool]:
+    """The answers in finished run folders of `rlab attack`, the bounds of the data, and whether labels are several per sample."""
     for folder in folders:
         refuse_strange(folder)
     settings = [AttackResult.load(folder).setting for folder in folders]
     kinds = {(setting.bounds, setting.goal.startswith("multilabel")) for setting in settings}
     if len(kinds) > 1:
         raise DataError("expected earlier runs of one model on one kind of data, got several bounds or kinds of labels")
-    return EarlierAnswers(Answers.join([paid_answers(folder) for folder in folders]), *kinds.pop())
+    return Answers.join([paid_answers(folder) for folder in folders]), *kinds.pop()
 
 
 def paid_answers(folder: Path) -> Answers:
-    """All answers in a finished run folder: to the untouched inputs, and to the proposals if the run kept these answers, else
-    to the perturbed inputs. Inputs that the run did not store are left out."""
+    """All answers in a finished run folder: those in its journals if the run kept them, else those to the untouched and to the
+    perturbed inputs. Inputs that the run did not store are left out."""
     result = AttackResult.load(folder)
     rows = [i for i in range(len(result)) if result.inputs.has(i)]
     if not rows:
         raise FolderError(f"{folder} stores no inputs: run the attack with keep='everything' to learn from its answers")
     with reading(folder):
         original, perturbed = result.inputs.read(rows)
-        several, name = result.setting.goal.startswith("multilabel"), f"the run {folder.name}"
-        source = source_names(original)
+        setting, several = result.setting, result.setting.goal.startswith("multilabel")
+        name, source = f"the run {folder.name}", source_names(original)
+        if (known := _in_journals(folder, result, rows)) is not None:
+            batch = Batch(
+                original, result.labels[rows], bounds=setting.bounds, unit=setting.unit, rate=setting.rate,
+                leads=setting.leads,
+            )  # fmt: skip
+            palette = palette_of(folder, batch, setting.palette)
+            scores = to_scores(known.answers, recognise(known.answers, several), several)
+            return known.examples(palette, setting.grid, batch, result.seeds[rows], scores, name)
         clean = Answers(original, to_scores(result.before[rows], "probabilities", several), source, origins=(name,))
-        if heard := _heard(folder, result, rows, original, name):
-            return Answers.join([clean, heard])
-        changed = (perturbed != original).flatten(1).any(1)
-        if not changed.any():
+        at = (perturbed != original).flatten(1).any(1).nonzero()[:, 0]
+        if not len(at):
             return clean
-        at = changed.nonzero()[:, 0]
         after = to_scores(result.after[rows], "probabilities", several)[at]
         names, marks = tuple(source[i] for i in at.tolist()), torch.ones(len(at), dtype=torch.bool)
         return Answers.join([clean, Answers(perturbed[at], after, names, marks, origins=(name,))])
 
 
-def _heard(folder: Path, result: AttackResult, rows: list[int], original: Tensor, name: str) -> Answers | None:
-    """The answers to proposals for the samples `rows`, in all chunks; None if the run kept none."""
-    parts, first = list[Heard](), 0
+def _in_journals(folder: Path, result: AttackResult, rows: list[int]) -> Proposals | None:
+    """The answers about the samples `rows` in the journals of all chunks; None if the run kept none."""
+    parts, first = list[Proposals](), 0
     place = torch.full((len(result),), -1)
     place[rows] = torch.arange(len(rows))
     for path in sorted((folder / PARTS).glob("chunk-*.safetensors")):
-        check_shard(folder, path)
-        if heard := read_heard(path):
-            parts.append(replace(heard, sample=place[heard.sample + first]))
-        first += len(files.read_assignment(path)[0])
-    if not parts:
-        return None
-    whole = Heard.cat(parts)
-    whole = whole[whole.sample >= 0]
-    setting = result.setting
-    batch = Batch(
-        original, result.labels[rows], bounds=setting.bounds, unit=setting.unit, rate=setting.rate, leads=setting.leads
-    )
-    palette = palette_of(folder, batch, setting.palette)
-    return heard_answers(palette, setting.grid, batch, result.seeds[rows], whole, name)
+        samples = len(files.read_assignment(path)[0])
+        grid, entries = result.setting.grid, len(result.setting.palette)
+        if known := kept_proposals(folder, path.stem, samples, grid, entries):
+            at = place[known.sample + first]
+            parts.append(Proposals(at, known.assignment, known.answers)[at >= 0])
+        first += samples
+    columns = [
+        torch.cat([getattr(each, name) for each in parts]) for name in ("sample", "assignment", "answers") if parts
+    ]
+    return Proposals(*columns) if columns else None

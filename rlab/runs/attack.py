@@ -13,33 +13,34 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from rlab.core.attack import Attack
-from rlab.core.heard import CleanAnswers
 from rlab.data.batch import Samples, summarise_losses
 from rlab.data.source import Loss
 from rlab.errors import DataError, FolderError, OptionError, give_notice
 from rlab.filters import check_palette
 from rlab.filters.palette import FreePixels
-from rlab.learning import ENOUGH
 from rlab.learning.simulator import SIMULATOR, Simulator
 from rlab.progress import Progress, Said, quiet
-from rlab.results.kept import Keep
+from rlab.results.kept import HeldInputs, Keep
 from rlab.results.result import AttackResult
 from rlab.results.rows import with_losses
 from rlab.runs import chunk_work
-from rlab.runs.chunk_work import CleanChunk, FinishedRows, SentChunk, built, each_chunk, join_clean, samples_of
+from rlab.runs.chunk_work import FinishedRows, SentChunk, built, each_chunk, samples_of
 from rlab.runs.executor import Executor, HandOut, InProcess, MakeWork, Workers
 from rlab.runs.fingerprint import data_fingerprint, inputs_of
 from rlab.runs.learn import learn_first
 from rlab.runs.options import AttackOptions
 from rlab.runs.recheck import check_same_model
-from rlab.runs.stages import CLEAN, FolderStore, MemoryStore, StageStore, Teacher, check_stages, cut, on_clean
+from rlab.runs.stages import Stages, check_stages, cut
 from rlab.runs.threads import ThreadChoice, Threads
 from rlab.storage import files
-from rlab.storage.journal import count_answers
+from rlab.storage.config import write_config
+from rlab.storage.journal import count_answers, journal_path
 from rlab.storage.resume import Resume, open_run
+from rlab.storage.run_file import PARTS
 from rlab.victims.base import Victim
 from rlab.victims.http import HttpVictim
 
@@ -64,11 +65,11 @@ def run_attack(
     `config` is the configuration as plain values; `keep` says which inputs the folder stores.
     """
     options = recipe if isinstance(recipe, AttackOptions) else None
-    lesson = options if options is not None and isinstance(options.learn, int) else None
+    lesson = options if options is not None and options.learn is not None and not options.learning.stages else None
     attack = built(recipe if lesson is None else lesson.model_copy(update={"learn": None}), samples)
     if options is not None:
         _say_left_out(options)
-    if options is not None and options.stages is not None:
+    if options is not None and options.learning.stages:
         check_stages(options, attack)
     if attack.noisy and isinstance(victim, HttpVictim) and victim.cache is not None:
         raise OptionError("a cache hides how much answers vary: leave out noisy or the cache")
@@ -99,7 +100,7 @@ class AttackJob:
         """Whether workers do not share the run's folder."""
         return isinstance(self.executor, Workers) and self.executor.options.cluster is not None
 
-    def taught(self, folder: Path | None, config: Mapping[str, Any]) -> AttackJob:
+    def taught(self, folder: Path, config: Mapping[str, Any]) -> AttackJob:
         """Return the job with a simulator that is learned now or read from `folder`; itself if there is nothing to learn."""
         if self.lesson is None:
             return self
@@ -110,17 +111,17 @@ class AttackJob:
         return replace(self, attack=attack, options=recipe, lesson=None)
 
     def in_memory(self) -> AttackResult:
-        if self.lesson is not None:
-            return self.taught(None, {}).in_memory()
+        if self.options is not None and self.options.learn is not None:  # students learn from files
+            with TemporaryDirectory() as there:
+                result = self._saved(Path(there) / "run", {}, {"command": "attack"})
+                return replace(result, inputs=HeldInputs(*result.inputs.all()))
         check_palette(self.attack.palette, self.samples[:4].x, self.samples.bounds)
-        stages = (each for rows in self._stages for each in self.attack.chunks(rows.stop, rows.start))
-        chunks = {f"chunk-{rows.start:08d}": rows for rows in stages}
-        parts, lost, store = dict[str, AttackResult](), list[Loss](), MemoryStore()
-        finished = self._attacked(chunks, chunks, store, chunk_work.attack_in_memory)
+        chunks = {f"chunk-{rows.start:08d}": rows for rows in self.attack.chunks(len(self.samples))}
+        parts, lost = dict[str, AttackResult](), list[Loss]()
+        finished = self._attacked(chunks, chunks, None, chunk_work.attack_in_memory)
         with closing(finished):
             for key, part, losses in finished:
                 lost.extend(losses)
-                store.answers[key] = part and part.heard
                 if part is not None:
                     parts[key] = part.result
                     self._count(part.rows)
@@ -133,17 +134,18 @@ class AttackJob:
         if self.keep == "assignments" and isinstance(self.attack.palette, FreePixels):
             raise OptionError("assignments do not tell the values of 'pixels': pass keep='flips' or 'everything'")
         inputs = {"the data": data_fingerprint(self.samples), **inputs_of(self.victim, self.attack)}
-        question = {"command": "attack", "chunk": self.attack.chunk, **config, **inputs}
-        kept = self.keep != "assignments" or self.learns  # answers to proposals are in the parts
-        paid = isinstance(self.victim, HttpVictim)
-        with open_run(folder, question, parts=kept, paid=paid) as resume, _room(resume, len(self.samples)):
+        return self._saved(folder, config, {"command": "attack", "chunk": self.attack.chunk, **config, **inputs})
+
+    def _saved(self, folder: Path, config: Mapping[str, Any], question: Mapping[str, Any]) -> AttackResult:
+        how = {"parts": self.keep != "assignments" or self.learns, "paid": isinstance(self.victim, HttpVictim)}
+        with open_run(folder, question, **how, journals=self.learns) as resume, _room(resume, len(self.samples)):
             if not resume.is_finished:
                 check_palette(self.attack.palette, self.samples[:4].x, self.samples.bounds)
-                store = FolderStore(resume, config)
-                if self.lesson is not None:
-                    store.create()
+                resume.create()
+                write_config(folder, config)
+                (folder / PARTS).mkdir(exist_ok=True)
                 job = self.taught(folder / SIMULATOR, config)
-                chunk_work.join_chunks(resume, *job._make_chunks(store))
+                chunk_work.join_chunks(resume, *job._make_chunks(resume))
                 if lost := chunk_work.left_out(resume):
                     give_notice(summarise_losses(lost))
             resume.finish(files.ARRAYS, files.SAMPLES)
@@ -152,50 +154,31 @@ class AttackJob:
     @property
     def learns(self) -> bool:
         """Whether the run learns from its own answers."""
-        return self.options is not None and self.options.stages is not None
+        return self.options is not None and bool(self.options.learning.stages)
 
     @property
     def _stages(self) -> list[slice]:
         """The samples of each stage; one stage if the run does not learn."""
-        return cut(len(self.samples), self.options.stages or () if self.options else ())
+        return cut(len(self.samples), self.options.learning.stages if self.options else ())
 
-    def _attacked(self, chunks: Chunks, todo: Chunks, store: StageStore, make: MakeWork, *arguments: Any) -> Parts:
+    def _attacked(self, chunks: Chunks, todo: Chunks, resume: Resume | None, make: MakeWork, *arguments: Any) -> Parts:
         """Attack the chunks in `todo`, with the number of threads that fits, and yield each when it is finished."""
         choice = ThreadChoice(self.options, self.attack, self.executor, self.victim, self.samples)
-        with choice.applied(next(iter(todo.values()), None), store) as (threads, executor):
+        with choice.applied(next(iter(todo.values()), None), resume) as (threads, executor):
             job = replace(self, threads=threads, executor=executor)
-            yield from job._in_stages(chunks, todo, store, make, *arguments)
+            yield from job._in_stages(chunks, todo, resume, make, *arguments)
 
-    def _in_stages(self, chunks: Chunks, todo: Chunks, store: StageStore, make: MakeWork, *arguments: Any) -> Parts:
-        """Attack stage by stage if the run learns."""
-        if not self.learns:
-            hand_out = self._hand_out(make, self._recipe(None), *arguments)
-            yield from each_chunk(self.samples, todo, hand_out, store.begin, None, self.threads)
-            return
-        clean = self._ask_clean(store) if todo else None
+    def _in_stages(self, chunks: Chunks, todo: Chunks, resume: Resume | None, make: MakeWork, *arguments: Any) -> Parts:
+        """Attack stage by stage; the students of each but the first learn from the chunks before it."""
+        begin = (lambda key: None) if resume is None else resume.begin
         for number, stage in enumerate(self._stages):
-            now = {key: rows for key, rows in todo.items() if stage.start <= rows.start < stage.stop}
-            if now and clean is not None:
-                teacher = Teacher(self.attack, self.victim, self.samples, store, clean, chunks, self._say)
-                students = teacher.students(number, stage.start)
-                recipe = self._recipe(students if on_clean(students) >= ENOUGH else None)
-                hand_out = self._hand_out(make, recipe, *arguments)
-                yield from each_chunk(self.samples, now, hand_out, store.begin, clean, self.threads)
-
-    def _ask_clean(self, store: StageStore) -> CleanAnswers:
-        """Query all untouched inputs that have no answer in the store."""
-        size = min(self.attack.chunk, CLEAN)
-        ends = {at: min(at + size, len(self.samples)) for at in range(0, len(self.samples), size)}
-        all_ = {f"clean-{at:08d}": slice(at, end) for at, end in ends.items()}
-        todo = {key: rows for key, rows in all_.items() if store.recall(key) is None}
-        self._say("querying the untouched inputs")
-        hand_out = self._hand_out(chunk_work.ask_clean, self._recipe(None), None if self.elsewhere else store.folder)
-        with closing(each_chunk(self.samples, todo, hand_out, store.begin)) as asked:
-            for key, part, _ in asked:
-                answers, ids, sent = part or (None, (), Counter())
-                self._count(sent)
-                store.record(key, vars(CleanChunk.of(self.samples, all_[key], ids, answers)))
-        return join_clean(len(self.samples), [CleanChunk(**store.recall(key) or {}) for key in all_])
+            if now := {key: rows for key, rows in todo.items() if stage.start <= rows.start < stage.stop}:
+                students = None
+                if number and resume is not None:
+                    stages = Stages(self.attack, self.victim, self.samples, resume, chunks, self._say)
+                    students = stages.students(number, stage.start)
+                hand_out = self._hand_out(make, self._recipe(students), *arguments)
+                yield from each_chunk(self.samples, now, hand_out, begin, self.threads)
 
     def _recipe(self, simulator: Simulator | None) -> Attack | AttackOptions:
         """The attack, or the options from which workers build it; with students if the run has learned some."""
@@ -217,22 +200,23 @@ class AttackJob:
         progress = self.progress if self.in_process else quiet
         return self.executor.hand_out(make, recipe, self.samples.y, progress, *arguments)
 
-    def _make_chunks(self, store: FolderStore) -> tuple[list[str], list[str]]:
+    def _make_chunks(self, resume: Resume) -> tuple[list[str], list[str]]:
         """Run the missing chunks; return the keys of all chunks, and of those that an earlier process finished."""
-        resume = store.resume
         all_, todo, saved = self._plan(resume)
         make = chunk_work.send_chunk if self.elsewhere else chunk_work.write_chunk
         if todo:
             done = {key: rows for key, rows in all_.items() if key not in todo}
             check_same_model(self.attack, self.victim, self.samples, resume, done)
-            if kept := count_answers(resume.folder):
+            if kept := count_answers(resume.folder, done):
                 give_notice(f"{kept:,} answers of the stopped run are read back, so their queries are not paid again")
-        chunks = self._attacked(all_, todo, store, make, resume.folder, self.keep)
+        chunks = self._attacked(all_, todo, resume, make, resume.folder, self.keep, self.learns)
         try:
             with closing(chunks):
                 for key, part, losses in chunks:
                     if isinstance(part, SentChunk) and part.content:
                         files.write_atomically(resume.part(key), part.content)
+                        if self.learns:
+                            files.write_atomically(journal_path(resume.folder, key), part.journal)
                     rows = part.rows if isinstance(part, SentChunk) else part
                     table = with_losses(rows, losses)
                     resume.record(key, "", table, part=rows.num_rows > 0)
@@ -263,8 +247,8 @@ class AttackJob:
 
 def _say_left_out(options: AttackOptions) -> None:
     """Say before the first query if the search does without the students."""
-    simulator = options.simulator if isinstance(options.learn, int) else options.read_simulator()
-    if isinstance(simulator, Simulator) and options.trusted(simulator) is None:
+    simulator = options.simulator if options.learn is not None else options.read_simulator()
+    if isinstance(simulator, Simulator) and simulator.weak:
         advice = "the attack leaves them out; learn with more queries or more inputs"
         give_notice(f"{simulator.weak}: {advice}")
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import closing, nullcontext
-from dataclasses import dataclass, replace
+from contextlib import closing
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 
 from rlab.core.attack import Attack, SearchOutcome
-from rlab.core.heard import CleanAnswers, Heard
 from rlab.core.trace import tally_of
 from rlab.data.batch import Batch, Samples, summarise_losses
 from rlab.data.source import Loss, read_ahead
@@ -36,37 +35,7 @@ from rlab.storage.journal import Journal, journal_path
 from rlab.storage.resume import Resume
 from rlab.storage.run_file import PARTS
 from rlab.storage.steps import part_path
-from rlab.victims.base import Outputs, Victim
-
-
-@dataclass(frozen=True)
-class CleanChunk:
-    """The clean answers about the samples `rows` of a run."""
-
-    rows: Tensor  # (m,)
-    scores: Tensor  # (m, k)
-    queries: Tensor  # (m,)
-    outputs: Outputs
-
-    @classmethod
-    def of(cls, samples: Samples, rows: slice, read: Sequence[str], answers: CleanAnswers | None) -> CleanChunk:
-        """Answers about those samples in `rows` that could be read; None if there were none."""
-        at = places(samples, rows, read)
-        if answers is None:
-            return cls(at, torch.zeros(0, 0), at, "auto")
-        return cls(at, answers.scores, answers.queries, answers.outputs)
-
-
-def join_clean(samples: int, parts: Sequence[CleanChunk]) -> CleanAnswers:
-    """The clean answers of a whole run; a sample that could not be read has 0 queries."""
-    some = [part for part in parts if len(part.rows)]
-    if not some:
-        raise DataError(f"none of {samples} samples can be read")
-    scores = torch.zeros(samples, some[0].scores.shape[1])
-    queries = torch.zeros(samples, dtype=torch.int64)
-    for part in some:
-        scores[part.rows], queries[part.rows] = part.scores, part.queries
-    return CleanAnswers(scores, queries, some[0].outputs)
+from rlab.victims.base import Victim
 
 
 def places(samples: Samples, rows: slice, read: Sequence[str]) -> Tensor:
@@ -82,7 +51,6 @@ class ChunkTask:
     key: str
     chunk: Batch | None  # None if none of its samples could be read
     first: int  # index of its first sample in the run
-    clean: CleanAnswers | None = None  # if they were paid before, the run learns: it keeps the answers to its proposals
     timed: Tensor | None = None  # (n,) queries that timed the model
 
 
@@ -91,12 +59,11 @@ def each_chunk(
     chunks: Mapping[str, slice],
     hand_out: HandOut,
     begin: Callable[[str], None] = lambda key: None,
-    clean: CleanAnswers | None = None,
     threads: Threads | None = None,
 ) -> Generator[tuple[str, Any, Sequence[Loss]]]:
     """Yield (key, result, samples that could not be read) as chunks finish.
 
-    `begin` is called before a chunk is handed out; `clean` are answers paid before, and `threads` knows which samples were timed.
+    `begin` is called before a chunk is handed out; `threads` knows which samples were timed.
     """
     lost: dict[str, Sequence[Loss]] = {}
     with read_ahead(samples, list(chunks.values())) as read:
@@ -106,15 +73,8 @@ def each_chunk(
             chunk, lost[key] = read(chunks[key])
             if chunk is None:
                 return ChunkTask(key, chunk, chunks[key].start)
-            at = places(samples, chunks[key], chunk.ids)
-            timed = None if threads is None else threads.timed(at)
-            if clean is None:
-                return ChunkTask(key, chunk, chunks[key].start, timed=timed)
-            known = clean[at]
-            if not known.queries.all():
-                some = f"{chunk.ids[0]!r} or its neighbours"
-                raise DataError(f"{some} could not be read before: restore the data of the run")
-            return ChunkTask(key, chunk, chunks[key].start, known, timed)
+            timed = None if threads is None else threads.timed(places(samples, chunks[key], chunk.ids))
+            return ChunkTask(key, chunk, chunks[key].start, timed)
 
         with closing(hand_out({key: partial(task, key) for key in chunks})) as parts:
             for key, part in parts:
@@ -123,10 +83,11 @@ def each_chunk(
 
 @dataclass(frozen=True)
 class SentChunk:
-    """A chunk from a worker that does not share the folder: its rows and the file they were verified from."""
+    """A chunk from a worker that does not share the folder: its rows, the file they were verified from, and its journal."""
 
     rows: pa.Table
     content: bytes  # empty if no sample of the chunk could be read
+    journal: bytes
 
 
 @dataclass(frozen=True)
@@ -135,7 +96,6 @@ class HeldChunk:
 
     result: AttackResult
     rows: Counter[str]  # that reached the model, by phase
-    heard: Heard | None
 
 
 def attack_in_memory(victim: Victim, recipe: Attack | AttackOptions, labels: Tensor, progress: Progress) -> Work:
@@ -147,23 +107,7 @@ def attack_in_memory(victim: Victim, recipe: Attack | AttackOptions, labels: Ten
         attack, before = built(recipe, task.chunk), victim.rows.copy()
         outcome = _searched(attack, victim, task, labels, progress)
         result = AttackResult.of(attack.verify(outcome, outcome.perturbed), outcome.perturbed)
-        return HeldChunk(result, victim.rows - before, outcome.heard)
-
-    return work
-
-
-def ask_clean(
-    victim: Victim, recipe: Attack | AttackOptions, labels: Tensor, progress: Progress, folder: Path | None
-) -> Work:
-    """Return work that queries the untouched inputs of a chunk and counts the rows that reached the model by phase."""
-
-    def work(task: ChunkTask) -> tuple[CleanAnswers, tuple[str, ...], Counter[str]] | None:
-        if task.chunk is None:
-            return None
-        before = victim.rows.copy()
-        with nullcontext() if folder is None else Journal(journal_path(folder, task.key)) as journal:
-            clean = built(recipe, task.chunk).ask_clean(victim, task.chunk, labels, journal)
-        return replace(clean, scores=clean.scores.cpu()), task.chunk.ids, victim.rows - before
+        return HeldChunk(result, victim.rows - before)
 
     return work
 
@@ -172,11 +116,17 @@ def _searched(
     attack: Attack, victim: Victim, task: ChunkTask, labels: Tensor, progress: Progress, journal: Journal | None = None
 ) -> SearchOutcome:
     assert task.chunk is not None
-    return attack.search(victim, task.chunk, task.first, labels, progress, task.clean, task.timed, journal)
+    return attack.search(victim, task.chunk, task.first, labels, progress, task.timed, journal)
 
 
 def write_chunk(
-    victim: Victim, recipe: Attack | AttackOptions, labels: Tensor, progress: Progress, folder: Path, keep: Keep
+    victim: Victim,
+    recipe: Attack | AttackOptions,
+    labels: Tensor,
+    progress: Progress,
+    folder: Path,
+    keep: Keep,
+    learns: bool,
 ) -> Work:
     """Return work that attacks a chunk, writes it to the folder and verifies it from the file."""
 
@@ -184,7 +134,7 @@ def write_chunk(
         if task.chunk is None:  # none of its samples could be read
             return pa.table({})
         attack = built(recipe, task.chunk)
-        with Journal(journal_path(folder, task.key)) as journal:
+        with Journal(journal_path(folder, task.key), learns) as journal:
             outcome = _searched(attack, victim, task, labels, progress, journal)
             part = part_path(folder, task.key)
             _write(outcome, part, keep)
@@ -194,15 +144,24 @@ def write_chunk(
 
 
 def send_chunk(
-    victim: Victim, recipe: Attack | AttackOptions, labels: Tensor, progress: Progress, folder: Path, keep: Keep
+    victim: Victim,
+    recipe: Attack | AttackOptions,
+    labels: Tensor,
+    progress: Progress,
+    folder: Path,
+    keep: Keep,
+    learns: bool,
 ) -> Work:
     """Return the same work for another machine, where the file is written and verified before it is sent."""
 
     def work(task: ChunkTask) -> SentChunk:
         with TemporaryDirectory() as there:
             (Path(there) / PARTS).mkdir()
-            rows = write_chunk(victim, recipe, labels, progress, Path(there), keep)(task)
-            return SentChunk(rows, b"" if task.chunk is None else part_path(Path(there), task.key).read_bytes())
+            rows = write_chunk(victim, recipe, labels, progress, Path(there), keep, learns)(task)
+            if task.chunk is None:
+                return SentChunk(rows, b"", b"")
+            journal = journal_path(Path(there), task.key).read_bytes() if learns else b""
+            return SentChunk(rows, part_path(Path(there), task.key).read_bytes(), journal)
 
     return work
 
@@ -219,8 +178,6 @@ def _write(outcome: SearchOutcome, part: Path, keep: Keep) -> None:
     kept[rows] = 1
     inputs = {name: array[rows] for name, array in outcome.arrays.items() if name != ASSIGNMENT}
     arrays = {ASSIGNMENT: outcome.assignment, KEPT: kept, **inputs}
-    if heard := outcome.heard:
-        arrays |= dict(zip(files.HEARD, (heard.sample.int(), heard.assignment, heard.scores), strict=True))
     files.write_arrays(part, arrays, outcome.setting.to_json())
 
 

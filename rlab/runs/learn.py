@@ -1,7 +1,7 @@
 """Learn a simulator of a model: query it on inputs, distil students from its answers, and save them.
 
-In a folder, answers and students are stored as soon as they exist: a process that was killed repeats at most one
-part of the queries and one student, and ends with the same file.
+Answers and students are stored as soon as they exist: a process that was killed repeats at most the batch of queries that
+was on its way and one student, and ends with the same file.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
@@ -27,10 +28,10 @@ from rlab.errors import DataError, ModelError, OptionError, give_notice
 from rlab.filters import check_palette
 from rlab.filters.palette import PIXELS, by_gradient, refuse_pixels
 from rlab.learning.answers import Answers, Plan, ask, shuffled
-from rlab.learning.distil import FEWEST, Remember, Tell, distil
+from rlab.learning.distil import FEWEST, Tell, distil
 from rlab.learning.simulator import FILE, Simulator, best_device, read_simulator
 from rlab.progress import Progress, Said, bar, quiet, showing
-from rlab.runs.answers import EarlierAnswers, earlier_answers
+from rlab.runs.answers import earlier_answers
 from rlab.runs.fingerprint import data_fingerprint
 from rlab.runs.inputs import Data, Model, plain_input, taken
 from rlab.runs.learning_options import FEWEST_QUERIES
@@ -40,15 +41,20 @@ from rlab.runs.understood import Understood, show
 from rlab.storage.config import check, check_keywords, takes, write_config
 from rlab.storage.contents import Contents
 from rlab.storage.digest import digest
+from rlab.storage.journal import Journal, journal_path
 from rlab.storage.resume import Resume, open_run
-from rlab.storage.run_file import check_files
-from rlab.victims.account import PHASES
+from rlab.storage.run_file import PARTS, check_files
 from rlab.victims.base import Victim
 from rlab.victims.meter import QueryMeter
 from rlab.victims.options import ModelOptions
 
 if TYPE_CHECKING:
     from rlab.keywords import LearnKeywords
+
+
+Stored = tuple[
+    Answers, tuple[float, float], bool
+]  # answers of earlier runs, bounds, whether labels are several per sample
 
 
 def nothing(line: str) -> None:
@@ -95,78 +101,90 @@ def learn(
     """
     declared = check_keywords(learn, LearnOptions, options)
     refuse_pixels(declared.palette, "learning")  # before anything is loaded
-    folder, before = None if out is None else Path(out), tuple(Path(run) for run in earlier)
+    folder, before = None if out is None else Path(out), tuple(str(run) for run in earlier)
     if (model is None) != (data is None) or (model is None and not before):
         raise OptionError("expected a model and data to learn from, or run folders of earlier attacks, or both")
-    stored = earlier_answers(before) if before else None
-    if stored is not None:
-        tell(f"{len(stored.answers):,} answers of {len(before)} earlier runs, at no query")
-    config = {**declared.plain(), **({"from": [str(run) for run in before]} if before else {})}
+    config = {**declared.plain(), **({"from": list(before)} if before else {})}
     if model is None or data is None:
-        return Lessons(declared, None, None, stored, tell).run(folder, config)
+        return Lessons(declared, None, None, before, tell).run(folder, config)
     inputs = (data, np.zeros(len(data), np.int64)) if isinstance(data, Tensor | np.ndarray) else data
     with showing(progress), taken(model, inputs, limit, stream=True) as (victim, samples):
         need_classes(victim, "learn")
         show(Understood(samples, (victim,)))
         config = {"model": plain_input(model, "name"), "data": plain_input(data, "path"), **config}
-        return Lessons(declared, victim, samples, stored, tell, shown=True).run(folder, config)
+        return Lessons(declared, victim, samples, before, tell, shown=True).run(folder, config)
 
 
 def learn_first(
     options: AttackOptions,
     victim: Victim,
     samples: Samples,
-    folder: Path | None,
+    folder: Path,
     config: Mapping[str, Any],
     progress: Progress,
 ) -> Simulator:
-    """The simulator of an attack with the option `learn`, learned from its own samples, or read from its folder."""
+    """The simulator of an attack that learns before its first query, from its own samples or from earlier runs."""
     own = tuple(spec for spec in options.palette or () if not by_gradient(spec) and spec != PIXELS)
-    given: dict[str, Any] = {"queries": options.learn, "palette": own or None, "seed": options.seed}
+    learning = options.learning
+    given: dict[str, Any] = {
+        "queries": learning.queries or FEWEST_QUERIES,
+        "palette": own or None,
+        "seed": options.seed,
+    }
     given |= {"patch": options.patch, "channels": options.channels}
     declared = check(LearnOptions, given, "the options of learning")
-    lessons = Lessons(declared, victim, samples, None, lambda line: progress(Said(line)))
-    return lessons.run(folder, {"model": config.get("model"), **declared.plain()})
+    asked = (None, None) if learning.runs else (victim, samples)
+    lessons = Lessons(declared, asked[0], asked[1], learning.runs, lambda line: progress(Said(line)))
+    return lessons.run(folder, {"model": config.get("model"), **declared.plain(), "from": list(learning.runs)})
 
 
 @dataclass(frozen=True)
 class Lessons:
-    """Where answers come from: a victim and samples to query it on, earlier runs, or both."""
+    """Where answers come from: a victim and samples to query it on, folders of earlier runs, or both."""
 
     options: LearnOptions
     victim: Victim | None
     samples: Samples | None
-    earlier: EarlierAnswers | None
+    earlier: tuple[str, ...]
     tell: Tell = nothing
     shown: bool = False  # whether a bar of its own shows the queries
 
     def run(self, folder: Path | None, config: Mapping[str, Any]) -> Simulator:
-        """Learn in memory, or in a folder that belongs to this configuration."""
-        plan = self._plan()
+        """Learn in a folder that belongs to this configuration; None is a folder for the moment."""
         if folder is None:
-            return _judged(self._learn(plan, None))
-        question = {"command": "learn", **config}
+            with TemporaryDirectory() as there:
+                return self._in_folder(Path(there) / "learned", {}, {})
+        question: dict[str, Any] = {}
         if self.victim is not None and self.samples is not None:
-            question |= {"the data": data_fingerprint(self.samples), "the model": Contents.of(self.victim)}
-            question |= {"the filters": Contents.of(plan and plan.palette)}
-        with open_run(folder, question) as resume:
-            if resume.is_finished:
-                check_files(folder, FILE)
-                return _judged(read_simulator(folder))
-            resume.create()
-            write_config(folder, config)
-            simulator = self._learn(plan, resume)
-            simulator.save(folder / FILE)
-            resume.finish(FILE)
-        return _judged(read_simulator(folder))
+            question = {"the data": data_fingerprint(self.samples), "the model": Contents.of(self.victim)}
+        return self._in_folder(folder, config, question)
 
-    def _plan(self) -> Plan | None:
+    def _in_folder(self, folder: Path, config: Mapping[str, Any], inputs: dict[str, Any]) -> Simulator:
+        stored = earlier_answers([Path(run) for run in self.earlier]) if self.earlier else None
+        if stored is not None:
+            self.tell(f"{len(stored[0]):,} answers of {len(self.earlier)} earlier runs, at no query")
+        plan = self._plan(stored)
+        if inputs:
+            inputs = inputs | {"the filters": Contents.of(plan and plan.palette)}
+        with open_run(folder, {"command": "learn", **config, **inputs}, paid=True) as resume:
+            if not resume.is_finished:
+                resume.create()
+                write_config(folder, config)
+                self._learn(plan, stored, resume).save(folder / FILE)
+                resume.finish(FILE)
+            check_files(folder, FILE)
+        simulator = read_simulator(folder)
+        if simulator.weak:
+            give_notice(f"{simulator.weak}: attacks leave them out; learn with more queries or more inputs")
+        return simulator
+
+    def _plan(self, stored: Stored | None) -> Plan | None:
         """The inputs to query, all that can be checked before the first query."""
         if self.samples is None or self.victim is None:
             return None
         options, samples = self.options, self.samples
         batch = shuffled(samples, options.queries, options.seed)
-        if self.earlier is None and len(batch) < FEWEST:
+        if stored is None and len(batch) < FEWEST:
             raise DataError(f"expected at least {FEWEST} inputs to learn from, got {len(batch)}: pass more of them")
         specs = defaults.palette(samples) if options.palette is None else options.palette
         rounded = EightBit(samples.bounds) if samples.eight_bit else None  # as attacks query the model
@@ -174,85 +192,55 @@ class Lessons:
         grid = make_grid(samples, options.patch, options.channels)
         if options.queries > len(batch):
             check_palette(palette, batch[:4].x, batch.bounds)
-        self._check_same(batch)
+        if stored is not None:
+            _check_same(*stored, batch, self.victim.multilabel)
         return Plan(batch, palette, grid, options.queries, options.seed)
 
-    def _check_same(self, batch: Batch) -> None:
-        """Refuse earlier runs of other data or of a model of another kind."""
-        if (stored := self.earlier) is None or self.victim is None:
-            return
-        if tuple(stored.answers.x.shape[1:]) != batch.shape or stored.bounds != batch.bounds:
-            raise DataError(
-                f"the earlier runs are about inputs of shape {tuple(stored.answers.x.shape[1:])} in {list(stored.bounds)}, but "
-                f"these have shape {batch.shape} in {list(batch.bounds)}: leave out the runs, or name their data"
-            )
-        if stored.multilabel != self.victim.multilabel:
-            raise ModelError("only one of the model and the earlier runs has several labels per sample: leave out one")
-
-    def _learn(self, plan: Plan | None, resume: Resume | None) -> Simulator:
-        parts = [] if self.earlier is None else [self.earlier.answers]
+    def _learn(self, plan: Plan | None, stored: Stored | None, resume: Resume) -> Simulator:
+        parts = [] if stored is None else [stored[0]]
         shown = plan is not None and self.shown
         with bar(plan.queries if plan else 0, "querying") if shown else nullcontext(quiet) as progress:
             if plan is not None:
                 parts.append(self._ask(plan, resume, progress))
             answers = Answers.join(parts)
             self.tell(f"training students on {len(answers):,} answers, on {best_device()}")
-            bounds = plan.batch.bounds if plan is not None else self.earlier.bounds if self.earlier else (0.0, 1.0)
-            known = self.victim or self.earlier
-            multilabel = known is not None and known.multilabel
+            bounds = plan.batch.bounds if plan is not None else stored[1] if stored else (0.0, 1.0)
+            multilabel = self.victim.multilabel if self.victim is not None else stored is not None and stored[2]
+            known = digest(answers.x, answers.scores, list(answers.source))
             return distil(
                 answers, bounds, multilabel=multilabel, seed=self.options.seed, device=best_device(),
                 progress=(lambda line: progress(Said(line))) if self.tell is nothing else self.tell,
-                remember=_remember(resume, answers),
+                remember=lambda key, make: resume.step(f"student-{key}", known, lambda: dict(make()), stale="remake"),
             )  # fmt: skip
 
-    def _ask(self, plan: Plan, resume: Resume | None, progress: Progress) -> Answers:
-        """The victim's answers to the plan, those stored before first; unanswered rows are left out."""
+    def _ask(self, plan: Plan, resume: Resume, progress: Progress) -> Answers:
+        """The victim's answers to the plan; the journal knows those from before a stop. Unanswered rows are left out."""
         assert self.victim is not None
-        meter, got = QueryMeter(self.victim, 1, plan.queries), list[Answers]()
         clean = min(plan.queries, len(plan.batch))
         self.tell(f"querying the model on {clean:,} clean inputs and {plan.queries - clean:,} distorted ones")
-        for rows in plan.parts(defaults.chunk(plan.batch, len(plan.palette))):
-            rows = rows[: int(meter.left(torch.zeros(1, dtype=torch.int64)))]  # lost answers were paid for too
-            if not rows:
-                break
-            x = plan.inputs(rows)
-            scores = _answered(meter, x, resume, f"answers-{rows.start:08d}")
-            known = (~scores.isnan().any(1)).nonzero()[:, 0]
-            got += [plan.answers(rows, x, scores)[known]] if len(known) else []
-            progress(rows)
+        (resume.folder / PARTS).mkdir(exist_ok=True)
+        with Journal(journal_path(resume.folder, "answers-0")) as journal:
+            meter, got = QueryMeter(self.victim, 1, plan.queries, journal), list[Answers]()
+            for rows in plan.parts(defaults.chunk(plan.batch, len(plan.palette))):
+                rows = rows[: int(meter.left(torch.zeros(1, dtype=torch.int64)))]  # lost answers were paid for too
+                if not rows:
+                    break
+                x = plan.inputs(rows)
+                scores = ask(meter, x)
+                known = (~scores.isnan().any(1)).nonzero()[:, 0]
+                got += [plan.answers(rows, x, scores)[known]] if len(known) else []
+                progress(rows)
         if not got:
             raise ModelError("the model answered none of the queries with a score")
         return replace(Answers.join(got), queries=int(meter.counts.sum()), origins=("queries to learn from",))
 
 
-def _judged(simulator: Simulator) -> Simulator:
-    """The simulator, with a notice if attacks will leave its students out."""
-    if simulator.weak:
-        advice = "attacks leave them out; learn with more queries or more inputs"
-        give_notice(f"{simulator.weak}: {advice}")
-    return simulator
-
-
-def _answered(meter: QueryMeter, x: Tensor, resume: Resume | None, key: str) -> Tensor:
-    """Scores (m, k) of the model, from the folder if it has them; stored ones count for the budget too."""
-    stored = None if resume is None else resume.recall(key, "")
-    if stored is not None:
-        meter.counts[0, PHASES.index("learn")] += stored["queries"]
-        scores: Tensor = stored["scores"]
-        return scores
-    before = int(meter.counts.sum())
-    if resume is not None:
-        resume.begin(key)
-    scores = ask(meter, x)
-    if resume is not None:
-        resume.record(key, "", {"scores": scores, "queries": int(meter.counts.sum()) - before})
-    return scores
-
-
-def _remember(resume: Resume | None, answers: Answers) -> Remember:
-    """Students stored in the folder, as long as they learned from the same answers."""
-    if resume is None:
-        return lambda key, make: make()
-    known = digest(answers.x, answers.scores, list(answers.source))
-    return lambda key, make: resume.step(f"student-{key}", known, lambda: dict(make()), stale="remake")
+def _check_same(answers: Answers, bounds: tuple[float, float], multilabel: bool, batch: Batch, several: bool) -> None:
+    """Refuse earlier runs of other data or of a model of another kind."""
+    if tuple(answers.x.shape[1:]) != batch.shape or bounds != batch.bounds:
+        raise DataError(
+            f"the earlier runs are about inputs of shape {tuple(answers.x.shape[1:])} in {list(bounds)}, but "
+            f"these have shape {batch.shape} in {list(batch.bounds)}: leave out the runs, or name their data"
+        )
+    if multilabel != several:
+        raise ModelError("only one of the model and the earlier runs has several labels per sample: leave out one")

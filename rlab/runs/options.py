@@ -141,8 +141,8 @@ class AttackOptions(LearningOptions, PaletteOptions):
         assert whole.palette is not None and whole.patch is not None  # noqa: PT018
         assert whole.budget is not None and whole.distance is not None and whole.goal is not None  # noqa: PT018
         simulator = whole.read_simulator()
-        trusted = whole.trusted(simulator)
-        prior = whole._prior(batch, trusted)
+        trusted = None if simulator is None or simulator.weak else simulator
+        prior = whole._prior(batch, simulator)
         own = None if prior is None else gradient_filters(prior, batch.bounds)
         palette = make_palette(whole.palette, batch, own, whole.rounded(batch))
         beside = 2 * len(prior.surrogates if prior else ())
@@ -168,8 +168,8 @@ class AttackOptions(LearningOptions, PaletteOptions):
             paced=whole.chunk is None,
             label=label(whole.policy, policy, whole._helpers(trusted)),
             learned=None
-            if simulator is None or whole.stages is not None
-            else _learned(simulator, whole.learn, trusted is not None),
+            if simulator is None or whole.learning.stages
+            else _learned(simulator, bool(whole.learning.queries)),
             seed=whole.seed,
             until=whole.until,
             distance=whole.distance,
@@ -182,17 +182,13 @@ class AttackOptions(LearningOptions, PaletteOptions):
 
     def gradients(self, batch: Samples) -> dict[str, Filter]:
         """Return the filters that use the surrogates' gradients, by name."""
-        prior = (
-            self._prior(batch, self.trusted(self.read_simulator()))
-            if any(map(by_gradient, self.palette or ()))
-            else None
-        )
+        prior = self._prior(batch, self.read_simulator()) if any(map(by_gradient, self.palette or ())) else None
         return {} if prior is None else gradient_filters(prior, batch.bounds)
 
     def _prior(self, batch: Samples, simulator: Simulator | None) -> SurrogatePrior | None:
-        """Return the surrogates and the students, None if there are none."""
+        """Return the surrogates, and the students if they agree with the model often enough; None if there are none."""
         given = None if self.surrogate is None else load_surrogates(self.surrogate, batch)
-        return given if simulator is None else with_students(given, simulator, batch)
+        return given if simulator is None or simulator.weak else with_students(given, simulator, batch)
 
     def _policy(self, batch: Samples, prior: SurrogatePrior | None, whole: bool) -> Policy[Any]:
         """Return the policy for this data; `whole` says whether the palette is free pixels."""
@@ -248,6 +244,6 @@ def usual_goal(batch: Samples) -> str:
     return str(MultiLabel()) if batch.target == "classes" and batch.y.dim() > 1 else USUAL[batch.target]
 
 
-def _learned(simulator: Simulator, learn: int | str | None, used: bool) -> Learned:
-    card, here = simulator.card, isinstance(learn, int)
-    return Learned(len(card.students), card.answers, card.agreement, card.queries, here, used)
+def _learned(simulator: Simulator, here: bool) -> Learned:
+    card = simulator.card
+    return Learned(len(card.students), card.answers, card.agreement, card.queries, here, not simulator.weak)

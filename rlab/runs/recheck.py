@@ -72,10 +72,6 @@ def _answers(victim: Victim, samples: Samples, resume: Resume, chunks: Mapping[s
         at = places(samples, rows, table["id"].to_pylist() if counts else []).tolist()
         for row, spent in enumerate(map(sum, zip(*counts, strict=True))):
             yield CleanAnswer(at[row], torch.tensor(table["scores_before"][row].as_py()), spent)
-    for key in resume.finished("clean-"):
-        part = resume.recall(key, "") or {}
-        for place, scores, spent in zip(part["rows"], part["scores"], part["queries"], strict=True):
-            yield CleanAnswer(int(place), victim.probabilities(scores[None])[0], int(spent))
 
 
 def _in_journals(victim: Victim, samples: Samples, folder: Path) -> Iterator[CleanAnswer]:

@@ -22,7 +22,7 @@ from rlab.data.source import read_ahead
 from rlab.errors import give_notice
 from rlab.runs.executor import Executor
 from rlab.runs.options import AttackOptions
-from rlab.runs.stages import StageStore
+from rlab.storage.resume import Resume
 from rlab.storage.steps import THREADS
 from rlab.victims.base import Victim
 from rlab.victims.meter import QueryMeter
@@ -59,18 +59,18 @@ class ThreadChoice:
     samples: Samples
 
     @contextmanager
-    def applied(self, rows: slice | None, store: StageStore) -> Iterator[tuple[Threads | None, Executor]]:
+    def applied(self, rows: slice | None, resume: Resume | None) -> Iterator[tuple[Threads | None, Executor]]:
         """Let torch use the number that fits, here and in workers; None keeps torch's own. `rows` are the first samples."""
         before = torch.get_num_threads()
         try:
-            threads = None if self.options is None or rows is None else self._made(self.options.threads, rows, store)
+            threads = None if self.options is None or rows is None else self._made(self.options.threads, rows, resume)
             count = before if threads is None else threads.count
             torch.set_num_threads(count)
             yield threads, self.executor.with_threads(count) if threads else self.executor
         finally:
             torch.set_num_threads(before)
 
-    def _made(self, own: int | None, rows: slice, store: StageStore) -> Threads | None:
+    def _made(self, own: int | None, rows: slice, resume: Resume | None) -> Threads | None:
         """The user's number, else the one with which the run was begun, else a new choice."""
         if own is None and os.environ.get("OMP_NUM_THREADS"):
             own = torch.get_num_threads()
@@ -78,17 +78,19 @@ class ThreadChoice:
         local = isinstance(victim, TorchVictim) and victim.device.type == "cpu" and not self.executor.on_gpu
         if own is None and not local:
             return None
-        if stored := store.recall(THREADS):
+        if resume is not None and (stored := resume.recall(THREADS, "")):
             threads = Threads(**stored)
             if own not in (None, threads.count):
                 change = f"this run was begun with threads={threads.count} and goes on with threads={own}"
                 give_notice(f"{change}: results may differ in their last bits")
             return replace(threads, count=own or threads.count)
-        store.begin(THREADS)
+        if resume is not None:
+            resume.begin(THREADS)
         threads = Threads(own or _known.get(victim, most))
         if own is None and victim not in _known and self._pays(most):
             threads = self._timed(rows, most)
-        store.record(THREADS, asdict(threads))
+        if resume is not None:
+            resume.record(THREADS, "", asdict(threads))
         return threads
 
     def _pays(self, most: int) -> bool:

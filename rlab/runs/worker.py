@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Any, Protocol
 
 from rlab import __version__
-from rlab.errors import InputError, Notice, OptionError, VictimError
+from rlab.errors import InputError, Notice, OptionError, WorkerLost
 
 Work = Callable[[Any], Any]  # does one task
 Tasks = Iterator[tuple[str, Any]]  # by key; a task is built when a worker is free
@@ -100,7 +100,7 @@ def _value(crew: Crew, future: Future[bytes], name: str, key: str) -> Any:
         value = pickle.loads(future.result())
     except crew.lost as error:
         doing = f"at {key}" if key else "before it was ready"
-        raise VictimError(
+        raise WorkerLost(
             f"{name} was lost {doing} ({crew.why(error)}): the model may end its process, or memory is short. Run the same "
             "command again to continue, perhaps with fewer workers"
         ) from error

@@ -34,7 +34,6 @@ T = TypeVar("T")
 
 _TENSOR = "__tensor__"
 _PLAIN = {str, int, float, bool, type(None)}
-HEARD = ("heard_sample", "heard_assignment", "heard_scores")  # answers to proposals, if a run learned from them
 _RUN_BY_SPREADSHEETS = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 
@@ -225,13 +224,6 @@ def read_assignment(path: Path) -> tuple[Tensor, str]:
     """Read the assignments (n, p) and the run's setting."""
     arrays, setting = read_arrays(path, ASSIGNMENT)
     return arrays[ASSIGNMENT], setting
-
-
-def read_heard(path: Path) -> tuple[Tensor, ...] | None:
-    """Read the answers to proposals in a part, as the three arrays of HEARD; None if the run kept none."""
-    with opened_arrays(path) as file:
-        names = file.keys()
-        return tuple(map(file.get_tensor, HEARD)) if HEARD[0] in names else None
 
 
 @contextmanager

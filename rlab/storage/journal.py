@@ -4,6 +4,9 @@ A search is deterministic given its answers. A run that goes on after a kill rep
 that has an answer in the journal gets this answer; only what was on its way when the process died is sent again. An answer is
 known by its sample and the fingerprint of its input, which decide together: an input that differs in one bit has no answer
 here. Equal inputs of one sample get their answers in the order in which they came, because the answers of noisy models differ.
+
+A run that learns from its own answers keeps its journals, which then hold the assignment of each input, from which the input can be
+rendered again.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ import os
 import struct
 import zlib
 from collections import defaultdict, deque
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -27,8 +30,8 @@ from rlab.storage.run_file import PARTS
 from rlab.storage.stored import open_stored
 
 _SUM = struct.Struct("<I")  # the checksum of what follows
-_HEAD = struct.Struct("<4sIII")  # _MARK, rows, scores in a row, how often the rows were sent
-_MARK = b"rlj1"
+_HEAD = struct.Struct("<4sIIII")  # _MARK, rows, scores in a row, patches in a row, how often the rows were sent
+_MARK = b"rlj2"
 _MOST = 2**30  # bytes of a file; answers beyond are not kept, because maps of classes would fill the disk
 _AT_ONCE = 2**20  # values whose products are in memory together
 _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # by the bytes of a value
@@ -42,6 +45,7 @@ class Arrived:
     prints: Tensor  # (m,) fingerprints of the inputs
     answers: Tensor
     sent: int
+    assignment: Tensor | None = None  # (m, p) uint8 of the inputs, if the run learns
 
 
 def journal_path(folder: Path, key: str) -> Path:
@@ -52,7 +56,9 @@ def journal_path(folder: Path, key: str) -> Path:
 class Journal:
     """The answers of one chunk, in a file that only this process writes."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, learns: bool = False) -> None:
+        """`learns`: whether the assignments of the inputs are kept, too."""
+        self.learns = learns
         self._known = defaultdict[tuple[int, int], deque[tuple[Tensor, int]]](deque)
         self._late: Arrived | None = None  # of a GPU, whose answers are not there yet
         whole = 0
@@ -88,10 +94,10 @@ class Journal:
                     del self._known[key]
         return found
 
-    def add(self, samples: Tensor, x: Tensor, answers: Tensor, sent: int) -> None:
+    def add(self, samples: Tensor, x: Tensor, answers: Tensor, sent: int, assignment: Tensor | None = None) -> None:
         """Append answers; those of a GPU at the next call, so that nothing waits for it."""
         self._write_late()
-        arrived = Arrived(samples, fingerprints(x), answers, sent)
+        arrived = Arrived(samples, fingerprints(x), answers, sent, assignment if self.learns else None)
         if answers.is_cuda:
             self._late = arrived
         else:
@@ -104,9 +110,16 @@ class Journal:
 
     def _write(self, arrived: Arrived) -> None:
         rows, width = arrived.answers.shape
-        kinds = ((arrived.samples, np.int32), (arrived.prints, np.int64), (arrived.answers, np.float32))
+        empty = torch.zeros(rows, 0)
+        assignment = empty if arrived.assignment is None else arrived.assignment
+        kinds = (
+            (arrived.samples, np.int32),
+            (arrived.prints, np.int64),
+            (arrived.answers, np.float32),
+            (assignment, np.uint8),
+        )
         body = b"".join(values.cpu().numpy().astype(kind).tobytes() for values, kind in kinds)
-        record = _HEAD.pack(_MARK, rows, width, arrived.sent) + body
+        record = _HEAD.pack(_MARK, rows, width, assignment.shape[1], arrived.sent) + body
         record = _SUM.pack(zlib.crc32(record)) + record
         self._room -= len(record)
         while record and self._room >= 0:
@@ -124,8 +137,8 @@ def read_journal(path: Path) -> list[tuple[int, Arrived]]:
         raise FolderError(f"cannot read {path}: {error.strerror}") from error
     found, at = list[tuple[int, Arrived]](), 0
     while (first := at + _SUM.size + _HEAD.size) <= len(content):
-        mark, rows, width, sent = _HEAD.unpack_from(content, at + _SUM.size)
-        end = first + rows * (4 + 8 + 4 * width)
+        mark, rows, width, patches, sent = _HEAD.unpack_from(content, at + _SUM.size)
+        end = first + rows * (4 + 8 + 4 * width + patches)
         whole = mark == _MARK and end <= len(content)
         if not whole or _SUM.unpack_from(content, at)[0] != zlib.crc32(content[at + _SUM.size : end]):
             break
@@ -133,22 +146,40 @@ def read_journal(path: Path) -> list[tuple[int, Arrived]]:
         samples = torch.from_numpy(np.frombuffer(body, np.int32, rows).astype(np.int64))
         prints = torch.from_numpy(np.frombuffer(body, np.int64, rows, 4 * rows).copy())
         answers = torch.from_numpy(np.frombuffer(body, np.float32, rows * width, 12 * rows).copy())
-        found.append((end, Arrived(samples, prints, answers.view(rows, width), sent)))
+        places = torch.from_numpy(np.frombuffer(body, np.uint8, rows * patches, rows * (12 + 4 * width)).copy())
+        assignment = places.view(rows, patches) if patches else None
+        found.append((end, Arrived(samples, prints, answers.view(rows, width), sent, assignment)))
         at = end
     return found
 
 
-def begun_chunks(folder: Path) -> Iterator[tuple[int, list[Arrived]]]:
-    """The first sample of each chunk that has a journal with answers, by its name, and the answers."""
+def read_proposals(path: Path) -> Arrived | None:
+    """The answers in a journal that came with assignments, by sample; failed ones are left out."""
+    parts = [
+        (each.samples, each.prints, each.answers, each.assignment)
+        for _, each in read_journal(path)
+        if each.assignment is not None
+    ]
+    if len({(answers.shape[1], assignment.shape[1]) for _, _, answers, assignment in parts}) != 1:
+        return None
+    samples, prints, answers, assignment = (torch.cat(column) for column in zip(*parts, strict=True))
+    order = samples.argsort(stable=True)
+    order = order[~answers[order].isnan().any(1)]
+    return Arrived(samples[order], prints[order], answers[order], 1, assignment[order]) if len(order) else None
+
+
+def begun_chunks(folder: Path, finished: Container[str] = ()) -> Iterator[tuple[int, list[Arrived]]]:
+    """The first sample of each chunk that has a journal with answers and is not `finished`, by its name, and the answers."""
     for path in sorted((folder / PARTS).glob("*.journal")):
-        first, arrived = path.stem.rpartition("-")[2], [each for _, each in read_journal(path)]
+        first = path.stem.rpartition("-")[2]
+        arrived = [] if path.stem in finished else [each for _, each in read_journal(path)]
         if arrived and first.isdecimal():
             yield int(first), arrived
 
 
-def count_answers(folder: Path) -> int:
-    """The number of queries whose answers are in journals of a run folder."""
-    return sum(each.sent * len(each.samples) for _, arrived in begun_chunks(folder) for each in arrived)
+def count_answers(folder: Path, finished: Container[str] = ()) -> int:
+    """The number of queries whose answers are in journals of a run folder, those of `finished` chunks aside."""
+    return sum(each.sent * len(each.samples) for _, arrived in begun_chunks(folder, finished) for each in arrived)
 
 
 def fingerprints(x: Tensor) -> Tensor:

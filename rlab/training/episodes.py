@@ -67,7 +67,7 @@ class EpisodeSampler:
 
     @property
     def env(self) -> AttackEnv:
-        return AttackEnv(lambda x, phase, samples: self.victim(x, "train"), self.task)
+        return AttackEnv(lambda x, phase, samples, assignment: self.victim(x, "train"), self.task)
 
     def fresh(self, rows: int) -> State:
         """New episodes; `group` rows share a palette, so that a batch has several."""

@@ -56,12 +56,13 @@ class Call:
         x: Tensor,
         phase: str,
         samples: Tensor | None,
+        assignment: Tensor | None,
         account: Account | None,
         reached: Counter[str],
         device: torch.device,
         width: int | None,
     ) -> None:
-        self.x, self.phase, self.account = x, phase, account
+        self.x, self.phase, self.account, self.assignment = x, phase, account, assignment
         self.reached = reached  # phase -> rows that reached the model
         self.device, self.width = device, width  # of answers
         self.samples = torch.zeros(len(x), dtype=torch.int64) if samples is None else samples.cpu()
@@ -101,7 +102,8 @@ class Call:
         """Take the answer (m, k) to rows that were sent together, so many times until it came."""
         self._place(rows, answer)
         if self.account is not None and self.account.journal is not None:
-            self.account.journal.add(self.samples[rows], self.part(rows), answer, sent)
+            chosen = None if self.assignment is None else self.assignment[rows.to(self.assignment.device)]
+            self.account.journal.add(self.samples[rows], self.part(rows), answer, sent, chosen)
 
     def take(self, rows: Tensor, answer: Tensor, times: int = 1) -> None:
         """Take the answer (m, k) to rows that do not reach the model now, but count for the budget all the same."""

@@ -127,14 +127,15 @@ class Victim(ABC):
 
     @final
     def __call__(
-        self, x: Tensor, phase: str = "search", samples: Tensor | None = None, account: Account | None = None
-    ) -> Tensor:
+        self, x: Tensor, phase: str = "search", samples: Tensor | None = None, assignment: Tensor | None = None,
+        account: Account | None = None,
+    ) -> Tensor:  # fmt: skip
         """x: (b, c, *size) -> scores (b, k) on x's device; NaN for rows without an answer that the budget cannot repeat.
 
-        `account` counts the rows for their `samples` (b,).
+        `account` counts the rows for their `samples` (b,); its journal may keep their `assignment` (b, p).
         """
         self._check(x)
-        call = Call(x, phase, samples, account, self.rows, self.device, self.width)
+        call = Call(x, phase, samples, assignment, account, self.rows, self.device, self.width)
         most = max(1, _CHUNK_BYTES // x[0].nbytes)
         if call.width is not None:  # known from a journal
             self.set_width(call.width)

@@ -17,8 +17,8 @@ class QueryMeter(Account):
     def __init__(self, victim: Victim, samples: int, budget: int | None = None, journal: Journal | None = None) -> None:
         super().__init__(samples, budget, journal)
         self.victim = victim
-        self.query = partial(victim, account=self)  # (x, phase, samples) -> scores, for loops
+        self.query = partial(victim, account=self)  # (x, phase, samples, assignment) -> scores, for loops
 
-    def __call__(self, x: Tensor, samples: Tensor, phase: str) -> Tensor:
+    def __call__(self, x: Tensor, samples: Tensor, phase: str, assignment: Tensor | None = None) -> Tensor:
         """x: (n, c, *size), samples: (n,) the sample of each row -> scores (n, k)."""
-        return self.victim(x, phase, samples, self)
+        return self.victim(x, phase, samples, assignment, self)

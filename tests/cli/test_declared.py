@@ -100,7 +100,7 @@ def test_the_attack_of_a_file_of_keywords_and_of_flags_is_the_same(tmp_path: Pat
         "seed": 3, "until": "flip", "distance": "map", "noisy": True,
         "quantize": False, "channels": "each", "threads": 2,
     }  # fmt: skip
-    guides = {"surrogate", "simulator", "learn", "stages"}  # they need the belief search
+    guides = {"surrogate", "simulator", "learn"}  # they need the belief search
     assert set(keywords) == set(AttackOptions.model_fields) - guides
     (tmp_path / "run.yaml").write_text(
         yaml.safe_dump({"model": "demo:digits", "data": {"path": "demo:digits", "limit": 6}, **keywords})

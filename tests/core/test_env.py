@@ -87,7 +87,7 @@ class Script:
         self.margins = list(margins)
         self.asked: list[tuple[Tensor, list[int], str]] = []
 
-    def __call__(self, x: Tensor, phase: str, samples: Tensor) -> Tensor:
+    def __call__(self, x: Tensor, phase: str, samples: Tensor, assignment: Tensor) -> Tensor:
         self.asked.append((x, samples.tolist(), phase))
         return scores_of(self.margins.pop(0))
 

@@ -73,9 +73,11 @@ def start(entries: int = 2, rows: int = 3) -> tuple[State, Task]:
     task = Task(GRID, entries, Untargeted(), 100)
     x = data(rows).x
     bank = torch.stack([x, *(x * (1 - 0.2 * e) for e in range(1, entries + 1))], 1)
-    env = AttackEnv(lambda x, phase, samples: SumVictim(GRID, (5,), 0.4)(x), task)
+    env = AttackEnv(lambda x, phase, samples, assignment: SumVictim(GRID, (5,), 0.4)(x), task)
     ids = torch.arange(rows)
-    return env.start(torch.zeros_like(ids), ids, ids + 7, bank, torch.ones(rows), env.query(x, "search", ids)), task
+    return env.start(
+        torch.zeros_like(ids), ids, ids + 7, bank, torch.ones(rows), env.query(x, "search", ids, ids)
+    ), task
 
 
 def test_log_odds_are_exact_where_probabilities_are_one() -> None:
@@ -174,7 +176,7 @@ def test_the_policy_sees_what_the_training_sees() -> None:
     """The same analysis by single queries and at once."""
     state, task = start()
     victim, policy = SumVictim(GRID, (5,), 0.4), untrained(sweep="full")
-    env = AttackEnv(lambda x, phase, samples: victim(x), task)
+    env = AttackEnv(lambda x, phase, samples, assignment: victim(x), task)
     memory = policy.begin(state, task)
     for _ in range(32):
         proposal = policy.propose(state, memory, task)

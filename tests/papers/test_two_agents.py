@@ -158,7 +158,7 @@ def test_clips_of_any_channels_and_patch_on_an_exact_victim(accept: str, patch: 
 
 def started(n: int = 4, entries: int = 3) -> tuple[AttackEnv, State]:
     victim, (batch, _) = bright_victim(), tubes(n)
-    env = AttackEnv(lambda x, phase, samples: victim(x, phase), Task(GRID, entries, Untargeted(), 100))
+    env = AttackEnv(lambda x, phase, samples, assignment: victim(x, phase), Task(GRID, entries, Untargeted(), 100))
     bank = torch.stack([batch.x * (1 - 0.1 * i) for i in range(entries + 1)], 1)
     rows = torch.arange(n)
     return env, env.start(batch.y, rows, rows + 7, bank, torch.ones(n), victim(batch.x))

@@ -33,7 +33,7 @@ class Walk:
         self.memory: Any = policy.begin(self.state, self.env.task)
         self.proposals: list[Proposal[Rows]] = []
 
-    def _ask(self, x: Tensor, phase: str, samples: Tensor) -> Tensor:
+    def _ask(self, x: Tensor, phase: str, samples: Tensor, assignment: Tensor | None = None) -> Tensor:
         margin = self.margin(x[:, 0])
         return torch.stack([margin, torch.zeros_like(margin)], 1)
 

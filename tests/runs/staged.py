@@ -18,11 +18,11 @@ from rlab.victims.base import Victim
 from tests.helpers import PALETTE, PATCHES, exact_victim, labelled_by, make_batch
 from tests.learning.toys import small_students
 
-SAMPLES, STAGES = 9, (3, 6)
+SAMPLES, STAGES = 18, (8, 13)
 ENOUGH = 0.0  # such students agree with the victim on little
 # The policy belief uses the students' gradients alone, which is fast; auto also tries its candidates on them.
 OPTIONS = {
-    "patch": PATCHES[2], "palette": PALETTE, "policy": "belief", "budget": 7, "chunk": 4, "until": "budget", "stages": STAGES
+    "patch": PATCHES[2], "palette": PALETTE, "policy": "belief", "budget": 7, "chunk": 4, "until": "budget", "learn": "stages:8,13"
 }  # fmt: skip
 
 
@@ -30,7 +30,7 @@ OPTIONS = {
 def one_student() -> Iterator[None]:
     """One narrow student and two steps of training."""
     one = mock.patch.dict("rlab.learning.students.ARCHITECTURES", {"image": ("plain",)})
-    trusted = mock.patch("rlab.runs.attack.ENOUGH", ENOUGH)
+    trusted = mock.patch("rlab.learning.ENOUGH", ENOUGH)
     with small_students(steps=2, width=4), one, trusted:
         yield
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
+import rlab
 from rlab.data.source import Decoded, Source
 from rlab.errors import FolderError, Notice, OptionError
 from rlab.folders.reports import page_of
@@ -22,12 +23,15 @@ from rlab.present.table import Table
 from rlab.results.result import AttackResult
 from rlab.results.stages import read_stages, stage_file
 from rlab.runs.answers import paid_answers
-from rlab.runs.executor import InProcess, MakeWork
-from rlab.runs.messages import Finished, HandOut, Tasks
-from rlab.runs.stages import BOUNDARIES, FEWEST, MOST, TIMES, choose_stages, cut
+from rlab.runs.executor import HandOut, InProcess, MakeWork
+from rlab.runs.learning_options import BOUNDARIES
+from rlab.runs.options import AttackOptions
+from rlab.runs.stages import cut
+from rlab.runs.worker import Finished
+from rlab.storage.config import check
 from rlab.victims.base import Victim
 from tests.command import rlab_command
-from tests.helpers import assert_same, exact_victim, make_batch
+from tests.helpers import assert_same, exact_victim
 from tests.runs.staged import SAMPLES, STAGES, one_student, options, staged_case, staged_run
 
 
@@ -53,15 +57,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_counts_are_those_of_a_run_without_stages(folder: Path) -> None:
     victim = Watched()
-    staged, plain = AttackResult.load(folder), staged_run(victim=victim, stages=None)
+    staged, plain = AttackResult.load(folder), staged_run(victim=victim, learn=None)
     assert torch.equal(staged.queries[:, 0], plain.queries[:, 0])
     assert torch.equal(staged.before, plain.before)
     watched = Watched()
     assert int(staged_run(victim=watched).queries.sum()) == len(watched.seen) == watched.rows.total()
-    clean = [x for x, _ in watched.seen[:SAMPLES]]
-    assert torch.equal(torch.stack(clean), staged_case()[1].x)  # all of them first
-    again = [x for x, _ in watched.seen[SAMPLES:] if any(torch.equal(x, one) for one in clean)]
-    assert again == []
+    for x in staged_case()[1].x:
+        assert sum(torch.equal(x, one) for one, _ in watched.seen) == 1
 
 
 def test_in_memory_and_in_a_folder(folder: Path) -> None:
@@ -75,7 +77,9 @@ class Shuffled(InProcess):
     def hand_out(self, make: MakeWork, *arguments: Any) -> HandOut:
         return partial(self._in_reverse, make, arguments)
 
-    def _in_reverse(self, make: MakeWork, arguments: tuple[Any, ...], tasks: Tasks) -> Finished:
+    def _in_reverse(
+        self, make: MakeWork, arguments: tuple[Any, ...], tasks: Mapping[str, Callable[[], Any]]
+    ) -> Finished:
         for key, task in reversed(list(tasks.items())):
             yield key, make(exact_victim(2), *arguments)(task())
 
@@ -84,41 +88,46 @@ def test_the_order_of_chunks_does_not_matter(folder: Path, tmp_path: Path) -> No
     with mock.patch("rlab.runs.attack.InProcess", Shuffled):
         staged_run(tmp_path / "run")
     assert_same(AttackResult.load(tmp_path / "run"), AttackResult.load(folder))
-    for number in range(len(STAGES) + 1):
+    for number in range(1, len(STAGES) + 1):
         assert stage_file(tmp_path / "run", number).read_bytes() == stage_file(folder, number).read_bytes()
 
 
 def test_students_learn_from_all_answers_paid_before(folder: Path) -> None:
     facts, result = read_stages(folder), AttackResult.load(folder)
     paid = (result.queries[:, 0] - 1).cumsum(0)
-    assert [stage.first for stage in facts] == [0, *STAGES]
-    assert [stage.clean for stage in facts] == [SAMPLES] * 3
-    assert [stage.distorted for stage in facts] == [0, *(min(int(paid[edge - 1]), TIMES * SAMPLES) for edge in STAGES)]
+    assert [stage.first for stage in facts] == list(STAGES)
+    assert [stage.clean for stage in facts] == list(STAGES)
+    assert [stage.distorted for stage in facts] == [int(paid[edge - 1]) for edge in STAGES]
     card = read_simulator(stage_file(folder, 2)).card
-    assert (card.answers, card.queries) == (facts[2].answers, 0)
+    assert (card.answers, card.queries) == (facts[1].answers, 0)
+
+
+def test_the_first_stage_is_that_of_a_run_that_does_not_learn(folder: Path) -> None:
+    plain = staged_run(learn=None)
+    assert AttackResult.load(folder).improvements[: STAGES[0]] == plain.improvements[: STAGES[0]]
 
 
 def test_a_stage_does_without_students_that_agree_too_little() -> None:
     with mock.patch("tests.runs.staged.ENOUGH", 1.1):  # nobody agrees on more than everything
         without = staged_run()
-    assert without.improvements == staged_run(stages=None).improvements
+    assert without.improvements == staged_run(learn=None).improvements
 
 
 def test_no_chunk_crosses_a_boundary(folder: Path) -> None:
-    starts = sorted(int(path.stem[6:14]) for path in (folder / "parts").glob("chunk-*"))
-    assert starts == [0, 3, 6]  # a chunk has up to 4 samples
+    starts = sorted(int(path.stem[6:14]) for path in (folder / "parts").glob("chunk-*.safetensors"))
+    assert starts == [0, 4, 8, 12, 13, 17]  # a chunk has up to 4 samples
     assert cut(9, (4, 50)) == [slice(0, 4), slice(4, 9)]
 
 
 def test_paid_answers_are_the_rows_that_the_model_saw(tmp_path: Path) -> None:
-    for name, stages in {"staged": STAGES, "plain": None}.items():
+    for name, learn in {"staged": "stages:8,13", "plain": None}.items():
         victim = Watched()
-        staged_run(tmp_path / name, victim, stages=stages)
+        staged_run(tmp_path / name, victim, learn=learn)
         answers = paid_answers(tmp_path / name)
         seen = {x.numpy().tobytes(): scores.log_softmax(0) for x, scores in victim.seen}
         wanted = torch.stack([seen[x.numpy().tobytes()] for x in answers.x])
         torch.testing.assert_close(answers.scores, wanted, atol=2e-3, rtol=2e-3)
-        if stages:  # everything but the verification, which repeats an input
+        if learn:  # everything but the verification, which repeats an input
             assert {x.numpy().tobytes() for x in answers.x} == seen.keys()
         assert answers.queries == 0
         assert int((~answers.changed).sum()) == SAMPLES
@@ -138,12 +147,12 @@ def test_a_sample_that_cannot_be_read_is_left_out(folder: Path, tmp_path: Path) 
     assert result.ids == tuple(name for name in batch.ids if name != str(broken))
     whole = AttackResult.load(folder)
     assert torch.equal(result.queries[:, 0], whole.queries[[int(name) for name in result.ids], 0])
-    assert read_stages(tmp_path / "run")[0].clean == SAMPLES - 1
+    assert [stage.clean for stage in read_stages(tmp_path / "run")] == [12]
 
 
 def test_other_stages_are_refused(folder: Path) -> None:
-    with pytest.raises(FolderError, match="stages differs"):
-        staged_run(folder, stages=(5,))
+    with pytest.raises(FolderError, match="learn differs"):
+        staged_run(folder, learn="stages:5")
 
 
 @pytest.mark.parametrize("changed", [{"policy": "random"}, {"palette": "pixels"}])
@@ -155,39 +164,20 @@ def test_what_cannot_learn_is_refused_before_the_first_query(changed: dict[str, 
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("stages", ["4,4", "0,4", [9, 4], "many", -1])
-def test_invalid_stages(stages: object) -> None:
-    with pytest.raises(OptionError):
-        options(stages=stages)
-
-
 @pytest.mark.parametrize(
-    ("changed", "samples", "device", "chosen"),
-    [
-        ({}, FEWEST, "cuda", BOUNDARIES),
-        ({"budget": MOST}, FEWEST, "cuda", BOUNDARIES),
-        ({"stages": "5,6"}, 10, "cpu", (5, 6)),
-        ({}, FEWEST, "cpu", None),
-        ({}, FEWEST - 1, "cuda", None),
-        ({"budget": MOST + 1}, FEWEST, "cuda", None),
-        ({"learn": "off"}, FEWEST, "cuda", None),
-        ({"policy": "belief"}, FEWEST, "cuda", None),
-        ({"palette": "pixels"}, FEWEST, "cuda", None),
-    ],
+    "learn", ["stages:4,4", "stages:0,4", "stages:many", "stages:-1", "off", 31, "from:", "soon", True]
 )
-def test_where_a_run_learns_by_default(
-    changed: dict[str, Any], samples: int, device: str, chosen: tuple[int, ...] | None
-) -> None:
-    victim = exact_victim(2)
-    victim.device = torch.device(device)
-    declared = options(**{"stages": None, "policy": "auto", **changed})
-    assert choose_stages(declared, make_batch(2, samples), victim) == chosen
+def test_invalid_ways_to_learn(learn: object) -> None:
+    with pytest.raises(OptionError):
+        options(learn=learn)
 
 
-def test_labels_do_not_teach_by_default() -> None:
-    victim = exact_victim(2, outputs="labels", classes=3)
-    victim.device = torch.device("cuda")
-    assert choose_stages(options(stages=None, policy="auto"), make_batch(2, FEWEST), victim) is None
+def test_stages_by_default_and_in_the_former_spelling() -> None:
+    assert options(learn="stages").learning.stages == BOUNDARIES
+    with pytest.raises(OptionError, match=r"stages.*removed: use learn='stages:256,1024'"):
+        check(AttackOptions, {"stages": "256"})
+    with pytest.raises(TypeError, match="use learn='stages:256,1024'"):
+        rlab.attack("demo:digits", "demo:digits", **{"stages": 256})  # type: ignore[arg-type]
 
 
 def test_deleted_students_are_distilled_again(folder: Path, tmp_path: Path) -> None:
@@ -197,7 +187,7 @@ def test_deleted_students_are_distilled_again(folder: Path, tmp_path: Path) -> N
     ):
         staged_run(tmp_path / "run")
     damaged = stage_file(tmp_path / "run", 1)
-    chunk = tmp_path / "run" / "parts" / "chunk-00000003.safetensors"
+    chunk = tmp_path / "run" / "parts" / "chunk-00000008.safetensors"
     chunk.unlink()
     damaged.write_bytes(damaged.read_bytes() + b"?")
     with pytest.raises(FolderError, match=r"stage-1\.safetensors is damaged.*delete it"):
@@ -220,11 +210,24 @@ def test_show_and_page_say_what_was_learned(folder: Path) -> None:
     assert len(table.rows) == len(STAGES) + 1
 
 
-def test_the_command_says_that_it_learns(tmp_path: Path) -> None:
-    words = ["attack", "demo:digits", "demo:digits", "--limit", 9, "--budget", 4, "--policy", "belief", "--pictures", 0]
-    with one_student(), pytest.warns(Notice, match="after the clean queries and after 5 samples"):
-        shown = rlab_command(*words, "--stages", "5", "-o", tmp_path / "run")
+def test_the_command_learns_in_stages(tmp_path: Path) -> None:
+    words = [
+        "attack",
+        "demo:digits",
+        "demo:digits",
+        "--limit",
+        12,
+        "--budget",
+        4,
+        "--policy",
+        "belief",
+        "--pictures",
+        0,
+    ]
+    with one_student():
+        shown = rlab_command(*words, "--learn", "stages:9", "-o", tmp_path / "run")
     assert shown.code == 0, shown.err
-    assert [stage.first for stage in read_stages(tmp_path / "run")] == [0, 5]
-    refused = rlab_command(*words, "--stages", "5", "--learn", "off", "-o", tmp_path / "other")
+    assert [stage.first for stage in read_stages(tmp_path / "run")] == [9]
+    refused = rlab_command(*words, "--stages", "5", "-o", tmp_path / "other")
     assert refused.code == 2
+    assert "use --learn stages:256,1024" in refused.err

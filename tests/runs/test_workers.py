@@ -92,9 +92,8 @@ def test_workers_give_the_same_bits_and_go_on_after_one_is_killed(
     assert_same(AttackResult.load(tmp_path / "many"), one)
     assert (tmp_path / "death").exists() == killed
     again = rows_queried(data) - 2 * rows
-    assert (
-        0 < again <= 3 * workers + 1 if killed else again == 0
-    )  # only the batches under way, and one to check the model
+    most = 3 * workers + 1  # the batches under way, and one query to check the model
+    assert 0 < again <= most if killed else again == 0
     parts = [sorted((tmp_path / name / "parts").iterdir()) for name in ("one", "many")]
     assert [path.name for path in parts[0]] == [path.name for path in parts[1]]
 
@@ -146,7 +145,7 @@ def test_a_finished_run_is_shown_with_any_number_of_workers(data: Path, tmp_path
 def test_a_run_that_learns_gives_the_same_bits_with_workers(
     workers: int, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    words = ["--stages", "4,7", "--budget", 12, "--until", "budget", "--policy", "belief"]
+    words = ["--learn", "stages:4,7", "--budget", 12, "--until", "budget", "--policy", "belief"]
     with one_student():  # training is in this process
         assert attack(data, tmp_path / "one", *words).code == 0
         monkeypatch.setenv("DEATH", str(tmp_path / "death"))

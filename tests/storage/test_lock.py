@@ -87,11 +87,11 @@ def test_only_the_holder_may_open_a_folder_again(tmp_path: Path) -> None:
         except FolderError as error:
             refused.append(str(error))
 
-    with hold(tmp_path / "run", "audit"), hold(tmp_path / "." / "run", "attack", "fingerprint"):
+    with hold(tmp_path / "run", "audit"), hold(tmp_path / "." / "run", "attack"):
         thread = threading.Thread(target=other)
         thread.start()
         thread.join()
-        assert '"fingerprint": "fingerprint"' in (tmp_path / "run" / LOCK).read_text()
+        assert '"command": "audit"' in (tmp_path / "run" / LOCK).read_text()
     assert len(refused) == 1
 
 
