@@ -8,6 +8,7 @@ from typing import Any
 from rlab.auditing.config import AuditOptions
 from rlab.auditing.report import AuditResult
 from rlab.auditing.run import run_audit
+from rlab.progress import showing
 from rlab.storage.config import check, read_config
 
 __all__ = ["AuditOptions", "AuditResult", "audit", "run_audit"]
@@ -21,4 +22,5 @@ def audit(
     Each stage shows a bar, unless you pass progress=False.
     """
     declared = file if isinstance(file, Mapping) else read_config(Path(file))
-    return run_audit(check(AuditOptions, declared, "the audit"), Path(out), progress=progress)
+    with showing(progress):
+        return run_audit(check(AuditOptions, declared, "the audit"), Path(out), progress=progress)
