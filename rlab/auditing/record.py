@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Annotated
 
-from rlab.present.report import UNSAVED
+from pydantic import PlainSerializer
+
+_UNSTORED = PlainSerializer(lambda value: 0.0)
 
 
 @dataclass(frozen=True)
@@ -28,5 +31,5 @@ class StageRecord:
     """The cost of a finished stage."""
 
     rows: Rows = Rows()
-    seconds: float = field(default=0.0, metadata=UNSAVED)  # only in junit.xml: reports of equal audits are equal
+    seconds: Annotated[float, _UNSTORED] = 0.0  # only in junit.xml: reports of equal audits are equal
     note: str = ""  # why it has no results

@@ -13,7 +13,7 @@ import typer
 import typer.main
 
 from rlab.cli.help import Command, Group, written_help
-from rlab.errors import Notice, OptionError
+from rlab.errors import Notice
 
 _USUAL = warnings.formatwarning
 COMMANDS = {
@@ -37,23 +37,6 @@ COMMANDS = {
     "filters": "List the built-in filters, their severities and what they imitate.",
 }
 _MODULES = dict.fromkeys(("agents", "examples", "filters"), "lists")  # of commands without a module of their own
-_REMOVED = {  # flags of earlier versions by command, and what to do instead
-    "attack": {"--stages": "use --learn stages:256,1024"},
-    "explain": {"--agent": "use --method belief"},
-    "harden": {
-        "--batch": "use --training-batch",
-        "--drop": "use --max-clean-drop",
-        "--keep-clean": "use --max-clean-drop",
-        "--maker": "use --adversary",
-        "--mode": "every batch is attacked with the current weights, so leave it out",
-        "--queries": "use --adversary-budget",
-        "--rate": "use --learning-rate",
-        "--retrain": "train a prior with rlab train, and measure with --policy \"belief(prior='FILE')\"",
-        "--rounds": "use --epochs, which counts all passes over the data",
-        "--share": "use --adversarial-share",
-    },
-    "serve": {"--model": "start a run with rlab attack MODEL DATA, and rlab serve shows it"},
-}
 _HELP = """What is the smallest change that makes my model fail, and where does my model look?
 
 Start with **rlab demo**. **rlab init DATA** writes a configuration for your own data. Check your model and data with
@@ -75,9 +58,6 @@ def make_app(words: Sequence[str], guarded: Guard) -> Callable[[Sequence[str]], 
     if "_RLAB_COMPLETE" in os.environ:  # the shell completes a command
         given = (os.environ.get("_TYPER_COMPLETE_ARGS") or os.environ.get("COMP_WORDS", "")).split()[1:]
     called = next((word for word in given if not word.startswith("-")), "")
-    for flag, instead in _REMOVED.get(called, {}).items():
-        if any(word.partition("=")[0] == flag for word in words):
-            raise OptionError(f"{flag} was removed: {instead}")
     for name, about in COMMANDS.items():
         if name != called:
             app.command(name, cls=Command, help=about)(lambda: None)  # it is not called

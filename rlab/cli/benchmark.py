@@ -20,23 +20,11 @@ from rlab.benchmarking.requirements import Requirement
 from rlab.benchmarking.run import run_benchmark
 from rlab.benchmarking.verdicts import check_names
 from rlab.benchmarking.verify import load_victims, verify_benchmark
-from rlab.cli.declared import (
-    MODEL,
-    BatchSize,
-    Device,
-    Out,
-    Wait,
-    declared,
-    option_flag,
-    out,
-    out_flag,
-    pairs,
-    run_folder,
-    tell_data,
-)
+from rlab.cli.build import declared
+from rlab.cli.fields import MODEL, pairs, pairs_option
+from rlab.cli.folder import DryRun, RunFlags, Wait, out_flag, run_folder, tell_data, tell_options, tell_plan
 from rlab.cli.help import Command, Group
-from rlab.cli.plan import DryRun, tell_options, tell_plan
-from rlab.cli.spoken import querying, summary
+from rlab.cli.speak import out, summary
 from rlab.data.images import CIFAR10C
 from rlab.errors import OptionError
 from rlab.present.table import plain, terminal, typed
@@ -63,9 +51,9 @@ class ModelFlags:
     """Models by name; the other options apply to all of them."""
 
     models: Annotated[list[str] | None, typer.Option("--model", "-m", help=_NAMED)] = None
-    words: Annotated[list[str] | None, option_flag("model")] = None
-    device: Device = None
-    batch_size: BatchSize = None
+    words: Annotated[list[str] | None, pairs_option("model")] = None
+    device: Annotated[str | None, typer.Option(help="Device for the models: cpu, cuda or cuda:1")] = None
+    batch_size: Annotated[int | None, typer.Option(min=1, help="Maximum batch size for the models")] = None
 
     def named(self, first: str | None = None) -> dict[str, ModelOptions]:
         """The models by name, `first` before those of --model."""
@@ -95,13 +83,12 @@ class GradeFlags:
 
 
 @app.command(cls=Command)
-@declared(BenchmarkOptions)
+@declared(queries=True)
 def make(
     options: BenchmarkOptions,
     models: ModelFlags,
+    run: RunFlags,
     model: Annotated[str | None, typer.Argument(help=MODEL, show_default=False)] = None,
-    folder: Out = None,
-    wait: Wait = False,
     dry_run: DryRun = False,
 ) -> None:
     """Make a benchmark: for every sample, the smallest change found that flips MODEL, and harder levels beyond it.
@@ -120,8 +107,8 @@ def make(
         )
     if dry_run:
         check_targets(options.model_copy(update=given), named)
-        return tell_options(options.model_copy(update=given), options.data, list(named.values()), folder)
-    with run_folder(folder, "benchmark make", wait) as folder:
+        return tell_options(options.model_copy(update=given), list(named.values()), options.data, run.folder)
+    with run.opened("benchmark make") as folder:
         made = benchmark(named or None, options.data, folder, announce=tell_data, **given)
     out.print(terminal(made.table()))
     out.print(f"[dim]{QUERIES}[/dim]")
@@ -136,7 +123,7 @@ def make(
 
 
 @app.command(cls=Command)
-@querying
+@declared(queries=True)
 def verify(
     folder: Annotated[Path, typer.Argument(help="Benchmark folder")],
     models: ModelFlags,
@@ -166,7 +153,7 @@ def verify(
 
 
 @app.command(cls=Command)
-@querying
+@declared(queries=True)
 def run(
     folders: Annotated[list[Path], typer.Argument(help="Benchmark folders of one task")],
     models: ModelFlags,

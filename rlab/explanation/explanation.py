@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -221,7 +222,7 @@ class MethodComparison(Report):
             resume.create()
             earlier = {} if self.names or not (path / REPORT).exists() else MethodComparison.load(path).judged
             inputs = self.batch[: min(pictures, len(self.batch))] if pictures else None
-            own = {name: replace(each, inputs=None) for name, each in self.judged.items()}
+            own = {name: replace(each, inputs=None, seconds=math.nan) for name, each in self.judged.items()}
             replace(self, judged={**earlier, **own}, inputs=inputs).write(path)
             (path / PICTURES).mkdir(exist_ok=True)
             for name, each in own.items():

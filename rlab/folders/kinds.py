@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from rlab.errors import FolderError
 from rlab.present.report import REPORT, read_verb
-from rlab.storage.names import ARRAYS, CURVES, SAMPLES, refuse_strange
+from rlab.storage.names import ARRAYS, SAMPLES, refuse_strange
 from rlab.storage.run_file import RUN, stored_command
 
 if TYPE_CHECKING:  # `rlab serve` lists runs without importing torch, so reports are named here and imported on use
@@ -72,10 +72,7 @@ VERBS = (
     Verb("detect", report="rlab.auditing.detection:Detection"),
     Verb("attack", (SAMPLES, ARRAYS), "rlab.results.result:AttackResult"),
     Verb("benchmark make", ("manifest.json", "metadata.parquet"), "rlab.benchmarking.folder:Benchmark"),
-    Verb(
-        "compare", (SAMPLES, CURVES), page="rlab.comparison.comparison:comparison_page", record=f"{_OLDER}:compare",
-        figures=f"{_PAGES}:compare_figures",
-    ),
+    Verb("compare", report="rlab.comparison.comparison:Comparison"),
     Verb("learn", ("simulator.safetensors",), "rlab.learning.report:Learned"),
     Verb("demo", tuple(f"{name}/{SAMPLES}" for name in ("ecg", "digits", "clips")), "rlab.folders.demo:Demo"),
     Verb("train", ("log.jsonl",), "rlab.training.page:Training"),

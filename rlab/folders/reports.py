@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 
-from matplotlib.figure import Figure
-
-from rlab.comparison.comparison import Comparison
 from rlab.data.batch import Samples
 from rlab.data.load import DataOptions
 from rlab.errors import give_notice
@@ -63,7 +59,3 @@ def page_of(folder: Path, samples: int = 24) -> Page:
 
 
 # Pages and figures, for the table in `rlab.folders.kinds`.
-
-
-def compare_figures(folder: Path, options: PageOptions) -> dict[str, Callable[[], Figure]]:
-    return {"curves": Comparison.load(folder).plot}

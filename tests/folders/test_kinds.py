@@ -14,7 +14,7 @@ from rlab.folders.demo import SCENES
 from rlab.folders.kinds import VERBS, kind_of
 from rlab.folders.reports import report_run
 from rlab.present.report import REPORT as STORED
-from rlab.storage.names import ARRAYS, CURVES, SAMPLES
+from rlab.storage.names import ARRAYS, SAMPLES
 from rlab.storage.resume import open_run
 from rlab.storage.run_file import RUN
 from rlab.training.page import LOG as TRAINED
@@ -24,7 +24,7 @@ WRITTEN = [
     ("detect", {STORED}),
     ("attack", {SAMPLES, ARRAYS}),
     ("benchmark make", {MANIFEST, METADATA}),
-    ("compare", {SAMPLES, CURVES}),
+    ("compare", {STORED}),
     ("learn", {"simulator.safetensors"}),
     ("demo", {f"{scene}/{SAMPLES}" for scene in SCENES}),
     ("train", {TRAINED}),
