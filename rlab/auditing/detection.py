@@ -55,7 +55,7 @@ class Tally:
 class Detection(Report):
     """All tallies of an audit's folder, and the queries that they took."""
 
-    verb: ClassVar[str] = "detect"
+    verb: ClassVar[str] = "audit --detect"
     tallies: tuple[Tally, ...] = ()
     rows: int = 0
     classes: tuple[str, ...] = ()

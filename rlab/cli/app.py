@@ -14,28 +14,21 @@ import typer.main
 
 from rlab.cli.help import Command, Group, written_help
 from rlab.errors import Notice
+from rlab.folders.verbs import VERBS
 
 _USUAL = warnings.formatwarning
-COMMANDS = {
-    "demo": "Attack a signal, an image and a clip classifier on embedded data.",
+TOOLS = {  # commands that leave no run folder
     "init": "Inspect your data and write a commented configuration file.",
-    "doctor": "Check model, data and palette before you spend queries.",
-    "attack": "Find patches of every sample whose distortion makes the model fail.",
-    "learn": "Train a simulator on a model's answers, so that attacks need fewer queries.",
     "show": "Show the results of a run: summary, samples, pictures.",
-    "compare": "Run several attacks on the same model, samples and budget.",
-    "explain": "Show where the model looks: a heat map and a mask for every sample.",
-    "benchmark": "Make and verify robustness benchmarks, and grade models on them.",
-    "corrupt": "Measure accuracy and calibration under the common corruptions.",
-    "harden": "Train a torch model on its own failures and measure it before and after.",
-    "audit": "Run the whole pipeline from one file and check its requirements.",
     "report": "Make an HTML page from a finished run, or compare several runs.",
     "serve": "Browse runs in a local web server.",
-    "train": "Train a prior, or the agent of a paper, on your own models.",
     "examples": "List the examples in the package, or write one to a file.",
     "agents": "List the priors and agents in the package.",
     "filters": "List the built-in filters, their severities and what they imitate.",
 }
+GROUPS = {"benchmark": "Make and verify robustness benchmarks, and grade models on them."}  # of several commands
+_VERBS = {verb.name.split()[0]: verb.about for verb in VERBS if "--" not in verb.name}
+COMMANDS = {**_VERBS, **GROUPS, **TOOLS}
 _MODULES = dict.fromkeys(("agents", "examples", "filters"), "lists")  # of commands without a module of their own
 _HELP = """What is the smallest change that makes my model fail, and where does my model look?
 

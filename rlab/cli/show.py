@@ -10,7 +10,7 @@ import typer
 from rlab.cli.build import declared
 from rlab.cli.speak import ROWS, out, summary, tell_page
 from rlab.errors import OptionError
-from rlab.folders.kinds import finished_kind
+from rlab.folders.finished import load_report
 from rlab.present.table import plain, typed
 from rlab.storage.lock import hold
 from rlab.storage.steps import read_versions
@@ -28,19 +28,19 @@ def command(
     data: Annotated[Path | None, typer.Option(help=DATA_HELP, show_default=False)] = None,
 ) -> None:
     """Show the results of any run: figures, tables and sentences of its page."""
-    kind = finished_kind(run)
-    from rlab.folders.reports import data_of, page_of  # imports much of rlab
+    from rlab.folders.reports import data_of  # imports much of rlab
 
-    page = page_of(run, 0)
+    report = load_report(run, data_of(run, data))
+    page = report.view(0, run)
     tables = tell_page(page, samples)
     if pictures:
         from rlab.results.plots import save_pictures
         from rlab.results.result import AttackResult
 
-        if kind.command != "attack":
+        if not isinstance(report, AttackResult):
             raise OptionError(f"--pictures draws samples of an attack: rlab report {run} makes a page of this run")
         with hold(run, "show"):
-            save_pictures(AttackResult.load(run, data_of(run, data)), run / "pictures", limit=pictures)
+            save_pictures(report, run / "pictures", limit=pictures)
     if (run / "pictures").is_dir():
         out.print(f"Pictures: {plain(run / 'pictures')}")
     if versions := read_versions(run):
@@ -49,4 +49,4 @@ def command(
         made_by = ", ".join(f"{name} {version}" for name, version in versions.items())
         out.print(f"[dim]Made by {plain(made_by)} on {plain(where)}[/dim]")
     out.print(f"[dim]With pictures: rlab report {typed(run)}[/dim]")
-    summary(command="show", run=run, title=page.title, tables=tables, **kind.load(run).summary() if kind.report else {})
+    summary(command="show", run=run, title=page.title, tables=tables, **report.summary())

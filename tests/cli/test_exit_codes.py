@@ -97,7 +97,7 @@ def test_bad_command_lines_are_2(words: list[str]) -> None:
 
 
 @pytest.mark.parametrize("out", [[], ["--out", "mine"]], ids=["a new folder", "a named one"])
-@pytest.mark.parametrize("calls", [0, 30])
+@pytest.mark.parametrize("calls", [0, 5])
 def test_ctrl_c_prints_what_is_saved_and_how_to_resume(
     out: list[str], calls: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
