@@ -22,6 +22,7 @@ from rlab.benchmarking.single import Format, Shape
 from rlab.core.attack import Attack
 from rlab.core.distances import NAMES, measure
 from rlab.core.env import State
+from rlab.core.outcome import SearchOutcome
 from rlab.data.batch import Batch
 from rlab.results.result import AttackResult, Status
 from rlab.storage.names import file_name
@@ -134,10 +135,14 @@ def main_distortion(entries: Sequence[int], filters: Sequence[str]) -> str:
 def search_chunk(files: SampleFiles, attack: Attack, victim: Victim) -> Rows:
     """The rows of one chunk's flips and levels, with their files."""
     plan = files.plan
-    found = replace(attack, records=True).search(victim, files.batch, files.first, plan.labels)
-    stored = found.perturbed.clone()
-    stored[found.rows] = files.write(FLIP, found.rows, stored[found.rows])
-    result = AttackResult.of(attack.verify(found, stored), stored)
+
+    def store(found: SearchOutcome) -> Tensor:
+        stored = found.perturbed.clone()
+        stored[found.rows] = files.write(FLIP, found.rows, stored[found.rows])
+        return stored
+
+    found = replace(attack, records=True).search(victim, files.batch, files.first, plan.labels, store=store)
+    result = AttackResult.of(found)
     search = LadderSearch(attack.grid, attack.goal, plan.options.steps, unit_span(files.batch.bounds))
     levels, state, rows = _Levels(files, search, result, QueryMeter(victim, len(result))), found.flipped, Rows()
     if state is not None:

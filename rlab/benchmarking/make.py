@@ -7,7 +7,6 @@ there and ends with the same files as an uninterrupted one.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -35,7 +34,7 @@ from rlab.filters import check_palette
 from rlab.filters.palette import refuse_pixels
 from rlab.progress import Progress, quiet
 from rlab.results.result import Status
-from rlab.runs.chunk_work import ChunkTask, each_chunk
+from rlab.runs.chunk_work import ChunkTask, chunk_tasks
 from rlab.runs.executor import Executor, InProcess, Workers
 from rlab.runs.fingerprint import data_fingerprint, named_in
 from rlab.runs.palette_options import spec_name
@@ -115,9 +114,11 @@ class _Making:
             for table in tables.values():
                 progress(_tally(table))
             todo = {key: part for key, part in chunks.items() if key not in tables}
-            work = executor.hand_out(_work, plan, self.attack if isinstance(executor, InProcess) else None)
-            with closing(each_chunk(self.batch, todo, work, self.resume.begin)) as finished:
-                for key, (table, content), _ in finished:
+            own = self.attack if isinstance(executor, InProcess) else None
+            if todo:
+                self.resume.begin()
+            with executor.map(_work, (plan, own), chunk_tasks(self.batch, todo)) as finished:
+                for key, table, content in finished:
                     write_config(folder, self.config)
                     for file, data in content.items():
                         (folder / file).parent.mkdir(parents=True, exist_ok=True)
@@ -184,17 +185,17 @@ def _work(victim: Victim | None, plan: SetPlan, attack: Attack | None) -> Work:
     """Make the rows of a chunk and the content of its files; a worker builds the attack (None) from the options."""
     order = (ORIGINAL, *plan.ladder.names)
 
-    def work(task: ChunkTask) -> tuple[Rows, dict[str, bytes]]:
-        assert task.chunk is not None  # the samples are in memory
-        recipe = attack or stored_attack(task.chunk, plan.format, plan.options)
+    def work(task: ChunkTask) -> tuple[str, Rows, dict[str, bytes]]:
+        assert task.batch is not None  # the samples are in memory
+        recipe = attack or stored_attack(task.batch, plan.format, plan.options)
         filters = tuple(entry.filter.name for entry in recipe.palette.entries)
         with TemporaryDirectory() as name:
-            files = SampleFiles(plan, Path(name), task.chunk, task.first, filters)
+            files = SampleFiles(plan, Path(name), task.batch, task.first, filters)
             table = list(files.originals()) if plan.originals else []
             table += place_chunk(files, recipe) if victim is None else search_chunk(files, recipe, victim)
             table.sort(key=lambda row: (row["place"], order.index(row["level"])))
             written = [path for path in files.folder.rglob("*") if path.is_file()]
-            return table, {path.relative_to(files.folder).as_posix(): path.read_bytes() for path in written}
+            return task.key, table, {path.relative_to(files.folder).as_posix(): path.read_bytes() for path in written}
 
     return work
 
