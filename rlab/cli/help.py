@@ -174,7 +174,7 @@ def _keys(name: str) -> list[Row]:
     section = {"model_option": "model", "words": "model", "data_option": "data"}.get(name)
     if section is None:
         return []
-    from rlab.cli.declared import option_keys  # imports torch
+    from rlab.cli.fields import option_keys  # imports torch
 
     return [(f"    {key}", about) for key, about in option_keys(section)]
 

@@ -1,81 +1,54 @@
-"""Figures of the folders whose commands do not have a `Report` yet."""
+"""The report of an audit, until its own class is one."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from matplotlib.figure import Figure
-
+from rlab.auditing.page import stored_audit_page
 from rlab.auditing.stages import read_audit
-from rlab.comparison.comparison import Comparison
-from rlab.comparison.outcome import Figures
-from rlab.errors import FolderError
-from rlab.folders.records import flat_settings
 from rlab.present.page import Page, Section
-from rlab.present.report import Metric, Report
-from rlab.present.table import Share
-from rlab.results.data import WITHIN
+from rlab.present.report import Metric, PathLike, Report
 from rlab.results.metrics import anytime_series, attack_metrics, compared_sections
 from rlab.results.result import AttackResult
 
 
 @dataclass(frozen=True)
-class OlderReport(Report):
-    verb: ClassVar[str] = "run"
-    flat: Mapping[str, str]
-    figures: Mapping[str, Metric]
-    points: Sequence[tuple[int, Mapping[str, float]]] = ()
+class OlderAudit(Report):
+    verb: ClassVar[str] = "audit"
+    where: Path
+    record: Mapping[str, Any]
     attack: AttackResult | None = None
 
+    @classmethod
+    def load(cls, folder: PathLike) -> Self:
+        record, stages = read_audit(Path(folder))
+        return cls(Path(folder), record, stages.attack)
+
     def records(self) -> list[dict[str, Any]]:
-        return []
+        return [dict(requirement) for requirement in self.record["requirements"]]
 
     def view(self, samples: int = 24, folder: Path | None = None) -> Page:
-        return Page("", [])
-
-    def plot(self) -> Figure:
-        raise FolderError("there is no figure")
-
-    def drawings(self, samples: int = 24) -> Mapping[str, Callable[[], Figure]]:
-        return {}
+        return stored_audit_page(self.where)
 
     def metrics(self) -> Mapping[str, Metric]:
-        return self.figures
+        rows = self.record["requirements"]
+        figures: dict[str, Metric] = {
+            row["requirement"]: float(row["value"]) for row in rows if isinstance(row["value"], int | float)
+        }
+        figures |= {} if self.attack is None else attack_metrics(self.attack)
+        return {**figures, "passed": float(all(row["passed"] for row in rows))}
 
     def series(self) -> Sequence[tuple[int, Mapping[str, float]]]:
-        return self.points
+        return () if self.attack is None else anytime_series(self.attack)
 
-    def settings(self) -> Mapping[str, str]:
-        return self.flat
+    def settings(self) -> Mapping[str, Any]:
+        settings: Mapping[str, Any] = self.record["config"]
+        return settings
 
     @classmethod
     def compared(cls, reports: Mapping[str, Self]) -> Sequence[Section]:
         attacks = {name: report.attack for name, report in reports.items() if report.attack is not None}
         return compared_sections(attacks) if len(attacks) == len(reports) else ()
-
-
-def audit(run: Path) -> OlderReport:
-    record, stages = read_audit(run)
-    figures: dict[str, Metric] = {
-        row["requirement"]: float(row["value"])
-        for row in record["requirements"]
-        if isinstance(row["value"], int | float)
-    }
-    figures |= {} if stages.attack is None else attack_metrics(stages.attack)
-    figures["passed"] = float(all(row["passed"] for row in record["requirements"]))
-    series = [] if stages.attack is None else anytime_series(stages.attack)
-    return OlderReport(flat_settings(record["config"]), figures, series, stages.attack)
-
-
-def compare(run: Path) -> OlderReport:
-    comparison = Comparison.load(run)
-    figures: dict[str, Metric] = {}
-    for name, outcome in comparison.outcomes.items():
-        own = Figures.of(outcome, comparison.seed)
-        figures |= {f"{name}: success": Share(own.success), f"{name}: L2": own.l2, f"{name}: queries": own.queries}
-        figures |= {f"{name}: within {q}": own.within[q] for q in WITHIN if q < comparison.budget}
-    settings = {"budget": comparison.budget, "seed": comparison.seed, "attacks": list(comparison.outcomes)}
-    return OlderReport(flat_settings(settings), figures)

@@ -1,4 +1,4 @@
-"""What the agents of papers share: their options, their files, the loop that trains them, the picture of it, and the losses.
+"""What the agents of papers share: their options, their files, the loop that trains them, and the losses.
 
 A training is cut into as many pieces as it has validations. Each piece starts from the weights, new episodes and a seed of its
 own, so a training that was killed repeats one piece at most and, if it counts updates, writes the same file as one that was not.
@@ -12,32 +12,25 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from html import escape
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, Literal
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor, nn
 
-from rlab.errors import ModelError, OptionError
+from rlab.errors import OptionError
 from rlab.policies.auto import shipped_path
 from rlab.policies.base import Policy
-from rlab.present.chart import HEIGHT, LEFT, WIDTH, Chart, Curve
-from rlab.priors.file import MOST_WIDTH, fill, first_error, read_weights, write_weights
+from rlab.priors.file import MOST_WIDTH, write_weights
 from rlab.storage.config import write_config
-from rlab.storage.files import write_text
 from rlab.storage.resume import Resume
 from rlab.training.episodes import EpisodeSampler
 from rlab.training.trainer import LOG, Figures, MetricLogger, Tell, TrainingOptions, first_update, make_card
 
-AGENT, PICTURE = "agent.safetensors", "learning.svg"
+AGENT = "agent.safetensors"
 SHIPPED = {"two_agents": "video"}  # agents that beat random changes on a model they have not seen
 _STATE = "state"  # the step that holds where the training stands
-_CURVES = ("success", "median_queries", "median_l2", "reward", "loss")  # in the picture, where the log has them
-_COLOUR = "#3b6fb6"
-Network = TypeVar("Network", bound=nn.Module)
-Shape = TypeVar("Shape", bound="NetworkShape")
 
 
 class PaperOptions(TrainingOptions):
@@ -91,20 +84,6 @@ class Learner(ABC):
 
 
 # Files.
-
-
-def read_agent(
-    path: Path, kind: str, shape: type[Shape], make: Callable[[Shape], Network]
-) -> tuple[Network, dict[str, Any]]:
-    """The network in evaluation mode, and its card: training data, models, options and validation results."""
-    header, weights = read_weights(path)
-    if header.kind != kind:
-        raise ModelError(f"expected {path} to hold an agent of kind {kind!r}, got {header.kind!r}")
-    try:
-        arguments = shape.model_validate(header.network)
-    except ValidationError as error:
-        raise ModelError(f"the network in the header of {path} is not valid: {first_error(error)}") from error
-    return fill(lambda: make(arguments), weights, path), header.about
 
 
 def named_policy(kind: str, load: Callable[..., Policy[Any]], agent: str | None = None, **options: Any) -> Policy[Any]:
@@ -174,7 +153,6 @@ class Training:
             state = where | {"log": [*logger.lines, figures], "learner": self.learner.state_dict()}
             self.resume.record(_STATE, "", state)
             logger.note(figures, self.seconds)
-            draw_learning(folder, logger.lines)
             self.tell(figures)
         return folder / AGENT
 
@@ -208,30 +186,6 @@ class Training:
 def _mean(values: Sequence[float]) -> float:
     known = [value for value in values if math.isfinite(value)]
     return sum(known) / len(known) if known else math.nan
-
-
-def draw_learning(folder: Path, log: Sequence[Figures]) -> None:
-    """Curves of the log over minutes of training, as one picture."""
-    names = [name for name in _CURVES if any(name in line for line in log)]
-    parts = []
-    for number, name in enumerate(names):
-        x, y = [line.get("minutes", 0.0) for line in log], [line.get(name, math.nan) for line in log]
-        chart = Chart(name.replace("_", " "), [Curve(name, x, y)], "minutes of training")
-        parts.append(f'<g transform="translate({number * WIDTH} 24)">{_drawn(chart)}</g>')
-    size = f"0 0 {max(1, len(names)) * WIDTH} {HEIGHT + 24}"
-    style = 'font-family="sans-serif" font-size="11" fill="#333"'
-    opening = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{size}" {style}>'
-    write_text(folder / PICTURE, f"{opening}{''.join(parts)}</svg>\n")
-
-
-def _drawn(chart: Chart) -> str:
-    text = [f'<text x="{LEFT}" y="-6" font-weight="bold">{escape(chart.title)}</text>']
-    for at, label in chart.y_ticks:
-        text.append(f'<path d="M{LEFT} {at}H{WIDTH - 16}" stroke="#ddd"/>')
-        text.append(f'<text x="{LEFT - 5}" y="{at + 4}" text-anchor="end">{label}</text>')
-    text += [f'<text x="{at}" y="{HEIGHT - 24}" text-anchor="middle">{label}</text>' for at, label in chart.x_ticks]
-    text += [f'<path d="{line}" fill="none" stroke="{_COLOUR}" stroke-width="2"/>' for _, _, line, _ in chart.drawn]
-    return "".join(text) + f'<text x="{WIDTH / 2}" y="{HEIGHT - 6}" text-anchor="middle">{escape(chart.x)}</text>'
 
 
 # Losses: pure functions of tensors.

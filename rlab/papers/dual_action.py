@@ -45,6 +45,7 @@ from rlab.errors import OptionError
 from rlab.papers import common, sensitivity
 from rlab.papers.sensitivity import CELL, WHOLE, Analysis, Confidence, Sweep, View, dilution, log_odds, observe, plan
 from rlab.policies.base import Policy
+from rlab.priors.file import read_network
 from rlab.storage.config import check_options
 from rlab.training.episodes import EpisodeSampler
 from rlab.training.trainer import Figures, Tell, hold_out, open_folder, samplers_for, validate
@@ -359,7 +360,7 @@ def train(
         batch, validation = hold_out(batch, validation, options)
         network = DualActionNetwork(Shape(width=options.width, blocks=options.blocks)).to(options.device)
         if options.start is not None:
-            network = common.read_agent(Path(options.start), KIND, Shape, DualActionNetwork)[0].to(options.device)
+            network = read_network(Path(options.start), KIND, Shape, DualActionNetwork)[0].to(options.device)
         for victim in victims:
             victim.chunk = max(victim.chunk, _BLOCK)
         samplers = samplers_for(options, victims, batch, options.patches, options.horizon)
@@ -426,7 +427,7 @@ class DualAction(Policy[Analysis]):
 
 def load_policy(path: Path, **options: Any) -> DualAction:
     """The agent in a file, as it was trained but for `options`."""
-    network, card = common.read_agent(path, KIND, Shape, DualActionNetwork)
+    network, _, card = read_network(path, KIND, Shape, DualActionNetwork)
     config = card.get("config", {})
     known = ("sweep", "add", "remove", "restore") if isinstance(config, dict) else ()
     chosen = {name: config[name] for name in known if name in config} | {"name": path.stem} | options
