@@ -46,7 +46,7 @@ def most_frames(kind: str = "classes", **options: Any) -> int:
     victim = rlab.TorchVictim(net, outputs="auto" if kind == "classes" else kind)  # type: ignore[arg-type]
     with torch.no_grad():
         y = label(net(x))
-    data = (x, y) if kind == "classes" else rlab.load((x, y), target=kind)  # type: ignore[arg-type]
+    data = (x, y) if kind == "classes" else rlab.load((x, y), target=kind)
     net.frames = 0
     rlab.attack(net if kind == "classes" else victim, data, patch=2, budget=40, progress=False, **options)
     return net.frames
