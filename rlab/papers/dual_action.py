@@ -48,7 +48,8 @@ from rlab.policies.base import Policy
 from rlab.priors.file import read_network
 from rlab.storage.config import check_options
 from rlab.training.episodes import EpisodeSampler
-from rlab.training.trainer import Figures, Tell, hold_out, open_folder, samplers_for, validate
+from rlab.training.loop import Learner, TrainingLoop, reseed
+from rlab.training.trainer import AGENT, Figures, Tell, hold_out, open_folder, samplers_for, validate
 from rlab.victims.base import Victim
 
 KIND = "dual_action"
@@ -233,7 +234,7 @@ class Episodes:
     replay: Step | None = None
 
 
-class DualActionLearner(common.Learner):
+class DualActionLearner(Learner):
     """Plays many episodes at once and learns from their steps."""
 
     network: DualActionNetwork
@@ -246,7 +247,7 @@ class DualActionLearner(common.Learner):
         self.episodes: list[Episodes] = []
 
     def begin(self, seed: int) -> None:
-        common.reseed(self.samplers, seed)
+        reseed(self.samplers, seed)
         self.episodes = [Episodes(each, *self._fresh(each, self.config.rows)) for each in self.samplers]
 
     def update(self, progress: float) -> Figures:
@@ -367,7 +368,7 @@ def train(
         policy = DualAction(network, options.sweep, options.add, options.remove, options.restore)
         judge = partial(validate, policy, options.patches[0], victims, validation, options)
         learner = DualActionLearner(network, samplers, options)
-        return common.Training(KIND, network.shape, options, learner, judge, resume, tell).run()
+        return TrainingLoop(AGENT, KIND, network.shape, options, learner, judge, resume, tell).run()
 
 
 @dataclass(frozen=True)

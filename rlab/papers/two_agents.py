@@ -50,7 +50,8 @@ from rlab.policies.base import Policy
 from rlab.priors.file import read_network
 from rlab.storage.config import check, check_options
 from rlab.training.episodes import EpisodeSampler
-from rlab.training.trainer import Figures, Patch, Tell, hold_out, open_folder, samplers_for, validate
+from rlab.training.loop import Learner, TrainingLoop, reseed
+from rlab.training.trainer import AGENT, Figures, Patch, Tell, hold_out, open_folder, samplers_for, validate
 from rlab.victims.base import Victim
 
 KIND = "two_agents"  # in configurations and in the header of files
@@ -278,7 +279,7 @@ class Steps(Rows):
     advantage: Tensor  # (n, 2)
 
 
-class TwoAgentsLearner(common.Learner):
+class TwoAgentsLearner(Learner):
     """Both agents in training, on episodes of every victim that step together."""
 
     network: AgentPair
@@ -297,7 +298,7 @@ class TwoAgentsLearner(common.Learner):
         return torch.cat([sampler.victim(part, "train") for sampler, part in parts])
 
     def begin(self, seed: int) -> None:
-        common.reseed(self.samplers, seed)
+        reseed(self.samplers, seed)
         self.state, self.clip = self._fresh([self.options.rows] * len(self.samplers))
 
     def _fresh(self, counts: Sequence[int]) -> tuple[State, Clip]:
@@ -439,4 +440,4 @@ def train(
         samplers = samplers_for(options, victims, batch, [sides], options.horizon)
         learner = TwoAgentsLearner(network.to(options.device), samplers, options)
         judge = partial(validate, TwoAgents(network), sides, victims, validation, options)
-        return common.Training(KIND, options.network, options, learner, judge, resume, tell).run()
+        return TrainingLoop(AGENT, KIND, options.network, options, learner, judge, resume, tell).run()

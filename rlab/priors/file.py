@@ -110,8 +110,11 @@ def fill(make: Callable[[], Network], weights: Mapping[str, Tensor], path: Path)
 
 
 def save_prior(network: DirectionPrior, path: Path, card: Mapping[str, Any]) -> None:
-    shape = {name: getattr(network, name) for name in PriorShape.model_fields}
-    write_weights(path, PRIOR, network.state_dict(), shape, card)
+    write_weights(path, PRIOR, network.state_dict(), shape_of(network).model_dump(), card)
+
+
+def shape_of(network: DirectionPrior) -> PriorShape:
+    return PriorShape(**{name: getattr(network, name) for name in PriorShape.model_fields})
 
 
 def read_prior(path: Path) -> tuple[TrainedPrior, dict[str, Any]]:

@@ -16,12 +16,13 @@ from torch import nn
 
 from rlab.errors import InputError, ModelError, OptionError
 from rlab.papers import common
-from rlab.papers.common import AGENT, NetworkShape, PaperOptions, Training
+from rlab.papers.common import NetworkShape, PaperOptions
 from rlab.policies import parse_policy
 from rlab.priors.file import read_network, write_weights
 from rlab.storage.config import check
 from rlab.storage.resume import open_run
-from rlab.training.trainer import LOG, Figures
+from rlab.training.loop import Learner, TrainingLoop
+from rlab.training.trainer import AGENT, LOG, Figures
 
 TINY: dict[str, Any] = {
     "models": ["demo:digits"], "data": {"path": "demo:digits"}, "palettes": [["dead_pixel"]], "patches": [2],
@@ -98,7 +99,7 @@ def test_a_paper_without_weights_says_how_to_train_them() -> None:
 
 
 @dataclass
-class Toy(common.Learner):
+class Toy(Learner):
     """Adds random numbers to its weights; breaks at the update `until`."""
 
     until: int = 10**6
@@ -130,7 +131,7 @@ def run(folder: Path, toy: Toy, scores: Sequence[float], **options: Any) -> list
     given = ({"success": score, "median_l2": 1.0} for score in scores)
     with open_run(folder, {"command": "train"}) as resume:
         declared = check(PaperOptions, TINY | options)
-        Training("toy", NetworkShape(width=4), declared, toy, given.__next__, resume, told.append).run()
+        TrainingLoop(AGENT, "toy", NetworkShape(width=4), declared, toy, given.__next__, resume, told.append).run()
     return told
 
 
