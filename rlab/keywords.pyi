@@ -26,7 +26,7 @@ class SharedKeywords(TypedDict, total=False):
     budget: int | None
     surrogate: str | Module | TorchVictim | Sequence[str | Module | TorchVictim] | None
     accept: Literal['better', 'always']
-    l2_penalty: float | None
+    l2_penalty: float
     until: Literal['flip', 'steady', 'budget']
     distance: Literal['l2', 'map', 'l0', 'linf'] | None
     quantize: bool

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import csv
 import importlib
 import importlib.util
 import math
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -162,6 +164,14 @@ class FlakyVictim(Victim):
         self.calls += 1
         self.before(self.calls)
         return self.inner._predict(x)
+
+
+def read_csv(path: Path) -> list[dict[str, str]]:
+    """Records with their text as it was given: without the apostrophes that stop spreadsheets from executing it."""
+    with path.open(encoding="utf-8", newline="") as file:
+        return [
+            {key: re.sub(r"^'(?=[=+\-@\t\r\n])", "", cell) for key, cell in row.items()} for row in csv.DictReader(file)
+        ]
 
 
 def fields_of(result: AttackResult) -> dict[str, Any]:

@@ -18,7 +18,6 @@ from PIL import Image
 
 import rlab
 from rlab.errors import Notice
-from rlab.learning.answers import Answers
 from rlab.progress import PATIENCE, ProgressState, Tally, UnderWay, bar, showing
 from rlab.results.viewers import viewer_blocks
 from tests.auditing.cases import quick
@@ -26,6 +25,7 @@ from tests.benchmarking.cases import made_once
 from tests.comparison.planted import PLANTED, own_noise, plant
 from tests.data.test_wfdb_records import write
 from tests.helpers import exact_victim
+from tests.learning.toys import small_students
 
 
 class Finished:
@@ -179,11 +179,6 @@ DIGITS = ("demo:digits", "demo:digits")
 ANY = {"metric": "clean_accuracy", "at_least": "0%"}
 
 
-def untrained(answers: Answers, *values: Any, **options: Any) -> mock.Mock:
-    """Stands for students, whose training takes its time."""
-    return mock.Mock(weak="")
-
-
 VERBS: dict[str, tuple[Callable[..., object], str]] = {
     "attack": (
         lambda folder, **how: rlab.attack(*DIGITS, limit=3, policy="random", budget=12, **how),
@@ -233,16 +228,17 @@ def test_every_verb_has_one_bar_that_can_be_switched_off(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plant(monkeypatch)
-    monkeypatch.setattr("rlab.runs.learn.distil", untrained)
     for folder in ("shown", "hidden"):
         (tmp_path / folder).mkdir()
     call, title = VERBS[name]
-    call(tmp_path / "shown")
+    with small_students(steps=1):
+        call(tmp_path / "shown")
     lines = capsys.readouterr().err.splitlines()
     done, total = re.fullmatch(rf"{title} (\d+)/(\d+) \w+,.*", lines[-1]).groups()  # type: ignore[union-attr]
     assert done == total
     assert all(line.startswith(title) for line in lines if re.search(r" \d+/\d+ \w+,", line))
-    call(tmp_path / "hidden", progress=False)
+    with small_students(steps=1):
+        call(tmp_path / "hidden", progress=False)
     assert capsys.readouterr().err == ""
 
 

@@ -88,10 +88,10 @@ print(sorted({'torch', 'scipy', 'matplotlib', 'pyarrow', 'pydantic'} & set(sys.m
     assert done.stdout.splitlines()[-1] == "[]"
 
 
-def test_show_does_not_import_packages_for_pictures_and_attacks(tmp_path: Path):
+def test_show_does_not_import_packages_for_data_frames_and_training(tmp_path: Path):
     make_result(CASES["image digits"]).save(tmp_path / "run")
     command = f"sys.argv = ['rlab', 'show', {str(tmp_path / 'run')!r}, '--quiet']"
-    told = "print(sorted({'matplotlib', 'pandas', 'rlab.policies'} & set(sys.modules)), gc.isenabled())"
+    told = "print(sorted({'pandas', 'rlab.training'} & set(sys.modules)), gc.isenabled())"
     code = f"import atexit, gc, sys\n{command}\natexit.register(lambda: {told})\nfrom rlab.cli import main\nmain()"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[] True"

@@ -77,6 +77,9 @@ class Traced:
 
     def numbers(self) -> dict[str, Any]:
         plain = {k: v for k, v in self.outcome.plain().items() if k not in ("improvements", "distance")}
+        plain["l2"] = [None if v is None else round(v, 5) for v in plain["l2"]]
+        plain |= {name: list(map(int, plain[name])) for name in ("attacked", "succeeded")}
+        plain["seconds"] = round(self.outcome.seconds, 1)
         columns = {name: [round(v, 4) if v == v else None for v in getattr(self, name).tolist()] for name in COLUMNS}
         return plain | columns | {"improvements": from_curves(self.outcome.improvements, 5)}
 

@@ -40,7 +40,8 @@ class Smdl(Method):
             def score(samples: Tensor, items: Tensor) -> Tensor:
                 region, alone = free[samples, items % left], items < left  # noqa: B023
                 mask = chosen[samples].scatter(1, region[:, None], 1.0)
-                shown = task.shown(grid.expand(torch.where(alone[:, None], mask, 1 - mask)), fill, samples)
+                visible = grid.expand(torch.where(alone[:, None], mask, 1 - mask))[:, None]
+                shown = task.probability(torch.lerp(fill[samples], task.x0[samples], visible), samples)
                 return torch.where(alone, shown, 1 - shown)
 
             gains = task.answers(2 * left, score).view(len(task), 2, left).sum(1)

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import affine_grid, grid_sample
 
-from benchmarks.peers.trial import Trial
-from rlab.comparison.recorder import margins
+from benchmarks.peers.trial import Trial, ask_margins, margins
 from rlab.core.vectors import lengths, unit, wide
 
 _PATCH = 8  # pixels along the sides of V-BAD's patches
@@ -38,7 +37,7 @@ def vbad(trial: Trial) -> NoReturn:
             total = total + probe * wide(_difference(trial, rows, _SIGMA * trial.strength * probe), probe)
         rows, left = recorder.live(), recorder.open.to(rows.device)[rows]
         move = torch.where(wide(lengths(total) > 0, total), unit(total), tentative)[left]
-        margin, following = recorder.margins(space.moved(rows, trial.strength * move), rows)
+        margin, following = ask_margins(recorder, space.moved(rows, trial.strength * move), rows)
         answered = ~margin.isnan()
         rival[rows[answered]] = following[answered]
         space.keep(rows[answered])
@@ -68,7 +67,7 @@ def _spread(values: Tensor, like: Tensor) -> Tensor:
 def _difference(trial: Trial, samples: Tensor, probe: Tensor) -> Tensor:
     """(m,): by how much the margin is lower after the probe than after its opposite; two queries, 0 where one was not sent."""
     x = trial.space.x[samples]
-    ahead, back = (trial.recorder.margins((x + sign * probe).clamp(0, 1), samples)[0] for sign in (1, -1))
+    ahead, back = (ask_margins(trial.recorder, (x + sign * probe).clamp(0, 1), samples)[0] for sign in (1, -1))
     return (back - ahead).nan_to_num()
 
 
@@ -88,7 +87,7 @@ def geo_trap(trial: Trial) -> NoReturn:
         slope = _difference(trial, rows, reach * probe) / (2 * reach)
         direction[rows] = unit(here + _LEARNING * wide(slope, probe) * probe)
         rows = recorder.live()
-        margin, _ = recorder.margins(space.moved(rows, trial.strength * direction[rows]), rows)
+        margin, _ = ask_margins(recorder, space.moved(rows, trial.strength * direction[rows]), rows)
         space.keep(rows[~margin.isnan()])
         step += 1
 

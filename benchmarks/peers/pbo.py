@@ -7,8 +7,7 @@ from typing import NoReturn
 import torch
 from torch import Tensor
 
-from benchmarks.peers.trial import Trial
-from rlab.comparison.recorder import margins
+from benchmarks.peers.trial import Trial, ask_margins, margins
 from rlab.core.vectors import lengths, unit, wide
 
 _STEPS, _STRIDE = 10, 2.5  # of the search for the next query, and its total length in radii
@@ -37,7 +36,7 @@ def pbo(trial: Trial) -> NoReturn:
             delta = delta - _STRIDE / _STEPS * radius * unit(down)
             delta = delta * wide((radius / lengths(delta).clamp(min=1e-12)).clamp(max=1), delta)
         x = (x0[rows] + delta).clamp(0, 1)
-        margin, _ = recorder.margins(x, rows)
+        margin, _ = ask_margins(recorder, x, rows)
         value, _ = _surrogate(trial, rows, x)
         here = torch.zeros_like(x0)
         here[rows] = x - x0[rows]

@@ -8,7 +8,7 @@ from typing import NoReturn
 import torch
 from torch import Tensor
 
-from benchmarks.peers.trial import Trial, walk
+from benchmarks.peers.trial import Trial, ask_margins, still_open, walk
 from rlab.comparison.recorder import VALUES
 from rlab.core.vectors import lengths, unit, wide
 from rlab.policies.pixels.basis import cosines
@@ -61,7 +61,7 @@ def square_min(trial: Trial) -> NoReturn:
     radius = x0.new_full((len(x0),), trial.strength)
     x = x0.clone()
     x[rows] = _scaled(x0[rows], _tiles(trial, rows), radius[rows])
-    best, _ = recorder.margins(x[rows], rows)
+    best, _ = ask_margins(recorder, x[rows], rows)
     while True:
         rows = recorder.live()
         flipped = best[rows] < 0
@@ -70,7 +70,7 @@ def square_min(trial: Trial) -> NoReturn:
         delta = x[rows] - x0[rows]
         delta = torch.where(wide(flipped, delta), delta, _moved(trial, rows, delta, radius[rows], step))
         tried = _scaled(x0[rows], delta, radius[rows])
-        margin, _ = recorder.margins(tried, rows)
+        margin, _ = ask_margins(recorder, tried, rows)
         taken = flipped | (margin < best[rows])
         x[rows[taken]], best[rows[taken]] = tried[taken], margin[taken]
         step += 1
@@ -162,13 +162,13 @@ def hop_skip_jump(trial: Trial) -> NoReturn:
             tried[left] = (x[left] + wide(stride[left], x) * update[left]).clamp(0, 1)
             won = flips(trial, tried[left], left)
             stride[left[~won]] /= 2
-            left = trial.recorder.still_open(left[~won])
+            left = still_open(trial.recorder, left[~won])
         x, round_ = bisected(trial, x0, tried, nearest), round_ + 1
 
 
 def flips(trial: Trial, x: Tensor, samples: Tensor) -> Tensor:
     """(m,) bool; False for rows beyond the budget."""
-    return trial.recorder.margins(x, samples)[0] < 0
+    return ask_margins(trial.recorder, x, samples)[0] < 0
 
 
 def flipping_noise(trial: Trial) -> Tensor:
@@ -178,7 +178,7 @@ def flipping_noise(trial: Trial) -> Tensor:
         drawn = trial.uniform(left, step, trial.x[0].numel()).view(-1, *trial.x.shape[1:]).to(trial.x)
         won = flips(trial, drawn, left)
         x[left[won]] = drawn[won]
-        left, step = trial.recorder.still_open(left[~won]), step + 1
+        left, step = still_open(trial.recorder, left[~won]), step + 1
     return x
 
 

@@ -9,7 +9,7 @@ from typing import NoReturn
 import torch
 from torch import Tensor
 
-from benchmarks.peers.trial import Trial
+from benchmarks.peers.trial import Trial, ask_margins
 from rlab.core.vectors import wide
 
 _SHARE = 0.3  # of the pixels that the first steps exchange
@@ -46,7 +46,7 @@ def sparse_rs(trial: Trial) -> NoReturn:
             fresh = _corners(trial, rows, 3 * step + 2, changed)
             painted = painted.scatter(2, out[:, None].expand_as(fresh), fresh)
         x = x0[rows].flatten(2).scatter(2, new[:, None].expand_as(painted), painted).view_as(x0[rows])
-        margin, _ = recorder.margins(x, rows)
+        margin, _ = ask_margins(recorder, x, rows)
         better = margin < best[rows]
         kept = rows[better]
         best[kept], chosen[kept], colours[kept] = margin[better], new[better], painted[better]
@@ -80,7 +80,7 @@ def patch_rs(trial: Trial) -> NoReturn:
         elif step:
             painted = math.sqrt(_SQUARE / divisor(step, recorder.budget)) * side
             new = _painted(trial, rows, new, number, max(1, int(painted)))
-        margin, _ = recorder.margins(_pasted(x0[rows], new, at), rows)
+        margin, _ = ask_margins(recorder, _pasted(x0[rows], new, at), rows)
         better = margin < best[rows]
         kept = rows[better]
         best[kept], patch[kept], corner[kept] = margin[better], new[better], at[better]

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.peers.pixel_steps import bisected, flipping_noise, flips
-from benchmarks.peers.trial import Trial
+from benchmarks.peers.trial import Trial, still_open
 from rlab.core.vectors import lengths, unit, wide
 from rlab.policies.pixels.basis import cosines
 
@@ -44,7 +44,7 @@ def surfree(trial: Trial) -> NoReturn:
 
         best, left = torch.zeros_like(far), rows
         for share in _ANGLES:
-            left = recorder.still_open(left)
+            left = still_open(recorder, left)
             if not len(left):
                 break
             won = flips(trial, point(left, share * widest[left]), left)
@@ -54,7 +54,7 @@ def surfree(trial: Trial) -> NoReturn:
         widest[found] = (widest[found] * _GROW).clamp(max=math.pi / 2)
         widest[left] = widest[left] * _SHRINK
         for _ in range(_HALVINGS):
-            found = recorder.still_open(found)
+            found = still_open(recorder, found)
             if not len(found):
                 break
             middle = (low + high) / 2

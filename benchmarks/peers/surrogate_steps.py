@@ -9,8 +9,7 @@ from typing import NoReturn
 import torch
 from torch import Tensor
 
-from benchmarks.peers.trial import FreePixels, Trial, walk
-from rlab.comparison.recorder import margins
+from benchmarks.peers.trial import FreePixels, Trial, ask_margins, margins, walk
 from rlab.core.vectors import unit, wide
 
 _NORM_PROBES, _PROBES = 10, 50  # queries for the gradient's norm and for the gradient, as in the paper
@@ -87,7 +86,7 @@ def prgf(trial: Trial) -> NoReturn:
         if unsure.any():
             direction[unsure] = _estimate(trial, rows[unsure], guess[unsure], lean[unsure], best, step)
         step += _NORM_PROBES + _PROBES
-        margin, following = recorder.margins(space.moved(rows, trial.strength * direction), rows)
+        margin, following = ask_margins(recorder, space.moved(rows, trial.strength * direction), rows)
         answered = ~margin.isnan()
         best[rows[answered]], rival[rows[answered]] = margin[answered], following[answered]
         space.keep(rows[answered])
@@ -113,7 +112,7 @@ def _derivative(trial: Trial, samples: Tensor, direction: Tensor, best: Tensor) 
     """(m,): the rate at which the victim's margin falls along a direction; one query each."""
     reach = _REACH * math.sqrt(trial.x[0].numel())
     x = (trial.space.x[samples] + reach * direction).clamp(0, 1)
-    return (best[samples] - trial.recorder.margins(x, samples)[0]) / reach
+    return (best[samples] - ask_margins(trial.recorder, x, samples)[0]) / reach
 
 
 def _estimate(trial: Trial, samples: Tensor, guess: Tensor, lean: Tensor, best: Tensor, step: int) -> Tensor:
@@ -171,7 +170,7 @@ def ensemble_pgd_min(trial: Trial) -> None:
         if not len(rows):
             return
         x, _ = descend(trial, rows, radius[rows], even(trial, rows))
-        margin, _ = trial.recorder.margins(x, rows)
+        margin, _ = ask_margins(trial.recorder, x, rows)
         flips = margin < 0
         trial.space.keep(rows[flips])
         won[rows[flips]], held[rows[~flips]] = radius[rows[flips]], radius[rows[~flips]]
@@ -197,7 +196,7 @@ def search_weights(trial: Trial, step: Descend) -> NoReturn:
 
     def ask(rows: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
         x, after = step(rows, weights, push[rows])
-        margin, _ = trial.recorder.margins(x, rows)
+        margin, _ = ask_margins(trial.recorder, x, rows)
         trial.space.keep(rows[margin < 0])
         return margin, after
 

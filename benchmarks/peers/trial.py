@@ -13,13 +13,29 @@ from typing import Literal, NoReturn
 import torch
 from torch import Tensor
 
-from rlab.comparison.recorder import QueryRecorder, Until, margins
+from rlab.comparison.recorder import QueryRecorder, Until
 from rlab.core.env import render
 from rlab.core.grid import PatchGrid
 from rlab.core.rng import normal, uniform
 from rlab.core.vectors import lengths, unit, wide
 from rlab.policies.belief.frontier import make_frontier
 from rlab.priors.surrogates import SurrogatePrior
+
+
+def margins(scores: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """Scores (m, k) -> the true class's lead (m,), and the strongest other class (m,)."""
+    best, rival = scores.scatter(1, y[:, None], -torch.inf).max(1)
+    return scores.gather(1, y[:, None])[:, 0] - best, rival
+
+
+def ask_margins(recorder: QueryRecorder, x: Tensor, samples: Tensor) -> tuple[Tensor, Tensor]:
+    """Query x (m, c, *size) -> margins (m,), NaN for rows that were not sent, and the strongest other class (m,)."""
+    return margins(recorder.ask(x, samples), recorder.y[samples])
+
+
+def still_open(recorder: QueryRecorder, samples: Tensor) -> Tensor:
+    """Those of the samples (m,) whose rows are still counted."""
+    return samples[recorder.open.to(samples.device)[samples]]
 
 
 class Space(ABC):
@@ -190,7 +206,7 @@ def walk(trial: Trial, direct: Direct) -> NoReturn:
             left = ~helped[rows]
             if left.any():
                 tried = rows[left]
-                margin, following = recorder.margins(space.moved(tried, sign * step[left]), tried)
+                margin, following = ask_margins(recorder, space.moved(tried, sign * step[left]), tried)
                 better = margin < best[tried]
                 kept = tried[better]
                 best[kept], rival[kept], helped[kept] = margin[better], following[better], True

@@ -13,47 +13,23 @@ import typer
 import typer.main
 
 from rlab.cli.help import Command, Group, written_help
-from rlab.errors import Notice, OptionError
+from rlab.errors import Notice
+from rlab.folders.verbs import VERBS
 
 _USUAL = warnings.formatwarning
-COMMANDS = {
-    "demo": "Attack a signal, an image and a clip classifier on embedded data.",
+TOOLS = {  # commands that leave no run folder
     "init": "Inspect your data and write a commented configuration file.",
-    "doctor": "Check model, data and palette before you spend queries.",
-    "attack": "Find patches of every sample whose distortion makes the model fail.",
-    "learn": "Train a simulator on a model's answers, so that attacks need fewer queries.",
     "show": "Show the results of a run: summary, samples, pictures.",
-    "compare": "Run several attacks on the same model, samples and budget.",
-    "explain": "Show where the model looks: a heat map and a mask for every sample.",
-    "benchmark": "Make and verify robustness benchmarks, and grade models on them.",
-    "corrupt": "Measure accuracy and calibration under the common corruptions.",
-    "harden": "Train a torch model on its own failures and measure it before and after.",
-    "audit": "Run the whole pipeline from one file and check its requirements.",
     "report": "Make an HTML page from a finished run, or compare several runs.",
     "serve": "Browse runs in a local web server.",
-    "train": "Train a prior, or the agent of a paper, on your own models.",
     "examples": "List the examples in the package, or write one to a file.",
     "agents": "List the priors and agents in the package.",
     "filters": "List the built-in filters, their severities and what they imitate.",
 }
+GROUPS = {"benchmark": "Make and verify robustness benchmarks, and grade models on them."}  # of several commands
+_VERBS = {verb.name.split()[0]: verb.about for verb in VERBS if "--" not in verb.name}
+COMMANDS = {**_VERBS, **GROUPS, **TOOLS}
 _MODULES = dict.fromkeys(("agents", "examples", "filters"), "lists")  # of commands without a module of their own
-_REMOVED = {  # flags of earlier versions by command, and what to do instead
-    "attack": {"--stages": "use --learn stages:256,1024"},
-    "explain": {"--agent": "use --method belief"},
-    "harden": {
-        "--batch": "use --training-batch",
-        "--drop": "use --max-clean-drop",
-        "--keep-clean": "use --max-clean-drop",
-        "--maker": "use --adversary",
-        "--mode": "every batch is attacked with the current weights, so leave it out",
-        "--queries": "use --adversary-budget",
-        "--rate": "use --learning-rate",
-        "--retrain": "train a prior with rlab train, and measure with --policy \"belief(prior='FILE')\"",
-        "--rounds": "use --epochs, which counts all passes over the data",
-        "--share": "use --adversarial-share",
-    },
-    "serve": {"--model": "start a run with rlab attack MODEL DATA, and rlab serve shows it"},
-}
 _HELP = """What is the smallest change that makes my model fail, and where does my model look?
 
 Start with **rlab demo**. **rlab init DATA** writes a configuration for your own data. Check your model and data with
@@ -75,9 +51,6 @@ def make_app(words: Sequence[str], guarded: Guard) -> Callable[[Sequence[str]], 
     if "_RLAB_COMPLETE" in os.environ:  # the shell completes a command
         given = (os.environ.get("_TYPER_COMPLETE_ARGS") or os.environ.get("COMP_WORDS", "")).split()[1:]
     called = next((word for word in given if not word.startswith("-")), "")
-    for flag, instead in _REMOVED.get(called, {}).items():
-        if any(word.partition("=")[0] == flag for word in words):
-            raise OptionError(f"{flag} was removed: {instead}")
     for name, about in COMMANDS.items():
         if name != called:
             app.command(name, cls=Command, help=about)(lambda: None)  # it is not called

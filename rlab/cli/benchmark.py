@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -14,33 +14,18 @@ from rlab.benchmarking import check_requirements, parse_requirement
 from rlab.benchmarking.config import BenchmarkOptions, folder_name
 from rlab.benchmarking.folder import Benchmark, queries_of
 from rlab.benchmarking.make import check_targets
-from rlab.benchmarking.manifest import CARD
-from rlab.benchmarking.report import DEFAULT, RULES, BenchmarkReport
-from rlab.benchmarking.requirements import Requirement
+from rlab.benchmarking.report import DEFAULT
 from rlab.benchmarking.run import run_benchmark
 from rlab.benchmarking.verdicts import check_names
 from rlab.benchmarking.verify import load_victims, verify_benchmark
-from rlab.cli.declared import (
-    MODEL,
-    BatchSize,
-    Device,
-    Out,
-    Wait,
-    declared,
-    option_flag,
-    out,
-    out_flag,
-    pairs,
-    run_folder,
-    tell_data,
-)
+from rlab.cli.build import declared
+from rlab.cli.fields import MODEL, pairs, pairs_option
+from rlab.cli.folder import DryRun, RunFlags, run_folder, tell_data, tell_options, tell_plan
 from rlab.cli.help import Command, Group
-from rlab.cli.plan import DryRun, tell_options, tell_plan
-from rlab.cli.spoken import querying, summary
+from rlab.cli.speak import out, summary, tell_page
 from rlab.data.images import CIFAR10C
 from rlab.errors import OptionError
-from rlab.present.table import plain, terminal, typed
-from rlab.results.tables import QUERIES
+from rlab.present.table import plain, typed
 from rlab.storage.config import check, read_config
 from rlab.storage.names import file_name
 from rlab.storage.resume import open_run
@@ -63,9 +48,9 @@ class ModelFlags:
     """Models by name; the other options apply to all of them."""
 
     models: Annotated[list[str] | None, typer.Option("--model", "-m", help=_NAMED)] = None
-    words: Annotated[list[str] | None, option_flag("model")] = None
-    device: Device = None
-    batch_size: BatchSize = None
+    words: Annotated[list[str] | None, pairs_option("model")] = None
+    device: Annotated[str | None, typer.Option(help="Device for the models: cpu, cuda or cuda:1")] = None
+    batch_size: Annotated[int | None, typer.Option(min=1, help="Maximum batch size for the models")] = None
 
     def named(self, first: str | None = None) -> dict[str, ModelOptions]:
         """The models by name, `first` before those of --model."""
@@ -95,13 +80,12 @@ class GradeFlags:
 
 
 @app.command(cls=Command)
-@declared(BenchmarkOptions)
+@declared(queries=True)
 def make(
     options: BenchmarkOptions,
     models: ModelFlags,
+    run: RunFlags,
     model: Annotated[str | None, typer.Argument(help=MODEL, show_default=False)] = None,
-    folder: Out = None,
-    wait: Wait = False,
     dry_run: DryRun = False,
 ) -> None:
     """Make a benchmark: for every sample, the smallest change found that flips MODEL, and harder levels beyond it.
@@ -120,23 +104,17 @@ def make(
         )
     if dry_run:
         check_targets(options.model_copy(update=given), named)
-        return tell_options(options.model_copy(update=given), options.data, list(named.values()), folder)
-    with run_folder(folder, "benchmark make", wait) as folder:
+        return tell_options(options.model_copy(update=given), list(named.values()), options.data, run.folder)
+    with run.opened("benchmark make") as folder:
         made = benchmark(named or None, options.data, folder, announce=tell_data, **given)
-    out.print(terminal(made.table()))
-    out.print(f"[dim]{QUERIES}[/dim]")
-    reached = sum(bool(row["reached"]) for row in made.rows)
-    rows = sum(map(queries_of, made.rows))
-    figures = {"hash": made.manifest.hash, "samples": len(made.originals()), "files": reached, "rows": rows}
-    summary(command="benchmark make", out=folder, **figures)
-    again = "Every file was read back" + ("" if made.free else " and classified again")
-    out.print(f"{again}. Card: [bold]{plain(made.folder / CARD)}[/bold]")
+        reached, rows = sum(bool(row["reached"]) for row in made.rows), sum(map(queries_of, made.rows))
+        run.finish(made, folder, hash=made.manifest.hash, samples=len(made.originals()), files=reached, rows=rows)
     where = typed(made.folder)
     out.print(f"[dim]rlab benchmark verify {where} --trust; rlab benchmark run {where} --model MODEL[/dim]")
 
 
 @app.command(cls=Command)
-@querying
+@declared(queries=True)
 def verify(
     folder: Annotated[Path, typer.Argument(help="Benchmark folder")],
     models: ModelFlags,
@@ -148,11 +126,7 @@ def verify(
     """
     whole = Benchmark.load(folder)
     verification = verify_benchmark(whole, models.named(), trust=trust)
-    for mismatch in verification.mismatches[:20]:
-        out.print(f"[red]{plain(mismatch.file)}[/red]: {plain(mismatch.what)}", soft_wrap=True)
-    if len(verification.mismatches) > 20:
-        out.print(f"and {len(verification.mismatches) - 20} more")
-    out.print(plain(verification))
+    tell_page(verification.view())
     for name in verification.unasked:
         model = whole.named_models.get(name)
         model = model.get("name") if isinstance(model, Mapping) else model
@@ -165,14 +139,13 @@ def verify(
         raise typer.Exit(1)
 
 
-@app.command(cls=Command)
-@querying
-def run(
+@app.command("run", cls=Command)
+@declared(queries=True)
+def grade(
     folders: Annotated[list[Path], typer.Argument(help="Benchmark folders of one task")],
     models: ModelFlags,
     flags: GradeFlags,
-    folder: Annotated[Path | None, out_flag(_TABLES)] = None,
-    wait: Wait = False,
+    run: RunFlags,
     dry_run: DryRun = False,
 ) -> None:
     """Grade models on benchmarks: accuracy by severity and distortion, ranking, transfer.
@@ -189,32 +162,24 @@ def run(
     if not named:
         raise OptionError("expected at least one model to grade: rlab benchmark run FOLDER --model MODEL")
     check_names(requirements, list(named), benchmarks)
-    folder = folder or folders[0] / DEFAULT
+    run = replace(run, folder=run.folder or folders[0] / DEFAULT)  # beside the answers
     if dry_run:
         facts = {"samples": sum(len(each.originals()) for each in benchmarks), "fresh": flags.fresh}
         names = {"benchmarks": [each.name for each in benchmarks], "models": list(load_victims(named, benchmarks[0]))}
-        return tell_plan(names | facts, folder)
+        return tell_plan(names | facts, run.folder)
     with ExitStack() as stack:
-        for held in (*folders, folder):
-            stack.enter_context(run_folder(held, "benchmark run", wait))
-        resume = stack.enter_context(open_run(folder, {"command": "benchmark run"}))
-        report = run_benchmark(benchmarks, named, fresh=flags.fresh, seed=flags.seed)
-        resume.create()
-        report.write(folder)
-    _tell_report(report, requirements, folder)
-
-
-def _tell_report(report: BenchmarkReport, requirements: Sequence[Requirement], folder: Path) -> None:
-    """Print the tables and verdicts; exit with 1 if a requirement is not met."""
-    verdicts = check_requirements(report, requirements)
-    for table in report.tables():
-        out.print(terminal(table))
-    out.print(f"[dim]{RULES}[/dim]")
-    out.print(f"Report: [bold]{plain(folder)}[/bold]")
+        for held in folders:
+            stack.enter_context(run_folder(held, "benchmark run", run.wait))
+        folder = stack.enter_context(run.opened("benchmark run"))
+        with open_run(folder, {"command": "benchmark run"}) as resume:
+            report = run_benchmark(benchmarks, named, fresh=flags.fresh, seed=flags.seed)
+            resume.create()
+            report.write(folder)
+        verdicts = check_requirements(report, requirements)
+        met = [{"requirement": str(v), "passed": v.passed} for v in verdicts]
+        ranking = [{"model": s.model, "rank": s.rank} for s in report.standings]
+        run.finish(report, folder, ranking=ranking, requirements=met, rows=report.asked)
     for verdict in verdicts:
         out.print(plain(verdict), style="" if verdict.passed else "red")
-    ranking = [{"model": s.model, "rank": s.rank} for s in report.standings]
-    met = [{"requirement": str(v), "passed": v.passed} for v in verdicts]
-    summary(command="benchmark run", out=folder, ranking=ranking, requirements=met, rows=report.asked)
     if not all(verdict.passed for verdict in verdicts):
         raise typer.Exit(1)

@@ -2,54 +2,35 @@
 
 from __future__ import annotations
 
-from rlab.cli.declared import Out, Wait, declared, out, run_folder, tell_data
-from rlab.cli.ending import Paged, Track, tell_page, track, write_report
-from rlab.cli.plan import DryRun, tell_options
-from rlab.cli.spoken import summary
+from rlab.cli.build import declared
+from rlab.cli.folder import DryRun, RunFlags, tell_data, tell_options
 from rlab.comparison import ATTACKS, CompareOptions
-from rlab.comparison.comparison import RULES
-from rlab.present.table import plain, terminal
 from rlab.verbs import compare
 
-_INPUTS = ("model", "data", "policy", "keep")  # not keywords of `rlab.compare`; a file may hold them for other commands
+_HIDDEN = ("policy", "keep")  # a file may hold them for other commands
 
 
-@declared(CompareOptions, without=("policy", "keep"))
-def command(
-    options: CompareOptions,
-    folder: Out = None,
-    page: Paged = True,
-    tracker: Track = None,
-    wait: Wait = False,
-    dry_run: DryRun = False,
-) -> None:
+@declared(without=_HIDDEN, queries=True)
+def command(options: CompareOptions, run: RunFlags, dry_run: DryRun = False) -> None:
     contenders = options.contenders()  # refuse unknown names before loading anything
     if dry_run:
-        return tell_options(options, options.data, [options.model], folder, len(contenders))
-    given = {name: getattr(options, name) for name in options.model_fields_set - set(_INPUTS)}
-    with run_folder(folder, "compare", wait) as folder:
-        comparison = compare(
-            options.model, options.data, out=folder, announce=tell_data,
-            tell=lambda name, outcome: out.print(f"[dim]{plain(name)}: {outcome.seconds:.0f} s[/dim]"), **given,
-        )  # fmt: skip
-        written = write_report(folder, page)
-    for table in comparison.tables():
-        out.print(terminal(table))
-    for line in comparison.lines():
-        out.print(plain(line))
-    out.print(f"[dim]{RULES}[/dim]")
-    out.print(f"Rows and curves: [bold]{plain(folder)}[/bold]")
-    track(folder, tracker)
-    figures = {
-        name: {"success": f.success.value, "queries": f.queries.value, "queries_to_flip": f.first.value}
-        | {"queries_flipped": f.queries_won.value, "queries_mean": f.queries_mean.value}
-        | {"l2": f.l2.value, "rows": f.rows, "needs": list(comparison.needs[name])}
-        | {f"within_{q}": best.value for q, best in f.within.items()}
-        for name, f in comparison.figures.items()
-    }  # fmt: skip
-    settings = {"budget": comparison.budget, "seed": comparison.seed}
-    summary(command="compare", out=folder, page=written, **settings, attacks=figures)
-    tell_page(written)
+        return tell_options(options, [options.model], options.data, run.folder, attacks=len(contenders))
+    given = {name: getattr(options, name) for name in options.model_fields_set - {"model", "data", *_HIDDEN}}
+    with run.opened("compare") as folder:
+        comparison = compare(options.model, options.data, out=folder, announce=tell_data, **given)
+        attacks = {
+            name: {"success": f.success.value, "queries": f.queries.value, "queries_to_flip": f.first.value}
+            | {
+                "queries_flipped": f.queries_won.value,
+                "queries_mean": f.queries_mean.value,
+                "l2": f.l2.value,
+                "rows": f.rows,
+            }
+            | {"needs": comparison.needs[name]}
+            | {f"within_{q}": best.value for q, best in f.within.items()}
+            for name, f in comparison.figures.items()
+        }
+        run.finish(comparison, folder, budget=comparison.budget, seed=comparison.seed, attacks=attacks)
 
 
 command.__doc__ = f"""Run several attacks on the same model, samples and budget, and count every query.

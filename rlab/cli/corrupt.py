@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from rlab.cli.declared import Out, Wait, declared, out, run_folder, tell_data
-from rlab.cli.ending import Paged, tell_page, write_report
-from rlab.cli.spoken import summary
+from rlab.cli.build import declared
+from rlab.cli.folder import RunFlags, tell_data
 from rlab.corruptions.run import CorruptRunOptions, corrupt
-from rlab.present.table import plain, terminal, text
 
 
-@declared(CorruptRunOptions)
-def command(options: CorruptRunOptions, folder: Out = None, page: Paged = True, wait: Wait = False) -> None:
+@declared(queries=True)
+def command(options: CorruptRunOptions, run: RunFlags) -> None:
     """Measure a model under the common corruptions: accuracy and calibration by kind and level.
 
     Images and clips get the fifteen kinds of ImageNet-C (up to 64 pixels, with the parameters of CIFAR-10-C); signals get the
@@ -19,16 +17,8 @@ def command(options: CorruptRunOptions, folder: Out = None, page: Paged = True, 
     repeat the command with the same --out.
     """
     given = {name: getattr(options, name) for name in options.model_fields_set - {"model", "data"}}
-    with run_folder(folder, "corrupt", wait) as folder:
+    with run.opened("corrupt") as folder:
         report = corrupt(options.model, options.data, out=folder, announce=tell_data, **given)
-        written = write_report(folder, page)
-    out.print(terminal(report.table()))
-    for number in report.numbers():
-        out.print(plain(f"{number.name}: {text(number.value)}"))
-    out.print(f"[dim]{report.rules}[/dim]")
-    out.print(f"Results: [bold]{plain(folder)}[/bold]")
-    figures = {"clean": report.clean.accuracy.value, "accuracy": report.accuracy, "ece": report.ece, "mce": report.mce}
-    figures |= {"relative_mce": report.relative_mce, "rows": report.rows}
-    worst = None if report.worst is None else report.worst.median.value
-    summary(command="corrupt", out=folder, page=written, **figures, worst=worst)
-    tell_page(written)
+        figures = {name: getattr(report, name) for name in ("accuracy", "ece", "mce", "relative_mce", "rows")}
+        worst = None if report.worst is None else report.worst.median.value
+        run.finish(report, folder, clean=report.clean.accuracy.value, **figures, worst=worst)

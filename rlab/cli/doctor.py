@@ -7,12 +7,13 @@ from typing import Annotated
 
 import typer
 
-from rlab.cli.declared import declared, out
-from rlab.cli.inputs import prepare
-from rlab.diagnosis import examine, findings_table
+from rlab.cli.build import declared
+from rlab.cli.folder import prepare
+from rlab.cli.speak import out, summary, tell_page
+from rlab.diagnosis import examine
 from rlab.diagnosis.protocols import Protocol, configuration, find_protocol, is_open
-from rlab.present.table import plain, terminal
-from rlab.runs.inputs import relabelled
+from rlab.present.table import plain
+from rlab.runs.inputs import as_batch, relabelled
 from rlab.runs.options import RunOptions
 from rlab.runs.palette_options import make_palette
 from rlab.storage.files import write_text
@@ -22,7 +23,7 @@ _UNUSED = (
 )  # options of an attack  # fmt: skip
 
 
-@declared(RunOptions, without=_UNUSED)
+@declared(without=_UNUSED, queries=True)
 def command(
     options: RunOptions,
     samples: Annotated[int, typer.Option(min=2, help="Number of samples to check")] = 16,
@@ -32,7 +33,8 @@ def command(
 
     For an http(s) address, this also finds out which protocol the server speaks.
     """
-    options, batch, victim = prepare(options)
+    options, loaded, (victim,) = prepare(options, [options.model], options.data)
+    batch = as_batch(loaded)
     protocol: Protocol | None = None
     if is_open(options.model):
         protocol = find_protocol(options.model, batch)
@@ -43,17 +45,13 @@ def command(
         options = options.model_copy(update={"model": protocol.model})
     if write is not None:
         write_text(write, configuration(options.model, options.data))
-    own = options.gradients(batch)
-    palette = make_palette(options.palette or (), batch, own)
+    palette = make_palette(options.palette or (), batch, options.gradients(batch))
     report = examine(victim, batch, palette, samples=samples)
     report = report if protocol is None else protocol.added_to(report)
-    for table in (findings_table(report.findings), findings_table((), report.passed)):  # one has no room for changes
-        if table.rows:
-            out.print(terminal(table))
+    tell_page(report.view())
     for finding in report.findings:
         if finding.flag:
             out.print(plain(f"{finding.name}: add {finding.flag}"), soft_wrap=True)
-    accuracy = "" if report.accuracy is None else f", accuracy {report.accuracy:.0%}"
-    out.print(f"{report.queries} queries used{accuracy}. {report.sentence}")
+    summary(command="doctor", healthy=report.healthy, findings=report.records(), queries=report.queries)
     if not report.healthy:
         raise typer.Exit(1)

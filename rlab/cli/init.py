@@ -10,7 +10,10 @@ import typer
 import yaml
 
 from rlab.auditing.load import class_indices
-from rlab.cli.declared import declared, option_flag, out, pairs, tell_data
+from rlab.cli.build import declared
+from rlab.cli.fields import pairs, pairs_option
+from rlab.cli.folder import tell_data
+from rlab.cli.speak import out
 from rlab.data.batch import Batch
 from rlab.data.load import DEMO, DataOptions, find_loader
 from rlab.data.source import ACCEPTED
@@ -33,14 +36,14 @@ class InitOptions(Options):
     data: DataOptions | None = None
 
 
-@declared(InitOptions, without=("config",))
+@declared(without=("config",))
 def command(
     options: InitOptions,
     model: Annotated[
         str | None,
         typer.Option(help="Model to write into the file; it is not queried (default for demo data: the demo model)"),
     ] = None,
-    words: Annotated[list[str] | None, option_flag("model")] = None,
+    words: Annotated[list[str] | None, pairs_option("model")] = None,
     file: Annotated[Path, typer.Option("--out", "-o", help="File to write")] = Path("rlab.yaml"),
 ) -> None:
     """Inspect your data, without querying a model, and write a commented configuration for `rlab attack --config`.

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from rlab.cli.declared import out
+from rlab.cli.speak import out
 from rlab.errors import OptionError
 from rlab.filters.base import GRADIENTS
 from rlab.policies.auto import card, shipped

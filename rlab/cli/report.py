@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
-from rlab.cli.declared import check_out, out
-from rlab.cli.ending import Track, track
+from rlab.cli.build import declared
+from rlab.cli.folder import Track, check_out, track
 from rlab.cli.show import DATA_HELP
-from rlab.cli.spoken import spoken, summary
+from rlab.cli.speak import out, summary
 from rlab.errors import OptionError
 from rlab.folders.records import changes_page, figure_changes, figures_table, read_runs, settings_table
 from rlab.folders.reports import data_of, report_run, save_figures
@@ -19,7 +19,7 @@ from rlab.present.page import write_page
 from rlab.present.table import plain, terminal
 
 
-@spoken
+@declared()
 def command(
     runs: Annotated[
         list[Path],

@@ -10,13 +10,14 @@ from typing import Annotated
 
 import typer
 
-from rlab.cli.spoken import out, spoken, summary
+from rlab.cli.build import declared
+from rlab.cli.speak import out, summary
 from rlab.errors import FolderError, MissingExtra, OptionError
 from rlab.redact import remember
 from rlab.storage.outside import expand
 
 
-@spoken
+@declared()
 def command(
     runs: Annotated[Path, typer.Argument(help="Folder that contains run folders")] = Path("runs"),
     host: Annotated[str, typer.Option(help="Address to listen on; any but localhost needs a token")] = "127.0.0.1",

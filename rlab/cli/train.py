@@ -7,17 +7,15 @@ from typing import Annotated
 
 import typer
 
-from rlab.cli.declared import Wait, out, out_flag, run_folder
-from rlab.cli.ending import Track, track
-from rlab.cli.spoken import spoken, summary
+from rlab.cli.build import declared
+from rlab.cli.folder import Track, Wait, out_flag, run_folder, track
+from rlab.cli.speak import out, summary
 from rlab.present.table import plain
 from rlab.storage.config import read_config
 from rlab.verbs import TRAINED, train
 
-_NAMES = {"prior": "Prior", "dual_action": "Agent", "two_agents": "Agents"}
 
-
-@spoken
+@declared()
 def command(
     config: Annotated[Path, typer.Argument(help="YAML or TOML file, e.g. the one that `rlab examples images` writes")],
     folder: Annotated[Path, out_flag("Folder for the trained file, its log and checkpoints")],
@@ -33,11 +31,9 @@ def command(
     """
     with run_folder(folder, "train", wait):
         trained = train(config, folder, minutes=minutes, device=device, tell=tell)
-    kind = read_config(config).get("kind", TRAINED[0])
-    how = f"\nUse it: rlab attack MODEL DATA --policy {plain(trained)}"
-    out.print(f"{_NAMES[kind]}: [bold]{plain(trained)}[/bold]{how}")
     track(folder, tracker)
-    summary(command="train", kind=kind, out=folder, file=trained)
+    summary(command="train", kind=read_config(config).get("kind", TRAINED[0]), out=folder, file=trained)
+    out.print(f"Trained: [bold]{plain(trained)}[/bold]\nUse it: rlab attack MODEL DATA --policy {plain(trained)}")
 
 
 def tell(figures: dict[str, float]) -> None:
@@ -46,12 +42,8 @@ def tell(figures: dict[str, float]) -> None:
         seconds, minutes = figures["update_seconds"], figures["planned_minutes"]
         fitting = max(1, round(60 * minutes / max(seconds, 1e-9)))
         return out.print(f"the first update took {seconds:.3g} s: {minutes:g} minutes have time for about {fitting:,}")
-    if "prior" in figures:
-        return out.print(f"{figures['prior']:>4.0%} of the prior  loss {figures['prior_loss']:.3g}")
-    line = f"success {figures['success']:.1%}  queries {figures['median_queries']:g} (search {figures['median_search']:g})  "
-    distance = f"L2 {figures['median_l2']:.3g}"
-    if "frames" in figures:
-        distance = f"MAP {figures['median_map255'] / 255:.3g}  frames {figures['frames']:.1f}"
     done = f"{figures['progress']:>4.0%}  " if "progress" in figures else ""
-    learned = f"  reward {figures['reward']:.3g}  loss {figures['loss']:.3g}" if "reward" in figures else ""
-    out.print(f"{done}{line}{distance}{learned}")
+    out.print(
+        done
+        + "  ".join(f"{name.replace('_', ' ')} {value:.3g}" for name, value in figures.items() if name != "progress")
+    )

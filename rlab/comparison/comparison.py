@@ -2,40 +2,28 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-import pyarrow.parquet as pq
-from matplotlib.figure import Figure
-
-from rlab.comparison.outcome import FREE_PIXELS, AttackOutcome, Contender, Figures, at_equal_l2, query_ratio
-from rlab.core.distances import Measure
+from rlab.comparison.outcome import COLUMNS, AttackOutcome, Contender, Figures, at_equal_l2, query_ratio
 from rlab.core.trace import DISTANCE_NAMES
 from rlab.data.batch import Batch
-from rlab.errors import AttackError, FolderError, ModelError, OptionError, give_notice
-from rlab.present.chart import Chart
-from rlab.present.figures import draw_panels
+from rlab.errors import AttackError, ModelError, OptionError, give_notice
 from rlab.present.page import Block, Charts, Number, Page, Section, Text
-from rlab.present.result import PathLike, Result
-from rlab.present.style import WIDE, flow
+from rlab.present.report import Metric, Report
 from rlab.present.table import Share, Table, Value, as_text, number
 from rlab.progress import bar
 from rlab.results.charts import AnytimeCurve, anytime_charts
-from rlab.results.plots.save import save_figure
 from rlab.results.result import WITHIN
 from rlab.results.tables import QUERIES
 from rlab.runs.fingerprint import data_fingerprint, named_in
 from rlab.storage.contents import Contents
-from rlab.storage.files import SAMPLES, SETTING, read_rows, write_csv, write_rows
-from rlab.storage.names import CURVES as CURVES
 from rlab.storage.resume import Resume, open_run
-from rlab.storage.run_file import why_unreadable
 from rlab.victims.base import Victim
 
 RULES = (
@@ -47,7 +35,6 @@ RULES = (
 )
 COUNTED = "clean"  # the first query of every attack
 _QUESTION = {"command": "compare"}  # the same for all, so a later comparison replaces an earlier one
-_COLUMNS = ("attacked", "succeeded", "queries", "l2")
 
 
 def run_comparison(
@@ -81,9 +68,7 @@ def run_comparison(
         config = {**(settings or {}), "name": name, "budget": budget, "seed": seed, "counted": COUNTED}
         named = {key: contents.mark() for key, contents in named_in(config).items()}
         about = {"config": config, "named": named, "data": data, "model": victim, "attack": contenders[name]}
-        values = resume.step(
-            f"attack {name}", Contents.of(about), lambda: run(name, None).plain(digits=None), stale="remake"
-        )
+        values = resume.step(f"attack {name}", Contents.of(about), lambda: run(name, None).plain(), stale="remake")
         return AttackOutcome.from_plain(values)
 
     outcomes, failed = dict[str, AttackOutcome](), dict[str, str]()
@@ -104,13 +89,15 @@ def run_comparison(
             raise ModelError("the model classifies no sample correctly, so nothing was attacked: try `rlab doctor`")
         comparison = Comparison(batch.ids, budget, seed, outcomes, needs, failed)
         if folder is not None:
-            comparison.save(folder)
+            comparison.write(folder)
     return comparison
 
 
-@dataclass(frozen=True)
-class Comparison(Result):
+@dataclass(frozen=True, repr=False)
+class Comparison(Report):
     """Outcomes by name, in the order the attacks ran; the first is the reference of the others."""
+
+    verb: ClassVar[str] = "compare"
 
     ids: tuple[str, ...]
     budget: int
@@ -131,9 +118,9 @@ class Comparison(Result):
         return next(iter(self.outcomes))
 
     @property
-    def distance(self) -> Measure:
+    def distance(self) -> str:
         """The distance that the attacks minimised."""
-        return self.outcomes[self.reference].distance
+        return DISTANCE_NAMES[self.outcomes[self.reference].distance]
 
     @property
     def within(self) -> list[int]:
@@ -145,7 +132,7 @@ class Comparison(Result):
         """Figures by attack, with their intervals."""
         return {name: Figures.of(outcome, self.seed) for name, outcome in self.outcomes.items()}
 
-    def settings(self) -> dict[str, list[str]]:
+    def strengths(self) -> dict[str, list[str]]:
         """Attacks that ran at several strengths: from each attack's name to its 'name@strength' entries."""
         groups: dict[str, list[str]] = {}
         for name in self.outcomes:
@@ -156,10 +143,10 @@ class Comparison(Result):
         """One sentence per attack that failed, and per attack with several strengths: its queries at the reference's median L2."""
         first, lines = self.reference, list(self.failed.values())
         l2 = number(self.figures[first].l2.value)
-        for base, names in self.settings().items():
+        for base, names in self.strengths().items():
             queries, times = at_equal_l2(self.outcomes[first], [self.outcomes[name] for name in names], self.seed)
             if math.isnan(queries.value):
-                lines.append(f"{base}: its strengths do not enclose the median L2 {l2} of {first}; add strengths")
+                lines.append(f"{base}: its strengths do not bracket the median L2 {l2} of {first}; add strengths")
             else:
                 many = f"{number(times.value)} times as many [{number(times.low)}, {number(times.high)}]"
                 lines.append(f"{base} at the median L2 {l2} of {first}: {number(queries.value)} queries, {many}")
@@ -178,37 +165,16 @@ class Comparison(Result):
             ratio = 1 if attack == first else times
             cost.append([attack, Share(f.success), f.first, f.queries, f.l2])
             whole.append([attack, ", ".join(self.needs.get(attack, ())) or None, ratio, f.rows])
-        distance = DISTANCE_NAMES[self.distance]
         heads = ["success", "queries\nto flip", "queries\nin all", "L2"]
-        tables = [Table(["attack", *(f"{distance} within\n{q} queries" for q in shown)], anytime)] if shown else []
+        tables = [Table(["attack", *(f"{self.distance} within\n{q} queries" for q in shown)], anytime)] if shown else []
         ends = ["attack", "needs", f"in all ÷\n{first}", "rows\nin all"]
         return [*tables, Table(["attack", *heads], cost), Table(ends, whole, words=2)]
-
-    def blocks(self) -> list[Block]:
-        """The anytime curves, the tables, and the rules behind their figures."""
-        lines = [Text(f"{line}.") for line in self.lines()]
-        return [Charts(self._charts()), *self.tables(), *lines, Text(RULES, quiet=True)]
-
-    def plot(self) -> Figure:
-        """Draw the anytime curves of all attacks; notebooks show the figure, `savefig` stores it."""
-        attacked = max(int(outcome.attacked.sum()) for outcome in self.outcomes.values())
-        facts = [f"{attacked} correctly classified samples", f"budget {self.budget}", f"seed {self.seed}"]
-        facts += ["queries are rows that reached the model", "a median is infinite while at most half are flipped"]
-        charts = self._charts()
-        return draw_panels(["attacks compared", *flow(facts, WIDE - 0.25)], [charts] if charts else [], height=4.4)
-
-    def _charts(self) -> list[Chart]:
-        curves = {
-            name: AnytimeCurve.of(o.improvements, o.attacked, o.succeeded, self.budget)
-            for name, o in self.outcomes.items()
-        }
-        return anytime_charts(curves, DISTANCE_NAMES[self.distance])
 
     def records(self) -> list[dict[str, Any]]:
         """One flat record per attack and sample."""
         return [
             {"attack": name, "id": self.ids[i]}
-            | {column: getattr(outcome, column)[i].item() for column in _COLUMNS}
+            | {column: getattr(outcome, column)[i].item() for column in COLUMNS}
             | {f"within_{q}": best[i].item() for q, best in within.items()}
             | {"improved_at": [at for at, _ in flips], "improved_to": [distance for _, distance in flips]}
             for name, outcome in self.outcomes.items()
@@ -216,54 +182,35 @@ class Comparison(Result):
             for i, flips in enumerate(outcome.improvements)
         ]
 
-    def make_page(self, title: str = "Comparison") -> Page:
+    def metrics(self) -> Mapping[str, Metric]:
+        found: dict[str, Metric] = {}
+        for name, f in self.figures.items():
+            found |= {f"{name}: success": Share(f.success), f"{name}: L2": f.l2, f"{name}: queries": f.queries}
+            found |= {f"{name}: within {q}": f.within[q] for q in self.within}
+        return found
+
+    def settings(self) -> Mapping[str, Any]:
+        return {"budget": self.budget, "seed": self.seed, "attacks": list(self.outcomes)}
+
+    def view(self, samples: int = 24, folder: Path | None = None) -> Page:
         """The numbers are the first attack's success, and which attack has the nearest flips within each number of queries."""
-        figures, distance, first = self.figures, DISTANCE_NAMES[self.distance], self.reference
+        figures, first = self.figures, self.reference
         numbers = [Number(f"success of {first}", Share(figures[first].success))]
         for q in self.within:
             best = min(figures, key=lambda attack: figures[attack].within[q].value)
-            numbers.append(Number(f"nearest {distance} within {q}: {best}", figures[best].within[q]))
-        return Page(title, [Section("Attacks", self.blocks())], numbers=numbers)
+            numbers.append(Number(f"nearest {self.distance} within {q}: {best}", figures[best].within[q]))
+        attacked = max(int(outcome.attacked.sum()) for outcome in self.outcomes.values())
+        lead = f"{attacked} correctly classified samples, budget {self.budget}, seed {self.seed}."
+        curves = {
+            name: AnytimeCurve.of(o.improvements, o.attacked, o.succeeded, self.budget)
+            for name, o in self.outcomes.items()
+        }
+        lines = [Text(f"{line}.") for line in self.lines()]
+        blocks: list[Block] = [Charts(anytime_charts(curves, self.distance)), *self.tables(), *lines]
+        title = f"Attacks compared{'' if folder is None else f': {folder.name}'}"
+        return Page(title, [Section("Attacks", [*blocks, Text(RULES, quiet=True)])], lead=lead, numbers=numbers)
 
-    def save(self, folder: PathLike) -> Path:
-        """Write samples.parquet and samples.csv, with one row per attack and sample, and curves.png."""
-        folder = Path(folder)
-        records = self.records()
-        setting: dict[str, Any] = {"budget": self.budget, "seed": self.seed, "distance": self.distance}
-        setting |= {"rows": {name: outcome.rows for name, outcome in self.outcomes.items()}, "needs": dict(self.needs)}
-        setting |= {"failed": dict(self.failed), "counted": COUNTED}
-        flat = [{key: value for key, value in record.items() if not isinstance(value, list)} for record in records]
-        with open_run(folder, _QUESTION) as resume:
-            resume.create()
-            write_csv((folder / SAMPLES).with_suffix(".csv"), flat)
-            write_rows(folder / SAMPLES, records, json.dumps(setting))
-            save_figure(self.plot(), folder / CURVES)
-        return folder
-
-    @classmethod
-    def load(cls, folder: PathLike) -> Comparison:
-        """Read what `save` wrote; how long each attack took is not stored."""
-        folder = Path(folder)
-        if not (folder / SAMPLES).exists():
-            raise FolderError(f"{folder} {why_unreadable(folder, 'compare', 'a folder of a comparison')}")
-        records: dict[str, list[dict[str, Any]]] = {}
-        for record in read_rows(folder / SAMPLES):
-            records.setdefault(record["attack"], []).append(record)
-        setting = json.loads(pq.read_schema(folder / SAMPLES).metadata[SETTING.encode()])
-        outcomes = {}
-        for name, own in records.items():
-            columns: dict[str, Any] = {column: [record[column] for record in own] for column in _COLUMNS}
-            columns["improvements"] = [zip(r["improved_at"], r["improved_to"], strict=True) for r in own]
-            shared = {"budget": setting["budget"], "distance": setting["distance"], "seconds": math.nan}
-            outcomes[name] = AttackOutcome.from_plain(columns | shared | {"rows": setting["rows"][name]})
-        ids = tuple(record["id"] for record in next(iter(records.values())))
-        needs = {name: tuple(words) for name, words in setting["needs"].items()}
-        if setting.get("counted") != COUNTED and any(FREE_PIXELS in words for words in needs.values()):
-            old = "an older version wrote this comparison: attacks of papers and libraries do not count the clean query in it"
-            give_notice(old)
-        return cls(ids, setting["budget"], setting["seed"], outcomes, needs, setting.get("failed", {}))
-
-
-def comparison_page(folder: Path) -> Page:
-    """The page of a folder that `rlab compare` wrote."""
-    return Comparison.load(folder).make_page(f"Attacks compared: {folder.name}")
+    def write(self, folder: Path) -> None:
+        """Leave out how long each attack took, so that equal runs write equal files."""
+        timeless = {name: replace(outcome, seconds=math.nan) for name, outcome in self.outcomes.items()}
+        Report.write(replace(self, outcomes=timeless), folder)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from rlab.comparison.libraries import LIBRARIES, parse_library
 from rlab.comparison.outcome import FREE_PIXELS, PALETTE, SURROGATES, AttackOutcome, Contender
-from rlab.comparison.own import OWN, OwnContender, as_own, load_own, own_name
+from rlab.comparison.own import OWN, OwnContender, own_attack, own_name
 from rlab.comparison.recorder import QueryRecorder
 from rlab.data.batch import Batch
 from rlab.errors import OptionError
@@ -147,7 +147,7 @@ class CompareOptions(WorkerOptions, RunOptions):
 
         for each in ("auto",) if free else self.policies:  # free pixels have only one search
             known = isinstance(each, str) and not OWN.fullmatch(each)
-            made = parse_policy(each) if known else _own(each)
+            made = parse_policy(each) if known else own_attack(each)
             if isinstance(made, OwnContender):
                 raise OptionError(f"{made.name} is a function: name it among the attacks, not among the policies")
             named[own_name(each) if isinstance(each, Policy) else str(each)] = policy_of(made)
@@ -155,12 +155,7 @@ class CompareOptions(WorkerOptions, RunOptions):
             if isinstance(each, str) and (not OWN.fullmatch(each) or each.partition(":")[0] in LIBRARIES):
                 named[each] = parse_library(each, self.reduce)
                 continue
-            made = _own(each)
+            made = own_attack(each)
             name = each if isinstance(each, str) else own_name(each)
             named[name] = policy_of(made) if isinstance(made, Policy) else made
         return named
-
-
-def _own(thing: object) -> Policy[Any] | OwnContender:
-    """An attack of the user, as an object or as MODULE:NAME."""
-    return as_own(thing, load_own(thing)) if isinstance(thing, str) else as_own(own_name(thing), thing)

@@ -22,10 +22,12 @@ from rlab.errors import DataError
 from rlab.progress import Progress, quiet
 from rlab.results.result import WITHIN
 from rlab.stats import NOTHING, Estimate, Floats, Rows, estimate, median, over_seeds, share_estimate
+from rlab.storage.files import finite
 from rlab.victims.base import Victim
 
 SURROGATES = "surrogates' gradients"  # what an attack needs, in the words of the table
 FREE_PIXELS, PALETTE = "free pixels", "a palette"
+COLUMNS = {"attacked": torch.bool, "succeeded": torch.bool, "queries": torch.int64, "l2": torch.float64}
 
 
 @dataclass(frozen=True)
@@ -63,41 +65,23 @@ class AttackOutcome:
 
     def first(self, samples: int) -> AttackOutcome:
         """The outcome of the first `samples`; `rows` still counts all."""
-        columns = ("attacked", "succeeded", "queries", "l2", "improvements")
-        return replace(self, **{name: getattr(self, name)[:samples] for name in columns})
+        return replace(self, **{name: getattr(self, name)[:samples] for name in (*COLUMNS, "improvements")})
 
-    def plain(self, digits: int | None = 5) -> dict[str, Any]:
-        """As JSON values (None instead of NaN), with distances rounded to `digits`, or exact."""
-
-        def shortened(value: float) -> float:
-            return value if digits is None else round(value, digits)
-
-        return {
-            "attacked": self.attacked.int().tolist(),
-            "succeeded": self.succeeded.int().tolist(),
-            "queries": self.queries.tolist(),
-            "l2": [None if math.isnan(distance) else shortened(distance) for distance in self.l2.tolist()],
-            "budget": self.budget,
-            "rows": self.rows,
-            "seconds": self.seconds if digits is None else round(self.seconds, 1),
-            "improvements": [[[at, shortened(distance)] for at, distance in flips] for flips in self.improvements],
-            "distance": self.distance,
-        }
+    def plain(self) -> dict[str, Any]:
+        """As JSON values, with None instead of NaN."""
+        columns = {name: getattr(self, name).tolist() for name in COLUMNS}
+        rest = {name: getattr(self, name) for name in ("budget", "rows", "seconds", "improvements", "distance")}
+        plain: dict[str, Any] = finite(columns | rest)
+        return plain
 
     @classmethod
     def from_plain(cls, values: Mapping[str, Any]) -> AttackOutcome:
         """Read what `plain` returned; improvements and distance are optional."""
-        return cls(
-            attacked=torch.tensor(values["attacked"], dtype=torch.bool),
-            succeeded=torch.tensor(values["succeeded"], dtype=torch.bool),
-            queries=torch.tensor(values["queries"], dtype=torch.int64),
-            l2=torch.tensor([math.nan if v is None else v for v in values["l2"]], dtype=torch.float64),
-            budget=int(values["budget"]),
-            rows=int(values["rows"]),
-            seconds=float(values["seconds"]),
-            improvements=tuple(tuple((at, far) for at, far in flips) for flips in values.get("improvements", ())),
-            distance=values.get("distance", "l2"),
-        )
+        known = {"improvements": (), "distance": "l2", **values}
+        for name, dtype in COLUMNS.items():
+            known[name] = torch.tensor([math.nan if v is None else v for v in values[name]], dtype=dtype)
+        known["improvements"] = tuple(tuple((at, far) for at, far in flips) for flips in known["improvements"])
+        return cls(**known)
 
 
 class Contender(ABC):

@@ -50,16 +50,14 @@ class OwnContender(Contender):
             return run_recorded(victim, batch, budget, run, "budget", progress=progress)
 
 
-def load_own(spec: str) -> object:
-    """The object that MODULE:NAME names."""
-    try:
-        return resolve_name(spec)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise OptionError(f"cannot import the attack {spec!r}: {error}") from error
-
-
-def as_own(name: str, found: object) -> Policy[Any] | OwnContender:
-    """A policy, also from its class, or the contender of a function."""
+def own_attack(thing: object) -> Policy[Any] | OwnContender:
+    """A policy, also from its class, or the contender of a function; given as an object or as MODULE:NAME."""
+    name, found = (thing if isinstance(thing, str) else own_name(thing)), thing
+    if isinstance(thing, str):
+        try:
+            found = resolve_name(thing)
+        except (ImportError, AttributeError, ValueError) as error:
+            raise OptionError(f"cannot import the attack {thing!r}: {error}") from error
     if isinstance(found, type) and issubclass(found, Policy):
         found = found()
     if isinstance(found, Policy):
@@ -69,9 +67,8 @@ def as_own(name: str, found: object) -> Policy[Any] | OwnContender:
     try:
         inspect.signature(found).bind(None, None)
     except TypeError:
-        raise OptionError(
-            f"expected the attack {name} to be a function (recorder, rows), got other parameters"
-        ) from None
+        wanted = f"expected the attack {name} to be a function (recorder, rows)"
+        raise OptionError(f"{wanted}, got other parameters") from None
     return OwnContender(name, found)
 
 

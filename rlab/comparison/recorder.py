@@ -62,10 +62,6 @@ class QueryRecorder:
         decided, flipped = ~self.open, torch.isfinite(self.l2)
         return Tally(int(decided.sum()), int((decided & flipped).sum()), int((decided & ~flipped).sum()))
 
-    def still_open(self, samples: Tensor) -> Tensor:
-        """Those of the samples (m,) whose rows are still counted."""
-        return samples[self.open.to(samples.device)[samples]]
-
     def live(self) -> Tensor:
         """(m,) the open samples; raise `Decided` if there is none."""
         rows = self.open.nonzero().flatten()
@@ -99,10 +95,6 @@ class QueryRecorder:
                     self.l2[i], self.nearest[i] = distance, rows[row]
                     self.improvements[i].append((int(number[sent[row]]), float(distance)))
         return scores
-
-    def margins(self, x: Tensor, samples: Tensor) -> tuple[Tensor, Tensor]:
-        """`ask` as margins (m,), NaN for rows that were not sent, and the strongest other class (m,)."""
-        return margins(self.ask(x, samples), self.y[samples])
 
     def __call__(self, x: Tensor) -> Tensor:
         """The victim as a library sees it: x (m, c, *size) in [0, 1] -> scores (m, k)."""
@@ -148,12 +140,6 @@ def _earlier(samples: Tensor) -> Tensor:
     counts = samples.bincount()
     starts = (counts.cumsum(0) - counts)[samples[order]]
     return torch.empty_like(samples).scatter_(0, order, torch.arange(len(samples)) - starts)
-
-
-def margins(scores: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """Scores (m, k) -> the true class's lead (m,), and the strongest other class (m,)."""
-    best, rival = scores.scatter(1, y[:, None], -torch.inf).max(1)
-    return scores.gather(1, y[:, None])[:, 0] - best, rival
 
 
 def run_recorded(

@@ -104,11 +104,6 @@ class ExplanationTask:
         """Rows x (m, c, *size) of these samples (m,) -> the class's probability, or the share of the object shown (m,)."""
         return self.subject.share(self.meter(x, samples, "search"), samples)
 
-    def shown(self, visible: Tensor, fill: Tensor, samples: Tensor) -> Tensor:
-        """The class's probability (m,) when only `visible` (m, *size) in [0, 1] shows and `fill` (n, c, *size) hides the rest."""
-        hidden = fill[samples]
-        return self.probability(hidden + visible[:, None] * (self.x0[samples] - hidden), samples)
-
     def pairs(self, items: int, rows: int = ROWS) -> Iterator[tuple[Tensor, Tensor]]:
         """Every item of every sample, in batches of about `rows`: samples (m,) and items (m,)."""
         every = torch.arange(len(self), device=self.x0.device)
@@ -121,10 +116,6 @@ class ExplanationTask:
         for samples, which in self.pairs(items, rows):
             out[samples, which] = answer(samples, which).float()
         return out
-
-    def hidden(self, hidden: Tensor, fill: Tensor, samples: Tensor) -> Tensor:
-        """The samples (m, c, *size) with the points `hidden` (m, *size) bool replaced by those of `fill` (n, c, ...)."""
-        return torch.where(hidden[:, None], fill[samples], self.x0[samples])
 
     def forward(self, x: Tensor, samples: Tensor) -> Tensor:
         """Rows x (m, c, *size) of these samples (m,) -> the module's outputs (m, k) with their graph; counted like queries."""

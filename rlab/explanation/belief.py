@@ -261,11 +261,12 @@ def _sized(maps: Tensor, task: ExplanationTask, blank: Tensor) -> Tensor:
 def _drops(task: ExplanationTask, sets: Tensor, others: Tensor, blank: Tensor) -> Tensor:
     """Sets and others (n, m, *size) bool -> (n, m): the class's probability without the others minus that without the sets."""
 
-    def without(hidden: Tensor) -> Tensor:
-        return task.answers(
-            hidden.shape[1],
-            lambda samples, items: task.probability(task.hidden(hidden[samples, items], blank, samples), samples),
-        )
+    def without(points: Tensor) -> Tensor:
+        def answer(samples: Tensor, items: Tensor) -> Tensor:
+            inside = points[samples, items][:, None]
+            return task.probability(torch.where(inside, blank[samples], task.x0[samples]), samples)
+
+        return task.answers(points.shape[1], answer)
 
     first = without(sets)
     return without(others) - first

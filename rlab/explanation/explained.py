@@ -75,42 +75,30 @@ class Explained(Rows):
     def sample_ids(self) -> Sequence[str]:
         return self.ids or [str(row) for row in range(len(self))]
 
-    def mean(self, score: str, seed: int = 0) -> Estimate:
-        """The mean over samples that have the score, with its bootstrap interval; NaN if none has it."""
-        values = self.queries if score == "queries" else self.scores.get(score, self.queries[:0])
-        return mean_estimate(values.double().numpy(), seed)
+    @property
+    def figures(self) -> dict[str, Tensor]:
+        """Figures (n,) of the samples by name: queries, the mask, the class's probability, waves of beats, and scores."""
+        found = {"queries": self.queries, "mask_share": self.mask.flatten(1).float().mean(1)}
+        if self.probabilities is not None:
+            found["probability"] = self.probabilities.gather(1, self.labels[:, None])[:, 0]
+        if self.in_waves is not None:
+            found |= {f"map in {place}": shares for place, shares in zip(PLACES, self.in_waves.T, strict=True)}
+        return {**found, **self.scores}
+
+    def mean(self, figure: str, seed: int = 0) -> Estimate:
+        """The mean over samples that have the figure, with its bootstrap interval; NaN if none has it."""
+        return mean_estimate(self.figures.get(figure, self.queries[:0]).double().numpy(), seed)
 
     def records(self) -> list[dict[str, Any]]:
-        """One row per sample: the explained class, its probability, the size of the mask, the queries and the scores."""
-        records = []
-        for i, (sample, name, label) in enumerate(zip(self.sample_ids, self.names, self.labels.tolist(), strict=True)):
-            probability = None if self.probabilities is None else float(self.probabilities[i, label])
-            record = {"id": sample, "method": self.method, "explained": label, "explained_name": name}
-            figures = {"mask_share": float(self.mask[i].float().mean()), "queries": int(self.queries[i])}
-            scores = {score: values[i].item() for score, values in self.scores.items()}
-            records.append(record | {"probability": probability} | figures | scores)
-        return records
-
-    def by_class(self) -> list[dict[str, Any]]:
-        """One row per explained class: its samples, probability, mask size, the waves of beats, and mean scores."""
-        rows = []
-        for label in self.labels.unique().tolist():
-            at = (self.labels == label).nonzero().flatten()
-            figures: dict[str, Any] = {"mask covers": self.mask[at].float().mean()}
-            if self.probabilities is not None:
-                figures = {"probability": self.probabilities[at, label].mean()} | figures
-            if self.in_waves is not None:
-                figures |= {
-                    f"map in {place}": share for place, share in zip(PLACES, self.in_waves[at].nanmean(0), strict=True)
-                }
-            figures |= {
-                name: self.scores[name][at].nanmean()
-                for name in ("dice", "deletion", "insertion")
-                if name in self.scores
-            }
-            row = {"class": self.names[int(at[0])], "method": self.method, "samples": len(at)}
-            rows.append(row | {name: round(float(value), 4) for name, value in figures.items()})
-        return rows
+        """One row per sample: the explained class, and every figure."""
+        figures = {name: values.tolist() for name, values in self.figures.items()}
+        return [
+            {"id": sample, "method": self.method, "explained": label, "explained_name": name}
+            | {figure: values[i] for figure, values in figures.items()}
+            for i, (sample, name, label) in enumerate(
+                zip(self.sample_ids, self.names, self.labels.tolist(), strict=True)
+            )
+        ]
 
     def statements(self, row: int) -> list[str]:
         """Sentences about one sample, the most important first."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -30,6 +31,7 @@ from rlab.storage.resume import Mark, Resume, open_run
 
 PICTURED = 12  # samples to draw
 MIDDLE = "middle"  # the method
+BY_CLASS = ("probability", "mask_share", "dice", "deletion", "insertion")  # figures in the table of classes
 COLUMNS = 6  # maximum of viewers per row
 
 
@@ -134,23 +136,27 @@ class MethodComparison(Report):
 
     def class_table(self) -> Table:
         """Means by explained class and method."""
-        rows = sorted((row for each in self.judged.values() for row in each.by_class()), key=lambda row: row["class"])
-        heads = list(dict.fromkeys(name for row in rows for name in row))
-        return Table(heads, [[row.get(name) for name in heads] for row in rows], "By class", words=2)
+        figures = {name: each.figures for name, each in self.judged.items()}
+        every = dict.fromkeys(figure for own in figures.values() for figure in own)
+        heads = [name for name in every if name in BY_CLASS or name.startswith("map in")]
+        rows: list[Cells] = []
+        for label in self.first.labels.unique().tolist():
+            at = self.first.labels == label
+            for name, own in figures.items():
+                means = [round(float(own[head][at].nanmean()), 4) if head in own else None for head in heads]
+                rows.append([self.first.names[int(at.nonzero()[0])], name, int(at.sum()), *means])
+        return Table(["class", "method", "samples", *heads], rows, "By class", words=2)
 
     def records(self) -> list[dict[str, Any]]:
-        """One row per method and sample; None for a score that a method does not have."""
-        scores = dict.fromkeys(self.names)
-        return [
-            {**scores, **record} if scores else record for each in self.judged.values() for record in each.records()
-        ]
+        """One row per method and sample; None for a figure that a method does not have."""
+        records = [record for each in self.judged.values() for record in each.records()]
+        heads = dict.fromkeys(name for record in records for name in record)
+        return [{**heads, **record} for record in records]
 
     def metrics(self) -> Mapping[str, Metric]:
-        found: dict[str, Metric] = {}
-        for name, each in self.judged.items():
-            found |= {f"{name}: queries": each.mean_queries, f"{name}: mask share": Share(each.mask_share)}
-            found |= {f"{name}: {score}": each.mean(score, self.seed) for score in each.scores}
-        return found
+        return {
+            f"{own}: {name}": each.mean(name, self.seed) for own, each in self.judged.items() for name in each.figures
+        }
 
     def plot(self, sample: int | None = None) -> Figure:
         """Draw the first samples, or one sample, with the map of every method."""
@@ -221,7 +227,7 @@ class MethodComparison(Report):
             resume.create()
             earlier = {} if self.names or not (path / REPORT).exists() else MethodComparison.load(path).judged
             inputs = self.batch[: min(pictures, len(self.batch))] if pictures else None
-            own = {name: replace(each, inputs=None) for name, each in self.judged.items()}
+            own = {name: replace(each, inputs=None, seconds=math.nan) for name, each in self.judged.items()}
             replace(self, judged={**earlier, **own}, inputs=inputs).write(path)
             (path / PICTURES).mkdir(exist_ok=True)
             for name, each in own.items():
@@ -252,5 +258,4 @@ def open_explanation(folder: Path, about: Mapping[str, Mark], batch: Batch) -> I
             resume.refuse_other(key, mark)
         yield resume
         for key, mark in about.items():
-            if not resume.holds(key, mark):
-                resume.record(key, mark, None)
+            resume.step(key, mark, lambda: None)

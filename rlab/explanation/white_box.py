@@ -175,6 +175,7 @@ class ScoreCam(ActivationMap):
         fill = mean_fill(task.x0)
 
         def shown(rows: Tensor, channels: Tensor) -> Tensor:
-            return task.shown(to_unit(resize(a[rows, channels].float(), task.size)), fill, rows)
+            visible, hidden = to_unit(resize(a[rows, channels].float(), task.size)), fill[rows]
+            return task.probability(hidden + visible[:, None] * (task.x0[rows] - hidden), rows)
 
         return task.answers(a.shape[1], shown, ROWS).softmax(1)

@@ -6,11 +6,10 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from pkgutil import resolve_name
 from typing import Any, TypeVar
 
-from rlab.errors import FolderError, OptionError
-from rlab.folders.kinds import finished_kind
+from rlab.errors import OptionError
+from rlab.folders.finished import load_report
 from rlab.present.page import Block, Page, Section, Text
 from rlab.present.report import Metric, Report, plain_value
 from rlab.present.table import Cell, Cells, Table
@@ -28,7 +27,6 @@ class RunRecord:
     """A finished run: its report, and its settings by dotted name."""
 
     folder: Path
-    command: str
     report: Report
     settings: Mapping[str, str]
 
@@ -56,21 +54,16 @@ def flat_settings(values: Mapping[str, Any], before: str = "") -> dict[str, str]
 
 def read_record(folder: str | Path) -> RunRecord:
     run = Path(folder)
-    kind = finished_kind(run)
-    if not (kind.record or kind.report):
-        raise FolderError(f"{run} is a run of rlab {kind.command}, which has no figures to compare or track")
+    report = load_report(run)
     with reading(run):
-        report: Report = kind.load(run) if kind.report else resolve_name(kind.record)(run)
-        if not report.metrics():
-            raise FolderError(f"{run} is a run of rlab {kind.command}, which has no figures to compare or track")
-        settings = read_config(run / CONFIG) if (run / CONFIG).is_file() and kind.report else report.settings()
-        return RunRecord(run, kind.command, report, flat_settings(settings))
+        settings = read_config(run / CONFIG) if (run / CONFIG).is_file() else report.settings()
+        return RunRecord(run, report, flat_settings(settings))
 
 
 def read_runs(folders: Sequence[Path]) -> dict[str, RunRecord]:
     """Two or more runs of one command, by folder name, or by path if names repeat."""
     records = [read_record(folder) for folder in folders]
-    commands = {record.command for record in records}
+    commands = {record.report.verb for record in records}
     if len(commands) > 1:
         raise OptionError(f"expected runs of one command, got runs of {' and '.join(sorted(commands))}")
     names = [folder.resolve().name for folder in folders]
@@ -84,7 +77,7 @@ def changes_page(runs: Mapping[str, RunRecord]) -> Page:
     blocks: list[Block] = [settings_table(runs), figures_table(runs), Text(MARK, quiet=True)]
     reports, (first, *_) = {name: record.report for name, record in runs.items()}, runs.values()
     sections = [Section("What changed", blocks), *first.report.compared(reports)]
-    return Page(" and ".join(runs), sections, lead=f"{len(runs)} runs of rlab {first.command} compared.")
+    return Page(" and ".join(runs), sections, lead=f"{len(runs)} runs of rlab {first.report.verb} compared.")
 
 
 def _beside(each: Sequence[Mapping[str, Item]]) -> dict[str, list[Item | None]]:

@@ -1,18 +1,14 @@
-"""The page and the figures of any finished run folder; packages whose runs have a page of their own make it themselves."""
+"""The page and the figures of any finished run folder."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 
-from matplotlib.figure import Figure
-
-from rlab.comparison.comparison import Comparison
 from rlab.data.batch import Samples
 from rlab.data.load import DataOptions
 from rlab.errors import give_notice
-from rlab.folders.kinds import PageOptions, finished_kind
+from rlab.folders.finished import load_report
 from rlab.present.page import Page, write_page
 from rlab.results.plots.save import save_vector
 from rlab.storage.config import check, read_config
@@ -22,7 +18,6 @@ from rlab.storage.names import CONFIG
 from rlab.storage.run_file import reading
 
 PAGE = "report.html"
-MOST_FIGURES = 24
 
 
 def report_run(
@@ -33,13 +28,13 @@ def report_run(
     The page of a run on a read-only medium goes to the current folder.
     """
     run = Path(folder)
-    kind = finished_kind(run)
+    report = load_report(run, data)
     if out is None and is_read_only(run):
         out = Path(f"{run.resolve().name}.html")
         refuse_existing(out)
         give_notice(f"{run} is read-only, so the page goes to the current folder, as {out}")
     with nullcontext() if out else hold(run, "report"), reading(run):
-        return write_page(kind.make_page(run, PageOptions(samples, data)), Path(out) if out else run / PAGE)
+        return write_page(report.view(samples, run), Path(out) if out else run / PAGE)
 
 
 def data_of(run: Path, path: Path | None) -> Samples | None:
@@ -51,19 +46,12 @@ def data_of(run: Path, path: Path | None) -> Samples | None:
 
 
 def save_figures(folder: Path, out: Path, samples: int, data: Samples | None = None) -> list[Path]:
-    """Write the figures of an attack or a comparison, each as SVG and PDF with text that stays text."""
-    figures = finished_kind(folder).draw_figures(folder, PageOptions(samples, data))
-    return [path for name, draw in figures.items() for path in save_vector(draw(), out / name)]
+    """Write the figures of a run, each as SVG and PDF with text that stays text."""
+    drawings = load_report(folder, data).drawings(samples)
+    return [path for name, draw in drawings.items() for path in save_vector(draw(), out / name)]
 
 
 def page_of(folder: Path, samples: int = 24) -> Page:
-    kind = finished_kind(folder)
+    report = load_report(folder)
     with reading(folder):
-        return kind.make_page(folder, PageOptions(samples))
-
-
-# Pages and figures, for the table in `rlab.folders.kinds`.
-
-
-def compare_figures(folder: Path, options: PageOptions) -> dict[str, Callable[[], Figure]]:
-    return {"curves": Comparison.load(folder).plot}
+        return report.view(samples, folder)

@@ -37,7 +37,7 @@ class _Tracked:
         settings = {_word(name): str(redact(value))[:_VALUE] for name, value in record.settings.items()}
         values = {_word(name): value for name, value in record.values.items()}
         series = [(at, {_word(name): value for name, value in row.items()}) for at, row in record.report.series()]
-        return cls(record.folder, {"command": record.command, **settings}, values, series)
+        return cls(record.folder, {"command": record.report.verb, **settings}, values, series)
 
 
 def _pictures(run: _Tracked) -> list[Path]:

@@ -33,7 +33,7 @@ ASIDE, FEWEST_ASIDE = 0.1, 32  # the share of the inputs kept aside, and the few
 PACE, FIRST_STEPS = 30.0, 20  # seconds between two words on training, and the steps after which the first comes
 Weights = Mapping[str, Tensor]
 Remember = Callable[[str, Callable[[], Weights]], Weights]  # by key: weights made earlier, or made now
-Tell = Callable[[str], None]
+Say = Callable[[str], None]
 
 
 def distil(
@@ -44,7 +44,7 @@ def distil(
     seed: int,
     device: torch.device,
     start: Simulator | None = None,
-    progress: Tell = lambda line: None,
+    progress: Say = lambda line: None,
     remember: Remember = lambda key, make: make(),
 ) -> Simulator:
     """Students of the victim that gave these answers; `start` goes on from earlier students in half the steps.
@@ -133,7 +133,7 @@ class Lesson:
     def make(self, about: StudentShape) -> Student:
         return Student(about, self.shape, self.answers.scores.shape[1]).to(self.device)
 
-    def teach(self, about: StudentShape, seed: int, start: Student | None, tell: Tell = lambda line: None) -> Student:
+    def teach(self, about: StudentShape, seed: int, start: Student | None, tell: Say = lambda line: None) -> Student:
         """A trained student."""
         with seeded_globals(seed), torch.backends.cudnn.flags(enabled=True, deterministic=True):
             student = self.make(about)
@@ -145,7 +145,7 @@ class Lesson:
             self._train(student.train(), steps, 1.0 if start is None else 0.5, tell)
         return student.eval()
 
-    def _train(self, student: Student, steps: int, pace: float, tell: Tell) -> None:
+    def _train(self, student: Student, steps: int, pace: float, tell: Say) -> None:
         x, scores = self.answers.x.to(self.device), self.answers.scores
         # the probabilities of a victim that returns labels are 0 and 1, which makes the loss a cross entropy
         wanted = (scores.sigmoid() if self.multilabel else scores.softmax(1)).to(self.device)

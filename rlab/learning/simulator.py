@@ -6,18 +6,18 @@ import json
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Self
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 from safetensors.torch import save as to_bytes
-from torch import Tensor
+from torch import Tensor, nn
 
 from rlab import __version__, learning
 from rlab.data.batch import Samples
 from rlab.errors import ModelError
 from rlab.learning.students import MOST_CLASSES, MOST_SIDE, Student, StudentShape
-from rlab.priors.file import fill, first_error, read_tensors
+from rlab.priors.file import read_network
 from rlab.priors.surrogates import SurrogatePrior, check_surrogate
 from rlab.storage.digest import digest
 from rlab.storage.files import write_atomically
@@ -49,6 +49,13 @@ class SimulatorCard(BaseModel):
     agreements: tuple[_Share, ...]  # of each student
     seed: int
     version: str = __version__
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        low, high = self.bounds
+        if len(self.agreements) != len(self.students) or not (low is None or high is None or low < high):
+            raise ValueError("its figures do not fit together")
+        return self
 
     @property
     def answers(self) -> int:
@@ -138,33 +145,12 @@ def simulator_path(path: Path) -> Path:
 
 def read_simulator(path: Path) -> Simulator:
     """Read a file of `rlab learn`, or the one in its folder; refuse anything that does not fit together."""
-    path = simulator_path(path)
-    plain, tensors = read_tensors(path, SIMULATOR)
-    header = plain if isinstance(plain, dict) else {}
-    if header.get("kind") != SIMULATOR:
-        raise ModelError(f"expected {path} to hold a simulator, but it does not: name a file or folder of `rlab learn`")
-    if header.get("version") != VERSION:
-        both = f"is a simulator of version {header.get('version')!r}, this rlab reads version {VERSION}"
-        raise ModelError(f"{path} {both}: learn it again")
-    try:
-        card = SimulatorCard.model_validate_json(json.dumps(header.get("card")))
-    except ValidationError as error:
-        raise ModelError(f"the card in the header of {path} is not valid: {first_error(error)}") from error
-    low, high = card.bounds
-    ordered = low is None or high is None or low < high
-    if len(card.agreements) != len(card.students) or not ordered:
-        raise ModelError(f"the card in the header of {path} is not valid: its figures do not fit together")
-    own = [dict[str, Tensor]() for _ in card.students]
-    for name, value in tensors.items():
-        number, _, rest = name.partition(".")
-        if not number.isdecimal() or int(number) >= len(own):
-            raise ModelError(f"the weights in {path} do not fit the network its header describes")
-        own[int(number)][rest] = value
-    students = (
-        fill(lambda about=about: Student(about, card.shape, card.classes), weights, path)  # type: ignore[misc]
-        for about, weights in zip(card.students, own, strict=True)
-    )
-    return Simulator(tuple(students), card)
+    networks, card, _ = read_network(simulator_path(path), SIMULATOR, SimulatorCard, _students, SIMULATOR, VERSION)
+    return Simulator(tuple(each for each in networks if isinstance(each, Student)), card)
+
+
+def _students(card: SimulatorCard) -> nn.ModuleList:
+    return nn.ModuleList(Student(about, card.shape, card.classes) for about in card.students)
 
 
 def with_students(given: SurrogatePrior | None, simulator: Simulator, batch: Samples) -> SurrogatePrior:

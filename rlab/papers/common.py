@@ -1,51 +1,28 @@
-"""What the agents of papers share: their options, their files, the loop that trains them, the picture of it, and the losses.
-
-A training is cut into as many pieces as it has validations. Each piece starts from the weights, new episodes and a seed of its
-own, so a training that was killed repeats one piece at most and, if it counts updates, writes the same file as one that was not.
-"""
+"""What the agents of papers share: their options, the policies of their files, and the losses."""
 
 from __future__ import annotations
 
-import math
-import random
-import time
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from html import escape
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Any
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from torch import Tensor, nn
+from pydantic import BaseModel, ConfigDict, Field
+from torch import Tensor
 
-from rlab.errors import ModelError, OptionError
+from rlab.errors import OptionError
 from rlab.policies.auto import shipped_path
 from rlab.policies.base import Policy
-from rlab.present.chart import HEIGHT, LEFT, WIDTH, Chart, Curve
-from rlab.priors.file import MOST_WIDTH, fill, first_error, read_weights, write_weights
-from rlab.storage.config import write_config
-from rlab.storage.files import write_text
-from rlab.storage.resume import Resume
-from rlab.training.episodes import EpisodeSampler
-from rlab.training.trainer import LOG, Figures, MetricLogger, Tell, TrainingOptions, first_update, make_card
+from rlab.priors.file import MOST_WIDTH
+from rlab.training.trainer import TrainingOptions
 
-AGENT, PICTURE = "agent.safetensors", "learning.svg"
 SHIPPED = {"two_agents": "video"}  # agents that beat random changes on a model they have not seen
 _STATE = "state"  # the step that holds where the training stands
-_CURVES = ("success", "median_queries", "median_l2", "reward", "loss")  # in the picture, where the log has them
-_COLOUR = "#3b6fb6"
-Network = TypeVar("Network", bound=nn.Module)
-Shape = TypeVar("Shape", bound="NetworkShape")
 
 
 class PaperOptions(TrainingOptions):
-    """The options of every paper's training; `updates` in place of `minutes` makes it repeatable to the last bit."""
+    """The options of every paper's training."""
 
-    updates: int | None = Field(None, ge=1)
-    validations: int = Field(10, ge=1)  # spread evenly; each ends a piece that a stopped training repeats
-    keep: Literal["best", "last"] = "best"  # the weights with the best validation, or the last ones
     horizon: int = Field(20, ge=2)  # actions of the longest training episode
     rows: int = Field(64, ge=1)  # episodes that step together on each model
     learning_rate: float = Field(1e-3, gt=0)
@@ -60,53 +37,6 @@ class NetworkShape(BaseModel):
     width: int = Field(32, ge=1, le=MOST_WIDTH)
 
 
-class Learner(ABC):
-    """What learns: it acts in episodes and updates a network; `saved` names all it needs to go on."""
-
-    network: nn.Module
-    optimizer: torch.optim.Optimizer
-    saved: ClassVar[tuple[str, ...]] = ("network", "optimizer")
-
-    @abstractmethod
-    def begin(self, seed: int) -> None:
-        """New episodes at the start of a piece; torch's generators are seeded already."""
-
-    @abstractmethod
-    def update(self, progress: float) -> Figures:
-        """One round of acting and learning at this share of the training; its figures, finite or NaN."""
-
-    def descend(self, loss: Tensor, longest: float) -> None:
-        """One step of the optimizer, along a gradient of at most this length."""
-        self.optimizer.zero_grad()
-        loss.backward()
-        nn.utils.clip_grad_norm_(self.network.parameters(), longest)
-        self.optimizer.step()
-
-    def state_dict(self) -> dict[str, Any]:
-        return {name: getattr(self, name).state_dict() for name in self.saved}
-
-    def load_state_dict(self, saved: dict[str, Any]) -> None:
-        for name in self.saved:
-            getattr(self, name).load_state_dict(saved[name])
-
-
-# Files.
-
-
-def read_agent(
-    path: Path, kind: str, shape: type[Shape], make: Callable[[Shape], Network]
-) -> tuple[Network, dict[str, Any]]:
-    """The network in evaluation mode, and its card: training data, models, options and validation results."""
-    header, weights = read_weights(path)
-    if header.kind != kind:
-        raise ModelError(f"expected {path} to hold an agent of kind {kind!r}, got {header.kind!r}")
-    try:
-        arguments = shape.model_validate(header.network)
-    except ValidationError as error:
-        raise ModelError(f"the network in the header of {path} is not valid: {first_error(error)}") from error
-    return fill(lambda: make(arguments), weights, path), header.about
-
-
 def named_policy(kind: str, load: Callable[..., Policy[Any]], agent: str | None = None, **options: Any) -> Policy[Any]:
     """The policy `kind(agent=FILE, ...)` of the command line; without a file, the agent that ships."""
     if agent is None and kind in SHIPPED:
@@ -118,120 +48,6 @@ def named_policy(kind: str, load: Callable[..., Policy[Any]], agent: str | None 
             f"train one with `rlab train FILE.yaml --out OUT`, where the file has the line 'kind: {kind}'"
         )
     return load(Path(agent), **options)
-
-
-# Training.
-
-
-def reseed(samplers: Sequence[EpisodeSampler], seed: int) -> None:
-    for number, sampler in enumerate(samplers):
-        sampler.rng = random.Random(f"{seed}/{number}")
-
-
-@dataclass
-class Training:
-    """`kind` and `shape` describe the network in its file; `resume` holds where the training stands."""
-
-    kind: str
-    shape: NetworkShape
-    options: PaperOptions
-    learner: Learner
-    validate: Callable[[], Figures]
-    resume: Resume
-    tell: Tell
-    piece: int = 0
-    updates: int = 0
-    seconds: float = 0.0
-    best: float = -math.inf
-    validating: float = 0.0  # seconds of the last validation
-
-    def run(self) -> Path:
-        """Write the agent, or continue from the last piece that was finished."""
-        folder = self.resume.folder
-        self.resume.create()
-        write_config(folder, self.options.plain())
-        if (saved := self.resume.recall(_STATE, "")) is not None:
-            self.learner.load_state_dict(saved["learner"])
-            self.piece, self.updates = saved["piece"], saved["updates"]
-            self.seconds, self.best = saved["seconds"], saved["best"]
-        logger = MetricLogger(folder / LOG, (saved or {}).get("log", ()), self.options.tensorboard)
-        while self.piece < self.options.validations and (not self.piece or self._progress() < 1):
-            figures, began = self._learn_a_piece(logger), time.monotonic()
-            self.learner.network.eval()
-            figures |= self.validate()
-            self.validating = time.monotonic() - began
-            if self.options.updates is None:  # the minutes include validations
-                self.seconds += self.validating
-            distance = figures["median_l2"]  # a score of success first, then of a short distance
-            score = figures["success"] - (0.01 * distance if math.isfinite(distance) else 1.0)
-            if score > self.best or self.options.keep == "last" or not (folder / AGENT).exists():
-                card = make_card(self.options, figures)
-                weights, shape = self.learner.network.state_dict(), self.shape.model_dump()
-                write_weights(folder / AGENT, self.kind, weights, shape, card)
-            self.best = max(self.best, score)
-            self.piece += 1
-            where = {"piece": self.piece, "updates": self.updates, "seconds": self.seconds, "best": self.best}
-            state = where | {"log": [*logger.lines, figures], "learner": self.learner.state_dict()}
-            self.resume.record(_STATE, "", state)
-            logger.note(figures, self.seconds)
-            draw_learning(folder, logger.lines)
-            self.tell(figures)
-        return folder / AGENT
-
-    def _learn_a_piece(self, logger: MetricLogger) -> Figures:
-        """Until the next validation is due -> the mean of each figure."""
-        seed = self.options.seed * 10_007 + self.piece
-        torch.manual_seed(seed)
-        self.learner.network.train()
-        self.learner.begin(seed)
-        due, began = (self.piece + 1) / self.options.validations, time.monotonic() - self.seconds
-        if self.options.updates is None:  # so that the next validation ends in time
-            due -= self.validating / (60 * self.options.minutes)
-        told: list[Figures] = []
-        while not told or self._progress() < due - 1e-9:
-            before = self.seconds
-            told.append(self.learner.update(self._progress()))
-            self.updates, self.seconds = self.updates + 1, time.monotonic() - began
-            if self.updates == 1 and self.options.updates is None:
-                logger.note(line := first_update(self.seconds - before, self.options), self.seconds)
-                self.tell(line)
-        means = {name: _mean([figures[name] for figures in told if name in figures]) for name in told[-1]}
-        return means | {"updates": float(self.updates), "minutes": self.seconds / 60, "progress": self._progress()}
-
-    def _progress(self) -> float:
-        """The share of the training that is over; a validation or an update may run over the time."""
-        if self.options.updates is not None:
-            return min(1.0, self.updates / self.options.updates)
-        return min(1.0, self.seconds / (60 * self.options.minutes))
-
-
-def _mean(values: Sequence[float]) -> float:
-    known = [value for value in values if math.isfinite(value)]
-    return sum(known) / len(known) if known else math.nan
-
-
-def draw_learning(folder: Path, log: Sequence[Figures]) -> None:
-    """Curves of the log over minutes of training, as one picture."""
-    names = [name for name in _CURVES if any(name in line for line in log)]
-    parts = []
-    for number, name in enumerate(names):
-        x, y = [line.get("minutes", 0.0) for line in log], [line.get(name, math.nan) for line in log]
-        chart = Chart(name.replace("_", " "), [Curve(name, x, y)], "minutes of training")
-        parts.append(f'<g transform="translate({number * WIDTH} 24)">{_drawn(chart)}</g>')
-    size = f"0 0 {max(1, len(names)) * WIDTH} {HEIGHT + 24}"
-    style = 'font-family="sans-serif" font-size="11" fill="#333"'
-    opening = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{size}" {style}>'
-    write_text(folder / PICTURE, f"{opening}{''.join(parts)}</svg>\n")
-
-
-def _drawn(chart: Chart) -> str:
-    text = [f'<text x="{LEFT}" y="-6" font-weight="bold">{escape(chart.title)}</text>']
-    for at, label in chart.y_ticks:
-        text.append(f'<path d="M{LEFT} {at}H{WIDTH - 16}" stroke="#ddd"/>')
-        text.append(f'<text x="{LEFT - 5}" y="{at + 4}" text-anchor="end">{label}</text>')
-    text += [f'<text x="{at}" y="{HEIGHT - 24}" text-anchor="middle">{label}</text>' for at, label in chart.x_ticks]
-    text += [f'<path d="{line}" fill="none" stroke="{_COLOUR}" stroke-width="2"/>' for _, _, line, _ in chart.drawn]
-    return "".join(text) + f'<text x="{WIDTH / 2}" y="{HEIGHT - 6}" text-anchor="middle">{escape(chart.x)}</text>'
 
 
 # Losses: pure functions of tensors.

@@ -45,9 +45,11 @@ from rlab.errors import OptionError
 from rlab.papers import common, sensitivity
 from rlab.papers.sensitivity import CELL, WHOLE, Analysis, Confidence, Sweep, View, dilution, log_odds, observe, plan
 from rlab.policies.base import Policy
+from rlab.priors.file import read_network
 from rlab.storage.config import check_options
 from rlab.training.episodes import EpisodeSampler
-from rlab.training.trainer import Figures, Tell, hold_out, open_folder, samplers_for, validate
+from rlab.training.loop import Learner, TrainingLoop, reseed
+from rlab.training.trainer import AGENT, Figures, Tell, hold_out, open_folder, samplers_for, validate
 from rlab.victims.base import Victim
 
 KIND = "dual_action"
@@ -232,7 +234,7 @@ class Episodes:
     replay: Step | None = None
 
 
-class DualActionLearner(common.Learner):
+class DualActionLearner(Learner):
     """Plays many episodes at once and learns from their steps."""
 
     network: DualActionNetwork
@@ -245,7 +247,7 @@ class DualActionLearner(common.Learner):
         self.episodes: list[Episodes] = []
 
     def begin(self, seed: int) -> None:
-        common.reseed(self.samplers, seed)
+        reseed(self.samplers, seed)
         self.episodes = [Episodes(each, *self._fresh(each, self.config.rows)) for each in self.samplers]
 
     def update(self, progress: float) -> Figures:
@@ -359,14 +361,14 @@ def train(
         batch, validation = hold_out(batch, validation, options)
         network = DualActionNetwork(Shape(width=options.width, blocks=options.blocks)).to(options.device)
         if options.start is not None:
-            network = common.read_agent(Path(options.start), KIND, Shape, DualActionNetwork)[0].to(options.device)
+            network = read_network(Path(options.start), KIND, Shape, DualActionNetwork)[0].to(options.device)
         for victim in victims:
             victim.chunk = max(victim.chunk, _BLOCK)
         samplers = samplers_for(options, victims, batch, options.patches, options.horizon)
         policy = DualAction(network, options.sweep, options.add, options.remove, options.restore)
         judge = partial(validate, policy, options.patches[0], victims, validation, options)
         learner = DualActionLearner(network, samplers, options)
-        return common.Training(KIND, network.shape, options, learner, judge, resume, tell).run()
+        return TrainingLoop(AGENT, KIND, network.shape, options, learner, judge, resume, tell).run()
 
 
 @dataclass(frozen=True)
@@ -426,7 +428,7 @@ class DualAction(Policy[Analysis]):
 
 def load_policy(path: Path, **options: Any) -> DualAction:
     """The agent in a file, as it was trained but for `options`."""
-    network, card = common.read_agent(path, KIND, Shape, DualActionNetwork)
+    network, _, card = read_network(path, KIND, Shape, DualActionNetwork)
     config = card.get("config", {})
     known = ("sweep", "add", "remove", "restore") if isinstance(config, dict) else ()
     chosen = {name: config[name] for name in known if name in config} | {"name": path.stem} | options

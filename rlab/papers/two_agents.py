@@ -47,9 +47,11 @@ from rlab.data.batch import Batch
 from rlab.errors import DataError, OptionError
 from rlab.papers import common, saliency
 from rlab.policies.base import Policy
+from rlab.priors.file import read_network
 from rlab.storage.config import check, check_options
 from rlab.training.episodes import EpisodeSampler
-from rlab.training.trainer import Figures, Patch, Tell, hold_out, open_folder, samplers_for, validate
+from rlab.training.loop import Learner, TrainingLoop, reseed
+from rlab.training.trainer import AGENT, Figures, Patch, Tell, hold_out, open_folder, samplers_for, validate
 from rlab.victims.base import Victim
 
 KIND = "two_agents"  # in configurations and in the header of files
@@ -104,7 +106,7 @@ class Clip(Rows):
 
 
 @dataclass(frozen=True)
-class View(Rows):
+class Scene(Rows):
     """A clip and how its attack stands."""
 
     clip: Clip
@@ -129,14 +131,14 @@ def look(state: State, grid: PatchGrid, encoder: Encoder) -> Clip:
     return Clip(torch.cat([cells, change], 2), strength.unflatten(2, (t, -1)), frames.unflatten(0, (-1, t)))
 
 
-def see(state: State, clip: Clip) -> View:
+def see(state: State, clip: Clip) -> Scene:
     t = clip.pixels.shape[1]
     gain = (state.feedback[:, 1:] / state.margin0[:, None, None] * GAIN).clamp(-3, 3)
     numbers = [state.margin / state.margin0, (state.margin0 + 1).log() / 3, (state.step + 1.0).log() / 5]
     distorted = (10 * (state.assignment != 0).float().mean(1)).clamp(max=2)
     scalars = torch.stack([*numbers, distorted, state.scores.amax(1).clamp(-20, 0).exp()], 1)
     tried, held = state.tried[:, 1:].clamp(max=4) / 4, state.assignment.unflatten(1, (t, -1))
-    return View(clip, gain.unflatten(2, (t, -1)), tried.unflatten(2, (t, -1)), held, scalars)
+    return Scene(clip, gain.unflatten(2, (t, -1)), tried.unflatten(2, (t, -1)), held, scalars)
 
 
 def coarse_cells(rows: int, columns: int) -> Tensor:
@@ -176,7 +178,7 @@ class FrameReader(nn.Module):
         self.critic = nn.Sequential(nn.Linear(w, w), nn.SiLU(), nn.Linear(w, 1))
         self.pretrained = bool(more)
 
-    def forward(self, view: View) -> tuple[Tensor, Tensor, Tensor]:
+    def forward(self, view: Scene) -> tuple[Tensor, Tensor, Tensor]:
         """Patches (n, t, q, w), frames as read (n, t, w), value (n,)."""
         n, t, _, rows, columns = (pixels := view.clip.pixels).shape
         attack = [view.gain.amax(1), view.gain.mean(1), view.tried.mean(1), view.clip.strength.mean(1), view.held == 0]
@@ -201,7 +203,7 @@ class SpatialAgent(nn.Module):
         match = (places @ self.want[level](read)[..., None]).squeeze(3) / places.shape[3] ** 0.5
         return self.like[level](places).squeeze(3) + match + FORBIDDEN * ~free
 
-    def which(self, view: View, patches: Tensor, read: Tensor, region: Tensor) -> Tensor:
+    def which(self, view: Scene, patches: Tensor, read: Tensor, region: Tensor) -> Tensor:
         """Logits (n, t, f) of the filters on the region (n, t, q)."""
         even = region / region.sum(2, keepdim=True)
         here = [torch.einsum("ntq,nftq->ntf", even, m) for m in (view.gain, view.tried, view.clip.strength)]
@@ -230,7 +232,7 @@ class AgentPair(nn.Module):
         self.config, self.spatial = config, SpatialAgent(config)
         self.temporal = nn.ModuleDict({"reader": FrameReader(config), "keep": head(config.width, 1)})
 
-    def decide(self, view: View, draw: Tensor | None, taken: Tensor | None = None, heat: float = 1.0) -> Decision:
+    def decide(self, view: Scene, draw: Tensor | None, taken: Tensor | None = None, heat: float = 1.0) -> Decision:
         """Draws (n, 5 t) in [0, 1) decide, or what was `taken` before is judged again; `heat` divides logits."""
         t, open_ = view.held.shape[1], (view.held == 0) | (view.gain.shape[1] > 1)  # where some filter is not held yet
         draws = [None] * 5 if draw is None else list(draw.unflatten(1, (5, t)).unbind(1))
@@ -272,12 +274,12 @@ class AgentPair(nn.Module):
 class Steps(Rows):
     """What PPO learns from, a row for each step."""
 
-    view: View
+    view: Scene
     decision: Decision
     advantage: Tensor  # (n, 2)
 
 
-class TwoAgentsLearner(common.Learner):
+class TwoAgentsLearner(Learner):
     """Both agents in training, on episodes of every victim that step together."""
 
     network: AgentPair
@@ -296,7 +298,7 @@ class TwoAgentsLearner(common.Learner):
         return torch.cat([sampler.victim(part, "train") for sampler, part in parts])
 
     def begin(self, seed: int) -> None:
-        common.reseed(self.samplers, seed)
+        reseed(self.samplers, seed)
         self.state, self.clip = self._fresh([self.options.rows] * len(self.samplers))
 
     def _fresh(self, counts: Sequence[int]) -> tuple[State, Clip]:
@@ -338,7 +340,7 @@ class TwoAgentsLearner(common.Learner):
         cut = end[:, :, 0] & ~end[:, :, 1]  # an episode that ends without a flip would have gone on
         reward = torch.stack(rewards) + o.gamma * torch.where(cut, value[1:], 0.0)
         advantage = common.generalized_advantages(reward, value[:-1], value[1:], end[:, :, 0], o.gamma, o.smoothing)
-        steps = Steps(View.cat(views[:-1]), Decision.cat(decisions[:-1]), advantage.flatten(0, 1))
+        steps = Steps(Scene.cat(views[:-1]), Decision.cat(decisions[:-1]), advantage.flatten(0, 1))
         if any(ended := over.view(len(self.samplers), -1).sum(1).tolist()):
             state, clip = self._fresh(ended)
             self.state, self.clip = self.state.put(over, state), self.clip.put(over, clip)
@@ -408,7 +410,7 @@ class TwoAgents(Policy[Clip]):
 def load_policy(path: Path, **options: Any) -> TwoAgents:
     """The policy in a file; `temporal=False` keeps every frame, `levels=1` distorts whole L1 cells."""
     fewer = {name: options.pop(name) for name in ("temporal", "levels") if name in options}
-    network, _ = common.read_agent(path, KIND, TwoAgentsShape, AgentPair)
+    network, _, _ = read_network(path, KIND, TwoAgentsShape, AgentPair)
     check_options(TwoAgents, options, f"the policy {str(path)!r}")
     network.config = check(TwoAgentsShape, network.config.model_dump() | fewer, "the options of the policy")
     return TwoAgents(network, **options)
@@ -430,7 +432,7 @@ def train(
         patch, network = options.patches[0], AgentPair(options.network)
         sides = (1, patch, patch) if isinstance(patch, int) else patch
         if options.start is not None:
-            network, _ = common.read_agent(Path(options.start), KIND, TwoAgentsShape, AgentPair)
+            network, _, _ = read_network(Path(options.start), KIND, TwoAgentsShape, AgentPair)
             if network.config != options.network:
                 raise OptionError(f"the networks in {options.start} have another shape than 'network' declares")
         for victim in victims:
@@ -438,4 +440,4 @@ def train(
         samplers = samplers_for(options, victims, batch, [sides], options.horizon)
         learner = TwoAgentsLearner(network.to(options.device), samplers, options)
         judge = partial(validate, TwoAgents(network), sides, victims, validation, options)
-        return common.Training(KIND, options.network, options, learner, judge, resume, tell).run()
+        return TrainingLoop(AGENT, KIND, options.network, options, learner, judge, resume, tell).run()

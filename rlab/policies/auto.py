@@ -21,10 +21,10 @@ from rlab.priors.file import read_header, read_prior
 from rlab.priors.trained import TrainedPrior
 from rlab.storage.config import named_keywords
 
-SMALL = 96  # pixels: an image whose longer side is at most this is small, a larger one is a photo
+SMALL = 96  # pixels of the longer side of the images that the prior for images was trained for, at most
 _ASSETS = ("prior_", "agent_")  # how the names of these files begin
 _KINDS = {"prior": "direction prior", "dual_action": "dual-action agent", "two_agents": "two agents"}
-_NAMES: dict[Kind, str] = {"signal": "signals", "image": "images", "video": "clips"}
+_NAMES: dict[Kind, str] = {"signal": "signals", "image": "images"}
 
 
 def shipped() -> dict[str, str]:
@@ -53,7 +53,7 @@ def shipped_prior(name: str) -> TrainedPrior:
 def fitting(shape: tuple[int, ...]) -> str | None:
     """The name of the shipped prior for inputs of this shape (c, *size); None if no prior was trained for them."""
     kind = kind_of(shape[1:])
-    name = "photos" if kind == "image" and max(shape[1:]) > SMALL else _NAMES[kind]
+    name = None if kind == "image" and max(shape[1:]) > SMALL else _NAMES.get(kind)
     return name if name in shipped() and shipped_prior(name).fits(shape) else None
 
 

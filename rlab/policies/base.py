@@ -20,7 +20,6 @@ class Policy(ABC, Generic[S]):
 
     needs: ClassVar[tuple[str, ...]] = ()  # what a comparison lists beside scores and a palette
     reduces: ClassVar[bool] = False  # whether it continues after the first flip, towards smaller distances
-    l2_penalty: float = 0.0  # cost of one unit of L2 unless the user sets it, see rlab.core.env.Task
 
     @abstractmethod
     def begin(self, state: State, task: Task) -> S:

@@ -15,7 +15,7 @@ from rlab.storage.config import named_keywords
 
 
 @dataclass(frozen=True)
-class Sweep(Rows):
+class SweepState(Rows):
     """How far the sweep has come."""
 
     next: Tensor  # (n, 1) the next action, entry * p + patch
@@ -23,7 +23,7 @@ class Sweep(Rows):
 
 @named_keywords
 @dataclass(frozen=True)
-class Greedy(Policy[Sweep]):
+class Greedy(Policy[SweepState]):
     """Tries every palette entry on every patch, then changes the best `take` patches; every try is a query and counts."""
 
     take: int = 2
@@ -32,13 +32,13 @@ class Greedy(Policy[Sweep]):
         if not isinstance(self.take, int) or self.take < 1:
             raise OptionError(f"expected take, the patches changed after a sweep, to be at least 1, got {self.take!r}")
 
-    def begin(self, state: State, task: Task) -> Sweep:
-        return Sweep(torch.zeros(len(state), 1, device=state.x.device))
+    def begin(self, state: State, task: Task) -> SweepState:
+        return SweepState(torch.zeros(len(state), 1, device=state.x.device))
 
     def least_steps(self, task: Task) -> int:
         return task.entries * len(task.grid) + 1
 
-    def propose(self, state: State, memory: Sweep, task: Task) -> Proposal[Sweep]:
+    def propose(self, state: State, memory: SweepState, task: Task) -> Proposal[SweepState]:
         adds = legal_adds(state.assignment, task.entries)
         adds[:, 0] = False
         adds = adds.flatten(1)
@@ -48,7 +48,7 @@ class Greedy(Policy[Sweep]):
         none = torch.full((len(state), 1), -1, device=adds.device)
         best = self._best(state, adds, len(task.grid))
         add = torch.where(sweeping[:, None], torch.cat([look, none.expand(-1, best.shape[1] - 1)], 1), best)
-        after = Sweep(torch.where(sweeping[:, None], look + 1.0, 0.0))
+        after = SweepState(torch.where(sweeping[:, None], look + 1.0, 0.0))
         rule = torch.where(sweeping, Accept.IF_FLIPPED, Accept.ALWAYS)
         return Proposal(edit(state.assignment, add, none), rule, after)
 

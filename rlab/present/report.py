@@ -16,8 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self, get_type_hints
 
-from pydantic import ConfigDict, TypeAdapter
-from pydantic_core import to_jsonable_python
+from pydantic import ConfigDict, PydanticUserError, TypeAdapter
 
 from rlab import __version__
 from rlab.errors import FolderError
@@ -35,7 +34,9 @@ if TYPE_CHECKING:  # imported on use: a command that prints a table needs none o
 PathLike = str | os.PathLike[str]
 Metric = float | Estimate | Share
 REPORT, RESULTS, ARRAYS = "report.json", "results.csv", "arrays.safetensors"
+UNSAVED = {"saved": False}  # metadata of a field that only the live object has, such as a model
 _VERB, _FIELDS, _ARRAY = "verb", "fields", "array"  # keys of REPORT
+_ANYTHING: TypeAdapter[Any] = TypeAdapter(Any)
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,10 @@ class Report(ABC):
     def metrics(self) -> Mapping[str, Metric]:
         """Named figures, for trackers, comparisons of runs and the requirements of audits."""
         return {}
+
+    def summary(self) -> Mapping[str, Any]:
+        """The figures that `--json` prints."""
+        return {name: plain_value(metric) for name, metric in self.metrics().items()}
 
     def series(self) -> Sequence[tuple[int, Mapping[str, float]]]:
         """Figures by number of queries or by step, for trackers."""
@@ -94,7 +99,10 @@ class Report(ABC):
         from rlab.storage.files import write_arrays, write_csv, write_text
 
         arrays: dict[str, Tensor] = {}
-        plain = {each.name: _plain(getattr(self, each.name), each.name, arrays) for each in fields(self)}
+        plain = {
+            name: _plain(_dumped(adapter, getattr(self, name)), name, arrays)
+            for name, adapter in _adapters(type(self)).items()
+        }
         metrics = {name: plain_value(metric) for name, metric in self.metrics().items()}
         stored = {_VERB: self.verb, "rlab": __version__, "metrics": _plain(metrics, "", {}), _FIELDS: plain}
         if arrays:
@@ -109,7 +117,7 @@ class Report(ABC):
         from rlab.storage.run_file import why_unreadable
 
         path = Path(folder)
-        if read_verb(path) != cls.verb:
+        if read_verb(path) not in (cls.verb, None) or not (path / REPORT).is_file():
             raise FolderError(f"{path} {why_unreadable(path, cls.verb, f'a folder of rlab {cls.verb}')}")
         arrays = read_arrays(path / ARRAYS)[0] if (path / ARRAYS).exists() else {}
 
@@ -165,9 +173,30 @@ def plain_value(metric: Metric) -> float:
 def _adapters(cls: type[Report]) -> Mapping[str, TypeAdapter[Any]]:
     """What reads each field."""
     hints = get_type_hints(cls, include_extras=True)
-    kinds = {each.name: hints[each.name] for each in fields(cls)}
-    loose = ConfigDict(arbitrary_types_allowed=True)  # tensors, also those of dataclasses within
-    return {name: TypeAdapter(kind, config=None if is_dataclass(kind) else loose) for name, kind in kinds.items()}
+    return {each.name: _adapter(hints[each.name]) for each in fields(cls) if each.metadata != UNSAVED}
+
+
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    try:
+        # tensors, also those of dataclasses within
+        return TypeAdapter(kind, config=ConfigDict(arbitrary_types_allowed=True))
+    except PydanticUserError:  # options have a configuration of their own
+        return TypeAdapter(kind)
+
+
+def _within(value: Any) -> Mapping[Any, Any]:
+    """The parts of a dataclass, a mapping or a sequence by name; none of anything else."""
+    if is_dataclass(value):
+        return {each.name: getattr(value, each.name) for each in fields(value)}
+    return dict(enumerate(value)) if isinstance(value, list | tuple) else value if isinstance(value, Mapping) else {}
+
+
+def _dumped(adapter: TypeAdapter[Any], value: Any) -> Any:
+    """The value as JSON, or unchanged if it holds tensors."""
+    try:
+        return adapter.dump_python(value, mode="json")
+    except ValueError:  # pydantic cannot serialise them
+        return value
 
 
 def _plain(value: Any, at: str, arrays: dict[str, Tensor]) -> Any:
@@ -179,13 +208,10 @@ def _plain(value: Any, at: str, arrays: dict[str, Tensor]) -> Any:
         return {_ARRAY: at}
     if isinstance(value, float):
         return value if value - value == 0 else str(value)
-    if is_dataclass(value):
-        value = {each.name: getattr(value, each.name) for each in fields(value)}
-    if isinstance(value, Mapping):
-        return {key: _plain(inner, f"{at}.{key}", arrays) for key, inner in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(inner, f"{at}.{number}", arrays) for number, inner in enumerate(value)]
-    return to_jsonable_python(value)
+    parts = {name: _plain(inner, f"{at}.{name}", arrays) for name, inner in _within(value).items()}
+    if is_dataclass(value) or isinstance(value, Mapping):
+        return parts
+    return list(parts.values()) if isinstance(value, list | tuple) else _ANYTHING.dump_python(value, mode="json")
 
 
 def _filled(value: Any, arrays: Mapping[str, Tensor]) -> Any:

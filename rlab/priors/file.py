@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, ValidationError
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save as to_bytes
 from torch import Tensor, nn
@@ -25,10 +25,11 @@ VERSION = 2
 PRIOR = "prior"  # a kind of file
 MOST_WIDTH, MOST_LEVELS = 4096, 16  # of a network that a header describes
 Network = TypeVar("Network", bound=nn.Module)
+Shape = TypeVar("Shape", bound=BaseModel)
 
 
 def write_weights(path: Path, kind: str, weights: Mapping[str, Tensor], shape: Mapping[str, Any], card: Any) -> None:
-    """Weights with the header that `read_weights` reads."""
+    """Weights with the header that `read_network` reads."""
     half = {name: value.detach().half().cpu().contiguous() for name, value in weights.items()}
     header = {"version": VERSION, "kind": kind, "network": dict(shape), "about": dict(card)}
     write_atomically(path, to_bytes(half, metadata={"rlab": json.dumps(header)}))
@@ -41,46 +42,52 @@ class Header(BaseModel):
 
     version: int | None = None
     kind: str = PRIOR
-    network: dict[str, Any] = {}
+    network: dict[str, Any] = Field({}, validation_alias=AliasChoices("network", "card"))
     about: dict[str, Any] = {}
 
 
 def read_header(path: Path) -> Header:
     """The header (version, kind, network, about) alone."""
-    return _read(path, weights=False)[0]
+    return _read(path, "agent file", weights=False)[0]
 
 
-def read_weights(path: Path) -> tuple[Header, dict[str, Tensor]]:
-    """The header and weights of a prior's or an agent's file."""
-    header, weights = _read(path, weights=True)
-    if header.version != VERSION:
+def read_network(
+    path: Path,
+    kind: str,
+    shape: type[Shape],
+    make: Callable[[Shape], Network],
+    what: str = "agent file",
+    version: int = VERSION,
+) -> tuple[Network, Shape, dict[str, Any]]:
+    """The network of a prior, an agent or a simulator in evaluation mode, its shape, and what its file says about it."""
+    header, weights = _read(path, what)
+    if header.kind != kind:
+        raise ModelError(f"expected {path} to hold the kind {kind!r}, got kind {short(header.kind)}")
+    if header.version != version:
         raise ModelError(
-            f"{path} is an agent file of version {header.version}, this rlab reads version {VERSION}: train it again"
+            f"the {what} {path} is of version {header.version}, this rlab reads version {version}: train it again"
         )
-    return header, weights
-
-
-def _read(path: Path, weights: bool) -> tuple[Header, dict[str, Tensor]]:
-    plain, tensors = read_tensors(path, "agent file", weights)
     try:
-        header = Header.model_validate(plain)
+        arguments = shape.model_validate_json(json.dumps(header.network))
     except ValidationError as error:
-        raise ModelError(f"cannot read the header of {path}: {first_error(error)}") from error
-    return header, tensors
+        raise ModelError(f"the network in the header of {path} is not valid: {first_error(error)}") from error
+    return fill(lambda: make(arguments), weights, path), arguments, header.about
 
 
-def read_tensors(path: Path, what: str, weights: bool = True) -> tuple[Any, dict[str, Tensor]]:
-    """The header of a file of `rlab train` as plain values, and its weights in single precision, all finite."""
+def _read(path: Path, what: str, weights: bool = True) -> tuple[Header, dict[str, Tensor]]:
+    """The header of a file, and its weights in single precision, all finite."""
     regular(path, what)
     try:
         with safe_open(path, framework="pt") as file:
-            plain = checked(json.loads((file.metadata() or {}).get("rlab", "{}")))
+            header = Header.model_validate(checked(json.loads((file.metadata() or {}).get("rlab", "{}"))))
             tensors = {name: file.get_tensor(name).float() for name in (file.keys() if weights else ())}
+    except ValidationError as error:
+        raise ModelError(f"cannot read the header of {path}: {first_error(error)}") from error
     except (OSError, SafetensorError, ValueError, TypeError, RuntimeError) as error:  # RecursionError is a RuntimeError
         raise ModelError(f"cannot read the {what} {path}: {error or type(error).__name__}") from error
     if broken := [name for name, value in tensors.items() if not value.isfinite().all()]:
         raise ModelError(f"the weights {short(broken[0])} in {path} hold NaN or infinite values: train it again")
-    return plain, tensors
+    return header, tensors
 
 
 def first_error(error: ValidationError) -> str:
@@ -103,21 +110,17 @@ def fill(make: Callable[[], Network], weights: Mapping[str, Tensor], path: Path)
 
 
 def save_prior(network: DirectionPrior, path: Path, card: Mapping[str, Any]) -> None:
-    shape = {name: getattr(network, name) for name in PriorShape.model_fields}
-    write_weights(path, PRIOR, network.state_dict(), shape, card)
+    write_weights(path, PRIOR, network.state_dict(), shape_of(network).model_dump(), card)
+
+
+def shape_of(network: DirectionPrior) -> PriorShape:
+    return PriorShape(**{name: getattr(network, name) for name in PriorShape.model_fields})
 
 
 def read_prior(path: Path) -> tuple[TrainedPrior, dict[str, Any]]:
     """The prior in a file of `rlab train`, and its card."""
-    header, weights = read_weights(path)
-    if header.kind != PRIOR:
-        raise ModelError(f"expected {path} to hold a prior, got kind {short(header.kind)}")
-    try:
-        arguments = PriorShape.model_validate(header.network).model_dump()
-    except ValidationError as error:
-        raise ModelError(f"the network in the header of {path} is not valid: {first_error(error)}") from error
-    name = path.stem.removeprefix("prior_").removeprefix("agent_")
-    return TrainedPrior(fill(lambda: DirectionPrior(**arguments), weights, path), name), header.about
+    network, _, about = read_network(path, PRIOR, PriorShape, lambda shape: DirectionPrior(**shape.model_dump()))
+    return TrainedPrior(network, path.stem.removeprefix("prior_").removeprefix("agent_")), about
 
 
 class PriorShape(BaseModel):

@@ -61,7 +61,7 @@ def attack_sections(result: ResultData, samples: int = 6) -> list[Section]:
     more = [Text(f"The first {ROWS:,} of {len(result):,} samples.", quiet=True)] if len(result) > ROWS else []
     return [
         Section("Attack", [*strip_of(result, shown), *summary_blocks(result)]),
-        Section("Easiest flips", gallery_blocks(result, shown)),
+        *([Section("Easiest flips", gallery_blocks(result, shown))] if samples else []),
         Section("Samples", [*more, table]),
         *([Section("By class", classes)] if classes else []),
     ]

@@ -28,7 +28,7 @@ from rlab.errors import DataError, ModelError, OptionError, give_notice
 from rlab.filters import check_palette
 from rlab.filters.palette import PIXELS, by_gradient, refuse_pixels
 from rlab.learning.answers import Answers, Plan, ask, shuffled
-from rlab.learning.distil import FEWEST, Tell, distil
+from rlab.learning.distil import FEWEST, Say, distil
 from rlab.learning.simulator import FILE, Simulator, best_device, read_simulator
 from rlab.progress import Progress, Said, bar, quiet, showing
 from rlab.runs.answers import earlier_answers
@@ -88,7 +88,7 @@ def learn(
     earlier: Sequence[str | os.PathLike[str]] = (),
     limit: int | None = None,
     progress: bool = True,
-    tell: Tell = nothing,
+    tell: Say = nothing,
     **options: Unpack[LearnKeywords],
 ) -> Simulator:
     """Learn a simulator of a model from its answers, for `rlab.attack(..., simulator=...)`.
@@ -146,7 +146,7 @@ class Lessons:
     victim: Victim | None
     samples: Samples | None
     earlier: tuple[str, ...]
-    tell: Tell = nothing
+    tell: Say = nothing
     shown: bool = False  # whether a bar of its own shows the queries
 
     def run(self, folder: Path | None, config: Mapping[str, Any]) -> Simulator:

@@ -68,9 +68,7 @@ class AttackOptions(LearningOptions, PaletteOptions):
         "the belief search and drive the filters fgsm and pgd; they cost no queries, e.g. timm:resnet18 or my_module:net",
     )
     accept: Accepting = Field("better", description="which proposals to keep: better or always (default: better)")
-    l2_penalty: float | None = Field(
-        None, ge=0, description="cost of a unit of L2, as a share of the margin (default: set by the policy)"
-    )
+    l2_penalty: float = Field(0.0, ge=0, description="cost of a unit of L2, as a share of the margin (default: 0)")
     until: Until = Field(
         "steady", description="when to stop: flip, steady (the distance stops falling) or budget (default: steady)"
     )
@@ -161,7 +159,7 @@ class AttackOptions(LearningOptions, PaletteOptions):
             goal=parse_goal(whole.goal) if isinstance(whole.goal, str) else whole.goal,
             budget=whole.budget,
             accept=whole.accept,
-            l2_penalty=policy.l2_penalty if whole.l2_penalty is None else whole.l2_penalty,
+            l2_penalty=whole.l2_penalty,
             cleanup=whole.cleanup,
             patience=whole.patience,
             chunk=chunk,

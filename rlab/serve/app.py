@@ -66,8 +66,8 @@ def _add_error_pages(app: FastAPI, site: Site) -> None:
 
 def _add_pages(app: FastAPI, site: Site) -> None:
     @app.get("/")
-    async def runs() -> Response:
-        return HTMLResponse(await site.index.get(lambda: _runs_page(site)))
+    def runs() -> Response:
+        return HTMLResponse(_runs_page(site))
 
     @app.get("/picture/{which}/{row:int}/{name:path}")
     def picture(which: Literal["original", "perturbed"], row: int, name: str) -> Response:
@@ -117,11 +117,13 @@ def _add_pages(app: FastAPI, site: Site) -> None:
     def sample(row: int, name: str) -> Response:
         from rlab.present.page import Page, Section, render
         from rlab.results.viewers import viewer_blocks
-        from rlab.serve.samples import read_sample
+        from rlab.serve.samples import load_attack
 
-        result = read_sample(site.run(name), row)
-        shown = Section(f"Sample {row:,} of {name}", viewer_blocks(result, [0]))
-        return HTMLResponse(render(Page(result.ids[0], [shown], back=site.back(name))))
+        result = load_attack(site.run(name))
+        if row >= len(result):
+            raise InputError(f"{name} has {len(result):,} samples: there is none with the number {row:,}")
+        shown = Section(f"Sample {row:,} of {name}", viewer_blocks(result, [row]))
+        return HTMLResponse(render(Page(result.ids[row], [shown], back=site.back(name))))
 
 
 def _runs_page(site: Site) -> bytes:

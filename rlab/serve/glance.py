@@ -19,7 +19,7 @@ from rlab.core.status import Status
 from rlab.errors import InputError
 from rlab.results.titles import Names
 from rlab.serve.runs import MOST, NoSuchRun
-from rlab.serve.samples import kept_rows, look_of, read_sample
+from rlab.serve.samples import kept_rows, load_attack, look_of
 from rlab.storage.names import CONFIG, SAMPLES, SETTING, inside
 from rlab.storage.outside import read_text
 from rlab.storage.stored import stored
@@ -110,6 +110,6 @@ def _thumbnails(run: Path, row: int, changed: int) -> dict[Version, bytes]:
     from rlab.results.plots.sample import Sample  # imports torch
     from rlab.results.strip import small_pictures
 
-    (before, _, after), _ = small_pictures(Sample.of(read_sample(run, row), 0))
+    (before, _, after), _ = small_pictures(Sample.of(load_attack(run), row))
     urls: dict[Version, str] = {"original": before, "perturbed": after}  # data: URLs
     return {which: base64.b64decode(url.partition(",")[2]) for which, url in urls.items()}

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rlab.errors import InputError
-from rlab.folders.kinds import kind_of
+from rlab.folders.finished import is_finished, verb_of
 from rlab.storage.lock import LOCK, MOST_SIGNED
 from rlab.storage.names import SAMPLES, inside
 from rlab.storage.run_file import PARTS, RUN, stored_command
@@ -90,9 +90,9 @@ def _status(path: Path) -> os.stat_result | None:
 
 @lru_cache(maxsize=2 * MOST)
 def _read_entry(root: Path, folder: Path, stamp: Stamp, running: bool) -> RunEntry | None:
-    kind = kind_of(folder)
-    if kind is not None:
-        command = kind.command
+    verb = verb_of(folder)
+    if verb is not None:
+        command = verb.name
     elif (folder / RUN).is_file():
         stored = stored_command(folder)
         if stored:
@@ -102,7 +102,7 @@ def _read_entry(root: Path, folder: Path, stamp: Stamp, running: bool) -> RunEnt
         command = str(signed(folder).get("command", "run"))
     else:
         return None
-    finished = kind is not None and kind.is_finished(folder)
+    finished = verb is not None and is_finished(verb, folder)
     state: State = "running" if running else "finished" if finished else "stopped"
     changed = datetime.fromtimestamp(folder.stat().st_mtime)
     name, attack = folder.relative_to(root).as_posix(), ""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -18,10 +19,10 @@ from pydantic import Field, model_validator
 
 from rlab.core.status import Status
 from rlab.data.kinds import kind_of
-from rlab.errors import FolderError, InputError, OptionError
+from rlab.errors import InputError, OptionError
 from rlab.results.tones import STATUS_TONES
 from rlab.storage.config import Options
-from rlab.storage.index import read_index
+from rlab.storage.index import read_index, readable
 from rlab.storage.names import ARRAYS, SAMPLES, SETTING, inside
 from rlab.storage.run_file import reading
 from rlab.storage.stored import stored
@@ -111,13 +112,10 @@ def look_of(size: Sequence[int]) -> str:
 
 
 def find_samples(run: Path, wanted: SampleFilter) -> SamplePage:
-    with reading(run):
-        try:
-            file = pq.ParquetFile(stored(inside(run, SAMPLES)))
-            table = file.read(columns=[*COLUMNS, *EFFORT])
-            setting = json.loads((file.schema_arrow.metadata or {})[SETTING.encode()])
-        except (OSError, pa.ArrowException) as error:
-            raise FolderError(f"cannot read the samples of {run.name}: {error}") from error
+    with reading(run), readable(run / SAMPLES):
+        file = pq.ParquetFile(stored(inside(run, SAMPLES)))
+        table = file.read(columns=[*COLUMNS, *EFFORT])
+        setting = json.loads((file.schema_arrow.metadata or {})[SETTING.encode()])
         table = table.append_column("queries", pc.add(table[EFFORT[0]], table[EFFORT[1]]))
         chosen = np.flatnonzero(_matching(run, table, wanted))
         order = _ordered(table, chosen, wanted)
@@ -138,27 +136,26 @@ def find_samples(run: Path, wanted: SampleFilter) -> SamplePage:
 
 def kept_rows(run: Path, rows: Sequence[int]) -> set[int]:
     """The rows whose inputs are stored; none if the arrays are damaged, which the page of a sample reports."""
-    try:
+    with suppress(OSError, InputError, IndexError):
         index = read_index(inside(run, ARRAYS))
         return {row for row in rows if index.at(row) is not None}
-    except (OSError, InputError, IndexError):
-        return set()
+    return set()
 
 
 def _matching(run: Path, table: pa.Table, wanted: SampleFilter) -> NDArray[np.bool_]:
     """(n,) rows that match the filter."""
-    label, parts = table["label"], []
-    if wanted.status is not None:
-        parts.append(pc.equal(table["status"], Status[wanted.status.upper()].value))
-    if wanted.label is not None:
-        several = pa.types.is_list(label.type)
-        parts.append(pc.equal(pc.list_element(label, wanted.label), 1) if several else pc.equal(label, wanted.label))
-    if wanted.words is not None:
-        parts.append(pc.match_substring(table["id"], wanted.words, ignore_case=True))
-    queries, l2 = (wanted.queries_from, wanted.queries_to), (wanted.l2_from, wanted.l2_to)
-    for name, (low, high) in {"queries": queries, "final_l2": l2}.items():
-        parts += [] if low is None else [pc.greater_equal(table[name], low)]
-        parts += [] if high is None else [pc.less_equal(table[name], high)]
+    label, several = table["label"], pa.types.is_list(table["label"].type)
+    labels = None if wanted.label is None or not several else pc.list_element(label, wanted.label)
+    rules: list[tuple[Any, Callable[[Any], Any]]] = [
+        (wanted.status, lambda name: pc.equal(table["status"], Status[name.upper()].value)),
+        (wanted.label, lambda k: pc.equal(label, k) if labels is None else pc.equal(labels, 1)),
+        (wanted.words, lambda words: pc.match_substring(table["id"], words, ignore_case=True)),
+        (wanted.queries_from, lambda least: pc.greater_equal(table["queries"], least)),
+        (wanted.queries_to, lambda most: pc.less_equal(table["queries"], most)),
+        (wanted.l2_from, lambda least: pc.greater_equal(table["final_l2"], least)),
+        (wanted.l2_to, lambda most: pc.less_equal(table["final_l2"], most)),
+    ]
+    parts = [rule(value) for value, rule in rules if value is not None]
     mask = np.ones(table.num_rows, dtype=bool)
     for part in parts:
         mask &= part.fill_null(False).to_numpy()
@@ -218,18 +215,13 @@ def _name(names: Sequence[str], label: int | str) -> str:
 
 def used_entries(run: Path) -> NDArray[np.bool_]:
     """(n, entries + 1) which palette entries each sample uses; cached until the file changes."""
-    from safetensors import SafetensorError
-
     path = inside(run, ARRAYS)
-    try:
-        status = path.stat()
-        return _used_entries(path, status.st_mtime_ns, status.st_size)
-    except (OSError, SafetensorError) as error:
-        raise FolderError(f"cannot read the arrays of {run.name}: {error}") from error
+    with readable(path):
+        return _used_entries(path, path.stat().st_mtime_ns)
 
 
 @lru_cache(maxsize=8)
-def _used_entries(path: Path, changed: int, size: int) -> NDArray[np.bool_]:
+def _used_entries(path: Path, changed: int) -> NDArray[np.bool_]:
     from safetensors import safe_open
 
     with safe_open(stored(path), framework="np") as file:
@@ -239,31 +231,18 @@ def _used_entries(path: Path, changed: int, size: int) -> NDArray[np.bool_]:
         for start in range(0, n, BLOCK):
             block = held[start : min(start + BLOCK, n)]
             used[np.arange(start, start + len(block))[:, None], block] = True
-    most = int(np.flatnonzero(used.any(0)).max(initial=0))
-    return used[:, : most + 1].copy()
+    return used
 
 
-def read_sample(run: Path, row: int) -> AttackResult:
-    """One sample with its inputs as a result; the arrays of other samples are not read."""
-    import pyarrow.dataset as ds
-    from safetensors import SafetensorError, safe_open
+def load_attack(run: Path) -> AttackResult:
+    """The result in a folder, whose inputs stay on disk; the last ones are kept until their table changes."""
+    table = inside(run, SAMPLES)
+    with readable(table):
+        return _load_attack(run, table.stat().st_mtime_ns)
 
-    from rlab.results.kept import StoredInputs
-    from rlab.results.result import AttackResult, Setting, check_whole
-    from rlab.results.rows import from_rows
 
-    with reading(run):
-        try:
-            rows = ds.dataset(stored(inside(run, SAMPLES))).take([row])
-            with safe_open(stored(inside(run, ARRAYS)), framework="pt") as file:
-                assignment = file.get_slice("assignment")[row : row + 1]
-                setting = (file.metadata() or {})[SETTING]
-        except (OSError, pa.ArrowException, SafetensorError) as error:
-            raise FolderError(f"cannot read sample {row} of {run.name}: {error}") from error
-        index = read_index(inside(run, ARRAYS))
-        inputs = StoredInputs(run, index, range(row + 1)).where([row])
-        result = AttackResult(
-            setting=Setting.from_json(setting), assignment=assignment, inputs=inputs, **from_rows(rows)
-        )
-        check_whole(result)
-        return result
+@lru_cache(maxsize=2)
+def _load_attack(run: Path, changed: int) -> AttackResult:
+    from rlab.results.result import AttackResult  # imports torch
+
+    return AttackResult.load(run)

@@ -26,7 +26,7 @@ from rlab.storage.index import ASSIGNMENT, INDEX, KEPT, Index, readable
 from rlab.storage.names import ARRAYS as ARRAYS
 from rlab.storage.names import SAMPLES as SAMPLES
 from rlab.storage.names import SETTING as SETTING
-from rlab.storage.stored import open_stored, read_stored, stored
+from rlab.storage.stored import read_stored, stored
 from rlab.storage.stored import replacing as replacing
 from rlab.storage.stored import write_atomically as write_atomically
 
@@ -117,18 +117,6 @@ def _as_text(cell: Any) -> Any:
     except ValueError:
         return f"'{text}" if text.startswith(_RUN_BY_SPREADSHEETS) else text
     return text
-
-
-def read_csv(path: Path) -> list[dict[str, str]]:
-    try:
-        with io.TextIOWrapper(open_stored(path), encoding="utf-8", newline="") as file:
-            return [{key: _as_given(cell) for key, cell in row.items()} for row in csv.DictReader(file)]
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise FolderError(f"cannot read {path}: {error}") from error
-
-
-def _as_given(cell: str) -> str:
-    return cell[1:] if cell and cell[0] == "'" and cell[1:].startswith(_RUN_BY_SPREADSHEETS) else cell
 
 
 def write_arrays(path: Path, arrays: Mapping[str, Tensor], setting: str) -> None:

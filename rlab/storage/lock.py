@@ -35,9 +35,7 @@ def held_locks() -> dict[Path, FileLock]:
 
 
 @contextmanager
-def hold(
-    folder: Path, command: str, fingerprint: str = "", *, wait: Waiting | None = None, new: bool = False
-) -> Iterator[None]:
+def hold(folder: Path, command: str, *, wait: Waiting | None = None, new: bool = False) -> Iterator[None]:
     """Create the folder if needed and keep other processes out of it; `new` raises FileExistsError if it exists.
 
     A run on a read-only medium needs no lock, since nobody writes there. If another process holds the folder, call `wait`
@@ -46,8 +44,6 @@ def hold(
     held = held_locks()
     where = folder.resolve()
     if where in held and not new:
-        if fingerprint:
-            _sign(where, command, fingerprint)
         yield
         return
     created = [path for path in (where, *where.parents) if not path.exists()]
@@ -60,25 +56,17 @@ def hold(
         return
     try:
         held[where] = _acquire(where, folder, wait)
-        _sign(where, command, fingerprint)
+        _sign(where / LOCK, command)
         yield
     finally:
         if where in held:
-            _remove(where / LOCK)
+            with suppress(OSError):  # the next process takes over what is left
+                (where / LOCK).unlink()
         for path in created:
             with suppress(OSError):  # it is no longer empty
                 path.rmdir()
         if where in held:  # last: a process that waits may use the folder from here on
             held.pop(where).release()
-
-
-def _remove(path: Path) -> None:
-    """Remove the file, at a second attempt if the disk fails for a moment; the next process takes over what is left."""
-    try:
-        path.unlink()
-    except OSError:
-        with suppress(OSError):  # the folder became read-only, or the first attempt removed it
-            path.unlink()
 
 
 def is_read_only(folder: Path) -> bool:
@@ -110,12 +98,9 @@ def _acquire(where: Path, folder: Path, wait: Waiting | None) -> FileLock:
         lock.release()
 
 
-def _sign(where: Path, command: str, fingerprint: str) -> None:
-    who = {"command": command, "pid": os.getpid(), "host": platform.node(), "fingerprint": fingerprint}
-    text = json.dumps(who | {"since": f"{datetime.now():%Y-%m-%d %H:%M:%S}"})
-    with open(where / LOCK, "r+", encoding="utf-8") as file:  # it was a regular file when this process locked it
-        file.truncate(0)
-        file.write(text)
+def _sign(path: Path, command: str) -> None:
+    since = f"{datetime.now():%Y-%m-%d %H:%M:%S}"
+    path.write_text(json.dumps({"command": command, "pid": os.getpid(), "host": platform.node(), "since": since}))
 
 
 def owner(folder: Path) -> str:

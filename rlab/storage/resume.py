@@ -9,8 +9,6 @@ when its file exists (`rlab.storage.steps`). A run that fails before its first f
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
@@ -49,9 +47,7 @@ def open_run(folder: Path, question: Mapping[str, Any], paid: bool = False, **ke
 
     `paid`: whether answers may have cost money, and outlast an error; `keeps`: see `Resume`.
     """
-    plain = {key: value for key, value in question.items() if not isinstance(value, Contents)}
-    fingerprint = hashlib.sha256(json.dumps(plain, sort_keys=True, default=str).encode()).hexdigest()[:24]
-    with hold(folder, str(question.get("command", "")), fingerprint):
+    with hold(folder, str(question.get("command", ""))):
         resume = Resume(folder, question, **keeps)
         new = resume.run is None
         try:
@@ -122,13 +118,9 @@ class Resume:
         stored = self._stored(key)
         return stored.value if stored is not None and _fits(fingerprint, stored) else None
 
-    def holds(self, key: str, fingerprint: Mark) -> bool:
-        """Whether a value is recorded under this key and fingerprint."""
-        stored = self._stored(key)
-        return stored is not None and _fits(fingerprint, stored)
-
     def refuse_other(self, key: str, fingerprint: Mark) -> None:
-        if self.fingerprint(key) is not None and not self.holds(key, fingerprint):
+        stored = self._stored(key)
+        if stored is not None and not _fits(fingerprint, stored):
             raise FolderError(f"{self.folder} holds results of another configuration ({key} differs): {HINT}")
 
     def record(self, key: str, fingerprint: Mark, value: Any, part: bool = False) -> None:
@@ -201,47 +193,33 @@ class Resume:
                 path.unlink(missing_ok=True)
             return
         remove_leftovers(self.folder)
-        self._forget_deleted()
-        finished = self.finished()
-        useless = set() if self.keeps_journals else {journal_path(self.folder, key) for key in finished}
         if not self.is_finished:
-            useless |= {*(self.folder / PARTS).glob("*.safetensors")} - {self.part(key) for key in finished}
-        for path in useless:
-            path.unlink(missing_ok=True)
-
-    def _forget_deleted(self) -> None:
-        """Forget the steps whose arrays are gone, and which files are complete if one of them is gone."""
-        assert self.run is not None
-        if self.is_finished and all((self.folder / name).exists() for name in self.run.files):
-            return
-        for key, path in steps.step_paths(self.folder).items():
-            has_arrays = self.part(key).exists() or path.suffix != ".parquet"
-            if not has_arrays and read_step(path).arrays is not None:
-                self.drop(key)
-        self.unfinish()
+            for key, path in steps.step_paths(self.folder).items():
+                if not self.part(key).exists() and path.suffix == ".parquet" and read_step(path).arrays is not None:
+                    self.drop(key)
+            self.unfinish()
+            for path in {*(self.folder / PARTS).glob("*.safetensors")} - {self.part(key) for key in self.finished()}:
+                path.unlink(missing_ok=True)
+        for key in () if self.keeps_journals else self.finished():
+            journal_path(self.folder, key).unlink(missing_ok=True)
 
     @property
     def is_finished(self) -> bool:
-        """Whether the run's files are complete."""
-        return self.run is not None and bool(self.run.files)
+        """Whether the run's files are complete and none of them was deleted."""
+        files = {} if self.run is None else self.run.files
+        return bool(files) and all((self.folder / name).exists() for name in files)
 
     def finish(self, *names: str) -> None:
         """Record the run's files as complete and remove the arrays, which they include, unless the run keeps them."""
         assert self.run is not None
-        files = {name: file_digest(self.folder / name) for name in names if name not in self.run.files}
-        if self.keeps_parts and not self.is_finished:
-            files |= {f"{PARTS}/{self.part(key).name}": digest for key, digest in self._arrays()}
-        if files:
-            self._write(self.run.model_copy(update={"files": {**self.run.files, **files}}))
+        if not self.run.files:
+            files = {name: file_digest(self.folder / name) for name in names}
+            for key, path in steps.step_paths(self.folder).items() if self.keeps_parts else ():
+                digest = read_step(path).arrays if self.part(key).exists() else None
+                files |= {f"{PARTS}/{self.part(key).name}": digest} if digest else {}
+            self._write(self.run.model_copy(update={"files": files}))
         if not self.keeps_parts:
             steps.remove_arrays(self.folder)
-
-    def _arrays(self) -> Iterator[tuple[str, str]]:
-        """The digests of all arrays, by the key of their step."""
-        for key, path in steps.step_paths(self.folder).items():
-            digest = read_step(path).arrays if self.part(key).exists() else None
-            if digest is not None:
-                yield key, digest
 
     def check_part(self, key: str) -> None:
         """Refuse arrays that differ from what the step wrote."""

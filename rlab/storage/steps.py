@@ -6,6 +6,7 @@ Parquet, a value with tensors as safetensors, anything else as JSON. Nothing is 
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shutil
@@ -47,14 +48,16 @@ class Step(BaseModel):
 
 def _to_bytes(step: Step) -> tuple[str, bytes]:
     import pyarrow as pa  # here: `rlab serve` starts without it and torch
+    from pyarrow import parquet
 
     from rlab.storage.files import has_tensors, tree_to_bytes
-    from rlab.storage.tables import redact_table, table_to_bytes
+    from rlab.storage.tables import redact_table
 
     header = {"fingerprint": step.fingerprint, "arrays": step.arrays, "seal": UNSEALED}
     if isinstance(step.value, pa.Table):
-        metadata = {**(step.value.schema.metadata or {}), _HEADER: json.dumps(header)}
-        return ".parquet", table_to_bytes(redact_table(step.value).replace_schema_metadata(metadata))
+        file, metadata = io.BytesIO(), {**(step.value.schema.metadata or {}), _HEADER: json.dumps(header)}
+        parquet.write_table(redact_table(step.value).replace_schema_metadata(metadata), file)
+        return ".parquet", file.getvalue()
     if has_tensors(step.value):
         return ".tensors", tree_to_bytes({**header, "value": step.value})
     return ".json", json.dumps({**header, "value": redact(step.value)}).encode()

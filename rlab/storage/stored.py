@@ -31,18 +31,10 @@ def open_stored(path: Path) -> BufferedReader:
         if error.errno not in (errno.ELOOP, errno.ENXIO):  # a link; a socket or a device without a driver
             raise
         raise strange(path) from None
-    try:
-        check_regular(number, path)
-    except FolderError:
-        os.close(number)
-        raise
-    return os.fdopen(number, "rb")
-
-
-def check_regular(number: int, path: Path) -> None:
-    """Refuse an open file that is not a regular one."""
     if not stat.S_ISREG(os.fstat(number).st_mode):
+        os.close(number)
         raise strange(path)
+    return os.fdopen(number, "rb")
 
 
 def strange(path: Path) -> FolderError:

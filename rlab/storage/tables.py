@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -50,12 +49,6 @@ def redact_table(table: pa.Table) -> pa.Table:
         if (clean := redact(texts)) != texts:
             table = table.set_column(at, column, pa.array(clean, pa.string()))
     return table
-
-
-def table_to_bytes(table: pa.Table) -> bytes:
-    file = io.BytesIO()
-    pq.write_table(table, file)
-    return file.getvalue()
 
 
 def write_tables(path: Path, parts: Iterable[pa.Table], setting: str) -> None:

@@ -10,10 +10,10 @@ Heads may specialise: the loss of a sample is that of its best head, plus a smal
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -27,12 +27,14 @@ from rlab.data.kinds import Kind, kind_of
 from rlab.errors import ModelError
 from rlab.filters.palette import unit_scale
 from rlab.policies.belief import Belief
-from rlab.priors.file import read_prior, save_prior
+from rlab.priors.file import PRIOR as KIND
+from rlab.priors.file import read_prior, shape_of
 from rlab.priors.trained import DirectionPrior, TrainedPrior, projection
-from rlab.storage.config import Options, write_config
+from rlab.storage.config import Options
 from rlab.training import trainer
 from rlab.training.episodes import EpisodeSampler
-from rlab.training.trainer import LOG, PRIOR, Tell, TrainingOptions
+from rlab.training.loop import Learner, TrainingLoop, reseed
+from rlab.training.trainer import PRIOR, Figures, Tell, TrainingOptions
 from rlab.victims.base import Victim
 from rlab.victims.torch_module import TorchVictim
 
@@ -53,40 +55,42 @@ class PriorConfig(Options):
     shares: tuple[float, float] = (0.01, 0.4)  # of the patches that such a step changes
 
 
-def train_prior(
-    prior: DirectionPrior,
-    samplers: Sequence[EpisodeSampler],
-    config: PriorConfig,
-    progress: Callable[[], float],
-    tell: Callable[[float, Tensor], None] = lambda done, loss: None,
-) -> None:
-    """Train in place until progress() reaches 1; tell() gets the progress and loss of every step.
+class PriorLearner(Learner):
+    """Trains a prior in place, on the samplers whose victims have gradients."""
 
-    Only samplers whose victims have gradients take part.
-    """
-    samplers = [sampler for sampler in samplers if isinstance(sampler.victim, TorchVictim)]
-    if not samplers:
-        raise ModelError("a prior needs a training model with gradients: add a torch module to the training models")
-    optimizer = torch.optim.AdamW(prior.parameters(), lr=config.learning_rate, weight_decay=1e-4)
-    step = 0
-    prior.train()
-    while (done := progress()) < 1:
-        for group in optimizer.param_groups:
-            group["lr"] = config.learning_rate * min(1.0, step / 100 + 0.01, 2 * (1 - done) + 0.02)
+    network: DirectionPrior
+
+    def __init__(self, network: DirectionPrior, samplers: Sequence[EpisodeSampler], config: PriorConfig) -> None:
+        self.network, self.config, self.steps = network, config, 0
+        self.samplers = [sampler for sampler in samplers if isinstance(sampler.victim, TorchVictim)]
+        if not self.samplers:
+            raise ModelError("a prior needs a training model with gradients: add a torch module to the training models")
+        self.optimizer = torch.optim.AdamW(network.parameters(), lr=config.learning_rate, weight_decay=1e-4)
+
+    def begin(self, seed: int) -> None:
+        reseed(self.samplers, seed)
+
+    def update(self, progress: float) -> Figures:
+        config = self.config
+        for group in self.optimizer.param_groups:
+            group["lr"] = config.learning_rate * min(1.0, self.steps / 100 + 0.01, 2 * (1 - progress) + 0.02)
         written = float(torch.rand(())) < config.through
-        sampler, other = (samplers[int(torch.randint(len(samplers), ()))] for _ in range(2))
+        sampler, other = (self.samplers[int(torch.randint(len(self.samplers), ()))] for _ in range(2))
         if written:
-            moved, y = _written(prior, sampler, config)
+            moved, y = _written(self.network, sampler, config)
         else:
-            moved, y = _freely(prior, sampler, other.task.grid, config)
+            moved, y = _freely(self.network, sampler, other.task.grid, config)
         loss = _loss(sampler, moved, y, config.shared)
-        optimizer.zero_grad()
-        loss.backward(inputs=list(prior.parameters()))  # the models' own weights need no gradient
-        torch.nn.utils.clip_grad_norm_(prior.parameters(), 1.0)
-        optimizer.step()
-        step += 1
-        tell(done, loss.detach())
-    prior.eval()
+        self.descend(loss, 1.0)
+        self.steps += 1
+        return {"prior_loss": float(loss.detach())}
+
+    def state_dict(self) -> dict[str, Any]:
+        return super().state_dict() | {"steps": self.steps}
+
+    def load_state_dict(self, saved: dict[str, Any]) -> None:
+        super().load_state_dict(saved)
+        self.steps = saved["steps"]
 
 
 def _freely(
@@ -175,8 +179,10 @@ _STATE = "state"  # the step that holds where the training stands
 class PriorOptions(TrainingOptions):
     """What to train a prior on and how long."""
 
+    removed: ClassVar[Mapping[str, str]] = {"validation_interval": "use validations, which are spread evenly"}
+
     kind: Literal["prior"] = "prior"
-    validation_interval: float = Field(1.0, gt=0)  # minutes between records of the training
+    validations: int = Field(3, ge=1)
     heads: int = Field(2, ge=1)  # directions of the prior
     prior_width: int = Field(32, ge=8, multiple_of=8)  # channels are normalised in groups of eight
     prior_levels: int = Field(3, ge=1)
@@ -192,7 +198,7 @@ def train(
     folder: Path,
     tell: Tell = lambda figures: None,
 ) -> Path:
-    """Write FOLDER/prior.safetensors, or resume the training in FOLDER; a validation attack with the prior ends it."""
+    """Write FOLDER/prior.safetensors, or resume the training in FOLDER."""
     with trainer.open_folder(folder, options, victims, batch) as resume:
         torch.manual_seed(options.seed)
         batch, validation = trainer.hold_out(batch, validation, options)
@@ -200,43 +206,9 @@ def train(
             victim.chunk = 8192
         samplers = trainer.samplers_for(options, victims, batch, options.patches, horizon=1)
         network = make_network(options, batch).to(options.device)
-        path, done = folder / PRIOR, 0.0
-        saved = resume.recall(_STATE, "")
-        logger = trainer.MetricLogger(folder / LOG, (saved or {}).get("log", ()), options.tensorboard)
-        resume.create()
-        write_config(folder, options.plain())
-        if saved is not None:
-            done = saved["done"]
-            network.load_state_dict(saved["network"])
-        seconds, noted = options.minutes * 60, time.monotonic()
-        began, first = noted - done * seconds, True
-
-        def note(done: float, loss: Tensor) -> None:
-            """Record where the training stands, once in every validation interval."""
-            nonlocal noted, first
-            if first:
-                line = trainer.first_update(time.monotonic() - noted, options)
-                logger.note(line, line["update_seconds"])
-                tell(line)
-            first = False
-            if time.monotonic() - noted <= options.validation_interval * 60:
-                return
-            noted, line = time.monotonic(), {"prior": done, "prior_loss": float(loss)}
-            state = {"done": done, "network": network.state_dict(), "log": [*logger.lines, line]}
-            resume.record(_STATE, "", state)
-            logger.note(line, done * options.minutes * 60)
-            tell(line)
-
-        if done < 1:
-            train_prior(network, samplers, options.prior, lambda: (time.monotonic() - began) / seconds, note)
-            resume.record(_STATE, "", {"done": 1.0, "network": network.state_dict(), "log": list(logger.lines)})
-        if done < 1 or not path.exists():
-            policy = Belief(prior=TrainedPrior(network.eval()))
-            figures = trainer.validate(policy, options.patches[0], victims, validation, options)
-            logger.note(figures, seconds)
-            save_prior(network, path, trainer.make_card(options, figures))
-            tell(figures)
-        return path
+        learner, policy = PriorLearner(network, samplers, options.prior), Belief(prior=TrainedPrior(network))
+        judge = partial(trainer.validate, policy, options.patches[0], victims, validation, options)
+        return TrainingLoop(PRIOR, KIND, shape_of(network), options, learner, judge, resume, tell).run()
 
 
 def make_network(options: PriorOptions, batch: Batch) -> DirectionPrior:

@@ -14,7 +14,7 @@ from rlab.present.chart import Chart, Curve
 from rlab.present.page import Block, Charts, Facts, Page, Section, Text
 from rlab.present.report import PathLike, Report
 from rlab.present.table import number
-from rlab.priors.file import read_tensors
+from rlab.priors.file import read_header
 from rlab.storage.outside import read_text
 
 LOG = "log.jsonl"
@@ -74,11 +74,10 @@ def _curve(name: str, log: Sequence[Mapping[str, float]]) -> Curve:
 
 def read_card(path: Path) -> tuple[str, Mapping[str, Any]]:
     """The kind and the card in the file of a prior or agent."""
-    header = read_tensors(path, "agent file", weights=False)[0]
-    about = header.get("about") if isinstance(header, Mapping) else None
-    if not isinstance(about, Mapping):
+    header = read_header(path)
+    if not header.about:
         raise InputError(f"{path} has no training card: expected a file of `rlab train`")
-    return _words(header.get("kind", "agent")), about
+    return header.kind, header.about
 
 
 def card_facts(path: Path) -> dict[str, str]:

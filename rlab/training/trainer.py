@@ -8,7 +8,7 @@ import random
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import torch
 from pydantic import Field
@@ -35,14 +35,17 @@ from rlab.victims.base import Victim
 from rlab.victims.options import ModelOptions
 from rlab.victims.resolve import load_model
 
-PRIOR, LOG = "prior.safetensors", "log.jsonl"
+PRIOR, AGENT, LOG = "prior.safetensors", "agent.safetensors", "log.jsonl"
 Patch = int | tuple[int, ...]
 Figures = dict[str, float]
 Tell = Callable[[Figures], None]
 
 
 class TrainingOptions(Options):
-    """What every training declares. Severities in palettes may be ranges: 'gaussian_noise@0.05..0.4'."""
+    """What every training declares. Severities in palettes may be ranges: 'gaussian_noise@0.05..0.4'.
+
+    `updates` in place of `minutes` makes a training repeatable to the last bit.
+    """
 
     models: tuple[ModelOptions, ...] = Field(min_length=1)
     data: DataOptions
@@ -52,6 +55,9 @@ class TrainingOptions(Options):
     group: int = Field(32, ge=1)  # episodes that share a palette
     patches: tuple[Patch, ...] = Field(min_length=1)
     minutes: float = Field(5.0, gt=0)
+    updates: int | None = Field(None, ge=1)
+    validations: int = Field(10, ge=1)  # spread evenly; each ends a piece that a stopped training repeats
+    keep: Literal["best", "last"] = "best"  # the weights with the best validation, or the last ones
     validation_palette: tuple[str, ...] | None = None
     validation_samples: int = Field(200, ge=1)
     budget: int = Field(500, ge=3)

@@ -13,9 +13,9 @@ import yaml
 from pydantic import Field
 from typer.testing import CliRunner
 
-from rlab.cli.declared import declared, pairs
+from rlab.cli.build import declared
+from rlab.cli.fields import pairs
 from rlab.cli.harden import TRAINING
-from rlab.cli.spoken import grouped
 from rlab.core.attack import Attack
 from rlab.data.load import DataOptions
 from rlab.errors import OptionError
@@ -30,9 +30,10 @@ DATA_FLAGS = ("labels", "size", "limit")
 def flags_of(kind: type[Options], **how: Any) -> dict[str, Any]:
     """Every generated parameter as Typer gets it."""
 
-    @declared(kind, **how)
     def command(options: Any) -> None: ...
 
+    command.__annotations__["options"] = kind
+    command = declared(**how)(command)
     return {name: get_args(p.annotation)[1] for name, p in inspect.signature(command).parameters.items()}
 
 
@@ -41,11 +42,11 @@ def parsed(kind: type[Options], *words: str, **how: Any) -> Any:
     seen: list[Any] = []
     app = typer.Typer()
 
-    @app.command()
-    @declared(kind, **how)
     def command(options: Any, depth: Annotated[int, typer.Option()] = 1) -> None:
         seen.append(options)
 
+    command.__annotations__["options"] = kind
+    app.command()(declared(**how)(command))
     done = CliRunner().invoke(app, words, catch_exceptions=False)
     assert done.exit_code == 0, done.output
     return seen[0]
@@ -67,9 +68,10 @@ def test_every_field_is_a_flag_whose_help_is_its_description(name: str, attack_h
 
 
 def test_model_and_data_are_arguments_with_flags_of_their_own() -> None:
-    flags = flags_of(RunOptions)
+    flags = flags_of(RunOptions, queries=True)
     assert set(flags) == {
-        *AttackOptions.model_fields, *DATA_FLAGS, "device", "batch_size", "timeout", "model", "data", "config",
+        *AttackOptions.model_fields, *AttackOptions.removed, *DATA_FLAGS,
+        "device", "batch_size", "timeout", "model", "data", "config",
         "rate", "price", "max_cost", "max_queries",
         "model_option", "data_option", "as_json", "quiet", "keep",
     }  # fmt: skip
@@ -156,7 +158,7 @@ def test_the_flags_of_a_section_override_the_file_field_by_field(tmp_path: Path)
 @pytest.mark.parametrize(
     ("content", "words", "sentence"),
     [
-        ({"harden": 3}, ["--epochs", "2"], "'harden'"),
+        ({"harden": 3}, ["--epochs", "2"], "'harden:'"),
         ({}, ["-T", "limit=3"], "has no 'test.path': add it"),
         ({}, ["--epochs", "0"], "'harden.epochs'"),
     ],
@@ -172,7 +174,7 @@ def test_the_commands_own_parameters_stay_and_go_before_generated_ones() -> None
     app = typer.Typer()
 
     @app.command()
-    @declared(RunOptions)
+    @declared()
     def command(options: RunOptions, depth: int = 2, policy: Annotated[str, typer.Option()] = "mine") -> None:
         """What it does."""
         seen.append((options, depth, policy))
@@ -196,7 +198,7 @@ def test_a_dataclass_of_flags_is_one_flag_per_field() -> None:
         seen.extend((word, depths, wide))
 
     app = typer.Typer()
-    app.command()(grouped(command))
+    app.command()(declared()(command))
     done = CliRunner().invoke(app, ["a", "--depth", "4", "-n", "b", "-n", "c", "--wide"], catch_exceptions=False)
     assert done.exit_code == 0, done.output
     assert seen == ["a", Depths(4, ["b", "c"]), True]

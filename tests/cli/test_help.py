@@ -16,8 +16,7 @@ import pytest
 import typer
 
 from rlab.cli import main
-from rlab.cli.completion import values_of
-from rlab.cli.declared import option_keys
+from rlab.cli.fields import option_keys, values_of
 from rlab.cli.help import EXAMPLES, GROUPS, LEFT, OWN, grouped_rows
 from rlab.data.load import DataOptions
 from rlab.explanation.options import ExplainOptions

@@ -15,7 +15,7 @@ import pytest
 import torch
 import yaml
 
-from rlab.cli.spoken import out, speaking, summary
+from rlab.cli.speak import out, speaking, summary
 from rlab.errors import Notice
 from rlab.results.result import AttackResult
 from tests.auditing.cases import quick, undrawn
@@ -81,10 +81,7 @@ def test_what_a_model_prints_is_not_among_the_figures(capsys: pytest.CaptureFixt
 
 
 def test_the_object_of_a_comparison_and_of_explanations() -> None:
-    with mock.patch("rlab.comparison.comparison.save_figure"):
-        said = rlab_command(
-            "compare", *DIGITS, "--policies", "random,square", "--out", "both", "--json", "-q", "--no-page"
-        )
+    said = rlab_command("compare", *DIGITS, "--policies", "random,square", "--out", "both", "--json", "-q", "--no-page")
     assert list(read(said.out)["attacks"]) == ["random", "square"]
     said = rlab_command("explain", *DIGITS, "--method", "middle", "--pictures", 0, "--out", "maps", "--json", "-q")
     assert read(said.out)["methods"]["middle"]["queries"] >= 0
@@ -98,8 +95,7 @@ def test_the_objects_of_show_and_report() -> None:
     assert read(page.out)["page"] == "run/report.html"
     assert Path("run/report.html").is_file()
     assert rlab_command("show", "run", "--quiet").out == ""
-    with mock.patch("rlab.comparison.comparison.save_figure", lambda figure, path: path.write_bytes(b"")):
-        rlab_command("compare", *DIGITS, "--policies", "random,square", "--out", "both", "-q")
+    rlab_command("compare", *DIGITS, "--policies", "random,square", "--out", "both", "-q")
     tables = read(rlab_command("show", "both", "--json", "-q").out)["tables"]
     assert [[row["attack"] for row in table["rows"]] for table in tables] == [["random", "square"]] * 3
 

@@ -13,7 +13,6 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 import torch
 from rich.console import Console
@@ -21,7 +20,6 @@ from torch import Tensor, nn
 
 import rlab
 from rlab.comparison import ATTACKS, CompareOptions, Comparison, Contender, PolicyContender, run_comparison
-from rlab.comparison.comparison import comparison_page
 from rlab.comparison.recorder import QueryRecorder
 from rlab.data.batch import Batch
 from rlab.errors import FolderError, InputError, ModelError, Notice, OptionError
@@ -77,11 +75,11 @@ def test_rows_and_curves_are_saved(tmp_path: Path) -> None:
     heard: list[str] = []
     made = run_comparison(bright(), greys(0.1, 0.2), named, 100, tell=lambda name, one: heard.append(name))
     assert heard == list(named)
-    assert made.settings() == {"other": ["other@1", "other@4"]}
+    assert made.strengths() == {"other": ["other@1", "other@4"]}
     assert f"{number(math.sqrt(90 * 40))} queries" in made.lines()[0]
     made.save(tmp_path / "out")
-    table = pq.read_table(tmp_path / "out" / "samples.parquet").to_pylist()
-    with (tmp_path / "out" / "samples.csv").open() as file:
+    table = Comparison.load(tmp_path / "out").records()
+    with (tmp_path / "out" / "results.csv").open() as file:
         text = list(csv.DictReader(file))
     assert len(table) == len(text) == 6
     assert table[2] | {"l2": None} == {
@@ -92,9 +90,8 @@ def test_rows_and_curves_are_saved(tmp_path: Path) -> None:
     assert (table[0]["improved_at"], table[0]["improved_to"]) == ([10], [2.0])
     assert [row["within_20"] for row in text] == ["2.0", "2.0", "inf", "inf", "inf", "inf"]
     assert [row["queries"] for row in text] == ["10", "20", "100", "80", "40", "40"]
-    assert (tmp_path / "out" / "curves.png").stat().st_size > 10_000
     assert Comparison.load(tmp_path / "out").tables() == made.tables()
-    section = comparison_page(tmp_path / "out").sections[0]
+    section = Comparison.load(tmp_path / "out").view().sections[0]
     assert [type(block).__name__ for block in section.blocks] == ["Charts", "Table", "Table", "Table", "Text", "Text"]
     assert "other@4" in made._repr_html_()
 
@@ -132,11 +129,11 @@ def test_a_stopped_comparison_resumes(tmp_path: Path) -> None:
         run_comparison(
             bright(), greys(0.1, 0.2), named | {"second": Stopped()}, 100, folder=tmp_path / "out", settings={}
         )
-    assert not (tmp_path / "out" / "samples.parquet").exists()
+    assert not (tmp_path / "out" / "report.json").exists()
     run({})
     assert (first.calls, second.calls) == (1, 1)
     run({}, folder=tmp_path / "whole")
-    for name in ("samples.parquet", "samples.csv"):
+    for name in ("report.json", "results.csv", "arrays.safetensors"):
         assert (tmp_path / "out" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
     for changed in ({"settings": {}, "seed": 1}, {"settings": {"patch": 2}}):
         before = first.calls
@@ -156,11 +153,10 @@ class Stopped(Fixed):
 
 def test_the_command_and_the_function_resume(tmp_path: Path) -> None:
     words = [*COMPARE, "--policies", "random", "--out", tmp_path / "out", "--no-page"]
-    with mock.patch("rlab.comparison.comparison.save_figure"):
+    assert rlab_command(*words).code == 0
+    with mock.patch.object(PolicyContender, "__call__", side_effect=AssertionError("ran again")):
         assert rlab_command(*words).code == 0
-        with mock.patch.object(PolicyContender, "__call__", side_effect=AssertionError("ran again")):
-            assert rlab_command(*words).code == 0
-        assert rlab_command(*words, "--seed", 1).code == 0
+    assert rlab_command(*words, "--seed", 1).code == 0
     victim, digits = demo_victim("digits"), rlab.load("demo:digits", limit=3)
     made = [rlab.compare(victim, digits, policies="random", budget=9, out=tmp_path / "python") for _ in "ab"]
     assert victim.rows.total() == made[0].outcomes["random"].rows == made[1].outcomes["random"].rows
@@ -193,7 +189,7 @@ def test_what_changed_is_never_read_back(changed: Any, tmp_path: Path) -> None:
         calls.append(self)
         return run(self, *arguments)
 
-    with mock.patch("rlab.comparison.comparison.save_figure"), mock.patch.object(PolicyContender, "__call__", noting):
+    with mock.patch.object(PolicyContender, "__call__", noting):
         for model, options in changed:
             rlab.compare(model, greys(0.1, 0.2), **{**RANDOM, "out": tmp_path / "out", **options})
     assert len(calls) == 2
@@ -250,7 +246,7 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for words in ("random", f"{PLANTED}@4", "success", "median L2", "the whole budget", "at most half flipped"):
         assert words in " ".join(run.out.split())
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
-        "curves.png", "parts", "report.html", "run.json", "samples.csv", "samples.parquet",
+        "arrays.safetensors", "parts", "report.html", "report.json", "results.csv", "run.json",
     ]  # fmt: skip
     help_ = rlab_command("compare", "--help").out
     assert all(name in help_ for name in offered)
@@ -297,10 +293,7 @@ class First(Random):
 def test_own_attacks_run_as_objects_and_by_name(tmp_path: Path) -> None:
     options: dict[str, Any] = {"palette": "illuminate@0.3", "patch": 1, "budget": 10}
     named = f"{__name__}:lighten"
-    with (
-        mock.patch("rlab.comparison.comparison.save_figure"),
-        pytest.warns(Notice, match=r"broken failed .* 3 queries"),
-    ):
+    with pytest.warns(Notice, match=r"broken failed .* 3 queries"):
         made = rlab.compare(
             bright(), greys(0.36, 0.42), policies=First(), attacks=[lighten, named, f"{__name__}:First", broken],
             out=tmp_path / "out", progress=False, **options,
@@ -313,7 +306,7 @@ def test_own_attacks_run_as_objects_and_by_name(tmp_path: Path) -> None:
     assert str(loaded) == str(made)
     assert "lighten" in str(made)
     assert "broken failed" in str(made)
-    with pytest.raises(FolderError, match="a folder of a comparison"):
+    with pytest.raises(FolderError, match="a folder of rlab compare"):
         Comparison.load(str(tmp_path))
 
 

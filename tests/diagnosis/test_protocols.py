@@ -99,7 +99,7 @@ def test_names_of_data_and_address_are_matched_by_doctor_and_audit(host: str, tm
         Image.fromarray(pixels).save(tmp_path / "photos" / CLASSES[label] / f"{row}.png")
     address, names = f"huggingface://{host.removeprefix('http://')}/org/pets", list(reversed(CLASSES))
     said = rlab_command("doctor", address, tmp_path / "photos", "-M", f"names=[{','.join(names)}]")
-    assert "accuracy 100%" in said.out, said.out + said.err
+    assert "100.0%" in said.out, said.out + said.err
     model, data = {"name": address, "names": names}, {"path": str(tmp_path / "photos")}
     requirements = [{"metric": "clean_accuracy", "at_least": "50%"}]
     options = check(

@@ -12,8 +12,8 @@ from rlab.explanation.explanation import Explanation
 from rlab.explanation.options import COMPARED, COMPARED_LAYERS, ExplainOptions, read_masks
 from rlab.explanation.run import MinimalMask
 from rlab.runs.options import RunOptions, make_attack
-from rlab.storage.files import read_csv
 from tests.command import rlab_command
+from tests.helpers import read_csv
 
 
 @pytest.mark.parametrize("kind", ["ecg", "digits", "clips"])

@@ -92,7 +92,7 @@ def test_every_command_has_a_page(tmp_path: Path) -> None:
         "explained": ("explain", *digits, "--compare", "--method", "middle,occlusion", "--steps", "4", "--no-checks"),
         "mapped": ("explain", *digits, "--method", "middle", "--pictures", "1"),
     }
-    sections = ("benchmark", "benchmark", "attacks", "explanations", "samples")
+    sections = ("benchmark", "benchmark", "attacks", "methods", "methods")
     for (name, command), section in zip(commands.items(), sections, strict=True):
         assert rlab_command(*command, "--out", tmp_path / name).code == 0
         run = rlab_command("report", tmp_path / name)

@@ -17,7 +17,7 @@ from rlab.data import fields
 from rlab.data.load import load
 from rlab.errors import Notice
 from rlab.present.table import plain
-from rlab.priors.file import read_weights
+from rlab.priors.file import read_header
 from tests.mutation.damaged import DATA, DEEP, IMAGES, TEXTS, WORDS, X, claims, images, npy_bytes, npz, picture
 from tests.mutation.inputs import MODEL
 from tests.mutation.test_mutations import contents, within
@@ -93,7 +93,7 @@ def test_agent_files(place: Path, header: str, weights: Any) -> None:
 
 def test_an_agent_without_a_card_is_read(place: Path) -> None:
     save_file({"w": zeros(1)}, place / "a.safetensors", metadata={"rlab": '{"version": 2, "kind": "prior"}'})
-    assert read_weights(place / "a.safetensors")[0].about == {}
+    assert read_header(place / "a.safetensors").about == {}
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,6 @@ from rlab.core.grid import PatchGrid
 from rlab.data.batch import Batch
 from rlab.errors import OptionError
 from rlab.papers import dual_action
-from rlab.papers.common import AGENT
 from rlab.papers.dual_action import (
     DualAction,
     DualActionConfig,
@@ -31,6 +30,7 @@ from rlab.papers.sensitivity import Analysis, Sweep, changes, dilution, log_odds
 from rlab.policies import parse_policy
 from rlab.storage.config import check
 from rlab.training.episodes import EpisodeSampler
+from rlab.training.trainer import AGENT
 from rlab.victims import Victim
 from tests.helpers import PALETTE, PATCHES, exact_victim, labelled_by, make_batch
 from tests.test_contract import assert_kept, run

@@ -44,7 +44,7 @@ def test_files_that_are_no_agents(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cannot read the agent"):
         load_policy(path)
     save_file({"w": torch.zeros(1)}, path)
-    with pytest.raises(InputError, match="agent file of version None"):
+    with pytest.raises(InputError, match="is of version None"):
         load_policy(path)
     save_file({"w": torch.zeros(1)}, path, metadata={"rlab": json.dumps({"version": 99})})
     with pytest.raises(InputError, match="of version 99, this rlab reads version 2"):

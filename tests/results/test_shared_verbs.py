@@ -11,7 +11,7 @@ import pytest
 
 import rlab
 from rlab.core.status import Status
-from rlab.folders.kinds import PageOptions, finished_kind
+from rlab.folders.finished import load_report
 from rlab.present.page import render
 from rlab.stats import Estimate
 from tests.auditing.cases import quick
@@ -108,7 +108,7 @@ def check_verbs(result: rlab.Report, folder: Path) -> None:
     assert "<script" not in cell
     assert "<table" in cell or "<svg" in cell or "<img" in cell
     saved = result.save(str(folder / "saved"))
-    assert "<h1" in render(finished_kind(saved).make_page(saved, PageOptions()))
+    assert "<h1" in render(load_report(saved).view(24, saved))
 
 
 def test_a_damaged_file_is_counted_where_it_belongs(tmp_path: Path) -> None:

@@ -19,7 +19,6 @@ from typing import Any
 from unittest import mock
 
 import torch
-from matplotlib.figure import Figure
 
 from rlab.comparison.comparison import run_comparison
 from rlab.comparison.options import CompareOptions
@@ -180,8 +179,7 @@ def _compare(folder: Path) -> object:
         "palette": PALETTE,
     }
     contenders = check(CompareOptions, values).contenders()
-    with mock.patch("rlab.comparison.comparison.draw_panels", return_value=Figure((1, 1))):
-        return run_comparison(victim, batch, contenders, 8, folder=folder)
+    return run_comparison(victim, batch, contenders, 8, folder=folder)
 
 
 def _train(folder: Path) -> object:

@@ -9,10 +9,12 @@ import pyarrow as pa
 import pytest
 import torch
 
-from rlab.auditing.results import StageRecord, StageResults, junit
+from rlab.auditing.junit import junit
+from rlab.auditing.record import StageRecord
 from rlab.benchmarking.requirements import Requirement, Verdict
 from rlab.storage import files
 from rlab.storage.tables import write_tables
+from tests.helpers import read_csv
 
 WRITERS = {
     "atomically": lambda path: files.write_atomically(path, b"new"),
@@ -79,13 +81,13 @@ def test_no_cell_is_a_formula_and_all_are_read_back(tmp_path: Path) -> None:
     assert head == ["'=head", "n"]
     assert [line[0] for line in lines] == [*(f"'{cell}" for cell in FORMULAS), *PLAIN]
     assert {line[1] for line in lines} == {"-1.5"}
-    assert files.read_csv(tmp_path / "t.csv")[0]["n"] == "-1.5"
-    assert [row["'=head"] for row in files.read_csv(tmp_path / "t.csv")] == [*FORMULAS, *PLAIN]
+    assert read_csv(tmp_path / "t.csv")[0]["n"] == "-1.5"
+    assert [row["'=head"] for row in read_csv(tmp_path / "t.csv")] == [*FORMULAS, *PLAIN]
 
 
 def test_a_carriage_return_does_not_end_a_line(tmp_path: Path) -> None:
     files.write_csv(tmp_path / "t.csv", [{"a": "\r=1+1", "b": "x\r=2"}])
-    assert files.read_csv(tmp_path / "t.csv") == [{"a": "\n=1+1", "b": "x\n=2"}]
+    assert read_csv(tmp_path / "t.csv") == [{"a": "\n=1+1", "b": "x\n=2"}]
 
 
 @pytest.mark.parametrize(
@@ -93,8 +95,8 @@ def test_a_carriage_return_does_not_end_a_line(tmp_path: Path) -> None:
 )
 def test_junit_is_valid_for_any_title(title: str) -> None:
     requirement = Requirement(metric="queries", at_most=3)
-    results = StageResults({title: StageRecord(note=title)}, {title: title})
-    text = junit(title, results, [Verdict(requirement, 2.0, note=title), Verdict(requirement, 5.0, note=title)])
+    verdicts = [Verdict(requirement, 2.0, note=title), Verdict(requirement, 5.0, note=title)]
+    text = junit(title, {title: StageRecord(note=title)}, {title: title}, verdicts)
     suites = ElementTree.fromstring(text.encode())
     assert len(suites.findall("testsuite")) == 2
     assert len(suites.findall(".//testcase")) == 4

@@ -15,8 +15,8 @@ from unittest import mock
 
 import pytest
 
-import rlab.cli.declared
-from rlab.cli.declared import run_folder
+import rlab.cli.folder
+from rlab.cli.folder import run_folder
 from rlab.errors import FolderError
 from rlab.results.result import AttackResult
 from rlab.storage.lock import LOCK, hold
@@ -87,11 +87,11 @@ def test_only_the_holder_may_open_a_folder_again(tmp_path: Path) -> None:
         except FolderError as error:
             refused.append(str(error))
 
-    with hold(tmp_path / "run", "audit"), hold(tmp_path / "." / "run", "attack", "fingerprint"):
+    with hold(tmp_path / "run", "audit"), hold(tmp_path / "." / "run", "attack"):
         thread = threading.Thread(target=other)
         thread.start()
         thread.join()
-        assert '"fingerprint": "fingerprint"' in (tmp_path / "run" / LOCK).read_text()
+        assert '"command": "audit"' in (tmp_path / "run" / LOCK).read_text()
     assert len(refused) == 1
 
 
@@ -105,7 +105,7 @@ def test_an_unused_folder_is_removed_with_its_parents(tmp_path: Path) -> None:
 
 def test_folders_of_the_same_second_get_different_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(rlab.cli.declared, "datetime", mock.Mock(now=lambda: datetime(2026, 1, 2)))
+    monkeypatch.setattr(rlab.cli.folder, "datetime", mock.Mock(now=lambda: datetime(2026, 1, 2)))
     with run_folder(None, "attack", wait=False) as one, run_folder(None, "attack", wait=False) as other:
         assert [one.name, other.name] == ["attack-20260102-000000", "attack-20260102-000000-2"]
     assert not list(tmp_path.iterdir())

@@ -12,7 +12,6 @@ import torch
 import yaml
 
 import rlab
-import rlab.training.directions
 from rlab.data.batch import Batch
 from rlab.errors import InputError, MissingExtra
 from rlab.policies import parse_policy
@@ -20,15 +19,14 @@ from rlab.policies.belief import Belief
 from rlab.priors.file import read_prior, save_prior
 from rlab.priors.trained import DirectionPrior
 from rlab.storage.config import check
-from rlab.storage.files import read_tree
-from rlab.training.directions import PriorOptions, make_network, train, train_prior
+from rlab.training.directions import PriorOptions, make_network, train
 from rlab.training.trainer import LOG, PRIOR, Tell, hold_out
 from rlab.victims import CallableVictim, Victim, demo_victim
 
 TINY: dict[str, Any] = {
     "models": ["demo:digits"], "data": {"path": "demo:digits", "split": "train", "limit": 40}, "entries": 2,
     "palettes": [["gaussian_noise@0.1..0.5", "dead_pixel@1.0"]], "patches": [2], "minutes": 0.005,
-    "validation_interval": 0.01, "validation_samples": 4, "budget": 20, "heads": 1, "prior_width": 8, "prior_levels": 1,
+    "validations": 1, "validation_samples": 4, "budget": 20, "heads": 1, "prior_width": 8, "prior_levels": 1,
     "prior": {"batch": 16},
 }  # fmt: skip
 
@@ -127,39 +125,29 @@ def test_a_prior_needs_a_model_that_can_be_differentiated(tmp_path: Path, data: 
         train([plain], data, None, configured(), tmp_path / "with")
     with pytest.raises(InputError, match="heads"):
         configured(heads=0)
+    with pytest.raises(InputError, match="use validations"):
+        configured(validation_interval=1.0)
 
 
 class Stopped(Exception):
     """Ends a training early."""
 
 
-def test_a_training_that_was_stopped_goes_on_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    options, folder = configured(minutes=0.03, validation_interval=0.0005), tmp_path / "out"
+def test_a_training_that_was_stopped_ends_with_the_same_weights(tmp_path: Path) -> None:
+    options = configured(updates=6, validations=3, keep="last")
 
     def stop(figures: dict[str, float]) -> None:
-        if figures.get("prior", 0.0) > 0.1:
+        if figures["updates"] == 4:
             raise Stopped
 
+    whole = trained(options, tmp_path / "whole")
     with pytest.raises(Stopped):
-        trained(options, folder, stop)
-    (state,) = (folder / "parts").iterdir()
-    saved = read_tree(state)
-    assert 0.1 < saved["done"] < 1
-    assert not (folder / PRIOR).exists()
-    began: list[float] = []
-
-    def from_there(prior: DirectionPrior, samplers: Any, config: Any, progress: Any, *further: Any) -> None:
-        began.append(progress())
-        for name, value in prior.state_dict().items():
-            assert torch.equal(value, saved["network"][name])
-        train_prior(prior, samplers, config, progress, *further)
-
-    monkeypatch.setattr(rlab.training.directions, "train_prior", from_there)
-    trained(options, folder)
-    assert saved["done"] <= began[0] < 1
-    assert (folder / PRIOR).exists()
-    monkeypatch.setattr(rlab.training.directions, "train_prior", lambda *given: pytest.fail("it is trained already"))
-    trained(options, folder)
+        trained(options, tmp_path / "stopped", stop)
+    told: list[dict[str, float]] = []
+    again = trained(options, tmp_path / "stopped", told.append)
+    weights = [read_prior(path)[0].network.state_dict() for path in (whole, again)]
+    assert all(torch.equal(value, weights[1][name]) for name, value in weights[0].items())
+    assert [line["updates"] for line in told] == [6.0]
 
 
 def test_tensorboard_is_asked_for_before_any_time_is_spent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from rlab.policies.belief.geometry import Geometry
 
 
 @dataclass(frozen=True)
-class Model:
+class Assumptions:
     """What is assumed before the first query."""
 
     hypotheses: tuple[tuple[float, float, float, float, float], ...]  # (beta, s, sigma, mu, tau)
@@ -51,7 +51,7 @@ class Model:
 
 
 @dataclass(frozen=True)
-class Answers(Rows):
+class History(Rows):
     """The last T queries and their answers, with the products that the T x T system needs."""
 
     tried: Tensor  # (n, T, p) assignments
@@ -77,11 +77,11 @@ class Answers(Rows):
         return self.code[:, self.queries - self.drop.shape[1] :]
 
 
-def no_answers(geometry: Geometry, model: Model, rivals: int, noise: Tensor | None = None) -> Answers:
+def no_answers(geometry: Geometry, model: Assumptions, rivals: int, noise: Tensor | None = None) -> History:
     """Before the first query."""
     mass, directions = geometry.mass, geometry.projection.shape[2]
     n, entries, p = mass.shape
-    return Answers(
+    return History(
         tried=torch.zeros(n, 0, p, dtype=torch.long, device=mass.device),
         code=torch.zeros(n, 0, dtype=torch.long, device=mass.device),
         drop=mass.new_zeros(n, 0, rivals),
@@ -96,7 +96,9 @@ def no_answers(geometry: Geometry, model: Model, rivals: int, noise: Tensor | No
     )
 
 
-def observe(answers: Answers, geometry: Geometry, model: Model, assignment: Tensor, drop: Tensor, most: int) -> Answers:
+def observe(
+    answers: History, geometry: Geometry, model: Assumptions, assignment: Tensor, drop: Tensor, most: int
+) -> History:
     """With one more query, assignment (n, p) and drop (n, a); beyond `most` queries the oldest is forgotten."""
     gram, mass = geometry.gram, geometry.mass
     n, p = assignment.shape
@@ -111,7 +113,7 @@ def observe(answers: Answers, geometry: Geometry, model: Model, assignment: Tens
     ]
     regional = torch.cat([answers.regional, torch.cat([changed[:, :0], *parts], 1)[:, None]], 1)
     weighted = regional[:, -1:] * model.sizes(mass.shape[1] - 1, mass.device) ** 2
-    after = Answers(
+    after = History(
         tried=tried,
         code=torch.cat([answers.code, code_of(assignment)[:, None]], 1),
         drop=torch.cat([answers.drop, drop[:, None]], 1),
@@ -127,7 +129,7 @@ def observe(answers: Answers, geometry: Geometry, model: Model, assignment: Tens
     return after if tried.shape[1] <= most else _forget_oldest(after)
 
 
-def _forget_oldest(answers: Answers) -> Answers:
+def _forget_oldest(answers: History) -> History:
     rows = {name: getattr(answers, name)[:, 1:] for name in ("tried", "drop", "along", "whole", "regional", "site")}
     products = {name: getattr(answers, name)[:, 1:, 1:] for name in ("inner", "weighted", "shared")}
     return replace(answers, **rows, **products)

@@ -21,7 +21,7 @@ from rlab.core.vectors import wide
 from rlab.data.kinds import Kind
 from rlab.errors import OptionError
 from rlab.policies.base import Policy
-from rlab.policies.belief.answers import Model, along, no_answers, observe
+from rlab.policies.belief.answers import Assumptions, along, no_answers, observe
 from rlab.policies.belief.geometry import Geometry, check_directions, make_geometry, make_projection
 from rlab.policies.belief.levels import coarsened, group_levels, region_levels
 from rlab.policies.belief.posterior import Posterior, choose, evidence
@@ -203,7 +203,7 @@ class Belief(Policy[BeliefState]):
         changes = memory.geometry.cost.shape[1] * (group.amax(1) + 1)
         return warm.clamp(max=4 * usual) * (FEW / changes).clamp(max=1.0).sqrt()
 
-    def _model(self, grid: PatchGrid, geometry: Geometry) -> Model:
+    def _model(self, grid: PatchGrid, geometry: Geometry) -> Assumptions:
         shared = SHARED[grid.kind] if self.shared is None else self.shared
         return _assumed(grid, geometry.projection.shape[2] > 0, shared, geometry.cost.device)
 
@@ -216,7 +216,7 @@ class Belief(Policy[BeliefState]):
         margins = _margins(scores, state, task).gather(1, rivals)
         return margins.topk(min(FEW_RIVALS, rivals.shape[1]), 1, largest=False).indices
 
-    def _answered(self, memory: BeliefState, model: Model, state: State, task: Task) -> BeliefState:
+    def _answered(self, memory: BeliefState, model: Assumptions, state: State, task: Task) -> BeliefState:
         """With the last answer, and what it says about how bold to be."""
         answers, weights, won = memory.answers, memory.weights, state.last_flipped(task)
         if task.labels:
@@ -257,14 +257,14 @@ class Belief(Policy[BeliefState]):
 
 
 @cache
-def _assumed(grid: PatchGrid, directed: bool, shared: float, device: torch.device) -> Model:
+def _assumed(grid: PatchGrid, directed: bool, shared: float, device: torch.device) -> Assumptions:
     """What is assumed before the first query; its tensors are made once, so that no step waits for their transfer."""
     hypotheses = [(b, s, sigma, LIFT, tau) for b, s in NOWHERE for sigma in REST[False] for tau in NOISE]
     doubts = [-DOUBT * directed] * len(hypotheses)
     if directed:
         hypotheses += [(b, s, sigma, LIFT, tau) for b, s in ALONG for sigma in REST[True] for tau in NOISE]
         doubts += [0.0] * (len(hypotheses) - len(doubts))
-    return Model(tuple(hypotheses), region_levels(grid, device), shared, log_prior=tuple(doubts))
+    return Assumptions(tuple(hypotheses), region_levels(grid, device), shared, log_prior=tuple(doubts))
 
 
 def _drops(scores: Tensor, memory: BeliefState, state: State, task: Task) -> Tensor:

@@ -20,13 +20,13 @@ import torch
 from torch import Tensor
 
 from rlab.core.vectors import cholesky
-from rlab.policies.belief.answers import Answers, Model
+from rlab.policies.belief.answers import Assumptions, History
 from rlab.policies.belief.geometry import Geometry
 
 _ROUNDING = 100  # times the type's precision is added to variances, so that repeated queries stay solvable
 
 
-def kernel(answers: Answers, model: Model, hypotheses: Tensor) -> Tensor:
+def kernel(answers: History, model: Assumptions, hypotheses: Tensor) -> Tensor:
     """hypotheses (n, h, 5) -> (n, h, T, T): covariance of the drops of the queries, including noise."""
     fixed = model.rho**2 * answers.shared[:, None] + torch.diag_embed(variances(answers, model, hypotheses))
     scale, sigma = (hypotheses[..., i, None, None] ** 2 for i in (1, 2))
@@ -50,20 +50,20 @@ def solve(root: Tensor, b: Tensor) -> Tensor:
     return torch.linalg.solve_triangular(root.mT, half, upper=True)
 
 
-def variances(answers: Answers, model: Model, hypotheses: Tensor) -> Tensor:
+def variances(answers: History, model: Assumptions, hypotheses: Tensor) -> Tensor:
     """hypotheses (n, h, 5) -> (n, h, T): noise of each drop; far from the start the margin is not linear."""
     drop = answers.drop.amax(2).abs().clamp(max=1.5)
     bent = hypotheses[..., 4, None] ** 2 * (1 + (model.curvature * drop) ** 2)[:, None]
     return bent + (answers.noise.square()[:, None] + answers.site)[:, None]
 
 
-def expected(answers: Answers, hypotheses: Tensor) -> Tensor:
+def expected(answers: History, hypotheses: Tensor) -> Tensor:
     """hypotheses (n, h, 5) -> (n, h, T): the drops expected of the queries before any of them was made."""
     beta, mu = hypotheses[..., 0, None], hypotheses[..., 3, None]
     return beta * answers.along.sum(2)[:, None] + mu * answers.whole[:, None]
 
 
-def evidence(answers: Answers, model: Model) -> Tensor:
+def evidence(answers: History, model: Assumptions) -> Tensor:
     """(n, h): the log probability of each hypothesis and of the drops under it, averaged over the rivals."""
     drop = answers.drop
     known = model.table.to(drop).expand(len(drop), -1, -1)
@@ -86,8 +86,8 @@ class Posterior:
     """The belief about n samples, to take means and draws from."""
 
     geometry: Geometry
-    answers: Answers
-    model: Model
+    answers: History
+    model: Assumptions
     hypothesis: Tensor  # (n, 5), one for each sample
     near: Tensor | None = None  # (n, a) the rivals to consider; None for all
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from rlab.policies.belief.answers import Answers, Model, observe
+from rlab.policies.belief.answers import Assumptions, History, observe
 from rlab.policies.belief.geometry import Geometry
 from rlab.policies.belief.posterior import expected, factor, kernel, solve
 
@@ -20,8 +20,14 @@ _VAGUE = (1e-6, 1e4)  # the smallest and largest variance of an observation
 
 
 def observe_side(
-    answers: Answers, weights: Tensor, geometry: Geometry, model: Model, assignment: Tensor, won: Tensor, most: int
-) -> tuple[Answers, Tensor]:
+    answers: History,
+    weights: Tensor,
+    geometry: Geometry,
+    model: Assumptions,
+    assignment: Tensor,
+    won: Tensor,
+    most: int,
+) -> tuple[History, Tensor]:
     """With one more query (n, p) that flipped where `won` (n,), and the log weights (n, h) by how well each foretold it."""
     after = observe(answers, geometry, model, assignment, torch.ones_like(weights[:, :1]), most)
     mean, variance = _forecast(after, model)
@@ -35,7 +41,7 @@ def observe_side(
     return replace(after, drop=drops, site=sites), weights
 
 
-def _forecast(answers: Answers, model: Model) -> tuple[Tensor, Tensor]:
+def _forecast(answers: History, model: Assumptions) -> tuple[Tensor, Tensor]:
     """(n, h) twice: the last query's drop as the earlier ones foretell it, and its variance, including noise."""
     hypotheses = model.table.to(answers.drop).expand(len(answers.drop), -1, -1)
     covariance, prior = kernel(answers, model, hypotheses), expected(answers, hypotheses)

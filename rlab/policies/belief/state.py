@@ -8,7 +8,7 @@ from torch import Tensor
 
 from rlab.core.batched import Rows
 from rlab.core.pruning import Calm
-from rlab.policies.belief.answers import Answers
+from rlab.policies.belief.answers import History
 from rlab.policies.belief.geometry import Geometry
 
 
@@ -17,7 +17,7 @@ class BeliefState(Rows):
     """n samples, a rivals, h hypotheses."""
 
     geometry: Geometry
-    answers: Answers
+    answers: History
     at_input: Tensor  # (n, f + 1, k, p) projections at the untouched input; k = 0 unless the prior is local
     rivals: Tensor  # (n, a) the classes that could win, as indices into the goal's alternatives
     need: Tensor  # (n, a) the drop that flips, for each rival

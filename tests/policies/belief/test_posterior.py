@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, tensor
 
 from rlab.core.grid import PatchGrid
-from rlab.policies.belief.answers import Model
+from rlab.policies.belief.answers import Assumptions
 from rlab.policies.belief.geometry import Geometry, make_geometry
 from rlab.policies.belief.posterior import Posterior, choose, evidence, expected, kernel
 from tests.helpers import RANKS
@@ -33,13 +33,13 @@ UNDIRECTED: Hypothesis = (0.0, 0.0, 0.3, 1.25, 0.1)
 SEVERAL: tuple[Hypothesis, ...] = (DIRECTED, (1.0, 1.0, 0.1, 1.25, 0.03), (0.2, 0.2, 0.03, 0.0, 0.2))
 
 
-def mean_of(known: Known, model: Model, hypothesis: Hypothesis = DIRECTED) -> Tensor:
+def mean_of(known: Known, model: Assumptions, hypothesis: Hypothesis = DIRECTED) -> Tensor:
     """(n, a, f, p): at temperature 0."""
     return drawn(known, model, hypothesis, temperature=0.0)
 
 
 def drawn(
-    known: Known, model: Model, hypothesis: Hypothesis = DIRECTED, temperature: float = 1.0, seed: int = 0
+    known: Known, model: Assumptions, hypothesis: Hypothesis = DIRECTED, temperature: float = 1.0, seed: int = 0
 ) -> Tensor:
     geometry, answers = known.geometry, known.answers
     (n, f, p), dtype = geometry.cost.shape, geometry.cost.dtype
@@ -58,7 +58,7 @@ def one_patch() -> Geometry:
 
 def test_one_query_by_hand() -> None:
     """sigma 0.1: entry 1's effect is N(0, 0.3^2), seen as 0.5 with a noise of variance 0.2^2 (1 + 0.5^2) = 0.05."""
-    geometry, model = one_patch(), Model(((0.0, 0.0, 0.1, 0.0, 0.2),), rho=0.0)
+    geometry, model = one_patch(), Assumptions(((0.0, 0.0, 0.1, 0.0, 0.2),), rho=0.0)
     known = nothing_known(geometry, model).after(model, tensor([[1]]), tensor([[0.5]]).double())
     assert kernel(known.answers, model, tensor(model.hypotheses)[None]).item() == pytest.approx(0.09 + 0.05)
     mean = mean_of(known, model, model.hypotheses[0])
@@ -68,7 +68,7 @@ def test_one_query_by_hand() -> None:
 
 def test_two_queries_by_hand() -> None:
     """Both entries asked: each is conditioned on its own drop; asked twice, on the mean of both, with half the noise."""
-    geometry, model = one_patch(), Model(((0.0, 0.0, 0.1, 0.0, 0.2),), rho=0.0, curvature=0.0)
+    geometry, model = one_patch(), Assumptions(((0.0, 0.0, 0.1, 0.0, 0.2),), rho=0.0, curvature=0.0)
     start = nothing_known(geometry, model)
     known = start.after(model, tensor([[1]]), tensor([[0.5]]).double())
     both = known.after(model, tensor([[2]]), tensor([[-0.2]]).double())
@@ -83,7 +83,7 @@ def test_two_queries_by_hand() -> None:
 def test_a_lift_and_regions_by_hand() -> None:
     """The entry's whole mass lies in the one patch: its effect is mu + u, u ~ N(0, rho^2); the other entry knows nothing of it."""
     geometry = one_patch()
-    model = Model(((0.0, 0.0, 0.0, 1.25, 0.1),), (torch.zeros(1, dtype=torch.long),), rho=0.3, curvature=0.0)
+    model = Assumptions(((0.0, 0.0, 0.0, 1.25, 0.1),), (torch.zeros(1, dtype=torch.long),), rho=0.3, curvature=0.0)
     start = nothing_known(geometry, model)
     assert mean_of(start, model, model.hypotheses[0]).flatten().tolist() == [1.25, 1.25]
     known = start.after(model, tensor([[1]]), tensor([[0.25]]).double())
@@ -194,7 +194,7 @@ def test_a_hypothesis_that_holds_wins_by_evidence() -> None:
     """The drops come from a response with sigma 0.3: after 30 queries hardly anything speaks for 0.03 or 3."""
     world = make_world(2, 0, n=4)
     hypotheses = tuple((0.0, 0.0, sigma, 0.0, 0.03) for sigma in (0.03, 0.3, 3.0))
-    model = Model(hypotheses, rho=0.0, curvature=0.0)
+    model = Assumptions(hypotheses, rho=0.0, curvature=0.0)
     slope = 0.3 * torch.randn(world.change[:, 0].shape, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
     effect = world.grid.total((world.change * slope[:, None]).sum(2))  # (n, f, p)
     padded = torch.cat([torch.zeros_like(effect[:, :1]), effect], 1)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from rlab.core.batched import Rows
 from rlab.core.grid import PatchGrid
-from rlab.policies.belief.answers import Answers, Model, no_answers, observe
+from rlab.policies.belief.answers import Assumptions, History, no_answers, observe
 from rlab.policies.belief.geometry import Geometry, make_geometry
 from rlab.policies.belief.levels import blocks
 from tests.helpers import inside
@@ -34,8 +34,8 @@ class World:
     def geometry(self) -> Geometry:
         return make_geometry(self.change, self.directions, self.grid, "l2", self.relevance)
 
-    def model(self, *hypotheses: Hypothesis, curvature: float = 1.0) -> Model:
-        return Model(hypotheses, tuple(blocks(self.grid, along) for along in (1, 2)), 0.3, curvature)
+    def model(self, *hypotheses: Hypothesis, curvature: float = 1.0) -> Assumptions:
+        return Assumptions(hypotheses, tuple(blocks(self.grid, along) for along in (1, 2)), 0.3, curvature)
 
 
 def make_world(
@@ -62,17 +62,17 @@ class Known(Rows):
     """A geometry, and what is known after some queries."""
 
     geometry: Geometry
-    answers: Answers
+    answers: History
 
-    def after(self, model: Model, assignment: Tensor, drop: Tensor, most: int = 99) -> Known:
+    def after(self, model: Assumptions, assignment: Tensor, drop: Tensor, most: int = 99) -> Known:
         return Known(self.geometry, observe(self.answers, self.geometry, model, assignment, drop, most))
 
 
-def nothing_known(geometry: Geometry, model: Model, rivals: int = 1) -> Known:
+def nothing_known(geometry: Geometry, model: Assumptions, rivals: int = 1) -> Known:
     return Known(geometry, no_answers(geometry, model, rivals))
 
 
-def known_after(world: World, model: Model, queries: list[tuple[Tensor, Tensor]], most: int = 99) -> Known:
+def known_after(world: World, model: Assumptions, queries: list[tuple[Tensor, Tensor]], most: int = 99) -> Known:
     """What is known after these queries."""
     known = nothing_known(world.geometry, model, queries[0][1].shape[1] if queries else 1)
     for assignment, drop in queries:
@@ -90,7 +90,7 @@ def patch_changes(world: World, row: int) -> Tensor:
     return out.flatten(0, 1).flatten(1)
 
 
-def prior(world: World, row: int, model: Model, hypothesis: Hypothesis) -> tuple[Tensor, Tensor]:
+def prior(world: World, row: int, model: Assumptions, hypothesis: Hypothesis) -> tuple[Tensor, Tensor]:
     """Mean (f p,) and covariance (f p, f p) of what single changes bring, before any query; g's own over every value."""
     beta, s, sigma, mu, _ = hypothesis
     changes, p = patch_changes(world, row), len(world.grid)
@@ -126,7 +126,7 @@ def prior(world: World, row: int, model: Model, hypothesis: Hypothesis) -> tuple
 
 
 def observed(
-    world: World, row: int, model: Model, hypothesis: Hypothesis, queries: list[tuple[Tensor, Tensor]]
+    world: World, row: int, model: Assumptions, hypothesis: Hypothesis, queries: list[tuple[Tensor, Tensor]]
 ) -> tuple[Tensor, Tensor, Tensor]:
     """What was asked (T, f p), the noise's variances (T,) and the drops (T, a)."""
     p = len(world.grid)
@@ -141,7 +141,7 @@ def observed(
 
 
 def posterior(
-    world: World, row: int, model: Model, hypothesis: Hypothesis, queries: list[tuple[Tensor, Tensor]]
+    world: World, row: int, model: Assumptions, hypothesis: Hypothesis, queries: list[tuple[Tensor, Tensor]]
 ) -> tuple[Tensor, Tensor]:
     """Mean (a, f p) and covariance (f p, f p) after the queries, by the textbook."""
     mean, cov = prior(world, row, model, hypothesis)
@@ -151,7 +151,7 @@ def posterior(
 
 
 def log_evidence(
-    world: World, row: int, model: Model, hypothesis: Hypothesis, queries: list[tuple[Tensor, Tensor]]
+    world: World, row: int, model: Assumptions, hypothesis: Hypothesis, queries: list[tuple[Tensor, Tensor]]
 ) -> float:
     """The log probability of the drops, averaged over the rivals, without the constant."""
     mean, cov = prior(world, row, model, hypothesis)

@@ -1,4 +1,4 @@
-"""The table of run kinds: by the command in `run.json` first, then by the files of a finished run."""
+"""The table of commands: by the command in `run.json` first, then by the files of a finished run."""
 
 from __future__ import annotations
 
@@ -8,23 +8,24 @@ from pkgutil import resolve_name
 
 import pytest
 
-from rlab.auditing.results import AUDIT
 from rlab.benchmarking.manifest import MANIFEST, METADATA
 from rlab.errors import InputError
 from rlab.folders.demo import SCENES
-from rlab.folders.kinds import VERBS, kind_of
+from rlab.folders.finished import is_finished, verb_of
 from rlab.folders.reports import report_run
+from rlab.folders.verbs import VERBS
 from rlab.present.report import REPORT as STORED
-from rlab.storage.names import ARRAYS, CURVES, SAMPLES
+from rlab.storage.names import ARRAYS, SAMPLES
 from rlab.storage.resume import open_run
 from rlab.storage.run_file import RUN
 from rlab.training.page import LOG as TRAINED
 
 WRITTEN = [
-    ("audit", {AUDIT}),
+    ("audit", {STORED}),
+    ("audit --detect", {STORED}),
     ("attack", {SAMPLES, ARRAYS}),
     ("benchmark make", {MANIFEST, METADATA}),
-    ("compare", {SAMPLES, CURVES}),
+    ("compare", {STORED}),
     ("learn", {"simulator.safetensors"}),
     ("demo", {f"{scene}/{SAMPLES}" for scene in SCENES}),
     ("train", {TRAINED}),
@@ -53,35 +54,35 @@ def test_a_copied_folder_without_a_run_file_is_known_by_its_files(
     touch(tmp_path, names)
     if names == {STORED}:
         (tmp_path / STORED).write_text(json.dumps({"verb": command}))
-    kind = kind_of(tmp_path)
-    assert kind is not None
-    assert kind.command == command
-    assert kind.is_finished(tmp_path)
+    verb = verb_of(tmp_path)
+    assert verb is not None
+    assert verb.name == command
+    assert is_finished(verb, tmp_path)
 
 
-def test_the_table_has_a_row_for_each_finished_folder_and_every_function_exists() -> None:
-    assert [kind.command for kind in VERBS] == [command for command, _ in WRITTEN]
-    for name in {name for kind in VERBS for name in (kind.report, kind.page, kind.record, kind.figures) if name}:
-        assert callable(resolve_name(name))
+def test_the_table_has_a_row_for_each_finished_folder_and_every_report_exists() -> None:
+    assert {verb.name for verb in VERBS} == {command for command, _ in WRITTEN}
+    for verb in VERBS:
+        assert resolve_name(verb.report).verb in (verb.name, "explain")
 
 
 def test_the_stored_command_comes_before_the_files(tmp_path: Path) -> None:
     with open_run(tmp_path / "run", {"command": "explain"}) as resume:
         resume.create()
     touch(tmp_path / "run", {STORED})
-    kind = kind_of(tmp_path / "run")
-    assert kind is not None
-    assert (kind.command, kind.is_finished(tmp_path / "run")) == ("explain", False)
+    verb = verb_of(tmp_path / "run")
+    assert verb is not None
+    assert (verb.name, is_finished(verb, tmp_path / "run")) == ("explain", False)
     (tmp_path / "run" / STORED).write_text(json.dumps({"verb": "explain"}))
-    assert kind.is_finished(tmp_path / "run")
+    assert is_finished(verb, tmp_path / "run")
 
 
 def test_a_damaged_run_file_leaves_the_files_to_decide(tmp_path: Path) -> None:
     (tmp_path / RUN).write_bytes(b"no JSON" * 100)
-    assert kind_of(tmp_path) is None
-    kind = kind_of(touch(tmp_path, {TRAINED}))
-    assert kind is not None
-    assert kind.command == "train"
+    assert verb_of(tmp_path) is None
+    verb = verb_of(touch(tmp_path, {TRAINED}))
+    assert verb is not None
+    assert verb.name == "train"
 
 
 def test_a_link_out_of_the_folder_is_refused(tmp_path: Path) -> None:
