@@ -9,7 +9,7 @@ import typer
 from rlab.cli.build import declared
 from rlab.cli.folder import DryRun, RunFlags, tell_data, tell_options
 from rlab.cli.speak import out
-from rlab.explanation.options import PAGE, ExplainOptions, explain_declared
+from rlab.explanation.options import ExplainOptions, explain_declared
 from rlab.present.table import plain
 
 
@@ -44,4 +44,4 @@ def command(
         for each in () if compare else found.judged.values():
             for line in each.statements(0):
                 out.print(plain(f"{each.ids[0]}, by {each.method}: {line}"))
-        run.finish(found, folder, page=folder / PAGE, methods=figures, rows=found.rows)
+        run.finish(found, folder, methods=figures, rows=found.rows)
