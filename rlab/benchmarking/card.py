@@ -10,8 +10,6 @@ from rlab.benchmarking.config import ORIGINALS
 from rlab.benchmarking.folder import Benchmark, queries_of
 from rlab.benchmarking.formats import Parquet
 from rlab.benchmarking.manifest import METADATA
-from rlab.core.channels import group_names
-from rlab.core.grid import PatchGrid
 from rlab.present.table import Table, markdown
 
 _LAYOUT = {
@@ -87,44 +85,31 @@ def _front(benchmark: Benchmark) -> str:
 
 def card(benchmark: Benchmark) -> str:
     """The dataset card in Markdown."""
-    m = benchmark.manifest
-    size = "×".join(map(str, m.shape.size))
-    kind = f"{m.goal}: the model predicts {'any wrong' if m.goal == 'untargeted' else 'that'} class"
-    groups = group_names(PatchGrid(m.shape.size, m.patch, m.channels).groups, m.shape.leads)
+    m, size = benchmark.manifest, "×".join(map(str, benchmark.manifest.shape.size))
+    direction = f"{m.goal}: the model predicts {'any wrong' if m.goal == 'untargeted' else 'that'} class"
     how = f"`{m.policy}`, up to {m.budget} queries per sample for the flip and {m.steps} for each level beyond it"
-    facts = [
-        ("samples", f"{len(benchmark.originals())} {m.shape.kind}s, {m.shape.channels} × {size}, in `originals`"),
-        ("victims", _victim_words(benchmark)),
-        ("direction", "none" if benchmark.free else kind),
-        ("distortions", " ".join(f"`{name}`" for name in m.entries)),
-        *([("surrogates", ", ".join(f"`{name}`" for name in named))] if (named := m.config.get("surrogate")) else ()),
-        ("patch", " × ".join(map(str, m.patch))),
-        *([("channels", "; ".join(groups))] if groups else ()),
-        ("policy", m.policy if benchmark.free else how),
-        ("ladder", f"`{m.ladder}`"),
-        *([("severities", _severity_words(benchmark))] if m.distances else ()),
-        ("reach", f"L2 {benchmark.reach:.4g}: distances are scored from 0 to this value, for every model"),
-        ("seed", str(m.seed)),
-        ("classes", ", ".join(f"{i} {name}" for i, name in enumerate(m.classes)) or f"{m.outputs}, unnamed"),
-        ("files", _LAYOUT[m.storage]),
-        ("versions", ", ".join(f"{name} {number}" for name, number in m.versions.items())),
-        ("queries", f"{sum(map(queries_of, benchmark.rows)):,}; those of interrupted chunks are not counted"),
-        ("hash", f"`{m.hash}`"),
-    ]
-    sets, table = replace(benchmark.table(), title=""), Table(["", ""], facts, words=2)
+    facts = {
+        "samples": f"{len(benchmark.originals())} {m.shape.kind}s, {m.shape.channels} × {size}, in `originals`",
+        "victims": ", ".join(f"`{name}`" for name in benchmark.models),
+        "direction": direction,
+        "distortions": " ".join(f"`{name}`" for name in m.entries),
+        "patch": " × ".join(map(str, m.patch)),
+        "policy": how,
+        "ladder": f"`{m.ladder}`",
+        "reach": f"L2 {benchmark.reach:.4g}: distances are scored from 0 to this value, for every model",
+        "seed": str(m.seed),
+        "classes": ", ".join(f"{i} {name}" for i, name in enumerate(m.classes)) or f"{m.outputs}, unnamed",
+        "files": _LAYOUT[m.storage],
+        "versions": ", ".join(f"{name} {number}" for name, number in m.versions.items()),
+        "queries": f"{sum(map(queries_of, benchmark.rows)):,}; those of interrupted chunks are not counted",
+        "hash": f"`{m.hash}`",
+    }
+    if benchmark.free:
+        none = "none: no model was queried; patches and their distortions are random"
+        facts |= {"victims": none, "direction": "none", "policy": m.policy}
+    sets, table = replace(benchmark.table(), title=""), Table(["", ""], [*facts.items()], words=2)
     parts = {"facts": markdown(table), "sets": markdown(sets), "snippet": snippet(benchmark)}
     return _front(benchmark) + _PAGE.format(**parts, remake=_remake(benchmark))
-
-
-def _victim_words(benchmark: Benchmark) -> str:
-    if benchmark.free:
-        return "none: no model was queried; patches and their distortions are random"
-    return ", ".join(f"`{name}`" for name in benchmark.victims)
-
-
-def _severity_words(benchmark: Benchmark) -> str:
-    levels = ", ".join(f"`{level.name}` L2 {level.l2:.4g}" for level in benchmark.ladder.levels)
-    return f"{levels}: sixths of the reach"
 
 
 _PAGE = """# Robustness benchmark

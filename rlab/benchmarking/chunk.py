@@ -1,6 +1,7 @@
-"""One chunk of one victim: find flips, write them, query the files again; then do the same for every level.
+"""One chunk of one set: find flips, query them again as they will be stored, then do the same for every level.
 
-Every file has a row, and so has every level that a sample does not reach, with the reason.
+Every sample has a row at every level, with the reason if it does not reach it. Files are written by the process that owns the
+results: a format rounds each value on its own, so the victim is queried with exactly the values that a file will hold.
 """
 
 from __future__ import annotations
@@ -8,15 +9,14 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from rlab.benchmarking.config import FLIP, ORIGINAL, ORIGINALS, BenchmarkOptions, Ladder, LadderLevel
-from rlab.benchmarking.formats import Joined, make_format
+from rlab.benchmarking.config import FLIP, BenchmarkOptions, Ladder, LadderLevel
+from rlab.benchmarking.formats import make_format
 from rlab.benchmarking.ladder_search import LadderSearch, unit_span
 from rlab.benchmarking.single import Format, Shape
 from rlab.core.attack import Attack
@@ -24,14 +24,13 @@ from rlab.core.distances import NAMES, measure
 from rlab.core.env import State
 from rlab.data.batch import Batch
 from rlab.results.result import AttackResult, Status
-from rlab.storage.names import file_name
-from rlab.storage.run_file import PARTS
 from rlab.victims.account import PHASES
 from rlab.victims.base import Victim
 from rlab.victims.meter import QueryMeter
 
 COUNTS = tuple(f"queries_{phase}" for phase in PHASES[:3])
 Rows = list[dict[str, Any]]
+Stored = dict[str, Tensor]  # by level, the samples (m, c, *size) that reach it, in the order of their rows
 _UNVERIFIED = "the model's answer to the stored file differs from its answer during the search"
 
 
@@ -44,7 +43,6 @@ class SetPlan:
     shape: Shape
     ladder: Ladder  # with the distances of its severities
     labels: Tensor  # of all samples
-    originals: bool  # whether to write the unchanged samples too
 
     @property
     def format(self) -> Format:
@@ -53,76 +51,45 @@ class SetPlan:
 
 
 @dataclass(frozen=True)
-class SampleFiles:
-    """Paths, contents and columns of one chunk's files. A sample is its position in the chunk."""
+class ChunkRows:
+    """The rows of one chunk of a set, and what its files will hold. A sample is its position in the chunk."""
 
     plan: SetPlan
-    folder: Path
     batch: Batch  # the chunk
     first: int  # position of its first sample in the benchmark
     filters: tuple[str, ...]  # name of each palette entry's filter
+    stored: Stored = field(default_factory=dict)
 
-    def path(self, level: str, sample: int) -> Path:
-        """The path within the benchmark's folder."""
-        name = file_name(self.batch.ids[sample].rsplit(".", 1)[0]).replace(".", "_").replace("+", "_")
-        stem = f"{self.first + sample:05d}_{name}"  # only characters that WFDB records allow
-        inner = self.plan.format.path(stem, int(self.batch.y[sample]))
-        folders = (ORIGINALS,) if level == ORIGINAL else (self.plan.name, level)
-        return Path(PARTS if isinstance(self.plan.format, Joined) else "", *folders, inner)
-
-    def write(self, level: str, samples: Tensor, x: Tensor) -> Tensor:
-        """Write these samples (n, c, *size), and return them as read back."""
-        stored, form = x.cpu().clone(), self.plan.format
-        for at, sample in enumerate(samples.tolist()):
-            path = self.folder / self.path(level, sample)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            form.write(path, stored[at])
-            stored[at] = form.read(path)
-        return stored
-
-    def originals(self) -> Iterator[dict[str, Any]]:
-        """Write the unchanged samples, which all sets share, and yield their rows."""
-        samples = torch.arange(len(self.batch))
-        assert torch.equal(self.write(ORIGINAL, samples, self.batch.x), self.batch.x)
-        for sample in samples.tolist():
-            row = self._blank(sample, ORIGINAL) | self._file(ORIGINAL, sample)
-            yield row | dict.fromkeys(("l0_patches", "l0_values", "l2", "linf"), 0.0)
-
-    def rows(
+    def at(
         self, level: LadderLevel | None, samples: Tensor, assignment: Tensor, x: Tensor, reasons: Sequence[str]
     ) -> Iterator[dict[str, Any]]:
         """Yield the row of each sample (m,) at a level (None: the flip), distorted to x (m, c, *size).
 
-        A sample with a reason is not at the level: its files are deleted.
+        A sample with a reason is not at the level, and has no file.
         """
         name, kind, value = (FLIP, FLIP, None) if level is None else (level.name, level.kind, level.target)
         distances = measure(self.batch.x[samples], x, assignment, self.batch.bounds)
+        if (reached := torch.tensor([not reason for reason in reasons])).any():
+            self.stored[name] = x[reached].contiguous()
         for at, (sample, reason) in enumerate(zip(samples.tolist(), reasons, strict=True)):
             about = {"victim": self.plan.name, "level_kind": kind, "level_value": value, "reason": reason}
-            row = self._blank(sample, name) | about
-            if reason:
-                for file in self.plan.format.files(self.folder / self.path(name, sample)):
-                    file.unlink(missing_ok=True)
-            else:
+            row = blank_row(self.batch, sample, self.first, name) | about
+            if not reason:
                 entries = assignment[at].tolist()
-                row |= self._file(name, sample) | {key: float(distances[key][at]) for key in NAMES}
+                row |= {"reached": True, **{key: float(distances[key][at]) for key in NAMES}}
                 row |= {"assignment": entries, "distortion": main_distortion(entries, self.filters)}
             yield row
 
-    def _file(self, level: str, sample: int) -> dict[str, Any]:
-        """The columns that describe a file."""
-        path = self.path(level, sample)
-        return {"reached": True, "file": path.as_posix(), "sha256": self.plan.format.digest(self.folder / path)}
 
-    def _blank(self, sample: int, level: str) -> dict[str, Any]:
-        """A row with every column."""
-        return {
-            "id": self.batch.ids[sample], "place": self.first + sample, "label": int(self.batch.y[sample]), "victim": "",
-            "level": level, "level_kind": level, "level_value": None, "reached": False, "reason": "", "status": "",
-            "file": "", "row": None, "sha256": "", "predicted": None, "probability": None, "distortion": "",
-            **dict.fromkeys(NAMES, math.nan), **dict.fromkeys(COUNTS, 0), "policy": "", "seed": None, "outputs": None,
-            "assignment": None,
-        }  # fmt: skip
+def blank_row(batch: Batch, sample: int, first: int, level: str) -> dict[str, Any]:
+    """A row with every column."""
+    return {
+        "id": batch.ids[sample], "place": first + sample, "label": int(batch.y[sample]), "victim": "",
+        "level": level, "level_kind": level, "level_value": None, "reached": False, "reason": "", "status": "",
+        "file": "", "row": None, "sha256": "", "predicted": None, "probability": None, "distortion": "",
+        **dict.fromkeys(NAMES, math.nan), **dict.fromkeys(COUNTS, 0), "policy": "", "seed": None, "outputs": None,
+        "assignment": None,
+    }  # fmt: skip
 
 
 def main_distortion(entries: Sequence[int], filters: Sequence[str]) -> str:
@@ -131,15 +98,13 @@ def main_distortion(entries: Sequence[int], filters: Sequence[str]) -> str:
     return max(counts, key=lambda name: (counts[name], -filters.index(name)), default="")
 
 
-def search_chunk(files: SampleFiles, attack: Attack, victim: Victim) -> Rows:
-    """The rows of one chunk's flips and levels, with their files."""
-    plan = files.plan
-    found = replace(attack, records=True).search(victim, files.batch, files.first, plan.labels)
-    stored = found.perturbed.clone()
-    stored[found.rows] = files.write(FLIP, found.rows, stored[found.rows])
-    result = AttackResult.of(attack.verify(found, stored), stored)
-    search = LadderSearch(attack.grid, attack.goal, plan.options.steps, unit_span(files.batch.bounds))
-    levels, state, rows = _Levels(files, search, result, QueryMeter(victim, len(result))), found.flipped, Rows()
+def search_chunk(chunk: ChunkRows, attack: Attack, victim: Victim) -> Rows:
+    """The rows of one chunk's flips and levels."""
+    plan = chunk.plan
+    found = replace(attack, records=True).search(victim, chunk.batch, chunk.first, plan.labels)
+    result = AttackResult.of(attack.verify(found, found.perturbed), found.perturbed)
+    search = LadderSearch(attack.grid, attack.goal, plan.options.steps, unit_span(chunk.batch.bounds))
+    levels, state, rows = _Levels(chunk, search, result, QueryMeter(victim, len(result))), found.flipped, Rows()
     if state is not None:
         state = state[result.succeeded.to(state.sample.device)[state.sample]]
     for level in (None, *plan.ladder.levels):
@@ -154,7 +119,7 @@ def search_chunk(files: SampleFiles, attack: Attack, victim: Victim) -> Rows:
 class _Levels:
     """The verified flips of a chunk, and the rows of its levels."""
 
-    files: SampleFiles
+    chunk: ChunkRows
     search: LadderSearch
     result: AttackResult
     meter: QueryMeter  # counts the queries beyond the flip
@@ -178,9 +143,8 @@ class _Levels:
         result, before = self.result, self.meter.counts.clone()
         state, missed = self.search.to(self.meter, state, level, result.final["l2"].to(state.x.device)[state.sample])
         samples, at = state.sample.cpu(), torch.tensor([reason is None for reason in missed])
-        x, scores = state.x.cpu().clone(), state.scores.cpu().clone()
-        if at.any():  # those at the level are read back from their files and queried again
-            x[at] = self.files.write(level.name, samples[at], x[at])
+        x, scores = state.x.cpu(), state.scores.cpu().clone()
+        if at.any():  # those at the level are queried again
             scores[at] = self.meter(x[at].to(self.meter.victim.device), samples[at], "verify").cpu()
         errs = self.search.goal.reached(scores, result.labels[samples]).tolist()
         reasons = [reason or ("" if err else _UNVERIFIED) for reason, err in zip(missed, errs, strict=True)]
@@ -193,7 +157,7 @@ class _Levels:
     ) -> Iterator[dict[str, Any]]:  # fmt: skip
         """One row per sample (m,); scores are log-probabilities (m, k), queries (n, phases)."""
         result = self.result
-        for j, row in enumerate(self.files.rows(level, samples, assignment, x, reasons)):
+        for j, row in enumerate(self.chunk.at(level, samples, assignment, x, reasons)):
             i = int(samples[j])
             row |= {
                 "policy": result.setting.policy, "status": result.status[i].value, "seed": int(result.seeds[i]),

@@ -21,7 +21,7 @@ from rlab.benchmarking.config import FLIP, ORIGINAL, Ladder, parse_ladder
 from rlab.benchmarking.formats import Joined, make_format
 from rlab.benchmarking.manifest import FREE, MANIFEST, Edited, Manifest, Row, read_manifest
 from rlab.benchmarking.report import DEFAULT, BenchmarkReport
-from rlab.benchmarking.single import Format
+from rlab.benchmarking.single import Single
 from rlab.core.goals import Goal, parse_goal
 from rlab.data.fields import check_room
 from rlab.errors import DataError, InputError, OptionError
@@ -70,7 +70,7 @@ class Benchmark(Report):
         return self.manifest.classes[label] if self.manifest.classes else f"class {label}"
 
     @property
-    def format(self) -> Format:
+    def format(self) -> Single | Joined:
         return make_format(self.manifest.storage, self.manifest.shape)
 
     @property

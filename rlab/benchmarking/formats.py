@@ -13,57 +13,28 @@ import io
 import json
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-import torch
 from PIL import Image
 from torch import Tensor
 
-from rlab.benchmarking.single import Clip, Format, FormatName, Frames, Png, Shape, Wfdb, to_png
+from rlab.benchmarking.single import Clip, Format, FormatName, Frames, Png, Shape, Single, Wfdb, to_png
 from rlab.data.batch import Kind, Samples
 from rlab.data.eight_bit import EightBit, to_float
 from rlab.data.numpy_files import read_npz
 from rlab.errors import DataError, OptionError
 from rlab.filters.palette import bounded
-from rlab.storage.digest import digest
-from rlab.storage.files import write_atomically
 from rlab.storage.outside import regular
-from rlab.storage.run_file import PARTS
 
 
 class Joined(Format):
-    """Many samples in one file: each is an .npy while the benchmark is made, and `pack` joins those of a level."""
+    """All samples of a level in one file."""
 
-    suffix = ".npy"
     ending: str
-
-    def stored(self, x: Tensor) -> Tensor:
-        return x
-
-    def path(self, stem: str, label: int) -> str:
-        return f"{stem}{self.suffix}"
-
-    def write(self, path: Path, x: Tensor) -> None:
-        out = io.BytesIO()
-        np.save(out, x.numpy(), allow_pickle=False)
-        write_atomically(path, out.getvalue())
-
-    def read(self, path: Path) -> Tensor:
-        return torch.from_numpy(np.load(path, allow_pickle=False))
-
-    def digest(self, path: Path) -> str:
-        return digest(self.read(path).float(), length=64)
-
-    def whole(self, part: str) -> PurePosixPath | None:
-        """The file that the level of this part is joined into; None if it is no part."""
-        level = PurePosixPath(part).parent
-        if not level.is_relative_to(PARTS):
-            return None
-        return PurePosixPath(f"{level.relative_to(PARTS)}{self.ending}")
 
     @abstractmethod
     def pack(self, file: IO[bytes], x: Tensor, y: Sequence[int], ids: Sequence[str]) -> None:
@@ -144,12 +115,12 @@ class Parquet(Joined):
         return {"x": x, "y": y, "ids": ids}
 
 
-_BY_NAME: dict[FormatName, type[Format]] = {
+_BY_NAME: dict[FormatName, type[Single] | type[Joined]] = {
     "png": Png, "npz": Npz, "wfdb": Wfdb, "mp4": Clip, "frames": Frames, "parquet": Parquet,
 }  # fmt: skip
 
 
-def make_format(name: FormatName, shape: Shape) -> Format:
+def make_format(name: FormatName, shape: Shape) -> Single | Joined:
     return _BY_NAME[name](shape)
 
 

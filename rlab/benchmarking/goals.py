@@ -1,13 +1,19 @@
-"""Goals of a benchmark's searches, each made of the attack's own goal."""
+"""The attack that makes a benchmark, and the goals of its searches, each made of the attack's own goal."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
+from rlab.benchmarking.config import BenchmarkOptions
+from rlab.benchmarking.single import Format
+from rlab.core.attack import Attack
 from rlab.core.goals import Goal, Targeted, Untargeted
+from rlab.data.batch import Batch
+from rlab.errors import OptionError
+from rlab.filters.palette import refuse_pixels
 
 _DEEP = 20.0  # log-probability beyond which more confidence does not count
 _LOST = 100.0  # log-probability added if the model recovered
@@ -55,3 +61,15 @@ class DeeperError(WrappedGoal):
         margin = self.goal.margin(scores, labels)
         depth = margin + _DEEP
         return torch.where(margin < 0, depth, depth.clamp(min=0) + margin + _LOST)
+
+
+def stored_attack(batch: Batch, form: Format, options: BenchmarkOptions) -> Attack:
+    """The declared attack with a bank rounded as the files round it, and a goal with a lead."""
+    refuse_pixels(options.palette, "a benchmark")
+    attack = options.build(batch)
+    if not errs(attack.goal) or batch.y.shape[1:]:
+        got = f"got goal {str(attack.goal)!r} and labels of shape {tuple(batch.y.shape)}"
+        raise OptionError(f"expected goal untargeted or targeted:CLASS and one label per sample for a benchmark, {got}")
+    own = attack.palette.rounded or (lambda x: x)
+    palette = replace(attack.palette, rounded=lambda x: form.stored(own(x)))
+    return replace(attack, palette=palette, goal=WithMargin(attack.goal, options.lead))

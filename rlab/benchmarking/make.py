@@ -6,33 +6,32 @@ there and ends with the same files as an uninterrupted one.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
+from itertools import chain
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import torch
 
 from rlab.benchmarking.card import card
-from rlab.benchmarking.chunk import Rows, SampleFiles, SetPlan, search_chunk
+from rlab.benchmarking.chunk import ChunkRows, Rows, SetPlan, Stored, blank_row, search_chunk
 from rlab.benchmarking.config import FLIP, ORIGINAL, ORIGINALS, BenchmarkOptions, Ladder, parse_ladder
 from rlab.benchmarking.folder import Benchmark, queries_of
 from rlab.benchmarking.formats import Joined, Parquet, make_format
-from rlab.benchmarking.goals import WithMargin, errs
+from rlab.benchmarking.goals import stored_attack
 from rlab.benchmarking.manifest import CARD, FREE, MANIFEST, METADATA, Manifest, Row, rows_digest
 from rlab.benchmarking.placed import PLACED, palette_reach, place_chunk, with_distances
-from rlab.benchmarking.single import Format, Shape
-from rlab.benchmarking.whole import NothingFlipped, join_levels, versions, write_labels
+from rlab.benchmarking.single import Format, Shape, Single
+from rlab.benchmarking.whole import NothingFlipped, join_levels, versions, write_labels, write_sample
 from rlab.core.attack import Attack
 from rlab.core.checks import need_classes
 from rlab.core.trace import tally_of
 from rlab.data.batch import Batch
 from rlab.errors import DataError, OptionError
 from rlab.filters import check_palette
-from rlab.filters.palette import refuse_pixels
 from rlab.progress import Progress, quiet
 from rlab.results.result import Status
 from rlab.runs.chunk_work import ChunkTask, each_chunk
@@ -98,7 +97,7 @@ class _Making:
     """An unfinished benchmark: everything that its sets have in common."""
 
     resume: Resume
-    format: Format
+    format: Single | Joined
     batch: Batch  # all samples, rounded as the files round them
     config: Mapping[str, Any]
     options: BenchmarkOptions  # with every default filled in
@@ -106,35 +105,61 @@ class _Making:
     ladder: Ladder
 
     def all_rows(self, executors: Mapping[str, Executor], progress: Progress) -> list[Row]:
-        """The rows of all sets, in order; the first set also writes the originals."""
-        rows, folder = list[Row](), self.resume.folder
-        for number, (name, executor) in enumerate(executors.items()):
-            plan = SetPlan(name, self.options, self.format.shape, self.ladder, self.batch.y, originals=number == 0)
-            chunks = {f"chunk-{number:03d}-{part.start:08d}": part for part in self.attack.chunks(len(self.batch))}
-            tables = {key: table for key in chunks if (table := self._finished(key)) is not None}
-            for table in tables.values():
-                progress(_tally(table))
-            todo = {key: part for key, part in chunks.items() if key not in tables}
-            work = executor.hand_out(_work, plan, self.attack if isinstance(executor, InProcess) else None)
-            with closing(each_chunk(self.batch, todo, work, self.resume.begin)) as finished:
-                for key, (table, content), _ in finished:
-                    write_config(folder, self.config)
-                    for file, data in content.items():
-                        (folder / file).parent.mkdir(parents=True, exist_ok=True)
-                        stored_files.write_atomically(folder / file, data)
-                    self.resume.record(key, "", table)
-                    tables[key] = table
-                    progress(_tally(table))
-            rows += [row for key in chunks for row in tables[key]]
-        return rows
+        """The rows of all sets, in order; the originals are beside the first set."""
+        sets = [
+            self._set(number, name, executor, progress) for number, (name, executor) in enumerate(executors.items())
+        ]
+        order = (ORIGINAL, *self.ladder.names)
+        first = sorted(chain(self._originals(), sets[0]), key=lambda row: (row["place"], order.index(row["level"])))
+        return list(chain(first, *sets[1:]))
 
-    def _finished(self, key: str) -> Rows | None:
-        """The rows of a finished chunk, unless one of its files was deleted."""
-        table: Rows | None = self.resume.recall(key, "")
-        if table is not None and not _has_files(self.resume.folder, table, self.format):
-            self.resume.drop(key)
-            return None
+    def _set(self, number: int, name: str, executor: Executor, progress: Progress) -> list[Row]:
+        chunks, tables = self._chunks(number), dict[str, list[Row]]()
+        for key in chunks:
+            if (table := self._finished(key)) is not None:
+                tables[key] = table
+                progress(_tally(table))
+        todo = {key: part for key, part in chunks.items() if key not in tables}
+        plan = SetPlan(name, self.options, self.format.shape, self.ladder, self.batch.y)
+        work = executor.hand_out(_work, plan, self.attack if isinstance(executor, InProcess) else None)
+        with closing(each_chunk(self.batch, todo, work, self.resume.begin)) as finished:
+            for key, (rows, stored), _ in finished:
+                tables[key] = self._save(key, rows, stored)
+                progress(_tally(tables[key]))
+        return [row for key in chunks for row in tables[key]]
+
+    def _chunks(self, number: int) -> dict[str, slice]:
+        """The chunks of a set by key."""
+        return {f"chunk-{number:03d}-{part.start:08d}": part for part in self.attack.chunks(len(self.batch))}
+
+    def _save(self, key: str, rows: Rows, stored: Stored) -> list[Row]:
+        """Write the samples of a chunk, and return its rows with their files."""
+        folder, form, part = self.resume.folder, self.format, self.resume.part(key)
+        write_config(folder, self.config)
+        waiting = {level: iter(x) for level, x in stored.items()}
+        table: list[Row] = [
+            row | (write_sample(folder, form, row, next(waiting[row["level"]])) if row["reached"] else {})
+            for row in rows
+        ]
+        if joined := isinstance(form, Joined) and bool(stored):
+            part.parent.mkdir(exist_ok=True)
+            stored_files.write_arrays(part, stored, "")
+        self.resume.record(key, "", table, part=joined)
         return table
+
+    def _originals(self) -> Iterator[Row]:
+        for at, x in enumerate(self.batch.x):
+            row = blank_row(self.batch, at, 0, ORIGINAL)
+            row |= {"reached": True, **dict.fromkeys(("l0_patches", "l0_values", "l2", "linf"), 0.0)}
+            yield row | write_sample(self.resume.folder, self.format, row, x)
+
+    def _finished(self, key: str) -> list[Row] | None:
+        """The rows of a finished chunk, unless one of its files was deleted."""
+        table: list[Row] | None = self.resume.recall(key, "")
+        if table is None or self.resume.part(key).exists() or _has_files(self.resume.folder, table, self.format):
+            return table
+        self.resume.drop(key)
+        return None
 
     def write_whole(self, reach: float, victims: Mapping[str, str], rows: Sequence[Row]) -> None:
         """Write everything but the samples; the rows come last and mark the benchmark as complete.
@@ -144,7 +169,7 @@ class _Making:
         folder, form, attack, options = self.resume.folder, self.format, self.attack, self.options
         changed = self._changed(rows)
         if isinstance(form, Joined):
-            rows = join_levels(folder, rows, form)
+            rows = join_levels(folder, form, rows, dict(zip(victims, self._parts(victims), strict=True)), self.batch.x)
         else:
             write_labels(folder, rows, form)
         packed = {row["file"] for row in rows if row["file"]} if isinstance(form, Parquet) else ()
@@ -162,6 +187,14 @@ class _Making:
         stored_files.write_json(folder / MANIFEST, asdict(manifest))
         stored_files.write_rows(folder / METADATA, rows, "")
 
+    def _parts(self, victims: Collection[str]) -> Iterator[list[Path]]:
+        """The arrays that the chunks of each set left, checked."""
+        for number in range(len(victims)):
+            keys = [key for key in self._chunks(number) if self.resume.part(key).exists()]
+            for key in keys:
+                self.resume.check_part(key)
+            yield [self.resume.part(key) for key in keys]
+
     def _changed(self, rows: Sequence[Row]) -> list[Row]:
         """The rows of changed samples; there is no benchmark without one."""
         changed = [row for row in rows if row["reached"] and row["victim"]]
@@ -174,41 +207,25 @@ class _Making:
         raise NothingFlipped(f"{held}: raise the budget or use stronger filters", sum(map(queries_of, rows)))
 
 
-def _tally(table: Rows) -> Any:
+def _tally(table: Sequence[Row]) -> Any:
     """What a chunk adds to the bar; a set without a model has no flips."""
     flips = [row["status"] for row in table if row["level"] == FLIP]
     return tally_of(flips) if flips else {row["place"] for row in table}
 
 
 def _work(victim: Victim | None, plan: SetPlan, attack: Attack | None) -> Work:
-    """Make the rows of a chunk and the content of its files; a worker builds the attack (None) from the options."""
-    order = (ORIGINAL, *plan.ladder.names)
+    """Make the rows of a chunk and what its files will hold; a worker builds the attack (None) from the options."""
+    order = plan.ladder.names
 
-    def work(task: ChunkTask) -> tuple[Rows, dict[str, bytes]]:
+    def work(task: ChunkTask) -> tuple[Rows, Stored]:
         assert task.chunk is not None  # the samples are in memory
         recipe = attack or stored_attack(task.chunk, plan.format, plan.options)
         filters = tuple(entry.filter.name for entry in recipe.palette.entries)
-        with TemporaryDirectory() as name:
-            files = SampleFiles(plan, Path(name), task.chunk, task.first, filters)
-            table = list(files.originals()) if plan.originals else []
-            table += place_chunk(files, recipe) if victim is None else search_chunk(files, recipe, victim)
-            table.sort(key=lambda row: (row["place"], order.index(row["level"])))
-            written = [path for path in files.folder.rglob("*") if path.is_file()]
-            return table, {path.relative_to(files.folder).as_posix(): path.read_bytes() for path in written}
+        chunk = ChunkRows(plan, task.chunk, task.first, filters)
+        rows = place_chunk(chunk, recipe) if victim is None else search_chunk(chunk, recipe, victim)
+        return sorted(rows, key=lambda row: (row["place"], order.index(row["level"]))), chunk.stored
 
     return work
-
-
-def stored_attack(batch: Batch, form: Format, options: BenchmarkOptions) -> Attack:
-    """The declared attack with a bank rounded as the files round it, and a goal with a lead."""
-    refuse_pixels(options.palette, "a benchmark")
-    attack = options.build(batch)
-    if not errs(attack.goal) or batch.y.shape[1:]:
-        got = f"got goal {str(attack.goal)!r} and labels of shape {tuple(batch.y.shape)}"
-        raise OptionError(f"expected goal untargeted or targeted:CLASS and one label per sample for a benchmark, {got}")
-    own = attack.palette.rounded or (lambda x: x)
-    palette = replace(attack.palette, rounded=lambda x: form.stored(own(x)))
-    return replace(attack, palette=palette, goal=WithMargin(attack.goal, options.lead))
 
 
 def _is_whole(resume: Resume, form: Format) -> bool:
@@ -220,11 +237,10 @@ def _is_whole(resume: Resume, form: Format) -> bool:
 
 
 def _has_files(folder: Path, rows: Sequence[Row], form: Format) -> bool:
-    """Whether every file of the rows exists; the file that a level was joined into stands for its parts."""
-    paths = {row["file"] for row in rows if row["file"]}
-    missing = [path for path in paths if not all(each.exists() for each in form.files(folder / path))]
-    wholes = {form.whole(path) if isinstance(form, Joined) else None for path in missing}
-    return all(whole is not None and (folder / whole).exists() for whole in wholes)
+    """Whether every file of the rows exists."""
+    return all(
+        each.exists() for name in {row["file"] for row in rows if row["file"]} for each in form.files(folder / name)
+    )
 
 
 def _executor(options: BenchmarkOptions, name: str, victim: Victim | None) -> Executor:

@@ -11,7 +11,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from rlab.benchmarking.chunk import Rows, SampleFiles
+from rlab.benchmarking.chunk import ChunkRows, Rows
 from rlab.benchmarking.config import Ladder
 from rlab.benchmarking.ladder_search import NEAR, fill_up, patch_costs, spent, unit_span
 from rlab.core.attack import Attack
@@ -53,17 +53,15 @@ def placements(cost: Tensor, seeds: Tensor, distances: Sequence[float]) -> Itera
         yield fill_up(cost, nothing, chance, torch.full((len(cost),), float(distance) ** 2))
 
 
-def place_chunk(files: SampleFiles, attack: Attack) -> Rows:
-    """The rows of one chunk of a set without a model, with their files; the plan's ladder holds distances."""
-    batch, levels, rows = files.batch, files.plan.ladder.levels, Rows()
-    bank, cost, seeds = _bank(attack, batch, files.first)
+def place_chunk(chunk: ChunkRows, attack: Attack) -> Rows:
+    """The rows of one chunk of a set without a model; the plan's ladder holds distances."""
+    batch, levels, rows = chunk.batch, chunk.plan.ladder.levels, Rows()
+    bank, cost, seeds = _bank(attack, batch, chunk.first)
     every = torch.arange(len(batch))
     for level, assignment in zip(levels, placements(cost, seeds, [level.target for level in levels]), strict=True):
-        far = spent(cost, assignment).sqrt()
-        at, x = far >= NEAR * level.target, render(bank, assignment, attack.grid)
-        x[at] = files.write(level.name, every[at], x[at])
-        short = [f"no further patch fits: L2 {l2:.4g} of {level.target:.4g}" for l2 in far.tolist()]
-        reasons = ["" if near else why for near, why in zip(at.tolist(), short, strict=True)]
-        for seed, row in zip(seeds.tolist(), files.rows(level, every, assignment, x, reasons), strict=True):
+        far, x = spent(cost, assignment).sqrt().tolist(), render(bank, assignment, attack.grid)
+        short = [f"no further patch fits: L2 {l2:.4g} of {level.target:.4g}" for l2 in far]
+        reasons = ["" if l2 >= NEAR * level.target else why for l2, why in zip(far, short, strict=True)]
+        for seed, row in zip(seeds.tolist(), chunk.at(level, every, assignment, x, reasons), strict=True):
             rows.append(row | {"policy": PLACED, "seed": seed})
     return rows

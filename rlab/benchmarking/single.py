@@ -52,10 +52,9 @@ class Shape:
 
 
 class Format(ABC):
-    """One file per sample, in the folder of its level; some formats join these files in the end."""
+    """How samples are stored: one file per sample, or one for all samples of a level (`formats.Joined`)."""
 
     name: FormatName
-    suffix: str
     kind: Kind | None = None  # of data; None: any
 
     def __init__(self, shape: Shape) -> None:
@@ -63,9 +62,19 @@ class Format(ABC):
         if self.kind not in (None, shape.kind):
             raise OptionError(f"the format {self.name} is for {self.kind} data, got {shape.kind} data: choose npz")
 
-    @abstractmethod
     def stored(self, x: Tensor) -> Tensor:
         """Round (..., c, *size) as a file does."""
+        return x
+
+    def files(self, path: Path) -> tuple[Path, ...]:
+        """All files that belong to `path`."""
+        return (path,)
+
+
+class Single(Format):
+    """One file per sample, in the folder of its level."""
+
+    suffix: str
 
     @abstractmethod
     def write(self, path: Path, x: Tensor) -> None:
@@ -79,15 +88,11 @@ class Format(ABC):
         """The path within the level's folder; class folders are named by index, as loaders expect."""
         return f"{label}/{stem}{self.suffix}"
 
-    def files(self, path: Path) -> tuple[Path, ...]:
-        """All files that belong to `path`."""
-        return (path,)
-
     def digest(self, path: Path) -> str:
         return digest(*self.files(path), length=64)
 
 
-class EightBits(Format):
+class EightBits(Single):
     """8 bits per value, for bounded data with 1 or 3 channels."""
 
     def __init__(self, shape: Shape) -> None:
@@ -149,7 +154,7 @@ class Frames(EightBits):
         return read_images(frames, list(map(str, frames)), None, channels, self.shape.bounds).transpose(0, 1)
 
 
-class Wfdb(Format):
+class Wfdb(Single):
     """A 16-bit WFDB record whose gain is a power of two, with a table of labels."""
 
     name, suffix, kind = "wfdb", ".dat", "signal"

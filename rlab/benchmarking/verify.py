@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -54,7 +54,7 @@ class CheckedLevel:
 
     @property
     def wrong(self) -> int:
-        """Files that are not as they should be; one file can have several mismatches."""
+        """Files with a mismatch; one file can have several."""
         return len({mismatch.file for mismatch in self.mismatches})
 
 
@@ -100,13 +100,15 @@ class Verification(Report):
         return {"mismatches": len(self.mismatches), "files": self.files, "queries": self.asked}
 
     def view(self, samples: int = 24, folder: Path | None = None) -> Page:
-        bars, rows = list[Bar](), [list(row.values()) for row in self.records()]
-        for each in self.levels:
-            right, name = each.files - each.wrong, f"{each.set}, {each.level}" if each.set else each.level
-            colour = HUES[3] if each.wrong else HUES[2]
-            bars.append(Bar(name, right / max(each.files, 1), f"{right} of {each.files}", colour))
-        blocks: list[Block] = [Bars("files without a mismatch", bars)]
-        blocks += [Table(["set", "level", "files", "with a mismatch", "queries"], rows, words=2)]
+        rows, colours = self.records(), {False: HUES[2], True: HUES[3]}
+        names = [f"{row['set']}, {row['level']}".removeprefix(", ") for row in rows]
+        shares = [(row["files"] - row["wrong"]) / max(row["files"], 1) for row in rows]
+        bars = [Bar(n, share, f"{share:.0%}", colours[share < 1]) for n, share in zip(names, shares, strict=True)]
+        head = ["set", "level", "files", "with a mismatch", "queries"]
+        blocks: list[Block] = [
+            Bars("files without a mismatch", bars),
+            Table(head, [list(row.values()) for row in rows], words=2),
+        ]
         if self.mismatches:
             wrong = [[each.file, each.what] for each in self.mismatches]
             blocks.append(Table(["file", "what differs"], wrong, "Mismatches", words=2).first(_SHOWN))
@@ -161,16 +163,21 @@ def verify_benchmark(
 
 def _check(whole: Benchmark, models: Mapping[str, Victim], progress: Progress) -> list[CheckedLevel]:
     """Check the originals, then every level of every set."""
-    readable, unreadable = _read(whole, whole.originals())
-    originals = {row["place"]: x for row, x in readable}
-    progress(whole.originals())
-    levels = [CheckedLevel("", ORIGINAL, len(whole.originals()), 0, tuple(unreadable))]
-    for victim, level, rows in whole.sets():
+    originals, levels = dict[int, Tensor](), list[CheckedLevel]()
+    for victim, level, rows in (("", ORIGINAL, whole.originals()), *whole.sets()):
         model, mismatches = models.get(victim), list[Mismatch]()
         before = model.rows.total() if model else 0
         for some in (rows[at : at + CHUNK] for at in range(0, len(rows), CHUNK)):
-            pairs, unreadable = _read(whole, some)
-            mismatches += unreadable + _wrong_distances(whole, pairs, originals)
+            pairs = list[Pair]()
+            for row, values in whole.each(some):
+                if isinstance(values, str):
+                    name = row["file"] if row["row"] is None else f"{row['file']} row {row['row']}"
+                    mismatches.append(Mismatch(name, values))
+                else:
+                    pairs.append((row, values))
+            if level == ORIGINAL:
+                originals |= {row["place"]: x for row, x in pairs}
+            mismatches += _wrong_distances(whole, pairs, originals)
             if model is not None and pairs:
                 mismatches += _correct_answers(whole, pairs, victim, model)
             progress(some)
@@ -179,21 +186,9 @@ def _check(whole: Benchmark, models: Mapping[str, Victim], progress: Progress) -
     return levels
 
 
-def _read(whole: Benchmark, rows: Sequence[Row]) -> tuple[list[Pair], list[Mismatch]]:
-    """The rows whose files have the right hash, and the others as mismatches."""
-    pairs, mismatches = list[Pair](), list[Mismatch]()
-    for row, values in whole.each(rows):
-        if isinstance(values, str):
-            name = row["file"] if row["row"] is None else f"{row['file']} row {row['row']}"
-            mismatches.append(Mismatch(name, values))
-        else:
-            pairs.append((row, values))
-    return pairs, mismatches
-
-
 def _wrong_distances(whole: Benchmark, pairs: list[Pair], originals: Mapping[int, Tensor]) -> list[Mismatch]:
-    pairs = [(row, x) for row, x in pairs if row["place"] in originals]  # the others are mismatches of originals
-    if not pairs:
+    pairs = [(row, x) for row, x in pairs if row["place"] in originals and row["assignment"]]
+    if not pairs:  # originals, or the originals are mismatches
         return []
     x0 = torch.stack([originals[row["place"]] for row, _ in pairs])
     assignment = torch.tensor([row["assignment"] for row, _ in pairs])
@@ -209,12 +204,11 @@ def _wrong_distances(whole: Benchmark, pairs: list[Pair], originals: Mapping[int
 
 def _correct_answers(whole: Benchmark, pairs: list[Pair], name: str, victim: Victim) -> list[Mismatch]:
     """Files on which the victim is right; one query each."""
-    x = torch.stack([x for _, x in pairs])
-    scores = answers_of(name, victim, x)
+    scores = answers_of(name, victim, torch.stack([x for _, x in pairs]))
     check_outputs(whole, victim, "the victim")
     errs = whole.goal.reached(scores, torch.tensor([row["label"] for row, _ in pairs])).tolist()
-    right = [row for (row, _), err in zip(pairs, errs, strict=True) if not err]
-    return [Mismatch(row["file"], f"its victim {name} does not err on it") for row in right]
+    words = f"its victim {name} does not err on it"
+    return [Mismatch(row["file"], words) for (row, _), err in zip(pairs, errs, strict=True) if not err]
 
 
 def answers_of(name: str, victim: Victim, x: Tensor) -> Tensor:

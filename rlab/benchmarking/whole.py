@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -12,14 +12,15 @@ import torch
 from torch import Tensor
 
 import rlab
+from rlab.benchmarking.config import ORIGINALS
 from rlab.benchmarking.formats import Joined
 from rlab.benchmarking.manifest import Row
-from rlab.benchmarking.single import Format, Wfdb
+from rlab.benchmarking.single import Single, Wfdb
 from rlab.errors import FolderError, OptionError
 from rlab.runs.fingerprint import agent_fingerprint
 from rlab.storage import files
 from rlab.storage.digest import digest
-from rlab.storage.run_file import AGAIN, PARTS
+from rlab.storage.names import file_name
 
 LABELS = "labels.csv"
 
@@ -44,26 +45,48 @@ def versions(policy: str) -> dict[str, str]:
     return numbers
 
 
-def join_levels(folder: Path, rows: Sequence[Row], form: Joined) -> list[dict[str, Any]]:
-    """Join the parts into one file per level, and return rows that name their new file; the parts stay."""
-    joined, by_folder = [dict(row) for row in rows], defaultdict(list)
-    for row in joined:
+def sample_path(form: Single, row: Row) -> PurePosixPath:
+    """The path of a sample's file within the benchmark's folder."""
+    name = file_name(row["id"].rsplit(".", 1)[0]).replace(".", "_").replace("+", "_")
+    inner = form.path(f"{row['place']:05d}_{name}", row["label"])  # only characters that WFDB records allow
+    return PurePosixPath(*((row["victim"], row["level"]) if row["victim"] else (ORIGINALS,)), inner)
+
+
+def write_sample(folder: Path, form: Single | Joined, row: Row, x: Tensor) -> dict[str, str]:
+    """Write a sample x (c, *size) unless its level is joined later; the columns that describe its file."""
+    if isinstance(form, Joined):
+        place = f"{row['victim']}/{row['level']}" if row["victim"] else ORIGINALS
+        return {"file": f"{place}{form.ending}", "sha256": digest(x.float(), length=64)}
+    path = folder / (name := sample_path(form, row))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    form.write(path, x)
+    if not torch.equal(form.read(path), x):
+        raise FolderError(f"{path} does not hold the values that the model was queried with: choose another format")
+    return {"file": name.as_posix(), "sha256": form.digest(path)}
+
+
+def join_levels(
+    folder: Path, form: Joined, rows: Sequence[Row], parts: Mapping[str, Sequence[Path]], originals: Tensor
+) -> list[Row]:
+    """Write one file per level, from the parts (by set) that its chunks left; rows that name their place in it."""
+    members, numbered = defaultdict[str, list[Row]](list), list[Row]()
+    for row in rows:
         if row["file"]:
-            by_folder[PurePosixPath(row["file"]).parent].append(row)
-    for parent, members in by_folder.items():
-        whole = PurePosixPath(f"{parent.relative_to(PARTS)}{form.ending}")
-        joined_before = (folder / whole).exists() and not all((folder / row["file"]).exists() for row in members)
-        if not joined_before:
-            (folder / whole).parent.mkdir(parents=True, exist_ok=True)
-            x = torch.stack([_part(folder, row, form) for row in members])
-            with files.replacing(folder / whole) as file:
-                form.pack(file, x, [row["label"] for row in members], [row["id"] for row in members])
-        for number, row in enumerate(members):
-            row |= {"file": whole.as_posix(), "row": number}
-    return joined
+            row = {**row, "row": len(members[row["file"]])}
+            members[row["file"]].append(row)
+        numbered.append(row)
+    for name, some in members.items():
+        victim, level, path = some[0]["victim"], some[0]["level"], folder / name
+        if not path.exists():
+            chunks = (files.read_arrays(part)[0] for part in parts.get(victim, ()) if part.exists())
+            x = torch.cat([arrays[level] for arrays in chunks if level in arrays]) if victim else originals
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with files.replacing(path) as file:
+                form.pack(file, x, [row["label"] for row in some], [row["id"] for row in some])
+    return numbered
 
 
-def write_labels(folder: Path, rows: Sequence[Row], form: Format) -> None:
+def write_labels(folder: Path, rows: Sequence[Row], form: Single) -> None:
     """Write labels.csv for every level: file (signals: record), label and source id."""
     by_level: dict[PurePosixPath, list[dict[str, Any]]] = defaultdict(list)
     for row in (row for row in rows if row["file"]):
@@ -73,15 +96,3 @@ def write_labels(folder: Path, rows: Sequence[Row], form: Format) -> None:
         by_level[level].append({**named, "label": row["label"], "source": row["id"]})
     for level, labels in by_level.items():
         files.write_csv(folder / level / LABELS, labels)
-
-
-def _part(folder: Path, row: Row, form: Joined) -> Tensor:
-    """Read a sample that a chunk wrote, and check it."""
-    path = folder / row["file"]
-    try:
-        x = form.read(path)
-    except (OSError, ValueError, EOFError) as error:
-        raise FolderError(f"cannot read {path} ({error}): delete it and {AGAIN}") from error
-    if digest(x.float(), length=64) != row["sha256"]:
-        raise FolderError(f"{path} is damaged, its content has changed: delete it and {AGAIN}")
-    return x

@@ -116,7 +116,7 @@ class Report(ABC):
         from rlab.storage.run_file import why_unreadable
 
         path = Path(folder)
-        if read_verb(path) != cls.verb:
+        if read_verb(path) not in (cls.verb, None) or not (path / REPORT).is_file():
             raise FolderError(f"{path} {why_unreadable(path, cls.verb, f'a folder of rlab {cls.verb}')}")
         arrays = read_arrays(path / ARRAYS)[0] if (path / ARRAYS).exists() else {}
 

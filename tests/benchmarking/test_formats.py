@@ -10,8 +10,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlab.benchmarking.formats import make_format, usual_format
-from rlab.benchmarking.single import FormatName, Shape
+from rlab.benchmarking.formats import Joined, make_format, usual_format
+from rlab.benchmarking.single import FormatName, Shape, Wfdb
 from rlab.core.env import render
 from rlab.data.batch import UNBOUNDED, Batch
 from rlab.data.eight_bit import EightBit
@@ -37,6 +37,11 @@ def test_a_file_returns_the_values_of_the_bank(
     stored_as = make_format(form, Shape.of(batch))
     x = stored_as.stored(batch.x)
     assert torch.equal(stored_as.stored(x), x)
+    if isinstance(stored_as, Joined):
+        with (tmp_path / "level").open("wb") as file:
+            stored_as.pack(file, x, batch.y.tolist(), batch.ids)
+        assert torch.equal(torch.stack([*map(torch.as_tensor, stored_as.unpack(tmp_path / "level")["x"])]), x)
+        return
     for i, sample in enumerate(x):
         path = tmp_path / f"{i}{stored_as.suffix}"
         stored_as.write(path, sample)
@@ -46,7 +51,7 @@ def test_a_file_returns_the_values_of_the_bank(
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 700.0])
 def test_records_keep_signals_of_any_size(scale: float, tmp_path: Path):
     batch = signals(scale)
-    stored_as = make_format("wfdb", Shape.of(batch))
+    stored_as = Wfdb(Shape.of(batch))
     x = stored_as.stored(batch.x)
     assert float((x - batch.x).abs().max()) < 1e-3 * scale * 4  # 12 bits at least
     stored_as.write(tmp_path / "00000_a.dat", x[0])
