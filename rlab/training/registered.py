@@ -48,7 +48,7 @@ def make_environment(
             raise OptionError("an environment takes filters by name: register your function with rlab.register")
         task = declared.build(batch).task
         x, y = batch.x.to(victim.device), batch.y.to(victim.device)
-        rows, rng = teachable(victim, x, y, task), random.Random(filled.seed)
+        rows, rng = teachable(victim, x, y, task), random.Random(declared.seed)
         sampler = EpisodeSampler(
             victim, x[rows], y[rows], batch.bounds, task, [specs], rng=rng, rate=batch.rate, unit=batch.unit
         )
