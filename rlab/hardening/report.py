@@ -7,14 +7,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
 import matplotlib
 import yaml
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
-from pydantic import InstanceOf, PlainSerializer
 from safetensors.torch import save as to_bytes
 from torch import Tensor, nn
 
@@ -26,7 +25,7 @@ from rlab.hardening.options import HardenOptions
 from rlab.hardening.trainable import Epoch, best_epoch
 from rlab.present.chart import Chart, Curve
 from rlab.present.page import Charts, Code, Number, Page, Section, Text
-from rlab.present.report import Metric, PathLike, Report
+from rlab.present.report import UNSAVED, Metric, PathLike, Report
 from rlab.present.style import HUES, STYLE, WIDE, headed_figure, tidy
 from rlab.present.table import Share, Table
 from rlab.results.result import AttackResult
@@ -56,7 +55,6 @@ RULES = (
 )
 _SHOWN, _AXIS = "share of samples that stay right", "epoch (0: original)"
 _PAIRS = 4  # samples that are shown before and after
-_UNSAVED = PlainSerializer(lambda value: None)
 Estimates = Mapping[str, Estimate]
 
 
@@ -73,10 +71,8 @@ class Hardened(Report):
     rows: int  # inputs sent to the model by attacks, training and validation
     classes: tuple[str, ...] = ()
     measured: Mapping[str, Robustness] = field(default_factory=dict)  # before and after, if test data were given
-    attacks: Annotated[Mapping[str, InstanceOf[AttackResult]] | None, _UNSAVED] = None
-    models: Annotated[tuple[InstanceOf[TorchVictim], InstanceOf[TorchVictim]] | None, _UNSAVED] = (
-        None  # before and after
-    )
+    attacks: Mapping[str, AttackResult] | None = field(default=None, metadata=UNSAVED)
+    models: tuple[TorchVictim, TorchVictim] | None = field(default=None, metadata=UNSAVED)  # before and after
 
     def __repr__(self) -> str:
         return f"Hardened({str(self).splitlines()[0]})"
