@@ -9,7 +9,7 @@ __version__ = "0.3.0"
 _NAMES = {
     "rlab": "corruptions filters",
     "rlab.auditing": "audit",
-    "rlab.auditing.run": "AuditResult",
+    "rlab.auditing.report": "AuditResult",
     "rlab.benchmarking.folder": "Benchmark",
     "rlab.benchmarking.make": "make_benchmark",
     "rlab.benchmarking.report": "BenchmarkReport",

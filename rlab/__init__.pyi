@@ -6,7 +6,7 @@ if TYPE_CHECKING:  # mypy resolves the imports between these files and the packa
     from rlab import corruptions as corruptions
     from rlab import filters as filters
     from rlab.auditing import audit as audit
-    from rlab.auditing.run import AuditResult as AuditResult
+    from rlab.auditing.report import AuditResult as AuditResult
     from rlab.benchmarking.folder import Benchmark as Benchmark
     from rlab.benchmarking.make import make_benchmark as make_benchmark
     from rlab.benchmarking.report import BenchmarkReport as BenchmarkReport

@@ -10,13 +10,10 @@ import html
 import sys
 import time
 from collections.abc import Callable, Iterator, Sized
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import astuple, dataclass, replace
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
-
-if TYPE_CHECKING:
-    from rich.console import Console
+from typing import Protocol, runtime_checkable
 
 Progress = Callable[[Sized], None]  # called with finished parts (the length is the samples) and parts under way
 REFRESH = 0.2  # seconds between two updates of the display
@@ -215,54 +212,37 @@ def shown(progress: Progress | bool, total: int, title: str, unit: str = "sample
         yield advance
 
 
-def _display(state: ProgressState, title: str) -> AbstractContextManager[Callable[[], None]]:
+@contextmanager
+def _display(state: ProgressState, title: str) -> Iterator[Callable[[], None]]:
+    """A bar in a terminal; one output of a notebook's cell, updated in place; or a line every 10% in a log."""
     from rich.console import Console
 
-    console = Console(file=sys.stderr)
-    in_terminal = console.is_terminal and not console.is_dumb_terminal
-    display = _cell if console.is_jupyter else _bar if in_terminal else _log
-    return display(console, state, title)
+    console, last = Console(file=sys.stderr), [0, 0]
 
-
-@contextmanager
-def _bar(console: Console, state: ProgressState, title: str) -> Iterator[Callable[[], None]]:
-    from rich.progress import BarColumn, TextColumn
-    from rich.progress import Progress as RichProgress
-
-    columns = (BarColumn(bar_width=None), TextColumn("{task.fields[line]}", markup=False))
-    with RichProgress(*columns, console=console, auto_refresh=False, expand=True) as rich:
-        task = rich.add_task(title, total=state.total, line="")
-
-        def show() -> None:
-            rich.update(task, completed=state.done, line=state.line(title), refresh=True)
-
-        yield show
-
-
-@contextmanager
-def _cell(console: Console, state: ProgressState, title: str) -> Iterator[Callable[[], None]]:
-    """One output of the cell, updated in place. Rich's own needs ipywidgets, which few kernels have."""
-    from IPython.display import display
+    def log() -> None:
+        now = [int(state.done / max(state.total, 1) / STEP + 1e-9), state.said]
+        if now > last:
+            last[:] = now
+            sys.stderr.write(state.line(title) + "\n")
+            sys.stderr.flush()
 
     def output() -> dict[str, str]:
         line = state.line(title)
         moving = f'<progress value="{state.done}" max="{max(state.total, 1)}"></progress> {html.escape(line)}'
         return {"text/plain": line, "text/html": moving}
 
-    handle = display(output(), raw=True, display_id=True)  # type: ignore[no-untyped-call]
-    yield lambda: handle.update(output(), raw=True)
+    if console.is_jupyter:  # rich's own bar needs ipywidgets, which few kernels have
+        from IPython.display import display
 
+        handle = display(output(), raw=True, display_id=True)  # type: ignore[no-untyped-call]
+        yield lambda: handle.update(output(), raw=True)
+    elif console.is_terminal and not console.is_dumb_terminal:
+        from rich.progress import BarColumn, TextColumn
+        from rich.progress import Progress as RichProgress
 
-@contextmanager
-def _log(console: Console, state: ProgressState, title: str) -> Iterator[Callable[[], None]]:
-    written = said = 0
-
-    def show() -> None:
-        nonlocal written, said
-        reached = int(state.done / max(state.total, 1) / STEP + 1e-9)
-        if reached > written or state.said > said:
-            written, said = reached, state.said
-            sys.stderr.write(state.line(title) + "\n")
-            sys.stderr.flush()
-
-    yield show
+        columns = (BarColumn(bar_width=None), TextColumn("{task.fields[line]}", markup=False))
+        with RichProgress(*columns, console=console, auto_refresh=False, expand=True) as rich:
+            task = rich.add_task(title, total=state.total, line="")
+            yield lambda: rich.update(task, completed=state.done, line=state.line(title), refresh=True)
+    else:
+        yield log

@@ -192,6 +192,8 @@ def explain(
         raise OptionError(f"expected one method, got {count}: pass compare=True to score several")
     with showing(progress):
         found = explain_declared(declared, model, data, compare, limit, out)
+        if out is not None:
+            MethodComparison.load(out).report(Path(out) / "report.html")
     return found if compare else found.first
 
 

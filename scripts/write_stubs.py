@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import rlab
-from rlab.cli.help import WRITTEN
+from rlab.cli.help import WRITTEN, Help
 from rlab.training.registered import make_environment
 from scripts.commands_page import every_command
 
@@ -48,7 +48,7 @@ def stubs() -> dict[Path, str]:
 
 def _help() -> str:
     """One line per command, so that a change shows where it is."""
-    pages = {name: json.dumps(asdict(command.page), ensure_ascii=False) for name, command in every_command()}
+    pages = {name: json.dumps(asdict(Help.of(command)), ensure_ascii=False) for name, command in every_command()}
     return "{" + ",\n".join(f'"{name}": {page}' for name, page in pages.items()) + "}\n"
 
 

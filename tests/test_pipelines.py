@@ -18,7 +18,7 @@ import pytest
 import yaml
 
 import rlab
-from rlab.auditing.page import VERDICT
+from rlab.auditing.report import VERDICT
 from tests.command import rlab_command
 from tests.test_project import ROOT, project
 

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from rlab.auditing.config import AuditOptions
-from rlab.auditing.run import AuditResult, run_audit
-from rlab.auditing.stages import stage_bars
+from rlab.auditing.report import AuditResult
+from rlab.auditing.run import run_audit
 from rlab.progress import showing
 from rlab.storage.config import check, read_config
 
@@ -22,6 +22,5 @@ def audit(
     Each stage shows a bar, unless you pass progress=False.
     """
     declared = file if isinstance(file, Mapping) else read_config(Path(file))
-    options = check(AuditOptions, declared, "the audit")
-    with showing(progress), stage_bars() as bars:
-        return run_audit(options, Path(out), progress=bars)
+    with showing(progress):
+        return run_audit(check(AuditOptions, declared, "the audit"), Path(out), progress=progress)

@@ -17,7 +17,6 @@ from rlab.runs.sharing import WorkerOptions
 from rlab.storage.config import Options, check
 
 STAGES: tuple[Stage, ...] = get_args(Stage)
-DETECTION, VERIFIED = "detection.json", "verified.json"  # of detect and benchmark
 OPTIONAL = tuple(stage for stage in STAGES if stage not in ("attack", "detect", "corrupt"))  # stages that `false` skips
 
 
@@ -89,7 +88,8 @@ class AuditOptions(WorkerOptions, RunOptions):
     benchmark: BenchmarkStage | None = check(BenchmarkStage, {})
     harden: HardenStage | None = None
     requirements: tuple[Requirement, ...] = Field(
-        min_length=1, description="requirements, such as {metric: clean_accuracy, at_least: 90%}"
+        (),
+        description="requirements, such as {metric: clean_accuracy, at_least: 90%}; without any, the audit only reports",
     )
 
     @model_validator(mode="before")

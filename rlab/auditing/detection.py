@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any, ClassVar
 
 import torch
-from pydantic import TypeAdapter
 from torch import Tensor
 
-from rlab.auditing.config import DETECTION, Condition
+from rlab.auditing.config import Condition
 from rlab.auditing.load import LoadedAudit
 from rlab.core.attack import Attack
 from rlab.core.channels import group_names
@@ -22,9 +22,13 @@ from rlab.core.rng import sample_seeds
 from rlab.data.batch import Batch
 from rlab.filters.base import snr_db
 from rlab.filters.palette import DECIBEL, Entry, Palette, strength
+from rlab.present.page import Page, Section, Text
+from rlab.present.report import Metric, Report
+from rlab.present.table import Cells, Share, Table
+from rlab.progress import bar
 from rlab.results.breakdown import entry_filters
 from rlab.results.result import AttackResult
-from rlab.storage.files import read_result, write_json
+from rlab.stats import share_estimate
 
 _CHUNK = 64  # samples that are distorted at once
 _ALL = "all channels"
@@ -48,18 +52,33 @@ class Tally:
 
 
 @dataclass(frozen=True)
-class Detection:
+class Detection(Report):
     """All tallies of an audit's folder, and the queries that they took."""
 
+    verb: ClassVar[str] = "audit --detect"
     tallies: tuple[Tally, ...] = ()
     rows: int = 0
+    classes: tuple[str, ...] = ()
 
-    @classmethod
-    def read(cls, folder: Path) -> Detection:
-        return read_result(folder / DETECTION, TypeAdapter(cls).validate_python)
+    def records(self) -> list[dict[str, Any]]:
+        """One row per distortion, group of channels and class."""
+        return [asdict(tally) for tally in self.tallies]
 
-    def save(self, folder: Path) -> None:
-        write_json(folder / DETECTION, asdict(self))
+    def metrics(self) -> dict[str, Metric]:
+        return {
+            f"{t.entry} in {t.channels}, {self._class(t)}": Share(share_estimate(t.still, t.detected))
+            for t in self.tallies
+        }
+
+    def view(self, samples: int = 24, folder: Path | None = None) -> Page:
+        rows: list[Cells] = [[t.entry, t.channels, self._class(t), t.detected, t.still] for t in self.tallies]
+        head = ["distortion", "in", "class", "detected unchanged", "still detected"]
+        table = Table(head, rows, "Samples whose class the model detects", words=3)
+        note = "The distortion fills one group of channels over the whole length, and dB are within this group. There is no search."
+        return Page("Detection", [Section("Detection", [table, Text(note, quiet=True)])])
+
+    def _class(self, tally: Tally) -> str:
+        return self.classes[tally.label] if self.classes else str(tally.label)
 
 
 def detect(audit: LoadedAudit, before: Detection) -> Detection:
@@ -72,22 +91,20 @@ def detect(audit: LoadedAudit, before: Detection) -> Detection:
     seeds = sample_seeds(audit.options.seed, 0, len(batch))
     tallies, asked, names = list(before.tallies), victim.rows.total(), groups_of(attack, batch)
     known = {tally.condition for tally in before.tallies}
-    todo = {each: list(entries_of(each, attack.palette)) for each in audit.options.conditions if each not in known}
-    progress = audit.progress("detect", len(rows) * len(names) * sum(map(len, todo.values())))
-    for condition, entries in todo.items():
-        for entry in entries:
-            alone = replace(attack.palette, entries=(entry,))
-            for group, channels in names.items():
-                found = torch.zeros_like(right)
-                for some in rows.split(_CHUNK):
-                    x = distorted(batch.x[some], alone, channels, condition.snr, batch.bounds, seeds[some].tolist())
-                    scores = victim(x.to(victim.device), "verify").cpu()
-                    found[some] = detected(victim.probabilities(scores), batch.y[some])
-                    progress(some)
-                kept, of = (right & found).sum(0).tolist(), right.sum(0).tolist()
-                about = (condition.distortion, condition.snr, entry.name, group)
-                tallies += [Tally(*about, label, of[label], kept[label]) for label in range(len(of)) if of[label]]
-    return Detection(tuple(tallies), before.rows + victim.rows.total() - asked)
+    new = [each for each in audit.options.conditions if each not in known]
+    todo = [(each, entry, group) for each in new for entry in entries_of(each, attack.palette) for group in names]
+    with bar(len(rows) * len(todo), "detect", unit="queries") as progress:
+        for condition, entry, group in todo:
+            alone, found = replace(attack.palette, entries=(entry,)), torch.zeros_like(right)
+            for some in rows.split(_CHUNK):
+                x = distorted(batch.x[some], alone, names[group], condition.snr, batch.bounds, seeds[some].tolist())
+                scores = victim(x.to(victim.device), "verify").cpu()
+                found[some] = detected(victim.probabilities(scores), batch.y[some])
+                progress(some)
+            kept, of = (right & found).sum(0).tolist(), right.sum(0).tolist()
+            about = (condition.distortion, condition.snr, entry.name, group)
+            tallies += [Tally(*about, label, of[label], kept[label]) for label in range(len(of)) if of[label]]
+    return Detection(tuple(tallies), before.rows + victim.rows.total() - asked, batch.classes)
 
 
 def detected(probabilities: Tensor, labels: Tensor) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +25,6 @@ from rlab.filters.palette import Palette, refuse_pixels
 from rlab.filters.palettes import corruptions
 from rlab.hardening.trainable import trainable
 from rlab.predictions.kinds import WORDS
-from rlab.progress import Progress, quiet
 from rlab.results.breakdown import entry_filters
 from rlab.runs.executor import place
 from rlab.runs.inputs import relabelled, rescaled
@@ -36,7 +35,6 @@ from rlab.victims.resolve import load_model
 from rlab.victims.torch_module import TorchVictim
 
 NEED_TRUTH, NEED_CHECKS = ("dice", "iou", "pointing", "energy"), ("stability", "sanity")
-Bars = Callable[[str, int], Progress]  # makes the progress bar of a stage with this number of parts
 
 
 @contextmanager
@@ -62,7 +60,6 @@ class LoadedAudit:
     victim: Victim
     others: Mapping[str, Victim]  # other models of the benchmark
     training: Batch | None  # to harden on
-    progress: Bars
     benchmark: Benchmark | None = None  # an existing one that the file names
 
     def corruption_job(self) -> Job:
@@ -73,7 +70,6 @@ class LoadedAudit:
 def load_audit(
     options: AuditOptions,
     folder: Path,
-    progress: Bars = lambda stage, total: quiet,
     announce: Announce = say_nothing,
 ) -> LoadedAudit:
     """Load and check everything without querying a model; raise a one-line error if something is wrong."""
@@ -106,7 +102,7 @@ def load_audit(
     if options.harden is not None:
         with stopped_at("loading the data to harden on"):
             training = relabelled(_for_model(options, options.harden.data.load()), victim.own_classes)
-    audit = LoadedAudit(filled, folder, batch, victim, others, training, progress, benchmark)
+    audit = LoadedAudit(filled, folder, batch, victim, others, training, benchmark)
     _check_stages(audit)
     announce(Understood(batch, (victim, *others.values()), defaulted))
     return audit

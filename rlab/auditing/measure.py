@@ -1,9 +1,9 @@
-"""Check requirements against the results of the stages. A figure that is missing or too uncertain does not pass."""
+"""Check requirements against the reports of the stages. A figure that is missing or too uncertain does not pass."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -11,33 +11,58 @@ import torch
 from torch import Tensor
 
 from rlab.auditing.config import Condition
-from rlab.auditing.results import StageResults, clean_correct
+from rlab.auditing.detection import Detection
+from rlab.auditing.report import AuditResult
+from rlab.benchmarking import BenchmarkReport
 from rlab.benchmarking.requirements import Requirement, Verdict, quantity
 from rlab.benchmarking.verdicts import measure_benchmark
+from rlab.benchmarking.verify import Verification
+from rlab.corruptions.report import CorruptionReport
+from rlab.diagnosis.report import Diagnosis
+from rlab.explanation import MethodComparison
 from rlab.hardening.before_after import AFTER, BEFORE
+from rlab.hardening.report import Hardened
 from rlab.predictions.kinds import WORDS
 from rlab.predictions.metrics import FIGURES
+from rlab.present.report import Report
 from rlab.results.breakdown import entry_filters
 from rlab.results.result import AttackResult, Status
 from rlab.stats import NOTHING, difference, estimate, median_estimate, share_estimate
 
 _HARDENED = {"clean_accuracy": "clean", "accuracy_under_attack": "agent", "accuracy_under_held_out_filters": "held_out",
              "median_l2": "agent_l2"}  # fmt: skip  # other figures: accuracy_under_NAME
-
 CLEAN = "clean_"  # before a metric of untouched inputs
 _TOLD = 6  # groups of channels in a note
 
 
-def doctor(requirement: Requirement, results: StageResults, own: str) -> Verdict:
-    assert results.doctor is not None
+def judge(requirement: Requirement, audit: AuditResult) -> Verdict:
+    """The verdict by the report that measures the requirement's metric."""
+    stage, own = requirement.figure.stage, requirement.model in (None, audit.model["name"])
+    if stage == "audit":
+        return Verdict(requirement, audit.rows.total)
+    if stage in audit.left_out:
+        return Verdict(requirement, math.nan, note=audit.left_out[stage])
+    if note := audit.stages[stage].note:
+        # without flips, every file of a benchmark would be an original, which the audited model classifies correctly
+        if own and requirement.metric == "flip_distance":
+            return Verdict(requirement, math.inf, note=note)
+        right = 0 if audit.attack is None else int(audit.attack.attacked.sum())
+        unbroken = own and requirement.metric in ("accuracy", "area")
+        return Verdict.of(requirement, share_estimate(right, right) if unbroken else NOTHING, 0, note)
+    kind, measure = _MEASURED["mismatches" if requirement.metric == "mismatches" else stage]
+    report = audit.find(kind)
+    assert report is not None
+    return measure(requirement, audit, report)
+
+
+def _doctor(requirement: Requirement, audit: AuditResult, report: Diagnosis) -> Verdict:
     level = requirement.metric.removesuffix("s")
-    names = [finding.name for finding in results.doctor.findings if finding.level.value == level]
+    names = [finding.name for finding in report.findings if finding.level.value == level]
     return Verdict(requirement, float(len(names)), note=", ".join(names))
 
 
-def attack(requirement: Requirement, results: StageResults, own: str) -> Verdict:
-    assert results.attack is not None
-    result, metric = results.attack, requirement.metric
+def _attack(requirement: Requirement, audit: AuditResult, result: AttackResult) -> Verdict:
+    metric = requirement.metric
     if metric.removeprefix(CLEAN) in FIGURES:
         return _whole(requirement, result)
     members = torch.ones(len(result), dtype=torch.bool)
@@ -45,7 +70,7 @@ def attack(requirement: Requirement, results: StageResults, own: str) -> Verdict
         index = class_index(result, requirement.class_)
         members = result.labels[:, index] == 1 if result.labels.shape[1:] else result.labels == index
     if metric == "clean_accuracy":
-        correct = clean_correct(result)[members]
+        correct = _clean_correct(result)[members]
         return Verdict.of(requirement, share_estimate(int(correct.sum()), len(correct)), len(correct))
     attacked = members & result.attacked
     flipped = members & result.succeeded
@@ -111,12 +136,20 @@ def within(result: AttackResult, kind: str, bound: float) -> Tensor:
     return (result.final["l2"] if kind == "l2" else result.effort) <= bound
 
 
-def detect(requirement: Requirement, results: StageResults, own: str) -> Verdict:
+def _clean_correct(result: AttackResult) -> Tensor:
+    """(n,) whether the model is right about the original."""
+    if result.setting.target != "classes":
+        return result.attacked
+    if result.labels.shape[1:]:
+        return ((result.before > 0.5) == (result.labels == 1)).all(1)
+    return (result.before.argmax(1) == result.labels) & ~result.before.isnan().any(1)
+
+
+def _detect(requirement: Requirement, audit: AuditResult, report: Detection) -> Verdict:
     """The group of channels with the worst share counts; the note has all groups, the worst first."""
-    assert results.detect is not None
-    assert results.attack is not None
-    label, wanted = class_index(results.attack, str(requirement.class_)), Condition.of(requirement)
-    found = [tally for tally in results.detect.tallies if (tally.label, tally.condition) == (label, wanted)]
+    assert audit.attack is not None
+    label, wanted = class_index(audit.attack, str(requirement.class_)), Condition.of(requirement)
+    found = [tally for tally in report.tallies if (tally.label, tally.condition) == (label, wanted)]
     if not found:
         return Verdict(requirement, math.nan, note="the model detects this class in no unchanged sample")
     worst_first = sorted(found, key=lambda tally: tally.still, reverse=requirement.relation in ("below", "at_most"))
@@ -128,48 +161,50 @@ def detect(requirement: Requirement, results: StageResults, own: str) -> Verdict
     return Verdict.of(requirement, share_estimate(worst.still, worst.detected), worst.detected, note)
 
 
-def corrupt(requirement: Requirement, results: StageResults, own: str) -> Verdict:
+def _corrupt(requirement: Requirement, audit: AuditResult, report: CorruptionReport) -> Verdict:
     """The mean over kinds and levels, or over those that the requirement names; its interval is that of so many samples."""
-    report = results.corrupt
-    assert report is not None
-    values = [
-        tally.accuracy.value
-        for kind, tallies in report.kinds.items()
-        for level, tally in zip(report.levels, tallies, strict=True)
-        if requirement.distortion in (None, kind) and requirement.level in (None, str(level))
-    ]
+    rows = [row for row in report.records() if requirement.distortion in (None, row["kind"])]
+    values = [row["accuracy"] for row in rows if requirement.level in (None, str(row["level"]))]
     samples, mean = report.clean.samples, float(np.mean(values)) if values else math.nan
     return Verdict.of(requirement, share_estimate(mean * samples, samples), samples)
 
 
-def explain(requirement: Requirement, results: StageResults, own: str) -> Verdict:
-    assert results.explain is not None
-    method = requirement.method or next(iter(results.explain.judged))
-    judged = results.explain.judged[method]
-    note = "" if requirement.method else method
+def _explain(requirement: Requirement, audit: AuditResult, report: MethodComparison) -> Verdict:
+    method = requirement.method or next(iter(report.judged))
+    note, judged = "" if requirement.method else method, report.judged[method]
     return Verdict.of(requirement, judged.mean(requirement.metric), len(judged), note)
 
 
-def benchmark(requirement: Requirement, results: StageResults, own: str) -> Verdict:
-    assert results.report is not None
-    assert results.verified is not None
-    if requirement.metric == "mismatches":
-        wrong = results.verified["mismatches"]
-        return Verdict(requirement, float(len(wrong)), results.verified["files"], wrong[0] if wrong else "")
-    verdicts = measure_benchmark(results.report, requirement, requirement.model or own)
+def _benchmark(requirement: Requirement, audit: AuditResult, report: BenchmarkReport) -> Verdict:
+    verdicts = measure_benchmark(report, requirement, requirement.model or audit.model["name"])
     if not verdicts:
         note = f"no file of the benchmark has {requirement.distortion!r} as its main distortion"
         return Verdict(requirement, math.nan, note=note)
     hardest = min if requirement.relation in ("at_least", "above") else max  # the worst case
-    verdict = hardest(verdicts, key=lambda verdict: verdict.value)
-    return replace(verdict, requirement=requirement)
+    return replace(hardest(verdicts, key=lambda verdict: verdict.value), requirement=requirement)
 
 
-def harden(requirement: Requirement, results: StageResults, own: str) -> Verdict:
-    assert results.harden is not None
+def _mismatches(requirement: Requirement, audit: AuditResult, report: Verification) -> Verdict:
+    wrong = report.mismatches
+    return Verdict(requirement, float(len(wrong)), report.files, str(wrong[0]) if wrong else "")
+
+
+def _harden(requirement: Requirement, audit: AuditResult, report: Hardened) -> Verdict:
     assert requirement.when is not None
     key = _HARDENED.get(requirement.metric, requirement.metric.removeprefix("accuracy_under_"))
-    before, after = (results.harden.measured[when].figures.get(key, NOTHING) for when in (BEFORE, AFTER))
+    before, after = (report.measured[when].figures.get(key, NOTHING) for when in (BEFORE, AFTER))
     values = {"before": before, "after": after, "gained": difference(after, before), "lost": difference(before, after)}
     measured = values[requirement.when.split()[0]]
     return Verdict.of(requirement, measured, 0, "not measured" if math.isnan(measured.value) else "")
+
+
+_MEASURED: Mapping[str, tuple[type[Report], Callable[..., Verdict]]] = {
+    "doctor": (Diagnosis, _doctor),
+    "attack": (AttackResult, _attack),
+    "detect": (Detection, _detect),
+    "corrupt": (CorruptionReport, _corrupt),
+    "explain": (MethodComparison, _explain),
+    "benchmark": (BenchmarkReport, _benchmark),
+    "mismatches": (Verification, _mismatches),
+    "harden": (Hardened, _harden),
+}

@@ -1,80 +1,37 @@
-"""Run an audit: its stages, then the verdicts, `audit.json`, JUnit XML and the page.
+"""Run an audit: its stages, then the verdicts, and everything that its folder holds.
 
-Each stage writes a folder, resumes what it finds there, and counts its queries.
+Each stage runs a command in a folder of its own, resumes what it finds there, and counts its queries.
 """
 
 from __future__ import annotations
 
+import platform
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-import yaml
-from matplotlib.figure import Figure
 from pydantic import TypeAdapter
 
 from rlab.auditing.config import AuditOptions
-from rlab.auditing.load import Bars, LoadedAudit, load_audit, stopped_at
-from rlab.auditing.page import PAGE, VERDICT, audit_page, verdict_text
-from rlab.auditing.results import StageRecord, StageResults, write_audit
-from rlab.auditing.stages import STAGES, fingerprints, judge, read_results
-from rlab.benchmarking.requirements import Verdict
+from rlab.auditing.load import LoadedAudit, load_audit, stopped_at
+from rlab.auditing.measure import judge
+from rlab.auditing.record import StageRecord
+from rlab.auditing.report import AuditResult, needed, read_reports
+from rlab.auditing.stages import STAGES, fingerprints
+from rlab.benchmarking.whole import versions
 from rlab.diagnosis.report import Diagnosis, Severity
 from rlab.errors import FolderError
-from rlab.present.page import Page, write_page
-from rlab.present.result import PathLike, Result
-from rlab.progress import quiet
+from rlab.progress import showing
 from rlab.runs.fingerprint import named_in
 from rlab.runs.understood import Announce, show
 from rlab.storage.contents import Contents
-from rlab.storage.files import copy_folder, write_text
 from rlab.storage.resume import Resume, open_run
 
-DECLARED = "audit.yaml"
 Tell = Callable[[str, StageRecord, bool], None]  # a stage's name, its cost, and whether it was finished before
-
-
-@dataclass(frozen=True)
-class AuditResult(Result):
-    """The verdicts of an audit, and the results of its stages."""
-
-    options: AuditOptions
-    folder: Path
-    stages: StageResults
-    verdicts: tuple[Verdict, ...]
-    record: Mapping[str, Any]  # the content of `audit.json`
-
-    def __repr__(self) -> str:
-        met = sum(verdict.passed for verdict in self.verdicts)
-        return f"AuditResult({met} of {len(self.verdicts)} requirements met, {self.page})"
-
-    @property
-    def passed(self) -> bool:
-        return all(verdict.passed for verdict in self.verdicts)
-
-    @property
-    def page(self) -> Path:
-        return self.folder / PAGE
-
-    def records(self) -> list[dict[str, Any]]:
-        """One row per requirement, with its limit, the measured value and the verdict."""
-        return [dict(requirement) for requirement in self.record["requirements"]]
-
-    def plot(self) -> Figure:
-        """Draw the attack of the audit."""
-        if self.stages.attack is None:
-            raise FolderError(f"the attack of {self.folder} did not run, so there is nothing to draw")
-        return self.stages.attack.plot()
-
-    def make_page(self) -> Page:
-        return audit_page(self.folder, self.record, self.stages)
-
-    def save(self, folder: PathLike) -> Path:
-        """Copy the audit's folder."""
-        return copy_folder(self.folder, Path(folder))
+_RECORDS: TypeAdapter[StageRecord] = TypeAdapter(StageRecord)
 
 
 def run_audit(
@@ -82,27 +39,32 @@ def run_audit(
     folder: str | Path,
     *,
     tell: Tell = lambda stage, record, before: None,
-    progress: Bars = lambda stage, total: quiet,
+    progress: bool = False,
     announce: Announce = show,
 ) -> AuditResult:
-    """Run the unfinished stages, check the requirements and write everything into `folder`. New requirements cost no queries."""
-    audit = load_audit(options, Path(folder), progress, announce)
-    marks = fingerprints(audit)
-    model = Contents.of(audit.victim)
+    """Run the unfinished stages, check the requirements and write everything into `folder`. New requirements cost no queries.
+
+    With `progress`, each stage shows a bar.
+    """
+    audit = load_audit(options, Path(folder), announce)
+    marks, model, batch = fingerprints(audit), Contents.of(audit.victim), audit.batch
     asked = {"model": model, "data": marks["data"], **named_in(options.plain())}
-    with open_run(audit.folder, {"command": "audit", **asked}) as resume:
+    with showing(progress), open_run(audit.folder, {"command": AuditResult.verb, **asked}) as resume:
         _check_stages(resume, marks)
         _forget_deleted(resume)
         finished, left_out = _run_stages(audit, resume, marks, tell)
-        declared = yaml.safe_dump(options.plain(), sort_keys=False, allow_unicode=True)
-        write_text(audit.folder / DECLARED, declared)
-        results = read_results(audit.folder, finished, left_out)
-        verdicts = tuple(judge(requirement, results, options.own) for requirement in options.requirements)
-        record = write_audit(audit, options, results, verdicts, marks | {"model": model.mark()})
-        page = audit_page(audit.folder, record, results)
-        write_page(page, audit.folder / PAGE)
-        write_text(audit.folder / VERDICT, verdict_text(page, record["requirements"]))
-    return AuditResult(options, audit.folder, results, verdicts, record)
+        data = {
+            "digest": marks["data"], "samples": len(batch), "kind": batch.kind, "size": list(batch.size),
+            "channels": batch.x.shape[1], "left_out": len(batch.left_out),
+        }  # fmt: skip
+        result = AuditResult(
+            options.plain(), (), finished, left_out, {"name": options.own, "fingerprint": model.mark()}, data,
+            {"python": platform.python_version(), **versions(str(options.policy))},
+            audit.folder, read_reports(audit.folder, finished),
+        )  # fmt: skip
+        result = replace(result, verdicts=tuple(judge(requirement, result) for requirement in options.requirements))
+        result.write(audit.folder)
+    return result
 
 
 def _check_stages(resume: Resume, marks: Mapping[str, str]) -> None:
@@ -115,10 +77,9 @@ def _check_stages(resume: Resume, marks: Mapping[str, str]) -> None:
 
 
 def _forget_deleted(resume: Resume) -> None:
-    """Forget stages whose files were deleted, so that they run again."""
+    """Forget stages whose reports were deleted, so that they run again."""
     for stage, record in list(resume.values()):
-        folder = resume.folder / stage
-        if not record["note"] and not all((folder / name).exists() for name in STAGES[stage].files(folder)):
+        if not record["note"] and not all(path.exists() for path in needed(resume.folder, stage)):
             resume.drop(stage)
 
 
@@ -137,16 +98,15 @@ def _run_stages(
             resume.create()  # marks the folder as an audit's before a stage writes into it
         stale: Literal["refuse", "remake"] = "remake" if stage == "detect" else "refuse"  # it adds to what it has
         stored = resume.step(stage, marks[stage], partial(_timed, audit, stage), stale)
-        record = TypeAdapter(StageRecord).validate_python(stored)
-        finished[stage] = record
-        tell(stage, record, before)
+        finished[stage] = _RECORDS.validate_python(stored)
+        tell(stage, finished[stage], before)
     return finished, left_out
 
 
 def _timed(audit: LoadedAudit, stage: str) -> dict[str, Any]:
     began = time.perf_counter()
     with stopped_at(stage):
-        record = STAGES[stage].run(audit)
+        record = STAGES[stage](audit)
     return asdict(replace(record, seconds=time.perf_counter() - began))
 
 

@@ -102,7 +102,7 @@ def search_chunk(chunk: ChunkRows, attack: Attack, victim: Victim) -> Rows:
     """The rows of one chunk's flips and levels."""
     plan = chunk.plan
     found = replace(attack, records=True).search(victim, chunk.batch, chunk.first, plan.labels)
-    result = AttackResult.of(attack.verify(found, found.perturbed), found.perturbed)
+    result = AttackResult.of(found)
     search = LadderSearch(attack.grid, attack.goal, plan.options.steps, unit_span(chunk.batch.bounds))
     levels, state, rows = _Levels(chunk, search, result, QueryMeter(victim, len(result))), found.flipped, Rows()
     if state is not None:

@@ -7,7 +7,6 @@ there and ends with the same files as an uninterrupted one.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -34,7 +33,7 @@ from rlab.errors import DataError, OptionError
 from rlab.filters import check_palette
 from rlab.progress import Progress, quiet
 from rlab.results.result import Status
-from rlab.runs.chunk_work import ChunkTask, each_chunk
+from rlab.runs.chunk_work import ChunkTask, chunk_tasks
 from rlab.runs.executor import Executor, InProcess, Workers
 from rlab.runs.fingerprint import data_fingerprint, named_in
 from rlab.runs.palette_options import spec_name
@@ -121,9 +120,11 @@ class _Making:
                 progress(_tally(table))
         todo = {key: part for key, part in chunks.items() if key not in tables}
         plan = SetPlan(name, self.options, self.format.shape, self.ladder, self.batch.y)
-        work = executor.hand_out(_work, plan, self.attack if isinstance(executor, InProcess) else None)
-        with closing(each_chunk(self.batch, todo, work, self.resume.begin)) as finished:
-            for key, (rows, stored), _ in finished:
+        own = self.attack if isinstance(executor, InProcess) else None
+        if todo:
+            self.resume.begin()
+        with executor.map(_work, (plan, own), chunk_tasks(self.batch, todo)) as finished:
+            for key, rows, stored in finished:
                 tables[key] = self._save(key, rows, stored)
                 progress(_tally(tables[key]))
         return [row for key in chunks for row in tables[key]]
@@ -217,13 +218,13 @@ def _work(victim: Victim | None, plan: SetPlan, attack: Attack | None) -> Work:
     """Make the rows of a chunk and what its files will hold; a worker builds the attack (None) from the options."""
     order = plan.ladder.names
 
-    def work(task: ChunkTask) -> tuple[Rows, Stored]:
-        assert task.chunk is not None  # the samples are in memory
-        recipe = attack or stored_attack(task.chunk, plan.format, plan.options)
+    def work(task: ChunkTask) -> tuple[str, Rows, Stored]:
+        assert task.batch is not None  # the samples are in memory
+        recipe = attack or stored_attack(task.batch, plan.format, plan.options)
         filters = tuple(entry.filter.name for entry in recipe.palette.entries)
-        chunk = ChunkRows(plan, task.chunk, task.first, filters)
+        chunk = ChunkRows(plan, task.batch, task.first, filters)
         rows = place_chunk(chunk, recipe) if victim is None else search_chunk(chunk, recipe, victim)
-        return sorted(rows, key=lambda row: (row["place"], order.index(row["level"]))), chunk.stored
+        return task.key, sorted(rows, key=lambda row: (row["place"], order.index(row["level"]))), chunk.stored
 
     return work
 

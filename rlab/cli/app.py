@@ -19,7 +19,7 @@ from rlab.folders.verbs import VERBS
 _USUAL = warnings.formatwarning
 TOOLS = {  # commands that leave no run folder
     "init": "Inspect your data and write a commented configuration file.",
-    "show": "Show the results of a run: summary, samples, pictures.",
+    "show": "Show the results of any run: figures, tables and sentences of its page.",
     "report": "Make an HTML page from a finished run, or compare several runs.",
     "serve": "Browse runs in a local web server.",
     "examples": "List the examples in the package, or write one to a file.",

@@ -9,9 +9,8 @@ import typer
 
 from rlab.auditing import AuditOptions, run_audit
 from rlab.auditing.load import load_audit
-from rlab.auditing.page import INTERVALS, requirements_table
-from rlab.auditing.results import StageRecord
-from rlab.auditing.stages import stage_bars
+from rlab.auditing.record import StageRecord
+from rlab.auditing.report import INTERVALS, requirements_table
 from rlab.cli.build import declared
 from rlab.cli.folder import DryRun, RunFlags, tell_data, tell_plan, track
 from rlab.cli.speak import out, summary
@@ -39,21 +38,22 @@ def command(
         loaded = load_audit(options, run.folder or Path(), announce=tell_data)
         facts = {"stages": options.steps, "samples": len(loaded.batch), "requirements": len(options.requirements)}
         return tell_plan(facts, run.folder)
-    with run.opened("audit") as folder, stage_bars() as progress:
-        audit = run_audit(options, folder, tell=_tell, progress=progress, announce=tell_data)
-    out.print(terminal(requirements_table(audit.record["requirements"])))
+    with run.opened("audit") as folder:
+        audit = run_audit(options, folder, tell=_tell, progress=True, announce=tell_data)
+    if audit.verdicts:
+        out.print(terminal(requirements_table(audit.verdicts)))
     if any(verdict.undecided for verdict in audit.verdicts):
         out.print(f"[dim]{INTERVALS}[/dim]")
-    for stage, why in audit.stages.left_out.items():
+    for stage, why in audit.left_out.items():
         out.print(plain(f"{stage} was skipped: {why}"))
-    rows = audit.stages.rows
+    rows = audit.rows
     out.print(f"{rows.total:,} queries, {rows.model:,} of them to the audited model")
     undecided = all(verdict.passed or verdict.undecided for verdict in audit.verdicts)
     failed = "[yellow]undecided[/yellow]" if undecided else "[red]failed[/red]"
     word = "[green]passed[/green]" if audit.passed else failed
     out.print(f"{word}  Report: [bold]{plain(audit.page)}[/bold]")
     track(folder, run.tracker)
-    met = audit.record["requirements"]
+    met = audit.records()
     summary(command="audit", out=folder, passed=audit.passed, requirements=met, rows=rows.total, model_rows=rows.model)
     if not audit.passed:
         raise typer.Exit(1)

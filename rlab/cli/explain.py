@@ -8,7 +8,9 @@ import typer
 
 from rlab.cli.build import declared
 from rlab.cli.folder import DryRun, RunFlags, tell_data, tell_options
+from rlab.cli.speak import out
 from rlab.explanation.options import ExplainOptions, explain_declared
+from rlab.present.table import plain
 
 
 @declared(without=("keep",), queries=True)
@@ -39,4 +41,7 @@ def command(
         figures = {
             name: {"queries": each.mean_queries, "mask_share": each.mask_share} for name, each in found.judged.items()
         }
+        for each in () if compare else found.judged.values():
+            for line in each.statements(0):
+                out.print(plain(f"{each.ids[0]}, by {each.method}: {line}"))
         run.finish(found, folder, methods=figures, rows=found.rows)

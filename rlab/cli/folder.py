@@ -94,7 +94,7 @@ class RunFlags:
 
             page = report_run(folder, data=data)
         view = report.view(0, folder)
-        tell_page(view, sections=1)
+        tell_page(view, brief=True)
         out.print(f"Run folder: [bold]{plain(folder)}[/bold]  ([dim]rlab show {typed(folder)}[/dim])", soft_wrap=True)
         track(folder, self.tracker)
         summary(command=report.verb, out=folder, page=page, **{**report.summary(), **figures})

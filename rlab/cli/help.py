@@ -47,6 +47,15 @@ class Help:
     text: str
     groups: Mapping[str, Sequence[Row]]
 
+    @classmethod
+    def of(cls, command: Any) -> Help:
+        text, groups = cleandoc(command.help or ""), grouped_rows(command)
+        if commands := getattr(command, "commands", None):
+            about = {name: cleandoc(each.help or "").partition("\n\n")[0] for name, each in commands.items()}
+            options = [row for rows in groups.values() for row in rows]
+            groups = {"Commands": [(name, _sentence(each)) for name, each in about.items()], OWN: options}
+        return cls(" ".join(usage_words(command)), text, groups)
+
     def write(self, path: str, formatter: Any) -> None:
         """`path` is the command as it is called, such as rlab benchmark make."""
         formatter.width = min(get_terminal_size().columns, WIDEST)
@@ -65,12 +74,8 @@ class Help:
 class Command(TyperCommand):
     """A command whose help has groups and examples."""
 
-    @property
-    def page(self) -> Help:
-        return Help(" ".join(usage_words(self)), cleandoc(self.help or ""), grouped_rows(self))
-
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        self.page.write(ctx.command_path, formatter)
+        Help.of(self).write(ctx.command_path, formatter)
 
 
 class Group(TyperGroup):
@@ -82,16 +87,8 @@ class Group(TyperGroup):
             ctx.exit(2)
         return list(super().parse_args(ctx, args))
 
-    @property
-    def page(self) -> Help:
-        inner = [
-            (name, _sentence(cleandoc(each.help or "").partition("\n\n")[0])) for name, each in self.commands.items()
-        ]
-        options = [row for rows in grouped_rows(self).values() for row in rows]
-        return Help(" ".join(usage_words(self)), cleandoc(self.help or ""), {"Commands": inner, OWN: options})
-
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        self.page.write(ctx.command_path, formatter)
+        Help.of(self).write(ctx.command_path, formatter)
 
 
 def written_help(words: Sequence[str]) -> str | None:

@@ -73,8 +73,11 @@ def _plain(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def tell_page(page: Page, rows: int = ROWS, sections: int | None = None) -> list[dict[str, Any]]:
-    """Print the verdict, figures, tables and sentences of a page or its first sections; -> tables and facts for `summary`."""
+def tell_page(page: Page, rows: int = ROWS, brief: bool = False) -> list[dict[str, Any]]:
+    """Print the verdict, figures, tables and sentences of a page; -> tables and facts for `summary`.
+
+    A `brief` print has the first section alone, without what the page folds away.
+    """
     from rlab.present.page import Facts, Text
 
     told: list[dict[str, Any]] = []
@@ -83,9 +86,11 @@ def tell_page(page: Page, rows: int = ROWS, sections: int | None = None) -> list
     if page.numbers:
         figures = [[number.name, text(number.value) + number.unit] for number in page.numbers]
         out.print(terminal(Table(["figure", "measured"], figures)))
-    for section in page.sections[:sections]:
-        out.print(f"[bold]{plain(section.title)}[/bold]")
-        for block in _unfolded(section.blocks):
+    for section in page.sections[: 1 if brief else None]:
+        blocks = list(_unfolded(section.blocks, folded=not brief))
+        if any(isinstance(block, Table | Facts | Text) for block in blocks):
+            out.print(f"[bold]{plain(section.title)}[/bold]")
+        for block in blocks:
             if isinstance(block, Table):
                 out.print(terminal(block.first(rows)))
                 told.append({"section": section.title, "title": block.title, "rows": records(block)})
@@ -100,12 +105,12 @@ def tell_page(page: Page, rows: int = ROWS, sections: int | None = None) -> list
     return told
 
 
-def _unfolded(blocks: Sequence[Block]) -> Iterator[Block]:
-    """Blocks, including those that a page folds away or shows side by side."""
+def _unfolded(blocks: Sequence[Block], folded: bool) -> Iterator[Block]:
+    """Blocks, including those that a page shows side by side and, if `folded`, those that it folds away."""
     from rlab.present.page import Beside, Folded
 
     for block in blocks:
-        if isinstance(block, Folded | Beside):
-            yield from _unfolded(block.blocks)
+        if isinstance(block, Beside) or (folded and isinstance(block, Folded)):
+            yield from _unfolded(block.blocks, folded)
         else:
             yield block

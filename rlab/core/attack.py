@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import Tensor
 
-from rlab.core.alone import answers_to_stored
 from rlab.core.batched import Rows
 from rlab.core.checks import check_clean, refuse_nan
 from rlab.core.cleanup import clean_up
@@ -19,11 +18,13 @@ from rlab.core.env import Accepting, AttackEnv, State, Task, snapshot
 from rlab.core.goals import Goal
 from rlab.core.grid import PatchGrid
 from rlab.core.noise import deviation
+from rlab.core.outcome import SearchOutcome
 from rlab.core.pruning import RESERVE, Pruning
 from rlab.core.rng import sample_seeds
 from rlab.core.setting import Learned, Setting
 from rlab.core.status import Status
 from rlab.core.trace import Trace, Until
+from rlab.core.verification import verified
 from rlab.data.batch import Batch
 from rlab.errors import OptionError, VictimError
 from rlab.filters.palette import FreePixels, Palette, unit_scale
@@ -37,34 +38,7 @@ if TYPE_CHECKING:
     from rlab.policies.base import Policy
 
 S = TypeVar("S", bound=Rows)
-
-
-@dataclass(frozen=True)
-class SearchOutcome:
-    """The outcome of a search over a chunk of n samples, before its inputs are stored and verified."""
-
-    batch: Batch
-    setting: Setting
-    meter: QueryMeter
-    seeds: Tensor  # (n,)
-    clean: Tensor  # (n, k) scores of the untouched inputs
-    scores: Tensor  # (n, k) scores of the perturbed inputs
-    status: tuple[Status, ...]
-    trace: Trace
-    assignment: Tensor  # (n, p) uint8
-    perturbed: Tensor  # (n, c, *size)
-    flipped: State | None  # the flipped rows after cleanup; None if no sample was attacked
-    began: float
-
-    @property
-    def rows(self) -> Tensor:
-        """Indices of the flipped samples."""
-        return torch.arange(0) if self.flipped is None else self.flipped.sample.cpu()
-
-    @property
-    def arrays(self) -> dict[str, Tensor]:
-        """The arrays to store."""
-        return {"assignment": self.assignment, "original": self.batch.x.contiguous(), "perturbed": self.perturbed}
+Store = Callable[[SearchOutcome], Tensor]  # stores the perturbed inputs (n, c, *size), and reads them back
 
 
 @dataclass(frozen=True)
@@ -117,10 +91,12 @@ class Attack:
         progress: Progress = quiet,
         timed: Tensor | None = None,
         journal: Journal | None = None,
+        store: Store = lambda outcome: outcome.perturbed,
     ) -> SearchOutcome:
-        """Search one chunk of samples; `first` is its position in the run, `labels` are the labels of the whole run.
+        """Search one chunk of samples and verify what was found from where `store` has put it.
 
-        `timed` (n,) counts queries that timed the model before. The `journal` knows answers from before a stop.
+        `first` is the chunk's position in the run, `labels` are the labels of the whole run. `timed` (n,) counts queries that timed
+        the model before. The `journal` knows answers from before a stop.
         """
         began, n = time.perf_counter(), len(batch)
         seeds, meter = sample_seeds(self.seed, first, n), QueryMeter(victim, n, self.budget, journal)
@@ -151,39 +127,18 @@ class Attack:
                 rows = ended.sample.cpu()
                 assignment[rows] = ended.assignment.cpu().to(torch.uint8)
                 perturbed[ended.sample], scores[rows] = ended.x, ended.scores.cpu()
-        return SearchOutcome(
-            batch, self._setting(batch), meter, seeds, clean.cpu(), scores, tuple(status), trace, assignment,
-            perturbed.cpu(), flipped, began,
+        perturbed = perturbed.cpu()
+        outcome = SearchOutcome(
+            batch, self._setting(batch), meter, seeds, clean.cpu(), scores, tuple(status), trace, assignment, perturbed,
+            perturbed, flipped, began,
         )  # fmt: skip
-
-    def verify(self, outcome: SearchOutcome, stored: Tensor) -> SearchOutcome:
-        """Predict every success again from `stored` (n, c, *size), the perturbed inputs read back from storage.
-
-        An input with values outside the bounds of the data is no success.
-        """
-        status, scores, meter = list(outcome.status), outcome.scores.clone(), outcome.meter
-        affordable = meter.left(outcome.rows) > 0  # a repeated query may have used up the budget
-        for i in outcome.rows[~affordable].tolist():
-            status[i] = Status.SPENT
-        rows = outcome.rows[affordable]
-        if len(rows):
-            answers = answers_to_stored(outcome, stored, rows)
-            scores[rows] = torch.where(meter.lost[rows][:, None], scores[rows], answers)
-            low, high = outcome.batch.bounds
-            inside = ((stored[rows] >= low) & (stored[rows] <= high)).flatten(1).all(1)
-            aimed = self.goal.aim(outcome.clean, outcome.batch.y, outcome.batch.aims)
-            reached = self.goal.reached(answers, aimed[rows]) & inside
-            for i, holds in zip(rows.tolist(), reached.tolist(), strict=True):
-                status[i] = Status.SUCCEEDED if holds else Status.UNVERIFIED
-        for i in meter.lost.nonzero().flatten().tolist():
-            status[i] = Status.LOST
-        return replace(outcome, status=tuple(status), scores=scores)
+        return verified(replace(outcome, stored=store(outcome)), self.goal)
 
     def _first_answers(self, meter: QueryMeter, x0: Tensor, batch: Batch, labels: Tensor | None) -> Tensor:
         """Scores (n, k) of the untouched inputs, against which goal, policy and all labels of the run are checked."""
         n = len(batch)
         try:
-            scores = meter(x0, torch.arange(n), "search", torch.zeros(n, len(self.grid)))
+            scores = meter.query(x0, "search", torch.arange(n), torch.zeros(n, len(self.grid)))
             if meter.lost.any():
                 lost = f"{int(meter.lost.sum())} of {n} untouched samples"
                 raise VictimError(f"the model did not answer for {lost} within {meter.budget} queries: it may be down")
@@ -194,7 +149,9 @@ class Attack:
                 f"{error} (the data have {len(batch.leads)} leads, {', '.join(batch.leads)}: "
                 f"if the model was made for others, choose them with leads)"
             ) from error
-        check_clean(self, meter.victim, batch, scores, batch.y if labels is None else labels)
+        able = self.policy.by_labels() is not None or self.accept == "always"  # without scores
+        scored = "" if able else f"policy {self.label or str(self.policy)!r}"
+        check_clean(self.goal, scored, meter.victim, batch, scores, batch.y if labels is None else labels)
         return scores
 
     def _start(
@@ -217,7 +174,7 @@ class Attack:
         """Query untouched inputs again and return scores (n, k); keep the first scores if the budget does not allow it."""
         able, again = meter.left(rows) > 1, scores.clone()
         if able.any():
-            answers = meter(x0[able], rows[able], "search")
+            answers = meter.query(x0[able], "search", rows[able])
             again[able] = torch.where(meter.lost.to(rows.device)[rows[able]][:, None], again[able], answers)
         return again
 

@@ -3,50 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from rlab.core.goals import Below, Targeted, check_kinds, refuse_other_labels
+from rlab.core.goals import Below, Goal, Targeted, check_kinds, refuse_other_labels
 from rlab.data.batch import Batch
 from rlab.errors import ModelError, OptionError
 from rlab.predictions.kinds import WORDS
 from rlab.victims.base import Victim
 from rlab.victims.torch_module import TorchVictim
 
-if TYPE_CHECKING:
-    from rlab.core.attack import Attack
-
 _SAME, _ROUGHLY = 1e-3, 0.02  # largest change of a score; a GPU and half precision round by the size of a batch
 
 
-def check_clean(attack: Attack, victim: Victim, batch: Batch, clean: Tensor, labels: Tensor) -> None:
-    """Refuse a goal, a policy or labels (n, ...) of the whole run that do not fit the clean answers (b, k)."""
-    goal = attack.goal
+def check_clean(goal: Goal, scored: str, victim: Victim, batch: Batch, clean: Tensor, labels: Tensor) -> None:
+    """Refuse a goal, a policy or labels (n, ...) of the whole run that do not fit the clean answers (b, k).
+
+    `scored` names the policy if it needs scores.
+    """
     check_kinds(goal, victim.prediction, batch.target)
     if victim.prediction == "classes":
-        _check_scores(attack, victim, batch, clean)
+        _check_scores(goal, scored, victim, batch, clean)
     goal.check(labels, clean.shape[1])
     if isinstance(goal, Targeted) and batch.aims is not None:
         goal.check_aims(batch.aims, clean.shape[1])
     refuse_nan(clean, batch.ids)
 
 
-def _check_scores(attack: Attack, victim: Victim, batch: Batch, clean: Tensor) -> None:
-    goal = attack.goal
+def _check_scores(goal: Goal, scored: str, victim: Victim, batch: Batch, clean: Tensor) -> None:
     if goal.multilabel != victim.multilabel:
         want = "multilabel=True" if goal.multilabel else "multilabel=False"
         other = "" if goal.multilabel else ", or choose the goal multilabel"
         raise ModelError(f"the goal {str(goal)!r} needs a model declared with {want} (-M {want.lower()}){other}")
     refuse_other_labels(clean, victim.multilabel, batch.one_label, victim.outputs)
-    if victim.tells_labels and (
-        isinstance(goal, Below) or (attack.policy.by_labels() is None and attack.accept != "always")
-    ):
-        named, policy = f"goal {str(goal)!r}", f"policy {attack.label or str(attack.policy)!r}"
+    scored = f"goal {str(goal)!r}" if isinstance(goal, Below) else scored
+    if victim.tells_labels and scored:
         raise OptionError(
-            f"the {named if isinstance(goal, Below) else policy} needs scores, but the model returns only labels: "
-            "use the policy auto and the goal untargeted"
+            f"the {scored} needs scores, but the model returns only labels: use the policy auto and the goal untargeted"
         )
     batch.check_numbers(clean.shape[1])
 

@@ -55,14 +55,14 @@ def in_memory(data: object, source: DataFields) -> Batch:
     return replace(as_source(source.model_copy(update=known | rest), shaped, labels, classes)[:], take=take)
 
 
-def _with_rows(data: object, target: Prediction | None) -> object:
+def _with_rows(data: Any, target: Prediction | None) -> Any:
     """Data in which the boxes of each sample, (m, 5) or (boxes, classes), stand as one array."""
-    match data:
-        case [x, [*objects]] if target == "boxes":
-            each = [one if isinstance(one, tuple | list) and len(one) == 2 else _split(one) for one in objects]
-            pairs = [(torch.as_tensor(boxes), torch.as_tensor(labels)) for boxes, labels in each]
-            return x, TargetBoxes.of(pairs).encode().view(len(pairs), -1, TARGET_COLUMNS)
-    return data
+    pair = isinstance(data, tuple | list) and len(data) == 2
+    if target != "boxes" or not pair or not isinstance(data[1], tuple | list):
+        return data
+    each = [one if isinstance(one, tuple | list) and len(one) == 2 else _split(one) for one in data[1]]
+    pairs = [(torch.as_tensor(boxes), torch.as_tensor(labels)) for boxes, labels in each]
+    return data[0], TargetBoxes.of(pairs).encode().view(len(pairs), -1, TARGET_COLUMNS)
 
 
 def _split(objects: Any) -> tuple[Array, Array]:

@@ -188,6 +188,11 @@ class MethodComparison(Report):
         methods += [Text(ATTACK_MASK)] if "mask" in self.judged else []
         count = 0 if self.inputs is None else min(samples, len(self.inputs))
         shown = [block for row in range(count) for block in self._sample(row, count * len(self.judged), cell)]
+        if not shown and (words := self._words(0)):
+            methods += [
+                Text(f"In words, for {self.first.sample_ids[0]}, the first of {len(self.first)} samples:"),
+                *words,
+            ]
         sections = [Section("Methods", [*methods, self.class_table()])]
         sections += [Section("Samples", [Text(LEGEND, quiet=True), *shown])] if shown else []
         for each in self.judged.values():
@@ -195,6 +200,11 @@ class MethodComparison(Report):
                 blocks = each.effects.blocks(each.sample_ids, each.names, max(samples, 1))
                 sections.append(Section(each.effects.kind.capitalize(), blocks))
         return sections
+
+    def _words(self, row: int) -> list[Block]:
+        """What each method shows about one sample, in sentences."""
+        lines = {name: each.statements(row) for name, each in self.judged.items()}
+        return [Text(f"{name}: {'; '.join(own)}.") for name, own in lines.items() if own]
 
     def _sample(self, row: int, among: int, cell: str) -> list[Block]:
         """One sample with the map of every method; `among` is the number of maps on the page."""
@@ -213,12 +223,13 @@ class MethodComparison(Report):
         facts = ", ".join(next(iter(overs.values())).title.rpartition(", by ")[0].split("\n"))
         signal = self.batch.kind == "signal"
         viewers = Viewers(shown, min(len(shown), 2 if signal else COLUMNS), small=not signal)
-        about = Text(f"{self.batch.ids[row]}: {facts}.")
+        about, words = Text(f"{self.batch.ids[row]}: {facts}."), self._words(row)
+        folded = [Folded("In words", words)] if words else []
         if not next(iter(overs.values())).clinical:
-            return [about, viewers]
+            return [about, viewers, *folded]
         sheets = {name: small_address(over.sheet(), among) for name, over in overs.items()}
         pictures = [Picture(sheet, f"{name}: twelve leads with heat") for name, sheet in sheets.items()]
-        return [about, Gallery(pictures), Folded("Every lead in full length", [viewers])]
+        return [about, Gallery(pictures), Folded("Every lead in full length", [viewers]), *folded]
 
     def save(self, folder: PathLike, pictures: int = PICTURED) -> Path:
         """Write arrays, tables and pictures of the first samples, which are stored too; several methods can share a folder."""

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -23,11 +23,10 @@ from rlab.data.fitting import fit
 from rlab.data.images import IMAGES
 from rlab.errors import DataError, OptionError
 from rlab.explanation.base import RULE, SCORE, Method
-from rlab.explanation.explanation import PICTURED, Explanation, MethodComparison, open_explanation
+from rlab.explanation.explanation import PICTURED, MethodComparison, open_explanation
 from rlab.explanation.run import DEFAULT, parse_methods
 from rlab.explanation.scores import STEPS, MethodJudge
 from rlab.explanation.subject import find_subject
-from rlab.present.page import write_page
 from rlab.progress import bar, quiet
 from rlab.runs.inputs import Data, Model, taken
 from rlab.runs.options import RunOptions
@@ -41,8 +40,6 @@ from rlab.victims.torch_module import TorchVictim
 COMPARED = ("belief", "rise(masks=1000)", "occlusion", "middle")  # default methods of a comparison
 COMPARED_LAYERS = ("gradcam", "gradcam++", "ablationcam", "scorecam")  # and those for torch models
 NOT_FOUND = "holds nothing that the model finds"
-Tell = Callable[[Explanation], None]  # called after each method
-PAGE = "report.html"
 
 
 class ExplainOptions(RunOptions):
@@ -135,9 +132,8 @@ def explain_declared(
     limit: int | None = None,
     out: str | os.PathLike[str] | None = None,
     announce: Announce = show,
-    tell: Tell = lambda explanation: None,
 ) -> MethodComparison:
-    """Explain the data with every named method, and score the maps if you `compare`; the folder gets the results and a page."""
+    """Explain the data with every named method, and score the maps if you `compare`; a folder gets the results."""
     options.methods(compare)  # refuse unknown names before loading anything
     with taken(model, data, limit) as (victim, batch):
         announce(Understood(batch, (victim,)))
@@ -150,16 +146,12 @@ def explain_declared(
             nullcontext() if out is None else open_explanation(Path(out), about, batch),
             bar(len(methods), "scoring", unit="methods") if compare else nullcontext(quiet) as progress,
         ):
-
-            def heard(explanation: Explanation) -> None:
-                progress([explanation.method])
-                tell(explanation)
-
-            judge = MethodJudge(options.steps, options.checks, rule=options.rule, tell=heard, scored=compare)
+            judge = MethodJudge(
+                options.steps, options.checks, None, options.rule, compare, tell=lambda each: progress([each.method])
+            )
             found = judge(victim, batch, methods, options.labels(batch), options.seed)
             if out is not None:
-                folder = found.save(out, options.pictures)
-                write_page(MethodComparison.load(folder).view(options.pictures, folder), folder / PAGE)
+                found.save(out, options.pictures)
     return found
 
 

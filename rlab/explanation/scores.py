@@ -169,7 +169,7 @@ class MethodJudge:
             if len(rows):
                 some = batch[rows.tolist()]
                 again = method(other, some, None if labels is None else labels[rows], seed, self.rule)
-                values[rows] = rank_correlation(explanation.maps[rows], again.maps)
+                values[rows] = rank_correlation(explanation.maps[rows], again.maps).to(values)
             return values
 
         if self.checks:

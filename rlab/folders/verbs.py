@@ -52,8 +52,11 @@ VERBS = (
     ),
     Verb("harden --compare", "Compare methods of hardening.", "rlab.hardening.comparison:HardeningComparison"),
     Verb(
-        "audit", "Run the whole pipeline from one file and check its requirements.", "rlab.folders.older:OlderAudit",
-        ("audit.json",),
+        "audit", "Run the whole pipeline from one file and check its requirements.",
+        "rlab.auditing.report:AuditResult",
+    ),
+    Verb(
+        "audit --detect", "Measure whether classes are still detected in noise.", "rlab.auditing.detection:Detection"
     ),
     Verb(
         "train", "Train a prior, or the agent of a paper, on your own models.", "rlab.training.page:Training",

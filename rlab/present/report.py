@@ -34,6 +34,7 @@ if TYPE_CHECKING:  # imported on use: a command that prints a table needs none o
 PathLike = str | os.PathLike[str]
 Metric = float | Estimate | Share
 REPORT, RESULTS, ARRAYS = "report.json", "results.csv", "arrays.safetensors"
+UNSAVED = {"saved": False}  # metadata of a field that only the live object has, such as a model
 _VERB, _FIELDS, _ARRAY = "verb", "fields", "array"  # keys of REPORT
 _ANYTHING: TypeAdapter[Any] = TypeAdapter(Any)
 
@@ -172,7 +173,7 @@ def plain_value(metric: Metric) -> float:
 def _adapters(cls: type[Report]) -> Mapping[str, TypeAdapter[Any]]:
     """What reads each field."""
     hints = get_type_hints(cls, include_extras=True)
-    return {each.name: _adapter(hints[each.name]) for each in fields(cls)}
+    return {each.name: _adapter(hints[each.name]) for each in fields(cls) if each.metadata != UNSAVED}
 
 
 def _adapter(kind: Any) -> TypeAdapter[Any]:

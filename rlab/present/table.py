@@ -64,7 +64,8 @@ class Table:
         """The first `limit` rows; the title says how many there are."""
         if len(self.rows) <= limit:
             return self
-        return Table(self.head, self.rows[:limit], f"{self.title}, the first {limit} of {len(self.rows)}", self.words)
+        title = ", ".join(filter(None, [self.title, f"the first {limit} of {len(self.rows)}"]))
+        return Table(self.head, self.rows[:limit], title, self.words)
 
 
 def number(value: float, digits: int = 3) -> str:
@@ -219,7 +220,7 @@ def _rich(columns: Sequence[_Column], width: int, title: str | None) -> RichTabl
         if not slack:
             break
         widths[max(slack)[1]] -= 1
-    out = RichTable(title=title, title_justify="left")
+    out = RichTable(title=title, title_justify="left", show_header=any(column.heading for column in columns))
     for column, wide in zip(columns, widths, strict=True):
         justify: Literal["left", "right"] = "right" if column.figures else "left"
         out.add_column(plain(column.heading), justify=justify, overflow="fold", width=wide)

@@ -39,7 +39,7 @@ from rlab.results.stages import WITHIN as STAGE_QUERIES
 from rlab.results.stages import StageFacts, stage_medians, stages_line
 from rlab.results.strip import easiest as easiest
 from rlab.results.strip import strip_of
-from rlab.results.tables import MEDIANS, breakdown_tables, detail_table, run_facts
+from rlab.results.tables import MEDIANS, breakdown_tables, detail_table, reach_line, run_facts
 from rlab.results.titles import Names
 from rlab.results.viewers import make_viewer, shelf, viewer_blocks
 from rlab.stats import Estimate, median_estimate, share_estimate
@@ -125,7 +125,8 @@ def _median(values: Tensor) -> Estimate:
 
 def summary_blocks(result: ResultData) -> list[Block]:
     note = f"{MEDIANS} Every flip was verified from the stored file."
-    folded = Folded("All figures of the run", [Facts(run_facts(result)), Text(note, quiet=True)])
+    reach = [Text(line)] if (line := reach_line(result)) else []
+    folded = Folded("All figures of the run", [Facts(run_facts(result)), *reach, Text(note, quiet=True)])
     charts = [*attack_charts({"": result}), *time_charts(result)]
     places: list[Block] = [Gallery([each]) if isinstance(each, Picture) else each for each in place_panels(result)]
     return [*([Charts(charts)] if charts else []), *([Beside(places)] if len(places) > 1 else places), folded]

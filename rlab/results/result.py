@@ -18,8 +18,8 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
-from rlab.core.attack import SearchOutcome
 from rlab.core.distances import measure
+from rlab.core.outcome import SearchOutcome
 from rlab.core.setting import Setting as Setting
 from rlab.core.status import Status as Status
 from rlab.data.batch import Samples
@@ -67,8 +67,8 @@ class AttackResult(ResultData, Report):
     verb: ClassVar[str] = "attack"
 
     @classmethod
-    def of(cls, outcome: SearchOutcome, stored: Tensor) -> Self:
-        """The result of a verified search; `stored` (n, c, *size) are the perturbed inputs as they were read back."""
+    def of(cls, outcome: SearchOutcome) -> Self:
+        """The result of a search."""
         batch, meter = outcome.batch, outcome.meter
         original, device = batch.x.contiguous(), meter.victim.device
         queries = meter.counts.sum(1)
@@ -82,7 +82,9 @@ class AttackResult(ResultData, Report):
             after=meter.victim.probabilities(outcome.scores),
             flip=outcome.trace.flip,
             improvements=tuple(map(tuple, outcome.trace.improvements)),
-            final=_measured(original.to(device), stored.to(device), outcome.assignment.to(device), batch.bounds),
+            final=_measured(
+                original.to(device), outcome.stored.to(device), outcome.assignment.to(device), batch.bounds
+            ),
             assignment=outcome.assignment,
             inputs=HeldInputs(original, outcome.perturbed),
             seconds=(time.perf_counter() - outcome.began) * queries / queries.sum(),

@@ -8,10 +8,9 @@ from __future__ import annotations
 import errno
 import math
 from bisect import bisect_left, bisect_right
-from collections import Counter
-from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -26,10 +25,9 @@ from rlab.learning.simulator import SIMULATOR, Simulator
 from rlab.progress import Progress, Said, quiet
 from rlab.results.kept import HeldInputs, Keep
 from rlab.results.result import AttackResult
-from rlab.results.rows import with_losses
 from rlab.runs import chunk_work
-from rlab.runs.chunk_work import FinishedRows, SentChunk, built, each_chunk, samples_of
-from rlab.runs.executor import Executor, HandOut, InProcess, MakeWork, Workers
+from rlab.runs.chunk_work import ChunkWork, FinishedChunk, FinishedRows, chunk_tasks, samples_of
+from rlab.runs.executor import Executor, InProcess, Workers
 from rlab.runs.fingerprint import data_fingerprint, inputs_of
 from rlab.runs.learn import learn_first
 from rlab.runs.options import AttackOptions
@@ -38,14 +36,12 @@ from rlab.runs.stages import Stages, check_stages, cut
 from rlab.runs.threads import ThreadChoice, Threads
 from rlab.storage import files
 from rlab.storage.config import write_config
-from rlab.storage.journal import count_answers, journal_path
+from rlab.storage.journal import count_answers
 from rlab.storage.resume import Resume, open_run
 from rlab.storage.run_file import PARTS
 from rlab.victims.base import Victim
 from rlab.victims.http import HttpVictim
 
-Chunks = dict[str, slice]  # rows of the data, by the chunk's key
-Parts = Generator[tuple[str, Any, Sequence[Loss]]]  # key, result, samples that could not be read
 WORK, LEAST = 2**24, 8  # values times queries that take seconds on a CPU; fewest samples of a chunk
 LARGE, LARGE_WORK = 2**15, 2**26  # values of an input whose batches gain little, and the work of their chunks
 
@@ -64,92 +60,49 @@ def run_attack(
 
     `config` is the configuration as plain values; `keep` says which inputs the folder stores.
     """
-    options = recipe if isinstance(recipe, AttackOptions) else None
-    lesson = options if options is not None and options.learn is not None and not options.learning.stages else None
-    attack = built(recipe if lesson is None else lesson.model_copy(update={"learn": None}), samples)
-    if options is not None:
-        _say_left_out(options)
-    if options is not None and options.learning.stages:
-        check_stages(options, attack)
-    if attack.noisy and isinstance(victim, HttpVictim) and victim.cache is not None:
-        raise OptionError("a cache hides how much answers vary: leave out noisy or the cache")
-    job = AttackJob(attack, victim, samples, workers or InProcess(victim), options, progress, keep, lesson)
-    return job.in_memory() if folder is None else job.in_folder(folder, config or {})
+    run = AttackRun(recipe, victim, samples, workers or InProcess(victim), progress, keep)
+    with ExitStack() as stack:
+        held = folder is None
+        if folder is None and run.options is not None and run.options.learn is not None:  # students learn from files
+            folder = Path(stack.enter_context(TemporaryDirectory())) / "run"
+        with run.opened(folder, {} if held else run.question(config or {}), config or {}):
+            for made, chunks in run.stages():
+                arguments = (made, samples.y, *run.arguments)
+                with run.executor.map(ChunkWork, arguments, chunk_tasks(samples, chunks, run.threads)) as parts:
+                    for part in parts:
+                        run.take(part)
+        result = run.result() if folder is None else AttackResult.load(folder)
+        return replace(result, inputs=HeldInputs(*result.inputs.all())) if held and folder else result
 
 
-@dataclass(frozen=True)
-class AttackJob:
-    """An attack with its victim and samples, and who does the work."""
+class AttackRun:
+    """An attack of samples, who does the work, and what is finished of it."""
 
-    attack: Attack
-    victim: Victim
-    samples: Samples
-    executor: Executor
-    options: AttackOptions | None  # from which workers and stages build the attack
-    progress: Progress
-    keep: Keep
-    lesson: AttackOptions | None = None  # the options, if a simulator is to be learned first
-    threads: Threads | None = None  # None: as many as torch uses anyway
-
-    @property
-    def in_process(self) -> bool:
-        return isinstance(self.executor, InProcess)
-
-    @property
-    def elsewhere(self) -> bool:
-        """Whether workers do not share the run's folder."""
-        return isinstance(self.executor, Workers) and self.executor.options.cluster is not None
-
-    def taught(self, folder: Path, config: Mapping[str, Any]) -> AttackJob:
-        """Return the job with a simulator that is learned now or read from `folder`; itself if there is nothing to learn."""
-        if self.lesson is None:
-            return self
-        simulator = learn_first(self.lesson, self.victim, self.samples, folder, config, self.progress)
-        recipe = self.lesson.model_copy(update={"simulator": simulator})
-        attack = recipe.build(self.samples)
-        _say_left_out(recipe)
-        return replace(self, attack=attack, options=recipe, lesson=None)
-
-    def in_memory(self) -> AttackResult:
-        if self.options is not None and self.options.learn is not None:  # students learn from files
-            with TemporaryDirectory() as there:
-                result = self._saved(Path(there) / "run", {}, {"command": "attack"})
-                return replace(result, inputs=HeldInputs(*result.inputs.all()))
-        check_palette(self.attack.palette, self.samples[:4].x, self.samples.bounds)
-        chunks = {f"chunk-{rows.start:08d}": rows for rows in self.attack.chunks(len(self.samples))}
-        parts, lost = dict[str, AttackResult](), list[Loss]()
-        finished = self._attacked(chunks, chunks, None, chunk_work.attack_in_memory)
-        with closing(finished):
-            for key, part, losses in finished:
-                lost.extend(losses)
-                if part is not None:
-                    parts[key] = part.result
-                    self._count(part.rows)
-                    self.progress(parts[key])
-        if not parts:
-            raise DataError(f"none of {len(self.samples)} samples can be read, first {lost[0][0]!r} ({lost[0][1]})")
-        return AttackResult.join([parts[key] for key in chunks if key in parts])
-
-    def in_folder(self, folder: Path, config: Mapping[str, Any]) -> AttackResult:
-        if self.keep == "assignments" and isinstance(self.attack.palette, FreePixels):
-            raise OptionError("assignments do not tell the values of 'pixels': pass keep='flips' or 'everything'")
-        inputs = {"the data": data_fingerprint(self.samples), **inputs_of(self.victim, self.attack)}
-        return self._saved(folder, config, {"command": "attack", "chunk": self.attack.chunk, **config, **inputs})
-
-    def _saved(self, folder: Path, config: Mapping[str, Any], question: Mapping[str, Any]) -> AttackResult:
-        how = {"parts": self.keep != "assignments" or self.learns, "paid": isinstance(self.victim, HttpVictim)}
-        with open_run(folder, question, **how, journals=self.learns) as resume, _room(resume, len(self.samples)):
-            if not resume.is_finished:
-                check_palette(self.attack.palette, self.samples[:4].x, self.samples.bounds)
-                resume.create()
-                write_config(folder, config)
-                (folder / PARTS).mkdir(exist_ok=True)
-                job = self.taught(folder / SIMULATOR, config)
-                chunk_work.join_chunks(resume, *job._make_chunks(resume))
-                if lost := chunk_work.left_out(resume):
-                    give_notice(summarise_losses(lost))
-            resume.finish(files.ARRAYS, files.SAMPLES)
-        return AttackResult.load(folder)
+    def __init__(
+        self,
+        recipe: Attack | AttackOptions,
+        victim: Victim,
+        samples: Samples,
+        executor: Executor,
+        progress: Progress,
+        keep: Keep,
+    ) -> None:
+        self.victim, self.samples, self.executor, self.progress, self.keep = victim, samples, executor, progress, keep
+        self.options = recipe if isinstance(recipe, AttackOptions) else None  # from which workers build the attack
+        if isinstance(recipe, Attack):
+            self.attack = recipe
+        else:  # an attack that learns first is built without students, to find mistakes before it learns
+            self.attack = recipe.model_copy(update={} if recipe.learning.stages else {"learn": None}).build(samples)
+            _say_left_out(recipe)
+            if recipe.learning.stages:
+                check_stages(recipe, self.attack)
+        if self.attack.noisy and isinstance(victim, HttpVictim) and victim.cache is not None:
+            raise OptionError("a cache hides how much answers vary: leave out noisy or the cache")
+        self.resume: Resume | None = None  # None in memory
+        self.threads: Threads | None = None  # None: as many as torch uses anyway
+        self.chunks, self.todo = dict[str, slice](), dict[str, slice]()  # rows of the data, by the chunk's key
+        self.saved = 0  # samples
+        self.results, self.losses = dict[str, AttackResult](), list[Loss]()
 
     @property
     def learns(self) -> bool:
@@ -161,88 +114,145 @@ class AttackJob:
         """The samples of each stage; one stage if the run does not learn."""
         return cut(len(self.samples), self.options.learning.stages if self.options else ())
 
-    def _attacked(self, chunks: Chunks, todo: Chunks, resume: Resume | None, make: MakeWork, *arguments: Any) -> Parts:
-        """Attack the chunks in `todo`, with the number of threads that fits, and yield each when it is finished."""
+    @property
+    def arguments(self) -> tuple[Progress, Path | None, Keep, bool, bool]:
+        """What chunks need besides the attack and the labels; only this process reports progress within a chunk."""
+        here = isinstance(self.executor, InProcess)
+        elsewhere = isinstance(self.executor, Workers) and self.executor.options.cluster is not None
+        folder = None if self.resume is None else self.resume.folder
+        return self.progress if here else quiet, folder, self.keep, self.learns, elsewhere
+
+    def question(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        """What decides the results, by which a folder recognises the run."""
+        if self.keep == "assignments" and isinstance(self.attack.palette, FreePixels):
+            raise OptionError("assignments do not tell the values of 'pixels': pass keep='flips' or 'everything'")
+        inputs = {"the data": data_fingerprint(self.samples), **inputs_of(self.victim, self.attack)}
+        return {"chunk": self.attack.chunk, **config, **inputs}
+
+    @contextmanager
+    def opened(self, folder: Path | None, question: Mapping[str, Any], config: Mapping[str, Any]) -> Iterator[None]:
+        """Make ready for the chunks inside the block, and join them after it, unless the folder holds a finished run."""
+        if folder is None:
+            check_palette(self.attack.palette, self.samples[:4].x, self.samples.bounds)
+            self._plan(self.attack.chunk, None)
+            with self._in_threads():
+                yield
+            return
+        how = {"parts": self.keep != "assignments" or self.learns, "paid": isinstance(self.victim, HttpVictim)}
+        with open_run(folder, {"command": "attack", **question}, **how, journals=self.learns) as resume:
+            if resume.is_finished:
+                yield
+            else:
+                with self._saying_what_is_saved(folder):
+                    self._begin(resume, config)
+                    with self._in_threads():
+                        yield
+                    recalled = [key for key in self.chunks if key not in self.todo]
+                    chunk_work.join_chunks(resume, list(self.chunks), recalled)
+                    if lost := chunk_work.left_out(resume):
+                        give_notice(summarise_losses(lost))
+            resume.finish(files.ARRAYS, files.SAMPLES)
+
+    def _begin(self, resume: Resume, config: Mapping[str, Any]) -> None:
+        """Make the folder, learn a simulator if the options say so, and check that the model of a stopped run is the same."""
+        check_palette(self.attack.palette, self.samples[:4].x, self.samples.bounds)
+        resume.create()
+        write_config(resume.folder, config)
+        (resume.folder / PARTS).mkdir(exist_ok=True)
+        self.resume = resume
+        if self.options is not None and self.options.learn is not None and not self.learns:
+            folder = resume.folder / SIMULATOR
+            simulator = learn_first(self.options, self.victim, self.samples, folder, config, self.progress)
+            self.options = self.options.model_copy(update={"simulator": simulator})
+            self.attack = self.options.build(self.samples)
+            _say_left_out(self.options)
+        size = self.attack.chunk if self.executor.on_gpu else chunk_size(self.attack, self.victim, self.samples)
+        self._plan(size, resume)
+        if self.todo:
+            done = {key: rows for key, rows in self.chunks.items() if key not in self.todo}
+            check_same_model(self.attack, self.victim, self.samples, resume, done)
+            if kept := count_answers(resume.folder, done):
+                give_notice(f"{kept:,} answers of the stopped run are read back, so their queries are not paid again")
+            resume.begin()
+
+    @contextmanager
+    def _in_threads(self) -> Iterator[None]:
+        """Use the number of threads that fits."""
         choice = ThreadChoice(self.options, self.attack, self.executor, self.victim, self.samples)
-        with choice.applied(next(iter(todo.values()), None), resume) as (threads, executor):
-            job = replace(self, threads=threads, executor=executor)
-            yield from job._in_stages(chunks, todo, resume, make, *arguments)
+        with choice.applied(next(iter(self.todo.values()), None), self.resume) as (self.threads, self.executor):
+            yield
 
-    def _in_stages(self, chunks: Chunks, todo: Chunks, resume: Resume | None, make: MakeWork, *arguments: Any) -> Parts:
-        """Attack stage by stage; the students of each but the first learn from the chunks before it."""
-        begin = (lambda key: None) if resume is None else resume.begin
+    def stages(self) -> Iterator[tuple[Attack | AttackOptions, dict[str, slice]]]:
+        """The attack, or the options from which workers build it, and the chunks of each stage.
+
+        The students of each stage but the first learn from the chunks before it."""
         for number, stage in enumerate(self._stages):
-            if now := {key: rows for key, rows in todo.items() if stage.start <= rows.start < stage.stop}:
-                students = None
-                if number and resume is not None:
-                    stages = Stages(self.attack, self.victim, self.samples, resume, chunks, self._say)
-                    students = stages.students(number, stage.start)
-                hand_out = self._hand_out(make, self._recipe(students), *arguments)
-                yield from each_chunk(self.samples, now, hand_out, begin, self.threads)
+            chunks = {key: rows for key, rows in self.todo.items() if stage.start <= rows.start < stage.stop}
+            if not chunks:
+                continue
+            options, here = self.options, isinstance(self.executor, InProcess)
+            made = self.attack if options is None or here else options
+            if number and self.resume is not None and options is not None:
+                stages = Stages(self.attack, self.victim, self.samples, self.resume, self.chunks, self._say)
+                if students := stages.students(number, stage.start):
+                    taught = options.model_copy(update={"simulator": students})
+                    made = taught.build(self.samples) if here else taught
+            yield made, chunks
 
-    def _recipe(self, simulator: Simulator | None) -> Attack | AttackOptions:
-        """The attack, or the options from which workers build it; with students if the run has learned some."""
-        if simulator is None or self.options is None:
-            return self.attack if self.in_process or self.options is None else self.options
-        taught = self.options.model_copy(update={"simulator": simulator})
-        return taught.build(self.samples) if self.in_process else taught
+    def take(self, part: FinishedChunk) -> None:
+        """Keep what came of a chunk, in memory or in the folder."""
+        if not isinstance(self.executor, InProcess):
+            self.victim.rows.update(part.sent)  # the workers have copies of the model
+        self.losses.extend(part.losses)
+        if self.resume is None:
+            if part.result is not None:
+                self.results[part.key] = part.result
+                self.progress(part.result)
+            return
+        for name, content in part.files.items():
+            files.write_atomically(self.resume.folder / PARTS / name, content)
+        table = part.table
+        self.resume.record(part.key, "", table, part=part.rows.num_rows > 0)
+        self.saved += samples_of(table)
+        self.progress(FinishedRows(table, recalled=False))
 
-    def _count(self, rows: Counter[str]) -> None:
-        """Count rows that reached the workers' copies of the model."""
-        if not self.in_process:
-            self.victim.rows.update(rows)
+    def result(self) -> AttackResult:
+        """The result of all chunks in memory."""
+        if not self.results:
+            first, why = self.losses[0]
+            raise DataError(f"none of {len(self.samples)} samples can be read, first {first!r} ({why})")
+        return AttackResult.join([self.results[key] for key in self.chunks if key in self.results])
 
     def _say(self, text: str) -> None:
         self.progress(Said(text))
 
-    def _hand_out(self, make: MakeWork, recipe: Attack | AttackOptions, *arguments: Any) -> HandOut:
-        """Return the function that hands out chunks; only this process reports progress within a chunk."""
-        progress = self.progress if self.in_process else quiet
-        return self.executor.hand_out(make, recipe, self.samples.y, progress, *arguments)
-
-    def _make_chunks(self, resume: Resume) -> tuple[list[str], list[str]]:
-        """Run the missing chunks; return the keys of all chunks, and of those that an earlier process finished."""
-        all_, todo, saved = self._plan(resume)
-        make = chunk_work.send_chunk if self.elsewhere else chunk_work.write_chunk
-        if todo:
-            done = {key: rows for key, rows in all_.items() if key not in todo}
-            check_same_model(self.attack, self.victim, self.samples, resume, done)
-            if kept := count_answers(resume.folder, done):
-                give_notice(f"{kept:,} answers of the stopped run are read back, so their queries are not paid again")
-        chunks = self._attacked(all_, todo, resume, make, resume.folder, self.keep, self.learns)
-        try:
-            with closing(chunks):
-                for key, part, losses in chunks:
-                    if isinstance(part, SentChunk) and part.content:
-                        files.write_atomically(resume.part(key), part.content)
-                        if self.learns:
-                            files.write_atomically(journal_path(resume.folder, key), part.journal)
-                    rows = part.rows if isinstance(part, SentChunk) else part
-                    table = with_losses(rows, losses)
-                    resume.record(key, "", table, part=rows.num_rows > 0)
-                    saved += samples_of(table)
-                    self.progress(FinishedRows(table, recalled=False))
-        except KeyboardInterrupt as stop:
-            raise KeyboardInterrupt(f"{saved} of {len(self.samples)} samples are saved in {resume.folder}") from stop
-        return list(all_), [key for key in all_ if key not in todo]
-
-    def _plan(self, resume: Resume) -> tuple[Chunks, Chunks, int]:
-        """Return all chunks, the chunks still to do, and the number of saved samples; no chunk crosses a stage's boundary."""
-        chunks, todo, at, saved = Chunks(), Chunks(), 0, 0
-        size = self.attack.chunk if self.executor.on_gpu else chunk_size(self.attack, self.victim, self.samples)
-        finished = sorted(int(key.removeprefix("chunk-")) for key in resume.finished("chunk-"))
+    def _plan(self, size: int, resume: Resume | None) -> None:
+        """Choose all chunks and those still to do; no chunk crosses a stage's boundary."""
+        at, finished = 0, sorted(int(key.removeprefix("chunk-")) for key in resume.finished("chunk-")) if resume else []
         stops = [stage.stop for stage in self._stages]
         while at < len(self.samples):
             key, later = f"chunk-{at:08d}", bisect_left(finished, at)
             if later == len(finished) or finished[later] > at:  # a new chunk ends where a finished one starts
                 stop = min([at + size, stops[bisect_right(stops, at)], *finished[later : later + 1]])
-                todo[key] = slice(at, stop)
+                self.todo[key] = slice(at, stop)
             else:
-                rows = resume.recall(key, "")
-                stop, saved = at + samples_of(rows), saved + samples_of(rows)
+                rows = resume.recall(key, "") if resume else None
+                stop, self.saved = at + samples_of(rows), self.saved + samples_of(rows)
                 self.progress(FinishedRows(rows, recalled=True))
-            chunks[key], at = slice(at, stop), stop
-        return chunks, todo, saved
+            self.chunks[key], at = slice(at, stop), stop
+
+    @contextmanager
+    def _saying_what_is_saved(self, folder: Path) -> Iterator[None]:
+        """A full disk or a stop becomes an error that says what is saved."""
+        try:
+            yield
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            state = f"{self.saved} of {len(self.samples)} samples are saved in {folder}"
+            raise FolderError(f"{error.strerror}: {state}; free some space and run the same command again") from error
+        except KeyboardInterrupt as stop:
+            raise KeyboardInterrupt(f"{self.saved} of {len(self.samples)} samples are saved in {folder}") from stop
 
 
 def _say_left_out(options: AttackOptions) -> None:
@@ -266,16 +276,3 @@ def chunk_size(attack: Attack, victim: Victim, samples: Samples) -> int:
     fitting = (WORK if values < LARGE else LARGE_WORK) // (values * attack.budget)
     least = LEAST if values < LARGE else 1
     return min(attack.chunk, max(least, victim.concurrency, 2 ** (fitting.bit_length() - 1) if fitting else 0))
-
-
-@contextmanager
-def _room(resume: Resume, samples: int) -> Iterator[None]:
-    """Turn a full disk into an error that says what is saved."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            raise
-        saved = sum(samples_of(rows) for rows in chunk_work.chunk_tables(resume))
-        state = f"{saved} of {samples} samples are saved in {resume.folder}"
-        raise FolderError(f"{error.strerror}: {state}; free some space and run the same command again") from error

@@ -1,21 +1,21 @@
-"""Chunks of samples: the loop over them, the work on one (search, store, read back, verify), and the files that join them."""
+"""Chunks of samples: the work on one (search, store, read back, verify), in memory or into a file, and the files that join them."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import closing
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import pyarrow as pa
 import torch
 from torch import Tensor
 
-from rlab.core.attack import Attack, SearchOutcome
+from rlab.core.attack import Attack
+from rlab.core.outcome import SearchOutcome
 from rlab.core.trace import tally_of
 from rlab.data.batch import Batch, Samples, summarise_losses
 from rlab.data.source import Loss, read_ahead
@@ -23,19 +23,37 @@ from rlab.errors import DataError
 from rlab.progress import Progress, Tally
 from rlab.results.kept import LETTERS, Keep, rendered
 from rlab.results.result import AttackResult
-from rlab.results.rows import losses_of, to_table, write_samples
-from rlab.runs.executor import HandOut
+from rlab.results.rows import losses_of, to_table, with_losses, write_samples
 from rlab.runs.options import AttackOptions
 from rlab.runs.threads import Threads
-from rlab.runs.worker import Work
 from rlab.storage import files
 from rlab.storage.digest import digest
-from rlab.storage.index import ASSIGNMENT, KEPT, PERTURBED, Index, read_index
+from rlab.storage.index import ASSIGNMENT, KEPT, ORIGINAL, PERTURBED, Index, read_index
 from rlab.storage.journal import Journal, journal_path
 from rlab.storage.resume import Resume
 from rlab.storage.run_file import PARTS
 from rlab.storage.steps import part_path
 from rlab.victims.base import Victim
+
+
+@dataclass(frozen=True)
+class ChunkTask:
+    """One chunk for an executor."""
+
+    key: str
+    batch: Batch | None  # None if none of its samples could be read
+    first: int  # index of its first sample in the run
+    losses: Sequence[Loss] = ()  # samples that could not be read
+    timed: Tensor | None = None  # (n,) queries that timed the model
+
+
+def chunk_tasks(samples: Samples, chunks: Mapping[str, slice], threads: Threads | None = None) -> Iterator[ChunkTask]:
+    """Read chunk after chunk; `threads` knows which samples were timed."""
+    with read_ahead(samples, list(chunks.values())) as read:
+        for key, rows in chunks.items():
+            batch, losses = read(rows)
+            known = None if batch is None or threads is None else threads.timed(places(samples, rows, batch.ids))
+            yield ChunkTask(key, batch, rows.start, losses, known)
 
 
 def places(samples: Samples, rows: slice, read: Sequence[str]) -> Tensor:
@@ -45,154 +63,81 @@ def places(samples: Samples, rows: slice, read: Sequence[str]) -> Tensor:
 
 
 @dataclass(frozen=True)
-class ChunkTask:
-    """One chunk for an executor."""
+class FinishedChunk:
+    """What came of a chunk: a result in memory, or rows of a table, with files if they were written on another machine."""
 
     key: str
-    chunk: Batch | None  # None if none of its samples could be read
-    first: int  # index of its first sample in the run
-    timed: Tensor | None = None  # (n,) queries that timed the model
+    losses: Sequence[Loss] = ()
+    result: AttackResult | None = None
+    rows: pa.Table = field(default_factory=lambda: pa.table({}))
+    sent: Counter[str] = field(default_factory=Counter)  # rows that reached the model, by phase
+    files: Mapping[str, bytes] = field(default_factory=dict)  # of the folder with the parts
+
+    def __len__(self) -> int:
+        return len(self.losses) + (self.rows.num_rows if self.result is None else len(self.result))
+
+    @property
+    def table(self) -> pa.Table:
+        """The rows, with the samples that could not be read in the metadata."""
+        return with_losses(self.rows, self.losses)
 
 
-def each_chunk(
-    samples: Samples,
-    chunks: Mapping[str, slice],
-    hand_out: HandOut,
-    begin: Callable[[str], None] = lambda key: None,
-    threads: Threads | None = None,
-) -> Generator[tuple[str, Any, Sequence[Loss]]]:
-    """Yield (key, result, samples that could not be read) as chunks finish.
+@dataclass
+class ChunkWork:
+    """Attacks one chunk after the other, in memory, or into files of a folder from which flips are verified."""
 
-    `begin` is called before a chunk is handed out; `threads` knows which samples were timed.
-    """
-    lost: dict[str, Sequence[Loss]] = {}
-    with read_ahead(samples, list(chunks.values())) as read:
+    victim: Victim
+    recipe: Attack | AttackOptions  # a worker builds the attack from its options, once
+    labels: Tensor  # of the whole run
+    progress: Progress
+    folder: Path | None
+    keep: Keep
+    learns: bool  # whether journals are kept
+    sends: bool  # whether files are written elsewhere and sent
 
-        def task(key: str) -> ChunkTask:
-            begin(key)
-            chunk, lost[key] = read(chunks[key])
-            if chunk is None:
-                return ChunkTask(key, chunk, chunks[key].start)
-            timed = None if threads is None else threads.timed(places(samples, chunks[key], chunk.ids))
-            return ChunkTask(key, chunk, chunks[key].start, timed)
+    def __call__(self, task: ChunkTask) -> FinishedChunk:
+        if task.batch is None:
+            return FinishedChunk(task.key, task.losses)
+        if not isinstance(self.recipe, Attack):
+            self.recipe = self.recipe.build(task.batch)
+        attack, before, folder = self.recipe, self.victim.rows.copy(), self.folder
+        search = partial(attack.search, self.victim, task.batch, task.first, self.labels, self.progress, task.timed)
+        if folder is None:
+            result = AttackResult.of(search())
+            return FinishedChunk(task.key, task.losses, result, sent=self.victim.rows - before)
+        with ExitStack() as stack:
+            if self.sends:
+                folder = Path(stack.enter_context(TemporaryDirectory()))
+                (folder / PARTS).mkdir()
+            part, answers = part_path(folder, task.key), journal_path(folder, task.key)
+            with Journal(answers, self.learns) as journal:
+                outcome = search(journal, partial(self._stored, attack, part))
+            kept = (part, *([answers] if self.learns else [])) if self.sends else ()
+            sent = {path.name: path.read_bytes() for path in kept}
+            rows = to_table(AttackResult.of(outcome), self._marks(outcome))
+            return FinishedChunk(task.key, task.losses, None, rows, self.victim.rows - before, sent)
 
-        with closing(hand_out({key: partial(task, key) for key in chunks})) as parts:
-            for key, part in parts:
-                yield key, part, lost.pop(key)
+    def _stored(self, attack: Attack, part: Path, outcome: SearchOutcome) -> Tensor:
+        """Write a part, and return all inputs with the stored ones in it, or with flips rebuilt from the assignments."""
+        count, flips, batch = len(outcome.batch), outcome.rows, outcome.batch
+        rows = {"everything": torch.arange(count), "flips": flips, "assignments": flips[:0]}[self.keep]
+        kept = torch.zeros(count, dtype=torch.uint8)
+        kept[rows] = 1
+        inputs = {ORIGINAL: batch.x.contiguous()[rows], PERTURBED: outcome.perturbed[rows]}
+        files.write_arrays(part, {ASSIGNMENT: outcome.assignment, KEPT: kept, **inputs}, outcome.setting.to_json())
+        arrays, stored = files.read_arrays(part)[0], outcome.perturbed.clone()
+        stored[arrays[KEPT].bool()] = arrays[PERTURBED]
+        if self.keep == "assignments":
+            chosen, x, seeds = arrays[ASSIGNMENT][flips], batch.x[flips], outcome.seeds[flips]
+            stored[flips] = rendered(attack.palette, attack.grid, x, batch.bounds, seeds, chosen)
+        return stored
 
-
-@dataclass(frozen=True)
-class SentChunk:
-    """A chunk from a worker that does not share the folder: its rows, the file they were verified from, and its journal."""
-
-    rows: pa.Table
-    content: bytes  # empty if no sample of the chunk could be read
-    journal: bytes
-
-
-@dataclass(frozen=True)
-class HeldChunk:
-    """A chunk attacked in memory."""
-
-    result: AttackResult
-    rows: Counter[str]  # that reached the model, by phase
-
-
-def attack_in_memory(victim: Victim, recipe: Attack | AttackOptions, labels: Tensor, progress: Progress) -> Work:
-    """Return work that attacks a chunk in memory and counts the rows that reached the model by phase."""
-
-    def work(task: ChunkTask) -> HeldChunk | None:
-        if task.chunk is None:
+    def _marks(self, outcome: SearchOutcome) -> list[str] | None:
+        """Digests of flips that are not stored; None if everything is."""
+        if self.keep == "everything":
             return None
-        attack, before = built(recipe, task.chunk), victim.rows.copy()
-        outcome = _searched(attack, victim, task, labels, progress)
-        result = AttackResult.of(attack.verify(outcome, outcome.perturbed), outcome.perturbed)
-        return HeldChunk(result, victim.rows - before)
-
-    return work
-
-
-def _searched(
-    attack: Attack, victim: Victim, task: ChunkTask, labels: Tensor, progress: Progress, journal: Journal | None = None
-) -> SearchOutcome:
-    assert task.chunk is not None
-    return attack.search(victim, task.chunk, task.first, labels, progress, task.timed, journal)
-
-
-def write_chunk(
-    victim: Victim,
-    recipe: Attack | AttackOptions,
-    labels: Tensor,
-    progress: Progress,
-    folder: Path,
-    keep: Keep,
-    learns: bool,
-) -> Work:
-    """Return work that attacks a chunk, writes it to the folder and verifies it from the file."""
-
-    def work(task: ChunkTask) -> pa.Table:
-        if task.chunk is None:  # none of its samples could be read
-            return pa.table({})
-        attack = built(recipe, task.chunk)
-        with Journal(journal_path(folder, task.key), learns) as journal:
-            outcome = _searched(attack, victim, task, labels, progress, journal)
-            part = part_path(folder, task.key)
-            _write(outcome, part, keep)
-            return _verified(attack, outcome, files.read_arrays(part)[0], keep)
-
-    return work
-
-
-def send_chunk(
-    victim: Victim,
-    recipe: Attack | AttackOptions,
-    labels: Tensor,
-    progress: Progress,
-    folder: Path,
-    keep: Keep,
-    learns: bool,
-) -> Work:
-    """Return the same work for another machine, where the file is written and verified before it is sent."""
-
-    def work(task: ChunkTask) -> SentChunk:
-        with TemporaryDirectory() as there:
-            (Path(there) / PARTS).mkdir()
-            rows = write_chunk(victim, recipe, labels, progress, Path(there), keep, learns)(task)
-            if task.chunk is None:
-                return SentChunk(rows, b"", b"")
-            journal = journal_path(Path(there), task.key).read_bytes() if learns else b""
-            return SentChunk(rows, part_path(Path(there), task.key).read_bytes(), journal)
-
-    return work
-
-
-def built(recipe: Attack | AttackOptions, samples: Samples) -> Attack:
-    """Return the attack, or build it from its options."""
-    return recipe if isinstance(recipe, Attack) else recipe.build(samples)
-
-
-def _write(outcome: SearchOutcome, part: Path, keep: Keep) -> None:
-    count = len(outcome.batch)
-    rows = {"everything": torch.arange(count), "flips": outcome.rows, "assignments": outcome.rows[:0]}[keep]
-    kept = torch.zeros(count, dtype=torch.uint8)
-    kept[rows] = 1
-    inputs = {name: array[rows] for name, array in outcome.arrays.items() if name != ASSIGNMENT}
-    arrays = {ASSIGNMENT: outcome.assignment, KEPT: kept, **inputs}
-    files.write_arrays(part, arrays, outcome.setting.to_json())
-
-
-def _verified(attack: Attack, outcome: SearchOutcome, arrays: Mapping[str, Tensor], keep: Keep) -> pa.Table:
-    """Return the rows of a chunk, verified with the stored inputs or with inputs rebuilt from the assignments."""
-    stored, flips, batch = outcome.perturbed.clone(), outcome.rows, outcome.batch
-    stored[arrays[KEPT].bool()] = arrays[PERTURBED]
-    if keep == "assignments":
-        chosen = arrays[ASSIGNMENT][flips]
-        x, seeds = batch.x[flips], outcome.seeds[flips]
-        stored[flips] = rendered(attack.palette, attack.grid, x, batch.bounds, seeds, chosen)
-    marks = [""] * len(stored)
-    for i in flips.tolist() if keep == "assignments" else ():
-        marks[i] = digest(stored[i], length=LETTERS)
-    return to_table(AttackResult.of(attack.verify(outcome, stored), stored), None if keep == "everything" else marks)
+        unstored = set(outcome.rows.tolist()) if self.keep == "assignments" else ()
+        return [digest(x, length=LETTERS) if i in unstored else "" for i, x in enumerate(outcome.stored)]
 
 
 # Finished chunks: their rows, and the files that join them.

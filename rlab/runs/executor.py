@@ -6,9 +6,11 @@ Workers load the model by name and get their tasks from the process that owns th
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import torch
@@ -18,20 +20,18 @@ from rlab.runs.cluster import RayCrew, joined, room
 from rlab.runs.fingerprint import model_fingerprint
 from rlab.runs.local import LocalCrew
 from rlab.runs.sharing import WorkerOptions
-from rlab.runs.worker import Finished, Start, Work, hand_out
+from rlab.runs.worker import Start, Work, hand_out
 from rlab.victims.base import Victim
 from rlab.victims.http import HttpVictim
 from rlab.victims.limit import is_limited
 from rlab.victims.options import ModelOptions
 from rlab.victims.resolve import load_model
 
+Tasks = Iterable[Any]  # each has a `key`
 MakeWork = Callable[..., Work]  # called with a victim and further arguments
-HandOut = Callable[
-    [Mapping[str, Callable[[], Any]]], Finished
-]  # hands out tasks, each of which is made when a worker is free
 
 
-# An executor: `hand_out(make, *arguments)` returns a function that hands tasks to `make(victim, *arguments)`.
+# An executor: `with executor.map(make, arguments, tasks) as results` hands the tasks to `make(victim, *arguments)`.
 
 
 @dataclass(frozen=True)
@@ -51,9 +51,9 @@ class InProcess:
     def with_threads(self, count: int) -> InProcess:
         return self  # torch in this process knows the number
 
-    def hand_out(self, make: MakeWork, *arguments: Any) -> HandOut:
-        work = make(self.victim, *arguments)
-        return lambda tasks: ((key, work(task())) for key, task in tasks.items())
+    @contextmanager
+    def map(self, make: MakeWork, arguments: tuple[Any, ...], tasks: Tasks) -> Iterator[Iterator[Any]]:
+        yield map(make(self.victim, *arguments), tasks)
 
 
 def place(options: WorkerOptions, model: ModelOptions) -> tuple[ModelOptions, ModelOptions]:
@@ -110,14 +110,16 @@ class Workers:
     def with_threads(self, count: int) -> Workers:
         return replace(self, threads=count)
 
-    def hand_out(self, make: MakeWork, *arguments: Any) -> HandOut:
-        """Return the function that hands out tasks; the arguments are pickled, so use names and plain values."""
-        return partial(self._hand_out, partial(self._start, make, arguments))
+    @contextmanager
+    def map(self, make: MakeWork, arguments: tuple[Any, ...], tasks: Tasks) -> Iterator[Iterator[Any]]:
+        """Yield the results as they come; the arguments are pickled, so use names and plain values."""
+        with closing(self._results(partial(self._start, make, arguments), iter(tasks))) as results:
+            yield results
 
-    def _hand_out(self, start: Callable[[int, int], Start], tasks: Mapping[str, Callable[[], Any]]) -> Finished:
-        if not tasks:
+    def _results(self, start: Callable[[int, int], Start], tasks: Iterator[Any]) -> Generator[Any]:
+        if (first := next(tasks, None)) is None:
             return
-        made = ((key, task()) for key, task in tasks.items())
+        made = ((task.key, task) for task in chain([first], tasks))
         if self.options.cluster is None:
             yield from hand_out(LocalCrew(), [start(number, self.count) for number in range(self.count)], made)
             return

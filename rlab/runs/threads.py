@@ -6,6 +6,7 @@ Small models are slower with several threads on busy cores. The number decides t
 from __future__ import annotations
 
 import os
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -85,7 +86,7 @@ class ThreadChoice:
                 give_notice(f"{change}: results may differ in their last bits")
             return replace(threads, count=own or threads.count)
         if resume is not None:
-            resume.begin(THREADS)
+            resume.begin()
         threads = Threads(own or _known.get(victim, most))
         if own is None and victim not in _known and self._pays(most):
             threads = self._timed(rows, most)
@@ -109,14 +110,13 @@ class ThreadChoice:
         x, every, outputs = batch.x.contiguous(), torch.arange(len(batch)), victim.outputs
         meter = QueryMeter(victim, len(batch), self.attack.budget)
 
-        def seconds(count: int) -> float:
+        seconds = defaultdict[int, list[float]](list)
+        for count in (most, 1) * (1 + ROUNDS):
             torch.set_num_threads(count)
             began = perf_counter()
-            meter(x, every, "timing")
-            return perf_counter() - began
-
-        rounds = [(seconds(most), seconds(1)) for _ in range(1 + ROUNDS)][1:]
+            meter.query(x, "timing", every)
+            seconds[count].append(perf_counter() - began)
         victim.outputs = outputs  # all samples of a chunk recognise them better than a few
-        several, one = map(median, zip(*rounds, strict=True))
+        several, one = (median(seconds[count][1:]) for count in (most, 1))
         _known[victim] = most if several <= FASTER * one else 1
         return Threads(_known[victim], few.start, few.stop, int(meter.counts.sum(1).max()))

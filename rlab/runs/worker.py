@@ -17,7 +17,6 @@ from rlab.errors import InputError, Notice, OptionError, WorkerLost
 
 Work = Callable[[Any], Any]  # does one task
 Tasks = Iterator[tuple[str, Any]]  # by key; a task is built when a worker is free
-Finished = Generator[tuple[str, Any]]  # keys and values of tasks, as each finishes
 
 
 @dataclass(frozen=True)
@@ -67,8 +66,8 @@ class Crew(Protocol):
         """End all workers at once."""
 
 
-def hand_out(crew: Crew, starts: Sequence[Start], tasks: Tasks) -> Finished:
-    """Yield keys and values of tasks as workers finish them. A worker that is lost ends the run."""
+def hand_out(crew: Crew, starts: Sequence[Start], tasks: Tasks) -> Generator[Any]:
+    """Yield the values of tasks as workers finish them. A worker that is lost ends the run."""
     first = list(islice(tasks, len(starts)))  # no more workers than tasks
     messages = [(key, pack(task)) for key, task in first]
     with closing(crew):
@@ -91,7 +90,7 @@ def hand_out(crew: Crew, starts: Sequence[Start], tasks: Tasks) -> Finished:
                 elif (task := next(tasks, None)) is not None:
                     busy[crew.do(number, pack(task[1]))] = number, task[0]
                 if key:
-                    yield key, value
+                    yield value
 
 
 def _value(crew: Crew, future: Future[bytes], name: str, key: str) -> Any:

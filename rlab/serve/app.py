@@ -66,8 +66,8 @@ def _add_error_pages(app: FastAPI, site: Site) -> None:
 
 def _add_pages(app: FastAPI, site: Site) -> None:
     @app.get("/")
-    async def runs() -> Response:
-        return HTMLResponse(await site.index.get(lambda: _runs_page(site)))
+    def runs() -> Response:
+        return HTMLResponse(_runs_page(site))
 
     @app.get("/picture/{which}/{row:int}/{name:path}")
     def picture(which: Literal["original", "perturbed"], row: int, name: str) -> Response:

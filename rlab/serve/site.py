@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -12,7 +10,6 @@ from typing import Any
 from urllib.parse import quote
 
 from jinja2 import Environment
-from starlette.concurrency import run_in_threadpool
 from starlette.responses import HTMLResponse
 
 from rlab.present.environment import make_environment
@@ -22,31 +19,12 @@ KEPT = 4  # rendered pages to keep
 
 
 @dataclass
-class SharedPage:
-    """A page that requests share if they wait for it at the same time; it is never older than a request."""
-
-    busy: asyncio.Lock = field(default_factory=asyncio.Lock)
-    next: asyncio.Task[bytes] | None = None  # has not begun
-
-    async def get(self, make: Callable[[], bytes]) -> bytes:
-        if self.next is None:
-            self.next = asyncio.create_task(self._make(make))
-        return await asyncio.shield(self.next)  # a request that is ended does not end the others
-
-    async def _make(self, make: Callable[[], bytes]) -> bytes:
-        async with self.busy:
-            self.next = None  # later requests may need a later page
-            return await run_in_threadpool(make)
-
-
-@dataclass
 class Site:
     """Shared state; pages of runs are rendered one at a time, because each may load a whole run."""
 
     root: Path
     rendered: dict[Any, str] = field(default_factory=dict)
     busy: Lock = field(default_factory=Lock)
-    index: SharedPage = field(default_factory=SharedPage)
     listed: tuple[Any, bytes] = (None, b"")  # what the list of runs showed last, and its page
 
     @cached_property

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -12,7 +11,6 @@ from unittest import mock
 import yaml
 
 from rlab.auditing import AuditOptions, AuditResult, run_audit
-from rlab.results.page import attack_sections
 from rlab.storage.config import check
 from rlab.victims.base import Victim
 from rlab.victims.options import ModelOptions
@@ -83,19 +81,15 @@ def watched(values: dict[str, Any], folder: Path, page: bool = False, **options:
 
 def few_pictures() -> Any:
     """One sample a section: drawing takes longer than everything else."""
-    few: dict[str, Any] = {
-        "attack_sections": partial(attack_sections, samples=1),
-    }
-    return mock.patch.multiple("rlab.auditing.page", **few)
+    view = AuditResult.view
+    return mock.patch.object(AuditResult, "view", lambda self, samples=1, folder=None: view(self, 1, folder))
 
 
 @contextmanager
 def undrawn() -> Iterator[None]:
     """No page is drawn."""
-    page = mock.patch.multiple(
-        "rlab.auditing.run", audit_page=mock.DEFAULT, write_page=mock.DEFAULT, verdict_text=lambda *_: ""
-    )
-    with page:
+    page = mock.patch.multiple("rlab.auditing.report", write_page=mock.DEFAULT, verdict_text=lambda *_: "")
+    with page, mock.patch.object(AuditResult, "view"):
         yield
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from rlab.benchmarking import BenchmarkReport
 from tests.auditing.cases import declared, few_pictures, watched, write
 from tests.command import rlab_command
 
@@ -25,9 +26,10 @@ def test_a_ladder_of_distances_has_tables_and_a_verdict(tmp_path: Path) -> None:
     )
     audit, _ = watched(values, tmp_path / "out")
     assert audit.passed, list(map(str, audit.verdicts))
-    assert audit.stages.report is not None
-    assert any("at l2-4" in table.title for table in audit.stages.report.tables())
-    assert len(audit.stages.report.charts()) == 1
+    report = audit.find(BenchmarkReport)
+    assert report is not None
+    assert any("at l2-4" in table.title for table in report.tables())
+    assert len(report.charts()) == 1
 
 
 @pytest.fixture(scope="module")
@@ -46,8 +48,8 @@ def test_requirements_are_checked_on_an_existing_benchmark(made_before: Path, tm
     values = declared(benchmark={"folder": str(made_before)}, explain=False, requirements=needs)
     before = {path for path in made_before.rglob("*") if "results" not in path.parts}
     audit, watch = watched(values, tmp_path / "out")
-    assert audit.stages.rows.model == watch.rows
-    report = audit.stages.report
+    assert audit.rows.model == watch.rows
+    report = audit.find(BenchmarkReport)
     assert report is not None
     assert report.standings[0].victim_of == ()
     (level,) = (row for row in report.levels if row["level"] == "x1.5")

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from rlab.corruptions.report import CorruptionReport
 from rlab.errors import OptionError
 from tests.auditing.cases import quick, watched
 
@@ -19,9 +20,9 @@ def test_requirements_on_kinds_and_levels(tmp_path: Path) -> None:
     needs = [MEAN, {**MEAN, "distortion": "contrast", "level": 5, "at_least": "99%"}]
     values = quick(data={"path": "demo:digits", "limit": 2}, doctor=False, budget=5, requirements=needs)
     audit, watch = watched(values, tmp_path / "out", page=True)
-    report = audit.stages.corrupt
+    report = audit.find(CorruptionReport)
     assert report is not None
-    assert audit.stages.rows.model == watch.rows
+    assert audit.rows.model == watch.rows
     assert audit.verdicts[0].value == pytest.approx(report.accuracy)
     by_level = [tally.accuracy.value for tally in report.kinds["contrast"]]
     assert audit.verdicts[1].value == pytest.approx(by_level[4])
@@ -31,7 +32,7 @@ def test_requirements_on_kinds_and_levels(tmp_path: Path) -> None:
     assert "Corruptions" in audit.page.read_text()
     again, other = watched(values, tmp_path / "out")
     assert other.rows == 0
-    assert again.stages.corrupt == report
+    assert again.find(CorruptionReport) == report
 
 
 @pytest.mark.parametrize(("more", "said"), [({"distortion": "fogg"}, "'fogg'"), ({"level": 7}, "'7'")])

@@ -12,9 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from rlab.auditing import AuditResult
-from rlab.auditing.detection import detected, distorted
+from rlab.auditing.detection import Detection, detected, distorted
 from rlab.auditing.load import load_audit
-from rlab.auditing.stages import read_audit
 from rlab.core.channels import LEADS
 from rlab.data.batch import UNBOUNDED
 from rlab.errors import InputError
@@ -76,8 +75,9 @@ def declared(folder: Path, model: str, *requirements: dict[str, Any], **more: An
 
 def shares(audit: AuditResult, distortion: str = "muscle_noise") -> dict[str, float]:
     """The share of MI that is still detected, by group."""
-    assert audit.stages.detect is not None
-    own = [tally for tally in audit.stages.detect.tallies if (tally.distortion, tally.label) == (distortion, 1)]
+    found = audit.find(Detection)
+    assert found is not None
+    own = [tally for tally in found.tallies if (tally.distortion, tally.label) == (distortion, 1)]
     return {tally.channels: tally.still / tally.detected for tally in own}
 
 
@@ -90,8 +90,8 @@ def test_the_requirement_fails_exactly_where_the_model_reads(model: str, group: 
     (verdict,) = audit.verdicts
     assert (verdict.passed, verdict.value, verdict.samples) == (False, 0.0, RECORDS // 2)
     assert verdict.note.startswith(f"{group}: 0 of 4; ")  # the worst group comes first
-    assert audit.stages.finished["detect"].rows.model == RECORDS * len(GROUPS)
-    assert audit.stages.rows.total == watch.rows
+    assert audit.stages["detect"].rows.model == RECORDS * len(GROUPS)
+    assert audit.rows.total == watch.rows
 
 
 def test_groups_left_out_and_channels_together(tmp_path: Path) -> None:
@@ -115,19 +115,19 @@ def test_new_requirements_cost_their_own_queries_and_all_are_counted(tmp_path: P
     first, before = watched(declared(tmp_path, "chest", NOISE), tmp_path / "out")
     more, after = watched(declared(tmp_path, "chest", NOISE, OFF), tmp_path / "out")
     assert after.rows == RECORDS * len(GROUPS)  # for the leads that are off
-    assert more.stages.rows.total == before.rows + after.rows
+    assert more.rows.total == before.rows + after.rows
     again, none = watched(declared(tmp_path, "chest", OFF), tmp_path / "out")
     assert none.rows == 0
-    assert again.stages.rows.total == more.stages.rows.total
+    assert again.rows.total == more.rows.total
     assert [verdict.value for verdict in (*first.verdicts, *again.verdicts)] == [0.0, 0.0]
 
 
 def test_a_deleted_file_is_measured_again(tmp_path: Path) -> None:
     first, _ = watched(declared(tmp_path, "chest", NOISE), tmp_path / "out")
-    (tmp_path / "out" / "detect" / "detection.json").unlink()
+    (tmp_path / "out" / "detect" / "report.json").unlink()
     again, watch = watched(declared(tmp_path, "chest", NOISE), tmp_path / "out")
     assert watch.rows == RECORDS * len(GROUPS)
-    assert again.stages.detect == first.stages.detect
+    assert again.find(Detection) == first.find(Detection)
 
 
 def test_a_class_that_the_model_never_detects_does_not_pass(tmp_path: Path) -> None:
@@ -155,8 +155,7 @@ def test_junit_page_and_record_have_it_as_any_other_requirement(tmp_path: Path) 
     page = audit.page.read_text(encoding="utf-8")
     assert "detection for class MI under muscle_noise at snr 6dB" in page
     assert "still detected" in page
-    _, stored = read_audit(tmp_path / "out")
-    assert stored.detect == audit.stages.detect
+    assert AuditResult.load(tmp_path / "out").find(Detection) == audit.find(Detection)
 
 
 WRONG: list[tuple[dict[str, Any], str]] = [
@@ -215,4 +214,4 @@ def test_a_public_network_on_real_records(real: Path, tmp_path: Path) -> None:
     assert shares(audit).keys() == set(GROUPS)
     assert set(shares(audit).values()) == {1.0}
     assert min(shares(audit, "lead_dropout").values()) < 1
-    assert audit.stages.rows.total == watch.rows
+    assert audit.rows.total == watch.rows

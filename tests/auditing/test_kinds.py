@@ -12,6 +12,7 @@ import torch
 from rlab.auditing import run_audit
 from rlab.auditing.config import AuditOptions
 from rlab.errors import InputError
+from rlab.explanation import MethodComparison
 from rlab.predictions.boxes import TargetBoxes
 from rlab.predictions.kinds import Prediction
 from rlab.predictions.maps import decode_map
@@ -111,7 +112,8 @@ def test_the_explanations_of_an_audit_keep_the_ground_truth(tmp_path: Path) -> N
         "requirements": [{"metric": "clean_accuracy", "at_least": 0.1}],
     }  # fmt: skip
     audit, _ = watched(values, tmp_path / "out")
-    assert audit.stages.explain is not None
-    truth = audit.stages.explain.batch.masks
+    explained = audit.find(MethodComparison)
+    assert explained is not None
+    truth = explained.batch.masks
     assert truth is not None
     assert truth.flatten(1).any(1).all()

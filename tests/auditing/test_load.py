@@ -16,7 +16,6 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"explian": {}}, "unknown key 'explian' in the audit. Did you mean 'explain'\\?"),
     ({"bugdet": 3}, "unknown key 'bugdet' in the audit. Did you mean 'budget'\\?"),
     ({"harden": {"epochs": 1}}, "the audit has no 'harden.data'"),
-    ({"requirements": []}, "at least 1 item"),
     ({"benchmark": {"ladder": "times:2,1.5"}}, "put the mildest first"),
     ({"benchmark": {"data": "demo:digits"}}, "omit 'benchmark.data'"),
     ({"explain": {"methods": ["belif"]}}, "Did you mean 'belief'"),
@@ -59,7 +58,7 @@ def test_bad_input_is_a_one_line_error(more: dict[str, Any], why: str, tmp_path:
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("section", ["model", "data", "requirements"])
+@pytest.mark.parametrize("section", ["model", "data"])
 def test_a_missing_section_is_named(section: str) -> None:
     values = declared()
     del values[section]

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from rlab.auditing.page import verdict_of
-from rlab.auditing.results import Rows, StageRecord, StageResults
-from rlab.auditing.stages import judge
+from rlab.auditing import AuditResult
+from rlab.auditing.measure import judge
+from rlab.auditing.record import Rows, StageRecord
+from rlab.auditing.report import banner
 from rlab.benchmarking.requirements import UNDECIDED, Requirement, Verdict
 from rlab.core.distances import NAMES
 from rlab.hardening.evaluation import Robustness
 from rlab.hardening.options import HardenOptions
 from rlab.hardening.report import Hardened
+from rlab.present.report import Report
 from rlab.results.kept import HeldInputs
 from rlab.results.result import AttackResult, Setting, Status
 from rlab.stats import Estimate
@@ -47,8 +50,14 @@ def planted() -> AttackResult:
 
 
 def judged(result: AttackResult | None = None, **fields: Any) -> Verdict:
-    results = StageResults({"attack": StageRecord(Rows(model=136))}, {}, attack=result or planted())
-    return judge(Requirement.model_validate(fields), results, "own")
+    return judge(Requirement.model_validate(fields), audited(attack=result or planted()))
+
+
+def audited(left_out: dict[str, str] | None = None, **reports: Report) -> AuditResult:
+    """An audit with these reports by stage; it sent 136 queries."""
+    stages = {stage: StageRecord(Rows(model=136)) for stage in reports}
+    own, found = {"name": "own", "fingerprint": ""}, {Path(stage): report for stage, report in reports.items()}
+    return AuditResult({}, (), stages, left_out or {}, own, {}, {}, reports=found)
 
 
 @pytest.mark.parametrize(
@@ -134,8 +143,8 @@ def test_a_missing_figure_does_not_pass() -> None:
         verdict = judged(skipped, metric=metric, **limit)
         assert not verdict.passed
         assert "none of these samples correctly" in str(verdict)
-    results = StageResults({}, {"attack": "the doctor found errors"})
-    verdict = judge(Requirement.model_validate({"metric": "success", "at_most": 1}), results, "own")
+    skipped_stage = audited({"attack": "the doctor found errors"})
+    verdict = judge(Requirement.model_validate({"metric": "success", "at_most": 1}), skipped_stage)
     assert not verdict.passed
     assert "the doctor found errors" in str(verdict)
 
@@ -153,8 +162,8 @@ def test_hardening_is_measured_as_a_difference() -> None:
         {"metric": "median_l2", "when": "gained by hardening", "at_least": 3},
         {"metric": "accuracy_under_pgd", "when": "after hardening", "at_least": 0},
     ]
-    results = StageResults({"harden": StageRecord()}, {}, harden=hardened)
-    lost, kept, far, absent = (judge(Requirement.model_validate(fields), results, "own") for fields in declared)
+    audit = audited(harden=hardened)
+    lost, kept, far, absent = (judge(Requirement.model_validate(fields), audit) for fields in declared)
     assert lost.value == pytest.approx(0.05)
     assert not lost.passed
     assert kept.passed
@@ -167,8 +176,7 @@ def test_hardening_is_measured_as_a_difference() -> None:
 )
 def test_too_few_samples_leave_an_audit_undecided(verdicts: str, word: str) -> None:
     """Amber where nothing failed; the audit is still not passed."""
-    words = {"t": (UNDECIDED, False), "f": ("fails", False), "p": ("passes", True)}
-    rows = [{"verdict": words[v][0], "passed": words[v][1]} for v in verdicts]
-    banner = verdict_of(rows)
-    assert (banner.word, banner.passed) == (word, verdicts == "pp")
-    assert banner.tone == {"undecided": "warn", "failed": "fail", "passed": "pass"}[word]
+    results = {"t": many(5, 10), "f": many(600, 1000), "p": many(300, 1000)}
+    shown = banner([judged(results[v], metric="success", below="40%") for v in verdicts])
+    assert (shown.word, shown.passed) == (word, verdicts == "pp")
+    assert shown.tone == {"undecided": "warn", "failed": "fail", "passed": "pass"}[word]

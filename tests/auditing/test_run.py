@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -13,8 +12,9 @@ import pytest
 import torch
 
 from rlab.auditing import AuditResult, run_audit
-from rlab.auditing.results import StageRecord
+from rlab.auditing.record import StageRecord
 from rlab.auditing.stages import STAGES
+from rlab.benchmarking import Benchmark
 from rlab.data.load import load
 from rlab.diagnosis.report import Diagnosis, error
 from rlab.errors import DataError, FolderError
@@ -64,7 +64,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int, int]:
     with mock.patch("rlab.auditing.stages.EvaluationOptions", QuickEvaluation):
         audit, watch = watched(values, folder, page=True)
     assert not audit.passed
-    return folder, watch.rows, audit.stages.rows.copies
+    return folder, watch.rows, audit.rows.copies
 
 
 def test_query_counts_equal_those_of_the_victims(whole: tuple[Path, int, int]) -> None:
@@ -87,7 +87,7 @@ def test_every_figure_is_in_the_record(whole: tuple[Path, int, int]) -> None:
     assert [row["passed"] for row in record["requirements"]] == [True, True, False] + [True] * 7
     assert [row["metric"] for row in record["requirements"]] == [fields["metric"] for fields in ALL]
     success = AttackResult.load(whole[0] / "attack").summary()["success"]
-    assert record["figures"]["attack"]["success"] == record["requirements"][2]["value"] == success > 0.1
+    assert record["figures"]["attack"]["flipped, verified"] == record["requirements"][2]["value"] == success > 0.1
     assert {"rlab", "torch", "python"} <= record["versions"].keys()
 
 
@@ -111,9 +111,7 @@ def test_junit_has_a_case_for_each_requirement_and_stage(whole: tuple[Path, int,
 def test_the_page_shows_verdict_measures_and_every_section(whole: tuple[Path, int, int]) -> None:
     page = Links.of(whole[0] / "report.html")
     assert page.external == []
-    sections = (
-        "requirements what-was-tested doctor attack easiest-flips by-class explanations benchmark before-and-after"
-    )
+    sections = "requirements what-was-tested doctor attack explanations benchmark hardening"
     assert page.ids >= {*sections.split(), "cost", "how-to-repeat-it"}
     assert "1 of 10 requirements not met" in page.text
     assert page.pictures > 10
@@ -178,8 +176,8 @@ def test_a_model_that_returns_nan_does_not_pass(tmp_path: Path) -> None:
     victim = TorchVictim(NanWhereDistorted(load("demo:digits", limit=4, order="first").x))
     with mock.patch("rlab.auditing.load.load_model", return_value=victim), undrawn():
         audit = run_audit(audit_options(values), tmp_path / "out")
-    assert audit.stages.attack is not None
-    assert set(audit.stages.attack.status) - {Status.SKIPPED} == {Status.FAILED}
+    assert audit.attack is not None
+    assert set(audit.attack.status) - {Status.SKIPPED} == {Status.FAILED}
     assert [verdict.passed for verdict in audit.verdicts] == [False, False]
     assert all("NaN" in verdict.note for verdict in audit.verdicts)
 
@@ -191,7 +189,7 @@ def unbroken(tmp_path_factory: pytest.TempPathFactory) -> AuditResult:
 
 def test_a_stopped_audit_resumes_without_repeating_finished_stages(unbroken: AuditResult, tmp_path: Path) -> None:
     values = declared()
-    killed = replace(STAGES["explain"], run=mock.Mock(side_effect=KeyboardInterrupt))
+    killed = mock.Mock(side_effect=KeyboardInterrupt)
     with mock.patch.dict(STAGES, explain=killed), pytest.raises(KeyboardInterrupt):
         watched(values, tmp_path / "stopped")
     heard: list[tuple[str, bool]] = []
@@ -199,8 +197,8 @@ def test_a_stopped_audit_resumes_without_repeating_finished_stages(unbroken: Aud
         values, tmp_path / "stopped", tell=lambda stage, done, before: heard.append((stage, before))
     )
     assert heard == [("doctor", True), ("attack", True), ("explain", False), ("benchmark", False)]
-    assert resumed.stages.rows == unbroken.stages.rows
-    assert watch.rows == sum(resumed.stages.finished[name].rows.model for name in ("explain", "benchmark"))
+    assert resumed.rows == unbroken.rows
+    assert watch.rows == sum(resumed.stages[name].rows.model for name in ("explain", "benchmark"))
     assert list(map(str, resumed.verdicts)) == list(map(str, unbroken.verdicts))
     assert resumed.record == unbroken.record
 
@@ -214,8 +212,8 @@ def test_a_kill_inside_the_benchmark_counts_the_same_rows(unbroken: AuditResult,
     ):
         watched(values, tmp_path / "stopped")
     resumed, watch = watched(values, tmp_path / "stopped")
-    assert resumed.stages.finished["benchmark"].rows == unbroken.stages.finished["benchmark"].rows
-    assert watch.rows < unbroken.stages.finished["benchmark"].rows.model
+    assert resumed.stages["benchmark"].rows == unbroken.stages["benchmark"].rows
+    assert watch.rows < unbroken.stages["benchmark"].rows.model
 
 
 def test_doctor_errors_skip_the_other_stages_and_fail_their_requirements(tmp_path: Path) -> None:
@@ -224,7 +222,7 @@ def test_doctor_errors_skip_the_other_stages_and_fail_their_requirements(tmp_pat
         examine.return_value = Diagnosis((error("outputs", "seen", "change it"),), 7, 0.5)
         audit, watch = watched(values, tmp_path / "out", page=True)
     assert watch.rows == 0
-    assert set(audit.stages.left_out) == {"attack", "explain", "benchmark"}
+    assert set(audit.left_out) == {"attack", "explain", "benchmark"}
     assert [verdict.passed for verdict in audit.verdicts] == [False, False, False]
     root = ElementTree.parse(tmp_path / "out" / "junit.xml").getroot()
     assert len(root.findall(".//skipped")) == 3
@@ -239,9 +237,10 @@ def test_an_audit_with_the_belief_search_runs_every_stage(tmp_path: Path) -> Non
     )  # fmt: skip
     audit, watch = watched(values, tmp_path / "out")
     assert audit.passed, list(map(str, audit.verdicts))
-    assert audit.stages.benchmark is not None
-    assert audit.stages.benchmark.stored("demo-digits", "x1.5")
-    assert audit.stages.rows.model == watch.rows
+    made = audit.find(Benchmark)
+    assert made is not None
+    assert made.stored("demo-digits", "x1.5")
+    assert audit.rows.model == watch.rows
 
 
 def test_a_model_that_holds_passes_its_benchmark(tmp_path: Path) -> None:
@@ -253,8 +252,8 @@ def test_a_model_that_holds_passes_its_benchmark(tmp_path: Path) -> None:
     )
     audit, watch = watched(values, tmp_path / "out")
     assert audit.passed
-    assert audit.stages.finished["benchmark"].note
-    assert audit.stages.rows.model == watch.rows
+    assert audit.stages["benchmark"].note
+    assert audit.rows.model == watch.rows
 
 
 def test_the_folder_of_another_audit_is_refused(tmp_path: Path) -> None:
@@ -277,10 +276,22 @@ def test_the_folder_of_another_audit_is_refused(tmp_path: Path) -> None:
         watched(quick(), tmp_path / "out")
 
 
+def test_without_requirements_an_audit_only_reports(tmp_path: Path) -> None:
+    values = quick(doctor=False)
+    del values["requirements"]
+    audit, _ = watched(values, tmp_path / "out", page=True)
+    assert audit.passed
+    assert audit.records() == []
+    stored = AuditResult.load(tmp_path / "out")
+    assert stored.attack is not None
+    assert stored.record == audit.record
+    assert "requirements" not in Links.of(audit.page).ids
+    assert "no requirements" in (tmp_path / "out" / "verdict.md").read_text()
+
+
 def test_a_failing_stage_is_named(tmp_path: Path) -> None:
     def broken(audit: object) -> StageRecord:
         raise DataError("something is off")
 
-    attack = replace(STAGES["attack"], run=broken)
-    with mock.patch.dict(STAGES, attack=attack), pytest.raises(DataError, match="stopped at attack: something is off"):
+    with mock.patch.dict(STAGES, attack=broken), pytest.raises(DataError, match="stopped at attack: something is off"):
         run_audit(audit_options(quick()), tmp_path / "out")

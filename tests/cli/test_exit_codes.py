@@ -55,7 +55,7 @@ def test_no_model_ends_an_audit_with_0(what: str, when: str, tmp_path: Path, mon
 
 
 def failing(error: BaseException, *flags: str) -> Said:
-    with mock.patch("rlab.cli.show.finished_kind", side_effect=error):
+    with mock.patch("rlab.cli.show.load_report", side_effect=error):
         return rlab_command("show", "folder", *flags)
 
 

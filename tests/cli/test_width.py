@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from rlab.auditing.page import requirements_table
+from rlab.auditing.report import requirements_table
+from rlab.benchmarking.requirements import Requirement, Verdict
 from rlab.cli.app import COMMANDS as COMMANDS_OF_RLAB
 from rlab.cli.speak import out
 from rlab.diagnosis import findings_table
@@ -160,9 +161,10 @@ def test_hardening_methods_side_by_side() -> None:
 
 
 def test_requirements_of_an_audit() -> None:
-    verdict = {"verdict": "not shown", "passed": False, "value": 0.123, "shown": "12.3% [10.1, 14.5]", "samples": 1234}
-    verdict |= {"requirement": "corruption.gaussian_noise.accuracy >= 0.95", "note": "too few samples to say"}
-    assert_fits(terminal(requirements_table([verdict, verdict | {"passed": True}])))
+    values = {"metric": "corruption_accuracy", "distortion": "gaussian_noise", "level": 3, "at_least": 0.95}
+    requirement = Requirement.model_validate(values)
+    verdicts = [Verdict(requirement, share, 1234, "the mean over levels", 0.101, 0.145) for share in (0.123, 0.98)]
+    assert_fits(terminal(requirements_table(verdicts)))
 
 
 def test_many_columns_follow_in_further_tables() -> None:

@@ -7,7 +7,6 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-import av
 import numpy as np
 from numpy.typing import NDArray
 
@@ -24,6 +23,8 @@ def write(
     ticks: int = 100,
 ) -> Path:
     """Frames of even grey, shown at `times` in `ticks` of a second, by default 25 a second."""
+    import av
+
     path.parent.mkdir(parents=True, exist_ok=True)
     with av.open(str(path), "w") as container:
         options = {"g": str(key_every), "sc_threshold": "0"} if codec == "libx264" else {}
@@ -41,6 +42,8 @@ def write(
 
 def encode(frames: NDArray[np.uint8], rate: int, path: Path, crf: int, preset: str) -> None:
     """Write frames (t, h, w, 3) of even sides as H.264; a lower `crf` is better quality."""
+    import av
+
     with av.open(str(path), "w") as container:
         stream: Any = container.add_stream("libx264", rate=rate, options={"crf": str(crf), "preset": preset})
         stream.pix_fmt, stream.height, stream.width = "yuv420p", *frames.shape[1:3]

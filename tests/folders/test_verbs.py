@@ -8,7 +8,6 @@ from pkgutil import resolve_name
 
 import pytest
 
-from rlab.auditing.results import AUDIT
 from rlab.benchmarking.manifest import MANIFEST, METADATA
 from rlab.errors import InputError
 from rlab.folders.demo import SCENES
@@ -22,7 +21,8 @@ from rlab.storage.run_file import RUN
 from rlab.training.page import LOG as TRAINED
 
 WRITTEN = [
-    ("audit", {AUDIT}),
+    ("audit", {STORED}),
+    ("audit --detect", {STORED}),
     ("attack", {SAMPLES, ARRAYS}),
     ("benchmark make", {MANIFEST, METADATA}),
     ("compare", {STORED}),

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -23,11 +23,10 @@ from rlab.present.table import Table
 from rlab.results.result import AttackResult
 from rlab.results.stages import read_stages, stage_file
 from rlab.runs.answers import paid_answers
-from rlab.runs.executor import HandOut, InProcess, MakeWork
+from rlab.runs.executor import InProcess, MakeWork, Tasks
 from rlab.runs.learning_options import BOUNDARIES
 from rlab.runs.options import AttackOptions
 from rlab.runs.stages import cut
-from rlab.runs.worker import Finished
 from rlab.storage.config import check
 from rlab.victims.base import Victim
 from tests.command import rlab_command
@@ -74,14 +73,9 @@ def test_in_memory_and_in_a_folder(folder: Path) -> None:
 class Shuffled(InProcess):
     """Runs tasks in another order and each with its own copy of the model, as several workers would."""
 
-    def hand_out(self, make: MakeWork, *arguments: Any) -> HandOut:
-        return partial(self._in_reverse, make, arguments)
-
-    def _in_reverse(
-        self, make: MakeWork, arguments: tuple[Any, ...], tasks: Mapping[str, Callable[[], Any]]
-    ) -> Finished:
-        for key, task in reversed(list(tasks.items())):
-            yield key, make(exact_victim(2), *arguments)(task())
+    @contextmanager
+    def map(self, make: MakeWork, arguments: tuple[Any, ...], tasks: Tasks) -> Iterator[Iterator[Any]]:
+        yield (make(exact_victim(2), *arguments)(task) for task in reversed(list(tasks)))
 
 
 def test_the_order_of_chunks_does_not_matter(folder: Path, tmp_path: Path) -> None:

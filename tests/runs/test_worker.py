@@ -38,8 +38,9 @@ def worker(number: int, folder: str) -> Work:
     if number == int(os.environ.get("UNABLE", -1)):
         raise InputError("there is no such model")
 
-    def work(task: str) -> str:
+    def work(keyed: tuple[str, str]) -> tuple[str, str]:
         """Do 'square 3', 'interrupt', 'die once', 'die', or raise a failure by its name."""
+        key, task = keyed
         word, _, rest = task.partition(" ")
         if word in FAILURES:
             raise FAILURES[word]
@@ -51,7 +52,7 @@ def worker(number: int, folder: str) -> Work:
             os.kill(os.getpid(), signal.SIGKILL)
         with (Path(folder) / "written").open("a") as file:
             file.write(f"{task}\n")
-        return str(int(rest) ** 2) if word == "square" else task
+        return key, str(int(rest) ** 2) if word == "square" else task
 
     return work
 
@@ -93,7 +94,8 @@ class FakeRay:
 def run(folder: Path, tasks: list[str], workers: int = 2, ray: FakeRay | None = None) -> dict[str, Any]:
     """Hand out tasks to processes, or to the actors of `ray`."""
     starts = [Start(f"worker {number}", worker, (number, str(folder))) for number in range(workers)]
-    return dict(hand_out(crew(ray), starts, ((f"task {at}", task) for at, task in enumerate(tasks))))
+    keyed = ((f"task {at}", (f"task {at}", task)) for at, task in enumerate(tasks))
+    return dict(hand_out(crew(ray), starts, keyed))
 
 
 def crew(ray: FakeRay | None) -> Crew:
@@ -121,8 +123,8 @@ def test_an_error_in_a_worker_is_raised_here(kind: str, ray: FakeRay | None, tmp
 
 
 def test_a_stop_ends_all_workers(ray: FakeRay | None, tmp_path: Path) -> None:
-    def tasks() -> Iterator[tuple[str, str]]:
-        yield "first", "square 1"
+    def tasks() -> Iterator[tuple[str, Any]]:
+        yield "first", ("first", "square 1")
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -149,7 +151,9 @@ def test_processes_ignore_an_interrupt(tmp_path: Path) -> None:
 
 def test_objects_that_cannot_be_pickled_are_refused() -> None:
     with pytest.raises(OptionError):
-        list(hand_out(LocalCrew(), [Start("worker", worker, (0, lambda: None))], iter([("task", "square 1")])))
+        list(
+            hand_out(LocalCrew(), [Start("worker", worker, (0, lambda: None))], iter([("task", ("task", "square 1"))]))
+        )
     with pytest.raises(OptionError):
         list(hand_out(LocalCrew(), [Start("worker", worker, (0, ""))], iter([("task", lambda: None)])))
 

@@ -9,7 +9,8 @@ import pyarrow as pa
 import pytest
 import torch
 
-from rlab.auditing.results import StageRecord, StageResults, junit
+from rlab.auditing.junit import junit
+from rlab.auditing.record import StageRecord
 from rlab.benchmarking.requirements import Requirement, Verdict
 from rlab.storage import files
 from rlab.storage.tables import write_tables
@@ -94,8 +95,8 @@ def test_a_carriage_return_does_not_end_a_line(tmp_path: Path) -> None:
 )
 def test_junit_is_valid_for_any_title(title: str) -> None:
     requirement = Requirement(metric="queries", at_most=3)
-    results = StageResults({title: StageRecord(note=title)}, {title: title})
-    text = junit(title, results, [Verdict(requirement, 2.0, note=title), Verdict(requirement, 5.0, note=title)])
+    verdicts = [Verdict(requirement, 2.0, note=title), Verdict(requirement, 5.0, note=title)]
+    text = junit(title, {title: StageRecord(note=title)}, {title: title}, verdicts)
     suites = ElementTree.fromstring(text.encode())
     assert len(suites.findall("testsuite")) == 2
     assert len(suites.findall(".//testcase")) == 4

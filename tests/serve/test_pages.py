@@ -103,6 +103,7 @@ def test_the_list_shows_the_verdict_of_an_audit(tmp_path: Path, passed: tuple[bo
     (tmp_path / "audit").mkdir()
     record = {"requirements": [{"passed": each} for each in passed], "rows": {"total": 8585}}
     (tmp_path / "audit" / "audit.json").write_text(json.dumps(record))
+    (tmp_path / "audit" / "report.json").write_text(json.dumps({"verb": "audit"}))
     with served(tmp_path) as client:
         page = client.get("/").text
     assert word in page

@@ -1,0 +1,35 @@
+"""What a finished stage cost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import PlainSerializer
+
+_UNSTORED = PlainSerializer(lambda value: 0.0)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Queries to the audited model, to other models of the benchmark, and to copies that hardening or sanity checks make."""
+
+    model: int = 0
+    others: int = 0
+    copies: int = 0
+
+    def __add__(self, more: Rows) -> Rows:
+        return Rows(self.model + more.model, self.others + more.others, self.copies + more.copies)
+
+    @property
+    def total(self) -> int:
+        return self.model + self.others + self.copies
+
+
+@dataclass(frozen=True)
+class StageRecord:
+    """The cost of a finished stage."""
+
+    rows: Rows = Rows()
+    seconds: Annotated[float, _UNSTORED] = 0.0  # only in junit.xml: reports of equal audits are equal
+    note: str = ""  # why it has no results
