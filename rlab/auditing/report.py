@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from shlex import quote
@@ -26,12 +26,15 @@ from rlab.errors import FolderError
 from rlab.explanation import MethodComparison
 from rlab.hardening.report import Hardened
 from rlab.present.page import Banner, Block, Code, Facts, Folded, Page, Section, Text, write_page
-from rlab.present.report import UNSAVED, Metric, PathLike, Report, plain_value
+from rlab.present.report import REPORT, UNSAVED, Metric, PathLike, Report, plain_value
 from rlab.present.table import Cell, Cells, Table, Tone, markdown, text
 from rlab.redact import redact
 from rlab.results.metrics import compared_sections
 from rlab.results.result import AttackResult
 from rlab.storage.files import copy_folder, finite, write_json, write_text
+from rlab.storage.index import read_index
+from rlab.storage.names import ARRAYS, SAMPLES
+from rlab.storage.run_file import check_files
 
 AUDIT, DECLARED, PAGE, VERDICT = "audit.json", "audit.yaml", "report.html", "verdict.md"
 VERIFIED = Path("results", "verified")  # below the benchmark's folder
@@ -231,6 +234,17 @@ class AuditResult(Report):
         lines += [f"rlab attack --config {quote(str(folder / 'attack' / 'config.yaml'))} --out runs/attack"]
         note = "In a new folder, every stage runs again; in this folder, only the requirements are checked again."
         return [Code("\n".join(lines)), Text(note, quiet=True)]
+
+
+def needed(folder: Path, stage: str) -> Iterator[Path]:
+    """The files that the reports of a stage are read from; later ones are listed in earlier ones."""
+    for at, kind in REPORTS[stage].items():
+        if kind is AttackResult:
+            yield from (folder / at / SAMPLES, folder / at / ARRAYS)
+            check_files(folder / at, ARRAYS)
+            yield from (folder / at / name for name, _ in read_index(folder / at / ARRAYS).shards)
+        elif kind is not Benchmark:
+            yield folder / at / REPORT
 
 
 def read_reports(folder: Path, stages: Mapping[str, StageRecord]) -> dict[Path, Report]:

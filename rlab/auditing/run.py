@@ -19,7 +19,7 @@ from rlab.auditing.config import AuditOptions
 from rlab.auditing.load import LoadedAudit, load_audit, stopped_at
 from rlab.auditing.measure import judge
 from rlab.auditing.record import StageRecord
-from rlab.auditing.report import AuditResult, read_reports
+from rlab.auditing.report import AuditResult, needed, read_reports
 from rlab.auditing.stages import STAGES, fingerprints
 from rlab.benchmarking.whole import versions
 from rlab.diagnosis.report import Diagnosis, Severity
@@ -79,9 +79,7 @@ def _check_stages(resume: Resume, marks: Mapping[str, str]) -> None:
 def _forget_deleted(resume: Resume) -> None:
     """Forget stages whose reports were deleted, so that they run again."""
     for stage, record in list(resume.values()):
-        try:
-            read_reports(resume.folder, {stage: _RECORDS.validate_python(record)})
-        except FolderError:
+        if not record["note"] and not all(path.exists() for path in needed(resume.folder, stage)):
             resume.drop(stage)
 
 

@@ -5,7 +5,6 @@ Severity s is s/6 of the palette's reach. Shapes: n samples, f palette entries, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import torch
@@ -45,20 +44,14 @@ def _bank(attack: Attack, batch: Batch, first: int) -> tuple[Tensor, Tensor, Ten
     return bank, patch_costs(attack.grid, bank, unit_span(batch.bounds)), seeds
 
 
-def placements(cost: Tensor, seeds: Tensor, distances: Sequence[float]) -> Iterator[Tensor]:
-    """cost (n, f + 1, p) -> random assignments (n, p) within each distance; all distances share one random order."""
+def place_chunk(chunk: ChunkRows, attack: Attack) -> Rows:
+    """The rows of one chunk of a set without a model, whose ladder holds distances; all levels share one random order."""
+    batch, rows, every = chunk.batch, Rows(), torch.arange(len(chunk.batch))
+    bank, cost, seeds = _bank(attack, batch, chunk.first)
     chance = uniform(seeds, torch.full_like(seeds, 2**23), cost[0].numel()).view_as(cost)
     nothing = torch.zeros(len(cost), cost.shape[2], dtype=torch.int64)
-    for distance in distances:
-        yield fill_up(cost, nothing, chance, torch.full((len(cost),), float(distance) ** 2))
-
-
-def place_chunk(chunk: ChunkRows, attack: Attack) -> Rows:
-    """The rows of one chunk of a set without a model; the plan's ladder holds distances."""
-    batch, levels, rows = chunk.batch, chunk.plan.ladder.levels, Rows()
-    bank, cost, seeds = _bank(attack, batch, chunk.first)
-    every = torch.arange(len(batch))
-    for level, assignment in zip(levels, placements(cost, seeds, [level.target for level in levels]), strict=True):
+    for level in chunk.plan.ladder.levels:
+        assignment = fill_up(cost, nothing, chance, torch.full((len(cost),), level.target**2))
         far, x = spent(cost, assignment).sqrt().tolist(), render(bank, assignment, attack.grid)
         short = [f"no further patch fits: L2 {l2:.4g} of {level.target:.4g}" for l2 in far]
         reasons = ["" if l2 >= NEAR * level.target else why for l2, why in zip(far, short, strict=True)]

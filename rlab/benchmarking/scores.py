@@ -41,7 +41,8 @@ class GradedSet:
     @cached_property
     def severity(self) -> tuple[float, ...]:
         """The mean L2 of each point."""
-        return tuple(np.array(self.l2).reshape(len(self.tried), len(self.points)).mean(0).tolist())
+        means = np.mean(self.l2, 0).tolist() if self.tried else [math.nan] * len(self.points)
+        return tuple(means)
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,10 @@ def check_names(requirements: Sequence[Requirement], models: Sequence[str], benc
     levels = dict.fromkeys(point for each in benchmarks for point in each.points)
     filters = dict.fromkeys(name for each in benchmarks for name in main_distortions(each))
     palette = {name for each in benchmarks for name in entry_filters(each.manifest.entries)}
-    _refuse_unknown(requirements, models, list(levels), list(filters), palette)
+    for name in (each.distortion for each in requirements if each.distortion in palette - filters.keys()):
+        found = f"the filter {name!r} is in the palette, but it is the main distortion of no file"
+        raise OptionError(f"{found}: require one of {', '.join(filters) or 'the levels'}")
+    _refuse_unknown(requirements, models, levels, filters)
 
 
 def main_distortions(benchmark: Benchmark) -> list[str]:
@@ -28,11 +31,7 @@ def main_distortions(benchmark: Benchmark) -> list[str]:
 
 
 def _refuse_unknown(
-    requirements: Sequence[Requirement],
-    models: Sequence[str],
-    levels: Sequence[str],
-    filters: Sequence[str],
-    palette: Collection[str] = (),
+    requirements: Sequence[Requirement], models: Sequence[str], levels: Collection[str], filters: Collection[str]
 ) -> None:
     """Refuse a requirement that names something else; `filters` are main distortions of files."""
     for requirement in requirements:
@@ -42,13 +41,9 @@ def _refuse_unknown(
             named = f"the requirement names the model {requirement.model!r}"
             raise OptionError(f"{named}, but the models are {', '.join(models)}")
         for name, names in ((requirement.level, levels), (requirement.distortion, filters)):
-            if name in (None, *names):
-                continue
-            if name in palette:
-                found = f"the filter {name!r} is in the palette, but it is the main distortion of no file"
-                raise OptionError(f"{found}: require one of {', '.join(filters) or 'the levels'}")
-            listed = f"the levels are {', '.join(levels)}, the distortions are {', '.join(filters)}"
-            raise OptionError(f"the requirement names an unknown level or distortion {name!r}: {listed}")
+            if name not in (None, *names):
+                listed = f"the levels are {', '.join(levels)}, the distortions are {', '.join(filters)}"
+                raise OptionError(f"the requirement names an unknown level or distortion {name!r}: {listed}")
 
 
 def measure_benchmark(report: BenchmarkReport, requirement: Requirement, model: str) -> list[Verdict]:
@@ -87,7 +82,7 @@ def check_requirements(report: BenchmarkReport, requirements: Sequence[Requireme
     """
     levels = dict.fromkeys(row["level"] for row in report.levels)
     filters = dict.fromkeys(row["distortion"] for row in report.distortions)
-    _refuse_unknown(requirements, report.models, list(levels), list(filters))
+    _refuse_unknown(requirements, report.models, levels, filters)
     verdicts = list[Verdict]()
     for requirement in requirements:
         for model in [requirement.model] if requirement.model else report.models:

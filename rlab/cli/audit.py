@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from rlab.auditing import AuditOptions, run_audit
 from rlab.auditing.load import load_audit
 from rlab.auditing.record import StageRecord
-from rlab.auditing.report import INTERVALS, requirements_table
 from rlab.cli.build import declared
-from rlab.cli.folder import DryRun, RunFlags, tell_data, tell_plan, track
-from rlab.cli.speak import out, summary
-from rlab.present.table import plain, terminal
+from rlab.cli.folder import DryRun, RunFlags, tell_data, tell_plan
+from rlab.cli.speak import out
+from rlab.present.table import plain
 
 _FLAGS = ("device", "batch_size", "seed", "until", "workers", "devices", "cluster")  # over the file
 
@@ -40,23 +39,10 @@ def command(
         return tell_plan(facts, run.folder)
     with run.opened("audit") as folder:
         audit = run_audit(options, folder, tell=_tell, progress=True, announce=tell_data)
-    if audit.verdicts:
-        out.print(terminal(requirements_table(audit.verdicts)))
-    if any(verdict.undecided for verdict in audit.verdicts):
-        out.print(f"[dim]{INTERVALS}[/dim]")
-    for stage, why in audit.left_out.items():
-        out.print(plain(f"{stage} was skipped: {why}"))
-    rows = audit.rows
-    out.print(f"{rows.total:,} queries, {rows.model:,} of them to the audited model")
-    undecided = all(verdict.passed or verdict.undecided for verdict in audit.verdicts)
-    failed = "[yellow]undecided[/yellow]" if undecided else "[red]failed[/red]"
-    word = "[green]passed[/green]" if audit.passed else failed
-    out.print(f"{word}  Report: [bold]{plain(audit.page)}[/bold]")
-    track(folder, run.tracker)
-    met = audit.records()
-    summary(command="audit", out=folder, passed=audit.passed, requirements=met, rows=rows.total, model_rows=rows.model)
-    if not audit.passed:
-        raise typer.Exit(1)
+        for stage, why in audit.left_out.items():
+            out.print(plain(f"{stage} was skipped: {why}"))
+        figures: dict[str, Any] = {"passed": audit.passed, "requirements": audit.records()}
+        run.finish(audit, folder, page=audit.page, **figures, rows=audit.rows.total, model_rows=audit.rows.model)
 
 
 def _tell(stage: str, record: StageRecord, before: bool) -> None:

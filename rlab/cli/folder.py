@@ -83,13 +83,15 @@ class RunFlags:
         """Lock the folder and yield it."""
         return run_folder(self.folder, command, self.wait)
 
-    def finish(self, report: Report, folder: Path, data: Samples | None = None, **figures: Any) -> None:
+    def finish(
+        self, report: Report, folder: Path, data: Samples | None = None, page: Path | None = None, **figures: Any
+    ) -> None:
         """Write and print the page of a finished run, log it, and write its figures as JSON; exit with 1 if it failed.
 
-        `data` rebuild inputs that an attack did not store; a read-only medium gets no page.
+        `data` rebuild inputs that an attack did not store, and `page` is a page that is written already; a read-only medium gets
+        none.
         """
-        page = None
-        if self.page and not is_read_only(folder):
+        if self.page and page is None and not is_read_only(folder):
             from rlab.folders.reports import report_run  # imports matplotlib
 
             page = report_run(folder, data=data)

@@ -101,19 +101,6 @@ class PerturbationSpace:
         bank = draw_bank(x, template, self.entries, rng, self.bounds, self.rate, self.unit, self.own)
         return grid, bank
 
-    def start(
-        self, victim: TorchVictim, x: Tensor, y: Tensor, seed: int, policy: Policy[Any], budget: int
-    ) -> tuple[AttackEnv, State]:
-        """An environment with a palette and a grid drawn for these inputs, and its initial state."""
-        grid, bank = self.draw(x, seed)
-        goal = Unreachable(self.goal) if policy.reduces else self.goal
-        task = Task(grid, bank.shape[1] - 1, goal, budget)
-        env = AttackEnv(lambda x, phase, samples, assignment: victim(x, "train"), task, not policy.reduces)
-        scale = unit_scale(x, self.bounds)[1].flatten()
-        rows = torch.arange(len(x), device=x.device)
-        seeds = sample_seeds(seed, 0, len(x)).to(x.device)
-        return env, env.start(y, rows, seeds, bank, scale, victim(x, "train"))
-
 
 @dataclass(frozen=True)
 class PolicyAdversary(AdversaryGenerator):
@@ -131,7 +118,12 @@ class PolicyAdversary(AdversaryGenerator):
         return self(victim, x, y, seed).x
 
     def __call__(self, victim: TorchVictim, x: Tensor, y: Tensor, seed: int) -> Adversaries:
-        env, state = self.space.start(victim, x, y, seed, self.policy, self.budget)
+        grid, bank = self.space.draw(x, seed)
+        goal = Unreachable(self.space.goal) if self.policy.reduces else self.space.goal
+        task = Task(grid, bank.shape[1] - 1, goal, self.budget)
+        env = AttackEnv(lambda x, phase, samples, assignment: victim(x, "train"), task, not self.policy.reduces)
+        rows, scale = torch.arange(len(x), device=x.device), unit_scale(x, self.space.bounds)[1].flatten()
+        state = env.start(y, rows, sample_seeds(seed, 0, len(x)).to(x.device), bank, scale, victim(x, "train"))
         memory = self.policy.begin(state, env.task)
         out, flipped = x.clone(), torch.zeros(len(x), dtype=torch.bool, device=x.device)
         last = torch.full((len(x),), self.budget - 1, device=x.device)  # the clean prediction is the first query

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import torch
 from torch import Generator, Tensor
 
-from rlab.data.batch import Batch
 from rlab.hardening.adversaries import AdversaryGenerator
 from rlab.hardening.options import HardenOptions
 from rlab.victims.torch_module import TorchVictim
@@ -28,30 +27,27 @@ class TrainingBatch:
     flipped: Tensor | None = None  # (m,) where the model errs on the first version, if known
 
 
-@dataclass(frozen=True)
-class BatchSource:
-    """Makes training batches; a share of each has harder versions."""
-
-    batch: Batch
-    generator: AdversaryGenerator
-    options: HardenOptions
-
-    def take(self, victim: TorchVictim, rows: Tensor, weights: Tensor, seed: int) -> TrainingBatch:
-        """A batch of these rows; `weights` (k,) is the relative frequency of each class in the adversarial part."""
-        count, rng = max(1, round(self.options.adversarial_share * len(rows))), Generator().manual_seed(seed)
-        at = rows.to(self.batch.x.device)
-        x0, y = self.batch.x[at].to(victim.device), self.batch.y[at].to(victim.device)
-        x0 = x0 if self.options.augment is None else self.options.augment(x0)
-        if self.options.shift or self.options.mirror:
-            x0 = jittered(x0, self.options.shift, self.options.mirror, seed)
-        drawn = draw(row_weights(y.cpu(), weights), count, rng) if count < len(x0) else torch.arange(len(x0))
-        twins = drawn.to(x0.device)
-        x, labels = x0[twins], y[twins]
-        if self.options.step is not None:  # it does not show which samples fool the model
-            adversaries = self.generator(victim, x, labels, seed)
-            return TrainingBatch(x0, y, twins, (adversaries.x,), adversaries.flipped)
-        views = tuple(self.generator.make(victim, x, labels, seed + view) for view in range(self.options.views))
-        return TrainingBatch(x0, y, twins, views)
+def make_batch(
+    x0: Tensor,
+    y: Tensor,
+    weights: Tensor,
+    options: HardenOptions,
+    attack: AdversaryGenerator,
+    victim: TorchVictim,
+    seed: int,
+) -> TrainingBatch:
+    """Harder versions of a share of x0; `weights` (k,) is the relative frequency of each class among these."""
+    count, rng = max(1, round(options.adversarial_share * len(x0))), Generator().manual_seed(seed)
+    x0 = x0 if options.augment is None else options.augment(x0)
+    if options.shift or options.mirror:
+        x0 = jittered(x0, options.shift, options.mirror, seed)
+    drawn = draw(row_weights(y.cpu(), weights), count, rng) if count < len(x0) else torch.arange(len(x0))
+    rows = drawn.to(x0.device)
+    if options.step is not None:  # it does not show which samples fool the model
+        adversaries = attack(victim, x0[rows], y[rows], seed)
+        return TrainingBatch(x0, y, rows, (adversaries.x,), adversaries.flipped)
+    views = tuple(attack.make(victim, x0[rows], y[rows], seed + view) for view in range(options.views))
+    return TrainingBatch(x0, y, rows, views)
 
 
 def jittered(x: Tensor, shift: float, mirror: bool, seed: int) -> Tensor:

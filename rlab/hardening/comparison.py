@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-import matplotlib.figure
 import numpy as np
 from pydantic import Field
 from torch import nn
@@ -29,13 +28,12 @@ from rlab.hardening.evaluation import (
     measured_once,
 )
 from rlab.hardening.options import GRADIENT, EvaluationOptions, HardenOptions
-from rlab.hardening.report import COLUMNS, PLAIN, RULES, figures_table, share_axes, shown
+from rlab.hardening.report import COLUMNS, PLAIN, RULES, figures_table, shown
 from rlab.hardening.run import Splits, run_hardening
 from rlab.hardening.trainable import goal_of, trainable, twin
-from rlab.present.page import Page, Section, Text
+from rlab.present.page import Bar, Bars, Page, Section, Text
 from rlab.present.report import Metric, Report
-from rlab.present.style import HUES, INK, WIDE, plain
-from rlab.present.table import Table
+from rlab.present.table import Share, Table, text
 from rlab.progress import quiet, showing
 from rlab.results.result import AttackResult
 from rlab.stats import NOTHING, Estimate
@@ -49,7 +47,6 @@ UNCHANGED, OURS = "unchanged", "ours"
 METHODS = (UNCHANGED, "augment", "augmix", "fgsm", "pgd", "trades", OURS)
 _STRENGTH = re.compile(r"(?P<name>fgsm|pgd)(_(?P<norm>l2|linf))?(@(?P<radius>[.0-9e-]+))?$")
 _PGD_STEPS = 5  # during training
-Tell = Callable[[str, int, RobustnessMeasurement], None]
 
 
 class HardeningComparisonOptions(Options):
@@ -104,24 +101,18 @@ class HardeningComparison(Report):
     def settings(self) -> Mapping[str, Any]:
         return {"seeds": self.seeds, "methods": list(self.methods)}
 
-    def plot(self) -> matplotlib.figure.Figure:
-        """Draw the shares of samples on which each method's model stays right, with their intervals."""
-        names = [k for k in COLUMNS if k not in PLAIN and any(k in each for each in self.methods.values())]
-        colours, places = (INK, *HUES), np.arange(len(names))
-        with share_axes(WIDE, 3.6, "hardening methods compared", 0.7) as (figure, ax):
-            for at, (method, own) in enumerate(self.methods.items()):
-                each = [own.get(name, NOTHING) for name in names]
-                values, low, high = (np.array([getattr(e, end) for e in each]) for end in ("value", "low", "high"))
-                x, colour = places + 0.7 * ((at + 0.5) / len(self.methods) - 0.5), colours[at % len(colours)]
-                spread = np.stack([values - low, high - values]).clip(min=0)
-                ax.errorbar(x, values, spread, fmt="o", markersize=4, color=colour, label=plain(method, 30))
-            ax.set(xticks=places, xticklabels=[COLUMNS[name] for name in names])
-            figure.legend(loc="outside lower left", ncols=len(self.methods))
-        return figure
-
     def view(self, samples: int = 24, folder: Path | None = None) -> Page:
         title = f"Hardening {folder.name}" if folder else "Hardening methods compared"
-        return Page(title, [Section("Methods", [self.table(), Text(RULES, quiet=True)])])
+        return Page(title, [Section("Methods", [self.table(), Text(RULES, quiet=True), *self._bars()])])
+
+    def _bars(self) -> list[Bars]:
+        """The shares of samples on which each method's model stays right."""
+        known = [name for name in COLUMNS if name not in PLAIN and any(name in each for each in self.methods.values())]
+        values = {name: {method: each.get(name, NOTHING) for method, each in self.methods.items()} for name in known}
+        return [
+            Bars(COLUMNS[name], [Bar(method, e.value, text(Share(e))) for method, e in own.items()])
+            for name, own in values.items()
+        ]
 
 
 def parse_method(spec: str, options: HardenOptions, batch: Batch, goal: Goal) -> HardenOptions | None:
@@ -129,27 +120,22 @@ def parse_method(spec: str, options: HardenOptions, batch: Batch, goal: Goal) ->
 
     All methods share data, epochs, optimizer and the limit on clean accuracy; only the generator and the loss differ.
     """
-    space = options.space(batch, goal)
+    if spec == UNCHANGED:
+        return None
+    space, steps = options.space(batch, goal), max(1, options.gradient_steps)
+    aimed = GradientAdversary(space, options.radius_range, steps, 1.0, from_clean=True)
+    alone = {"distorted_weight": 0.0}  # consistency without cross-entropy on harder samples
     plain = {"views": 1, "distorted_weight": 1.0, "consistency_weight": 0.0}
-    match spec:
-        case "unchanged":
-            return None
-        case "ours":
-            return options
-        case "belief":
-            return options.updated({"adversary": defaults.POLICY})
-        case "standard":
-            return options.updated({"views": 0})
-        case "augment":
-            return options.updated(plain | {"adversary": AugmentationGenerator(space)})
-        case "augmix":
-            loss = {"views": 2, "distorted_weight": 0.0, "consistency": "jsd", "consistency_weight": 12.0}
-            return options.updated(loss | {"adversary": "augmix"})
-        case "trades":
-            steps = max(1, options.gradient_steps)
-            aimed = GradientAdversary(space, options.radius_range, steps, 1.0, from_clean=True)
-            loss = {"views": 1, "distorted_weight": 0.0, "consistency": "kl", "consistency_weight": 6.0}
-            return options.updated(loss | {"adversary": aimed})
+    named: dict[str, dict[str, Any]] = {
+        OURS: {},
+        "belief": {"adversary": defaults.POLICY},
+        "standard": {"views": 0},
+        "augment": plain | {"adversary": AugmentationGenerator(space)},
+        "augmix": alone | {"views": 2, "consistency": "jsd", "consistency_weight": 12.0, "adversary": "augmix"},
+        "trades": alone | {"views": 1, "consistency": "kl", "consistency_weight": 6.0, "adversary": aimed},
+    }
+    if spec in named:
+        return options.updated(named[spec]) if named[spec] else options
     match = _STRENGTH.match(spec)
     if match is None:
         known = ", ".join((*METHODS, "standard", "belief"))
@@ -166,7 +152,6 @@ def compare_hardening(
     data: Splits,
     options: HardeningComparisonOptions | Mapping[str, Any] | None = None,
     out: Path | None = None,
-    tell: Tell = lambda method, seed, measured: None,
     progress: bool = True,
 ) -> HardeningComparison:
     """Harden the model with every method and seed and measure each on the test data; `out` makes it resumable.
@@ -193,7 +178,6 @@ def compare_hardening(
             for name in sorted(options.methods, key=lambda name: name != UNCHANGED):
                 measured[name].append(_measure(victim, data, chosen, name, resume, unchanged))
                 unchanged = unchanged or measured[name][-1].attack
-                tell(name, seed, measured[name][-1])
         figures = {
             name: {figure: np.stack([m.figures[figure] for m in each]) for figure in each[0].figures}
             for name, each in measured.items()

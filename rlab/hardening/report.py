@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
-import matplotlib
 import yaml
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator, PercentFormatter
 from safetensors.torch import save as to_bytes
 from torch import Tensor, nn
 
@@ -26,7 +21,6 @@ from rlab.hardening.trainable import Epoch, best_epoch
 from rlab.present.chart import Chart, Curve
 from rlab.present.page import Charts, Code, Number, Page, Section, Text
 from rlab.present.report import UNSAVED, Metric, PathLike, Report
-from rlab.present.style import HUES, STYLE, WIDE, headed_figure, tidy
 from rlab.present.table import Share, Table
 from rlab.results.result import AttackResult
 from rlab.stats import NOTHING, Estimate
@@ -151,16 +145,6 @@ class Hardened(Report):
     def settings(self) -> Mapping[str, Any]:
         return self.options.plain()
 
-    def plot(self) -> Figure:
-        """Draw the accuracy on validation samples by epoch, clean and under attack."""
-        with share_axes(WIDE / 2, 3.0, "hardening, on validation samples", 0.3) as (figure, ax):
-            for curve, colour in zip(self._curves(), HUES, strict=False):
-                ax.plot(curve.x, curve.y, label=curve.name, color=colour, marker="o", markersize=3)
-            ax.set(xlabel=_AXIS)
-            ax.xaxis.set_major_locator(MaxNLocator(integer=True))
-            ax.legend(frameon=False)
-        return figure
-
     def view(self, samples: int = 24, folder: Path | None = None) -> Page:
         """Figures before and after, epochs, and options."""
         s, shares = self.summary(), {"clean": "clean", "robust": "under attack"}
@@ -225,15 +209,3 @@ def figures_table(estimates: Mapping[str, Estimates], of: str = "") -> Table:
     names = [name for name in COLUMNS if any(name in each for each in estimates.values())]
     rows = [[model, *(shown(name, each.get(name, NOTHING)) for name in names)] for model, each in estimates.items()]
     return Table([of, *(COLUMNS[name] for name in names)], rows)
-
-
-@contextmanager
-def share_axes(width: float, height: float, title: str, spare: float) -> Iterator[tuple[Figure, Axes]]:
-    """A figure whose vertical axis is a share of samples."""
-    with matplotlib.rc_context(STYLE):
-        figure, (body,) = headed_figure(width, [title], [height], spare)
-        ax = figure.add_subplot(body)
-        yield figure, ax
-        ax.set(ylim=(-0.02, 1.03), ylabel=_SHOWN)
-        ax.yaxis.set_major_formatter(PercentFormatter(1.0))
-        tidy(ax)

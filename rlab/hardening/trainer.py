@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from rlab.core.rng import seeded_globals
 from rlab.data.batch import Batch
 from rlab.errors import ModelError, OptionError
-from rlab.hardening.batches import BatchSource, TrainingBatch, class_counts, class_weights
+from rlab.hardening.batches import TrainingBatch, class_counts, class_weights, make_batch
 from rlab.hardening.options import HardenOptions
 from rlab.hardening.trainable import (
     Epoch,
@@ -56,7 +56,6 @@ class HardeningTrainer:
         self.batch = _beside(train, original.device)
         self.goal = goal_of(original)
         self.generator = options.generator(train, self.goal)
-        self.source = BatchSource(self.batch, self.generator, options)
         self.victim, self.kept = twin(original), twin(original)  # the model in training; the model to keep
         fast = options.amp and original.device.type == "cuda"
         self.victim.autocast, self.victim.half = fast, torch.bfloat16  # float16 loses small gradients
@@ -171,7 +170,9 @@ class HardeningTrainer:
         for at, rows in enumerate(order.split(self.options.training_batch)):
             self._schedule(state.epochs * self.steps + at)
             self.victim.model.eval()
-            batch = self.source.take(self.victim, rows, weights, seed + 17 * at)
+            own, device = rows.to(self.batch.x.device), self.victim.device
+            x, y = self.batch.x[own].to(device), self.batch.y[own].to(device)
+            batch = make_batch(x, y, weights, self.options, self.generator, self.victim, seed + 17 * at)
             set_mode(self.victim.model, self.options.batch_norm)
             loss, wrong = self._step(batch)
             if not math.isfinite(loss):

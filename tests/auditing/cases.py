@@ -11,6 +11,8 @@ from unittest import mock
 import yaml
 
 from rlab.auditing import AuditOptions, AuditResult, run_audit
+from rlab.auditing.report import banner
+from rlab.present.page import Page
 from rlab.storage.config import check
 from rlab.victims.base import Victim
 from rlab.victims.options import ModelOptions
@@ -87,9 +89,13 @@ def few_pictures() -> Any:
 
 @contextmanager
 def undrawn() -> Iterator[None]:
-    """No page is drawn."""
+    """Pages have the verdict alone."""
+
+    def view(self: AuditResult, samples: int = 24, folder: Path | None = None) -> Page:
+        return Page("", [], banner(self.verdicts) if self.verdicts else None)
+
     page = mock.patch.multiple("rlab.auditing.report", write_page=mock.DEFAULT, verdict_text=lambda *_: "")
-    with page, mock.patch.object(AuditResult, "view"):
+    with page, mock.patch.object(AuditResult, "view", view):
         yield
 
 

@@ -23,7 +23,7 @@ def test_the_attack_equals_that_of_rlab_attack(more: dict[str, Any]) -> None:
     audit, run = check(AuditOptions, PLAIN | more | REQUIRED), check(RunOptions, PLAIN | more)
     assert audit.build(batch) == run.build(batch) == audit.shared_options().build(batch)
     assert audit.benchmark_options().build(batch) == run.build(batch)
-    assert audit.l2_penalty == more.get("l2_penalty")
+    assert audit.l2_penalty == more.get("l2_penalty", 0.0)
 
 
 def test_the_benchmark_inherits_attack_options() -> None:
