@@ -86,7 +86,7 @@ def attack(
         with bar(len(samples)) as advance:
             folder = None if out is None else Path(out)
             workers = None if named is None else Workers.of(declared, named, victim)
-            result = run_attack(declared, victim, samples, folder, config, advance, workers, keep)
+            result = run_attack(filled, victim, samples, folder, config, advance, workers, keep)
     if victim.prediction == "boxes" and all_missed(result.before, result.labels):
         raise ModelError(f"{UNDECODED}: {DECODE}")
     if progress and 2 * int(result.attacked.sum()) < len(result):

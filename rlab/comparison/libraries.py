@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 import math
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -26,7 +26,7 @@ from rlab.comparison.recorder import (
 )
 from rlab.core.rng import sample_seeds, seeded_globals
 from rlab.data.batch import Batch
-from rlab.errors import MissingExtra, OptionError
+from rlab.errors import MissingExtra, OptionError, optional
 from rlab.progress import Progress, quiet
 from rlab.storage.config import did_you_mean
 from rlab.victims.base import Victim
@@ -49,18 +49,13 @@ class _Module(nn.Module):
 
 def load_library(library: str) -> None:
     """Import a library, or raise an error that says how to install it."""
-    module, package = {
-        "torchattacks": ("torchattacks", "torchattacks"),
-        "foolbox": ("foolbox.models.pytorch", "foolbox"),
-        "art": ("art.attacks.evasion", "adversarial-robustness-toolbox"),
-    }[library]
-    try:
-        importlib.import_module(module)
-    except ImportError as error:
-        if package == "torchattacks":  # it pins old versions of other packages, so no extra installs it
-            how = "pip install --no-deps torchattacks"
-            raise OptionError(f"this needs the package 'torchattacks', which is not installed: {how}") from error
-        raise MissingExtra(package, "attacks") from error
+    if library == "foolbox":
+        optional("foolbox.models.pytorch", MissingExtra("foolbox", "attacks"))
+    elif library == "art":
+        optional("art.attacks.evasion", MissingExtra("adversarial-robustness-toolbox", "attacks"))
+    elif find_spec("torchattacks") is None:  # it pins old versions of other packages, so no extra installs it
+        how = "pip install --no-deps torchattacks"
+        raise OptionError(f"this needs the package 'torchattacks', which is not installed: {how}")
 
 
 def _torchattacks_square(norm: str) -> RunAttack:

@@ -117,7 +117,8 @@ class AttackOptions(LearningOptions, PaletteOptions):
         palette = defaults.palette(batch) if self.palette is None else self.palette
         none = self.surrogate is None and self.simulator is None
         gradients = None if none else gradient_filters(None, batch.bounds)
-        whole = is_whole(make_palette(palette, batch, gradients))  # refuses an invalid palette early
+        open_ = self.palette is None or self.patch is None or self.channels is None  # filled options stay as they are
+        whole = open_ and is_whole(make_palette(palette, batch, gradients))  # refuses an invalid palette early
         patch = batch.size if whole else defaults.patch(batch)
         usual = {"palette": palette, "patch": patch, "budget": defaults.BUDGETS[batch.kind]}
         defaulted: dict[str, Any] = {name: value for name, value in usual.items() if getattr(self, name) is None}

@@ -11,6 +11,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -134,13 +135,14 @@ def read_versions(folder: Path) -> dict[str, str]:
 
 
 def remove_arrays(folder: Path) -> None:
-    """Remove everything but the steps from the parts of a run."""
-    steps = {path.name for path in step_paths(folder).values()}
+    """Remove everything but plain values from the parts of a run: its files include the arrays and tables."""
     for path in (folder / PARTS).glob("*"):
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path, ignore_errors=True)
-        elif path.name not in steps:
+        elif path.suffix != ".json":
             path.unlink(missing_ok=True)
+    with suppress(OSError):  # some are left, or nothing can be written there
+        (folder / PARTS).rmdir()
 
 
 def check_shard(folder: Path, path: Path) -> None:
