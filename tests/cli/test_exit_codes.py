@@ -14,9 +14,8 @@ from unittest import mock
 
 import pytest
 import yaml
-from torch import Tensor
 
-from rlab.victims.meter import QueryMeter
+from rlab.core.env import AttackEnv
 from tests.auditing.cases import quick
 from tests.command import Said, rlab_command
 
@@ -97,19 +96,19 @@ def test_bad_command_lines_are_2(words: list[str]) -> None:
 
 
 @pytest.mark.parametrize("out", [[], ["--out", "mine"]], ids=["a new folder", "a named one"])
-@pytest.mark.parametrize("calls", [0, 5])
+@pytest.mark.parametrize("calls", [0, 30])
 def test_ctrl_c_prints_what_is_saved_and_how_to_resume(
     out: list[str], calls: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    answer, left = QueryMeter.__call__, count(calls, -1)
+    answer, left = AttackEnv.step, count(calls, -1)
 
-    def stop(self: QueryMeter, *given: Any) -> Tensor:
+    def stop(self: AttackEnv, *given: Any) -> Any:
         if next(left) <= 0:
             raise KeyboardInterrupt
         return answer(self, *given)
 
-    with mock.patch.object(QueryMeter, "__call__", stop):
+    with mock.patch.object(AttackEnv, "step", stop):
         said = rlab_command("attack", "demo:digits", "demo:digits", *QUICK, "--chunk", 1, *out)
     *progress, told = said.err.splitlines()
     assert (said.code, told[:7]) == (130, "stopped")
