@@ -21,7 +21,7 @@ from torch import Tensor
 
 from rlab.core import defaults
 from rlab.core.checks import need_classes
-from rlab.data.batch import Batch, Samples
+from rlab.data.batch import Samples
 from rlab.data.eight_bit import EightBit
 from rlab.data.load import DataOptions
 from rlab.errors import DataError, ModelError, OptionError, give_notice
@@ -52,9 +52,8 @@ if TYPE_CHECKING:
     from rlab.keywords import LearnKeywords
 
 
-Stored = tuple[
-    Answers, tuple[float, float], bool
-]  # answers of earlier runs, bounds, whether labels are several per sample
+# Answers of earlier runs, the bounds of their data, and whether labels are several per sample.
+Stored = tuple[Answers, tuple[float, float], bool]
 
 
 def nothing(line: str) -> None:
@@ -160,17 +159,14 @@ class Lessons:
         return self._in_folder(folder, config, question)
 
     def _in_folder(self, folder: Path, config: Mapping[str, Any], inputs: dict[str, Any]) -> Simulator:
-        stored = earlier_answers([Path(run) for run in self.earlier]) if self.earlier else None
-        if stored is not None:
-            self.tell(f"{len(stored[0]):,} answers of {len(self.earlier)} earlier runs, at no query")
-        plan = self._plan(stored)
+        plan = self._plan()
         if inputs:
             inputs = inputs | {"the filters": Contents.of(plan and plan.palette)}
         with open_run(folder, {"command": "learn", **config, **inputs}, paid=True) as resume:
             if not resume.is_finished:
                 resume.create()
                 write_config(folder, config)
-                self._learn(plan, stored, resume).save(folder / FILE)
+                self._learn(plan, self._stored(plan), resume).save(folder / FILE)
                 resume.finish(FILE)
             check_files(folder, FILE)
         simulator = read_simulator(folder)
@@ -178,13 +174,28 @@ class Lessons:
             give_notice(f"{simulator.weak}: attacks leave them out; learn with more queries or more inputs")
         return simulator
 
-    def _plan(self, stored: Stored | None) -> Plan | None:
+    def _stored(self, plan: Plan | None) -> Stored | None:
+        """The answers of earlier runs; those of other data or of a model of another kind are refused."""
+        if not self.earlier:
+            return None
+        answers, bounds, several = stored = earlier_answers([Path(run) for run in self.earlier])
+        self.tell(f"{len(answers):,} answers of {len(self.earlier)} earlier runs, at no query")
+        if plan is not None and (tuple(answers.x.shape[1:]), bounds) != (plan.batch.shape, plan.batch.bounds):
+            raise DataError(
+                f"the earlier runs are about inputs of shape {tuple(answers.x.shape[1:])} in {list(bounds)}, but these have "
+                f"shape {plan.batch.shape} in {list(plan.batch.bounds)}: leave out the runs, or name their data"
+            )
+        if self.victim is not None and self.victim.multilabel != several:
+            raise ModelError("only one of the model and the earlier runs has several labels per sample: leave out one")
+        return stored
+
+    def _plan(self) -> Plan | None:
         """The inputs to query, all that can be checked before the first query."""
         if self.samples is None or self.victim is None:
             return None
         options, samples = self.options, self.samples
         batch = shuffled(samples, options.queries, options.seed)
-        if stored is None and len(batch) < FEWEST:
+        if not self.earlier and len(batch) < FEWEST:
             raise DataError(f"expected at least {FEWEST} inputs to learn from, got {len(batch)}: pass more of them")
         specs = defaults.palette(samples) if options.palette is None else options.palette
         rounded = EightBit(samples.bounds) if samples.eight_bit else None  # as attacks query the model
@@ -192,8 +203,6 @@ class Lessons:
         grid = make_grid(samples, options.patch, options.channels)
         if options.queries > len(batch):
             check_palette(palette, batch[:4].x, batch.bounds)
-        if stored is not None:
-            _check_same(*stored, batch, self.victim.multilabel)
         return Plan(batch, palette, grid, options.queries, options.seed)
 
     def _learn(self, plan: Plan | None, stored: Stored | None, resume: Resume) -> Simulator:
@@ -233,14 +242,3 @@ class Lessons:
         if not got:
             raise ModelError("the model answered none of the queries with a score")
         return replace(Answers.join(got), queries=int(meter.counts.sum()), origins=("queries to learn from",))
-
-
-def _check_same(answers: Answers, bounds: tuple[float, float], multilabel: bool, batch: Batch, several: bool) -> None:
-    """Refuse earlier runs of other data or of a model of another kind."""
-    if tuple(answers.x.shape[1:]) != batch.shape or bounds != batch.bounds:
-        raise DataError(
-            f"the earlier runs are about inputs of shape {tuple(answers.x.shape[1:])} in {list(bounds)}, but "
-            f"these have shape {batch.shape} in {list(batch.bounds)}: leave out the runs, or name their data"
-        )
-    if multilabel != several:
-        raise ModelError("only one of the model and the earlier runs has several labels per sample: leave out one")

@@ -1,7 +1,8 @@
 """The loop that trains priors and agents.
 
 A training is cut into as many pieces as it has validations. Each piece starts from the weights, new episodes and a seed of its
-own, so a training that was killed repeats one piece at most and, if it counts updates, ends with the same weights as one that was not.
+own, so a training that was killed repeats one piece at most and, if it counts updates, ends with the same weights as one that
+was not.
 """
 
 from __future__ import annotations

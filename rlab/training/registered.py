@@ -8,13 +8,10 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, Unpack
 
-from rlab.core.env import Task
-from rlab.core.goals import parse_goal
 from rlab.errors import MissingExtra, OptionError, optional
-from rlab.filters.palette import Palette
+from rlab.filters.palette import refuse_pixels
 from rlab.runs.inputs import Data, Model, taken
 from rlab.runs.options import AttackOptions
-from rlab.runs.palette_options import make_grid
 from rlab.storage.config import check, did_you_mean, takes
 from rlab.training.episodes import EpisodeSampler, teachable
 
@@ -43,22 +40,15 @@ def make_environment(
         hint = did_you_mean(unknown[0], TAKEN)
         raise OptionError(f"an environment does not take {unknown[0]!r}.{hint} It takes {', '.join(TAKEN)}")
     declared = check(AttackOptions, {"distance": "l2", **options}, "the environment's options")
+    refuse_pixels(declared.palette, "an environment")
     with taken(model, data, limit) as (victim, batch):
-        filled, _ = declared.filled(batch)
-        assert filled.palette is not None
-        assert filled.patch is not None
-        assert filled.budget is not None
-        assert filled.distance is not None
-        assert filled.goal is not None
-        specs = [spec for spec in filled.palette if isinstance(spec, str)]
-        if len(specs) < len(filled.palette):
+        palette = declared.filled(batch)[0].palette or ()
+        specs = [spec for spec in palette if isinstance(spec, str)]
+        if len(specs) < len(palette):
             raise OptionError("an environment takes filters by name: register your function with rlab.register")
-        entries = len(Palette.of(specs, batch.rank, batch.x.shape[1], batch.rate, batch.unit))
-        aim = parse_goal(filled.goal) if isinstance(filled.goal, str) else filled.goal
-        grid = make_grid(batch, filled.patch, filled.channels)
-        task = Task(grid, entries, aim, filled.budget, filled.accept, distance=filled.distance)
+        task = declared.build(batch).task
         x, y = batch.x.to(victim.device), batch.y.to(victim.device)
-        rows, rng = teachable(victim, x, y, task), random.Random(filled.seed)
+        rows, rng = teachable(victim, x, y, task), random.Random(declared.seed)
         sampler = EpisodeSampler(
             victim, x[rows], y[rows], batch.bounds, task, [specs], rng=rng, rate=batch.rate, unit=batch.unit
         )

@@ -101,9 +101,10 @@ class Call:
     def put(self, rows: Tensor, answer: Tensor, sent: int = 1) -> None:
         """Take the answer (m, k) to rows that were sent together, so many times until it came."""
         self._place(rows, answer)
-        if self.account is not None and self.account.journal is not None:
-            chosen = None if self.assignment is None else self.assignment[rows.to(self.assignment.device)]
-            self.account.journal.add(self.samples[rows], self.part(rows), answer, sent, chosen)
+        if self.account is not None and (journal := self.account.journal) is not None:
+            chosen = self.assignment if journal.learns else None
+            chosen = None if chosen is None else chosen[rows.to(chosen.device)]
+            journal.add(self.samples[rows], self.part(rows), answer, sent, chosen)
 
     def take(self, rows: Tensor, answer: Tensor, times: int = 1) -> None:
         """Take the answer (m, k) to rows that do not reach the model now, but count for the budget all the same."""
