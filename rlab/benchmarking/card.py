@@ -93,6 +93,7 @@ def card(benchmark: Benchmark) -> str:
         "victims": ", ".join(f"`{name}`" for name in benchmark.models),
         "direction": direction,
         "distortions": " ".join(f"`{name}`" for name in m.entries),
+        **({"surrogates": ", ".join(f"`{name}`" for name in named)} if (named := m.config.get("surrogate")) else {}),
         "patch": " × ".join(map(str, m.patch)),
         "policy": how,
         "ladder": f"`{m.ladder}`",

@@ -60,8 +60,8 @@ def columns_of(shown: str, count: int) -> list[str]:
     parts: list[list[str]] = []
     for line in shown.splitlines():
         cells = [cell.replace(" ", "") for cell in line.replace("┃", "│").split("│")[1:-1]]
-        if line.startswith("┏"):
-            parts.append([""] * (line.count("┳") + 1))
+        if line.startswith(("┏", "┌")):  # a table without a head has thin lines
+            parts.append([""] * (line.count("┳") + line.count("┬") + 1))
         for at, cell in enumerate(cells):
             parts[-1][at] += cell
     first, *further = parts

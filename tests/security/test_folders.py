@@ -138,7 +138,7 @@ def test_rows_that_name_files_elsewhere_are_mismatches(handed: Handed, name: str
     before = handed.outside()
     checked = verify()
     assert checked.code == 1
-    assert "outside the folder" in checked.out
+    assert "outside" in checked.out  # a narrow cell breaks the sentence
     assert run().code == 2
     assert handed.outside() == before
 
