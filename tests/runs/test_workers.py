@@ -145,7 +145,7 @@ def test_a_finished_run_is_shown_with_any_number_of_workers(data: Path, tmp_path
 def test_a_run_that_learns_gives_the_same_bits_with_workers(
     workers: int, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    words = ["--learn", "stages:4,7", "--budget", 12, "--until", "budget", "--policy", "belief"]
+    words = ["--learn", "stages:8", "--budget", 12, "--until", "budget", "--policy", "belief"]
     with one_student():  # training is in this process
         assert attack(data, tmp_path / "one", *words).code == 0
         monkeypatch.setenv("DEATH", str(tmp_path / "death"))
@@ -156,4 +156,4 @@ def test_a_run_that_learns_gives_the_same_bits_with_workers(
     assert_same(AttackResult.load(tmp_path / "many"), AttackResult.load(tmp_path / "one"))
     students = [sorted((tmp_path / name / "stages").iterdir()) for name in ("one", "many")]
     assert [path.read_bytes() for path in students[0]] == [path.read_bytes() for path in students[1]]
-    assert len(students[0]) == 3
+    assert len(students[0]) == 1
