@@ -75,7 +75,7 @@ def test_a_copy_that_finds_nothing_has_no_sanity_check():
     compared = MethodJudge(steps=2)(victim, scene(), [parse_method("occlusion(along=4)")])
     assert compared.judged["occlusion"].scores["sanity"].isnan().all()
     assert "the copy with shuffled weights finds nothing" in compared.left_out[-1]
-    assert compared.judged["occlusion"].mean("stability").value == 1.0
+    assert compared.judged["occlusion"].mean("stability").value == pytest.approx(1.0)
 
 
 def test_erasing_hides_the_part_before_anything_else():
@@ -87,7 +87,7 @@ def test_erasing_hides_the_part_before_anything_else():
     found = judge(detector(), scene(), methods)
     with_erasing, without = (found.judged[name].mean("deletion").value for name in methods)
     assert with_erasing <= without + 0.01
-    assert found.judged["with"].mean("pointing").value == 1.0  # against the true box
+    assert found.judged["with"].mean("pointing").value == pytest.approx(1.0)  # against the true box
 
 
 def test_the_share_of_an_object_is_the_best_overlap_times_score_of_its_class():
