@@ -11,11 +11,15 @@ from pathlib import Path
 
 import pytest
 
+from rlab.folders.verbs import VERBS
+
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "rlab"
 FILES = sorted(PACKAGE.rglob("*.py"))
+LOOSE = {path.name for path in PACKAGE.glob("*.py")}
 LONGEST_FILE, LONGEST_PAPER, LONGEST_FUNCTION, MOST_PARAMETERS = 300, 450, 60, 8
 MOST_LOOSE_FILES, MOST_LAYERS = 8, 12
+MOST_LINES = 47_600  # of all files; it only ever falls
 
 
 def module_name(path: Path) -> str:
@@ -28,8 +32,8 @@ def modules() -> dict[str, ast.Module]:
     return {module_name(path): ast.parse(path.read_text(encoding="utf-8")) for path in FILES}
 
 
-def imported(tree: ast.Module) -> Iterator[str]:
-    """Modules of the package that a file imports, wherever the import stands, except for type checkers."""
+def imported(tree: ast.Module, for_types: bool = False) -> Iterator[str]:
+    """Modules of the package that a file imports, wherever the import stands; those for type checkers only if `for_types`."""
     skipped = {
         inner
         for node in ast.walk(tree)
@@ -38,7 +42,7 @@ def imported(tree: ast.Module) -> Iterator[str]:
         for inner in ast.walk(part)
     }
     for node in ast.walk(tree):
-        if node in skipped:
+        if node in skipped and not for_types:
             continue
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name in modules())
@@ -62,6 +66,13 @@ def test_no_circular_import() -> None:
     assert find_cycle({name: set(imported(tree)) for name, tree in modules().items()}) == []
 
 
+@pytest.mark.parametrize("package", sorted({path.relative_to(PACKAGE).parts[0] for path in FILES} - LOOSE))
+def test_no_circle_inside_a_package_even_of_types(package: str) -> None:
+    own = {name: tree for name, tree in modules().items() if name.startswith(f"rlab.{package}.")}
+    graph = {name: {other for other in imported(tree, for_types=True) if other in own} for name, tree in own.items()}
+    assert find_cycle(graph) == []
+
+
 def test_a_circular_import_inside_a_function_is_found() -> None:
     lazy = ast.parse("def f():\n    from rlab.errors import InputError\n")
     assert set(imported(lazy)) == {"rlab.errors"}
@@ -72,6 +83,22 @@ def test_files_are_short() -> None:
     lengths = {path.relative_to(ROOT): len(path.read_text(encoding="utf-8").splitlines()) for path in FILES}
     limits = {path: LONGEST_PAPER if "papers" in path.parts else LONGEST_FILE for path in lengths}
     assert {path: length for path, length in lengths.items() if length > limits[path]} == {}
+
+
+def test_the_package_does_not_grow() -> None:
+    assert sum(len(path.read_text(encoding="utf-8").splitlines()) for path in FILES) <= MOST_LINES
+
+
+def test_every_report_has_its_row_in_the_one_table_of_commands() -> None:
+    """A class is a report if it names its command; the table names the class that reads a folder of this command."""
+    named: dict[str, set[str]] = {}
+    for module, tree in modules().items():
+        for node in (each for each in ast.walk(tree) if isinstance(each, ast.ClassDef)):
+            for line in node.body:
+                if isinstance(line, ast.AnnAssign) and ast.unparse(line.target) == "verb" and line.value is not None:
+                    named.setdefault(ast.literal_eval(line.value), set()).add(f"{module}:{node.name}")
+    assert named.keys() == {verb.name for verb in VERBS}
+    assert all(verb.report in named[verb.name] for verb in VERBS)
 
 
 def functions() -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef]]:

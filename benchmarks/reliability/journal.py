@@ -29,7 +29,7 @@ PAIRS = 15
 SAMPLES, BUDGET = 16, 30  # of the run that is timed
 RUNS = {
     "process": "attack killed:model x.npz --until budget",
-    "learning": "attack killed:model x.npz --learn stages:4",
+    "learning": "attack killed:model x.npz --learn stages:8",
     "noisy": "attack killed:model x.npz --until budget --noisy",
     "workers": "attack killed:model x.npz --until budget --workers 2",
     "address": "attack ADDRESS x.npz --until budget --batch-size 1",

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -77,7 +77,8 @@ class AttackOutcome:
     @classmethod
     def from_plain(cls, values: Mapping[str, Any]) -> AttackOutcome:
         """Read what `plain` returned; improvements and distance are optional."""
-        known = {"improvements": (), "distance": "l2", **values}
+        names = {each.name for each in fields(cls)}
+        known = {"improvements": (), "distance": "l2"} | {name: values[name] for name in names & values.keys()}
         for name, dtype in COLUMNS.items():
             known[name] = torch.tensor([math.nan if v is None else v for v in values[name]], dtype=dtype)
         known["improvements"] = tuple(tuple((at, far) for at, far in flips) for flips in known["improvements"])
