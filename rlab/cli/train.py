@@ -43,7 +43,9 @@ def tell(figures: dict[str, float]) -> None:
         fitting = max(1, round(60 * minutes / max(seconds, 1e-9)))
         return out.print(f"the first update took {seconds:.3g} s: {minutes:g} minutes have time for about {fitting:,}")
     done = f"{figures['progress']:>4.0%}  " if "progress" in figures else ""
-    out.print(
-        done
-        + "  ".join(f"{name.replace('_', ' ')} {value:.3g}" for name, value in figures.items() if name != "progress")
-    )
+    line = f"success {figures['success']:.1%}  queries {figures['median_queries']:g} (search {figures['median_search']:g})  "
+    distance = f"L2 {figures['median_l2']:.3g}"
+    if "frames" in figures:
+        distance = f"MAP {figures['median_map255'] / 255:.3g}  frames {figures['frames']:.1f}"
+    learned = "".join(f"  {name} {figures[name]:.3g}" for name in ("reward", "loss") if name in figures)
+    out.print(f"{done}{line}{distance}{learned}")

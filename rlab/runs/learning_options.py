@@ -48,7 +48,7 @@ class Learning:
 class LearningOptions(Options):
     """Where the students of an attack come from."""
 
-    removed: ClassVar[Mapping[str, str]] = {"stages": "use learn='stages:256,1024'"}
+    removed: ClassVar[Mapping[str, str]] = {"stages": "use --learn stages:256,1024, or learn='stages:256,1024'"}
 
     simulator: str | InstanceOf[Simulator] | None = Field(
         None,

@@ -294,7 +294,7 @@ def test_the_command_trains_and_refuses_other_data(tmp_path: Path) -> None:
     said = rlab_command("train", path, "--out", tmp_path / "out")
     assert said.code == 0, said.err
     assert "MAP" in said.out
-    assert "Agents:" in said.out
+    assert "Trained:" in said.out
     digits = {"models": [{"name": "demo:digits"}], "data": {"path": "demo:digits", "limit": 9}}
     path.write_text(json.dumps(TINY | digits))
     said = rlab_command("train", path, "--out", tmp_path / "digits")

@@ -183,16 +183,16 @@ def _compare(folder: Path) -> object:
 
 
 def _train(folder: Path) -> object:
-    """With a clock that ticks at every call, so that the same number of steps fits into the minutes each time."""
+    """By number of updates, with a clock that ticks at every call, so that a training that goes on logs the same times."""
     Toy.seen.clear()
     victim, batch = shortcut(2, n=8).victim, shortcut(2, n=8).batch
     options = check(
         PriorOptions,
         {"models": ["toy"], "data": "toy", "palettes": [PALETTE], "entries": 2, "patches": [list(PATCHES[2])],
-         "minutes": 0.1, "validation_interval": 9, "validation_samples": 4, "budget": 5, "heads": 1, "prior_width": 8,
+         "updates": 6, "validations": 3, "validation_samples": 4, "budget": 5, "heads": 1, "prior_width": 8,
          "prior_levels": 1, "prior": {"batch": 4}},
     )  # fmt: skip
-    with mock.patch("rlab.training.directions.time", mock.Mock(monotonic=iter(range(10**6)).__next__)):
+    with mock.patch("rlab.training.loop.time", mock.Mock(monotonic=iter(range(10**6)).__next__)):
         return train([victim], batch, None, options, folder)
 
 
