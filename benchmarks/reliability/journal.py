@@ -10,7 +10,9 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from threading import Lock
 from unittest import mock
 
 import numpy as np
@@ -26,6 +28,7 @@ from tests.victims.faults import Reply, fault_server
 
 MOMENTS = (2, 9, 21)  # requests at which the owner of a run is killed
 PAIRS = 15
+_ARRIVES = 0.3  # seconds in which an answer that was sent arrives
 SAMPLES, BUDGET = 16, 30  # of the run that is timed
 RUNS = {
     "process": "attack killed:model x.npz --until budget",
@@ -88,33 +91,46 @@ def measure_repeated(folder: Path) -> Numbers:
     np.savez(folder / "x.npz", x=x.numpy(), y=net(x).argmax(1).numpy())
     ratios = list[float]()
     for name, words in RUNS.items():
-        whole = sum(_run(folder, name, words, -1)[0])
-        for moment in MOMENTS:
-            paid, unanswered = _run(folder, f"{name}-{moment}", words, moment)
-            again, _ = _run(folder, f"{name}-{moment}", words, -1)
-            repeated = sum(paid) + sum(again) - whole
-            print(f"{name} killed at request {moment}: {unanswered} rows unanswered, {repeated} sent again", flush=True)
-            ratios.append(repeated / max(1, unanswered))
+        with _answering(folder) as server:
+            whole = sum(_run(folder, name, words, -1, server)[0])
+            for moment in MOMENTS:
+                paid, unanswered = _run(folder, f"{name}-{moment}", words, moment, server)
+                again, _ = _run(folder, f"{name}-{moment}", words, -1, server)
+                repeated = sum(paid) + sum(again) - whole
+                print(
+                    f"{name} killed at request {moment}: {unanswered} rows unanswered, {repeated} sent again",
+                    flush=True,
+                )
+                ratios.append(repeated / max(1, unanswered))
     return {"queries_repeated_max": max(ratios), "queries_repeated_kills": len(ratios)}
 
 
-def _run(folder: Path, name: str, words: str, moment: int) -> tuple[list[int], int]:
+@dataclass
+class Killer:
+    """A server with the same model, which notes rows when they come and kills its client at a request."""
+
+    address: str
+    sent: Path = Path()
+    owner: Path = Path()
+    moment: int = -1
+    requests: int = 0
+
+
+def _run(folder: Path, name: str, words: str, moment: int, server: Killer) -> tuple[list[int], int]:
     """The rows of all requests of a command whose owner is killed at a moment (-1: never), and those without an answer.
 
     The one question of a resumed run is left out.
     """
     sent, owner = folder / f"{name}{moment}.txt", folder / "owner"
+    server.sent, server.owner, server.moment, server.requests = sent, owner, moment, 0
     environment = {**os.environ, "SENT": str(sent), "OWNER": str(owner), "KILL_AT": str(moment), "OMP_NUM_THREADS": "1"}
     environment["PYTHONPATH"] = os.pathsep.join([str(folder), str(Path(__file__).resolve().parents[2])])
-    with _answering(folder, sent, owner, moment) if "ADDRESS" in words else _nothing() as address:
-        call = [sys.executable, "-m", "rlab", *words.replace("ADDRESS", address).split(), *OPTIONS, name]
-        with subprocess.Popen(
-            call, cwd=folder, env=environment, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL
-        ) as run:
-            owner.write_text(str(run.pid))
-            assert run.stderr is not None
-            said = run.stderr.read().decode()
-        time.sleep(0.5)  # its workers end
+    call = [sys.executable, "-m", "rlab", *words.replace("ADDRESS", server.address).split(), *OPTIONS, name]
+    with subprocess.Popen(call, cwd=folder, env=environment, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL) as run:
+        owner.write_text(str(run.pid))
+        assert run.stderr is not None
+        said = run.stderr.read().decode()
+    time.sleep(0.5)  # its workers end
     if run.returncode != (0 if moment == -1 else -signal.SIGKILL):
         raise RuntimeError(f"{' '.join(call)} ended with {run.returncode}: {said}")
     lines = sent.read_text().split()
@@ -125,34 +141,33 @@ def _run(folder: Path, name: str, words: str, moment: int) -> tuple[list[int], i
 
 
 @contextmanager
-def _nothing() -> Iterator[str]:
-    yield ""
-
-
-@contextmanager
-def _answering(folder: Path, sent: Path, owner: Path, moment: int) -> Iterator[str]:
-    """A server with the same model, which kills its client at a request."""
+def _answering(folder: Path) -> Iterator[Killer]:
     sys.path.insert(0, str(folder))
     import killed
 
-    net = killed.model().net
+    net, one = killed.model().net, Lock()  # several requests come at the same time
     sys.path.remove(str(folder))
     with fault_server() as server:
+        killer = Killer(server.url)
 
         def model(inputs: object) -> object:
-            with sent.open("a") as file:
-                file.write(f"+{len(inputs)}\n")  # type: ignore[arg-type]
-            if len(server.received) == moment:
-                os.kill(int(owner.read_text()), signal.SIGKILL)
-                return net(torch.tensor(inputs, dtype=torch.float32)).detach().numpy()
-            scores = net(torch.tensor(inputs, dtype=torch.float32)).detach().numpy()
-            with sent.open("a") as file:
+            rows = torch.tensor(inputs, dtype=torch.float32)
+            with one, killer.sent.open("a") as file:
+                file.write(f"+{len(rows)}\n")
+                killer.requests += 1
+                kills = killer.requests == killer.moment
+            scores = net(rows).detach().numpy()
+            if kills:
+                time.sleep(_ARRIVES)  # answers to other requests are on their way
+                os.kill(int(killer.owner.read_text()), signal.SIGKILL)
+                return scores
+            with one, killer.sent.open("a") as file:
                 file.write(f"-{len(scores)}\n")
             return scores
 
         server.model = model  # type: ignore[assignment]
         server.plan = lambda number, busy: Reply()
-        yield server.url
+        yield killer
 
 
 def _no_answer(journal: Journal, samples: Tensor, x: Tensor, answers: Tensor, sent: int) -> None:
