@@ -8,7 +8,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,6 +72,7 @@ class Killed(nn.Module):
         self.note("+", x)
         came = sum(line.startswith("+") for line in open(os.environ["SENT"]))
         if came == int(os.environ["KILL_AT"]):
+            self.note("!", x)
             os.kill(int(open(os.environ["OWNER"]).read()), signal.SIGKILL)
         scores = self.net(x)
         self.note("-", x)
@@ -117,7 +118,7 @@ class Killer:
 
 
 def _run(folder: Path, name: str, words: str, moment: int, server: Killer) -> tuple[list[int], int]:
-    """The rows of all requests of a command whose owner is killed at a moment (-1: never), and those without an answer.
+    """The rows of all requests of a command whose owner is killed at a moment (-1: never), and those without an answer then.
 
     The one question of a resumed run is left out.
     """
@@ -134,10 +135,15 @@ def _run(folder: Path, name: str, words: str, moment: int, server: Killer) -> tu
     if run.returncode != (0 if moment == -1 else -signal.SIGKILL):
         raise RuntimeError(f"{' '.join(call)} ended with {run.returncode}: {said}")
     lines = sent.read_text().split()
-    came, answered = ([int(line[1:]) for line in lines if line[0] == sign] for sign in "+-")
+    came = _rows(lines, "+")
     if "1 query has checked" in said:
         came.remove(1)
-    return came, sum(came) - sum(answered)
+    before = lines[: next((at for at, line in enumerate(lines) if line[0] == "!"), len(lines))]  # the kill
+    return came, sum(_rows(before, "+")) - sum(_rows(before, "-"))
+
+
+def _rows(lines: Sequence[str], sign: str) -> list[int]:
+    return [int(line[1:]) for line in lines if line[0] == sign]
 
 
 @contextmanager
@@ -159,6 +165,8 @@ def _answering(folder: Path) -> Iterator[Killer]:
             scores = net(rows).detach().numpy()
             if kills:
                 time.sleep(_ARRIVES)  # answers to other requests are on their way
+                with one, killer.sent.open("a") as file:
+                    file.write("!1\n")
                 os.kill(int(killer.owner.read_text()), signal.SIGKILL)
                 return scores
             with one, killer.sent.open("a") as file:
@@ -170,7 +178,7 @@ def _answering(folder: Path) -> Iterator[Killer]:
         yield killer
 
 
-def _no_answer(journal: Journal, samples: Tensor, x: Tensor, answers: Tensor, sent: int) -> None:
+def _no_answer(journal: Journal, *answers: object) -> None:
     pass
 
 
