@@ -201,7 +201,10 @@ class Resume:
             for path in {*(self.folder / PARTS).glob("*.safetensors")} - {self.part(key) for key in self.finished()}:
                 path.unlink(missing_ok=True)
         for key in () if self.keeps_journals else self.finished():
-            journal_path(self.folder, key).unlink(missing_ok=True)
+            if (
+                journal := journal_path(self.folder, key)
+            ).exists():  # a read-only medium refuses to remove even nothing
+                journal.unlink()
 
     @property
     def is_finished(self) -> bool:
