@@ -37,6 +37,7 @@ OVER = "autumn_r"  # over pictures: yellow to red, which black and white inputs 
 STRONGEST = 0.85  # opacity of the highest value over a picture
 MASK, TRUTH = ("#00c2ad", "mask: what the method selects"), ("#3b82f6", "ground truth")
 STRIP, LEAD = (4.2, 1.6), 0.45  # inches of a strip, and of each of many leads
+WIDE_DPI = 300  # of a signal as wide as a page
 NOTES = 3  # sentences below a sheet of twelve leads
 
 
@@ -99,9 +100,9 @@ class Overlay:
             return Ramp(_colours(SIGNED), f"{FULL:g} against the class", f"{FULL:g} for it")
         return Ramp(_colours(BAND if self.batch.kind == "signal" else OVER), "unimportant", "important")
 
-    def picture(self) -> Image.Image:
+    def picture(self, dpi: float | None = None) -> Image.Image:
         """The input under its map, without words: a signal, an image, or the important frames of a clip side by side."""
-        return self._strip() if self.batch.kind == "signal" else to_image(np.concatenate(self._drawn(self.best), 1))
+        return self._strip(dpi) if self.batch.kind == "signal" else to_image(np.concatenate(self._drawn(self.best), 1))
 
     def sheet(self) -> Image.Image:
         """A page to print of twelve leads."""
@@ -119,7 +120,7 @@ class Overlay:
             )
             plain, over = (to_image(np.concatenate(each._drawn(frames))) for each in (under, self))
         else:
-            plain, over = under.picture(), self.picture()
+            plain, over = under.picture(WIDE_DPI), self.picture(WIDE_DPI)
         before, layer = (small_address(each, 2 * among) for each in (plain, over))
         height = over.height // (len(timeline.frames) if timeline else 1)
         ramp = replace(self.ramp, high=f"{self.ramp.high}; lines: {', '.join(name for _, _, name in self.outlines)}")
@@ -149,7 +150,7 @@ class Overlay:
         shares = frame_shares(torch.from_numpy(self.heat)).numpy()
         return sorted(np.argsort(-shares, kind="stable")[:FRAMES].tolist())
 
-    def _strip(self) -> Image.Image:
+    def _strip(self, dpi: float | None) -> Image.Image:
         """The leads above each other, in seconds and their unit, on ECG paper if that is mV.
 
         The map is a band behind them, the mask a bar below; the waves of a beat are named above.
@@ -178,7 +179,7 @@ class Overlay:
             for name, cut in waves(peaks, batch.rate, x.shape[1]) if paper else ():
                 place = ((cut.start + cut.stop) / 2 * step, 1.0)
                 rows[0].annotate(name, place, xycoords=("data", "axes fraction"), ha="center", va="bottom", fontsize=6)
-            return figure_image(figure)
+            return figure_image(figure, dpi)
 
 
 def _colours(name: str) -> list[str]:
