@@ -65,7 +65,7 @@ class Chart:
                 ax.fill_between(
                     x, below, above.clip(max=_ABOVE), where=np.isfinite(below).tolist(), linewidth=0, **shade
                 )
-        ax.set_ylim((0, 1.02) if self.percent else (low if self.log_y else min(low, 0.0), high))
+        ax.set_ylim((0, 1.02) if self.percent else (0.0 if ax.dataLim.y0 >= 0 and not self.log_y else low, high))
         if start < end:
             ax.set_xlim(start, end)
         _mark(ax)

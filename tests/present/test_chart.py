@@ -47,9 +47,9 @@ def test_an_anytime_curve_ends_at_its_budget() -> None:
         return AnytimeCurve(np.array([1.0, budget]), np.array([[3.0, 2.0]]))
 
     for chart in anytime_charts({"few": curve(10), "many": curve(100)}, "L2"):
-        assert [max(line.get_xdata()) for line in drawn(chart).lines] == [10, 100]
+        assert [float(np.max(line.get_xdata())) for line in drawn(chart).lines] == [10, 100]
     held = Chart("a", [Curve("", [1, 10], [1.0, 0.5]), Curve("", [1, 100], [1.0, 0.5])], steps=True)
-    assert [max(line.get_xdata()) for line in drawn(held).lines] == [100, 100]
+    assert [float(np.max(line.get_xdata())) for line in drawn(held).lines] == [100, 100]
 
 
 def test_what_is_not_finite_is_left_out() -> None:
