@@ -38,7 +38,6 @@ _NAMES = {
     "rlab.explanation.run": "explain_batch explain_flip explain_result",
     "rlab.filters.base": "Filter register",
     "rlab.filters.palette": "Palette",
-    "rlab.hardening.comparison": "compare_hardening HardeningComparison",
     "rlab.hardening.report": "Hardened",
     "rlab.hardening.run": "harden Splits",
     "rlab.learning.simulator": "read_simulator Simulator",

@@ -84,6 +84,7 @@ class CorruptKeywords(TypedDict, total=False):
     seed: int
 
 class HardenKeywords(TypedDict, total=False):
+    method: str
     from_scratch: bool
     epochs: int
     adversarial_share: float

@@ -69,9 +69,8 @@ def _explain(audit: LoadedAudit) -> StageRecord:
     if not rows:
         return StageRecord(note="the model classifies no sample correctly, so there is nothing to explain")
     methods = parse_methods(stage.methods, audit.options.attack_options())
-    with bar(len(methods), "explain", unit="methods") as progress:
-        compare = MethodJudge(stage.steps, stage.checks, rule=stage.rule, tell=lambda each: progress([each]))
-        comparison = compare(audit.victim, audit.batch[rows], methods, seed=audit.options.seed)
+    judge = MethodJudge(stage.steps, stage.checks, rule=stage.rule)
+    comparison = judge(audit.victim, audit.batch[rows], methods, seed=audit.options.seed)
     comparison.save(audit.folder / "explain", len(rows))
     return StageRecord(Rows(model=audit.victim.rows.total() - before, copies=comparison.copy_rows))
 
