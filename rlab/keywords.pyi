@@ -72,8 +72,7 @@ class BenchmarkKeywords(SharedKeywords, total=False):
     steps: int
     lead: float
     reach: float | None
-    per_class: int | None
-    format: Literal['png', 'npz', 'wfdb', 'mp4', 'frames', 'parquet'] | None
+    format: Literal['png', 'npz', 'wfdb', 'mp4'] | None
 
 class CorruptKeywords(TypedDict, total=False):
     kinds: str | Sequence[str] | list[str]
