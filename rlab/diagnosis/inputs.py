@@ -17,7 +17,7 @@ from rlab.diagnosis.probe import PHASE, Normalising, Probe, changed
 from rlab.diagnosis.report import RISE, Check, Finding, Severity, clear_rise, error, options, sign_test, warning
 from rlab.errors import InputError, VictimError
 from rlab.victims.base import Victim
-from rlab.victims.sending import Unanswered
+from rlab.victims.failures import Unanswered
 from rlab.victims.torch_module import Layout, Normalise
 
 # For data in [0, 1], as in published models for these data sets.

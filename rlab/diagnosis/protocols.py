@@ -22,7 +22,7 @@ from rlab.victims.address import shown_address
 from rlab.victims.http import HttpVictim
 from rlab.victims.options import ModelOptions
 from rlab.victims.resolve import load_model
-from rlab.victims.sending import NoScores
+from rlab.victims.failures import NoScores
 from rlab.victims.template import DEFAULT, MODEL, Template, Writer, shipped
 
 _ROWS = 2  # samples that each protocol is tried on

@@ -11,9 +11,8 @@ import numpy as np
 from rlab.errors import MissingExtra, ModelError, OptionError, VictimError, optional
 from rlab.storage.config import named_keywords
 from rlab.victims.address import check_sending
-from rlab.victims.failures import first_line
+from rlab.victims.failures import Unanswered, first_line
 from rlab.victims.graphs import GraphVictim, Port, Prepared
-from rlab.victims.sending import Unanswered
 
 SCHEME = "kserve+grpc://"
 _AGAIN = ("StatusCode.UNAVAILABLE", "StatusCode.DEADLINE_EXCEEDED", "StatusCode.RESOURCE_EXHAUSTED")
@@ -29,7 +28,6 @@ class GrpcVictim(GraphVictim):
     """
 
     kind = "model behind gRPC"
-    remote = True
     first_chunk = 64
     first_timeout = 10.0
     watched = False  # each request has its own deadline
