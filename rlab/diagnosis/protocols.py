@@ -19,10 +19,10 @@ from rlab.errors import InputError, VictimError
 from rlab.redact import redact
 from rlab.storage.outside import expand
 from rlab.victims.address import shown_address
+from rlab.victims.failures import NoScores
 from rlab.victims.http import HttpVictim
 from rlab.victims.options import ModelOptions
 from rlab.victims.resolve import load_model
-from rlab.victims.failures import NoScores
 from rlab.victims.template import DEFAULT, MODEL, Template, Writer, shipped
 
 _ROWS = 2  # samples that each protocol is tried on
