@@ -15,8 +15,8 @@ from rlab.diagnosis.probe import PHASE, Probe
 from rlab.diagnosis.report import RISE, Finding, Severity, clear_rise, error, options, sign_test, warning
 from rlab.errors import InputError, VictimError
 from rlab.victims.base import Victim
+from rlab.victims.failures import Unanswered
 from rlab.victims.reading import UNBOUNDED, Layout, Normalise
-from rlab.victims.sending import Unanswered
 
 # For data in [0, 1], as in published models for these data sets.
 IMAGENET = Normalise((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))

@@ -17,10 +17,10 @@ from rlab.redact import redact
 from rlab.storage.outside import expand
 from rlab.victims.address import shown_address
 from rlab.victims.base import Victim
+from rlab.victims.failures import NoScores
 from rlab.victims.http import HttpVictim
 from rlab.victims.options import ModelOptions
 from rlab.victims.resolve import load_model
-from rlab.victims.sending import NoScores
 from rlab.victims.template import DEFAULT, MODEL, Template, shipped
 
 _ROWS = 2  # samples that each protocol is tried on
