@@ -19,7 +19,6 @@ from rlab.core.trace import DISTANCE_NAMES, Improvements, best_within, tally_of
 from rlab.progress import Tally
 from rlab.results.kept import HeldInputs, Inputs, Pair
 from rlab.results.predicted import Label, class_words, predicted, true_label
-from rlab.stats import mean_of, median_of
 from rlab.victims.account import PHASES, STORED
 
 WITHIN = (5, 20, 50, 200)  # numbers of queries at which tables report the best flip so far
@@ -158,30 +157,6 @@ class ResultData:
     def best_within(self, queries: int) -> Tensor:
         """(n,): the distance of the best flip within this number of queries, the clean one included; infinite without one."""
         return best_within(self.improvements, queries).masked_fill(~self.succeeded, math.inf)
-
-    def summary(self) -> dict[str, float]:
-        """Return the figures of the tables by name; medians and means are over successes, but `median_within_N` is over
-        all attacked samples and infinite unless more than half have a flip by then."""
-        won, attacked = self.succeeded, int(self.attacked.sum())
-        each = (flips[0][0] if flips else math.nan for flips in self.improvements)
-        first = torch.from_numpy(np.fromiter(each, np.float32, len(self)))
-        within = {f"median_within_{q}": median_of(self.best_within(q), self.attacked) for q in WITHIN}
-        return {
-            "samples": len(self),
-            "attacked": attacked,
-            "succeeded": int(won.sum()),
-            "success": float(won.sum()) / attacked if attacked else math.nan,
-            "median_queries": median_of(self.effort, won),
-            "median_search": median_of(self.queries[:, PHASES.index("search")], won),
-            "median_queries_flip": median_of(first, won),
-            "median_l2_flip": median_of(self.flip["l2"], won),
-            "median_l2": median_of(self.final["l2"], won),
-            "median_patches": median_of(self.final["l0_patches"], won),
-            "mean_queries": mean_of(self.effort, won),
-            "mean_l2": mean_of(self.final["l2"], won),
-            "queries": self.total_queries,
-            "queries_learn": self.learning_queries,
-        } | within
 
     @property
     def learning_queries(self) -> int:
