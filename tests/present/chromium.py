@@ -14,7 +14,6 @@ from urllib.parse import urlsplit
 
 import pytest
 
-
 PHONE, DESK, SCREEN = (390, 844), (1200, 900), (1280, 800)
 
 

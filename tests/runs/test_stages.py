@@ -18,7 +18,6 @@ from rlab.data.source import Decoded, Source
 from rlab.errors import FolderError, Notice, OptionError
 from rlab.folders.reports import page_of
 from rlab.learning.simulator import read_simulator
-from rlab.present.page import Charts
 from rlab.present.table import Table
 from rlab.results.result import AttackResult
 from rlab.results.stages import read_stages, stage_file
