@@ -17,7 +17,7 @@ from rlab.core.setting import Setting
 from rlab.core.status import Status
 from rlab.core.trace import DISTANCE_NAMES, Improvements, best_within, tally_of
 from rlab.progress import Tally
-from rlab.results.kept import HeldInputs, Inputs, Pair
+from rlab.results.kept import HeldInputs, Inputs, Pair, StoredInputs
 from rlab.results.predicted import Label, class_words, predicted, true_label
 from rlab.victims.account import PHASES, STORED
 
@@ -205,7 +205,7 @@ class ResultData:
         chosen: dict[str, Any] = {}
         for f in fields(self):
             value = getattr(self, f.name)
-            if isinstance(value, Inputs):
+            if isinstance(value, HeldInputs | StoredInputs):
                 chosen[f.name] = value.where(rows.tolist())
             elif isinstance(value, Tensor):
                 chosen[f.name] = value[rows]

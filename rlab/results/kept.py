@@ -6,7 +6,6 @@ says.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -37,32 +36,8 @@ Pair = tuple[Tensor, Tensor]  # original and perturbed, (n, c, *size) each
 LETTERS = 16  # of the digest of one input
 
 
-class Inputs(ABC):
-    """Original and perturbed inputs of n samples."""
-
-    @property
-    @abstractmethod
-    def shape(self) -> tuple[int, ...]:
-        """(n, c, *size)."""
-
-    @abstractmethod
-    def has(self, row: int) -> bool:
-        """Whether the inputs of a sample can be read."""
-
-    @abstractmethod
-    def read(self, rows: Sequence[int]) -> Pair:
-        """Read the inputs of the samples `rows`."""
-
-    @abstractmethod
-    def where(self, rows: Sequence[int]) -> Inputs:
-        """Select the samples `rows` without reading them."""
-
-    def all(self) -> Pair:
-        return self.read(range(self.shape[0]))
-
-
 @dataclass(frozen=True)
-class HeldInputs(Inputs):
+class HeldInputs:
     """Inputs in memory."""
 
     original: Tensor
@@ -70,6 +45,7 @@ class HeldInputs(Inputs):
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """(n, c, *size)."""
         return tuple(self.original.shape)
 
     def has(self, row: int) -> bool:
@@ -78,7 +54,7 @@ class HeldInputs(Inputs):
     def read(self, rows: Sequence[int]) -> Pair:
         return self.original[list(rows)], self.perturbed[list(rows)]
 
-    def where(self, rows: Sequence[int]) -> Inputs:
+    def where(self, rows: Sequence[int]) -> HeldInputs:
         return HeldInputs(*self.read(rows))
 
     def all(self) -> Pair:
@@ -153,7 +129,7 @@ def palette_of(folder: Path, data: Samples, names: tuple[str, ...]) -> Palette:
 
 
 @dataclass(frozen=True)
-class StoredInputs(Inputs):
+class StoredInputs:
     """Inputs in a run folder, in one file or in shards; each is checked against its digest when first opened."""
 
     folder: Path
@@ -167,10 +143,15 @@ class StoredInputs(Inputs):
         return len(self.rows), *self.index.shape
 
     def has(self, row: int) -> bool:
+        """Whether the inputs of a sample can be read."""
         return self.remake is not None or self.index.at(self.rows[row]) is not None
 
-    def where(self, rows: Sequence[int]) -> Inputs:
-        return StoredInputs(self.folder, self.index, [self.rows[i] for i in rows], self.remake, self.checked)
+    def where(self, rows: Sequence[int]) -> StoredInputs:
+        """Select the samples `rows` without reading them."""
+        return replace(self, rows=[self.rows[i] for i in rows])
+
+    def all(self) -> Pair:
+        return self.read(range(len(self.rows)))
 
     def read(self, rows: Sequence[int]) -> Pair:
         places, missing = [self.rows[i] for i in rows], list[int]()
@@ -208,3 +189,6 @@ class StoredInputs(Inputs):
             check_shard(self.folder, path)
             self.checked.add(name)
         return path
+
+
+Inputs = HeldInputs | StoredInputs  # original and perturbed inputs of n samples
