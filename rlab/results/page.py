@@ -7,7 +7,8 @@ from itertools import pairwise
 from pathlib import Path
 from uuid import uuid4
 
-from rlab.core.trace import DISTANCE_NAMES
+import torch
+
 from rlab.data.kinds import kind_of
 from rlab.present.notebook import SAMPLES, blocks_html
 from rlab.present.page import (
@@ -26,12 +27,12 @@ from rlab.present.page import (
 from rlab.present.table import Cells, Table
 from rlab.results.charts import attack_charts, place_panels, time_charts
 from rlab.results.data import ResultData
-from rlab.results.metrics import key_numbers
+from rlab.results.metrics import figures_of, key_numbers
 from rlab.results.plots.sample import Sample
 from rlab.results.plots.save import choose
 from rlab.results.sentences import run_sentence
 from rlab.results.stages import WITHIN as STAGE_QUERIES
-from rlab.results.stages import StageFacts, read_stages, stage_medians, stages_line
+from rlab.results.stages import StageFacts, read_stages, stages_line
 from rlab.results.strip import easiest as easiest
 from rlab.results.strip import strip_of
 from rlab.results.tables import MEDIANS, breakdown_tables, detail_table, run_facts
@@ -100,19 +101,15 @@ def summary_blocks(result: ResultData) -> list[Block]:
 
 def stages_section(result: ResultData, stages: Sequence[StageFacts]) -> Section:
     """The distances in each stage, and what its students learned from."""
-    name, setting = DISTANCE_NAMES[result.setting.distance], result.setting
-    edges = [0, *(facts.first for facts in stages), len(result)]
-    medians = {q: stage_medians(result, stages, q) for q in STAGE_QUERIES if q < setting.budget}
-    learned: list[Cells] = [["–"] * 3]
-    learned += [[facts.clean, facts.distorted, f"{facts.agreement:.1%}"] for facts in stages]
-    rows: list[Cells] = [
-        [f"{first + 1:,} to {last:,}", *cells, *(setting.format_distance(each[at]) for each in medians.values())]
-        for at, (cells, (first, last)) in enumerate(zip(learned, pairwise(edges), strict=True))
-    ]
-    heads = ["samples", "clean answers", "answers to proposals", "agreement", *(f"{name} within {q}" for q in medians)]
+    keys, edges = [f"within_{q}" for q in STAGE_QUERIES], [*(facts.first for facts in stages), len(result)]
+    heads, rows = ["samples", "clean answers", "answers to proposals", "agreement"], list[Cells]()
+    for facts, (first, last) in zip(stages, pairwise(edges), strict=True):
+        figures = figures_of(result.where(torch.arange(first, last)))
+        learned = (facts.clean, facts.distorted, f"{facts.agreement:.1%}")
+        rows.append([f"{first + 1:,} to {last:,}", *learned, *(figures[key].text for key in keys)])
+    heads += [figures_of(result)[key].name for key in keys]
     words = (
-        "The first samples are attacked without students, and the same students serve all samples of a stage. "
-        "Agreement is measured on inputs that they did not learn from."
+        "The same students serve all samples of a stage. Agreement is measured on inputs that they did not learn from."
     )
     return Section("Learning", [Text(stages_line(stages)), Table(heads, rows), Text(words, quiet=True)])
 
