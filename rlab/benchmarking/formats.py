@@ -23,9 +23,9 @@ from PIL import Image
 from torch import Tensor
 
 from rlab.benchmarking.single import Clip, Format, FormatName, Frames, Png, Shape, Single, Wfdb, to_png
+from rlab.data.arrays import stored_arrays
 from rlab.data.batch import Kind, Samples
 from rlab.data.eight_bit import EightBit, to_float
-from rlab.data.numpy_files import read_npz
 from rlab.errors import DataError, OptionError
 from rlab.filters.palette import bounded
 from rlab.storage.outside import regular
@@ -54,7 +54,8 @@ class Npz(Joined):
         np.savez(file, x=x.numpy(), y=np.array(y), ids=np.array(ids))
 
     def unpack(self, path: Path) -> Mapping[str, Any]:
-        return read_npz(path)
+        with stored_arrays(path) as stored:
+            return dict(stored)
 
 
 class Parquet(Joined):

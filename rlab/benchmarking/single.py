@@ -21,7 +21,7 @@ from rlab.data.decode import read_clip
 from rlab.data.eight_bit import EightBit, to_bytes, to_float
 from rlab.data.images import read_images
 from rlab.data.source import Unreadable
-from rlab.data.wfdb_files import load_wfdb
+from rlab.data.wfdb import load_wfdb
 from rlab.errors import DataError, MissingExtra, OptionError, optional
 from rlab.filters.palette import bounded
 from rlab.storage.digest import digest

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, uint8
 
 from rlab.data.batch import Batch
-from rlab.data.wfdb_read import HIGHEST, LOWEST
+from rlab.data.wfdb import HIGHEST, LOWEST
 from rlab.diagnosis import outputs
 from rlab.diagnosis.inputs import failure, input_checks, input_findings, other_layout
 from rlab.diagnosis.probe import PHASE, Probe
