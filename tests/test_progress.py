@@ -269,7 +269,7 @@ def test_reading_records_has_a_bar(
         write(tmp_path, name)
     batch = rlab.load(tmp_path)
     lines = [line.partition(",")[0] for line in capsys.readouterr().err.splitlines()]
-    assert lines == ["reading headers 3/3 records", f"reading {len(batch)}/{len(batch)} samples"]
+    assert lines == ["reading headers 3/3 files", f"reading {len(batch)}/{len(batch)} samples"]
     rlab.load(tmp_path, progress=False)
     assert capsys.readouterr().err == ""
 
