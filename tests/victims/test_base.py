@@ -16,9 +16,10 @@ from torch import Tensor
 from rlab.errors import BudgetError, InputError, VictimError
 from rlab.victims import CallableVictim
 from rlab.victims.answers import looks_like_probabilities
-from rlab.victims.base import Outputs, Victim
+from rlab.victims.base import Victim
+from rlab.victims.failures import Unanswered
 from rlab.victims.meter import QueryMeter
-from rlab.victims.sending import Unanswered
+from rlab.victims.reading import Outputs
 
 X = torch.linspace(0, 1, 8).view(8, 1, 1)
 
@@ -26,7 +27,7 @@ X = torch.linspace(0, 1, 8).view(8, 1, 1)
 class Scripted(Victim):
     """Answers with a function of its rows."""
 
-    backoff, remote = 0.0, False
+    backoff = 0.0
 
     def __init__(
         self,
@@ -38,7 +39,7 @@ class Scripted(Victim):
         retries: int = 0,
     ) -> None:
         super().__init__(outputs=outputs, multilabel=multilabel, chunk=chunk)
-        self.answer, self.retries, self.remote = answer, retries, retries > 0
+        self.answer, self.retries = answer, retries
 
     def _predict(self, x: Tensor) -> Tensor:
         return self.answer(x)
@@ -209,7 +210,7 @@ def test_looks_like_probabilities_needs_rows_that_sum_to_one() -> None:
         {"bounds": (1.0, 0.0)},
         {"chunk": 0},
         {"outputs": "softmax"},
-        *[{"timeout": value} for value in (0, -1, math.nan, math.inf, "x", True)],
+        *[{"timeout": value} for value in (0, -1, math.nan, math.inf, "x")],
     ],
 )
 def test_invalid_options_are_refused(options: dict[str, Any]) -> None:
