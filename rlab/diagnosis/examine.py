@@ -12,20 +12,18 @@ from rlab.diagnosis import outputs
 from rlab.diagnosis.data import agreement, data_checks
 from rlab.diagnosis.inputs import ORDER, failure, input_findings
 from rlab.diagnosis.probe import PHASE, Probe
-from rlab.diagnosis.protocols import encoding_findings, known_protocol
 from rlab.diagnosis.report import FEWEST, RISE, Diagnosis, Finding, Severity, error, note, passed, warning
 from rlab.diagnosis.rows import row_findings
 from rlab.errors import InputError, VictimError
 from rlab.filters import FAMILIES, Filter, Palette, check_palette
 from rlab.filters.palette import Spec, refuse_pixels
 from rlab.progress import showing
-from rlab.runs.inputs import Data, Model, relabelled, taken
+from rlab.runs.inputs import Data, Model, taken
 from rlab.runs.options import AttackOptions
 from rlab.runs.palette_options import make_palette
 from rlab.runs.understood import Understood, show
-from rlab.storage.config import check, check_keywords
+from rlab.storage.config import check_keywords
 from rlab.victims.base import Victim
-from rlab.victims.options import ModelOptions
 
 _USELESS = ("nan", "random", "batch", "training-mode")  # such answers cannot be compared with others
 
@@ -62,12 +60,9 @@ def doctor(
     declared = check_keywords(doctor, AttackOptions, {"palette": palette, "seed": seed})
     refuse_pixels(declared.palette, "the doctor")
     with showing(progress), taken(model, data, limit) as (victim, batch):
-        named = check(ModelOptions, {"name": model}) if isinstance(model, str) else model
-        protocol = known_protocol(named, victim, batch)
-        batch = relabelled(batch, protocol.victim.own_classes)
-        show(Understood(batch, (protocol.victim,)))
+        show(Understood(batch, (victim,)))
         entries = make_palette(declared.filled(batch)[0].palette or (), batch)
-        return protocol.added_to(examine(protocol.victim, batch, entries, samples=samples, seed=seed))
+        return examine(victim, batch, entries, samples=samples, seed=seed)
 
 
 def _model_findings(probe: Probe, batch: Batch) -> tuple[list[Finding], float | None]:
@@ -81,7 +76,7 @@ def _model_findings(probe: Probe, batch: Batch) -> tuple[list[Finding], float | 
         scores = probe.victim(x, PHASE)
     except (VictimError, InputError) as problem:
         return [failure(probe, problem)], None
-    found += [*outputs.output_findings(probe, raw, scores), *encoding_findings(probe)]
+    found += [*outputs.output_findings(probe, raw, scores), *outputs.encoding(probe)]
     if misfit := outputs.label_range(batch, probe.victim.multilabel, scores.shape[1]):
         return [*found, *misfit, *outputs.constant(probe, scores)], None
     found.append(passed("labels", f"labels fit the model's {scores.shape[1]} outputs"))

@@ -16,6 +16,7 @@ from rlab.diagnosis.report import RISE, Finding, Severity, clear_rise, error, op
 from rlab.errors import InputError, VictimError
 from rlab.victims.base import Victim
 from rlab.victims.failures import Unanswered
+from rlab.victims.http import HttpVictim
 from rlab.victims.reading import UNBOUNDED, Layout, Normalise
 
 # For data in [0, 1], as in published models for these data sets.
@@ -227,6 +228,8 @@ def failure(probe: Probe, problem: Exception) -> Finding:
             what = f"the model returns class numbers instead of scores: {problem}"
             return error("outputs", what, change, options(outputs="labels", classes=classes))
     change = f"make sure that the model turns one input of shape {tuple(first.shape)} into scores of shape (1, classes)"
+    if isinstance(probe.victim, HttpVictim):
+        change += ", or name the protocol that the server speaks, such as kserve:// (docs/endpoints.md)"
     return error("model", str(problem), change)
 
 

@@ -28,6 +28,7 @@ from rlab.diagnosis.report import (
 from rlab.errors import InputError, VictimError
 from rlab.victims.answers import looks_like_probabilities
 from rlab.victims.base import Victim
+from rlab.victims.http import HttpVictim
 from rlab.victims.torch_module import TorchVictim
 
 if TYPE_CHECKING:
@@ -190,6 +191,14 @@ def _saturated(probe: Probe, raw: Tensor) -> list[Finding]:
         return [warning("saturated", what, change, options(outputs="labels"))]
     change = "return logits and pass outputs='logits', or calibrate the model"
     return [warning("saturated", what, change)]
+
+
+def encoding(probe: Probe) -> list[Finding]:
+    """How inputs travel to a server."""
+    if not isinstance(probe.victim, HttpVictim) or "jpeg" not in probe.victim.template.encodings:
+        return []
+    what = "inputs travel as JPEG, which changes them: small distortions do not survive it"
+    return [warning("encoding", what, "write png instead of jpeg in the template")]
 
 
 def label_range(batch: Batch, multilabel: bool, classes: int) -> list[Finding]:

@@ -27,7 +27,7 @@ from rlab.victims.runtimes import (
     is_keras,
     onnx_providers,
 )
-from rlab.victims.template import DEFAULT, load_template
+from rlab.victims.template import DEFAULT, load_template, shipped
 from rlab.victims.torch_module import TorchVictim
 from rlab.victims.weights import AROUND, HUBS, PICKLES, PROMPT, TORCH_FILES, class_names, load_clip, load_weights
 from rlab.victims.zoo import demo_victim
@@ -171,12 +171,23 @@ def _from_weights(options: ModelOptions) -> Victim:
 
 def _from_http(options: ModelOptions) -> Victim:
     more, without = dict(options.http or {}), ["http", "names"]
+    if options.template is None and "template" not in more and options.name.startswith(("http:", "https:")):
+        more["template"] = _protocol(options.name)
     if options.names is not None:
-        protocol = re.split(r"[+:]", options.name)[0]
-        spec = options.template or more.get("template") or (DEFAULT if protocol.startswith("http") else protocol)
-        more["template"] = load_template(spec).changed(classes=class_names(options.names))
+        template = load_template(options.template or more.get("template") or re.split(r"[+:]", options.name)[0])
+        more["template"] = template.changed(classes=class_names(options.names))
         without.append("template")
     return _made(HttpVictim, options.name, options, *_HTTP, without=without, **more)
+
+
+def _protocol(address: str) -> str:
+    """The protocol whose versioned path a plain address has, such as /v2/models/{model}/infer."""
+    path = "/" + address.partition("://")[2].partition("?")[0].partition("/")[2]
+    paths = {
+        name: re.escape(each.path).replace(r"\{model\}", ".+") for name, each in shipped().items() if not each.asks
+    }
+    known = [name for name, form in paths.items() if re.match(r"/v\d", form) and re.fullmatch(form, path)]
+    return known[0] if known else DEFAULT
 
 
 _PREFIXES: dict[str, Callable[[ModelOptions], Victim]] = {
