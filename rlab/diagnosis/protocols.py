@@ -22,8 +22,9 @@ from rlab.victims.address import shown_address
 from rlab.victims.failures import NoScores
 from rlab.victims.http import HttpVictim
 from rlab.victims.options import ModelOptions
+from rlab.victims.request import Writer
 from rlab.victims.resolve import load_model
-from rlab.victims.template import DEFAULT, MODEL, Template, Writer, shipped
+from rlab.victims.template import DEFAULT, MODEL, Template, shipped
 
 _ROWS = 2  # samples that each protocol is tried on
 _CLEAR = 0.01  # change of a probability that is worth a warning
@@ -46,8 +47,7 @@ class Protocol:
 
 def is_open(model: ModelOptions) -> bool:
     """Whether the address leaves the protocol open."""
-    named = model.template or (model.http or {}).get("template")
-    return model.name.startswith(("http://", "https://")) and named is None
+    return model.name.startswith(("http://", "https://")) and model.template is None
 
 
 def find_protocol(model: ModelOptions, batch: Batch) -> Protocol:
