@@ -52,7 +52,7 @@ def measure_benchmark(report: BenchmarkReport, requirement: Requirement, model: 
     for graded in report.sets:
         measured, count = _measured(report, requirement, graded.name, model)
         if not math.isnan(measured.value):
-            note = f"set {graded.name}{', made against this model' * ((graded.name, model) in report.own)}"
+            note = f"set {graded.name}{', made against this model' * (model in graded.own)}"
             named = requirement.model_copy(update={"model": model})
             verdicts.append(Verdict.of(named, measured, count, note))
     return verdicts

@@ -93,7 +93,7 @@ def test_a_file_of_an_attack_makes_a_benchmark_and_its_victim_is_known_again(
     graded = command("run", "bench", "-m", "mine=my_digits:model", "-m", "demo:digits")
     assert graded.code == 0, graded.err
     report = BenchmarkReport.load(tmp_path / "bench" / "results" / "report")
-    assert {(row["model"], row["own"]) for row in report.transfer} == {("mine", True), ("demo-digits", False)}
+    assert {(row["model"], row["own"]) for row in report.levels} == {("mine", True), ("demo-digits", False)}
 
 
 def test_a_missed_requirement_is_exit_code_1(digits: Path):
