@@ -14,7 +14,7 @@ from rlab.benchmarking.folder import Benchmark
 from rlab.benchmarking.formats import Row
 from rlab.benchmarking.report import BenchmarkReport
 from rlab.benchmarking.scores import GradedSet
-from rlab.benchmarking.verify import CHUNK, GradedModel, answers_of, check_outputs, load_victims
+from rlab.benchmarking.verify import CHUNK, GradedModel, answers_of, load_victims
 from rlab.errors import FolderError, OptionError
 from rlab.progress import Progress, shown
 from rlab.redact import spare
@@ -82,9 +82,7 @@ def _answers(
     mark = known.mark_among(key.partition("/")[0] for key in resume.finished())
 
     def query(rows: Sequence[Row]) -> list[int]:
-        scores = answers_of(name, victim, benchmark.read(rows))
-        check_outputs(benchmark, victim, f"the model {name!r}")
-        labels: list[int] = classes_of(scores).tolist()
+        labels: list[int] = classes_of(answers_of(benchmark, name, victim, benchmark.read(rows))).tolist()
         return labels
 
     predicted, whole = dict[tuple[str, str, int], int](), benchmark.manifest.hash
