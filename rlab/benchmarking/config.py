@@ -13,7 +13,7 @@ from pydantic import Field, field_validator, model_validator
 
 from rlab.benchmarking.formats import FormatName, usual_format
 from rlab.data.batch import Samples
-from rlab.data.load import BY_ENDING, DEMO, DataOptions
+from rlab.data.load import DEMO, FILES, DataOptions
 from rlab.errors import OptionError
 from rlab.redact import split_address
 from rlab.runs.options import AttackOptions
@@ -135,7 +135,7 @@ class BenchmarkOptions(WorkerOptions, AttackOptions):
         whole, defaulted = super().filled(batch)
         if whole.format is None:
             path = "" if self.data is None else self.data.path
-            from_files = bool(path) and not path.startswith(DEMO) and Path(path).suffix.lower() not in BY_ENDING
+            from_files = bool(path) and not path.startswith(DEMO) and Path(path).suffix.lower() not in FILES
             defaulted |= {"format": usual_format(batch, from_files)}
         return whole.model_copy(update=defaulted), defaulted
 
