@@ -96,8 +96,7 @@ class ThreadChoice:
 
     def _pays(self, most: int) -> bool:
         """Whether there is a choice, and the budget for it; torch compiles for one number of threads."""
-        compiled = isinstance(self.victim, TorchVictim) and self.victim.compile
-        able = most > 1 and not compiled and not self.attack.noisy
+        able = most > 1 and not self.attack.noisy
         return able and self.attack.budget >= 2 * (1 + ROUNDS) * SHARE
 
     def _timed(self, rows: slice, most: int) -> Threads:

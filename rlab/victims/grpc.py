@@ -13,7 +13,7 @@ from rlab.storage.config import check, takes
 from rlab.victims.address import HttpOptions
 from rlab.victims.failures import Unanswered, first_line
 from rlab.victims.graphs import GraphVictim, Port
-from rlab.victims.metadata import only_input
+from rlab.victims.metadata import input_port
 from rlab.victims.reading import Reading
 
 if TYPE_CHECKING:
@@ -48,9 +48,9 @@ class GrpcVictim(GraphVictim):
             raise ModelError(f"tritonclient does not load: {first_line(error)}") from error
         self.client = self.triton.InferenceServerClient(match[1])
         told = self._asked(lambda: self.client.get_model_metadata(self.model, client_timeout=self.first_timeout))
-        source = only_input([(str(each.name), str(each.datatype), each.shape) for each in told.inputs], url)
+        sources = [input_port(str(each.name), str(each.datatype), each.shape, url) for each in told.inputs]
         self.datatype = str(told.inputs[0].datatype)
-        super().__init__(source, [Port(str(each.name)) for each in told.outputs], **reading)
+        super().__init__(sources, [Port(str(each.name)) for each in told.outputs], **reading)
 
     def _about(self) -> str:
         return self.name

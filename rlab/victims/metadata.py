@@ -31,12 +31,8 @@ class _Described(BaseModel):
     inputs: list[_Input] = Field(min_length=1)
 
 
-def only_input(inputs: Sequence[tuple[str, str, Sequence[int]]], where: str) -> Port:
-    """The one input of a model, from the names, types and shapes of all its inputs."""
-    if len(inputs) != 1:
-        names = ", ".join(name for name, *_ in inputs)
-        raise ModelError(f"expected a model with one input, got {len(inputs)} at {where}: {names}")
-    ((name, datatype, shape),) = inputs
+def input_port(name: str, datatype: str, shape: Sequence[int], where: str) -> Port:
+    """An input of a model, which a server describes in these words."""
     if datatype not in TYPES:
         raise ModelError(f"expected a model that takes {', '.join(TYPES)}, got {datatype} at {where}")
     return Port(name, tuple(None if side < 0 else int(side) for side in shape), np.dtype(TYPES[datatype]))
@@ -56,7 +52,10 @@ def described(template: Template, metadata: object, where: str) -> tuple[Templat
         inputs = _Described.model_validate(metadata).inputs
     except ValidationError:
         return template, ANYTHING
-    source = only_input([(each.name, each.datatype, each.shape) for each in inputs], where)
+    if len(inputs) > 1:
+        names = ", ".join(each.name for each in inputs)
+        raise ModelError(f"expected a model with one input, got {len(inputs)} at {where}: {names}")
+    source = input_port(inputs[0].name, inputs[0].datatype, inputs[0].shape, where)
     given, usual, datatype = template.settings, shipped()[_PROTOCOL].settings, inputs[0].datatype
     if given.get("input") not in (usual["input"], source.name):
         raise ModelError(f"the model at {where} has the input {source.name!r}, not {given.get('input')!r}")
