@@ -17,7 +17,7 @@ from rlab.runs.sharing import WorkerOptions
 from rlab.storage.config import Options, check
 
 STAGES: tuple[Stage, ...] = get_args(Stage)
-OPTIONAL = tuple(stage for stage in STAGES if stage not in ("attack", "detect", "corrupt"))  # stages that `false` skips
+SECTIONS = ("doctor", "explain", "benchmark", "harden")  # stages with options of their own, which `false` skips
 
 
 class Condition(NamedTuple):
@@ -83,9 +83,9 @@ class AuditOptions(WorkerOptions, RunOptions):
     """Doctor and benchmark run unless they are false, harden if it is declared, explain also if a requirement needs it."""
 
     title: str = ""
-    doctor: DoctorStage | None = check(DoctorStage, {})
-    explain: ExplainStage | None = check(ExplainStage, {})
-    benchmark: BenchmarkStage | None = check(BenchmarkStage, {})
+    doctor: DoctorStage | Literal[False] = check(DoctorStage, {})
+    explain: ExplainStage | Literal[False] | None = None
+    benchmark: BenchmarkStage | Literal[False] = check(BenchmarkStage, {})
     harden: HardenStage | None = None
     requirements: tuple[Requirement, ...] = Field(
         (),
@@ -95,18 +95,13 @@ class AuditOptions(WorkerOptions, RunOptions):
     @model_validator(mode="before")
     @classmethod
     def _sections(cls, values: Any) -> Any:
-        """Let `false` skip a stage."""
+        """A section that is empty or true has every default."""
         if not isinstance(values, Mapping):
             return values
-        whole = dict(values)
-        for stage in OPTIONAL:
-            if whole.get(stage, {}) in (None, True):
-                whole[stage] = {}
-            elif whole.get(stage) is False:
-                whole[stage] = None
-        if "attack" in whole:
+        if "attack" in values:
             raise ValueError("the section 'attack' is gone: write its keys beside 'model' and 'data'")
-        return whole
+        whole = {name: {} if name in SECTIONS and value in (None, True) else value for name, value in values.items()}
+        return whole | ({"harden": None} if whole.get("harden") is False else {})
 
     @model_validator(mode="after")
     def _consistent(self) -> AuditOptions:
@@ -127,27 +122,22 @@ class AuditOptions(WorkerOptions, RunOptions):
     @property
     def steps(self) -> tuple[str, ...]:
         """The stages that run; `detect` and `corrupt` run if a requirement needs them."""
-        declared = {stage: getattr(self, stage) is not None for stage in OPTIONAL}
-        declared["explain"] &= self._explains
-        asked = {requirement.figure.stage for requirement in self.requirements}
-        runs = {"attack": True, "detect": "detect" in asked, "corrupt": "corrupt" in asked, **declared}
-        return tuple(stage for stage in STAGES if runs[stage])
+        runs: set[str] = {"attack", *(requirement.figure.stage for requirement in self.requirements)}
+        for stage in SECTIONS:
+            declared = getattr(self, stage)
+            runs = runs | {stage} if declared else runs - {stage} if declared is False or stage == "harden" else runs
+        return tuple(stage for stage in STAGES if stage in runs)
 
     @property
-    def _explains(self) -> bool:
-        """Whether the file declares the stage `explain`, or a requirement needs it."""
-        asked = any(requirement.figure.stage == "explain" for requirement in self.requirements)
-        return asked or "explain" in self.model_fields_set
+    def explaining(self) -> ExplainStage | None:
+        """The options of the stage `explain`, if it runs."""
+        return (self.explain or check(ExplainStage, {})) if "explain" in self.steps else None
 
     @property
     def conditions(self) -> tuple[Condition, ...]:
         """The distortions under which the model has to detect something, each once."""
         asked = (Condition.of(requirement) for requirement in self.requirements if requirement.metric == "detection")
         return tuple(dict.fromkeys(asked))
-
-    def plain(self) -> dict[str, Any]:
-        whole = super().plain() | {stage: False for stage in OPTIONAL[:3] if getattr(self, stage) is None}
-        return whole if self.explain is None or self._explains else {k: v for k, v in whole.items() if k != "explain"}
 
     def shared_options(self) -> SharedRunOptions:
         """The options of `rlab attack`: model, data, attack and workers."""
@@ -161,8 +151,7 @@ class AuditOptions(WorkerOptions, RunOptions):
 
     def benchmark_options(self) -> BenchmarkOptions:
         """The options of the section 'benchmark' over those of the attack."""
-        assert self.benchmark is not None
-        stage = self.benchmark
+        stage = self.benchmark or check(BenchmarkStage, {})
         own = {name: getattr(stage, name) for name in BenchmarkOptions.model_fields if name in stage.model_fields_set}
         models = {self.own: self.model} | (stage.models if stage.against == "all" else {})
         attack = {name: getattr(self, name) for name in (*AttackOptions.model_fields, *WorkerOptions.model_fields)}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from rlab.auditing.detection import Detection, detect
 from rlab.auditing.load import LoadedAudit
@@ -22,16 +21,16 @@ from rlab.progress import bar
 from rlab.results.result import AttackResult
 from rlab.runs.attack import run_attack
 from rlab.runs.executor import Workers
-from rlab.runs.fingerprint import agent_fingerprint, data_fingerprint
+from rlab.runs.fingerprint import data_fingerprint
 from rlab.storage.config import check
 from rlab.storage.contents import Contents
 from rlab.storage.digest import digest
+from rlab.victims.base import Victim
 
 
 def _doctor(audit: LoadedAudit) -> StageRecord:
-    stage = audit.options.doctor
-    assert stage is not None
-    palette = audit.options.build(audit.batch).palette
+    stage, palette = audit.options.doctor, audit.options.build(audit.batch).palette
+    assert stage
     diagnosis = examine(audit.victim, audit.batch, palette, samples=stage.samples, seed=audit.options.seed)
     diagnosis.save(audit.folder / "doctor")
     return StageRecord(Rows(model=diagnosis.queries))
@@ -62,7 +61,7 @@ def _corrupt(audit: LoadedAudit) -> StageRecord:
 
 def _explain(audit: LoadedAudit) -> StageRecord:
     """Explain the first samples that the model classifies correctly."""
-    stage, before = audit.options.explain, audit.victim.rows.total()
+    stage = audit.options.explaining
     assert stage is not None
     right = AttackResult.load(audit.folder / "attack").attacked.nonzero().flatten()
     rows: list[int] = right[: stage.samples].tolist()
@@ -72,13 +71,13 @@ def _explain(audit: LoadedAudit) -> StageRecord:
     judge = MethodJudge(stage.steps, stage.checks, rule=stage.rule)
     comparison = judge(audit.victim, audit.batch[rows], methods, seed=audit.options.seed)
     comparison.save(audit.folder / "explain", len(rows))
-    return StageRecord(Rows(model=audit.victim.rows.total() - before, copies=comparison.copy_rows))
+    return StageRecord(Rows(model=comparison.rows, copies=comparison.copy_rows))
 
 
 def _benchmark(audit: LoadedAudit) -> StageRecord:
     """Make the sets unless the file names an existing benchmark, verify them, and grade all models on them."""
     options, stage, folder = audit.options, audit.options.benchmark, audit.folder / "benchmark"
-    assert stage is not None
+    assert stage
     models = {options.own: audit.victim, **audit.others}
     victims = models if stage.against == "all" else {options.own: audit.victim}
     wanted, _ = options.benchmark_options().filled(audit.batch)
@@ -99,7 +98,7 @@ def _benchmark(audit: LoadedAudit) -> StageRecord:
     return StageRecord(Rows(model=rows.pop(options.own), others=sum(rows.values())))
 
 
-def _stored_rows(benchmark: Benchmark, report: BenchmarkReport, models: Mapping[str, Any]) -> dict[str, int]:
+def _stored_rows(benchmark: Benchmark, report: BenchmarkReport, models: Mapping[str, Victim]) -> dict[str, int]:
     """Queries by model from stored rows, so that an interrupted stage counts the same."""
     rows: dict[str, int] = {}
     marks = {name: Contents.of(model).mark() for name, model in models.items()}
@@ -132,22 +131,14 @@ STAGES: dict[str, Callable[[LoadedAudit], StageRecord]] = {
 }
 
 
-def fingerprints(audit: LoadedAudit) -> dict[str, str]:
-    """Fingerprints of the data and each stage; a changed option changes the fingerprint of its stages."""
-    options, stored = audit.options, audit.benchmark
-    attack = [options.attack_options().plain(), agent_fingerprint(str(options.policy))]
-    others = [Contents.of(model).mark() for model in audit.others.values()]
-    about: dict[str, list[Any]] = {
-        "doctor": [list(map(str, options.palette or ())), options.seed],
-        "attack": attack,
-        "detect": [options.conditions, attack],
-        "corrupt": [options.seed],
-        "explain": [attack],
-        "benchmark": [stored.manifest.hash if stored else attack, others],
-        "harden": [attack, data_fingerprint(audit.training) if audit.training else ""],
+def marks(audit: LoadedAudit) -> dict[str, str]:
+    """What each stage depends on beside the model, the data and the attack: its options, and what only it loads."""
+    about = {
+        "detect": audit.options.conditions,
+        "explain": audit.options.explaining and audit.options.explaining.plain(),
+        "benchmark": [audit.benchmark and audit.benchmark.manifest.hash]
+        + [Contents.of(model).mark() for model in audit.others.values()],
+        "harden": audit.training and data_fingerprint(audit.training),
     }
-    sections = options.plain()
-    return {
-        "data": data_fingerprint(audit.batch),
-        **{stage: digest([sections.get(stage), *about[stage]]) for stage in options.steps},
-    }
+    declared = audit.options.plain()
+    return {stage: digest([declared.get(stage), about.get(stage)]) for stage in audit.options.steps}
