@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from rlab.auditing.config import Condition
-from rlab.auditing.detection import Detection
 from rlab.auditing.report import AuditResult
 from rlab.benchmarking import BenchmarkReport
 from rlab.benchmarking.requirements import Requirement, Verdict, quantity
@@ -145,11 +144,11 @@ def _clean_correct(result: AttackResult) -> Tensor:
     return (result.before.argmax(1) == result.labels) & ~result.before.isnan().any(1)
 
 
-def _detect(requirement: Requirement, audit: AuditResult, report: Detection) -> Verdict:
+def _detect(requirement: Requirement, audit: AuditResult, result: AttackResult) -> Verdict:
     """The group of channels with the worst share counts; the note has all groups, the worst first."""
-    assert audit.attack is not None
-    label, wanted = class_index(audit.attack, str(requirement.class_)), Condition.of(requirement)
-    found = [tally for tally in report.tallies if (tally.label, tally.condition) == (label, wanted)]
+    wanted = (class_index(result, str(requirement.class_)), *Condition.of(requirement))
+    tallies = audit.stages["detect"].tallies
+    found = [tally for tally in tallies if (tally.label, tally.distortion, tally.snr) == wanted]
     if not found:
         return Verdict(requirement, math.nan, note="the model detects this class in no unchanged sample")
     worst_first = sorted(found, key=lambda tally: tally.still, reverse=requirement.relation in ("below", "at_most"))
@@ -201,7 +200,7 @@ def _harden(requirement: Requirement, audit: AuditResult, report: Hardened) -> V
 _MEASURED: Mapping[str, tuple[type[Report], Callable[..., Verdict]]] = {
     "doctor": (Diagnosis, _doctor),
     "attack": (AttackResult, _attack),
-    "detect": (Detection, _detect),
+    "detect": (AttackResult, _detect),
     "corrupt": (CorruptionReport, _corrupt),
     "explain": (MethodComparison, _explain),
     "benchmark": (BenchmarkReport, _benchmark),

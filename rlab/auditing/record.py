@@ -27,9 +27,24 @@ class Rows:
 
 
 @dataclass(frozen=True)
+class Tally:
+    """Samples of one class that the model detects unchanged, and how many of them with a distortion in a group of channels."""
+
+    distortion: str
+    snr: float | None  # dB within the group; None: the severity of the palette
+    entry: str  # the distortion with its severity
+    channels: str  # the group in words
+    name: str  # of the class
+    label: int
+    detected: int
+    still: int
+
+
+@dataclass(frozen=True)
 class StageRecord:
-    """The cost of a finished stage."""
+    """The cost of a finished stage, and what only the audit measures."""
 
     rows: Rows = Rows()
     seconds: Annotated[float, _UNSTORED] = 0.0  # only in junit.xml: reports of equal audits are equal
     note: str = ""  # why it has no results
+    tallies: tuple[Tally, ...] = ()  # of the stage `detect`

@@ -16,6 +16,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from rlab.auditing.config import AuditOptions
+from rlab.auditing.detection import detect
 from rlab.auditing.load import LoadedAudit, load_audit, stopped_at
 from rlab.auditing.measure import judge
 from rlab.auditing.record import StageRecord
@@ -81,8 +82,9 @@ def _run_stages(audit: LoadedAudit, resume: Resume, tell: Tell) -> tuple[dict[st
     for stage, mark in depends.items():  # before the first query
         if stage != "detect":  # which adds to what it has
             resume.refuse_other(stage, mark)
-    for stage, stored in list(resume.values()):
-        if not stored["note"] and not all(path.exists() for path in needed(resume.folder, stage)):
+    earlier = {stage: _RECORDS.validate_python(value) for stage, value in resume.values()}
+    for stage, record in earlier.items():
+        if not record.note and not all(path.exists() for path in needed(resume.folder, stage)):
             resume.drop(stage)  # its report was deleted
     for stage, mark in depends.items():
         if why := _stopped(audit, finished):
@@ -91,16 +93,17 @@ def _run_stages(audit: LoadedAudit, resume: Resume, tell: Tell) -> tuple[dict[st
         before = resume.fingerprint(stage) == mark
         if not before:
             resume.create()  # marks the folder as an audit's before a stage writes into it
-        value = resume.step(stage, mark, partial(_timed, audit, stage), "remake" if stage == "detect" else "refuse")
+        make = partial(_timed, audit, stage, earlier.get(stage, StageRecord()))
+        value = resume.step(stage, mark, make, "remake" if stage == "detect" else "refuse")
         finished[stage] = _RECORDS.validate_python(value)
         tell(stage, finished[stage], before)
     return finished, left_out
 
 
-def _timed(audit: LoadedAudit, stage: str) -> dict[str, Any]:
+def _timed(audit: LoadedAudit, stage: str, earlier: StageRecord) -> dict[str, Any]:
     began = time.perf_counter()
     with stopped_at(stage):
-        record = STAGES[stage](audit)
+        record = detect(audit, earlier) if stage == "detect" else STAGES[stage](audit)
     return asdict(replace(record, seconds=time.perf_counter() - began))
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from rlab.auditing.detection import Detection, detect
 from rlab.auditing.load import LoadedAudit
 from rlab.auditing.record import Rows, StageRecord
 from rlab.auditing.report import VERIFIED
@@ -16,7 +15,6 @@ from rlab.diagnosis import examine
 from rlab.explanation import MethodJudge, parse_methods
 from rlab.hardening.options import EvaluationOptions
 from rlab.hardening.run import Splits, run_hardening
-from rlab.present.report import REPORT
 from rlab.progress import bar
 from rlab.results.result import AttackResult
 from rlab.runs.attack import run_attack
@@ -42,14 +40,6 @@ def _attack(audit: LoadedAudit) -> StageRecord:
     with bar(len(audit.batch), "attack") as progress:
         result = run_attack(options, audit.victim, audit.batch, folder, options.plain(), progress, workers)
     return StageRecord(Rows(model=int(result.queries.sum())))
-
-
-def _detect(audit: LoadedAudit) -> StageRecord:
-    """New requirements cost only the queries of their own distortions."""
-    folder = audit.folder / "detect"
-    found = detect(audit, Detection.load(folder) if (folder / REPORT).exists() else Detection())
-    found.save(folder)
-    return StageRecord(Rows(model=found.rows))
 
 
 def _corrupt(audit: LoadedAudit) -> StageRecord:
@@ -123,7 +113,6 @@ def _harden(audit: LoadedAudit) -> StageRecord:
 STAGES: dict[str, Callable[[LoadedAudit], StageRecord]] = {
     "doctor": _doctor,
     "attack": _attack,
-    "detect": _detect,
     "corrupt": _corrupt,
     "explain": _explain,
     "benchmark": _benchmark,
