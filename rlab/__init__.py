@@ -58,7 +58,6 @@ _NAMES = {
     "rlab.victims.grpc": "GrpcVictim",
     "rlab.victims.http": "HttpVictim",
     "rlab.victims.limit": "query_limit",
-    "rlab.victims.readers": "BoxOutputs",
     "rlab.victims.resolve": "load_victim",
     "rlab.victims.runtimes": "KerasVictim OnnxVictim OpenVinoVictim TfliteVictim",
     "rlab.victims.torch_module": "TorchVictim",

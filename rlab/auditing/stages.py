@@ -9,8 +9,8 @@ from rlab.auditing.record import Rows, StageRecord
 from rlab.auditing.report import VERIFIED
 from rlab.benchmarking import Benchmark, BenchmarkReport, make_benchmark, run_benchmark, verify_benchmark
 from rlab.benchmarking.folder import queries_of
+from rlab.benchmarking.make import NothingFlipped
 from rlab.benchmarking.report import DEFAULT
-from rlab.benchmarking.whole import NothingFlipped
 from rlab.diagnosis import examine
 from rlab.explanation import MethodJudge, parse_methods
 from rlab.hardening.options import EvaluationOptions

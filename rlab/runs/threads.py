@@ -107,7 +107,7 @@ class ThreadChoice:
             batch, _ = read(few)
         if batch is None:  # none of them can be read
             return Threads(most)
-        x, every, outputs = batch.x.contiguous(), torch.arange(len(batch)), victim.outputs
+        x, every, reading = batch.x.contiguous(), torch.arange(len(batch)), victim.reading
         meter = QueryMeter(victim, len(batch), self.attack.budget)
 
         seconds = defaultdict[int, list[float]](list)
@@ -116,7 +116,7 @@ class ThreadChoice:
             began = perf_counter()
             meter.query(x, "timing", every)
             seconds[count].append(perf_counter() - began)
-        victim.outputs = outputs  # all samples of a chunk recognise them better than a few
+        victim.reading = reading  # all samples of a chunk recognise them better than a few
         several, one = (median(seconds[count][1:]) for count in (most, 1))
         _known[victim] = most if several <= FASTER * one else 1
         return Threads(_known[victim], few.start, few.stop, int(meter.counts.sum(1).max()))
