@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 from pydantic import Field, field_validator, model_serializer, model_validator
 
@@ -33,6 +33,9 @@ class Condition(NamedTuple):
         return cls(requirement.distortion, quantity(requirement.at["snr"])[0] if requirement.at else None)
 
 
+_OTHERS = "grade further models on its benchmark with `rlab benchmark run AUDIT/benchmark --model NAME=MODEL`"
+
+
 class DoctorStage(Options):
     samples: int = Field(16, ge=2, description="number of samples for the doctor")
     stop: bool = Field(True, description="stop the audit if the doctor finds errors")
@@ -57,14 +60,22 @@ class BenchmarkStage(BenchmarkOptions):
 
     folder: str | None = Field(None, description="existing benchmark, made with other models, to grade on")
     ladder: str = Field("times:1.5,2", description="severity levels, as in `rlab benchmark make`")
-    against: Literal["own", "all"] = Field("own", description="own: a set for the audited model; all: for `models` too")
+    removed: ClassVar[Mapping[str, str]] = {"against": _OTHERS}
 
-    @field_validator("sets")
-    @classmethod
-    def _each(cls, value: str) -> str:
-        if value != "each":
-            raise ValueError("an audit makes one set per model: omit 'sets', or name an existing benchmark as `folder`")
-        return value
+    @model_validator(mode="after")
+    def _own(self) -> BenchmarkStage:
+        if self.sets != "each":
+            raise ValueError(
+                "an audit makes one set for its model: omit 'sets', or name an existing benchmark as `folder`"
+            )
+        if self.models:
+            raise ValueError(f"an audit has one model: omit 'benchmark.models', and {_OTHERS}")
+        if self.data is not None:
+            raise ValueError("the benchmark is made from the audit's data: omit 'benchmark.data'")
+        made = self.model_fields_set - {"folder", "seed"}
+        if self.folder is not None and made:
+            raise ValueError(f"benchmark.folder, an existing benchmark, is not changed: omit 'benchmark.{min(made)}'")
+        return self
 
     @model_serializer(mode="wrap")
     def _without_inherited(self, dump: Any) -> dict[str, Any]:
@@ -103,20 +114,9 @@ class AuditOptions(WorkerOptions, RunOptions):
         whole = {name: {} if name in SECTIONS and value in (None, True) else value for name, value in values.items()}
         return whole | ({"harden": None} if whole.get("harden") is False else {})
 
-    @model_validator(mode="after")
-    def _consistent(self) -> AuditOptions:
-        if self.benchmark and self.own in self.benchmark.models:
-            raise ValueError(f"benchmark.models names {self.own!r}, which is the audited model: use another name")
-        if self.benchmark and self.benchmark.data is not None:
-            raise ValueError("the benchmark is made from the audit's data: omit 'benchmark.data'")
-        made = self.benchmark.model_fields_set - {"folder", "models", "seed"} if self.benchmark else ()
-        if self.benchmark and self.benchmark.folder is not None and made:
-            raise ValueError(f"benchmark.folder, an existing benchmark, is not changed: omit 'benchmark.{min(made)}'")
-        return self
-
     @property
     def own(self) -> str:
-        """The audited model's name among the models of the benchmark."""
+        """The audited model's name in its benchmark."""
         return folder_name(self.model.model_dump(mode="json")["name"])
 
     @property
@@ -153,6 +153,7 @@ class AuditOptions(WorkerOptions, RunOptions):
         """The options of the section 'benchmark' over those of the attack."""
         stage = self.benchmark or check(BenchmarkStage, {})
         own = {name: getattr(stage, name) for name in BenchmarkOptions.model_fields if name in stage.model_fields_set}
-        models = {self.own: self.model} | (stage.models if stage.against == "all" else {})
         attack = {name: getattr(self, name) for name in (*AttackOptions.model_fields, *WorkerOptions.model_fields)}
-        return BenchmarkOptions(**attack | {"ladder": stage.ladder} | own | {"models": models, "data": self.data})
+        return BenchmarkOptions(
+            **attack | {"ladder": stage.ladder} | own | {"models": {self.own: self.model}, "data": self.data}
+        )

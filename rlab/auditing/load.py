@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,7 +61,6 @@ class LoadedAudit:
     folder: Path
     batch: Batch
     victim: Victim
-    others: Mapping[str, Victim]  # other models of the benchmark
     training: Batch | None  # to harden on
     benchmark: Benchmark | None = None  # an existing one that the file names
 
@@ -84,22 +83,19 @@ def load_audit(options: AuditOptions, folder: Path, announce: Announce = say_not
         filled, victim = filled.model_copy(update={"model": model}), load_model(here, batch.bounds)
         victim.rows.clear()
         batch = relabelled(batch, victim.own_classes)
-    others, training, stored = {}, None, None
-    for name, model in (options.benchmark.models if options.benchmark else {}).items():
-        with stopped_at(f"loading the model {name!r} of the benchmark"):
-            others[name] = load_model(place(options, model)[1], batch.bounds)
+    training, stored = None, None
     if options.benchmark and options.benchmark.folder is not None:
         with stopped_at("loading the benchmark"):
             stored = _stored_benchmark(options.benchmark.folder, batch)
     if options.harden is not None:
         with stopped_at("loading the data to harden on"):
             training = relabelled(_for_model(options, options.harden.data.load()), victim.own_classes)
-    audit = LoadedAudit(filled, folder, batch, victim, others, training, stored)
+    audit = LoadedAudit(filled, folder, batch, victim, training, stored)
     for requirement in options.requirements:
         if why := next(_obstacles(requirement, audit, attack.palette), ""):
             raise OptionError(f"the requirement '{requirement}' cannot be checked: {why}")
     _check_stages(audit)
-    announce(Understood(batch, (victim, *others.values()), defaulted))
+    announce(Understood(batch, (victim,), defaulted))
     return audit
 
 
@@ -132,7 +128,7 @@ def _check_stages(audit: LoadedAudit) -> None:
             raise ModelError(f"explain.methods names {method.name!r}, which {needs}: omit it")
     if options.benchmark:
         with stopped_at("benchmark"):
-            check_names({options.own: victim, **audit.others})
+            check_names([options.own])
             goal = audit.benchmark.goal if audit.benchmark else options.benchmark_options().build(batch).goal
         if not errs(goal) or batch.y.shape[1:] or victim.multilabel:
             needs = "needs one label per sample and the goal untargeted or targeted:CLASS"
@@ -179,7 +175,7 @@ def _names(stage: str, audit: LoadedAudit, entries: Sequence[str]) -> dict[str, 
     names: dict[str, Sequence[str]] = {
         "class": (*(batch.label_name(k) for k in classes), *map(str, classes)),
         "distortion": tuple(entry_filters(entries)),
-        "model": (options.own, *audit.others),
+        "model": (options.own,),
         "method": [method.name for method in parse_methods(options.explaining.methods if options.explaining else ())],
     }
     if stage == "corrupt":

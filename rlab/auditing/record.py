@@ -12,18 +12,17 @@ _UNSTORED = PlainSerializer(lambda value: 0.0)
 
 @dataclass(frozen=True)
 class Rows:
-    """Queries to the audited model, to other models of the benchmark, and to copies that hardening or sanity checks make."""
+    """Queries to the audited model, and to copies that hardening or sanity checks make."""
 
     model: int = 0
-    others: int = 0
     copies: int = 0
 
     def __add__(self, more: Rows) -> Rows:
-        return Rows(self.model + more.model, self.others + more.others, self.copies + more.copies)
+        return Rows(self.model + more.model, self.copies + more.copies)
 
     @property
     def total(self) -> int:
-        return self.model + self.others + self.copies
+        return self.model + self.copies
 
 
 @dataclass(frozen=True)

@@ -220,9 +220,9 @@ class AuditResult(Report):
 
     def _cost(self) -> list[Block]:
         rows: list[list[Any]] = [[name, done.note, *asdict(done.rows).values()] for name, done in self.stages.items()]
-        rows += [[stage, why, 0, 0, 0] for stage, why in self.left_out.items()]
+        rows += [[stage, why, 0, 0] for stage, why in self.left_out.items()]
         rows.append(["total", "", *asdict(self.rows).values()])
-        head = ["stage", "", "audited model", "other models", "copies"]
+        head = ["stage", "", "audited model", "copies"]
         note = "A query is one input that reaches a model for any purpose. Queries of a stage that was interrupted are not counted."
         return [Table(head, rows, "Queries to models", words=2), Text(note, quiet=True)]
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from rlab.auditing.load import LoadedAudit
 from rlab.auditing.record import Rows, StageRecord
 from rlab.auditing.report import VERIFIED
-from rlab.benchmarking import Benchmark, BenchmarkReport, make_benchmark, run_benchmark, verify_benchmark
+from rlab.benchmarking import make_benchmark, run_benchmark, verify_benchmark
 from rlab.benchmarking.folder import queries_of
 from rlab.benchmarking.make import NothingFlipped
 from rlab.benchmarking.report import DEFAULT
@@ -21,9 +21,7 @@ from rlab.runs.attack import run_attack
 from rlab.runs.executor import Workers
 from rlab.runs.fingerprint import data_fingerprint
 from rlab.storage.config import check
-from rlab.storage.contents import Contents
 from rlab.storage.digest import digest
-from rlab.victims.base import Victim
 
 
 def _doctor(audit: LoadedAudit) -> StageRecord:
@@ -65,39 +63,25 @@ def _explain(audit: LoadedAudit) -> StageRecord:
 
 
 def _benchmark(audit: LoadedAudit) -> StageRecord:
-    """Make the sets unless the file names an existing benchmark, verify them, and grade all models on them."""
-    options, stage, folder = audit.options, audit.options.benchmark, audit.folder / "benchmark"
-    assert stage
-    models = {options.own: audit.victim, **audit.others}
-    victims = models if stage.against == "all" else {options.own: audit.victim}
-    wanted, _ = options.benchmark_options().filled(audit.batch)
-    before = {name: victim.rows.total() for name, victim in models.items()}
+    """Make a set unless the file names an existing benchmark, verify it, and grade the model on it."""
+    options, folder, before = audit.options, audit.folder / "benchmark", audit.victim.rows.total()
+    models, (wanted, _) = {options.own: audit.victim}, options.benchmark_options().filled(audit.batch)
     try:
-        with bar(len(audit.batch) * len(victims), "benchmark") as progress:
-            made = audit.benchmark or make_benchmark(victims, audit.batch, folder, wanted, progress)
+        with bar(len(audit.batch), "benchmark") as progress:
+            made = audit.benchmark or make_benchmark(models, audit.batch, folder, wanted, progress)
     except NothingFlipped as nothing:
         why = "no sample was flipped, so there is nothing to grade models on"
         return StageRecord(Rows(model=nothing.queries), note=why)
-    known = {} if audit.benchmark else victims  # the models of an existing benchmark are not loaded
+    known = {} if audit.benchmark else models  # the models of an existing benchmark are not loaded
     verify_benchmark(made, known, progress=False).save(folder / VERIFIED)
-    report = run_benchmark([made], models, seed=wanted.seed, progress=False)
-    report.save(folder / DEFAULT)
-    rows = {name: victim.rows.total() - before[name] for name, victim in models.items()}
-    if not audit.benchmark:  # repeated queries are not stored
-        rows = {name: max(rows[name], stored) for name, stored in _stored_rows(made, report, models).items()}
-    return StageRecord(Rows(model=rows.pop(options.own), others=sum(rows.values())))
-
-
-def _stored_rows(benchmark: Benchmark, report: BenchmarkReport, models: Mapping[str, Victim]) -> dict[str, int]:
-    """Queries by model from stored rows, so that an interrupted stage counts the same."""
-    rows: dict[str, int] = {}
-    marks = {name: Contents.of(model).mark() for name, model in models.items()}
-    for name in report.models:  # the same model is queried once
-        rows[name] = 0 if marks[name] in [marks[other] for other in rows] else benchmark.queries
-    for row in benchmark.rows:
-        if row["victim"]:
-            rows[row["victim"]] += queries_of(row) + int(row["reached"])  # one more to verify
-    return rows
+    run_benchmark([made], models, seed=wanted.seed, progress=False).save(folder / DEFAULT)
+    rows = audit.victim.rows.total() - before
+    if not audit.benchmark:  # an interrupted stage counts the same; repeated queries are not stored
+        attacked = sum(
+            queries_of(row) + int(row["reached"]) for row in made.rows if row["victim"]
+        )  # one more to verify
+        rows = max(rows, made.queries + attacked)
+    return StageRecord(Rows(model=rows))
 
 
 def _harden(audit: LoadedAudit) -> StageRecord:
@@ -125,8 +109,7 @@ def marks(audit: LoadedAudit) -> dict[str, str]:
     about = {
         "detect": audit.options.conditions,
         "explain": audit.options.explaining and audit.options.explaining.plain(),
-        "benchmark": [audit.benchmark and audit.benchmark.manifest.hash]
-        + [Contents.of(model).mark() for model in audit.others.values()],
+        "benchmark": audit.benchmark and audit.benchmark.manifest.hash,
         "harden": audit.training and data_fingerprint(audit.training),
     }
     declared = audit.options.plain()
