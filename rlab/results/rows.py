@@ -148,15 +148,10 @@ def from_rows(table: pa.Table | StoredTable, seconds: Tensor | None = None) -> d
     def lists(name: str) -> list[Any]:
         return _read_lists(table[name].combine_chunks())
 
-    def count(phase: str) -> Tensor:
-        if phase == "timing" and f"queries_{phase}" not in table.column_names:  # rlab 0.3.0 timed no model
-            return torch.zeros(table.num_rows, dtype=torch.int64)
-        return numbers(f"queries_{phase}", whole=True)
-
     if SECONDS in table.column_names:
         seconds = numbers(SECONDS)
     statuses = {status.value: status for status in Status}
-    counts = [count(phase) for phase in STORED]
+    counts = [numbers(f"queries_{phase}", whole=True) for phase in STORED]
     return {
         "ids": tuple(table["id"].to_pylist()),
         "labels": numbers("label", whole=None),

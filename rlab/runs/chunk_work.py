@@ -25,7 +25,6 @@ from rlab.results.kept import LETTERS, Keep, rendered
 from rlab.results.result import AttackResult
 from rlab.results.rows import losses_of, to_table, with_losses, write_samples
 from rlab.runs.options import AttackOptions
-from rlab.runs.threads import Threads
 from rlab.storage import files
 from rlab.storage.digest import digest
 from rlab.storage.index import ASSIGNMENT, KEPT, ORIGINAL, PERTURBED, Index, read_index
@@ -44,16 +43,14 @@ class ChunkTask:
     batch: Batch | None  # None if none of its samples could be read
     first: int  # index of its first sample in the run
     losses: Sequence[Loss] = ()  # samples that could not be read
-    timed: Tensor | None = None  # (n,) queries that timed the model
 
 
-def chunk_tasks(samples: Samples, chunks: Mapping[str, slice], threads: Threads | None = None) -> Iterator[ChunkTask]:
-    """Read chunk after chunk; `threads` knows which samples were timed."""
+def chunk_tasks(samples: Samples, chunks: Mapping[str, slice]) -> Iterator[ChunkTask]:
+    """Read chunk after chunk."""
     with read_ahead(samples, list(chunks.values())) as read:
         for key, rows in chunks.items():
             batch, losses = read(rows)
-            known = None if batch is None or threads is None else threads.timed(places(samples, rows, batch.ids))
-            yield ChunkTask(key, batch, rows.start, losses, known)
+            yield ChunkTask(key, batch, rows.start, losses)
 
 
 def places(samples: Samples, rows: slice, read: Sequence[str]) -> Tensor:
@@ -101,7 +98,7 @@ class ChunkWork:
         if not isinstance(self.recipe, Attack):
             self.recipe = self.recipe.build(task.batch)
         attack, before, folder = self.recipe, self.victim.rows.copy(), self.folder
-        search = partial(attack.search, self.victim, task.batch, task.first, self.labels, self.progress, task.timed)
+        search = partial(attack.search, self.victim, task.batch, task.first, self.labels, self.progress)
         if folder is None:
             result = AttackResult.of(search())
             return FinishedChunk(task.key, task.losses, result, sent=self.victim.rows - before)

@@ -8,7 +8,6 @@ results depend neither on the number of workers nor on interruptions.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 
@@ -28,6 +27,7 @@ from rlab.policies.resolve import guided
 from rlab.results.stages import StageFacts, stage_file, stage_key
 from rlab.runs.answers import kept_proposals
 from rlab.runs.options import AttackOptions
+from rlab.runs.threads import use_threads
 from rlab.storage.resume import Resume
 from rlab.storage.run_file import check_digest, file_digest
 from rlab.victims.base import Victim
@@ -85,7 +85,7 @@ class Stages:
     def _distil(self, number: int, answers: Answers) -> Simulator:
         self.say(f"learning from {len(answers):,} answers")
         before = self.resume.recall(stage_key(number - 1), "")
-        with fixed_threads():
+        with use_threads(THREADS):
             return distil(
                 answers,
                 self.samples.bounds,
@@ -123,13 +123,3 @@ class Stages:
 def spread(rows: Tensor, most: int) -> Tensor:
     """At most this many of the rows (n,), evenly spread."""
     return rows if len(rows) <= most else rows[torch.arange(most) * len(rows) // most]
-
-
-@contextmanager
-def fixed_threads() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(THREADS)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

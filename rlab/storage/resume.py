@@ -33,7 +33,7 @@ from rlab.storage.run_file import (
     read_run,
     remove_leftovers,
 )
-from rlab.storage.steps import THREADS, Step, part_path, read_step
+from rlab.storage.steps import Step, part_path, read_step
 
 Value = TypeVar("Value")
 Mark = str | Contents  # what a step depends on
@@ -72,8 +72,8 @@ class Resume:
     def __init__(self, folder: Path, question: Mapping[str, Any], parts: bool = True, journals: bool = False) -> None:
         self.folder, self.keeps_parts, self.keeps_journals = folder, parts, journals
         self.asked = Question(question)
-        self.used = False  # whether steps ran
-        self.before = dict[str, str]()  # versions and device of the process that began the run, until they are compared
+        self.used, self.said = False, False  # whether steps ran, and whether a notice about versions had its chance
+        self.before = dict[str, str]()  # versions, device and threads of the process that began the run
         refuse_strange(folder)
         self.run: RunFile | None = read_run(folder)
         if self.run is None:
@@ -160,8 +160,12 @@ class Resume:
         """Create the folder before a step runs, and say once if other versions or another device go on with the run."""
         self.used = True
         self.create()
-        now, before, self.before = current_versions(), self.before, {}
-        if differ := [name for name in ("torch", "Python", "device") if before.get(name, now[name]) != now[name]]:
+        if self.said:
+            return
+        self.said, now, before = True, current_versions(), self.before
+        if differ := [
+            name for name in ("torch", "Python", "device", "threads") if before.get(name, now[name]) != now[name]
+        ]:
             begun, here = (", ".join(f"{name} {versions[name]}" for name in differ) for versions in (before, now))
             other = f"was begun with {begun} and goes on with {here}"
             give_notice(f"{self.folder} {other}: results may differ in their last bits")
@@ -183,8 +187,7 @@ class Resume:
 
     def _is_bare(self) -> bool:
         """Whether nothing is finished and the folder holds only what a run writes before its first result."""
-        finished = {*self.finished()} - {THREADS}
-        return not finished and not self.is_finished and self._names() <= {CONFIG, PARTS, RUN}
+        return not self.finished() and not self.is_finished and self._names() <= {CONFIG, PARTS, RUN}
 
     def clean(self) -> None:
         """Remove half-written files, and arrays and journals of no use, and forget steps whose arrays were deleted."""

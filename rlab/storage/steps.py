@@ -24,7 +24,6 @@ from rlab.storage.run_file import MOST_TEXT, PARTS, check_digest, damaged, read_
 from rlab.storage.sealed import UNSEALED, is_intact, sealed
 from rlab.storage.stored import read_stored, write_atomically
 
-THREADS = "threads"  # the step that holds the number of threads: a fact, no result
 _HEADER = b"step"  # a key of a table's metadata
 
 
@@ -126,12 +125,9 @@ def read_steps(folder: Path, prefix: str) -> list[Any]:
 
 
 def read_versions(folder: Path) -> dict[str, str]:
-    """Read the versions, the device and, if known, the threads a run was begun with; empty without `run.json`."""
+    """Read the versions, the device and the threads a run was begun with; empty without `run.json`."""
     run = read_run(folder)
-    if run is None:
-        return {}
-    threads = [str(each["count"]) for each in read_steps(folder, THREADS)]
-    return run.versions | ({THREADS: threads[0]} if threads else {})
+    return {} if run is None else run.versions
 
 
 def remove_arrays(folder: Path) -> None:

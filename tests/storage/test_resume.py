@@ -259,7 +259,7 @@ def test_a_run_continues_with_another_patch_version_and_not_with_another_minor_v
     open_again(tmp_path / "run").step("a", "", Counting(1))
     versions = read_versions(tmp_path / "run")
     assert versions == current_versions()
-    assert versions.keys() == {"rlab", "Python", "torch", "device"}
+    assert versions.keys() == {"rlab", "Python", "torch", "device", "threads"}
     major, minor, *_ = __version__.split(".")
     monkeypatch.setattr("rlab.storage.question.__version__", f"{major}.{minor}.99")
     monkeypatch.setattr("torch.__version__", "99.0")
