@@ -45,6 +45,7 @@ from rlab.storage.digest import digest
 from rlab.storage.names import file_name
 from rlab.storage.resume import Resume, open_run
 from rlab.storage.run_file import PARTS, check_files
+from rlab.storage.steps import check_part
 from rlab.victims.base import Victim
 
 
@@ -73,8 +74,8 @@ def make_benchmark(
     named = declared.data is not None and set(declared.models) == set(victims)
     unknown = None if named else {"models", "data"}
     config = declared.model_dump(mode="json", exclude=unknown, exclude_none=True)
-    known = {name: Contents.of(victim) for name, victim in victims.items()}
-    inputs = {"the data": data_fingerprint(batch), "the attack": Contents.of(attack)}
+    known = {name: Contents(victim) for name, victim in victims.items()}
+    inputs = {"the data": data_fingerprint(batch), "the attack": Contents(attack)}
     inputs |= {f"the model {name}": contents for name, contents in known.items()}
     question = {"command": "benchmark make", **config, **inputs, **named_in(config)}
     with open_run(Path(folder), question, parts=False) as resume:
@@ -193,7 +194,7 @@ class _Making:
         for number in range(len(victims)):
             keys = [key for key in self._chunks(number) if self.resume.part(key).exists()]
             for key in keys:
-                self.resume.check_part(key)
+                check_part(self.resume.part(key))
             yield [self.resume.part(key) for key in keys]
 
     def _changed(self, rows: Sequence[Row]) -> list[Row]:

@@ -141,7 +141,7 @@ def explain_declared(
             batch.check_numbers(victim(batch.x[:1].to(victim.device), SCORE).shape[1])
         batch = keep_found(victim, options.with_masks(batch), options.labels(batch))
         methods = options.methods(compare, isinstance(victim, TorchVictim))
-        about: dict[str, Mark] = {"the model": Contents.of(victim), "the class": str(options.label)}
+        about: dict[str, Mark] = {"the model": Contents(victim), "the class": str(options.label)}
         with (
             nullcontext() if out is None else open_explanation(Path(out), about, batch),
             bar(len(methods), "scoring", unit="methods") if compare else nullcontext(quiet) as progress,

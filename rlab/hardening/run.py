@@ -113,8 +113,8 @@ def run_hardening(
     question = {
         "command": Hardened.verb,
         **chosen.plain(),
-        "the model": Contents.of(original),
-        "the options": Contents.of(chosen),
+        "the model": Contents(original),
+        "the options": Contents(chosen),
         "the data": [data_fingerprint(part) for part in (data.train, data.validation) if part is not None],
         **named_in(chosen.plain()),
     }

@@ -142,7 +142,7 @@ class AttackRun:
             if resume.is_finished:
                 yield
             else:
-                with self._saying_what_is_saved(folder), self._threads(resume.before.get("threads")):
+                with self._saying_what_is_saved(folder), self._threads(resume.begun.get("threads")):
                     self._begin(resume, config)
                     yield
                     recalled = [key for key in self.chunks if key not in self.todo]
@@ -156,6 +156,9 @@ class AttackRun:
         check_palette(self.attack.palette, self.samples[:4].x, self.samples.bounds)
         resume.create()
         write_config(resume.folder, config)
+        for key, rows in resume.values("chunk-"):
+            if rows.num_rows and not resume.part(key).exists():
+                resume.drop(key)  # its arrays were deleted
         (resume.folder / PARTS).mkdir(exist_ok=True)
         self.resume = resume
         if self.options is not None and self.options.learn is not None and not self.learns:

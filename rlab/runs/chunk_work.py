@@ -31,7 +31,7 @@ from rlab.storage.index import ASSIGNMENT, KEPT, ORIGINAL, PERTURBED, Index, rea
 from rlab.storage.journal import Journal, journal_path
 from rlab.storage.resume import Resume
 from rlab.storage.run_file import PARTS
-from rlab.storage.steps import part_path
+from rlab.storage.steps import check_part, part_path
 from rlab.victims.base import Victim
 
 
@@ -173,7 +173,7 @@ def join_chunks(resume: Resume, keys: Sequence[str], recalled: Sequence[str] = (
 
     `recalled` parts, which an earlier process wrote, are checked against their digests."""
     for key in recalled:
-        resume.check_part(key)
+        check_part(resume.part(key))
     parts = [resume.part(key) for key in keys if resume.part(key).exists()]
     if not parts:
         raise DataError(f"none of the samples can be read: {summarise_losses(left_out(resume))}")

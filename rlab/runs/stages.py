@@ -69,7 +69,7 @@ class Stages:
         key, path = stage_key(number), stage_file(self.resume.folder, number)
         known = self.resume.recall(key, "")
         if known is None or not path.exists():
-            self.resume.begin(key)
+            self.resume.begin()
             path.parent.mkdir(exist_ok=True)
             answers = Answers.join(list(self._answers(first)))
             if len(set(answers.source)) < FEWEST:

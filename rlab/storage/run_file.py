@@ -90,6 +90,12 @@ def current_versions() -> dict[str, str]:
     return {**versions, "device": device, "threads": str(torch.get_num_threads())}
 
 
+def read_versions(folder: Path) -> dict[str, str]:
+    """Read the versions, the device and the threads a run was begun with; empty without `run.json`."""
+    run = read_run(folder)
+    return {} if run is None else run.versions
+
+
 def check_files(folder: Path, *names: str) -> None:
     """Refuse files that differ from what the finished run wrote; a folder without `run.json` has no digests to check."""
     run = read_run(folder)

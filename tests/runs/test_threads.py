@@ -20,7 +20,7 @@ from rlab.runs.chunk_work import FinishedRows
 from rlab.runs.options import AttackOptions
 from rlab.runs.threads import fitting_threads, use_threads
 from rlab.storage.config import check
-from rlab.storage.steps import read_versions
+from rlab.storage.run_file import read_versions
 from tests.helpers import PALETTE, assert_same, labelled_by, linear_surrogate, make_batch
 
 
