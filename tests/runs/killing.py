@@ -34,7 +34,7 @@ from rlab.runs.sharing import WorkerOptions
 from rlab.storage.config import check
 from rlab.storage.lock import held_locks
 from rlab.storage.names import TIMES
-from rlab.storage.run_file import PARTS, RUN
+from rlab.storage.run_file import RUN
 from rlab.storage.steps import STEP
 from rlab.training.directions import PriorOptions, train
 from rlab.victims.base import Victim
