@@ -36,7 +36,7 @@ def yolox(path: str) -> rlab.CallableVictim:
         out = np.concatenate([session.run(None, {"images": image[None]})[0] for image in images])
         return np.concatenate([(out[..., :2] + cells) * strides, np.exp(out[..., 2:4]) * strides, out[..., 4:]], -1)
 
-    return rlab.CallableVictim(detect, outputs=rlab.BoxOutputs("xywh", columns="objectness"))
+    return rlab.CallableVictim(detect, outputs="boxes", box_format="xywh", box_columns="objectness")
 
 
 def seen_by(victim: rlab.Victim, x: torch.Tensor) -> rlab.Batch:

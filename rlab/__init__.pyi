@@ -55,8 +55,6 @@ if TYPE_CHECKING:  # mypy resolves the imports between these files and the packa
     from rlab.filters.base import Filter as Filter
     from rlab.filters.base import register as register
     from rlab.filters.palette import Palette as Palette
-    from rlab.hardening.comparison import HardeningComparison as HardeningComparison
-    from rlab.hardening.comparison import compare_hardening as compare_hardening
     from rlab.hardening.report import Hardened as Hardened
     from rlab.hardening.run import Splits as Splits
     from rlab.hardening.run import harden as harden
@@ -86,7 +84,6 @@ if TYPE_CHECKING:  # mypy resolves the imports between these files and the packa
     from rlab.victims.grpc import GrpcVictim as GrpcVictim
     from rlab.victims.http import HttpVictim as HttpVictim
     from rlab.victims.limit import query_limit as query_limit
-    from rlab.victims.readers import BoxOutputs as BoxOutputs
     from rlab.victims.resolve import load_victim as load_victim
     from rlab.victims.runtimes import KerasVictim as KerasVictim
     from rlab.victims.runtimes import OnnxVictim as OnnxVictim

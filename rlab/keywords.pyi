@@ -72,8 +72,7 @@ class BenchmarkKeywords(SharedKeywords, total=False):
     steps: int
     lead: float
     reach: float | None
-    per_class: int | None
-    format: Literal['png', 'npz', 'wfdb', 'mp4', 'frames', 'parquet'] | None
+    format: Literal['png', 'npz', 'wfdb', 'mp4'] | None
 
 class CorruptKeywords(TypedDict, total=False):
     kinds: str | Sequence[str] | list[str]
@@ -85,6 +84,7 @@ class CorruptKeywords(TypedDict, total=False):
     seed: int
 
 class HardenKeywords(TypedDict, total=False):
+    method: str
     from_scratch: bool
     epochs: int
     adversarial_share: float
@@ -136,3 +136,21 @@ class EnvironmentKeywords(TypedDict, total=False):
     accept: Literal['better', 'always']
     distance: Literal['l2', 'map', 'l0', 'linf'] | None
     seed: int
+
+class VictimKeywords(TypedDict, total=False):
+    mean: float | Sequence[float] | None
+    std: float | Sequence[float] | None
+    bounds: tuple[float, float] | None
+    layout: Literal['channels_first', 'channels_last', 'frames_first', 'no_channels']
+    outputs: Literal['auto', 'logits', 'probabilities', 'labels', 'topk', 'boxes', 'map', 'numbers']
+    box_format: Literal['xyxy', 'xywh'] | None
+    box_scale: Literal['pixels', 'unit'] | None
+    box_columns: Literal['scores', 'objectness', 'class'] | None
+    box_layout: Literal['rows', 'columns'] | None
+    box_overlap: float | None
+    multilabel: bool
+    classes: int | None
+    output: str | int | None
+    score: Callable[[Any], Any] | str | None
+    chunk: int | None
+    timeout: float | None

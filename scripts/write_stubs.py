@@ -31,6 +31,7 @@ FUNCTIONS: dict[str, Callable[..., object]] = {
     "HardenKeywords": rlab.harden,
     "LearnKeywords": rlab.learn,
     "EnvironmentKeywords": make_environment,
+    "VictimKeywords": rlab.Victim.__init__,
 }
 SHARING = (
     "AttackKeywords",

@@ -117,7 +117,7 @@ def test_every_policy_on_every_victim(policy: str, kind: str, rank: int) -> None
     with ALL_VICTIMS[kind](model, rank) as make:
         victim = make()
         if search.labels:
-            victim.outputs = "labels"
+            victim = victim.read_as(outputs="labels")
         made, result = run(victim, batch, patch=1, budget=BUDGETS.get(policy, 30), **search.options(x[0].numel()))
         asked = sum(model.seen)
         assert asked == int(result.queries.sum())  # by the model's own count
@@ -152,7 +152,7 @@ def test_every_policy_with_every_goal(policy: str, goal: str, accept: str, rank:
     if search.labels and goal.startswith("below"):
         pytest.skip("labels say nothing of a probability")
     batch = labelled_by(victim, make_batch(rank, 4), wrong=(3,))
-    victim.outputs = "labels" if search.labels else victim.outputs
+    victim = victim.read_as(outputs="labels") if search.labels else victim
     budget = 40 if policy == "greedy" else 20  # a sweep alone takes 34 queries
     options = search.options(batch.x[0].numel())
     made = make_attack(batch, patch=PATCHES[rank], goal=goal, accept=accept, budget=budget, chunk=2, **options)
@@ -175,7 +175,7 @@ def test_no_budget_is_ever_overrun(policy: str, rank: int, over: int, chunk: int
     """Around the least budget a policy can work with, where one row too many would show."""
     search, victim = ALL_POLICIES[policy], exact_victim(rank)
     batch = labelled_by(victim, make_batch(rank, 4, seed % 1000))
-    victim.outputs = "labels" if search.labels else victim.outputs
+    victim = victim.read_as(outputs="labels") if search.labels else victim
     options: dict[str, Any] = {"patch": PATCHES[rank], "chunk": chunk, "cleanup": cleanup}
     options |= search.options(batch.x[0].numel())
     probe = make_attack(batch, budget=10_000, **options)

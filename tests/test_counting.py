@@ -105,7 +105,7 @@ ECG = "waves"  # needs an ECG: tests/explanation/test_waves.py counts its querie
     [
         pytest.param(name, marks=pytest.mark.slow) if name in LONG else name
         for name, method in METHODS.items()
-        if method.scored and name != ECG
+        if not method.flips and name != ECG
     ],
 )
 def test_explain(name: str) -> None:

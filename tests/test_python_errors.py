@@ -49,7 +49,7 @@ KEYWORDS: dict[str, tuple[Callable[[], object], str]] = {
     ),
     "CallableVictim": (lambda: rlab.CallableVictim(len, clases=3), "CallableVictim() .* 'classes'"),  # type: ignore[call-arg]
     "SklearnVictim": (lambda: rlab.SklearnVictim(None, bound=3), "SklearnVictim() .* 'bounds'"),  # type: ignore[call-arg]
-    "HttpVictim": (lambda: rlab.HttpVictim("http://x", retry=3), "HttpVictim() .* 'retries'"),  # type: ignore[call-arg]
+    "HttpVictim": (lambda: rlab.HttpVictim("http://x", rates=3), "HttpVictim() .* 'rate'"),  # type: ignore[call-arg]
     "Square": (lambda: rlab.Square(shar=1), "Square() has no keyword 'shar'. Did you mean 'share'?"),  # type: ignore[call-arg]
     "Belief": (lambda: rlab.Belief(temprature=1), "Did you mean 'temperature'?"),  # type: ignore[call-arg]
     "Distortion": (lambda: rlab.filters.Distortion("jpeg", sevrity=1), "'severity'"),  # type: ignore[call-arg]

@@ -15,10 +15,8 @@ from benchmarks.harness import Piece
 from benchmarks.raw import Raw, Store
 from benchmarks.tables import section, table
 from rlab.data.batch import Batch
-from rlab.explanation.base import Method
-from rlab.explanation.belief import Belief
-from rlab.explanation.black_box import Drise
 from rlab.explanation.options import keep_found
+from rlab.explanation.run import parse_method
 from rlab.explanation.scores import MethodJudge
 from rlab.victims.base import Victim
 
@@ -36,9 +34,9 @@ def objects(count: int) -> tuple[Victim, Batch]:
     return victim, keep_found(victim, pets_with_boxes()[: 2 * count], None)[:count]
 
 
-def judged(victim: Victim, batch: Batch, method: Method) -> dict[str, list[float]]:
+def judged(victim: Victim, batch: Batch, spec: str) -> dict[str, list[float]]:
     """The scores of a method for each object, and the seconds that its map took."""
-    began = time.perf_counter()
+    began, method = time.perf_counter(), parse_method(spec)
     scored = MethodJudge(checks=False)(victim, batch, [method], seed=SEED).judged[method.name]
     print(f"{method.name}: {len(batch)} objects, {time.perf_counter() - began:.0f} s", flush=True)
     each = scored.seconds / len(batch)
@@ -47,8 +45,8 @@ def judged(victim: Victim, batch: Batch, method: Method) -> dict[str, list[float
     return values | {"seconds": [each] * len(batch)}
 
 
-def methods(masks: int) -> dict[str, Method]:
-    return {OURS: Belief(QUERIES), THEIRS: Drise(masks)}
+def methods(masks: int) -> dict[str, str]:
+    return {OURS: f"belief(queries={QUERIES})", THEIRS: f"drise(masks={masks})"}
 
 
 def quick() -> dict[str, float]:
@@ -67,11 +65,11 @@ def ratios(scores: Mapping[str, Mapping[str, Sequence[float]]]) -> dict[str, flo
 def pieces() -> Iterator[Piece]:
     for name, method in methods(MASKS).items():
         for number in range(OBJECTS):
-            settings = {"method": str(method), "object": number, "seed": SEED}
+            settings = {"method": method, "object": number, "seed": SEED}
             yield Piece(f"{CASE}-{name}-{number:02d}", CASE, settings, partial(_make, method, number))
 
 
-def _make(method: Method, number: int, device: str) -> Raw:
+def _make(method: str, number: int, device: str) -> Raw:
     victim, batch = objects(OBJECTS)
     torch.manual_seed(SEED)
     return Raw(judged(victim, batch[number : number + 1], method))

@@ -19,11 +19,10 @@ from benchmarks.tables import interval, section, table
 from rlab.data.batch import Batch
 from rlab.filters.base import Filter
 from rlab.filters.palette import Entry, Palette
-from rlab.hardening.comparison import parse_method
 from rlab.hardening.evaluation import LEVELS, all_filters, distort
 from rlab.hardening.options import HardenOptions
 from rlab.hardening.run import Splits, harden
-from rlab.hardening.trainable import correct, goal_of
+from rlab.hardening.trainable import correct
 from rlab.progress import quiet
 from rlab.runs.understood import say_nothing
 from rlab.stats import Estimate, Floats, over_seeds
@@ -85,9 +84,7 @@ def network(case: HeldOutCase) -> TorchVictim:
     own, splits = data()
     if case.method == BEFORE:
         return own.victim
-    base = check(HardenOptions, {**own.config, **OPTIONS, "seed": case.seed})
-    options = parse_method(case.method, base.filled(splits.train), splits.train, goal_of(own.victim))
-    assert options is not None
+    options = check(HardenOptions, {**own.config, **OPTIONS, "seed": case.seed, "method": case.method})
     return harden(
         own.victim, splits.train, options, validation=splits.validation, progress=quiet, announce=say_nothing
     ).victim

@@ -7,12 +7,12 @@ from torch import Tensor
 
 from rlab.core.rng import uniform
 from rlab.data.batch import Batch
-from rlab.explanation.base import SHARES, Method
-from rlab.explanation.belief import Belief, moved_boxes, regions_of
-from rlab.explanation.black_box import Rise
+from rlab.explanation.base import SHARES
+from rlab.explanation.belief import moved_boxes, regions_of
 from rlab.explanation.effects import ROUNDING
 from rlab.explanation.explanation import Explanation
 from rlab.explanation.maps import BY_RANK, even_grid, hiding_bank, threshold
+from rlab.explanation.run import parse_method
 from rlab.explanation.scores import against_truth, area, curves, overlap
 from rlab.victims.base import Victim
 
@@ -85,9 +85,9 @@ def within(victim: Victim, batch: Batch, seed: int) -> Scores:
     assert batch.masks is not None
     found: Scores = {}
     for queries in (*WITHIN, BY_RANK[batch.rank - 1].queries):
-        methods: dict[str, Method] = dict(zip(FEWER, (Belief(queries), Rise(masks=queries - 1)), strict=True))
-        for name, method in methods.items():
-            map_ = method(victim, batch, batch.y, seed)
+        specs = f"belief(queries={queries})", f"rise(masks={queries - 1})"
+        for name, spec in zip(FEWER, specs, strict=True):
+            map_ = parse_method(spec)(victim, batch, batch.y, seed)
             scores = dict(against_truth(map_, batch.masks))
             scores["dice_map"] = overlap(threshold(map_.maps), batch.masks)["dice"]
             for score in ("deletion", "insertion"):

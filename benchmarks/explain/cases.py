@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
@@ -12,18 +12,17 @@ from torch import Tensor
 from benchmarks.attacks import correct
 from benchmarks.beats import beats
 from benchmarks.data import pets, real
-from benchmarks.explain.smdl import Smdl
-from benchmarks.explain.smdl import along as most_regions
+from benchmarks.explain.smdl import most_regions, smdl
 from benchmarks.victims import BEAT_NETS, beat_victim, photo_victim
 from rlab.data.batch import Batch
 from rlab.data.load import load
 from rlab.errors import MissingExtra
 from rlab.explanation.base import ExplanationTask, Method
-from rlab.explanation.belief import Belief
-from rlab.explanation.black_box import KernelShap, Lime, Line, Middle, Occlusion, Rise, captum
+from rlab.explanation.black_box import captum
 from rlab.explanation.maps import BY_RANK, extent
 from rlab.explanation.options import read_masks
-from rlab.explanation.white_box import AblationCam, GradCam, GradCamPlusPlus, IntegratedGradients, ScoreCam
+from rlab.explanation.run import parse_method
+from rlab.explanation.white_box import activation_map, gradcam
 from rlab.victims.torch_module import TorchVictim
 from rlab.victims.zoo import demo_victim
 
@@ -31,41 +30,36 @@ OURS = "belief (ours)"
 SEEN = 40  # pets that settings were chosen on
 PATCHES, OCCLUDED = (32, 8, 4), (32, 14, 6)  # along an axis, by rank from 1: of methods that hide sets, of occlusion
 SEED = 0
+CAPTUM = ("kernel_shap", "lime", "integrated_gradients")  # methods by that package
 
 
-@dataclass(frozen=True)
-class Spreading(Method):
+def spreading(task: ExplanationTask) -> Tensor:
     """Another method's map with our spreading, to show how much of our Dice is due to that step."""
-
-    name = "spread"
-    gradients = True
-    inner: GradCam = field(default_factory=GradCam)
-
-    def draw(self, task: ExplanationTask) -> Tensor:
-        return extent(self.inner.draw(task), task.x0, task.bounds)
+    return extent(activation_map(gradcam, task), task.x0, task.batch.bounds)
 
 
 def methods(size: tuple[int, ...]) -> dict[str, Method]:
     """All methods by the name of their row; those 'at equal queries' get as many as ours."""
     rank = len(size)
     equal, along = BY_RANK[rank - 1].queries - 1, PATCHES[rank - 1]
-    return {
-        OURS: Belief(),
-        "rise": Rise(),
-        "rise, equal queries": Rise(masks=equal),
-        "rise, equal queries, blurred": Rise(masks=equal, remove="blur"),
-        "occlusion": Occlusion(along=OCCLUDED[rank - 1]),
-        "gradcam": GradCam(),
-        "gradcam++": GradCamPlusPlus(),
-        "gradcam, spread as ours": Spreading(),
-        "middle": Middle(),
-        "ablationcam": AblationCam(),
-        "scorecam": ScoreCam(),
-        "smdl": Smdl(most_regions(size, equal + 1)),
-        "kernel shap": KernelShap(equal, along),
-        "lime": Lime(equal, along),
-        "integrated gradients": IntegratedGradients(),
+    specs = {
+        OURS: "belief",
+        "rise": "rise",
+        "rise, equal queries": f"rise(masks={equal})",
+        "rise, equal queries, blurred": f"rise(masks={equal}, remove='blur')",
+        "occlusion": f"occlusion(along={OCCLUDED[rank - 1]})",
+        "gradcam": "gradcam",
+        "gradcam++": "gradcam++",
+        "gradcam, spread as ours": Method("spread", spreading, gradients=True),
+        "middle": "middle",
+        "ablationcam": "ablationcam",
+        "scorecam": "scorecam",
+        "smdl": Method("smdl", smdl, options={"along": most_regions(size, equal + 1)}),
+        "kernel shap": f"kernel_shap(samples={equal}, along={along})",
+        "lime": f"lime(samples={equal}, along={along})",
+        "integrated gradients": "integrated_gradients",
     }
+    return {name: parse_method(spec) for name, spec in specs.items()}
 
 
 def installed(size: tuple[int, ...]) -> dict[str, Method]:
@@ -75,7 +69,7 @@ def installed(size: tuple[int, ...]) -> dict[str, Method]:
         captum()
     except MissingExtra as error:
         print(f"skipped Kernel SHAP, LIME and integrated gradients: {error}")
-        return {name: method for name, method in found.items() if not isinstance(method, Line | IntegratedGradients)}
+        return {name: method for name, method in found.items() if method.name not in CAPTUM}
     return found
 
 

@@ -14,21 +14,18 @@ from benchmarks.harness import circumstances
 from benchmarks.raw import Raw
 from benchmarks.victims import BEAT_NETS, beat_victim
 from rlab.data.batch import Batch
-from rlab.explanation.base import Method
-from rlab.explanation.belief import Belief
-from rlab.explanation.black_box import KernelShap, Lime, Middle, Occlusion, Rise
-from rlab.explanation.white_box import GradCamPlusPlus
+from rlab.explanation.run import parse_method
 from rlab.victims.torch_module import TorchVictim
 
 SAMPLES = 8
-METHODS: dict[str, Method] = {
-    OURS: Belief(),
-    "rise, equal queries": Rise(masks=499),
-    "kernel shap": KernelShap(499, 32),
-    "lime": Lime(499, 32),
-    "occlusion": Occlusion(along=32),
-    "gradcam++": GradCamPlusPlus(),
-    "middle": Middle(),
+METHODS = {
+    OURS: parse_method("belief"),
+    "rise, equal queries": parse_method("rise(masks=499)"),
+    "kernel shap": parse_method("kernel_shap(samples=499, along=32)"),
+    "lime": parse_method("lime(samples=499, along=32)"),
+    "occlusion": parse_method("occlusion(along=32)"),
+    "gradcam++": parse_method("gradcam++"),
+    "middle": parse_method("middle"),
 }
 
 

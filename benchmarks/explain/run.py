@@ -28,10 +28,9 @@ from benchmarks.harness import Claim, Figures, Options, Piece, circumstances
 from benchmarks.raw import RAW, Raw, Store
 from benchmarks.victims import BEAT_NETS, beat_victim
 from rlab.data.batch import Batch
-from rlab.explanation.belief import Belief
-from rlab.explanation.black_box import Rise
 from rlab.explanation.explanation import Explanation, MethodComparison
 from rlab.explanation.maps import hiding_bank, mean_fill
+from rlab.explanation.run import parse_method
 from rlab.explanation.scores import MethodJudge, area, curves
 from rlab.victims.base import Victim
 
@@ -57,15 +56,11 @@ def compete(key: str, number: int, samples: int | None, device: str) -> Raw:
     batch = every[:samples][number - 1 :: case.parts]
     checked, shorter, measured = (-(-count // case.parts) for count in (CHECKED, SHORTER, MEASURED))
 
-    def say(found: Explanation) -> None:
-        print(f"{case.title}: {found.method}, {found.seconds:.0f} s", flush=True)
-
-    judge = MethodJudge(steps=STEPS, checked=checked, tell=say)
-    found = judge(victim, batch, installed(batch.size), batch.y, SEED)
+    found = MethodJudge(steps=STEPS, checked=checked)(victim, batch, installed(batch.size), batch.y, SEED)
     scores: dict[str, Any] = {"methods": plain_scores(more_scores(found, victim))}
     scores["within"] = within(victim, batch[:shorter], SEED)
     some = batch[:measured]
-    made = Belief()(victim, some, some.y, SEED)
+    made = parse_method("belief")(victim, some, some.y, SEED)
     assert made.effects is not None
     scores |= {"coverage": interval_coverage(victim, some, made), "regions": int(made.effects.effect.numel())}
     white_box = [name for name, method in found.judged.items() if method.gradients]
@@ -78,7 +73,7 @@ def sentences(key: str, device: str) -> Raw:
     """Whether the intervals of the sentences hold the effects of removing each region alone."""
     victim, every = CASES[key].load(device)
     some = every[:MEASURED]
-    made = Belief()(victim, some, some.y, SEED)
+    made = parse_method("belief")(victim, some, some.y, SEED)
     assert made.effects is not None
     about = circumstances(f"python -m benchmarks.explain --only {SENTENCES}", device)
     held = sentence_coverage(victim, some, made)
@@ -146,8 +141,8 @@ def quick_pets() -> Iterator[tuple[str, float]]:
     victim, every = load_pets("cpu")
     some = every[:QUICK_PHOTOS]
     ours, rise = (
-        areas(victim, some, method(victim, some, some.y, SEED))
-        for method in (Belief(QUICK_QUERIES), Rise(masks=QUICK_QUERIES - 1))
+        areas(victim, some, parse_method(spec)(victim, some, some.y, SEED))
+        for spec in (f"belief(queries={QUICK_QUERIES})", f"rise(masks={QUICK_QUERIES - 1})")
     )
     yield "pets_insertion_minus_rise", float((ours["insertion"] - rise["insertion"]).mean())
     yield "pets_deletion", float(ours["deletion"].mean())
@@ -160,7 +155,7 @@ def quick_beats() -> Iterator[tuple[str, float]]:
     every = beats("test")
     for name, raw in raws.items():
         victim, some = beat_victim(name, "cpu"), first_samples(raw, every, QUICK_BEATS)
-        made = Belief()(victim, some, some.y)
+        made = parse_method("belief")(victim, some, some.y)
         gaps.append(minus_recorded(victim, some, raw, made))
         held.append(interval_coverage(victim, some, made, QUICK_CONTEXTS))
         alone.append(sentence_coverage(victim, some, made))

@@ -20,11 +20,11 @@ from benchmarks.victims.train_cifar import augmented
 from benchmarks.victims.train_clips import write_clips
 from rlab.data.batch import Batch
 from rlab.data.load import load
-from rlab.hardening.comparison import UNCHANGED
 from rlab.hardening.run import Splits
 from rlab.hardening.trainable import correct
 from rlab.victims.torch_module import TorchVictim
 
+UNCHANGED, OURS = "unchanged", "ours"
 METHODS = (UNCHANGED, "ours", "augmix", "augment", "pgd", "fgsm", "trades", "belief")
 TITLES = {
     "scratch": "CIFAR-10, ResNet-18 from scratch", "cifar": "CIFAR-10, ResNet-20", "ecg": "MIT-BIH beats, a CNN",

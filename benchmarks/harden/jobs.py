@@ -13,16 +13,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from benchmarks.harden.cases import Section
+from benchmarks.harden.cases import OURS, UNCHANGED, Section
 from benchmarks.harness import machine
 from benchmarks.raw import Raw
 from rlab.corruptions import KINDS, LEVELS, corrupt
 from rlab.data.batch import Batch
-from rlab.hardening.comparison import OURS, UNCHANGED, parse_method
 from rlab.hardening.evaluation import measure_robustness
 from rlab.hardening.options import EvaluationOptions, HardenOptions
 from rlab.hardening.run import harden
-from rlab.hardening.trainable import Weights, blend, correct, goal_of, take, twin
+from rlab.hardening.trainable import Weights, blend, correct, take, twin
 from rlab.results.result import AttackResult
 from rlab.runs.attack import run_attack
 from rlab.storage.config import check
@@ -81,12 +80,12 @@ def run(job: Job, section: Section, folder: Path | None = None) -> tuple[Raw, We
     validation = data.validation
     assert validation is not None
     victim.chunk = 4096 if victim.device.type == "cuda" else 256
-    base = check(HardenOptions, SHARED | dict(section.config) | {"seed": job.seed} | dict(job.values))
-    options = parse_method(job.spec or job.method, base.filled(data.train), data.train, goal_of(victim))
+    declared = SHARED | dict(section.config) | {"seed": job.seed} | dict(job.values)
+    base, trained = check(HardenOptions, declared), job.method != UNCHANGED
     start, facts = take(victim.model), dict[str, Any]()
     full, seconds, numbers = start, 0.0, dict[str, Any]()
-    if options is not None:
-        chosen = options.updated(dict(job.values) | {"augment": section.augment})
+    if trained:
+        chosen = check(HardenOptions, declared | {"method": job.spec or job.method, "augment": section.augment})
         out, clock = folder and folder / job.name, Clock(folder and folder / f"{job.name}.seconds")
         hardened = harden(victim, data.train, chosen, validation=validation, progress=clock, out=out)
         full, seconds = take(hardened.model), clock.seconds
@@ -104,9 +103,9 @@ def run(job: Job, section: Section, folder: Path | None = None) -> tuple[Raw, We
 
     least = clean(0.0) - KEEP
     kept = 1.0 if section.scratch else next((s for s in SHARES if clean(s) >= least), 0.0)
-    share = 0.0 if options is None else kept
+    share = kept if trained else 0.0
     points = [measure(at(share), section, job, share, True)]
-    if options is not None and not job.seed and not section.scratch:  # the curve of one seed
+    if trained and not job.seed and not section.scratch:  # the curve of one seed
         points += [measure(at(s), section, job, s, False) for s in STRENGTHS if s != share]
     numbers |= {"seconds": seconds, "share": share, "points": {str(i): point for i, point in enumerate(points)}}
     values = {name: value for name, value in job.values if name != "step"}

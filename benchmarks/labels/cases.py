@@ -48,6 +48,4 @@ ROWS: Mapping[str, Run] = {OURS: ours(), UNTRAINED: ours(trained=False), PEER: p
 
 def curves(row: str, load: Callable[[], Victim], samples: int, budget: int) -> Curves:
     """Attack a victim whose scores are hidden."""
-    victim = load()
-    victim.outputs = "labels"
-    return ROWS[row](victim, cifar_test(samples), budget)
+    return ROWS[row](load().read_as(outputs="labels"), cifar_test(samples), budget)

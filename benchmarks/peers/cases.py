@@ -121,8 +121,11 @@ def averaged(victim: str, device: str) -> tuple[TorchVictim, ...]:
     """The surrogates of a case, each averaged over copies."""
     made = []
     for net in CASES[victim].surrogates(device):
-        mean, std = (None, None) if net.normalise is None else (net.normalise.mean, net.normalise.std)
-        made.append(TorchVictim(Averaged(net.model), mean=mean, std=std, outputs="logits", device=device))
+        made.append(
+            TorchVictim(
+                Averaged(net.model), mean=net.reading.mean, std=net.reading.std, outputs="logits", device=device
+            )
+        )
     return tuple(made)
 
 

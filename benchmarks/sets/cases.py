@@ -31,7 +31,7 @@ class Case:
 CASES = {
     "cifar": Case(
         "CIFAR-10", cifar_test, lambda: {name: cifar_victim(name) for name in ("resnet20", "vgg", "wide_resnet")},
-        ("illuminate@0.2,0.4", "gaussian_noise@0.1,0.2"), 4, "parquet", 16, 50,
+        ("illuminate@0.2,0.4", "gaussian_noise@0.1,0.2"), 4, "png", 16, 50,
     ),
     "photos": Case(
         "ImageNet photos", photos, lambda: {f"lite{number}": photo_victim(number=number) for number in range(3)},
@@ -43,7 +43,7 @@ CASES = {
     ),
     "clips": Case(
         "UCF-101 clips", spread_clips, lambda: {name: clip_victim(name) for name in ("c3d", "tsn", "slowfast")},
-        CLIP_PALETTE, 14, "frames", 6, 30,
+        CLIP_PALETTE, 14, "mp4", 6, 30,
     ),
 }  # fmt: skip
 QUICK = (4, 25)  # samples, queries

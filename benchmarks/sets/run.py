@@ -92,6 +92,7 @@ def quick(options: Options) -> Figures:
 
 RULES = """
 Accuracy of three models on sets made against each of them, and on distortions that no model chose. The rows of three models (files
-that flip all of them), severities calibrated on a model and the format `webdataset` are from rlab 0.3.0, which could make them.
+that flip all of them), severities calibrated on a model and the formats `webdataset` and `frames` are from rlab 0.3.0, which could
+make them.
 """
 CLAIM = Claim("sets", "Sets of four kinds of data", __doc__, RULES, quick, pieces, sections, cases=tuple(CASES))

@@ -21,7 +21,7 @@ from rlab.auditing.measure import judge
 from rlab.auditing.record import StageRecord
 from rlab.auditing.report import AuditResult, needed, read_reports
 from rlab.auditing.stages import STAGES, fingerprints
-from rlab.benchmarking.whole import versions
+from rlab.benchmarking.manifest import versions
 from rlab.diagnosis.report import Diagnosis, Severity
 from rlab.errors import FolderError
 from rlab.progress import showing

@@ -11,8 +11,8 @@ from rlab.auditing.record import Rows, StageRecord
 from rlab.auditing.report import VERIFIED
 from rlab.benchmarking import Benchmark, BenchmarkReport, make_benchmark, run_benchmark, verify_benchmark
 from rlab.benchmarking.folder import queries_of
+from rlab.benchmarking.make import NothingFlipped
 from rlab.benchmarking.report import DEFAULT
-from rlab.benchmarking.whole import NothingFlipped
 from rlab.diagnosis import examine
 from rlab.explanation import MethodJudge, parse_methods
 from rlab.hardening.options import EvaluationOptions
@@ -69,9 +69,8 @@ def _explain(audit: LoadedAudit) -> StageRecord:
     if not rows:
         return StageRecord(note="the model classifies no sample correctly, so there is nothing to explain")
     methods = parse_methods(stage.methods, audit.options.attack_options())
-    with bar(len(methods), "explain", unit="methods") as progress:
-        compare = MethodJudge(stage.steps, stage.checks, rule=stage.rule, tell=lambda each: progress([each]))
-        comparison = compare(audit.victim, audit.batch[rows], methods, seed=audit.options.seed)
+    judge = MethodJudge(stage.steps, stage.checks, rule=stage.rule)
+    comparison = judge(audit.victim, audit.batch[rows], methods, seed=audit.options.seed)
     comparison.save(audit.folder / "explain", len(rows))
     return StageRecord(Rows(model=audit.victim.rows.total() - before, copies=comparison.copy_rows))
 

@@ -6,111 +6,51 @@ from dataclasses import replace
 
 import yaml
 
-from rlab.benchmarking.config import ORIGINALS
-from rlab.benchmarking.folder import Benchmark, queries_of
-from rlab.benchmarking.formats import Parquet
+from rlab.benchmarking.folder import Benchmark
+from rlab.benchmarking.formats import FormatName
 from rlab.benchmarking.manifest import METADATA
 from rlab.present.table import Table, markdown
 
-_LAYOUT = {
-    "png": "8-bit PNG files, one folder per class (named by its index), with labels.csv",
-    "npz": "one .npz per level with x (samples, channels, size), y and ids, float32",
-    "wfdb": "16-bit WFDB records with labels.csv, values in the unit of the source",
-    "mp4": "lossless H.264 (RGB, 4:4:4) in .mp4, one folder per class (named by its index), with labels.csv",
-    "frames": "a folder of exact 8-bit PNG frames per clip, an .mp4 for viewing, and labels.csv",
-    "parquet": "one Parquet table per level: image (PNG) or signal (float32), label, id",
-}
-_TABLE = """import csv
+_LISTED = """import csv
+
+{imports}
 
 with open("{level}/labels.csv") as table:
-    rows = list(csv.DictReader(table))
-samples = [(load(row["{key}"]), int(row["label"])) for row in rows]"""
-_SNIPPETS = {
-    "png": ("""from PIL import Image
-
-def load(file):
-    return Image.open(f"{level}/{{file}}")
-""", "file"),
-    "wfdb": ("""import wfdb
-
-def load(record):  # (time, leads)
-    return wfdb.rdrecord(f"{level}/{{record}}").p_signal
-""", "record"),
-    "mp4": ("""import av
-import numpy as np
-
-def load(file):  # (time, height, width, 3)
-    with av.open(f"{level}/{{file}}") as clip:
-        return np.stack([frame.to_ndarray(format="rgb24") for frame in clip.decode(video=0)])
-""", "file"),
-    "frames": ("""from pathlib import Path
-
-import numpy as np
-from PIL import Image
-
-def load(file):  # (time, height, width) or (time, height, width, 3)
-    frames = sorted(Path(f"{level}/{{file}}").with_suffix("").glob("*.png"))
-    return np.stack([np.asarray(Image.open(frame)) for frame in frames])
-""", "file"),
-    "npz": ("""import numpy as np
+    samples = [({read}, int(row["label"])) for row in csv.DictReader(table)]"""
+_SNIPPETS: dict[FormatName, tuple[str, str]] = {  # what a snippet imports, and how it reads the sample of a row
+    "png": ("from PIL import Image", 'Image.open("{level}/" + row["file"])'),
+    "wfdb": ("import wfdb", 'wfdb.rdrecord("{level}/" + row["record"]).p_signal'),  # (time, leads)
+    "mp4": (  # (time, height, width, 3)
+        "import av\nimport numpy as np\n\ndef read(file):\n"
+        '    return np.stack([frame.to_ndarray(format="rgb24") for frame in av.open(file).decode(video=0)])',
+        'read("{level}/" + row["file"])',
+    ),
+}
+_NAMES = ("distortions", "surrogates", "ladder", "hash")  # facts that are code
+_ARRAYS = """import numpy as np
 
 with np.load("{level}.npz") as data:
-    samples = list(zip(data["x"], data["y"]))""", ""),
-    "parquet": ("""from datasets import load_dataset
-
-rows = load_dataset("parquet", data_files="{level}.parquet", split="train")
-samples = [(row["{column}"], row["label"]) for row in rows]""", ""),
-}  # fmt: skip
+    samples = list(zip(data["x"], data["y"]))"""
 
 
 def snippet(benchmark: Benchmark) -> str:
     """Python code that reads the first set when run in the folder."""
     victim, level, _ = next(benchmark.sets())
-    text, key = _SNIPPETS[benchmark.manifest.storage]
-    form = benchmark.format
-    column = "image" if isinstance(form, Parquet) and form.as_png else "signal"
-    names = {"level": f"{victim}/{level}", "key": key, "column": column}
-    return (f"{text}\n\n{_TABLE}" if key else text).format(**names)
-
-
-def _front(benchmark: Benchmark) -> str:
-    """The YAML header that tells `datasets` which Parquet table is which set."""
-    if benchmark.manifest.storage != "parquet":
-        return ""
-    files = {f"{victim}-{level}": f"{victim}/{level}.parquet" for victim, level, _ in benchmark.sets()}
-    files = {ORIGINALS: f"{ORIGINALS}.parquet"} | files
-    configs = [{"config_name": name, "data_files": [{"split": "test", "path": file}]} for name, file in files.items()]
-    return f"---\n{yaml.safe_dump({'configs': configs}, sort_keys=False)}---\n"
+    place = f"{victim}/{level}"
+    if benchmark.manifest.storage not in _SNIPPETS:
+        return _ARRAYS.format(level=place)
+    imports, read = _SNIPPETS[benchmark.manifest.storage]
+    return _LISTED.format(imports=imports, level=place, read=read.format(level=place))
 
 
 def card(benchmark: Benchmark) -> str:
     """The dataset card in Markdown."""
-    m, size = benchmark.manifest, "×".join(map(str, benchmark.manifest.shape.size))
-    direction = f"{m.goal}: the model predicts {'any wrong' if m.goal == 'untargeted' else 'that'} class"
-    how = f"`{m.policy}`, up to {m.budget} queries per sample for the flip and {m.steps} for each level beyond it"
-    facts = {
-        "samples": f"{len(benchmark.originals())} {m.shape.kind}s, {m.shape.channels} × {size}, in `originals`",
-        "victims": ", ".join(f"`{name}`" for name in benchmark.models),
-        "direction": direction,
-        "distortions": " ".join(f"`{name}`" for name in m.entries),
-        **({"surrogates": ", ".join(f"`{name}`" for name in named)} if (named := m.config.get("surrogate")) else {}),
-        "patch": " × ".join(map(str, m.patch)),
-        "policy": how,
-        "ladder": f"`{m.ladder}`",
-        "reach": f"L2 {benchmark.reach:.4g}: distances are scored from 0 to this value, for every model",
-        "seed": str(m.seed),
-        "classes": ", ".join(f"{i} {name}" for i, name in enumerate(m.classes)) or f"{m.outputs}, unnamed",
-        "files": _LAYOUT[m.storage],
-        "versions": ", ".join(f"{name} {number}" for name, number in m.versions.items()),
-        "queries": f"{sum(map(queries_of, benchmark.rows)):,}; those of interrupted chunks are not counted",
-        "hash": f"`{m.hash}`",
+    facts = {name: f"`{fact}`" if name in _NAMES else fact for name, fact in benchmark.facts().items()}
+    parts = {
+        "facts": markdown(Table(["", ""], [*facts.items()], words=2)),
+        "sets": markdown(replace(benchmark.table(), title="")),
     }
-    if benchmark.free:
-        none = "none: no model was queried; patches and their distortions are random"
-        facts |= {"victims": none, "direction": "none", "policy": m.policy}
-    sets, table = replace(benchmark.table(), title=""), Table(["", ""], [*facts.items()], words=2)
-    parts = {"facts": markdown(table), "sets": markdown(sets), "snippet": snippet(benchmark)}
-    return _front(benchmark) + _PAGE.format(**parts, remake=_remake(benchmark))
+    return _PAGE.format(**parts, snippet=snippet(benchmark), remake=_remake(benchmark))
 
 
 _PAGE = """# Robustness benchmark

@@ -8,29 +8,34 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from rlab.benchmarking.config import FLIP, BenchmarkOptions, Ladder, LadderLevel
-from rlab.benchmarking.formats import make_format
-from rlab.benchmarking.ladder_search import LadderSearch, unit_span
-from rlab.benchmarking.single import Format, Shape
+from rlab.benchmarking.formats import Format, Shape, make_format
+from rlab.benchmarking.goals import stored_attack
+from rlab.benchmarking.ladder_search import NEAR, LadderSearch, fill_up, measured_bank, spent, unit_span
 from rlab.core.attack import Attack
 from rlab.core.distances import NAMES, measure
-from rlab.core.env import State
+from rlab.core.env import render
+from rlab.core.rng import uniform
 from rlab.data.batch import Batch
 from rlab.results.result import AttackResult, Status
+from rlab.runs.chunk_work import ChunkTask
+from rlab.runs.worker import Work
 from rlab.victims.account import PHASES
 from rlab.victims.base import Victim
 from rlab.victims.meter import QueryMeter
 
 COUNTS = tuple(f"queries_{phase}" for phase in PHASES[:3])
+PLACED = "random placement"  # the policy of a set made without a model
 Rows = list[dict[str, Any]]
 Stored = dict[str, Tensor]  # by level, the samples (m, c, *size) that reach it, in the order of their rows
+_FLIP = LadderLevel(FLIP, "flip")
 _UNVERIFIED = "the model's answer to the stored file differs from its answer during the search"
 
 
@@ -51,42 +56,110 @@ class SetPlan:
 
 
 @dataclass(frozen=True)
-class ChunkRows:
-    """The rows of one chunk of a set, and what its files will hold. A sample is its position in the chunk."""
+class ChunkSearch:
+    """The search for the levels of one chunk, which collects its rows and what its files will hold."""
 
     plan: SetPlan
-    batch: Batch  # the chunk
-    first: int  # position of its first sample in the benchmark
-    filters: tuple[str, ...]  # name of each palette entry's filter
+    attack: Attack
+    batch: Batch
+    first: int  # position of the first sample in the benchmark
+    rows: Rows = field(default_factory=list)
     stored: Stored = field(default_factory=dict)
 
-    def at(
-        self, level: LadderLevel | None, samples: Tensor, assignment: Tensor, x: Tensor, reasons: Sequence[str]
-    ) -> Iterator[dict[str, Any]]:
-        """Yield the row of each sample (m,) at a level (None: the flip), distorted to x (m, c, *size).
+    def add(
+        self, level: LadderLevel, samples: Tensor, reasons: Sequence[str], assignment: Tensor, x: Tensor,
+        columns: Sequence[Mapping[str, Any]], scores: Tensor | None = None, queries: Tensor | None = None,
+    ) -> None:  # fmt: skip
+        """Add a row for each of the samples (m,), distorted to x (m, c, *size); one with a reason is not at the level.
 
-        A sample with a reason is not at the level, and has no file.
+        `columns` say more of every sample of the chunk; scores are log-probabilities (m, k), queries (m, phases).
         """
-        name, kind, value = (FLIP, FLIP, None) if level is None else (level.name, level.kind, level.target)
         distances = measure(self.batch.x[samples], x, assignment, self.batch.bounds)
         if (reached := torch.tensor([not reason for reason in reasons])).any():
-            self.stored[name] = x[reached].contiguous()
-        for at, (sample, reason) in enumerate(zip(samples.tolist(), reasons, strict=True)):
-            about = {"victim": self.plan.name, "level_kind": kind, "level_value": value, "reason": reason}
-            row = blank_row(self.batch, sample, self.first, name) | about
+            self.stored[level.name] = x[reached].contiguous()
+        filters = [entry.filter.name for entry in self.attack.palette.entries]
+        for i, (sample, reason) in enumerate(zip(samples.tolist(), reasons, strict=True)):
+            row = blank_row(self.batch, sample, self.first, level) | {"victim": self.plan.name, "reason": reason}
+            row |= columns[sample]
+            if queries is not None:
+                row |= dict(zip(COUNTS, queries[i].tolist(), strict=False))
             if not reason:
-                entries = assignment[at].tolist()
-                row |= {"reached": True, **{key: float(distances[key][at]) for key in NAMES}}
-                row |= {"assignment": entries, "distortion": main_distortion(entries, self.filters)}
-            yield row
+                entries = assignment[i].tolist()
+                row |= {"reached": True, **{key: float(distances[key][i]) for key in NAMES}}
+                row |= {"assignment": entries, "distortion": main_distortion(entries, filters)}
+            if not reason and scores is not None:
+                row |= {"predicted": int(scores[i].argmax()), "probability": float(scores[i, row["label"]].exp())}
+            self.rows.append(row)
+
+    def against(self, victim: Victim) -> None:
+        """Search for flips, then for every level beyond them."""
+        found = self.attack.search(victim, self.batch, self.first, self.plan.labels)
+        result, state = AttackResult.of(found), found.flipped
+        same, words = (
+            {"policy": result.setting.policy, "outputs": victim.classes or 0},
+            [s.value for s in result.status],
+        )
+        columns = [same | {"status": word, "seed": int(n)} for word, n in zip(words, result.seeds, strict=True)]
+        reasons = ["" if word == Status.SUCCEEDED.value else word for word in words]
+        every, scores = torch.arange(len(result)), result.after.clamp(min=1e-30).log()
+        self.add(_FLIP, every, reasons, result.assignment, result.perturbed, columns, scores, result.queries)
+        if state is not None:
+            state = state[result.succeeded.to(state.sample.device)[state.sample]]
+        search = LadderSearch(self.attack.grid, self.attack.goal, self.plan.options.steps, unit_span(self.batch.bounds))
+        meter, lost = QueryMeter(victim, len(result)), (~result.succeeded).nonzero().flatten()
+        no_flip = [f"no flip: {words[i]}" for i in lost.tolist()]
+        for level in self.plan.ladder.levels:
+            if state is not None and len(state):
+                before, flips = meter.counts.clone(), result.final["l2"].to(state.x.device)[state.sample]
+                state, missed = search.to(meter, state, level, flips)
+                samples, x, scores = state.sample.cpu(), state.x.cpu(), state.scores.cpu().clone()
+                if (there := torch.tensor([not reason for reason in missed])).any():  # those are queried again
+                    scores[there] = meter(x[there].to(victim.device), samples[there], "verify").cpu()
+                errs = search.goal.reached(scores, result.labels[samples]).tolist()
+                reasons = [why or ("" if err else _UNVERIFIED) for why, err in zip(missed, errs, strict=True)]
+                queries = (meter.counts - before)[samples]
+                self.add(level, samples, reasons, state.assignment.cpu(), x, columns, scores, queries)
+            if len(lost):
+                self.add(level, lost, no_flip, result.assignment[lost], result.perturbed[lost], columns)
+
+    def place(self) -> None:
+        """Place random changes up to the distance of each level, without a model; all levels share one random order."""
+        bank, cost, seeds = measured_bank(self.attack, self.batch, self.first)
+        chance = uniform(seeds, torch.full_like(seeds, 2**23), cost[0].numel()).view_as(cost)
+        nothing, every = torch.zeros(len(cost), cost.shape[2], dtype=torch.int64), torch.arange(len(cost))
+        columns = [{"policy": PLACED, "seed": seed} for seed in seeds.tolist()]
+        for level in self.plan.ladder.levels:
+            assert level.target is not None
+            assignment = fill_up(cost, nothing, chance, torch.full((len(cost),), level.target**2))
+            far = spent(cost, assignment).sqrt().tolist()
+            short = [f"no further patch fits: L2 {l2:.4g} of {level.target:.4g}" for l2 in far]
+            reasons = ["" if l2 >= NEAR * level.target else why for l2, why in zip(far, short, strict=True)]
+            self.add(level, every, reasons, assignment, render(bank, assignment, self.attack.grid), columns)
 
 
-def blank_row(batch: Batch, sample: int, first: int, level: str) -> dict[str, Any]:
+def chunk_work(victim: Victim | None, plan: SetPlan, attack: Attack | None) -> Work:
+    """Make the rows of a chunk and what its files will hold; a worker builds the attack (None) from the options."""
+    order = plan.ladder.names
+
+    def work(task: ChunkTask) -> tuple[str, Rows, Stored]:
+        assert task.batch is not None  # the samples are in memory
+        recipe = attack or stored_attack(task.batch, plan.format, plan.options)
+        chunk = ChunkSearch(plan, recipe, task.batch, task.first)
+        if victim is None:
+            chunk.place()
+        else:
+            chunk.against(victim)
+        return task.key, sorted(chunk.rows, key=lambda row: (row["place"], order.index(row["level"]))), chunk.stored
+
+    return work
+
+
+def blank_row(batch: Batch, sample: int, first: int, level: LadderLevel) -> dict[str, Any]:
     """A row with every column."""
     return {
         "id": batch.ids[sample], "place": first + sample, "label": int(batch.y[sample]), "victim": "",
-        "level": level, "level_kind": level, "level_value": None, "reached": False, "reason": "", "status": "",
-        "file": "", "row": None, "sha256": "", "predicted": None, "probability": None, "distortion": "",
+        "level": level.name, "level_kind": level.kind, "level_value": level.target, "reached": False, "reason": "",
+        "status": "", "file": "", "row": None, "sha256": "", "predicted": None, "probability": None, "distortion": "",
         **dict.fromkeys(NAMES, math.nan), **dict.fromkeys(COUNTS, 0), "policy": "", "seed": None, "outputs": None,
         "assignment": None,
     }  # fmt: skip
@@ -96,74 +169,3 @@ def main_distortion(entries: Sequence[int], filters: Sequence[str]) -> str:
     """The filter on most patches; on a tie the first in the palette."""
     counts = Counter(filters[entry - 1] for entry in entries if entry)
     return max(counts, key=lambda name: (counts[name], -filters.index(name)), default="")
-
-
-def search_chunk(chunk: ChunkRows, attack: Attack, victim: Victim) -> Rows:
-    """The rows of one chunk's flips and levels."""
-    plan = chunk.plan
-    found = replace(attack, records=True).search(victim, chunk.batch, chunk.first, plan.labels)
-    result = AttackResult.of(found)
-    search = LadderSearch(attack.grid, attack.goal, plan.options.steps, unit_span(chunk.batch.bounds))
-    levels, state, rows = _Levels(chunk, search, result, QueryMeter(victim, len(result))), found.flipped, Rows()
-    if state is not None:
-        state = state[result.succeeded.to(state.sample.device)[state.sample]]
-    for level in (None, *plan.ladder.levels):
-        if level is not None and state is not None and len(state):
-            state, reached = levels.beyond(state, level)
-            rows += reached
-        rows += levels.of_attack(level)
-    return rows
-
-
-@dataclass(frozen=True)
-class _Levels:
-    """The verified flips of a chunk, and the rows of its levels."""
-
-    chunk: ChunkRows
-    search: LadderSearch
-    result: AttackResult
-    meter: QueryMeter  # counts the queries beyond the flip
-
-    def of_attack(self, level: LadderLevel | None) -> Iterator[dict[str, Any]]:
-        """The flips (None), or the samples without one, which reach no level beyond it."""
-        result = self.result
-        flips, lost = level is None, (~self.result.succeeded).nonzero().flatten()
-        rows = torch.arange(len(result)) if flips else lost
-        if len(rows):
-            words = (result.status[i] for i in rows.tolist())
-            reasons = ["" if s is Status.SUCCEEDED else s.value if flips else f"no flip: {s.value}" for s in words]
-            scores = result.after[rows].clamp(min=1e-30).log()
-            queries = result.queries if flips else torch.zeros_like(result.queries)
-            yield from self._rows(
-                level, rows, result.assignment[rows], result.perturbed[rows], reasons, scores, queries
-            )
-
-    def beyond(self, state: State, level: LadderLevel) -> tuple[State, Rows]:
-        """Search for a level beyond the flip; the state there, and one row per sample."""
-        result, before = self.result, self.meter.counts.clone()
-        state, missed = self.search.to(self.meter, state, level, result.final["l2"].to(state.x.device)[state.sample])
-        samples, at = state.sample.cpu(), torch.tensor([reason is None for reason in missed])
-        x, scores = state.x.cpu(), state.scores.cpu().clone()
-        if at.any():  # those at the level are queried again
-            scores[at] = self.meter(x[at].to(self.meter.victim.device), samples[at], "verify").cpu()
-        errs = self.search.goal.reached(scores, result.labels[samples]).tolist()
-        reasons = [reason or ("" if err else _UNVERIFIED) for reason, err in zip(missed, errs, strict=True)]
-        queries = self.meter.counts - before
-        return state, list(self._rows(level, samples, state.assignment.cpu(), x, reasons, scores, queries))
-
-    def _rows(
-        self, level: LadderLevel | None, samples: Tensor, assignment: Tensor, x: Tensor, reasons: Sequence[str],
-        scores: Tensor, queries: Tensor,
-    ) -> Iterator[dict[str, Any]]:  # fmt: skip
-        """One row per sample (m,); scores are log-probabilities (m, k), queries (n, phases)."""
-        result = self.result
-        for j, row in enumerate(self.chunk.at(level, samples, assignment, x, reasons)):
-            i = int(samples[j])
-            row |= {
-                "policy": result.setting.policy, "status": result.status[i].value, "seed": int(result.seeds[i]),
-                "outputs": self.meter.victim.classes or 0,
-                **{name: int(queries[i, at]) for at, name in enumerate(COUNTS)},
-            }  # fmt: skip
-            if row["reached"]:
-                row |= {"predicted": int(scores[j].argmax()), "probability": float(scores[j, row["label"]].exp())}
-            yield row

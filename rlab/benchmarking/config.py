@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, Self, get_args
 
 from pydantic import Field, field_validator, model_validator
 
-from rlab.benchmarking.formats import usual_format
-from rlab.benchmarking.single import FormatName
+from rlab.benchmarking.formats import FormatName, usual_format
 from rlab.data.batch import Samples
 from rlab.data.load import BY_ENDING, DEMO, DataOptions
 from rlab.data.wfdb_records import wfdb_records
@@ -34,20 +33,11 @@ _FORM = "a ladder such as times:1.25,1.5,2 (multiples of the flip's L2), l2:1,2,
 
 @dataclass(frozen=True)
 class LadderLevel:
-    """One level other than the flip."""
+    """One level; `target` is the multiple or the L2 to reach, None for the flip."""
 
-    kind: LadderKind
-    value: float
-    l2: float | None = None  # distance of a severity
-
-    @property
-    def target(self) -> float:
-        """The multiple or L2 to reach."""
-        return self.value if self.l2 is None else self.l2
-
-    @property
-    def name(self) -> str:
-        return f"{_PREFIX[self.kind]}{exact(self.value)}"
+    name: str
+    kind: str
+    target: float | None = None
 
 
 @dataclass(frozen=True)
@@ -75,9 +65,13 @@ class Ladder:
     @property
     def levels(self) -> tuple[LadderLevel, ...]:
         """All levels but the flip; times:1 is the flip itself."""
-        far = self.distances or (None,) * len(self.values)
-        levels = (LadderLevel(self.kind, v, l2) for v, l2 in zip(self.values, far, strict=True))
-        return tuple(level for level in levels if (level.kind, level.value) != ("times", 1.0))
+        pairs = zip(self.values, self.distances or self.values, strict=True)
+        levels = (LadderLevel(f"{_PREFIX[self.kind]}{exact(v)}", self.kind, target) for v, target in pairs)
+        return tuple(level for level in levels if level.name != "x1")
+
+    def measured(self, reach: float) -> Ladder:
+        """With the L2 of each severity: severity s is s/6 of the palette's reach."""
+        return replace(self, distances=tuple(v / 6 * reach for v in self.values)) if self.kind == "severity" else self
 
     @property
     def absolute(self) -> bool:
@@ -118,9 +112,8 @@ class BenchmarkOptions(WorkerOptions, AttackOptions):
     reach: float | None = Field(
         None, gt=0, description="largest L2 on the distance axis (default: the palette's reach)"
     )
-    per_class: int | None = Field(None, ge=1, description="number of samples per class (default: all)")
     format: FormatName | None = Field(
-        None, description="file format: png, npz, wfdb, mp4, frames or parquet (default: by the kind of data)"
+        None, description="file format: png, npz, wfdb or mp4 (default: by the kind of data)"
     )
 
     @model_validator(mode="before")

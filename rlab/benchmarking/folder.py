@@ -18,10 +18,9 @@ from torch import Tensor
 
 from rlab.benchmarking.chunk import COUNTS
 from rlab.benchmarking.config import FLIP, ORIGINAL, Ladder, parse_ladder
-from rlab.benchmarking.formats import Joined, make_format
-from rlab.benchmarking.manifest import FREE, MANIFEST, Edited, Manifest, Row, read_manifest
+from rlab.benchmarking.formats import Format, Row, make_format
+from rlab.benchmarking.manifest import FREE, Edited, Manifest, read_manifest
 from rlab.benchmarking.report import DEFAULT, BenchmarkReport
-from rlab.benchmarking.single import Single
 from rlab.core.goals import Goal, parse_goal
 from rlab.data.fields import check_room
 from rlab.errors import DataError, InputError, OptionError
@@ -70,7 +69,7 @@ class Benchmark(Report):
         return self.manifest.classes[label] if self.manifest.classes else f"class {label}"
 
     @property
-    def format(self) -> Single | Joined:
+    def format(self) -> Format:
         return make_format(self.manifest.storage, self.manifest.shape)
 
     @property
@@ -169,30 +168,29 @@ class Benchmark(Report):
 
     def each(self, rows: Sequence[Row]) -> Iterator[tuple[Row, Tensor | str]]:
         """Yield each row with its values (c, *size), or with a description of what is wrong with its file."""
-        opened: dict[Path, Mapping[str, Any]] = {}
-        form, expected = self.format, (self.manifest.shape.channels, *self.manifest.shape.size)
+        form, opened = self.format, dict[Path, Mapping[str, Any]]()
         for row in rows:
             try:
                 path = inside(self.folder, row["file"])
-                if isinstance(form, Joined) and path not in opened:
-                    known = self.manifest.containers.get(row["file"])
-                    if known is not None and path.is_file() and digest(path, length=64) != known:
-                        raise DataError(f"its sha256 is not the one in {MANIFEST}")
-                    opened = {path: form.unpack(path)}
-                if isinstance(form, Joined):
-                    values = _joined_values(opened[path], row)
-                    found = digest(values.float(), length=64)
-                elif missing := [file.name for file in form.files(path) if not file.is_file()]:
-                    raise DataError(f"{missing[0]} is missing")
-                else:
-                    values, found = form.read(path), form.digest(path)
-                if tuple(values.shape) != expected:
-                    raise DataError(f"its shape is {tuple(values.shape)}, not {expected}")
-                if row["sha256"] != found:
-                    raise DataError("its sha256 is not the one in the metadata")
-                yield row, values
+                if path not in opened:
+                    opened = {path: form.read(path)}
+                yield row, self._checked(row, path, opened[path])
             except InputError as error:
                 yield row, str(error)
+
+    def _checked(self, row: Row, path: Path, held: Mapping[str, Any]) -> Tensor:
+        """The values (c, *size) of a row in its file, if they are those of the metadata."""
+        single, at = row["row"] is None, row["row"] or 0
+        if any(len(held.get(key, ())) <= at for key in (("x",) if single else ("x", "y", "ids"))):
+            raise DataError(f"it has no row {at}")
+        if not single and (str(held["ids"][at]) != row["id"] or int(held["y"][at]) != row["label"]):
+            raise DataError(f"the id or label of row {at} differs")
+        values, expected = torch.as_tensor(held["x"][at]), (self.manifest.shape.channels, *self.manifest.shape.size)
+        if tuple(values.shape) != expected:
+            raise DataError(f"its shape is {tuple(values.shape)}, not {expected}")
+        if row["sha256"] != self.format.digest(path, values):
+            raise DataError("its sha256 is not the one in the metadata")
+        return values
 
     def records(self) -> list[dict[str, Any]]:
         """One row per sample and level: with class names, and the queries without the one that verifies the stored file."""
@@ -225,19 +223,38 @@ class Benchmark(Report):
         head = ["made against", "level", "samples", "mean L2", "median L2", "median patches", "mean queries"]
         return Table(head, rows, f"Benchmark {self.name}", words=2)
 
+    def facts(self) -> dict[str, str]:
+        """What the sets are and how they were made."""
+        m, size = self.manifest, "×".join(map(str, self.manifest.shape.size))
+        how = f"{m.policy}, up to {m.budget} queries per sample for the flip and {m.steps} for each level beyond it"
+        direction = f"{m.goal}: the model predicts {'any wrong' if m.goal == 'untargeted' else 'that'} class"
+        none = "none: no model was queried; patches and their distortions are random"
+        return {
+            "samples": f"{len(self.originals())} {m.shape.kind}s, {m.shape.channels} × {size}, in originals",
+            "victims": none if self.free else ", ".join(self.models),
+            "direction": "none" if self.free else direction,
+            "distortions": " ".join(m.entries),
+            **({"surrogates": ", ".join(named)} if (named := m.config.get("surrogate")) else {}),
+            "patch": " × ".join(map(str, m.patch)),
+            "policy": m.policy if self.free else how,
+            "ladder": m.ladder,
+            "reach": f"L2 {m.reach:.4g}: distances are scored from 0 to this value, for every model",
+            "seed": str(m.seed),
+            "classes": ", ".join(f"{i} {name}" for i, name in enumerate(m.classes)) or f"{m.outputs}, unnamed",
+            "files": self.format.about,
+            "versions": ", ".join(f"{name} {number}" for name, number in m.versions.items()),
+            "queries": f"{sum(map(queries_of, self.rows)):,}; those of interrupted chunks are not counted",
+            "hash": m.hash,
+        }
+
     def plot(self) -> Figure:
         """Draw the share of samples that have no file within a distance, for every set and level."""
         return draw_page(self.view(samples=0))
 
     def view(self, samples: int = 24, folder: Path | None = None) -> Page:
         """The sets and the report on them, the first samples from mild to severe, and how the folder was made."""
-        m, config, where = self.manifest, quote(str(self.folder / CONFIG)), quote(str(self.folder))
-        graded = self.folder / DEFAULT
+        config, where, graded = quote(str(self.folder / CONFIG)), quote(str(self.folder)), self.folder / DEFAULT
         report = BenchmarkReport.load(graded) if (graded / REPORT).is_file() else None
-        facts = {
-            "palette": ", ".join(m.palette), "ladder": m.ladder, "goal": m.goal, "policy": m.policy, "seed": f"{m.seed}",
-            "hash": m.hash, "versions": ", ".join(f"{name} {version}" for name, version in m.versions.items()),
-        }  # fmt: skip
         again = Code(f"rlab benchmark make --config {config} --out bench/again\nrlab benchmark verify {where}")
         left = [
             Curve(
@@ -252,7 +269,7 @@ class Benchmark(Report):
             Section("Benchmark", [self.table(), Text(QUERIES, quiet=True), Charts([chart])]),
             *([Section("Models", report.blocks())] if report is not None else []),
             *([self._severities(samples)] if samples else []),
-            Section("How it was made", [Facts(facts), again]),
+            Section("How it was made", [Facts(self.facts()), again]),
         ]
         return Page(f"Benchmark {self.name}", sections)
 
@@ -281,12 +298,3 @@ def queries_of(row: Row, phases: Sequence[str] = COUNTS) -> int:
 def _medians(rows: Sequence[Row]) -> tuple[float, ...]:
     """The median L2 and number of patches."""
     return tuple(median_of(torch.tensor([row[name] for row in rows]).double()) for name in ("l2", "l0_patches"))
-
-
-def _joined_values(arrays: Mapping[str, Any], row: Row) -> Tensor:
-    at = row["row"]
-    if any(len(arrays.get(key, ())) <= at for key in ("x", "y", "ids")):
-        raise DataError(f"it has no row {at}")
-    if str(arrays["ids"][at]) != row["id"] or int(arrays["y"][at]) != row["label"]:
-        raise DataError(f"the id or label of row {at} differs")
-    return torch.from_numpy(arrays["x"][at])

@@ -1,4 +1,4 @@
-"""The attack that makes a benchmark, and the goals of its searches, each made of the attack's own goal."""
+"""The attack that makes a benchmark, and the goal of its searches, made of the attack's own goal."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from rlab.benchmarking.config import BenchmarkOptions
-from rlab.benchmarking.single import Format
+from rlab.benchmarking.formats import Format
 from rlab.core.attack import Attack
 from rlab.core.goals import Goal, Targeted, Untargeted
 from rlab.data.batch import Batch
@@ -25,10 +25,15 @@ def errs(goal: Goal) -> bool:
 
 
 @dataclass(frozen=True)
-class WrappedGoal(Goal):
-    """Samples, labels and name are those of `goal`; the margin is the subclass's own."""
+class LeadingGoal(Goal):
+    """`goal` with a lead, because other hardware and batch sizes round differently and must see the same error.
+
+    With `deeper`, a clearer error is better while the goal is reached.
+    """
 
     goal: Goal
+    lead: float
+    deeper: bool = False
 
     def __str__(self) -> str:
         return str(self.goal)
@@ -39,28 +44,13 @@ class WrappedGoal(Goal):
     def check(self, labels: Tensor, classes: int) -> None:
         self.goal.check(labels, classes)
 
-
-@dataclass(frozen=True)
-class WithMargin(WrappedGoal):
-    """`goal` with a lead, because other hardware and batch sizes round differently and must see the same error."""
-
-    lead: float
-
     def margin(self, scores: Tensor, labels: Tensor) -> Tensor:
-        return self.goal.margin(scores, labels) + self.lead
+        margin = self.goal.margin(scores, labels) + self.lead
+        depth = margin + _DEEP
+        return torch.where(margin < 0, depth, depth.clamp(min=0) + margin + _LOST) if self.deeper else margin
 
     def alternatives(self, scores: Tensor, labels: Tensor) -> Tensor:
         return self.goal.alternatives(scores, labels) + self.lead
-
-
-@dataclass(frozen=True)
-class DeeperError(WrappedGoal):
-    """A clearer error while `goal` holds."""
-
-    def margin(self, scores: Tensor, labels: Tensor) -> Tensor:
-        margin = self.goal.margin(scores, labels)
-        depth = margin + _DEEP
-        return torch.where(margin < 0, depth, depth.clamp(min=0) + margin + _LOST)
 
 
 def stored_attack(batch: Batch, form: Format, options: BenchmarkOptions) -> Attack:
@@ -72,4 +62,4 @@ def stored_attack(batch: Batch, form: Format, options: BenchmarkOptions) -> Atta
         raise OptionError(f"expected goal untargeted or targeted:CLASS and one label per sample for a benchmark, {got}")
     own = attack.palette.rounded or (lambda x: x)
     palette = replace(attack.palette, rounded=lambda x: form.stored(own(x)))
-    return replace(attack, palette=palette, goal=WithMargin(attack.goal, options.lead))
+    return replace(attack, palette=palette, goal=LeadingGoal(attack.goal, options.lead), records=True)

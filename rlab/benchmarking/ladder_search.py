@@ -14,16 +14,19 @@ import torch
 from torch import Tensor
 
 from rlab.benchmarking.config import LadderLevel
-from rlab.benchmarking.goals import DeeperError
+from rlab.benchmarking.goals import LeadingGoal
+from rlab.core.attack import Attack
 from rlab.core.env import Accept, AttackEnv, State, Task, propose, render
 from rlab.core.goals import Goal
 from rlab.core.grid import PatchGrid
-from rlab.core.rng import uniform
+from rlab.core.rng import sample_seeds, uniform
+from rlab.data.batch import Batch
 from rlab.filters.palette import bounded
 from rlab.victims.meter import QueryMeter
 
 NEAR = 0.95  # share of a distance that counts as reached: patches are indivisible, so it is seldom met exactly
 _ROUNDING = 1e-5  # relative, in sums of squares
+_REACH = 32  # samples that measure how far a palette reaches
 _FILLS = 10  # attempts to use the distance that is left, one query each
 
 
@@ -36,20 +39,17 @@ class LadderSearch:
     steps: int
     span: float  # one unit of L2 in the data's values
 
-    def to(self, meter: QueryMeter, state: State, level: LadderLevel, flip: Tensor) -> tuple[State, list[str | None]]:
-        """The rows in order, and why each is not at the level (None if it is). `flip` (n,) is the L2 of the flips."""
-        goal = DeeperError(self.goal)
+    def to(self, meter: QueryMeter, state: State, level: LadderLevel, flip: Tensor) -> tuple[State, list[str]]:
+        """The rows in order, and why each is not at the level ("" if it is). `flip` (n,) is the L2 of the flips."""
+        assert level.target is not None
+        goal = LeadingGoal(self.goal, 0.0, deeper=True)
         env = AttackEnv(meter.query, Task(self.grid, state.bank.shape[1] - 1, goal, self.steps))
         margin = goal.margin(state.scores, state.y)
         free, least = torch.zeros_like(state.l2_penalty), margin.clamp(min=1e-6)
         start = replace(state, margin=margin, margin0=least, l2_penalty=free)
         target = level.target * (flip if level.kind == "times" else torch.ones_like(flip))
         after = self._fill(env, self._add(env, start, target), target)
-        reasons = self._reasons(after, target)
-        for at, same in enumerate((after.assignment == state.assignment).all(1).tolist()):
-            if same and reasons[at] is None:
-                reasons[at] = "the level before is already here"
-        return after, reasons
+        return after, self._reasons(state, after, target)
 
     def cost(self, state: State) -> Tensor:
         """Squared L2 (n, f + 1, p) of every entry on every patch."""
@@ -96,15 +96,16 @@ class LadderSearch:
             state = moved(state, rows[errs_still], wanted[rows][errs_still], x[errs_still], scores[errs_still])
         return state
 
-    def _reasons(self, state: State, target: Tensor) -> list[str | None]:
-        """Why rows exceed the distance or fall short of it."""
-        distances = spent(self.cost(state), state.assignment).sqrt()
-        reasons: list[str | None] = []
-        for l2, wanted in zip(distances.tolist(), target.tolist(), strict=True):
-            beyond = f"the level before is already at L2 {l2:.4g}, beyond {wanted:.4g}"
-            short = f"no further patch fits and keeps the model wrong: L2 {l2:.4g} of {wanted:.4g}"
-            reasons.append(beyond if l2 > wanted * (1 + _ROUNDING) else short if l2 < NEAR * wanted else None)
-        return reasons
+    def _reasons(self, before: State, after: State, target: Tensor) -> list[str]:
+        """Why rows exceed the distance, fall short of it, or are no further than at the level before."""
+        far = spent(self.cost(after), after.assignment).sqrt().tolist()
+        same = (after.assignment == before.assignment).all(1).tolist()
+        return [
+            f"the level before is already at L2 {l2:.4g}, beyond {wanted:.4g}" if l2 > wanted * (1 + _ROUNDING)
+            else f"no further patch fits and keeps the model wrong: L2 {l2:.4g} of {wanted:.4g}" if l2 < NEAR * wanted
+            else "the level before is already here" if unchanged else ""
+            for l2, wanted, unchanged in zip(far, target.tolist(), same, strict=True)
+        ]  # fmt: skip
 
 
 def unit_span(bounds: tuple[float, float]) -> float:
@@ -115,6 +116,20 @@ def unit_span(bounds: tuple[float, float]) -> float:
 def patch_costs(grid: PatchGrid, bank: Tensor, span: float) -> Tensor:
     """bank (n, f + 1, c, *size) -> (n, f + 1, p): squared L2 of every entry on every patch, in units of `span`."""
     return grid.collect((bank - bank[:, :1]).square()) / span**2
+
+
+def measured_bank(attack: Attack, batch: Batch, first: int) -> tuple[Tensor, Tensor, Tensor]:
+    """The bank (n, f + 1, c, *size), the cost (n, f + 1, p) of its entries, and the seeds (n,)."""
+    seeds = sample_seeds(attack.seed, first, len(batch))
+    bank = attack.palette.bank(batch.x.contiguous(), batch.bounds, seeds.tolist())
+    return bank, patch_costs(attack.grid, bank, unit_span(batch.bounds)), seeds
+
+
+def palette_reach(attack: Attack, batch: Batch) -> float:
+    """How far the palette reaches against any model: the mean L2 of the first samples with the strongest entry on every patch."""
+    costs = (measured_bank(attack, batch[at : at + 1], at)[1] for at in range(min(_REACH, len(batch))))
+    far = [float(cost.amax(1).sum().sqrt()) for cost in costs]
+    return sum(far) / len(far)
 
 
 def spent(cost: Tensor, assignment: Tensor) -> Tensor:

@@ -1,52 +1,57 @@
 """Make a benchmark: find the smallest flip of every sample, then the levels beyond it, and query each stored file again.
 
 Work proceeds victim by victim and chunk by chunk. A finished chunk is a step of `rlab.storage.resume`: a killed run continues
-there and ends with the same files as an uninterrupted one.
+there and ends with the same files as an uninterrupted one. The files are written once every chunk exists.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
-import numpy as np
-import torch
+from torch import Tensor
 
 from rlab.benchmarking.card import card
-from rlab.benchmarking.chunk import ChunkRows, Rows, SetPlan, Stored, blank_row, search_chunk
-from rlab.benchmarking.config import FLIP, ORIGINAL, ORIGINALS, BenchmarkOptions, Ladder, parse_ladder
+from rlab.benchmarking.chunk import PLACED, SetPlan, blank_row, chunk_work
+from rlab.benchmarking.config import FLIP, ORIGINAL, ORIGINALS, BenchmarkOptions, Ladder, LadderLevel, parse_ladder
 from rlab.benchmarking.folder import Benchmark, queries_of
-from rlab.benchmarking.formats import Joined, Parquet, make_format
+from rlab.benchmarking.formats import Format, Row, Shape, make_format
 from rlab.benchmarking.goals import stored_attack
-from rlab.benchmarking.manifest import CARD, FREE, MANIFEST, METADATA, Manifest, Row, rows_digest
-from rlab.benchmarking.placed import PLACED, palette_reach, place_chunk, with_distances
-from rlab.benchmarking.single import Format, Shape, Single
-from rlab.benchmarking.whole import NothingFlipped, join_levels, versions, write_labels, write_sample
+from rlab.benchmarking.ladder_search import palette_reach
+from rlab.benchmarking.manifest import CARD, FREE, MANIFEST, METADATA, Manifest, rows_digest, versions
 from rlab.core.attack import Attack
 from rlab.core.checks import need_classes
 from rlab.core.trace import tally_of
 from rlab.data.batch import Batch
-from rlab.errors import DataError, OptionError
+from rlab.errors import OptionError
 from rlab.filters import check_palette
 from rlab.progress import Progress, quiet
 from rlab.results.result import Status
-from rlab.runs.chunk_work import ChunkTask, chunk_tasks
+from rlab.runs.chunk_work import chunk_tasks
 from rlab.runs.executor import Executor, InProcess, Workers
 from rlab.runs.fingerprint import data_fingerprint, named_in
 from rlab.runs.palette_options import spec_name
-from rlab.runs.worker import Work
 from rlab.storage import files as stored_files
 from rlab.storage.config import check_keywords, write_config
 from rlab.storage.contents import Contents
-from rlab.storage.digest import digest
 from rlab.storage.names import file_name
 from rlab.storage.resume import Resume, open_run
 from rlab.storage.run_file import PARTS, check_files
 from rlab.storage.steps import check_part
 from rlab.victims.base import Victim
+
+_WRITTEN = "written"  # the step that writes the samples
+
+
+class NothingFlipped(OptionError):
+    """No sample was flipped, so there is no benchmark to make; `queries` were sent to the victims."""
+
+    def __init__(self, sentence: str, queries: int = 0) -> None:
+        super().__init__(sentence)
+        self.queries = queries
 
 
 def make_benchmark(
@@ -62,8 +67,10 @@ def make_benchmark(
     The options' `models` say how workers load the victims, and with `data` how the folder can be made again.
     """
     declared = check_keywords(make_benchmark, BenchmarkOptions, {**dict(options or ()), **fields})
-    _check_sets(declared, victims)
-    batch = balanced(batch, declared.per_class, declared.seed)
+    check_targets(declared, victims)
+    check_names(victims)
+    for victim in victims.values():
+        need_classes(victim, "benchmark")
     declared, _ = declared.filled(batch)
     assert declared.format is not None
     form = make_format(declared.format, Shape.of(batch))
@@ -79,15 +86,22 @@ def make_benchmark(
     inputs |= {f"the model {name}": contents for name, contents in known.items()}
     question = {"command": "benchmark make", **config, **inputs, **named_in(config)}
     with open_run(Path(folder), question, parts=False) as resume:
-        if not _is_whole(resume, form):
+        if resume.is_finished:
+            check_files(resume.folder, MANIFEST, METADATA)
+        rows: list[Row] = resume.recall(_WRITTEN, "") or []
+        exist = (path.exists() for row in rows if row["file"] for path in form.files(resume.folder / row["file"]))
+        written = bool(rows) and all(exist)
+        if not (resume.is_finished and written):
             resume.unfinish()
             check_palette(attack.palette, batch.x[:4], batch.bounds)
             reach = declared.reach or palette_reach(attack, batch)
-            ladder = with_distances(parse_ladder(declared.ladder), reach)
+            ladder = parse_ladder(declared.ladder).measured(reach)
             making = _Making(resume, form, batch, config, declared, attack, ladder)
-            rows = making.all_rows(executors, progress)
+            if not written:
+                rows = making.write_samples(making.search(executors, progress))
+                resume.record(_WRITTEN, "", rows)
             marks = {FREE: ""} | {name: contents.settled() for name, contents in known.items()}
-            making.write_whole(reach, {name: marks[name] for name in sets}, rows)
+            making.write_about(reach, {name: marks[name] for name in sets}, rows)
         resume.finish(MANIFEST, METADATA)
     return Benchmark.load(folder)
 
@@ -97,26 +111,40 @@ class _Making:
     """An unfinished benchmark: everything that its sets have in common."""
 
     resume: Resume
-    format: Single | Joined
+    format: Format
     batch: Batch  # all samples, rounded as the files round them
     config: Mapping[str, Any]
     options: BenchmarkOptions  # with every default filled in
     attack: Attack
     ladder: Ladder
 
-    def all_rows(self, executors: Mapping[str, Executor], progress: Progress) -> list[Row]:
-        """The rows of all sets, in order; the originals are beside the first set."""
-        sets = [
-            self._set(number, name, executor, progress) for number, (name, executor) in enumerate(executors.items())
-        ]
+    def search(self, executors: Mapping[str, Executor], progress: Progress) -> list[Row]:
+        """The rows of all sets, in order, without files; the originals are beside the first set."""
+        first, *others = (self._set(name, executor, progress) for name, executor in executors.items())
+        original = LadderLevel(ORIGINAL, ORIGINAL)
+        reached = {"reached": True, **dict.fromkeys(("l0_patches", "l0_values", "l2", "linf"), 0.0)}
+        beside = [blank_row(self.batch, at, 0, original) | reached for at in range(len(self.batch))]
         order = (ORIGINAL, *self.ladder.names)
-        first = sorted(chain(self._originals(), sets[0]), key=lambda row: (row["place"], order.index(row["level"])))
-        return list(chain(first, *sets[1:]))
+        both = sorted([*beside, *first], key=lambda row: (row["place"], order.index(row["level"])))
+        whole = [row for rows in (both, *others) for row in rows]
+        if not any(row["reached"] and row["victim"] for row in whole):
+            self._refuse(whole)
+        return whole
 
-    def _set(self, number: int, name: str, executor: Executor, progress: Progress) -> list[Row]:
-        chunks, tables = self._chunks(number), dict[str, list[Row]]()
+    def _refuse(self, rows: Sequence[Row]) -> NoReturn:
+        """Refuse a benchmark without a changed sample."""
+        if self.options.sets == FREE:
+            raise NothingFlipped(f"no sample reaches a level of {self.options.ladder}: use stronger filters")
+        tried = sum(row["level"] == FLIP and row["status"] != Status.SKIPPED.value for row in rows)
+        held = f"none of {tried} attacked samples was flipped within {self.attack.budget} queries, so there is no benchmark"
+        raise NothingFlipped(f"{held}: raise the budget or use stronger filters", sum(map(queries_of, rows)))
+
+    def _set(self, name: str, executor: Executor, progress: Progress) -> list[Row]:
+        chunks, tables = self._chunks(name), dict[str, list[Row]]()
         for key in chunks:
-            if (table := self._finished(key)) is not None:
+            table = self.resume.recall(key, "")
+            if table is not None and (self.resume.part(key).exists() or not any(row["reached"] for row in table)):
+                check_part(self.resume.part(key))
                 tables[key] = table
                 progress(_tally(table))
         todo = {key: part for key, part in chunks.items() if key not in tables}
@@ -124,89 +152,61 @@ class _Making:
         own = self.attack if isinstance(executor, InProcess) else None
         if todo:
             self.resume.begin()
-        with executor.map(_work, (plan, own), chunk_tasks(self.batch, todo)) as finished:
+        with executor.map(chunk_work, (plan, own), chunk_tasks(self.batch, todo)) as finished:
             for key, rows, stored in finished:
-                tables[key] = self._save(key, rows, stored)
-                progress(_tally(tables[key]))
+                write_config(self.resume.folder, self.config)
+                if stored:
+                    (part := self.resume.part(key)).parent.mkdir(exist_ok=True)
+                    stored_files.write_arrays(part, stored, "")
+                self.resume.record(key, "", rows, part=bool(stored))
+                tables[key] = rows
+                progress(_tally(rows))
         return [row for key in chunks for row in tables[key]]
 
-    def _chunks(self, number: int) -> dict[str, slice]:
+    def _chunks(self, name: str) -> dict[str, slice]:
         """The chunks of a set by key."""
-        return {f"chunk-{number:03d}-{part.start:08d}": part for part in self.attack.chunks(len(self.batch))}
+        return {f"chunk-{name}-{part.start:08d}": part for part in self.attack.chunks(len(self.batch))}
 
-    def _save(self, key: str, rows: Rows, stored: Stored) -> list[Row]:
-        """Write the samples of a chunk, and return its rows with their files."""
-        folder, form, part = self.resume.folder, self.format, self.resume.part(key)
-        write_config(folder, self.config)
-        waiting = {level: iter(x) for level, x in stored.items()}
-        table: list[Row] = [
-            row | (write_sample(folder, form, row, next(waiting[row["level"]])) if row["reached"] else {})
-            for row in rows
-        ]
-        if joined := isinstance(form, Joined) and bool(stored):
-            part.parent.mkdir(exist_ok=True)
-            stored_files.write_arrays(part, stored, "")
-        self.resume.record(key, "", table, part=joined)
-        return table
+    def write_samples(self, rows: Sequence[Row]) -> list[Row]:
+        """Write the samples of every level; the rows with their files."""
+        whole, levels = list(rows), defaultdict[Path, list[int]](list)
+        for at, row in enumerate(rows):
+            if row["reached"]:
+                levels[Path(row["victim"], row["level"]) if row["victim"] else Path(ORIGINALS)].append(at)
+        for level, places in levels.items():
+            folder, some = self.resume.folder, [rows[at] for at in places]
+            described = self.format.write(folder / level, some, self._samples(some[0]["victim"], level.name))
+            for at, columns in zip(places, described, strict=True):
+                whole[at] = {**rows[at], **columns, "file": columns["file"].relative_to(folder).as_posix()}
+        return whole
 
-    def _originals(self) -> Iterator[Row]:
-        for at, x in enumerate(self.batch.x):
-            row = blank_row(self.batch, at, 0, ORIGINAL)
-            row |= {"reached": True, **dict.fromkeys(("l0_patches", "l0_values", "l2", "linf"), 0.0)}
-            yield row | write_sample(self.resume.folder, self.format, row, x)
+    def _samples(self, victim: str, level: str) -> Iterator[Tensor]:
+        """The samples of a level, from what the chunks of its set left."""
+        if not victim:
+            yield from self.batch.x
+        for part in (self.resume.part(key) for key in self._chunks(victim)) if victim else ():
+            if part.exists():
+                yield from stored_files.read_arrays(part)[0].get(level, ())
 
-    def _finished(self, key: str) -> list[Row] | None:
-        """The rows of a finished chunk, unless one of its files was deleted."""
-        table: list[Row] | None = self.resume.recall(key, "")
-        if table is None or self.resume.part(key).exists() or _has_files(self.resume.folder, table, self.format):
-            return table
-        self.resume.drop(key)
-        return None
-
-    def write_whole(self, reach: float, victims: Mapping[str, str], rows: Sequence[Row]) -> None:
+    def write_about(self, reach: float, victims: Mapping[str, str], rows: Sequence[Row]) -> None:
         """Write everything but the samples; the rows come last and mark the benchmark as complete.
 
         `reach` is the end of the distance axis, `victims` are the fingerprints by the name of a set.
         """
         folder, form, attack, options = self.resume.folder, self.format, self.attack, self.options
-        changed = self._changed(rows)
-        if isinstance(form, Joined):
-            rows = join_levels(folder, form, rows, dict(zip(victims, self._parts(victims), strict=True)), self.batch.x)
-        else:
-            write_labels(folder, rows, form)
-        packed = {row["file"] for row in rows if row["file"]} if isinstance(form, Parquet) else ()
+        outputs = next(row["outputs"] for row in rows if row["reached"] and row["victim"])
         policy = PLACED if options.sets == FREE else attack.label or str(attack.policy)
         manifest = Manifest(
             shape=form.shape, storage=form.name, classes=self.batch.classes, goal=str(attack.goal), ladder=options.ladder,
-            outputs=int(changed[0]["outputs"] or len(self.batch.classes)), policy=policy, budget=attack.budget,
+            outputs=int(outputs or len(self.batch.classes)), policy=policy, budget=attack.budget,
             palette=tuple(map(spec_name, options.palette or ())), entries=attack.palette.names, patch=attack.grid.patch,
             steps=options.steps, lead=options.lead, seed=attack.seed, victims=tuple(victims.items()), reach=reach,
             versions=versions(attack.label), config=self.config, sets=options.sets, distances=self.ladder.distances,
-            containers={file: digest(folder / file, length=64) for file in sorted(packed)},
             channels=attack.grid.channels, hash=rows_digest(rows),
         )  # fmt: skip
         stored_files.write_text(folder / CARD, card(Benchmark(folder, manifest, tuple(rows))))
         stored_files.write_json(folder / MANIFEST, asdict(manifest))
         stored_files.write_rows(folder / METADATA, rows, "")
-
-    def _parts(self, victims: Collection[str]) -> Iterator[list[Path]]:
-        """The arrays that the chunks of each set left, checked."""
-        for number in range(len(victims)):
-            keys = [key for key in self._chunks(number) if self.resume.part(key).exists()]
-            for key in keys:
-                check_part(self.resume.part(key))
-            yield [self.resume.part(key) for key in keys]
-
-    def _changed(self, rows: Sequence[Row]) -> list[Row]:
-        """The rows of changed samples; there is no benchmark without one."""
-        changed = [row for row in rows if row["reached"] and row["victim"]]
-        if changed:
-            return changed
-        if self.options.sets == FREE:
-            raise NothingFlipped(f"no sample reaches a level of {self.options.ladder}: use stronger filters")
-        tried = sum(row["level"] == FLIP and row["status"] != Status.SKIPPED.value for row in rows)
-        held = f"none of {tried} attacked samples was flipped within {self.attack.budget} queries, so there is no benchmark"
-        raise NothingFlipped(f"{held}: raise the budget or use stronger filters", sum(map(queries_of, rows)))
 
 
 def _tally(table: Sequence[Row]) -> Any:
@@ -215,49 +215,12 @@ def _tally(table: Sequence[Row]) -> Any:
     return tally_of(flips) if flips else {row["place"] for row in table}
 
 
-def _work(victim: Victim | None, plan: SetPlan, attack: Attack | None) -> Work:
-    """Make the rows of a chunk and what its files will hold; a worker builds the attack (None) from the options."""
-    order = plan.ladder.names
-
-    def work(task: ChunkTask) -> tuple[str, Rows, Stored]:
-        assert task.batch is not None  # the samples are in memory
-        recipe = attack or stored_attack(task.batch, plan.format, plan.options)
-        filters = tuple(entry.filter.name for entry in recipe.palette.entries)
-        chunk = ChunkRows(plan, task.batch, task.first, filters)
-        rows = place_chunk(chunk, recipe) if victim is None else search_chunk(chunk, recipe, victim)
-        return task.key, sorted(rows, key=lambda row: (row["place"], order.index(row["level"]))), chunk.stored
-
-    return work
-
-
-def _is_whole(resume: Resume, form: Format) -> bool:
-    """Whether the benchmark is finished and none of its files was deleted since."""
-    if not resume.is_finished:
-        return False
-    check_files(resume.folder, MANIFEST, METADATA)
-    return _has_files(resume.folder, stored_files.read_rows(resume.folder / METADATA), form)
-
-
-def _has_files(folder: Path, rows: Sequence[Row], form: Format) -> bool:
-    """Whether every file of the rows exists."""
-    return all(
-        each.exists() for name in {row["file"] for row in rows if row["file"]} for each in form.files(folder / name)
-    )
-
-
 def _executor(options: BenchmarkOptions, name: str, victim: Victim | None) -> Executor:
     if not options.shared or victim is None:
         return InProcess(victim)
     if name not in options.models:
         raise OptionError(f"workers load models by name, but {name!r} is an object in memory: leave out the workers")
     return Workers.of(options, options.models[name], victim) or InProcess(victim)
-
-
-def _check_sets(options: BenchmarkOptions, victims: Mapping[str, Victim]) -> None:
-    check_targets(options, victims)
-    check_names(victims)
-    for victim in victims.values():
-        need_classes(victim, "benchmark")
 
 
 def check_targets(options: BenchmarkOptions, victims: Collection[str]) -> None:
@@ -279,18 +242,3 @@ def check_names(victims: Collection[str]) -> None:
     for name in victims:
         if (valid := file_name(name, (ORIGINALS, "results", PARTS, FREE))) != name:
             raise OptionError(f"the model name {name!r} cannot be a folder name: call it {valid!r}")
-
-
-def balanced(batch: Batch, per_class: int | None, seed: int) -> Batch:
-    """Draw `per_class` samples of every class in the data, in the order of the data."""
-    if per_class is None:
-        return batch
-    order = torch.from_numpy(np.random.default_rng(abs(seed)).permutation(len(batch)))
-    rows: list[int] = []
-    for label in batch.y.unique().tolist():
-        drawn = order[batch.y[order] == label][:per_class].tolist()
-        if len(drawn) < per_class:
-            few = f"got {len(drawn)} of class {batch.label_name(label)!r}: provide more data, or lower per_class"
-            raise DataError(f"expected {per_class} samples of every class, {few}")
-        rows += drawn
-    return batch[sorted(rows)]

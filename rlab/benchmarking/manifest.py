@@ -6,14 +6,17 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, TypeAdapter, ValidationError
 
+import rlab
 from rlab.benchmarking.config import SetKind, parse_ladder
-from rlab.benchmarking.single import FormatName, Shape
+from rlab.benchmarking.formats import FormatName, Row, Shape
 from rlab.errors import FolderError
+from rlab.runs.fingerprint import agent_fingerprint
 from rlab.storage import files
 from rlab.storage.digest import digest
 from rlab.storage.names import refuse_strange
@@ -23,7 +26,6 @@ from rlab.storage.stored import read_stored
 
 MANIFEST, METADATA, CARD = "manifest.json", "metadata.parquet", "README.md"
 FREE = "free"  # name of the set without a model
-Row = Mapping[str, Any]
 
 
 class Edited(FolderError):
@@ -53,7 +55,6 @@ class Manifest:
     reach: float  # largest L2 on the distance axis
     hash: str = ""  # of all rows and their files
     config: Mapping[str, Any] = field(default_factory=dict)
-    containers: Mapping[str, str] = field(default_factory=dict)  # sha256 of each Parquet file
     sets: SetKind = "each"
     distances: tuple[float, ...] = ()  # L2 of the ladder's severities
     channels: tuple[int, ...] = ()  # the group of each channel as in the grid; () if all channels go together
@@ -88,3 +89,15 @@ def rows_digest(rows: Sequence[Row]) -> str:
         return json.dumps(finite, sort_keys=True, default=str).encode() + b"\n"
 
     return digest(*map(line, rows), length=64)
+
+
+def versions(policy: str) -> dict[str, str]:
+    """Versions of the packages, and the fingerprint of the agent if the policy is one."""
+    agent = agent_fingerprint(policy)
+    numbers = {"rlab": rlab.__version__} | ({"agent": agent} if agent else {})
+    for package in ("torch", "numpy", "pillow", "pyarrow", "wfdb", "av"):
+        try:
+            numbers[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return numbers

@@ -14,7 +14,7 @@ from torch import Tensor
 from rlab.benchmarking.chunk import Rows
 from rlab.benchmarking.config import ORIGINAL
 from rlab.benchmarking.folder import Benchmark
-from rlab.benchmarking.manifest import Row
+from rlab.benchmarking.formats import Row
 from rlab.benchmarking.report import BenchmarkReport
 from rlab.benchmarking.scores import Grade, GradedSet
 from rlab.benchmarking.verify import CHUNK, GradedModel, answers_of, check_outputs, load_victims

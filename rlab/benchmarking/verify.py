@@ -12,7 +12,7 @@ from torch import Tensor
 
 from rlab.benchmarking.config import ORIGINAL
 from rlab.benchmarking.folder import Benchmark
-from rlab.benchmarking.manifest import Row
+from rlab.benchmarking.formats import Row
 from rlab.core.distances import measure
 from rlab.errors import InputError, ModelError, OptionError, VictimError
 from rlab.present.page import Banner, Bar, Bars, Block, Number, Page, Section, Text

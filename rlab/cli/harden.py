@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
@@ -11,52 +10,33 @@ from rlab.cli.build import declared
 from rlab.cli.fields import Section
 from rlab.cli.folder import DryRun, RunFlags, tell_data, tell_options
 from rlab.cli.speak import out
-from rlab.hardening.comparison import METHODS, compare_hardening
 from rlab.hardening.options import HardenOptions, HardenRunOptions
 from rlab.hardening.run import load_hardening, run_hardening
-from rlab.present.report import RESULTS
 from rlab.present.table import plain
 
 TRAINING = Section(
     "harden",
     HardenOptions,
     (
-        "from_scratch", "epochs", "training_batch", "learning_rate", "adversary", "adversary_budget", "adversarial_share",
-        "max_clean_drop", "patience",
+        "from_scratch", "method", "epochs", "training_batch", "learning_rate", "adversary", "adversary_budget",
+        "adversarial_share", "max_clean_drop", "patience",
     ),
     "Training",
 )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class ComparisonFlags:
-    """Flags of a comparison."""
-
-    compare: Annotated[
-        bool, typer.Option("--compare", help="Compare with augmentation, AugMix, FGSM, PGD and TRADES")
-    ] = False
-    methods: Annotated[
-        str, typer.Option(help="With --compare: methods, separated by commas, with an optional radius: pgd_l2@0.5")
-    ] = ",".join(METHODS)
-    seeds: Annotated[int, typer.Option(min=1, help="With --compare: number of trainings per method")] = 3
-
-    @property
-    def names(self) -> list[str]:
-        return [name.strip() for name in self.methods.split(",") if name.strip()]
 
 
 @declared(without=("keep", "rate", "price", "max_cost"), section=TRAINING, queries=True)
 def command(
     options: HardenRunOptions,
     run: RunFlags,
-    comparison: ComparisonFlags,
     onnx: Annotated[bool, typer.Option("--onnx", help="Also write the hardened model as ONNX")] = False,
     dry_run: DryRun = False,
 ) -> None:
     """Train a torch model on its own failures while keeping its clean accuracy, and measure it before and after.
 
     --policy and --budget set how the model is measured; --adversary and --adversary-budget set how training samples are made. In a
-    --config file, training options go below 'harden:'. To resume a stopped run, repeat the command.
+    --config file, training options go below 'harden:'. To compare methods, run the command once for each --method, then
+    `rlab report RUN RUN ...`. To resume a stopped run, repeat the command.
     """
     if dry_run:
         return tell_options(options, [options.model], options.data, run.folder)
@@ -65,10 +45,6 @@ def command(
         if options.test is None and data.test is not None:
             held = f"{len(data.test)} of {len(data.train) + len(data.test)} samples are held out for the test"
             out.print(f"[dim]{held}; pass --test to use other data[/dim]")
-        if comparison.compare:
-            chosen = {"methods": comparison.names, "seeds": range(comparison.seeds), "harden": training}
-            report = compare_hardening(victim, data, chosen | {"evaluation": evaluation}, folder)
-            return run.finish(report, folder, figures=folder / RESULTS)
         hardened = run_hardening(victim, data, training, evaluation, folder)
         if onnx:
             exported = hardened.export_onnx(folder / "hardened.onnx", tuple(data.train.x.shape[1:]))

@@ -105,12 +105,12 @@ class Attack:
         perturbed, scores = x0.clone(), clean.cpu().clone()
         aimed = self.goal.aim(clean, y, batch.aims)
         attacked = self.goal.correct(clean, y) & ~self.goal.reached(clean, aimed)
-        policy = self.policy.by_labels() or self.policy if victim.tells_labels else self.policy
+        policy = self.policy.by_labels() or self.policy if victim.reading.tells_labels else self.policy
         cleanup = self.cleanup and self.until != "flip" and not policy.reduces
         trace = Trace(n, batch.bounds, self.distance, progress, cleanup, attacked.cpu())
         if attacked.any():
             env = AttackEnv(
-                meter.query, replace(self.task, labels=victim.tells_labels), self.records or not policy.reduces
+                meter.query, replace(self.task, labels=victim.reading.tells_labels), self.records or not policy.reduces
             )
             start = self._start(env, meter, batch, x0, attacked, seeds.to(x0.device), clean, aimed)
             flipped, spent, failed = self._steps(policy, env, meter, start, trace)

@@ -38,7 +38,7 @@ def _check_scores(goal: Goal, scored: str, victim: Victim, batch: Batch, clean: 
         raise ModelError(f"the goal {str(goal)!r} needs a model declared with {want} (-M {want.lower()}){other}")
     refuse_other_labels(clean, victim.multilabel, batch.one_label, victim.outputs)
     scored = f"goal {str(goal)!r}" if isinstance(goal, Below) else scored
-    if victim.tells_labels and scored:
+    if victim.reading.tells_labels and scored:
         raise OptionError(
             f"the {scored} needs scores, but the model returns only labels: use the policy auto and the goal untargeted"
         )

@@ -57,7 +57,7 @@ def write_robustbench(report: CorruptionReport, dataset: str, made: str, victim:
 def checkpoint(victim: TorchVictim) -> bytes:
     """The weights, with the normalisation as the buffers `mu` and `sigma` (1, c, 1, 1) that RobustBench's networks have."""
     state = {name: value.detach().cpu().contiguous() for name, value in victim.model.state_dict().items()}
-    if (own := victim.normalise) is not None:
+    if (own := victim.reading.normalise) is not None:
         for name, values in (("mu", own.mean), ("sigma", own.std)):
             state[name] = torch.tensor(values).expand(3).reshape(1, 3, 1, 1).clone()
     file = io.BytesIO()

@@ -12,13 +12,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from rlab.data.batch import UNBOUNDED
-from rlab.diagnosis.probe import PHASE, Normalising, Probe, changed
+from rlab.diagnosis.probe import PHASE, Normalising, Probe
 from rlab.diagnosis.report import RISE, Check, Finding, Severity, clear_rise, error, options, sign_test, warning
 from rlab.errors import InputError, VictimError
 from rlab.victims.base import Victim
+from rlab.victims.reading import UNBOUNDED, Layout, Normalise
 from rlab.victims.sending import Unanswered
-from rlab.victims.torch_module import Layout, Normalise
 
 # For data in [0, 1], as in published models for these data sets.
 IMAGENET = Normalise((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
@@ -214,13 +213,13 @@ def failure(probe: Probe, problem: Exception) -> Finding:
     first = probe.batch.x[:1]
     if not isinstance(problem.__cause__, Unanswered):
         for order, change, flag, victim, x in _arrangements(probe, first):
-            if _answers(victim, x):
+            if _answers(victim.read_as(outputs="auto"), x):
                 return error("layout", f"{problem}; it answers with {order}", change, flag)
-        numbers = {"outputs": "labels", "classes": probe.classes()}
-        if not probe.victim.multilabel and _answers(probe.victim, first, **numbers):
-            change = f"pass outputs='labels' and the number of classes: {numbers['classes']} according to the labels"
+        classes = probe.classes()
+        if not probe.victim.multilabel and _answers(probe.victim.read_as(outputs="labels", classes=classes), first):
+            change = f"pass outputs='labels' and the number of classes: {classes} according to the labels"
             what = f"the model returns class numbers instead of scores: {problem}"
-            return error("outputs", what, change, options(**numbers))
+            return error("outputs", what, change, options(outputs="labels", classes=classes))
     change = f"make sure that the model turns one input of shape {tuple(first.shape)} into scores of shape (1, classes)"
     return error("model", str(problem), change)
 
@@ -231,20 +230,20 @@ def other_layout(probe: Probe, scores: Tensor) -> list[Finding]:
     now = VariantScores.of(Variant("", "", "", ()), probe, scores)
     if batch.kind != "video" or not isinstance(victim, Normalising) or now.accuracy > 1 - RISE:
         return []
-    other: Layout = "channels_first" if victim.layout == "frames_first" else "frames_first"
+    other: Layout = "channels_first" if victim.reading.layout == "frames_first" else "frames_first"
     change = f"pass layout={other!r} to {type(victim).__name__}"
     swap = Variant("layout", f"with {_ORDERS[other]}", change, (), options(layout=other))
     try:
-        then = VariantScores.of(swap, probe, changed(victim, layout=other)(batch.x, PHASE))
+        then = VariantScores.of(swap, probe, victim.read_as(layout=other)(batch.x, PHASE))
     except (VictimError, InputError):
         return []
     level = clear_rise(now.correct, then.correct)
     return [_finding(level, now, then)] if level else []
 
 
-def _answers(victim: Victim, x: Tensor, **settings: object) -> bool:
+def _answers(victim: Victim, x: Tensor) -> bool:
     try:
-        changed(victim, **{"bounds": UNBOUNDED, "outputs": "auto", **settings})(x, PHASE)
+        victim.read_as(bounds=UNBOUNDED)(x, PHASE)
     except (VictimError, InputError):
         return False
     return True
@@ -254,18 +253,18 @@ def _arrangements(probe: Probe, x: Tensor) -> Iterator[tuple[str, str, str, Vict
     """x: (1, c, *size) in all other orders a model may expect: the order, what to change, as a flag, the model and its input."""
     victim, kind = probe.victim, type(probe.victim).__name__
     takes = isinstance(victim, Normalising)
-    if isinstance(victim, Normalising) and victim.layout == "frames_first":
+    if isinstance(victim, Normalising) and victim.reading.layout == "frames_first":
         change = f"omit layout='frames_first' in {kind}"
-        yield _ORDERS["channels_first"], change, "", changed(victim, layout="channels_first"), x
+        yield _ORDERS["channels_first"], change, "", victim.read_as(layout="channels_first"), x
     elif probe.batch.kind == "video" and takes:
         change = f"pass layout='frames_first' to {kind}"
         flag = options(layout="frames_first")
-        yield _ORDERS["frames_first"], change, flag, changed(victim, layout="frames_first"), x
+        yield _ORDERS["frames_first"], change, flag, victim.read_as(layout="frames_first"), x
     elif probe.batch.kind == "video":
         change = "swap the axes before the model, x.swapaxes(1, 2): it expects (samples, frames, channels, ...)"
         yield _ORDERS["frames_first"], change, "", victim, x.transpose(1, 2)
     change = "move the channels to the last axis before the model, np.moveaxis(x, 1, -1) or x.movedim(1, -1)"
-    plain = changed(victim, normalise=None) if takes else victim  # mean and std are for another axis
+    plain = victim.read_as(mean=None, std=None) if takes else victim  # mean and std are for another axis
     yield "channels as the last axis", change, "", plain, x.movedim(1, -1)
     other = {1: 3, 3: 1}.get(x.shape[1])
     flag = f"-D channels={other}" if probe.batch.kind == "image" else ""

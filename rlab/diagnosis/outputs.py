@@ -49,12 +49,12 @@ def declared(probe: Probe, raw: Tensor) -> list[Finding]:
     low, high = (float(end) for end in clear.aminmax())
     span = f"outputs range from {low:.4g} to {high:.4g}"
     if stated == "logits" and looks:
-        victim.outputs = "probabilities"
+        victim.reading = victim.read_as(outputs="probabilities").reading
         rows = "" if victim.multilabel else " and every row sums to 1"
         change, flag = "pass outputs='probabilities'", options(outputs="probabilities")
         return [error("outputs", f"{span}{rows}, but are declared as logits", change, flag)]
     if stated == "probabilities" and (low < -_ROUND or high > 1 + _ROUND):
-        victim.outputs = "logits"
+        victim.reading = victim.read_as(outputs="logits").reading
         change, flag = "pass outputs='logits'", options(outputs="logits")
         return [error("outputs", f"{span}, but are declared as probabilities", change, flag)]
     if not looks and low >= 0 and high <= 1:
@@ -67,13 +67,13 @@ def declared(probe: Probe, raw: Tensor) -> list[Finding]:
 def _ordered_classes(probe: Probe, raw: Tensor) -> list[Finding]:
     """Rows (b, k) of class numbers, most likely first, instead of scores; the probe's victim reads them so from now on."""
     victim, whole = probe.victim, bool((raw == raw.round()).all()) and float(raw.min()) >= 0
-    if victim.multilabel or victim.tells_labels or not whole or not (raw.sort(1).values.diff(dim=1) > 0).all():
+    if victim.multilabel or victim.reading.tells_labels or not whole or not (raw.sort(1).values.diff(dim=1) > 0).all():
         return []
     first = float((raw[:, 0] == probe.batch.y.to(raw)[: len(raw)]).float().mean())
     if first < 0.5 or first <= float(probe.correct(raw).mean()):
         return []
     many = max(probe.classes(), int(raw.max()) + 1)
-    victim.outputs, victim.classes = "topk", many
+    victim.reading = victim.read_as(outputs="topk", classes=many).reading
     what = f"each row is {raw.shape[1]} different integers, and the first is the label of {first:.0%} of the samples"
     change = "these are class numbers instead of scores: pass outputs='topk' and the number of classes"
     return [error("outputs", what, change, options(outputs="topk", classes=many))]

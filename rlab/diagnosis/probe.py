@@ -10,12 +10,13 @@ from itertools import chain, zip_longest
 import torch
 from torch import Generator, Tensor
 
-from rlab.data.batch import UNBOUNDED, Batch
+from rlab.data.batch import Batch
 from rlab.errors import InputError
 from rlab.victims.base import Victim
 from rlab.victims.graphs import GraphVictim
 from rlab.victims.http import HttpVictim
-from rlab.victims.torch_module import Normalise, TorchVictim
+from rlab.victims.reading import UNBOUNDED, Normalise
+from rlab.victims.torch_module import TorchVictim
 
 PHASE = "doctor"
 Normalising = TorchVictim | GraphVictim  # the victims that take mean, std and layout
@@ -39,17 +40,17 @@ class Probe:
 
     @property
     def normalise(self) -> Normalise | None:
-        return self.victim.normalise if isinstance(self.victim, Normalising) else None
+        return self.victim.reading.normalise
 
     def raw(self, x: Tensor) -> Tensor:
         """x: (b, c, *size) with any values -> the model's own outputs (b, k); probabilities if it returns labels."""
-        if self.victim.tells_labels:
+        if self.victim.reading.tells_labels:
             return self.victim.probabilities(self.scores(x))
-        return changed(self.victim, bounds=UNBOUNDED, outputs="logits", multilabel=True)(x, PHASE)
+        return self.victim.read_as(bounds=UNBOUNDED, outputs="logits", multilabel=True)(x, PHASE)
 
     def scores(self, x: Tensor) -> Tensor:
         """x: (b, c, *size) with any values -> scores (b, k)."""
-        return changed(self.victim, bounds=UNBOUNDED)(x, PHASE)
+        return self.victim.read_as(bounds=UNBOUNDED)(x, PHASE)
 
     def correct(self, scores: Tensor) -> Tensor:
         """(b, k) -> (b,): 1 if the label is predicted, else 0; for several labels their share."""

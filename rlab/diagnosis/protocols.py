@@ -68,8 +68,8 @@ def find_protocol(model: ModelOptions, batch: Batch) -> Protocol:
             once = changed(victim, retries=0, cache=None)
             scores = once(batch.x[:_ROWS], PHASE)
             if scores.isfinite().all() and scores.shape[1] > int(batch.y.max() if batch.y.dim() == 1 else 0):
-                if once.tells_labels:
-                    victim.read_like(once.outputs, scores.shape[1])
+                if once.reading.tells_labels:
+                    victim.reading, victim.width = once.reading, scores.shape[1]
                 findings = () if victim.name == given else (_elsewhere(given, victim.name, candidate, reasons),)
                 return Protocol(candidate, victim, queries + rows.total(), findings)
             raise NoScores(f"it returned {scores.shape[1]} scores, which do not fit the data")

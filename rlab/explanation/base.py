@@ -1,14 +1,16 @@
-"""The interface of every explanation: a method queries a victim about a batch and returns a map of each input."""
+"""A method queries a victim about a batch and returns a map of each input: one function of a task, with its options."""
 
 from __future__ import annotations
 
+import inspect
 import time
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar, final
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import Annotated, Any
 
 import torch
+from pydantic import Field, create_model
 from torch import Tensor
 
 from rlab.core.channels import parse_channels
@@ -22,16 +24,16 @@ from rlab.explanation.subject import AnySubject, check_found, find_subject
 from rlab.explanation.words import shares_in_waves
 from rlab.predictions.kinds import WORDS
 from rlab.progress import bar
-from rlab.runs.options import AttackOptions
-from rlab.storage.config import check_options
+from rlab.storage.config import Options
 from rlab.victims.base import Victim
 from rlab.victims.meter import QueryMeter
 from rlab.victims.torch_module import TorchVictim
 
-RULE, QUERIED = "otsu", "by queries"  # the default rule for masks, and the rule of a mask whose size queries decided
+RULE, QUERIED = "otsu", "by queries"  # the default rule for masks, and the rule of a mask that queries decided
 SCORE = "score"  # the victim's phase for queries that score maps; they are not part of a map's cost
-ROWS, MOST = 512, 1_000_000  # rows made at once; upper limit of a method's numeric options
+ROWS, TOGETHER = 512, 16  # rows made at once; samples explained at once
 SHARES, NOISE = (0.2, 0.8), 0.5  # of patches in a random set; standard deviation when noise replaces hidden parts
+Count = Annotated[int, Field(ge=1, le=1_000_000)]
 
 
 @dataclass(frozen=True)
@@ -40,16 +42,16 @@ class Drawn:
 
     maps: Tensor  # (n, *size)
     extent: Tensor | None = None  # (n, *size) thresholded to the masks (default: the maps)
+    mask: Tensor | None = None  # (n, *size) bool if queries decided the mask; used with the default rule
     deviation: Tensor | None = None  # (n, *size)
     effects: Effects | None = None
-    mask: Tensor | None = None  # (n, *size) bool if queries decided the mask's size; used with the default rule
     by_lead: Tensor | None = None  # (n, c, *size)
     drops: Tensor | None = None  # (n, c, *size)
 
 
 @dataclass(frozen=True)
 class ExplanationTask:
-    """What a method works on: n inputs, the class to explain in each, and the meter that counts queries."""
+    """What a method works on: n inputs, what to explain in each, and the meter that counts queries."""
 
     meter: QueryMeter
     x0: Tensor  # (n, c, *size) on the victim's device
@@ -72,37 +74,26 @@ class ExplanationTask:
         return self.subject.labels
 
     @property
-    def inputs(self) -> Batch:
-        """The inputs with the explained classes as labels, and nothing else that the data say about them."""
-        kept = ("bounds", "unit", "leads", "rate", "r_peaks")
-        known: dict[str, Any] = {name: getattr(self.batch, name) for name in kept}
-        return Batch(x=self.x0.cpu(), y=self.labels.cpu(), **known)
-
-    @property
-    def bounds(self) -> tuple[float, float]:
-        return self.batch.bounds
-
-    @property
     def victim(self) -> Victim:
         return self.meter.victim
-
-    @property
-    def clean_score(self) -> Tensor:
-        """(n,) score of what is explained."""
-        return self.subject.score(self.clean, torch.arange(len(self), device=self.clean.device))
 
     @property
     def before(self) -> Tensor:
         """(n,) on the CPU: the class's probability, or the share of the object shown, without a change."""
         return self.subject.share(self.clean, torch.arange(len(self), device=self.clean.device)).float().cpu()
 
-    def query(self, x: Tensor, samples: Tensor) -> Tensor:
-        """Rows x (m, c, *size) of these samples (m,) -> the score (m,) of what is explained."""
-        return self.subject.score(self.meter(x, samples, "search"), samples)
+    @property
+    def clean_score(self) -> Tensor:
+        """(n,) the same as a logarithm."""
+        return self.subject.score(self.clean, torch.arange(len(self), device=self.clean.device))
 
     def probability(self, x: Tensor, samples: Tensor) -> Tensor:
         """Rows x (m, c, *size) of these samples (m,) -> the class's probability, or the share of the object shown (m,)."""
         return self.subject.share(self.meter(x, samples, "search"), samples)
+
+    def query(self, x: Tensor, samples: Tensor) -> Tensor:
+        """The same as a logarithm (m,)."""
+        return self.subject.score(self.meter(x, samples, "search"), samples)
 
     def pairs(self, items: int, rows: int = ROWS) -> Iterator[tuple[Tensor, Tensor]]:
         """Every item of every sample, in batches of about `rows`: samples (m,) and items (m,)."""
@@ -124,35 +115,21 @@ class ExplanationTask:
         return self.victim.outputs_in_graph(x, "search")
 
 
-class Method(ABC):
-    """A way to make maps. The final `__call__` checks, counts and thresholds; `draw` is the method itself."""
+@dataclass(frozen=True)
+class Method:
+    """A way to make maps. A call checks, counts and thresholds; `draw` (task, **options) is the method itself.
 
-    name: ClassVar[str]
-    gradients: ClassVar[bool] = False  # needs a torch module, not only its scores
-    flips: ClassVar[bool] = False  # searches for a flip, so it can explain only the predicted class
-    classes_only: ClassVar[bool] = False  # cannot explain an object or a class of a map
-    scored: ClassVar[bool] = True  # can be scored beside other methods
-    together: int = 16  # samples per call of `draw`
+    `draw` returns the maps (n, *size), from which masks are thresholded, or the maps with what else the method knows.
+    """
 
-    @classmethod
-    def of(cls, options: Mapping[str, Any], attack: AttackOptions) -> Method:
-        """The method with its own options; `attack` holds the run's options, for methods that attack."""
-        check_options(cls, options, f"the method {cls.name!r}")
-        for name, value in options.items():
-            least = int(type(value) is int and name != "erase")
-            if isinstance(value, int | float) and not least <= value <= MOST:
-                raise OptionError(f"expected {name} of the method {cls.name!r} from {least} to {MOST:,}, got {value!r}")
-        return cls(**options)
+    name: str
+    draw: Callable[..., Tensor | Drawn]
+    gradients: bool = False  # needs a torch module, not only its scores
+    flips: bool = (
+        False  # searches for a flip: it explains only the predicted class, and its patches are no ranking to score
+    )
+    options: Mapping[str, Any] = field(default_factory=dict)
 
-    @abstractmethod
-    def draw(self, task: ExplanationTask) -> Tensor | Drawn:
-        """The maps (n, *size), from which masks are thresholded, or the maps with what else the method knows."""
-
-    def cut(self, extent: Tensor, rule: str) -> Tensor:
-        """(n, *size) -> bool; override this in a method that knows its mask."""
-        return threshold(extent, rule)
-
-    @final
     def __call__(
         self,
         victim: Victim,
@@ -164,24 +141,26 @@ class Method(ABC):
     ) -> Explanation:
         """Explain every sample. `labels` (n,) are the classes to explain (default: the predicted ones); `instead`
         (n, c, *size) replaces removed parts in methods that support it."""
-        if self.gradients and not isinstance(victim, TorchVictim):
-            needs = f"the method {self.name!r} needs the model's gradients or layers, not a {type(victim).__name__}"
-            raise ModelError(f"{needs}: omit it, or pass the torch module as a TorchVictim")
-        if victim.prediction != "classes" and (self.gradients or self.classes_only):
-            advice = "use 'belief', 'drise' or 'occlusion'"
-            raise ModelError(
-                f"the method {self.name!r} explains classes, but the model predicts {WORDS[victim.prediction]}: {advice}"
-            )
-        parts = []
+        self._check(victim)
+        parts, began = [], time.perf_counter()
         with bar(len(batch), f"explaining by {self.name}") as progress:
-            for at in range(0, len(batch), self.together):
-                rows = slice(at, min(at + self.together, len(batch)))
+            for at in range(0, len(batch), TOGETHER):
+                rows = slice(at, min(at + TOGETHER, len(batch)))
                 some, fill = (None if each is None else each[rows] for each in (labels, instead))
                 task = self._task(victim, batch[rows], some, sample_seeds(seed, at, rows.stop - at), fill)
                 parts.append(self._explain(task, rule))
                 progress(task)
-        whole = replace(Explanation.join(parts), inputs=batch, ids=batch.ids, classes=batch.classes)
+        whole, seconds = Explanation.cat(parts), time.perf_counter() - began
+        whole = replace(whole, inputs=batch, ids=batch.ids, classes=batch.classes, seconds=seconds)
         return replace(whole, in_waves=shares_in_waves(whole.maps, batch))
+
+    def _check(self, victim: Victim) -> None:
+        if self.gradients and not isinstance(victim, TorchVictim):
+            needs = f"the method {self.name!r} needs the model's gradients or layers, not a {type(victim).__name__}"
+            raise ModelError(f"{needs}: omit it, or pass the torch module as a TorchVictim")
+        if victim.prediction != "classes" and (self.gradients or self.flips):
+            why = f"the method {self.name!r} explains classes, but the model predicts {WORDS[victim.prediction]}"
+            raise ModelError(f"{why}: use 'belief', 'drise' or 'occlusion'")
 
     def _task(
         self, victim: Victim, batch: Batch, labels: Tensor | None, seeds: Tensor, instead: Tensor | None
@@ -193,23 +172,40 @@ class Method(ABC):
             raise ModelError("the model returned NaN for a clean sample: repair the model or its input range")
         subject, found = find_subject(victim, clean, batch, labels)
         if victim.prediction == "classes":
-            _check_labels(victim, clean, subject.labels, batch.ids, self.flips)
+            self._check_labels(victim, clean, subject.labels, batch)
         check_found(found, batch.ids, victim.prediction)
         fill = None if instead is None else instead.to(x0.device)
         return ExplanationTask(meter, x0, subject, clean, seeds.to(x0.device), batch, fill)
 
+    def _check_labels(self, victim: Victim, clean: Tensor, labels: Tensor, batch: Batch) -> None:
+        """Refuse classes that the model does not have and, if the method searches for a flip, those it did not predict."""
+        classes = clean.shape[1]
+        if labels.shape != (len(clean),):
+            expected = f"expected one class to explain for each of {len(clean)} samples"
+            raise DataError(f"{expected}, got {tuple(labels.shape)}")
+        if len(outside := labels[(labels < 0) | (labels >= classes)]):
+            raise OptionError(f"class {int(outside[0])} is not one of the model's 0..{classes - 1}")
+        predicted = clean.gather(1, labels[:, None]).squeeze(1) > 0 if victim.multilabel else clean.argmax(1) == labels
+        if self.flips and not predicted.all():
+            row = int((~predicted).nonzero()[0])
+            missed = (
+                f"class {int(labels[row])} was not predicted for {int((~predicted).sum())} of {len(labels)} samples"
+            )
+            first = f"first {batch.ids[row]!r} (predicted {int(clean[row].argmax())})"
+            raise OptionError(f"{missed}, {first}: explain the predicted class, or omit these samples")
+
     def _explain(self, task: ExplanationTask, rule: str) -> Explanation:
-        began = time.perf_counter()
-        drawn = self.draw(task)
+        drawn = self.draw(task, **self.options)
         if isinstance(drawn, Tensor):
             drawn = Drawn(drawn.float())
         assert drawn.maps.shape == (len(task), *task.size), drawn.maps.shape
-        if drawn.mask is not None and rule == RULE:
+        if drawn.mask is not None and (rule == RULE or self.flips):
             mask, rule = drawn.mask, QUERIED
         else:
-            mask = self.cut(drawn.maps if drawn.extent is None else drawn.extent, rule)
-        known: dict[str, Any] = {name: getattr(drawn, name) for name in ("deviation", "by_lead", "drops")}
-        known = {name: None if each is None else each.cpu() for name, each in known.items()}
+            mask = threshold(drawn.maps if drawn.extent is None else drawn.extent, rule)
+        deviation, by_lead, drops = (
+            None if each is None else each.cpu() for each in (drawn.deviation, drawn.by_lead, drawn.drops)
+        )
         classes = task.victim.prediction == "classes"
         return Explanation(
             method=self.name,
@@ -218,25 +214,24 @@ class Method(ABC):
             labels=task.labels.cpu(),
             queries=task.meter.counts.sum(1),
             rule=rule,
-            seconds=time.perf_counter() - began,
             gradients=self.gradients,
             effects=drawn.effects,
             probabilities=task.victim.probabilities(task.clean).cpu() if classes else None,
             subject=task.subject,
-            **known,
+            deviation=deviation,
+            by_lead=by_lead,
+            drops=drops,
         )
 
 
-@dataclass(frozen=True, kw_only=True)
-class ByLead(Method):
-    """A method that can tell groups of channels apart; `channels` names them, by default those of the run."""
-
-    channels: str | None = None
-
-    @classmethod
-    def of(cls, options: Mapping[str, Any], attack: AttackOptions) -> Method:
-        given = {} if attack.channels is None else {"channels": attack.channels}
-        return super().of({**given, **options}, attack)
+@cache
+def options_of(draw: Callable[..., Tensor | Drawn]) -> type[Options]:
+    """The options of a method, which are the keywords of its function."""
+    parameters = inspect.signature(draw, eval_str=True).parameters.values()
+    options: dict[str, Any] = {
+        each.name: (each.annotation, each.default) for each in parameters if each.kind is each.KEYWORD_ONLY
+    }
+    return create_model("MethodOptions", __base__=Options, **options)
 
 
 def lead_groups(task: ExplanationTask, spec: str) -> Tensor:
@@ -254,22 +249,6 @@ def grouped_maps(maps: Tensor, groups: Tensor) -> Drawn:
     return Drawn(by_lead.mean(1), by_lead=by_lead)
 
 
-def _check_labels(victim: Victim, clean: Tensor, labels: Tensor, ids: Sequence[str], flips: bool) -> None:
-    """Refuse classes that the model does not have and, for methods that search for a flip, those it did not predict."""
-    classes = clean.shape[1]
-    if labels.shape != (len(clean),):
-        raise DataError(f"expected one class to explain for each of {len(clean)} samples, got {tuple(labels.shape)}")
-    if int(labels.min()) < 0 or int(labels.max()) >= classes:
-        outside = int(labels[(labels < 0) | (labels >= classes)][0])
-        raise OptionError(f"class {outside} is not one of the model's 0..{classes - 1}")
-    predicted = clean.gather(1, labels[:, None]).squeeze(1) > 0 if victim.multilabel else clean.argmax(1) == labels
-    if flips and not predicted.all():
-        row = int((~predicted).nonzero()[0])
-        missed = f"class {int(labels[row])} was not predicted for {int((~predicted).sum())} of {len(labels)} samples"
-        first = f"first {ids[row]!r} (predicted {int(clean[row].argmax())})"
-        raise OptionError(f"{missed}, {first}: explain the predicted class, or omit these samples")
-
-
 def random_sets(seeds: Tensor, steps: Tensor, patches: int) -> Tensor:
     """seeds (m,), steps (m,) -> (m, p) bool: random sets, each with a share of the patches in `SHARES`."""
     low, high = SHARES
@@ -284,4 +263,4 @@ def removed(task: ExplanationTask, how: str) -> Tensor:
     if how == "mean":
         return mean_fill(task.x0).expand_as(task.x0)
     spec = {"blur": None, "noise": f"gaussian_noise@{NOISE:g}"}.get(how, how)
-    return hiding_bank(task.x0, task.bounds, task.seeds.tolist(), spec)[:, 1]
+    return hiding_bank(task.x0, task.batch.bounds, task.seeds.tolist(), spec)[:, 1]

@@ -9,24 +9,27 @@ it is and with its edges moved.
 
 Half of an image removed hides most objects, so the pairs say which parts suffice to show an object, and little about the
 smallest part that hides it. For objects and for classes of a map, a share of the queries therefore hides patches one by one, the
-most promising first; these patches come first in the map, in this order.
+most promising first (`erasing`); these patches come first in the map, in this order.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 import torch
+from pydantic import Field
 from scipy.stats import t as student
 from torch import Tensor
 
 from rlab.core.grid import PatchGrid
 from rlab.core.rng import uniform
 from rlab.errors import OptionError
-from rlab.explanation.base import Drawn, ExplanationTask, Method, random_sets, removed
-from rlab.explanation.effects import LEVEL, REGIONS, Effects, interval
-from rlab.explanation.erasing import WIDTH, deal, erase
-from rlab.explanation.maps import BY_RANK, Cells, even_grid, extent, raise_patches, top_share
+from rlab.explanation.base import Count, Drawn, ExplanationTask, random_sets, removed
+from rlab.explanation.effects import LEVEL, REGIONS, Effects
+from rlab.explanation.erasing import WIDTH, deal, erase_patches
+from rlab.explanation.maps import BY_RANK, even_grid, extent, raise_patches, top_share
 from rlab.explanation.regression import (
     POOLED,
     REACHES,
@@ -43,7 +46,7 @@ from rlab.explanation.subject import ClassSubject
 CUTS, MOVED = (
     4,
     0.1,
-)  # removals of each region alone, and how far its edges move in all but the first, as a share of its sides
+)  # removals of each region alone, and how far edges move in all but the first, as a share of its sides
 FIRST = 16  # pairs before the belief chooses the next ones
 DIRECT, FEWEST = 0.2, 3  # share of queries for direct contrasts of regions; minimum per region
 SCARCE = 2  # contrasts, and removals alone, of each region where queries are few
@@ -54,133 +57,136 @@ NEARLY = 0.9  # the mask is the smallest size with this share of the best gain
 BEFORE = (REACHES[1], 1.0)  # length scale and noise before the first answers
 
 
+def belief(
+    task: ExplanationTask,
+    *,
+    queries: Count
+    | None = None,  # including the clean prediction (default: 552 for signals, 764 for images, 732 for clips)
+    remove: str = "blur",  # or 'mean', 'noise', a filter with its severity
+    candidates: Count = 4,  # random sets per grid to choose each pair from
+    erase: Annotated[float, Field(ge=0, le=0.5)]
+    | None = None,  # share that hides patches (default: 0.3, but 0 for classes)
+) -> Drawn:
+    """The mean effect of removing each place, with its deviation, and the effects of regions."""
+    cells, regions, plan = BY_RANK[len(task.size) - 1], regions_of(task.size), Plan.of(task, queries, erase)
+    places, blank = even_grid(task.size, cells.places), removed(task, remove)
+    grids, boxes = [even_grid(task.size, along) for along in cells.sets], regions.expand(torch.eye(len(regions)))
+    beliefs = _measure(task, plan.pairs, candidates, grids, places, blank)
+    means, deviations = _stacked([average(each) for each in beliefs])
+    direct = _contrasts(task, plan.contrasts, grids, boxes.bool(), blank).double().cpu()
+    shares = places.reduce(boxes).double()  # (g, q): share of a place in a region
+    at_regions = [average(each, shares) for each in beliefs]
+    effect, deviation = _stacked([reconcile(*each, own) for each, own in zip(at_regions, direct, strict=True)])
+    width = _quantile(plan.contrasts - 1 + POOLED) * deviation
+    effects = replace(_effects(task, regions, _alone(task, regions, blank, plan.cuts).cpu()), mean=effect, width=width)
+    maps = raise_patches(means.to(task.x0.device), places)
+    if plan.steps:
+        maps = _erased(maps, task, blank, grids[-1], plan.steps)
+    mask = _sized(maps, task, blank) if _sizes(task.size) else None
+    deviations = raise_patches(deviations, places)
+    return Drawn(maps, extent(maps, task.x0, task.batch.bounds), mask, deviations, effects)
+
+
 @dataclass(frozen=True)
-class Belief(Method):
-    """`remove` says what replaces removed places: 'blur', 'mean', 'noise', or a filter with its severity."""
+class Plan:
+    """How many queries each part of the method has."""
 
-    name = "belief"
-    queries: int | None = (
-        None  # including the clean prediction (default: 552 for signals, 764 for images, 732 for clips)
-    )
-    remove: str = "blur"
-    candidates: int = 4  # random sets per grid to choose each pair from
-    erase: float | None = None  # share of queries that hide patches one by one (default: 0.3, but 0 for classes)
+    pairs: int  # of a random set and its complement
+    contrasts: int  # direct contrasts of each region, two queries each
+    cuts: int  # removals of each region alone
+    steps: int  # that hide a patch
 
-    def __post_init__(self) -> None:
-        if self.erase is not None and not 0 <= self.erase <= 0.5:
-            raise OptionError(f"expected erase of the method 'belief' from 0 to 0.5, got {self.erase}")
-
-    def _steps(self, task: ExplanationTask) -> int:
-        """The number of steps that hide a patch."""
-        usual, total = 0.0 if isinstance(task.subject, ClassSubject) else ERASED, self._total(task.size)
-        share = usual if self.erase is None else self.erase
-        return max(0, min(int(share * total), total - _least(task.size))) // WIDTH
-
-    def _total(self, size: tuple[int, ...]) -> int:
-        return self.queries or BY_RANK[len(size) - 1].queries + CUTS * len(regions_of(size))
-
-    def _shares(self, size: tuple[int, ...], steps: int = 0) -> tuple[int, int, int]:
-        """How many pairs of sets, and of each region direct contrasts and removals alone, beside the steps that hide a patch."""
-        total, regions = self._total(size) - WIDTH * steps, len(regions_of(size))
-        if total < (least := _least(size)):
-            raise OptionError(
-                f"expected at least {least} queries of the method 'belief' here, got {total}: raise queries"
-            )
+    @classmethod
+    def of(cls, task: ExplanationTask, queries: int | None, erase: float | None) -> Plan:
+        size, regions = task.size, len(regions_of(task.size))
+        least = 1 + 2 * FIRST + 3 * SCARCE * regions
+        total = queries or BY_RANK[len(size) - 1].queries + CUTS * regions
+        usual = 0.0 if isinstance(task.subject, ClassSubject) else ERASED
+        steps = max(0, min(int((usual if erase is None else erase) * total), total - least)) // WIDTH
+        total -= WIDTH * steps
+        if total < least:
+            here = f"expected at least {least} queries of the method 'belief' here"
+            raise OptionError(f"{here}, got {total}: raise queries")
         few = total < least + CUTS * regions
         cuts = SCARCE if few else CUTS
         total -= cuts * regions
         contrasts = SCARCE if few else max(FEWEST, int(DIRECT * total) // (2 * regions))
-        return (total - 1 - _sizes(size) - 2 * contrasts * regions) // 2, contrasts, cuts
+        return cls((total - 1 - _sizes(size) - 2 * contrasts * regions) // 2, contrasts, cuts, steps)
 
-    def draw(self, task: ExplanationTask) -> Drawn:
-        cells, regions = BY_RANK[len(task.size) - 1], regions_of(task.size)
-        places, blank = even_grid(task.size, cells.places), removed(task, self.remove)
-        beliefs = self._measure(task, cells, places, blank)
-        at_places = [average(belief) for belief in beliefs]
-        means, deviations = (torch.stack(part).float().to(task.x0.device) for part in zip(*at_places, strict=True))
-        shares = places.reduce(regions.expand(torch.eye(len(regions)))).double()  # (g, q): share of a place in a region
-        direct = self._contrasts(task, cells, regions, blank).double().cpu()
-        at_regions = [reconcile(*average(belief, shares), own) for belief, own in zip(beliefs, direct, strict=True)]
-        effect, deviation = (torch.stack(part).float() for part in zip(*at_regions, strict=True))
-        count = self._shares(task.size, self._steps(task))[2]
-        effects = _effects(task, regions, _alone(task, regions, blank, count).cpu())
-        width = _quantile(direct.shape[2] - 1 + POOLED) * deviation
-        effects = replace(effects, mean=effect, width=width)
-        maps = raise_patches(means, places)
-        if self._steps(task):
-            maps = self._erased(maps, task, blank, cells)
-        mask = _sized(maps, task, blank) if _sizes(task.size) else None
-        cover = extent(maps, task.x0, task.bounds)
-        return Drawn(maps, cover, raise_patches(deviations, places), effects, mask)
 
-    def _erased(self, maps: Tensor, task: ExplanationTask, blank: Tensor, cells: Cells) -> Tensor:
-        """The maps (n, *size) with the patches first that hide what is explained."""
-        grid, bank = even_grid(task.size, cells.sets[-1]), torch.stack([task.x0, blank], 1)
-        hope = grid.reduce(maps).clamp(min=0)
-        hope = hope / hope.amax(1, keepdim=True).clamp(min=1e-12) * HOPE  # of the logarithm, like the drops of `erase`
-        return deal(maps, grid.expand(erase(task, bank, grid, hope, self._steps(task))))
+def _stacked(parts: Iterable[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+    """Means and deviations of samples, as float32."""
+    mean, deviation = (torch.stack(part).float() for part in zip(*parts, strict=True))
+    return mean, deviation
 
-    def _measure(self, task: ExplanationTask, cells: Cells, places: PatchGrid, blank: Tensor) -> list[list[Hypothesis]]:
-        """The hypotheses about each sample after all its pairs."""
-        grids = [even_grid(task.size, along) for along in cells.sets]
-        overlap = [places.reduce(grid.expand(torch.eye(len(grid)))).double() for grid in grids]  # each (p, q)
-        kernels = [kernel(places, reach / cells.sets[-1]) for reach in REACHES]
-        before = kernel(places, BEFORE[0] / cells.sets[-1])
-        empty, answers = torch.zeros(0, len(places), dtype=torch.float64), torch.zeros(0, dtype=torch.float64)
-        contrast, drop = [empty] * len(task), [answers] * len(task)
-        beliefs: list[list[Hypothesis]] = [[] for _ in range(len(task))]
-        total, done = self._shares(task.size, self._steps(task))[0], 0
-        while done < total:
-            count = min(max(FIRST, done), total - done)
-            chosen = []
-            for i, belief in enumerate(beliefs):
-                best = likeliest(belief) if belief else None
-                covariance = best.covariance if best else before
-                noise = best.noise if best else BEFORE[1] * float(before.sum()) / 4
-                points, rows = self._choose(task.seeds[i], range(done, done + count), grids, overlap, covariance, noise)
-                chosen.append(points)
-                contrast[i] = torch.cat([contrast[i], rows])
-            sets = torch.stack(chosen).to(task.x0.device)
-            new = _drops(task, sets, ~sets, blank).double().cpu()
-            drop = [torch.cat(pair) for pair in zip(drop, new, strict=True)]
-            beliefs = [hypotheses(c, d, kernels) for c, d in zip(contrast, drop, strict=True)]
-            done += count
-        return beliefs
 
-    def _contrasts(self, task: ExplanationTask, cells: Cells, regions: PatchGrid, blank: Tensor) -> Tensor:
-        """(n, g, k): the drop when a whole region is removed, in the context of random sets of other places."""
-        count, boxes = self._shares(task.size, self._steps(task))[1], regions.expand(torch.eye(len(regions))).bool()
-        grids = [even_grid(task.size, along) for along in cells.sets]
-        steps = torch.arange(len(regions) * count)
-        beside = []
-        for seed in task.seeds.cpu():
-            own = [grid.expand(_sets(~seed + index, steps, grid)) for index, grid in enumerate(grids)]
-            beside.append(torch.stack([own[step % len(grids)][step] for step in steps.tolist()]))
-        context, box = torch.stack(beside), boxes.repeat_interleave(count, 0)
-        drops = _drops(task, (context | box).to(blank.device), (context & ~box).to(blank.device), blank)
-        return drops.view(len(task), len(regions), count)
+def _erased(maps: Tensor, task: ExplanationTask, blank: Tensor, grid: PatchGrid, steps: int) -> Tensor:
+    """The maps (n, *size) with the patches first that hide what is explained."""
+    hope = grid.reduce(maps).clamp(min=0)
+    hope = hope / hope.amax(1, keepdim=True).clamp(min=1e-12) * HOPE  # of the logarithm, like the drops of erasing
+    return deal(maps, grid.expand(erase_patches(task, torch.stack([task.x0, blank], 1), grid, hope, steps)))
 
-    def _choose(
-        self,
-        seed: Tensor,
-        pairs: range,
-        grids: list[PatchGrid],
-        overlap: list[Tensor],
-        covariance: Tensor,
-        noise: float,
-    ) -> tuple[Tensor, Tensor]:
-        """The sets to remove next, as points (m, *size) bool, and their contrasts (m, q)."""
-        sets, rows, each = [], [], self.candidates
-        steps = torch.arange(pairs.start * each, pairs.stop * each)
-        drawn = [_sets(seed.cpu() + index, steps, grid) for index, grid in enumerate(grids)]
-        contrasts = [2 * own.double() @ part - 1 for own, part in zip(drawn, overlap, strict=True)]
-        for first in range(0, len(steps), each):
-            candidates = torch.cat([own[first : first + each] for own in contrasts])
-            best, covariance = next_contrast(covariance, noise, candidates)
-            grid, row = divmod(best, each)
-            sets.append(grids[grid].expand(drawn[grid][first + row]))
-            rows.append(candidates[best])
-        return torch.stack(sets), torch.stack(rows)
+
+def _measure(
+    task: ExplanationTask, pairs: int, candidates: int, grids: list[PatchGrid], places: PatchGrid, blank: Tensor
+) -> list[list[Hypothesis]]:
+    """The hypotheses about each sample after all its pairs."""
+    overlap = [places.reduce(grid.expand(torch.eye(len(grid)))).double() for grid in grids]  # each (p, q)
+    finest = BY_RANK[len(task.size) - 1].sets[-1]
+    kernels, before = [kernel(places, reach / finest) for reach in REACHES], kernel(places, BEFORE[0] / finest)
+    empty, answers = torch.zeros(0, len(places), dtype=torch.float64), torch.zeros(0, dtype=torch.float64)
+    contrast, drop = [empty] * len(task), [answers] * len(task)
+    beliefs: list[list[Hypothesis]] = [[] for _ in range(len(task))]
+    done = 0
+    while done < pairs:
+        count = min(max(FIRST, done), pairs - done)
+        chosen = []
+        for i, belief in enumerate(beliefs):
+            best = likeliest(belief) if belief else None
+            covariance = best.covariance if best else before
+            noise = best.noise if best else BEFORE[1] * float(before.sum()) / 4
+            steps = torch.arange(done * candidates, (done + count) * candidates)
+            drawn = [_sets(task.seeds[i].cpu() + index, steps, grid) for index, grid in enumerate(grids)]
+            points, rows = _choose(drawn, candidates, grids, overlap, covariance, noise)
+            chosen.append(points)
+            contrast[i] = torch.cat([contrast[i], rows])
+        sets = torch.stack(chosen).to(task.x0.device)
+        new = _drops(task, sets, ~sets, blank).double().cpu()
+        drop = [torch.cat(pair) for pair in zip(drop, new, strict=True)]
+        beliefs = [hypotheses(c, d, kernels) for c, d in zip(contrast, drop, strict=True)]
+        done += count
+    return beliefs
+
+
+def _choose(
+    drawn: list[Tensor],
+    candidates: int,
+    grids: list[PatchGrid],
+    overlap: list[Tensor],
+    covariance: Tensor,
+    noise: float,
+) -> tuple[Tensor, Tensor]:
+    """Of the sets drawn over each grid, those to remove next, as points (m, *size) bool, and their contrasts (m, q)."""
+    sets, rows = [], []
+    contrasts = [2 * own.double() @ part - 1 for own, part in zip(drawn, overlap, strict=True)]
+    for first in range(0, len(drawn[0]), candidates):
+        among = torch.cat([own[first : first + candidates] for own in contrasts])
+        best, covariance = next_contrast(covariance, noise, among)
+        grid, row = divmod(best, candidates)
+        sets.append(grids[grid].expand(drawn[grid][first + row]))
+        rows.append(among[best])
+    return torch.stack(sets), torch.stack(rows)
+
+
+def _contrasts(task: ExplanationTask, count: int, grids: list[PatchGrid], boxes: Tensor, blank: Tensor) -> Tensor:
+    """(n, g, count): the drop when a whole region is removed, in the context of random sets of other places."""
+    steps, beside = torch.arange(len(boxes) * count), []
+    for seed in task.seeds.cpu():
+        own = [grid.expand(_sets(~seed + index, steps, grid)) for index, grid in enumerate(grids)]
+        beside.append(torch.stack([own[step % len(grids)][step] for step in steps.tolist()]))
+    context, box = torch.stack(beside), boxes.repeat_interleave(count, 0)
+    drops = _drops(task, (context | box).to(blank.device), (context & ~box).to(blank.device), blank)
+    return drops.view(len(task), len(boxes), count)
 
 
 def _sets(seed: Tensor, steps: Tensor, grid: PatchGrid) -> Tensor:
@@ -191,19 +197,13 @@ def regions_of(size: tuple[int, ...]) -> PatchGrid:
     return even_grid(size, BY_RANK[len(size) - 1].regions)
 
 
-def _least(size: tuple[int, ...]) -> int:
-    """The smallest number of queries for a map, the clean prediction included."""
-    return 1 + 2 * FIRST + 3 * SCARCE * len(regions_of(size))
-
-
 def _effects(task: ExplanationTask, regions: PatchGrid, cuts: Tensor) -> Effects:
     """What removing each region alone does; cuts (n, g, k) are the probabilities as it is, then with its edges moved."""
-    moved = cuts[:, :, 1:] - cuts[:, :, :1]
-    after, low, high = interval(cuts, _quantile(moved.shape[2]) * moved.square().mean(2).sqrt())
-    places = [place(regions, index, task.batch.rate) for index in range(len(regions))]
-    there = torch.ones(cuts.shape[:2], dtype=torch.bool)
-    phrases = tuple(f"{where} alone" for where in places)
-    return Effects(REGIONS, tuple((where,) for where in places), phrases, task.before, after, low, high, there)
+    after, moved = cuts[:, :, 0], cuts[:, :, 1:] - cuts[:, :, :1]
+    width = _quantile(moved.shape[2]) * moved.square().mean(2).sqrt()
+    parts = tuple((place(regions, index, task.batch.rate),) for index in range(len(regions)))
+    low, high = (after - width).clamp(min=0), (after + width).clamp(max=1)
+    return Effects(REGIONS, parts, task.before, after, low, high, torch.ones_like(after, dtype=torch.bool))
 
 
 def _quantile(freedom: float) -> float:

@@ -1,4 +1,4 @@
-"""The effect of removing each part of an input on the class's probability, with intervals: as rows, tables and sentences."""
+"""The effect of removing each part of an input on the class's probability, with intervals: as rows, a table and sentences."""
 
 from __future__ import annotations
 
@@ -18,12 +18,15 @@ LEVEL = 0.9  # coverage of the intervals of regions
 ROUNDING = 1e-6  # by which a probability may differ in another batch
 LEAST = 0.01  # smallest change of a probability worth a sentence
 REGIONS, WAVES = "regions", "waves"
+HEADS = {REGIONS: ("region",), WAVES: ("wave", "leads")}  # of the columns that name a part
+NAMES = {"P": "the P wave", "QRS": "the QRS complex", "ST": "the ST segment", "T": "the T wave"}
 NOTES = {
     REGIONS: "Brackets hold 90% intervals. The first is that of another removal of the same region with edges moved by up to a "
     "tenth of its sides. The last column is the mean drop, also that of the map, while random other places are removed too: it "
     "is larger than that of the region alone if the model has several reasons. Regions whose first interval includes no change "
     "are left out.",
-    WAVES: "Brackets hold the range over all ways to cut the wave. The file waves.csv has all samples.",
+    WAVES: "Brackets hold the range over all ways to cut the wave. Parts whose range includes no change are left out; the file "
+    "waves.csv has all of them.",
 }
 
 
@@ -33,7 +36,6 @@ class Effects(Rows):
 
     kind: str  # REGIONS or WAVES
     parts: tuple[tuple[str, ...], ...]  # p: a region, or a wave and its leads
-    phrases: tuple[str, ...]  # p: the parts in a sentence
     before: Tensor  # (n,)
     after: Tensor  # (n, p)
     low: Tensor  # (n, p): the interval of `after` over other cuts of the same part
@@ -53,25 +55,34 @@ class Effects(Rows):
         before = self.before[:, None]
         return ((before < self.low - ROUNDING) | (before > self.high + ROUNDING)) & self.there
 
+    def ordered(self, row: int) -> list[int]:
+        """The settled parts of a sample, the largest effect first."""
+        order = self.effect[row].abs().argsort(descending=True, stable=True)
+        return order[self.settled()[row, order]].tolist()
+
     def statements(self, row: int, name: str) -> list[str]:
         """A sentence for each settled part with an effect worth it, largest first, and how many are settled."""
-        effects, settled = self.effect[row].tolist(), self.settled()[row].tolist()
-        order = sorted(range(len(self.parts)), key=lambda part: -abs(effects[part]))
-        worth = [part for part in order if settled[part] and abs(effects[part]) >= LEAST]
-        lines = [f"removing {self.phrases[part]} {self._change(row, part, name)}" for part in worth]
-        missing = [phrase for phrase, there in zip(self.phrases, self.there[row].tolist(), strict=True) if not there]
-        absent = dict.fromkeys(phrase.partition(" in ")[0] for phrase in missing)
-        lines += [f"no place was found for {' and '.join(absent)}"] if absent else []
-        what = "regions" if self.kind == REGIONS else "parts"
-        clear = "the intervals of these exclude no change"
-        lines.append(f"{sum(settled)} of {len(settled)} {what} change it when they are removed alone: {clear}")
-        if self.mean is None or self.width is None:
-            return lines
-        most = int(self.mean[row].abs().argmax())
-        mean, width = float(self.mean[row, most]), float(self.width[row, most])
-        alike = f"{'lowers' if mean > 0 else 'raises'} it by {abs(mean):.2f} ± {width:.2f} on average"
-        place = self.phrases[most].removesuffix(" alone")
-        return [*lines, f"removing {place} while random other places are removed too {alike}"]
+        effects, settled, waves = self.effect[row].tolist(), self.ordered(row), self.kind == WAVES
+        lines = []
+        for part in settled:
+            if abs(effects[part]) >= LEAST:
+                what = (
+                    f"{NAMES[self.parts[part][0]]} in {self.parts[part][1]}"
+                    if waves
+                    else f"{self.parts[part][0]} alone"
+                )
+                lines.append(f"removing {what} {self._change(row, part, name)}")
+        there = zip(self.parts, self.there[row].tolist(), strict=True)
+        if absent := dict.fromkeys(NAMES[part[0]] for part, found in there if not found):
+            lines.append(f"no place was found for {' and '.join(absent)}")
+        count = f"{len(settled)} of {len(self.parts)} {'parts' if waves else 'regions'}"
+        lines.append(f"{count} change it when they are removed alone: the intervals of these exclude no change")
+        if self.mean is not None and self.width is not None:
+            most = int(self.mean[row].abs().argmax())
+            mean, width = float(self.mean[row, most]), float(self.width[row, most])
+            alike = f"{'lowers' if mean > 0 else 'raises'} it by {abs(mean):.2f} ± {width:.2f} on average"
+            lines.append(f"removing {self.parts[most][0]} while random other places are removed too {alike}")
+        return lines
 
     def _change(self, row: int, part: int, name: str) -> str:
         """What a removal does to the class's probability; the interval is rounded outwards, to hold what it held."""
@@ -83,17 +94,15 @@ class Effects(Rows):
 
     def rows(self, ids: Sequence[str], names: Sequence[str]) -> list[dict[str, Any]]:
         """One row for each sample (n ids and class names) and part that it has."""
-        heads, settled = ("region",) if self.kind == REGIONS else ("wave", "leads"), self.settled()
-        ends = {"after": self.after, "low": self.low, "high": self.high}
-        means = {}
+        settled, values = self.settled(), {"after": self.after, "low": self.low, "high": self.high}
         if self.mean is not None and self.width is not None:
             means = {"mean_effect": self.mean, "mean_low": self.mean - self.width, "mean_high": self.mean + self.width}
+            values |= means
         return [
-            {"id": ids[row], "class": names[row], **dict(zip(heads, part, strict=True))}
-            | {"before": _rounded(self.before[row])}
-            | {name: _rounded(values[row, at]) for name, values in ends.items()}
+            {"id": ids[row], "class": names[row], **dict(zip(HEADS[self.kind], part, strict=True))}
+            | {"before": round(float(self.before[row]), 7)}
+            | {name: round(float(value[row, at]), 7) for name, value in values.items()}
             | {"settled": bool(settled[row, at])}
-            | {name: _rounded(values[row, at]) for name, values in means.items()}
             | ({"cuts": self.cuts} if self.cuts else {})
             for row in range(len(self.before))
             for at, part in enumerate(self.parts)
@@ -101,51 +110,18 @@ class Effects(Rows):
         ]
 
     def blocks(self, ids: Sequence[str], names: Sequence[str], samples: int) -> list[Block]:
-        """Tables of the first samples, and how to read them."""
-        count = min(samples, len(ids))
-        note = Text(NOTES[self.kind], quiet=True)
-        if self.kind == REGIONS:
-            return [self._regions(ids[:count], names), note]
-        return [*(self._waves(row, ids[row], names[row]) for row in range(count) if self.there[row].any()), note]
-
-    def _estimate(self, row: int, part: int) -> Estimate:
-        return Estimate(*(float(end[row, part]) for end in (self.after, self.low, self.high)))
-
-    def _regions(self, ids: Sequence[str], names: Sequence[str]) -> Table:
-        """The settled regions, those with the largest effect first in each sample."""
-        assert self.mean is not None
-        assert self.width is not None
+        """A table of the settled parts of the first samples, and how to read it."""
         rows: list[Cells] = []
-        for row, sample in enumerate(ids):
-            for part in self.effect[row].abs().argsort(descending=True, stable=True).tolist():
-                if self.settled()[row, part]:
+        for row in range(min(samples, len(ids))):
+            for part in self.ordered(row):
+                after = Estimate(*(float(end[row, part]) for end in (self.after, self.low, self.high)))
+                cells: list[Any] = [ids[row], names[row], *self.parts[part], float(self.before[row]), after]
+                if self.mean is not None and self.width is not None:
                     mean, width = float(self.mean[row, part]), float(self.width[row, part])
-                    found = [self._estimate(row, part), Estimate(mean, mean - width, mean + width)]
-                    rows.append([sample, names[row], self.parts[part][0], float(self.before[row]), *found])
-        alone, among = "after removing\nit alone", "mean drop among\nother removals"
-        head = ["sample", "class", "region", "probability", alone, among]
-        return Table(head, rows, "Regions that change the class's probability alone")
-
-    def _waves(self, row: int, sample: str, name: str) -> Table:
-        """Waves down, groups of leads across: the class's probability after the removal."""
-        waves, leads = (list(dict.fromkeys(part[axis] for part in self.parts)) for axis in (0, 1))
-        at = {part: number for number, part in enumerate(self.parts)}
-        found = [wave for wave in waves if self.there[row, at[wave, leads[0]]]]
-        rows: list[Cells] = [[wave, *(self._estimate(row, at[wave, group]) for group in leads)] for wave in found]
-        title = f"{sample}: P({name}) is {float(self.before[row]):.2f}; after removing a wave in some leads"
-        return Table(["removed", *leads], rows, title)
-
-
-def _rounded(value: Tensor) -> float:
-    return round(float(value), 7)
-
-
-def interval(cuts: Tensor, width: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Probabilities (n, p, k) after each cut, the first as it is -> that (n, p), with ends that are `width` (n, p) away."""
-    after = cuts[:, :, 0]
-    return after, (after - width).clamp(min=0), (after + width).clamp(max=1)
-
-
-def span(cuts: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Probabilities (n, p, k) after each cut, the first as it is -> that (n, p), with the range over all cuts."""
-    return cuts[:, :, 0], cuts.amin(2), cuts.amax(2)
+                    cells.append(Estimate(mean, mean - width, mean + width))
+                rows.append(cells)
+        head = ["sample", "class", *HEADS[self.kind], "probability", "after removing\nit alone"]
+        head += [] if self.mean is None else ["mean drop among\nother removals"]
+        title = f"{self.kind.capitalize()} that change the class's probability alone"
+        table = Table(head, rows, title, words=2 + len(HEADS[self.kind]))
+        return [table, Text(NOTES[self.kind], quiet=True)]

@@ -19,7 +19,7 @@ UNTIL = 0.01  # hiding stops when less than this is left
 LEAST = 0.02  # a patch that lowers the logarithm by less is not hidden
 
 
-def erase(task: ExplanationTask, bank: Tensor, grid: PatchGrid, promise: Tensor, steps: int) -> Tensor:
+def erase_patches(task: ExplanationTask, bank: Tensor, grid: PatchGrid, promise: Tensor, steps: int) -> Tensor:
     """Bank (n, 2, c, *size), promise (n, p) -> credit (n, p), 0 for patches not hidden.
 
     Each step tries the most promising patches, with one query each, and hides the best permanently. Its credit is the class's

@@ -13,7 +13,7 @@ from rlab.data.batch import Batch
 from rlab.data.kinds import kind_of
 from rlab.explanation.effects import Effects
 from rlab.explanation.subject import AnySubject
-from rlab.explanation.words import PLACES, frame_shares, frames_that_matter
+from rlab.explanation.words import IN_PLACES, frame_shares, frames_that_matter
 from rlab.stats import Estimate, mean_estimate
 
 SCORES = ("queries", "dice", "iou", "pointing", "energy", "dice_map", "deletion", "insertion", "stability", "sanity")
@@ -29,7 +29,7 @@ class Explained(Rows):
     labels: Tensor  # (n,) explained class
     queries: Tensor  # (n,) rows that reached the model for the map, the clean prediction included
     rule: str
-    seconds: float
+    seconds: float = 0.0
     gradients: bool = False  # whether the method used the model's gradients or layers
     deviation: Tensor | None = None  # (n, *size) standard deviation of the maps, if the method knows it
     effects: Effects | None = (
@@ -82,7 +82,7 @@ class Explained(Rows):
         if self.probabilities is not None:
             found["probability"] = self.probabilities.gather(1, self.labels[:, None])[:, 0]
         if self.in_waves is not None:
-            found |= {f"map in {place}": shares for place, shares in zip(PLACES, self.in_waves.T, strict=True)}
+            found |= {f"map {phrase}": shares for phrase, shares in zip(IN_PLACES, self.in_waves.T, strict=True)}
         return {**found, **self.scores}
 
     def mean(self, figure: str, seed: int = 0) -> Estimate:
@@ -91,22 +91,16 @@ class Explained(Rows):
 
     def records(self) -> list[dict[str, Any]]:
         """One row per sample: the explained class, and every figure."""
-        figures = {name: values.tolist() for name, values in self.figures.items()}
-        return [
-            {"id": sample, "method": self.method, "explained": label, "explained_name": name}
-            | {figure: values[i] for figure, values in figures.items()}
-            for i, (sample, name, label) in enumerate(
-                zip(self.sample_ids, self.names, self.labels.tolist(), strict=True)
-            )
-        ]
+        columns = {"id": self.sample_ids, "method": [self.method] * len(self), "explained": self.labels.tolist()}
+        columns |= {"explained_name": self.names} | {name: values.tolist() for name, values in self.figures.items()}
+        return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
     def statements(self, row: int) -> list[str]:
         """Sentences about one sample, the most important first."""
         name, lines = self.names[row], []
         if self.in_waves is not None and self.drops is None and not self.in_waves[row].isnan().any():
-            shares = dict(zip(PLACES, self.in_waves[row].tolist(), strict=True))
-            order = sorted(shares, key=lambda place: -shares[place])
-            parts = [f"{shares[place]:.0%} {'' if place == 'elsewhere' else 'in '}{place}" for place in order]
+            shares = zip(self.in_waves[row].tolist(), IN_PLACES, strict=True)
+            parts = [f"{share:.0%} {phrase}" for share, phrase in sorted(shares, key=lambda each: -each[0])]
             lines.append(f"the evidence for {name} lies {', '.join(parts)}")
         if kind_of(self.maps.shape[1:]) == "video":
             run, held = frames_that_matter(frame_shares(self.maps[row]))

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -20,19 +18,18 @@ from rlab.explanation.words import AGAINST, ATTACK_MASK, LEGEND, RULES
 from rlab.present.inline import figure_image
 from rlab.present.notebook import SAMPLES, blocks_html
 from rlab.present.page import Block, Folded, Gallery, Number, Page, Picture, Section, Text, Viewers
-from rlab.present.report import REPORT, Metric, PathLike, Report
+from rlab.present.report import Metric, PathLike, Report
 from rlab.present.table import Cells, Share, Table
 from rlab.results.viewers.pixels import small_address
-from rlab.runs.fingerprint import data_fingerprint
 from rlab.stats import Estimate, mean_estimate
 from rlab.storage.files import replacing, write_csv
 from rlab.storage.names import PICTURES, file_name
-from rlab.storage.resume import Mark, Resume, open_run
 
 PICTURED = 12  # samples to draw
-MIDDLE = "middle"  # the method
+MIDDLE = "middle"  # the method that ignores the model
 BY_CLASS = ("probability", "mask_share", "dice", "deletion", "insertion")  # figures in the table of classes
 COLUMNS = 6  # maximum of viewers per row
+HEADS = {"dice": "Dice", "dice_map": "Dice of\nthe map", "iou": "IoU", "mask_share": "mask\ncovers"}
 
 
 @dataclass(frozen=True, repr=False)
@@ -41,16 +38,10 @@ class Explanation(Explained, Report):
 
     verb: ClassVar[str] = "explain"
 
-    @staticmethod
-    def join(parts: Sequence[Explanation]) -> Explanation:
-        """Explanations of consecutive samples as one."""
-        whole = Explanation.cat([replace(part, seconds=0.0) for part in parts])
-        return replace(whole, seconds=sum(part.seconds for part in parts))
-
     @property
     def alone(self) -> MethodComparison:
         """The report of this method alone."""
-        return MethodComparison({self.method: replace(self, inputs=None)}, self.inputs)
+        return MethodComparison({self.method: self}, self.inputs)
 
     def view(self, samples: int = PICTURED, folder: Path | None = None) -> Page:
         return self.alone.view(samples, folder)
@@ -63,7 +54,7 @@ class Explanation(Explained, Report):
         return self.alone.metrics()
 
     def save(self, folder: PathLike, pictures: int = PICTURED) -> Path:
-        """Write arrays, tables and pictures of the first samples; several methods can share a folder."""
+        """Write arrays, tables and pictures of the first samples."""
         return self.alone.save(folder, pictures)
 
     @classmethod
@@ -114,38 +105,32 @@ class MethodComparison(Report):
         return mean_estimate(gap.double().numpy(), self.seed)
 
     def table(self, intervals: bool = False) -> Table:
-        """Mean queries, masks and scores; with intervals the table is too wide for a terminal."""
+        """Mean queries, masks and scores; with intervals the table is too wide for a terminal. Below, each method minus the method
+        `middle`, if that is one of them."""
         rows: list[Cells] = []
         for name, each in self.judged.items():
             means = [each.mean(score, self.seed) for score in self.names]
             shown = [mean if intervals else mean.value for mean in means]
             rows.append([name + "\n(white box)" * each.gradients, each.mean_queries, Share(each.mask_share), *shown])
+        for name in self.judged if MIDDLE in self.judged and self.names else ():
+            if name != MIDDLE:
+                gaps = [self.difference(name, MIDDLE, score) for score in self.names]
+                rows.append([f"{name}\nminus {MIDDLE}", None, None, *(gap if intervals else gap.value for gap in gaps)])
         about = "Means and 95% bootstrap intervals" if intervals and self.names else ""
-        return Table(["method", "queries", "mask\ncovers", *_heads(self.names)], rows, about)
-
-    def middle_table(self) -> Table | None:
-        """Each method minus the method `middle`, which ignores the model; None without it."""
-        others = [name for name in self.judged if name != MIDDLE]
-        names = [name for name in ("dice", "dice_map", "deletion", "insertion") if name in self.names]
-        if MIDDLE not in self.judged or not others or not names:
-            return None
-        rows: list[Cells] = [[own, *(self.difference(own, MIDDLE, name) for name in names)] for own in others]
-        return Table(
-            [f"minus {MIDDLE}", *_heads(names)], rows, f"Against a Gaussian in the middle, the method {MIDDLE}"
-        )
+        return Table(["method", *_headings(["queries", "mask_share", *self.names])], rows, about)
 
     def class_table(self) -> Table:
         """Means by explained class and method."""
         figures = {name: each.figures for name, each in self.judged.items()}
-        every = dict.fromkeys(figure for own in figures.values() for figure in own)
-        heads = [name for name in every if name in BY_CLASS or name.startswith("map in")]
+        heads = [head for head in figures[self.first.method] if head in BY_CLASS or head.startswith("map ")]
         rows: list[Cells] = []
         for label in self.first.labels.unique().tolist():
             at = self.first.labels == label
-            for name, own in figures.items():
+            name = self.first.names[int(at.nonzero()[0])]
+            for method, own in figures.items():
                 means = [round(float(own[head][at].nanmean()), 4) if head in own else None for head in heads]
-                rows.append([self.first.names[int(at.nonzero()[0])], name, int(at.sum()), *means])
-        return Table(["class", "method", "samples", *heads], rows, "By class", words=2)
+                rows.append([name, method, int(at.sum()), *means])
+        return Table(["class", "method", "samples", *_headings(heads)], rows, "By class", words=2)
 
     def records(self) -> list[dict[str, Any]]:
         """One row per method and sample; None for a figure that a method does not have."""
@@ -154,16 +139,15 @@ class MethodComparison(Report):
         return [{**heads, **record} for record in records]
 
     def metrics(self) -> Mapping[str, Metric]:
+        means = {name: each.mean for name, each in self.judged.items()}
         return {
-            f"{own}: {name}": each.mean(name, self.seed) for own, each in self.judged.items() for name in each.figures
+            f"{name}: {key}": means[name](key, self.seed) for name, own in self.judged.items() for key in own.figures
         }
 
     def plot(self, sample: int | None = None) -> Figure:
         """Draw the first samples, or one sample, with the map of every method."""
-        samples = range(len(self.batch))
-        return draw_maps(
-            overlays_of(self.judged, self.batch, samples[:SAMPLES] if sample is None else [samples[sample]])
-        )
+        rows = range(len(self.batch))
+        return draw_maps(overlays_of(self.judged, self.batch, rows[:SAMPLES] if sample is None else [rows[sample]]))
 
     def view(self, samples: int = PICTURED, folder: Path | None = None) -> Page:
         numbers = [Number("samples", len(self.first))]
@@ -183,8 +167,7 @@ class MethodComparison(Report):
         """Tables of methods, maps over the first samples, and tables of regions or waves; `cell` is a prefix for ids."""
         methods: list[Block] = [Text(f"{line}.") for line in self.left_out]
         methods += [self.table(intervals=True), *([Text(RULES, quiet=True)] if self.names else [])]
-        middle = self.middle_table()
-        methods += [middle, Text(AGAINST, quiet=True)] if middle else []
+        methods += [Text(AGAINST, quiet=True)] if self.names and MIDDLE in self.judged and len(self.judged) > 1 else []
         methods += [Text(ATTACK_MASK)] if "mask" in self.judged else []
         count = 0 if self.inputs is None else min(samples, len(self.inputs))
         shown = [block for row in range(count) for block in self._sample(row, count * len(self.judged), cell)]
@@ -231,42 +214,31 @@ class MethodComparison(Report):
         pictures = [Picture(sheet, f"{name}: twelve leads with heat") for name, sheet in sheets.items()]
         return [about, Gallery(pictures), Folded("Every lead in full length", [viewers]), *folded]
 
+    def kept(self, pictures: int) -> MethodComparison:
+        """What is stored: the inputs of the first samples only, each once, and no times, which differ between equal runs."""
+        inputs = None if self.inputs is None or not pictures else self.inputs[: min(pictures, len(self.inputs))]
+        judged = {name: replace(each, inputs=None, seconds=0.0) for name, each in self.judged.items()}
+        return replace(self, judged=judged, inputs=inputs)
+
     def save(self, folder: PathLike, pictures: int = PICTURED) -> Path:
-        """Write arrays, tables and pictures of the first samples, which are stored too; several methods can share a folder."""
-        path = Path(folder)
-        with open_explanation(path, {}, self.batch) as resume:
-            resume.create()
-            earlier = {} if self.names or not (path / REPORT).exists() else MethodComparison.load(path).judged
-            inputs = self.batch[: min(pictures, len(self.batch))] if pictures else None
-            own = {name: replace(each, inputs=None, seconds=math.nan) for name, each in self.judged.items()}
-            replace(self, judged={**earlier, **own}, inputs=inputs).write(path)
-            (path / PICTURES).mkdir(exist_ok=True)
-            for name, each in own.items():
-                if each.effects is not None:
-                    write_csv(path / f"{each.effects.kind}.csv", each.effects.rows(each.sample_ids, each.names))
-                for row in range(0 if inputs is None else len(inputs)):
-                    stem = f"{row:03d}_{file_name(Path(self.batch.ids[row]).stem)}_{file_name(name)}"
-                    over = Overlay.of(each, self.batch, row)
-                    image = over.sheet() if over.clinical else figure_image(draw_maps([[over]]))
-                    with replacing(path / PICTURES / f"{stem}.png") as file:
-                        image.save(file, "PNG")
-        return path
+        """Write arrays, tables and pictures of the first samples, which are stored too."""
+        return Report.save(self.kept(pictures), folder)
+
+    def write(self, folder: Path) -> None:
+        """Also write the effects of regions or waves, and pictures of the inputs."""
+        super().write(folder)
+        (folder / PICTURES).mkdir(exist_ok=True)
+        for name, each in self.judged.items():
+            if each.effects is not None:
+                write_csv(folder / f"{each.effects.kind}.csv", each.effects.rows(each.sample_ids, each.names))
+            for row, sample in enumerate(() if self.inputs is None else self.inputs.ids):
+                over = Overlay.of(each, self.batch, row)
+                image = over.sheet() if over.clinical else figure_image(draw_maps([[over]]))
+                stem = f"{row:03d}_{file_name(Path(sample).stem)}_{file_name(name)}"
+                with replacing(folder / PICTURES / f"{stem}.png") as file:
+                    image.save(file, "PNG")
 
 
-def _heads(names: Sequence[str]) -> list[str]:
-    return [{"dice": "Dice", "dice_map": "Dice of\nthe map", "iou": "IoU"}.get(name, name) for name in names]
-
-
-@contextmanager
-def open_explanation(folder: Path, about: Mapping[str, Mark], batch: Batch) -> Iterator[Resume]:
-    """Open a folder for explanations; a later explanation replaces an earlier one by the same method.
-
-    All are drawn together, so the folder belongs to the inputs and to what they are `about`: the first model and class.
-    """
-    about = {**about, "the data": data_fingerprint(batch)}
-    with open_run(folder, {"command": MethodComparison.verb}) as resume:
-        for key, mark in about.items():
-            resume.refuse_other(key, mark)
-        yield resume
-        for key, mark in about.items():
-            resume.step(key, mark, lambda: None)
+def _headings(names: Sequence[str]) -> list[str]:
+    """Figures in words, for the heads of tables."""
+    return [HEADS.get(name, name) for name in names]

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 import torch
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 from pydantic import AliasChoices, Field, ValidationInfo, field_validator
 from torch import Tensor
 
@@ -23,17 +22,17 @@ from rlab.data.fitting import fit
 from rlab.data.images import IMAGES
 from rlab.errors import DataError, OptionError
 from rlab.explanation.base import RULE, SCORE, Method
-from rlab.explanation.explanation import PICTURED, MethodComparison, open_explanation
+from rlab.explanation.explanation import PICTURED, MethodComparison
 from rlab.explanation.run import DEFAULT, parse_methods
 from rlab.explanation.scores import STEPS, MethodJudge
 from rlab.explanation.subject import find_subject
-from rlab.progress import bar, quiet
+from rlab.runs.fingerprint import data_fingerprint, named_in
 from rlab.runs.inputs import Data, Model, taken
 from rlab.runs.options import RunOptions
 from rlab.runs.understood import Announce, Understood, show
 from rlab.storage.config import Accepts
 from rlab.storage.contents import Contents
-from rlab.storage.resume import Mark
+from rlab.storage.resume import open_run
 from rlab.victims.base import Victim
 from rlab.victims.torch_module import TorchVictim
 
@@ -82,11 +81,12 @@ class ExplainOptions(RunOptions):
         """(n,) the class to explain; None for the predicted one."""
         if self.label is None:
             return None
-        named = str(self.label) in batch.classes and isinstance(self.label, str)
-        if not named and not str(self.label).isdecimal():
+        if isinstance(self.label, str) and self.label in batch.classes:
+            return torch.full((len(batch),), batch.classes.index(self.label))
+        if not str(self.label).isdecimal():
             known = ", ".join(batch.classes[:12]) or "no names: write its number"
             raise OptionError(f"there is no class {self.label!r} to explain: the data have {known}")
-        return torch.full((len(batch),), batch.classes.index(str(self.label)) if named else int(self.label))
+        return torch.full((len(batch),), int(self.label))
 
     def with_masks(self, batch: Batch) -> Batch:
         """The batch with ground truth from the folder, if one is named."""
@@ -105,23 +105,22 @@ def read_masks(folder: Path, batch: Batch, values: Sequence[int] | None = None) 
         raise DataError(f"there is no folder {str(folder)!r}: expected one mask image per sample, named like it")
     paths = {path.stem: path for path in sorted(folder.rglob("*")) if path.suffix.lower() in IMAGES}
     stems = [Path(name).stem for name in batch.ids]
-    missing = [stem for stem in stems if stem not in paths]
-    if missing:
+    if missing := [stem for stem in stems if stem not in paths]:
         some = f"{len(missing)} of {len(stems)} samples have no mask in {str(folder)!r}, first {missing[0]!r}"
         raise DataError(f"{some}: name each mask like its image")
-    return torch.stack([_read(paths[stem], batch.size, values) for stem in stems])
-
-
-def _read(path: Path, size: tuple[int, ...], values: Sequence[int] | None) -> Tensor:
-    try:
-        with Image.open(path) as image:
-            pixels = np.asarray(image)
-    except (UnidentifiedImageError, OSError) as error:
-        raise DataError(f"cannot read the mask {str(path)!r}: {error}") from error
-    inside = np.isin(pixels, list(values)) if values else pixels != 0
-    inside = inside.any(-1) if inside.ndim > 2 else inside
-    scaled = fit(Image.fromarray(inside.astype(np.uint8) * 255), (size[0], size[1]))
-    return torch.from_numpy(np.asarray(scaled) > 127)
+    masks = []
+    for path in (paths[stem] for stem in stems):
+        try:
+            with Image.open(path) as image:
+                pixels = np.asarray(image)
+        except OSError as error:
+            raise DataError(f"cannot read the mask {str(path)!r}: {error}") from error
+        inside = np.isin(pixels, list(values)) if values else pixels != 0
+        inside = inside.any(-1) if inside.ndim > 2 else inside
+        masks.append(
+            np.asarray(fit(Image.fromarray(inside.astype(np.uint8) * 255), (batch.size[0], batch.size[1]))) > 127
+        )
+    return torch.from_numpy(np.stack(masks))
 
 
 def explain_declared(
@@ -141,18 +140,21 @@ def explain_declared(
             batch.check_numbers(victim(batch.x[:1].to(victim.device), SCORE).shape[1])
         batch = keep_found(victim, options.with_masks(batch), options.labels(batch))
         methods = options.methods(compare, isinstance(victim, TorchVictim))
-        about: dict[str, Mark] = {"the model": Contents(victim), "the class": str(options.label)}
-        with (
-            nullcontext() if out is None else open_explanation(Path(out), about, batch),
-            bar(len(methods), "scoring", unit="methods") if compare else nullcontext(quiet) as progress,
-        ):
-            judge = MethodJudge(
-                options.steps, options.checks, None, options.rule, compare, tell=lambda each: progress([each.method])
-            )
+        judge = MethodJudge(options.steps, options.checks, None, options.rule, compare)
+        if out is None:
+            return judge(victim, batch, methods, options.labels(batch), options.seed)
+        with open_run(Path(out), _question(options, victim, batch, compare)) as resume:
             found = judge(victim, batch, methods, options.labels(batch), options.seed)
-            if out is not None:
-                found.save(out, options.pictures)
+            resume.create()
+            found.kept(options.pictures).write(Path(out))
     return found
+
+
+def _question(options: ExplainOptions, victim: Victim, batch: Batch, compare: bool) -> dict[str, Any]:
+    """What a folder of explanations belongs to."""
+    own = {name: value for name, value in options.plain().items() if name not in ("model", "data", "pictures")}
+    facts = {"the model": Contents(victim), "the data": data_fingerprint(batch)}
+    return {"command": MethodComparison.verb, "compare": compare, **own, **facts, **named_in(own)}
 
 
 def keep_found(victim: Victim, batch: Batch, labels: Tensor | None) -> Batch:

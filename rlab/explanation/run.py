@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 
 from torch import Tensor
 
@@ -13,14 +13,21 @@ from rlab.core.channels import TOGETHER
 from rlab.core.vectors import wide
 from rlab.data.batch import Batch
 from rlab.errors import DataError, OptionError
-from rlab.explanation.base import RULE, ExplanationTask, Method
-from rlab.explanation.belief import Belief
-from rlab.explanation.black_box import Drise, KernelShap, Lime, Middle, Occlusion, Rise
+from rlab.explanation.base import RULE, Drawn, ExplanationTask, Method, options_of
+from rlab.explanation.belief import belief
+from rlab.explanation.black_box import linear, middle, occlusion, rise
 from rlab.explanation.explanation import Explanation
 from rlab.explanation.maps import BY_RANK, even_grid, hiding_filter
 from rlab.explanation.scores import refuse_unscored
-from rlab.explanation.waves import Waves
-from rlab.explanation.white_box import AblationCam, GradCam, GradCamPlusPlus, IntegratedGradients, ScoreCam
+from rlab.explanation.waves import waves
+from rlab.explanation.white_box import (
+    ablationcam,
+    activation_map,
+    gradcam,
+    gradcam_plus_plus,
+    integrated_gradients,
+    scorecam,
+)
 from rlab.filters.palette import refuse_pixels
 from rlab.progress import showing
 from rlab.results.result import AttackResult
@@ -30,61 +37,66 @@ from rlab.storage.config import check, did_you_mean, parse_call
 from rlab.victims.base import Victim
 
 BUDGET = 1000  # of the method 'mask'
-
-
-@dataclass(frozen=True)
-class MinimalMask(Method):
-    """The patches that had to change for the decision to flip, without those that cleanup restored.
-
-    Defaults: patches and a blur as in the other methods, and 1,000 queries. It is not scored: a set of patches that flips the
-    model is no ranking of what the decision depends on.
-    """
-
-    name = "mask"
-    flips = True
-    classes_only = True
-    scored = False
-    attack: AttackOptions = field(default_factory=lambda: check(AttackOptions, {}))
-
-    @classmethod
-    def of(cls, options: Mapping[str, Any], attack: AttackOptions) -> Method:
-        checked = check(AttackOptions, dict(attack) | dict(options), "the method 'mask'")
-        refuse_pixels(checked.palette, "the method 'mask'")
-        return cls(checked)
-
-    def draw(self, task: ExplanationTask) -> Tensor:
-        """1 in the set, 0 elsewhere; zeros if the model did not flip within the budget."""
-        batch = task.inputs
-        grid = even_grid(task.size, BY_RANK[len(task.size) - 1].sets[-1])
-        own = {"palette": (hiding_filter(task.size),), "patch": grid.patch, "budget": BUDGET}
-        own |= {"channels": TOGETHER}  # a map is over positions
-        own = {name: value for name, value in own.items() if getattr(self.attack, name) is None}
-        attack = self.attack.model_copy(update={**own, "seed": int(task.seeds[0])}).build(batch)
-        # Our own filter needs no check, which costs more than the attack on large inputs.
-        ours = "palette" in own
-        result = AttackResult.of(attack.search(task.victim, batch)) if ours else run_attack(attack, task.victim, batch)
-        task.meter.counts += result.queries
-        return (result.masks & wide(result.succeeded, result.masks)).float().to(task.x0.device)
-
-    def cut(self, extent: Tensor, rule: str) -> Tensor:
-        return extent > 0
-
-
-OURS = (Belief, Waves, MinimalMask)
-BLACK_BOX = (Rise, Drise, KernelShap, Lime, Occlusion, Middle)
-WHITE_BOX = (GradCam, GradCamPlusPlus, AblationCam, ScoreCam, IntegratedGradients)
-METHODS: dict[str, type[Method]] = {method.name: method for method in (*OURS, *BLACK_BOX, *WHITE_BOX)}
 DEFAULT = "belief"
 
 
+def minimal_mask(task: ExplanationTask, *, attack: AttackOptions) -> Drawn:
+    """The patches that had to change for the decision to flip, without those that cleanup restored; none without a flip.
+
+    Defaults: patches and a blur as in the other methods, and 1,000 queries.
+    """
+    kept = ("bounds", "unit", "leads", "rate", "r_peaks")
+    batch = Batch(task.x0.cpu(), task.labels.cpu(), **{name: getattr(task.batch, name) for name in kept})
+    grid = even_grid(task.size, BY_RANK[len(task.size) - 1].sets[-1])
+    usual = {"palette": (hiding_filter(task.size),), "patch": grid.patch, "budget": BUDGET}
+    usual |= {"channels": TOGETHER}  # a map is over positions
+    own = {name: value for name, value in usual.items() if getattr(attack, name) is None}
+    built = attack.model_copy(update={**own, "seed": int(task.seeds[0])}).build(batch)
+    # Our own filter needs no check, which costs more than the attack on large inputs.
+    ours = "palette" in own
+    result = AttackResult.of(built.search(task.victim, batch)) if ours else run_attack(built, task.victim, batch)
+    task.meter.counts += result.queries
+    mask = (result.masks & wide(result.succeeded, result.masks)).to(task.x0.device)
+    return Drawn(mask.float(), mask=mask)
+
+
+METHODS = {
+    method.name: method
+    for method in (
+        Method("belief", belief),
+        Method("waves", waves),
+        Method("mask", minimal_mask, flips=True),
+        Method("rise", rise),
+        Method("drise", partial(rise, masks=5000, cells=16)),
+        Method("kernel_shap", partial(linear, "KernelShap")),
+        Method("lime", partial(linear, "Lime")),
+        Method("occlusion", occlusion),
+        Method("middle", middle),
+        Method("gradcam", partial(activation_map, gradcam), gradients=True),
+        Method("gradcam++", partial(activation_map, gradcam_plus_plus), gradients=True),
+        Method("ablationcam", partial(activation_map, ablationcam), gradients=True),
+        Method("scorecam", partial(activation_map, scorecam), gradients=True),
+        Method("integrated_gradients", integrated_gradients, gradients=True),
+    )
+}
+
+
 def parse_method(spec: str | Method, attack: AttackOptions | None = None) -> Method:
-    """'name' or 'name(option=value)' -> a method; `attack` holds default options for a method that attacks."""
+    """'name' or 'name(option=value)' -> a method; `attack` holds the run's options, for methods that attack or group channels."""
     if isinstance(spec, Method):
         return spec
-    name, options = parse_call(spec, "a method like 'belief' or 'rise(masks=1000)'")
+    name, given = parse_call(spec, "a method like 'belief' or 'rise(masks=1000)'")
     if name not in METHODS:
         raise OptionError(f"unknown method {name!r}.{did_you_mean(name, METHODS)} Known methods: {', '.join(METHODS)}")
-    return METHODS[name].of(options, attack or check(AttackOptions, {}))
+    method, what, run = METHODS[name], f"the method {name!r}", {} if attack is None else dict(attack)
+    if method.flips:
+        checked = check(AttackOptions, run | given, what)
+        refuse_pixels(checked.palette, what)
+        return replace(method, options={"attack": checked})
+    kind = options_of(method.draw)
+    if "channels" in kind.model_fields and run.get("channels") is not None:
+        given = {"channels": run["channels"], **given}
+    return replace(method, options=dict(check(kind, given, what)))
 
 
 def parse_methods(words: Sequence[str], attack: AttackOptions | None = None, scored: bool = False) -> list[Method]:
@@ -92,8 +104,7 @@ def parse_methods(words: Sequence[str], attack: AttackOptions | None = None, sco
     specs = [part for word in words for part in re.split(r",(?![^(]*\))", word) if part.strip()]
     methods = [parse_method(spec, attack) for spec in specs]
     names = [method.name for method in methods]
-    twice = [name for name in names if names.count(name) > 1]
-    if twice:
+    if twice := [name for name in names if names.count(name) > 1]:
         raise OptionError(f"the method {twice[0]!r} is named twice: name it once, with the options you want")
     if scored:
         refuse_unscored(methods)
@@ -135,21 +146,17 @@ def explain_result(
         raise DataError("an attack on several labels at once has no single class to explain: pass the victim")
     mask = result.masks & wide(result.succeeded, result.masks)
     queries, seconds = result.queries.sum(1), float(result.seconds.sum())
-    kept = all(map(result.inputs.has, range(len(result))))
-    known: dict[str, Any] = {
-        "ids": result.ids,
-        "classes": result.setting.classes,
-        "inputs": _inputs(result) if kept else None,
-    }
-    return Explanation("mask", mask.float(), mask, result.labels, queries, "the attack's patches", seconds, **known)
+    inputs = _inputs(result) if all(map(result.inputs.has, range(len(result)))) else None
+    return Explanation(
+        "mask", mask.float(), mask, result.labels, queries, "the attack's patches", seconds,
+        ids=result.ids, classes=result.setting.classes, inputs=inputs,
+    )  # fmt: skip
 
 
 def _inputs(result: AttackResult) -> Batch:
-    s = result.setting
-    return Batch(
-        result.original, result.labels, result.ids, bounds=s.bounds, classes=s.classes, unit=s.unit, rate=s.rate,
-        r_peaks=result.r_peaks if any(result.r_peaks) else None, leads=s.leads,
-    )  # fmt: skip
+    known = {name: getattr(result.setting, name) for name in ("bounds", "classes", "unit", "rate", "leads")}
+    peaks = result.r_peaks if any(result.r_peaks) else None
+    return Batch(result.original, result.labels, result.ids, r_peaks=peaks, **known)
 
 
 def explain_flip(
@@ -164,4 +171,5 @@ def explain_flip(
         raise DataError("the attack flipped no sample: raise its budget, or explain the inputs")
     after = replace(_inputs(result)[rows.tolist()], x=result.perturbed[rows], y=result.after[rows].argmax(1))
     with showing(progress):
-        return Belief(queries)(victim, after, after.y, seed, instead=result.original[rows])
+        method = replace(METHODS[DEFAULT], options={"queries": queries})
+        return method(victim, after, after.y, seed, instead=result.original[rows])

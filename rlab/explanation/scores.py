@@ -8,8 +8,9 @@ from __future__ import annotations
 import copy
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 
 import torch
 from scipy.stats import rankdata
@@ -22,6 +23,7 @@ from rlab.explanation.base import ROWS, RULE, SCORE, Method
 from rlab.explanation.explanation import Explanation, MethodComparison
 from rlab.explanation.maps import hiding_bank, ranks, threshold, to_unit
 from rlab.explanation.subject import ClassSubject, Subject, find_subject
+from rlab.progress import bar, quiet
 from rlab.victims.base import Victim
 from rlab.victims.torch_module import TorchVictim
 
@@ -110,7 +112,6 @@ class MethodJudge:
     checked: int | None = None  # number of samples for these two (None: all)
     rule: str = RULE
     scored: bool = True  # otherwise the methods only draw their maps
-    tell: Callable[[Explanation], None] = field(default=lambda explanation: None)
 
     def __call__(
         self,
@@ -124,33 +125,40 @@ class MethodJudge:
         if not methods:
             raise OptionError("expected at least one method to score, got none")
         named = methods if isinstance(methods, Mapping) else {method.name: method for method in methods}
-        before, left_out, judged = victim.rows.total(), list[str](), dict[str, Explanation]()
-        if not self.scored:
+        before, left_out, judged, shuffled = victim.rows.total(), list[str](), dict[str, Explanation](), None
+        if self.scored:
+            refuse_unscored(named.values())
+            shuffled = shuffle_weights(victim, seed) if self.checks and isinstance(victim, TorchVictim) else None
+            if batch.masks is None and batch.target == "classes":
+                left_out.append(
+                    "There is no ground truth, so there are no scores for Dice, IoU, pointing game and energy"
+                )
+            if self.checks and shuffled is None:
+                left_out.append("There is no sanity check, because only the weights of a torch module can be shuffled")
+        with bar(len(named), "scoring", unit="methods") if self.scored else nullcontext(quiet) as progress:
             for name, method in named.items():
-                judged[name] = method(victim, batch, labels, seed, self.rule)
-                self.tell(judged[name])
-            return MethodComparison(judged, batch, seed=seed, rows=victim.rows.total() - before)
-        refuse_unscored(named.values())
-        shuffled = shuffle_weights(victim, seed) if self.checks and isinstance(victim, TorchVictim) else None
-        if batch.masks is None and batch.target == "classes":
-            left_out.append("There is no ground truth, so there are no scores for Dice, IoU, pointing game and energy")
-        if self.checks and shuffled is None:
-            left_out.append("There is no sanity check, because only the weights of a torch module can be shuffled")
-        for name, method in named.items():
-            judged[name] = self._judge(victim, batch, method, labels, seed, shuffled)
-            self.tell(judged[name])
+                made = method(victim, batch, labels, seed, self.rule)
+                scores = self._scores(made, victim, method, labels, seed, shuffled) if self.scored else {}
+                judged[name] = replace(made, scores=scores)
+                progress([name])
         copy_rows = 0 if shuffled is None else shuffled.rows.total()
         if any(each.scores["sanity"].isnan().all() for each in judged.values() if "sanity" in each.scores):
             left_out.append("There is no sanity check, because the copy with shuffled weights finds nothing to explain")
         return MethodComparison(judged, batch, tuple(left_out), seed, victim.rows.total() - before, copy_rows)
 
-    def _judge(
-        self, victim: Victim, batch: Batch, method: Method, labels: Tensor | None, seed: int, shuffled: Victim | None
-    ) -> Explanation:
-        explanation = method(victim, batch, labels, seed, self.rule)
-        subject = explanation.subject
-        assert subject is not None  # every method keeps it
-        scores: dict[str, Tensor] = {}
+    def _scores(
+        self,
+        explanation: Explanation,
+        victim: Victim,
+        method: Method,
+        labels: Tensor | None,
+        seed: int,
+        shuffled: Victim | None,
+    ) -> dict[str, Tensor]:
+        """Each score (n,) of a method's maps."""
+        batch, subject, scores = explanation.inputs, explanation.subject, dict[str, Tensor]()
+        assert batch is not None  # every method keeps both
+        assert subject is not None
         truth = subject.truth(batch.size) if batch.masks is None else batch.masks
         if truth is not None:
             scores |= against_truth(explanation, truth)
@@ -176,13 +184,13 @@ class MethodJudge:
             scores["stability"] = correlation(victim, labels, seed + 1)
         if shuffled is not None:
             scores["sanity"] = correlation(shuffled, None, seed)
-        return replace(explanation, scores=scores)
+        return scores
 
 
 def refuse_unscored(methods: Iterable[Method]) -> None:
     """Refuse methods that cannot be scored."""
     for method in methods:
-        if not method.scored:
+        if method.flips:
             raise OptionError(f"the method {method.name!r} cannot be scored: compare 'belief' instead")
 
 

@@ -8,8 +8,6 @@ points, so that sums over a map are effects; pictures show the effects themselve
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 from torch.nn.functional import avg_pool1d, interpolate
@@ -18,10 +16,9 @@ from rlab.core.channels import EACH, TWELVE, group_names, is_twelve_lead
 from rlab.core.rng import uniform
 from rlab.data.ecg_masks import SEGMENTS, segment_masks
 from rlab.errors import OptionError
-from rlab.explanation.base import ByLead, Drawn, ExplanationTask, lead_groups, removed
-from rlab.explanation.effects import WAVES, Effects, span
+from rlab.explanation.base import Count, Drawn, ExplanationTask, lead_groups, removed
+from rlab.explanation.effects import WAVES, Effects
 
-NAMES = {"P": "the P wave", "QRS": "the QRS complex", "ST": "the ST segment", "T": "the T wave"}
 ISOELECTRIC = "isoelectric"
 FEWEST = 3  # cuts per part, for a range
 WINDOW = 0.04  # seconds by which the starts and stops of a wave move, alike in all beats
@@ -29,56 +26,46 @@ EDGE, KNOT = 0.02, 0.1  # seconds by which edges move, and over which they move 
 LEVEL_OVER = 0.1  # seconds over which the isoelectric line is a mean
 
 
-@dataclass(frozen=True)
-class Waves(ByLead):
-    """`channels` are the groups of leads (default: four groups of twelve leads, otherwise each lead); `remove` says what
-    replaces a wave: 'isoelectric', or what other methods take."""
+def waves(
+    task: ExplanationTask, *, channels: str | None = None, queries: Count = 385, remove: str = ISOELECTRIC
+) -> Drawn:
+    """The effect of removing each wave in each group of leads, with its range over the ways to cut it.
 
-    name = "waves"
-    queries: int = 385  # at most, including the clean prediction
-    remove: str = ISOELECTRIC
+    `channels` are the groups (default: four groups of twelve leads, otherwise each lead); `queries` includes the clean prediction;
+    `remove` says what replaces a wave: 'isoelectric', or what other methods take.
+    """
+    groups = lead_groups(task, channels or (TWELVE if is_twelve_lead(task.batch.leads) else EACH))
+    masks = torch.stack(list(segment_masks(task.batch).values()), 1).to(task.x0.device)  # (n, w, time)
+    rate = task.batch.rate or 1.0
+    fill = isoelectric(task.x0, masks.any(1), rate) if remove == ISOELECTRIC else removed(task, remove)
+    cuts = (queries - 1) // (len(SEGMENTS) * len(groups))
+    if cuts < FEWEST:
+        least = 1 + FEWEST * len(SEGMENTS) * len(groups)
+        expected = f"expected at least {least} queries of the method 'waves' for {len(groups)} groups of leads"
+        raise OptionError(f"{expected}, got {queries}: raise queries, or name fewer groups with channels")
 
-    def draw(self, task: ExplanationTask) -> Drawn:
-        groups = lead_groups(task, self.channels or (TWELVE if is_twelve_lead(task.batch.leads) else EACH))
-        masks = torch.stack(list(segment_masks(task.inputs).values()), 1).to(task.x0.device)  # (n, w, time)
-        if self.remove == ISOELECTRIC:
-            fill = isoelectric(task.x0, masks.any(1), task.batch.rate or 1)
-        else:
-            fill = removed(task, self.remove)
-        after = self._after(task, masks, groups, fill)  # (n, w, g, cuts)
-        leads = task.batch.leads or tuple(f"lead {number + 1}" for number in range(groups.shape[1]))
-        names = group_names([g.nonzero().flatten().tolist() for g in groups], leads)
-        parts = tuple((wave, group) for wave in SEGMENTS for group in names)
-        phrases = tuple(f"{NAMES[wave]} in {group}" for wave, group in parts)
-        there = masks.any(2).cpu().repeat_interleave(len(groups), 1)
-        cuts = after.shape[3]
-        effects = Effects(WAVES, parts, phrases, task.before, *span(after.flatten(1, 2).cpu()), there, cuts)
-        points = masks.sum(2)[:, :, None] * groups.sum(1)  # (n, w, g)
-        effect = effects.effect.to(points.device).view_as(points)
+    def answer(samples: Tensor, items: Tensor) -> Tensor:
+        part, cut = items // cuts, items % cuts
+        hidden = moved(masks[samples, part // len(groups)], task.seeds[samples], cut, rate)
+        chosen = hidden[:, None] & groups[part % len(groups)][:, :, None]
+        return task.probability(torch.where(chosen, fill[samples], task.x0[samples]), samples)
 
-        def lead_maps(values: Tensor) -> Tensor:
-            """(n, w, g) -> (n, c, time)"""
-            return torch.einsum("nwg,nwt,gc->nct", values, masks.float(), groups.float())
+    after = task.answers(len(SEGMENTS) * len(groups) * cuts, answer).view(len(task), -1, cuts).cpu()
+    leads = task.batch.leads or tuple(f"lead {number + 1}" for number in range(groups.shape[1]))
+    names = group_names([group.nonzero().flatten().tolist() for group in groups], leads)
+    parts = tuple((wave, group) for wave in SEGMENTS for group in names)
+    there = masks.any(2).cpu().repeat_interleave(len(groups), 1)
+    effects = Effects(WAVES, parts, task.before, after[:, :, 0], after.amin(2), after.amax(2), there, cuts)
+    points = masks.sum(2)[:, :, None] * groups.sum(1)  # (n, w, g)
+    effect = effects.effect.to(points.device).view_as(points)
 
-        by_lead = lead_maps(effect / points.clamp(min=1))
-        total = by_lead.sum(1)
-        return Drawn(total, total.clamp(min=0), by_lead=by_lead, effects=effects, drops=lead_maps(effect))
+    def lead_maps(values: Tensor) -> Tensor:
+        """(n, w, g) -> (n, c, time)"""
+        return torch.einsum("nwg,nwt,gc->nct", values, masks.float(), groups.float())
 
-    def _after(self, task: ExplanationTask, masks: Tensor, groups: Tensor, fill: Tensor) -> Tensor:
-        """(n, w, g, cuts): the class's probability after each cut of each part."""
-        parts = len(SEGMENTS) * len(groups)
-        cuts = (self.queries - 1) // parts
-        if cuts < FEWEST:
-            least = f"expected at least {1 + FEWEST * parts} queries of the method 'waves' for {len(groups)} groups of leads"
-            raise OptionError(f"{least}, got {self.queries}: raise queries, or name fewer groups with channels")
-
-        def answer(samples: Tensor, items: Tensor) -> Tensor:
-            part, cut = items // cuts, items % cuts
-            hidden = moved(masks[samples, part // len(groups)], task.seeds[samples], cut, task.batch.rate or 1)
-            chosen = hidden[:, None] & groups[part % len(groups)][:, :, None]
-            return task.probability(torch.where(chosen, fill[samples], task.x0[samples]), samples)
-
-        return task.answers(parts * cuts, answer).view(len(task), len(SEGMENTS), len(groups), cuts)
+    by_lead = lead_maps(effect / points.clamp(min=1))
+    total = by_lead.sum(1)
+    return Drawn(total, total.clamp(min=0), by_lead=by_lead, effects=effects, drops=lead_maps(effect))
 
 
 def moved(mask: Tensor, seeds: Tensor, cuts: Tensor, rate: float) -> Tensor:

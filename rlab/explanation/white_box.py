@@ -5,7 +5,7 @@ captum has only Grad-CAM of these, and reads a layer's last call: not the featur
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
@@ -14,33 +14,30 @@ import torch
 from torch import Tensor, nn
 
 from rlab.errors import ModelError
-from rlab.explanation.base import Drawn, ExplanationTask, Method
+from rlab.explanation.base import Count, Drawn, ExplanationTask
 from rlab.explanation.black_box import captum
 from rlab.explanation.maps import mean_fill, resize, to_unit
 from rlab.victims.torch_module import TorchVictim
 
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
-ROWS = 256
+ROWS, AT_ONCE = 256, 4  # rows per batch; samples at once on the way from the mean
 
 
-@dataclass(frozen=True)
-class IntegratedGradients(Method):
+def integrated_gradients(task: ExplanationTask, *, steps: Count = 50) -> Drawn:
     """Gradients on the line from the sample's mean to the sample; absolute values summed over channels.
 
     Sundararajan et al. 2017, https://arxiv.org/abs/1703.01365.
     """
-
-    name = "integrated_gradients"
-    gradients = True
-    together = 4
-    steps: int = 50
-
-    def draw(self, task: ExplanationTask) -> Drawn:
-        baseline, every = mean_fill(task.x0).expand_as(task.x0).contiguous(), torch.arange(len(task))
-        attribution = captum().IntegratedGradients(lambda x: task.forward(x, every.repeat(len(x) // len(task))))
-        maps = attribution.attribute(task.x0, baseline, task.labels, n_steps=self.steps, internal_batch_size=64)
-        by_lead = torch.as_tensor(maps).detach().abs().float()
-        return Drawn(by_lead.sum(1), by_lead=by_lead if len(task.batch.leads) > 1 else None)
+    parts = []
+    for rows in torch.arange(len(task), device=task.x0.device).split(AT_ONCE):
+        x0 = task.x0[rows]
+        attribution = captum().IntegratedGradients(
+            lambda x, rows=rows: task.forward(x, rows.repeat(len(x) // len(rows)))
+        )
+        baseline = mean_fill(x0).expand_as(x0).contiguous()
+        parts.append(attribution.attribute(x0, baseline, task.labels[rows], n_steps=steps, internal_batch_size=64))
+    by_lead = torch.cat(parts).detach().abs().float()
+    return Drawn(by_lead.sum(1), by_lead=by_lead if len(task.batch.leads) > 1 else None)
 
 
 @dataclass(frozen=True)
@@ -96,86 +93,64 @@ def silenced(task: ExplanationTask, rows: Tensor, layer: LayerCall, channels: Te
         return task.forward(task.x0[rows], rows)
 
 
-class ActivationMap(Method):
-    """The features weighted by channel, clipped at zero and resized to the input."""
+Weights = Callable[[ExplanationTask, LayerCall, Tensor, Tensor], Tensor]
 
-    gradients = True
 
-    @abstractmethod
-    def weights(self, task: ExplanationTask, layer: LayerCall, a: Tensor, outputs: Tensor) -> Tensor:
-        """Features a (n, channels, *coarse), raw outputs (n, k) -> (n, channels)."""
+def activation_map(weights: Weights, task: ExplanationTask) -> Tensor:
+    """The features weighted by channel, clipped at zero and resized to the input.
 
-    def draw(self, task: ExplanationTask) -> Tensor:
-        with torch.enable_grad():
-            layer, a, outputs = last_features(task, task.x0.detach().clone().requires_grad_())
-        weights = self.weights(task, layer, a, outputs)
-        maps = (a.detach() * weights.view(*weights.shape, *(1,) * (a.dim() - 2))).sum(1)
-        return resize(maps.clamp(min=0).float(), task.size)
+    `weights`: task, layer, features a (n, channels, *coarse), raw outputs (n, k) -> (n, channels).
+    """
+    with torch.enable_grad():
+        layer, a, outputs = last_features(task, task.x0.detach().clone().requires_grad_())
+    by_channel = weights(task, layer, a, outputs)
+    maps = (a.detach() * by_channel.view(*by_channel.shape, *(1,) * (a.dim() - 2))).sum(1)
+    return resize(maps.clamp(min=0).float(), task.size)
 
 
 def _gradient(task: ExplanationTask, a: Tensor, outputs: Tensor) -> Tensor:
-    """Gradient of the class's raw output with respect to the features."""
-    return torch.autograd.grad(outputs.gather(1, task.labels[:, None]).sum(), a)[0]
+    """(n, channels, points): gradient of the class's raw output with respect to the features."""
+    return torch.autograd.grad(outputs.gather(1, task.labels[:, None]).sum(), a)[0].flatten(2)
 
 
-@dataclass(frozen=True)
-class GradCam(ActivationMap):
+def gradcam(task: ExplanationTask, layer: LayerCall, a: Tensor, outputs: Tensor) -> Tensor:
     """A channel's weight is its mean gradient. Selvaraju et al. 2017, https://arxiv.org/abs/1610.02391."""
-
-    name = "gradcam"
-
-    def weights(self, task: ExplanationTask, layer: LayerCall, a: Tensor, outputs: Tensor) -> Tensor:
-        return _gradient(task, a, outputs).flatten(2).mean(2)
+    return _gradient(task, a, outputs).mean(2)
 
 
-@dataclass(frozen=True)
-class GradCamPlusPlus(ActivationMap):
+def gradcam_plus_plus(task: ExplanationTask, layer: LayerCall, a: Tensor, outputs: Tensor) -> Tensor:
     """Only positive gradients count, weighted by place. Chattopadhay et al. 2018, https://arxiv.org/abs/1710.11063."""
-
-    name = "gradcam++"
-
-    def weights(self, task: ExplanationTask, layer: LayerCall, a: Tensor, outputs: Tensor) -> Tensor:
-        gradient = _gradient(task, a, outputs).flatten(2)
-        below = 2 * gradient**2 + a.detach().flatten(2).sum(2, keepdim=True) * gradient**3
-        alpha = torch.where(gradient != 0, gradient**2 / torch.where(below != 0, below, 1.0), 0.0)
-        return (alpha * gradient.clamp(min=0)).sum(2)
+    gradient = _gradient(task, a, outputs)
+    below = 2 * gradient**2 + a.detach().flatten(2).sum(2, keepdim=True) * gradient**3
+    alpha = torch.where(gradient != 0, gradient**2 / torch.where(below != 0, below, 1.0), 0.0)
+    return (alpha * gradient.clamp(min=0)).sum(2)
 
 
-@dataclass(frozen=True)
-class AblationCam(ActivationMap):
-    """A channel's weight is the relative drop of the class's raw output without it.
+@torch.no_grad()
+def ablationcam(task: ExplanationTask, layer: LayerCall, a: Tensor, outputs: Tensor) -> Tensor:
+    """A channel's weight is the relative drop of the class's raw output without it, by one forward pass.
 
-    Desai and Ramaswamy 2020, https://arxiv.org/abs/1912.00349. One forward pass per channel.
+    Desai and Ramaswamy 2020, https://arxiv.org/abs/1912.00349.
     """
+    start = outputs.gather(1, task.labels[:, None])
 
-    name = "ablationcam"
+    def without(rows: Tensor, channels: Tensor) -> Tensor:
+        return silenced(task, rows, layer, channels).gather(1, task.labels[rows][:, None]).squeeze(1)
 
-    @torch.no_grad()
-    def weights(self, task: ExplanationTask, layer: LayerCall, a: Tensor, outputs: Tensor) -> Tensor:
-        start = outputs.gather(1, task.labels[:, None])
-
-        def without(rows: Tensor, channels: Tensor) -> Tensor:
-            return silenced(task, rows, layer, channels).gather(1, task.labels[rows][:, None]).squeeze(1)
-
-        left = task.answers(a.shape[1], without, ROWS)
-        return (start - left) / torch.where(start.abs() > 1e-6, start.abs(), 1.0)
+    left = task.answers(a.shape[1], without, ROWS)
+    return (start - left) / torch.where(start.abs() > 1e-6, start.abs(), 1.0)
 
 
-@dataclass(frozen=True)
-class ScoreCam(ActivationMap):
-    """A channel's weight is the class's probability when only the channel's area shows, after a softmax.
+@torch.no_grad()
+def scorecam(task: ExplanationTask, layer: LayerCall, a: Tensor, outputs: Tensor) -> Tensor:
+    """A channel's weight is the class's probability when only the channel's area shows, by one query, after a softmax.
 
-    Wang et al. 2020, https://arxiv.org/abs/1910.01279. One query per channel.
+    Wang et al. 2020, https://arxiv.org/abs/1910.01279.
     """
+    fill = mean_fill(task.x0)
 
-    name = "scorecam"
+    def shown(rows: Tensor, channels: Tensor) -> Tensor:
+        visible, hidden = to_unit(resize(a[rows, channels].float(), task.size)), fill[rows]
+        return task.probability(hidden + visible[:, None] * (task.x0[rows] - hidden), rows)
 
-    @torch.no_grad()
-    def weights(self, task: ExplanationTask, layer: LayerCall, a: Tensor, outputs: Tensor) -> Tensor:
-        fill = mean_fill(task.x0)
-
-        def shown(rows: Tensor, channels: Tensor) -> Tensor:
-            visible, hidden = to_unit(resize(a[rows, channels].float(), task.size)), fill[rows]
-            return task.probability(hidden + visible[:, None] * (task.x0[rows] - hidden), rows)
-
-        return task.answers(a.shape[1], shown, ROWS).softmax(1)
+    return task.answers(a.shape[1], shown, ROWS).softmax(1)

@@ -10,6 +10,7 @@ from rlab.present.waves import WAVES, waves
 
 HALF = 0.5  # share of the positive map that the important frames hold
 PLACES = (*WAVES, "elsewhere")
+IN_PLACES = (*(f"in {wave}" for wave in WAVES), "elsewhere")
 LEGEND = (
     "Each map lies over its input: the stronger the colour, the more the decision depends on that place according to the method. "
     "It is paler where the method is less sure. A line, or a bar below a signal, marks the mask and the ground truth, if any."

@@ -50,7 +50,6 @@ VERBS = (
         "harden", "Train a torch model on its own failures and measure it before and after.",
         "rlab.hardening.report:Hardened",
     ),
-    Verb("harden --compare", "Compare methods of hardening.", "rlab.hardening.comparison:HardeningComparison"),
     Verb(
         "audit", "Run the whole pipeline from one file and check its requirements.",
         "rlab.auditing.report:AuditResult",

@@ -1,18 +1,20 @@
-"""Baselines for hardening: random distortions, AugMix, and gradient steps within a ball (FGSM, PGD)."""
+"""Published methods of hardening: random distortions, AugMix, gradient steps within a ball (FGSM, PGD), and TRADES."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from rlab.core import defaults
 from rlab.core.goals import Goal
-from rlab.data.batch import Batch
+from rlab.data.batch import Batch, Kind
 from rlab.data.kinds import kind_of
 from rlab.errors import OptionError
 from rlab.filters.palette import unit_scale
@@ -20,6 +22,21 @@ from rlab.hardening.adversaries import Adversaries, AdversaryGenerator, Bounds, 
 from rlab.victims.torch_module import TorchVictim
 
 Norm = Literal["l2", "linf"]
+RADII: dict[Kind, float] = {"signal": 0.02, "image": 2 / 255, "video": 2 / 255}
+OURS = "ours"
+_BALL = re.compile(r"(?P<name>fgsm|pgd)(_(?P<norm>l2|linf))?(@(?P<radius>[.0-9e-]+))?$")
+_PGD_STEPS = 5  # during training
+_ALONE = {"distorted_weight": 0.0}  # consistency without cross-entropy on harder samples
+_PLAIN = {"views": 1, "distorted_weight": 1.0, "consistency_weight": 0.0}
+# The options of each method by name. All share data, epochs, optimizer and the limit on clean accuracy.
+METHODS: Mapping[str, Mapping[str, Any]] = {
+    OURS: {},
+    "belief": {"adversary": defaults.POLICY},
+    "standard": {"views": 0},
+    "augment": {**_PLAIN, "adversary": "augment"},
+    "augmix": {**_ALONE, "views": 2, "consistency": "jsd", "consistency_weight": 12.0, "adversary": "augmix"},
+    "trades": {**_ALONE, "views": 1, "consistency": "kl", "consistency_weight": 6.0, "adversary": "trades"},
+}
 _ZERO = torch.zeros(())
 
 
@@ -200,3 +217,26 @@ def _loss(scores: Tensor, y: Tensor, goal: Goal) -> Tensor:
     if goal.multilabel:
         return -goal.margin(scores, y)
     return -scores.gather(1, y[:, None]).squeeze(1)
+
+
+def method_values(name: object) -> Mapping[str, Any]:
+    """The options of a method by its name in METHODS, or fgsm or pgd, with norm and radius as in 'pgd_l2@0.5'."""
+    if name in METHODS:
+        return METHODS[str(name)]
+    if _BALL.match(str(name)) is None:
+        known = ", ".join((*METHODS, "fgsm", "pgd"))
+        raise OptionError(f"unknown method {name!r}: expected {known}, or a radius as in pgd_l2@0.5")
+    return {**_PLAIN, "adversary": name}
+
+
+def baseline(adversary: str, space: PerturbationSpace, kind: Kind) -> AdversaryGenerator | None:
+    """The generator of a published method that needs only a name: augment, or fgsm and pgd with an optional norm and radius."""
+    if adversary == "augment":
+        return AugmentationGenerator(space)
+    match = _BALL.match(adversary)
+    if match is None:
+        return None
+    norm: Norm = "l2" if match["norm"] == "l2" else "linf"
+    radius = float(match["radius"]) if match["radius"] else 2 * RADII[kind]
+    once = match["name"] == "fgsm"
+    return ProjectedGradient(space.bounds, space.goal, radius, norm, 1 if once else _PGD_STEPS, random_start=not once)

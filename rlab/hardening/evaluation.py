@@ -15,11 +15,11 @@ from torch import Tensor
 from rlab.core.attack import Attack
 from rlab.core.channels import TOGETHER
 from rlab.core.rng import sample_seeds
-from rlab.data.batch import Batch, Kind
+from rlab.data.batch import Batch
 from rlab.filters import FAMILIES
 from rlab.filters.base import Filter
 from rlab.filters.palette import Entry, Palette
-from rlab.hardening.baselines import ProjectedGradient
+from rlab.hardening.baselines import RADII, ProjectedGradient
 from rlab.hardening.options import EvaluationOptions
 from rlab.hardening.trainable import correct, goal_of
 from rlab.progress import bar
@@ -34,7 +34,6 @@ from rlab.storage.resume import Resume
 from rlab.victims.torch_module import TorchVictim
 
 LEVELS = 5  # severities per filter
-RADII: dict[Kind, float] = {"signal": 0.02, "image": 2 / 255, "video": 2 / 255}
 Figures = Mapping[str, Floats]
 SQUARE = "square"  # ends the name of the folder of Square's attack
 _MEDIANS = frozenset({"agent_l2", "agent_queries"})  # the other figures are shares, summarised by their mean

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from rlab.errors import MissingExtra, ModelError, optional
 from rlab.victims.answers import read_answer
-from rlab.victims.torch_module import TorchVictim, arrange
+from rlab.victims.torch_module import TorchVictim
 
 
 class _WithNormalisation(nn.Module):
@@ -20,12 +20,11 @@ class _WithNormalisation(nn.Module):
     def __init__(self, victim: TorchVictim) -> None:
         super().__init__()
         self.model = copy.deepcopy(victim.model)
-        self.normalise, self.layout, self.dtype = victim.normalise, victim.layout, victim.dtype
-        self.output, self.score = victim.output, victim.score
+        self.reading, self.score, self.dtype = victim.reading, victim.score, victim.dtype
 
     def forward(self, x: Tensor) -> Tensor:
-        answer = self.model(arrange(x, self.normalise, self.layout).to(self.dtype))
-        return read_answer(answer, self.output, self.score)
+        answer = self.model(self.reading.arrange(x).to(self.dtype))
+        return read_answer(answer, self.reading.output, self.score)
 
 
 def export_onnx(victim: TorchVictim, path: Path, shape: tuple[int, ...]) -> Path:

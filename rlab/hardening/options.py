@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import is_dataclass
+from dataclasses import is_dataclass, replace
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, InstanceOf, field_serializer, field_validator, model_validator
@@ -18,7 +18,7 @@ from rlab.data.load import DataOptions
 from rlab.data.take import Take
 from rlab.filters.named import Distortion
 from rlab.hardening.adversaries import AdversaryGenerator, GradientAdversary, PerturbationSpace, PolicyAdversary
-from rlab.hardening.baselines import AugMix, InTurn, Norm
+from rlab.hardening.baselines import OURS, AugMix, InTurn, Norm, baseline, method_values
 from rlab.hardening.trainable import Consistency
 from rlab.policies import parse_policy
 from rlab.runs.options import AttackOptions, RunOptions
@@ -42,6 +42,11 @@ RECIPE: Mapping[str, Any] = {
 class HardenOptions(Options):
     """How to train; None means a default for the kind of data."""
 
+    method: str = Field(
+        OURS,
+        description="training method: ours, or a published one to compare with: standard, augment, augmix, trades, fgsm or pgd, "
+        "with an optional radius as in pgd_l2@0.5 (default: ours)",
+    )
     from_scratch: bool = Field(False, description="train from random weights with SGD, instead of fine-tuning")
     epochs: int = Field(9, ge=1, description="passes over the data (default: 9; from scratch 30)")
     adversarial_share: float = Field(1.0, gt=0, le=1, description="share of each batch to attack (default: 1)")
@@ -103,9 +108,11 @@ class HardenOptions(Options):
     @model_validator(mode="before")
     @classmethod
     def _recipe(cls, values: Any) -> Any:
-        """From scratch, the recipe's values replace the defaults."""
-        scratch = isinstance(values, Mapping) and values.get("from_scratch") is True
-        return {**RECIPE, **values} if scratch else values
+        """The values of the recipe from scratch and of the method replace the defaults."""
+        if not isinstance(values, Mapping):
+            return values
+        recipe = RECIPE if values.get("from_scratch") is True else {}
+        return {**recipe, **method_values(values.get("method", OURS)), **values}
 
     @field_validator("palettes", mode="before")
     @classmethod
@@ -156,13 +163,20 @@ class HardenOptions(Options):
         if isinstance(self.adversary, AdversaryGenerator):
             return self.adversary
         gradient = GradientAdversary(self.space(batch, goal), self.radius_range, self.gradient_steps, self.aimed_share)
-        own = {GRADIENT: gradient, "augmix": AugMix(batch.bounds)}
-        if self.adversary in own:
-            return own[self.adversary]
-        if self.adversary == f"augmix+{GRADIENT}":
-            return InTurn(tuple(own.values()))
-        policy = parse_policy(self.adversary)
-        return PolicyAdversary(self.space(batch, goal), policy, self.adversary_budget, self.overshoot)
+        augmix = AugMix(batch.bounds)
+        trades = replace(gradient, steps=max(1, self.gradient_steps), aimed=1.0, from_clean=True)
+        named = {
+            GRADIENT: gradient,
+            "augmix": augmix,
+            f"augmix+{GRADIENT}": InTurn((gradient, augmix)),
+            "trades": trades,
+        }
+        if self.adversary in named:
+            return named[self.adversary]
+        published = baseline(self.adversary, self.space(batch, goal), batch.kind)
+        return published or PolicyAdversary(
+            self.space(batch, goal), parse_policy(self.adversary), self.adversary_budget, self.overshoot
+        )
 
 
 class EvaluationOptions(Options):

@@ -37,7 +37,7 @@ from rlab.hardening.trainable import (
 )
 from rlab.progress import Progress
 from rlab.storage.resume import Resume
-from rlab.victims.torch_module import TorchVictim, arrange
+from rlab.victims.torch_module import TorchVictim
 
 SHARES = tuple(i / 10 for i in range(10, 0, -1))  # shares of the change in weights to try, largest first
 FIRST = 8  # inputs that determine the number of classes
@@ -187,7 +187,7 @@ class HardeningTrainer:
         """One step: the loss, and (m,) where the first harder version fools the model."""
         x = torch.cat([batch.x0, *batch.views])
         if self.options.step is not None:
-            own = arrange(x, self.victim.normalise, self.victim.layout).to(self.victim.dtype)
+            own = self.victim.reading.arrange(x).to(self.victim.dtype)
             self.victim.rows["train"] += len(own)
             labels = torch.cat([batch.y, *(batch.y[batch.rows] for _ in batch.views)])
             assert batch.flipped is not None

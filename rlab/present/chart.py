@@ -1,20 +1,24 @@
-"""Curves as SVG, which follow the page's light or dark colours and stay sharp at any size."""
+"""Curves with axes, drawn by matplotlib: for figures, and as SVG that follows the light or dark colours of a page."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from typing import Any
 
+import matplotlib
 import numpy as np
-from matplotlib.ticker import MaxNLocator
+from markupsafe import Markup
+from matplotlib.axes import Axes
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator, PercentFormatter
 
+from rlab.present.inline import figure_svg
+from rlab.present.style import CURVES, LINE, STYLE, new_figure, tidy
 from rlab.stats import Floats
 
-WIDTH, HEIGHT = 380, 240
-LEFT, RIGHT, TOP, BOTTOM = 46, 16, 8, 38
-_TICKS = 6  # maximum per axis
+SIZE = (4.3, 2.7)  # inches on a page
+_DASHES = ("-", "--", ":", "-.")
+_ABOVE = 1e12  # drawn instead of infinity, far above the axis
 
 
 @dataclass(frozen=True)
@@ -42,103 +46,69 @@ class Chart:
     holds: bool = True  # with `steps`, whether the last value of a curve holds up to the right edge
 
     @property
-    def drawn(self) -> list[tuple[int, str, str, str]]:
-        """(number, name, line, shade) of every curve that has a point."""
-        found = []
+    def named(self) -> list[tuple[int, str]]:
+        """(number, name) of every curve that has a point."""
+        return [(number, curve.name) for number, curve in enumerate(self.curves) if np.isfinite(curve.y).any()]
+
+    def draw(self, ax: Axes) -> None:
+        every = np.concatenate([[], *(curve.x for curve in self.curves)])
+        start, end = (float(every.min()), float(every.max())) if len(every) else (1.0, 2.0)
+        ax.set(xscale="log" if self.log_x else "linear", yscale="log" if self.log_y else "linear")
+        ax.margins(0, 0.06)
         for number, curve in enumerate(self.curves):
-            line = self._line(curve.x, curve.y)
-            if line:
-                found.append((number, curve.name, line, self._shade(curve) if curve.band else ""))
-        return found
-
-    @property
-    def x_marks(self) -> list[tuple[float, str]]:
-        """Round values on the axis, as text too."""
-        return [(value, f"{value:,g}") for value in _ticks(*self.x_range, self.log_x)]
-
-    @property
-    def y_marks(self) -> list[tuple[float, str]]:
-        shown = "{:.0%}" if self.percent else "{:,g}"
-        return [(value, shown.format(value)) for value in _ticks(*self.y_range, self.log_y)]
-
-    @property
-    def x_ticks(self) -> list[tuple[float, str]]:
-        return [(self._x(value), label) for value, label in self.x_marks]
-
-    @property
-    def y_ticks(self) -> list[tuple[float, str]]:
-        return [(self._y(value), label) for value, label in self.y_marks]
-
-    @cached_property
-    def x_range(self) -> tuple[float, float]:
-        return _range([value for curve in self.curves for value in curve.x], self.log_x)
-
-    @cached_property
-    def y_range(self) -> tuple[float, float]:
+            ax.plot(*self._held(end, curve.x, curve.y), drawstyle=self._steps("steps-post"), **look(number))
+        low, high = ax.get_ylim()
+        for number, curve in enumerate(self.curves):
+            if curve.band is not None:  # it may leave the axis, which shows the curves
+                x, below, above = self._held(end, curve.x, *curve.band)
+                shade: Any = {"step": self._steps("post"), "color": look(number)["color"], "alpha": 0.16}
+                ax.fill_between(
+                    x, below, above.clip(max=_ABOVE), where=np.isfinite(below).tolist(), linewidth=0, **shade
+                )
+        ax.set_ylim((0, 1.02) if self.percent else (0.0 if ax.dataLim.y0 >= 0 and not self.log_y else low, high))
+        if start < end:
+            ax.set_xlim(start, end)
+        _mark(ax)
         if self.percent:
-            return 0.0, 1.0
-        low, high = _range([value for curve in self.curves for value in curve.y], self.log_y)
-        return (low / 1.15, high * 1.15) if self.log_y else (min(low, 0.0), high + 0.05 * (high - low))
+            ax.yaxis.set_major_formatter(PercentFormatter(1, 0))
+        tidy(ax, ())
+        ax.tick_params(length=0)
 
-    def _x(self, value: float) -> float:
-        return round(LEFT + (WIDTH - LEFT - RIGHT) * _place(value, *self.x_range, self.log_x), 1)
+    def svg(self) -> Markup:
+        """The axes and curves for a page, which writes the title and the names of the curves itself."""
+        with matplotlib.rc_context(STYLE):
+            figure = new_figure(*SIZE)
+            ax = figure.add_subplot()
+            self.draw(ax)
+            ax.set_xlabel(self.x)
+            return figure_svg(figure, f"{self.title}: {self.y} over {self.x}")
 
-    def _y(self, value: float) -> float:
-        return round(HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * _place(value, *self.y_range, self.log_y), 1)
+    def _steps(self, style: str) -> str | None:
+        return style if self.steps else None
 
-    def _points(self, x: Sequence[float] | Floats, y: Sequence[float] | Floats) -> list[tuple[float, float]]:
-        each = ((float(a), float(b)) for a, b in zip(x, y, strict=True))
-        return [(self._x(a), self._y(b)) for a, b in each if math.isfinite(b) and (b > 0 or not self.log_y)]
-
-    def _line(self, x: Sequence[float] | Floats, y: Sequence[float] | Floats) -> str:
-        (points := self._points(x, y)).sort(key=lambda point: point[0])
-        if not points:
-            return ""
-        move = "".join(f"H{a:g}V{b:g}" if self.steps else f"L{a:g} {b:g}" for a, b in points[1:])
-        return f"M{points[0][0]:g} {points[0][1]:g}{move}" + (f"H{WIDTH - RIGHT}" if self.steps and self.holds else "")
-
-    def _shade(self, curve: Curve) -> str:
-        """The area between both edges where the lower one is finite; an infinite upper edge is the top of the chart."""
-        assert curve.band is not None
-        low, high = curve.band
-        known = np.isfinite(low)
-        if not known.any():
-            return ""
-        top = self.y_range[1]
-        x = np.asarray(curve.x)[known]
-        upper = self._line(x, np.where(np.isfinite(high[known]), high[known], top).clip(max=top))
-        lower = self._points(x, low[known])
-        back, end = "", WIDTH - RIGHT if self.steps and self.holds else lower[-1][0]
-        for a, b in reversed(lower):
-            back += f"V{b:g}H{a:g}" if self.steps else f"L{a:g} {b:g}"
-        return f"{upper}H{end:g}{back}Z"
+    def _held(self, end: float, *values: Sequence[float] | Floats) -> list[Floats]:
+        """x and its values as arrays, the last ones repeated at `end` if they hold."""
+        arrays = [np.asarray(each, float) for each in values]
+        if not (self.steps and self.holds and len(arrays[0])):
+            return arrays
+        return [np.append(arrays[0], end), *(np.append(each, each[-1]) for each in arrays[1:])]
 
 
-def _range(values: Sequence[float], log: bool) -> tuple[float, float]:
-    """Minimum and maximum of the values that can be drawn, widened if they are equal."""
-    finite = [float(value) for value in values if math.isfinite(value) and (value > 0 or not log)]
-    low, high = (min(finite), max(finite)) if finite else (1.0, 2.0)
-    if high > low:
-        return low, high
-    return (low / 2, high * 2) if log else (low - 0.5, high + 0.5)
+def look(number: int) -> dict[str, Any]:
+    """The colour and dashes of a curve."""
+    dashes = _DASHES[number // len(CURVES) % len(_DASHES)]
+    return {"color": CURVES[number % len(CURVES)], "linestyle": dashes, "linewidth": 1.7}
 
 
-def _place(value: float, low: float, high: float, log: bool) -> float:
-    """The position of a value between low and high, in [0, 1]."""
-    if log:
-        value, low, high = math.log(max(value, 1e-300)), math.log(low), math.log(high)
-    return min(max((value - low) / (high - low), 0.0), 1.0)
-
-
-def _ticks(low: float, high: float, log: bool) -> list[float]:
-    """Round values between low and high: 1, 2 and 5 times powers of ten."""
-    if not log:
-        found, slack = MaxNLocator(_TICKS, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high), 1e-9 * (high - low)
-        return [round(float(value), 12) for value in found if low - slack <= value <= high + slack]
-    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    for parts in ((1, 1.5, 2, 3, 5, 7), (1, 2, 5), (1,)):
-        values = [part * 10.0**power for power in powers for part in parts]
-        values = [value for value in values if low * 0.999 <= value <= high * 1.001]
-        if len(values) <= _TICKS + 1:
-            break
-    return values[:: -(-len(values) // (_TICKS + 1)) or 1] if len(values) > 1 else _ticks(low, high, log=False)
+def _mark(ax: Axes) -> None:
+    """A few round values on both axes."""
+    for axis, (low, high) in ((ax.xaxis, ax.get_xlim()), (ax.yaxis, ax.get_ylim())):
+        within = high < 100 * low  # two powers of ten on a logarithmic axis
+        log = axis.get_scale() == "log"
+        axis.set_major_locator(
+            LogLocator(subs=(1, 2, 5) if within else (1,)) if log else MaxNLocator(6, steps=[1, 2, 2.5, 5, 10])
+        )
+        axis.set_minor_locator(NullLocator())
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
+    ax.grid(color=LINE, linewidth=0.7)
+    ax.set_axisbelow(True)

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import NullFormatter, NullLocator
 
-from rlab.present.chart import Chart
+from rlab.present.chart import Chart, look
 from rlab.present.inline import opened
 from rlab.present.page import Bars, Beside, Block, Charts, Gallery, Page, Picture
-from rlab.present.style import HUES, INK, STYLE, WIDE, flow, headed_figure, list_below, plain, tidy
+from rlab.present.style import INK, STYLE, WIDE, flow, headed_figure, list_below, plain, tidy
 from rlab.present.table import text
 
-_COLOURS = (INK, *HUES[:5])  # yellow lines are too pale on white
-_DASHES = ("-", "--", ":", "-.")
-_ABOVE = 1e12  # drawn instead of infinity, far above the axis
 LEAST_BARS = 5  # there is room for
 
 
@@ -36,12 +31,13 @@ def draw_panels(lines: Sequence[str], rows: Sequence[Sequence[Chart | Bars | Pic
                 ax.set_title(plain(panel.title))
                 if isinstance(panel, Chart):
                     names |= {curve.name: number for number, curve in enumerate(panel.curves) if curve.name}
-                    _draw_chart(ax, panel)
+                    panel.draw(ax)
+                    ax.set(xlabel=panel.x, ylabel=panel.y)
                 elif isinstance(panel, Bars):
                     _draw_bars(ax, panel)
                 else:
                     _draw_picture(ax, panel)
-        list_below(figure, [Line2D([], [], label=plain(name, 40), **_look(number)) for name, number in names.items()])
+        list_below(figure, [Line2D([], [], label=plain(name, 40), **look(number)) for name, number in names.items()])
         return figure
 
 
@@ -64,30 +60,6 @@ def _panels(block: Block) -> Iterator[Sequence[Chart | Bars | Picture]]:
             yield from (pictures[at : at + columns] for at in range(0, len(pictures), columns))
         case Beside(blocks=blocks):
             yield from (row for each in blocks for row in _panels(each))
-
-
-def _look(number: int) -> dict[str, Any]:
-    dashes = _DASHES[number // len(_COLOURS) % len(_DASHES)]
-    return {"color": _COLOURS[number % len(_COLOURS)], "linestyle": dashes, "linewidth": 1.8}
-
-
-def _draw_chart(ax: Axes, chart: Chart) -> None:
-    for number, curve in enumerate(chart.curves):
-        x, look = np.asarray(curve.x, float), _look(number)
-        ax.plot(x, np.asarray(curve.y, float).clip(max=_ABOVE), drawstyle="steps-post" if chart.steps else None, **look)
-        if curve.band is not None:
-            low, high = (edge.clip(max=_ABOVE) for edge in curve.band)
-            step: Any = "post" if chart.steps else None
-            ax.fill_between(x, low, high, step=step, color=look["color"], alpha=0.15, linewidth=0)
-    scales = {"xscale": "log" if chart.log_x else "linear", "yscale": "log" if chart.log_y else "linear"}
-    ax.set(xlabel=chart.x, ylabel=chart.y, xlim=chart.x_range, ylim=chart.y_range, **scales)
-    for axis, marks in ((ax.xaxis, chart.x_marks), (ax.yaxis, chart.y_marks)):
-        axis.set_minor_locator(NullLocator())
-        axis.set_minor_formatter(NullFormatter())
-        axis.set_ticks([value for value, _ in marks], [label for _, label in marks])
-    ax.grid(color="#EEEEEE", linewidth=0.6)
-    ax.set_axisbelow(True)
-    tidy(ax)
 
 
 def _draw_bars(ax: Axes, bars: Bars) -> None:

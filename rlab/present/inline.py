@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import base64
 import io
+import re
 
+import matplotlib
 import numpy as np
+from markupsafe import Markup, escape
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from PIL import Image
 from PIL.Image import Resampling
 
+from rlab.present.style import PAGE
+from rlab.redact import redact
 from rlab.stats import Floats
 
+_LEFT_OUT = re.compile(
+    r'<metadata>.*?</metadata>|<defs>\s*<style.*?</style>\s*</defs>| id="[\w.]+_\d+"|font-family: [^;"]*;?', re.DOTALL
+)  # several figures share a page, which has its own fonts
+_COORDINATES, _DIGITS = re.compile(r' d="[^"]*"'), re.compile(r"(\.\d)\d+")
 SMOOTH_FROM = 160  # pixels per side; smaller pictures show their pixels as squares
 
 
@@ -37,6 +46,21 @@ def figure_address(figure: Figure, dpi: float | None = None) -> str:
     small = figure_image(figure, dpi).quantize(256, dither=Image.Dither.NONE)
     small.save(content, format="png", optimize=True)
     return address(content.getvalue())
+
+
+def figure_svg(figure: Figure, about: str) -> Markup:
+    """The figure as an element of a page, in the page's fonts and colours; `about` describes it."""
+    content = io.StringIO()
+    with matplotlib.rc_context({"svg.fonttype": "none"}):
+        figure.savefig(content, format="svg", transparent=True)
+    svg = content.getvalue()
+    svg = _LEFT_OUT.sub("", svg[svg.index("<g ") :])
+    svg = _COORDINATES.sub(lambda match: _DIGITS.sub(r"\1", match[0]).replace("\n", ""), svg)
+    for colour, name in PAGE.items():
+        svg = svg.replace(colour, f"var(--{name})")
+    wide, high = (72 * side for side in figure.get_size_inches())
+    head = f'<svg viewBox="0 0 {wide:g} {high:g}" width="{wide:g}" height="{high:g}" role="img" aria-label="{escape(about)}">'
+    return Markup(redact(head + svg))
 
 
 def to_image(colours: Floats | NDArray[np.float32], side: int = 0, most: int | None = None) -> Image.Image:

@@ -20,7 +20,12 @@ from matplotlib.patches import Patch
 DPI = 125
 WIDE = 12.8  # inches, 1600 px
 TITLE_SIZE = 11.5
-INK, BEFORE, AFTER = "#222222", "#0072B2", "#222222"
+INK, QUIET, BEFORE = "#1f2328", "#59636e", "#0072b2"
+LINE, COARSE, FINE, PAPER = "#d8dee4", "#e9b0a7", "#f7deda", "#fffaf9"  # grids, and ECG paper
+CURVES = (BEFORE, "#b35900", "#007a5a", "#a8518a", INK, "#767d86")
+PAGE = {INK: "ink", QUIET: "quiet", LINE: "line", COARSE: "coarse", FINE: "fine", PAPER: "paper"} | {
+    CURVES[k]: f"c{k}" for k in (0, 1, 2, 3, 5)
+}  # the variables of style.css, which pages use instead
 HUES = ("#E69F00", "#56B4E9", "#009E73", "#D55E00", "#CC79A7", "#F0E442")
 HATCHES = ("", "////", "....")  # for entries that share a hue
 
@@ -36,7 +41,7 @@ STYLE: Any = {
     "axes.titlepad": 5.0,
     "axes.labelsize": 9.0,
     "axes.labelcolor": INK,
-    "axes.edgecolor": "#777777",
+    "axes.edgecolor": QUIET,
     "axes.linewidth": 0.7,
     "axes.unicode_minus": True,
     "text.color": INK,
@@ -93,7 +98,7 @@ def tidy(ax: Axes, keep: Sequence[str] = ("left", "bottom")) -> None:
     """Keep only the spines in `keep`, with small ticks."""
     for side, spine in ax.spines.items():
         spine.set_visible(side in keep)
-    ax.tick_params(which="both", labelsize=8.5, length=3, width=0.7, color="#777777", labelcolor=INK)
+    ax.tick_params(which="both", labelsize=8.5, length=3, width=0.7, color=QUIET, labelcolor=INK)
     ax.tick_params(which="minor", length=0)
 
 

@@ -17,8 +17,8 @@ from rlab.errors import InputError, ModelError, VictimError
 from rlab.predictions.kinds import WORDS
 from rlab.priors.base import Prior
 from rlab.priors.copies import ITSELF, MIRRORED, MOVED, Copy, agree
-from rlab.victims.base import Outputs
 from rlab.victims.options import ModelOptions
+from rlab.victims.reading import Outputs
 from rlab.victims.resolve import load_model
 from rlab.victims.torch_module import TorchVictim
 

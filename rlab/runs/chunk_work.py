@@ -43,14 +43,17 @@ class ChunkTask:
     batch: Batch | None  # None if none of its samples could be read
     first: int  # index of its first sample in the run
     losses: Sequence[Loss] = ()  # samples that could not be read
+    journal: bytes = b""  # answers that are there already, for a worker on another machine
 
 
-def chunk_tasks(samples: Samples, chunks: Mapping[str, slice]) -> Iterator[ChunkTask]:
-    """Read chunk after chunk."""
+def chunk_tasks(samples: Samples, chunks: Mapping[str, slice], sent: Path | None = None) -> Iterator[ChunkTask]:
+    """Read chunk after chunk; journals in the folder `sent` travel along."""
     with read_ahead(samples, list(chunks.values())) as read:
         for key, rows in chunks.items():
             batch, losses = read(rows)
-            yield ChunkTask(key, batch, rows.start, losses)
+            journal = None if sent is None else journal_path(sent, key)
+            answers = journal.read_bytes() if journal is not None and journal.exists() else b""
+            yield ChunkTask(key, batch, rows.start, losses, answers)
 
 
 def places(samples: Samples, rows: slice, read: Sequence[str]) -> Tensor:
@@ -107,6 +110,8 @@ class ChunkWork:
                 folder = Path(stack.enter_context(TemporaryDirectory()))
                 (folder / PARTS).mkdir()
             part, answers = part_path(folder, task.key), journal_path(folder, task.key)
+            if task.journal:
+                answers.write_bytes(task.journal)
             with Journal(answers, self.learns) as journal:
                 outcome = search(journal, partial(self._stored, attack, part))
             kept = (part, *([answers] if self.learns else [])) if self.sends else ()

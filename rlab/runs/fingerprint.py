@@ -32,8 +32,8 @@ _PASSING = (
     "inputs",
     "rows",
     "width",
-    "outputs",
-    "classes",
+    "reading",
+    "declared",
 )
 _TORCH = ("dtype", "half", "compile", "_compiled")
 _RUNTIME = ("session", "interpreter", "model", "client", "triton", "allocated", "path")  # of graphs
@@ -41,7 +41,8 @@ _RUNTIME = ("session", "interpreter", "model", "client", "triton", "allocated", 
 
 @parts_of.register
 def _victim(victim: Victim) -> Mapping[str, object]:
-    return {name: value for name, value in sorted(vars(victim).items()) if name not in _PASSING}
+    own = {name: value for name, value in sorted(vars(victim).items()) if name not in _PASSING}
+    return own | {"reading": victim.declared.model_dump(exclude={"chunk", "timeout"})}
 
 
 @parts_of.register
@@ -58,8 +59,8 @@ def _graph(victim: GraphVictim) -> Mapping[str, object]:
 
 @parts_of.register
 def _http(victim: HttpVictim) -> Mapping[str, object]:
-    facts = ("bounds", "multilabel", "declared", "name", "query", "headers")
-    return {name: getattr(victim, name) for name in facts} | {"template": victim.template.plain()}
+    facts = {name: getattr(victim, name) for name in ("name", "query", "headers")}
+    return facts | {"reading": _victim(victim)["reading"], "template": victim.template.plain()}
 
 
 @parts_of.register

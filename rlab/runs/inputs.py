@@ -30,7 +30,6 @@ from rlab.victims.base import Victim
 from rlab.victims.callables import Classifier, class_text, class_texts, is_regressor
 from rlab.victims.http import HttpVictim
 from rlab.victims.options import ModelOptions
-from rlab.victims.readers import PREDICTED
 from rlab.victims.resolve import load_model, wrap
 
 Model = Victim | nn.Module | Classifier | Callable[..., Any] | str | ModelOptions
@@ -116,7 +115,7 @@ def predicted_by(model: Model) -> Prediction | None:
     if isinstance(model, Victim):
         return model.prediction
     if isinstance(model, ModelOptions):
-        return PREDICTED.get(model.outputs)
+        return None if model.prediction == "classes" else model.prediction
     return "numbers" if hasattr(model, "predict") and is_regressor(model) else None
 
 

@@ -49,10 +49,10 @@ def check_same_model(
             sentence = f"this run goes on without a check that the model is the same, because {why}"
             give_notice(sentence)
         return
-    sample, outputs, meter = samples[[known.place]], victim.outputs, QueryMeter(victim, 1, attack.budget)
+    sample, reading, meter = samples[[known.place]], victim.reading, QueryMeter(victim, 1, attack.budget)
     meter.counts[0, PHASES.index("search")] = known.spent
     answer = meter(sample.x.contiguous().to(victim.device), torch.zeros(1, dtype=torch.int64), "resume")
-    victim.outputs = outputs  # one row is too little to recognise them for the whole run
+    victim.reading = reading  # one row is too little to recognise them for the whole run
     scores = victim.probabilities(answer)[0].cpu()
     if not meter.lost.any() and not _same(victim, known.scores, scores):
         before, now = (_words(victim, each) for each in (known.scores, scores))
@@ -76,12 +76,12 @@ def _answers(victim: Victim, samples: Samples, resume: Resume, chunks: Mapping[s
 
 def _in_journals(victim: Victim, samples: Samples, folder: Path) -> Iterator[CleanAnswer]:
     """The first sample of each chunk that a stopped run has begun, if its untouched input was answered."""
-    outputs = victim.outputs
+    reading = victim.reading
     for first, arrived in begun_chunks(folder):
         x = samples[[first]].x if first < len(samples) else None
         if x is not None and len(x) and int(arrived[0].prints[0]) == int(fingerprints(x)[0]):
             scores = victim.scores_of(arrived[0].answers)
-            victim.outputs = outputs  # all samples of a chunk recognise them better than those of one request
+            victim.reading = reading  # all samples of a chunk recognise them better than those of one request
             spent = sum(each.sent * int((each.samples == 0).sum()) for each in arrived)
             yield CleanAnswer(first, victim.probabilities(scores)[0], spent)
 

@@ -79,7 +79,7 @@ class Understood:
         text = f"{float(x.min()):.4g} to {float(x.max()):.4g}{unit} found{some}, {allowed}"
         if samples.eight_bit:
             text += ", in steps of 8 bits"
-        plain = any(isinstance(victim, TorchVictim) and victim.normalise is None for victim in self.victims)
+        plain = any(isinstance(victim, TorchVictim) and victim.reading.normalise is None for victim in self.victims)
         if samples.kind != "signal" and low < 0 and plain:
             text += " (if they are normalised, pass them in [0, 1], and mean and std to the model)"
         return text

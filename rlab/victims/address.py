@@ -4,31 +4,34 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from rlab.errors import OptionError, give_notice
 from rlab.redact import PLAIN_HEADERS, address_secrets, remember, split_address, stored
-from rlab.victims.base import Common
 from rlab.victims.exchange import httpx_package
 from rlab.victims.template import DEFAULT, MODEL, Template, load_template, shipped
+
+if TYPE_CHECKING:
+    from rlab.keywords import VictimKeywords
+
+    class Sending(VictimKeywords, total=False):
+        """Keywords about requests, besides those of every victim."""
+
+        retries: int
+        backoff: float
+        concurrency: int
+
 
 MOST = 1024  # concurrent requests: each has a thread and a connection
 
 
-class Sending(Common, total=False):
-    """Keywords about requests, besides those of every victim."""
-
-    retries: int
-    backoff: float
-    concurrency: int
-
-
-def suited(common: Common, template: Template) -> Common:
+def suited(common: VictimKeywords, template: Template) -> VictimKeywords:
     """Options as the template needs them: one row per request, or classes without scores."""
     if template.asks and not template.classes:
         raise OptionError(
             "the request lists the classes to choose from: pass them, e.g. -M names=[cat,dog] or openai(classes=['cat', 'dog'])"
         )
-    changes: Common = {}
+    changes: VictimKeywords = {}
     if not template.many:
         changes["chunk"] = 1
     if template.scores is None:

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from rlab.errors import OptionError, VictimError
+from rlab.errors import VictimError
+from rlab.victims.reading import LABELS, Outputs, Score
 
-Outputs = Literal["auto", "logits", "probabilities", "labels", "topk", "boxes", "map", "numbers"]
 TOLERANCE = 1e-3  # rounding allowed for sums of probabilities and for bounds
 _FAR = 1e6  # largest log-odds; a log-probability is at least minus this
-LABELS = ("labels", "topk")  # kinds of outputs that name classes without scores
-Score = Callable[[Any], Any]  # what a model returns -> (b,), above 0 if the searched-for class is present, or (b, k)
 
 
 def read_answer(answer: object, output: str | int | None, score: Score | None) -> Tensor:
@@ -84,20 +81,6 @@ def _kind(answer: object) -> str:
         return f"{kind} of {len(answer)}: {', '.join(type(part).__name__ for part in answer[:4])}"
     dtype = getattr(answer, "dtype", None)
     return kind if dtype is None else f"{kind} of {dtype}"
-
-
-def check_reading(outputs: str, multilabel: bool, classes: int | None, output: object, score: object) -> None:
-    """Refuse options that contradict each other."""
-    if classes is not None and outputs not in LABELS:
-        raise OptionError(f"classes is only for outputs 'labels' and 'topk', got outputs {outputs!r}")
-    if classes is not None and (type(classes) is not int or classes < 2):
-        raise OptionError(f"expected at least 2 classes, got {classes!r}")
-    if multilabel and outputs == "topk":
-        raise OptionError("outputs='topk' does not work for a multilabel model: pass outputs='labels'")
-    if output is not None and (isinstance(output, bool) or not isinstance(output, str | int)):
-        raise OptionError(f"expected output to be the name or index of one of the model's outputs, got {output!r}")
-    if score is not None and not callable(score):
-        raise OptionError(f"expected score to be a function of the model's output, got {type(score).__name__}")
 
 
 def ranked_classes(answer: Tensor, rows: int, classes: int | None, outputs: Outputs) -> Tensor:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TypedDict, final, get_args
+from typing import TYPE_CHECKING, Self, Unpack, final
 
 import torch
 from torch import Tensor
@@ -15,28 +16,20 @@ from torch import Tensor
 from rlab.errors import DataError, InputError, OptionError, VictimError
 from rlab.guard import TimeUp, contained, time_limit
 from rlab.predictions.kinds import Prediction
+from rlab.storage.config import check_keywords, takes
 from rlab.victims.account import Account, Call
-from rlab.victims.answers import LABELS, Score, check_reading, ranked_classes, read_answer, recognise, scored, to_scores
-from rlab.victims.answers import Outputs as Outputs
+from rlab.victims.answers import ranked_classes, read_answer, recognise, scored, to_scores
 from rlab.victims.failures import first_line, out_of_memory
-from rlab.victims.readers import PREDICTED, READERS, BoxOutputs
+from rlab.victims.named import find_function
+from rlab.victims.readers import READERS
+from rlab.victims.reading import UNIT, Outputs, Reading, Score
 from rlab.victims.sending import Request, Unanswered, send
 
-_LONGEST, _ROUNDING = 10**6, 1e-3  # seconds, and how far values may leave their bounds
+if TYPE_CHECKING:
+    from rlab.keywords import VictimKeywords
+
+_ROUNDING = 1e-3  # by which values may leave their bounds
 _CHUNK_BYTES = 2**27  # of inputs at once, so that long clips go a few at a time
-
-
-class Common(TypedDict, total=False):
-    """Keywords that every victim takes."""
-
-    bounds: tuple[float, float]
-    outputs: Outputs | BoxOutputs
-    multilabel: bool
-    classes: int | None
-    output: str | int | None
-    score: Score | None
-    chunk: int | None
-    timeout: float | None
 
 
 class Victim(ABC):
@@ -57,57 +50,47 @@ class Victim(ABC):
     concurrency: int = 1  # maximum concurrent requests
     own_classes: tuple[str, ...] = ()  # names of the classes in the order of the scores, if the model has its own
     inputs: str = "as float32 arrays (rows, channels, *size)"  # how the model gets them, in words
+    reads: tuple[str, ...] = tuple(Reading.model_fields)  # the fields of a reading that have an effect
 
-    def __init__(
-        self,
-        *,
-        bounds: tuple[float, float] = (0.0, 1.0),
-        outputs: Outputs | BoxOutputs = "auto",
-        multilabel: bool = False,
-        classes: int | None = None,
-        output: str | int | None = None,
-        score: Score | None = None,
-        chunk: int | None = None,
-        timeout: float | None = None,
-    ) -> None:
-        if not bounds[0] < bounds[1]:
-            raise OptionError(f"expected bounds (low, high) with low below high, got {tuple(bounds)}")
-        self.boxes = outputs if isinstance(outputs, BoxOutputs) else BoxOutputs()  # how arrays of boxes are read
-        outputs = "boxes" if isinstance(outputs, BoxOutputs) else outputs
-        if outputs not in get_args(Outputs):
-            raise OptionError(f"expected outputs to be one of {', '.join(get_args(Outputs))}, got {outputs!r}")
-        check_reading(outputs, multilabel, classes, output, score)
-        if chunk is not None and chunk < 1:
-            raise OptionError(f"expected a chunk of at least 1 row, got {chunk}")
-        if timeout is not None and (type(timeout) not in (int, float) or not 0 < timeout <= _LONGEST):
-            raise OptionError(f"expected a timeout above 0 and up to {_LONGEST} seconds, got {timeout!r}")
-        self.bounds, self.outputs, self.multilabel, self.output, self.score = bounds, outputs, multilabel, output, score
-        self.chunk, self.timeout = chunk or self.first_chunk, timeout or self.first_timeout
-        self.declared = self.outputs, classes
-        self.classes = classes  # None until the first answer, and if the model does not return scores of classes
+    @takes(Reading)
+    def __init__(self, **reading: Unpack[VictimKeywords]) -> None:
+        self.declared = check_keywords(type(self), Reading, reading)
+        if unread := [name for name in self.declared.given() if name not in self.reads]:
+            raise OptionError(f"{type(self).__name__} does not take {', '.join(unread)}: omit it")
+        self.reading = self.declared  # with what the first answer tells about the outputs
+        score = self.declared.score
+        self.score: Score | None = find_function(score) if isinstance(score, str) else score
+        self.chunk, self.timeout = self.declared.chunk or self.first_chunk, self.declared.timeout or self.first_timeout
         self.width: int | None = None  # of a row of scores, boxes, a map or numbers; None until the first answer
         self.rows: Counter[str] = Counter()  # phase -> rows that reached the model
 
     @property
-    def tells_labels(self) -> bool:
-        """Whether the model returns classes without scores."""
-        return self.outputs in LABELS
+    def bounds(self) -> tuple[float, float]:
+        return self.reading.bounds or UNIT
+
+    @property
+    def outputs(self) -> Outputs:
+        return self.reading.outputs
+
+    @property
+    def multilabel(self) -> bool:
+        return self.reading.multilabel
 
     @property
     def prediction(self) -> Prediction:
         """What the model predicts."""
-        return PREDICTED.get(self.outputs, "classes")
+        return self.reading.prediction
 
-    def read_like(self, outputs: Outputs, width: int) -> None:
-        """Read answers as earlier ones were read, perhaps in another process."""
-        self.outputs = outputs
-        self.set_width(width)
+    @property
+    def classes(self) -> int | None:
+        """None until the first answer, and if the model does not return scores of classes."""
+        return self.reading.classes or (self.width if self.prediction == "classes" else None)
 
-    def set_width(self, width: int) -> None:
-        """Note how many scores, values of boxes, points or numbers a row of the answer has."""
-        self.width = width
-        if self.prediction == "classes":
-            self.classes = width
+    def read_as(self, **changes: Unpack[VictimKeywords]) -> Self:
+        """The same model, with the same count of queries, read in another way."""
+        other = copy.copy(self)
+        other.reading = self.reading.model_copy(update=dict(changes))
+        return other
 
     @abstractmethod
     def _predict(self, x: Tensor) -> Tensor:
@@ -138,7 +121,7 @@ class Victim(ABC):
         call = Call(x, phase, samples, assignment, account, self.rows, self.device, self.width)
         most = max(1, _CHUNK_BYTES // x[0].nbytes)
         if call.width is not None:  # known from a journal
-            self.set_width(call.width)
+            self.width = call.width
         if self.remote:
             self._ask(call, most)
         while len(rows := call.waiting[: min(self.chunk, most)]):
@@ -217,14 +200,14 @@ class Victim(ABC):
         """What the model returned for x (b, c, *size), or its part `output` -> a tensor, of rows unless of scores."""
         if self.prediction == "classes":
             return read_answer(answer, output, self.score)
-        return READERS[self.outputs](scored(answer, output, self.score), tuple(x.shape), self.boxes)
+        return READERS[self.outputs](scored(answer, output, self.score), tuple(x.shape), self.reading)
 
     def _shaped(self, answer: Tensor, rows: int) -> Tensor:
         """Check that the answer is real numbers (rows, k), of the same width as before."""
         if answer.is_complex() or answer.is_meta or answer.layout != torch.strided:
             kind = f"{answer.dtype}, {answer.layout} on {answer.device}"
             raise VictimError(f"expected the model to return a tensor of real scores, got {kind}")
-        if self.tells_labels and not self.multilabel:
+        if self.reading.tells_labels and not self.multilabel:
             answer = ranked_classes(answer.to(self.device, torch.float32), rows, self.classes, self.outputs)
         fewest = 1 if self.multilabel or self.prediction != "classes" else 2
         if answer.dim() != 2 or len(answer) != rows or answer.shape[1] < fewest:
@@ -238,7 +221,7 @@ class Victim(ABC):
         before = self.width or self.classes
         if before not in (None, answer.shape[1]):
             raise VictimError(f"the model returned {answer.shape[1]} scores per row, and {before} before")
-        self.set_width(answer.shape[1])
+        self.width = answer.shape[1]
         return answer.to(self.device, torch.float32)
 
     def scores_of(self, answer: Tensor) -> Tensor:
@@ -246,7 +229,7 @@ class Victim(ABC):
         if self.prediction != "classes":
             return answer
         if self.outputs == "auto":
-            self.outputs = recognise(answer, self.multilabel)
+            self.reading = self.reading.model_copy(update={"outputs": recognise(answer, self.multilabel)})
         return to_scores(answer, self.outputs, self.multilabel)
 
     def probabilities(self, scores: Tensor) -> Tensor:

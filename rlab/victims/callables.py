@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol, Unpack, final, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, Unpack, final, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from rlab.errors import ModelError
-from rlab.storage.config import named_keywords
-from rlab.victims.base import Common, Outputs, Victim
+from rlab.errors import ModelError, OptionError
+from rlab.storage.config import takes
+from rlab.victims.base import Victim
 from rlab.victims.batches import in_sizes, sizes_below
-from rlab.victims.torch_module import Layout, arrange, known_layout
+from rlab.victims.reading import Outputs, Reading
+
+if TYPE_CHECKING:
+    from rlab.keywords import VictimKeywords
 
 Function = Callable[[NDArray[np.float32]], Any]
 
@@ -27,30 +30,23 @@ class Classifier(Protocol):
 
 
 @final
-@named_keywords
 class CallableVictim(Victim):
     """`function` takes float32 (b, c, *size) in `bounds` and returns scores (b, k), or what the options turn into scores.
 
-    `layout="channels_last"` is for functions that take (b, *size, c). `pad` sends batches of 1, 8, 64 or 256 rows, for functions
+    `pad` sends batches of 1, 8, 64 or 256 rows, for functions
     that compile anew for each number of rows; without it, this is done for functions of `jax.jit`.
     """
 
-    def __init__(
-        self,
-        function: Function,
-        *,
-        layout: Layout = "channels_first",
-        pad: bool | None = None,
-        **common: Unpack[Common],
-    ) -> None:
+    @takes(Reading)
+    def __init__(self, function: Function, *, pad: bool | None = None, **reading: Unpack[VictimKeywords]) -> None:
         if not callable(function):
             raise ModelError(f"expected a function of a numpy array, got {type(function).__name__}")
         owner = getattr(function, "__self__", None)
         if isinstance(owner, Classifier) and hasattr(owner, "classes_"):  # its methods take rows of features
             name = f"{type(owner).__name__}.{getattr(function, '__name__', 'method')}"
             raise ModelError(f"expected the classifier itself, got its method {name}: pass the {type(owner).__name__}")
-        super().__init__(**common)
-        self.function, self.layout = function, known_layout(layout)
+        super().__init__(**reading)
+        self.function, self.inputs = function, f"{self.inputs} {self.reading.normalise or ''}".rstrip()
         self.pad = is_jitted(function) if pad is None else pad
 
     def _about(self) -> str:
@@ -61,7 +57,7 @@ class CallableVictim(Victim):
         return in_sizes(x, sizes, self._answer)
 
     def _answer(self, x: Tensor) -> Tensor:
-        return self._read(self.function(as_array(arrange(x, None, self.layout))), x, self.output)
+        return self._read(self.function(as_array(self.reading.arrange(x))), x, self.reading.output)
 
 
 def is_jitted(function: object) -> bool:
@@ -75,26 +71,22 @@ def as_array(x: Tensor) -> NDArray[np.float32]:
 
 
 @final
-@named_keywords
 class SklearnVictim(Victim):
     """`estimator` is a classifier or a pipeline that ends in one, with `predict_proba`, or a regressor with `predict`.
 
     Labels of data that are its own classes, such as names, become positions in `estimator.classes_`.
     """
 
-    def __init__(
-        self,
-        estimator: Any,
-        *,
-        bounds: tuple[float, float] = (0.0, 1.0),
-        multilabel: bool = False,
-        chunk: int = 4096,
-        timeout: float | None = None,
-    ) -> None:
+    first_chunk = 4096
+
+    @takes(Reading)
+    def __init__(self, estimator: Any, **reading: Unpack[VictimKeywords]) -> None:
         outputs: Outputs = "numbers" if is_regressor(estimator) else "probabilities"
+        if reading.setdefault("outputs", outputs) != outputs:
+            raise OptionError(f"a {type(estimator).__name__} returns {outputs}, not {reading['outputs']}: omit outputs")
+        super().__init__(**reading)
         if outputs == "probabilities":
-            _check(estimator, multilabel)
-        super().__init__(bounds=bounds, outputs=outputs, multilabel=multilabel, chunk=chunk, timeout=timeout)
+            _check(estimator, self.multilabel)
         self.estimator = estimator
         self.own_classes = class_texts(estimator)
 
@@ -103,8 +95,8 @@ class SklearnVictim(Victim):
 
     def _predict(self, x: Tensor) -> Tensor:
         if self.prediction == "numbers":
-            return self._read(self.estimator.predict(as_array(x.flatten(1))), x)
-        answer = self.estimator.predict_proba(as_array(x.flatten(1)))
+            return self._read(self.estimator.predict(as_array(self.reading.arrange(x).flatten(1))), x)
+        answer = self.estimator.predict_proba(as_array(self.reading.arrange(x).flatten(1)))
         if isinstance(answer, list):  # one (b, 2) array for each label, as random forests return
             answer = np.stack([label[:, 1] for label in answer], axis=1)
         return self._read(answer, x)

@@ -6,7 +6,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Unpack, final
+from typing import TYPE_CHECKING, Any, Unpack, final
 
 import numpy as np
 import torch
@@ -14,10 +14,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rlab.errors import ModelError, VictimError
-from rlab.victims.base import Common, Victim
+from rlab.victims.base import Victim
 from rlab.victims.batches import in_sizes, sizes_below
 from rlab.victims.callables import as_array
-from rlab.victims.torch_module import Channels, Layout, Normalise, arrange, known_layout, preprocessing
+from rlab.victims.reading import Layout, lay_out
+
+if TYPE_CHECKING:
+    from rlab.keywords import VictimKeywords
 
 Array = NDArray[Any]
 _FLOAT: np.dtype[Any] = np.dtype("float32")
@@ -50,14 +53,6 @@ class Port:
         return "(" + ", ".join(["rows", *("any" if side is None else str(side) for side in self.shape[1:])]) + ")"
 
 
-class Prepared(Common, total=False):
-    """Keywords of every victim that is a graph."""
-
-    mean: Channels | None
-    std: Channels | None
-    layout: Layout
-
-
 class GraphVictim(Victim):
     """A graph takes (rows, *shape) in its own layout, which is found from its shape and the data unless `layout` is given.
 
@@ -68,27 +63,17 @@ class GraphVictim(Victim):
     kind = "model"  # in words
     compiles = False  # whether it compiles anew for each number of rows
 
-    def __init__(
-        self,
-        source: Port,
-        answers: Sequence[Port],
-        *,
-        mean: Channels | None = None,
-        std: Channels | None = None,
-        layout: Layout = "channels_first",
-        **common: Unpack[Common],
-    ) -> None:
-        super().__init__(**common)
+    def __init__(self, source: Port, answers: Sequence[Port], **reading: Unpack[VictimKeywords]) -> None:
+        super().__init__(**reading)
         if source.dtype.kind != "f" and source.dtype not in (np.uint8, np.int8):
             wanted = f"the {self.kind} to take floating-point or 8-bit numbers"
             raise ModelError(f"expected {wanted}, got {source.dtype}: convert them inside the graph")
         self.source, self.ports = source, self._chosen(answers)
         if self.outputs == "auto" and self.score is None and self.ports[0].has_probabilities():
-            self.outputs = "probabilities"  # rounded ones do not sum to 1
-        self.normalise, self.layout = Normalise.of(mean, std), known_layout(layout)
-        bounded = self.normalise is None and math.isfinite(self.bounds[1] - self.bounds[0])
+            self.reading = self.read_as(outputs="probabilities").reading  # rounded ones do not sum to 1
+        bounded = self.reading.normalise is None and math.isfinite(self.bounds[1] - self.bounds[0])
         self.span = self.bounds if bounded and source.dtype.kind != "f" else None
-        self.inputs = f"spread over all integers of {source.dtype}" if self.span else preprocessing(self.normalise)
+        self.inputs = f"spread over all integers of {source.dtype}" if self.span else self.reading.preprocessing
 
     @abstractmethod
     def _infer(self, array: Array) -> Sequence[Array]:
@@ -103,7 +88,7 @@ class GraphVictim(Victim):
 
     def _chosen(self, outputs: Sequence[Port]) -> Sequence[Port]:
         """The output with the scores, or all outputs for a custom score or for boxes."""
-        names, wanted = [port.name for port in outputs], self.output
+        names, wanted = [port.name for port in outputs], self.reading.output
         named = names[wanted] if isinstance(wanted, int) and -len(names) <= wanted < len(names) else wanted
         if named is not None and named not in names:
             raise ModelError(f"the {self.kind} has no output {named!r}: choose one of {', '.join(names)}")
@@ -123,9 +108,10 @@ class GraphVictim(Victim):
     def _fitting(self, x: Tensor) -> Layout:
         """The layout that fits the graph; channels first if several do."""
         empty = torch.empty(x.shape, device="meta")
-        likely = _GUESSES if self.layout == "channels_first" else (self.layout,)
+        given = self.reading.layout
+        likely = _GUESSES if given == "channels_first" else (given,)
         for layout in likely[: 4 if x.shape[1] == 1 else 3]:
-            if self.source.fits(arrange(empty, None, layout).shape):
+            if self.source.fits(lay_out(empty, layout).shape):
                 return layout
         data, size = ", ".join(map(str, x.shape[1:])), "size=224" if x.dim() > 3 else "another rate or window"
         raise VictimError(
@@ -134,7 +120,7 @@ class GraphVictim(Victim):
         )
 
     def _feed(self, x: Tensor, layout: Layout) -> Tensor:
-        stored = self._stored(arrange(x, self.normalise, layout))
+        stored = self._stored(self.reading.arrange(x, layout))
         answers = [_real(port, array) for port, array in zip(self.ports, self._infer(stored), strict=True)]
         named = dict(zip((port.name for port in self.ports), answers, strict=True))
         return self._read(answers[0] if len(answers) == 1 else named, x)

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any, Unpack, final
+from typing import TYPE_CHECKING, Any, Unpack, final
 
 import numpy as np
 
 from rlab.errors import MissingExtra, ModelError, OptionError, VictimError, optional
-from rlab.storage.config import named_keywords
+from rlab.storage.config import takes
 from rlab.victims.address import check_sending
 from rlab.victims.failures import first_line
-from rlab.victims.graphs import GraphVictim, Port, Prepared
+from rlab.victims.graphs import GraphVictim, Port
+from rlab.victims.reading import Reading
 from rlab.victims.sending import Unanswered
+
+if TYPE_CHECKING:
+    from rlab.keywords import VictimKeywords
 
 SCHEME = "kserve+grpc://"
 _AGAIN = ("StatusCode.UNAVAILABLE", "StatusCode.DEADLINE_EXCEEDED", "StatusCode.RESOURCE_EXHAUSTED")
@@ -21,7 +25,6 @@ _TYPES = {"FP16": "float16", "FP32": "float32", "FP64": "float64", "UINT8": "uin
 
 
 @final
-@named_keywords
 class GrpcVictim(GraphVictim):
     """A model at kserve+grpc://host:8001/MODEL; the server says which inputs and outputs it has.
 
@@ -34,7 +37,8 @@ class GrpcVictim(GraphVictim):
     first_timeout = 10.0
     watched = False  # each request has its own deadline
 
-    def __init__(self, url: str, *, retries: int = 3, backoff: float = 0.5, **common: Unpack[Prepared]) -> None:
+    @takes(Reading)
+    def __init__(self, url: str, *, retries: int = 3, backoff: float = 0.5, **reading: Unpack[VictimKeywords]) -> None:
         match = re.fullmatch(rf"{re.escape(SCHEME)}([\w.\[\]:-]+)/([\w.-]+)", url)
         if match is None:
             raise OptionError(f"expected an address such as {SCHEME}host:8001/MODEL, without user, password and query")
@@ -54,7 +58,7 @@ class GrpcVictim(GraphVictim):
             raise OptionError(f"expected a model that takes {', '.join(_TYPES)}, got {self.datatype} at {url}")
         shape = tuple(None if side < 0 else int(side) for side in told.inputs[0].shape)
         source = Port(str(told.inputs[0].name), shape, np.dtype(_TYPES[self.datatype]))
-        super().__init__(source, [Port(str(each.name)) for each in told.outputs], **common)
+        super().__init__(source, [Port(str(each.name)) for each in told.outputs], **reading)
 
     def _about(self) -> str:
         return self.name

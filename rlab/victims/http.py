@@ -12,18 +12,16 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Unpack, final
+from typing import TYPE_CHECKING, Unpack, final
 
 import torch
 from torch import Tensor
 
 from rlab.errors import InputError, OptionError, VictimError
 from rlab.redact import PLAIN_HEADERS, SECRET_NAMES, remember, split_address
-from rlab.storage.config import named_keywords
 from rlab.storage.outside import expand
 from rlab.victims.account import Call
 from rlab.victims.address import (
-    Sending,
     check_headers,
     check_sending,
     secret_words,
@@ -42,13 +40,15 @@ from rlab.victims.sending import NoScores, Request, Unanswered
 from rlab.victims.template import Sent, Template, Writer
 from rlab.victims.wire import Unreadable, check_status, decode, glimpse
 
+if TYPE_CHECKING:
+    from rlab.victims.address import Sending
+
 _ROOM, _SCORE = 2**22, 64  # bytes allowed for every answer, and for each score in it
 _CLASSES = 2**13  # assumed until the number of classes is known
 Results = queue.SimpleQueue[tuple[threading.Thread, Tensor | Exception]]
 
 
 @final
-@named_keywords
 class HttpVictim(Victim):
     """A model behind an address. `template` says how to ask it and where its answer holds the scores (docs/endpoints.md).
 
@@ -65,6 +65,7 @@ class HttpVictim(Victim):
     first_chunk = 64
     first_timeout = 10.0
     watched = False  # each exchange has its own clock, which works in any thread
+    reads = ("bounds", "outputs", "multilabel", "classes", "chunk", "timeout")
 
     def __init__(
         self,
@@ -114,7 +115,6 @@ class HttpVictim(Victim):
         self.writer = Writer(template, self.bounds, takes)
         asked = f"{self.name}?{'&'.join(self.query)} {self.template!r} {self.bounds} {self.outputs} {self.multilabel}"
         self.cache = None if cache is None else AnswerCache(Path(cache), asked)
-        self._several = self.multilabel  # copies may read answers in another way
 
     def _about(self) -> str:
         return self.name
@@ -128,7 +128,7 @@ class HttpVictim(Victim):
             if hits := [at for at, key in enumerate(keys) if key in known]:
                 self.bill.cached += len(hits)
                 call.take(rows[hits], torch.stack([known[keys[at]] for at in hits]))
-                self.set_width(known[keys[hits[0]]].shape[0])
+                self.width = known[keys[hits[0]]].shape[0]
         super()._ask(call, most)
 
     def _exchange(self, requests: Sequence[Request]) -> None:
@@ -242,7 +242,7 @@ class HttpVictim(Victim):
         if not 200 <= status < 300:
             raise VictimError(f"the model at {self.name} refused the request with status {status}\n{shown}")
         try:
-            answer = decode(content, self.template, len(x), self.outputs == "labels", self._several)
+            answer = decode(content, self.template, len(x), self.outputs == "labels", self.declared.multilabel)
             return answer if answer.dim() > 1 else self._labels(answer)
         except ValueError as error:
             sentence = f"the model at {self.name} did not return scores: {self._quoted(str(error))}"
@@ -253,7 +253,9 @@ class HttpVictim(Victim):
     def _labels(self, numbers: Tensor) -> Tensor:
         """Class numbers (b,); the first ones decide that the model returns labels."""
         if self.outputs == "auto" and self.cache is None and not self.multilabel:
-            self.outputs, self.classes = "labels", self.classes or len(self.template.classes) or None
+            self.reading = self.read_as(
+                outputs="labels", classes=self.classes or len(self.template.classes) or None
+            ).reading
         if self.outputs != "labels":
             raise ValueError("it names classes without scores: pass outputs='labels' (-M outputs=labels)")
         return numbers

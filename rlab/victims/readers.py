@@ -3,54 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
-from rlab.errors import OptionError, VictimError
+from rlab.errors import VictimError
 from rlab.predictions.boxes import Boxes
-from rlab.predictions.kinds import Prediction
 from rlab.predictions.maps import encode_map
 from rlab.victims.answers import to_numbers
+from rlab.victims.reading import Reading
 
-BoxFormat = Literal["xyxy", "xywh"]
-BoxScale = Literal["pixels", "unit"]
-BoxColumns = Literal["scores", "objectness", "class"]
-BoxLayout = Literal["rows", "columns"]
 _SLACK = 1e-3  # by which scores may leave 0..1
+_OVERLAP = 0.5  # above which the better one of two boxes of a class remains
+Reader = Callable[[object, tuple[int, ...], Reading], Tensor]  # an answer to inputs (n, c, *size) -> rows (n, k)
 
 
-@dataclass(frozen=True)
-class BoxOutputs:
-    """How to read the boxes of a detector that returns arrays.
-
-    `format` are the corners (xyxy) or the centre and the size (xywh), in `scale` pixels or as a share of the input (unit). A
-    box is one of the `rows` (n, k, 4 + c) or of the `columns` (n, 4 + c, k). After its place follow, by `columns`, a `score` for
-    each class, an `objectness` and a score for each class, or its score and the number of its `class`. Boxes of one class that
-    overlap by more than `overlap` are removed but for the best; 1 removes none.
-    """
-
-    format: BoxFormat = "xyxy"
-    scale: BoxScale = "pixels"
-    columns: BoxColumns = "scores"
-    layout: BoxLayout = "rows"
-    overlap: float = 0.5
-
-    def __post_init__(self) -> None:
-        choices = {"format": BoxFormat, "scale": BoxScale, "columns": BoxColumns, "layout": BoxLayout}
-        for field in fields(self)[:4]:
-            if (value := getattr(self, field.name)) not in (known := get_args(choices[field.name])):
-                raise OptionError(f"expected {field.name} of boxes to be one of {', '.join(known)}, got {value!r}")
-        if not 0 < self.overlap <= 1:
-            raise OptionError(f"expected an overlap of boxes above 0 and up to 1, got {self.overlap}")
-
-
-Reader = Callable[[object, tuple[int, ...], BoxOutputs], Tensor]  # an answer to inputs (n, c, *size) -> rows (n, k)
-
-
-def _read_boxes(answer: object, shape: tuple[int, ...], how: BoxOutputs) -> Tensor:
+def _read_boxes(answer: object, shape: tuple[int, ...], how: Reading) -> Tensor:
     listed = _listed(answer)
     if listed is not None:
         found = Boxes.of(listed)
@@ -97,36 +65,38 @@ def _pair(answer: object) -> tuple[Tensor, Tensor] | None:
     return (first, second) if first.shape[2] == 4 else (second, first)
 
 
-def _of_array(answer: Tensor, shape: tuple[int, ...], how: BoxOutputs) -> Boxes:
+def _of_array(answer: Tensor, shape: tuple[int, ...], how: Reading) -> Boxes:
     """(n, k, 4 + c), or the same with columns for boxes."""
-    values = answer.transpose(1, 2) if how.layout == "columns" and answer.dim() == 3 else answer
-    fewest = {"scores": 5, "objectness": 6, "class": 6}[how.columns]
+    values = answer.transpose(1, 2) if how.box_layout == "columns" and answer.dim() == 3 else answer
+    fewest = {"scores": 5, "objectness": 6, "class": 6}[how.box_columns or "scores"]
     if values.dim() != 3 or values.shape[2] < fewest:
-        wanted = f"an array (n, boxes, {fewest} or more)" if how.layout == "rows" else "an array (n, values, boxes)"
+        wanted = (
+            f"an array (n, boxes, {fewest} or more)" if how.box_layout != "columns" else "an array (n, values, boxes)"
+        )
         raise VictimError(f"expected the model to return {wanted}, got shape {tuple(answer.shape)}")
     place, rest = values[..., :4], values[..., 4:]
-    if how.columns == "class":
+    if how.box_columns == "class":
         _check_scores(rest[..., 0])
         corners = _corners(place, shape, how)
         return Boxes.of([(corners[row], rest[row, :, 0], rest[row, :, 1]) for row in range(len(values))])
-    scores = rest[..., :1] * rest[..., 1:] if how.columns == "objectness" else rest
+    scores = rest[..., :1] * rest[..., 1:] if how.box_columns == "objectness" else rest
     return _of_arrays(place, scores, shape, how)
 
 
-def _of_arrays(place: Tensor, scores: Tensor, shape: tuple[int, ...], how: BoxOutputs) -> Boxes:
+def _of_arrays(place: Tensor, scores: Tensor, shape: tuple[int, ...], how: Reading) -> Boxes:
     """Boxes (n, k, 4) and scores (n, k, c)."""
     if place.shape[2] != 4:
         raise VictimError(f"expected boxes of 4 values, got shape {tuple(place.shape)}")
     _check_scores(scores)
-    return Boxes.of_candidates(_corners(place, shape, how), scores, how.overlap)
+    return Boxes.of_candidates(_corners(place, shape, how), scores, how.box_overlap or _OVERLAP)
 
 
-def _corners(place: Tensor, shape: tuple[int, ...], how: BoxOutputs) -> Tensor:
+def _corners(place: Tensor, shape: tuple[int, ...], how: Reading) -> Tensor:
     """Boxes (..., 4) as left, top, right and bottom in pixels."""
-    if how.format == "xywh":
+    if how.box_format == "xywh":
         middle, half = place[..., :2], place[..., 2:] / 2
         place = torch.cat([middle - half, middle + half], -1)
-    return place if how.scale == "pixels" else place * torch.tensor([*shape[:-3:-1]] * 2, device=place.device)
+    return place * torch.tensor([*shape[:-3:-1]] * 2, device=place.device) if how.box_scale == "unit" else place
 
 
 def _check_scores(scores: Tensor) -> None:
@@ -136,7 +106,7 @@ def _check_scores(scores: Tensor) -> None:
         raise VictimError(f"expected scores of boxes in 0..1, got {span}: check box_columns, or convert with score=")
 
 
-def _read_map(answer: object, shape: tuple[int, ...], how: BoxOutputs) -> Tensor:
+def _read_map(answer: object, shape: tuple[int, ...], how: Reading) -> Tensor:
     """Classes (n, *size) or scores (n, c, *size), also as "out" of torchvision's networks."""
     values = to_numbers(answer["out"] if isinstance(answer, Mapping) and "out" in answer else answer)
     rank = len(shape) - 2
@@ -155,7 +125,7 @@ def _read_map(answer: object, shape: tuple[int, ...], how: BoxOutputs) -> Tensor
     return torch.where(lost[:, None], torch.nan, rows)
 
 
-def _read_numbers(answer: object, shape: tuple[int, ...], how: BoxOutputs) -> Tensor:
+def _read_numbers(answer: object, shape: tuple[int, ...], how: Reading) -> Tensor:
     values = to_numbers(answer)
     rows = values[:, None] if values.dim() == 1 else values
     if rows.dim() != 2 or len(rows) != shape[0]:
@@ -164,4 +134,3 @@ def _read_numbers(answer: object, shape: tuple[int, ...], how: BoxOutputs) -> Te
 
 
 READERS: dict[str, Reader] = {"boxes": _read_boxes, "map": _read_map, "numbers": _read_numbers}
-PREDICTED: dict[str, Prediction] = {"boxes": "boxes", "map": "map", "numbers": "numbers"}

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
-from rlab.errors import ModelError, OptionError
-from rlab.guard import contained, import_named
-from rlab.storage.config import check_keywords, did_you_mean
+from rlab.errors import ModelError
+from rlab.storage.config import check_keywords
 from rlab.victims.base import Victim
-from rlab.victims.callables import CallableVictim, SklearnVictim, is_regressor
+from rlab.victims.callables import CallableVictim, SklearnVictim
 from rlab.victims.grpc import SCHEME, GrpcVictim
 from rlab.victims.http import HttpVictim
+from rlab.victims.named import call_function
 from rlab.victims.options import ModelOptions
 from rlab.victims.programs import is_torchscript, load_program
+from rlab.victims.reading import UNIT, Normalise, Reading
 from rlab.victims.runtimes import (
     KerasVictim,
     OnnxVictim,
@@ -27,7 +28,7 @@ from rlab.victims.runtimes import (
     onnx_providers,
 )
 from rlab.victims.template import DEFAULT, load_template
-from rlab.victims.torch_module import Normalise, TorchVictim
+from rlab.victims.torch_module import TorchVictim
 from rlab.victims.weights import AROUND, HUBS, PICKLES, PROMPT, TORCH_FILES, class_names, load_clip, load_weights
 from rlab.victims.zoo import demo_victim
 
@@ -36,20 +37,14 @@ FORMS = (
     "file, a .safetensors file with a factory, http(s)://address, kserve://host:8080/MODEL or another protocol, "
     "or demo:digits"
 )
-_UNIT = (0.0, 1.0)
-_SENT = ("bounds", "outputs", "multilabel", "classes", "chunk", "timeout")
-_BOXES = ("box_format", "box_scale", "box_columns", "box_layout", "box_overlap")
-_READ = (*_SENT, "output", "score", *_BOXES)
-_GRAPH = (*_READ, "mean", "std", "layout")
-_TORCH = (*_GRAPH, "device", "autocast", "compile")
+_TORCH = ("device", "autocast", "compile")
 # What to pass in place of objects that predict on tables of their own.
 _INSTEAD = {
     ("xgboost", "Booster"): "load its file into xgboost.XGBClassifier, or pass lambda x: "
     "booster.predict(xgboost.DMatrix(x.reshape(len(x), -1)))",
     ("lightgbm", "Booster"): "pass lambda x: booster.predict(x.reshape(len(x), -1))",
 }
-_ASKED = ("concurrency", "template", "rate", "price", "max_cost", "cache")
-_HTTP = ("timeout", "retries", "backoff", "headers", *_ASKED)
+_HTTP = ("concurrency", "template", "rate", "price", "max_cost", "cache")
 
 
 def load_victim(spec: str, **options: Any) -> Victim:
@@ -57,14 +52,14 @@ def load_victim(spec: str, **options: Any) -> Victim:
     return load_model(check_keywords(load_victim, ModelOptions, {"name": spec, **options}))
 
 
-def load_model(options: ModelOptions, bounds: tuple[float, float] = _UNIT) -> Victim:
+def load_model(options: ModelOptions, bounds: tuple[float, float] = UNIT) -> Victim:
     """Load a model; unless its options say otherwise, it takes the data's `bounds`."""
-    if options.bounds is None and bounds != _UNIT:
+    if options.bounds is None and bounds != UNIT:
         options = options.model_copy(update={"bounds": bounds})
     name = options.name
     prefix, suffix = name.partition(":")[0], Path(name).suffix.lower()
     if "://" in name:
-        return _from_graph(GrpcVictim)(options) if name.startswith(SCHEME) else _from_http(options)
+        return _made(GrpcVictim, name, options) if name.startswith(SCHEME) else _from_http(options)
     if prefix in _PREFIXES:
         return _PREFIXES[prefix](options)
     if suffix in PICKLES:
@@ -76,37 +71,39 @@ def load_model(options: ModelOptions, bounds: tuple[float, float] = _UNIT) -> Vi
     raise ModelError(f"unknown kind of model {name!r}: expected {FORMS}")
 
 
-def _only(options: ModelOptions, *names: str) -> dict[str, Any]:
-    """The given options among `names`, with the score as a function, and the way to read boxes as one value."""
-    arguments = {name: value for name, value in options.only(*names).items() if name not in _BOXES}
-    arguments |= {} if options.boxes is None else {"outputs": options.boxes}
-    return arguments | ({"score": find_function(arguments["score"])} if "score" in arguments else {})
-
-
 def wrap(model: object, options: ModelOptions) -> Victim:
     """A victim around a model in memory, by its type; `options.name` is for errors."""
     if is_keras(model):
-        return KerasVictim(model, **_only(options, *_GRAPH))
+        return _made(KerasVictim, model, options)
     if isinstance(model, nn.Module):
-        arguments = _only(options, "weights", *_TORCH)
-        weights = arguments.pop("weights", None)
-        return TorchVictim(model if weights is None else load_weights(model, Path(weights)), **arguments)
+        weights = options.weights
+        fitted = model if weights is None else load_weights(model, Path(weights))
+        return _made(TorchVictim, fitted, options, *_TORCH, without=("weights",))
     if isinstance(model, Victim):
         return _ready(model, options)
     from sklearn.base import BaseEstimator  # slow, and rarely needed
 
     if isinstance(model, BaseEstimator):
-        arguments = options.only("bounds", "multilabel", "chunk", "timeout", "outputs")
-        wanted = arguments.pop("outputs", None)
-        if wanted is not None and not (wanted == "numbers" and is_regressor(model)):  # goes without saying for one
-            raise OptionError(f"the model {options.name!r} does not take outputs: omit it")
-        return SklearnVictim(model, **arguments)
+        return _made(SklearnVictim, model, options)
     if callable(model):
-        return CallableVictim(model, **_only(options, "layout", "pad", *_READ))
+        return _made(CallableVictim, model, options, "pad")
     kinds = "a torch or Keras model, a Victim, a scikit-learn classifier or a function of a numpy array"
     package, name = type(model).__module__.partition(".")[0], type(model).__name__
     advice = _INSTEAD.get((package, name), "wrap it in a function")
     raise ModelError(f"expected {options.name} to be {kinds}, got {name}: {advice}")
+
+
+def _made(
+    kind: Callable[..., Victim],
+    model: object,
+    options: ModelOptions,
+    *own: str,
+    without: Sequence[str] = (),
+    **more: object,
+) -> Victim:
+    """A victim of this kind around a model or a file; it takes its `own` options, and those `without` which it is made."""
+    given = options.only(*Reading.model_fields, *own, *without)
+    return kind(model, **more | {name: value for name, value in given.items() if name not in without})
 
 
 def _ready(victim: Victim, options: ModelOptions, *names: str) -> Victim:
@@ -119,80 +116,67 @@ def _ready(victim: Victim, options: ModelOptions, *names: str) -> Victim:
 
 
 def _from_hub(options: ModelOptions) -> Victim:
-    arguments = _only(options, "weights", *_TORCH)
-    file, classes = arguments.pop("weights", None), arguments.pop("classes", None)
-    if classes is not None and file is None:
+    if options.classes is not None and options.weights is None:
         raise ModelError("you can set the number of classes only together with weights=")
     hub, _, name = options.name.partition(":")
-    model, own = HUBS[hub](name, None if file is None else Path(file), classes, options.layout == "frames_first")
-    return _normalised(model, own, options, arguments)
+    file = None if options.weights is None else Path(options.weights)
+    model, own = HUBS[hub](name, file, options.classes, options.layout == "frames_first")
+    return _normalised(model, own, options, "weights", "classes")
 
 
-def _normalised(
-    model: nn.Module, own: Callable[[], Normalise | None], options: ModelOptions, arguments: dict[str, Any]
-) -> Victim:
+def _normalised(model: nn.Module, own: Callable[[], Normalise | None], options: ModelOptions, *without: str) -> Victim:
     """A published model with its own normalisation, unless the options have another."""
+    more: dict[str, object] = {}
     if options.mean is None and options.std is None:
         plain = own()
         if plain is None:
             raise ModelError(f"{options.name} has no published normalisation: pass mean and std")
-        scaled = plain.within(options.bounds or _UNIT)
-        arguments = arguments | {"mean": scaled.mean, "std": scaled.std}
-    return TorchVictim(model, **arguments)
+        scaled = plain.within(options.bounds or UNIT)
+        more = {"mean": scaled.mean, "std": scaled.std}
+    return _made(TorchVictim, model, options, *_TORCH, without=without, **more)
 
 
 def _from_clip(options: ModelOptions) -> Victim:
-    arguments = _only(options, "names", "prompt", *_TORCH)
-    classes = class_names(arguments.pop("names", None))
-    model, plain = load_clip(options.name.partition(":")[2], classes, arguments.pop("prompt", PROMPT))
-    victim = _normalised(model, lambda: plain, options, arguments)
+    classes = class_names(options.names)
+    model, plain = load_clip(options.name.partition(":")[2], classes, options.prompt or PROMPT)
+    victim = _normalised(model, lambda: plain, options, "names", "prompt")
     victim.own_classes = classes
     return victim
 
 
 def _from_onnx(options: ModelOptions) -> Victim:
-    arguments = _only(options, "device", *_GRAPH)
-    return OnnxVictim(options.name, providers=onnx_providers(arguments.pop("device", "cpu")), **arguments)
-
-
-def _from_graph(kind: Callable[..., Victim], *more: str) -> Callable[[ModelOptions], Victim]:
-    return lambda options: kind(options.name, **_only(options, *more, *_GRAPH))
+    providers = onnx_providers(options.device or "cpu")
+    return _made(OnnxVictim, options.name, options, without=("device",), providers=providers)
 
 
 def _from_program(options: ModelOptions) -> Victim:
-    arguments = _only(options, "trust", *_TORCH)
-    return TorchVictim(load_program(Path(options.name), arguments.pop("trust", False)), **arguments)
+    model = load_program(Path(options.name), options.trust)
+    return _made(TorchVictim, model, options, *_TORCH, without=("trust",))
 
 
-def _from_state_dict(options: ModelOptions) -> Victim:
-    file = Path(options.name)
+def _from_weights(options: ModelOptions) -> Victim:
+    file, factory = Path(options.name), options.factory
     if not file.is_file():
         raise ModelError(f"no such file: {file}")
-    if options.factory is None and is_torchscript(file):
+    if factory is None and is_torchscript(file):
         return _from_program(options)
-    arguments = _only(options, "factory", *_TORCH)
-    factory = arguments.pop("factory", None)
     if factory is None:
         advice = "pass the function that builds the model, factory='module:function'"
         raise ModelError(f"{file} contains only weights: {advice}")
     model = call_function(factory)
     if not isinstance(model, nn.Module):
         raise ModelError(f"expected the factory {factory} to return a torch module, got {type(model).__name__}")
-    return TorchVictim(load_weights(model, file), **arguments)
+    return _made(TorchVictim, load_weights(model, file), options, *_TORCH, without=("factory",))
 
 
 def _from_http(options: ModelOptions) -> Victim:
-    arguments = options.only("http", "names", *_ASKED, *_SENT)
-    further = dict(arguments.pop("http", None) or {})
-    if unknown := sorted(set(further) - set(_HTTP)):
-        hint = did_you_mean(unknown[0], _HTTP, 0.6)
-        raise OptionError(f"unknown option {unknown[0]!r} of an HTTP model.{hint} Expected one of {', '.join(_HTTP)}")
-    given = further | arguments
-    if (names := given.pop("names", None)) is not None:
+    more, without = dict(options.http or {}), ["http", "names"]
+    if options.names is not None:
         protocol = re.split(r"[+:]", options.name)[0]
-        spec = given.get("template") or (DEFAULT if protocol.startswith("http") else protocol)
-        given["template"] = load_template(spec).changed(classes=class_names(names))
-    return HttpVictim(options.name, **given)
+        spec = options.template or more.get("template") or (DEFAULT if protocol.startswith("http") else protocol)
+        more["template"] = load_template(spec).changed(classes=class_names(options.names))
+        without.append("template")
+    return _made(HttpVictim, options.name, options, *_HTTP, without=without, **more)
 
 
 _PREFIXES: dict[str, Callable[[ModelOptions], Victim]] = {
@@ -202,35 +186,8 @@ _PREFIXES: dict[str, Callable[[ModelOptions], Victim]] = {
 }
 _SUFFIXES: dict[str, Callable[[ModelOptions], Victim]] = {
     ".onnx": _from_onnx,
-    ".xml": _from_graph(OpenVinoVictim, "device"),
-    ".tflite": _from_graph(TfliteVictim),
+    ".xml": lambda options: _made(OpenVinoVictim, options.name, options, "device"),
+    ".tflite": lambda options: _made(TfliteVictim, options.name, options),
     **dict.fromkeys((".pt2", ".ts", ".torchscript"), _from_program),
-    **dict.fromkeys((".safetensors", *TORCH_FILES), _from_state_dict),
+    **dict.fromkeys((".safetensors", *TORCH_FILES), _from_weights),
 }
-
-
-def find_function(spec: str) -> Callable[..., Any]:
-    """'package.module:function' -> the function; the current folder is searched too."""
-    module, _, name = spec.partition(":")
-    try:
-        with contained():
-            function: object = import_named(module)
-            for part in name.split("."):
-                function = getattr(function, part)
-    except (ModuleNotFoundError, AttributeError, ValueError) as error:
-        raise ModelError(f"cannot find {spec}: {error}") from error
-    except Exception as error:  # the user's module may raise anything
-        raise ModelError(f"cannot import {module}: {type(error).__name__}: {error}") from error
-    if not callable(function):
-        raise ModelError(f"expected {spec} to be a function, got {type(function).__name__}")
-    return function
-
-
-def call_function(spec: str) -> object:
-    function = find_function(spec)
-    try:
-        with contained():
-            return function()
-    except Exception as error:
-        advice = "; it is called without arguments and returns the model" if isinstance(error, TypeError) else ""
-        raise ModelError(f"{spec}() failed: {type(error).__name__}: {error}{advice}") from error

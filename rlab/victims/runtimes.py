@@ -5,15 +5,19 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Unpack, final
+from typing import TYPE_CHECKING, Any, Unpack, final
 
 import numpy as np
 import torch
 
 from rlab.errors import MissingExtra, ModelError, optional
-from rlab.storage.config import named_keywords
+from rlab.storage.config import takes
 from rlab.victims.failures import first_line
-from rlab.victims.graphs import Array, GraphVictim, Port, Prepared
+from rlab.victims.graphs import Array, GraphVictim, Port
+from rlab.victims.reading import Reading
+
+if TYPE_CHECKING:
+    from rlab.keywords import VictimKeywords
 
 Provider = str | tuple[str, dict[str, Any]]
 # Device -> what ONNX Runtime calls it. TensorRT leaves what it cannot run to CUDA, and CUDA to the CPU.
@@ -47,24 +51,24 @@ def onnx_providers(device: str) -> tuple[Provider, ...]:
 
 
 @final
-@named_keywords
 class OnnxVictim(GraphVictim):
     """`model` is a path or an onnxruntime.InferenceSession; `providers` run it, in this order."""
 
     kind = "ONNX model"
 
+    @takes(Reading)
     def __init__(
         self,
         model: str | Path | Any,
         *,
         providers: Sequence[Provider] = ("CPUExecutionProvider",),
-        **common: Unpack[Prepared],
+        **reading: Unpack[VictimKeywords],
     ) -> None:
         self.session = _session(_existing(model), providers) if isinstance(model, str | Path) else model
         self.compiles = "TensorrtExecutionProvider" in map(_provider, providers)
         inputs = self.session.get_inputs()
         source = _onnx_port(_only(self.kind, inputs, [each.name for each in inputs]))
-        super().__init__(source, [Port(str(each.name)) for each in self.session.get_outputs()], **common)
+        super().__init__(source, [Port(str(each.name)) for each in self.session.get_outputs()], **reading)
 
     def _infer(self, array: Array) -> Sequence[Array]:
         answers: list[Array] = self.session.run([port.name for port in self.ports], {self.source.name: array})
@@ -107,13 +111,13 @@ def _onnx_port(port: Any) -> Port:
 
 
 @final
-@named_keywords
 class TfliteVictim(GraphVictim):
     """`path` is a .tflite file, run by LiteRT on the CPU."""
 
     kind, compiles = "TFLite model", True
 
-    def __init__(self, path: str | Path, **common: Unpack[Prepared]) -> None:
+    @takes(Reading)
+    def __init__(self, path: str | Path, **reading: Unpack[VictimKeywords]) -> None:
         litert = optional("ai_edge_litert.interpreter", MissingExtra("ai_edge_litert", "tflite"))
         self.path = _existing(path)
         try:
@@ -124,7 +128,7 @@ class TfliteVictim(GraphVictim):
         self.at = _only(self.kind, inputs, [each["name"] for each in inputs])["index"]
         self.outputs_at = {each["name"]: each["index"] for each in outputs}
         self.allocated: tuple[int, ...] = ()
-        super().__init__(_tflite_port(inputs[0]), [_tflite_port(each) for each in outputs], **common)
+        super().__init__(_tflite_port(inputs[0]), [_tflite_port(each) for each in outputs], **reading)
 
     def _infer(self, array: Array) -> Sequence[Array]:
         if array.shape != self.allocated:
@@ -147,13 +151,13 @@ def _tflite_port(details: dict[str, Any]) -> Port:
 
 
 @final
-@named_keywords
 class OpenVinoVictim(GraphVictim):
     """`path` is the .xml file of an OpenVINO model, beside its .bin; `device` is one of OpenVINO's, such as CPU or GPU."""
 
     kind, compiles = "OpenVINO model", True
 
-    def __init__(self, path: str | Path, *, device: str = "CPU", **common: Unpack[Prepared]) -> None:
+    @takes(Reading)
+    def __init__(self, path: str | Path, *, device: str = "CPU", **reading: Unpack[VictimKeywords]) -> None:
         core, self.path = optional("openvino", MissingExtra("openvino", "openvino")).Core(), _existing(path)
         exact = {"INFERENCE_PRECISION_HINT": "f32", "PERFORMANCE_HINT": "LATENCY"}
         threads = {"INFERENCE_NUM_THREADS": torch.get_num_threads()} if device.upper() == "CPU" else {}
@@ -168,7 +172,7 @@ class OpenVinoVictim(GraphVictim):
         source = _only(self.kind, inputs, [_openvino_name(each, number) for number, each in enumerate(inputs)])
         shape = tuple(side.get_length() if side.is_static else None for side in source.get_partial_shape())
         super().__init__(
-            Port(_openvino_name(source, 0), shape, source.get_element_type().to_dtype()), outputs, **common
+            Port(_openvino_name(source, 0), shape, source.get_element_type().to_dtype()), outputs, **reading
         )
 
     def _infer(self, array: Array) -> Sequence[Array]:
@@ -184,22 +188,22 @@ def _openvino_name(port: Any, number: int) -> str:
 
 
 @final
-@named_keywords
 class KerasVictim(GraphVictim):
     """`model` is a Keras 3 model on any backend."""
 
     kind = "Keras model"
 
-    def __init__(self, model: Any, **common: Unpack[Prepared]) -> None:
+    @takes(Reading)
+    def __init__(self, model: Any, **reading: Unpack[VictimKeywords]) -> None:
         keras = sys.modules["keras"]
         self.model, self.compiles = model, keras.backend.backend() != "torch"
         shape = getattr(model, "input_shape", None) or ()
         if not all(side is None or isinstance(side, int) for side in shape):
             raise ModelError("expected a Keras model with one input, got several: wrap it in a function")
-        if not shape and "layout" not in common:
-            common["layout"] = keras.config.image_data_format()
+        if not shape and "layout" not in reading:
+            reading["layout"] = keras.config.image_data_format()
         names = getattr(model, "output_names", None) or ["output"]
-        super().__init__(Port("input", tuple(shape)), [Port(name) for name in names], **common)
+        super().__init__(Port("input", tuple(shape)), [Port(name) for name in names], **reading)
         self.names = names
 
     def _infer(self, array: Array) -> Sequence[Array]:

@@ -18,7 +18,7 @@ from torch.nn.functional import normalize
 
 from rlab.errors import MissingExtra, ModelError, OptionError
 from rlab.victims.failures import first_line
-from rlab.victims.torch_module import Normalise
+from rlab.victims.reading import Normalise
 
 TORCH_FILES = (".pt", ".pth", ".bin", ".ckpt")
 PICKLES = (".pkl", ".pickle", ".joblib")

@@ -12,15 +12,15 @@ import torch
 from torch import Tensor, nn
 
 from rlab.benchmarking import Benchmark, make_benchmark
-from rlab.benchmarking.single import FormatName
+from rlab.benchmarking.formats import FormatName
 from rlab.data.batch import Batch
 from rlab.victims import TorchVictim, Victim
 from tests.helpers import PALETTE, PATCHES, exact_victim, labelled_by, make_batch
 
 FORMATS: dict[int, tuple[FormatName, ...]] = {
-    1: ("npz", "wfdb", "parquet"),
-    2: ("npz", "png", "parquet"),
-    3: ("npz", "mp4", "frames"),
+    1: ("npz", "wfdb"),
+    2: ("npz", "png"),
+    3: ("npz", "mp4"),
 }
 PAIRS = [(rank, form) for rank, names in FORMATS.items() for form in names]
 OPTIONS: dict[str, Any] = {

@@ -10,8 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rlab.benchmarking.formats import Joined, make_format, usual_format
-from rlab.benchmarking.single import FormatName, Shape, Wfdb
+from rlab.benchmarking.formats import FormatName, Shape, Wfdb, make_format, usual_format
 from rlab.core.env import render
 from rlab.data.batch import UNBOUNDED, Batch
 from rlab.data.eight_bit import EightBit
@@ -37,15 +36,12 @@ def test_a_file_returns_the_values_of_the_bank(
     stored_as = make_format(form, Shape.of(batch))
     x = stored_as.stored(batch.x)
     assert torch.equal(stored_as.stored(x), x)
-    if isinstance(stored_as, Joined):
-        with (tmp_path / "level").open("wb") as file:
-            stored_as.pack(file, x, batch.y.tolist(), batch.ids)
-        assert torch.equal(torch.stack([*map(torch.as_tensor, stored_as.unpack(tmp_path / "level")["x"])]), x)
-        return
-    for i, sample in enumerate(x):
-        path = tmp_path / f"{i}{stored_as.suffix}"
-        stored_as.write(path, sample)
-        assert torch.equal(stored_as.read(path), sample)
+    rows = [{"id": name, "place": at, "label": int(batch.y[at])} for at, name in enumerate(batch.ids)]
+    written = list(stored_as.write(tmp_path / "level", rows, x))
+    for sample, columns in zip(x, written, strict=True):
+        held = stored_as.read(columns["file"])["x"][columns.get("row", 0)]
+        assert torch.equal(torch.as_tensor(held), sample)
+        assert columns["sha256"] == stored_as.digest(columns["file"], sample)
 
 
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 700.0])
@@ -54,8 +50,8 @@ def test_records_keep_signals_of_any_size(scale: float, tmp_path: Path):
     stored_as = Wfdb(Shape.of(batch))
     x = stored_as.stored(batch.x)
     assert float((x - batch.x).abs().max()) < 1e-3 * scale * 4  # 12 bits at least
-    stored_as.write(tmp_path / "00000_a.dat", x[0])
-    assert torch.equal(stored_as.read(tmp_path / "00000_a.dat"), x[0])
+    stored_as.write_one(tmp_path / "00000_a.dat", x[0])
+    assert torch.equal(stored_as.read_one(tmp_path / "00000_a.dat"), x[0])
     assert "mV" in (tmp_path / "00000_a.hea").read_text()
     assert {path.name for path in tmp_path.iterdir()} == {"00000_a.dat", "00000_a.hea"}
 

@@ -13,11 +13,11 @@ import torch
 
 from rlab.benchmarking import make_benchmark, verify_benchmark
 from rlab.benchmarking.config import folder_name
-from rlab.benchmarking.make import balanced
-from rlab.benchmarking.whole import NothingFlipped, versions
-from rlab.data.batch import UNBOUNDED, Batch
+from rlab.benchmarking.make import NothingFlipped
+from rlab.benchmarking.manifest import versions
+from rlab.data.batch import UNBOUNDED
 from rlab.data.load import load
-from rlab.errors import DataError, FolderError, InputError, OptionError
+from rlab.errors import FolderError, InputError, OptionError
 from rlab.results.result import Status
 from rlab.runs.fingerprint import agent_fingerprint
 from tests.benchmarking.cases import OPTIONS, PAIRS, Case, brightness, counted, made_once, reached, victim_queries
@@ -178,16 +178,6 @@ def test_a_set_of_records_reads_with_its_labels(tmp_path: Path):
     assert torch.equal(batch.x, benchmark.read(rows))
 
 
-def test_classes_are_balanced_by_the_seed():
-    y = torch.tensor([0] * 10 + [1] * 5 + [4] * 3)
-    batch = Batch(torch.rand(18, 1, 4, 4), y)
-    chosen = balanced(batch, 3, seed=1)
-    assert torch.bincount(chosen.y).tolist() == [3, 3, 0, 0, 3]
-    assert chosen.ids == balanced(batch, 3, seed=1).ids != balanced(batch, 3, seed=2).ids
-    with pytest.raises(DataError):
-        balanced(batch, 4, seed=1)
-
-
 def test_a_benchmark_without_a_flip_is_refused(tmp_path: Path):
     case = planted(2, n=3)
     with pytest.raises(NothingFlipped):
@@ -202,7 +192,6 @@ def test_a_benchmark_without_a_flip_is_refused(tmp_path: Path):
     [
         (["exact"], {"ladder": "times:2,1.5"}, InputError, "put the mildest first"),
         (["exact"], {"goal": "below:0.2"}, OptionError, "expected goal untargeted or targeted"),
-        (["exact"], {"per_class": 99}, DataError, "expected 99 samples of every class"),
         ([], {}, OptionError, "at least one model"),
         (["../x"], {}, OptionError, "cannot be a folder name"),
     ],
@@ -230,7 +219,7 @@ def test_the_card_and_the_manifest_describe_the_benchmark(tmp_path: Path):
         (benchmark.folder / "README.md").read_text(),
         json.loads((benchmark.folder / "manifest.json").read_text()),
     )
-    for word in ("`times:1.5,2`", "`gaussian_noise@0.3`", "| x1.5 |", "Make it again", "Licence", "| seed | 3 |"):
+    for word in ("`times:1.5,2`", "gaussian_noise@0.3", "| x1.5 |", "Make it again", "Licence", "| seed | 3 |"):
         assert word in card
     assert manifest["versions"]["torch"] == torch.__version__
     assert manifest["outputs"] == 3

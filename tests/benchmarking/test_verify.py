@@ -139,7 +139,7 @@ def test_invalid_use_is_refused_in_one_sentence(
 
 
 @pytest.mark.parametrize(
-    ("field", "value"), [("sets", "agreement"), ("ladder", "confidence:0.9,flip"), ("storage", "webdataset")]
+    ("field", "value"), [("sets", "agreement"), ("ladder", "confidence:0.9,flip"), ("storage", "parquet")]
 )
 def test_a_set_of_an_unknown_kind_is_refused_with_what_to_do(field: str, value: str, tmp_path: Path):
     path = made_once(tmp_path).folder / MANIFEST

@@ -25,7 +25,7 @@ def test_every_row_sees_labels_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
 
     def attack(victim: TorchVictim, batch: Batch, budget: int) -> Curves:
-        seen.append((victim.tells_labels, len(batch), budget))
+        seen.append((victim.reading.tells_labels, len(batch), budget))
         return NEAR
 
     monkeypatch.setattr(cases, "ROWS", dict.fromkeys(cases.ROWS, attack))

@@ -7,7 +7,6 @@ import operator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from rich.console import Console
 
@@ -17,11 +16,8 @@ from rlab.cli.app import COMMANDS as COMMANDS_OF_RLAB
 from rlab.cli.speak import out
 from rlab.diagnosis import findings_table
 from rlab.diagnosis.report import Finding, Severity
-from rlab.hardening.comparison import METHODS, HardeningComparison
-from rlab.hardening.report import COLUMNS
 from rlab.present.table import Cells, Table, TerminalTable, terminal, text
 from rlab.results.tables import summary_table
-from rlab.stats import Estimate
 from tests.command import rlab_command
 from tests.comparison.planted import PLANTED, plant
 from tests.results.plots.fixtures import CASES, make_result
@@ -151,13 +147,6 @@ def test_what_to_change_has_room_beside_checks_that_passed(tables: list[Terminal
     assert len(found.split("┳")) == 4
     assert len(found.split("┳")[-1]) > 15
     assert "passed" in said
-
-
-def test_hardening_methods_side_by_side() -> None:
-    rng = np.random.default_rng(0)
-    figures = [name for name in COLUMNS if name != "l2_ratio"]
-    methods = {method: {name: Estimate(*rng.random(3)) for name in figures} for method in ("unchanged", *METHODS)}
-    assert_fits(terminal(HardeningComparison(methods, (0, 1, 2)).table()))
 
 
 def test_requirements_of_an_audit() -> None:

@@ -189,8 +189,7 @@ def test_square_at_once_counts_what_the_library_counts(digits: Batch) -> None:
             self.inner = victim.model
 
         def forward(self, x: Tensor) -> Tensor:
-            assert victim.normalise is not None
-            return self.inner(victim.normalise(x))
+            return self.inner(victim.reading.arrange(x))
 
     right = result.attacked.nonzero().flatten()
     x, y, seed = digits.x[right], digits.y[right], int(sample_seeds(3, 0, len(digits))[right[0]]) % 2**31

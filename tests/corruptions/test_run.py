@@ -164,10 +164,8 @@ def test_one_sentence_says_what_is_wrong(options: dict[str, Any], said: str) -> 
 
 
 def test_several_labels_per_sample_are_refused() -> None:
-    victim = Mean()
-    victim.multilabel = True
     with pytest.raises(ModelError, match="one label per sample"):
-        rlab.corrupt(victim, grey(0.2, 0.8), **QUIET)
+        rlab.corrupt(Mean().read_as(multilabel=True), grey(0.2, 0.8), **QUIET)
 
 
 def test_an_extra_that_is_missing_is_named_before_the_first_query(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,8 @@ from rlab.diagnosis.inputs import MNIST as MNIST
 from rlab.filters import Palette
 from rlab.victims.base import Victim
 from rlab.victims.callables import CallableVictim
-from rlab.victims.torch_module import Normalise, TorchVictim
+from rlab.victims.reading import Normalise
+from rlab.victims.torch_module import TorchVictim
 
 # Every reversed colour is another one, and no two such classes are neighbours.
 COLOURS = torch.tensor(

@@ -22,7 +22,8 @@ from rlab.diagnosis.report import Check, at_least, clear_rise, error, note, warn
 from rlab.errors import InputError
 from rlab.filters import Filter, Palette
 from rlab.filters.palette import Entry
-from rlab.victims.torch_module import Normalise, TorchVictim
+from rlab.victims.reading import Normalise
+from rlab.victims.torch_module import TorchVictim
 from tests.command import rlab_command
 from tests.diagnosis.cases import HALF, IMAGENET, RANKS, chain, counted, normalised, plain, samples, sound, summary
 

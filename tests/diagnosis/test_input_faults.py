@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from rlab.data.batch import UNBOUNDED, Batch
 from rlab.data.take import Take
 from rlab.diagnosis import Severity
-from rlab.victims.torch_module import Normalise, TorchVictim
+from rlab.victims.reading import Normalise
+from rlab.victims.torch_module import TorchVictim
 from tests.diagnosis.cases import (
     BYTES,
     CIFAR10,

@@ -92,7 +92,7 @@ def test_undecoded_boxes_are_an_error_of_doctor_and_attack_alike() -> None:
         found[..., :4] = [0.4, 0.6, 0.2, 0.1]
         return found
 
-    victim, batch = CallableVictim(cells, outputs=rlab.BoxOutputs("xywh")), planted_batch("boxes", 4)
+    victim, batch = CallableVictim(cells, outputs="boxes", box_format="xywh"), planted_batch("boxes", 4)
     found = rlab.doctor(victim, batch, progress=False)
     assert (found.findings[0].level, found.findings[0].name) == (Severity.ERROR, "found")
     assert "examples/detector.py" in found.findings[0].change

@@ -10,11 +10,11 @@ from rlab.core.grid import PatchGrid
 from rlab.core.setting import Status
 from rlab.data.batch import Batch
 from rlab.errors import InputError
-from rlab.explanation.belief import Belief, moved_boxes, place
+from rlab.explanation.belief import moved_boxes, place
 from rlab.explanation.effects import REGIONS, Effects
 from rlab.explanation.maps import hiding_bank
 from rlab.explanation.regression import average, hypotheses, kernel, next_contrast
-from rlab.explanation.run import explain_flip
+from rlab.explanation.run import explain_flip, parse_method
 from rlab.victims import CallableVictim
 from tests.explanation.test_methods import case
 from tests.helpers import RANKS
@@ -40,7 +40,7 @@ def test_a_linear_model_is_found_exactly_and_its_regions_are_settled():
     weights = torch.zeros(STRETCHES)
     weights[3], weights[9] = 0.5, -0.2
     victim, batch = planted(lambda there: 0.3 + there @ weights)
-    explained = Belief(300)(victim, batch, batch.y)
+    explained = parse_method("belief(queries=300)")(victim, batch, batch.y)
     assert explained.effects is not None
     torch.testing.assert_close(explained.effects.mean, weights.expand(2, -1), atol=0.05, rtol=0)
     assert explained.effects.settled()[:, [3, 9]].all()
@@ -55,7 +55,7 @@ def test_a_linear_model_is_found_exactly_and_its_regions_are_settled():
 def test_the_sentences_tell_what_removing_a_region_alone_does():
     """Either of two regions is enough: on average both matter much, and neither alone; the interval holds other cuts."""
     victim, batch = planted(lambda there: 0.05 + 0.9 * (1 - (1 - there[:, 2]) * (1 - there[:, 7])) * there[:, 4])
-    explained = Belief(300)(victim, batch, batch.y)
+    explained = parse_method("belief(queries=300)")(victim, batch, batch.y)
     found = explained.effects
     assert found is not None
     assert found.mean is not None
@@ -88,7 +88,7 @@ def test_edges_of_boxes_move_by_parts_of_points():
 
 def test_both_parts_of_an_and_matter_and_nothing_else():
     victim, batch = planted(lambda there: 0.05 + 0.9 * there[:, 2] * there[:, 7])
-    explained = Belief(300)(victim, batch, batch.y)
+    explained = parse_method("belief(queries=300)")(victim, batch, batch.y)
     assert explained.effects is not None
     assert explained.effects.mean is not None
     for effects in explained.effects.mean:
@@ -132,7 +132,7 @@ def test_the_next_contrast_measures_what_is_least_known():
 @pytest.mark.parametrize("how", ["blur", "mean", "noise"])
 def test_every_rank_and_way_to_remove(rank, how):
     victim, batch = case(rank, n=2)
-    explained = Belief(141, remove=how)(victim, batch, batch.y)
+    explained = parse_method(f"belief(queries=141, remove='{how}')")(victim, batch, batch.y)
     assert 130 <= int(explained.queries.max()) == int(explained.queries.min()) <= 141
     assert explained.deviation is not None
     assert explained.deviation.shape == explained.maps.shape
@@ -154,7 +154,7 @@ def test_more_queries_begin_like_fewer_and_reduce_the_deviation():
 
     def run(queries):
         rows.clear()
-        explained = Belief(queries)(CallableVictim(keep, outputs="logits"), batch)
+        explained = parse_method(f"belief(queries={queries})")(CallableVictim(keep, outputs="logits"), batch)
         return torch.cat(rows), explained
 
     few, first = run(121)
@@ -168,7 +168,7 @@ def test_more_queries_begin_like_fewer_and_reduce_the_deviation():
 def test_regions_join_and_are_settled_where_the_interval_excludes_zero():
     after, width = torch.tensor([[0.2, 0.4, 0.7, 0.5]]), torch.tensor([[0.4, 0.2, 0.1, 0.0]])
     parts, there = tuple((str(part),) for part in range(4)), torch.ones(1, 4, dtype=torch.bool)
-    one = Effects(REGIONS, parts, ("",) * 4, torch.tensor([0.5]), after, after - width, after + width, there)
+    one = Effects(REGIONS, parts, torch.tensor([0.5]), after, after - width, after + width, there)
     both = Effects.cat([one, one])
     assert both.settled().tolist() == [[False, False, True, False]] * 2
     assert place(PatchGrid((4, 4), (2, 2)), 3) == "rows 2-3, columns 2-3"
@@ -198,10 +198,10 @@ def test_queries_decide_the_mask_of_a_small_image():
 
     victim = CallableVictim(model, outputs="probabilities")
     batch = Batch(x=x, y=torch.zeros(1, dtype=torch.int64))
-    explained = Belief(300, remove="mean")(victim, batch, batch.y)
+    explained = parse_method("belief(queries=300, remove='mean')")(victim, batch, batch.y)
     assert explained.rule == "by queries"
     assert explained.mask[0, 2:4, 2:4].all()
     assert float(explained.mask.float().mean()) < 0.12
     assert int(explained.queries) <= 300
-    by_share = Belief(300)(victim, batch, batch.y, rule="share:0.5")
+    by_share = parse_method("belief(queries=300)")(victim, batch, batch.y, rule="share:0.5")
     assert float(by_share.mask.float().mean()) == 0.5

@@ -96,10 +96,14 @@ def test_a_comparison_has_every_score_and_counts_its_queries_separately():
         == whole.head
         == ["method", "queries", "mask\ncovers", "Dice", "IoU", "pointing", "energy", "Dice of\nthe map", *names[5:]]
     )
-    middle = comparison.middle_table()
-    assert middle is not None
-    assert middle.rows[0][1] == gap
-    assert [row[0] for row in plain.rows] == ["occlusion", "middle", "rise"]
+    assert [row[0] for row in plain.rows] == [
+        "occlusion",
+        "middle",
+        "rise",
+        "occlusion\nminus middle",
+        "rise\nminus middle",
+    ]
+    assert whole.rows[3][3] == gap
     dice = comparison.judged["rise"].mean("dice", comparison.seed)
     assert (plain.rows[2][3], whole.rows[2][3]) == (dice.value, dice)
 

@@ -35,7 +35,7 @@ def detector() -> rlab.CallableVictim:
     def detect(x: np.ndarray) -> np.ndarray:
         return one_box(x[:, 0, EYE[0], EYE[1]].mean((1, 2)).clip(0, 1))
 
-    return rlab.CallableVictim(detect, outputs=rlab.BoxOutputs(columns="class"))
+    return rlab.CallableVictim(detect, outputs="boxes", box_columns="class")
 
 
 def scene(n: int = 2) -> Batch:
@@ -71,7 +71,7 @@ class EyeNet(torch.nn.Module):
 
 
 def test_a_copy_that_finds_nothing_has_no_sanity_check():
-    victim = rlab.TorchVictim(EyeNet(), outputs=rlab.BoxOutputs(columns="class"), device="cpu")
+    victim = rlab.TorchVictim(EyeNet(), outputs="boxes", box_columns="class", device="cpu")
     compared = MethodJudge(steps=2)(victim, scene(), [parse_method("occlusion(along=4)")])
     assert compared.judged["occlusion"].scores["sanity"].isnan().all()
     assert "the copy with shuffled weights finds nothing" in compared.left_out[-1]

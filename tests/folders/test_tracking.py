@@ -133,29 +133,27 @@ def test_a_training_is_tracked_line_by_line(tmp_path: Path) -> None:
     assert b"| data.path | demo:digits |" in settings.tensor_proto.string_val[0]
 
 
-def test_a_hardening_and_a_comparison_of_hardenings_are_tracked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_hardenings_are_tracked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     quick = {"evaluation": {"square_budget": 4, "pgd_steps": 1}, "test": {"path": "demo:digits", "limit": 2}}
     (tmp_path / "quick.yaml").write_text(yaml.safe_dump(quick))
     asked: list[Any] = ["harden", "demo:digits", "demo:digits", "--config", tmp_path / "quick.yaml", "--limit", 20]
     asked += ["-D", "split=train"]
-    asked += ["--epochs", 1, "--adversary-budget", 2, "--adversary", "random", "--budget", 6, "--policy", "random"]
+    asked += ["--epochs", 1, "--adversary-budget", 2, "--budget", 6, "--policy", "random"]
     kept = Recorder()
     monkeypatch.setitem(sys.modules, "mlflow", mlflow_like(kept))
-    said = rlab_command(*asked, "--out", tmp_path / "one", "--track", "mlflow")
+    said = rlab_command(*asked, "--adversary", "random", "--out", tmp_path / "one", "--track", "mlflow")
     assert said.code == 0, said.err
     assert kept.settings["command"] == "harden"
     assert kept.settings["epochs"] == "1"
     assert 0 <= kept.figures["clean after"] <= 1
     assert kept.steps == [0, 1]  # the model as it came, and its epoch
     assert kept.files == ["report.html"]
-    kept, compared = Recorder(), ["--compare", "--methods", "unchanged,fgsm@0.01", "--seeds", 1]
+    kept = Recorder()
     monkeypatch.setitem(sys.modules, "wandb", wandb_like(kept))
-    said = rlab_command(*asked, *compared, "--out", tmp_path / "two", "--track", "wandb")
+    said = rlab_command(*asked, "--method", "fgsm@0.01", "--out", tmp_path / "two", "--track", "wandb")
     assert said.code == 0, said.err
-    assert kept.settings["methods"] == "unchanged, fgsm@0.01"
-    assert {"unchanged clean", "fgsm 0.01 clean"} <= set(kept.figures)
+    assert kept.settings["method"] == "fgsm@0.01"
+    assert "clean after" in kept.figures
 
 
 DIGITS = ("demo:digits", "demo:digits", "--limit", "1")

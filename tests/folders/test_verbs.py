@@ -29,7 +29,6 @@ WRITTEN = [
     ("learn", {"simulator.safetensors"}),
     ("demo", {f"{scene}/{SAMPLES}" for scene in SCENES}),
     ("train", {TRAINED}),
-    ("harden --compare", {STORED}),
     ("harden", {STORED}),
     ("corrupt", {STORED}),
     ("benchmark run", {STORED}),

@@ -63,18 +63,18 @@ def test_every_row_of_training_and_measuring_is_told(tmp_path: Path) -> None:
     assert (numbers["inputs to measure before"], numbers["inputs to measure after"]) == (before, after)
 
 
-def test_the_command_compares_the_methods_of_a_file(tmp_path: Path) -> None:
+def test_runs_with_two_methods_are_put_side_by_side(tmp_path: Path) -> None:
     declared = QUICK | {
         "model": "demo:digits", "data": {"path": "demo:digits", "split": "train", "limit": 40}, "policy": "random", "budget": 12,
-        "test": {"path": "demo:digits", "limit": 2},
-        "harden": {"learning_rate": 0.01, "adversary": "random", "adversary_budget": 3},
+        "test": {"path": "demo:digits", "limit": 2}, "harden": {"learning_rate": 0.01, "epochs": 1},
     }  # fmt: skip
     (tmp_path / "harden.yaml").write_text(yaml.safe_dump(declared))
-    words = ["--compare", "--methods", "unchanged,fgsm@0.01", "--seeds", 1, "--epochs", 1]
-    result = rlab_command("harden", "--config", tmp_path / "harden.yaml", *words, "--out", tmp_path / "run")
+    for method in ("fgsm@0.01", "augment"):
+        words = ["--config", tmp_path / "harden.yaml", "--method", method, "--out", tmp_path / method]
+        assert rlab_command("harden", *words).code == 0
+    result = rlab_command("report", tmp_path / "fgsm@0.01", tmp_path / "augment", "--out", tmp_path / "both.html")
     assert result.code == 0, result.err
-    assert "fgsm@0.01" in result.out
-    assert {"results.csv", "report.json", "fgsm-0.01-0"} <= {path.name for path in (tmp_path / "run").iterdir()}
+    assert "clean after" in (tmp_path / "both.html").read_text()
 
 
 def test_what_is_refused_is_one_sentence_and_leaves_no_folder(tmp_path: Path) -> None:

@@ -57,11 +57,35 @@ def test_the_generator_of_samples() -> None:
     assert "radius=0.1" in options.plain()["adversary"]
 
 
+def test_a_method_sets_the_generator_and_the_loss() -> None:
+    toy = shortcut(1, n=4)
+    goal = goal_of(toy.victim)
+    pgd = check(HardenOptions, {"method": "pgd_l2@0.5"})
+    ball = pgd.generator(toy.batch, goal)
+    assert isinstance(ball, ProjectedGradient)
+    assert (ball.radius, ball.norm, ball.steps, ball.random_start) == (0.5, "l2", 5, True)
+    assert (pgd.views, pgd.consistency_weight) == (1, 0.0)
+    assert check(HardenOptions, {"method": "ours"}).generator(toy.batch, goal) == (
+        check(HardenOptions, {}).generator(toy.batch, goal)
+    )
+    augmix = check(HardenOptions, {"method": "augmix", "consistency_weight": 3.0})
+    assert (augmix.views, augmix.distorted_weight, augmix.consistency, augmix.consistency_weight) == (
+        2,
+        0.0,
+        "jsd",
+        3.0,
+    )
+    trades = check(HardenOptions, {"method": "trades"}).generator(toy.batch, goal)
+    assert isinstance(trades, GradientAdversary)
+    assert trades.from_clean
+
+
 @pytest.mark.parametrize(
     ("kind", "values", "sentence"),
     [
         *((HardenOptions, {"max_clean_drop": wrong}, "max_clean_drop") for wrong in ("one%", "-1%", "200%", "%")),
         (HardenOptions, {"adversary": 3}, "adversary"),
+        (HardenOptions, {"method": "magic"}, "unknown method 'magic'"),
         (HardenOptions, {"step": "my_step"}, "step"),
         (
             HardenRunOptions,

@@ -94,7 +94,7 @@ def test_they_spend_their_budget_and_come_nearer(name: str, rank: int) -> None:
 def test_labels_suffice_if_every_move_is_accepted() -> None:
     victim = exact_victim(2)
     batch = labelled_by(victim, make_batch(2, 6))
-    victim.outputs = "labels"
+    victim = victim.read_as(outputs="labels")
     result = run_attack(
         make_attack(batch, policy="random", accept="always", palette=PALETTE, patch=2, budget=80), victim, batch
     )

@@ -13,7 +13,6 @@ import rlab
 from rlab.core.status import Status
 from rlab.folders.finished import load_report
 from rlab.present.page import render
-from rlab.stats import Estimate
 from tests.auditing.cases import quick
 from tests.benchmarking.cases import made_once
 from tests.helpers import exact_victim
@@ -21,7 +20,6 @@ from tests.results.plots.fixtures import CASES, Recipe, make_result
 
 BATCH = rlab.load("demo:digits", limit=4)
 NOISE = rlab.filters.Distortion("gaussian_noise", 0.5)
-FIGURES = {name: Estimate(0.5, 0.4, 0.6) for name in ("clean", "agent", "agent_l2", "pgd")}
 
 
 def victim() -> rlab.Victim:
@@ -50,7 +48,6 @@ MAKE: dict[str, Callable[[Path], rlab.Report]] = {
         adversary_budget=5,
         validation_attacked=1,
     ),
-    "HardeningComparison": lambda folder: rlab.HardeningComparison({"unchanged": FIGURES, "ours": FIGURES}, (0, 1)),
     "MethodComparison": lambda folder: rlab.explain(
         victim(), BATCH, compare=True, method="middle,occlusion", steps=2, checks=False
     ),
@@ -67,7 +64,6 @@ COLUMNS = {  # that people need
     "Diagnosis": {"check", "outcome", "observation", "change", "flag"},
     "Explanation": {"id", "method", "explained", "probability", "mask_share", "queries"},
     "Hardened": {"number", "clean", "robust"},
-    "HardeningComparison": {"method", "figure", "value", "low", "high"},
     "MethodComparison": {"method", "id", "explained", "deletion", "insertion", "queries"},
     "Verification": {"set", "level", "files", "wrong", "queries"},
 }

@@ -77,7 +77,7 @@ def test_yaml_and_toml_are_equivalent(tmp_path: Path) -> None:
         ({"patience": 0}, "'patience' .*is not valid"),
         ({"seed": 2**63}, "'seed' .*is not valid"),
         ({"model": {"name": "x", "outputs": "votes"}}, r"'model\.outputs' .*is not valid"),
-        ({"model": {"name": "x", "colour": 1}}, r"unknown key 'model\.colour' .* The keys there are name, weights"),
+        ({"model": {"name": "x", "colour": 1}}, r"unknown key 'model\.colour' .* The keys there are name, mean"),
         ({"model": {}}, r"has no 'model\.name': add it"),
         ({"model": 3}, "'model' .*is not valid"),
         ({"data": {"path": "x", "limit": 0}}, r"'data\.limit' .*is not valid"),

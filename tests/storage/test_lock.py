@@ -142,7 +142,6 @@ SMALL = ["demo:digits", "demo:digits", "--limit", 4]
         ["compare", *SMALL],
         ["explain", *SMALL],
         ["harden", *SMALL[:3], 40],
-        ["harden", *SMALL[:3], 40, "--compare"],
         ["benchmark", "make", *SMALL],
         ["benchmark", "run", "b", "--model", "demo:digits"],
         ["train", "train.yaml"],

@@ -80,7 +80,7 @@ def test_classes_are_ranked_and_nothing_else_is_known(say: Say, options: dict[st
         scores = victim(X)
         assert scores.shape == (len(X), CLASSES)
         assert torch.equal(scores.argmax(1), WINNER)
-        assert victim.tells_labels
+        assert victim.reading.tells_labels
         margins = (scores.gather(1, WINNER[:, None]) - scores).topk(2, 1, largest=False).values[:, 1]
         assert torch.equal(margins, margins[:1].expand_as(margins))
         assert victim.rows == {"search": len(X)}
@@ -105,9 +105,8 @@ def test_classes_are_ranked_and_nothing_else_is_known(say: Say, options: dict[st
 def test_scores_of_other_types_and_in_objects_are_read(say: Say, output: str | int | None) -> None:
     for victim in both(say, output=output):
         torch.testing.assert_close(victim(X), SCORES, rtol=1e-2, atol=1e-2)
-        victim.output = "nothing"
         with pytest.raises(VictimError, match="'nothing'"):
-            victim(X)
+            victim.read_as(output="nothing")(X)
 
 
 def endless(logits: Tensor) -> Any:

@@ -13,7 +13,6 @@ import rlab
 from rlab.errors import InputError
 from rlab.predictions.boxes import Boxes
 from rlab.victims import CallableVictim, SklearnVictim
-from rlab.victims.readers import BoxOutputs
 
 X = torch.zeros(2, 3, 20, 40)  # height 20, width 40
 CORNERS = [[2.0, 4.0, 12.0, 14.0], [20.0, 0.0, 30.0, 10.0]]
@@ -31,26 +30,26 @@ def as_rows(place: Any, rest: Any) -> np.ndarray[Any, Any]:
 CENTRES = [[7.0, 9.0, 10.0, 10.0], [25.0, 5.0, 10.0, 10.0]]
 UNIT = [[x / 40, y / 20, w / 40, h / 20] for x, y, w, h in CENTRES]
 WITH_OBJECTNESS = [[0.9, 1.0, 0.0, 0.0], [0.6, 0.0, 0.0, 1.0]]
-FORMS: dict[str, tuple[Any, BoxOutputs]] = {
-    "torchvision": ([dict(zip(("boxes", "scores", "labels"), triple(), strict=True))] * 2, BoxOutputs()),
+FORMS: dict[str, tuple[Any, dict[str, Any]]] = {
+    "torchvision": ([dict(zip(("boxes", "scores", "labels"), triple(), strict=True))] * 2, {}),
     "ultralytics": (
         [SimpleNamespace(boxes=SimpleNamespace(xyxy=triple()[0], conf=triple()[1], cls=triple()[2].float()))] * 2,
-        BoxOutputs(),
+        {},
     ),
-    "array": (as_rows(CORNERS, SCORES), BoxOutputs()),
-    "centres": (as_rows(CENTRES, SCORES), BoxOutputs("xywh")),
-    "unit": (as_rows(UNIT, SCORES), BoxOutputs("xywh", "unit")),
-    "objectness": (as_rows(CORNERS, WITH_OBJECTNESS), BoxOutputs(columns="objectness")),
-    "ultralytics' onnx": (as_rows(CENTRES, SCORES).transpose(0, 2, 1), BoxOutputs("xywh", layout="columns")),
-    "after nms": (as_rows(CORNERS, [[0.9, 0], [0.6, 2]]), BoxOutputs(columns="class")),
-    "two arrays": ((np.array([CORNERS] * 2), np.array([SCORES] * 2)), BoxOutputs()),
-    "two named arrays": ({"scores": np.array([SCORES] * 2), "boxes": np.array([CORNERS] * 2)}, BoxOutputs()),
+    "array": (as_rows(CORNERS, SCORES), {}),
+    "centres": (as_rows(CENTRES, SCORES), {"box_format": "xywh"}),
+    "unit": (as_rows(UNIT, SCORES), {"box_format": "xywh", "box_scale": "unit"}),
+    "objectness": (as_rows(CORNERS, WITH_OBJECTNESS), {"box_columns": "objectness"}),
+    "ultralytics' onnx": (as_rows(CENTRES, SCORES).transpose(0, 2, 1), {"box_format": "xywh", "box_layout": "columns"}),
+    "after nms": (as_rows(CORNERS, [[0.9, 0], [0.6, 2]]), {"box_columns": "class"}),
+    "two arrays": ((np.array([CORNERS] * 2), np.array([SCORES] * 2)), {}),
+    "two named arrays": ({"scores": np.array([SCORES] * 2), "boxes": np.array([CORNERS] * 2)}, {}),
     "hugging face": (
         SimpleNamespace(
             pred_boxes=torch.tensor([UNIT] * 2),
             logits=torch.tensor([[[0.9, 1e-9, 1e-9, 0.1], [1e-9, 1e-9, 0.6, 0.4]]] * 2).log(),
         ),
-        BoxOutputs("xywh", "unit"),
+        {"box_format": "xywh", "box_scale": "unit"},
     ),
 }
 
@@ -58,7 +57,7 @@ FORMS: dict[str, tuple[Any, BoxOutputs]] = {
 @pytest.mark.parametrize("form", FORMS)
 def test_boxes_in_every_form(form: str) -> None:
     answer, how = FORMS[form]
-    victim = CallableVictim(lambda x: answer, outputs=how)
+    victim = CallableVictim(lambda x: answer, outputs="boxes", **how)
     boxes = Boxes.decode(victim(X))
     assert victim.prediction == "boxes"
     assert victim.classes is None
@@ -73,7 +72,7 @@ def test_overlapping_boxes_of_a_class_are_removed_but_for_the_best() -> None:
     rows = as_rows(place, [[0.9, 0.0], [0.8, 0.7], [0.6, 0.0]])
     found = {}
     for overlap in (0.5, 1.0):
-        boxes = Boxes.decode(CallableVictim(lambda x: rows, outputs=BoxOutputs(overlap=overlap))(X))
+        boxes = Boxes.decode(CallableVictim(lambda x: rows, outputs="boxes", box_overlap=overlap)(X))
         found[overlap] = sorted(round(float(score), 2) for score in boxes.score[0] if score)
     assert found == {0.5: [0.6, 0.7, 0.9], 1.0: [0.6, 0.7, 0.8, 0.9]}
 
@@ -145,16 +144,16 @@ def test_answers_that_do_not_fit_are_one_sentence(outputs: Any, answer: Any, wor
 
 
 def test_options_that_do_not_fit_are_one_sentence() -> None:
-    with pytest.raises(InputError, match="format of boxes"):
-        BoxOutputs(format="corners")  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="overlap"):
-        BoxOutputs(overlap=0.0)
+    with pytest.raises(InputError, match="box_format"):
+        CallableVictim(detector(), outputs="boxes", box_format="corners")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="box_overlap"):
+        CallableVictim(detector(), outputs="boxes", box_overlap=0.0)
     with pytest.raises(InputError, match="needs outputs=boxes"):
         rlab.load_victim("tests.victims.test_readers:detector", box_format="xywh")
     victim = rlab.load_victim(
         "tests.victims.test_readers:detector", outputs="boxes", box_format="xywh", box_scale="unit"
     )
-    assert victim.boxes == BoxOutputs("xywh", "unit")
+    assert (victim.reading.box_format, victim.reading.box_scale) == ("xywh", "unit")
     with pytest.raises(InputError, match="wrap the request in a function"):
         rlab.HttpVictim("http://127.0.0.1:9", outputs="boxes")
 

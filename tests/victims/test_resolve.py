@@ -69,19 +69,19 @@ def test_options_reach_the_victim(mine: str) -> None:
     )  # fmt: skip
     assert isinstance(victim, TorchVictim)
     assert (victim.bounds, victim.outputs, victim.multilabel, victim.chunk) == ((-1, 1), "logits", True, 5)
-    assert (victim.layout, victim.autocast, victim.device) == ("frames_first", True, torch.device("cpu"))
-    assert victim.normalise is not None
-    assert victim.normalise.std == (0.2, 0.3)
+    assert (victim.reading.layout, victim.autocast, victim.device) == ("frames_first", True, torch.device("cpu"))
+    assert victim.reading.normalise is not None
+    assert victim.reading.normalise.std == (0.2, 0.3)
 
 
 @pytest.mark.parametrize(
     ("name", "options"),
     [
         ("MINE:net", {"factory": "a:b"}),
-        ("MINE:function", {"mean": 0.5, "device": "cpu"}),
+        ("MINE:function", {"device": "cpu", "compile": True}),
         ("MINE:ready", {"mean": 0.5}),
-        ("MINE:forest", {"outputs": "logits"}),
-        ("http://host", {"mean": 0.5, "device": "cuda"}),
+        ("http://host", {"mean": 0.5, "layout": "channels_last"}),
+        ("http://host", {"device": "cuda"}),
         ("linear.onnx", {"weights": "w.pt"}),
     ],
 )
@@ -92,7 +92,7 @@ def test_options_without_effect_are_refused(mine: str, name: str, options: dict[
 
 def test_a_ready_victim_takes_a_chunk_and_its_own_bounds(mine: str) -> None:
     assert load_victim(f"{mine}:ready", chunk=9, bounds=(0, 2)).chunk == 9
-    with pytest.raises(InputError, match=r"\[0, 2\], not \[0.0, 1.0\]"):
+    with pytest.raises(InputError, match=r"\[0.0, 2.0\], not \[0.0, 1.0\]"):
         load_victim(f"{mine}:ready", bounds=(0, 1))
 
 

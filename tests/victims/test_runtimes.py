@@ -18,9 +18,9 @@ import rlab
 from rlab.errors import InputError, MissingExtra, VictimError
 from rlab.runs.fingerprint import model_fingerprint
 from rlab.victims import OnnxVictim
+from rlab.victims.reading import Layout
 from rlab.victims.resolve import load_victim
 from rlab.victims.runtimes import PROVIDERS
-from rlab.victims.torch_module import Layout
 from tests.victims.makers import CHANNELS, CLASSES, RANKS, SIZES, Linear, inputs, linear, onnx_graph
 from tests.victims.tflite_file import tflite_file
 

@@ -118,7 +118,7 @@ def test_a_chat_model_without_log_probabilities_gives_labels(host: str) -> None:
     x = torch.cat([X, torch.zeros(1, *SHAPE)])
     with asked(f"openai-labels://{host}/gpt", f"openai-labels({NAMED})") as victim:
         scores = victim(x)
-        assert victim.tells_labels
+        assert victim.reading.tells_labels
     assert torch.equal(scores[:5].argmax(1), expected(X).argmax(1))
     assert scores[5].isnan().all()  # it named no class
 
@@ -334,7 +334,7 @@ def test_a_server_that_names_classes_alone_gives_labels(host: str, tmp_path: Pat
     """Without any option but their names; only a cache, which may answer first, must know it in advance."""
     with asked(f"http://{host}/names", f"rlab({NAMED})") as victim:
         assert torch.equal(victim(X).argmax(1), expected(X).argmax(1))
-        assert victim.tells_labels
+        assert victim.reading.tells_labels
     assert Template(body="{list}", labels="$.label").scores is None
     cache = tmp_path / "answers.db"
     with (

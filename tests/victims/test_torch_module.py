@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from rlab.errors import InputError
 from rlab.victims import TorchVictim
-from rlab.victims.torch_module import Normalise
+from rlab.victims.reading import Normalise
 
 X = torch.rand(4, 3, 5, 6, generator=torch.Generator().manual_seed(0))
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from rlab.core.setting import Setting
 from rlab.errors import OptionError
 from rlab.predictions.kinds import Prediction
-from rlab.present.style import AFTER, BEFORE, TITLE_SIZE, flow, hatch, hue, plain, swatch, tidy
+from rlab.present.style import BEFORE, INK, TITLE_SIZE, flow, hatch, hue, plain, swatch, tidy
 from rlab.present.viewer import Answer
 from rlab.results.change import entry_shares, that_count, weigh
 from rlab.results.data import ResultData, SampleData
@@ -166,7 +166,7 @@ def draw_bars(ax: Axes, sample: Sample) -> None:
     shown = sample.figures()[:TOP]
     at = np.arange(len(shown))
     before, after = [one.before for one in shown], [one.after for one in shown]
-    for offset, values, colour, name in ((-0.2, before, BEFORE, "before"), (0.2, after, AFTER, "after")):
+    for offset, values, colour, name in ((-0.2, before, BEFORE, "before"), (0.2, after, INK, "after")):
         bars = ax.barh(at + offset, values, 0.36, color=colour, label=name)
         ax.bar_label(bars, [f"{value:.2f}" for value in values], padding=3, fontsize=8)
     ax.set_yticks(at, [_broken(one.name + (" ✓" if one.true else "")) for one in shown])

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from rlab.present.style import AFTER, BEFORE, DPI, WIDE, headed_figure, list_below, plain, tidy
+from rlab.present.style import BEFORE, DPI, INK, WIDE, headed_figure, list_below, plain, tidy
 from rlab.results.plots.sample import Sample, draw_bars
 
 BARS = 2.9  # inches, like the next lines
@@ -116,7 +116,7 @@ def _draw_lead(
     time = np.arange(sample.x0.shape[1]) / (sample.setting.rate or 1.0)
     _shade(ax, sample, lead)
     thin = 1.0 if len(time) < 1500 else 0.7
-    ax.plot(time, sample.x1[lead], color=AFTER, linewidth=thin, gid="after", zorder=3)
+    ax.plot(time, sample.x1[lead], color=INK, linewidth=thin, gid="after", zorder=3)
     changed = (
         np.convolve(sample.x0[lead] != sample.x1[lead], [1, 1, 1], "same") > 0
     )  # with neighbours, to connect the line
@@ -143,7 +143,7 @@ def _shade(ax: Axes, sample: Sample, lead: int) -> None:
 def _handles(sample: Sample, paper: bool) -> list[Line2D | Patch]:
     """Legend entries for traces, filters, peaks and paper."""
     before = Line2D([], [], color=BEFORE, linewidth=1.5, label="before")
-    after = Line2D([], [], color=AFTER, linewidth=1.0, label="after")
+    after = Line2D([], [], color=INK, linewidth=1.0, label="after")
     peak = Line2D([], [], linestyle="", marker="v", markersize=5, color=PEAK, label="annotated R peak")
     text = f"large box {BOX[0]} s × {BOX[1]} mV (paper of 25 mm/s, 10 mm/mV)"
     box = Patch(facecolor="none", edgecolor="#E0938A", linewidth=0.9, label=text)

@@ -33,7 +33,7 @@ def test_an_observation_makes_the_belief_that_of_the_side(mean: float, variance:
 @pytest.mark.parametrize("rank", [pytest.param(1, marks=pytest.mark.slow), 2, pytest.param(3, marks=pytest.mark.slow)])
 def test_sets_found_by_labels_are_nearly_the_cheapest(rank: int) -> None:
     case = make_case(rank, budget=100, until="budget")
-    case.victim.outputs = "labels"
+    case.victim.reading = case.victim.read_as(outputs="labels").reading
     result = case.run()
     assert result.succeeded.sum() >= 6  # of 8: where nothing flips, a label tells nothing
     best = case.optimum(result.seeds)
@@ -45,14 +45,14 @@ def test_what_is_told_beside_the_label_changes_nothing() -> None:
     sharp, plain = make_case(2, budget=40), make_case(2, budget=40)
     sharp.victim.weight *= 100
     for case in (sharp, plain):
-        case.victim.outputs = "labels"
+        case.victim.reading = case.victim.read_as(outputs="labels").reading
     assert torch.equal(sharp.run().assignment, plain.run().assignment)
 
 
 @pytest.mark.parametrize("policy", ["random", "square"])
 def test_policies_that_go_by_scores_are_refused_before_their_first_step(policy: str) -> None:
     case = make_case(2, budget=40)
-    case.victim.outputs = "labels"
+    case.victim.reading = case.victim.read_as(outputs="labels").reading
     attack = make_attack(case.batch, palette=PALETTE, patch=1, policy=policy, budget=40)
     with pytest.raises(InputError, match="only labels"):
         run_attack(attack, case.victim, case.batch)
