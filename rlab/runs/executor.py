@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -31,7 +30,7 @@ Tasks = Iterable[Any]  # each has a `key`
 MakeWork = Callable[..., Work]  # called with a victim and further arguments
 
 
-# An executor: `with executor.map(make, arguments, tasks) as results` hands the tasks to `make(victim, *arguments)`.
+# An executor: `with closing(executor.map(make, arguments, tasks)) as results` hands the tasks to `make(victim, *arguments)`.
 
 
 @dataclass(frozen=True)
@@ -48,9 +47,8 @@ class InProcess:
     def most_threads(self) -> int:
         return torch.get_num_threads()
 
-    @contextmanager
-    def map(self, make: MakeWork, arguments: tuple[Any, ...], tasks: Tasks) -> Iterator[Iterator[Any]]:
-        yield map(make(self.victim, *arguments), tasks)
+    def map(self, make: MakeWork, arguments: tuple[Any, ...], tasks: Tasks) -> Generator[Any]:
+        yield from map(make(self.victim, *arguments), tasks)
 
 
 def place(options: WorkerOptions, model: ModelOptions) -> tuple[ModelOptions, ModelOptions]:
@@ -104,16 +102,13 @@ class Workers:
             return torch.get_num_threads()
         return 1 if self.options.cluster is not None else max(1, torch.get_num_threads() // self.count)
 
-    @contextmanager
-    def map(self, make: MakeWork, arguments: tuple[Any, ...], tasks: Tasks) -> Iterator[Iterator[Any]]:
+    def map(self, make: MakeWork, arguments: tuple[Any, ...], tasks: Tasks) -> Generator[Any]:
         """Yield the results as they come; the arguments are pickled, so use names and plain values."""
-        with closing(self._results(partial(self._start, make, arguments), iter(tasks))) as results:
-            yield results
-
-    def _results(self, start: Callable[[int, int], Start], tasks: Iterator[Any]) -> Generator[Any]:
-        if (first := next(tasks, None)) is None:
+        start = partial(self._start, make, arguments)
+        made: Iterator[tuple[str, Any]] = ((task.key, task) for task in tasks)
+        if (first := next(made, None)) is None:
             return
-        made = ((task.key, task) for task in chain([first], tasks))
+        made = chain([first], made)
         if self.options.cluster is None:
             yield from hand_out(LocalCrew(), [start(number, self.count) for number in range(self.count)], made)
             return
