@@ -22,6 +22,7 @@ from rlab.errors import DataError, FolderError, OptionError, give_notice
 from rlab.filters import check_palette
 from rlab.filters.palette import FreePixels
 from rlab.learning.simulator import SIMULATOR, Simulator
+from rlab.present.report import REPORT
 from rlab.progress import Progress, Said, quiet
 from rlab.results.kept import HeldInputs, Keep
 from rlab.results.result import AttackResult
@@ -37,6 +38,7 @@ from rlab.runs.threads import chosen_threads, use_threads
 from rlab.storage import files
 from rlab.storage.config import write_config
 from rlab.storage.journal import count_answers
+from rlab.storage.lock import is_read_only
 from rlab.storage.resume import Resume, open_run
 from rlab.storage.run_file import PARTS
 from rlab.victims.base import Victim
@@ -73,6 +75,8 @@ def run_attack(
                     for part in parts:
                         run.take(part)
         result = run.result() if folder is None else AttackResult.load(folder)
+        if folder is not None and not (folder / REPORT).exists() and not is_read_only(folder):
+            result.write_glance(folder)
         return replace(result, inputs=HeldInputs(*result.inputs.all())) if held and folder else result
 
 

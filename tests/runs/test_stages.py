@@ -17,7 +17,6 @@ from rlab.data.source import Decoded, Source
 from rlab.errors import FolderError, Notice, OptionError
 from rlab.folders.reports import page_of
 from rlab.learning.simulator import read_simulator
-from rlab.present.page import Charts
 from rlab.present.table import Table
 from rlab.results.result import AttackResult
 from rlab.results.stages import read_stages, stage_file
@@ -192,9 +191,7 @@ def test_show_and_page_say_what_was_learned(folder: Path) -> None:
     facts = read_stages(folder)[-1]
     assert f"{facts.answers} answers" in shown.out
     section = next(section for section in page_of(folder, 0).sections if section.title == "Learning")
-    chart = next(block for block in section.blocks if isinstance(block, Charts)).charts[0]
     table = next(block for block in section.blocks if isinstance(block, Table))
-    assert [len(curve.x) for curve in chart.curves] == [len(STAGES) + 2] * len(chart.curves)
     assert len(table.rows) == len(STAGES) + 1
 
 
