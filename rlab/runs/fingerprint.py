@@ -35,7 +35,7 @@ _PASSING = (
     "reading",
     "declared",
 )
-_TORCH = ("dtype", "half", "compile", "_compiled")
+_TORCH = ("dtype", "half")
 _RUNTIME = ("session", "interpreter", "model", "client", "triton", "allocated", "path")  # of graphs
 
 
