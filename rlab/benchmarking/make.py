@@ -90,8 +90,7 @@ def make_benchmark(
         if resume.is_finished:
             check_files(resume.folder, MANIFEST, METADATA)
         rows: list[Row] = resume.recall(_WRITTEN, "") or []
-        exist = (path.exists() for row in rows if row["file"] for path in form.files(resume.folder / row["file"]))
-        written = bool(rows) and all(exist)
+        written = bool(rows) and all((resume.folder / row["file"]).exists() for row in rows if row["file"])
         if not (resume.is_finished and written):
             resume.unfinish()
             check_palette(attack.palette, batch.x[:4], batch.bounds)

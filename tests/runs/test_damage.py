@@ -148,7 +148,7 @@ def test_a_deleted_manifest_of_joined_samples_costs_nothing(tmp_path: Path) -> N
     folder = finished("benchmark npz", tmp_path / "run")
     for name in ("manifest.json", "metadata.parquet"):
         (folder / name).unlink()
-        with mock.patch("rlab.benchmarking.make.search_chunk", side_effect=AssertionError):
+        with mock.patch("rlab.benchmarking.make.chunk_work", side_effect=AssertionError):
             COMMANDS["benchmark npz"](folder)
         assert is_same("benchmark npz", folder)
 
