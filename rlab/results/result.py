@@ -36,7 +36,7 @@ from rlab.storage import files
 from rlab.storage.index import read_index
 from rlab.storage.names import CONFIG
 from rlab.storage.run_file import check_files, reading, why_unreadable
-from rlab.storage.tables import StoredTable, redact_table
+from rlab.storage.tables import StoredTable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -184,7 +184,7 @@ class AttackResult(ResultData, Report):
         files.refuse_filled(path)
         path.mkdir(parents=True, exist_ok=True)
         files.write_arrays(path / files.ARRAYS, to_arrays(self), self.setting.to_json())
-        write_samples(path, [redact_table(to_table(self))], self.setting.to_json())
+        write_samples(path, [files.redact_table(to_table(self))], self.setting.to_json())
         self.write_glance(path)
         return path
 
