@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from rlab.core.trace import DISTANCE_NAMES
-from rlab.data.kinds import kind_of
 from rlab.present.chart import Chart, Curve
 from rlab.present.notebook import SAMPLES, blocks_html
 from rlab.present.page import (
@@ -32,13 +31,12 @@ from rlab.present.page import (
 from rlab.present.table import Cells, Share, Table
 from rlab.results.charts import attack_charts, place_panels, time_charts
 from rlab.results.data import ResultData
-from rlab.results.plots.sample import Sample
-from rlab.results.plots.save import choose
+from rlab.results.pictures import choose, strip_of
+from rlab.results.pictures import easiest as easiest
+from rlab.results.sample import Sample
 from rlab.results.sentences import run_sentence
 from rlab.results.stages import WITHIN as STAGE_QUERIES
 from rlab.results.stages import StageFacts, stage_medians, stages_line
-from rlab.results.strip import easiest as easiest
-from rlab.results.strip import strip_of
 from rlab.results.tables import MEDIANS, breakdown_tables, detail_table, reach_line, run_facts
 from rlab.results.titles import Names
 from rlab.results.viewers import make_viewer, shelf, viewer_blocks
@@ -60,7 +58,7 @@ def attack_sections(result: ResultData, samples: int = 6) -> list[Section]:
     table = detail_table(result, ROWS, links)
     more = [Text(f"The first {ROWS:,} of {len(result):,} samples.", quiet=True)] if len(result) > ROWS else []
     return [
-        Section("Attack", [*strip_of(result, shown), *summary_blocks(result)]),
+        Section("Attack", [*(strip_of(result, shown) if samples else []), *summary_blocks(result)]),
         *([Section("Easiest flips", gallery_blocks(result, shown))] if samples else []),
         Section("Samples", [*more, table]),
         *([Section("By class", classes)] if classes else []),
@@ -169,7 +167,7 @@ def result_html(result: ResultData) -> str:
     """A result as the output of a notebook cell: the sentence, the five figures, the anytime curve and three samples."""
     own, rows = uuid4().hex[:8], choose(result, SAMPLES)  # ids of several cells must differ
     viewers = [make_viewer(Sample.of(result, i), f"cell-{own}-{i}", SAMPLES, still=True) for i in rows]
-    shown = shelf(viewers, kind_of(result.setting.size)) if viewers else []
+    shown = shelf(viewers)
     charts = attack_charts({"": result})
-    blocks = [Text(f"{run_sentence(result)}."), *([Charts(charts)] if charts else []), *shown]
+    blocks: list[Block] = [Text(f"{run_sentence(result)}."), *([Charts(charts)] if charts else []), *shown]
     return blocks_html(blocks, key_numbers(result))

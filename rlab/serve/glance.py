@@ -107,9 +107,9 @@ def thumbnail(run: Path, row: int, which: Version) -> bytes:
 
 @lru_cache(maxsize=1024)
 def _thumbnails(run: Path, row: int, changed: int) -> dict[Version, bytes]:
-    from rlab.results.plots.sample import Sample  # imports torch
-    from rlab.results.strip import small_pictures
+    from rlab.results.pictures import small_pictures  # imports torch
+    from rlab.results.sample import Sample
 
-    (before, _, after), _ = small_pictures(Sample.of(load_attack(run), row))
+    (before, _, after), _ = small_pictures(Sample.of(load_attack(run), row).layers)
     urls: dict[Version, str] = {"original": before, "perturbed": after}  # data: URLs
     return {which: base64.b64decode(url.partition(",")[2]) for which, url in urls.items()}
