@@ -11,7 +11,7 @@ from rlab.cli.build import declared
 from rlab.cli.folder import prepare
 from rlab.cli.speak import out, summary, tell_page
 from rlab.diagnosis import examine
-from rlab.diagnosis.protocols import Protocol, configuration, find_protocol, is_open
+from rlab.diagnosis.protocols import configuration, known_protocol
 from rlab.present.table import plain
 from rlab.runs.inputs import as_batch, relabelled
 from rlab.runs.options import RunOptions
@@ -35,19 +35,16 @@ def command(
     """
     options, loaded, (victim,) = prepare(options, [options.model], options.data)
     batch = as_batch(loaded)
-    protocol: Protocol | None = None
-    if is_open(options.model):
-        protocol = find_protocol(options.model, batch)
-        victim = protocol.victim
-        batch = relabelled(batch, victim.own_classes)
+    protocol = known_protocol(options.model, victim, batch)
+    batch = relabelled(batch, protocol.victim.own_classes)
+    if protocol.model is not None:
         template = f' -M "template={protocol.model.template}"' if protocol.model.template else ""
         out.print(plain(f"protocol: {protocol.model.name}{template}"), soft_wrap=True)
         options = options.model_copy(update={"model": protocol.model})
     if write is not None:
         write_text(write, configuration(options.model, options.data))
     palette = make_palette(options.palette or (), batch, options.gradients(batch))
-    report = examine(victim, batch, palette, samples=samples)
-    report = report if protocol is None else protocol.added_to(report)
+    report = protocol.added_to(examine(protocol.victim, batch, palette, samples=samples))
     tell_page(report.view())
     for finding in report.findings:
         if finding.flag:

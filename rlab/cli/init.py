@@ -17,7 +17,7 @@ from rlab.cli.speak import out
 from rlab.data.batch import Batch
 from rlab.data.load import DEMO, DataOptions, find_loader
 from rlab.data.source import ACCEPTED
-from rlab.diagnosis import data_findings, findings_table
+from rlab.diagnosis import Diagnosis, data_checks, findings_table
 from rlab.errors import DataError, InputError, OptionError
 from rlab.filters.palettes import is_ecg
 from rlab.present.table import plain, terminal
@@ -56,7 +56,7 @@ def command(
         data = data.model_copy(update=FIRST)
     batch = data.load()
     tell_data(Understood(batch))
-    if findings := data_findings(batch):
+    if findings := Diagnosis.of(data_checks(batch)).findings:
         out.print(terminal(findings_table(findings)))
     name = data.path if model is None and data.path.startswith(DEMO) else model
     if words and not name:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Unpack
+
 import torch
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
@@ -12,13 +15,13 @@ from rlab.diagnosis.probe import PHASE, Probe
 from rlab.diagnosis.report import (
     FEWEST,
     RISE,
-    Check,
     Finding,
     at_least,
     clear_rise,
     error,
     note,
     options,
+    passed,
     sign_test,
     warning,
 )
@@ -26,6 +29,9 @@ from rlab.errors import InputError, VictimError
 from rlab.victims.answers import looks_like_probabilities
 from rlab.victims.base import Victim
 from rlab.victims.torch_module import TorchVictim
+
+if TYPE_CHECKING:
+    from rlab.keywords import VictimKeywords
 
 _ALONE = 4  # samples that are queried one by one
 _EQUAL, _EQUAL_IN_HALF = 1e-3, 3e-2  # difference in probabilities allowed between two queries
@@ -39,29 +45,31 @@ _AGREE = 0.9  # share of the samples that is needed to call labels renamed
 
 
 def declared(probe: Probe, raw: Tensor) -> list[Finding]:
-    """Compare outputs (b, k) with their declared kind, and set the probe's victim to their true kind."""
+    """Compare outputs (b, k) with their declared kind, and read the probe's victim by their true kind."""
     victim, clear = probe.victim, raw[torch.isfinite(raw).all(1)]
     if not len(clear):
         return []
     if stated_classes := _ordered_classes(probe, clear):
         return stated_classes
-    stated, looks = victim.outputs, looks_like_probabilities(clear, victim.multilabel)
+    looks = looks_like_probabilities(clear, victim.multilabel)
     low, high = (float(end) for end in clear.aminmax())
     span = f"outputs range from {low:.4g} to {high:.4g}"
-    if stated == "logits" and looks:
-        victim.reading = victim.read_as(outputs="probabilities").reading
+    if victim.outputs == "logits" and looks:
         rows = "" if victim.multilabel else " and every row sums to 1"
-        change, flag = "pass outputs='probabilities'", options(outputs="probabilities")
-        return [error("outputs", f"{span}{rows}, but are declared as logits", change, flag)]
-    if stated == "probabilities" and (low < -_ROUND or high > 1 + _ROUND):
-        victim.reading = victim.read_as(outputs="logits").reading
-        change, flag = "pass outputs='logits'", options(outputs="logits")
-        return [error("outputs", f"{span}, but are declared as probabilities", change, flag)]
+        return [_misread(probe, f"{span}{rows}, but are declared as logits", outputs="probabilities")]
+    if victim.outputs == "probabilities" and (low < -_ROUND or high > 1 + _ROUND):
+        return [_misread(probe, f"{span}, but are declared as probabilities", outputs="logits")]
     if not looks and low >= 0 and high <= 1:
         sums = f"rows sum to {clear.sum(1).min():.3g} to {clear.sum(1).max():.3g}"
         change = "pass multilabel=True if each is a sigmoid of its own, else return logits or probabilities"
         return [warning("outputs", f"{span} like probabilities but {sums}", change, options(multilabel="true"))]
     return []
+
+
+def _misread(probe: Probe, what: str, change: str = "", **right: Unpack[VictimKeywords]) -> Finding:
+    """The finding that the outputs are of another kind; the probe's victim is read in the right way from now on."""
+    probe.victim.reading = probe.victim.read_as(**right).reading
+    return error("outputs", what, change or f"pass outputs={right['outputs']!r}", options(**right))
 
 
 def _ordered_classes(probe: Probe, raw: Tensor) -> list[Finding]:
@@ -72,34 +80,26 @@ def _ordered_classes(probe: Probe, raw: Tensor) -> list[Finding]:
     first = float((raw[:, 0] == probe.batch.y.to(raw)[: len(raw)]).float().mean())
     if first < 0.5 or first <= float(probe.correct(raw).mean()):
         return []
-    many = max(probe.classes(), int(raw.max()) + 1)
-    victim.reading = victim.read_as(outputs="topk", classes=many).reading
     what = f"each row is {raw.shape[1]} different integers, and the first is the label of {first:.0%} of the samples"
     change = "these are class numbers instead of scores: pass outputs='topk' and the number of classes"
-    return [error("outputs", what, change, options(outputs="topk", classes=many))]
+    return [_misread(probe, what, change, outputs="topk", classes=max(probe.classes(), int(raw.max()) + 1))]
 
 
-def output_findings(probe: Probe, raw: Tensor, scores: Tensor) -> list[Finding]:
+def output_findings(probe: Probe, raw: Tensor, scores: Tensor) -> Iterator[Finding]:
     """`raw` outputs (b, k) and `scores` (b, k) are from two queries of the same samples."""
-    rows = (~torch.isfinite(probe.victim.probabilities(scores)).all(1)).nonzero().flatten().tolist()
-    if rows:
-        what = f"the model returns NaN for {len(rows)} of {len(scores)} samples, e.g. {probe.batch.ids[rows[0]]!r}"
-        return [error("nan", what, "look for a division by 0, a log of 0 or an overflow in half precision")]
-    twice = _twice_each(scores) if probe.victim.multilabel else _twice(scores)
-    return [*_steadiness(probe, raw, scores), *twice, *_saturated(probe, raw)]
-
-
-def output_checks(probe: Probe, scores: Tensor) -> list[Check]:
     victim, (count, classes) = probe.victim, scores.shape
     kind = "several labels per sample" if victim.multilabel else "one label per sample"
-    top = float(victim.probabilities(scores).nan_to_num().max())
-    steady = "the same scores for the same samples, together and alone"
-    return [
-        Check("nan", f"finite scores for all {count} samples"),
-        Check("outputs", f"{classes} {victim.outputs}, {kind}"),
-        Check("steady", steady, ("random", "batch", "training-mode", "nan")),
-        Check("softmax-twice", f"probabilities up to {top:.3g}", ("saturated", "nan")),
-        Check("labels", f"labels fit the model's {classes} outputs"),
+    yield passed("outputs", f"{classes} {victim.outputs}, {kind}")
+    chances = victim.probabilities(scores)
+    if rows := (~torch.isfinite(chances).all(1)).nonzero().flatten().tolist():
+        what = f"the model returns NaN for {len(rows)} of {count} samples, e.g. {probe.batch.ids[rows[0]]!r}"
+        yield error("nan", what, "look for a division by 0, a log of 0 or an overflow in half precision")
+        return
+    yield passed("nan", f"finite scores for all {count} samples")
+    yield _steadiness(probe, raw, scores)
+    twice = _twice_each(scores) if victim.multilabel else _twice(scores)
+    yield from [*twice, *_saturated(probe, raw)] or [
+        passed("softmax-twice", f"probabilities up to {chances.max():.3g}")
     ]
 
 
@@ -113,7 +113,7 @@ def constant(probe: Probe, scores: Tensor) -> list[Finding]:
     return [error("constant", what, "check that the weights are loaded and that the input reaches the model")]
 
 
-def _steadiness(probe: Probe, raw: Tensor, scores: Tensor) -> list[Finding]:
+def _steadiness(probe: Probe, raw: Tensor, scores: Tensor) -> Finding:
     victim, chances = probe.victim, probe.victim.probabilities(scores)
     half = isinstance(victim, TorchVictim) and (victim.autocast or victim.dtype.itemsize < 4)
     allowed = _EQUAL_IN_HALF if half else _EQUAL
@@ -126,12 +126,14 @@ def _steadiness(probe: Probe, raw: Tensor, scores: Tensor) -> list[Finding]:
     if apart <= allowed:
         name, (apart, seen) = "batch", _alone(probe, chances)
     training, change = _training(victim), "call .eval() on the whole model before wrapping it"
+    if apart <= allowed and training:
+        return note("training-mode", f"{training}, without effect on the scores", change)
     if apart <= allowed:
-        return [note("training-mode", f"{training}, without effect on the scores", change)] if training else []
+        return passed("steady", "the same scores for the same samples, together and alone")
     if training:
-        return [error("training-mode", f"{seen}; {training}", change)]
+        return error("training-mode", f"{seen}; {training}", change)
     change = "put the model into evaluation mode, which disables dropout, or fix its seed"
-    return [(error if apart > _GRAVE else warning)(name, seen, change)]
+    return (error if apart > _GRAVE else warning)(name, seen, change)
 
 
 def _alone(probe: Probe, chances: Tensor) -> tuple[float, str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from dataclasses import dataclass
 from itertools import chain, zip_longest
@@ -13,13 +12,10 @@ from torch import Generator, Tensor
 from rlab.data.batch import Batch
 from rlab.errors import InputError
 from rlab.victims.base import Victim
-from rlab.victims.graphs import GraphVictim
 from rlab.victims.http import HttpVictim
-from rlab.victims.reading import UNBOUNDED, Normalise
-from rlab.victims.torch_module import TorchVictim
+from rlab.victims.reading import UNBOUNDED, Layout
 
 PHASE = "doctor"
-Normalising = TorchVictim | GraphVictim  # the victims that take mean, std and layout
 
 
 @dataclass(frozen=True)
@@ -35,12 +31,10 @@ class Probe:
         rows = pick(batch.y, samples, seed)
         rest = sorted(set(range(len(batch))).difference(rows))
         others = [rest[row] for row in pick(batch.y[rest], 2 * samples, seed)]
-        asked = changed(victim, cache=None) if isinstance(victim, HttpVictim) else copy.copy(victim)  # each row anew
+        asked = victim.read_as()
+        if isinstance(asked, HttpVictim):
+            asked.cache = None  # each row is sent
         return cls(asked, batch[rows], batch[others] if others else None)
-
-    @property
-    def normalise(self) -> Normalise | None:
-        return self.victim.reading.normalise
 
     def raw(self, x: Tensor) -> Tensor:
         """x: (b, c, *size) with any values -> the model's own outputs (b, k); probabilities if it returns labels."""
@@ -48,9 +42,14 @@ class Probe:
             return self.victim.probabilities(self.scores(x))
         return self.victim.read_as(bounds=UNBOUNDED, outputs="logits", multilabel=True)(x, PHASE)
 
-    def scores(self, x: Tensor) -> Tensor:
-        """x: (b, c, *size) with any values -> scores (b, k)."""
-        return self.victim.read_as(bounds=UNBOUNDED)(x, PHASE)
+    def scores(self, x: Tensor, layout: Layout | None = None) -> Tensor:
+        """x: (b, c, *size) with any values -> scores (b, k); in another layout if one is given."""
+        return self.victim.read_as(bounds=UNBOUNDED, layout=layout or self.victim.reading.layout)(x, PHASE)
+
+    @property
+    def measure(self) -> str:
+        """The mean of `correct`, in words."""
+        return "the share of right labels" if self.victim.multilabel else "accuracy"
 
     def correct(self, scores: Tensor) -> Tensor:
         """(b, k) -> (b,): 1 if the label is predicted, else 0; for several labels their share."""
@@ -77,14 +76,6 @@ class Probe:
         else:
             value = scores.gather(1, self.batch.y[:, None]).squeeze(1)
         return value.nan_to_num(-math.inf, neginf=-math.inf)
-
-
-def changed(victim: Victim, **settings: object) -> Victim:
-    """The same model and counter with other settings."""
-    other = copy.copy(victim)
-    for name, value in settings.items():
-        setattr(other, name, value)
-    return other
 
 
 def pick(y: Tensor, samples: int, seed: int) -> list[int]:

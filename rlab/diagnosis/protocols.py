@@ -1,53 +1,52 @@
-"""Models behind an address: which protocol the server speaks, and what the encoding of inputs alone does to the scores."""
+"""Models behind an address: which protocol the server speaks."""
 
 from __future__ import annotations
 
-import json
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-import torch
 import yaml
-from torch import Tensor
 
 from rlab.data.batch import Batch
 from rlab.data.load import DataOptions
-from rlab.diagnosis.probe import PHASE, Probe, changed
-from rlab.diagnosis.report import Diagnosis, Finding, Severity, note, warning
+from rlab.diagnosis.probe import PHASE, Probe
+from rlab.diagnosis.report import Diagnosis, Finding, warning
 from rlab.errors import InputError, VictimError
 from rlab.redact import redact
 from rlab.storage.outside import expand
 from rlab.victims.address import shown_address
+from rlab.victims.base import Victim
+from rlab.victims.failures import NoScores
 from rlab.victims.http import HttpVictim
 from rlab.victims.options import ModelOptions
 from rlab.victims.resolve import load_model
-from rlab.victims.sending import NoScores
-from rlab.victims.template import DEFAULT, MODEL, Template, Writer, shipped
+from rlab.victims.template import DEFAULT, MODEL, Template, shipped
 
 _ROWS = 2  # samples that each protocol is tried on
-_CLEAR = 0.01  # change of a probability that is worth a warning
 
 
 @dataclass(frozen=True)
 class Protocol:
-    """The protocol that a server answered."""
+    """A model with the protocol that its server answered."""
 
-    model: ModelOptions
-    victim: HttpVictim
-    queries: int  # to find out
+    model: ModelOptions | None  # None if its options left nothing open
+    victim: Victim
+    queries: int = 0  # to find out
     findings: tuple[Finding, ...] = ()
 
     def added_to(self, report: Diagnosis) -> Diagnosis:
         """The report with the queries and findings of the search for the protocol."""
-        findings = sorted([*self.findings, *report.findings], key=lambda finding: list(Severity).index(finding.level))
-        return replace(report, findings=tuple(findings), queries=report.queries + self.queries)
+        found = (*self.findings, *report.findings, *report.passed)
+        return Diagnosis.of(found, report.queries + self.queries, report.accuracy)
 
 
-def is_open(model: ModelOptions) -> bool:
-    """Whether the address leaves the protocol open."""
+def known_protocol(model: object, victim: Victim, batch: Batch) -> Protocol:
+    """The model and its victim as they are, or by another protocol if the address leaves it open."""
+    if not isinstance(model, ModelOptions) or not model.name.startswith(("http://", "https://")):
+        return Protocol(None, victim)
     named = model.template or (model.http or {}).get("template")
-    return model.name.startswith(("http://", "https://")) and named is None
+    return find_protocol(model, batch) if named is None else Protocol(None, victim)
 
 
 def find_protocol(model: ModelOptions, batch: Batch) -> Protocol:
@@ -57,33 +56,48 @@ def find_protocol(model: ModelOptions, batch: Batch) -> Protocol:
     """
     queries, reasons, given = 0, dict[str, VictimError | InputError](), shown_address(expand(model.name))
     classes = () if model.names else batch.classes
-    waiting = deque(_candidates(model, classes))
-    while waiting:
-        name, candidate = waiting.popleft()
-        rows = Counter[str]()
-        try:
-            victim = load_model(candidate, batch.bounds)
-            assert isinstance(victim, HttpVictim)
-            rows = victim.rows
-            once = changed(victim, retries=0, cache=None)
-            scores = once(batch.x[:_ROWS], PHASE)
-            if scores.isfinite().all() and scores.shape[1] > int(batch.y.max() if batch.y.dim() == 1 else 0):
-                if once.reading.tells_labels:
-                    victim.reading, victim.width = once.reading, scores.shape[1]
-                findings = () if victim.name == given else (_elsewhere(given, victim.name, candidate, reasons),)
-                return Protocol(candidate, victim, queries + rows.total(), findings)
-            raise NoScores(f"it returned {scores.shape[1]} scores, which do not fit the data")
-        except (VictimError, InputError) as error:
-            reasons[name] = error
-            if isinstance(error, NoScores) and classes and "classes=" not in (candidate.template or ""):
-                named = f"{name.removesuffix('://')}(classes={list(classes)})"
-                waiting.appendleft((name, candidate.model_copy(update={"template": named})))
-        queries += rows.total()
+    for name, address, template in _places(model):
+        protocol = name.removesuffix("://")
+        listed = f"{protocol}(classes={list(classes)})"
+        plain = protocol if name == protocol != DEFAULT else None
+        for spec in [plain] if not classes else [plain, listed] if template.many else [listed]:
+            candidate, rows = model.model_copy(update={"name": address, "template": spec}), Counter[str]()
+            try:
+                victim = load_model(candidate, batch.bounds)
+                assert isinstance(victim, HttpVictim)
+                rows = victim.rows
+                once = victim.read_as()
+                once.cache, once.retries = None, 0
+                scores = once(batch.x[:_ROWS], PHASE)
+                if scores.shape[1] <= int(batch.y.max() if batch.y.dim() == 1 else 0) or not scores.isfinite().all():
+                    raise NoScores(f"it returned {scores.shape[1]} scores, which do not fit the data")
+            except (VictimError, InputError) as error:
+                queries, reasons[name] = queries + rows.total(), error
+                if not isinstance(error, NoScores):
+                    break  # names of classes would not help
+                continue
+            if once.reading.tells_labels:
+                victim.reading, victim.width = once.reading, scores.shape[1]
+            findings = () if victim.name == given else (_elsewhere(given, victim.name, candidate, reasons),)
+            return Protocol(candidate, victim, queries + rows.total(), findings)
     best, why = _nearest(reasons)
     raise VictimError(
         f"none of {len(reasons)} protocols gives scores for inputs of shape {batch.shape}; as {best}: {why}; describe "
         "the server in a template: docs/endpoints.md"
     )
+
+
+def _places(model: ModelOptions) -> Iterator[tuple[str, str, Template]]:
+    """Protocols with the address: first as it is, then with the path of the address as the name of a model."""
+    scheme, _, rest = model.name.partition("://")
+    host, _, name = rest.partition("/")
+    secure = "+https" if scheme == "https" else ""
+    for protocol, template in shipped().items():
+        if not template.asks:  # a chat API needs the name of a model
+            yield protocol, model.name, template
+    for protocol, template in shipped().items():
+        if template.path and bool(name) == (MODEL in template.names):
+            yield f"{protocol}://", f"{protocol}{secure}://{host}/{name}".rstrip("/"), template
 
 
 def _nearest(reasons: Mapping[str, Exception]) -> tuple[str, str]:
@@ -99,55 +113,14 @@ def _elsewhere(given: str, found: str, model: ModelOptions, reasons: Mapping[str
     return warning("address", what, f"if that is your model, pass {model.name}; if not, describe yours in a template")
 
 
-def _candidates(model: ModelOptions, classes: tuple[str, ...]) -> Iterator[tuple[str, ModelOptions]]:
-    """The model by each protocol: first its address as it is, then the path of the address as the name of a model."""
-    scheme, _, rest = model.name.partition("://")
-    host, _, name = rest.partition("/")
-    secure = "+https" if scheme == "https" else ""
-    specs = {
-        protocol: protocol if template.many or not classes else f"{protocol}(classes={list(classes)})"
-        for protocol, template in shipped().items()
-    }
-    for protocol, template in shipped().items():
-        if not template.asks:  # a chat API needs the name of a model
-            yield protocol, model.model_copy(update={"template": specs[protocol]} if protocol != DEFAULT else {})
-    for protocol, template in shipped().items():
-        if template.path and bool(name) == (MODEL in template.names):
-            spec = None if specs[protocol] == protocol else specs[protocol]
-            address = f"{protocol}{secure}://{host}/{name}".rstrip("/")
-            yield f"{protocol}://", model.model_copy(update={"name": address, "template": spec})
-
-
 def configuration(model: ModelOptions, data: DataOptions) -> str:
     """The text of a file for --config."""
     values = {"model": model.plain(), "data": data.plain()}
     return yaml.safe_dump(redact(values), sort_keys=False, allow_unicode=True)
 
 
-def encoding_findings(probe: Probe, scores: Tensor) -> list[Finding]:
-    """What JPEG alone does to the scores, from the same inputs as PNG."""
-    victim = probe.victim
-    if not isinstance(victim, HttpVictim) or "jpeg" not in victim.template.encodings:
+def encoding_findings(probe: Probe) -> list[Finding]:
+    if not isinstance(probe.victim, HttpVictim) or "jpeg" not in probe.victim.template.encodings:
         return []
-    template = lossless(victim.template)
-    other = changed(victim, template=template, writer=Writer(template, victim.writer.bounds), retries=0)
-    change = "write png instead of jpeg in the template: small distortions survive it"
-    try:
-        exact = other(probe.batch.x, PHASE)
-    except (VictimError, InputError):
-        what = "inputs travel as JPEG, and the server takes no PNG to compare with"
-        return [note("encoding", what, "expect more noise")]
-    moved = (victim.probabilities(scores) - victim.probabilities(exact)).abs().amax(1)
-    flips = int((scores.argmax(1) != exact.argmax(1)).sum())
-    what = (
-        f"JPEG alone changes probabilities by {float(moved.median()):.2g} (median) to {float(moved.max()):.2g}, and the "
-        f"prediction of {flips} of {len(moved)} samples"
-    )
-    serious = flips or float(torch.nan_to_num(moved, 1.0).max()) > _CLEAR
-    return [(warning if serious else note)("encoding", what, change)]
-
-
-def lossless(template: Template) -> Template:
-    """The template with PNG instead of JPEG."""
-    text = json.dumps({"body": template.body, "row": template.row})
-    return template.changed(**json.loads(text.replace("{jpeg", "{png").replace("image/jpeg", "image/png")))
+    what = "inputs travel as JPEG, which changes them: small distortions do not survive it"
+    return [warning("encoding", what, "write png instead of jpeg in the template")]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from math import comb
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from torch import Tensor
 
@@ -28,6 +28,12 @@ class Severity(Enum):
     ERROR = "error"  # results would be wrong
     WARNING = "warning"  # results may mislead, or queries may be wasted
     NOTE = "note"  # good to know
+    PASSED = "passed"  # nothing is wrong
+
+
+_ORDER = list(Severity)
+_SERIOUS = _ORDER[:2]
+_TONES: dict[Severity, Tone] = {Severity.ERROR: "fail", Severity.WARNING: "warn", Severity.PASSED: "pass"}
 
 
 @dataclass(frozen=True)
@@ -35,17 +41,19 @@ class Finding:
     level: Severity
     name: str  # a short name such as bounds, normalisation or filter:blur
     what: str  # the observation, with numbers
-    change: str  # what to do about it
+    change: str = ""  # what to do about it
     flag: str = ""  # the same as command-line options, if there are any
 
+    @property
+    def serious(self) -> bool:
+        return self.level in _SERIOUS
 
-@dataclass(frozen=True)
-class Check:
-    """A check that passed."""
+    def __str__(self) -> str:
+        parts = (self.level.value, self.name, self.what, self.change)
+        return ": ".join(part for part in parts if part) + (f" ({self.flag})" if self.flag else "")
 
-    name: str
-    seen: str  # the observation, with numbers
-    covers: tuple[str, ...] = ()  # further names of findings that this check excludes
+
+error, warning, note, passed = (partial(Finding, level) for level in Severity)
 
 
 @dataclass(frozen=True)
@@ -56,7 +64,16 @@ class Diagnosis(Report):
     findings: tuple[Finding, ...]  # most severe first
     queries: int
     accuracy: float | None  # on the samples used; None if the labels do not fit the model or it did not answer
-    passed: tuple[Check, ...] = ()
+    passed: tuple[Finding, ...] = ()
+
+    @classmethod
+    def of(cls, found: Iterable[Finding], queries: int = 0, accuracy: float | None = None) -> Self:
+        """Sort what was found; a check has not passed if there is an error or a warning of its name."""
+        every = sorted(found, key=lambda finding: _ORDER.index(finding.level))
+        failed = {finding.name for finding in every if finding.serious}
+        bad = tuple(finding for finding in every if finding.level is not Severity.PASSED)
+        fine = {finding.name: finding for finding in every if finding.level is Severity.PASSED}
+        return cls(bad, queries, accuracy, tuple(one for name, one in fine.items() if name not in failed))
 
     @property
     def healthy(self) -> bool:
@@ -73,7 +90,7 @@ class Diagnosis(Report):
         """The verdict."""
         if not self.healthy:
             return f"{self.counts}: results will be wrong until you fix this."
-        if any(finding.level is Severity.WARNING for finding in self.findings):
+        if any(finding.serious for finding in self.findings):
             return f"No errors, but {self.counts}: results may mislead, or queries may be wasted."
         return "No problems found."
 
@@ -83,17 +100,23 @@ class Diagnosis(Report):
 
     def __str__(self) -> str:
         """One line for each finding and each check that passed."""
-        found = [f"{f.level.value}: {f.what}: {f.change}{f' ({f.flag})' if f.flag else ''}" for f in self.findings]
-        return "\n".join([repr(self), *found, *(f"passed: {check.name}: {check.seen}" for check in self.passed)])
+        return "\n".join([repr(self), *map(str, self.findings + self.passed)])
 
     def records(self) -> list[dict[str, Any]]:
         """One row per finding, the most severe first, then one per check that passed."""
-        found = [(f.name, f.level.value, f.what, f.change, f.flag) for f in self.findings]
-        rows = [*found, *((check.name, "passed", check.seen, "", "") for check in self.passed)]
-        return [dict(zip(("check", "outcome", "observation", "change", "flag"), row, strict=True)) for row in rows]
+        return [
+            {
+                "check": one.name,
+                "outcome": one.level.value,
+                "observation": one.what,
+                "change": one.change,
+                "flag": one.flag,
+            }
+            for one in self.findings + self.passed
+        ]
 
     def metrics(self) -> Mapping[str, Metric]:
-        counts = {f"{level.value}s": sum(f.level is level for f in self.findings) for level in Severity}
+        counts = {f"{level.value}s": sum(f.level is level for f in self.findings) for level in _ORDER[:3]}
         accuracy = {} if self.accuracy is None else {"accuracy": Share(self.accuracy)}
         return {**counts, "checks passed": len(self.passed), **accuracy, "queries": self.queries}
 
@@ -101,7 +124,7 @@ class Diagnosis(Report):
         return {}  # there is nothing to draw
 
     def view(self, samples: int = 24, folder: Path | None = None) -> Page:
-        blocks: list[Block] = [findings_table(self.findings, self.passed)]
+        blocks: list[Block] = [findings_table(self.findings + self.passed)]
         flags = [[finding.name, finding.flag] for finding in self.findings if finding.flag]
         blocks += [Table(["check", "add to the command"], flags, words=2)] if flags else []
         numbers = [] if self.accuracy is None else [Number("accuracy on these samples", Share(self.accuracy))]
@@ -110,13 +133,10 @@ class Diagnosis(Report):
         return Page(title, [Section("Checks", blocks)], verdict, numbers=[*numbers, Number("queries", self.queries)])
 
 
-error, warning, note = (partial(Finding, level) for level in Severity)
-
-
-def findings_table(findings: Sequence[Finding], passed: Sequence[Check] = ()) -> Table:
-    tones: dict[Severity, Tone] = {Severity.ERROR: "fail", Severity.WARNING: "warn", Severity.NOTE: ""}
-    rows: list[list[Value | Cell]] = [[f.name, Cell(f.level.value, tones[f.level]), f.what, f.change] for f in findings]
-    rows += [[check.name, Cell("passed", "pass"), check.seen, ""] for check in passed]
+def findings_table(findings: Sequence[Finding]) -> Table:
+    rows: list[list[Value | Cell]] = [
+        [f.name, Cell(f.level.value, _TONES.get(f.level, "")), f.what, f.change] for f in findings
+    ]
     width = 4 if any(finding.change for finding in findings) else 3
     return Table(["check", "", "observation", "change"][:width], [row[:width] for row in rows], words=width)
 

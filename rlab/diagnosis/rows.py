@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from rlab.core.goals.boxes import OVERLAP, SCORE
 from rlab.diagnosis.probe import PHASE, Probe
-from rlab.diagnosis.report import FEWEST, RISE, Check, Finding, error, note, options, warning
+from rlab.diagnosis.report import FEWEST, RISE, Finding, error, note, options, passed, warning
 from rlab.errors import InputError, VictimError
 from rlab.predictions.boxes import DECODE, UNDECODED, Boxes, TargetBoxes, all_missed, overlaps
 from rlab.predictions.kinds import WORDS, Prediction
@@ -17,35 +18,34 @@ from rlab.predictions.maps import IGNORED
 
 _FEW = 0.3  # share of objects found, or of points right, below which results would say little
 _EQUAL = 1e-4  # difference allowed between two answers to the same inputs, relative to their range
-Found = tuple[list[Finding], float | None, list[Check]]
+Judged = tuple[list[Finding], float | None]  # the findings, and the share that is right
 
 
-def row_findings(probe: Probe) -> Found:
-    """Findings, the share that is right (None for numbers), and all checks made."""
+def row_findings(probe: Probe) -> Judged:
+    """Findings, and the share that is right (None for numbers)."""
     kind, x, y = probe.victim.prediction, probe.batch.x, probe.batch.y
     if probe.batch.target != kind:
         what = f"the model returns {WORDS[kind]}, but the data hold {WORDS[probe.batch.target]}"
-        return [error("targets", what, "load data with such targets", f"-D target={kind}")], None, []
+        return [error("targets", what, "load data with such targets", f"-D target={kind}")], None
     try:
-        rows = probe.victim(x.to(probe.victim.device), PHASE).cpu()
-        again = probe.victim(x.to(probe.victim.device), PHASE).cpu()
+        rows, again = (probe.victim(x.to(probe.victim.device), PHASE).cpu() for _ in range(2))
     except (VictimError, InputError) as problem:
-        return [error("model", str(problem), "fix the model, or how its outputs are read")], None, []
+        return [error("model", str(problem), "fix the model, or how its outputs are read")], None
     if rows.isnan().any():
         what = f"{int(rows.isnan().any(1).sum())} of {len(rows)} answers hold NaN"
-        return [error("nan", what, "fix the model or its input range")], None, []
-    findings, share, checks = _KINDS[kind](rows, y, probe)
+        return [error("nan", what, "fix the model or its input range")], None
+    findings, share = _KINDS[kind](rows, y, probe)
     scale = float(rows.max() - rows.min()) or 1.0
     if float((rows - again).abs().max()) > _EQUAL * scale:
-        findings.append(warning("random", "two answers to the same inputs differ", "pass --noisy", "--noisy"))
+        random = warning("random", "two answers to the same inputs differ", "pass --noisy", "--noisy")
     else:
-        checks.append(Check("random", f"two answers to {len(rows)} inputs are equal"))
-    return findings, share, checks
+        random = passed("random", f"two answers to {len(rows)} inputs are equal")
+    return [*findings, random], share
 
 
-def _boxes(rows: Tensor, y: Tensor, probe: Probe) -> Found:
+def _boxes(rows: Tensor, y: Tensor, probe: Probe) -> Judged:
     boxes, objects = Boxes.decode(rows), TargetBoxes.decode(y)
-    share = found_share(boxes.xyxy, boxes, objects)
+    share = found_share(boxes, objects)
     height, width = probe.batch.size[-2:]
     place, size = boxes.xyxy[..., :2], boxes.xyxy[..., 2:]
     scaled = boxes.xyxy * torch.tensor([width, height] * 2)
@@ -58,64 +58,72 @@ def _boxes(rows: Tensor, y: Tensor, probe: Probe) -> Found:
         ("box-order", boxes.xyxy[..., [1, 0, 3, 2]], f"the boxes are top, left, bottom, right{reorder}", ""),
     )
     for name, xyxy, cause, flag in readings:
-        other = found_share(xyxy, boxes, objects)
-        if other > share + RISE:
+        if (other := found_share(replace(boxes, xyxy=xyxy), objects)) > share + RISE:
             what = f"the model finds {share:.0%} of the objects, and {other:.0%} if {cause.partition(';')[0]}"
-            return [error(name, what, cause, flag)], share, []
-    for shift in (-1, 1):
-        moved = Boxes(boxes.xyxy, boxes.score, torch.where(boxes.label < 0, boxes.label, boxes.label + shift))
-        other = found_share(boxes.xyxy, moved, objects)
-        if other > share + RISE:
-            what = f"the model finds {share:.0%} of the objects, and {other:.0%} if its class numbers are {_off(shift)}"
-            change = "correct the numbers of classes: some models count the background as class 0"
-            return [error("label-offset", what, change)], share, []
+            return [error(name, what, cause, flag)], share
+
+    def moved(shift: int) -> float:
+        return found_share(
+            replace(boxes, label=torch.where(boxes.label < 0, boxes.label, boxes.label + shift)), objects
+        )
+
+    if off := _off_by_one(share, moved, "finds {:.0%} of the objects"):
+        change = "correct the numbers of classes: some models count the background as class 0"
+        return [error("label-offset", off, change)], share
     if all_missed(rows, y):
-        return [error("found", UNDECODED, DECODE)], share, []
-    return _judged(share, "objects", "found"), share, [Check("found", f"{share:.0%} of the objects are found")]
+        return [error("found", UNDECODED, DECODE)], share
+    return _judged(share, "objects", "found"), share
 
 
-def found_share(xyxy: Tensor, boxes: Boxes, objects: TargetBoxes) -> float:
-    """The share of objects that a box at `xyxy` (n, m, 4), with the scores and classes of `boxes`, finds."""
+def found_share(boxes: Boxes, objects: TargetBoxes) -> float:
+    """The share of objects that a box of their class finds."""
     same = (objects.label[:, :, None] == boxes.label[:, None]) & (boxes.score >= SCORE)[:, None]
-    hit = ((overlaps(objects.xyxy, xyxy) >= OVERLAP) & same).any(2)
+    hit = ((overlaps(objects.xyxy, boxes.xyxy) >= OVERLAP) & same).any(2)
     return float(hit[objects.there].float().mean()) if objects.there.any() else 0.0
 
 
-def _map(rows: Tensor, y: Tensor, probe: Probe) -> Found:
+def _map(rows: Tensor, y: Tensor, probe: Probe) -> Judged:
     known = y != IGNORED
-    share = float((rows == y)[known].float().mean()) if known.any() else 0.0
-    for shift in (-1, 1):
-        other = float((rows + shift == y)[known].float().mean()) if known.any() else 0.0
-        if other > share + RISE:
-            what = f"the model gets {share:.0%} of the pixels right, and {other:.0%} if its class numbers are {_off(shift)}"
-            return [error("label-offset", what, "correct the numbers of classes in the masks or the model")], share, []
-    return _judged(share, "pixels", "right"), share, [Check("found", f"{share:.0%} of the pixels are right")]
+
+    def right(shift: int) -> float:
+        return float((rows + shift == y)[known].float().mean()) if known.any() else 0.0
+
+    if off := _off_by_one(share := right(0), right, "gets {:.0%} of the pixels right"):
+        return [error("label-offset", off, "correct the numbers of classes in the masks or the model")], share
+    return _judged(share, "pixels", "right"), share
 
 
-def _numbers(rows: Tensor, y: Tensor, probe: Probe) -> Found:
-    if rows.shape[1] != y.shape[1]:
-        what = f"the model predicts {rows.shape[1]} numbers per sample, but the data have {y.shape[1]}"
-        return [error("targets", what, "select an output of the model, or other targets")], None, []
-    off, guess = (rows - y).abs().mean(), (y - y.mean(0)).abs().mean()
-    seen = f"the mean error is {float(off):.3g}; always answering the mean gives {float(guess):.3g}"
-    if len(rows) >= FEWEST and not (rows.amax(0) > rows.amin(0)).any():
-        what = "the model gives every sample the same answer"
-        return [error("constant", what, "check its weights and inputs")], None, []
-    if len(rows) >= FEWEST and off > guess:
-        return [warning("error", seen, "check the scale of the inputs and the unit of the targets")], None, []
-    return [], None, [Check("error", seen)]
-
-
-def _off(shift: int) -> str:
-    """In words, what a shift of the model's class numbers corrects."""
-    return f"1 too {'high' if shift < 0 else 'low'}"
+def _off_by_one(share: float, shifted: Callable[[int], float], seen: str) -> str:
+    """What is seen if the model's class numbers are off by one; '' if they are not."""
+    for shift, how in ((-1, "high"), (1, "low")):
+        if (other := shifted(shift)) > share + RISE:
+            return f"the model {seen.format(share)}, and {other:.0%} if its class numbers are 1 too {how}"
+    return ""
 
 
 def _judged(share: float, what: str, how: str) -> list[Finding]:
+    seen = f"{share:.0%} of the {what} are {how}"
     if share < _FEW:
         change = "check the inputs' range, and that data and model number the classes alike (-D classes=FILE)"
-        return [warning("found", f"{share:.0%} of the {what} are {how}", change)]
-    return [note("found", f"{share:.0%} of the {what} are {how}", "the others are not attacked")] if share < 1 else []
+        return [warning("found", seen, change)]
+    return [passed("found", seen), *([note("found", seen, "the others are not attacked")] if share < 1 else [])]
 
 
-_KINDS: dict[Prediction, Callable[[Tensor, Tensor, Probe], Found]] = {"boxes": _boxes, "map": _map, "numbers": _numbers}
+def _numbers(rows: Tensor, y: Tensor, probe: Probe) -> Judged:
+    if rows.shape[1] != y.shape[1]:
+        what = f"the model predicts {rows.shape[1]} numbers per sample, but the data have {y.shape[1]}"
+        return [error("targets", what, "select an output of the model, or other targets")], None
+    off, guess = (rows - y).abs().mean(), (y - y.mean(0)).abs().mean()
+    seen = f"the mean error is {float(off):.3g}; always answering the mean gives {float(guess):.3g}"
+    if len(rows) >= FEWEST and not (rows.amax(0) > rows.amin(0)).any():
+        return [error("constant", "the model gives every sample the same answer", "check its weights and inputs")], None
+    if len(rows) >= FEWEST and off > guess:
+        return [warning("error", seen, "check the scale of the inputs and the unit of the targets")], None
+    return [passed("error", seen)], None
+
+
+_KINDS: dict[Prediction, Callable[[Tensor, Tensor, Probe], Judged]] = {
+    "boxes": _boxes,
+    "map": _map,
+    "numbers": _numbers,
+}

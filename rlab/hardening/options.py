@@ -44,8 +44,8 @@ class HardenOptions(Options):
 
     method: str = Field(
         OURS,
-        description="training method: ours, or a published one to compare with: standard, augment, augmix, trades, fgsm or pgd, with "
-        "an optional radius as in pgd_l2@0.5 (default: ours)",
+        description="training method: ours, or a published one to compare with: standard, augment, augmix, trades, fgsm or pgd, "
+        "with an optional radius as in pgd_l2@0.5 (default: ours)",
     )
     from_scratch: bool = Field(False, description="train from random weights with SGD, instead of fine-tuning")
     epochs: int = Field(9, ge=1, description="passes over the data (default: 9; from scratch 30)")

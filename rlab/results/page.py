@@ -133,21 +133,19 @@ def summary_blocks(result: ResultData) -> list[Block]:
 def stages_section(result: ResultData, stages: Sequence[StageFacts]) -> Section:
     """The curve over stages, and what the students learned from."""
     name, setting = DISTANCE_NAMES[result.setting.distance], result.setting
-    edges = [0, *(facts.first for facts in stages), len(result)]
+    edges = [*(facts.first for facts in stages), len(result)]
     shown = [q for q in STAGE_QUERIES if q < setting.budget]
     medians = {q: stage_medians(result, stages, q) for q in shown}
     curves = [Curve(f"within {q} queries", edges, [*values, values[-1]]) for q, values in medians.items()]
     chart = Chart("Distance by stage", curves, "sample", f"median {name}", steps=True)
-    learned: list[Cells] = [["–"] * 3]
-    learned += [[facts.clean, facts.distorted, f"{facts.agreement:.1%}"] for facts in stages]
+    learned: list[Cells] = [[facts.clean, facts.distorted, f"{facts.agreement:.1%}"] for facts in stages]
     rows: list[Cells] = [
         [f"{first + 1:,} to {last:,}", *cells, *(setting.format_distance(medians[q][number]) for q in shown)]
         for number, (cells, (first, last)) in enumerate(zip(learned, pairwise(edges), strict=True))
     ]
     heads = ["samples", "clean answers", "answers to proposals", "agreement", *(f"{name} within {q}" for q in shown)]
     words = (
-        "The first samples are attacked without students, and the same students serve all samples of a stage. "
-        "Agreement is measured on inputs that they did not learn from."
+        "The same students serve all samples of a stage. Agreement is measured on inputs that they did not learn from."
     )
     blocks: list[Block] = [Text(stages_line(stages)), *([Charts([chart])] if curves else []), Table(heads, rows)]
     return Section("Learning", [*blocks, Text(words, quiet=True)])

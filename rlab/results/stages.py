@@ -52,19 +52,18 @@ def read_stages(folder: Path) -> list[StageFacts]:
 
 
 def stage_medians(result: ResultData, stages: Sequence[StageFacts], queries: int) -> list[float]:
-    """The median distance of the best flips within a number of queries, before the first stage and in each; infinite if most
-    samples have none."""
+    """The median distance of each stage's best flips within a number of queries; infinite if most samples have none."""
     best, attacked = result.best_within(queries), result.attacked
-    edges = [0, *(facts.first for facts in stages), len(result)]
+    edges = [*(facts.first for facts in stages), len(result)]
     return [median_of(best[first:last], attacked[first:last]) for first, last in pairwise(edges)]
 
 
 def stages_line(stages: Sequence[StageFacts]) -> str:
     """How the run learned, in one line."""
-    last, when = stages[-1], ", ".join(f"{facts.first:,}" for facts in stages)
+    last, when = stages[-1], ", ".join(f"{facts.first:,}" for facts in stages[1:])
+    later = f" and after {when} samples" if when else ""
     return (
-        f"Learned from its answers after {when} samples, at no extra query: the last students learned from {last.answers:,} "
-        "answers "
-        f"and agree with the model on {last.agreement:.0%} of clean inputs kept aside. A stage does not use students that agree on "
-        f"less than {ENOUGH:.0%}."
+        f"Learned from its answers after the clean queries{later}, at no extra query: the last students learned from "
+        f"{last.answers:,} answers and agree with the model on {last.agreement:.0%} of clean inputs kept aside. A stage does not "
+        f"use students that agree on less than {ENOUGH:.0%}."
     )

@@ -32,7 +32,7 @@ from rlab.runs.fingerprint import data_fingerprint, inputs_of
 from rlab.runs.learn import learn_first
 from rlab.runs.options import AttackOptions
 from rlab.runs.recheck import check_same_model
-from rlab.runs.stages import Stages, check_stages, cut
+from rlab.runs.stages import Stages, ask_clean, check_stages, cut
 from rlab.runs.threads import ThreadChoice, Threads
 from rlab.storage import files
 from rlab.storage.config import write_config
@@ -68,7 +68,8 @@ def run_attack(
         with run.opened(folder, {} if held else run.question(config or {}), config or {}):
             for made, chunks in run.stages():
                 arguments = (made, samples.y, *run.arguments)
-                with run.executor.map(ChunkWork, arguments, chunk_tasks(samples, chunks, run.threads)) as parts:
+                tasks = chunk_tasks(samples, chunks, run.threads, run.sent)
+                with run.executor.map(ChunkWork, arguments, tasks) as parts:
                     for part in parts:
                         run.take(part)
         result = run.result() if folder is None else AttackResult.load(folder)
@@ -115,12 +116,17 @@ class AttackRun:
         return cut(len(self.samples), self.options.learning.stages if self.options else ())
 
     @property
+    def sent(self) -> Path | None:
+        """The folder whose journals travel to workers on other machines; None if the workers are here."""
+        elsewhere = isinstance(self.executor, Workers) and self.executor.options.cluster is not None
+        return self.resume.folder if elsewhere and self.resume is not None else None
+
+    @property
     def arguments(self) -> tuple[Progress, Path | None, Keep, bool, bool]:
         """What chunks need besides the attack and the labels; only this process reports progress within a chunk."""
         here = isinstance(self.executor, InProcess)
-        elsewhere = isinstance(self.executor, Workers) and self.executor.options.cluster is not None
         folder = None if self.resume is None else self.resume.folder
-        return self.progress if here else quiet, folder, self.keep, self.learns, elsewhere
+        return self.progress if here else quiet, folder, self.keep, self.learns, self.sent is not None
 
     def question(self, config: Mapping[str, Any]) -> dict[str, Any]:
         """What decides the results, by which a folder recognises the run."""
@@ -183,16 +189,17 @@ class AttackRun:
             yield
 
     def stages(self) -> Iterator[tuple[Attack | AttackOptions, dict[str, slice]]]:
-        """The attack, or the options from which workers build it, and the chunks of each stage.
-
-        The students of each stage but the first learn from the chunks before it."""
+        """The attack, or the options from which workers build it, and the chunks of each stage, which has its own students."""
+        if self.learns and self.resume is not None:
+            self._say(f"querying {len(self.samples):,} untouched inputs, from which students learn first")
+            ask_clean(self.victim, chunk_tasks(self.samples, self.todo), self.resume.folder, len(self.attack.grid))
         for number, stage in enumerate(self._stages):
             chunks = {key: rows for key, rows in self.todo.items() if stage.start <= rows.start < stage.stop}
             if not chunks:
                 continue
             options, here = self.options, isinstance(self.executor, InProcess)
             made = self.attack if options is None or here else options
-            if number and self.resume is not None and options is not None:
+            if self.learns and self.resume is not None and options is not None:
                 stages = Stages(self.attack, self.victim, self.samples, self.resume, self.chunks, self._say)
                 if students := stages.students(number, stage.start):
                     taught = options.model_copy(update={"simulator": students})

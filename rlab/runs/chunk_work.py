@@ -45,15 +45,20 @@ class ChunkTask:
     first: int  # index of its first sample in the run
     losses: Sequence[Loss] = ()  # samples that could not be read
     timed: Tensor | None = None  # (n,) queries that timed the model
+    journal: bytes = b""  # answers that are there already, for a worker on another machine
 
 
-def chunk_tasks(samples: Samples, chunks: Mapping[str, slice], threads: Threads | None = None) -> Iterator[ChunkTask]:
-    """Read chunk after chunk; `threads` knows which samples were timed."""
+def chunk_tasks(
+    samples: Samples, chunks: Mapping[str, slice], threads: Threads | None = None, sent: Path | None = None
+) -> Iterator[ChunkTask]:
+    """Read chunk after chunk; `threads` knows which samples were timed, and journals in the folder `sent` travel along."""
     with read_ahead(samples, list(chunks.values())) as read:
         for key, rows in chunks.items():
             batch, losses = read(rows)
             known = None if batch is None or threads is None else threads.timed(places(samples, rows, batch.ids))
-            yield ChunkTask(key, batch, rows.start, losses, known)
+            journal = None if sent is None else journal_path(sent, key)
+            answers = journal.read_bytes() if journal is not None and journal.exists() else b""
+            yield ChunkTask(key, batch, rows.start, losses, known, answers)
 
 
 def places(samples: Samples, rows: slice, read: Sequence[str]) -> Tensor:
@@ -110,6 +115,8 @@ class ChunkWork:
                 folder = Path(stack.enter_context(TemporaryDirectory()))
                 (folder / PARTS).mkdir()
             part, answers = part_path(folder, task.key), journal_path(folder, task.key)
+            if task.journal:
+                answers.write_bytes(task.journal)
             with Journal(answers, self.learns) as journal:
                 outcome = search(journal, partial(self._stored, attack, part))
             kept = (part, *([answers] if self.learns else [])) if self.sends else ()

@@ -1,16 +1,18 @@
 """A run that learns from its own answers, at no extra query.
 
-The samples are attacked in stages whose boundaries are sample numbers. Before each stage but the first, students learn from the
-journals of all chunks before it; the stage uses them unless they agree with the model on too few of the inputs kept aside. So the
-results depend neither on the number of workers nor on interruptions.
+All untouched inputs are queried first, which an attack pays for anyway; the journals of the chunks keep the answers. The samples
+are then attacked in stages whose boundaries are sample numbers. Before each stage, students learn from the answers about untouched
+inputs and from those to proposals in the stages before; the stage uses them unless they agree with the model on too few of the
+inputs kept aside. So the results depend neither on the number of workers nor on interruptions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from itertools import pairwise
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -26,14 +28,17 @@ from rlab.learning.simulator import Simulator, best_device, read_simulator
 from rlab.policies import parse_policy
 from rlab.policies.resolve import guided
 from rlab.results.stages import StageFacts, stage_file, stage_key
-from rlab.runs.answers import kept_proposals
+from rlab.runs.answers import Proposals, kept_proposals
+from rlab.runs.chunk_work import ChunkTask
 from rlab.runs.options import AttackOptions
+from rlab.storage.journal import Journal, journal_path
 from rlab.storage.resume import Resume
 from rlab.storage.run_file import check_digest, file_digest
 from rlab.victims.base import Victim
+from rlab.victims.meter import QueryMeter
 
 VALUES = 2**27  # most values of the untouched inputs that students learn from, and of the distorted ones
-PROPOSALS = 2**14  # most answers to proposals that students learn from: training takes time
+TIMES = 2  # most answers to proposals that students learn from, for each answer about an untouched input: training takes time
 THREADS = 1  # that train students: always the same number, because it decides the last bits
 
 
@@ -51,6 +56,16 @@ def cut(samples: int, boundaries: Sequence[int]) -> list[slice]:
     """The samples of each stage."""
     edges = [0, *(edge for edge in boundaries if edge < samples), samples]
     return [slice(first, last) for first, last in pairwise(edges)]
+
+
+def ask_clean(victim: Victim, tasks: Iterable[ChunkTask], folder: Path, patches: int) -> None:
+    """Query all untouched inputs; the attack finds the answers in the journals of its chunks."""
+    for task in tasks:
+        if task.batch is not None:
+            with Journal(journal_path(folder, task.key), learns=True) as journal:
+                n = len(task.batch)
+                meter = QueryMeter(victim, n, journal=journal)
+                meter(task.batch.x.contiguous().to(victim.device), torch.arange(n), "search", torch.zeros(n, patches))
 
 
 @dataclass(frozen=True)
@@ -84,7 +99,7 @@ class Stages:
 
     def _distil(self, number: int, answers: Answers) -> Simulator:
         self.say(f"learning from {len(answers):,} answers")
-        before = self.resume.recall(stage_key(number - 1), "")
+        before = self.resume.recall(stage_key(number - 1), "") if number else None
         with fixed_threads():
             return distil(
                 answers,
@@ -97,26 +112,27 @@ class Stages:
             )
 
     def _answers(self, first: int) -> Iterator[Answers]:
-        """Answers about the samples before `first`: those to untouched inputs, and some of those to proposals."""
+        """Answers about untouched inputs, and some of those to proposals about the samples before `first`."""
         attack, most, at = self.attack, max(1, VALUES // torch.Size(self.samples.shape).numel()), 0
-        before = {key: rows for key, rows in self.chunks.items() if rows.start < first}
-        fits = (attack.grid, len(attack.palette))
-        found = {key: kept_proposals(self.resume.folder, key, r.stop - r.start, *fits) for key, r in before.items()}
-        known = {key: each for key, each in found.items() if each is not None}
+        known = dict[str, Proposals]()
+        for key, rows in self.chunks.items():
+            found = kept_proposals(self.resume.folder, key, rows.stop - rows.start, attack.grid, len(attack.palette))
+            if found is not None:
+                known[key] = found if rows.start < first else found[~found.changed]
         if not known:
-            raise OptionError("the run's first stage holds no answers to learn from: leave out learn")
+            raise OptionError(
+                "the model answered no untouched input, so there is nothing to learn from: leave out learn"
+            )
         changed = torch.cat([each.changed for each in known.values()])
         clean, moved = ((changed == wanted).nonzero()[:, 0] for wanted in (False, True))
+        clean = spread(clean, most)
         chosen = torch.zeros_like(changed)
-        chosen[torch.cat([spread(clean, most), spread(moved, min(most, PROPOSALS))])] = True
+        chosen[torch.cat([clean, spread(moved, min(most, TIMES * len(clean)))])] = True
         for key, each in known.items():
             part, at = each[chosen[at : at + len(each)]], at + len(each)
             if len(part):
-                batch = self.samples[before[key]]
-                seeds, scores = (
-                    sample_seeds(attack.seed, before[key].start, len(batch)),
-                    self.victim.scores_of(part.answers),
-                )
+                batch, scores = self.samples[self.chunks[key]], self.victim.scores_of(part.answers)
+                seeds = sample_seeds(attack.seed, self.chunks[key].start, len(batch))
                 yield part.examples(attack.palette, attack.grid, batch, seeds, scores, "the attack's queries")
 
 

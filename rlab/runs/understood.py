@@ -79,6 +79,8 @@ class Understood:
         text = f"{float(x.min()):.4g} to {float(x.max()):.4g}{unit} found{some}, {allowed}"
         if samples.eight_bit:
             text += ", in steps of 8 bits"
+        if samples.kind == "image" and x.shape[1] == 3 and bool((x == x[:, :1]).all()):
+            text += ", the same in all 3 channels (for grey pictures: -D channels=1)"
         plain = any(isinstance(victim, TorchVictim) and victim.reading.normalise is None for victim in self.victims)
         if samples.kind != "signal" and low < 0 and plain:
             text += " (if they are normalised, pass them in [0, 1], and mean and std to the model)"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections import Counter
 from typing import final
 
@@ -11,6 +12,7 @@ from torch import Tensor
 
 from rlab.errors import BudgetError, VictimError
 from rlab.storage.journal import Journal
+from rlab.victims.failures import Unanswered
 from rlab.victims.limit import spend
 
 PHASES = ("search", "cleanup", "verify", "timing", "train", "learn", "resume")
@@ -49,7 +51,7 @@ class Account:
 
 @final
 class Call:
-    """The rows of one call to a model: the samples they belong to, those that wait for an answer, and the answers."""
+    """The rows of one call to a model: the samples they belong to, how often each was sent, and the answers."""
 
     def __init__(
         self,
@@ -66,9 +68,11 @@ class Call:
         self.reached = reached  # phase -> rows that reached the model
         self.device, self.width = device, width  # of answers
         self.samples = torch.zeros(len(x), dtype=torch.int64) if samples is None else samples.cpu()
-        self.waits = torch.ones(len(x), dtype=torch.bool)
+        self.tries = torch.zeros(
+            len(x), dtype=torch.int64
+        )  # (n,) how often each row was sent; -1 if it waits no longer
+        self.errors = dict[int, tuple[Unanswered, int]]()  # of each row that failed, the last one, and its number
         self.answers: Tensor | None = None  # (n, k); NaN for rows without an answer
-        self.repeats = False  # whether rows were sent in vain, so that the budget may not allow all that wait
         if account is None:
             return
         if not account.allows(self.samples).all():
@@ -77,30 +81,44 @@ class Call:
             for row, (answer, sent) in account.journal.recall(self.samples, x).items():
                 self.take(torch.tensor([row]), answer[None], sent)
 
-    @property
-    def waiting(self) -> Tensor:
-        """The rows that have no answer yet, in order."""
-        return self.waits.nonzero()[:, 0]
+    def turn(self, most: int, retries: int, backoff: float) -> list[Tensor]:
+        """The rows to send now, in parts of at most `most`; empty if none waits.
+
+        All rows of a part were sent equally often. Rows that the budget does not allow to send again are given up. Rows that
+        failed are sent again up to `retries` times, first after `backoff` seconds, and then after twice as long each time.
+        """
+        rows = (self.tries >= 0).nonzero()[:, 0]
+        if not len(rows):
+            return []
+        if not (again := int(self.tries[rows].max())):
+            return list(rows.split(most))
+        if (failed := [row for row in rows.tolist() if row in self.errors]) and again > retries:
+            raise self._failure(failed[0])
+        if self.account is not None:
+            able = self.account.allows(self.samples[rows])
+            self.lose(rows[~able])
+            rows = rows[able]
+        if failed and len(rows):
+            time.sleep(backoff * 2 ** (again - 1))
+        tries = self.tries[rows]
+        return [part for times in tries.unique().flip(0) for part in rows[tries == times].split(most)]
 
     def part(self, rows: Tensor) -> Tensor:
-        """The rows of x, if possible as a slice, which is not a copy."""
-        first, end = int(rows[0]), int(rows[-1]) + 1
-        return self.x[first:end] if end - first == len(rows) else self.x[rows]
-
-    def affordable(self, rows: Tensor) -> Tensor:
-        """Those of the rows (m,) that the budget allows; all of them before any row is sent again."""
-        return rows if self.account is None or not self.repeats else rows[self.account.allows(self.samples[rows])]
+        """The rows of x, if possible without a copy."""
+        return self.x[_place(rows)]
 
     def count(self, rows: Tensor, times: int = 1) -> None:
-        """Count rows that are sent to the model."""
+        """Count rows that are sent to the model; -1 takes back rows that did not reach it."""
         spend(times * len(rows), self.phase)
+        self.tries[rows] += times
         self.reached[self.phase] += times * len(rows)
         if self.account is not None:
             self.account.add(self.samples[rows], self.phase, times)
 
-    def put(self, rows: Tensor, answer: Tensor, sent: int = 1) -> None:
-        """Take the answer (m, k) to rows that were sent together, so many times until it came."""
-        self._place(rows, answer)
+    def put(self, rows: Tensor, answer: Tensor) -> None:
+        """Take the answer (m, k) to rows that were sent together."""
+        sent = int(self.tries[rows[0]])
+        self._keep(rows, answer)
         if self.account is not None and (journal := self.account.journal) is not None:
             chosen = self.assignment if journal.learns else None
             chosen = None if chosen is None else chosen[rows.to(chosen.device)]
@@ -108,26 +126,26 @@ class Call:
 
     def take(self, rows: Tensor, answer: Tensor, times: int = 1) -> None:
         """Take the answer (m, k) to rows that do not reach the model now, but count for the budget all the same."""
-        self._place(rows, answer)
+        self._keep(rows, answer)
         if self.account is not None:
             self.account.add(self.samples[rows], self.phase, times)
 
-    def _place(self, rows: Tensor, answer: Tensor) -> None:
-        self.waits[rows], self.width = False, answer.shape[1]
+    def _keep(self, rows: Tensor, answer: Tensor) -> None:
+        self.tries[rows], self.width = -1, answer.shape[1]
         if len(rows) == len(self.x):
             self.answers = answer.to(self.device)
             return
         if self.answers is None:
             self.answers = self._unanswered()
-        first, end = int(rows[0]), int(rows[-1]) + 1
-        if end - first == len(rows):  # without waiting for a GPU
-            self.answers[first:end] = answer
-        else:
-            self.answers[rows] = answer.to(self.device)
+        self.answers[_place(rows)] = answer.to(self.device)
+
+    def fail(self, rows: Tensor, error: Unanswered) -> None:
+        """Note why rows that were sent have no answer."""
+        self.errors |= dict.fromkeys(rows.tolist(), (error, int(self.tries[rows[0]])))
 
     def lose(self, rows: Tensor) -> None:
         """Give up rows that the budget does not allow to send again."""
-        self.waits[rows] = False
+        self.tries[rows] = -1
         if self.account is not None:
             self.account.lost[self.samples[rows]] = True
 
@@ -136,6 +154,20 @@ class Call:
         return self._unanswered() if self.answers is None else self.answers
 
     def _unanswered(self) -> Tensor:
-        if self.width is None:
-            raise VictimError("the model runs out of memory, and the budget is too small to retry with fewer inputs")
-        return torch.full((len(self.x), self.width), math.nan, device=self.device)
+        if self.width is not None:
+            return torch.full((len(self.x), self.width), math.nan, device=self.device)
+        if self.errors:
+            raise self._failure(min(self.errors))
+        raise VictimError("the model runs out of memory, and the budget is too small to retry with fewer inputs")
+
+    def _failure(self, row: int) -> VictimError:
+        error, times = self.errors[row]
+        failure = VictimError(f"{error} ({times} attempt{'s' * (times > 1)})\n{error.details}".rstrip())
+        failure.__cause__ = error
+        return failure
+
+
+def _place(rows: Tensor) -> slice | Tensor:
+    """Rows as an index: if possible a slice, which needs no copy and does not wait for a GPU."""
+    first, end = int(rows[0]), int(rows[-1]) + 1
+    return slice(first, end) if end - first == len(rows) else rows

@@ -19,11 +19,10 @@ from rlab.predictions.kinds import Prediction
 from rlab.storage.config import check_keywords, takes
 from rlab.victims.account import Account, Call
 from rlab.victims.answers import ranked_classes, read_answer, recognise, scored, to_scores
-from rlab.victims.failures import first_line, out_of_memory
+from rlab.victims.failures import Unanswered, first_line, out_of_memory
 from rlab.victims.named import find_function
 from rlab.victims.readers import READERS
 from rlab.victims.reading import UNIT, Outputs, Reading, Score
-from rlab.victims.sending import Request, Unanswered, send
 
 if TYPE_CHECKING:
     from rlab.keywords import VictimKeywords
@@ -44,7 +43,6 @@ class Victim(ABC):
     first_chunk: int = 256  # default rows per call; running out of memory halves it
     first_timeout: float | None = None  # default seconds for one answer; None: no limit
     watched: bool = True  # whether `time_limit` enforces the timeout
-    remote: bool = False  # whether rows travel in requests, which may be sent again (see `rlab.victims.sending`)
     retries: int = 0  # how often rows are sent again after `Unanswered`
     backoff: float = 0.5  # seconds before the first retry, doubled each time
     concurrency: int = 1  # maximum concurrent requests
@@ -122,53 +120,33 @@ class Victim(ABC):
         most = max(1, _CHUNK_BYTES // x[0].nbytes)
         if call.width is not None:  # known from a journal
             self.width = call.width
-        if self.remote:
-            self._ask(call, most)
-        while len(rows := call.waiting[: min(self.chunk, most)]):
-            able = call.affordable(rows)
-            if len(able) < len(rows):
-                call.lose(rows[~torch.isin(rows, able)])
-                continue
-            part = call.part(rows)
-            call.count(rows)
-            try:
-                with self._sentences(part), time_limit(self.timeout if self.watched else None):
-                    answer = self._shaped(self._predict(part), len(part)).detach()
-            except InputError:
-                call.count(rows, times=-1)  # refused before the model saw them
-                raise
-            except Exception as error:
-                if not out_of_memory(error):
+        while parts := call.turn(min(self.chunk, most), self.retries, self.backoff):
+            for rows in self._left(call, parts):
+                part = call.part(rows)
+                call.count(rows)
+                try:
+                    with self._sentences(part), time_limit(self.timeout if self.watched else None):
+                        answer = self._shaped(self._predict(part), len(part)).detach()
+                except InputError:
+                    call.count(rows, times=-1)  # refused before the model saw them
                     raise
-                if len(rows) == 1:
-                    shape = tuple(x.shape[1:])
-                    raise VictimError(f"the model runs out of memory on a single input of shape {shape}") from error
-                self.chunk, call.repeats = len(rows) // 2, True
-                continue
-            call.put(rows, answer)
+                except Unanswered as error:
+                    call.fail(rows, error)
+                except Exception as error:
+                    if not out_of_memory(error):
+                        raise
+                    if len(rows) == 1:
+                        shape = tuple(x.shape[1:])
+                        raise VictimError(f"the model runs out of memory on a single input of shape {shape}") from error
+                    self.chunk = len(rows) // 2
+                    break  # the other parts are too large, too
+                else:
+                    call.put(rows, answer)
         return self.scores_of(call.result()).to(x.device)
 
-    def _ask(self, call: Call, most: int) -> None:
-        """Send all rows of a call to a remote model, at most so many together."""
-        parts = torch.arange(len(call.x)).split(min(self.chunk, most))
-        requests = [Request(call, rows) for part in parts if len(rows := part[call.waits[part]])]
-        for together in [requests] if self.concurrency > 1 else [[request] for request in requests]:
-            send(call, together, self._exchange, self.retries, self.backoff)
-
-    def _exchange(self, requests: Sequence[Request]) -> None:
-        """Send requests, at least the first, and note their answers or errors."""
-        for request in requests:
-            request.count()
-            try:
-                with self._sentences(request.part), time_limit(self.timeout if self.watched else None):
-                    answer = self._shaped(self._predict(request.part), len(request.rows)).detach()
-            except InputError:
-                request.refused()
-                raise
-            except Unanswered as error:
-                request.error = error
-            else:
-                request.put(answer)
+    def _left(self, call: Call, parts: Sequence[Tensor]) -> Sequence[Tensor]:
+        """The parts of a call that are queried one by one; a model that answers many at once does so here, and leaves none."""
+        return parts
 
     def _check(self, x: Tensor) -> None:
         if x.dim() < 3 or not x.numel():

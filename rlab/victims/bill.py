@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,6 +46,7 @@ class Bill:
     price: float = 0.0  # of a query
     most: float | None = None  # cost
     answered: int = 0  # rows
+    under_way: int = 0  # rows
     refused: int = 0  # rows that the server put off, e.g. with status 429 or 503
     lost: int = 0  # rows without an answer
     cached: int = 0  # rows whose answer came from the cache
@@ -59,8 +60,9 @@ class Bill:
         return self.price * self.answered
 
     def check(self, rows: int) -> None:
-        """Refuse to have this many more rows under way if they could cost too much."""
-        if self.most is not None and self.price * (self.answered + self.lost + rows) > self.most * (1 + 1e-9):
+        """Refuse to send this many more rows if all that were sent could cost too much."""
+        possible = self.price * (self.answered + self.lost + self.under_way + rows)
+        if self.most is not None and possible > self.most * (1 + 1e-9):
             raise OptionError(
                 f"the next request could raise the cost above {self.most:g}, after {self.cost:.6g} for {self.answered:,} "
                 "queries: pass a larger --max-cost to go on"
@@ -93,24 +95,26 @@ class AnswerCache:
         except sqlite3.Error as error:
             raise OptionError(f"cannot use {str(path)!r} as a cache ({error}): name a new file") from None
 
-    def keys(self, x: Tensor) -> list[bytes]:
-        """x: (b, c, *size) -> a key for each row."""
+    def _keys(self, x: Tensor) -> list[bytes]:
         rows = np.ascontiguousarray(x.detach().cpu().float().numpy())
         shape = str(rows.shape[1:]).encode()
         return [hashlib.blake2b(shape + row.tobytes(), key=self.model, digest_size=32).digest() for row in rows]
 
-    def read(self, keys: Sequence[bytes]) -> dict[bytes, Tensor]:
-        """The answers that are known."""
+    def read(self, x: Tensor) -> dict[int, Tensor]:
+        """x: (b, c, *size) -> the answers that are known, by their row."""
         found = {}
-        for key in dict.fromkeys(keys):
-            row = self.file.execute("SELECT scores FROM answers WHERE input = ?", (key,)).fetchone()
-            if row is not None:
-                found[key] = torch.frombuffer(bytearray(row[0]), dtype=torch.float32)
+        for row, key in enumerate(self._keys(x)):
+            if known := self.file.execute("SELECT scores FROM answers WHERE input = ?", (key,)).fetchone():
+                found[row] = torch.frombuffer(bytearray(known[0]), dtype=torch.float32)
         return found
 
-    def write(self, answers: Mapping[bytes, Tensor]) -> None:
-        """Store answers (k,); those that are not finite are left out, so that they are queried again."""
-        rows = [(key, row.cpu().float().numpy().tobytes()) for key, row in answers.items() if row.isfinite().all()]
+    def write(self, x: Tensor, answers: Tensor) -> None:
+        """Store answers (b, k); those that are not finite are left out, so that they are queried again."""
+        rows = [
+            (key, row.cpu().float().numpy().tobytes())
+            for key, row in zip(self._keys(x), answers, strict=True)
+            if row.isfinite().all()
+        ]
         try:
             with self.file:  # which commits, or rolls back
                 self.file.execute("BEGIN")

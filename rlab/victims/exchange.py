@@ -1,124 +1,157 @@
-"""HTTP requests to a model: the connections they use, and when the next one may be sent."""
+"""HTTP requests to a model: the event loop in which they run, and when the next one may be sent."""
 
 from __future__ import annotations
 
+import asyncio
+import gzip
+import io
 import math
 import threading
 import time
-import zlib
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cache
-from statistics import median
-from typing import Any
+from heapq import nsmallest
+from typing import Any, NamedTuple, TypeVar
 
 from rlab.errors import MissingExtra, optional
-from rlab.victims.template import Sent
 
-Answer = tuple[int, Mapping[str, str], bytes]  # status, headers, content
 _FEW = 4  # concurrent requests at the start
-_SLOWER, _JITTER = 2.0, 0.005  # the limit grows while answers take at most 2 times as long as the fastest, plus 5 ms
-_LUCK, _RECENT = 5, 200  # the fastest is the least median of so many answers in a row, among so many recent ones
+_SLOWER, _JITTER = 2.0, 0.005  # the limit grows while answers take at most 2 times as long as fast ones, plus 5 ms
+_RECENT, _LUCK = 200, 3  # a fast answer is the third fastest of so many recent ones
+Result = TypeVar("Result")
+
+
+class Answer(NamedTuple):
+    """What a server returned."""
+
+    status: int
+    headers: Mapping[str, str]
+    content: bytes
+
+
+@cache
+def _event_loop() -> asyncio.AbstractEventLoop:
+    """The loop of all requests in this process; its own thread, because the caller's may have a loop, as in notebooks."""
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, name="rlab requests", daemon=True).start()
+    return loop
+
+
+def in_loop(work: Coroutine[Any, Any, Result], wait: bool = True) -> Result | None:
+    """Do the work in the loop, and stop it if the wait for it is interrupted."""
+    future = asyncio.run_coroutine_threadsafe(work, _event_loop())
+    try:
+        return future.result() if wait else None
+    except BaseException:
+        future.cancel()
+        raise
 
 
 class Clients:
-    """A pool of connections, one for each concurrent request; copies of a victim share it."""
+    """One client of httpx for each concurrent request, because a client takes long to choose among many connections."""
 
     def __init__(self, make: Callable[[], Any]) -> None:
-        self.make, self.free = make, [make()]
-        self.taken: dict[threading.Thread, Any] = {}
+        self.make, self.free, self.every = make, list[Any](), list[Any]()
 
     @contextmanager
     def take(self) -> Iterator[Any]:
-        """A client for the current thread."""
-        try:
-            client = self.free.pop()
-        except IndexError:
-            client = self.make()
-        self.taken[threading.current_thread()] = client
+        """A client that nobody else uses meanwhile."""
+        if not self.free:
+            self.free.append(self.make())
+            self.every.append(self.free[-1])
+        client = self.free.pop()
         try:
             yield client
         finally:
-            if self.taken.pop(threading.current_thread(), None) is not None:
-                self.free.append(client)
+            self.free.append(client)
 
-    def give_up(self, thread: threading.Thread) -> None:
-        """Close the connection of a thread that is too late, so that it stops at its next byte."""
-        if (client := self.taken.pop(thread, None)) is not None:
-            client.close()
+    async def post(self, url: Any, content: bytes, kind: str, most: int) -> Answer:
+        """Send a request and read the answer; OverflowError if it has more than `most` bytes."""
+        packed = bytearray()
+        with self.take() as client:
+            headers = {"Content-Type": client.headers.get("content-type", kind)}
+            async with client.stream("POST", url, content=content, headers=headers) as response:
+                async for part in response.aiter_raw():
+                    packed += part
+                    if len(packed) > most:
+                        raise OverflowError
+        coding = response.headers.get("content-encoding", "identity").lower()
+        if coding not in ("identity", "gzip"):
+            raise gzip.BadGzipFile(f"expected content-encoding gzip or none, got {coding[:40]!r}")
+        file = gzip.GzipFile(fileobj=io.BytesIO(packed)) if coding == "gzip" else io.BytesIO(packed)
+        if len(content := file.read(most + 1)) > most:
+            raise OverflowError
+        return Answer(response.status_code, response.headers, content)
 
-    def look_up(self, url: Any) -> object:
-        """What the server says at another address, e.g. about a model, as JSON; None if it says nothing."""
-        with self.take() as client, suppress(httpx_package().HTTPError, ValueError):
-            return client.get(url).json()
+    async def look_up(self, url: Any, timeout: float) -> object:
+        """What the server says at an address, e.g. about a model, as JSON; None if it says nothing."""
+        with self.take() as client, suppress(httpx_package().HTTPError, TimeoutError, ValueError):
+            async with asyncio.timeout(timeout):
+                return (await client.get(url)).json()
         return None
 
-    def close(self) -> None:
-        for client in (*self.free, *self.taken.values()):
-            client.close()
-
-
-def read(client: Any, url: Any, sent: Sent, most: int) -> Answer:
-    """Send a request and read the answer; OverflowError if it is larger than `most` bytes after decompression."""
-    kind = client.headers.get("content-type", sent.kind)
-    with client.stream("POST", url, content=sent.content, headers={"Content-Type": kind}) as response:
-        coding, content = response.headers.get("content-encoding", "identity").lower(), bytearray()
-        if coding not in ("identity", "gzip"):
-            raise httpx_package().DecodingError(f"expected content-encoding gzip or none, got {coding[:40]!r}")
-        unpack = zlib.decompressobj(31)  # 31: a gzip header and the largest window
-        for part in response.iter_raw():
-            while part:
-                if unpack.eof:  # the content may be in several parts, each compressed
-                    unpack = zlib.decompressobj(31)
-                content += part if coding == "identity" else unpack.decompress(part, most + 1 - len(content))
-                if len(content) > most:
-                    raise OverflowError
-                part = unpack.unused_data.lstrip(b"\0")  # some pad with zeros
-        return response.status_code, response.headers, bytes(content)
+    async def close(self) -> None:
+        for client in self.every:
+            await client.aclose()
 
 
 class Flow:
     """When the next request may be sent: at most `rate` a second, and not before a time that the server set.
 
     `limit`, the number of concurrent requests, starts small. It grows up to `most` while answers are about as fast as the
-    fastest, is halved after a failure, and grows slowly from then on.
+    fast ones of late, is halved after a failure, and grows slowly from then on.
     """
 
     def __init__(self, most: int, rate: float | None) -> None:
         self.most, self.gap = most, 0.0 if rate is None else 1 / rate
         self.limit = float(min(_FEW, most))
+        self.under_way, self.missed = 0, 0  # requests, and failures in a row
         self.free, self.halved = -math.inf, -math.inf  # time of the next request, and of the last halving
-        self.last = defaultdict[int, deque[float]](lambda: deque(maxlen=_LUCK))  # rows of a request -> seconds
-        self.medians = defaultdict[int, deque[float]](
-            lambda: deque(maxlen=_RECENT)
-        )  # rows of a request -> medians of `last`
+        self.recent = defaultdict[int, deque[float]](lambda: deque(maxlen=_RECENT))  # rows of a request -> seconds
+        self.room = asyncio.Event()  # there may be room for another request
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether as many requests failed in a row as there may be at once."""
+        return self.missed >= int(self.limit)
 
     def delay(self) -> float:
         """Seconds until the next request may be sent."""
         return max(0.0, self.free - time.monotonic())
 
+    async def turn(self) -> None:
+        """Wait until another request may be sent."""
+        while (full := self.under_way >= int(self.limit)) or self.delay():
+            self.room.clear()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self.room.wait(), None if full else self.delay())
+
     def sent(self) -> float:
         """Note that a request is sent; return the time."""
         now = time.monotonic()
-        self.free = now + self.gap
+        self.free, self.under_way = now + self.gap, self.under_way + 1
         return now
 
-    def answered(self, began: float, rows: int, others: int) -> None:
-        """Note the answer to a request of `rows` rows, with `others` requests still waiting for theirs."""
-        seconds = time.monotonic() - began
-        last, medians = self.last[rows], self.medians[rows]
-        last.append(seconds)
-        if len(last) > 2:  # one or two answers may be fast by luck
-            medians.append(median(last))
-        if seconds < _SLOWER * min(medians, default=math.inf) + _JITTER and others + 1 >= int(self.limit):
+    def ended(self) -> None:
+        """Note that a request has ended in any way."""
+        self.under_way -= 1
+        self.room.set()
+
+    def answered(self, began: float, rows: int) -> None:
+        """Note the answer to a request of `rows` rows that has not ended yet."""
+        seconds, recent, self.missed = time.monotonic() - began, self.recent[rows], 0
+        recent.append(seconds)
+        fast = nsmallest(_LUCK, recent)[-1]
+        if seconds < _SLOWER * fast + _JITTER and self.under_way >= int(self.limit):
             self.limit = min(self.limit + (1 if self.halved == -math.inf else 1 / self.limit), self.most)
 
     def failed(self, began: float, wait: float = 0.0) -> None:
         """Note a request without an answer, and the seconds the server asked for; the limit is halved once for all
         requests that were sent before."""
         now = time.monotonic()
-        self.free = max(self.free, now + wait)
+        self.free, self.missed = max(self.free, now + wait), self.missed + 1
         if began > self.halved:
             self.limit, self.halved = max(1.0, self.limit / 2), now
 

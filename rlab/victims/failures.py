@@ -11,6 +11,19 @@ from rlab.guard import words_of
 _MEMORY_WORDS = ("out of memory", "can't allocate memory", "failed to allocate memory", "alloc_failed")
 
 
+class Unanswered(VictimError):
+    """Rows were sent without a usable answer; they may be sent, and are then counted, again."""
+
+    def __init__(self, sentence: str, details: str = "", pause: float | None = None) -> None:
+        super().__init__(sentence)
+        self.details = details  # what was sent and received, in further lines
+        self.pause = pause  # seconds that an overloaded server asked for; None if it did not put the rows off
+
+
+class NoScores(VictimError):
+    """The model understood the request, but its answer holds no scores, or not as many as expected."""
+
+
 def first_line(error: Exception) -> str:
     """An error of other code in one line."""
     return f"{type(error).__name__}: {words_of(error)}".strip().splitlines()[0][:500]

@@ -11,10 +11,9 @@ import numpy as np
 from rlab.errors import MissingExtra, ModelError, OptionError, VictimError, optional
 from rlab.storage.config import takes
 from rlab.victims.address import check_sending
-from rlab.victims.failures import first_line
+from rlab.victims.failures import Unanswered, first_line
 from rlab.victims.graphs import GraphVictim, Port
 from rlab.victims.reading import Reading
-from rlab.victims.sending import Unanswered
 
 if TYPE_CHECKING:
     from rlab.keywords import VictimKeywords
@@ -32,7 +31,6 @@ class GrpcVictim(GraphVictim):
     """
 
     kind = "model behind gRPC"
-    remote = True
     first_chunk = 64
     first_timeout = 10.0
     watched = False  # each request has its own deadline

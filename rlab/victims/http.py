@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import math
-import queue
-import threading
-import time
+import asyncio
+import gzip
 import weakref
 import zlib
-from collections import deque
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -17,7 +14,7 @@ from typing import TYPE_CHECKING, Unpack, final
 import torch
 from torch import Tensor
 
-from rlab.errors import InputError, OptionError, VictimError
+from rlab.errors import OptionError, VictimError
 from rlab.redact import PLAIN_HEADERS, SECRET_NAMES, remember, split_address
 from rlab.storage.outside import expand
 from rlab.victims.account import Call
@@ -33,10 +30,10 @@ from rlab.victims.address import (
 from rlab.victims.base import Victim
 from rlab.victims.bill import AnswerCache, Bill, per_query, per_second
 from rlab.victims.callables import as_array
-from rlab.victims.exchange import Answer, Clients, Flow, certificates, httpx_package, read
+from rlab.victims.exchange import Answer, Clients, Flow, certificates, httpx_package, in_loop
+from rlab.victims.failures import NoScores, Unanswered
 from rlab.victims.limit import LimitReached
 from rlab.victims.metadata import described, is_described
-from rlab.victims.sending import NoScores, Request, Unanswered
 from rlab.victims.template import Sent, Template, Writer
 from rlab.victims.wire import Unreadable, check_status, decode, glimpse
 
@@ -45,7 +42,6 @@ if TYPE_CHECKING:
 
 _ROOM, _SCORE = 2**22, 64  # bytes allowed for every answer, and for each score in it
 _CLASSES = 2**13  # assumed until the number of classes is known
-Results = queue.SimpleQueue[tuple[threading.Thread, Tensor | Exception]]
 
 
 @final
@@ -61,7 +57,6 @@ class HttpVictim(Victim):
     input: known inputs are not sent again.
     """
 
-    remote = True
     first_chunk = 64
     first_timeout = 10.0
     watched = False  # each exchange has its own clock, which works in any thread
@@ -103,152 +98,118 @@ class HttpVictim(Victim):
         fixed = {"Accept": "application/json, */*;q=0.5", "Accept-Encoding": "gzip"}
         httpx = httpx_package()
         self._target = httpx.URL(self.url)
-        self._clients = Clients(
-            partial(httpx.Client, timeout=self.timeout, headers=fixed | given, verify=certificates())
-        )
-        self._closed = weakref.finalize(self, self._clients.close)
-        path = self._target.path.removesuffix("/infer")
-        known = self._clients.look_up(self._target.copy_with(path=path)) if is_described(self.template) else None
-        template, takes = described(self.template, known, self.name)
+        client = partial(httpx.AsyncClient, timeout=None, headers=fixed | given, verify=certificates())
+        self._clients = Clients(client)  # without a timeout, because each exchange has its own clock
+        self._closed = weakref.finalize(self, _close, self._clients)
+        template, takes = described(self.template, self._metadata(), self.name)
         self.chunk = 1 if takes[:1] == (1,) else self.chunk
         self.own_classes, self.inputs = template.classes, template.words
         self.writer = Writer(template, self.bounds, takes)
         asked = f"{self.name}?{'&'.join(self.query)} {self.template!r} {self.bounds} {self.outputs} {self.multilabel}"
         self.cache = None if cache is None else AnswerCache(Path(cache), asked)
 
+    def _metadata(self) -> object:
+        """What the server says about the model, as JSON; None if it says nothing."""
+        if not is_described(self.template):
+            return None
+        assert self.timeout is not None
+        path = self._target.path.removesuffix("/infer")
+        return in_loop(self._clients.look_up(self._target.copy_with(path=path), self.timeout))
+
     def _about(self) -> str:
         return self.name
 
-    def _ask(self, call: Call, most: int) -> None:
-        """Take what the cache knows and send the rest; cached rows count for a sample's budget, but did not reach the model."""
-        if self.cache is not None:
-            rows = call.waiting
-            keys = self.cache.keys(call.x[rows])
-            known = self.cache.read(keys)
-            if hits := [at for at, key in enumerate(keys) if key in known]:
-                self.bill.cached += len(hits)
-                call.take(rows[hits], torch.stack([known[keys[at]] for at in hits]))
-                self.width = known[keys[hits[0]]].shape[0]
-        super()._ask(call, most)
+    def _left(self, call: Call, parts: Sequence[Tensor]) -> Sequence[Tensor]:
+        """Take what the cache knows, or else send all parts; cached rows count for a sample's budget, but are no queries."""
+        rows = torch.cat(list(parts))
+        if self.cache is not None and (known := self.cache.read(call.part(rows))):
+            self.bill.cached += len(known)
+            answers = torch.stack(list(known.values()))
+            self.width = answers.shape[1]
+            call.take(rows[list(known)], answers)
+        elif problem := in_loop(self._exchange(call, parts)):
+            raise problem
+        return ()
 
-    def _exchange(self, requests: Sequence[Request]) -> None:
-        """Send requests and store the answers, also if some of the requests fail."""
-        try:
-            self._exchange_at_once(requests)
-        finally:
-            if self.cache is not None:
-                for request in (each for each in requests if each.answered):
-                    answers = request.call.result()[request.rows]
-                    self.cache.write(dict(zip(self.cache.keys(request.part), answers, strict=True)))
+    async def _exchange(self, call: Call, parts: Sequence[Tensor]) -> BaseException | None:
+        """Send parts of a call, as many at once as the flow allows; return the first refusal, after which nothing is sent.
 
-    def _exchange_at_once(self, requests: Sequence[Request]) -> None:
-        """Send as many requests at once as the flow allows; give up each when its whole time is over.
-
-        After as many failures in a row as there may be concurrent requests, the remaining ones are left unsent.
+        After as many failures in a row as there may be concurrent requests, the other parts wait for the next turn.
         """
-        waiting, on_their_way, missed = deque(requests), dict[threading.Thread, tuple[Request, float]](), 0
-        ended, refused = Results(), dict[int, BaseException]()
-        try:
-            while waiting or on_their_way:
-                room = waiting and len(on_their_way) < int(self._flow.limit)
-                if room and self._flow.delay() == 0:
-                    request = waiting.popleft()
-                    try:
-                        self.bill.check(len(request.rows) + sum(len(other.rows) for other, _ in on_their_way.values()))
-                        request.count()
-                    except (InputError, LimitReached) as error:
-                        refused[int(request.rows[0])] = error
-                        waiting.clear()
-                        continue
-                    thread = threading.Thread(target=self._work, args=(request.part, ended), daemon=True)
-                    on_their_way[thread] = request, self._flow.sent()
-                    thread.start()
-                    continue
-                who, result = self._next(ended, on_their_way, self._flow.delay() if room else math.inf)
-                if who is None or result is None or who not in on_their_way:  # time to send, or a late answer
-                    continue
-                request, began = on_their_way.pop(who)
-                wrong = self._noted(request, result, began, len(on_their_way))
-                missed = missed + 1 if isinstance(wrong, Unanswered) else 0
-                if isinstance(wrong, InputError):
-                    request.refused()
-                if wrong is not None and not isinstance(wrong, Unanswered):
-                    refused[int(request.rows[0])] = wrong
-                if refused or missed >= int(self._flow.limit):
-                    waiting.clear()
-        finally:
-            for thread in on_their_way:
-                self._clients.give_up(thread)
-        if refused:
-            raise refused[min(refused)]
+        refused = dict[int, BaseException]()  # by the first row
+        self._flow.missed = 0
+        async with asyncio.TaskGroup() as group:
+            for rows in parts:
+                await self._flow.turn()
+                if refused or self._flow.is_stuck:
+                    break
+                try:
+                    sent = self.writer.write(as_array(call.part(rows)))
+                    self.bill.check(len(rows))
+                    call.count(rows)
+                except (Exception, LimitReached) as error:
+                    refused[int(rows[0])] = error
+                    break
+                self.bill.under_way += len(rows)
+                task = group.create_task(self._query(call, rows, sent, self._flow.sent(), refused))
+                task.add_done_callback(partial(self._ended, len(rows)))
+        return refused[min(refused)] if refused else None
 
-    def _noted(self, request: Request, result: Tensor | Exception, began: float, others: int) -> Exception | None:
-        """Note how a request ended, for the flow and the bill; return what went wrong."""
-        rows = len(request.rows)
-        if isinstance(result, Tensor):
-            self._flow.answered(began, rows, others)
-            self.bill.answered += rows
-            try:
-                request.put(self._shaped(result, rows))
-            except VictimError as error:
-                return error
-            return None
-        if isinstance(result, Unanswered):
-            request.error = result
-            self._flow.failed(began, result.pause or 0.0)
-            if result.pause is None:
-                self.bill.lost += rows
+    def _ended(self, rows: int, task: object) -> None:
+        self.bill.under_way -= rows
+        self._flow.ended()
+
+    async def _query(
+        self, call: Call, rows: Tensor, sent: Sent, began: float, refused: dict[int, BaseException]
+    ) -> None:
+        """Send rows and note how that ended, for the call, the flow, the bill and the cache."""
+        part = call.part(rows)
+        try:
+            answer = await self._answer(sent, part)
+            self._flow.answered(began, len(rows))
+            self.bill.answered += len(rows)
+            call.put(rows, answer := self._shaped(answer, len(rows)))
+            if self.cache is not None:
+                self.cache.write(part, answer)
+        except Unanswered as error:
+            call.fail(rows, error)
+            self._flow.failed(began, error.pause or 0.0)
+            if error.pause is None:
+                self.bill.lost += len(rows)
             else:
-                self.bill.refused += rows
-        return result
-
-    def _next(
-        self, ended: Results, on_their_way: Mapping[threading.Thread, tuple[Request, float]], delay: float
-    ) -> tuple[threading.Thread | None, Tensor | Exception | None]:
-        """The next result; a timeout if the oldest request is too late; (None, None) after `delay` seconds."""
-        assert self.timeout is not None
-        oldest, (_, began) = next(iter(on_their_way.items()), (None, (None, math.inf)))
-        left = max(0.0, began + self.timeout - time.monotonic())
-        try:
-            return ended.get(timeout=min(left, delay))
-        except queue.Empty:
-            if delay <= left or oldest is None:
-                return None, None
-            self._clients.give_up(oldest)
-            return oldest, self._late()
-
-    def _work(self, x: Tensor, ended: Results) -> None:
-        result: Tensor | Exception
-        try:
-            with self._sentences(x):
-                result = self._predict(x)
+                self.bill.refused += len(rows)
         except Exception as error:  # raised by the waiting thread
-            result = error
-        ended.put((threading.current_thread(), result))
-
-    def _late(self) -> Unanswered:
-        return Unanswered(f"the model at {self.name} did not answer within {self.timeout:g} s")
+            refused[int(rows[0])] = error
 
     def _predict(self, x: Tensor) -> Tensor:
-        sent = self.writer.write(as_array(x))
-        status, headers, content = self._post(sent, len(x))
-        what = f"{len(x)} input{'s' * (len(x) > 1)} of shape {tuple(x.shape[1:])} {self.template.words}"
-        start = self._quoted(sent.content) if sent.is_text else sent.content[:12].hex(" ")
-        shown = f"sent: {what}, {len(sent.content):,} bytes of {sent.kind}: {start}\nreceived: {self._quoted(content)}"
-        check_status(status, headers, self.name, shown)
-        if "location" in headers and not 200 <= status < 300:
+        answer = in_loop(self._answer(self.writer.write(as_array(x)), x))
+        assert answer is not None
+        return answer
+
+    async def _answer(self, sent: Sent, x: Tensor) -> Tensor:
+        """The answer to a request with the inputs x (b, c, *size), as numbers."""
+        status, headers, content = await self._post(sent, len(x))
+        if 200 <= status < 300:
+            try:
+                answer = decode(content, self.template, len(x), self.outputs == "labels", self.declared.multilabel)
+                return answer if answer.dim() > 1 else self._labels(answer)
+            except ValueError as error:
+                sentence = f"the model at {self.name} did not return scores: {self._quoted(str(error))}"
+                if isinstance(error, Unreadable):
+                    raise Unanswered(sentence, self._shown(sent, x, content)) from None
+                raise NoScores(f"{sentence}\n{self._shown(sent, x, content)}") from None
+        check_status(status, headers, self.name, self._shown(sent, x, content))
+        if "location" in headers:
             elsewhere = self._quoted(headers["location"].partition("?")[0])
             raise VictimError(f"the model at {self.name} redirects to {elsewhere} (status {status}): pass that address")
-        if not 200 <= status < 300:
-            raise VictimError(f"the model at {self.name} refused the request with status {status}\n{shown}")
-        try:
-            answer = decode(content, self.template, len(x), self.outputs == "labels", self.declared.multilabel)
-            return answer if answer.dim() > 1 else self._labels(answer)
-        except ValueError as error:
-            sentence = f"the model at {self.name} did not return scores: {self._quoted(str(error))}"
-            if isinstance(error, Unreadable):
-                raise Unanswered(sentence, shown) from None
-            raise NoScores(f"{sentence}\n{shown}") from None
+        shown = self._shown(sent, x, content)
+        raise VictimError(f"the model at {self.name} refused the request with status {status}\n{shown}")
+
+    def _shown(self, sent: Sent, x: Tensor, content: bytes) -> str:
+        """Two lines: what was sent, and what came back."""
+        what = f"{len(x)} input{'s' * (len(x) > 1)} of shape {tuple(x.shape[1:])} {self.template.words}"
+        start = self._quoted(sent.content) if sent.is_text else sent.content[:12].hex(" ")
+        return f"sent: {what}, {len(sent.content):,} bytes of {sent.kind}: {start}\nreceived: {self._quoted(content)}"
 
     def _labels(self, numbers: Tensor) -> Tensor:
         """Class numbers (b,); the first ones decide that the model returns labels."""
@@ -260,16 +221,16 @@ class HttpVictim(Victim):
             raise ValueError("it names classes without scores: pass outputs='labels' (-M outputs=labels)")
         return numbers
 
-    def _post(self, sent: Sent, rows: int) -> Answer:
+    async def _post(self, sent: Sent, rows: int) -> Answer:
         httpx, most = httpx_package(), _ROOM + _SCORE * rows * (self.classes or _CLASSES)
         try:
-            with self._clients.take() as client:
-                return read(client, self._target, sent, most)
-        except httpx.TimeoutException:
-            raise self._late() from None
+            async with asyncio.timeout(self.timeout):
+                return await self._clients.post(self._target, sent.content, sent.kind, most)
+        except TimeoutError:
+            raise Unanswered(f"the model at {self.name} did not answer within {self.timeout:g} s") from None
         except OverflowError:
             raise VictimError(f"the model at {self.name} returned more than {most} bytes") from None
-        except (httpx.DecodingError, zlib.error) as error:
+        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
             raise Unanswered(f"the model at {self.name} sent a response that cannot be decompressed: {error}") from None
         except httpx.RequestError as error:
             reason = self._quoted(str(error) or type(error).__name__)
@@ -284,7 +245,8 @@ class HttpVictim(Victim):
 
     def close(self) -> None:
         """Close all connections and the cache; the victim cannot be used after that."""
-        self._closed()
+        if self._closed.detach():
+            in_loop(self._clients.close())
         if self.cache is not None:
             self.cache.close()
 
@@ -293,3 +255,8 @@ class HttpVictim(Victim):
 
     def __exit__(self, *error: object) -> None:
         self.close()
+
+
+def _close(clients: Clients) -> None:
+    """Close connections that nothing uses any longer, without waiting: this may run in the loop itself."""
+    in_loop(clients.close(), wait=False)

@@ -17,8 +17,8 @@ from torch import Tensor
 
 from rlab.errors import VictimError
 from rlab.victims.answers import TOLERANCE
+from rlab.victims.failures import Unanswered
 from rlab.victims.paths import find
-from rlab.victims.sending import Unanswered
 from rlab.victims.template import Template
 
 _LONGEST_WAIT = 60.0  # seconds; if a server asks for more, the run stops

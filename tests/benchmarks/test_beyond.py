@@ -30,7 +30,7 @@ def test_yolox_finds_most_pets() -> None:
     except Absent as why:
         pytest.skip(str(why))
     boxes = Boxes.decode(victim(batch.x))
-    assert found_share(boxes.xyxy, boxes, TargetBoxes.decode(batch.y)) >= 0.5
+    assert found_share(boxes, TargetBoxes.decode(batch.y)) >= 0.5
 
 
 def test_networks_have_the_declared_outputs() -> None:

@@ -23,7 +23,7 @@ from rlab.runs.options import make_attack
 from rlab.verbs import attack
 from rlab.victims import CallableVictim
 from rlab.victims.account import PHASES
-from rlab.victims.sending import Unanswered
+from rlab.victims.failures import Unanswered
 from tests.helpers import (
     NAMED_POLICIES,
     PALETTE,
@@ -165,7 +165,7 @@ def test_repeated_queries_count_towards_the_budget(fails: set[int], budget: int,
             raise Unanswered("no answer")
 
     victim = FlakyVictim(there.victim, before)
-    victim.remote, victim.retries, victim.backoff = True, 2, 0.0
+    victim.retries, victim.backoff = 2, 0.0
     made = make_attack(there.batch, patch=24, palette=["dead_pixel@0.5"], budget=budget, noisy=noisy)
     try:
         result = run_attack(made, victim, there.batch)

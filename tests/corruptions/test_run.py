@@ -21,7 +21,7 @@ from rlab.corruptions.run import tally_of
 from rlab.data.batch import Batch
 from rlab.errors import FolderError, InputError, MissingExtra, ModelError
 from rlab.victims.base import Victim
-from rlab.victims.sending import Unanswered
+from rlab.victims.failures import Unanswered
 from tests.command import rlab_command
 
 QUIET: dict[str, Any] = {"progress": False, "announce": lambda understood: None}
@@ -69,7 +69,7 @@ def test_queries_are_those_that_were_sent(tmp_path: Path) -> None:
             return super()._predict(x)
 
     victim, batch = Flaky(), grey(0.1, 0.25, 0.45, 0.8)
-    victim.remote, victim.tries, victim.retries, victim.backoff = True, 0, 1, 0.0
+    victim.tries, victim.retries, victim.backoff = 0, 1, 0.0
     options: dict[str, Any] = {"kinds": "brightness", "levels": "1,5", "out": tmp_path / "run", **QUIET}
     report = rlab.corrupt(victim, batch, **options)
     assert report.rows == victim.rows.total() == 2 * 4 * 3

@@ -18,7 +18,7 @@ from rlab.data.batch import Batch
 from rlab.diagnosis import Diagnosis, Severity, examine
 from rlab.diagnosis.inputs import inverse
 from rlab.diagnosis.probe import pick
-from rlab.diagnosis.report import Check, at_least, clear_rise, error, note, warning
+from rlab.diagnosis.report import at_least, clear_rise, error, note, warning
 from rlab.errors import InputError
 from rlab.filters import Filter, Palette
 from rlab.filters.palette import Entry
@@ -97,7 +97,7 @@ def test_passed_checks_are_listed_and_those_with_findings_are_not() -> None:
     assert "filter:gaussian_noise" in passed
     assert "filter:gaussian_blur" not in passed
     assert len(passed) == len(set(passed))
-    assert all(isinstance(check, Check) and check.seen for check in report.passed)
+    assert all(check.level is Severity.PASSED and check.what for check in report.passed)
     assert "passed: accuracy" in str(report)
 
 

@@ -119,7 +119,7 @@ CASES: dict[str, Case] = {
         lambda r: function(IMAGENET, IMAGENET, sound(r, IMAGENET)), "error normalisation", "only once"
     ),
     "a function that should normalise": Case(
-        lambda r: function(sound(r, IMAGENET)), "error normalisation", "before the model"
+        lambda r: function(sound(r, IMAGENET)), "error normalisation", "to CallableVictim"
     ),
     "wants larger units": Case(
         lambda r: TorchVictim(Nearest(1000 * waves(), 0.02e6), bounds=UNBOUNDED), "error bounds", "std=0.001",
@@ -167,10 +167,10 @@ CASES: dict[str, Case] = {
         "layout='frames_first'", ranks=(3,),
     ),
     "wants channels first": Case(
-        lambda r: TorchVictim(sound(r), layout="frames_first"), "error layout", "omit layout='frames_first'", ranks=(3,)
+        lambda r: TorchVictim(sound(r), layout="frames_first"), "error layout", "pass layout='channels_first'", ranks=(3,)
     ),
     "a function that wants frames first": Case(
-        lambda r: function(Nearest(FRAMES)), "error layout", "swapaxes", ranks=(3,)
+        lambda r: function(Nearest(FRAMES)), "error layout", "pass layout='frames_first' to CallableVictim", ranks=(3,)
     ),
     "reshapes frames first": Case(
         lambda r: TorchVictim(viewing(Nearest(FRAMES), tuple(FRAMES.shape[1:]))), "error layout",
@@ -181,7 +181,7 @@ CASES: dict[str, Case] = {
         "error layout", "-M layout=channels_first", ranks=(3,), queries=13 * 16,
     ),
     "wants channels last": Case(
-        lambda r: normalised(Nearest(LAST[r]), IMAGENET), "error layout", "movedim(1, -1)", ranks=(1, 2)
+        lambda r: normalised(Nearest(LAST[r]), IMAGENET), "error layout", "-M layout=channels_last", ranks=(1, 2)
     ),
     "wants colour": Case(
         lambda r: TorchVictim(chain(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(48, 9))), "error layout", "-D channels=3",

@@ -14,7 +14,7 @@ from rlab.data.batch import Batch
 from rlab.diagnosis import examine
 from rlab.victims.base import Victim
 from rlab.victims.callables import CallableVictim
-from rlab.victims.sending import Unanswered
+from rlab.victims.failures import Unanswered
 from rlab.victims.torch_module import TorchVictim
 from tests.diagnosis.cases import (
     IMAGENET,

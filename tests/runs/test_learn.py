@@ -65,10 +65,10 @@ def test_lost_answers_count_and_are_left_out() -> None:
     class Lossy(rlab.Victim):
         """Loses its second request for good."""
 
-        remote, retries, calls = True, 1, 0
+        retries, calls = 1, 0
 
         def _predict(self, x: torch.Tensor) -> torch.Tensor:
-            from rlab.victims.sending import Unanswered
+            from rlab.victims.failures import Unanswered
 
             self.calls += 1
             if self.calls == 2:

@@ -26,7 +26,7 @@ from rlab.runs.answers import paid_answers
 from rlab.runs.executor import InProcess, MakeWork, Tasks
 from rlab.runs.learning_options import BOUNDARIES
 from rlab.runs.options import AttackOptions
-from rlab.runs.stages import cut
+from rlab.runs.stages import TIMES, cut
 from rlab.storage.config import check
 from rlab.victims.base import Victim
 from tests.command import rlab_command
@@ -61,6 +61,7 @@ def test_counts_are_those_of_a_run_without_stages(folder: Path) -> None:
     assert torch.equal(staged.before, plain.before)
     watched = Watched()
     assert int(staged_run(victim=watched).queries.sum()) == len(watched.seen) == watched.rows.total()
+    assert torch.equal(torch.stack([x for x, _ in watched.seen[:SAMPLES]]), staged_case()[1].x)  # all of them first
     for x in staged_case()[1].x:
         assert sum(torch.equal(x, one) for one, _ in watched.seen) == 1
 
@@ -82,23 +83,18 @@ def test_the_order_of_chunks_does_not_matter(folder: Path, tmp_path: Path) -> No
     with mock.patch("rlab.runs.attack.InProcess", Shuffled):
         staged_run(tmp_path / "run")
     assert_same(AttackResult.load(tmp_path / "run"), AttackResult.load(folder))
-    for number in range(1, len(STAGES) + 1):
+    for number in range(len(STAGES) + 1):
         assert stage_file(tmp_path / "run", number).read_bytes() == stage_file(folder, number).read_bytes()
 
 
 def test_students_learn_from_all_answers_paid_before(folder: Path) -> None:
     facts, result = read_stages(folder), AttackResult.load(folder)
     paid = (result.queries[:, 0] - 1).cumsum(0)
-    assert [stage.first for stage in facts] == list(STAGES)
-    assert [stage.clean for stage in facts] == list(STAGES)
-    assert [stage.distorted for stage in facts] == [int(paid[edge - 1]) for edge in STAGES]
+    assert [stage.first for stage in facts] == [0, *STAGES]
+    assert [stage.clean for stage in facts] == [SAMPLES] * 3
+    assert [stage.distorted for stage in facts] == [0, *(min(int(paid[edge - 1]), TIMES * SAMPLES) for edge in STAGES)]
     card = read_simulator(stage_file(folder, 2)).card
-    assert (card.answers, card.queries) == (facts[1].answers, 0)
-
-
-def test_the_first_stage_is_that_of_a_run_that_does_not_learn(folder: Path) -> None:
-    plain = staged_run(learn=None)
-    assert AttackResult.load(folder).improvements[: STAGES[0]] == plain.improvements[: STAGES[0]]
+    assert (card.answers, card.queries) == (facts[2].answers, 0)
 
 
 def test_a_stage_does_without_students_that_agree_too_little() -> None:
@@ -141,7 +137,7 @@ def test_a_sample_that_cannot_be_read_is_left_out(folder: Path, tmp_path: Path) 
     assert result.ids == tuple(name for name in batch.ids if name != str(broken))
     whole = AttackResult.load(folder)
     assert torch.equal(result.queries[:, 0], whole.queries[[int(name) for name in result.ids], 0])
-    assert [stage.clean for stage in read_stages(tmp_path / "run")] == [12]
+    assert [stage.clean for stage in read_stages(tmp_path / "run")] == [SAMPLES - 1] * 3
 
 
 def test_other_stages_are_refused(folder: Path) -> None:
@@ -221,7 +217,7 @@ def test_the_command_learns_in_stages(tmp_path: Path) -> None:
     with one_student():
         shown = rlab_command(*words, "--learn", "stages:9", "-o", tmp_path / "run")
     assert shown.code == 0, shown.err
-    assert [stage.first for stage in read_stages(tmp_path / "run")] == [9]
+    assert [stage.first for stage in read_stages(tmp_path / "run")] == [0, 9]
     refused = rlab_command(*words, "--stages", "5", "-o", tmp_path / "other")
     assert refused.code == 2
     assert "use --learn stages:256,1024" in refused.err

@@ -158,6 +158,13 @@ def test_twelve_leads_without_names_are_named_as_such() -> None:
     assert "leads" not in Understood(rlab.Batch(x, y, bounds=UNBOUNDED, leads=LEADS)).lines()
 
 
+def test_grey_pictures_in_colour_are_named_as_such() -> None:
+    grey = torch.rand(2, 1, 8, 8, generator=torch.Generator().manual_seed(0)).expand(2, 3, 8, 8)
+    y = torch.zeros(2, dtype=torch.int64)
+    assert "the same in all 3 channels" in str(Understood(rlab.Batch(grey, y)))
+    assert "the same in all" not in str(Understood(rlab.Batch(grey * torch.tensor([1, 0.5, 0.5])[:, None, None], y)))
+
+
 def test_normalised_images_come_with_advice() -> None:
     data = rlab.load((torch.rand(4, 3, 8, 8) * 4 - 2, torch.arange(4)))
     assert "if they are normalised" in " ".join(str(Understood(data, (TorchVictim(Ten()),))).split())

@@ -160,4 +160,4 @@ def test_a_run_that_learns_gives_the_same_bits_with_workers(
     assert_same(AttackResult.load(tmp_path / "many"), AttackResult.load(tmp_path / "one"))
     students = [sorted((tmp_path / name / "stages").iterdir()) for name in ("one", "many")]
     assert [path.read_bytes() for path in students[0]] == [path.read_bytes() for path in students[1]]
-    assert len(students[0]) == 1
+    assert len(students[0]) == 2

@@ -17,9 +17,9 @@ from rlab.errors import BudgetError, InputError, VictimError
 from rlab.victims import CallableVictim
 from rlab.victims.answers import looks_like_probabilities
 from rlab.victims.base import Victim
+from rlab.victims.failures import Unanswered
 from rlab.victims.meter import QueryMeter
 from rlab.victims.reading import Outputs
-from rlab.victims.sending import Unanswered
 
 X = torch.linspace(0, 1, 8).view(8, 1, 1)
 
@@ -27,7 +27,7 @@ X = torch.linspace(0, 1, 8).view(8, 1, 1)
 class Scripted(Victim):
     """Answers with a function of its rows."""
 
-    backoff, remote = 0.0, False
+    backoff = 0.0
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class Scripted(Victim):
         retries: int = 0,
     ) -> None:
         super().__init__(outputs=outputs, multilabel=multilabel, chunk=chunk)
-        self.answer, self.retries, self.remote = answer, retries, retries > 0
+        self.answer, self.retries = answer, retries
 
     def _predict(self, x: Tensor) -> Tensor:
         return self.answer(x)

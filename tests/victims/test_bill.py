@@ -215,12 +215,12 @@ def test_known_answers_stay_when_the_others_are_lost(server: Server, tmp_path: P
 
 
 def test_a_cache_that_is_full_for_a_moment_goes_on(tmp_path: Path) -> None:
-    cache = AnswerCache(tmp_path / "answers.db", "model")
-    answers = {bytes([key]): torch.full((9000,), float(key)) for key in range(3)}
+    cache, x = AnswerCache(tmp_path / "answers.db", "model"), torch.rand(3, 1, 4)
+    answers = torch.arange(3.0)[:, None].expand(3, 9000)
     cache.file.execute("pragma max_page_count = 4")
     with pytest.raises(InputError, match="cannot write to the cache"):
-        cache.write(answers)
+        cache.write(x, answers)
     cache.file.execute("pragma max_page_count = 4000")
-    cache.write(answers)
-    assert len(cache.read(list(answers))) == 3
+    cache.write(x, answers)
+    assert len(cache.read(x)) == 3
     cache.close()

@@ -162,31 +162,42 @@ def test_a_refusal_stops_everything_and_all_that_was_sent_is_counted(server: Ser
         assert victim.rows["search"] == server.rows < 24
 
 
+def answers(flow: Flow, seconds: list[float], alone: bool = False) -> None:
+    """Answers to requests of one row, each while as many others wait as may go at once, or while none does."""
+    for each in seconds:
+        flow.under_way = 1 if alone else int(flow.limit)
+        flow.answered(time.monotonic() - each, 1)
+
+
 def test_more_go_while_answers_come_as_quickly_and_half_as_many_after_a_failure() -> None:
     flow = Flow(32, None)
-    for _ in range(100):
-        flow.answered(time.monotonic() - 0.05, 1, int(flow.limit) - 1)
+    answers(flow, [0.05] * 100)
     assert flow.limit == 32
     began = flow.sent()
     assert flow.delay() == 0  # without a rate nothing waits
     flow.failed(began)
     flow.failed(began)  # sent before the limit was halved
     assert flow.limit == 16
-    flow.answered(time.monotonic() - 0.05, 1, 15)
+    answers(flow, [0.05])
     assert 16 < flow.limit < 17
     lucky = Flow(32, None)
-    lucky.answered(time.monotonic() - 0.05, 1, 3)
-    for _ in range(100):
-        lucky.answered(time.monotonic() - 0.5, 1, int(lucky.limit) - 1)
+    answers(lucky, [0.05] + [0.5] * 100)
     assert lucky.limit == 32
     crowded = Flow(32, None)
     for _ in range(100):  # a server that works on four requests at once
-        crowded.answered(time.monotonic() - 0.05 * max(1.0, crowded.limit / 4), 1, int(crowded.limit) - 1)
+        answers(crowded, [0.05 * max(1.0, crowded.limit / 4)])
     assert crowded.limit < 16
     idle = Flow(32, None)
-    for _ in range(100):
-        idle.answered(time.monotonic() - 0.05, 1, 0)  # a single request shows nothing
+    answers(idle, [0.05] * 100, alone=True)  # a single request shows nothing
     assert idle.limit == 4
+
+
+def test_a_server_that_became_slower_gets_more_again_after_a_while() -> None:
+    flow = Flow(32, None)
+    answers(flow, [0.05] * 10 + [0.5] * 100)
+    slower = flow.limit
+    answers(flow, [0.5] * 200)
+    assert slower < flow.limit == 32
 
 
 def test_as_many_samples_step_together_as_requests_may_go_at_once() -> None:
