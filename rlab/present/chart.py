@@ -57,12 +57,14 @@ class Chart:
         for number, curve in enumerate(self.curves):
             ax.plot(*self._held(end, curve.x, curve.y), drawstyle=self._steps("steps-post"), **look(number))
         low, high = ax.get_ylim()
-        low, high = ax.set_ylim((0, 1.02) if self.percent else (0.0 if ax.dataLim.y0 >= 0 and not self.log_y else low, high))
+        low, high = ax.set_ylim(
+            (0, 1.02) if self.percent else (0.0 if ax.dataLim.y0 >= 0 and not self.log_y else low, high)
+        )
         for number, curve in enumerate(self.curves):
             if curve.band is not None:  # it may leave the axis, which shows the curves
-                edges = [np.clip(edge, low, high) for edge in curve.band]
+                x, *edges = self._held(end, curve.x, *(np.clip(edge, low, high) for edge in curve.band))
                 shade: Any = {"step": self._steps("post"), "color": look(number)["color"], "alpha": 0.16}
-                ax.fill_between(*self._held(end, curve.x, *edges), linewidth=0, **shade)
+                ax.fill_between(x, edges[0], edges[1], linewidth=0, **shade)
         if start < end:
             ax.set_xlim(start, end)
         _mark(ax)

@@ -58,7 +58,7 @@ def attack_sections(result: ResultData, samples: int = 6) -> list[Section]:
     table = detail_table(result, ROWS, links)
     more = [Text(f"The first {ROWS:,} of {len(result):,} samples.", quiet=True)] if len(result) > ROWS else []
     return [
-        Section("Attack", [*(strip_of(result, shown) if samples else []), *summary_blocks(result)]),
+        Section("Attack", [*strip_of(result, shown), *summary_blocks(result)]),
         *([Section("Easiest flips", gallery_blocks(result, shown))] if samples else []),
         Section("Samples", [*more, table]),
         *([Section("By class", classes)] if classes else []),
@@ -77,6 +77,12 @@ def attack_page(
     names = Names.read(config) if config is not None and config.is_file() else Names()
     title = names.title(len(result), result.setting.size)
     return Page(title, sections, lead=f"{run_sentence(result)}.", numbers=key_numbers(result))
+
+
+def overview_page(result: ResultData) -> Page:
+    """What one figure of the whole run shows."""
+    title, lead = Names().title(len(result), result.setting.size), f"{run_sentence(result)}."
+    return Page(title, [Section("Attack", summary_blocks(result))], lead=lead, numbers=key_numbers(result))
 
 
 def _settings(result: ResultData, config: Path | None) -> Section:

@@ -147,9 +147,10 @@ class AttackResult(ResultData, Report):
     def plot(self, sample: int | None = None) -> Figure:
         """Draw the whole run, or one sample before and after; notebooks show the figure, `savefig` writes it."""
         from rlab.present.figures import draw_page
+        from rlab.results.page import overview_page
         from rlab.results.pictures import draw_sample
 
-        return draw_page(self.view(samples=0)) if sample is None else draw_sample(self, self.position(sample))
+        return draw_page(overview_page(self)) if sample is None else draw_sample(self, self.position(sample))
 
     def _repr_html_(self) -> str:
         from rlab.results.page import result_html

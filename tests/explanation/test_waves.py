@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -102,16 +101,20 @@ def test_windows_move_and_stay_in_the_record():
     assert at == [[0, 1, 5, 6, 7, 11], [0, 1, 2, 3, 5, 6, 7, 8, 9, 11], [5, 11]]
 
 
+def heat_of(explanation: Explanation, batch: Batch) -> Any:
+    return Overlay.of(explanation, batch, 0).layers.heat
+
+
 def test_pictures_show_effects_on_one_scale_with_evidence_against_the_class():
     """A small effect has little colour in a record without larger ones, and one that raises the probability is below 0."""
     found = parse_method("waves(queries=65)")(reader("V2", *READ["ST"]), small := windows(1, 0.05), small.y)
     assert found.effects is not None
     effect = float(found.effects.effect.max())
     assert 0.01 < effect < 0.2
-    assert float(Overlay.of(found, small, 0).layers.heat.max()) == pytest.approx(effect / FULL, abs=1e-5)
+    assert float(np.max(heat_of(found, small))) == pytest.approx(effect / FULL, abs=1e-5)
     batch = windows(1, -0.3)
     against = parse_method("waves(queries=65)")(reader("V2", *READ["ST"]), batch, batch.y)
-    assert float(Overlay.of(against, batch, 0).layers.heat.min()) < -0.5
+    assert float(np.min(heat_of(against, batch))) < -0.5
     assert f"{FULL:g} against the class" in render(against.view())
 
 
