@@ -47,7 +47,7 @@ def run_audit(
     With `progress`, each stage shows a bar.
     """
     audit = load_audit(options, Path(folder), announce)
-    marks, model, batch = fingerprints(audit), Contents.of(audit.victim), audit.batch
+    marks, model, batch = fingerprints(audit), Contents(audit.victim), audit.batch
     asked = {"model": model, "data": marks["data"], **named_in(options.plain())}
     with showing(progress), open_run(audit.folder, {"command": AuditResult.verb, **asked}) as resume:
         _check_stages(resume, marks)

@@ -102,7 +102,7 @@ def _benchmark(audit: LoadedAudit) -> StageRecord:
 def _stored_rows(benchmark: Benchmark, report: BenchmarkReport, models: Mapping[str, Any]) -> dict[str, int]:
     """Queries by model from stored rows, so that an interrupted stage counts the same."""
     rows: dict[str, int] = {}
-    marks = {name: Contents.of(model).mark() for name, model in models.items()}
+    marks = {name: Contents(model).mark() for name, model in models.items()}
     for name in report.models:  # the same model is queried once
         rows[name] = 0 if marks[name] in [marks[other] for other in rows] else benchmark.queries
     for row in benchmark.rows:
@@ -136,7 +136,7 @@ def fingerprints(audit: LoadedAudit) -> dict[str, str]:
     """Fingerprints of the data and each stage; a changed option changes the fingerprint of its stages."""
     options, stored = audit.options, audit.benchmark
     attack = [options.attack_options().plain(), agent_fingerprint(str(options.policy))]
-    others = [Contents.of(model).mark() for model in audit.others.values()]
+    others = [Contents(model).mark() for model in audit.others.values()]
     about: dict[str, list[Any]] = {
         "doctor": [list(map(str, options.palette or ())), options.seed],
         "attack": attack,

@@ -86,7 +86,7 @@ def test_the_anytime_charts_of_a_run() -> None:
     assert float(share.curves[0].y[-1]) == int(result.succeeded.sum()) / int(result.attacked.sum())
     assert near.curves[0].band is not None
     assert len(drawn(near).patches) == 1
-    assert "fill-opacity: 0.16" in near.svg()
+    assert "opacity: 0.16" in near.svg()
     assert "<use" not in near.svg()
     nothing = AnytimeCurve(np.array([1.0, 9.0]), np.full((3, 2), np.inf))
     assert anytime_charts({"a": nothing}, "L2") == []
