@@ -44,7 +44,7 @@ def figure_svg(figure: Figure, about: str) -> Markup:
     Without ids, which would have to differ from those of other figures, so nothing is clipped.
     """
     content = io.StringIO()
-    with matplotlib.rc_context({"svg.fonttype": "none"}):
+    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "rlab"}):  # the same ids every time
         figure.savefig(content, format="svg", transparent=True)
     svg = content.getvalue()
     svg = _LEFT_OUT.sub("", svg[svg.index("<g ") :])
